@@ -22,7 +22,7 @@ from edge.engine.clock import Clock
 from edge.engine.database import Transaction
 from edge.engine.group_commit import Store, UnitLimits
 from edge.errors import StoreError
-from edge.server.shared import READ_BYTES
+from edge.server.server_context import READ_BYTES
 from edge.xmpp.parser import StreamParser
 from edge.xmpp.stanza import Stanza
 

@@ -35,16 +35,16 @@ from edge.errors import ConfigError, SetupError, StoreBroken, StoreError
 from edge.features.eventlog import notify
 from edge.features.eventlog.rules import levels
 from edge.ops.control import Running
-from edge.server import running_state
+from edge.server import control_server
 from edge.server.listener import Listener
-from edge.server.refusal_counters import Tally
+from edge.server.refusal_counters import RefusalCounters
 from edge.uplink import epoch_check, setup
 from edge.uplink.backlog import Facts, StoreBacklog
 from sync.common import sd_notify
 from sync.uplink import BacklogUnavailable, BatchLimits, Sealer
 
 if TYPE_CHECKING:
-    from edge.server.component.front import Component
+    from edge.server.component.component import Component
 
 STOP_TIME: Final = 5.0
 """Seconds that sessions have to take their last bytes."""
@@ -161,7 +161,7 @@ class App:
         timer = _start_timer(store, clock, router)
         stack.callback(timer.cancel)
         await store.run(lambda tx: _begin(tx, settings, start, clock.run, router))
-        tally = Tally()
+        tally = RefusalCounters()
         front = self._front(store, router, tally)
         store.on_flush = sealer.wake
         meter = await flash_meter.start_meter(store, settings.flash)
@@ -169,7 +169,7 @@ class App:
         stack.push_async_callback(self._end, beats, sealer, backlog)
         stack.push_async_callback(front.stop, STOP_TIME)
         self._keep_time(stack, beats, clock, start)
-        state = running_state.teller(limits, clock, front.used)
+        state = control_server.state_reader(limits, clock, front.used)
         shown = await self._show(stack, beats, router, front, state)
         places = await self._unless_stopped(front.start())
         if places is None:
@@ -191,7 +191,9 @@ class App:
         for name, work in timekeeping.tasks(beats.store, clock, start, interval):
             self._drive(stack, work, name)
 
-    def _look_after(self, stack: AsyncExitStack, clock: Clock, store: Store, tally: Tally) -> None:
+    def _look_after(
+        self, stack: AsyncExitStack, clock: Clock, store: Store, tally: RefusalCounters
+    ) -> None:
         self._drive(stack, background_tasks.poll_external_changes(store), "changes")
         self._drive(stack, background_tasks.log_queue_depths(store), "depths")
         if self._settings.component is None:
@@ -199,13 +201,13 @@ class App:
             work = background_tasks.maintain_certificates(self._folder, domain, clock, store, tally)
             self._drive(stack, work, "certificates")
 
-    def _front(self, store: Store, router: Router, tally: Tally) -> Listener | Component:
+    def _front(self, store: Store, router: Router, tally: RefusalCounters) -> Listener | Component:
         """Make what the outside sees; it connects itself to the store when it starts."""
         settings = self._settings
         if settings.component is None:
             return Listener(self._folder, settings, store, router, tally)
         # imported late: slixmpp's streams are not small
-        from edge.server.component.front import Component
+        from edge.server.component.component import Component
 
         return Component(self._folder, settings, store, router, tally, self._warn, self._fail)
 
@@ -235,7 +237,7 @@ class App:
         self, stack: AsyncExitStack, state: Callable[[], Running], store: Store
     ) -> None:
         """Open the control socket; a gateway that cannot have one does all else."""
-        control = running_state.control(self._folder, state, store)
+        control = control_server.for_store(self._folder, state, store)
         stack.callback(control.stop)
         try:
             await control.start()

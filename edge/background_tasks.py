@@ -33,7 +33,7 @@ from edge.features.accounts.store import certificates
 from edge.features.accounts.store.certificates import DAY_MS
 from edge.features.queues.store import depth_events
 from edge.ops import pki
-from edge.server.refusal_counters import Tally
+from edge.server.refusal_counters import RefusalCounters
 
 CHANGES: Final = 5.0
 """Seconds after which an idle gateway sees what another process has changed: a device that was
@@ -74,7 +74,7 @@ class HeartbeatSources(NamedTuple):
     service seconds of this run, and what was written to the card."""
 
     store: Store
-    tally: Tally
+    tally: RefusalCounters
     run: Run
     limits: Limits
     meter: WriteMeter
@@ -144,7 +144,7 @@ async def log_queue_depths(
 
 
 async def maintain_certificates(
-    folder: Path, domain: str, clock: Callable[[], Now], store: Store, tally: Tally
+    folder: Path, domain: str, clock: Callable[[], Now], store: Store, tally: RefusalCounters
 ) -> None:
     """Look at the certificates once a day, and at the start."""
     while True:
@@ -153,7 +153,7 @@ async def maintain_certificates(
 
 
 async def check_certificates(
-    folder: Path, domain: str, now: int, store: Store, tally: Tally
+    folder: Path, domain: str, now: int, store: Store, tally: RefusalCounters
 ) -> None:
     """Renew the server's certificate in time, and tell of devices' that run out.
 

@@ -1,11 +1,12 @@
-"""What a socket is sent: bytes to stanzas, each in its turn; writing and TLS are `channel`'s.
+"""A device's connection: TLS, parsing of the input in order, and writing of the output.
 
-It carries out what `negotiation` asks for until a session is bound, and hands stanzas to the
-session from then on. It is not read while it has to wait: for a result that negotiation needs, for
-its own stanzas to be committed, for the store to have room, for its peer to take what is sent, or
-since it sent too much at once (`pace`).
-White space that keeps a connection alive is taken; none is sent, since TCP looks after that. What
-a stanza means is not known here.
+Until a session is bound, the connection carries out the actions of the stream negotiation; after
+that it passes stanzas to the session.
+
+It does not read while it must wait: for a result that the negotiation needs, for the commit of its
+own stanzas, for room in the store, for its peer to read, or for its rate limit. TCP's flow control
+then slows the peer down. White space that keeps a connection alive is accepted; the server relies
+on TCP keep-alive and sends none.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from collections import deque
 from typing import Final
 
 from edge.server import login_throttle, tls
-from edge.server.channel import Channel
-from edge.server.keepalive import keep_alive
 from edge.server.login import Login
-from edge.server.read_rate import Pace
+from edge.server.rate_limit import ReadRateLimiter
+from edge.server.registry import Registry
+from edge.server.server_context import ServerContext
 from edge.server.session import Session
-from edge.server.shared import Shared
+from edge.server.tcp_options import set_keepalive, set_send_buffer
 from edge.xmpp.errors import StreamError
 from edge.xmpp.parser import ParseError, StreamParser
 from edge.xmpp.stanza import STANZA_NAMES, Item, Stanza
@@ -29,227 +30,233 @@ from edge.xmpp.stream.actions import Action
 from edge.xmpp.stream.negotiation import Negotiation
 
 SLICE: Final = 4096
-"""Bytes that are parsed at once: as stanzas they take up to 80 times as much. What more was read
-waits as it came."""
+"""Bytes that are parsed at once, because parsed stanzas need up to 80 times as much memory."""
 
-IN_TURN: Final = frozenset((management.REQUEST, management.ACK))
-"""What does not wait for the stanzas before it, of all that is no stanza."""
+OUT_OF_ORDER: Final = frozenset((management.REQUEST, management.ACK))
+"""The only elements that are handled before the stanzas in flight are committed."""
 
 
-class Connection(Channel):
-    """A device's connection; `direct` if it speaks TLS from the first byte (XEP-0368)."""
+class Connection(asyncio.BufferedProtocol):
+    """A connection.
 
-    def __init__(self, shared: Shared, *, direct: bool = False) -> None:
-        limits = shared.settings.limits
-        super().__init__(shared, direct=direct)
+    Args:
+        context: the server's shared state.
+        registry: the registry of connections and sessions.
+        direct: whether TLS begins with the first byte (XEP-0368).
+
+    Attributes:
+        closed: whether nothing more is read or sent.
+        written: bytes written to the transport.
+    """
+
+    def __init__(self, context: ServerContext, registry: Registry, *, direct: bool = False) -> None:
+        limits = context.settings.limits
+        self._context = context
+        self._registry = registry
         self._limits = limits
+        self._direct = direct
+        self._source = ""  # as `login_throttle.source_of` returns it
+        self._transport: asyncio.Transport | None = None
+        self._plain: asyncio.Transport | None = None  # beneath TLS
+        self._output: list[bytes] = []
+        self._reading = True
+        self._handshaking = direct  # nothing can be sent during the TLS handshake
+        self._handshake: asyncio.Task[None] | None = None
         self._parser = StreamParser(
             limits.stranger_stanza_bytes,
             limits.stanza_depth,
             limits.stanza_elements,
             limits.stanza_attributes,
         )
-        self._negotiation = self._negotiate()
+        self._negotiation = self._new_negotiation()
         self._login: Login | None = None
+        self._session: Session | None = None
         self._items: deque[Item | StreamError] = deque()
-        self._unread = b""
+        self._unparsed = b""
         self._next_turn: asyncio.Handle | None = None
-        self._stalled: asyncio.TimerHandle | None = None  # the peer takes nothing just now
+        self._stall_timer: asyncio.TimerHandle | None = None  # set while the peer does not read
         self._timer: asyncio.TimerHandle | None = None
-        self._pace = Pace(shared, self.who, self._pump)
+        self._rate_limiter = ReadRateLimiter(context, lambda: self.peer, self._process)
+        self.closed = False
+        self.written = 0
 
-    def _negotiate(self, *, certificate: bool = False) -> Negotiation:
-        settings, limits = self._shared.settings, self._limits
+    def _new_negotiation(self, *, certificate: bool = False) -> Negotiation:
+        settings, limits = self._context.settings, self._limits
         return Negotiation(
             settings.gateway.domain,
             require_tls=settings.xmpp.require_tls,
             secure=self._direct,
             certificate=certificate,
             limits=(limits.stranger_stanza_bytes, limits.stanza_bytes),
-            features=self._shared.router.stream_features,
+            features=self._context.router.stream_features,
         )
 
-    # What the event loop calls.
+    # Called by the event loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin; a connection too many is told so and closed."""
+        """Register the connection, or refuse it if there are too many."""
         assert isinstance(transport, asyncio.Transport)  # noqa: S101
         self._plain = transport
-        self._adopt(transport)
-        keep_alive(transport)
+        self._use_transport(transport)
+        set_keepalive(transport)
         peer = transport.get_extra_info("peername")
-        self._source = login_throttle.source(peer[0] if peer else "")
-        if not self._shared.registry.add(self, self._source, self._shared.loop.time()):
-            self._shared.tally.add("connections", source=self.who())
-            self.end("resource-constraint", "too many connections")
+        self._source = login_throttle.source_of(peer[0] if peer else "")
+        if not self._registry.add_connection(self, self._source, self._context.loop.time()):
+            self._context.refusals.add("connections", source=self.peer)
+            self.end("resource-constraint", "too many unauthenticated connections")
             return
-        self._timer = self._shared.loop.call_later(self._limits.authenticate_time, self._time_out)
+        timeout = self._limits.authenticate_time
+        self._timer = self._context.loop.call_later(timeout, self._on_login_timeout)
         if not self._direct:
-            self._login = Login(self._shared, self, self._negotiation, self._source)
+            self._login = self._new_login()
+
+    def _new_login(self, fingerprint: bytes | None = None) -> Login:
+        return Login(
+            self._context, self._registry, self, self._negotiation, self._source, fingerprint
+        )
+
+    def get_buffer(self, _sizehint: int) -> memoryview:
+        """Return the buffer that all connections share: it is consumed before the next read."""
+        return self._context.buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Take what was read."""
-        if self.over:
+        """Parse the received bytes and process the items."""
+        if self.closed:
             return
-        self._pace.read(nbytes)
-        if self._unread:  # TLS has some left after it was asked to stop
-            self._unread += self._shared.buffer[:nbytes]
+        self._rate_limiter.count_bytes(nbytes)
+        if self._unparsed:  # TLS may deliver data after reading was paused
+            self._unparsed += self._context.buffer[:nbytes]
         elif nbytes > SLICE:
-            self._unread = bytes(self._shared.buffer[SLICE:nbytes])
-            self._feed(self._shared.buffer[:SLICE])
+            self._unparsed = bytes(self._context.buffer[SLICE:nbytes])
+            self._parse(self._context.buffer[:SLICE])
         else:
-            self._feed(self._shared.buffer[:nbytes])
-        self._pump()
+            self._parse(self._context.buffer[:nbytes])
+        self._process()
+
+    def eof_received(self) -> bool:
+        """Let the transport close, because the peer sends nothing more."""
+        return False
 
     def pause_writing(self) -> None:
-        """Stop reading: the peer does not take what it is sent. After a while, cut it off."""
+        """Stop reading, because the peer does not read; abort the connection if that lasts."""
         if self._transport is not None:
-            self._stalled = self._shared.loop.call_later(
+            self._stall_timer = self._context.loop.call_later(
                 self._limits.stalled_time, self._transport.abort
             )
-            self._settle()
+            self._update_reading()
 
     def resume_writing(self) -> None:
         """Read again."""
-        if self._stalled is not None:
-            self._stalled.cancel()
-            self._stalled = None
-        self._pump()
+        if self._stall_timer is not None:
+            self._stall_timer.cancel()
+            self._stall_timer = None
+        self._process()
 
     def connection_lost(self, _error: Exception | None) -> None:
-        """Forget the connection; its session may wait for another."""
+        """Remove the connection; its session may wait for another."""
         if self._transport is None:
             return
         self._transport = self._plain = None
         self._stop()
         self._parser.close()
-        for timer in (self._timer, self._stalled):
+        for timer in (self._timer, self._stall_timer):
             if timer is not None:
                 timer.cancel()
         if failures := self._negotiation.failures:
-            self._shared.tally.add("authentication", failures, self._source)
-        self._shared.registry.remove(self)
+            self._context.refusals.add("authentication", failures, self._source)
+        self._registry.remove_connection(self)
         if (session := self._session) is not None:
             self._session = None
-            session.lost()
+            session.lose_connection()
 
-    # What others ask of a connection.
-
-    def end(self, condition: str, text: str = "", *, at_once: bool = False) -> None:
-        """Send a stream error and close; `at_once`, without waiting for the peer."""
-        self.fail(StreamError(condition, text))
-        if at_once and self._transport is not None:
-            self._shared.tally.add("connections", source=self.who())
-            self._transport.abort()
-
-    def fail(self, error: StreamError) -> None:
-        """Send a stream error and close."""
-        self._items.clear()
-        self._unread = b""
-        if self._session is not None:
-            self._session.because(error.condition)
-        # in a handshake, nothing can be said
-        self._perform([actions.Close()] if self._securing else self._negotiation.fail(error))
-
-    def dismiss(self, condition: str, text: str) -> None:
-        """End, without the session: it goes on with another connection."""
-        self._session = None
-        self.end(condition, text)
-
-    def read_on(self) -> None:
-        """Go on, if nothing else holds the connection back."""
-        if self._items or not self._reading:
-            self._pump()
+    # Input
 
     @property
-    def more(self) -> bool:
-        """Whether the peer has sent more than what was handled."""
-        return bool(self._items or self._unread or self._parser.pending)
+    def peer(self) -> str:
+        """The account, or the source if there is no session, for the event log."""
+        return self._source if self._session is None else self._session.bare
 
-    # How it goes on.
+    @property
+    def has_more(self) -> bool:
+        """Whether the peer has sent more than was handled."""
+        return bool(self._items or self._unparsed or self._parser.pending)
 
-    def _time_out(self) -> None:
-        self._shared.tally.add("authenticate_time", source=self.who())
-        self.end("connection-timeout", "not bound in time")
+    def resume_reading(self) -> None:
+        """Process the waiting input and read again, unless something else prevents it."""
+        if self._items or not self._reading:
+            self._process()
 
-    def _take_turn(self) -> None:
-        self._next_turn = None
-        self._pump()
-
-    def _feed(self, data: bytes | memoryview) -> None:
+    def _parse(self, data: bytes | memoryview) -> None:
         try:
             self._items += self._parser.feed(data)
         except ParseError as error:
-            self._unread = b""
+            self._unparsed = b""
             self._items += error.items
             self._items.append(error)
 
-    def _pump(self) -> None:
-        """Handle what was read, until something has to be waited for, or others have a turn."""
+    def _process(self) -> None:
+        """Handle the input until it has to wait, or until other connections have a turn."""
         items = self._items
         left = self._limits.session_units
-        while not self._held_back():
+        while not self._must_wait():
             if not items:
-                if not self._unread:
+                if not self._unparsed:
                     break
-                data, self._unread = self._unread[:SLICE], self._unread[SLICE:]
-                self._feed(data)
+                data, self._unparsed = self._unparsed[:SLICE], self._unparsed[SLICE:]
+                self._parse(data)
                 continue
             if left == 0:
-                self._next_turn = self._shared.loop.call_soon(self._take_turn)
+                self._next_turn = self._context.loop.call_soon(self._take_turn)
                 break
             left -= 1
             session = self._session
             if session is None:
-                self._negotiated(items.popleft())
+                self._negotiate(items.popleft())
                 continue
             item = items[0]
             if isinstance(item, Stanza) and item.name in STANZA_NAMES:
-                if self._pace.holds():
+                if self._rate_limiter.is_paused():
                     break
                 sender = item.attrs.get("from")
-                if sender is None or session.is_sender(sender):
+                if sender is None or session.is_own_address(sender):
                     items.popleft()
-                    self._pace.took()
-                    session.take(item)
+                    self._rate_limiter.count_stanza()
+                    session.handle(item)
                 else:
                     items[0] = StreamError("invalid-from")
-            elif session.in_flight and not (isinstance(item, Stanza) and item.name in IN_TURN):
-                break  # what ends the stream comes after the answers to what came before it
+            elif session.in_flight and not (isinstance(item, Stanza) and item.name in OUT_OF_ORDER):
+                break  # the end of the stream comes after the answers to earlier stanzas
             else:
-                self._negotiated(items.popleft())
-        self._settle()
+                self._negotiate(items.popleft())
+        self._update_reading()
 
-    def _negotiated(self, item: Item | StreamError) -> None:
-        if self._login is not None:
-            self._login.heard()
-        if isinstance(item, StreamError):
-            self._shared.tally.add(item.condition, source=self.who())
-            self.fail(item)
-        else:
-            self._perform(self._negotiation.receive(item, more=self.more))
+    def _take_turn(self) -> None:
+        self._next_turn = None
+        self._process()
 
-    def _held_back(self) -> bool:
+    def _must_wait(self) -> bool:
         session = self._session
         if session is None:
-            waits = self._securing or self._negotiation.waiting
+            waits = self._handshaking or self._negotiation.waiting
         else:
             waits = (
                 session.in_flight >= self._limits.session_units
                 or session.in_flight_bytes >= self._limits.session_bytes
-                or session.slow
+                or session.offloading
             )
         return (
             waits
-            or self.over
-            or self._stalled is not None
+            or self.closed
+            or self._stall_timer is not None
             or self._next_turn is not None
-            or self._shared.store.full
+            or self._context.store.full
         )
 
-    def _settle(self) -> None:
-        """Read or do not read, as it is now."""
-        wanted = not (self._items or self._unread or self._held_back() or self._pace.holds())
+    def _update_reading(self) -> None:
+        """Pause or resume reading as the present state demands."""
+        wanted = not (
+            self._items or self._unparsed or self._must_wait() or self._rate_limiter.is_paused()
+        )
         if self._transport is None or wanted is self._reading:
             return
         self._reading = wanted
@@ -258,27 +265,21 @@ class Connection(Channel):
         else:
             self._transport.pause_reading()
 
-    # What negotiation asks for.
+    # Negotiation
 
-    def go_on(self, wanted: list[Action]) -> None:
-        """Do what negotiation asks for, and then what was held back meanwhile."""
+    def _negotiate(self, item: Item | StreamError) -> None:
+        if self._login is not None:
+            self._login.note_input()
+        if isinstance(item, StreamError):
+            self._context.refusals.add(item.condition, source=self.peer)
+            self.fail(item)
+        else:
+            self._perform(self._negotiation.receive(item, more=self.has_more))
+
+    def continue_with(self, wanted: list[Action]) -> None:
+        """Carry out actions, and handle the items held back meanwhile."""
         self._perform(wanted)
-        self._pump()
-
-    def begin(self, session: Session, wanted: list[Action]) -> None:
-        """Go on with a session that is bound or resumed."""
-        self._session = session
-        self._login = None
-        self._shared.registry.known(self)
-        if self._timer is not None:
-            self._timer.cancel()
-        self._perform(wanted)
-        session.attach(self)
-        self._pump()
-
-    def logged_in(self) -> None:
-        """Take larger stanzas: the peer has logged in."""
-        self._parser.set_limit(self._limits.stanza_bytes)
+        self._process()
 
     def _perform(self, wanted: list[Action]) -> None:
         for action in wanted:
@@ -294,38 +295,143 @@ class Connection(Channel):
                 case actions.Close():
                     self._close()
                 case actions.Route(stanza) if self._session is not None:
-                    self._session.take(stanza)
+                    self._session.handle(stanza)
                 case actions.ManageStream(item) if self._session is not None:
-                    self._manage(self._session, item)
+                    self._manage_stream(self._session, item)
                 case _ if self._login is not None:
-                    self._login.do(action)
+                    self._login.perform(action)
 
-    def _manage(self, session: Session, item: Stanza) -> None:
+    def _manage_stream(self, session: Session, item: Stanza) -> None:
         try:
-            session.manage(item)
+            session.handle_management(item)
         except StreamError as error:
-            self._negotiated(error)
+            self._negotiate(error)
 
-    def _secured(self, fingerprint: bytes | None) -> None:
+    def accept_large_stanzas(self) -> None:
+        """Raise the limit on the size of stanzas, because the peer is authenticated."""
+        self._parser.set_limit(self._limits.stanza_bytes)
+
+    def start_session(self, session: Session, wanted: list[Action]) -> None:
+        """Carry out actions and continue with a session that is bound or resumed."""
+        self._session = session
+        self._login = None
+        self._registry.mark_bound(self)
+        if self._timer is not None:
+            self._timer.cancel()
+        self._perform(wanted)
+        session.attach(self)
+        self._process()
+
+    def _on_login_timeout(self) -> None:
+        self._context.refusals.add("authenticate_time", source=self.peer)
+        self.end("connection-timeout", "no session was bound in time")
+
+    # TLS
+
+    def start_direct_tls(self, hello: bytes) -> None:
+        """Begin direct TLS with the client's first message, which was read already."""
+        self._reading = False
+        self._start_tls(hello)
+
+    def _start_tls(self, hello: bytes | None = None) -> None:
+        self._handshaking = True
+        self._handshake = self._context.loop.create_task(self._do_handshake(hello))
+
+    async def _do_handshake(self, hello: bytes | None) -> None:
+        plain = self._transport
+        if plain is None:
+            return
+        transport = await self._context.tls.handshake(self, plain, hello)
+        if transport is None or self._transport is None:
+            plain.abort()
+            self.connection_lost(None)  # asyncio does not call it during a handshake
+            return
+        self._handshaking = False
+        self._use_transport(transport)
+        fingerprint = tls.fingerprint(transport)
+        certificate = fingerprint is not None
         wanted: list[Action] = []
-        shown = fingerprint is not None
         if self._direct:
-            self._negotiation = self._negotiate(certificate=shown)
+            self._negotiation = self._new_negotiation(certificate=certificate)
         else:
-            wanted = self._negotiation.tls_established(certificate=shown)
-        self._login = Login(self._shared, self, self._negotiation, self._source, fingerprint)
-        self.go_on(wanted)
+            wanted = self._negotiation.tls_established(certificate=certificate)
+        self._login = self._new_login(fingerprint)
+        self.continue_with(wanted)
+
+    def _use_transport(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self._reading = True
+        size = self._limits.send_buffer
+        transport.set_write_buffer_limits(high=size)
+        set_send_buffer(transport, size)
+
+    # Output
+
+    def send(self, data: bytes) -> None:
+        """Send in the next iteration of the event loop, together with other output."""
+        if self.closed or not data:
+            return
+        if not self._output:
+            self._context.schedule_flush(self)
+        self._output.append(data)
+
+    def flush(self) -> None:
+        """Write the output now."""
+        transport, output = self._transport, self._output
+        if transport is not None and output:
+            session = self._session
+            tracking = session is not None and session.tracking
+            if session is not None and tracking:
+                session.before_flush(output)
+            data = b"".join(output)
+            output.clear()
+            self.written += len(data)
+            transport.write(data)
+            if session is not None and tracking:
+                session.after_flush(self)
+        output.clear()
+
+    def backlog(self) -> int:
+        """Return the bytes in the transport's buffers; 0 after `connection_lost`."""
+        transport, plain = self._transport, self._plain
+        if transport is None or plain is None:
+            return 0
+        waiting = transport.get_write_buffer_size()
+        return waiting if plain is transport else waiting + plain.get_write_buffer_size()
+
+    # The end
+
+    def end(self, condition: str, text: str = "", *, at_once: bool = False) -> None:
+        """Send a stream error and close; with `at_once`, without waiting for the peer."""
+        self.fail(StreamError(condition, text))
+        if at_once and self._transport is not None:
+            self._context.refusals.add("connections", source=self.peer)
+            self._transport.abort()
+
+    def fail(self, error: StreamError) -> None:
+        """Send a stream error and close."""
+        self._items.clear()
+        self._unparsed = b""
+        if self._session is not None:
+            self._session.set_end_reason(error.condition)
+        # nothing can be sent during a handshake
+        self._perform([actions.Close()] if self._handshaking else self._negotiation.fail(error))
+
+    def detach(self, condition: str, text: str) -> None:
+        """Close without ending the session, which continues on another connection."""
+        self._session = None
+        self.end(condition, text)
 
     def _stop(self) -> None:
-        self.over = True
-        self._pace.stop()
+        self.closed = True
+        self._rate_limiter.stop()
         self._items.clear()
-        self._unread = b""
+        self._unparsed = b""
         if self._login is not None:
             self._login.stop()
 
     def _close(self) -> None:
-        """Write what was to be sent and close; the session, if there is one, is over."""
+        """Flush the output, end the session and close the transport."""
         session = self._session
         self._session = None
         self._stop()
@@ -335,10 +441,10 @@ class Connection(Channel):
         if transport is None:
             return
         self.flush()
-        if self._securing:
+        if self._handshaking:
             transport.abort()
             return
         transport.close()
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self._shared.loop.call_later(tls.LINGER, transport.abort)
+        self._timer = self._context.loop.call_later(tls.CLOSE_TIMEOUT, transport.abort)

@@ -1,7 +1,4 @@
-"""The front door: the listening sockets, and what all sessions share.
-
-What a connection does with its bytes is `connection`'s.
-"""
+"""The listening sockets for devices."""
 
 from __future__ import annotations
 
@@ -15,102 +12,101 @@ from edge.engine import meta, sessions
 from edge.engine.group_commit import Store
 from edge.engine.router import Router
 from edge.errors import ConfigError, StoreError
-from edge.server import tls, usage
+from edge.server import tls
 from edge.server.connection import Connection
-from edge.server.refusal_counters import Tally
+from edge.server.refusal_counters import RefusalCounters
 from edge.server.registry import Registry
-from edge.server.session import Session
-from edge.server.shared import Shared
-from edge.server.store_errors import rule
-from edge.server.tls import Contexts
-from edge.server.tls_client_hello import Hello
+from edge.server.server_context import ServerContext
+from edge.server.store_errors import refusal_rule
+from edge.server.tls import TlsContexts, TlsServer
+from edge.server.tls_client_hello import ClientHelloReader
 
-QUEUE: Final = 512
-"""Connections that the kernel accepts for us while we are busy: all of a site after a power cut."""
+BACKLOG: Final = 512
+"""Connections that the kernel accepts while the process is busy: all devices of a site after a
+power cut."""
 
-
-LOOK_AGAIN: Final = 5.0
-"""Seconds after which revoked accounts are looked for again, where the store could not do it."""
+RETRY_INTERVAL: Final = 5.0
+"""Seconds between attempts to find revoked accounts after a store error."""
 
 
 class Listener:
-    """The front door for devices, by STARTTLS and by direct TLS (XEP-0368)."""
+    """The server for devices, with STARTTLS and with direct TLS (XEP-0368)."""
 
     def __init__(
-        self, folder: Path, settings: Config, store: Store, router: Router, tally: Tally
+        self,
+        folder: Path,
+        settings: Config,
+        store: Store,
+        router: Router,
+        refusals: RefusalCounters,
     ) -> None:
         self._folder = folder
         self._settings = settings
         self._store = store
         self._router = router
-        self._tally = tally
+        self._refusals = refusals
         self._registry = Registry(settings.limits)
         self._servers: list[asyncio.Server] = []
-        self._shared: Shared | None = None
+        self._context: ServerContext | None = None
 
     async def start(self) -> list[tuple[str, Address]]:
-        """Listen; returns what was bound; raises `ConfigError` if an address cannot be bound."""
-        tls.bound_buffers()
-        contexts = Contexts(self._folder, lambda: self._tally.add("certificate_files"))
-        decoy = await self._store.read(lambda tx: meta.read_bytes(tx, meta.DECOY))
-        shared = self._shared = Shared(
+        """Listen and return the bound addresses; raises `ConfigError` if one cannot be bound."""
+        tls.limit_buffers()
+        contexts = TlsContexts(self._folder, lambda: self._refusals.add("certificate_files"))
+        context = self._context = ServerContext(
             self._settings,
             self._store,
-            self._registry,
             self._router,
-            contexts,
-            decoy,
-            self._tally,
+            TlsServer(contexts, self._settings.limits),
+            await self._store.read(lambda tx: meta.read_bytes(tx, meta.DECOY)),
+            self._refusals,
         )
-        self._store.on_room = self._registry.read_on
+        self._store.on_room = self._registry.resume_reading
         self._store.on_sends = self._registry.deliver
-        self._store.on_changed = self._changed
-        places: list[tuple[str, Address]] = []
+        self._store.on_changed = self._on_external_change
+        addresses: list[tuple[str, Address]] = []
         for name, option, wanted in (
             ("xmpp", "listen", self._settings.listen),
             ("xmpps", "listen_tls", self._settings.listen_tls),
         ):
             for address in wanted:
-                bound = await self._listen(shared, option, address)
-                places += ((name, one) for one in bound)
-        return places
+                bound = await self._listen(context, option, address)
+                addresses += ((name, one) for one in bound)
+        return addresses
 
-    async def _listen(self, shared: Shared, option: str, wanted: Address) -> list[Address]:
-        """Listen on all that an address stands for: a name may be of both families."""
+    async def _listen(self, context: ServerContext, option: str, wanted: Address) -> list[Address]:
+        """Listen on all addresses of a host, which may be of several families."""
 
         def protocol() -> asyncio.BaseProtocol:
             if option == "listen":
-                return Connection(shared)
-            return Hello(Connection(shared, direct=True), self._tally)
+                return Connection(context, self._registry)
+            connection = Connection(context, self._registry, direct=True)
+            return ClientHelloReader(connection, self._refusals)
 
         try:
-            server = await shared.loop.create_server(
-                protocol,
-                wanted.host,
-                wanted.port,
-                backlog=QUEUE,
+            server = await context.loop.create_server(
+                protocol, wanted.host, wanted.port, backlog=BACKLOG
             )
-        except (OSError, UnicodeError) as error:  # a host name that IDNA refuses
+        except (OSError, UnicodeError) as error:  # UnicodeError: IDNA refuses the host name
             reason = getattr(error, "strerror", None) or error
             raise ConfigError(f"xmpp.{option} {wanted} cannot be bound: {reason}") from error
         self._servers.append(server)
         return [Address(*bound.getsockname()[:2]) for bound in server.sockets]
 
-    def _changed(self) -> None:
-        """See to what another process has changed: what fails here is seen with the next look."""
-        self._look_for_revoked()
+    def _on_external_change(self) -> None:
+        """Handle changes by another process; after a fault, the next change check repeats this."""
+        self._end_revoked_sessions()
         self._store.submit(self._router.run_external_change, lambda _outcome: None)
 
-    def _look_for_revoked(self) -> None:
-        """End the sessions whose account was removed or revoked: another process changes that."""
-
+    def _end_revoked_sessions(self) -> None:
         def answer(outcome: list[int] | StoreError) -> None:
             if isinstance(outcome, StoreError):
-                self._tally.add(rule(outcome))
-                asyncio.get_running_loop().call_later(LOOK_AGAIN, self._look_for_revoked)
+                self._refusals.add(refusal_rule(outcome))
+                loop = asyncio.get_running_loop()
+                loop.call_later(RETRY_INTERVAL, self._end_revoked_sessions)
                 return
             for generation in outcome:
-                self._registry.end(generation, "not-authorized", "the account is revoked")
+                self._registry.end(generation, "not-authorized", "the account was revoked")
 
         self._store.submit(sessions.unprovisioned, answer)
 
@@ -120,21 +116,43 @@ class Listener:
         return any(server.is_serving() for server in self._servers)
 
     def used(self) -> dict[str, int]:
-        """Tell how much of the limits of connections, sessions and buffers is used now."""
-        return {} if self._shared is None else usage.used(self._shared)
+        """Return the present use of limits, by option name.
 
-    def session(self, full: str) -> Session | None:
-        """Return the session of a full JID, if there is one."""
-        return next((s for s in self._registry.sessions() if s.full == full and not s.over), None)
+        For a limit on each session, it is that of the session which uses most. `paused` is the
+        number of connections that their rate limit pauses.
+        """
+        context, registry = self._context, self._registry
+        if context is None:
+            return {}
+        waiting, sessions = context.store.waiting, registry.sessions()
+        per_account, per_source = registry.largest_groups()
+        unacknowledged = context.unacknowledged_bytes + context.returning_bytes
+        return {
+            "sessions": registry.session_count,
+            "sessions_per_account": per_account,
+            "sessions_per_address": per_source,
+            "unauthenticated": len(registry.unauthenticated),
+            "unauthenticated_per_address": registry.unauthenticated.largest_group(),
+            "handshakes": context.tls.active_handshakes,
+            "paused": context.paused_connections,
+            "send_buffer": max((s.buffered_bytes for s in sessions), default=0),
+            "session_units": max((s.in_flight for s in sessions), default=0),
+            "session_bytes": max((s.in_flight_bytes for s in sessions), default=0),
+            "unacknowledged_stanzas": max((s.unacknowledged_stanzas for s in sessions), default=0),
+            "unacknowledged_bytes": max((s.unacknowledged_bytes for s in sessions), default=0),
+            "unacknowledged_total_bytes": unacknowledged,
+            "waiting_units": waiting.units,
+            "waiting_bytes": waiting.bytes,
+        }
 
     async def stop(self, patience: float) -> None:
-        """Accept nobody more and end the sessions; waits `patience` seconds for them at most."""
+        """Stop listening and end the sessions; waits at most `patience` seconds for them."""
         for server in self._servers:
             server.close()
-        if self._shared is not None:
-            self._shared.lifecycle.stop()
+        if self._context is not None:
+            self._context.lifecycle.stop()
         self._registry.end_all("system-shutdown")
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._registry.empty.wait(), patience)
-        if self._shared is not None:
-            self._shared.close()
+            await asyncio.wait_for(self._registry.no_connections.wait(), patience)
+        if self._context is not None:
+            self._context.close()

@@ -1,15 +1,14 @@
-"""What negotiation asks for, done: credentials, a hash, a certificate's owner, a session.
+"""The steps of stream negotiation that need the store, a hash or a session.
 
-Each answer goes back into the negotiation on the event loop, in whichever order of steps
-`states` allows. Failures are delayed and limited by `rules.throttle`. What is bound then is
-`session`'s.
+The result of each step goes back into the negotiation, on the event loop. Failures are delayed and
+limited by `login_throttle`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import secrets
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from edge import credentials
 from edge.credentials import Credentials
@@ -17,109 +16,123 @@ from edge.engine import access
 from edge.engine.database import Transaction
 from edge.errors import StoreError
 from edge.features.accounts.store import accounts, certificates
-from edge.server.session import Session
-from edge.server.shared import Shared
+from edge.server.registry import Registry
+from edge.server.server_context import ServerContext
+from edge.server.session import Session, SessionConnection
 from edge.server.store_errors import stanza_error
 from edge.xmpp.errors import StanzaError
 from edge.xmpp.stream import actions, sasl
 from edge.xmpp.stream.actions import Action
 from edge.xmpp.stream.negotiation import Negotiation
 
-if TYPE_CHECKING:
-    from edge.server.connection import Connection
+PLAIN_CREDENTIALS: Final = "SCRAM-SHA-256"
+"""The mechanism whose credentials a password of PLAIN is checked against."""
 
-FINGERPRINT: Final = "SCRAM-SHA-256"
-"""The credentials that PLAIN is checked against."""
+ATTEMPT_FAILED: Final = "not-authorized"
+"""The failure condition that counts as an attempt on a password; others are client errors."""
 
-TRIED: Final = "not-authorized"
-"""The failure that counts as an attempt on a password; others are a client's mistakes."""
+
+class LoginConnection(SessionConnection, Protocol):
+    """A login's view of its connection."""
+
+    @property
+    def has_more(self) -> bool:
+        """Whether the peer has sent more than was handled."""
+
+    def continue_with(self, wanted: list[Action]) -> None:
+        """Carry out actions, and handle the items held back meanwhile."""
+
+    def start_session(self, session: Session, wanted: list[Action]) -> None:
+        """Carry out actions and continue with a session."""
+
+    def accept_large_stanzas(self) -> None:
+        """Raise the limit on the size of stanzas."""
 
 
 class Login:
-    """One connection's way to a session.
+    """The login of one connection.
 
     Args:
-        shared: what all share.
-        connection: whose way it is.
-        negotiation: the connection's.
-        source: its address, as `throttle.source` gives it.
-        fingerprint: of the certificate that its peer has shown and TLS verified.
+        context: the server's shared state.
+        registry: the registry of sessions.
+        connection: the connection.
+        negotiation: its negotiation.
+        source: its source, as `login_throttle.source_of` returns it.
+        fingerprint: the fingerprint of the peer's certificate, if TLS verified one.
     """
 
     def __init__(
         self,
-        shared: Shared,
-        connection: Connection,
+        context: ServerContext,
+        registry: Registry,
+        connection: LoginConnection,
         negotiation: Negotiation,
         source: str,
         fingerprint: bytes | None = None,
     ) -> None:
-        self._shared = shared
+        self._context = context
+        self._registry = registry
         self._connection = connection
         self._negotiation = negotiation
         self._source = source
-        self._began = 0.0
-        self._telling: asyncio.TimerHandle | None = None
         self._fingerprint = fingerprint
-        self._grant: int | None = None  # the account's, when its credentials were looked up
+        self._received_at = 0.0
+        self._failure_timer: asyncio.TimerHandle | None = None
+        self._grant: int | None = None  # of the account, when its credentials were looked up
 
-    def heard(self) -> None:
-        """Note that the peer has sent something: the time to its answer counts from here."""
-        self._began = self._shared.loop.time()
+    def note_input(self) -> None:
+        """Note that the peer has sent something: the delay of a failure counts from here."""
+        self._received_at = self._context.loop.time()
 
     def stop(self) -> None:
-        """Tell nothing more: the connection is over."""
-        if self._telling is not None:
-            self._telling.cancel()
+        """Cancel the report of a failure, because the connection is closed."""
+        if self._failure_timer is not None:
+            self._failure_timer.cancel()
 
-    def do(self, action: Action) -> None:
-        """Do what negotiation needs the result of, or tells."""
+    def perform(self, action: Action) -> None:
+        """Carry out an action of the negotiation."""
         match action:
             case actions.FindCredentials(username, mechanism):
-                self._look_up(username, mechanism)
+                self._find_credentials(username, mechanism)
             case actions.FindCertificateOwner():
-                self._identify()
+                self._find_certificate_owner()
             case actions.VerifyPassword(password, keys):
-                self._verify(password, keys)
+                self._verify_password(password, keys)
             case actions.LoginFailure(username, condition):
-                self._deny(username, condition)
+                self._delay_failure(username, condition)
             case actions.LoginSuccess(username):
-                self._welcome(username)
+                self._accept(username)
             case actions.Resume(previd, h):
                 self._resume(previd, h)
             case actions.Bind():
                 self._bind(action)
 
-    def _go_on(self, wanted: list[Action]) -> None:
-        self._connection.go_on(wanted)
+    # Authentication
 
-    # Who it is
-
-    def _look_up(self, username: str, mechanism: str) -> None:
-        """Find the credentials of an account, or make some up."""
-        shared, negotiation = self._shared, self._negotiation
-        if not shared.throttle.allows(self._source, username, shared.loop.time()):
-            shared.tally.add("authentication_limit", source=self._source)
-            self._go_on(negotiation.attempt_refused())
+    def _find_credentials(self, username: str, mechanism: str) -> None:
+        context, negotiation = self._context, self._negotiation
+        if not context.throttle.may_try(self._source, username, context.loop.time()):
+            context.refusals.add("authentication_limit", source=self._source)
+            self._connection.continue_with(negotiation.attempt_refused())
             return
-        wanted = FINGERPRINT if mechanism == "PLAIN" else mechanism
+        wanted = PLAIN_CREDENTIALS if mechanism == "PLAIN" else mechanism
 
         def unit(tx: Transaction) -> tuple[Credentials | None, int | None]:
             return accounts.credentials(tx, username, wanted), accounts.login_grant(tx, username)
 
         def answer(outcome: tuple[Credentials | None, int | None] | StoreError) -> None:
             if isinstance(outcome, StoreError):
-                self._go_on(negotiation.credentials_found(None))
+                self._connection.continue_with(negotiation.credentials_found(None))
                 return
             keys, self._grant = outcome
-            chosen = credentials.or_decoy(keys, username, shared.decoy, wanted)
-            self._go_on(negotiation.credentials_found(chosen))
+            keys = credentials.or_decoy(keys, username, context.decoy_secret, wanted)
+            self._connection.continue_with(negotiation.credentials_found(keys))
 
-        shared.store.submit(unit, answer)
+        context.store.submit(unit, answer)
 
-    def _identify(self) -> None:
-        """Find whose certificate it is: not limited, since none can be guessed."""
-        shared, negotiation, fingerprint = self._shared, self._negotiation, self._fingerprint
+    def _find_certificate_owner(self) -> None:
+        """Find the owner of the peer's certificate; not throttled, because it cannot be guessed."""
+        negotiation, fingerprint = self._negotiation, self._fingerprint
 
         def unit(tx: Transaction) -> tuple[str | None, int | None]:
             name = None if fingerprint is None else certificates.find_owner(tx, fingerprint)
@@ -127,104 +140,110 @@ class Login:
 
         def answer(outcome: tuple[str | None, int | None] | StoreError) -> None:
             if isinstance(outcome, StoreError):
-                self._go_on(negotiation.attempt_refused())
+                self._connection.continue_with(negotiation.attempt_refused())
                 return
             name, self._grant = outcome
-            self._go_on(negotiation.owner_found(name, more=self._connection.more))
+            more = self._connection.has_more
+            self._connection.continue_with(negotiation.owner_found(name, more=more))
 
-        shared.store.submit(unit, answer)
+        self._context.store.submit(unit, answer)
 
-    def _verify(self, password: str, keys: Credentials) -> None:
-        """Check a password beside the event loop: hashing it takes milliseconds."""
+    def _verify_password(self, password: str, keys: Credentials) -> None:
+        """Check a password outside of the event loop, because hashing takes milliseconds."""
 
         def answer(done: asyncio.Future[bool]) -> None:
-            right = not done.cancelled() and done.exception() is None and done.result()
-            self._go_on(self._negotiation.password_verified(right, more=self._connection.more))
+            correct = not done.cancelled() and done.exception() is None and done.result()
+            more = self._connection.has_more
+            wanted = self._negotiation.password_verified(correct, more=more)
+            self._connection.continue_with(wanted)
 
-        shared = self._shared
-        checked = shared.loop.run_in_executor(shared.hashing, credentials.verify, password, keys)
+        context = self._context
+        checked = context.loop.run_in_executor(context.hashing, credentials.verify, password, keys)
         checked.add_done_callback(answer)
 
-    def _deny(self, username: str, condition: str) -> None:
-        """Tell a failure when it is time, by the throttle: not sooner for who is unknown."""
-        shared, now = self._shared, self._shared.loop.time()
-        throttle = shared.throttle
-        if condition == TRIED and self._negotiation.mechanism != sasl.EXTERNAL:
-            delay = throttle.failed(self._source, username, now)
+    def _delay_failure(self, username: str, condition: str) -> None:
+        """Report a failure after the throttle's delay, which is the same for unknown accounts."""
+        context, now = self._context, self._context.loop.time()
+        throttle = context.throttle
+        if condition == ATTEMPT_FAILED and self._negotiation.mechanism != sasl.EXTERNAL:
+            delay = throttle.add_failure(self._source, username, now)
         else:
             delay = throttle.delay(self._source, username, now)
-        wait = max(self._began + delay - now, 0.0)
-        self._telling = shared.loop.call_later(wait, self._tell)
+        wait = max(self._received_at + delay - now, 0.0)
+        self._failure_timer = context.loop.call_later(wait, self._report_failure)
 
-    def _tell(self) -> None:
-        self._go_on(self._negotiation.report_failure())
+    def _report_failure(self) -> None:
+        self._connection.continue_with(self._negotiation.report_failure())
 
-    def _welcome(self, username: str) -> None:
-        shared = self._shared
+    def _accept(self, username: str) -> None:
+        context = self._context
         if self._negotiation.mechanism != sasl.EXTERNAL:
-            shared.throttle.succeeded(self._source, username, shared.loop.time())
-        self._connection.logged_in()
+            context.throttle.add_success(self._source, username, context.loop.time())
+        self._connection.accept_large_stanzas()
 
-    # Which session
+    # Sessions
 
     def _bind(self, wanted: actions.Bind) -> None:
-        """Bind a session; the one that had its address before is ended."""
-        shared, negotiation, account = self._shared, self._negotiation, self._negotiation.username
+        """Bind a new session; it replaces the one with the same address."""
+        context, registry, negotiation = self._context, self._registry, self._negotiation
+        account = negotiation.username
         resource = wanted.resource or secrets.token_hex(8)
         full = f"{account}@{negotiation.domain}/{resource}"
-        session = Session(shared, account, full, self._source)
-        if (over := shared.registry.admit(session)) is not None:
-            source = session.bare if over.name == "sessions_per_account" else self._source
-            shared.refused.tell(source, over.name, over.value)
-            error = StanzaError("resource-constraint", f"{over.name} is {over.value}")
-            self._go_on(negotiation.bind_refused(error))
+        generation = registry.next_generation()
+        session = Session(context, registry, generation, account, full, self._source)
+        if (exceeded := registry.admit(session)) is not None:
+            source = session.bare if exceeded.name == "sessions_per_account" else self._source
+            context.refusal_log.log(source, exceeded.name, exceeded.value)
+            text = f"the limit {exceeded.name} = {exceeded.value} is reached"
+            error = StanzaError("resource-constraint", text)
+            self._connection.continue_with(negotiation.bind_refused(error))
             return
-        shared.registry.vacate(session)
-        enabled = b"" if wanted.enable is None else session.enable(wanted.enable)
+        registry.replace_others(session)
+        enabled = b"" if wanted.enable is None else session.enable_management(wanted.enable)
 
         def unit(tx: Transaction) -> int | StanzaError | None:
             if self._grant is None or accounts.login_grant(tx, account) != self._grant:
-                return StanzaError("not-allowed", "the account was revoked meanwhile")
-            return shared.lifecycle.enter(
-                tx, session.generation, account, session.bare, session.full, self._grant
+                return StanzaError("not-allowed", "the account was revoked during the login")
+            return context.lifecycle.enter(
+                tx, generation, account, session.bare, session.full, self._grant
             )
 
         def answer(outcome: int | StanzaError | StoreError | None) -> None:
             if isinstance(outcome, StanzaError | StoreError):
                 session.finish()
                 refused = stanza_error(outcome) if isinstance(outcome, StoreError) else outcome
-                self._go_on(negotiation.bind_refused(refused))
+                self._connection.continue_with(negotiation.bind_refused(refused))
                 return
             if outcome is not None:
-                shared.registry.replaced(outcome)
-            if self._connection.over or session.over:  # lost, or ended, meanwhile
+                registry.replace(outcome)
+            if self._connection.closed or session.ended:  # while the unit of work was waiting
                 session.finish()
                 self._connection.end("resource-constraint")
                 return
-            self._connection.begin(session, negotiation.bound(session.full, enabled))
+            self._connection.start_session(session, negotiation.bound(session.full, enabled))
 
-        shared.store.submit(unit, answer)
+        context.store.submit(unit, answer)
 
     def _resume(self, previd: str, h: int) -> None:
         """Resume a session of this account."""
-        registry, negotiation = self._shared.registry, self._negotiation
-        session = registry.find(previd)
+        registry, negotiation = self._registry, self._negotiation
+        session = registry.find_resumable(previd)
         if session is None or not access.may_resume(negotiation.username, session.account):
-            handled = registry.handled_before(previd, negotiation.username)
-            self._go_on(negotiation.not_resumed(handled))
+            handled = registry.handled_by_ended(previd, negotiation.username)
+            self._connection.continue_with(negotiation.not_resumed(handled))
             return
-        if not registry.moves(session, self._source):
-            figure = self._shared.settings.limits.sessions_per_address
-            self._shared.refused.tell(self._source, "sessions_per_address", figure)
-            self._go_on(negotiation.not_resumed(None))  # it goes on waiting
+        if not registry.move(session, self._source):
+            limit = self._context.settings.limits.sessions_per_address
+            self._context.refusal_log.log(self._source, "sessions_per_address", limit)
+            self._connection.continue_with(negotiation.not_resumed(None))
             return
 
-        def then(found: bool) -> None:
-            if found:
+        def on_done(is_resumed: bool) -> None:
+            if is_resumed:
                 wanted = negotiation.resumed(session.full, previd, session.handled)
-                self._connection.begin(session, wanted)
+                self._connection.start_session(session, wanted)
             else:
-                handled = registry.handled_before(previd, negotiation.username)
-                self._go_on(negotiation.not_resumed(handled))
+                handled = registry.handled_by_ended(previd, negotiation.username)
+                self._connection.continue_with(negotiation.not_resumed(handled))
 
-        session.resume(self._connection, h, then)
+        session.resume(self._connection, h, on_done)

@@ -1,15 +1,14 @@
-"""How many log-ins may fail: bounded by the address that they come from, and by the account.
+"""Throttling of failed logins by source address and by account.
 
-A failure fills two leaky buckets, its address's and its account's. The fuller they are, the later a
-failure is told; when one is full, attempts are refused without a look at the password. So that an
-attacker cannot lock a device out, an address that logged in to an account before is not held to
-that account's bucket. A log-in that succeeds takes back what its pair of address and account had
-filled, and no more: who has one account cannot buy attempts on another with it.
+A failure fills two leaky buckets, one of its address and one of its account. The fuller they are,
+the later the failure is reported; when one is full, attempts are refused without checking the
+password. An address that has logged in to an account before is exempt from that account's bucket,
+so that an attacker cannot lock a device out. A successful login removes what its pair of address
+and account has filled, and no more, so that one account cannot buy attempts on another.
 
-Names that no account has fill buckets like any other, so nothing here tells them apart. What a
-failure is, and what is done meanwhile, is not decided here. All times are in seconds, of any clock
-that does not go backwards. Attempts that are under way at once are counted when they have failed:
-how many they are is bounded elsewhere (`limits.unauthenticated_per_address`).
+Names without an account fill buckets in the same way, so that they cannot be told apart. All times
+are in seconds of a clock that does not go backwards. Concurrent attempts are counted when they
+fail; `limits.unauthenticated_per_address` bounds their number.
 """
 
 from __future__ import annotations
@@ -21,48 +20,47 @@ from typing import Final, Generic, NamedTuple, TypeVar
 K = TypeVar("K")
 
 KEYS: Final = 1000
-"""Addresses, accounts, and pairs of them, that are remembered: some 0.5 MB. The least recently used
-goes; to have an account forgotten takes that many failures from as many addresses."""
+"""Maximum remembered addresses, accounts and pairs of them: some 0.5 MB. The least recently used is
+removed; to have an account forgotten takes that many failures from as many addresses."""
 
 DOUBLINGS: Final = 4
-"""How often the delay doubles: up to 16 times."""
+"""How often the delay doubles: up to 16 times the first."""
 
 IPV6_SITE: Final = 64
-"""Bits of an IPv6 address that tell one site from another: within them, addresses are free."""
+"""Prefix length of an IPv6 site, within which a host can choose its addresses."""
 
 
-class Bounds(NamedTuple):
-    """How many failures a bucket holds, in how many seconds one leaks, and the first delay."""
+class ThrottleLimits(NamedTuple):
+    """The failures that a bucket holds, the seconds in which one leaks, and the first delay in
+    seconds."""
 
     failures: int
-    again: float
+    leak_time: float
     delay: float
 
 
 class _Level(NamedTuple):
-    """How full a bucket was, and when."""
+    """The level of a bucket at a time."""
 
     failures: float
     at: float
 
 
 class _Buckets(Generic[K]):
-    """Leaky buckets, the least recently filled first."""
+    """Leaky buckets by key, the least recently filled first."""
 
-    def __init__(self, again: float, keys: int) -> None:
-        self._again = again
+    def __init__(self, leak_time: float, keys: int) -> None:
+        self._leak_time = leak_time
         self._keys = keys
         self._levels: dict[K, _Level] = {}
 
     def level(self, key: K, now: float) -> float:
-        """Tell how full a bucket is."""
         level = self._levels.get(key)
         if level is None:
             return 0.0
-        return max(level.failures - (now - level.at) / self._again, 0.0)
+        return max(level.failures - (now - level.at) / self._leak_time, 0.0)
 
     def add(self, key: K, failures: float, now: float) -> None:
-        """Fill a bucket, or take back from it."""
         level = self.level(key, now) + failures
         self._levels.pop(key, None)
         if level > 0:
@@ -71,37 +69,37 @@ class _Buckets(Generic[K]):
                 del self._levels[next(iter(self._levels))]
 
 
-class Throttle:
-    """The failures of late.
+class LoginThrottle:
+    """The recent failures.
 
     Args:
-        bounds: see there.
-        keys: how many addresses, accounts and pairs are remembered.
+        limits: see there.
+        keys: maximum number of remembered addresses, accounts and pairs.
     """
 
-    def __init__(self, bounds: Bounds, keys: int = KEYS) -> None:
-        self._bounds = bounds
+    def __init__(self, limits: ThrottleLimits, keys: int = KEYS) -> None:
+        self._limits = limits
         self._keys = keys
-        self._addresses: _Buckets[str] = _Buckets(bounds.again, keys)
-        self._accounts: _Buckets[str] = _Buckets(bounds.again, keys)
-        self._pairs: _Buckets[tuple[str, str]] = _Buckets(bounds.again, keys)
-        self._good: dict[tuple[str, str], None] = {}
+        self._addresses: _Buckets[str] = _Buckets(limits.leak_time, keys)
+        self._accounts: _Buckets[str] = _Buckets(limits.leak_time, keys)
+        self._pairs: _Buckets[tuple[str, str]] = _Buckets(limits.leak_time, keys)
+        self._known_good: dict[tuple[str, str], None] = {}
 
-    def allows(self, address: str, account: str, now: float) -> bool:
-        """Tell whether an attempt may be made.
+    def may_try(self, address: str, account: str, now: float) -> bool:
+        """Return whether an attempt may be made.
 
         Args:
-            address: where it comes from, as `source` gives it.
-            account: the name that it is for.
-            now: the present second.
+            address: the source, as `source_of` returns it.
+            account: the name that the attempt is for.
+            now: the present time.
         """
-        room = self._bounds.failures - 1
-        if self._addresses.level(address, now) > room:
+        limit = self._limits.failures - 1
+        if self._addresses.level(address, now) > limit:
             return False
-        return (address, account) in self._good or self._accounts.level(account, now) <= room
+        return (address, account) in self._known_good or self._accounts.level(account, now) <= limit
 
-    def failed(self, address: str, account: str, now: float) -> float:
-        """Note that an attempt failed; returns after how many seconds that may be told."""
+    def add_failure(self, address: str, account: str, now: float) -> float:
+        """Count a failed attempt; return after how many seconds it may be reported."""
         delay = self.delay(address, account, now)
         self._addresses.add(address, 1, now)
         self._accounts.add(account, 1, now)
@@ -109,29 +107,26 @@ class Throttle:
         return delay
 
     def delay(self, address: str, account: str, now: float) -> float:
-        """Tell after how many seconds a failure may be told that is not the password's."""
-        before = max(self._addresses.level(address, now), self._accounts.level(account, now))
-        return float(self._bounds.delay * 2 ** min(math.ceil(before), DOUBLINGS))
+        """Return after how many seconds a failure may be reported."""
+        level = max(self._addresses.level(address, now), self._accounts.level(account, now))
+        return float(self._limits.delay * 2 ** min(math.ceil(level), DOUBLINGS))
 
-    def succeeded(self, address: str, account: str, now: float) -> None:
-        """Note that somebody logged in: what this pair had filled is taken back."""
+    def add_success(self, address: str, account: str, now: float) -> None:
+        """Record a successful login, and remove the failures of this address and account."""
         pair = (address, account)
-        filled = self._pairs.level(pair, now)
-        self._addresses.add(address, -filled, now)
-        self._accounts.add(account, -filled, now)
-        self._pairs.add(pair, -filled, now)
-        self._good.pop(pair, None)
-        self._good[pair] = None
-        if len(self._good) > self._keys:
-            del self._good[next(iter(self._good))]
+        failures = self._pairs.level(pair, now)
+        self._addresses.add(address, -failures, now)
+        self._accounts.add(account, -failures, now)
+        self._pairs.add(pair, -failures, now)
+        self._known_good.pop(pair, None)
+        self._known_good[pair] = None
+        if len(self._known_good) > self._keys:
+            del self._known_good[next(iter(self._known_good))]
 
 
-def source(host: str) -> str:
-    """Return what stands for an address where addresses are counted.
-
-    An IPv4 address stands for itself, an IPv6 address for its site (/64), and what is neither for
-    itself.
-    """
+def source_of(host: str) -> str:
+    """Return the source that an address counts as: an IPv4 address itself, the /64 network of an
+    IPv6 address, anything else unchanged."""
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:

@@ -1,118 +1,122 @@
-"""What others send to a session that has no room for it: back where it came from, at once.
+"""Handling of stanzas that a session has no room for.
 
-Messages are stored or their senders told, requests are answered with an error (`handlers.crowded`);
-the session goes on. What came first stays first: while messages are on their way back, those behind
-them go the same way. Presence is a state, so that of each sender the last one is kept, within a
-bound, and sent when there is room.
+The stanzas go back to the store or to their senders at once (`features.messages.overflow_policy`),
+and the session continues. Order is kept: while messages are on their way back, those behind them
+take the same way. Of presence, which is a state, the latest of each sender is kept within a limit
+and sent when there is room.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
+from edge.engine.database import Receipt
 from edge.errors import StoreError
-from edge.server.shared import Shared
+from edge.server.server_context import ServerContext
 from edge.xmpp import sender_address
 
-if TYPE_CHECKING:
-    from edge.server.send_queue import Sending
+PRESENCE_SHARE: Final = 8
+"""Kept presence takes at most one part in so many of `limits.unacknowledged_bytes`."""
 
-LATEST: Final = 8
-"""Kept presence takes at most one part in so many of what a session may leave unacknowledged."""
-
-COST: Final = 256
-"""Bytes that a presence that is kept costs beside its own."""
+PRESENCE_OVERHEAD: Final = 256
+"""Bytes of memory for each kept presence beside its own."""
 
 _PRESENCE: Final = b"<presence"
 _MESSAGE: Final = b"<message"
 
 
-class Surplus:
-    """What one session has no room for.
+class OverflowingSession(Protocol):
+    """A session's methods for its overflow."""
 
-    Args:
-        shared: what all share.
-        session: whose it is.
-    """
+    generation: int
 
-    __slots__ = ("_bytes", "_latest", "_most", "_session", "_shared", "_under_way")
+    def deliver(self, stanza: bytes, receipt: Receipt | None) -> None:
+        """Send a stanza, or pass it to the overflow if there is no room."""
 
-    def __init__(self, shared: Shared, session: Sending) -> None:
-        self._shared = shared
+    def count_unacknowledged(self, size: int) -> None:
+        """Add to the session's unacknowledged bytes."""
+
+
+class Overflow:
+    """The stanzas that one session has no room for."""
+
+    __slots__ = ("_context", "_limit", "_presence", "_presence_bytes", "_returning", "_session")
+
+    def __init__(self, context: ServerContext, session: OverflowingSession) -> None:
+        self._context = context
         self._session = session
-        self._most = shared.settings.limits.unacknowledged_bytes // LATEST
-        self._latest: dict[bytes, bytes] = {}
-        self._bytes = 0  # of those
-        self._under_way: list[bytes] = []
+        self._limit = context.settings.limits.unacknowledged_bytes // PRESENCE_SHARE
+        self._presence: dict[bytes, bytes] = {}
+        self._presence_bytes = 0
+        self._returning: list[bytes] = []
 
-    def is_before(self, stanza: bytes) -> bool:
-        """Tell whether something waits here that a stanza must not overtake."""
+    def holds_predecessor(self, stanza: bytes) -> bool:
+        """Return whether something waits here that a stanza must not overtake."""
         if stanza.startswith(_MESSAGE):
-            return bool(self._under_way)
-        return bool(self._latest) and stanza.startswith(_PRESENCE)
+            return bool(self._returning)
+        return bool(self._presence) and stanza.startswith(_PRESENCE)
 
-    def take(self, stanza: bytes) -> None:
-        """Take what there is no room for."""
-        if stanza.startswith(_PRESENCE) and self._keep(stanza):
+    def add(self, stanza: bytes) -> None:
+        """Add a stanza that the session has no room for."""
+        if stanza.startswith(_PRESENCE) and self._keep_presence(stanza):
             return
-        self._under_way.append(stanza)
-        if len(self._under_way) == 1:
-            self._turn_back()
+        self._returning.append(stanza)
+        if len(self._returning) == 1:
+            self._return_stanzas()
 
-    def room(self) -> None:
-        """Send what was kept, as far as it fits now."""
-        if self._latest:
-            kept = list(self._latest.values())
-            self._drop()
+    def send_kept(self) -> None:
+        """Send the kept presence, as far as there is room now."""
+        if self._presence:
+            kept = list(self._presence.values())
+            self._presence.clear()
+            self._count(-self._presence_bytes)
             for stanza in kept:
                 self._session.deliver(stanza, None)
 
-    def _keep(self, stanza: bytes) -> bool:
-        """Keep a presence instead of its sender's last one; false if there is no room here."""
+    def _keep_presence(self, stanza: bytes) -> bool:
+        """Keep a presence in place of its sender's last one; return whether there is room."""
         key = sender_address.presence_key(stanza)
-        if (before := self._latest.pop(key, None)) is not None:
-            self._hold(-len(before) - COST)
-        size = len(stanza) + COST
-        if self._bytes + size > self._most:
+        if (before := self._presence.pop(key, None)) is not None:
+            self._count(-len(before) - PRESENCE_OVERHEAD)
+        size = len(stanza) + PRESENCE_OVERHEAD
+        if self._presence_bytes + size > self._limit:
             return False
-        self._latest[key] = stanza
-        self._hold(size)
+        self._presence[key] = stanza
+        self._count(size)
         return True
 
-    def _drop(self) -> None:
-        self._latest.clear()
-        self._hold(-self._bytes)
+    def _count(self, size: int) -> None:
+        self._presence_bytes += size
+        self._session.count_unacknowledged(size)
 
-    def _hold(self, size: int) -> None:
-        self._bytes += size
-        if not self._session.over:  # its count is given up as a whole
-            self._session.hold(size)
-
-    def _turn_back(self) -> None:
-        """Give back what came by the time that the store has its turn."""
-        stanzas, life = self._under_way, self._shared.lifecycle
+    def _return_stanzas(self) -> None:
+        """Give back all stanzas that are here when the unit of work runs."""
+        stanzas, lifecycle = self._returning, self._context.lifecycle
         generation = self._session.generation
 
         def answer(outcome: int | StoreError) -> None:
             if isinstance(outcome, StoreError):
-                self._refuse()
+                self._refuse_stanzas()
             else:
-                self._done(outcome)
+                self._mark_returned(outcome)
 
-        self._shared.store.submit(lambda tx: life.turn_back(tx, generation, list(stanzas)), answer)
+        self._context.store.submit(
+            lambda tx: lifecycle.turn_back(tx, generation, list(stanzas)), answer
+        )
 
-    def _refuse(self) -> None:
-        """Tell who sent what could not be given back, which writes nothing; or count it."""
-        stanzas, life = list(self._under_way), self._shared.lifecycle
+    def _refuse_stanzas(self) -> None:
+        """Send errors to the senders, which writes nothing; if that fails too, count the
+        stanzas."""
+        stanzas, lifecycle = list(self._returning), self._context.lifecycle
 
         def answer(outcome: StoreError | None) -> None:
             if isinstance(outcome, StoreError):
-                self._shared.tally.add("returned", len(stanzas))
-            self._done(len(stanzas))
+                self._context.refusals.add("returned", len(stanzas))
+            self._mark_returned(len(stanzas))
 
-        self._shared.store.submit(lambda tx: life.refuse(tx, stanzas), answer)
+        self._context.store.submit(lambda tx: lifecycle.refuse(tx, stanzas), answer)
 
-    def _done(self, count: int) -> None:
-        del self._under_way[:count]
-        if self._under_way:
-            self._turn_back()
+    def _mark_returned(self, count: int) -> None:
+        del self._returning[:count]
+        if self._returning:
+            self._return_stanzas()

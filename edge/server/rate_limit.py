@@ -1,63 +1,147 @@
-"""How fast one peer is heard: a leaky bucket for its stanzas, and one for its bytes.
+"""Rate limits on the stanzas and bytes of one connection, by leaky buckets.
 
-What comes fills them, time empties them, and while one is over its brim the peer waits: it is not
-read, and nothing of it is lost. How it is made to wait is not decided here. All times are in
-seconds, of any clock that does not go backwards.
+A connection above its limit is not read and its stanzas wait, in order; nothing is dropped. The
+first pause of a connection within a while is logged as an event.
 """
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
-LEAST_WAIT: Final = 0.05
-"""Seconds of the shortest wait: a peer at its limit is let go on in portions, so that each costs
-one timer and not each stanza."""
+from edge.server.server_context import ServerContext
+
+MIN_PAUSE: Final = 0.05
+"""Seconds of the shortest pause, so that a peer at its limit costs one timer for several
+stanzas."""
 
 
-class Bound(NamedTuple):
-    """How much a bucket holds, and how much of that leaks in a second."""
+class RateLimit(NamedTuple):
+    """The size of a bucket, and how much of it leaks in a second."""
 
-    at_once: int
+    burst: int
     per_second: int
 
 
-class Rate:
-    """What came of late.
+class LeakyBuckets:
+    """A leaky bucket for stanzas and one for bytes.
+
+    All times are in seconds of a clock that does not go backwards.
 
     Args:
-        stanzas: the bound of stanzas.
-        bytes: that of bytes.
-        now: the present second.
+        stanza_limit: the limit of stanzas.
+        byte_limit: the limit of bytes.
+        now: the present time.
 
     Attributes:
-        stanzas: how full that bucket is, in stanzas.
-        bytes: how full that bucket is, in bytes.
+        stanzas: level of the first bucket.
+        bytes: level of the second bucket.
     """
 
-    __slots__ = ("_at", "_bytes", "_stanzas", "bytes", "stanzas")
+    __slots__ = ("_at", "_byte_limit", "_stanza_limit", "bytes", "stanzas")
 
-    def __init__(self, stanzas: Bound, bytes: Bound, now: float) -> None:
-        self._stanzas = stanzas
-        self._bytes = bytes
+    def __init__(self, stanza_limit: RateLimit, byte_limit: RateLimit, now: float) -> None:
+        self._stanza_limit = stanza_limit
+        self._byte_limit = byte_limit
         self._at = now
         self.stanzas = 0.0
         self.bytes = 0.0
 
-    def over(self) -> bool:
-        """Tell whether too much came, as far as `leak` was told the time."""
-        return self.stanzas > self._stanzas.at_once or self.bytes > self._bytes.at_once
+    def is_exceeded(self) -> bool:
+        """Return whether a bucket is over its limit, as of the last `leak`."""
+        return self.stanzas > self._stanza_limit.burst or self.bytes > self._byte_limit.burst
 
     def leak(self, now: float) -> None:
-        """Let go what time has made good."""
+        """Lower the levels by the time that has passed."""
         passed = now - self._at
         self._at = now
-        self.stanzas = max(self.stanzas - passed * self._stanzas.per_second, 0.0)
-        self.bytes = max(self.bytes - passed * self._bytes.per_second, 0.0)
+        self.stanzas = max(self.stanzas - passed * self._stanza_limit.per_second, 0.0)
+        self.bytes = max(self.bytes - passed * self._byte_limit.per_second, 0.0)
 
-    def wait(self) -> float:
-        """Return for how many seconds the peer waits: none while neither bucket is over."""
-        if not self.over():
+    def pause(self) -> float:
+        """Return for how many seconds the peer must pause; 0 if no limit is exceeded."""
+        if not self.is_exceeded():
             return 0.0
-        stanzas = (self.stanzas - self._stanzas.at_once) / self._stanzas.per_second
-        surplus = (self.bytes - self._bytes.at_once) / self._bytes.per_second
-        return max(stanzas, surplus, LEAST_WAIT)
+        stanzas = (self.stanzas - self._stanza_limit.burst) / self._stanza_limit.per_second
+        excess = (self.bytes - self._byte_limit.burst) / self._byte_limit.per_second
+        return max(stanzas, excess, MIN_PAUSE)
+
+
+class ReadRateLimiter:
+    """The rate limit of one connection.
+
+    As long as no bucket is near its limit, the clock is read once per read of the socket.
+
+    Args:
+        context: the server's shared state.
+        source: returns the connection's account or address, for the event log.
+        resume: called when a pause is over.
+    """
+
+    __slots__ = ("_buckets", "_context", "_resume", "_source", "_timer")
+
+    def __init__(
+        self, context: ServerContext, source: Callable[[], str], resume: Callable[[], None]
+    ) -> None:
+        limits = context.settings.limits
+        self._context = context
+        self._source = source
+        self._resume = resume
+        self._buckets = LeakyBuckets(
+            RateLimit(limits.stanzas_at_once, limits.stanzas_per_second),
+            RateLimit(limits.bytes_at_once, limits.bytes_per_second),
+            context.loop.time(),
+        )
+        self._timer: asyncio.TimerHandle | None = None
+
+    def count_bytes(self, count: int) -> None:
+        """Count received bytes."""
+        self._buckets.leak(self._context.loop.time())
+        self._buckets.bytes += count
+
+    def count_stanza(self) -> None:
+        """Count a handled stanza."""
+        self._buckets.stanzas += 1
+
+    def is_paused(self) -> bool:
+        """Return whether the connection must pause; begin a pause if a limit is exceeded."""
+        if self._timer is not None:
+            return True
+        if not self._buckets.is_exceeded():
+            return False
+        self._buckets.leak(self._context.loop.time())
+        if not self._buckets.is_exceeded():
+            return False
+        self._log_pause()
+        self._context.paused_connections += 1
+        self._start_timer()
+        return True
+
+    def stop(self) -> None:
+        """End the pause, because the connection is closed."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._end_pause()
+
+    def _start_timer(self) -> None:
+        self._timer = self._context.loop.call_later(self._buckets.pause(), self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._buckets.leak(self._context.loop.time())
+        if self._buckets.is_exceeded():
+            self._start_timer()
+        else:
+            self._end_pause()
+            self._resume()
+
+    def _end_pause(self) -> None:
+        self._timer = None
+        self._context.paused_connections -= 1
+
+    def _log_pause(self) -> None:
+        limits = self._context.settings.limits
+        by_bytes = self._buckets.bytes > limits.bytes_at_once
+        limit = limits.bytes_per_second if by_bytes else limits.stanzas_per_second
+        now = self._context.loop.time()
+        self._context.refusal_log.log_once_per_window(self._source(), "rate", limit, now)

@@ -1,8 +1,9 @@
-"""What was refused where no unit of work ran: counted here, told with the next heartbeat.
+"""Counting and logging of what the server refuses outside of units of work.
 
-Connections too many, streams ended for what they sent, failed log-ins, a database that had no room:
-to write an event for each would let a stranger fill the log. The rules are few and named by the
-gateway; the sources told apart are bounded here, and folded by `store.refusals`.
+Refused connections, stream errors, failed logins and database faults are counted and logged with
+the next heartbeat; an event for each would let an unauthenticated peer fill the event log. The
+rules are few and named by the gateway; the sources are limited here, and aggregated in the event
+log.
 """
 
 from __future__ import annotations
@@ -10,30 +11,35 @@ from __future__ import annotations
 from collections import Counter
 from typing import Final, NamedTuple
 
+from edge.engine import refusals
+from edge.engine.group_commit import Store
+from edge.engine.hooks import Context
 from edge.engine.refusal_log import OTHER_SOURCE
+from edge.errors import StoreError
 
 SOURCES: Final = 200
-"""Sources and rules that are told apart from one heartbeat to the next, the rest as `other`: a part
-of `limits.refusal_sources`, so that strangers leave room there for those who have an account."""
+"""Maximum distinct pairs of source and rule between two heartbeats; the others count as `other`.
+This is a part of `limits.refusal_sources`, so that unauthenticated peers leave room for
+accounts."""
 
 
 class Refusal(NamedTuple):
-    """Who was refused something, and by which rule: a bare JID, or an address as `throttle.source`
-    gives it."""
+    """The source (a bare JID, or an address as `login_throttle.source_of` returns it) and the rule
+    of a refusal."""
 
     source: str
     rule: str
 
 
-class Tally:
-    """How often each rule refused something, since it was last told."""
+class RefusalCounters:
+    """The number of refusals by rule since the last heartbeat."""
 
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()
         self._sources: Counter[Refusal] = Counter()
 
     def add(self, rule: str, times: int = 1, source: str = "") -> None:
-        """Count `times` refusals by `rule`, of a source if there is one."""
+        """Count refusals by a rule, of a source if there is one."""
         if source:
             self._add(Refusal(source, rule), times)
         else:
@@ -45,17 +51,59 @@ class Tally:
         self._sources[refusal] += times
 
     def take(self) -> Counter[str]:
-        """Return what was counted without a source, and begin anew."""
+        """Return the counts without a source, and reset them."""
         counts, self._counts = self._counts, Counter()
         return counts
 
     def take_sources(self) -> Counter[Refusal]:
-        """Return what was counted of sources, and begin anew."""
+        """Return the counts by source, and reset them."""
         sources, self._sources = self._sources, Counter()
         return sources
 
     def put_back(self, counts: Counter[str], sources: Counter[Refusal]) -> None:
-        """Count what was taken and could not be told."""
+        """Add counts that were taken and could not be logged."""
         self._counts += counts
         for refusal, times in sources.items():
             self._add(refusal, times)
+
+
+class RefusalLog:
+    """A writer of refusals to the event log.
+
+    Args:
+        store: the store of the event log.
+        context: the gateway.
+        counters: counts the refusals that the store cannot log.
+    """
+
+    def __init__(self, store: Store, context: Context, counters: RefusalCounters) -> None:
+        self._store = store
+        self._context = context
+        self._counters = counters
+        self._logged: dict[tuple[str, str], float] = {}
+
+    def log(self, source: str, rule: str, limit: int) -> None:
+        """Log that `rule`, with this limit, refused something to a source (see `Refusal`)."""
+
+        def answer(outcome: StoreError | None) -> None:
+            if isinstance(outcome, StoreError):
+                self._counters.add(rule, source=source)
+
+        context = self._context
+        self._store.submit(lambda tx: refusals.log_source(context, tx, source, rule, limit), answer)
+
+    def log_once_per_window(self, source: str, rule: str, limit: int, now: float) -> None:
+        """Log a refusal unless it was logged within `limits.refusal_window` seconds.
+
+        `now` is the event loop's time. The sources are limited; the one logged longest ago is
+        forgotten.
+        """
+        limits, key = self._context.limits, (source, rule)
+        before = self._logged.pop(key, None)
+        if before is not None and now - before < limits.refusal_window:
+            self._logged[key] = before
+            return
+        self._logged[key] = now
+        if len(self._logged) > limits.refusal_sources:
+            del self._logged[next(iter(self._logged))]
+        self.log(source, rule, limit)

@@ -1,8 +1,7 @@
-"""Who is connected and which sessions there are, and how many may be.
+"""The registry of connections and sessions, and the limits on their numbers.
 
-A connection is a socket; a session is what is bound, and may wait for its connection to come back
-(XEP-0198). Who is present is not known here: that is in the store, whose sends find their session
-by its generation.
+A connection is a socket; a session is a bound resource, which may outlive its connection
+(XEP-0198). Presence is stored elsewhere: the store addresses a session by its generation.
 """
 
 from __future__ import annotations
@@ -17,149 +16,145 @@ from edge.engine import access
 from edge.engine.database import Send
 from edge.engine.quota import ExceededLimit
 from edge.server.session import Session
-from edge.server.unauthenticated import Strangers
+from edge.server.unauthenticated import UnauthenticatedConnections
 
-REMEMBERED: Final = 256
-"""Sessions that are over of which it is known how many stanzas they had handled: a peer that wants
-to resume one learns which of its stanzas not to send again."""
-
-RESERVED: Final = 4
-"""One part in so many of what may wait for acknowledgement is not for what sessions send to each
-other."""
+ENDED_SESSIONS: Final = 256
+"""Ended sessions whose counters are kept, so that a peer that cannot resume learns which of its
+stanzas were handled."""
 
 
-class Connected(Protocol):
-    """What the registry can ask of a connection."""
+class RegisteredConnection(Protocol):
+    """The registry's view of a connection."""
 
     def end(self, condition: str, text: str = "", *, at_once: bool = False) -> None:
-        """Send a stream error and close; `at_once`, without waiting for the peer."""
+        """Send a stream error and close; with `at_once`, without waiting for the peer."""
 
-    def read_on(self) -> None:
-        """Read again, if nothing else holds the connection back."""
+    def resume_reading(self) -> None:
+        """Read again, unless something else prevents it."""
 
 
-class Handled:
-    """How many stanzas a session had handled when it was over, of whose account."""
+class EndedSession:
+    """The account of an ended session and the number of stanzas that it had handled."""
 
-    __slots__ = ("account", "h")
+    __slots__ = ("account", "handled")
 
-    def __init__(self, account: str, h: int) -> None:
+    def __init__(self, account: str, handled: int) -> None:
         self.account = account
-        self.h = h
+        self.handled = handled
 
 
 class Registry:
-    """The connections and the sessions of the process, bounded in number."""
+    """The connections and sessions of the process.
+
+    Attributes:
+        unauthenticated: the connections without a session.
+        no_connections: set while there are no connections.
+    """
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._generations = count(1)
-        self._connections: dict[Connected, None] = {}
-        self._strangers: Strangers[Connected] = Strangers(limits)
+        self._connections: dict[RegisteredConnection, None] = {}
+        self.unauthenticated: UnauthenticatedConnections[RegisteredConnection] = (
+            UnauthenticatedConnections(limits)
+        )
         self._sessions: dict[int, Session] = {}
-        self._bound: dict[str, dict[int, Session]] = {}
+        self._by_account: dict[str, dict[int, Session]] = {}
         self._by_source: dict[str, dict[int, Session]] = {}
-        self._tokens: dict[str, Session] = {}
+        self._resumable: dict[str, Session] = {}
         self._detached: dict[int, Session] = {}
-        self._over: dict[str, Handled] = {}
-        self._live = 0  # sessions that are not over
-        self.unacknowledged = 0
-        self.returning = 0  # bytes of what sessions that are over still have to give back
-        self.empty = asyncio.Event()
-        self.empty.set()
+        self._ended: dict[str, EndedSession] = {}
+        self._session_count = 0  # sessions that have not ended
+        self.no_connections = asyncio.Event()
+        self.no_connections.set()
 
     # Connections
 
-    def add(self, connection: Connected, source: str, now: float) -> bool:
-        """Take a new connection in; false if there are too many.
+    def add_connection(self, connection: RegisteredConnection, source: str, now: float) -> bool:
+        """Add a connection; return False if there are too many.
 
         Args:
-            connection: the new one.
-            source: its address, as `throttle.source` gives it.
-            now: the present second.
+            connection: the new connection.
+            source: its source, as `login_throttle.source_of` returns it.
+            now: the present time in seconds.
         """
-        stays, goes = self._strangers.admit(connection, source, now)
-        if goes is not None:
-            goes.end("resource-constraint", "made room for a newcomer", at_once=True)
-        if stays:
+        admitted, replaced = self.unauthenticated.admit(connection, source, now)
+        if replaced is not None:
+            replaced.end("resource-constraint", "replaced by a newer connection", at_once=True)
+        if admitted:
             self._connections[connection] = None
-            self.empty.clear()
-        return stays
+            self.no_connections.clear()
+        return admitted
 
-    def known(self, connection: Connected) -> None:
-        """Note that this one has a session: until then, who has logged in is a stranger too."""
-        self._strangers.remove(connection)
+    def mark_bound(self, connection: RegisteredConnection) -> None:
+        """Record that a connection has a session, and so is not limited as unauthenticated."""
+        self.unauthenticated.remove(connection)
 
-    def remove(self, connection: Connected) -> None:
-        """Forget a connection."""
+    def remove_connection(self, connection: RegisteredConnection) -> None:
+        """Remove a closed connection."""
         self._connections.pop(connection, None)
-        self._strangers.remove(connection)
+        self.unauthenticated.remove(connection)
         if not self._connections:
-            self.empty.set()
+            self.no_connections.set()
 
-    def read_on(self) -> None:
+    def resume_reading(self) -> None:
         """Let all connections read again."""
         for connection in list(self._connections):
-            connection.read_on()
-
-    # What there is
-
-    @property
-    def live(self) -> int:
-        """Sessions that are not over."""
-        return self._live
-
-    @property
-    def strangers(self) -> Strangers[Connected]:
-        """Those who have not logged in yet."""
-        return self._strangers
-
-    def fullest(self) -> tuple[int, int]:
-        """Return how many sessions the account has that has most, and the address that has most."""
-        groups = self._bound, self._by_source
-        account, address = (max(map(len, group.values()), default=0) for group in groups)
-        return account, address
-
-    def sessions(self) -> Iterable[Session]:
-        """Name the sessions that are not over, or have not left yet."""
-        return self._sessions.values()
+            connection.resume_reading()
 
     # Sessions
 
-    def generation(self) -> int:
-        """Return the number of the next session."""
+    def largest_groups(self) -> tuple[int, int]:
+        """Return the number of sessions of the account, and of the source, that has most."""
+        groups = self._by_account, self._by_source
+        account, source = (max(map(len, group.values()), default=0) for group in groups)
+        return account, source
+
+    @property
+    def session_count(self) -> int:
+        """Number of sessions that have not ended."""
+        return self._session_count
+
+    def sessions(self) -> list[Session]:
+        """Return the sessions that have not ended."""
+        return [session for session in self._sessions.values() if not session.ended]
+
+    def next_generation(self) -> int:
+        """Return the generation for a new session."""
         return next(self._generations)
 
     def admit(self, session: Session) -> ExceededLimit | None:
-        """Take a session in that is about to be bound; returns the limit that there is no room in.
+        """Add a session that is about to be bound; return the limit that prevents it, if any.
 
-        Where there are too many, one that waits to be resumed makes room: of its account or address
-        where those have too many, the one that has waited longest. One of the same full JID does
-        not count: the new session replaces it.
+        If there are too many sessions, one that waits to be resumed is ended: the one that has
+        waited longest, of the same account or source if that has too many. Sessions of the same
+        full JID do not count, because the new session replaces them.
         """
         replaced = [
             other
-            for other in self._bound.get(session.account, {}).values()
+            for other in self._by_account.get(session.account, {}).values()
             if other.full == session.full
         ]
-        for over, of in self._groups(session):
-            there = (self._live if of is None else len(of)) - _count(replaced, of)
-            if there >= over.value and not self._make_room(replaced, of):
-                return over
-        self._live += 1
+        for limit, group in self._limiting_groups(session):
+            used = (self._session_count if group is None else len(group)) - _count(replaced, group)
+            if used >= limit.value and not self._evict_detached(replaced, group):
+                return limit
+        self._session_count += 1
         generation = session.generation
         self._sessions[generation] = session
-        self._bound.setdefault(session.account, {})[generation] = session
+        self._by_account.setdefault(session.account, {})[generation] = session
         self._by_source.setdefault(session.source, {})[generation] = session
         return None
 
-    def _groups(self, session: Session) -> list[tuple[ExceededLimit, dict[int, Session] | None]]:
-        """Name what a session counts in: the limit, and those who count too; `None` for all."""
+    def _limiting_groups(
+        self, session: Session
+    ) -> list[tuple[ExceededLimit, dict[int, Session] | None]]:
+        """Return the limits on a session, each with the sessions that it counts; None for all."""
         limits = self._limits
         return [
             (
                 ExceededLimit("sessions_per_account", limits.sessions_per_account),
-                self._bound.get(session.account, {}),
+                self._by_account.get(session.account, {}),
             ),
             (
                 ExceededLimit("sessions_per_address", limits.sessions_per_address),
@@ -168,115 +163,108 @@ class Registry:
             (ExceededLimit("sessions", limits.sessions), None),
         ]
 
-    def _make_room(self, stay: list[Session], of: dict[int, Session] | None) -> bool:
-        """End the one that has waited longest; false if none waits."""
+    def _evict_detached(self, keep: list[Session], group: dict[int, Session] | None) -> bool:
+        """End the session that has waited longest to be resumed; return whether there was one."""
         for session in self._detached.values():
-            if session not in stay and (of is None or session.generation in of):
-                session.because("evicted")
+            if session not in keep and (group is None or session.generation in group):
+                session.set_end_reason("evicted")
                 session.end("resource-constraint")
                 return True
         return False
 
-    def moves(self, session: Session, source: str) -> bool:
-        """Note that a session goes on from another address; false if that has too many."""
-        there = self._by_source.get(source, {})
-        if session.generation not in there and len(there) >= self._limits.sessions_per_address:
+    def move(self, session: Session, source: str) -> bool:
+        """Count a session for another source; return False if that has too many."""
+        group = self._by_source.get(source, {})
+        if session.generation not in group and len(group) >= self._limits.sessions_per_address:
             return False
-        self._leave(self._by_source, session.source, session.generation)
+        self._remove_from(self._by_source, session.source, session.generation)
         session.source = source
-        if not session.over:
+        if not session.ended:
             self._by_source.setdefault(source, {})[session.generation] = session
         return True
 
     @staticmethod
-    def _leave(groups: dict[str, dict[int, Session]], key: str, generation: int) -> None:
+    def _remove_from(groups: dict[str, dict[int, Session]], key: str, generation: int) -> None:
         group = groups.get(key, {})
         group.pop(generation, None)
         if not group:
             groups.pop(key, None)
 
-    def resumable(self, session: Session) -> None:
-        """Let a session be found by its token."""
-        self._tokens[session.token] = session
+    def mark_resumable(self, session: Session) -> None:
+        """Make a session available by its stream management id."""
+        self._resumable[session.sm_id] = session
 
-    def find(self, token: str) -> Session | None:
-        """Return the session that can be resumed by this token."""
-        return self._tokens.get(token)
+    def find_resumable(self, sm_id: str) -> Session | None:
+        """Return the session that can be resumed by this id."""
+        return self._resumable.get(sm_id)
 
-    def detached(self, session: Session) -> None:
-        """Note that a session waits to be resumed."""
+    def mark_detached(self, session: Session) -> None:
+        """Record that a session waits to be resumed."""
         self._detached[session.generation] = session
 
-    def attached(self, session: Session) -> None:
-        """Note that a session has a connection again."""
+    def mark_attached(self, session: Session) -> None:
+        """Record that a session has a connection again."""
         self._detached.pop(session.generation, None)
 
-    def over(self, session: Session) -> None:
-        """Note that a session is over; sends still find it until it has left the store."""
+    def mark_ended(self, session: Session) -> None:
+        """Record that a session has ended; stanzas still reach it until `remove_session`."""
         generation, account = session.generation, session.account
-        self._live -= 1
+        self._session_count -= 1
         self._detached.pop(generation, None)
-        self._leave(self._bound, account, generation)
-        self._leave(self._by_source, session.source, generation)
-        if self._tokens.pop(session.token, None) is not None:
-            self._over[session.token] = Handled(account, session.handled)
-            if len(self._over) > REMEMBERED:
-                del self._over[next(iter(self._over))]
+        self._remove_from(self._by_account, account, generation)
+        self._remove_from(self._by_source, session.source, generation)
+        if self._resumable.pop(session.sm_id, None) is not None:
+            self._ended[session.sm_id] = EndedSession(account, session.handled)
+            if len(self._ended) > ENDED_SESSIONS:
+                del self._ended[next(iter(self._ended))]
 
-    def handled(self, token: str, h: int) -> None:
-        """Note that a session that is over has handled more."""
-        if (remembered := self._over.get(token)) is not None:
-            remembered.h = h
+    def update_ended(self, sm_id: str, handled: int) -> None:
+        """Update the number of stanzas that an ended session has handled."""
+        if (ended := self._ended.get(sm_id)) is not None:
+            ended.handled = handled
 
-    def handled_before(self, token: str, account: str) -> int | None:
-        """Tell how many stanzas a session of an account had handled that is over, if known."""
-        remembered = self._over.get(token)
-        if remembered is None or not access.may_resume(account, remembered.account):
+    def handled_by_ended(self, sm_id: str, account: str) -> int | None:
+        """Return the number of stanzas that an account's ended session had handled, if known."""
+        ended = self._ended.get(sm_id)
+        if ended is None or not access.may_resume(account, ended.account):
             return None
-        return remembered.h
+        return ended.handled
 
-    def forget(self, generation: int) -> None:
-        """Forget a session that has left the store."""
+    def remove_session(self, generation: int) -> None:
+        """Remove a session that has left the store."""
         self._sessions.pop(generation, None)
 
     def deliver(self, sends: Iterable[Send]) -> None:
-        """Hand stanzas over to their sessions; one that has left has given its rows back."""
+        """Pass stanzas to their sessions; a removed session's rows were given back."""
         for generation, stanza, receipt in sends:
             if (session := self._sessions.get(generation)) is not None:
                 session.deliver(stanza, receipt)
 
-    def vacate(self, session: Session) -> None:
-        """End the sessions whose address another is about to have."""
-        bound = self._bound.get(session.account, {}).values()
-        for other in [other for other in bound if other.full == session.full]:
+    def replace_others(self, session: Session) -> None:
+        """End the other sessions with the full JID of a session that is about to be bound."""
+        group = self._by_account.get(session.account, {}).values()
+        for other in [other for other in group if other.full == session.full]:
             if other is not session:
-                other.replaced()
+                other.replace()
 
-    def has_room(self, size: int) -> bool:
-        """Tell whether so many bytes more may wait for acknowledgement that one session sends to
-        another: a part of all is for answers and rows."""
-        most = self._limits.unacknowledged_total_bytes // RESERVED * (RESERVED - 1)
-        return self.unacknowledged + size <= most
-
-    def relieve(self) -> str:
-        """End the session that holds most of what is not acknowledged, since there is too much of
-        it; returns whose it was, a bare JID."""
-        session = max(self._sessions.values(), key=_held)
+    def end_largest(self) -> str:
+        """End the session with the most unacknowledged bytes; return its bare JID."""
+        session = max(self._sessions.values(), key=_unacknowledged_bytes)
         session.end("resource-constraint")
         return session.bare
 
-    def replaced(self, generation: int) -> None:
-        """End a session whose address another has now: it has left the store."""
+    def replace(self, generation: int) -> None:
+        """End a session that has left the store because another has its address."""
         if (session := self._sessions.get(generation)) is not None:
-            session.replaced()
+            session.replace()
 
     def end(self, generation: int, condition: str, text: str = "") -> None:
-        """End a session with a stream error, if it is still there."""
+        """End a session with a stream error, if it exists."""
         if (session := self._sessions.get(generation)) is not None:
             session.end(condition, text)
 
     def end_all(self, condition: str) -> None:
-        """End every connection, and every session."""
+        """End all connections and sessions with a stream error."""
         for connection in list(self._connections):
             connection.end(condition)
         for session in list(self._sessions.values()):
@@ -287,5 +275,5 @@ def _count(sessions: list[Session], group: dict[int, Session] | None) -> int:
     return sum(group is None or session.generation in group for session in sessions)
 
 
-def _held(session: Session) -> int:
-    return 0 if session.over else session.held
+def _unacknowledged_bytes(session: Session) -> int:
+    return 0 if session.ended else session.unacknowledged_bytes

@@ -1,67 +1,70 @@
-"""Who may have how much in what a session has been sent and has not taken yet.
+"""Fair shares of a session's send buffer among the senders of stanzas.
 
-What others send shares one half of a session's buffer, and one source's at most a quarter of it: so
-nobody fills it for the others, and there is room for what the gateway itself has for the session.
-Whoever has nothing there may have one stanza, however large. What becomes of a stanza that does not
-fit is not decided here.
+Stanzas of other sessions share one half of the buffer, and each sender gets at most a quarter of
+it, so that no sender can fill it and the gateway's own stanzas have room. A sender without a stanza
+in the buffer may always add one, however large.
 """
 
 from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-HALF: Final = 2
-QUARTER: Final = 4
+ALL_SENDERS: Final = 2
+"""Divisor of the buffer for all senders together."""
+
+EACH_SENDER: Final = 4
+"""Divisor of the buffer for each sender."""
 
 
-class Room(NamedTuple):
-    """So many stanzas, and so many bytes."""
+class BufferSize(NamedTuple):
+    """A number of stanzas and a number of bytes."""
 
     stanzas: int
     bytes: int
 
-    def of(self, part: int) -> Room:
-        """Return one part in so many."""
-        return Room(self.stanzas // part, self.bytes // part)
+    def divided_by(self, divisor: int) -> BufferSize:
+        """Return a part of this size."""
+        return BufferSize(self.stanzas // divisor, self.bytes // divisor)
 
-    def takes(self, there: Room, size: int) -> bool:
-        """Tell whether a stanza of `size` bytes has room beside what is there: the first has."""
-        if not there.stanzas:
+    def has_room(self, used: BufferSize, size: int) -> bool:
+        """Return whether a stanza of `size` bytes fits beside `used`; the first stanza always
+        does."""
+        if not used.stanzas:
             return True
-        return there.stanzas < self.stanzas and there.bytes + size <= self.bytes
+        return used.stanzas < self.stanzas and used.bytes + size <= self.bytes
 
 
-NOTHING: Final = Room(0, 0)
+EMPTY: Final = BufferSize(0, 0)
 
 
-class Shares:
-    """What others have in one session's buffer; `room` is the whole of it."""
+class SendShares:
+    """What each sender has in one session's buffer; `size` is that of the whole buffer."""
 
-    __slots__ = ("_by_source", "_each", "_most", "all")
+    __slots__ = ("_all_limit", "_by_sender", "_each_limit", "used")
 
-    def __init__(self, room: Room) -> None:
-        self._most = room.of(HALF)
-        self._each = room.of(QUARTER)
-        self._by_source: dict[bytes, Room] = {}
-        self.all = NOTHING
+    def __init__(self, size: BufferSize) -> None:
+        self._all_limit = size.divided_by(ALL_SENDERS)
+        self._each_limit = size.divided_by(EACH_SENDER)
+        self._by_sender: dict[bytes, BufferSize] = {}
+        self.used = EMPTY
 
-    def fits(self, source: bytes, size: int) -> bool:
-        """Tell whether a stanza of a source, of `size` bytes, has room."""
-        there = self._by_source.get(source, NOTHING)
-        return self._most.takes(self.all, size) and self._each.takes(there, size)
+    def has_room(self, sender: bytes, size: int) -> bool:
+        """Return whether a stanza of a sender, of `size` bytes, fits."""
+        used = self._by_sender.get(sender, EMPTY)
+        return self._all_limit.has_room(self.used, size) and self._each_limit.has_room(used, size)
 
-    def add(self, source: bytes, size: int) -> None:
-        """Note a stanza that is in the buffer now."""
-        self._count(source, 1, size)
+    def add(self, sender: bytes, size: int) -> None:
+        """Count a stanza that was added to the buffer."""
+        self._count(sender, 1, size)
 
-    def remove(self, source: bytes, size: int) -> None:
-        """Note that a stanza is there no more."""
-        self._count(source, -1, -size)
+    def remove(self, sender: bytes, size: int) -> None:
+        """Count a stanza that was removed from the buffer."""
+        self._count(sender, -1, -size)
 
-    def _count(self, source: bytes, stanzas: int, size: int) -> None:
-        there = self._by_source.get(source, NOTHING)
-        self.all = Room(self.all.stanzas + stanzas, self.all.bytes + size)
-        if there.stanzas + stanzas:
-            self._by_source[source] = Room(there.stanzas + stanzas, there.bytes + size)
+    def _count(self, sender: bytes, stanzas: int, size: int) -> None:
+        used = self._by_sender.get(sender, EMPTY)
+        self.used = BufferSize(self.used.stanzas + stanzas, self.used.bytes + size)
+        if used.stanzas + stanzas:
+            self._by_sender[sender] = BufferSize(used.stanzas + stanzas, used.bytes + size)
         else:
-            del self._by_source[source]
+            del self._by_sender[sender]

@@ -1,11 +1,16 @@
-"""What is bound: a full JID's session, which may outlive its connection (XEP-0198).
+"""A session: a bound full JID, which may outlive its connection (XEP-0198).
 
-It hands stanzas to the router and their work to the store, in order. With stream management, what
-came is counted once its unit of work is committed, and a session whose connection is lost waits to
-be resumed. When a session is over, what its peer has not got goes back to the store
-(`lifecycle.leave`).
+Received stanzas go to the router, and their units of work to the store, in order. With stream
+management, a stanza is counted as handled when its unit of work is committed, and a session that
+loses its connection waits to be resumed.
 
-Reading, writing and flow control are the connection's; what a stanza means is not known here.
+Sent stanzas are kept until the peer has them, within limits. With stream management that is until
+they are acknowledged, also while there is no connection; without, until they have left the write
+buffers. A stanza of another session that does not fit goes back (`overflow`), and the session
+continues, so that no session can end another. A session whose own answers exceed a limit is ended,
+because a dropped answer would be lost. Rows always fit, because the outbox limits them.
+
+When a session ends, its undelivered stanzas go back to the store (`session_teardown`).
 """
 
 from __future__ import annotations
@@ -13,312 +18,659 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
+from edge.engine.database import AWAITS_ANSWER, Receipt
 from edge.engine.hooks import OffloadedWork, Work
 from edge.engine.router import guarded, refusal
 from edge.errors import StoreError
-from edge.server.send_queue import Sending
-from edge.server.session_teardown import Leaving
-from edge.server.shared import Shared
-from edge.server.store_errors import rule, stanza_error
-from edge.xmpp import jid
+from edge.server.overflow import Overflow
+from edge.server.send_share import BufferSize, SendShares
+from edge.server.server_context import ServerContext
+from edge.server.session_teardown import SessionTeardown
+from edge.server.store_errors import refusal_rule, stanza_error
+from edge.server.write_tracker import STANZA_OVERHEAD, Relayed, Token, WriteTracker
+from edge.xmpp import jid, sender_address
 from edge.xmpp.errors import StanzaError, StreamError
 from edge.xmpp.stanza import Stanza
 from edge.xmpp.stream import management
 from edge.xmpp.stream.management import EnableRequest, Management
 
-if TYPE_CHECKING:
-    from edge.server.connection import Connection
+ID_BYTES: Final = 24
+"""Random bytes of the id by which a session is resumed: 192 bits cannot be guessed."""
 
-TOKEN_BYTES: Final = 24
-"""Of chance in what a session is resumed by: 192 bits, which nobody guesses."""
+OWN_BACKLOG: Final = 4
+"""Maximum of the gateway's own unsent stanzas, in units of `limits.send_buffer`: answers fill one,
+after which the peer is not read; stanzas of other kinds have no such brake."""
 
 
-class Session(Sending):
-    """A session; `in_flight` stanzas of it, of `in_flight_bytes`, wait for their commit."""
+class SessionConnection(Protocol):
+    """A session's view of its connection."""
+
+    closed: bool
+    written: int
+
+    def backlog(self) -> int:
+        """Return the bytes in the write buffers."""
+
+    def send(self, data: bytes) -> None:
+        """Send in the next iteration of the event loop."""
+
+    def flush(self) -> None:
+        """Write the output now."""
+
+    def end(self, condition: str, text: str = "", *, at_once: bool = False) -> None:
+        """Send a stream error and close."""
+
+    def fail(self, error: StreamError) -> None:
+        """Send a stream error and close."""
+
+    def detach(self, condition: str, text: str) -> None:
+        """Close without ending the session."""
+
+    def resume_reading(self) -> None:
+        """Read again, unless something else prevents it."""
+
+
+class SessionRegistry(Protocol):
+    """A session's view of the registry (`registry.Registry`)."""
+
+    def mark_resumable(self, session: Session) -> None:
+        """Make the session available by its id."""
+
+    def mark_attached(self, session: Session) -> None:
+        """Record that the session has a connection again."""
+
+    def mark_detached(self, session: Session) -> None:
+        """Record that the session waits to be resumed."""
+
+    def mark_ended(self, session: Session) -> None:
+        """Record that the session has ended."""
+
+    def update_ended(self, sm_id: str, handled: int) -> None:
+        """Update the number of stanzas that the ended session has handled."""
+
+    def remove_session(self, generation: int) -> None:
+        """Remove the session."""
+
+    def end_largest(self) -> str:
+        """End the session with the most unacknowledged bytes."""
+
+
+class Session:
+    """A session.
+
+    Args:
+        context: the server's shared state.
+        registry: the registry of sessions.
+        generation: the session's number, which the store addresses it by.
+        account: the account's local part.
+        full: the full JID.
+        source: the source that it counts for, as `login_throttle.source_of` returns it.
+
+    Attributes:
+        connection: its connection, or None while it waits to be resumed.
+        ended: whether it has ended.
+        in_flight: stanzas whose units of work are not committed.
+        in_flight_bytes: bytes of these stanzas.
+        offloading: whether a stanza's work is being prepared outside of the event loop; no other
+            stanza is handled until that is done.
+        management: the stream management state, if enabled.
+        sm_id: the id by which it can be resumed, or "".
+        unacknowledged_bytes: its part of `ServerContext.unacknowledged_bytes`.
+        tracking: whether its connection must report flushes.
+    """
 
     __slots__ = (
-        "_resume_time", "_successor", "_timer", "_why", "in_flight", "in_flight_bytes", "slow",
-        "source", "token",
+        "_acknowledgement_requested", "_acknowledgement_urgent", "_confirmations", "_context",
+        "_end_reason", "_overflow", "_registry", "_resume_time", "_sent_at", "_sent_position",
+        "_shares", "_successor", "_teardown", "_timer", "_writes", "account", "bare", "connection",
+        "ended", "full", "generation", "in_flight", "in_flight_bytes", "management", "offloading",
+        "sm_id", "source", "tracking", "unacknowledged_bytes",
     )  # fmt: skip
 
-    def __init__(self, shared: Shared, account: str, full: str, source: str) -> None:
-        super().__init__(shared, account, full)
-        self.source = source  # the address that it counts for, as `throttle.source` gives it
+    def __init__(
+        self,
+        context: ServerContext,
+        registry: SessionRegistry,
+        generation: int,
+        account: str,
+        full: str,
+        source: str,
+    ) -> None:
+        limits = context.settings.limits
+        self._context = context
+        self._registry = registry
+        self.generation = generation
+        self.account = account
+        self.full = full
+        self.bare = full.partition("/")[0]
+        self.source = source
+        self.connection: SessionConnection | None = None
+        self.ended = False
         self.in_flight = 0
         self.in_flight_bytes = 0
-        self.slow = False  # a stanza's work is dear: none is taken until it is done
-        self.token = ""  # by which it can be resumed
+        self.offloading = False
+        self.management: Management[Token] | None = None
+        self.sm_id = ""
+        self.unacknowledged_bytes = 0
+        self.tracking = False
+        self._writes = WriteTracker()
+        self._shares = SendShares(
+            BufferSize(limits.unacknowledged_stanzas, limits.unacknowledged_bytes)
+        )
+        self._overflow: Overflow | None = None  # created when a stanza does not fit
+        self._acknowledgement_requested: float | None = None  # when; None if answered
+        self._acknowledgement_urgent = False  # a row waits for one that was not requested yet
+        self._confirmations: list[Receipt] = []  # that the store could not record yet
+        self._sent_position = -1  # end of what has left the write buffers, in bytes,
+        self._sent_at = 0.0  # and since when
         self._resume_time = 0.0
-        self._why = ""  # it ends
-        self._timer: asyncio.TimerHandle | None = None
-        self._successor: tuple[Connection, int, Callable[[bool], None]] | None = None
+        self._timer: asyncio.TimerHandle | None = None  # ends the wait to be resumed
+        self._successor: tuple[SessionConnection, int, Callable[[bool], None]] | None = None
+        self._end_reason = ""
+        self._teardown: SessionTeardown | None = None
 
-    # What the peer sends
+    # Receiving
 
-    def is_sender(self, address: str) -> bool:
-        """Tell whether a stanza's `from` is this session's or its account's (RFC 6120, 8.1.2.1)."""
+    def is_own_address(self, address: str) -> bool:
+        """Return whether a stanza's `from` is this session's full or bare JID (RFC 6120, section
+        8.1.2.1)."""
         try:
             return jid.parse(address).full in (self.full, self.bare)
         except jid.JidError:
             return False
 
-    def take(self, stanza: Stanza) -> None:
-        """Handle a stanza."""
-        shared = self._shared
-        work = shared.router.route(stanza, self.full)
+    def handle(self, stanza: Stanza) -> None:
+        """Route a stanza and submit its unit of work."""
+        context = self._context
+        work = context.router.route(stanza, self.full)
         if isinstance(work, bytes):
-            self._answer_in_turn(work)
+            self._answer_in_order(work)
             return
         self.in_flight += 1
         self.in_flight_bytes += stanza.size
         if isinstance(work, OffloadedWork):
-            self._prepare(stanza, work)
+            self._offload(stanza, work)
         else:
-            shared.store.submit(
+            context.store.submit(
                 guarded(work, self.generation),
-                lambda outcome: self._done(stanza, outcome),
+                lambda outcome: self._complete(stanza, outcome),
                 stanza.size,
             )
 
-    def _prepare(self, stanza: Stanza, work: OffloadedWork) -> None:
-        """Have work prepared beside the event loop; no stanza overtakes it."""
-        self.slow = True
-        loop = self._shared.loop
-        prepared = loop.run_in_executor(self._shared.hashing, work.prepare)
-        prepared.add_done_callback(lambda done: self._prepared(stanza, done))
+    def _offload(self, stanza: Stanza, work: OffloadedWork) -> None:
+        self.offloading = True
+        loop = self._context.loop
+        prepared = loop.run_in_executor(self._context.hashing, work.prepare)
+        prepared.add_done_callback(lambda done: self._submit_prepared(stanza, done))
 
-    def _prepared(self, stanza: Stanza, done: asyncio.Future[Work]) -> None:
+    def _submit_prepared(self, stanza: Stanza, done: asyncio.Future[Work]) -> None:
         error = None if done.cancelled() else done.exception()
         if isinstance(error, StanzaError):
-            self._slow_done(stanza, error)
+            self._complete_offloaded(stanza, error)
         elif error is not None or done.cancelled():
-            self._slow_done(stanza, StoreError(f"work could not be prepared: {error!r}"))
+            self._complete_offloaded(stanza, StoreError(f"offloaded work failed: {error!r}"))
         else:
-            self._shared.store.submit(
+            self._context.store.submit(
                 guarded(done.result(), self.generation),
-                lambda outcome: self._slow_done(stanza, outcome),
+                lambda outcome: self._complete_offloaded(stanza, outcome),
                 stanza.size,
             )
 
-    def _slow_done(self, stanza: Stanza, outcome: bytes | StoreError | StanzaError) -> None:
-        self.slow = False
-        self._done(stanza, outcome)
+    def _complete_offloaded(
+        self, stanza: Stanza, outcome: bytes | StoreError | StanzaError
+    ) -> None:
+        self.offloading = False
+        self._complete(stanza, outcome)
 
-    def _answer_in_turn(self, answer: bytes) -> None:
-        """Send an answer that takes no work, after those that do and came before it."""
+    def _answer_in_order(self, answer: bytes) -> None:
+        """Send an answer that needs no work, after the answers to earlier stanzas."""
         if self.in_flight == 0:
-            self._handled()
+            self._count_handled()
             self.answer(answer)
         elif answer or self.management is not None:
             self.in_flight += 1
-            self._shared.store.submit(lambda _tx: None, lambda _outcome: self._done_with(answer))
+            self._context.store.submit(
+                lambda _tx: None, lambda _outcome: self._complete_with(answer)
+            )
 
-    def _done(self, stanza: Stanza, outcome: bytes | StoreError | StanzaError) -> None:
+    def _complete(self, stanza: Stanza, outcome: bytes | StoreError | StanzaError) -> None:
         self.in_flight_bytes -= stanza.size
         if isinstance(outcome, StoreError):
-            self._shared.tally.add(rule(outcome), source=self.bare)
+            self._context.refusals.add(refusal_rule(outcome), source=self.bare)
             outcome = stanza_error(outcome)
         if isinstance(outcome, StanzaError):
             outcome = refusal(stanza, outcome, self.full)
-        self._done_with(outcome)
+        self._complete_with(outcome)
 
-    def _done_with(self, answer: bytes) -> None:
+    def _complete_with(self, answer: bytes) -> None:
         self.in_flight -= 1
-        self._handled()
+        self._count_handled()
         self.answer(answer)
-        self._go_on()
+        self._continue()
 
-    def _handled(self) -> None:
-        """Count a stanza: what it asked for is committed, or was refused."""
+    def _count_handled(self) -> None:
+        """Count a stanza whose unit of work is committed, or that was refused."""
         if self.management is not None:
             self.management.handled()
-            if self.over:
-                self._shared.registry.handled(self.token, self.management.h)
+            if self.ended:
+                self._registry.update_ended(self.sm_id, self.management.h)
 
-    def _go_on(self) -> None:
+    def _continue(self) -> None:
         if self.connection is not None:
-            self.connection.read_on()
+            self.connection.resume_reading()
         elif self.in_flight == 0 and self._successor is not None:
-            self._resume()
+            self._resume_in_store()
+
+    # Sending
+
+    def answer(self, answer: bytes) -> None:
+        """Send the answer to a stanza of the peer."""
+        if self.ended or not answer:
+            return
+        if self.management is None or self._keep(answer, None):
+            self._write(answer)
+
+    def deliver(self, stanza: bytes, receipt: Receipt | None) -> None:
+        """Send a stanza of another unit of work; one that does not fit goes back."""
+        if self.ended:
+            if receipt is None and self._teardown is not None:
+                self._teardown.add(stanza)
+            return
+        sender = b"" if receipt is not None else sender_address.bare_sender(stanza)
+        if b"@" not in sender:  # a row's stanza, or the gateway's own
+            self._send(stanza, receipt)
+        elif self._has_room(sender, stanza):
+            relayed = Relayed(sender, len(stanza))
+            self._shares.add(*relayed)
+            self._send(stanza, relayed)
+        else:
+            if self._overflow is None:
+                self._overflow = Overflow(self._context, self)
+            self._overflow.add(stanza)
+
+    def _has_room(self, sender: bytes, stanza: bytes) -> bool:
+        """Return whether another session's stanza fits and overtakes none in the overflow."""
+        if self._overflow is not None and self._overflow.holds_predecessor(stanza):
+            return False
+        size = len(stanza)
+        if self.management is not None:
+            fits = self._shares.has_room(sender, size)
+            return fits and self._context.may_relay(size + STANZA_OVERHEAD)
+        if not self._shares.has_room(sender, size) and self.connection is not None:
+            self.connection.flush()  # removes what has left the write buffers
+        return self._shares.has_room(sender, size)
+
+    def _send(self, stanza: bytes, token: Token) -> None:
+        if self.management is not None:
+            if isinstance(token, Receipt) and token != AWAITS_ANSWER:
+                self._acknowledgement_urgent = True
+            if self._keep(stanza, token):
+                self._write(stanza)
+        else:
+            self.tracking = True
+            self._writes.add(stanza, token)
+            self._write(stanza)
+            self._check_own_backlog()
+
+    def _check_own_backlog(self) -> None:
+        """End the session if too many of the gateway's own stanzas are unsent after a flush."""
+        limit = OWN_BACKLOG * self._context.settings.limits.send_buffer
+        if self._writes.own_bytes > limit and self.connection is not None:
+            self.connection.flush()
+            if self._writes.own_bytes > limit:
+                self._end_over_limit("send_buffer", "too many stanzas were not read")
+
+    def _write(self, stanza: bytes) -> None:
+        if self.connection is not None:
+            self.connection.send(stanza)
+
+    def _keep(self, stanza: bytes, token: Token) -> bool:
+        """Keep a stanza until it is acknowledged; return False if that ended the session."""
+        assert self.management is not None  # noqa: S101
+        context = self._context
+        self.count_unacknowledged(len(stanza) + STANZA_OVERHEAD)
+        if not self.management.send(stanza, token):
+            self._end_over_limit("unacknowledged_bytes", "too many stanzas were not acknowledged")
+        elif context.unacknowledged_bytes > context.settings.limits.unacknowledged_total_bytes:
+            bare = self._registry.end_largest()
+            context.refusals.add("unacknowledged_total_bytes", source=bare)
+        return not self.ended
+
+    def count_unacknowledged(self, size: int) -> None:
+        """Add to the unacknowledged bytes of the session and of all sessions."""
+        if not self.ended:  # the whole count was removed at the end
+            self.unacknowledged_bytes += size
+            self._context.unacknowledged_bytes += size
+
+    def _end_over_limit(self, rule: str, text: str) -> None:
+        self._context.refusals.add(rule, source=self.bare)
+        self.end("resource-constraint", text)
+
+    @property
+    def unacknowledged_stanzas(self) -> int:
+        """Number of the gateway's own unacknowledged stanzas."""
+        return 0 if self.management is None else self.management.bounded
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Bytes in the connection's write buffers."""
+        return 0 if self.connection is None else self.connection.backlog()
+
+    # Delivery and acknowledgement of sent stanzas
+
+    def before_flush(self, output: list[bytes]) -> None:
+        """Add a request for acknowledgement to the connection's output, if one is due."""
+        if self.management is None:
+            return
+        if self._acknowledgement_urgent or self.management.wants_request():
+            output.append(self._request_acknowledgement(self.management))
+        elif self.management.bytes and self._acknowledgement_requested is None:
+            self._context.schedule_check(self)
+
+    def after_flush(self, connection: SessionConnection) -> None:
+        """Record that the connection has written its output."""
+        self._writes.mark_flushed(connection.written)
+        self._remove_sent(connection)
+
+    def check_peer(self) -> bool:
+        """Check that the peer reads and acknowledges, and retry failed confirmations; return
+        whether another check is needed."""
+        if self.ended:
+            return False
+        if self._confirmations:
+            receipts, self._confirmations = self._confirmations, []
+            self._confirm(receipts)
+        if self.connection is not None:
+            if self._writes.bytes:
+                self._remove_sent(self.connection)
+                self._check_progress(self.connection)
+            if self.management is not None and self.management.bytes:
+                self._check_acknowledgement(self.connection, self.management)
+        requested = self._acknowledgement_requested is not None
+        return bool(self._writes.bytes or self._confirmations or requested)
+
+    def _check_progress(self, connection: SessionConnection) -> None:
+        """End the session if no stanza leaves the write buffers for too long."""
+        now, position = self._context.loop.time(), connection.written - connection.backlog()
+        if not self._writes.bytes:
+            self._sent_position = -1
+        elif position != self._sent_position:
+            self._sent_position, self._sent_at = position, now
+        elif now - self._sent_at > self._context.settings.limits.stalled_time:
+            self.end("connection-timeout", "the peer does not read")
+
+    def _check_acknowledgement(
+        self, connection: SessionConnection, managed: Management[Token]
+    ) -> None:
+        """Request an acknowledgement, or end the session if a request was not answered in time."""
+        limits = self._context.settings.limits
+        timeout = max(limits.resume_time, limits.stalled_time)
+        if self._acknowledgement_requested is None:
+            connection.send(self._request_acknowledgement(managed))
+        elif self._context.loop.time() - self._acknowledgement_requested > timeout:
+            self.end("connection-timeout", "the peer does not acknowledge")
+
+    def _request_acknowledgement(self, managed: Management[Token]) -> bytes:
+        self._acknowledgement_requested = self._context.loop.time()
+        self._acknowledgement_urgent = False
+        self._context.schedule_check(self)
+        return managed.request()
+
+    def _remove_sent(self, connection: SessionConnection) -> None:
+        """Handle the stanzas that have left the write buffers."""
+        self._handle_delivered(self._writes.remove_sent(connection.written - connection.backlog()))
+        if self._writes.bytes:
+            self._context.schedule_check(self)
+        else:
+            self.tracking = self.management is not None
+
+    def _handle_delivered(self, tokens: list[Token]) -> None:
+        """Confirm the delivered rows, and send kept stanzas if there is room now."""
+        receipts = []
+        for token in tokens:
+            if isinstance(token, Relayed):
+                self._shares.remove(*token)
+            elif token is not None:
+                receipts.append(token)
+        self._confirm(receipts)
+        if tokens and self._overflow is not None:
+            self._overflow.send_kept()
+
+    def _confirm(self, receipts: list[Receipt]) -> None:
+        """Record in the store that rows were delivered; retry later if that fails."""
+
+        def answer(outcome: StoreError | None) -> None:
+            if outcome is not None:
+                self._confirmations += receipts
+                self._context.schedule_check(self)
+
+        receipts = [receipt for receipt in receipts if receipt is not AWAITS_ANSWER]
+        if receipts:
+            confirm, generation = self._context.lifecycle.confirm, self.generation
+            self._context.store.submit(lambda tx: confirm(tx, generation, receipts), answer)
+
+    def acknowledge(self, managed: Management[Token], h: int) -> None:
+        """Drop the stanzas that the peer has handled; raises `StreamError`."""
+        before = managed.bytes
+        tokens = managed.acknowledge(h)
+        self.count_unacknowledged(managed.bytes - before - STANZA_OVERHEAD * len(tokens))
+        self._acknowledgement_requested = None
+        self._handle_delivered(tokens)
 
     # Stream management (XEP-0198)
 
-    def manage(self, item: Stanza) -> None:
+    def handle_management(self, item: Stanza) -> None:
         """Handle an element of stream management; raises `StreamError`."""
         managed = self.management
         if item.name == management.ENABLE and managed is None:
-            self._write(self._enable_as(item))
+            self._write(self._enable(item))
         elif item.name in (management.ENABLE, management.RESUME) or managed is None:
             self._write(management.failed("unexpected-request"))
         elif item.name == management.REQUEST:
-            self._tell_in_turn()
+            self._acknowledge_in_order()
         elif item.name == management.ACK:
-            self.acknowledged(managed, management.read_ack(item))
+            self.acknowledge(managed, management.read_ack(item))
         else:
             raise StreamError("unsupported-stanza-type")
 
-    def _enable_as(self, item: Stanza) -> bytes:
+    def _enable(self, item: Stanza) -> bytes:
         try:
-            return self.enable(management.read_enable(item))
+            return self.enable_management(management.read_enable(item))
         except StanzaError as error:
             return management.failed(error.condition)
 
-    def enable(self, wanted: EnableRequest) -> bytes:
-        """Turn stream management on; returns the answer to `<enable/>`."""
-        limits = self._shared.settings.limits
+    def enable_management(self, request: EnableRequest) -> bytes:
+        """Enable stream management; return the answer."""
+        limits = self._context.settings.limits
         self.management = Management(
             limits.unacknowledged_stanzas,
             limits.unacknowledged_bytes,
-            counts=lambda token: token is None,  # others' stanzas and rows have bounds of their own
+            counts=lambda token: token is None,  # relayed stanzas and rows have their own limits
         )
         self.tracking = True
-        asked = limits.resume_time if wanted.max is None else float(wanted.max)
-        self._resume_time = min(asked, limits.resume_time)
-        if not wanted.resume or self._resume_time < 1:
+        wanted = limits.resume_time if request.max is None else float(request.max)
+        self._resume_time = min(wanted, limits.resume_time)
+        if not request.resume or self._resume_time < 1:
             return management.enabled()
-        self.token = secrets.token_urlsafe(TOKEN_BYTES)
-        self._shared.registry.resumable(self)
-        return management.enabled(self.token, int(self._resume_time))
+        self.sm_id = secrets.token_urlsafe(ID_BYTES)
+        self._registry.mark_resumable(self)
+        return management.enabled(self.sm_id, int(self._resume_time))
 
     @property
     def handled(self) -> int:
-        """How many stanzas of its peer's have been handled."""
+        """Number of the peer's stanzas that were handled."""
         return 0 if self.management is None else self.management.h
 
-    def _tell_in_turn(self) -> None:
-        """Tell how many stanzas are handled, once those that came before are."""
+    def _acknowledge_in_order(self) -> None:
+        """Answer a request for acknowledgement after the stanzas before it are handled."""
         if self.in_flight == 0:
-            self._tell()
+            self._write_acknowledgement()
             return
 
-        def told(_outcome: object) -> None:
+        def answer(_outcome: object) -> None:
             self.in_flight -= 1
-            self._tell()
-            self._go_on()
+            self._write_acknowledgement()
+            self._continue()
 
         self.in_flight += 1
-        self._shared.store.submit(lambda _tx: None, told)
+        self._context.store.submit(lambda _tx: None, answer)
 
-    def _tell(self) -> None:
+    def _write_acknowledgement(self) -> None:
         if self.management is not None:
             self._write(self.management.answer())
 
-    # Its life
+    # Lifecycle
 
-    def attach(self, connection: Connection) -> None:
-        """Go on with a connection: send again what is not acknowledged, in order."""
+    def attach(self, connection: SessionConnection) -> None:
+        """Continue on a connection, and send unacknowledged stanzas again, in order.
+
+        Stanzas that were sent before stream management was enabled, and never left the old
+        connection, follow, and must be acknowledged from now on.
+        """
         self.connection = connection
-        self._shared.registry.attached(self)
+        self._registry.mark_attached(self)
         if self._timer is not None:
             self._timer.cancel()
-        self.send_again()
+        if self.management is None:
+            return
+        for kept in self.management.unacknowledged:
+            connection.send(kept.stanza)
+        self._acknowledgement_urgent = bool(self.management.bytes)
+        for stanza, token in self._writes.take_all():
+            if isinstance(token, Relayed):
+                self._shares.remove(*token)
+            self.deliver(stanza, token if isinstance(token, Receipt) else None)
 
-    def lost(self) -> None:
-        """Wait to be resumed, or end: the connection was lost."""
-        if not self.token:
-            self.because("lost")
+    def lose_connection(self) -> None:
+        """Wait to be resumed, or end, because the connection was lost."""
+        if not self.sm_id:
+            self.set_end_reason("lost")
             self.finish()
             return
-        self._wait()
-        self._detach()
+        self._wait_for_resume()
+        self._detach_in_store()
 
-    def _wait(self) -> None:
+    def _wait_for_resume(self) -> None:
         self.connection = None
-        self._shared.registry.detached(self)
-        self._timer = self._shared.loop.call_later(self._resume_time, self._not_resumed)
+        self._registry.mark_detached(self)
+        self._timer = self._context.loop.call_later(self._resume_time, self._on_resume_timeout)
 
-    def _not_resumed(self) -> None:
-        self.because("not-resumed")
+    def _on_resume_timeout(self) -> None:
+        self.set_end_reason("not-resumed")
         self.finish()
 
-    def _detach(self) -> None:
-        """Have the store know that it waits; where that fails, it passes for connected."""
-        detach, generation = self._shared.lifecycle.detach, self.generation
-        self._shared.store.submit(lambda tx: detach(tx, generation), lambda _outcome: None)
+    def _detach_in_store(self) -> None:
+        """Mark the session as detached in the store; if that fails, it counts as connected."""
+        detach, generation = self._context.lifecycle.detach, self.generation
+        self._context.store.submit(lambda tx: detach(tx, generation), lambda _outcome: None)
 
-    def resume(self, connection: Connection, h: int, then: Callable[[bool], None]) -> None:
-        """Go on with another connection, once the work that is in flight is done.
+    def resume(
+        self, connection: SessionConnection, h: int, on_done: Callable[[bool], None]
+    ) -> None:
+        """Resume on a new connection, after the units of work in flight.
 
-        A connection that it still has is closed, and what was not read of it is thrown away.
+        An old connection is closed, and its unread input is dropped.
 
         Args:
-            connection: the new one.
-            h: how many stanzas its peer says that it has handled.
-            then: called with whether it goes on; if so, `attach` comes next.
+            connection: the new connection.
+            h: number of stanzas that the peer has handled.
+            on_done: called with whether the session is resumed; if so, `attach` follows.
         """
         if self.connection is not None:
             old = self.connection
-            self._wait()
-            old.dismiss("conflict", "resumed by another connection")
+            self._wait_for_resume()
+            old.detach("conflict", "resumed by another connection")
         if self._successor is not None:
             self._successor[0].end("conflict", "resumed by another connection")
-        self._successor = (connection, h, then)
+        self._successor = (connection, h, on_done)
         if self.in_flight == 0:
-            self._resume()
+            self._resume_in_store()
 
-    def _resume(self) -> None:
-        wanted = self._successor
-        resume, generation = self._shared.lifecycle.resume, self.generation
+    def _resume_in_store(self) -> None:
+        successor = self._successor
+        resume, generation = self._context.lifecycle.resume, self.generation
 
         def answer(outcome: bool | StoreError) -> None:
-            if self._successor is wanted and wanted is not None:
+            if self._successor is successor and successor is not None:
                 self._successor = None
-                self._go_on_with(*wanted, outcome is True)
+                self._finish_resume(*successor, outcome is True)
 
-        self._shared.store.submit(lambda tx: resume(tx, generation), answer)
+        self._context.store.submit(lambda tx: resume(tx, generation), answer)
 
-    def _go_on_with(
-        self, connection: Connection, h: int, then: Callable[[bool], None], found: bool
+    def _finish_resume(
+        self,
+        connection: SessionConnection,
+        h: int,
+        on_done: Callable[[bool], None],
+        is_stored: bool,
     ) -> None:
-        if self.over or not found or self.management is None:
-            then(False)
+        if self.ended or not is_stored or self.management is None:
+            on_done(False)
             return
-        if connection.over:  # it was lost meanwhile
-            self._detach()
+        if connection.closed:
+            self._detach_in_store()
             return
         try:
-            self.acknowledged(self.management, h)
+            self.acknowledge(self.management, h)
         except StreamError as error:
             connection.fail(error)
-            self.because(error.condition)
+            self.set_end_reason(error.condition)
             self.finish()
             return
-        then(True)
+        on_done(True)
 
     def end(self, condition: str, text: str = "") -> None:
-        """End with a stream error, if there is a connection to tell it on."""
-        self.because(condition)
+        """End with a stream error, which is sent if there is a connection."""
+        self.set_end_reason(condition)
         if self.connection is not None:
             self.connection.end(condition, text)
         self.finish()
 
-    def replaced(self) -> None:
-        """End: another session has the address."""
-        if self.over:
-            self.on_late()
+    def replace(self) -> None:
+        """End because another session has the address."""
+        if self._teardown is not None:
+            self._teardown.retry_now()
         else:
-            self.because("replaced")
+            self.set_end_reason("replaced")
             self.end("conflict", "replaced by a new session")
 
-    def because(self, why: str) -> None:
-        """Note why it is about to end, for the event log, if that is not known yet."""
-        self._why = self._why or why
-
-    @property
-    def why(self) -> str:
-        """Why it is over: its peer closed the stream, if it was nothing else."""
-        return self._why or "closed"
+    def set_end_reason(self, reason: str) -> None:
+        """Set the reason of the end for the event log, unless it is set already."""
+        self._end_reason = self._end_reason or reason
 
     def finish(self) -> None:
-        """Be over: what the peer has not got goes back where it came from."""
-        if self.over:
+        """End without a stream error, and route the undelivered stanzas again."""
+        if self.ended:
             return
-        self.over = True
+        self.ended = True
         self.connection = None
         if self._timer is not None:
             self._timer.cancel()
-        self._shared.registry.over(self)
-        self.release()
-        Leaving(self._shared, self).begin()
+        self._registry.mark_ended(self)
+        self._context.unacknowledged_bytes -= self.unacknowledged_bytes
+        self.unacknowledged_bytes = 0
+        self._teardown = SessionTeardown(
+            self._context,
+            self.generation,
+            self._undelivered(),
+            self._end_reason or "closed",
+            self._remove,
+        )
+        self._teardown.start()
+
+    def _undelivered(self) -> list[bytes]:
+        """Return the stanzas that the peer may not have received and that no row stores."""
+        stanzas = self._writes.unstored()
+        if self.management is not None:
+            stanzas += [
+                kept.stanza
+                for kept in self.management.unacknowledged
+                if not isinstance(kept.token, Receipt)
+            ]
+        return stanzas
+
+    def _remove(self) -> None:
+        self._registry.remove_session(self.generation)
+        self.management = None

@@ -1,137 +1,152 @@
-"""How a session leaves the store once it is over, also where the store cannot do it at once.
+"""Removal of an ended session from the store, with retries if the store cannot do it at once.
 
-It leaves and gives back what its peer has not got in one unit of work, in order. Where there is no
-room for that, it leaves first, so that nobody sends to it any more, and what it had waits for room:
-a bounded time, within a bound for all, and then who sent it is told. What becomes of a stanza is
-`lifecycle`'s and `returned`'s to say.
+The session leaves and gives back its undelivered stanzas in one unit of work, in order. If the disk
+is full, it leaves first, so that nothing more is sent to it, and its stanzas wait for room: for a
+limited time, and within a limit for all sessions. After that, their senders get errors.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from edge.engine.database import Transaction
 from edge.errors import StoreError, StoreFull, UnitFault
-from edge.server.send_queue import KEPT
-from edge.server.shared import Shared
+from edge.server.server_context import ServerContext
+from edge.server.write_tracker import STANZA_OVERHEAD
 
-if TYPE_CHECKING:
-    from edge.server.session import Session
+RETRY_INTERVAL: Final = 5.0
+"""Seconds between attempts after a store error."""
 
-LEAVE_AGAIN: Final = 5.0
-"""Seconds after which a session tries again what the store could not do,"""
-
-LEAVE_TIMES: Final = 12
-"""and how often: a minute is enough for a disk that was full for a moment."""
+RETRIES: Final = 12
+"""Maximum number of further attempts: a minute in all, enough for a disk that is briefly full."""
 
 
-class Leaving:
-    """A session that is over, until it has left the store and nothing of it is left to give back.
+class SessionTeardown:
+    """The removal of one session.
 
     Args:
-        shared: what all share.
-        session: whose `late` are stanzas that were sent to it since it is over.
+        context: the server's shared state.
+        generation: the session's generation.
+        stanzas: the undelivered stanzas that no row stores, in order.
+        end_reason: the reason of the session's end, for the event log.
+        on_done: called when the session is removed.
     """
 
-    def __init__(self, shared: Shared, session: Session) -> None:
-        self._shared = shared
-        self._session = session
-        self._stanzas = session.unconfirmed()
-        self._bytes = 0  # of those, while they wait for room
-        self._times = LEAVE_TIMES
+    def __init__(
+        self,
+        context: ServerContext,
+        generation: int,
+        stanzas: list[bytes],
+        end_reason: str,
+        on_done: Callable[[], None],
+    ) -> None:
+        self._context = context
+        self._generation = generation
+        self._stanzas = stanzas
+        self._end_reason = end_reason
+        self._on_done = on_done
+        self._late: list[bytes] = []  # sent to the session after its end
+        self._waiting_bytes = 0  # of the stanzas that wait for room
+        self._retries = RETRIES
         self._timer: asyncio.TimerHandle | None = None
-        self._waits = False  # for the timer, or for somebody to send something
-        self._gone = False  # it has left, and has something to give back
-        self._late = session.late
-        self._why = session.why
-        session.on_late = self._try
+        self._idle = False  # waits for the timer or for a late stanza
+        self._left = False  # has left the store, and has stanzas to give back
 
-    def begin(self) -> None:
-        """Leave, and give all back."""
-        life, generation, late = self._shared.lifecycle, self._session.generation, self._late
-        self._waits = False
+    def start(self) -> None:
+        """Leave the store and give back all stanzas."""
+        lifecycle, generation, late = self._context.lifecycle, self._generation, self._late
+        self._idle = False
 
         def unit(tx: Transaction) -> int:
-            life.leave(tx, generation, [*self._stanzas, *late], self._why)
+            lifecycle.leave(tx, generation, [*self._stanzas, *late], self._end_reason)
             return len(late)
 
         def answer(outcome: int | StoreError) -> None:
             if isinstance(outcome, int):
                 del late[:outcome]
                 self._stanzas = []
-                self._end()
+                self._finish()
             elif isinstance(outcome, StoreFull | UnitFault):
-                self._part(self._wait if isinstance(outcome, StoreFull) else self._give_up)
+                self._leave(self._retry if isinstance(outcome, StoreFull) else self._give_up)
             else:
-                self._wait()
+                self._retry()
 
-        self._shared.store.submit(unit, answer)
+        self._context.store.submit(unit, answer)
 
-    def _part(self, then: Callable[[], None]) -> None:
-        """Leave without giving back: for want of room, or since one of the stanzas is at fault."""
-        life, generation = self._shared.lifecycle, self._session.generation
+    def add(self, stanza: bytes) -> None:
+        """Add a stanza that was sent to the session after its end."""
+        self._late.append(stanza)
+        self.retry_now()
+
+    def retry_now(self) -> None:
+        """Retry without waiting, because a unit of work has just succeeded."""
+        if self._idle:
+            if self._timer is not None:
+                self._timer.cancel()
+            self.start()
+
+    def _leave(self, then: Callable[[], None]) -> None:
+        """Leave the store without giving back stanzas, because there is no room or one of them is
+        at fault."""
+        lifecycle, generation = self._context.lifecycle, self._generation
 
         def answer(outcome: list[bytes] | StoreError) -> None:
             if isinstance(outcome, StoreError):
-                self._wait()
+                self._retry()
                 return
-            self._gone = True
+            self._left = True
             self._stanzas += [*self._late, *outcome]
             self._late.clear()
             then()
 
-        self._shared.store.submit(lambda tx: life.part(tx, generation, self._why), answer)
+        self._context.store.submit(
+            lambda tx: lifecycle.part(tx, generation, self._end_reason), answer
+        )
 
-    def _wait(self) -> None:
-        """Try again after a while; where that was often enough, or too much waits, give up."""
-        registry, limits = self._shared.registry, self._shared.settings.limits
-        size = sum(len(stanza) + KEPT for stanza in self._stanzas)
-        registry.returning += size - self._bytes
-        self._bytes = size
-        if self._times and registry.returning <= limits.unacknowledged_total_bytes:
-            self._times -= 1
-            self._waits = True
-            self._timer = self._shared.loop.call_later(LEAVE_AGAIN, self.begin)
+    def _retry(self) -> None:
+        """Retry after a while, or give up after too many retries or with too much waiting."""
+        context, limits = self._context, self._context.settings.limits
+        size = sum(len(stanza) + STANZA_OVERHEAD for stanza in self._stanzas)
+        context.returning_bytes += size - self._waiting_bytes
+        self._waiting_bytes = size
+        if self._retries and context.returning_bytes <= limits.unacknowledged_total_bytes:
+            self._retries -= 1
+            self._idle = True
+            self._timer = self._context.loop.call_later(RETRY_INTERVAL, self.start)
         else:
             self._give_up()
 
     def _give_up(self) -> None:
-        """Tell who sent what cannot be given back, and count it."""
-        life, generation, stanzas = self._shared.lifecycle, self._session.generation, self._stanzas
+        """Send errors to the senders of the stanzas, and count these."""
+        lifecycle, generation = self._context.lifecycle, self._generation
+        stanzas = self._stanzas
         stanzas += self._late
         self._late.clear()
-        self._shared.tally.add("returned", len(stanzas))
+        self._context.refusals.add("returned", len(stanzas))
         self._stanzas = []
 
         def unit(tx: Transaction) -> None:
-            rest = life.part(tx, generation, self._why)
-            life.refuse(tx, [*stanzas, *rest])
+            rest = lifecycle.part(tx, generation, self._end_reason)
+            lifecycle.refuse(tx, [*stanzas, *rest])
 
         def answer(outcome: Any) -> None:
             self._release()
-            if self._gone or not isinstance(outcome, StoreError):
-                self._end()
+            if self._left or not isinstance(outcome, StoreError):
+                self._finish()
             else:
-                self._waits = True
+                self._idle = True
 
-        self._shared.store.submit(unit, answer)
-
-    def _try(self) -> None:
-        """Leave now, if it waits: something was sent to it, so the store can do things again."""
-        if self._waits:
-            if self._timer is not None:
-                self._timer.cancel()
-            self.begin()
+        self._context.store.submit(unit, answer)
 
     def _release(self) -> None:
-        self._shared.registry.returning -= self._bytes
-        self._bytes = 0
+        self._context.returning_bytes -= self._waiting_bytes
+        self._waiting_bytes = 0
 
-    def _end(self) -> None:
+    def _finish(self) -> None:
         self._release()
-        if self._late:  # sent by units before, in transactions of their own
-            self.begin()
+        if self._late:  # sent by units of work that ran in transactions of their own
+            self.start()
         else:
-            self._session.forget()
+            self._on_done()

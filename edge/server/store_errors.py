@@ -1,4 +1,4 @@
-"""What the store could not do, as the peer is told of it."""
+"""Conversion of store errors to stanza errors and to the names of refusal rules."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from typing import Final
 from edge.errors import StoreBusy, StoreError, StoreFull
 from edge.xmpp.errors import StanzaError
 
-NO_ROOM: Final = "the gateway's disk has no room just now"
+DISK_FULL: Final = "the gateway's disk is full"
 
-FULL: Final = {"database_bytes": "database_bytes is reached"}
+_TEXTS: Final = {"database_bytes": "the limit database_bytes is reached"}
 
 
 def stanza_error(error: StoreError) -> StanzaError:
-    """Tell what the store could not do as an error that the peer may retry after."""
+    """Return the stanza error for a store error, after which the peer may try again."""
     if isinstance(error, StoreFull):
-        return StanzaError("resource-constraint", FULL.get(error.rule, NO_ROOM))
+        return StanzaError("resource-constraint", _TEXTS.get(error.rule, DISK_FULL))
     if isinstance(error, StoreBusy):
-        return StanzaError("resource-constraint", NO_ROOM)
+        return StanzaError("resource-constraint", "the gateway's database is busy")
     return StanzaError("internal-server-error", type="wait")
 
 
-def rule(error: StoreError) -> str:
-    """Name what refused, for those who count it."""
+def refusal_rule(error: StoreError) -> str:
+    """Return the rule under which a store error is counted."""
     if isinstance(error, StoreFull):
         return error.rule
     return "database_busy" if isinstance(error, StoreBusy) else "database"

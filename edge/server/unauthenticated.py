@@ -1,9 +1,8 @@
-"""Who has connected and not logged in yet: bounded in number, and shared fairly by address.
+"""Limits on unauthenticated connections, shared fairly among source addresses.
 
-Where there is no room, a newcomer is preferred to those who sit there: a stranger of its own
-address that has been there for a while makes room, and where the addresses together are too many,
-one of the address that has most. So nobody who opens connections and says nothing, or next to
-nothing, keeps others out. What is done to a connection that has to go is the registry's.
+If there is no room, a new connection replaces an old one: the oldest of its own address, or, if all
+addresses together have too many, the oldest of the address that has most. So idle connections do
+not keep others out.
 """
 
 from __future__ import annotations
@@ -14,71 +13,68 @@ from edge.config.limits import Limits
 
 T = TypeVar("T")
 
-PATIENCE: Final = 5.0
-"""Seconds that a stranger may sit there without making room for another of its own address: a
-log-in takes less than that on a slow radio, and most of it is waiting for the peer."""
+MIN_AGE: Final = 5.0
+"""Seconds for which a connection is not replaced by another of its own address: a login takes less,
+also over a slow radio link."""
 
 
-class Strangers(Generic[T]):
-    """The strangers, by address, each address's oldest first."""
+class UnauthenticatedConnections(Generic[T]):
+    """The unauthenticated connections by source, the oldest of each source first."""
 
     def __init__(self, limits: Limits) -> None:
-        self._total = limits.unauthenticated
-        self._per_address = limits.unauthenticated_per_address
+        self._limit = limits.unauthenticated
+        self._limit_per_source = limits.unauthenticated_per_address
         self._by_source: dict[str, dict[T, float]] = {}
         self._sources: dict[T, str] = {}
 
     def __len__(self) -> int:
         return len(self._sources)
 
-    def __contains__(self, stranger: T) -> bool:
-        return stranger in self._sources
+    def __contains__(self, connection: T) -> bool:
+        return connection in self._sources
 
-    def fullest(self) -> int:
-        """Return how many the address has that has most."""
+    def largest_group(self) -> int:
+        """Return the number of connections of the source that has most."""
         return max(map(len, self._by_source.values()), default=0)
 
-    def admit(self, newcomer: T, source: str, now: float) -> tuple[bool, T | None]:
-        """Take a newcomer in, if there is room or somebody makes room.
+    def admit(self, connection: T, source: str, now: float) -> tuple[bool, T | None]:
+        """Add a connection if there is room, or if another can be replaced.
 
         Args:
-            newcomer: who comes.
-            source: the address, as `throttle.source` gives it.
-            now: the present second.
+            connection: the new connection.
+            source: its source, as `login_throttle.source_of` returns it.
+            now: the present time in seconds.
 
         Returns:
-            Whether the newcomer may stay, and who has to go for that, if anybody has.
+            Whether the connection was added, and the connection that it replaces, if any.
         """
-        place = self._crowded(source)
-        goes = None
-        if place is not None:
-            goes = self._oldest(place)
-            has, wants = len(self._by_source[place]), len(self._by_source.get(source, ()))
-            fresh = now - self._by_source[place][goes] < PATIENCE
-            if fresh and has <= wants + 1:
+        full_source = self._full_source(source)
+        replaced = None
+        if full_source is not None:
+            group = self._by_source[full_source]
+            replaced = next(iter(group))
+            is_young = now - group[replaced] < MIN_AGE
+            if is_young and len(group) <= len(self._by_source.get(source, ())) + 1:
                 return False, None
-            self.remove(goes)
-        self._by_source.setdefault(source, {})[newcomer] = now
-        self._sources[newcomer] = source
-        return True, goes
+            self.remove(replaced)
+        self._by_source.setdefault(source, {})[connection] = now
+        self._sources[connection] = source
+        return True, replaced
 
-    def remove(self, stranger: T) -> None:
-        """Forget one: it has logged in, or it is gone."""
-        source = self._sources.pop(stranger, None)
+    def remove(self, connection: T) -> None:
+        """Remove a connection, because it is authenticated or closed."""
+        source = self._sources.pop(connection, None)
         if source is None:
             return
-        there = self._by_source[source]
-        del there[stranger]
-        if not there:
+        group = self._by_source[source]
+        del group[connection]
+        if not group:
             del self._by_source[source]
 
-    def _crowded(self, source: str) -> str | None:
-        """Return the address that has to make room for one more from `source`, if one has to."""
-        if len(self._by_source.get(source, ())) >= self._per_address:
+    def _full_source(self, source: str) -> str | None:
+        """Return the source that must give up a connection for one more from `source`, if any."""
+        if len(self._by_source.get(source, ())) >= self._limit_per_source:
             return source
-        if len(self._sources) >= self._total:
-            return max(self._by_source, key=lambda place: len(self._by_source[place]))
+        if len(self._sources) >= self._limit:
+            return max(self._by_source, key=lambda key: len(self._by_source[key]))
         return None
-
-    def _oldest(self, source: str) -> T:
-        return next(iter(self._by_source[source]))

@@ -1,72 +1,74 @@
-"""What others sent to a session without stream management, while it is in our own buffers.
+"""Tracking of the stanzas in a connection's write buffers, for a session without stream management.
 
-A stanza counts as arrived when it has left the connection's buffers (RFC 6120 knows no better); one
-that has not when the session ends goes back where it came from. Positions are bytes written to the
-connection since it began.
+A stanza counts as delivered when it has left the buffers (RFC 6120 has no acknowledgements); one
+that has not when the session ends is routed again. Positions are bytes written to the connection
+since it began.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from edge.engine.database import Receipt
 
+STANZA_OVERHEAD: Final = 128
+"""Bytes of memory for each kept stanza beside its own: objects, and its place in a queue."""
+
 
 class Relayed(NamedTuple):
-    """What a stanza that another sends is known by: its source, a bare JID as it is written, and
-    its bytes, which count in that source's share (`rules.shares`)."""
+    """The token of a stanza of another session: its sender, a bare JID as written, and its size in
+    bytes, which count towards the sender's share (`send_share`)."""
 
-    source: bytes
+    sender: bytes
     size: int
 
 
 Token: TypeAlias = Receipt | Relayed | None
-"""What a stanza of a session is known by: the row that it came from, who sent it, or neither, for
-the gateway's own and its answers."""
+"""The origin of a sent stanza: a stored row, another session, or (None) the gateway itself."""
 
 
-class Given(NamedTuple):
-    """A stanza that was given to the connection, and what it is known by."""
+class PendingWrite(NamedTuple):
+    """A stanza in the buffers, and its token."""
 
     stanza: bytes
     token: Token
 
 
-class Unsent:
-    """The stanzas of one session that have not left yet, in order.
+class WriteTracker:
+    """The stanzas of one session that have not left the buffers, in order.
 
     Attributes:
-        bytes: of those stanzas.
-        own: bytes of those of them that are the gateway's own.
+        bytes: size of these stanzas.
+        own_bytes: size of those among them that are the gateway's own.
     """
 
-    __slots__ = ("_flushed", "_given", "bytes", "own")
+    __slots__ = ("_flushed", "_unflushed", "bytes", "own_bytes")
 
     def __init__(self) -> None:
-        self._given: list[Given] = []
-        self._flushed: deque[tuple[int, list[Given]]] = deque()
+        self._unflushed: list[PendingWrite] = []
+        self._flushed: deque[tuple[int, list[PendingWrite]]] = deque()
         self.bytes = 0
-        self.own = 0
+        self.own_bytes = 0
 
     def add(self, stanza: bytes, token: Token) -> None:
-        """Note what is given to the connection."""
-        self._given.append(Given(stanza, token))
+        """Add a stanza that is given to the connection."""
+        self._unflushed.append(PendingWrite(stanza, token))
         self._count(token, len(stanza))
 
     def _count(self, token: Token, size: int) -> None:
         self.bytes += size
         if token is None:
-            self.own += size
+            self.own_bytes += size
 
-    def flushed(self, position: int) -> None:
-        """Note that the connection has written all that it was given, up to `position`."""
-        if self._given:
-            self._flushed.append((position, self._given))
-            self._given = []
+    def mark_flushed(self, position: int) -> None:
+        """Record that the connection has written all added stanzas, up to `position`."""
+        if self._unflushed:
+            self._flushed.append((position, self._unflushed))
+            self._unflushed = []
 
-    def left(self, position: int) -> list[Token]:
-        """Forget what has left the buffers, up to `position`; returns the tokens of that."""
+    def remove_sent(self, position: int) -> list[Token]:
+        """Remove the stanzas that have left the buffers, up to `position`; return their tokens."""
         tokens: list[Token] = []
         while self._flushed and self._flushed[0][0] <= position:
             for stanza, token in self._flushed.popleft()[1]:
@@ -74,17 +76,17 @@ class Unsent:
                 tokens.append(token)
         return tokens
 
-    def unconfirmed(self) -> list[bytes]:
-        """Return the stanzas that have not left, and that no row keeps, in order."""
-        return [given.stanza for given in self._waiting() if not isinstance(given.token, Receipt)]
+    def unstored(self) -> list[bytes]:
+        """Return the stanzas that no row stores, in order."""
+        return [write.stanza for write in self._pending() if not isinstance(write.token, Receipt)]
 
-    def take_back(self) -> list[Given]:
-        """Return all that has not left, in order, and forget it: its connection is gone."""
-        found = self._waiting()
+    def take_all(self) -> list[PendingWrite]:
+        """Remove and return all stanzas, in order, because their connection is closed."""
+        found = self._pending()
         self._flushed.clear()
-        self._given = []
-        self.bytes = self.own = 0
+        self._unflushed = []
+        self.bytes = self.own_bytes = 0
         return found
 
-    def _waiting(self) -> list[Given]:
-        return [*(given for _, group in self._flushed for given in group), *self._given]
+    def _pending(self) -> list[PendingWrite]:
+        return [*(write for _, group in self._flushed for write in group), *self._unflushed]

@@ -18,7 +18,8 @@ from edge.engine.clock import Clock
 from edge.engine.group_commit import Store, UnitLimits
 from edge.engine.router import Router
 from edge.server.listener import Listener
-from edge.server.refusal_counters import Tally
+from edge.server.refusal_counters import RefusalCounters
+from edge.server.session import Session
 from tests.helpers.gateway import PASSWORD, Gateway
 from tests.helpers.xmpp import Client
 
@@ -29,9 +30,14 @@ class InProcess(NamedTuple):
     gateway: Gateway
     store: Store
     router: Router
-    tally: Tally
+    tally: RefusalCounters
     port: int
     front: Listener
+
+    def session(self, full: str) -> Session | None:
+        """Return the session of a full JID."""
+        sessions = self.front._registry.sessions()
+        return next((session for session in sessions if session.full == full), None)
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -73,7 +79,7 @@ async def in_process(folder: Path, *names: str, **options: object) -> AsyncItera
         settings.pubsub,
         topics=settings.uplink.topics,
     )
-    tally = Tally()
+    tally = RefusalCounters()
     front = Listener(gateway.folder, settings, store, router, tally)
     places = await front.start()
     try:

@@ -23,10 +23,10 @@ from edge.engine.router import Router
 from edge.errors import ConfigError
 from edge.features.accounts.store import accounts
 from edge.features.eventlog import notify
+from edge.server.component import dispatcher
 from edge.server.component import link as link_module
-from edge.server.component import traffic as traffic_module
-from edge.server.component.front import Component
-from edge.server.refusal_counters import Tally
+from edge.server.component.component import Component
+from edge.server.refusal_counters import RefusalCounters
 from tests.helpers.scripted_server import HEADER, SECRET, Link, Server, serving
 from tests.helpers.store import DOMAIN, new_database, opened
 
@@ -61,7 +61,7 @@ class Site:
         self.secret.chmod(0o600)
         self.told: asyncio.Queue[str] = asyncio.Queue()
         self.faults: list[BaseException] = []
-        self.tally = Tally()
+        self.tally = RefusalCounters()
         self.store = store
         self.router = router = Router(DOMAIN, limits, settings.xmpp, accounts=False)
         self.component = Component(
@@ -158,17 +158,17 @@ async def test_what_the_server_ends_the_stream_with_is_told_in_words(
             "<text xmlns='urn:ietf:params:xml:ns:xmpp-streams'>its\nwords</text>"
             "</stream:error></stream:stream>"
         )
-        assert f"{told} (its words); it is tried again" in await site.heard()
+        assert f"{told} (its words); retrying" in await site.heard()
 
 
 @pytest.mark.parametrize(
     ("said", "told"),
     [
-        ("<stream:stream " + "x" * 5000, "a stream header without end"),
-        (f"{HEADER}<handshake/><message><a></message>", "the server sent what is not accepted"),
+        ("<stream:stream " + "x" * 5000, "the stream header is too long"),
+        (f"{HEADER}<handshake/><message><a></message>", "the server sent invalid data"),
         (f"{HEADER}<handshake/></stream:stream>", "the server ended the stream"),
-        ("no XML>", "a stream header without end"),
-        ("<html>", "the server sent what is not accepted"),
+        ("no XML>", "the stream header is too long"),
+        ("<html>", "the server sent invalid data"),
         (None, "the server closed the connection"),
     ],
 )
@@ -190,11 +190,11 @@ async def test_a_server_that_makes_no_sense_is_left_and_called_again(
 async def test_a_server_that_says_nothing_is_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(link_module, "ATTACH", 0.2)
+    monkeypatch.setattr(link_module, "ATTACH_TIMEOUT", 0.2)
     async with starting(tmp_path) as (site, server, _task):
         await (await server.link()).opened()
         assert "did not accept the component within" in await site.heard()
-        monkeypatch.setattr(link_module, "ATTACH", 15.0)
+        monkeypatch.setattr(link_module, "ATTACH_TIMEOUT", 15.0)
         await (await server.link()).shake()
         assert "attached to" in await site.heard()
 
@@ -209,7 +209,7 @@ async def test_a_name_that_nobody_knows_is_told(
     async with opened(new_database(tmp_path)) as store:
         site = Site(tmp_path, 1, Limits(), store, "server.example")
         task = asyncio.create_task(site.component.start())
-        assert "server.example is not known: Name or service not known" in await site.heard()
+        assert "server.example cannot be resolved: Name or service not known" in await site.heard()
         task.cancel()
         await asyncio.wait({task})
         await site.component.stop(1)
@@ -248,7 +248,7 @@ async def test_answers_come_in_order_and_from_the_address_that_was_asked(tmp_pat
 async def test_the_link_waits_while_too_much_is_under_way(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(traffic_module, "IN_FLIGHT", 2)
+    monkeypatch.setattr(dispatcher, "IN_FLIGHT", 2)
     async with attached(tmp_path) as (_site, link, _server):
         assert (await link.element()).get("type") == "probe"
         link.say(*(ping(number) for number in range(500)))
@@ -275,7 +275,7 @@ async def test_a_lost_link_ends_all_sessions_and_is_made_again(tmp_path: Path) -
         await link.ask(ping(1))
         assert await site.sessions() == 1
         link.leave()
-        assert "the server closed the connection; it is tried again" in await site.heard()
+        assert "the server closed the connection; retrying" in await site.heard()
         assert await site.sessions() == 0
         again = await server.link()
         await again.shake()
@@ -312,7 +312,7 @@ async def test_a_server_that_does_not_read_is_cut_off(
         assert (await link.element()).get("type") == "probe"
         link.pause()
         link.say(*(info(number) for number in range(10_000)))
-        assert "the server does not take what it is sent" in await site.heard()
+        assert "the server does not read" in await site.heard()
 
 
 async def test_a_server_that_reads_nothing_for_long_is_cut_off(tmp_path: Path) -> None:
@@ -321,7 +321,7 @@ async def test_a_server_that_reads_nothing_for_long_is_cut_off(tmp_path: Path) -
         assert (await link.element()).get("type") == "probe"
         link.pause()
         link.say(*(info(number) for number in range(10_000)))
-        assert "the server does not take what it is sent" in await site.heard()
+        assert "the server does not read" in await site.heard()
 
 
 async def test_a_store_that_cannot_is_told_as_an_error_to_try_again(tmp_path: Path) -> None:

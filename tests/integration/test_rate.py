@@ -64,7 +64,7 @@ async def test_who_waits_is_still_heard_on_what_it_has_got(tmp_path: Path) -> No
         assert await answers(pump, 17) == list(range(17))
         pump.acknowledge(pump.stanzas)
         assert await pump.handled() == 17
-        session = gateway.front.session("pump@gw.example/fw")
+        session = gateway.session("pump@gw.example/fw")
         assert session is not None
         assert session.management is not None
         assert not session.management.bytes, "nothing waits to be acknowledged"

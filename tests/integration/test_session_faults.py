@@ -9,8 +9,7 @@ import pytest
 from edge.engine import database
 from edge.errors import StoreBusy
 from edge.ops import devices
-from edge.server import listener as net_listener
-from edge.server import session_teardown as net_leaving
+from edge.server import listener, session_teardown
 from edge.server.refusal_counters import Refusal
 from tests.helpers.gateway import PASSWORD
 from tests.helpers.in_process import in_process
@@ -69,7 +68,7 @@ async def test_a_session_leaves_when_the_store_can_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(database, "BUSY_TIMEOUT", SHORT)
-    monkeypatch.setattr(net_leaving, "LEAVE_AGAIN", SHORT)
+    monkeypatch.setattr(session_teardown, "RETRY_INTERVAL", SHORT)
     async with in_process(tmp_path, "cam1", "cam2") as front:
         leaving, other = await front.bound("cam1", "leaving"), await front.bound("cam1", "other")
         async with leaving, other, await front.bound("cam2") as sender:
@@ -89,8 +88,8 @@ async def test_what_cannot_be_given_back_is_told_and_its_session_leaves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(database, "BUSY_TIMEOUT", SHORT)
-    monkeypatch.setattr(net_leaving, "LEAVE_AGAIN", SHORT)
-    monkeypatch.setattr(net_leaving, "LEAVE_TIMES", 1)
+    monkeypatch.setattr(session_teardown, "RETRY_INTERVAL", SHORT)
+    monkeypatch.setattr(session_teardown, "RETRIES", 1)
     async with in_process(tmp_path, "cam1", "cam2") as front:
         leaving, sender = await front.bound("cam1"), await front.bound("cam2")
         async with leaving, sender:
@@ -169,8 +168,8 @@ async def test_sessions_have_a_bound_in_all_and_who_waits_makes_room(tmp_path: P
 async def test_who_sent_what_never_finds_room_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(net_leaving, "LEAVE_AGAIN", SHORT)
-    monkeypatch.setattr(net_leaving, "LEAVE_TIMES", 1)
+    monkeypatch.setattr(session_teardown, "RETRY_INTERVAL", SHORT)
+    monkeypatch.setattr(session_teardown, "RETRIES", 1)
     async with in_process(tmp_path, "cam1", "cam2") as house:
         leaving, sender = await house.bound("cam1"), await house.bound("cam2")
         async with leaving, sender:
@@ -195,7 +194,7 @@ async def test_who_is_revoked_goes_though_the_store_was_busy_when_it_was_looked_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(database, "BUSY_TIMEOUT", SHORT)
-    monkeypatch.setattr(net_listener, "LOOK_AGAIN", SHORT)
+    monkeypatch.setattr(listener, "RETRY_INTERVAL", SHORT)
     async with in_process(tmp_path, "cam1") as front, await front.bound("cam1") as client:
         devices.revoke(front.gateway.folder, "cam1")
         with front.locked():

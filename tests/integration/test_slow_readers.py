@@ -149,7 +149,7 @@ async def test_the_order_holds_where_the_session_ends_before_it_took_anything(
 async def test_nothing_overtakes_what_is_on_its_way_back(tmp_path: Path) -> None:
     """Room that comes before the store had its turn is for what comes behind."""
     async with in_process(tmp_path, *NAMES, **OPTIONS) as gateway, await there(gateway) as slow:
-        session = gateway.front.session(slow.full)
+        session = gateway.session(slow.full)
         assert session is not None
         assert session.management is not None
         stanzas = [
@@ -158,7 +158,7 @@ async def test_nothing_overtakes_what_is_on_its_way_back(tmp_path: Path) -> None
         ]
         for stanza in stanzas[:-1]:
             session.deliver(stanza.encode(), None)
-        session.acknowledged(session.management, session.management.sent)
+        session.acknowledge(session.management, session.management.sent)
         session.deliver(stanzas[-1].encode(), None)
         found: list[str] = []
         while len(found) < SHARE + 2:
@@ -227,9 +227,9 @@ async def test_answers_of_its_own_do_not_share_with_what_others_send(tmp_path: P
         own: Counter[str | None] = Counter()
         while own["own"] < ROOM - 2:
             own[(await slow.stanza()).get("id")] += 1
-        session = gateway.front.session(slow.full)
+        session = gateway.session(slow.full)
         assert session is not None
-        assert not session.over
+        assert not session.ended
         slow.send(f"<iq type='get' id='own' to='gw.example'>{PING}</iq>" * 3)
         assert await slow.closed() == "resource-constraint", "what it asks for is its own affair"
 
@@ -303,7 +303,7 @@ async def test_what_can_neither_be_stored_nor_told_is_counted(tmp_path: Path) ->
     ):
         meter.send("".join(letter("meter", n, BARE) for n in range(SHARE)))
         assert await answered(meter) == []
-        session = gateway.front.session(slow.full)
+        session = gateway.session(slow.full)
         assert session is not None
         with gateway.locked():  # longer than the store waits: what it was handed is nowhere yet
             session.deliver(

@@ -29,7 +29,7 @@ from edge.features.eventlog.rules.levels import LEVELS, NEVER, at_least
 from edge.features.eventlog.store import epochs, segments
 from edge.ops import events as admin
 from edge.ops import hardware
-from edge.server.refusal_counters import Tally
+from edge.server.refusal_counters import RefusalCounters
 from edge.uplink import epoch_check, setup
 from edge.uplink.backlog import (
     EVICTED,
@@ -287,7 +287,11 @@ async def test_a_stop_with_a_full_backlog_ends_with_the_closing_event(
     last = sealer(tmp_path, store, clock, settings, backlog=backlog)
     run = Run("boot-1", 0.0)
     beats = background_tasks.HeartbeatSources(
-        store, Tally(), run, settings.limits, await flash_meter.start_meter(store, Flash())
+        store,
+        RefusalCounters(),
+        run,
+        settings.limits,
+        await flash_meter.start_meter(store, Flash()),
     )
     await write(store, clock, [(lane, NewEvent("log")) for lane in LANES])
     await setup.close(beats, last, backlog)
@@ -301,7 +305,7 @@ async def test_nothing_is_logged_after_the_closing_event(
 ) -> None:
     backlog = backlog_of(store, CONFIG)
     run, meter = Run("boot-1", 0.0), await flash_meter.start_meter(store, Flash())
-    beats = background_tasks.HeartbeatSources(store, Tally(), run, CONFIG.limits, meter)
+    beats = background_tasks.HeartbeatSources(store, RefusalCounters(), run, CONFIG.limits, meter)
     await setup.close(beats, sealer(tmp_path, store, clock, CONFIG, backlog=backlog), backlog)
     last = await backlog.next_waiting()
     assert last is not None

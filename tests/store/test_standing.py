@@ -19,7 +19,7 @@ from edge.engine.flash_meter import start_meter
 from edge.engine.quota import ExceededLimit
 from edge.engine.service_time import Run
 from edge.engine.status_events import ROOM
-from edge.server.refusal_counters import Tally
+from edge.server.refusal_counters import RefusalCounters
 from tests.helpers.store import Clock, Gateway, new_database, opened
 
 OVER = ExceededLimit("database_bytes", 7)
@@ -134,7 +134,7 @@ async def test_a_heartbeat_tells_what_happened_often_where_there_is_room_and_a_s
     async with opened(new_database(tmp_path), Clock()) as store:
         run = Run("boot-1", 0.0)
         beats = background_tasks.HeartbeatSources(
-            store, Tally(), run, Limits(), await start_meter(store, Flash())
+            store, RefusalCounters(), run, Limits(), await start_meter(store, Flash())
         )
 
         async def told(name: str, work: Callable[[Transaction], None]) -> list[str | None]:

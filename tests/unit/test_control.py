@@ -17,8 +17,8 @@ from edge.features.queues.store.overview import Attendance
 from edge.ops import control as asking
 from edge.ops import setup, status
 from edge.ops.control import Running, There
-from edge.server import control
-from edge.server.control import CALLERS, REQUEST_BYTES, Control
+from edge.server import control_server
+from edge.server.control_server import MAX_CLIENTS, MAX_REQUEST_BYTES, ControlServer
 
 WAIT_S = 10.0
 STATE = Running(
@@ -49,8 +49,8 @@ FAULTY = 13
 
 
 @pytest.fixture
-async def served(tmp_path: Path) -> AsyncIterator[Control]:
-    made = Control(tmp_path, lambda: STATE, there)
+async def served(tmp_path: Path) -> AsyncIterator[ControlServer]:
+    made = ControlServer(tmp_path, lambda: STATE, there)
     await made.start()
     yield made
     made.stop()
@@ -82,13 +82,13 @@ async def until(true: Callable[[], bool]) -> None:
             await asyncio.sleep(0)
 
 
-async def test_who_asks_is_told(served: Control, tmp_path: Path) -> None:
+async def test_who_asks_is_told(served: ControlServer, tmp_path: Path) -> None:
     assert await ask(tmp_path) == STATE
     assert await ask(tmp_path) == STATE
-    await until(lambda: not served.callers)
+    await until(lambda: not served.clients)
 
 
-async def test_who_is_there_of_a_queue_is_told(served: Control, tmp_path: Path) -> None:
+async def test_who_is_there_of_a_queue_is_told(served: ControlServer, tmp_path: Path) -> None:
     found = await asyncio.to_thread(asking.members, tmp_path, 1)
     assert found == There(service=9.5, attending=ATTENDING)
     found = await asyncio.to_thread(asking.members, tmp_path, 2000)
@@ -96,12 +96,14 @@ async def test_who_is_there_of_a_queue_is_told(served: Control, tmp_path: Path) 
     assert len(found.attending) == 2000
 
 
-async def test_that_the_database_does_not_answer_is_told(served: Control, tmp_path: Path) -> None:
+async def test_that_the_database_does_not_answer_is_told(
+    served: ControlServer, tmp_path: Path
+) -> None:
     with pytest.raises(SetupError, match="busy"):
         await asyncio.to_thread(asking.members, tmp_path, FAULTY)
 
 
-async def test_who_asks_twice_is_answered_once(served: Control, tmp_path: Path) -> None:
+async def test_who_asks_twice_is_answered_once(served: ControlServer, tmp_path: Path) -> None:
     assert (await call(tmp_path, b"members 1\nstatus\n")).count(b"\n") == 1
 
 
@@ -116,7 +118,7 @@ async def test_a_question_that_takes_long_ends_with_the_socket(tmp_path: Path) -
             ended.set()
         raise AssertionError
 
-    made = Control(tmp_path, lambda: STATE, long)
+    made = ControlServer(tmp_path, lambda: STATE, long)
     await made.start()
     asked = asyncio.create_task(call(tmp_path, b"members 1\n"))
     await asyncio.wait_for(begun.wait(), WAIT_S)
@@ -128,7 +130,7 @@ async def test_a_question_that_takes_long_ends_with_the_socket(tmp_path: Path) -
 async def test_the_socket_is_its_owners_alone(tmp_path: Path) -> None:
     old = os.umask(0o777)
     try:
-        made = Control(tmp_path, lambda: STATE, there)
+        made = ControlServer(tmp_path, lambda: STATE, there)
         await made.start()
         assert (tmp_path / asking.SOCKET).stat().st_mode & 0o777 == 0o600
         made.stop()
@@ -137,7 +139,7 @@ async def test_the_socket_is_its_owners_alone(tmp_path: Path) -> None:
 
 
 async def test_it_is_gone_with_the_gateway(tmp_path: Path) -> None:
-    made = Control(tmp_path, lambda: STATE, there)
+    made = ControlServer(tmp_path, lambda: STATE, there)
     made.stop()
     await made.start()
     assert names(tmp_path) == [asking.SOCKET]
@@ -150,7 +152,7 @@ async def test_a_killed_gateways_socket_is_replaced(tmp_path: Path) -> None:
     with closing(socket.socket(socket.AF_UNIX)) as left:
         left.bind(str(tmp_path / asking.SOCKET))
     assert await ask(tmp_path) is None
-    made = Control(tmp_path, lambda: STATE, there)
+    made = ControlServer(tmp_path, lambda: STATE, there)
     await made.start()
     assert await ask(tmp_path) == STATE
     made.stop()
@@ -159,7 +161,7 @@ async def test_a_killed_gateways_socket_is_replaced(tmp_path: Path) -> None:
 async def test_what_is_no_socket_is_left_alone(tmp_path: Path) -> None:
     place = tmp_path / asking.SOCKET
     place.write_text("mine", "utf-8")
-    made = Control(tmp_path, lambda: STATE, there)
+    made = ControlServer(tmp_path, lambda: STATE, there)
     with pytest.raises(OSError, match="in use"):
         await made.start()
     made.stop()
@@ -169,7 +171,7 @@ async def test_what_is_no_socket_is_left_alone(tmp_path: Path) -> None:
 async def test_a_long_path_is_no_obstacle(tmp_path: Path) -> None:
     folder = tmp_path / ("x" * 120)
     folder.mkdir()
-    made = Control(folder, lambda: STATE, there)
+    made = ControlServer(folder, lambda: STATE, there)
     await made.start()
     assert await ask(folder) == STATE
     made.stop()
@@ -180,49 +182,49 @@ async def test_a_long_path_is_no_obstacle(tmp_path: Path) -> None:
     "request_", [b"nothing\n", b"\n", b"status \n", b"members\n", b"members x\n", b"members 1 2\n"]
 )
 async def test_an_unknown_request_is_told_so(
-    served: Control, tmp_path: Path, request_: bytes
+    served: ControlServer, tmp_path: Path, request_: bytes
 ) -> None:
     assert await call(tmp_path, request_) == b'{"error":"unknown request"}\n'
 
 
-async def test_a_request_may_come_in_pieces(served: Control, tmp_path: Path) -> None:
+async def test_a_request_may_come_in_pieces(served: ControlServer, tmp_path: Path) -> None:
     reader, writer = await asyncio.open_unix_connection(tmp_path / asking.SOCKET)
     for piece in (b"sta", b"tus", b"\n"):
         writer.write(piece)
         await writer.drain()
-        await until(lambda: bool(served.callers))
+        await until(lambda: bool(served.clients))
     assert (await asyncio.wait_for(reader.read(), WAIT_S)).startswith(b'{"version":"1.2.3"')
     writer.close()
 
 
-async def test_a_request_without_an_end_is_cut_off(served: Control, tmp_path: Path) -> None:
-    assert await call(tmp_path, b"x" * (REQUEST_BYTES + 1)) == b""
+async def test_a_request_without_an_end_is_cut_off(served: ControlServer, tmp_path: Path) -> None:
+    assert await call(tmp_path, b"x" * (MAX_REQUEST_BYTES + 1)) == b""
     assert await ask(tmp_path) == STATE
 
 
-async def test_callers_are_bounded_in_number(served: Control, tmp_path: Path) -> None:
+async def test_callers_are_bounded_in_number(served: ControlServer, tmp_path: Path) -> None:
     with ExitStack() as stack:
-        for _ in range(CALLERS):
+        for _ in range(MAX_CLIENTS):
             one = stack.enter_context(socket.socket(socket.AF_UNIX))
             one.connect(str(tmp_path / asking.SOCKET))
-        await until(lambda: len(served.callers) == CALLERS)
+        await until(lambda: len(served.clients) == MAX_CLIENTS)
         assert await call(tmp_path, b"") == b""
         with pytest.raises(SetupError, match="busy"):
             await ask(tmp_path)
-    await until(lambda: not served.callers)
+    await until(lambda: not served.clients)
     assert await ask(tmp_path) == STATE
 
 
 async def test_callers_are_bounded_in_time(
-    served: Control, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    served: ControlServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(control, "CALL_TIME", 0.01)
+    monkeypatch.setattr(control_server, "REQUEST_TIMEOUT", 0.01)
     assert await call(tmp_path, b"stat") == b""
 
 
-async def test_who_still_asks_at_the_end_is_cut_off(served: Control, tmp_path: Path) -> None:
+async def test_who_still_asks_at_the_end_is_cut_off(served: ControlServer, tmp_path: Path) -> None:
     asked = asyncio.create_task(call(tmp_path, b"stat"))
-    await until(lambda: bool(served.callers))
+    await until(lambda: bool(served.clients))
     served.stop()
     assert await asked == b""
 

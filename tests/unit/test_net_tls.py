@@ -10,7 +10,7 @@ import pytest
 
 from edge.errors import SetupError
 from edge.ops import setup
-from edge.server.tls import Contexts
+from edge.server.tls import TlsContexts
 
 
 @pytest.fixture(scope="module")
@@ -37,12 +37,12 @@ def test_what_is_wrong_is_told_with_the_file(
     made: Path, tmp_path: Path, name: str, other: str | None, told: str
 ) -> None:
     folder = shutil.copytree(made, tmp_path / "gateway")
-    Contexts(folder, pytest.fail)
+    TlsContexts(folder, pytest.fail)
     (folder / "pki" / name).unlink()
     if other is not None:
         shutil.copy(folder / "pki" / other, folder / "pki" / name)
     with pytest.raises(SetupError) as error:
-        Contexts(folder, pytest.fail)
+        TlsContexts(folder, pytest.fail)
     assert re.search(told, str(error.value))
     assert "_ssl.c" not in str(error.value)
 
@@ -50,4 +50,4 @@ def test_what_is_wrong_is_told_with_the_file(
 def test_without_a_list_of_revoked_certificates_it_runs(made: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(made, tmp_path / "gateway")
     (folder / "pki" / "crl.pem").unlink()
-    Contexts(folder, pytest.fail)
+    TlsContexts(folder, pytest.fail)

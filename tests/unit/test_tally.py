@@ -16,14 +16,14 @@ from edge.engine.group_commit import Store
 from edge.engine.service_time import Run
 from edge.errors import StoreError
 from edge.server import refusal_counters
-from edge.server.refusal_counters import Tally
+from edge.server.refusal_counters import RefusalCounters
 from tests.helpers.store import Clock, new_database, opened
 
 LIMITS = Limits()
 RUN = Run("boot-1", 0.0)
 
 
-async def beat(store: Store, counted: Tally, name: str = "heartbeat") -> None:
+async def beat(store: Store, counted: RefusalCounters, name: str = "heartbeat") -> None:
     meter = await flash_meter.start_meter(store, Flash())
     beats = background_tasks.HeartbeatSources(store, counted, RUN, LIMITS, meter)
     await background_tasks.write_heartbeat(beats, NewEvent("system", name=name))
@@ -38,7 +38,7 @@ async def told(store: Store) -> list[tuple[str | None, str | None, float | None]
 
 
 def test_sources_are_told_apart() -> None:
-    counted = Tally()
+    counted = RefusalCounters()
     counted.add("tls", source="192.0.2.1")
     counted.add("tls", 2, "192.0.2.1")
     counted.add("tls", source="2001:db8::/64")
@@ -50,7 +50,7 @@ def test_sources_are_told_apart() -> None:
 
 def test_sources_are_bounded_and_the_rest_counts_as_other(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(refusal_counters, "SOURCES", 2)
-    counted = Tally()
+    counted = RefusalCounters()
     for number in range(5):
         counted.add("tls", number + 1, f"192.0.2.{number}")
     counted.add("tls", source="192.0.2.0")
@@ -65,7 +65,7 @@ def test_sources_are_bounded_and_the_rest_counts_as_other(monkeypatch: pytest.Mo
 
 
 def test_what_is_put_back_is_bounded_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    counted = Tally()
+    counted = RefusalCounters()
     for number in range(4):
         counted.add("tls", source=f"192.0.2.{number}")
     counts, sources = counted.take(), counted.take_sources()
@@ -78,7 +78,7 @@ def test_what_is_put_back_is_bounded_too(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 async def test_a_heartbeat_tells_them_once_a_window(tmp_path: Path) -> None:
-    clock, counted = Clock(), Tally()
+    clock, counted = Clock(), RefusalCounters()
     async with opened(new_database(tmp_path), clock) as store:
         counted.add("authentication", 3, "192.0.2.1")
         counted.add("certificate_files")
@@ -107,7 +107,7 @@ async def test_a_heartbeat_tells_them_once_a_window(tmp_path: Path) -> None:
     ],
 )
 async def test_a_refusal_names_its_figure(tmp_path: Path, rule: str, limit: dict[str, str]) -> None:
-    counted = Tally()
+    counted = RefusalCounters()
     counted.add(rule, source="192.0.2.1")
     async with opened(new_database(tmp_path)) as store:
         await beat(store, counted)
@@ -116,7 +116,7 @@ async def test_a_refusal_names_its_figure(tmp_path: Path, rule: str, limit: dict
 
 
 async def test_what_cannot_be_told_is_counted_still(tmp_path: Path) -> None:
-    counted = Tally()
+    counted = RefusalCounters()
     counted.add("tls", source="192.0.2.1")
     counted.add("database")
     async with opened(new_database(tmp_path)) as store:

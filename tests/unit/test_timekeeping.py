@@ -18,7 +18,7 @@ from edge.engine.clock import Clock
 from edge.engine.events import NewEvent
 from edge.engine.group_commit import Store
 from edge.engine.service_time import SavedTime, Start, TimeOffSource, TrustedMoment, start_run
-from edge.server.refusal_counters import Tally
+from edge.server.refusal_counters import RefusalCounters
 from tests.helpers.machine import EPOCH, World
 from tests.helpers.manual_time import ManualTime
 from tests.helpers.store import BOUNDS, new_database
@@ -87,7 +87,7 @@ async def test_heartbeats_save_and_the_end_is_clean(path: Path) -> None:
         for name, clean in (("heartbeat", False), (background_tasks.STOP, True)):
             meter = await flash_meter.start_meter(kept.store, Flash())
             beats = background_tasks.HeartbeatSources(
-                kept.store, Tally(), kept.clock.run, Limits(), meter
+                kept.store, RefusalCounters(), kept.clock.run, Limits(), meter
             )
             await background_tasks.write_heartbeat(beats, NewEvent("system", name=name))
             assert kept.saved().clean == clean

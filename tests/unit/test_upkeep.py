@@ -12,7 +12,7 @@ from edge import background_tasks
 from edge.features.accounts.store import certificates
 from edge.features.accounts.store.certificates import DAY_MS
 from edge.ops import pki
-from edge.server.refusal_counters import Tally
+from edge.server.refusal_counters import RefusalCounters
 from tests.helpers.in_process import in_process
 from tests.helpers.store import Gateway, digest_of, new_database
 
@@ -59,7 +59,7 @@ async def test_the_servers_certificate_is_renewed_in_time_and_a_fault_is_counted
     tmp_path: Path,
 ) -> None:
     async with in_process(tmp_path) as front:
-        folder, tally = front.gateway.folder, Tally()
+        folder, tally = front.gateway.folder, RefusalCounters()
         server = pki.files(folder).server
         before = server.read_bytes()
         now = round(time.time() * 1000)

@@ -1,2 +1,1 @@
-"""The gateway as a component of another server (XEP-0114): its front, its one link, and who speaks
-over it."""
+"""The gateway as a component of another XMPP server (XEP-0114), in place of the listener."""

@@ -1,10 +1,8 @@
-"""The link of a component to its server (XEP-0114): one connection after the other.
+"""The link of a component to its server (XEP-0114).
 
-slixmpp's `ComponentXMPP` opens the stream and does the handshake. What comes after goes to the
-parser that devices' streams go to, and not through slixmpp: its trees have no bounds, and its
-parser never forgets a name. The link is without TLS: for loopback, or a network that is trusted.
-
-Who speaks and what they may is `traffic`'s; when to connect again is `front`'s.
+slixmpp's `ComponentXMPP` opens the stream and does the handshake. Stanzas go to the parser that
+devices' streams use, because slixmpp's trees have no limits and its parser keeps every name. The
+link has no TLS; it is for loopback or a trusted network.
 """
 
 from __future__ import annotations
@@ -13,39 +11,36 @@ import asyncio
 import os
 import re
 import socket
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol
 
 from slixmpp.componentxmpp import ComponentXMPP
 
-from edge.server.keepalive import keep_alive
+from edge.config.limits import Limits
+from edge.config.load import Address
+from edge.server.tcp_options import set_keepalive
 from edge.xmpp.errors import StreamError
 from edge.xmpp.namespaces import CLIENT, COMPONENT, STREAM_ERRORS, STREAMS, clark
 from edge.xmpp.parser import ParseError, StreamParser
 from edge.xmpp.stanza import TAG, Item, Stanza, StreamClose, StreamOpen
 from sync.common.text import printable
 
-if TYPE_CHECKING:
-    from edge.config.limits import Limits
-    from edge.config.load import Address
-
-ATTACH: Final = 15.0
-"""Seconds from dialling to the server's word that the secret is right."""
+ATTACH_TIMEOUT: Final = 15.0
+"""Seconds for connecting and the handshake."""
 
 HEADER_BYTES: Final = 4096
-"""The server's stream header with its XML declaration; Prosody's has 160."""
+"""Maximum bytes of the server's stream header with its XML declaration; Prosody's has 160."""
 
 SERVER_STANZA_BYTES: Final = 1024 * 1024
-"""The largest stanza that the link carries, of any user of any server: twice what Prosody lets
-through. What is above `limits.stanza_bytes` is refused to who sent it; what is above this ends the
-link, since it was the server's to refuse it."""
+"""Maximum bytes of a stanza: twice what Prosody accepts. A stanza above `limits.stanza_bytes` is
+refused to its sender; one above this ends the link, because the server should have refused it."""
 
 UNSENT_BYTES: Final = 4 * 1024 * 1024
-"""Bytes that a server may leave unread; then the link is cut, and made again."""
+"""Bytes that a server may leave unread before the link is closed."""
 
-REASON: Final = 200
-"""Characters told of what a server says itself."""
+REASON_CHARACTERS: Final = 200
+"""Maximum characters reported of a server's own error text."""
 
-_UNREAD: Final = "the server does not take what it is sent"
+_UNREAD: Final = "the server does not read"
 
 _STREAM: Final = clark(STREAMS, "stream")
 _STREAM_ERROR: Final = clark(STREAMS, "error")
@@ -60,70 +55,70 @@ _REFUSED: Final = {
     "host-unknown": "the server has no component of this name",
     "conflict": "the server has another component of this name connected",
 }
-"""What a server's stream errors mean here, for who has to mend it."""
+"""Explanations of a server's stream errors for the operator."""
 
 
 class LinkLost(Exception):
-    """There is no link, or no more; the text says why."""
+    """The link could not be established or was lost; the text says why."""
 
 
-class Owner(Protocol):
-    """Who a link works for."""
+class LinkOwner(Protocol):
+    """The link's view of its dispatcher."""
 
-    def received(self, items: list[Item]) -> None:
-        """Take what came: whole stanzas, in order."""
+    def receive(self, items: list[Item]) -> None:
+        """Handle stanzas, in order."""
 
-    def writable(self, writable: bool) -> None:
-        """Note that the server takes what it is sent, or does not just now."""
+    def set_writable(self, writable: bool) -> None:
+        """Record whether the server reads."""
 
 
 class Link(ComponentXMPP):
-    """One component's connection; it can be made again when it is lost."""
+    """The connection of a component; it can be established again after a loss."""
 
-    def __init__(self, domain: str, limits: Limits, owner: Owner) -> None:
-        base: Any = super()  # what slixmpp does not say the types of
+    def __init__(self, domain: str, limits: Limits, owner: LinkOwner) -> None:
+        base: Any = super()  # slixmpp has no types for it
         base.__init__(domain, "")
         self._limits = limits
         self._owner = owner
         self._header = b""
-        self._open: StreamParser | None = None
+        self._parser: StreamParser | None = None  # once the stream is open
         self._attached: asyncio.Future[None] = self.loop.create_future()
         self._lost: asyncio.Future[str] = self.loop.create_future()
         self._reason = ""
         self._stalled: asyncio.TimerHandle | None = None
 
     async def attach(self, address: Address, secret: str) -> None:
-        """Connect and be accepted; raises `LinkLost`."""
+        """Connect and do the handshake; raises `LinkLost`."""
         self.secret = secret
         self._attached = self.loop.create_future()
         self._lost = self.loop.create_future()
         try:
-            async with asyncio.timeout(ATTACH):
+            async with asyncio.timeout(ATTACH_TIMEOUT):
                 await self.loop.create_connection(lambda: self, address.host, address.port)
                 either: set[asyncio.Future[Any]] = {self._attached, self._lost}
                 await asyncio.wait(either, return_when="FIRST_COMPLETED")
         except TimeoutError:
-            await self._cut()
+            await self._abort()
             raise LinkLost(
-                f"{address} did not accept the component within {ATTACH:.0f} s"
+                f"{address} did not accept the component within {ATTACH_TIMEOUT:.0f} s"
             ) from None
         except UnicodeError:  # IDNA refuses it
-            raise LinkLost(f"{address.host} is no host name") from None
+            raise LinkLost(f"{address.host} is not a valid host name") from None
         except socket.gaierror as error:
-            raise LinkLost(f"{address.host} is not known: {error.strerror}") from error
+            raise LinkLost(f"{address.host} cannot be resolved: {error.strerror}") from error
         except OSError as error:
-            raise LinkLost(f"{address} cannot be reached: {_words(error)}") from error
+            raise LinkLost(f"{address} cannot be reached: {_error_text(error)}") from error
         if self._lost.done():
             raise LinkLost(self._lost.result())
 
-    async def lost(self) -> str:
-        """Wait until the link is lost; returns why."""
+    async def wait_lost(self) -> str:
+        """Wait until the link is lost; return the reason."""
         return await self._lost
 
     def write(self, data: bytes) -> None:
-        """Send bytes, if there is a link: what has nowhere to go is its sender's to ask for again.
+        """Send bytes, or drop them if there is no link; the sender of a lost answer asks again.
 
-        A server that leaves too much unread is cut off.
+        The link is closed if the server leaves too much unread.
         """
         if self.transport is None or self._lost.done():
             return
@@ -131,8 +126,8 @@ class Link(ComponentXMPP):
         if self.transport.get_write_buffer_size() > UNSENT_BYTES:
             self.end(_UNREAD)
 
-    def read(self, wanted: bool) -> None:
-        """Read on, or leave the server waiting."""
+    def set_reading(self, wanted: bool) -> None:
+        """Resume or pause reading."""
         if self.transport is not None and not self.transport.is_closing():
             if wanted:
                 self.transport.resume_reading()
@@ -140,61 +135,61 @@ class Link(ComponentXMPP):
                 self.transport.pause_reading()
 
     def end(self, reason: str) -> None:
-        """Cut the link."""
+        """Close the link at once."""
         self._reason = self._reason or reason
         if self.transport is not None:
             self.transport.abort()
 
     async def close(self, patience: float) -> None:
-        """End the stream; waits `patience` seconds for what is to be sent and the server's end."""
+        """End the stream; waits at most `patience` seconds for the output and the server's end."""
         if self.transport is None:
             return
         self.transport.write(self.stream_footer.encode())
         self.transport.close()
         await asyncio.wait({self._lost}, timeout=patience)
-        await self._cut()
+        await self._abort()
 
-    async def _cut(self) -> None:
+    async def _abort(self) -> None:
         if self.transport is not None:
             self.transport.abort()
             await self._lost
 
-    # What slixmpp and the event loop call.
+    # Called by slixmpp and the event loop
 
     def connection_made(self, transport: Any, send_event: bool = True) -> None:
         """Open the stream."""
-        self._header, self._open, self._reason = b"", None, ""
-        keep_alive(transport)
+        self._header, self._parser, self._reason = b"", None, ""
+        set_keepalive(transport)
         super().connection_made(transport, send_event)
 
     def send(self, data: Any, use_filters: bool = True) -> None:
-        """Send a stanza of slixmpp's own at once: there is one, the handshake."""
+        """Send slixmpp's only stanza of its own, the handshake, at once."""
         self.send_raw(str(data))
 
     def data_received(self, data: bytes | str) -> None:
-        """Give the stream's header to slixmpp, and what comes after to the parser."""
+        """Pass the stream header to slixmpp, and the rest to the parser."""
         data = data.encode() if isinstance(data, str) else data
         try:
-            if self._open is None:
+            if self._parser is None:
                 data = self._begin(data)
-            if self._open is not None and data:
-                self._take(self._open.feed(data))
+            if self._parser is not None and data:
+                self._handle_items(self._parser.feed(data))
         except StreamError as error:
             if isinstance(error, ParseError):
-                self._take(error.items)
-            self.end(f"the server sent what is not accepted: {error}")
+                self._handle_items(error.items)
+            self.end(f"the server sent invalid data: {error}")
 
     def pause_writing(self) -> None:
-        """Tell that the server does not take what it is sent; after a while, it is cut off."""
+        """Report that the server does not read; close the link if that lasts."""
         self._stalled = self.loop.call_later(self._limits.stalled_time, self.end, _UNREAD)
-        self._owner.writable(False)
+        self._owner.set_writable(False)
 
     def resume_writing(self) -> None:
-        """Tell that it does again."""
-        self._go_on()
-        self._owner.writable(True)
+        """Report that the server reads again."""
+        self._cancel_stall()
+        self._owner.set_writable(True)
 
-    def _go_on(self) -> None:
+    def _cancel_stall(self) -> None:
         if self._stalled is not None:
             self._stalled.cancel()
             self._stalled = None
@@ -204,37 +199,39 @@ class Link(ComponentXMPP):
         self._reason = self._reason or "the server closed the connection"
 
     def connection_lost(self, exception: BaseException | None) -> None:
-        """Tell that the link is lost, and why."""
+        """Record the reason of the loss."""
         super().connection_lost(exception)
-        self._go_on()
-        if self._open is not None:
-            self._open.close()
-            self._open = None
-        reason = self._reason or (_words(exception) if exception else "the connection was closed")
+        self._cancel_stall()
+        if self._parser is not None:
+            self._parser.close()
+            self._parser = None
+        reason = self._reason or (
+            _error_text(exception) if exception else "the connection was closed"
+        )
         if not self._lost.done():
             self._lost.set_result(reason)
 
-    # How bytes become stanzas.
+    # Parsing
 
     def _begin(self, data: bytes) -> bytes:
-        """Collect the stream's header; returns what came after it."""
+        """Collect the stream header; return the bytes after it."""
         self._header += data
         declaration = _DECLARATION.match(self._header)
         match = TAG.match(self._header, declaration.end() if declaration else 0)
         if match is None:
             if len(self._header) > HEADER_BYTES:
-                raise StreamError("policy-violation", "a stream header without end")
+                raise StreamError("policy-violation", "the stream header is too long")
             return b""
-        self._open = self._parser(SERVER_STANZA_BYTES)
-        # Stanzas are in the namespace of components here, and are what those of clients are.
+        self._parser = self._new_parser(SERVER_STANZA_BYTES)
+        # Stanzas are in the component namespace, and otherwise the same as those of clients.
         header, rest = self._header[: match.end()], self._header[match.end() :]
-        opened = self._open.feed(header.replace(COMPONENT.encode(), CLIENT.encode()))
+        opened = self._parser.feed(header.replace(COMPONENT.encode(), CLIENT.encode()))
         if not any(isinstance(item, StreamOpen) and item.name == _STREAM for item in opened):
-            raise StreamError("invalid-namespace", "no stream")
+            raise StreamError("invalid-namespace", "the first element is not a stream header")
         super().data_received(header)
         return rest
 
-    def _take(self, items: list[Item]) -> None:
+    def _handle_items(self, items: list[Item]) -> None:
         found: list[Item] = []
         for item in items:
             if isinstance(item, StreamClose):
@@ -242,27 +239,29 @@ class Link(ComponentXMPP):
             elif not isinstance(item, Stanza):
                 continue
             elif item.name == _STREAM_ERROR:
-                self._reason = self._reason or _meaning(item)
+                self._reason = self._reason or _explain(item)
             elif item.name == _HANDSHAKE:
                 if not self._attached.done():
                     self._attached.set_result(None)
             else:
-                found += self._of_clients(item) if item.name.startswith(_FOREIGN) else (item,)
+                found += (
+                    self._to_client_namespace(item) if item.name.startswith(_FOREIGN) else (item,)
+                )
         if found and self._attached.done():
-            self._owner.received(found)
+            self._owner.receive(found)
 
-    def _of_clients(self, stanza: Stanza) -> list[Item]:
-        """Read a stanza that names the namespace of components itself, as what it is."""
+    def _to_client_namespace(self, stanza: Stanza) -> list[Item]:
+        """Parse a stanza that declares the component namespace itself again, as a client's."""
         raw = stanza.raw
         first = TAG.match(raw)
         end = 0 if first is None else first.end()
-        parser = self._parser(2 * SERVER_STANZA_BYTES)  # `raw` may declare what stood around it
+        parser = self._new_parser(2 * SERVER_STANZA_BYTES)  # `raw` may have declarations added
         parser.feed(_CLIENT_HEADER)
         found = parser.feed(raw[:end].replace(COMPONENT.encode(), CLIENT.encode()) + raw[end:])
         parser.close()
         return found
 
-    def _parser(self, max_bytes: int) -> StreamParser:
+    def _new_parser(self, max_bytes: int) -> StreamParser:
         limits = self._limits
         return StreamParser(
             max_bytes,
@@ -273,15 +272,15 @@ class Link(ComponentXMPP):
         )
 
 
-def _meaning(error: Stanza) -> str:
-    """Say what a stream error means (RFC 6120, section 4.9)."""
+def _explain(error: Stanza) -> str:
+    """Explain a stream error (RFC 6120, section 4.9) to the operator."""
     conditions = [child.name.partition("}")[2] for child in error.children if child.name != _TEXT]
     condition = conditions[0] if conditions else "undefined-condition"
     text = printable(" ".join((error.tree().findtext(_TEXT) or "").split()))
     meaning = _REFUSED.get(condition, f"the server ended the stream: {condition}")
-    return f"{meaning} ({text[:REASON]})" if text else meaning
+    return f"{meaning} ({text[:REASON_CHARACTERS]})" if text else meaning
 
 
-def _words(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     number = getattr(error, "errno", None)
     return os.strerror(number) if number else str(error) or type(error).__name__

@@ -1,23 +1,20 @@
-"""Who has spoken over a component's link: a session for each full JID, bounded in number.
+"""The sessions of a component: one for each full JID that has sent a stanza, limited in number.
 
-The server tells nobody's log-out to a component, so who is silent longest leaves when there are too
-many. Strangers are counted apart: they push out each other, and none of those who are trusted. Who
-has something under way stays. Sockets and stanzas are not known here.
+A component does not learn of log-outs, so the session that is silent longest is removed when there
+are too many. Untrusted peers are limited separately and never displace trusted ones. A peer with
+stanzas in flight is not removed.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
 from itertools import count
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from edge.config.limits import Limits
+from edge.config.limits import Limits
 
 
 class Peer:
-    """A full JID that has spoken: its session's number, and what of it is under way."""
+    """A full JID that has sent a stanza, with the generation of its session."""
 
     __slots__ = ("full", "generation", "in_flight", "trusted")
 
@@ -29,67 +26,69 @@ class Peer:
 
 
 class Peers:
-    """The sessions of a component: at most `limits.sessions`, `limits.unauthenticated` of them of
-    strangers; beyond these, only who has something under way."""
+    """The peers: at most `limits.sessions`, and `limits.unauthenticated` untrusted ones of these,
+    beside those with stanzas in flight."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._generations = count(1)
         self._trusted: OrderedDict[str, Peer] = OrderedDict()
-        self._strangers: OrderedDict[str, Peer] = OrderedDict()
+        self._untrusted: OrderedDict[str, Peer] = OrderedDict()
         self._by_generation: dict[int, Peer] = {}
 
     def __len__(self) -> int:
         return len(self._by_generation)
 
     def find(self, full: str) -> Peer | None:
-        """Return who has spoken before and is here still, and note that they speak again."""
-        for group in (self._trusted, self._strangers):
+        """Return a peer by its full JID, and record that it has sent something."""
+        for group in (self._trusted, self._untrusted):
             if full in group:
                 group.move_to_end(full)
                 return group[full]
         return None
 
     def add(self, full: str) -> Peer:
-        """Take somebody in, as a stranger; `surplus` tells who has to leave for it."""
+        """Add an untrusted peer; the caller then removes the `excess`."""
         peer = Peer(full, next(self._generations))
-        self._strangers[full] = peer
+        self._untrusted[full] = peer
         self._by_generation[peer.generation] = peer
         return peer
 
-    def of(self, generation: int) -> Peer | None:
-        """Return whose session this is, if it is not over."""
+    def by_generation(self, generation: int) -> Peer | None:
+        """Return the peer of a session, if it was not removed."""
         return self._by_generation.get(generation)
 
-    def judge(self, peer: Peer, trusted: bool) -> None:
-        """Note whether somebody is trusted."""
+    def set_trusted(self, peer: Peer, trusted: bool) -> None:
+        """Record whether a peer is trusted."""
         if peer.trusted is not trusted and peer.generation in self._by_generation:
-            old, new = self._group(peer), self._strangers if peer.trusted else self._trusted
+            old, new = self._group(peer), self._untrusted if peer.trusted else self._trusted
             del old[peer.full]
             new[peer.full] = peer
             peer.trusted = trusted
 
     def remove(self, peer: Peer) -> None:
-        """Forget somebody."""
+        """Remove a peer."""
         if self._by_generation.pop(peer.generation, None) is not None:
             del self._group(peer)[peer.full]
 
     def clear(self) -> list[int]:
-        """Forget all; returns their sessions' numbers."""
+        """Remove all peers; return their generations."""
         generations = list(self._by_generation)
-        for group in (self._trusted, self._strangers, self._by_generation):
+        for group in (self._trusted, self._untrusted, self._by_generation):
             group.clear()
         return generations
 
-    def surplus(self) -> Iterator[Peer]:
-        """Forget those who are too many, and tell who they are."""
-        most = self._limits.sessions
-        yield from self._leave(self._strangers, min(self._limits.unauthenticated, most))
-        yield from self._leave(self._trusted, most)
-        yield from self._leave(self._strangers, max(0, most - len(self._trusted)))
+    def remove_excess(self) -> list[Peer]:
+        """Remove and return the peers above the limits."""
+        limit = self._limits.sessions
+        return [
+            *self._shrink(self._untrusted, min(self._limits.unauthenticated, limit)),
+            *self._shrink(self._trusted, limit),
+            *self._shrink(self._untrusted, max(0, limit - len(self._trusted))),
+        ]
 
-    def _leave(self, group: OrderedDict[str, Peer], most: int) -> list[Peer]:
-        excess = len(group) - most
+    def _shrink(self, group: OrderedDict[str, Peer], limit: int) -> list[Peer]:
+        excess = len(group) - limit
         if excess <= 0:
             return []
         idle = [peer for peer in group.values() if not peer.in_flight][:excess]
@@ -98,4 +97,4 @@ class Peers:
         return idle
 
     def _group(self, peer: Peer) -> OrderedDict[str, Peer]:
-        return self._trusted if peer.trusted else self._strangers
+        return self._trusted if peer.trusted else self._untrusted

@@ -1,29 +1,29 @@
-"""The options of a connection's socket, where there is no socket any more."""
+"""Tests of the TCP options."""
 
 from __future__ import annotations
 
 import asyncio
 import socket
 
-from edge.server.keepalive import bound_unread
+from edge.server.tcp_options import set_send_buffer
 
 
-class Gone(asyncio.BaseTransport):
+class ClosedTransport(asyncio.BaseTransport):
     def get_extra_info(self, name: str, default: object = None) -> object:
         return None
 
 
-def test_a_peer_that_went_amid_the_handshake_ends_nothing() -> None:
-    bound_unread(Gone(), 65_536)
+def test_a_transport_without_a_socket_is_ignored() -> None:
+    set_send_buffer(ClosedTransport(), 65_536)
 
 
-def test_what_the_kernel_keeps_for_a_peer_is_bounded() -> None:
+def test_the_send_buffer_is_limited() -> None:
     one, other = socket.socketpair()
     with one, other:
 
-        class There(asyncio.BaseTransport):
+        class OpenTransport(asyncio.BaseTransport):
             def get_extra_info(self, name: str, default: object = None) -> object:
                 return one
 
-        bound_unread(There(), 8192)
+        set_send_buffer(OpenTransport(), 8192)
         assert one.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) == 16_384

@@ -1,23 +1,23 @@
-"""The shares of a session's buffer."""
+"""Tests of the senders' shares of a session's buffer."""
 
 from __future__ import annotations
 
 import pytest
 
-from edge.server.send_share import NOTHING, Room, Shares
+from edge.server.send_share import EMPTY, BufferSize, SendShares
 
-ROOM = Room(16, 1600)
+SIZE = BufferSize(16, 1600)
 
 
-def filled(*taken: tuple[bytes, int]) -> Shares:
-    shares = Shares(ROOM)
-    for source, size in taken:
-        shares.add(source, size)
+def filled(*used: tuple[bytes, int]) -> SendShares:
+    shares = SendShares(SIZE)
+    for sender, size in used:
+        shares.add(sender, size)
     return shares
 
 
 @pytest.mark.parametrize(
-    ("there", "source", "size", "fits"),
+    ("used", "sender", "size", "fits"),
     [
         ([], b"a", 5000, True),
         ([(b"a", 5000)], b"b", 1, False),
@@ -31,8 +31,8 @@ def filled(*taken: tuple[bytes, int]) -> Shares:
         ([(b"a", 1)] * 4 + [(b"b", 1)] * 4, b"c", 1, False),
     ],
     ids=[
-        "the first, however large",
-        "nothing beside that",
+        "the first stanza, however large",
+        "nothing beside an oversized stanza",
         "up to half the bytes",
         "not beyond half the bytes",
         "up to a quarter of the stanzas",
@@ -43,17 +43,17 @@ def filled(*taken: tuple[bytes, int]) -> Shares:
         "not beyond half the stanzas",
     ],
 )
-def test_a_stanza_fits_within_a_half_and_its_source_within_a_quarter(
-    there: list[tuple[bytes, int]], source: bytes, size: int, fits: bool
+def test_all_senders_share_a_half_and_each_has_a_quarter(
+    used: list[tuple[bytes, int]], sender: bytes, size: int, fits: bool
 ) -> None:
-    assert filled(*there).fits(source, size) is fits
+    assert filled(*used).has_room(sender, size) is fits
 
 
-def test_what_was_taken_makes_room() -> None:
+def test_removed_stanzas_make_room() -> None:
     shares = filled((b"a", 100), (b"a", 300), (b"b", 7))
-    assert not shares.fits(b"a", 50)
+    assert not shares.has_room(b"a", 50)
     shares.remove(b"a", 300)
-    assert shares.fits(b"a", 50)
+    assert shares.has_room(b"a", 50)
     shares.remove(b"a", 100)
     shares.remove(b"b", 7)
-    assert shares.all == NOTHING
+    assert shares.used == EMPTY

@@ -1,4 +1,4 @@
-"""What a client's first TLS message says that it wants to speak."""
+"""Tests of the ALPN protocols in a ClientHello."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge.server.tls_client_hello import Incomplete, protocols
+from edge.server.tls_client_hello import Incomplete, offered_protocols
 
 RECORD = 5
 
 
 def hello(*alpn: str, name: str = "gw.example") -> bytes:
-    """The first message of OpenSSL's own client."""
+    """Return the ClientHello of OpenSSL's client."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     if alpn:
         context.set_alpn_protocols(list(alpn))
@@ -27,7 +27,7 @@ def hello(*alpn: str, name: str = "gw.example") -> bytes:
 
 
 def in_records(message: bytes, size: int) -> bytes:
-    """The same message in several records."""
+    """Split a message into several records."""
     body = message[RECORD:]
     parts = [body[at : at + size] for at in range(0, len(body), size)]
     return b"".join(message[:3] + len(part).to_bytes(2, "big") + part for part in parts)
@@ -35,31 +35,29 @@ def in_records(message: bytes, size: int) -> bytes:
 
 @pytest.mark.parametrize("alpn", [(), ("xmpp-client",), ("h2", "http/1.1"), ("x", "xmpp-client")])
 @pytest.mark.parametrize("size", [1, 3, 100, 100_000])
-def test_the_protocols_are_read_however_the_message_is_split(
-    alpn: tuple[str, ...], size: int
-) -> None:
+def test_protocols_are_found_in_any_split_into_records(alpn: tuple[str, ...], size: int) -> None:
     message = in_records(hello(*alpn), size)
-    assert protocols(message) == [name.encode() for name in alpn]
-    assert protocols(message + b"more") == [name.encode() for name in alpn]
+    assert offered_protocols(message) == [name.encode() for name in alpn]
+    assert offered_protocols(message + b"more") == [name.encode() for name in alpn]
 
 
 @pytest.mark.parametrize("size", [7, 100_000])
-def test_a_part_of_the_message_is_incomplete(size: int) -> None:
+def test_a_part_of_a_message_is_incomplete(size: int) -> None:
     message = in_records(hello("h2"), size)
     for end in range(len(message)):
         with pytest.raises(Incomplete):
-            protocols(message[:end])
+            offered_protocols(message[:end])
 
 
 @given(st.binary(max_size=300))
-def test_what_is_something_else_is_left_to_tls(data: bytes) -> None:
+def test_other_data_is_left_to_tls(data: bytes) -> None:
     with contextlib.suppress(Incomplete):
-        assert isinstance(protocols(data), list)
+        assert isinstance(offered_protocols(data), list)
 
 
 @given(st.integers(RECORD, 600), st.binary(min_size=1, max_size=8))
-def test_a_damaged_message_harms_nothing(at: int, damage: bytes) -> None:
+def test_a_damaged_message_raises_nothing_else(at: int, damage: bytes) -> None:
     message = bytearray(hello("h2", "http/1.1"))
     message[at : at + len(damage)] = damage
     with contextlib.suppress(Incomplete):
-        assert isinstance(protocols(bytes(message)), list)
+        assert isinstance(offered_protocols(bytes(message)), list)

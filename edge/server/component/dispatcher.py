@@ -1,0 +1,266 @@
+"""Dispatch of a component link's stanzas to the router and the store, and of answers to the link.
+
+Each full JID that sends a stanza over the link gets a session, like a device of the gateway's own.
+While too many stanzas wait for the store, or the server does not read, the link is not read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+from edge.engine import access, refusals, sessions
+from edge.engine.access import Sender
+from edge.engine.database import Receipt, Send, Transaction
+from edge.engine.group_commit import Store
+from edge.engine.hooks import OffloadedWork, Work
+from edge.engine.router import Router, guarded, refusal
+from edge.engine.session_lifecycle import SessionLifecycle
+from edge.errors import StoreError
+from edge.features.presence import remote_presence
+from edge.server.component.peers import Peer, Peers
+from edge.server.refusal_counters import RefusalCounters
+from edge.server.store_errors import refusal_rule, stanza_error
+from edge.xmpp import jid
+from edge.xmpp.errors import StanzaError
+from edge.xmpp.namespaces import CLIENT, clark
+from edge.xmpp.stanza import STANZA_NAMES, Item, OversizedStanza, Stanza
+
+IN_FLIGHT: Final = 512
+"""Maximum stanzas of the link that wait for a commit: as many as one commit has."""
+
+IN_FLIGHT_BYTES: Final = 1024 * 1024
+"""Maximum bytes of these stanzas: as much as the largest stanza that the link carries."""
+
+RETRY_INTERVAL: Final = 5.0
+"""Seconds between attempts to remove sessions after a store error."""
+
+_PRESENCE: Final = clark(CLIENT, "presence")
+
+
+class StanzaLink(Protocol):
+    """The dispatcher's view of the link (`link.Link`)."""
+
+    def write(self, data: bytes) -> None:
+        """Send bytes, if connected."""
+
+    def set_reading(self, wanted: bool) -> None:
+        """Resume or pause reading."""
+
+
+class Dispatcher:
+    """The dispatcher of one component."""
+
+    def __init__(self, store: Store, router: Router, counters: RefusalCounters) -> None:
+        self._store = store
+        self._router = router
+        self._counters = counters
+        self._lifecycle = SessionLifecycle(router)
+        self._peers = Peers(router.context.limits)
+        self._link: StanzaLink | None = None
+        self._items: deque[Item] = deque()
+        self._in_flight = 0
+        self._in_flight_bytes = 0
+        self._writable = True
+        self._reading = True
+
+    # Events of the link
+
+    def attach(self, link: StanzaLink) -> None:
+        """Begin to use a link."""
+        self._link, self._writable, self._reading = link, True, True
+
+    def detach(self) -> None:
+        """Remove all sessions, because the link is lost and nobody can be reached."""
+        self._link = None
+        self._items.clear()
+        self._leave(self._peers.clear())
+
+    def stop_reading(self) -> None:
+        """Drop unhandled stanzas and read no more; handled stanzas still get their answers."""
+        self._items.clear()
+        if self._link is not None:
+            self._link.set_reading(False)
+
+    def receive(self, items: list[Item]) -> None:
+        """Handle items that came over the link."""
+        self._items += items
+        self._process()
+
+    def set_writable(self, writable: bool) -> None:
+        """Record whether the server reads; while it does not, no stanzas are handled."""
+        self._writable = writable
+        self._process()
+
+    # Events of the store
+
+    def resume_reading(self) -> None:
+        """Process the waiting items and read again, unless something else prevents it."""
+        if self._items or not self._reading:
+            self._process()
+
+    def deliver(self, sends: Sequence[Send]) -> None:
+        """Send stanzas of units of work."""
+        for send in sends:
+            if send.generation == sessions.COMPONENT_LINK:
+                self._send_outside(send)
+                continue
+            peer = self._peers.by_generation(send.generation)
+            if peer is None or self._link is None:
+                continue  # a removed session's rows were given back
+            self._link.write(send.stanza)
+            if send.receipt is not None:
+                self._confirm(send.generation, send.receipt)
+
+    def _send_outside(self, send: Send) -> None:
+        """Send to a JID without a session; nobody stores the stanza if there is no link."""
+        if self._link is None:
+            self._counters.add("component_unsent")
+        else:
+            self._link.write(send.stanza)
+
+    def _confirm(self, generation: int, receipt: Receipt) -> None:
+        self._store.submit(
+            lambda tx: self._lifecycle.confirm(tx, generation, (receipt,)), lambda _outcome: None
+        )
+
+    def used(self) -> dict[str, int]:
+        """Return the present use of limits, by option name."""
+        waiting = self._store.waiting
+        return {
+            "sessions": len(self._peers),
+            "waiting_units": waiting.units,
+            "waiting_bytes": waiting.bytes,
+        }
+
+    # Stanzas
+
+    def _process(self) -> None:
+        """Handle the items until they have to wait, and pause or resume reading."""
+        while self._items and not self._must_wait():
+            item = self._items.popleft()
+            if isinstance(item, Stanza) and item.name in STANZA_NAMES:
+                self._handle(item)
+        wanted = not (self._items or self._must_wait())
+        if wanted is not self._reading and self._link is not None:
+            self._reading = wanted
+            self._link.set_reading(wanted)
+
+    def _must_wait(self) -> bool:
+        return (
+            not self._writable
+            or self._in_flight >= IN_FLIGHT
+            or self._in_flight_bytes >= IN_FLIGHT_BYTES
+            or self._store.full
+        )
+
+    def _handle(self, stanza: Stanza) -> None:
+        try:
+            sender = jid.parse(stanza.attrs.get("from", ""))
+            to = jid.parse(stanza.attrs.get("to", ""))
+        except StanzaError:
+            self._counters.add("component_address")
+            return
+        domain = self._router.context.domain
+        if to.domain != domain or sender.domain == domain:
+            self._counters.add("component_address")
+            return
+        peer = self._peers.find(sender.full) or self._enter(sender)
+        work = self._work(stanza, peer)
+        if not isinstance(work, bytes):
+            self._submit(stanza, peer, work)
+        elif work and peer.in_flight:  # after the answers to earlier stanzas
+            self._submit(stanza, peer, lambda _tx, _sender: work)
+        elif self._link is not None:
+            self._link.write(work)
+
+    def _enter(self, sender: jid.Jid) -> Peer:
+        """Create a session for a new sender, and remove the excess."""
+        peer = self._peers.add(sender.full)
+        context = self._router.context
+
+        def unit(tx: Transaction) -> bool:
+            self._lifecycle.enter(tx, peer.generation, sender.bare, sender.bare, sender.full)
+            found = sessions.sender(tx, peer.generation)
+            return found is not None and access.may_use_services(found, context.trusted_domains)
+
+        def answer(outcome: bool | StoreError) -> None:
+            self._end_work(peer, 0)
+            if isinstance(outcome, StoreError):
+                self._counters.add(refusal_rule(outcome))
+                self._peers.remove(peer)
+            else:
+                self._peers.set_trusted(peer, outcome)
+                self._remove_excess()
+
+        self._begin_work(peer, 0)
+        self._store.submit(unit, answer)
+        self._remove_excess()
+        return peer
+
+    def _remove_excess(self) -> None:
+        self._leave([peer.generation for peer in self._peers.remove_excess()])
+
+    def _leave(self, generations: Sequence[int]) -> None:
+        """Remove sessions from the store; retry until that succeeds."""
+
+        def unit(tx: Transaction) -> None:
+            for generation in generations:
+                self._lifecycle.leave(tx, generation, ())
+
+        def answer(outcome: StoreError | None) -> None:
+            if outcome is not None:
+                asyncio.get_running_loop().call_later(RETRY_INTERVAL, self._leave, generations)
+
+        if generations:
+            self._store.submit(unit, answer)
+
+    def _work(self, stanza: Stanza, peer: Peer) -> Work | bytes:
+        context, limits = self._router.context, self._router.context.limits
+        if isinstance(stanza, OversizedStanza):
+            return self._refuse(stanza, stanza.text)
+        if stanza.size > limits.stanza_bytes:
+            return self._refuse(stanza, f"more than {limits.stanza_bytes} bytes in a stanza")
+        if stanza.name == _PRESENCE:
+            if stanza.attrs["to"] != context.domain:
+                return b""
+            return remote_presence.work(context, stanza)
+        work = self._router.route(stanza, peer.full)
+        # Only features with accounts offload work, and a component has none.
+        return work.prepare() if isinstance(work, OffloadedWork) else work
+
+    def _refuse(self, stanza: Stanza, text: str) -> Work:
+        """Refuse a stanza that is too large; the link continues, because others use it too."""
+
+        def work(tx: Transaction, sender: Sender) -> bytes:
+            refusals.log(self._router.context, tx, sender, "policy-violation")
+            return refusal(stanza, StanzaError("policy-violation", text), sender.full)
+
+        return work
+
+    def _submit(self, stanza: Stanza, peer: Peer, work: Work) -> None:
+        size = stanza.size
+
+        def answer(outcome: bytes | StoreError) -> None:
+            if isinstance(outcome, StoreError):
+                self._counters.add(refusal_rule(outcome))
+                outcome = refusal(stanza, stanza_error(outcome), peer.full)
+            if self._link is not None:
+                self._link.write(outcome)
+            self._end_work(peer, size)
+            self.resume_reading()
+
+        self._begin_work(peer, size)
+        self._store.submit(guarded(work, peer.generation), answer, size)
+
+    def _begin_work(self, peer: Peer, size: int) -> None:
+        peer.in_flight += 1
+        self._in_flight += 1
+        self._in_flight_bytes += size
+
+    def _end_work(self, peer: Peer, size: int) -> None:
+        peer.in_flight -= 1
+        self._in_flight -= 1
+        self._in_flight_bytes -= size

@@ -1,0 +1,198 @@
+"""The control socket, over which commands on the same machine read the state of the process.
+
+A request is one line, the answer is one line of JSON, and the connection ends; `edge.ops.control`
+is the client. Any user who may open the folder may connect; no request changes anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from edge import __version__
+from edge.config.limits import Limits
+from edge.engine.clock import Clock
+from edge.engine.database import Transaction
+from edge.engine.group_commit import Store
+from edge.errors import StoreError
+from edge.features.queues.service.diagnosis import MAX_MEMBERS
+from edge.features.queues.store import overview
+from edge.ops import control
+from edge.ops.control import Running, There
+
+MAX_CLIENTS: Final = 8
+"""Maximum concurrent connections; a further one is closed."""
+
+MAX_REQUEST_BYTES: Final = 64
+"""Maximum length of a request."""
+
+REQUEST_TIMEOUT: Final = 5.0
+"""Seconds for a request and its answer, also on a busy machine."""
+
+MODE: Final = 0o600
+
+
+def state_reader(
+    limits: Limits, clock: Clock, used: Callable[[], dict[str, int]]
+) -> Callable[[], Running]:
+    """Return a function that returns the state of the process, which starts now.
+
+    Args:
+        limits: the configured limits.
+        clock: the gateway's clock.
+        used: returns the present use of limits, by option name.
+    """
+    started = asyncio.get_running_loop().time()
+    figures = msgspec.to_builtins(limits)
+
+    def read_state() -> Running:
+        now = clock()
+        return Running(
+            version=__version__,
+            boot=clock.run.boot,
+            service=now.service,
+            uptime=asyncio.get_running_loop().time() - started,
+            synchronised=now.synchronised,
+            used=used(),
+            limits=figures,
+        )
+
+    return read_state
+
+
+def for_store(folder: Path, state: Callable[[], Running], store: Store) -> ControlServer:
+    """Create the control server of a gateway whose queues are in `store`."""
+
+    async def members(queue: int) -> There:
+        return await store.run(lambda tx: _present_members(tx, queue))
+
+    return ControlServer(folder, state, members)
+
+
+def _present_members(tx: Transaction, queue: int) -> There:
+    return There(service=tx.now.service, attending=overview.attendance(tx, queue, MAX_MEMBERS))
+
+
+class ControlServer:
+    """The server of the control socket.
+
+    Args:
+        folder: the gateway's folder, in which only one gateway runs.
+        state: returns the state of the process.
+        members: returns the present members of a queue, by its number.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        state: Callable[[], Running],
+        members: Callable[[int], Awaitable[There]],
+    ) -> None:
+        self._folder = folder
+        self._state = state
+        self._members = members
+        self._server: asyncio.Server | None = None
+        self._reachable = ExitStack()
+        self.clients: set[_Client] = set()
+
+    async def start(self) -> None:
+        """Listen; replaces the socket of a killed gateway. Raises `OSError`."""
+        loop = asyncio.get_running_loop()
+        with ExitStack() as undo:
+            path = undo.enter_context(control.reachable(self._folder))
+            listening = _bind(path)
+            undo.callback(listening.close)
+            self._server = await loop.create_unix_server(lambda: _Client(self), sock=listening)
+            self._reachable = undo.pop_all()  # asyncio uses the path again when it closes
+
+    def stop(self) -> None:
+        """Close all connections and remove the socket."""
+        if self._server is None:
+            return
+        self._server.close()
+        for client in list(self.clients):
+            client.abort()
+        (self._folder / control.SOCKET).unlink(missing_ok=True)
+        self._reachable.close()
+
+    async def answer(self, request: bytes) -> bytes:
+        """Return the answer to a request line, which is given without its end."""
+        words = request.split(b" ")
+        if request == control.STATUS:
+            return msgspec.json.encode(self._state()) + b"\n"
+        if len(words) == 2 and words[0] == control.MEMBERS and words[1].isdigit():
+            try:
+                return msgspec.json.encode(await self._members(int(words[1]))) + b"\n"
+            except StoreError:
+                return b'{"error":"the database"}\n'
+        return b'{"error":"unknown request"}\n'
+
+
+class _Client(asyncio.Protocol):
+    """A connection of a client, limited in bytes and time."""
+
+    def __init__(self, server: ControlServer) -> None:
+        self._server = server
+        self._request = b""
+        self._transport: asyncio.Transport | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._answer: asyncio.Task[None] | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)  # noqa: S101
+        self._transport = transport
+        if len(self._server.clients) >= MAX_CLIENTS:
+            transport.abort()
+            return
+        self._server.clients.add(self)
+        self._timer = asyncio.get_running_loop().call_later(REQUEST_TIMEOUT, transport.abort)
+
+    def data_received(self, data: bytes) -> None:
+        assert self._transport is not None  # noqa: S101
+        if self._answer is not None:
+            return
+        self._request += data[: MAX_REQUEST_BYTES + 1]
+        line, end, _ = self._request.partition(b"\n")
+        if end:
+            self._answer = asyncio.create_task(self._send_answer(self._transport, line))
+        elif len(self._request) > MAX_REQUEST_BYTES:
+            self._transport.abort()
+
+    async def _send_answer(self, transport: asyncio.Transport, line: bytes) -> None:
+        transport.write(await self._server.answer(line))
+        transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._server.clients.discard(self)
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._answer is not None:
+            self._answer.cancel()
+
+    def abort(self) -> None:
+        """Close the connection now."""
+        if self._transport is not None:
+            self._transport.abort()
+
+
+def _bind(path: str) -> socket.socket:
+    """Create the socket, accessible to its owner only from the first moment on."""
+    file = Path(path)
+    if file.is_socket():
+        file.unlink()
+    listening = socket.socket(socket.AF_UNIX)
+    try:
+        os.fchmod(listening.fileno(), MODE)
+        listening.bind(path)
+        file.chmod(MODE)  # whatever the umask
+    except BaseException:
+        listening.close()
+        raise
+    return listening

@@ -1,0 +1,122 @@
+"""The state that all connections and sessions of the server share."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, Protocol
+
+from edge.config.load import Config
+from edge.engine.group_commit import Store
+from edge.engine.router import Router
+from edge.engine.session_lifecycle import SessionLifecycle
+from edge.server.login_throttle import LoginThrottle, ThrottleLimits
+from edge.server.refusal_counters import RefusalCounters, RefusalLog
+from edge.server.tls import TlsServer
+
+READ_BYTES: Final = 32 * 1024
+"""Bytes of the read buffer that all connections share; asyncio would allocate 256 KiB per read."""
+
+CHECK_INTERVAL: Final = 1.0
+"""Seconds between two checks of the sessions that wait for their peers."""
+
+
+RESERVED: Final = 4
+"""One part in so many of `limits.unacknowledged_total_bytes` is reserved for answers and rows."""
+
+
+class Flushable(Protocol):
+    """A connection with output to flush."""
+
+    def flush(self) -> None:
+        """Write the output."""
+
+
+class PeerCheck(Protocol):
+    """A session that waits for its peer."""
+
+    def check_peer(self) -> bool:
+        """Check the peer; return whether another check is needed."""
+
+
+class ServerContext:
+    """The shared state of the server; created once, on the event loop.
+
+    Attributes:
+        decoy_secret: makes credentials for accounts that do not exist.
+        paused_connections: number of connections paused by their rate limit.
+        unacknowledged_bytes: unacknowledged bytes of all sessions.
+        returning_bytes: bytes that ended sessions still have to give back to the store.
+        buffer: the read buffer of all connections.
+        hashing: the thread that hashes passwords and prepares offloaded work.
+    """
+
+    def __init__(
+        self,
+        settings: Config,
+        store: Store,
+        router: Router,
+        tls: TlsServer,
+        decoy_secret: bytes,
+        refusals: RefusalCounters,
+    ) -> None:
+        limits = settings.limits
+        self.settings = settings
+        self.store = store
+        self.router = router
+        self.lifecycle = SessionLifecycle(router)
+        self.tls = tls
+        self.decoy_secret = decoy_secret
+        self.refusals = refusals
+        self.refusal_log = RefusalLog(store, router.context, refusals)
+        self.paused_connections = 0
+        self.unacknowledged_bytes = 0
+        self.returning_bytes = 0
+        self.loop = asyncio.get_running_loop()
+        self.buffer = memoryview(bytearray(READ_BYTES))
+        self.hashing = ThreadPoolExecutor(1, thread_name_prefix="hashing")
+        self.throttle = LoginThrottle(
+            ThrottleLimits(
+                limits.authenticate_failures, limits.authenticate_again, limits.authenticate_delay
+            )
+        )
+        self._to_flush: list[Flushable] = []
+        self._to_check: dict[PeerCheck, None] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    def may_relay(self, size: int) -> bool:
+        """Return whether one session may send another so many bytes, which then wait for
+        acknowledgement."""
+        limit = self.settings.limits.unacknowledged_total_bytes // RESERVED * (RESERVED - 1)
+        return self.unacknowledged_bytes + size <= limit
+
+    def schedule_flush(self, connection: Flushable) -> None:
+        """Flush a connection in the next iteration of the event loop."""
+        if not self._to_flush:
+            self.loop.call_soon(self._flush)
+        self._to_flush.append(connection)
+
+    def _flush(self) -> None:
+        connections, self._to_flush = self._to_flush, []
+        for connection in connections:
+            connection.flush()
+
+    def schedule_check(self, session: PeerCheck) -> None:
+        """Check a session's peer each second until its check is no longer needed."""
+        self._to_check[session] = None
+        if self._timer is None:
+            self._timer = self.loop.call_later(CHECK_INTERVAL, self._check)
+
+    def _check(self) -> None:
+        self._timer = None
+        sessions, self._to_check = self._to_check, {}
+        for session in sessions:
+            if session.check_peer():
+                self.schedule_check(session)
+
+    def close(self) -> None:
+        """Stop the checks and the hashing thread."""
+        self._to_check.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+        self.hashing.shutdown(wait=False, cancel_futures=True)
