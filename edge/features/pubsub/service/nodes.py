@@ -28,11 +28,7 @@ from edge.features.pubsub.service.notifications import (
 )
 from edge.features.pubsub.store import affiliations, items, nodes, subscriptions
 from edge.features.pubsub.store.nodes import Node
-from edge.features.queues.rules.transitions import Loss
-from edge.features.queues.service import membership, operations
-from edge.features.queues.service.dispatch import dispatch
-from edge.features.queues.store import queues
-from edge.features.queues.store.queues import Queue
+from edge.features.queues.service import lifecycle
 from edge.xmpp import jid
 
 _DISCOVERY_BATCH = 256
@@ -63,8 +59,7 @@ def create(
     _check_room(context, tx, owner)
     node = nodes.add(tx, name, owner, config)
     affiliations.put(tx, node.id, owner, Affiliation.OWNER)
-    if config.queueing:
-        _save_queue(tx, node)
+    lifecycle.configure_node(context, tx, node)
     return node
 
 
@@ -167,7 +162,7 @@ def _configure(
     if config.queueing != old.queueing:
         _check_empty(tx, before)
     nodes.save(tx, node)
-    _configure_queue(context, tx, node)
+    lifecycle.configure_node(context, tx, node)
     access_changed = (
         config.access_model != old.access_model
         or config.roster_groups_allowed != old.roster_groups_allowed
@@ -184,31 +179,12 @@ def _configure(
 def _check_empty(tx: Transaction, node: Node) -> None:
     """Check that a node can become a queue or stop being one: items and subscriptions of one kind
     do not fit the other."""
-    queue = queues.of_node(tx, node.id)
+    queue = lifecycle.of_node(tx, node.id)
     if node.items or (queue is not None and queue.items) or nodes.count_subscriptions(tx, node.id):
         raise PubsubError(
             Reason.INVALID_CONFIGURATION,
             "pubsub#queueing cannot change because the node has items or subscribers",
         )
-
-
-def _configure_queue(context: Context, tx: Transaction, node: Node) -> None:
-    queue = queues.of_node(tx, node.id)
-    if node.config.queueing:
-        _save_queue(tx, node, queue)
-        if queue is not None:
-            dispatch(context, tx, queue.id)
-    elif queue is not None:
-        queues.remove(tx, queue.id)
-
-
-def _save_queue(tx: Transaction, node: Node, queue: Queue | None = None) -> None:
-    config = node.config
-    values = config.queue_policy, config.queue_lock_timeout, config.queue_max_deliveries
-    if queue is None:
-        queues.add_for_node(tx, node.id, *values)
-    else:
-        operations.configure(tx, queue, *values)
 
 
 # Purge and delete
@@ -241,22 +217,18 @@ def delete(
     node = get_configuration(tx, sender, name)
     _announce(context, tx, node, NodeDeleted(node.name, redirect))
     _log_items(tx, sender, node, "deleted", _remove_items(context, tx, node))
-    queue = queues.of_node(tx, node.id)
-    if queue is not None:
-        for member in subscriptions.members(tx, queue.id):
-            membership.leave(context, tx, member, Loss.UNSUBSCRIBED)
-        queues.remove(tx, queue.id)
-    membership.remove_node_items(context, tx, node)
+    lifecycle.remove_node(context, tx, node)
     nodes.remove(tx, node.id)
 
 
 def _remove_items(context: Context, tx: Transaction, node: Node) -> int:
-    queue = queues.of_node(tx, node.id)
-    return items.purge(tx, node.id) if queue is None else operations.purge(context, tx, queue)
+    if node.config.queueing:
+        return lifecycle.purge_node(context, tx, node)
+    return items.purge(tx, node.id)
 
 
 def _announce(context: Context, tx: Transaction, node: Node, event: NodeEvent) -> None:
-    queue = queues.of_node(tx, node.id)
+    queue = lifecycle.of_node(tx, node.id)
     members = [] if queue is None else subscriptions.members(tx, queue.id)
     announce_to_all(context, tx, node, event, members)
 

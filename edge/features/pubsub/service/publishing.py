@@ -29,9 +29,8 @@ from edge.features.pubsub.service.errors import PubsubError
 from edge.features.pubsub.service.uplink_topics import NO_EVENTS, ItemEvents
 from edge.features.pubsub.store import items, nodes
 from edge.features.pubsub.store.nodes import Node
-from edge.features.queues.service import operations
-from edge.features.queues.store import queue_items, queues
-from edge.features.queues.store.queues import Queue
+from edge.features.queues.service import lifecycle, operations
+from edge.features.queues.service.lifecycle import ITEM_LOCKED, Queue
 
 NEW_NODE: Final = 0
 """The number of a node that does not exist yet and is created by the publication."""
@@ -41,9 +40,6 @@ UNREADABLE: Final = "unreadable"
 
 UNFIT: Final = "unfit"
 """The rule that refuses an item in a message that does not fit its node."""
-
-ITEM_LOCKED: Final = "item_locked"
-"""The rule that refuses an item of a queue if a worker has locked the item of the same ItemID."""
 
 NOTIFICATION_OVERHEAD: Final = 512
 """Approximate bytes of a notification beside the payload."""
@@ -163,14 +159,15 @@ def check_room(
     A share that is full refuses the publication, so that the share loses nothing.
     """
     found = _find_queues(context, tx, node)
+    id, publisher, payload = item.id, sender.full, item.payload
     exceeded = uplink_topics.exceeded_limit(context, tx, item.logged)
     if exceeded is None and node.config.queueing:
-        exceeded = _exceeded_queue_limit(context, tx, sender, item, found)
+        exceeded = lifecycle.exceeded_node_limit(context, tx, node, id, publisher, payload)
     elif exceeded is None:
         exceeded = (
             _exceeded_storage_limit(context, tx, sender, node, item)
             or _exceeded_notification_limit(context, tx, node, item)
-            or _exceeded_share_limit(context, tx, sender, item, found)
+            or lifecycle.exceeded_share_limit(context, tx, found, id, publisher, payload)
         )
     return Room(exceeded, found)
 
@@ -178,60 +175,15 @@ def check_room(
 def _find_queues(context: Context, tx: Transaction, node: Node) -> list[Queue]:
     """Return the queues that get items of a node: its own, or those of shares."""
     if node.config.queueing:
-        found = [queues.of_node(tx, node.id)]
+        found = [lifecycle.of_node(tx, node.id)]
     else:
         shares = notifications.matching_shares(context, tx, node)
-        found = [queues.get(tx, share) for share in shares]
+        found = [lifecycle.get(tx, share) for share in shares]
     return [queue for queue in found if queue is not None]
 
 
 def _stored_size(sender: Sender, item: NewItem) -> int:
     return items.charge(item.id, sender.full, item.payload)
-
-
-def _exceeded_queue_limit(
-    context: Context, tx: Transaction, sender: Sender, item: NewItem, found: Sequence[Queue]
-) -> ExceededLimit | None:
-    size = queue_items.charge(item.id, sender.full, item.payload)
-    if not found:  # the queue is created with its node
-        return _exceeded_total(context, tx, NEW_NODE, 1, size)
-    (queue,) = found
-    old = queue_items.find(tx, queue.id, item.id)
-    if old is not None and old.state == "locked":
-        return ExceededLimit(ITEM_LOCKED, 1)
-    more = size if old is None else size - old.bytes
-    count = 1 if old is None else 0
-    return operations.exceeded_limit(context, tx, queue, more, count) if more > 0 else None
-
-
-def _exceeded_share_limit(
-    context: Context, tx: Transaction, sender: Sender, item: NewItem, shares: Sequence[Queue]
-) -> ExceededLimit | None:
-    size = queue_items.charge(item.id, sender.full, item.payload)
-    for queue in shares:
-        exceeded = operations.exceeded_limit(context, tx, queue, size)
-        if exceeded is not None:
-            return exceeded
-    count = len(shares)
-    if count < 2:
-        return None
-    part = operations.SHARES_PART
-    return _exceeded_total(context, tx, shares[0].id, count, count * size, part)
-
-
-def _exceeded_total(
-    context: Context, tx: Transaction, queue: int, count: int, size: int, part: int = 1
-) -> ExceededLimit | None:
-    """Return the limit of all queues together that `count` more items would exceed, if they may use
-    one `part` of it."""
-    limits, (_own, total) = context.limits, queues.usage(tx, queue)
-    for used, limit, rule in (
-        (total.messages + count, limits.queue_items // part, "queue_items"),
-        (total.bytes + size, limits.queue_bytes // part, "queue_bytes"),
-    ):
-        if used > limit:
-            return ExceededLimit(rule, limit)
-    return None
 
 
 def _exceeded_storage_limit(

@@ -35,10 +35,8 @@ from edge.features.pubsub.store.nodes import Node
 from edge.features.pubsub.store.subscriptions import Subscription
 from edge.features.queues.rules.assignment import Policy
 from edge.features.queues.rules.transitions import Loss
-from edge.features.queues.service import membership
-from edge.features.queues.service.dispatch import dispatch
-from edge.features.queues.store import queue_items, queues
-from edge.features.queues.store.queues import Queue
+from edge.features.queues.service import lifecycle, membership
+from edge.features.queues.service.lifecycle import Queue
 from edge.xmpp.jid import Jid
 
 OptionValues: TypeAlias = Mapping[str, Sequence[str]]
@@ -216,7 +214,7 @@ def subscribe(
 
 def _find_subject(context: Context, tx: Transaction, sender: Sender, target: Target) -> _Subject:
     if target.share is not None:
-        queue = queues.of_share(tx, target.share.name, target.share.filter.text)
+        queue = lifecycle.of_share(tx, target.share.name, target.share.filter.text)
         return _Subject(SubscriptionKind.SHARE, None, queue)
     if target.filter is not None:
         return _Subject(SubscriptionKind.PLAIN)
@@ -224,7 +222,7 @@ def _find_subject(context: Context, tx: Transaction, sender: Sender, target: Tar
     access.check_read(context, tx, node, sender)
     if not node.config.queueing:
         return _Subject(SubscriptionKind.PLAIN, node)
-    return _Subject(SubscriptionKind.QUEUE, node, queues.of_node(tx, node.id))
+    return _Subject(SubscriptionKind.QUEUE, node, lifecycle.of_node(tx, node.id))
 
 
 def _share_policy(subject: _Subject, new: SubscriptionOptions) -> Policy | None:
@@ -286,7 +284,7 @@ def _add(
     if target.share is not None and queue is None:
         policy = (new.policy or Policy.LEAST_LOADED).value
         name, filter = target.share.name, target.share.filter.text
-        queue = queues.add_for_share(tx, name, filter, policy)
+        queue = lifecycle.add_for_share(tx, name, filter, policy)
         event_counters.count(tx, "share", "made", sender.bare, topic=filter, tags={"share": name})
     return subscriptions.add(
         tx,
@@ -340,9 +338,7 @@ def end_unauthorized(context: Context, tx: Transaction, node: Node) -> None:
     for subscription in subscriptions.all_of_node(tx, node.id):
         if not may_subscribe(subscription.bare):
             end(context, tx, subscription, EndReason.UNAUTHORIZED)
-    for queue in subscriptions.shares_matching(tx, node.name):
-        if queue_items.release_held(tx, queue):
-            dispatch(context, tx, queue)
+    membership.release_held(context, tx, node)
 
 
 # Options
@@ -357,7 +353,7 @@ def _options(subscription: Subscription, policy: Policy | None = None) -> Subscr
 def _options_with_policy(tx: Transaction, subscription: Subscription) -> SubscriptionOptions:
     policy = None
     if subscription.queue is not None and subscription.share is not None:
-        queue = queues.get(tx, subscription.queue)
+        queue = lifecycle.get(tx, subscription.queue)
         policy = None if queue is None else Policy(queue.policy)
     return _options(subscription, policy)
 

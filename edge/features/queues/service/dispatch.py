@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from edge.engine.database import Transaction
 from edge.engine.hooks import Context
 from edge.features.pubsub.service.access import access_check
-from edge.features.pubsub.store import nodes, subscriptions
+from edge.features.pubsub.service.queries import find_node, find_subscription
 from edge.features.queues.rules import assignment as rules
 from edge.features.queues.rules.assignment import Assignment, Member, Policy, ReadyItem
 from edge.features.queues.service import notifications, share_delivery
@@ -215,7 +215,7 @@ def _choose_eligible(
 ) -> _Choice:
     """Return the first choice if it may subscribe to the item's node; otherwise the least loaded
     member with room that may."""
-    node = nodes.get(tx, item.node) if queue.node is None else None
+    node = find_node(tx, item.node) if queue.node is None else None
     if node is None:
         return _Choice(first_choice)
     may_subscribe = access_check(context, tx, node)
@@ -252,7 +252,7 @@ def _assign(
     """Lock an item and deliver it to a session; return false if the session's outbox is full."""
     member, until = to.member, None
     if queue.node is None:
-        subscription = subscriptions.get(tx, member.subscription)
+        subscription = find_subscription(tx, member.subscription)
         if subscription is None or not share_delivery.deliver(
             context, tx, queue, item, member, subscription
         ):

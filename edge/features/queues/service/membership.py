@@ -21,9 +21,12 @@ from edge.features.outbox.rules import TERMINAL, Input, State
 from edge.features.outbox.store import outbox
 from edge.features.outbox.store.outbox import OutboxRow
 from edge.features.pubsub.service.access import access_check
-from edge.features.pubsub.store import subscriptions
-from edge.features.pubsub.store.nodes import Node
-from edge.features.pubsub.store.subscriptions import Subscription
+from edge.features.pubsub.service.queries import (
+    Node,
+    Subscription,
+    member_jids,
+    shares_matching,
+)
 from edge.features.queues.rules.transitions import Loss
 from edge.features.queues.service import notifications, operations, share_delivery
 from edge.features.queues.service.dispatch import STALL, dispatch, dispatch_all
@@ -121,8 +124,8 @@ def remove_node_items(context: Context, tx: Transaction, node: Node) -> None:
     checked any more.
     """
     may_subscribe = access_check(context, tx, node)
-    for queue in subscriptions.shares_matching(tx, node.name):
-        if all(map(may_subscribe, subscriptions.member_jids(tx, queue))):
+    for queue in shares_matching(tx, node.name):
+        if all(map(may_subscribe, member_jids(tx, queue))):
             continue
         count = queue_items.dead_letter_node(tx, queue, node.name, "its node was deleted")
         if count:
@@ -140,7 +143,7 @@ def remove_node_items(context: Context, tx: Transaction, node: Node) -> None:
 
 def release_held(context: Context, tx: Transaction, node: Node) -> None:
     """Dispatch what shared subscriptions hold, after the rights to a node have changed."""
-    for queue in subscriptions.shares_matching(tx, node.name):
+    for queue in shares_matching(tx, node.name):
         if queue_items.release_held(tx, queue):
             dispatch(context, tx, queue)
 

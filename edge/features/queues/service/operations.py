@@ -9,19 +9,16 @@ from __future__ import annotations
 
 from typing import Final
 
-from edge.engine import events, space
+from edge.engine import events
 from edge.engine.access import Sender
 from edge.engine.database import Transaction
 from edge.engine.events import NewEvent
 from edge.engine.hooks import Context
-from edge.engine.quota import ExceededLimit
 from edge.features.outbox.store import outbox
 from edge.features.pubsub.rules.affiliation import Affiliation
 from edge.features.pubsub.service import access
-from edge.features.pubsub.store import nodes, subscriptions
-from edge.features.pubsub.store.nodes import Node
+from edge.features.pubsub.service.queries import Node, find_subscription, has_subscriber
 from edge.features.queues.rules import locks, transitions
-from edge.features.queues.rules.assignment import Policy
 from edge.features.queues.rules.locks import Action, Lock, Role, Verdict
 from edge.features.queues.rules.transitions import NOTIFIED, Kind, Loss, Outcome
 from edge.features.queues.service import notifications
@@ -31,10 +28,6 @@ from edge.features.queues.store import depth_events, queue_items, queue_members,
 from edge.features.queues.store.queue_items import Item
 from edge.features.queues.store.queues import Queue
 
-SHARES_PART: Final = 2
-"""Shared subscriptions may use one part in this many of the limits of all queues. Anyone who may
-subscribe can create one that nobody serves, and it must not use up the room of queue nodes."""
-
 _REFUSALS: Final = {
     Verdict.CONFLICT: RefusalReason.LOCKED_BY_ANOTHER,
     Verdict.FORBIDDEN: RefusalReason.NOT_ALLOWED,
@@ -43,51 +36,7 @@ _REFUSALS: Final = {
 _PUBLISHERS: Final = (Affiliation.PUBLISHER, Affiliation.PUBLISH_ONLY)
 
 
-# Queues
-
-
-def configure(
-    tx: Transaction, queue: Queue, policy: str, lock_timeout: float, max_deliveries: int
-) -> None:
-    """Change the options of a queue; a change to or from the hash policy writes all its items."""
-    queues.configure(tx, queue.id, policy, lock_timeout, max_deliveries)
-    if policy != queue.policy:
-        queue_items.assign_slots(tx, queue.id, by_hash=policy == Policy.HASH.value)
-
-
-def purge(context: Context, tx: Transaction, queue: Queue) -> int:
-    """Delete all items of a queue node, including locked ones; return how many."""
-    count = queue_items.delete_all(tx, queue.id)
-    queue_members.recount_queue(tx, queue.id, context.limits.unacknowledged_bytes)
-    return count
-
-
 # Items arrive
-
-
-def exceeded_limit(
-    context: Context, tx: Transaction, queue: Queue, size: int, count: int = 1
-) -> ExceededLimit | None:
-    """Return the limit that one more item would exceed.
-
-    Args:
-        context: the hook context.
-        tx: the transaction.
-        queue: the queue.
-        size: bytes that it is charged with (`queue_items.charge`).
-        count: 0 if it replaces another item; `size` is then the difference.
-    """
-    limits, part = context.limits, 1 if queue.share is None else SHARES_PART
-    own, total = queues.usage(tx, queue.id)
-    for used, limit, rule in (
-        (own.messages + count, limits.items_per_queue, "items_per_queue"),
-        (own.bytes + size, limits.queue_bytes_per_queue, "queue_bytes_per_queue"),
-        (total.messages + count, limits.queue_items // part, "queue_items"),
-        (total.bytes + size, limits.queue_bytes // part, "queue_bytes"),
-    ):
-        if used > limit:
-            return ExceededLimit(rule, limit)
-    return space.reserve(tx, size, limits)
 
 
 def enqueue(
@@ -222,7 +171,7 @@ def _kind(tx: Transaction, queue: Queue, item: Item) -> Kind:
     """Return the kind of a locked item; QoS 2 if its member is gone without a trace."""
     if queue.node is not None:
         return Kind.NODE
-    member = subscriptions.get(tx, item.subscription or 0)
+    member = find_subscription(tx, item.subscription or 0)
     if member is not None:
         return transitions.kind(member.qos)
     sent = outbox.find(tx, item.outbox or 0)
@@ -291,6 +240,6 @@ def _role(tx: Transaction, sender: Sender, node: Node, item: Item) -> Role:
         return Role.AUTHOR
     if affiliation in _PUBLISHERS:
         return Role.PUBLISHER
-    if nodes.has_subscriber(tx, node.id, sender.account):
+    if has_subscriber(tx, node.id, sender.account):
         return Role.SUBSCRIBER
     return Role.NOBODY

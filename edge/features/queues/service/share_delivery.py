@@ -23,7 +23,7 @@ from edge.features.outbox import xmpp as outbox_sender
 from edge.features.outbox.rules import State
 from edge.features.outbox.store import outbox
 from edge.features.pubsub.service.notifications import exceeded_outbox_limit
-from edge.features.pubsub.store.subscriptions import Subscription
+from edge.features.pubsub.service.queries import Subscription
 from edge.features.queues.rules.assignment import Member, Policy
 from edge.features.queues.service.messages import ItemDelivery
 from edge.features.queues.store import queue_items, queue_members

@@ -1,0 +1,22 @@
+"""Look up nodes and subscriptions for other features."""
+
+from edge.features.pubsub.store.nodes import Node, has_subscriber
+from edge.features.pubsub.store.nodes import get as find_node
+from edge.features.pubsub.store.subscriptions import (
+    Subscription,
+    member_jids,
+    members,
+    shares_matching,
+)
+from edge.features.pubsub.store.subscriptions import get as find_subscription
+
+__all__ = [
+    "Node",
+    "Subscription",
+    "find_node",
+    "find_subscription",
+    "has_subscriber",
+    "member_jids",
+    "members",
+    "shares_matching",
+]

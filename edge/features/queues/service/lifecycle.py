@@ -1,0 +1,153 @@
+"""Create, configure and remove queues of nodes and shared subscriptions, and check their limits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from edge.engine import space
+from edge.engine.database import Transaction
+from edge.engine.hooks import Context
+from edge.engine.quota import ExceededLimit
+from edge.features.pubsub.service.queries import Node, members
+from edge.features.queues.rules.assignment import Policy
+from edge.features.queues.rules.transitions import Loss
+from edge.features.queues.service import membership
+from edge.features.queues.service.dispatch import dispatch
+from edge.features.queues.store import queue_items, queue_members, queues
+from edge.features.queues.store.queues import Queue, add_for_share, get, of_node, of_share
+
+__all__ = [
+    "ITEM_LOCKED",
+    "Queue",
+    "add_for_share",
+    "configure_node",
+    "exceeded_node_limit",
+    "exceeded_share_limit",
+    "get",
+    "of_node",
+    "of_share",
+    "purge_node",
+    "remove_node",
+]
+
+SHARES_PART: Final = 2
+"""Shared subscriptions may use one part in this many of the limits of all queues. Anyone who may
+subscribe can create one that nobody serves, and it must not use up the room of queue nodes."""
+
+ITEM_LOCKED: Final = "item_locked"
+"""The rule that refuses an item if a worker has locked the item with its ItemID."""
+
+_NO_QUEUE: Final = 0
+"""The number of no queue."""
+
+
+# Queues of nodes
+
+
+def configure_node(context: Context, tx: Transaction, node: Node) -> None:
+    """Create, change or remove the queue of a node as its configuration says.
+
+    A change to or from the hash policy writes all items of the queue.
+    """
+    config, queue = node.config, queues.of_node(tx, node.id)
+    options = config.queue_policy, config.queue_lock_timeout, config.queue_max_deliveries
+    if not config.queueing:
+        if queue is not None:
+            queues.remove(tx, queue.id)
+    elif queue is None:
+        queues.add_for_node(tx, node.id, *options)
+    else:
+        queues.configure(tx, queue.id, *options)
+        if config.queue_policy != queue.policy:
+            by_hash = config.queue_policy == Policy.HASH.value
+            queue_items.assign_slots(tx, queue.id, by_hash=by_hash)
+        dispatch(context, tx, queue.id)
+
+
+def purge_node(context: Context, tx: Transaction, node: Node) -> int:
+    """Delete all items of a queue node, including locked ones; return how many."""
+    queue = queues.of_node(tx, node.id)
+    if queue is None:
+        return 0
+    count = queue_items.delete_all(tx, queue.id)
+    queue_members.recount_queue(tx, queue.id, context.limits.unacknowledged_bytes)
+    return count
+
+
+def remove_node(context: Context, tx: Transaction, node: Node) -> None:
+    """Remove the queue of a node that is about to be deleted, and the node's items in shares that
+    have a member without a right to them."""
+    queue = queues.of_node(tx, node.id)
+    if queue is not None:
+        for member in members(tx, queue.id):
+            membership.leave(context, tx, member, Loss.UNSUBSCRIBED)
+        queues.remove(tx, queue.id)
+    membership.remove_node_items(context, tx, node)
+
+
+# Limits
+
+
+def exceeded_node_limit(
+    context: Context, tx: Transaction, node: Node, item_id: str, publisher: str, payload: bytes
+) -> ExceededLimit | None:
+    """Return the limit that an item published to a queue node would exceed.
+
+    `ITEM_LOCKED` counts as a limit.
+    """
+    size, queue = queue_items.charge(item_id, publisher, payload), queues.of_node(tx, node.id)
+    if queue is None:  # it will be created with its node
+        return _exceeded_total(context, tx, _NO_QUEUE, 1, size)
+    old = queue_items.find(tx, queue.id, item_id)
+    if old is not None and old.state == "locked":
+        return ExceededLimit(ITEM_LOCKED, 1)
+    growth = size if old is None else size - old.bytes
+    count = 1 if old is None else 0
+    return _exceeded_limit(context, tx, queue, growth, count) if growth > 0 else None
+
+
+def exceeded_share_limit(
+    context: Context,
+    tx: Transaction,
+    shares: Sequence[Queue],
+    item_id: str,
+    publisher: str,
+    payload: bytes,
+) -> ExceededLimit | None:
+    """Return the limit that an item would exceed in the queues of all matching shares."""
+    size, count = queue_items.charge(item_id, publisher, payload), len(shares)
+    for queue in shares:
+        exceeded = _exceeded_limit(context, tx, queue, size)
+        if exceeded is not None:
+            return exceeded
+    if count < 2:
+        return None
+    return _exceeded_total(context, tx, shares[0].id, count, count * size, SHARES_PART)
+
+
+def _exceeded_limit(
+    context: Context, tx: Transaction, queue: Queue, size: int, count: int = 1
+) -> ExceededLimit | None:
+    """Return the limit that `count` more items of together `size` bytes would exceed."""
+    limits, (own, _total) = context.limits, queues.usage(tx, queue.id)
+    if own.messages + count > limits.items_per_queue:
+        return ExceededLimit("items_per_queue", limits.items_per_queue)
+    if own.bytes + size > limits.queue_bytes_per_queue:
+        return ExceededLimit("queue_bytes_per_queue", limits.queue_bytes_per_queue)
+    part = 1 if queue.share is None else SHARES_PART
+    exceeded = _exceeded_total(context, tx, queue.id, count, size, part)
+    return exceeded or space.reserve(tx, size, limits)
+
+
+def _exceeded_total(
+    context: Context, tx: Transaction, queue: int, count: int, size: int, part: int = 1
+) -> ExceededLimit | None:
+    """Return the limit of all queues that `count` more items would exceed, if they may use one
+    `part` of it."""
+    limits, (_own, total) = context.limits, queues.usage(tx, queue)
+    if total.messages + count > limits.queue_items // part:
+        return ExceededLimit("queue_items", limits.queue_items // part)
+    if total.bytes + size > limits.queue_bytes // part:
+        return ExceededLimit("queue_bytes", limits.queue_bytes // part)
+    return None
