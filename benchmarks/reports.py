@@ -23,9 +23,10 @@ from firmware_sim.fleet.settings import FleetSettings
 from firmware_sim.fleet.writer import SEGMENTS, write_fleet
 from sync.common.fleet_folder import FleetFolder
 from sync.ingest.ingest import run_ingest
-from sync.pages.page import write_report
-from sync.reports.context import Given
-from sync.reports.gather import gather, summaries_of
+from sync.pages.files import write_report
+from sync.reports.shared.collect import collect
+from sync.reports.shared.registry import summaries_of
+from sync.reports.shared.report import ReportContext
 from sync.tables.manifest import LocalCommits
 from sync.tables.spark_session import spark_session
 from sync.tables.summaries import summarise
@@ -136,7 +137,7 @@ def _report(session: SparkSession, fleet: FleetFolder, out: Path) -> Made:
     kept = summarise(session, fleet.tables, manifests, summaries_of())
     summarised = time.perf_counter()
     segments = read_segments(session, fleet.tables, manifests)
-    found = gather(Given(kept, segments, datetime.now(UTC), None, None))
+    found = collect(ReportContext(kept, segments, datetime.now(UTC), None, None))
     gathered = time.perf_counter()
     write_report(found, out)
     written = time.perf_counter()

@@ -30,18 +30,18 @@ from sync.alerts.verdict import (
     format_time,
     problem,
 )
-from sync.reports.thresholds import (
-    FLOOR_S,
-    INTERVALS,
-    LATE_S,
+from sync.reports.shared.thresholds import (
+    BACKLOG_S,
+    DEPTH_GAP_S,
+    MIN_INTERVALS,
+    MIN_SILENCE_S,
+    SILENT_INTERVALS,
     STUCK_S,
-    SURGE,
-    SURGE_LEAST,
-    TIMES,
-    TOGETHER_S,
+    SURGE_FACTOR,
+    SURGE_MIN,
 )
 
-LATE_MS: Final = round(1000 * LATE_S)
+LATE_MS: Final = round(1000 * BACKLOG_S)
 
 
 def judge_events(seen: FleetState, on: Mapping[Subject, int]) -> Iterator[Verdict]:
@@ -96,7 +96,7 @@ def _stuck(told: Sequence[QueueDepth]) -> int | None:
         if not each.stalled:
             begin = found = before = None
             continue
-        together = before is not None and 0 <= each.time - before.time <= 1000 * TOGETHER_S
+        together = before is not None and 0 <= each.time - before.time <= 1000 * DEPTH_GAP_S
         if begin is None or not together:
             begin = each.time
         if found is None and each.time - begin >= 1000 * STUCK_S:
@@ -115,11 +115,11 @@ def judge_refusals(key: Subject, gateway: GatewayState, rule: RefusalCounts) -> 
     hour = gateway.told.time // HOUR_MS
     most = _most(gateway, rule, hour)
     latest = max(rule.hours.get(hour, 0), rule.hours.get(hour - 1, 0))
-    if most is None or latest < SURGE_LEAST or latest <= SURGE * most:
+    if most is None or latest < SURGE_MIN or latest <= SURGE_FACTOR * most:
         yield AllClear(key, rule.last.time, f"{latest} an hour is not out of the ordinary.")
         return
     since = hour if rule.hours.get(hour, 0) == latest else hour - 1
-    while rule.hours.get(since - 1, 0) >= max(SURGE_LEAST, SURGE * most + 1):
+    while rule.hours.get(since - 1, 0) >= max(SURGE_MIN, SURGE_FACTOR * most + 1):
         since -= 1
     text = (
         f"Refused by {key.subject}: {latest} in an hour, where {most} in the worst hour of a day "
@@ -194,10 +194,10 @@ def judge_sensor(
     """
     seconds = sensor.seconds
     last = sensor.last.time
-    if until is None or len(seconds) <= INTERVALS:
+    if until is None or len(seconds) <= MIN_INTERVALS:
         return
     usual = median(after - before for before, after in pairwise(seconds))
-    limit = 1000 * max(usual * TIMES, FLOOR_S)
+    limit = 1000 * max(usual * SILENT_INTERVALS, MIN_SILENCE_S)
     reset = gateway.reset.time if gateway.reset else 0
     if until.time - max(last, reset, resumed) > limit:
         text = (

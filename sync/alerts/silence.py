@@ -20,7 +20,7 @@ from sync.alerts.verdict import (
     format_time,
     problem,
 )
-from sync.reports.thresholds import PATIENCE, SEALINGS, SILENCE_S
+from sync.reports.shared.thresholds import MIN_SEALINGS, MISSED_INTERVALS, SILENCE_S
 
 INGEST_BEHIND_S: Final = 900.0
 """Seconds that a file may wait in the landing: a continuous ingest takes it in about two minutes,
@@ -66,10 +66,10 @@ def silent_after_ms(gateway: GatewayState) -> int:
         after.service - before.service for before, after in pairs if before.epoch == after.epoch
     ]
     known = [each for each in between if each > 0]
-    if len(known) < SEALINGS:
-        patience = max(NEW_GATEWAY_TIMEOUT_S, PATIENCE * max(known, default=0.0))
+    if len(known) < MIN_SEALINGS:
+        patience = max(NEW_GATEWAY_TIMEOUT_S, MISSED_INTERVALS * max(known, default=0.0))
     else:
-        patience = max(SILENCE_S, PATIENCE * median(known))
+        patience = max(SILENCE_S, MISSED_INTERVALS * median(known))
     return round(1000 * min(MAX_TIMEOUT_S, patience))
 
 

@@ -11,7 +11,7 @@ from sync.alerts.silence import LandingBacklog
 from sync.alerts.state import MINUTE_MS
 from sync.common.fleet_folder import parse_segment_path
 from sync.ingest.archive import waiting
-from sync.reports.thresholds import SILENCE_S
+from sync.reports.shared.thresholds import SILENCE_S
 from sync.segment import Identity, SegmentError, decode_columns
 from sync.tables.storage import File, Storage
 

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
-from sync.reports.thresholds import RESETS, SIGNS, STEP
+from sync.reports.shared.thresholds import CLOCK_STEPPED, LIFE_EVENTS, RESET_EVENTS
 
 MAX_GATEWAYS: Final = 5_000
 """Gateways that are watched: some 10 kB each are held in memory."""
@@ -208,10 +208,10 @@ def add_event(gateway: GatewayState, event: Event) -> None:
     _take_day(gateway, told.time // DAY_MS)
     name = event.name or ""
     if event.kind == "system":
-        if name in SIGNS or name == STEP:
+        if name in LIFE_EVENTS or name == CLOCK_STEPPED:
             sign = Heartbeat(event.epoch, event.seq, name)
             gateway.sign = sign if gateway.sign is None else max(gateway.sign, sign)
-        if name in RESETS:
+        if name in RESET_EVENTS:
             gateway.reset = _later(gateway.reset, told)
     elif event.kind == "limit":
         _take_refusal(gateway, name, event, told)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Final, Literal, NamedTuple
 
-from sync.reports import remedies
+from sync.reports.shared import remedies
 
 Kind = Literal["silent", "queue_stuck", "refusals", "sensor_silent", "ingest_behind"]
 

@@ -1,1 +1,1 @@
-"""From the reports' rows to what people and programs read: a page, CSV and JSON. Knows no Spark."""
+"""Presentation of the reports: HTML pages, plots, CSV and JSON."""

@@ -1,7 +1,7 @@
-"""How every plot is drawn: its size, its colours, its axes of time, and the SVG that it becomes.
+"""The style of all plots: size, colours, time axes, and conversion to SVG.
 
-Colours are the page's variables, so that light and dark are the page's business; states differ in
-shape too, for whoever sees no colours. The same rows give the same bytes. Knows no report.
+Colours are CSS variables of the page, so that the page chooses between light and dark. States
+differ in shape too, for readers who see no colours. The same rows give the same bytes.
 """
 
 from __future__ import annotations
@@ -14,39 +14,38 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from math import ceil, floor
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import matplotlib as mpl
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from sync.pages import text as words
-
-if TYPE_CHECKING:
-    from matplotlib.artist import Artist
-    from matplotlib.axes import Axes
-    from matplotlib.axis import Axis
+from sync.reports.shared import formats
 
 WIDTH: Final = 4.7
-"""Inches, of 72 points: a phone shows 338 points nearly as they are, a desktop larger."""
+"""Width in inches of 72 points: a phone shows 338 points nearly in full size, a desktop
+enlarges."""
 
 ROW: Final = 0.23
-"""Inches that a gateway, a sensor or a queue takes where each has a row of its own."""
-
-_PAIR: Final = 14
-"""Letters of each of two names that make one label."""
-
-_LETTER: Final = 0.078
-"""Inches that a letter takes at most, in the middle of a word."""
-
-_FIGURES: Final = 9
-"""Letters that there is room for at the left of a plot without names: figures and their unit."""
-
-_LEGEND: Final = 0.2
-"""Inches that a line of a legend takes."""
+"""Height in inches of the row of a gateway, sensor or queue."""
 
 NAME: Final = 20
-"""Characters of a name that a plot has room for; the table behind it has all of it."""
+"""Characters of a name that a plot has room for."""
+
+_PAIR: Final = 14
+"""Characters of each of two names that make one label."""
+
+_LETTER: Final = 0.078
+"""Width in inches of a letter, at most."""
+
+_FIGURES: Final = 9
+"""Characters at the left of a plot without names: numbers and their unit."""
+
+_LEGEND: Final = 0.2
+"""Height in inches of a line of the legend."""
 
 INK, SOFT, LINE, CARD = "#010101", "#010102", "#010103", "#010104"
 GOOD, CALM, WRONG, UNKNOWN = "#020201", "#020202", "#020203", "#020204"
@@ -65,27 +64,27 @@ _VARIABLES: Final = {
     SECOND: "var(--second)",
     THIRD: "var(--third)",
 }
-"""Colours that nobody would choose, each for a variable of the page."""
+"""Placeholder colours, each of which becomes a CSS variable of the page."""
 
 SERIES: Final = ((FIRST, "-", "o"), (SECOND, "--", "s"), (THIRD, ":", "^"), (WRONG, "-.", "D"))
-"""Colour, line and mark of each series of a plot: any one of them tells the series apart."""
+"""Colour, line and marker of each series of a plot; each of the three identifies the series."""
 
 _FIRST_S: Final = -62_135_596_800
 _LAST_S: Final = 253_402_300_799
-"""Seconds since 1970: the years 1 to 9999, which have a date. A gateway may tell any of them."""
+"""The years 1 to 9999 in seconds since 1970: a gateway may send any time, and dates are limited."""
 
-_LEAST_S: Final = 6
-"""Seconds that an axis of time spans at least: its ticks are whole seconds then."""
+_MIN_SPAN_S: Final = 6
+"""Minimum seconds of a time axis, so that its ticks are whole seconds."""
 
 _STEPS_S: Final = (
     *(1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1_200, 1_800),
     *(3_600, 7_200, 10_800, 21_600, 43_200),
     *(86_400 * days for days in (1, 2, 4, 7, 14, 28, 56, 112, 224, 448, 896, 1_792, 3_584)),
 )
-"""Seconds between two ticks of an axis of time."""
+"""Seconds between two ticks of a time axis."""
 
 _YEAR_S: Final = 300 * 86_400
-"""Seconds from which on a day is written with its year: below, the line under the axis has it."""
+"""Seconds of a time axis from which its ticks include the year."""
 
 _STYLE: Final[dict[Any, Any]] = {
     "svg.fonttype": "none",
@@ -111,14 +110,14 @@ _STYLE: Final[dict[Any, Any]] = {
 
 
 @contextmanager
-def drawn(
+def new_plot(
     body: float, names: Sequence[str] = (), legends: int = 1
 ) -> Iterator[tuple[Figure, Axes]]:
-    """Give a figure in the page's style, with axes `body` inches high.
+    """Create a figure in the page's style, with axes `body` inches high.
 
-    `names` are those of its rows, short enough, for which there is room at the left; `legends` are
-    lines of the legend above it. Where everything stands is reckoned: to measure it takes as long
-    again as to draw.
+    `names` are the shortened names of its rows, for which it has room at the left; `legends` is the
+    number of lines of the legend above it. The layout is computed rather than measured, because
+    measuring takes as long as drawing.
     """
     longest = max((len(name) for name in names), default=_FIGURES)
     left = _LETTER * longest + 0.15
@@ -126,62 +125,66 @@ def drawn(
     height = top + body + bottom
     with mpl.rc_context(_STYLE):
         figure = Figure(figsize=(WIDTH, height))
-        place_in = (left / WIDTH, bottom / height, 1 - (left + 0.16) / WIDTH, body / height)
-        yield figure, figure.add_axes(place_in)
+        rectangle = (left / WIDTH, bottom / height, 1 - (left + 0.16) / WIDTH, body / height)
+        yield figure, figure.add_axes(rectangle)
 
 
-def rows_axis(axes: Axes, names: Sequence[str]) -> None:
-    """Label a row of the plot with each name, the first one at the top."""
+def height_of(rows: int) -> float:
+    """Return the height in inches of so many rows."""
+    return 0.1 + ROW * rows
+
+
+def label_rows(axes: Axes, names: Sequence[str]) -> None:
+    """Label each row of a plot, the first at the top."""
     axes.set_yticks(range(len(names)), names)
     axes.tick_params(axis="y", length=0)
     axes.set_ylim(len(names) - 0.4, -0.6)
     axes.grid(visible=False, axis="y")
 
 
-def height_of(rows: int) -> float:
-    """Give the inches that so many rows need."""
-    return 0.1 + ROW * rows
-
-
 def shortened(name: str, most: int = NAME) -> str:
-    """Leave the middle out of a name of more than `most` letters: its ends tell it apart."""
+    """Leave out the middle of a name of more than `most` characters."""
     if len(name) <= most:
         return name
     return f"{name[: most // 2]}…{name[-(most // 2 - 1) :]}"
 
 
 def paired(gateway: str, name: str) -> str:
-    """Name what is at a gateway, both parts short enough for the label of a row."""
+    """Return a label with the shortened names of a gateway and of something that it has."""
     return f"{shortened(gateway, _PAIR)} {shortened(name, _PAIR)}"
 
 
-def elsewhere(number: int) -> str:
-    """Say that so much lies at times that are not drawn; "" where nothing does."""
-    return f" Not drawn, as clocks put it at other times: {words.count(number)}." if number else ""
+def omitted(number: int) -> str:
+    """Return a sentence about data outside the time that is plotted; "" if there is none."""
+    return (
+        f" Not shown because wrong clocks date it elsewhere: {formats.count(number)}."
+        if number
+        else ""
+    )
 
 
 def place(seconds: float) -> float:
-    """Give the place of a time on the axis, which matplotlib counts in days since 1970."""
+    """Return a time's place on the axis, which matplotlib counts in days since 1970."""
     return seconds / 86_400
 
 
-def counted(axis: Axis) -> None:
-    """Have whole numbers alone on an axis."""
+def label_counts(axis: Axis) -> None:
+    """Label an axis with whole numbers."""
     axis.set_major_locator(MaxNLocator(integer=True, nbins=6))
-    figures(axis)
+    label_numbers(axis)
 
 
-def figures(axis: Axis) -> None:
-    """Write the figures of an axis as the tables do."""
-    axis.set_major_formatter(FuncFormatter(lambda value, _: words.figure(value)))
+def label_numbers(axis: Axis) -> None:
+    """Label an axis with numbers in the format of the tables."""
+    axis.set_major_formatter(FuncFormatter(lambda value, _: formats.axis_number(value)))
 
 
-def times(axes: Axes, ticks: int = 4) -> None:
-    """Label the axis with `ticks` times, at most, and tell its days in full below."""
+def label_times(axes: Axes, ticks: int = 4) -> None:
+    """Label the horizontal axis with `ticks` times at most, and with its days below."""
     axes.margins(x=0.01)
     left, right = (min(max(at * 86_400, _FIRST_S), _LAST_S) for at in axes.get_xlim())
-    right = max(right, left + _LEAST_S)
-    left = min(left, _LAST_S - _LEAST_S)
+    right = max(right, left + _MIN_SPAN_S)
+    left = min(left, _LAST_S - _MIN_SPAN_S)
     right = min(right, _LAST_S)
     axes.set_xlim(place(left), place(right))
     step = next((step for step in _STEPS_S if (right - left) / step < ticks), _STEPS_S[-1])
@@ -200,7 +203,7 @@ def times(axes: Axes, ticks: int = 4) -> None:
 
 
 def legend(figure: Figure, handles: Sequence[Artist], columns: int = 4) -> None:
-    """Tell what the marks mean, above the plot and from the left, where reading begins."""
+    """Draw a legend above the plot, from the left."""
     columns = min(len(handles), columns)
     figure.legend(
         handles=list(handles),
@@ -214,36 +217,36 @@ def legend(figure: Figure, handles: Sequence[Artist], columns: int = 4) -> None:
     )
 
 
-def svg(figure: Figure, name: str, title: str, told: str) -> str:
-    """Write the figure as SVG to be set into a page, under a `name` that is the page's only one.
+def svg(figure: Figure, name: str, title: str, description: str) -> str:
+    """Return the figure as SVG for a page in which no other plot has this `name`.
 
-    `title` and `told` are its alternative in words. It has no date, no prologue and no metadata.
+    `title` and `description` are its text alternative. It has no date and no metadata.
     """
     target = io.StringIO()
     with mpl.rc_context(_STYLE | {"svg.hashsalt": f"fieldpost-{name}"}), warnings.catch_warnings():
-        # Letters are drawn in the page's font: which ones there are in ours is no matter.
+        # Text is drawn in the page's font, so it does not matter what matplotlib's font lacks.
         warnings.filterwarnings("ignore", "Glyph .* missing from font", UserWarning)
         figure.savefig(target, format="svg", transparent=True, metadata={"Date": None})
     text = target.getvalue()
     text = re.sub(r"<metadata>.*?</metadata>", "", text[text.index("<svg") :], flags=re.DOTALL)
     used = set(re.findall(r'<[^>]*(?:xlink:href="|url\()#([^")]+)[^>]*>', text))
-    # Nothing but tags is changed: what is between them may be a name from outside.
-    text = re.sub(r"<[^>]*>", lambda tag: _in_page(tag[0], name, used), text)
+    # Only tags are changed, because the text between them may be a name from outside.
+    text = re.sub(r"<[^>]*>", lambda tag: _adapted(tag[0], name, used), text)
     box = re.search(r'viewBox="[^"]*"', text)
     head = (
         f'<svg {box[0] if box else ""} role="img" xmlns:xlink="http://www.w3.org/1999/xlink" '
         f'aria-labelledby="{name}-title {name}-told">'
         f'<title id="{name}-title">{html.escape(title)}</title>'
-        f'<desc id="{name}-told">{html.escape(told)}</desc>'
+        f'<desc id="{name}-told">{html.escape(description)}</desc>'
     )
     return head + text[text.index(">") + 1 :].rstrip()
 
 
-def _in_page(tag: str, name: str, used: set[str]) -> str:
-    """Give a tag the page's colours and ids of its own, and shorten its path.
+def _adapted(tag: str, name: str, used: set[str]) -> str:
+    """Adapt a tag to the page: its colours and font, unique ids, and shorter paths.
 
-    Letters are the page's. Paths are rounded to hundredths of a point: no screen shows more. An id
-    that nothing refers to goes; the others get the plot's name before them, as a page has many.
+    Paths are rounded to hundredths of a point, which no screen resolves. Unused ids are removed;
+    the others are prefixed with the plot's name, because a page has many plots.
     """
     tag = re.sub(r' d="[^"]*"', lambda path: _rounded(path[0]), tag)
     tag = re.sub(r"font-family: [^;]*; ", "", tag)

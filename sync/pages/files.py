@@ -1,6 +1,7 @@
-"""The report for programs: a CSV for each table, and one JSON with all of them.
+"""The files of a report: the HTML pages, a CSV file for each table, and report.json.
 
-Values are as the reports give them, not as people read them; times are ISO 8601, UTC.
+CSV and JSON contain the values as they were computed; times are in ISO 8601, UTC. Every file is
+replaced as a whole.
 """
 
 from __future__ import annotations
@@ -9,45 +10,62 @@ import csv
 import io
 import json
 from datetime import date
+from pathlib import Path
 from typing import Any, Final
 
-from sync.pages.column import Column, Layout
-from sync.pages.layout import LAYOUTS, rows_of
-from sync.pages.summary import problems, totals
-from sync.reports.gather import Findings
+from sync.common.durable_files import replace_file
+from sync.pages.overview import find_problems, totals
+from sync.pages.page import PAGES, fleet_page, gateway_pages
+from sync.reports.shared.column import Column
+from sync.reports.shared.findings import Findings, Rows
+from sync.reports.shared.registry import REPORTS
+from sync.reports.shared.report import Table
 
 VERSION: Final = 1
-"""Version of `report.json`: raised when a name in it changes its meaning or goes."""
+"""Version of report.json: it increases when a name changes its meaning or is removed."""
+
+READABLE: Final = 0o644
+"""The mode of the files: they contain names and numbers, no key and no message."""
 
 
-def report_document(found: Findings) -> dict[str, Any]:
-    """Give what `report.json` holds: of what it tells, totals, problems, every table's rows."""
+def write_report(findings: Findings, folder: Path) -> Path:
+    """Write all files of the report into `folder`, which is created; return the fleet's page.
+
+    Pages of gateways that have no rows any more are left in place, without a link to them. Raises
+    OSError if the disk refuses.
+    """
+    (folder / PAGES).mkdir(parents=True, exist_ok=True)
+    for report in REPORTS:
+        _write(folder / f"{report.name}.csv", table_csv(report.table, findings[report.name]))
+    document = json.dumps(report_document(findings), indent=1, sort_keys=True, default=_json_value)
+    _write(folder / "report.json", document + "\n")
+    for name, page in gateway_pages(findings):
+        _write(folder / PAGES / name, page)
+    index = folder / "index.html"
+    _write(index, fleet_page(findings))
+    return index
+
+
+def report_document(findings: Findings) -> dict[str, Any]:
+    """Return the content of report.json: what was asked for, totals, problems and all tables."""
     return {
         "version": VERSION,
-        "as_of": found.as_of,
-        "since": found.since,
-        "gateways": found.gateways,
-        "days": found.days,
-        "totals": totals(found),
-        "problems": [problem._asdict() for problem in problems(found)],
-        "tables": {layout.name: rows_of(found, layout.name) for layout in LAYOUTS},
+        "as_of": findings.as_of,
+        "since": findings.since,
+        "gateways": findings.gateways,
+        "days": findings.days,
+        "totals": totals(findings),
+        "problems": [problem._asdict() for problem in find_problems(findings)],
+        "tables": {report.name: findings[report.name] for report in REPORTS},
     }
 
 
-def report_json(found: Findings) -> str:
-    """Write `report.json`. Raises TypeError where a row holds what JSON cannot."""
-    return json.dumps(report_document(found), indent=1, sort_keys=True, default=_json) + "\n"
-
-
-def table_csv(layout: Layout, rows: list[dict[str, Any]]) -> str:
-    """Write a table with its columns' names and plain values; times in ISO 8601, UTC.
-
-    A state that is true or false is written in the page's words.
-    """
+def table_csv(table: Table, rows: Rows) -> str:
+    """Return a table as CSV, with the columns' names; flags are written as words."""
     target = io.StringIO()
     writer = csv.writer(target, lineterminator="\n")
-    writer.writerow([column.name for column in layout.columns])
-    writer.writerows([_cell(each, row[each.name]) for each in layout.columns] for row in rows)
+    writer.writerow([column.name for column in table.columns])
+    writer.writerows([_cell(each, row[each.name]) for each in table.columns] for row in rows)
     return target.getvalue()
 
 
@@ -57,8 +75,12 @@ def _cell(column: Column, value: Any) -> Any:
     return value.isoformat() if isinstance(value, date) else value
 
 
-def _json(value: Any) -> str:
+def _json_value(value: Any) -> str:
     if isinstance(value, date):
         return value.isoformat()
-    msg = f"{type(value).__name__} has no place in a report"
+    msg = f"a report cannot contain a value of type {type(value).__name__}"
     raise TypeError(msg)
+
+
+def _write(path: Path, text: str) -> None:
+    replace_file(path, text.encode(), READABLE)

@@ -1,7 +1,4 @@
-"""The fleet at a glance: a line for each gateway, figures for all; and a gateway's own figures.
-
-Pure functions of rows.
-"""
+"""The top of the pages: the verdict, the totals, the list of gateways and the facts of one."""
 
 from __future__ import annotations
 
@@ -10,24 +7,48 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
-from sync.pages import text
-from sync.pages.layout import rows_of
-from sync.pages.problem import Problem
-from sync.reports.gather import Findings
+from sync.reports.availability import TABLE as AVAILABILITY
+from sync.reports.shared import formats
+from sync.reports.shared.findings import Findings, Row
+from sync.reports.shared.problem import Problem
+from sync.reports.shared.registry import PROBLEM_KINDS, REPORTS
 
 SHOWN: Final = 60
-"""Gateways that are listed at once: those with something wrong first."""
+"""Gateways that are listed at once, those with problems first."""
 
 FOLDED: Final = 2_000
-"""Gateways that can be unfolded; the tables have all."""
+"""Further gateways that can be unfolded; the tables have all."""
+
+SUMMED: Final = (
+    "expected",
+    "received",
+    "missing",
+    "declared",
+    "unexplained",
+    "duplicates",
+    "repeated_segments",
+    "forks",
+    "chain_breaks",
+)
+"""Columns of `completeness` whose sums over the fleet are part of the totals."""
+
+_TILES: Final = {
+    "unexplained": "missing without explanation",
+    "duplicates": "stored twice",
+    "forks": "contradicting segments",
+    "bad_segments": "invalid files",
+}
+
+_STATE: Final = next(column for column in AVAILABILITY.columns if column.name == "state")
 
 
 class Line(NamedTuple):
-    """A gateway in the overview. `wrong` and `notices` count its problems."""
+    """A gateway in the list. `wrong` and `notices` count its problems."""
 
     gateway: str
     page: str
     state: str
+    mark: str
     wrong: int
     notices: int
     unexplained: int
@@ -38,7 +59,7 @@ class Line(NamedTuple):
 
 
 class Overview(NamedTuple):
-    """The lines that are shown, those that unfold, and how many more there are."""
+    """The lines that are shown, those that unfold, and the number of all others."""
 
     shown: list[Line]
     rest: list[Line]
@@ -46,30 +67,67 @@ class Overview(NamedTuple):
 
 
 class Tile(NamedTuple):
-    """A figure of the fleet, and whether it should be zero and is not."""
+    """A number of the fleet, and whether it should be zero and is not."""
 
     word: str
     number: str
     alarm: bool
 
 
-def overview(found: Findings, told: Iterable[Problem], pages: Mapping[str, str]) -> Overview:
-    """List the gateways: by how much is wrong with them, then by name."""
+def find_problems(findings: Findings) -> list[Problem]:
+    """Return the problems of all reports, `wrong` ones first, then by the rank of their kind."""
+    ranks = {kind.name: rank for rank, kind in enumerate(PROBLEM_KINDS)}
+    problems = [problem for report in REPORTS for problem in report.problems(findings)]
+    return sorted(problems, key=lambda each: (each.weight != "wrong", ranks[each.kind]))
+
+
+def totals(findings: Findings) -> dict[str, Any]:
+    """Sum up the events by lane and kind, and the counts of completeness over all gateways."""
+    lanes: dict[str, dict[str, int]] = {}
+    for row in findings["totals"]:
+        lanes.setdefault(row["lane"], {})[row["kind"]] = row["events"]
+    files = {row["fate"]: row["files"] for row in findings["files_by_fate"]}
+    return {
+        "gateways": len({row["gateway"] for row in findings["availability"]}),
+        "segments": files.get("accepted", 0),
+        "events": sum(row["events"] for row in findings["totals"]),
+        "lanes": lanes,
+        **{name: sum(row[name] for row in findings["completeness"]) for name in SUMMED},
+        "bad_segments": files.get("bad", 0),
+        "outages": sum(row["outages"] for row in findings["availability"]),
+    }
+
+
+def verdict(problems: Iterable[Problem], events: int) -> tuple[str, str]:
+    """Return the page's first sentence, and its class: `empty`, `wrong`, `notice` or `good`."""
+    weights = [problem.weight for problem in problems]
+    if not events:
+        return "empty", "Nothing has arrived yet."
+    if "wrong" in weights:
+        number = formats.plural(weights.count("wrong"), "problem needs", "problems need")
+        return "wrong", f"{number} to be repaired."
+    if weights:
+        return "notice", "All events are accounted for; some things are worth knowing."
+    return "good", "All events are accounted for."
+
+
+def overview(findings: Findings, problems: Iterable[Problem], pages: Mapping[str, str]) -> Overview:
+    """List the gateways in `pages` by the number of their problems, then by name."""
     counts: dict[str, Counter[str]] = {}
-    for problem in told:
+    for problem in problems:
         counts.setdefault(problem.gateway, Counter())[problem.weight] += 1
     unexplained: Counter[str] = Counter()
-    for row in found.completeness:
+    for row in findings["completeness"]:
         unexplained[row["gateway"]] += row["unexplained"]
-    known = {row["gateway"]: row for row in found.availability}
+    rows = {row["gateway"]: row for row in findings["availability"]}
     lines = [
         _line(
             gateway,
             page,
-            known.get(gateway, {}),
+            rows.get(gateway, {}),
             counts.get(gateway, Counter()),
-            unexplained,
-            found.as_of,
+            unexplained[gateway],
+            findings.as_of,
         )
         for gateway, page in pages.items()
     ]
@@ -79,71 +137,66 @@ def overview(found: Findings, told: Iterable[Problem], pages: Mapping[str, str])
 
 
 def _line(
-    gateway: str,
-    page: str,
-    row: dict[str, Any],
-    counted: Counter[str],
-    unexplained: Counter[str],
-    now: datetime,
+    gateway: str, page: str, row: Row, counts: Counter[str], unexplained: int, now: datetime
 ) -> Line:
-    seen = row.get("last_seen")
+    seen, state = row.get("last_seen"), row.get("state", "unknown")
+    ago = formats.ABSENT if seen is None else formats.duration(max((now - seen).total_seconds(), 0))
     return Line(
         gateway,
         page,
-        row.get("state", "unknown"),
-        counted["wrong"],
-        counted["notice"],
-        unexplained[gateway],
+        state,
+        _STATE.mark(state),
+        counts["wrong"],
+        counts["notice"],
+        unexplained,
         row.get("outages", 0),
-        text.share(row.get("running_share")),
-        text.ABSENT if seen is None else text.duration(max((now - seen).total_seconds(), 0)),
-        text.moment(seen),
+        formats.percentage(row.get("running_share")),
+        ago,
+        formats.moment(seen),
     )
 
 
-def tiles(found: Findings, sums: Mapping[str, Any]) -> list[Tile]:
-    """Give the figures of the fleet: its gateways by state, and what must be zero."""
-    states = Counter(row["state"] for row in found.availability)
+def tiles(findings: Findings, sums: Mapping[str, Any]) -> list[Tile]:
+    """Return the numbers of the fleet: its gateways by state, its events, and what must be zero."""
+    states = Counter(row["state"] for row in findings["availability"])
     return [
-        Tile("gateways", text.count(sums["gateways"]), alarm=False),
+        Tile("gateways", formats.count(sums["gateways"]), alarm=False),
         *(
-            Tile(state, text.count(states[state]), alarm=state == "silent")
+            Tile(state, formats.count(states[state]), alarm=state == "silent")
             for state in ("running", "stopped", "silent", "unknown")
             if states[state]
         ),
-        Tile("events", text.count(sums["events"]), alarm=False),
-        Tile("segments", text.count(sums["segments"]), alarm=False),
-        Tile("missing", text.count(sums["missing"]), alarm=False),
+        Tile("events", formats.count(sums["events"]), alarm=False),
+        Tile("segments", formats.count(sums["segments"]), alarm=False),
+        Tile("missing events", formats.count(sums["missing"]), alarm=False),
         *(
-            Tile(name.replace("_", " "), text.count(sums[name]), alarm=sums[name] > 0)
-            for name in ("unexplained", "duplicates", "forks", "bad_segments")
+            Tile(word, formats.count(sums[name]), alarm=sums[name] > 0)
+            for name, word in _TILES.items()
         ),
     ]
 
 
 def facts(own: Findings) -> list[tuple[str, str]]:
-    """Give what is worth knowing of one gateway, in words."""
-    told: list[tuple[str, str]] = []
-    for row in own.availability:
-        told += [
+    """Return what is worth knowing of the gateway of these findings, as words and values."""
+    known: list[tuple[str, str]] = []
+    for row in own["availability"]:
+        known += [
             ("State", row["state"]),
-            ("Last seen", _utc(row["last_seen"])),
-            ("Last arrival", _utc(row["last_arrival"])),
-            ("First seen", _utc(row["first_seen"])),
-            ("Running", text.share(row["running_share"])),
-            ("Reachable", text.share(row["reachable_share"])),
+            ("Last seen", formats.moment_utc(row["last_seen"])),
+            ("Last arrival", formats.moment_utc(row["last_arrival"])),
+            ("First seen", formats.moment_utc(row["first_seen"])),
+            ("Running", formats.percentage(row["running_share"])),
+            ("Reachable", formats.percentage(row["reachable_share"])),
         ]
-    if own.completeness:
+    rows = own["completeness"]
+    if rows:
         for name in ("received", "missing", "unexplained"):
-            total = sum(row[name] for row in own.completeness)
-            told.append((f"Events {name}", text.count(total)))
-        told.append(("Epochs", text.count(len({row["epoch"] for row in own.completeness}))))
-    for row in rows_of(own, "clocks"):
-        told.append(("Clock", text.synchronised(row["synchronised"])))
-    for row in rows_of(own, "growth"):
-        told.append(("Disk used", f"{text.size(row['disk_used'])} of {text.size(row['cap'])}"))
-    return told
-
-
-def _utc(value: Any) -> str:
-    return text.ABSENT if value is None else f"{text.moment(value)} UTC"
+            total = sum(row[name] for row in rows)
+            known.append((f"Events {name}", formats.count(total)))
+        known.append(("Epochs", formats.count(len({row["epoch"] for row in rows}))))
+    for row in own["clocks"]:
+        known.append(("Clock", formats.synchronised(row["synchronised"])))
+    for row in own["growth"]:
+        used = f"{formats.size(row['disk_used'])} of {formats.size(row['cap'])}"
+        known.append(("Storage used", used))
+    return known

@@ -1,52 +1,84 @@
-"""Writes the report: a page for the fleet, one for each gateway, a CSV for each table, one JSON.
+"""The HTML pages of the report: one for the fleet, and one for each gateway.
 
-Every page needs no other file to be read, no JavaScript and no network. Every file is replaced
-whole, and the same rows give the same bytes. Computes nothing but text.
+A page needs no other file, no JavaScript and no network, and the same findings give the same bytes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+import hashlib
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from sync.common.durable_files import replace_file
-from sync.pages import sections
-from sync.pages import text as words
-from sync.pages.by_gateway import PAGES, by_gateway, page_name
-from sync.pages.column import look
-from sync.pages.files import report_document, report_json, table_csv
-from sync.pages.layout import LAYOUTS, rows_of
-from sync.pages.overview import facts, overview, tiles
-from sync.pages.problem import Group, Problem, grouped
-from sync.pages.summary import problems, totals, verdict
-from sync.reports.gather import Findings
+from sync.pages import overview, sections
+from sync.reports.shared import formats
+from sync.reports.shared.findings import Findings, Rows
+from sync.reports.shared.problem import Problem
+from sync.reports.shared.registry import PROBLEM_KINDS, REPORTS
+from sync.reports.shared.report import gateway_of
+from sync.segment.identity import is_gateway
 
-__all__ = ["report_document", "write_report"]
-
-READABLE: Final = 0o644
-"""A report is for others to read: it holds names and figures, no key and no message."""
+PAGES: Final = "gateways"
+"""The folder of the gateways' pages, beside the fleet's page."""
 
 SHOWN: Final = 6
-"""Problems of a group that are told at once."""
+"""Problems of a group that are shown at once."""
 
 FOLDED: Final = 200
-"""Problems of a group that can be unfolded: nobody reads more; report.json has all."""
+"""Further problems of a group that can be unfolded; report.json has all."""
 
+TERMS: Final = {
+    "custody": "The gateway's responsibility for a message that it has accepted, until it is "
+    "delivered.",
+    "epoch": "The period in which a gateway numbers its events in one sequence. It begins a new "
+    "epoch, counting from 1 again, when its database is new or was restored.",
+    "heartbeat": "An event that a running gateway records at regular intervals, usually once a "
+    "minute.",
+    "lane": "A sequence of events that a gateway numbers separately: readings, logs, or system "
+    "events.",
+    "segment": "A file of consecutive events of one lane, in which a gateway sends them here.",
+}
+"""The words of Fieldpost that the pages use, and explain."""
 
-_STEERING: Final = {
+_TERM: Final = re.compile(rf"\b({'|'.join(TERMS)})(s?)\b", re.IGNORECASE)
+
+_HEADLINES: Final = {kind.name: kind.headline for kind in PROBLEM_KINDS}
+_OWNERS: Final = {report.name: report.gateways_of for report in REPORTS}
+
+_CONTROLS: Final = {
     code: chr(code).encode("unicode_escape").decode()
     for code in (
         *(*range(9), 11, 12, *range(14, 32), *range(127, 160)),
         *(0x2028, 0x2029, *range(0x202A, 0x202F), *range(0x2066, 0x206A)),
     )
 }
-"""Characters that have no place on a page, each as it is written there: controls, and what turns
-round the text that follows. A name from outside may have them."""
+"""Control characters, and those that change the direction of text, with their escapes: a name from
+outside may contain them."""
+
+
+class Group(NamedTuple):
+    """Problems of one weight and kind that have the same remedy."""
+
+    problems: tuple[Problem, ...]
+
+    @property
+    def headline(self) -> str:
+        """What is the case."""
+        text = _HEADLINES[self.problems[0].kind]
+        return text[0].upper() + text[1:]
+
+    @property
+    def title(self) -> str:
+        """What is the case, and at how many gateways if there are several."""
+        gateways = {problem.gateway for problem in self.problems if problem.gateway}
+        if len(gateways) < 2:
+            return self.headline
+        return f"{formats.plural(len(gateways), 'gateway')}: {_HEADLINES[self.problems[0].kind]}"
 
 
 class Item(NamedTuple):
@@ -57,103 +89,120 @@ class Item(NamedTuple):
     rest: str
 
 
-@dataclass(frozen=True, slots=True)
-class Told:
-    """A group of problems as a page tells it. `left` counts those that are in the JSON alone."""
+class GroupView(NamedTuple):
+    """A group of problems on a page. `left` counts those that only report.json has."""
 
     weight: str
     title: str
-    remedy: Markup
+    remedy: str
     shown: list[Item]
     rest: list[Item]
     left: int
 
 
 class Neighbour(NamedTuple):
-    """Another gateway's page, by its file name."""
+    """The page of another gateway, by its file name."""
 
     gateway: str
     page: str
 
 
-def write_report(found: Findings, folder: Path) -> Path:
-    """Write all files of the report into `folder`, made when missing; gives the fleet's page.
-
-    Pages of gateways of which there is no row any more stay as they are, and nothing leads there.
-    Raises OSError when the disk refuses.
-    """
-    (folder / PAGES).mkdir(parents=True, exist_ok=True)
-    for layout in LAYOUTS:
-        _write(folder / f"{layout.name}.csv", table_csv(layout, rows_of(found, layout.name)))
-    _write(folder / "report.json", report_json(found))
-    for name, page in gateway_pages(found):
-        _write(folder / PAGES / name, page)
-    index = folder / "index.html"
-    _write(index, fleet_page(found))
-    return index
-
-
-def fleet_page(found: Findings) -> str:
-    """Write the fleet's page: what is wrong first, then the gateways, the plots and the tables."""
-    told = problems(found)
-    sums = totals(found)
-    pages = {gateway: f"{PAGES}/{page_name(gateway)}" for gateway in by_gateway(found)}
+def fleet_page(findings: Findings) -> str:
+    """Render the fleet's page: the problems first, then the gateways and the reports."""
+    problems = overview.find_problems(findings)
+    sums = overview.totals(findings)
+    pages = {gateway: f"{PAGES}/{page_name(gateway)}" for gateway in by_gateway(findings)}
     return _render(
         "fleet.html.jinja",
-        found,
-        verdict(told, sums["events"]),
-        groups=[_told(group, pages) for group in grouped(told)],
-        sections=sections.of_fleet(found),
-        overview=overview(found, told, pages),
-        tiles=tiles(found, sums),
+        findings,
+        overview.verdict(problems, sums["events"]),
+        groups=[_view(group, pages) for group in grouped(problems)],
+        sections=sections.fleet_sections(findings),
+        overview=overview.overview(findings, problems, pages),
+        tiles=overview.tiles(findings, sums),
         pages=pages,
         root="",
     )
 
 
-def gateway_pages(found: Findings) -> Iterator[tuple[str, str]]:
-    """Write the page of each gateway, in the order of their names: its file name, and the page."""
-    each = by_gateway(found)
+def gateway_pages(findings: Findings) -> Iterator[tuple[str, str]]:
+    """Render the page of each gateway, in the order of their names; yields file names and pages."""
+    each = by_gateway(findings)
     neighbours = [Neighbour(gateway, page_name(gateway)) for gateway in each]
     for at, (gateway, own) in enumerate(each.items()):
-        told = problems(own)
-        received = sum(row["received"] for row in own.completeness)
-        yield (
-            neighbours[at].page,
-            _render(
-                "gateway.html.jinja",
-                found,
-                verdict(told, received),
-                gateway=gateway,
-                groups=[_told(group, {}) for group in grouped(told)],
-                sections=sections.of_gateway(own),
-                facts=facts(own),
-                before=neighbours[at - 1] if at else None,
-                after=neighbours[at + 1] if at + 1 < len(neighbours) else None,
-                pages={},
-                root="../",
-            ),
+        problems = overview.find_problems(own)
+        received = sum(row["received"] for row in own["completeness"])
+        page = _render(
+            "gateway.html.jinja",
+            findings,
+            overview.verdict(problems, received),
+            gateway=gateway,
+            groups=[_view(group, {}) for group in grouped(problems)],
+            sections=sections.gateway_sections(own),
+            facts=overview.facts(own),
+            before=neighbours[at - 1] if at else None,
+            after=neighbours[at + 1] if at + 1 < len(neighbours) else None,
+            pages={},
+            root="../",
         )
+        yield neighbours[at].page, page
 
 
-def coded(text: str) -> Markup:
-    """Escape a text, and set what stands between two backticks as code."""
+def page_name(gateway: str) -> str:
+    """Return the file name of a gateway's page.
+
+    A name that is not a valid gateway name could be a path; it is replaced by a name that no
+    gateway can have.
+    """
+    if is_gateway(gateway):
+        return f"{gateway}.html"
+    return f"_{hashlib.sha256(gateway.encode()).hexdigest()[:32]}.html"
+
+
+def by_gateway(findings: Findings) -> dict[str, Findings]:
+    """Divide the findings by gateway, sorted by name; rows of no gateway are left out."""
+    divided: dict[str, dict[str, Rows]] = {}
+    for name, rows in findings.tables.items():
+        owners = _OWNERS.get(name, gateway_of)
+        for row in rows:
+            for gateway in owners(row):
+                divided.setdefault(gateway, {}).setdefault(name, []).append(row)
+    return {gateway: replace(findings, tables=own) for gateway, own in sorted(divided.items())}
+
+
+def grouped(problems: Iterable[Problem]) -> list[Group]:
+    """Group the problems that have one remedy, in their order."""
+    groups: dict[tuple[str, str, str], list[Problem]] = {}
+    for problem in problems:
+        groups.setdefault((problem.weight, problem.kind, problem.remedy), []).append(problem)
+    return [Group(tuple(each)) for each in groups.values()]
+
+
+def explained(text: str) -> Markup:
+    """Escape a text, mark up code between backticks, and add tooltips to the words of `TERMS`."""
     parts = str(escape(text)).split("`")
-    code = [f"<code>{part}</code>" if at % 2 else part for at, part in enumerate(parts)]
-    return Markup("".join(code))  # noqa: S704 - escaped above
+    marked = [
+        f"<code>{part}</code>" if at % 2 else _TERM.sub(_tooltip, part)
+        for at, part in enumerate(parts)
+    ]
+    return Markup("".join(marked))  # noqa: S704 - escaped above
+
+
+def _tooltip(found: re.Match[str]) -> str:
+    return f'<abbr title="{escape(TERMS[found[1].lower()])}">{found[0]}</abbr>'
 
 
 def breakable(name: str) -> Markup:
-    """Escape a name, and let a line end after each of its dots."""
+    """Escape a name, and allow a line break after each of its dots."""
     return Markup(".<wbr>").join(name.split("."))
 
 
-def _told(group: Group, pages: Mapping[str, str]) -> Told:
+def _view(group: Group, pages: Mapping[str, str]) -> GroupView:
     items = [_item(problem, pages) for problem in group.problems]
-    return Told(
+    return GroupView(
         group.problems[0].weight,
         group.title if pages else group.headline,
-        coded(group.problems[0].remedy),
+        group.problems[0].remedy,
         items[:SHOWN],
         items[SHOWN : SHOWN + FOLDED],
         max(len(items) - SHOWN - FOLDED, 0),
@@ -168,20 +217,17 @@ def _item(problem: Problem, pages: Mapping[str, str]) -> Item:
     return Item(problem, page, rest if page else rest.removeprefix(", "))
 
 
-def _render(template: str, found: Findings, said: tuple[str, str], **more: Any) -> str:
-    kind, sentence = said
+def _render(template: str, findings: Findings, verdict: tuple[str, str], **more: Any) -> str:
+    kind, sentence = verdict
     page = _ENVIRONMENT.get_template(template).render(
-        as_of=words.moment(found.as_of),
-        since=words.day(found.since) if found.since else "",
+        as_of=formats.moment(findings.as_of),
+        since=findings.since.isoformat() if findings.since else "",
         kind=kind,
         sentence=sentence,
+        terms=TERMS,
         **more,
     )
-    return page.translate(_STEERING)
-
-
-def _write(path: Path, text: str) -> None:
-    replace_file(path, text.encode(), READABLE)
+    return page.translate(_CONTROLS)
 
 
 _ENVIRONMENT: Final = Environment(
@@ -191,4 +237,4 @@ _ENVIRONMENT: Final = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
-_ENVIRONMENT.globals.update(breakable=breakable, count=words.count, look=look)
+_ENVIRONMENT.globals.update(breakable=breakable, count=formats.count, explained=explained)

@@ -1,40 +1,39 @@
-"""What each section of a page shows: the plots, the rows that there is room for, and the words.
-
-Knows no template. Rows of one gateway make the sections of its page.
-"""
+"""The sections of a page: for each report its plots, and as many rows as there is room for."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
-from typing import Any, Final
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
 
 from markupsafe import Markup, escape
 
-from sync.pages import plots_compare as compare
-from sync.pages import plots_series as series
-from sync.pages import plots_time as over_time
-from sync.pages import text
-from sync.pages.column import LOOKS, Column, Layout
-from sync.pages.layout import LAYOUTS, rows_of
-from sync.reports.gather import Findings, Rows
+from sync.pages.plots import plots_of, sparkline
+from sync.reports.shared import formats
+from sync.reports.shared.column import Column
+from sync.reports.shared.findings import Findings, Row, Rows
+from sync.reports.shared.registry import REPORTS
+from sync.reports.shared.report import Report
 
 FLEET_ROWS: Final = 50
-"""Rows of a table on the fleet's page: more than that is looked up, in its CSV."""
+"""Rows of a table on the fleet's page; the CSV has all."""
 
 GATEWAY_ROWS: Final = 200
-"""Rows of a table on a gateway's page, where somebody looks for one thing of one gateway."""
+"""Rows of a table on a gateway's page, where people look for details of one gateway."""
 
-OPENED: Final = 12
-"""Rows of a table that is not folded where nothing is drawn above it."""
+UNFOLDED: Final = 12
+"""Rows up to which a table without a plot is not folded."""
 
-SMALL: Final = 48
-"""Sensors drawn small on a gateway's page."""
+SPARKLINES: Final = 48
+"""Sensors that are drawn as small plots on a gateway's page."""
+
+_FLEET_COLUMNS: Final = ("gateway", "gateways", "which")
+"""Columns that a gateway's own page leaves out."""
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A report on a page. `left` counts the rows that are in the CSV alone."""
+    """A report on a page. `left` counts the rows that only the CSV has."""
 
     name: str
     title: str
@@ -43,137 +42,100 @@ class Section:
     rows: Rows
     left: int
     caption: str
-    none: str
-    figures: tuple[Markup, ...]
-    small: tuple[Markup, ...] = ()
+    empty: str
+    plots: tuple[Markup, ...]
+    sparklines: tuple[Markup, ...] = ()
 
     @property
-    def opened(self) -> bool:
-        """Tell whether the table is open: where nothing is drawn, and it is short."""
-        return not self.figures and not self.small and len(self.rows) <= OPENED
+    def is_open(self) -> bool:
+        """Return whether the table is shown unfolded: if nothing is drawn and it is short."""
+        return not self.plots and not self.sparklines and len(self.rows) <= UNFOLDED
 
     @property
     def summary(self) -> str:
-        """Say what opens."""
-        return f"Table: {text.plural(len(self.rows), 'row')}"
+        """The text that unfolds the table."""
+        return f"Table: {formats.plural(len(self.rows), 'row')}"
 
 
-def of_fleet(found: Findings) -> list[Section]:
-    """Make the sections of the fleet's page: all reports, with the rows that need a look first."""
-    empty = "Nothing has arrived yet." if not found.totals else ""
-    sections = []
-    for layout in LAYOUTS:
-        figures = drawings(layout.name, found)
-        section = _section(layout, rows_of(found, layout.name), FLEET_ROWS, figures)
-        sections.append(replace(section, none=empty or section.none))
-    return sections
-
-
-def of_gateway(found: Findings) -> list[Section]:
-    """Make the sections of a gateway's page out of its own findings, without its name.
-
-    Tables that are of the whole fleet, and those without a row of it, are not there.
-    """
-    sections = []
-    for layout in LAYOUTS:
-        rows = rows_of(found, layout.name)
-        if not rows:
-            continue
-        own = tuple(column for column in layout.columns if column.name not in _FLEETS)
-        figures = drawings(layout.name, found, alone=True)
-        section = _section(layout._replace(columns=own), rows, GATEWAY_ROWS, figures)
-        if layout.name == "sensors":
-            section = replace(section, small=_small(rows_of(found, "sensor_series")))
-        sections.append(section)
-    return sections
-
-
-_FLEETS: Final = ("gateway", "gateways", "which")
-"""Columns that have no place on a gateway's own page."""
-
-
-def _section(layout: Layout, rows: Rows, most: int, figures: Iterable[str]) -> Section:
-    shown = rows
-    caption = f"{layout.title}: {text.plural(len(rows), 'row')}"
-    if len(rows) > most:
-        shown = sorted(rows, key=lambda row: not needs_a_look(layout, row))[:most]
-        caption = (
-            f"{layout.title}: {most} of {text.count(len(rows))} rows, those that need a look first"
+def fleet_sections(findings: Findings) -> list[Section]:
+    """Return the sections of the fleet's page: all reports, also those without rows."""
+    empty = "" if findings["totals"] else "Nothing has arrived yet."
+    return [
+        _section(
+            report,
+            report.table.columns,
+            findings[report.name],
+            FLEET_ROWS,
+            plots_of(report.name, findings),
+            empty,
         )
+        for report in REPORTS
+    ]
+
+
+def gateway_sections(own: Findings) -> list[Section]:
+    """Return the sections of a gateway's page: the reports that have rows of the gateway."""
+    return [
+        _section(
+            report,
+            tuple(each for each in report.table.columns if each.name not in _FLEET_COLUMNS),
+            own[report.name],
+            GATEWAY_ROWS,
+            plots_of(report.name, own, of_gateway=True),
+            sparklines=_sparklines(own["sensor_series"]) if report.name == "sensors" else (),
+        )
+        for report in REPORTS
+        if own[report.name]
+    ]
+
+
+def _section(
+    report: Report,
+    columns: tuple[Column, ...],
+    rows: Rows,
+    most: int,
+    plots: Sequence[str],
+    empty: str = "",
+    sparklines: tuple[Markup, ...] = (),
+) -> Section:
+    table = report.table
+    shown = rows
+    caption = f"{table.title}: {formats.plural(len(rows), 'row')}"
+    if len(rows) > most:
+        shown = sorted(rows, key=lambda row: not needs_attention(columns, row))[:most]
+        caption = f"{table.title}: {most} of {formats.count(len(rows))} rows, the conspicuous first"
     return Section(
-        layout.name,
-        layout.title,
-        layout.about,
-        layout.columns,
+        report.name,
+        table.title,
+        table.about,
+        columns,
         shown,
         len(rows) - len(shown),
         caption,
-        layout.none,
-        tuple(Markup(figure) for figure in figures if figure),  # noqa: S704 - drawn and escaped
+        empty or table.empty,
+        tuple(Markup(plot) for plot in plots),  # noqa: S704 - escaped when it was drawn
+        sparklines,
     )
 
 
-def needs_a_look(layout: Layout, row: dict[str, Any]) -> bool:
-    """Tell whether a row has an alarm, a flag, or a state that is wrong."""
+def needs_attention(columns: Sequence[Column], row: Row) -> bool:
+    """Return whether a row has an alarm, a flag, or a state that is wrong."""
     return any(
         (column.kind in ("alarm", "flag") and bool(row[column.name]))
-        or (column.kind == "state" and LOOKS.get(row[column.name]) == "wrong")
-        for column in layout.columns
+        or (column.kind == "state" and column.marks.get(row[column.name]) == "wrong")
+        for column in columns
     )
 
 
-def drawings(name: str, found: Findings, *, alone: bool = False) -> list[str]:
-    """Draw what stands above a table; `alone` on the page of one gateway."""
-    draw = (_BOTH | (_ALONE if alone else _FLEET)).get(name)
-    return draw(found) if draw else []
-
-
-_BOTH: Final[dict[str, Callable[[Findings], list[str]]]] = {
-    "availability": lambda found: [
-        over_time.running_plot(found.stretches, found.as_of.timestamp())
-    ],
-    "queues": lambda found: [
-        series.depth_plot(rows_of(found, "queue_depths"), _now(found)),
-        compare.queues_plot(rows_of(found, "queues")),
-    ],
-    "sensors": lambda found: [compare.silence_plot(rows_of(found, "sensors"))],
-}
-_FLEET: Final[dict[str, Callable[[Findings], list[str]]]] = {
-    "delivery": lambda found: [compare.latency_plot(found.delivery)],
-    "lag": lambda found: [compare.lag_plot(found.lag)],
-    "clocks": lambda found: [
-        compare.skew_plot(rows_of(found, "clocks")),
-        compare.drift_plot(rows_of(found, "clocks")),
-    ],
-    "versions": lambda found: [compare.versions_plot(rows_of(found, "versions"))],
-    "growth": lambda found: [compare.forecast_plot(rows_of(found, "growth"))],
-    "totals": lambda found: [over_time.activity_plot(found.activity, found.step_s)],
-}
-_ALONE: Final[dict[str, Callable[[Findings], list[str]]]] = {
-    "availability": lambda found: [
-        over_time.running_plot(found.stretches, _now(found)),
-        over_time.activity_plot(rows_of(found, "gateway_activity"), found.step_s),
-    ],
-    "clocks": lambda found: [series.offset_plot(rows_of(found, "clock_offsets"))],
-    "growth": lambda found: [
-        series.growth_plot(row, _now(found)) for row in rows_of(found, "growth")
-    ],
-}
-
-
-def _now(found: Findings) -> float:
-    return found.as_of.timestamp()
-
-
-def _small(readings: Rows) -> tuple[Markup, ...]:
+def _sparklines(readings: Rows) -> tuple[Markup, ...]:
     """Draw the sensors of a gateway, each by itself, in the order of their names."""
     sensors: dict[tuple[str, str], Rows] = {}
     for row in readings:
         sensors.setdefault((row["source"] or "", row["sensor"]), []).append(row)
-    small = []
-    for number, key in enumerate(sorted(sensors)[:SMALL]):
-        told = f"{key[0]} {key[1]}".strip()
-        drawn = series.sparkline(sensors[key], f"small-{number}", told)
-        if drawn:
-            small.append(escape(told) + Markup(drawn))  # noqa: S704 - drawn and escaped
-    return tuple(small)
+    drawn = []
+    for number, key in enumerate(sorted(sensors)[:SPARKLINES]):
+        name = f"{key[0]} {key[1]}".strip()
+        plot = sparkline(sensors[key], f"small-{number}", name)
+        if plot:
+            drawn.append(escape(name) + Markup(plot))  # noqa: S704 - escaped when it was drawn
+    return tuple(drawn)

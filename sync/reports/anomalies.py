@@ -1,25 +1,30 @@
-"""Report 10, anomalies: sensors that tell what they never told, or the same for too long.
+"""Sensor anomalies: sensors whose values are unusual, or the same for too long.
 
-Compares a sensor with itself, and with others of its type (name and unit) at the same time: what
-changes with all of them, as the weather does, is no anomaly of one. Knows no physics.
+A sensor is compared with itself, and with other sensors of its type (name and unit) at the same
+time: what changes for all of them, as with the weather, is no anomaly of one. What is usual is
+learnt from the hours themselves, including the unusual ones; as long as these are few, medians do
+not change.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from sync.reports.columns import FLAG, NUMBER, REAL, TEXT, TIME, columns
-from sync.reports.common import conform, seconds
-from sync.reports.context import Report
-from sync.reports.hours import DAILY
-from sync.reports.odd_hours import odd_hours
-from sync.reports.readings import ROWS, SENSOR
-from sync.tables.partitions import gathered
+from sync.reports.shared import column
+from sync.reports.shared.findings import Findings, Row
+from sync.reports.shared.formats import ABSENT, decimal, moment_utc, plain, plural
+from sync.reports.shared.frames import FLAG, INTEGER, REAL, TEXT, TIME, schema, seconds
+from sync.reports.shared.problem import Problem, ProblemKind
+from sync.reports.shared.readings import ROWS, SENSOR, readings
+from sync.reports.shared.report import Report, Series, Table
+from sync.tables.partitions import conform, gathered
+from sync.tables.summaries import Summary
 
-SCHEMA: Final = columns(
+SCHEMA: Final = schema(
     gateway=TEXT,
     source=TEXT,
     sensor=TEXT,
@@ -28,91 +33,191 @@ SCHEMA: Final = columns(
     constant=FLAG,
     flat_since=TIME,
     flat_until=TIME,
-    flat_readings=NUMBER,
+    flat_readings=INTEGER,
     flat_value=REAL,
-    hours=NUMBER,
-    anomalous_hours=NUMBER,
+    hours=INTEGER,
+    anomalous_hours=INTEGER,
     worst_at=TIME,
     worst_value=REAL,
     usual=REAL,
     z=REAL,
     basis=TEXT,
 )
-"""A sensor whose readings are numbers (`source` and `sensor` as in `sensors`).
+"""A sensor whose readings are numbers (`source` and `sensor` as in the report `sensors`).
 
-`state`: `flat`, `anomalous` or `ok`. `constant` tells that all its readings were the same: such a
-sensor is never flat. Of its longest flat line, where it has one: when it began and the last reading
-of it, how many readings, and the value. `hours` that it has readings in, `anomalous_hours` of these
-whose median is out of the ordinary; of the worst: its beginning, its median, the `usual` one, the
-robust `z`, and its `basis`: `hour`, what is usual with the sensor at that hour of the day; `all`,
-at any hour; or `type`, with others of the same name and unit in the same hour."""
+`state`: `flat`, `anomalous` or `ok`. `constant`: all its readings were equal; such a sensor is
+never flat. The `flat_` columns describe its longest flat line, if it has one: the first and the
+last reading of it, the number of readings, and the value. `hours` is the number of hours with
+readings, `anomalous_hours` the number of them with an unusual median. Of the worst of these: its
+beginning, its median, the `usual` median, the robust `z`, and its `basis`, which is `hour` (the
+sensor at that hour of other days), `all` (the sensor at any hour) or `type` (sensors of the same
+name and unit in that hour)."""
+
+HOURS: Final = schema(
+    gateway=TEXT,
+    source=TEXT,
+    sensor=TEXT,
+    unit=TEXT,
+    name=TEXT,
+    hour=TIME,
+    readings=INTEGER,
+    total=REAL,
+    low=REAL,
+    high=REAL,
+    median=REAL,
+    first=TIME,
+    last=TIME,
+    head=REAL,
+    head_readings=INTEGER,
+    head_until=TIME,
+    tail=REAL,
+    tail_readings=INTEGER,
+    tail_since=TIME,
+)
+"""A sensor and an hour (UTC, by the gateway's clock) with readings that are numbers: how many,
+their sum, the lowest, the highest, the median, the first and the last.
+
+The hour began with the value `head`, in `head_readings` readings up to `head_until`, and ended
+with the value `tail`, since `tail_since`: flat lines of more than an hour are assembled from
+these. Medians of hours are compared and never merged. Two rows of one hour count as two hours."""
+
+SERIES: Final = schema(
+    gateway=TEXT, source=TEXT, sensor=TEXT, at=REAL, mean=REAL, low=REAL, high=REAL
+)
+"""The readings of a sensor in the hour that begins at `at`, in seconds since 1970."""
 
 FLAT_READINGS: Final = 30
-"""Readings that make a flat line, at least: fewer may be the same by chance."""
+"""Minimum readings of a flat line: fewer may be equal by chance."""
 
 FLAT_S: Final = 21_600.0
-"""Seconds that a flat line takes, at least: a calm night is flat for a while."""
+"""Minimum seconds of a flat line: a calm night is flat for a while."""
 
 VARIES: Final = 0.5
-"""The share of a sensor's other hours, at the same hours of the day, in which it varied. One that
-is at rest in more of them, as a door or a lamp at night, is so by nature."""
+"""Minimum share of a sensor's other hours, at the same hours of the day, in which it varied. A
+sensor that rests in more of them, like a door or a lamp at night, does so by nature."""
 
-COMPARED: Final = 6
-"""Other hours without which nothing is said."""
+MIN_COMPARED: Final = 6
+"""Minimum other hours for that comparison."""
 
 WINDOW_D: Final = 28
-"""Days, the latest ones, that are looked at: what is usual changes with the season."""
+"""Latest days that are evaluated: what is usual changes with the season."""
+
+UNUSUAL_Z: Final = 6.0
+"""Robust standard deviations beyond which an hour is unusual: by chance, none of a hundred thousand
+hours of noise is."""
+
+SIGMA: Final = 1.4826
+"""Median absolute deviations in a standard deviation of a normal distribution."""
+
+MEAN_SIGMA: Final = 1.2533
+"""Mean absolute deviations in a standard deviation; used if more than half of the hours are
+equal."""
+
+MIN_DAYS: Final = 4
+"""Days with readings at an hour of the day from which that hour is compared with itself."""
+
+MIN_HOURS: Final = 24
+"""Hours with readings from which a sensor is compared with itself at all."""
+
+MIN_PEERS: Final = 3
+"""Sensors of a type whose median shows what all of them do at a time."""
+
+MIN_TYPE: Final = 20
+"""Sensors of a type from which they show what is usual for a new one."""
+
+RARE: Final = 0.05
+"""Share of the sensors of a type that may be unusual at a time: if more are, they are another
+sort of sensor with the same name, such as freezers among rooms."""
+
+PLOTTED_SENSORS: Final = 12
+"""Sensors of a gateway that are plotted, the first by name: a page has room for so many."""
+
+PLOTTED_S: Final = 7 * 86_400.0
+"""Seconds before a gateway's last hour that are plotted."""
+
+_UNIT: Final = (*SENSOR, "unit")
+
+
+def hours(events: DataFrame) -> DataFrame:
+    """Compute the rows of `HOURS`, by `day`."""
+    numbers = readings(events).where(F.col("value").isNotNull())
+    timed = numbers.withColumns(
+        {
+            "hour": F.date_trunc("hour", "time"),
+            "unit": F.coalesce("unit", F.lit("")),
+            "name": F.coalesce("name", F.lit("")),
+        }
+    )
+    by = ("day", *SENSOR, "unit", "name", "hour")
+    order = Window.partitionBy(*by).orderBy("epoch", "seq")
+    changed = F.when(F.col("value") == F.lag("value").over(order), 0).otherwise(1)
+    runs = timed.withColumn("changed", changed).withColumn("run", F.sum("changed").over(order))
+    ends = runs.withColumn("final", F.max("run").over(Window.partitionBy(*by)))
+    begins, finishes = F.col("run") == 1, F.col("run") == F.col("final")
+    return ends.groupBy(*by).agg(
+        F.count(F.lit(1)).alias("readings"),
+        F.sum("value").alias("total"),
+        F.min("value").alias("low"),
+        F.max("value").alias("high"),
+        F.median("value").alias("median"),
+        F.min("time").alias("first"),
+        F.max("time").alias("last"),
+        F.any_value(F.when(begins, F.col("value")), ignoreNulls=True).alias("head"),
+        F.count_if(begins).alias("head_readings"),
+        F.max(F.when(begins, F.col("time"))).alias("head_until"),
+        F.any_value(F.when(finishes, F.col("value")), ignoreNulls=True).alias("tail"),
+        F.count_if(finishes).alias("tail_readings"),
+        F.min(F.when(finishes, F.col("time"))).alias("tail_since"),
+    )
 
 
 def anomalies(hours: DataFrame) -> DataFrame:
-    """Give the rows of `SCHEMA`, flat and anomalous ones first; `ROWS` at most."""
-    of = (*SENSOR, "unit")
+    """Compute the rows of `SCHEMA` from `HOURS`, flat and anomalous sensors first."""
     latest = F.lit(hours.agg(F.max("day")).collect()[0][0])
     recent = hours.where(F.col("day") > F.date_sub(latest, WINDOW_D))
-    known = recent.groupBy(*of).agg(
+    known = recent.groupBy(*_UNIT).agg(
         (F.min("low") == F.max("high")).alias("constant"), F.count(F.lit(1)).alias("hours")
     )
-    rows = known.join(_flat(recent), on=[*of], how="left").join(
-        odd_hours(recent), on=[*of], how="left"
+    rows = known.join(_flat_lines(recent), on=[*_UNIT], how="left").join(
+        unusual_hours(recent), on=[*_UNIT], how="left"
     )
-    odd = F.coalesce("anomalous_hours", F.lit(0))
+    unusual = F.coalesce("anomalous_hours", F.lit(0))
     flat = F.col("flat_since").isNotNull()
-    state = F.when(flat, "flat").otherwise(F.when(odd > 0, "anomalous").otherwise("ok"))
-    told = rows.withColumns(
+    state = F.when(flat, "flat").otherwise(F.when(unusual > 0, "anomalous").otherwise("ok"))
+    judged = rows.withColumns(
         {
             "state": state,
-            "anomalous_hours": odd,
+            "anomalous_hours": unusual,
             "source": F.nullif("source", F.lit("")),
             "unit": F.nullif("unit", F.lit("")),
         }
     )
     order = (F.col("state") == "ok", F.col("state") == "anomalous", F.desc(F.abs("z")))
-    return conform(told, SCHEMA).orderBy(*order, *SENSOR).limit(ROWS)
+    return conform(judged, SCHEMA).orderBy(*order, *SENSOR).limit(ROWS)
 
 
-def _flat(hours: DataFrame) -> DataFrame:
-    """Give the longest flat line of each sensor that has one."""
-    lines = _lines(hours).where(
+def _flat_lines(hours: DataFrame) -> DataFrame:
+    """Find the longest flat line of each sensor that has one."""
+    lines = _constant_lines(hours).where(
         (F.col("readings") >= FLAT_READINGS) & (F.col("until") - F.col("since") >= FLAT_S)
     )
-    of = (*SENSOR, "unit")
-    order = Window.partitionBy(*of).orderBy("hour")
+    order = Window.partitionBy(*_UNIT).orderBy("hour")
     varied = (F.col("low") < F.col("high")) | (F.col("head") != F.lag("tail").over(order))
-    others = hours.select(*of, seconds("hour").alias("at"), varied.alias("varied"))
+    others = hours.select(*_UNIT, seconds("hour").alias("at"), varied.alias("varied"))
     day_hour = F.pmod(F.floor(F.col("at") / 3_600) - F.floor(F.col("since") / 3_600), F.lit(24))
     outside = (F.col("at") + 3_600 <= F.col("since")) | (F.col("at") > F.col("until"))
     same = day_hour * 3_600 <= F.col("until") - F.col("since")
-    compared = gathered(lines.join(others, on=[*of], how="inner")).where(outside & same)
-    judged = compared.groupBy(*of, "since", "until", "readings", "value").agg(
+    compared = gathered(lines.join(others, on=[*_UNIT], how="inner")).where(outside & same)
+    judged = compared.groupBy(*_UNIT, "since", "until", "readings", "value").agg(
         F.count("varied").alias("compared"), F.count_if("varied").alias("varied")
     )
     flat = judged.where(
-        (F.col("compared") >= COMPARED) & (F.col("varied") >= F.col("compared") * VARIES)
+        (F.col("compared") >= MIN_COMPARED) & (F.col("varied") >= F.col("compared") * VARIES)
     )
     longest = F.struct(F.col("until") - F.col("since"), "since", "until", "readings", "value")
-    worst = flat.groupBy(*of).agg(F.max(longest).alias("it"))
+    worst = flat.groupBy(*_UNIT).agg(F.max(longest).alias("it"))
     return worst.select(
-        *of,
+        *_UNIT,
         F.timestamp_seconds("it.since").alias("flat_since"),
         F.timestamp_seconds("it.until").alias("flat_until"),
         F.col("it.readings").alias("flat_readings"),
@@ -120,9 +225,8 @@ def _flat(hours: DataFrame) -> DataFrame:
     )
 
 
-def _lines(hours: DataFrame) -> DataFrame:
-    """Give all stretches of the same value that reach the end of an hour, or its beginning."""
-    of = (*SENSOR, "unit")
+def _constant_lines(hours: DataFrame) -> DataFrame:
+    """Assemble the lines of one value that touch the beginning or the end of an hour."""
     whole = F.struct(
         F.lit(0).alias("place"),
         F.col("head").alias("value"),
@@ -144,15 +248,16 @@ def _lines(hours: DataFrame) -> DataFrame:
         seconds("tail_since").alias("since"),
         seconds("last").alias("until"),
     )
-    still = F.col("low") == F.col("high")
-    parts = F.when(still, F.array(whole)).otherwise(F.array(head, tail))
-    each = hours.select(*of, "hour", F.explode(parts).alias("part")).select(*of, "hour", "part.*")
-    order = Window.partitionBy(*of).orderBy("hour", "place")
-    goes_on = (F.col("place") == 0) & (F.col("value") == F.lag("value").over(order))
-    numbered = each.withColumn("begun", F.when(goes_on, 0).otherwise(1)).withColumn(
-        "line", F.sum("begun").over(order)
+    constant = F.col("low") == F.col("high")
+    parts = F.when(constant, F.array(whole)).otherwise(F.array(head, tail))
+    each = hours.select(*_UNIT, "hour", F.explode(parts).alias("part"))
+    each = each.select(*_UNIT, "hour", "part.*")
+    order = Window.partitionBy(*_UNIT).orderBy("hour", "place")
+    continues = (F.col("place") == 0) & (F.col("value") == F.lag("value").over(order))
+    numbered = each.withColumn("begins", F.when(continues, 0).otherwise(1)).withColumn(
+        "line", F.sum("begins").over(order)
     )
-    return numbered.groupBy(*of, "line").agg(
+    return numbered.groupBy(*_UNIT, "line").agg(
         F.any_value("value").alias("value"),
         F.sum("readings").alias("readings"),
         F.min("since").alias("since"),
@@ -160,4 +265,205 @@ def _lines(hours: DataFrame) -> DataFrame:
     )
 
 
-REPORT: Final = Report("anomalies", SCHEMA, (DAILY,), lambda given: anomalies(given.daily(DAILY)))
+def unusual_hours(hours: DataFrame) -> DataFrame:
+    """Count the unusual hours of each sensor that has some, and describe the worst of them."""
+    judged = _judged(_compared(hours))
+    unusual = judged.where(F.abs("z") > UNUSUAL_Z)
+    worst = F.struct(F.abs("z").alias("size"), "hour", "median", "usual", "z", "basis")
+    counted = unusual.groupBy(*_UNIT).agg(
+        F.count(F.lit(1)).alias("anomalous_hours"), F.max(worst).alias("it")
+    )
+    return counted.select(
+        *_UNIT,
+        "anomalous_hours",
+        F.col("it.hour").alias("worst_at"),
+        F.col("it.median").alias("worst_value"),
+        F.round("it.usual", 6).alias("usual"),
+        F.round("it.z", 1).alias("z"),
+        F.col("it.basis").alias("basis"),
+    )
+
+
+def _compared(hours: DataFrame) -> DataFrame:
+    """Add what is `usual` in each hour, on which `basis`, and by how much the hour differs.
+
+    `raw` is the difference from `usual`; `off` is `raw` less what most sensors of the type differ
+    in that hour, if there are enough of them.
+    """
+    own, at_hour = Window.partitionBy(*_UNIT), Window.partitionBy(*_UNIT, F.hour("hour"))
+    peers = Window.partitionBy("name", "unit", "hour")
+    basis = (
+        F.when(F.count("median").over(at_hour) >= MIN_DAYS, "hour")
+        .when(F.count("median").over(own) >= MIN_HOURS, "all")
+        .otherwise(F.when(F.count("median").over(peers) >= MIN_TYPE, "type"))
+    )
+    usual = (
+        F.when(F.col("basis") == "hour", F.median("median").over(at_hour))
+        .when(F.col("basis") == "all", F.median("median").over(own))
+        .otherwise(F.median("median").over(peers))
+    )
+    based = hours.withColumn("basis", basis).where(F.col("basis").isNotNull())
+    raw = based.withColumn("usual", usual).withColumn("raw", F.col("median") - F.col("usual"))
+    of_own = F.when(F.col("basis") != "type", F.col("raw"))
+    enough = F.count(of_own).over(peers) >= MIN_PEERS
+    common = F.when(of_own.isNotNull() & enough, F.median(of_own).over(peers)).otherwise(0.0)
+    return raw.withColumn("off", F.col("raw") - common)
+
+
+def _judged(compared: DataFrame) -> DataFrame:
+    """Add `z`: zero if the difference is within what the sensor varies in an hour, or is not rare.
+
+    It is computed from `raw` or from `off`, whichever is closer to the usual value. So an hour in
+    which all sensors of a type change is not unusual for one of them, and neither is an hour in
+    which one does not follow the others.
+    """
+    own = Window.partitionBy(*_UNIT)
+    peers = Window.partitionBy("name", "unit", "hour", F.col("basis") == "type")
+    rise = F.col("median") - F.lag("median").over(own.orderBy("median"))
+    steps = compared.withColumn("rise", rise).withColumns(
+        {
+            "step": F.min(F.when(F.col("rise") > 0, F.col("rise"))).over(own),
+            "spread": F.median(F.col("high") - F.col("low")).over(own),
+        }
+    )
+    raw, off = _z("raw"), _z("off")
+    closer = F.when(F.abs(raw) < F.abs(off), raw).otherwise(off)
+    beyond = F.least(F.abs("raw"), F.abs("off")) > F.col("spread")
+    known = steps.withColumn("z", F.when(beyond, closer).otherwise(0.0))
+    share = F.avg(F.when(F.abs("z") > UNUSUAL_Z, 1.0).otherwise(0.0)).over(peers)
+    rare = (F.col("basis") != "type") | (share <= RARE)
+    return known.withColumn("z", F.when(rare, F.col("z")).otherwise(0.0))
+
+
+def _z(column: str) -> Column:
+    """Return how many robust standard deviations a difference is.
+
+    The deviation is never less than the smallest `step` between two medians of the sensor: this is
+    what the sensor can resolve.
+    """
+    own, at_hour = Window.partitionBy(*_UNIT), Window.partitionBy(*_UNIT, F.hour("hour"))
+    peers = Window.partitionBy("name", "unit", "hour", F.col("basis") == "type")
+    size = F.abs(column)
+    middle = F.median(size).over(own)
+    always = F.when(middle > 0, middle * SIGMA).otherwise(F.avg(size).over(own) * MEAN_SIGMA)
+    by_hour = F.when(F.col("basis") == "hour", F.median(size).over(at_hour) * SIGMA)
+    of_type = F.median(size).over(peers) * SIGMA
+    own_scale = F.greatest(by_hour, always, F.col("step"))
+    scale = F.when(F.col("basis") == "type", of_type).otherwise(own_scale)
+    return F.when(scale > 0, F.col(column) / scale).otherwise(0.0)
+
+
+def sensor_series(hours: DataFrame) -> DataFrame:
+    """Compute the rows of `SERIES` from `HOURS`: a few sensors of each gateway, the latest days."""
+    of_gateway = Window.partitionBy("gateway")
+    placed = hours.withColumns(
+        {
+            "at": seconds("hour"),
+            "place": F.dense_rank().over(of_gateway.orderBy("source", "sensor")),
+        }
+    ).withColumn("end", F.max("at").over(of_gateway))
+    recent = F.col("end") - F.col("at") < PLOTTED_S
+    chosen = placed.where((F.col("place") <= PLOTTED_SENSORS) & recent)
+    rows = chosen.groupBy("gateway", "source", "sensor", "at").agg(
+        (F.sum("total") / F.sum("readings")).alias("mean"),
+        F.min("low").alias("low"),
+        F.max("high").alias("high"),
+    )
+    named = rows.withColumn("source", F.nullif("source", F.lit("")))
+    return conform(named, SERIES).orderBy("gateway", "source", "sensor", "at")
+
+
+def problems(findings: Findings) -> Iterator[Problem]:
+    """Find sensors with a flat line or with unusual values."""
+    for row in findings["anomalies"]:
+        where = f"{row['gateway']}, {plain(row['source'])}, {row['sensor']}"
+        if row["state"] == "flat":
+            yield Problem(
+                "notice",
+                "sensor_flat",
+                row["gateway"],
+                where,
+                f"The value is {_value(row, 'flat_value')} since {moment_utc(row['flat_since'])}, "
+                f"in {plural(row['flat_readings'], 'reading')}.",
+                "Check the sensor and its wiring: it sends readings, but its value does not "
+                "change.",
+            )
+        if row["state"] == "anomalous":
+            yield Problem(
+                "notice",
+                "sensor_anomaly",
+                row["gateway"],
+                where,
+                f"The value is {_value(row, 'worst_value')} in the hour from "
+                f"{moment_utc(row['worst_at'])}; usual is {_value(row, 'usual')} (robust z "
+                f"{decimal(row['z'])}).",
+                "Check whether the measured value is real. If it is not, calibrate or replace the "
+                "sensor.",
+            )
+
+
+def _value(row: Row, name: str) -> str:
+    written = decimal(row[name])
+    return written if written == ABSENT or not row["unit"] else f"{written} {row['unit']}"
+
+
+_BASIS: Final = {
+    "hour": "same hour, other days",
+    "all": "all hours",
+    "type": "sensors of its type",
+}
+
+TABLE: Final = Table(
+    order=110,
+    title="Sensor anomalies",
+    about=(
+        "Hours in which a sensor's median is far from its usual value at that hour of the day, or "
+        "from other sensors of its type; the robust z says how far, in standard deviations. And "
+        "flat lines: the same value for too long, from a sensor that otherwise varies."
+    ),
+    columns=(
+        column.text("gateway", "Gateway"),
+        column.prose("source", "Device"),
+        column.prose("sensor", "Sensor"),
+        column.state(
+            "state",
+            "State",
+            {"ok": "good", "flat": "wrong", "anomalous": "wrong"},
+            {"anomalous": "unusual"},
+        ),
+        column.number("z", "Robust z", decimal),
+        column.number("worst_value", "Value", decimal),
+        column.number("usual", "Usual value", decimal),
+        column.text("unit", "Unit"),
+        column.time("worst_at", "Hour"),
+        column.text("basis", "Compared with", _BASIS),
+        column.number("anomalous_hours", "Unusual hours"),
+        column.number("hours", "Hours"),
+        column.time("flat_since", "Flat since"),
+        column.time("flat_until", "Flat until"),
+        column.number("flat_readings", "Flat readings"),
+        column.number("flat_value", "Flat value", decimal),
+        column.flag("constant", "Never varies"),
+    ),
+    empty="No sensor has sent a number.",
+)
+
+DAILY: Final = Summary("anomalies", 1, HOURS, hours)
+
+REPORT: Final = Report(
+    "anomalies",
+    SCHEMA,
+    (DAILY,),
+    lambda context: anomalies(context.daily(DAILY)),
+    TABLE,
+    series=(
+        Series(
+            "sensor_series", SERIES, (DAILY,), lambda context: sensor_series(context.daily(DAILY))
+        ),
+    ),
+    problem_kinds=(
+        ProblemKind("sensor_flat", 230, "the value of sensors does not change"),
+        ProblemKind("sensor_anomaly", 240, "values of sensors are unusual"),
+    ),
+    problems=problems,
+)

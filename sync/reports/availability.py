@@ -1,102 +1,107 @@
-"""Report 1, availability: whether each gateway ran, and whether the centre could hear it.
+"""Availability: whether each gateway ran, and whether the centre could reach it.
 
-The two are told apart. A gateway **runs** while its heartbeats follow each other, which is known
-once its backlog came in. It is **reachable** while its segments arrive. Nothing is said of the time
-after the last heartbeat: whether it runs is not known until the next one comes.
-
-Signs of life and what is made of them are in `sync.reports.heartbeats`.
+A gateway **runs** while its heartbeats follow each other; this is known once its backlog has
+arrived. It is **reachable** while its segments arrive. Nothing is said of the time after the last
+heartbeat: whether the gateway runs is not known until the next one arrives.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import date, datetime
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
-from pyspark.sql.types import (
-    DoubleType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
 
-from sync.reports import heartbeats, lanes
-from sync.reports.common import conform, exact_percentile, seconds
-from sync.reports.context import Given, Report
-from sync.reports.heartbeats import since_day
-from sync.reports.thresholds import PATIENCE, SEALINGS, SILENCE_S
-from sync.tables.partitions import gathered
-
-SCHEMA: Final = StructType(
-    [
-        StructField("gateway", StringType()),
-        StructField("state", StringType()),
-        StructField("first_seen", TimestampType()),
-        StructField("last_seen", TimestampType()),
-        StructField("running_share", DoubleType()),
-        StructField("running_s", DoubleType()),
-        StructField("stopped_s", DoubleType()),
-        StructField("outage_s", DoubleType()),
-        StructField("unknown_s", DoubleType()),
-        StructField("outages", LongType()),
-        StructField("longest_gap_s", DoubleType()),
-        StructField("restarts", LongType()),
-        StructField("unclean_restarts", LongType()),
-        StructField("clock_steps", LongType()),
-        StructField("reachable_share", DoubleType()),
-        StructField("silences", LongType()),
-        StructField("longest_silence_s", DoubleType()),
-        StructField("silent_after_s", DoubleType()),
-        StructField("last_arrival", TimestampType()),
-    ]
+from sync.reports.shared import column, heartbeats, lanes, remedies
+from sync.reports.shared.findings import Findings
+from sync.reports.shared.formats import count, duration, moment_utc, percentage
+from sync.reports.shared.frames import (
+    INTEGER,
+    REAL,
+    TEXT,
+    TIME,
+    exact_percentile,
+    schema,
+    seconds,
 )
-"""`state` is `running`, `stopped` (cleanly), `silent` (nothing arrives) or `unknown` (no heartbeat
-ever came). Shares are of 1; `running_share` leaves out the time that is unknown.
-Lengths are in seconds, to the millisecond. `silent_after_s` is what counts as a silence of this
+from sync.reports.shared.heartbeats import cut_before
+from sync.reports.shared.problem import Problem, ProblemKind
+from sync.reports.shared.report import Report, ReportContext, Series, Table
+from sync.reports.shared.thresholds import MIN_SEALINGS, MISSED_INTERVALS, SILENCE_S
+from sync.tables.partitions import conform, gathered
+
+SCHEMA: Final = schema(
+    gateway=TEXT,
+    state=TEXT,
+    first_seen=TIME,
+    last_seen=TIME,
+    running_share=REAL,
+    running_s=REAL,
+    stopped_s=REAL,
+    outage_s=REAL,
+    unknown_s=REAL,
+    outages=INTEGER,
+    longest_gap_s=REAL,
+    restarts=INTEGER,
+    unclean_restarts=INTEGER,
+    clock_steps=INTEGER,
+    reachable_share=REAL,
+    silences=INTEGER,
+    longest_silence_s=REAL,
+    silent_after_s=REAL,
+    last_arrival=TIME,
+)
+"""`state`: `running`, `stopped` (cleanly), `silent` (nothing arrives) or `unknown` (no heartbeat
+ever arrived). Shares are of 1; `running_share` ignores unknown time. Durations are in seconds, to
+the millisecond. `silent_after_s` is the time without an arrival that counts as a silence of this
 gateway."""
+
+STRETCHES: Final = schema(gateway=TEXT, begin=REAL, end=REAL, state=TEXT)
+"""A period of one state, in seconds since 1970; see `heartbeats.SPANS`."""
+
+MAX_STRETCHES: Final = 5_000
+"""Latest periods that are plotted: more would each be narrower than a pixel."""
 
 
 def availability(
     life: DataFrame,
-    times: DataFrame,
+    spans: DataFrame,
     segments: DataFrame,
     as_of: datetime,
     since: date | None = None,
 ) -> DataFrame:
-    """Give a row of `SCHEMA` for each gateway, in their order, as things stood at `as_of`.
+    """Compute a row of `SCHEMA` for each gateway as of `as_of`, in the order of their names.
 
-    `life` is the summary `signs.DAILY`, `times` its `signs.spans`, cut off at `since` if that is
-    asked for: a day in UTC. Then lengths, shares and counts are of the time from it on; the state
-    and what was first and last are not.
+    `life` has rows of `heartbeats.RUNS`, `spans` of `heartbeats.SPANS`, cut off at the day `since`
+    (UTC) if it is given. Durations, shares and counts then start at that day; the state, and what
+    was first and last, do not.
     """
-    running = _running(times)
     reachable = _reachable(segments, as_of, since)
     rows = gathered(reachable.join(_lives(life, since), on="gateway", how="full_outer"))
-    rows = rows.join(running, on="gateway", how="left")
-    quiet = F.lit(as_of.timestamp()) - seconds("last_arrival") > F.col("silent_after_s")
+    rows = rows.join(_durations(spans), on="gateway", how="left")
+    silent = F.lit(as_of.timestamp()) - seconds("last_arrival") > F.col("silent_after_s")
     state = (
         F.when(F.col("last_name") == "stop", "stopped")
-        .when(quiet, "silent")
+        .when(silent, "silent")
         .when(F.col("last_name").isNull(), "unknown")
         .otherwise("running")
     )
-    counted = ["outages", "restarts", "unclean_restarts", "clock_steps", "silences"]
-    told = rows.withColumn("state", state).fillna(0, subset=counted)
-    lengths = [each.name for each in SCHEMA if each.name.endswith("_s")]
-    told = told.withColumns({name: F.round(name, 3) for name in lengths})
-    return conform(told, SCHEMA).orderBy("gateway")
+    counts = ["outages", "restarts", "unclean_restarts", "clock_steps", "silences"]
+    rows = rows.withColumn("state", state).fillna(0, subset=counts)
+    durations = [each.name for each in SCHEMA if each.name.endswith("_s")]
+    rows = rows.withColumns({name: F.round(name, 3) for name in durations})
+    return conform(rows, SCHEMA).orderBy("gateway")
 
 
-def _running(between: DataFrame) -> DataFrame:
+def _durations(spans: DataFrame) -> DataFrame:
     length = F.col("end") - F.col("begin")
 
     def total(state: str) -> Column:
         return F.sum(F.when(F.col("state") == state, length).otherwise(0.0)).alias(f"{state}_s")
 
-    sums = between.groupBy("gateway").agg(
+    sums = spans.groupBy("gateway").agg(
         *(total(state) for state in ("running", "stopped", "outage", "unknown")),
         F.count_if(F.col("state") == "outage").alias("outages"),
         F.count_if(F.col("state") == "clock").alias("clock_steps"),
@@ -107,70 +112,192 @@ def _running(between: DataFrame) -> DataFrame:
 
 
 def _lives(life: DataFrame, since: date | None) -> DataFrame:
-    """Give each gateway's first and last sign, and how often it started, cleanly or not."""
+    """Compute when each gateway was seen first and last, and how often it restarted."""
     order = Window.partitionBy("gateway").orderBy("epoch", "first_seq")
     stopped = F.lag(F.col("last_name") == "stop").over(order)
-    same_epoch = F.lag("epoch").over(order) == F.col("epoch")  # of others, it may have stopped
+    same_epoch = F.lag("epoch").over(order) == F.col("epoch")  # an earlier one may have stopped
     runs = life.withColumns({"stopped": stopped, "unclean": same_epoch & ~stopped})
     place = F.struct("epoch", "first_seq")
-    again = (F.col("first_name") == "start") & F.col("stopped").isNotNull()
+    restart = (F.col("first_name") == "start") & F.col("stopped").isNotNull()
     if since is not None:
-        again &= F.col("begin") >= F.unix_seconds(F.lit(since).cast("timestamp"))
+        restart &= F.col("begin") >= F.unix_seconds(F.lit(since).cast("timestamp"))
     return runs.groupBy("gateway").agg(
         F.timestamp_seconds(F.min_by("begin", place)).alias("first_seen"),
         F.timestamp_seconds(F.max_by("end", place)).alias("last_seen"),
         F.max_by("last_name", place).alias("last_name"),
-        F.count_if(again).alias("restarts"),
-        F.count_if(again & F.col("unclean")).alias("unclean_restarts"),
+        F.count_if(restart).alias("restarts"),
+        F.count_if(restart & F.col("unclean")).alias("unclean_restarts"),
     )
 
 
 def _reachable(segments: DataFrame, as_of: datetime, since: date | None) -> DataFrame:
-    """Tell how long the gaps between arrivals were, the one up to `as_of` included."""
+    """Measure the gaps between arrivals, including the one up to `as_of`."""
     order = Window.partitionBy("gateway").orderBy("begin")
-    arrived = segments.where(F.col("gateway").isNotNull())
-    arrivals = arrived.select("gateway", seconds("arrived").alias("begin")).distinct()
+    named = segments.where(F.col("gateway").isNotNull())
+    arrivals = named.select("gateway", seconds("arrived").alias("begin")).distinct()
     now = F.greatest(F.lit(as_of.timestamp()), F.col("begin"))
     gaps = arrivals.withColumn("end", F.coalesce(F.lead("begin").over(order), now))
-    gaps = gaps.join(patience(segments), on="gateway", how="left")
-    after = F.coalesce("silent_after_s", F.lit(SILENCE_S))
-    gaps = gaps.withColumn("silent_after_s", after).withColumn("arrival", F.col("begin"))
-    gaps = gaps.withColumn("long", F.col("end") - F.col("begin") > F.col("silent_after_s"))
-    gaps = since_day(gaps, since)
+    gaps = gaps.join(silence_limits(segments), on="gateway", how="left")
+    limit = F.coalesce("silent_after_s", F.lit(SILENCE_S))
+    gaps = gaps.withColumn("silent_after_s", limit).withColumn("arrival", F.col("begin"))
+    gaps = gaps.withColumn("silent", F.col("end") - F.col("begin") > F.col("silent_after_s"))
+    gaps = cut_before(gaps, since)
     length = F.col("end") - F.col("begin")
-    silent = F.when(F.col("long"), length)
+    silence = F.when(F.col("silent"), length)
     sums = gaps.groupBy("gateway").agg(
-        F.count(silent).alias("silences"),
-        F.max(silent).alias("longest_silence_s"),
-        F.coalesce(F.sum(silent), F.lit(0.0)).alias("silent_s"),
-        F.sum(length).alias("listened_s"),
+        F.count(silence).alias("silences"),
+        F.max(silence).alias("longest_silence_s"),
+        F.coalesce(F.sum(silence), F.lit(0.0)).alias("silent_s"),
+        F.sum(length).alias("total_s"),
         F.timestamp_seconds(F.max("arrival")).alias("last_arrival"),
         F.first("silent_after_s").alias("silent_after_s"),
     )
-    share = F.lit(1.0) - F.col("silent_s") / F.col("listened_s")
-    return sums.withColumn("reachable_share", F.when(F.col("listened_s") > 0, share))
+    share = F.lit(1.0) - F.col("silent_s") / F.col("total_s")
+    return sums.withColumn("reachable_share", F.when(F.col("total_s") > 0, share))
 
 
-def patience(segments: DataFrame) -> DataFrame:
-    """Tell from how often a gateway seals its system lane what counts as a silence of it.
+def silence_limits(segments: DataFrame) -> DataFrame:
+    """Derive `silent_after_s` from how often each gateway seals its system lane.
 
-    Seconds of service lie between two segments whether or not the gateway was off meanwhile, and
-    whatever its clock was set to. Where too few segments are known, nothing is told.
+    The interval is measured in service seconds, which neither time switched off nor clock changes
+    affect. A gateway with too few known segments has no row.
     """
     order = Window.partitionBy("gateway", "epoch").orderBy("first_seq")
     sealed = segments.where((F.col("fate") == "accepted") & (F.col("lane") == "system"))
     between = F.col("service_seconds") - F.lag("service_seconds").over(order)
-    known = sealed.select("gateway", between.alias("between")).where("between > 0")
-    usual = known.groupBy("gateway").agg(
+    intervals = sealed.select("gateway", between.alias("between")).where("between > 0")
+    usual = intervals.groupBy("gateway").agg(
         exact_percentile(0.5, "between").alias("usual"), F.count(F.lit(1)).alias("known")
     )
-    after = F.greatest(F.lit(SILENCE_S), F.col("usual") * PATIENCE)
-    return usual.where(F.col("known") >= SEALINGS).select("gateway", after.alias("silent_after_s"))
+    limit = F.greatest(F.lit(SILENCE_S), F.col("usual") * MISSED_INTERVALS)
+    enough = usual.where(F.col("known") >= MIN_SEALINGS)
+    return enough.select("gateway", limit.alias("silent_after_s"))
 
 
-def _make(given: Given) -> DataFrame:
-    life, times = given.whole(heartbeats.DAILY), heartbeats.times_of(given)
-    return availability(life, times, given.segments(), given.as_of, given.since)
+def stretches(spans: DataFrame) -> DataFrame:
+    """Compute rows of `STRETCHES`: consecutive spans of one state, joined.
+
+    Leaves out the state `clock`, whose length is not known.
+    """
+    order = Window.partitionBy("gateway").orderBy("begin", "end")
+    known = spans.where(F.col("state") != "clock")
+    continues = (F.lag("state").over(order) == F.col("state")) & (
+        F.lag("end").over(order) == F.col("begin")
+    )
+    begins = known.withColumn("begins", F.when(continues, 0).otherwise(1))
+    numbered = begins.withColumn("stretch", F.sum("begins").over(order))
+    joined = numbered.groupBy("gateway", "stretch").agg(
+        F.min("begin").alias("begin"), F.max("end").alias("end"), F.first("state").alias("state")
+    )
+    return conform(joined, STRETCHES).orderBy("gateway", "begin")
 
 
-REPORT: Final = Report("availability", SCHEMA, (heartbeats.DAILY, lanes.DAILY), _make)
+def _latest_stretches(context: ReportContext) -> DataFrame:
+    latest = stretches(heartbeats.spans_of(context)).orderBy(F.desc("begin"), "gateway")
+    return latest.limit(MAX_STRETCHES).orderBy("gateway", "begin")
+
+
+def _compute(context: ReportContext) -> DataFrame:
+    return availability(
+        context.all_days(heartbeats.DAILY),
+        heartbeats.spans_of(context),
+        context.segments(),
+        context.as_of,
+        context.since,
+    )
+
+
+def problems(findings: Findings) -> Iterator[Problem]:
+    """Find silent gateways, outages, and starts without a clean stop before."""
+    for row in findings["availability"]:
+        gateway = row["gateway"]
+        if row["state"] == "silent":
+            yield Problem(
+                "wrong",
+                "silent",
+                gateway,
+                gateway,
+                f"Nothing has arrived since {moment_utc(row['last_arrival'])}, and the gateway did "
+                "not announce a stop.",
+                remedies.SILENT,
+            )
+        if row["state"] == "unknown":
+            yield Problem(
+                "notice",
+                "unknown",
+                gateway,
+                gateway,
+                "Segments arrive, but no heartbeat has arrived yet.",
+                "The gateway may still be sending a backlog. Wait until it has arrived, then run "
+                "`fieldpost-fleet ingest` again.",
+            )
+        if row["outages"]:
+            yield Problem(
+                "notice",
+                "outage",
+                gateway,
+                gateway,
+                f"Outages: {count(row['outages'])}, {duration(row['outage_s'])} in total.",
+                "Check the gateway's power supply, and read its journal (`journalctl -u "
+                "fieldpost`) around the times that are listed on the gateway's page.",
+            )
+        if row["unclean_restarts"]:
+            yield Problem(
+                "notice",
+                "unclean_restart",
+                gateway,
+                gateway,
+                f"Starts without a clean stop before: {count(row['unclean_restarts'])}.",
+                "No acknowledged message is lost by this, but many such starts wear out the "
+                "gateway's card. Check its power supply.",
+            )
+
+
+TABLE: Final = Table(
+    order=10,
+    title="Availability",
+    about=(
+        "A gateway is running while its heartbeats arrive, and reachable while anything arrives "
+        "from it. A gap of more than 2.5 heartbeat intervals is an outage, unless the gateway "
+        "was stopped cleanly, or its events of that time are missing: then its state is unknown. A "
+        "silence is a longer time without an arrival than usual. The time after the last heartbeat "
+        "is not judged."
+    ),
+    columns=(
+        column.text("gateway", "Gateway"),
+        column.state("state", "State", {"running": "good", "stopped": "calm", "silent": "wrong"}),
+        column.number("running_share", "Running", percentage),
+        column.number("reachable_share", "Reachable", percentage),
+        column.time("last_seen", "Last seen"),
+        column.alarm("outages", "Outages"),
+        column.duration("running_s", "Time running"),
+        column.duration("outage_s", "Time in outages"),
+        column.duration("stopped_s", "Time stopped"),
+        column.duration("unknown_s", "Time unknown"),
+        column.duration("longest_gap_s", "Longest gap"),
+        column.number("restarts", "Restarts"),
+        column.alarm("unclean_restarts", "Unclean restarts"),
+        column.number("silences", "Silences"),
+        column.duration("longest_silence_s", "Longest silence"),
+        column.duration("silent_after_s", "Silent after"),
+        column.time("last_arrival", "Last arrival"),
+        column.time("first_seen", "First seen"),
+        column.number("clock_steps", "Clock changes"),
+    ),
+)
+
+REPORT: Final = Report(
+    "availability",
+    SCHEMA,
+    (heartbeats.DAILY, lanes.DAILY),
+    _compute,
+    TABLE,
+    series=(Series("stretches", STRETCHES, (heartbeats.DAILY, lanes.DAILY), _latest_stretches),),
+    problem_kinds=(
+        ProblemKind("silent", 60, "nothing arrives"),
+        ProblemKind("outage", 120, "outages"),
+        ProblemKind("unclean_restart", 180, "starts without a clean stop before"),
+        ProblemKind("unknown", 250, "no heartbeat has arrived"),
+    ),
+    problems=problems,
+)

@@ -1,31 +1,43 @@
-"""Report 8, clocks: how far each gateway's is off, how fast it runs, how often it is set.
+"""Clocks: how far each gateway's clock is off, how fast it runs, and how often it was set.
 
-The centre's clock is held to be right. What a clock is off is known up to what a segment was under
-way; that is bounded by taking the promptest, and by looking at streams that flow steadily alone.
+The centre's clock is taken to be right. An offset is known only up to the time that a segment was
+on its way; this is bounded by taking the fastest segments, and only those that did not wait.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from sync.reports.columns import FLAG, NUMBER, REAL, TEXT, TIME, columns
-from sync.reports.common import conform, seconds
-from sync.reports.context import Report
-from sync.reports.thresholds import HEARTBEAT_S
-from sync.tables.partitions import gathered
+from sync.reports.shared import column
+from sync.reports.shared.column import Column as TableColumn
+from sync.reports.shared.findings import Findings, Row
+from sync.reports.shared.formats import (
+    duration,
+    percentage,
+    plural,
+    ppm,
+    signed_duration,
+    synchronised,
+)
+from sync.reports.shared.frames import FLAG, INTEGER, REAL, TEXT, TIME, schema, seconds
+from sync.reports.shared.problem import Problem, ProblemKind
+from sync.reports.shared.report import Report, Series, Table
+from sync.reports.shared.thresholds import HEARTBEAT_S
+from sync.tables.partitions import conform, gathered
 from sync.tables.summaries import Summary
 
-SCHEMA: Final = columns(
+SCHEMA: Final = schema(
     gateway=TEXT,
     state=TEXT,
     skew_s=REAL,
     drift_ppm=REAL,
     gain_ppm=REAL,
-    steps=NUMBER,
-    odd_steps=NUMBER,
+    steps=INTEGER,
+    odd_steps=INTEGER,
     step_sum_s=REAL,
     step_max_s=REAL,
     last_step=TIME,
@@ -34,92 +46,100 @@ SCHEMA: Final = columns(
     unsynchronised_s=REAL,
     worst_day_s=REAL,
 )
-"""A gateway's clock. `state`, the first that holds: `stepping`, `unsynchronised`, `drifting`,
+"""A gateway's clock. `state` is the first that applies of `stepping`, `unsynchronised`, `drifting`,
 `skewed`, `ok`.
 
-`skew_s`: seconds that it is ahead of the centre's, at least, where positive; that it is behind, at
-most, where negative, since what the link took is in it. `drift_ppm`: parts per million by which it
-ran faster than the gateway's service seconds, `gain_ppm` than the centre's clock; null where too
-little is known. `steps`: how often it was set, by `step_sum_s` seconds altogether (absolute) and by
-`step_max_s` at most (with its sign), the last time at `last_step`; `odd_steps`: those that did not
-come with its being synchronised. `synchronised`: at its last heartbeat; `unsynchronised_share` of
-the heartbeats, `unsynchronised_s` seconds of them, `worst_day_s` those of the day with most."""
+`skew_s`: if positive, the seconds that the clock is ahead of the centre's at least; if negative,
+the seconds that it is behind at most, because they include the time on the way. `drift_ppm`: by
+how many parts per million it runs faster than the gateway's service seconds, `gain_ppm` than the
+centre's clock; null if too little is known. `steps`: how often it was set, by `step_sum_s`
+seconds in total (absolute) and by `step_max_s` at most (signed), last at `last_step`;
+`odd_steps`: those that did not make it synchronised. `synchronised`: at its last heartbeat;
+`unsynchronised_share` of the heartbeats, which stand for `unsynchronised_s` seconds,
+`worst_day_s` of them on the worst day."""
 
 AHEAD_S: Final = 5.0
 """Seconds that a clock may be ahead: a segment cannot arrive before it is sealed, and file systems
-and time servers are off by less."""
+and time servers differ by less."""
 
 BEHIND_S: Final = 120.0
-"""Seconds that a clock may seem to be behind: a steady stream over a slow link takes less."""
+"""Seconds that a clock may appear to be behind: a steady stream over a slow link takes less."""
 
 DRIFT_PPM: Final = 100.0
-"""Parts per million that a clock may be fast or slow (8.6 s a day): quartzes are within 20 to 50,
-and a clock that is synchronised is within less."""
+"""Parts per million that a clock may be fast or slow (8.6 s a day): quartz clocks are within 20 to
+50, synchronised clocks within less."""
 
 BIG_STEP_S: Final = 10.0
-"""Seconds; a step of so many that did not come with its being synchronised is odd enough once."""
+"""Seconds from which one odd step is enough for the state `stepping`."""
 
 ODD_STEPS: Final = 3
-"""Small odd steps that make a clock stepping: time daemons step once, after that they slew."""
+"""Smaller odd steps that are enough: time daemons step once, and slew after that."""
 
 SETTLE_S: Final = 600.0
-"""Seconds after a step in which the clock becomes synchronised, if that is what it was set for."""
+"""Seconds after a step within which the clock becomes synchronised, if it was set for that."""
 
 UNSYNCHRONISED_S: Final = 3_600.0
-"""Seconds of a day for which a clock may be without synchronisation: after a start it takes
-minutes until time servers are found."""
+"""Seconds of a day for which a clock may be unsynchronised: finding time servers after a start
+takes minutes."""
 
 RECENT_S: Final = 10_800.0
-"""Seconds before its last arrival in which segments tell how far a clock is off now: long enough
-for some dozens, short enough for a clock that was put right to be right soon."""
+"""Seconds before the last arrival whose segments show the present offset: enough for some dozens of
+segments, and short enough that a corrected clock is soon seen as right."""
 
 STEADY_S: Final = 5.0
-"""Seconds by which two arrivals may be further apart, or closer, than their sealings were: what is
-further off waited in a backlog."""
+"""Seconds by which the interval between two arrivals may differ from the interval between their
+sealings: if it differs by more, a segment waited in a backlog."""
 
-STEADY: Final = 12
-"""Such segments that have to be known: an hour's."""
+MIN_STEADY: Final = 12
+"""Steady segments that must be known: those of an hour."""
 
 HOUR_S: Final = 3_600.0
-"""Seconds (of service) of which one segment, the promptest, speaks for the drift."""
+"""Service seconds that are represented by one segment, the fastest, when drift is measured."""
 
 APART_H: Final = 6
-"""Hours between two segments whose distance tells how fast the clock gains on the centre's: over
-these, a second that the link took makes 46 ppm, and the median of many is taken."""
+"""Hours between two segments whose offsets are compared: over six hours a second on the way makes
+46 ppm, and the median of many is taken."""
 
-SLOPES: Final = 18
-"""Slopes that have to be known before their median counts: one step makes `APART_H` of them wrong,
-which have to be few."""
+MIN_SLOPES: Final = 18
+"""Slopes that must be known before their median is used: one step falsifies `APART_H` of them,
+which must be few."""
 
-DAYS: Final = columns(
+DAYS: Final = schema(
     gateway=TEXT,
-    heartbeats=NUMBER,
-    unsynchronised=NUMBER,
+    heartbeats=INTEGER,
+    unsynchronised=INTEGER,
     interval_s=REAL,
-    steps=NUMBER,
-    odd_steps=NUMBER,
-    big_steps=NUMBER,
+    steps=INTEGER,
+    odd_steps=INTEGER,
+    big_steps=INTEGER,
     step_sum_s=REAL,
     step_max_s=REAL,
     last_step=TIME,
-    last=columns(epoch=TEXT, seq=NUMBER, clock=FLAG),
+    last=schema(epoch=TEXT, seq=INTEGER, clock=FLAG),
 )
-"""Heartbeats, those of them at which the clock was not synchronised, and the seconds between two;
-steps; and the last heartbeat."""
+"""Heartbeats, how many of them with an unsynchronised clock, and the seconds between two; steps;
+the last heartbeat."""
 
-_TOLD: Final = ("heartbeat", "clock_stepped", "clock_synchronised")
+OFFSETS: Final = schema(gateway=TEXT, at=REAL, skew_s=REAL)
+"""How far a clock was ahead, at least, in the hour from `at` (seconds since 1970) by the centre's
+clock, as the fastest segment of the hour shows."""
+
+PLOTTED_S: Final = 7 * 86_400.0
+"""Seconds before a gateway's last hour that are plotted."""
+
+_EVENTS: Final = ("heartbeat", "clock_stepped", "clock_synchronised")
 
 
 def days(events: DataFrame) -> DataFrame:
-    """Give the rows of `DAYS` and `day`."""
+    """Compute the rows of `DAYS`, by `day`."""
     system = (F.col("lane") == "system") & (F.col("kind") == "system")
-    told = events.where(system & F.col("name").isin(*_TOLD))
+    rows = events.where(system & F.col("name").isin(*_EVENTS))
     after = Window.partitionBy("day", "gateway", "epoch").orderBy("seq")
     found = F.when(F.col("name") == "clock_synchronised", seconds("time"))
     next_found = F.first(found, ignorenulls=True).over(
         after.rowsBetween(1, Window.unboundedFollowing)
     )
-    timed = told.withColumn("settled", next_found - seconds("time") <= SETTLE_S)
+    timed = rows.withColumn("settled", next_found - seconds("time") <= SETTLE_S)
     beat, step = F.col("name") == "heartbeat", F.col("name") == "clock_stepped"
     odd = step & ~F.coalesce("settled", F.lit(0).cast("boolean"))
     moved = F.coalesce("value", F.lit(0.0))
@@ -139,7 +159,7 @@ def days(events: DataFrame) -> DataFrame:
 
 
 def clocks(days: DataFrame, segments: DataFrame) -> DataFrame:
-    """Give a row of `SCHEMA` for each gateway that `DAYS` or accepted segments are of."""
+    """Compute a row of `SCHEMA` for each gateway in `days` (of `DAYS`) or in `segments`."""
     sent = segments.where(F.col("fate") == "accepted").select(
         "gateway",
         "boot",
@@ -149,7 +169,7 @@ def clocks(days: DataFrame, segments: DataFrame) -> DataFrame:
         seconds("arrived").alias("came"),
     )
     sending = sent.select("gateway").distinct()
-    rows = gathered(sending.join(_told(days), on="gateway", how="full_outer"))
+    rows = gathered(sending.join(_by_gateway(days), on="gateway", how="full_outer"))
     for part in (_skew(sent), _drift(sent), _gain(sent)):
         rows = rows.join(part, on="gateway", how="left")
     counted = rows.fillna(0, subset=["steps", "odd_steps", "step_sum_s", "unsynchronised_s"])
@@ -166,45 +186,44 @@ def _state() -> Column:
     )
 
 
-def _told(days: DataFrame) -> DataFrame:
-    """Sum up what heartbeats and steps told."""
-    without = F.col("unsynchronised") * F.coalesce("interval_s", F.lit(HEARTBEAT_S))
+def _by_gateway(days: DataFrame) -> DataFrame:
+    unsynchronised = F.col("unsynchronised") * F.coalesce("interval_s", F.lit(HEARTBEAT_S))
     return days.groupBy("gateway").agg(
         *(F.sum(name).alias(name) for name in ("steps", "odd_steps", "big_steps", "step_sum_s")),
         F.max_by("step_max_s", F.abs("step_max_s")).alias("step_max_s"),
         F.max("last_step").alias("last_step"),
         F.max("last")["clock"].alias("synchronised"),
         F.try_divide(F.sum("unsynchronised"), F.sum("heartbeats")).alias("unsynchronised_share"),
-        F.sum(without).alias("unsynchronised_s"),
-        F.max(without).alias("worst_day_s"),
+        F.sum(unsynchronised).alias("unsynchronised_s"),
+        F.max(unsynchronised).alias("worst_day_s"),
     )
 
 
 def _steady(sent: DataFrame) -> DataFrame:
-    """Give the segments that arrived as they were sealed, and did not wait: with their `ahead`."""
+    """Select the segments that arrived at the pace at which they were sealed; add their `ahead`."""
     order = Window.partitionBy("gateway", "boot").orderBy("service", "came")
     apart = F.col("came") - F.lag("came").over(order)
     sealed = F.col("service") - F.lag("service").over(order)
-    ahead = sent.withColumn("late", F.abs(apart - sealed))
-    return ahead.where(F.col("late") <= STEADY_S).withColumn("ahead", F.col("wall") - F.col("came"))
+    late = sent.withColumn("late", F.abs(apart - sealed))
+    return late.where(F.col("late") <= STEADY_S).withColumn("ahead", F.col("wall") - F.col("came"))
 
 
 def _skew(sent: DataFrame) -> DataFrame:
-    """Give how far the clocks of which that can be said are ahead, at least."""
+    """Compute how far clocks are ahead, at least."""
     latest = F.max("came").over(Window.partitionBy("gateway"))
     recent = _steady(sent).withColumn("latest", latest)
     known = recent.where(F.col("latest") - F.col("came") <= RECENT_S).groupBy("gateway")
-    of = known.agg(F.max("ahead").alias("skew_s"), F.count(F.lit(1)).alias("segments"))
-    return of.where(F.col("segments") >= STEADY).select(
+    rows = known.agg(F.max("ahead").alias("skew_s"), F.count(F.lit(1)).alias("segments"))
+    return rows.where(F.col("segments") >= MIN_STEADY).select(
         "gateway", F.round("skew_s", 3).alias("skew_s")
     )
 
 
 def _drift(sent: DataFrame) -> DataFrame:
-    """Give the median of how fast clocks run against service seconds, from hour to hour of a boot.
+    """Compute the median drift against service seconds, from hour to hour of a boot.
 
-    Of those that were without synchronisation for long enough, that time alone tells: a clock that
-    is kept right does not drift.
+    For clocks that were unsynchronised for long enough, only that time counts: a clock that is kept
+    right does not drift.
     """
     order = Window.partitionBy("gateway", "boot").orderBy("hour")
     hours = sent.groupBy("gateway", "boot", _hour()).agg(
@@ -219,13 +238,13 @@ def _drift(sent: DataFrame) -> DataFrame:
         *(F.median(name).alias(name) for name in ("any", "free")),
         *(F.count(name).alias(f"{name}_of") for name in ("any", "free")),
     )
-    chosen = F.when(F.col("free_of") >= SLOPES, F.col("free"))
-    chosen = chosen.when(F.col("any_of") >= SLOPES, F.col("any"))
+    chosen = F.when(F.col("free_of") >= MIN_SLOPES, F.col("free"))
+    chosen = chosen.when(F.col("any_of") >= MIN_SLOPES, F.col("any"))
     return known.select("gateway", F.round(chosen * 1e6, 1).alias("drift_ppm"))
 
 
 def _gain(sent: DataFrame) -> DataFrame:
-    """Give the median of how fast clocks gain on the centre's, by the promptest of each hour."""
+    """Compute the median gain on the centre's clock, from the fastest segment of each hour."""
     hours = (
         _steady(sent)
         .groupBy("gateway", "boot", _hour())
@@ -237,7 +256,7 @@ def _gain(sent: DataFrame) -> DataFrame:
     pairs = gathered(hours.join(earlier, on=["gateway", "boot", "hour"], how="inner"))
     slope = (F.col("it.ahead") - F.col("was.ahead")) / (F.col("it.came") - F.col("was.came"))
     known = pairs.groupBy("gateway").agg(F.median(slope).alias("slope"), F.count(slope).alias("of"))
-    enough = known.where(F.col("of") >= SLOPES)
+    enough = known.where(F.col("of") >= MIN_SLOPES)
     return enough.select("gateway", F.round(F.col("slope") * 1e6, 1).alias("gain_ppm"))
 
 
@@ -245,8 +264,118 @@ def _hour() -> Column:
     return F.floor(F.col("service") / HOUR_S).alias("hour")
 
 
+def clock_offsets(segments: DataFrame) -> DataFrame:
+    """Compute the rows of `OFFSETS` from the table of segments."""
+    sent = segments.where(F.col("fate") == "accepted")
+    ahead = seconds("sealed_at") - seconds("arrived")
+    hour = F.floor(seconds("arrived") / HOUR_S) * HOUR_S
+    rows = sent.groupBy("gateway", hour.alias("at")).agg(F.max(ahead).alias("skew_s"))
+    end = F.max("at").over(Window.partitionBy("gateway"))
+    latest = rows.withColumn("end", end).where(F.col("end") - F.col("at") < PLOTTED_S)
+    return conform(latest, OFFSETS).orderBy("gateway", "at")
+
+
+_REMEDIES: Final = {
+    "stepping": (
+        "clock_step",
+        "Do not rely on times and durations around these moments. Find out what sets the clock: "
+        "two time services at once, or a clock chip with an empty battery.",
+    ),
+    "unsynchronised": (
+        "clock_unsynchronised",
+        "Check with `timedatectl` at the gateway whether it reaches a time server, and whether the "
+        "network lets NTP pass.",
+    ),
+    "skewed": (
+        "clock_drift",
+        "The clock counts as synchronised but is wrong: check with `timedatectl` at the gateway "
+        "which time server it follows.",
+    ),
+    "drifting": (
+        "clock_drift",
+        "Give the gateway a time server that it can reach, or a better clock chip: its error grows "
+        "every day.",
+    ),
+}
+
+
+def problems(findings: Findings) -> Iterator[Problem]:
+    """Find clocks that are set oddly, are not synchronised, are wrong, or run too fast or slow."""
+    for row in findings["clocks"]:
+        if row["state"] in _REMEDIES:
+            kind, remedy = _REMEDIES[row["state"]]
+            yield Problem("notice", kind, row["gateway"], row["gateway"], _what(row), remedy)
+
+
+def _what(row: Row) -> str:
+    if row["state"] == "stepping":
+        times = plural(row["odd_steps"], "time")
+        most = signed_duration(row["step_max_s"])
+        return f"Set {times} without becoming synchronised, by {most} at most."
+    if row["state"] == "unsynchronised":
+        part = percentage(row["unsynchronised_share"])
+        return f"Not synchronised for {duration(row['unsynchronised_s'])}, {part} of the time."
+    if row["state"] == "skewed":
+        side = "ahead of" if row["skew_s"] > 0 else "behind"
+        return f"The clock is {duration(abs(row['skew_s']))} {side} the centre's clock."
+    drift = row["drift_ppm"] if row["drift_ppm"] is not None else row["gain_ppm"]
+    a_day = "" if drift is None else f", {duration(abs(drift) * 86_400 / 1e6)} a day"
+    return f"The clock drifts by {ppm(drift)}{a_day}."
+
+
+TABLE: Final = Table(
+    order=120,
+    title="Clocks",
+    about=(
+        "How far each gateway's clock is ahead of the centre's clock (at least) or behind it (at "
+        "most, because the time on the link is included), how much too fast it runs (ppm: parts "
+        "per million), and how often it was set. A step is odd if the clock did not become "
+        "synchronised by it."
+    ),
+    columns=(
+        column.text("gateway", "Gateway"),
+        column.state(
+            "state",
+            "State",
+            {
+                "ok": "good",
+                "stepping": "wrong",
+                "unsynchronised": "wrong",
+                "skewed": "wrong",
+                "drifting": "wrong",
+            },
+            {"stepping": "set oddly", "skewed": "wrong time"},
+        ),
+        column.number("skew_s", "Ahead by", signed_duration),
+        column.number("drift_ppm", "Drift", ppm),
+        column.number("gain_ppm", "Drift against the centre", ppm),
+        column.number("steps", "Steps"),
+        column.alarm("odd_steps", "Odd steps"),
+        column.duration("step_sum_s", "Steps in total"),
+        column.number("step_max_s", "Largest step", signed_duration),
+        column.time("last_step", "Last step"),
+        TableColumn("synchronised", "Now", synchronised),
+        column.number("unsynchronised_share", "Unsynchronised", percentage),
+        column.duration("unsynchronised_s", "Time unsynchronised"),
+        column.duration("worst_day_s", "On the worst day"),
+    ),
+)
+
 DAILY: Final = Summary("clocks", 1, DAYS, days)
 
 REPORT: Final = Report(
-    "clocks", SCHEMA, (DAILY,), lambda given: clocks(given.daily(DAILY), given.segments())
+    "clocks",
+    SCHEMA,
+    (DAILY,),
+    lambda context: clocks(context.daily(DAILY), context.segments()),
+    TABLE,
+    series=(
+        Series("clock_offsets", OFFSETS, (), lambda context: clock_offsets(context.segments())),
+    ),
+    problem_kinds=(
+        ProblemKind("clock_step", 190, "the clock was set oddly"),
+        ProblemKind("clock_unsynchronised", 200, "the clock is not synchronised"),
+        ProblemKind("clock_drift", 210, "the clock is wrong, or too fast or slow"),
+    ),
+    problems=problems,
 )

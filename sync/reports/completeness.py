@@ -1,102 +1,98 @@
-"""Report 2, completeness: of every lane of every epoch, what came, what did not, and why.
+"""Completeness: which events arrived, which did not, and why.
 
-Numbers run from 1 without a gap, so what is missing can be counted: a prefix, a hole, and what a
-gateway says it dropped. What comes after the last number that arrived, or was said to be dropped,
-cannot be known; whether the epoch was closed says if anything may. **Unexplained** is the number
-that must be zero. It speaks of whole epochs, whatever range of days is asked for.
+A gateway numbers the events of each lane of an epoch from 1 without gaps, so missing events can be
+counted: those before the first that arrived, those between, and those that the gateway says it
+dropped. Events after the highest number that arrived or was dropped cannot be known; whether the
+epoch was closed shows if there may be any. **Unexplained** must be zero. The report always covers
+whole epochs, whatever range of days is asked for.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Iterator
+from typing import Final, NamedTuple
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
-from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
-from sync.reports import lanes
-from sync.reports.columns import number
-from sync.reports.common import LANE, NO_DIGEST, conform
-from sync.reports.context import Report
-from sync.tables.partitions import union
+from sync.reports.shared import column, lanes
+from sync.reports.shared.findings import Findings
+from sync.reports.shared.formats import count, moment_utc
+from sync.reports.shared.frames import INTEGER, LANE, TEXT, TIME, schema, tag
+from sync.reports.shared.problem import Problem, ProblemKind, Weight
+from sync.reports.shared.report import Report, Table
+from sync.tables.partitions import conform, union
 from sync.tables.summaries import Summary
 
-SCHEMA: Final = StructType(
-    [
-        StructField("gateway", StringType()),
-        StructField("epoch", StringType()),
-        StructField("lane", StringType()),
-        StructField("state", StringType()),
-        StructField("since", TimestampType()),
-        StructField("first_seq", LongType()),
-        StructField("last_seq", LongType()),
-        StructField("expected", LongType()),
-        StructField("received", LongType()),
-        StructField("missing", LongType()),
-        StructField("declared", LongType()),
-        StructField("unexplained", LongType()),
-        StructField("duplicates", LongType()),
-        StructField("repeated_segments", LongType()),
-        StructField("forks", LongType()),
-        StructField("chain_breaks", LongType()),
-    ]
+SCHEMA: Final = schema(
+    gateway=TEXT,
+    epoch=TEXT,
+    lane=TEXT,
+    state=TEXT,
+    since=TIME,
+    first_seq=INTEGER,
+    last_seq=INTEGER,
+    expected=INTEGER,
+    received=INTEGER,
+    missing=INTEGER,
+    declared=INTEGER,
+    unexplained=INTEGER,
+    duplicates=INTEGER,
+    repeated_segments=INTEGER,
+    forks=INTEGER,
+    chain_breaks=INTEGER,
 )
-"""`state` of the epoch: `closed` (a clean stop was its last event, `since` then), `open` (the last
-event came at `since`) or `torn` (open, and a later epoch has begun). `expected` counts from 1 to
-the last number that arrived; `missing` of these did not come, `declared` of those were dropped.
+"""`state` of the epoch: `closed` (its last event, at `since`, is a clean stop), `open` (the last
+event was at `since`) or `torn` (open, and a later epoch has begun). `expected` counts from 1 to the
+last number that arrived; `missing` of these did not arrive, `declared` of the missing were dropped.
 `duplicates` are events that are in the tables more than once; `repeated_segments` were recognised
-and left out."""
+and left out. `forks` contradict accepted segments; `chain_breaks` follow an accepted segment
+without carrying its digest."""
 
-DROPPED: Final = StructType(
-    [
-        StructField("gateway", StringType()),
-        StructField("epoch", StringType()),
-        StructField("lane", StringType()),
-        StructField("first_seq", LongType()),
-        StructField("last_seq", LongType()),
-    ]
-)
-"""Numbers that a gateway told in an event (`uplink/evicted`, `uplink/set_aside`) that it gave up:
-an event comes also where no segment of that lane follows, whose header would say so."""
+DROPPED: Final = schema(gateway=TEXT, epoch=TEXT, lane=TEXT, first_seq=INTEGER, last_seq=INTEGER)
+"""Numbers that a gateway reports as dropped by an event `uplink/evicted` or `uplink/set_aside`. The
+header of a later segment reports them too, but there may be no later segment of that lane."""
+
+FIRST_PREVIOUS: Final = "00" * 32
+"""The digest of the predecessor in the first segment of a lane."""
 
 
 def dropped(events: DataFrame) -> DataFrame:
-    """Give a row of `DROPPED` and `day` for each range that an event of that day tells of."""
+    """Compute the rows of `DROPPED`, by `day`."""
 
-    def tag(name: str) -> Column:
+    def text_tag(name: str) -> Column:
         return F.element_at("tags", F.lit(name))
 
-    told = events.where(
+    rows = events.where(
         (F.col("lane") == "system")
         & (F.col("kind") == "uplink")
         & F.col("name").isin("evicted", "set_aside")
     ).select(
         "day",
         "gateway",
-        tag("epoch").alias("epoch"),
-        tag("lane").alias("lane"),
-        number(tag("first")).alias("first_seq"),
-        number(tag("last")).alias("last_seq"),
+        text_tag("epoch").alias("epoch"),
+        text_tag("lane").alias("lane"),
+        tag("first").alias("first_seq"),
+        tag("last").alias("last_seq"),
     )
-    return told.where("epoch IS NOT NULL AND lane IS NOT NULL AND 0 < first_seq").where(
-        "first_seq <= last_seq"
-    )
+    named = rows.where("epoch IS NOT NULL AND lane IS NOT NULL")
+    return named.where("0 < first_seq AND first_seq <= last_seq")
 
 
-def completeness(numbers: DataFrame, told: DataFrame, segments: DataFrame) -> DataFrame:
-    """Give a row of `SCHEMA` for each lane of each epoch of each gateway, in that order.
+def completeness(numbers: DataFrame, dropped: DataFrame, segments: DataFrame) -> DataFrame:
+    """Compute a row of `SCHEMA` for each lane of each epoch of each gateway, in that order.
 
-    `numbers` (`lanes.DAILY`) and `told` (`DAILY`) are of all days.
+    `numbers` (rows of `lanes.RANGES`) and `dropped` (of `DROPPED`) cover all days.
     """
-    came = lanes.merged(numbers)
-    gone = _dropped(told, segments)
-    rows = _known(numbers, gone, segments)
+    arrived = lanes.merge_ranges(numbers)
+    gone = _dropped_ranges(dropped, segments)
+    rows = _known_lanes(numbers, gone, segments)
     parts = (
-        _received(came),
+        _received(arrived),
         _counted(numbers),
         _refused(segments),
-        _chains(segments),
-        _declared(came, gone),
+        _chain_breaks(segments),
+        _declared(arrived, gone),
     )
     for part in parts:
         rows = rows.join(part, on=[*LANE], how="left")
@@ -113,14 +109,13 @@ def completeness(numbers: DataFrame, told: DataFrame, segments: DataFrame) -> Da
     return conform(_with_state(counted, numbers), SCHEMA).orderBy(*LANE)
 
 
-def _known(numbers: DataFrame, gone: DataFrame, segments: DataFrame) -> DataFrame:
-    """Name every lane that anything is known of."""
-    told = segments.where(F.col("gateway").isNotNull()).select(*LANE)
-    return union(told, numbers.select(*LANE), gone.select(*LANE)).distinct()
+def _known_lanes(numbers: DataFrame, gone: DataFrame, segments: DataFrame) -> DataFrame:
+    named = segments.where(F.col("gateway").isNotNull()).select(*LANE)
+    return union(named, numbers.select(*LANE), gone.select(*LANE)).distinct()
 
 
-def _received(came: DataFrame) -> DataFrame:
-    return came.groupBy(*LANE).agg(
+def _received(arrived: DataFrame) -> DataFrame:
+    return arrived.groupBy(*LANE).agg(
         F.min("first_seq").alias("first_seq"),
         F.max("last_seq").alias("last_seq"),
         F.sum(F.col("last_seq") - F.col("first_seq") + 1).alias("received"),
@@ -134,16 +129,15 @@ def _counted(numbers: DataFrame) -> DataFrame:
 
 
 def _refused(segments: DataFrame) -> DataFrame:
-    """Count what was not taken."""
-    known = segments.where(F.col("gateway").isNotNull())
-    return known.groupBy(*LANE).agg(
+    named = segments.where(F.col("gateway").isNotNull())
+    return named.groupBy(*LANE).agg(
         F.count_if(F.col("fate") == "duplicate").alias("repeated_segments"),
         F.countDistinct(F.when(F.col("fate") == "fork", F.col("digest"))).alias("forks"),
     )
 
 
-def _chains(segments: DataFrame) -> DataFrame:
-    """Count segments that follow another without a gap, and do not carry its digest."""
+def _chain_breaks(segments: DataFrame) -> DataFrame:
+    """Count segments that follow another without a gap and do not carry its digest."""
     order = Window.partitionBy(*LANE).orderBy("first_seq")
     accepted = segments.where(F.col("fate") == "accepted").withColumns(
         {
@@ -152,28 +146,30 @@ def _chains(segments: DataFrame) -> DataFrame:
         }
     )
     adjacent = F.col("first_seq") == F.coalesce("end_before", F.lit(0)) + 1
-    broken = F.col("previous") != F.coalesce("digest_before", F.lit(NO_DIGEST))
+    broken = F.col("previous") != F.coalesce("digest_before", F.lit(FIRST_PREVIOUS))
     return accepted.groupBy(*LANE).agg(F.count_if(adjacent & broken).alias("chain_breaks"))
 
 
-def _dropped(told: DataFrame, segments: DataFrame) -> DataFrame:
-    """Give the ranges said to be dropped, by headers and by events, as `lanes.merged` does."""
+def _dropped_ranges(dropped: DataFrame, segments: DataFrame) -> DataFrame:
+    """Merge the ranges that headers and events report as dropped."""
     accepted = segments.where(F.col("fate") == "accepted")
     ranges = accepted.select(*LANE, F.explode("dropped").alias("range"))
     headers = ranges.select(*LANE, "range.first_seq", "range.last_seq")
-    return lanes.merged(union(headers, told.select(*LANE, "first_seq", "last_seq")))
+    return lanes.merge_ranges(union(headers, dropped.select(*LANE, "first_seq", "last_seq")))
 
 
-def _declared(came: DataFrame, gone: DataFrame) -> DataFrame:
-    """Count the numbers that were said to be dropped and did not come: some land after all.
+def _declared(arrived: DataFrame, gone: DataFrame) -> DataFrame:
+    """Count the numbers that were reported as dropped and did not arrive: some arrive after all.
 
-    The ranges of `came` do not overlap, nor do those of `gone`; so a number is in both if a range
-    of one begins there while one of the other has not ended. One pass over their ends tells.
+    The ranges of `arrived` do not overlap, nor do those of `gone`. One pass over the ends of both
+    therefore finds the numbers that are in `gone` alone.
     """
-    steps = union(_ends(came, "came"), _ends(gone, "gone"))
+    steps = union(_ends(arrived, "arrived"), _ends(gone, "gone"))
     order = Window.partitionBy(*LANE).orderBy("at")
-    sums = steps.groupBy(*LANE, "at").agg(F.sum("came").alias("came"), F.sum("gone").alias("gone"))
-    inside = (F.sum("gone").over(order) > 0) & (F.sum("came").over(order) == 0)
+    sums = steps.groupBy(*LANE, "at").agg(
+        F.sum("arrived").alias("arrived"), F.sum("gone").alias("gone")
+    )
+    inside = (F.sum("gone").over(order) > 0) & (F.sum("arrived").over(order) == 0)
     length = F.lead("at").over(order) - F.col("at")
     lengths = sums.withColumn("lost", F.when(inside, length).otherwise(0))
     return lengths.groupBy(*LANE).agg(
@@ -183,7 +179,7 @@ def _declared(came: DataFrame, gone: DataFrame) -> DataFrame:
 
 
 def _ends(ranges: DataFrame, name: str) -> DataFrame:
-    """Give two rows for a range: +1 where it begins, and -1 behind its end, under its name."""
+    """Return two rows for each range, in column `name`: +1 at its beginning, -1 after its end."""
     ends = F.explode(
         F.array(
             F.struct(F.col("first_seq").alias("at"), F.lit(1).alias("step")),
@@ -191,14 +187,15 @@ def _ends(ranges: DataFrame, name: str) -> DataFrame:
         )
     )
     steps = ranges.select(*LANE, ends.alias("end"))
-    step, none = F.col("end.step"), F.lit(0)
-    mine = name == "came"
-    came, gone = (step, none) if mine else (none, step)
-    return steps.select(*LANE, "end.at", came.alias("came"), gone.alias("gone"))
+    columns = (
+        (F.col("end.step") if each == name else F.lit(0)).alias(each)
+        for each in ("arrived", "gone")
+    )
+    return steps.select(*LANE, "end.at", *columns)
 
 
 def _with_state(rows: DataFrame, numbers: DataFrame) -> DataFrame:
-    """Tell closed, open and torn epochs apart by the last event of their system lane."""
+    """Add the state of each epoch, by the last event of its system lane."""
     ends = (
         numbers.where(F.col("lane") == "system")
         .groupBy("gateway", "epoch")
@@ -217,11 +214,144 @@ def _with_state(rows: DataFrame, numbers: DataFrame) -> DataFrame:
     return with_end.withColumn("state", state).withColumn("since", since)
 
 
+class _Finding(NamedTuple):
+    """What is reported if a column of a lane is not zero; `what` has a place for the count."""
+
+    weight: Weight
+    kind: str
+    what: str
+    remedy: str
+
+
+_FINDINGS: Final = {
+    "unexplained": _Finding(
+        "wrong",
+        "unexplained",
+        "Events that are missing without explanation: {}.",
+        "At the gateway, `fieldpost uplink status` shows what it still has to send. Let it send "
+        "that, and run `fieldpost-fleet ingest` again. If the number stays, copy the gateway's "
+        "folder before anything is changed there: it is the evidence of what happened.",
+    ),
+    "duplicates": _Finding(
+        "wrong",
+        "duplicate",
+        "Events that are stored more than once: {}.",
+        "This is a fault of the ingest. Keep the tables as they are, and report it.",
+    ),
+    "forks": _Finding(
+        "wrong",
+        "fork",
+        "Segments that contradict earlier ones: {}.",
+        "Two gateways send under one name, or an older copy of a gateway's database was restored. "
+        "Find the copy, and enrol it under a name of its own with `fieldpost-fleet gateway add`. "
+        "`fieldpost-fleet quarantine list` names the files concerned.",
+    ),
+    "chain_breaks": _Finding(
+        "wrong",
+        "chain_break",
+        "Segments that do not continue the segment before them: {}.",
+        "The gateway's database was modified or replaced by something other than Fieldpost. Do not "
+        "rely on its data from then on, and search its journal for who changed it.",
+    ),
+    "declared": _Finding(
+        "notice",
+        "declared",
+        "Events that the gateway reports as dropped: {}.",
+        "The gateway's backlog was full. Give it a better link, a higher limit under `[limits]`, "
+        "or fewer events; `fieldpost uplink status` shows which lane fills the backlog.",
+    ),
+}
+
+_RENUMBERED: Final = (
+    "The gateway has begun a new epoch since then, and its new events are accepted; nothing has to "
+    "be done at the gateway for that. "
+)
+
+
+def problems(findings: Findings) -> Iterator[Problem]:
+    """Find counts that should be zero, and epochs that ended without a clean stop."""
+    rows = findings["completeness"]
+    torn = set()
+    newest: dict[str, str] = {}
+    for row in rows:
+        newest[row["gateway"]] = max(row["epoch"], newest.get(row["gateway"], ""))
+    for row in rows:
+        where = f"{row['gateway']}, {row['lane']} lane, epoch {row['epoch']}"
+        for name, finding in _FINDINGS.items():
+            if row[name]:
+                what = finding.what.format(count(row[name]))
+                renumbered = name == "forks" and row["epoch"] < newest[row["gateway"]]
+                remedy = f"{_RENUMBERED if renumbered else ''}{finding.remedy}"
+                yield Problem(finding.weight, finding.kind, row["gateway"], where, what, remedy)
+        epoch = (row["gateway"], row["epoch"])
+        if row["state"] == "torn" and epoch not in torn:
+            torn.add(epoch)
+            yield Problem(
+                "notice",
+                "torn",
+                row["gateway"],
+                f"{row['gateway']}, epoch {row['epoch']}",
+                f"Its last event is of {moment_utc(row['since'])} and is not a clean stop, and the "
+                "gateway has begun a new epoch since then.",
+                "Events that the gateway recorded afterwards and did not send are not known here. "
+                "If its old card or database still exists, `fieldpost uplink export` saves what is "
+                "left on it.",
+            )
+
+
+TABLE: Final = Table(
+    order=30,
+    title="Completeness",
+    about=(
+        "Each gateway numbers its events from 1 without gaps, separately in three lanes (readings, "
+        "logs and system events), and starts again with a new epoch when its database is new. So "
+        "missing events can be counted: missing = expected - received. Dropped events were given "
+        "up by the gateway, which reports that; the other missing ones are unexplained, and there "
+        "must be none. An epoch is closed by a clean stop, open as long as it may continue, and "
+        "cut off if a newer one began without a clean stop."
+    ),
+    columns=(
+        column.text("gateway", "Gateway"),
+        column.text("epoch", "Epoch"),
+        column.text("lane", "Lane"),
+        column.state(
+            "state",
+            "State",
+            {"closed": "good", "open": "calm", "torn": "wrong"},
+            {"torn": "cut off"},
+        ),
+        column.number("expected", "Expected"),
+        column.number("received", "Received"),
+        column.number("missing", "Missing"),
+        column.number("declared", "Dropped"),
+        column.alarm("unexplained", "Unexplained"),
+        column.alarm("duplicates", "Stored twice"),
+        column.alarm("forks", "Contradicting segments"),
+        column.alarm("chain_breaks", "Segments out of sequence"),
+        column.number("repeated_segments", "Repeated segments"),
+        column.number("first_seq", "First number"),
+        column.number("last_seq", "Last number"),
+        column.time("since", "Last event"),
+    ),
+)
+
 DAILY: Final = Summary("dropped", 2, DROPPED, dropped)
 
 REPORT: Final = Report(
     "completeness",
     SCHEMA,
     (lanes.DAILY, DAILY),
-    lambda given: completeness(given.whole(lanes.DAILY), given.whole(DAILY), given.segments()),
+    lambda context: completeness(
+        context.all_days(lanes.DAILY), context.all_days(DAILY), context.segments()
+    ),
+    TABLE,
+    problem_kinds=(
+        ProblemKind("unexplained", 10, "events are missing without explanation"),
+        ProblemKind("fork", 20, "segments contradict earlier ones"),
+        ProblemKind("duplicate", 30, "events are stored more than once"),
+        ProblemKind("chain_break", 40, "segments do not continue the one before them"),
+        ProblemKind("torn", 110, "the numbering of events began anew without a clean stop"),
+        ProblemKind("declared", 170, "events were dropped because the backlog was full"),
+    ),
+    problems=problems,
 )

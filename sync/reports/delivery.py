@@ -1,7 +1,7 @@
-"""Report 3, delivery: how long messages were in custody before they were where they go.
+"""Delivery: how long messages were in custody before they were delivered.
 
-Counts events, of which a message with several fields makes several. The way from the gateway to the
-centre is not in it: that is `lag`.
+Counts events; a message with several fields makes several. The way from the gateway to the centre
+is not included: that is the report `lag`.
 """
 
 from __future__ import annotations
@@ -10,51 +10,63 @@ from typing import Final
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import ByteType, LongType, StringType, StructField, StructType
 
-from sync.reports.common import conform, percentiles
-from sync.reports.context import Report
+from sync.reports.shared import column
+from sync.reports.shared.column import Column
+from sync.reports.shared.formats import milliseconds, qos
+from sync.reports.shared.frames import BYTE, INTEGER, TEXT, percentiles, schema
+from sync.reports.shared.report import Report, Table
+from sync.tables.partitions import conform
 from sync.tables.summaries import Summary
 
-SCHEMA: Final = StructType(
-    [
-        StructField("gateway", StringType()),
-        StructField("qos", ByteType()),
-        StructField("events", LongType()),
-        StructField("p50_ms", LongType()),
-        StructField("p95_ms", LongType()),
-        StructField("p99_ms", LongType()),
-        StructField("max_ms", LongType()),
-    ]
+SCHEMA: Final = schema(
+    gateway=TEXT,
+    qos=BYTE,
+    events=INTEGER,
+    p50_ms=INTEGER,
+    p95_ms=INTEGER,
+    p99_ms=INTEGER,
+    max_ms=INTEGER,
 )
-"""Latency in milliseconds from custody to delivery, by level: 0 plain, 1 acknowledged, 2 assured.
+"""Milliseconds from custody to delivery, by level of service: 0 plain, 1 acknowledged, 2 assured.
 Percentiles are exact, by nearest rank."""
 
-
-HISTOGRAM: Final = StructType(
-    [
-        StructField("gateway", StringType()),
-        StructField("qos", ByteType()),
-        StructField("latency_ms", LongType()),
-        StructField("events", LongType()),
-    ]
-)
-"""How often each latency, in milliseconds, occurred: days add up, and percentiles stay exact."""
+HISTOGRAM: Final = schema(gateway=TEXT, qos=BYTE, latency_ms=INTEGER, events=INTEGER)
+"""How often each latency occurred: histograms of several days add up, and percentiles stay
+exact."""
 
 
 def histogram(events: DataFrame) -> DataFrame:
-    """Give a row of `HISTOGRAM` and `day` for each latency that occurred on a day."""
+    """Compute the rows of `HISTOGRAM`, by `day`."""
     timed = events.where(F.col("qos").isNotNull() & F.col("latency_ms").isNotNull())
     rows = timed.groupBy("day", "gateway", "qos", "latency_ms")
     return rows.agg(F.count(F.lit(1)).alias("events"))
 
 
 def delivery(daily: DataFrame) -> DataFrame:
-    """Give a row of `SCHEMA` for each gateway and level that `DAILY` has rows of."""
+    """Compute a row of `SCHEMA` for each gateway and level in `daily` (rows of `HISTOGRAM`)."""
     rows = percentiles(daily, ("gateway", "qos"), "latency_ms", "_ms")
     return conform(rows, SCHEMA).orderBy("gateway", "qos")
 
 
+TABLE: Final = Table(
+    order=40,
+    title="Delivery",
+    about=(
+        "The time from accepting responsibility for a message (custody) to its delivery, by level "
+        "of service. Plain and acknowledged messages are delivered as they arrive. p95 is the time "
+        "within which 95 % of the messages were delivered."
+    ),
+    columns=(
+        column.text("gateway", "Gateway"),
+        Column("qos", "Level of service", qos),
+        column.number("events", "Events"),
+        *(column.number(f"{name}_ms", name, milliseconds) for name in ("p50", "p95", "p99", "max")),
+    ),
+)
+
 DAILY: Final = Summary("delivery", 1, HISTOGRAM, histogram)
 
-REPORT: Final = Report("delivery", SCHEMA, (DAILY,), lambda given: delivery(given.daily(DAILY)))
+REPORT: Final = Report(
+    "delivery", SCHEMA, (DAILY,), lambda context: delivery(context.daily(DAILY)), TABLE
+)

@@ -1,56 +1,53 @@
-"""Report 4, duplicates: what was offered again and recognised, so that it counts once.
+"""Duplicates: messages and segments that were sent again, recognised, and counted once.
 
-Devices offer a message again when they did not hear that it was taken; gateways do so with
-segments. Both are as it should be: many of them tell of a bad link. Events that are in the tables
-twice are another thing, and in `completeness`.
+Devices offer a message again if they did not hear that it was accepted; gateways send segments
+again for the same reason. Both are normal, but many of them indicate a bad link. Events that are
+stored twice are something else, and are part of `completeness`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import date
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
-from sync.reports.columns import number
-from sync.reports.common import conform
-from sync.reports.context import Given, Report
 from sync.reports.notices import REPEATED
-from sync.tables.partitions import union
+from sync.reports.shared import column
+from sync.reports.shared.findings import Findings
+from sync.reports.shared.formats import count, moment_utc, plain
+from sync.reports.shared.frames import INTEGER, TEXT, TIME, count_of, schema
+from sync.reports.shared.problem import Problem, ProblemKind
+from sync.reports.shared.report import Report, Table
+from sync.tables.partitions import conform, union
 from sync.tables.summaries import Summary
 
-SCHEMA: Final = StructType(
-    [
-        StructField("gateway", StringType()),
-        StructField("what", StringType()),
-        StructField("source", StringType()),
-        StructField("times", LongType()),
-        StructField("since", TimestampType()),
-        StructField("until", TimestampType()),
-    ]
-)
-"""`what`: `offers` of the device `source`, that its gateway had already; or `segments` of the lane
-`source`, that the centre had already. How often, first and last: offers by the gateway's clock when
-it told of them, segments by their arrival."""
+SCHEMA: Final = schema(gateway=TEXT, what=TEXT, source=TEXT, times=INTEGER, since=TIME, until=TIME)
+"""`what`: `offers` of the device `source` that its gateway already had, or `segments` of the lane
+`source` that the centre already had. How often, first and last: offers by the gateway's clock,
+segments by their arrival."""
 
-OFFERS: Final = StructType([field for field in SCHEMA if field.name != "what"])
+OFFERS: Final = schema(gateway=TEXT, source=TEXT, times=INTEGER, since=TIME, until=TIME)
+
+MANY_OFFERS: Final = 100
+"""Repeated offers of a device that are a problem: some are made on any link."""
 
 
 def offers(events: DataFrame) -> DataFrame:
-    """Give a row of `OFFERS` and `day` for each gateway and source that repeated offers."""
-    told = events.where(
+    """Compute the rows of `OFFERS`, by `day`."""
+    repeated = events.where(
         (F.col("lane") == "system") & (F.col("kind") == "message") & (F.col("name") == REPEATED)
     )
-    rows = told.withColumn("times", F.coalesce(number(F.col("value")), F.lit(1)))
+    rows = repeated.withColumn("times", F.coalesce(count_of(F.col("value")), F.lit(1)))
     return rows.groupBy("day", "gateway", "source").agg(*_sums("time", "time"))
 
 
 def duplicates(daily: DataFrame, segments: DataFrame, since: date | None = None) -> DataFrame:
-    """Give a row of `SCHEMA` for each gateway and source, offers before segments.
+    """Compute a row of `SCHEMA` for each gateway and source, offers before segments.
 
-    `daily` is `DAILY`; with `since`, a day in UTC, segments that arrived before it are left out.
+    `daily` has rows of `OFFERS`. Segments that arrived before the day `since` (UTC) are left out.
     """
     again = segments.where(F.col("fate") == "duplicate")
     if since is not None:
@@ -73,10 +70,48 @@ def _sums(first: str, last: str) -> list[Column]:
     ]
 
 
-def _make(given: Given) -> DataFrame:
-    return duplicates(given.daily(DAILY), given.segments(), given.since)
+def problems(findings: Findings) -> Iterator[Problem]:
+    """Find devices that repeat many offers; repeated segments are no problem."""
+    for row in findings["duplicates"]:
+        if row["what"] == "offers" and row["times"] >= MANY_OFFERS:
+            yield Problem(
+                "notice",
+                "repeats",
+                row["gateway"],
+                f"{row['gateway']}, {plain(row['source'])}",
+                f"Messages that the device sent again: {count(row['times'])}, the last one at "
+                f"{moment_utc(row['until'])}.",
+                "Each message counts once nevertheless. The device does not receive the "
+                "confirmations: check its link, and how long it waits for an answer.",
+            )
 
+
+TABLE: Final = Table(
+    order=60,
+    title="Duplicates",
+    about=(
+        "What was sent again and recognised, so that it counts once: messages of devices, and "
+        "segments (files of events) of gateways. Many of them indicate a bad link."
+    ),
+    columns=(
+        column.text("gateway", "Gateway"),
+        column.text("what", "What", {"offers": "messages", "segments": "segments"}),
+        column.prose("source", "From"),
+        column.number("times", "Times"),
+        column.time("since", "First"),
+        column.time("until", "Last"),
+    ),
+    empty="Nothing was sent again.",
+)
 
 DAILY: Final = Summary("duplicates", 1, OFFERS, offers)
 
-REPORT: Final = Report("duplicates", SCHEMA, (DAILY,), _make)
+REPORT: Final = Report(
+    "duplicates",
+    SCHEMA,
+    (DAILY,),
+    lambda context: duplicates(context.daily(DAILY), context.segments(), context.since),
+    TABLE,
+    problem_kinds=(ProblemKind("repeats", 220, "devices send the same messages again and again"),),
+    problems=problems,
+)

@@ -1,179 +1,182 @@
-"""Report 11, growth: what gateways ship and keep, and when their storage will be full.
+"""Storage growth: what gateways send and store, and when their storage will be full.
 
-The forecast goes on with the trend of the last weeks: it knows of no change to come.
+The forecast continues the trend of the last weeks, and knows of no change to come.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from sync.reports.columns import NUMBER, REAL, TEXT, TIME, columns, number, tag
-from sync.reports.common import conform, seconds
-from sync.reports.context import Report
-from sync.tables.partitions import gathered
+from sync.reports.shared import column, formats
+from sync.reports.shared.findings import Findings
+from sync.reports.shared.formats import plural, size
+from sync.reports.shared.frames import INTEGER, REAL, TEXT, TIME, count_of, schema, seconds, tag
+from sync.reports.shared.problem import Problem, ProblemKind
+from sync.reports.shared.report import Report, Table
+from sync.tables.partitions import conform, gathered
 from sync.tables.summaries import Summary
 
-SCHEMA: Final = columns(
+SCHEMA: Final = schema(
     gateway=TEXT,
     state=TEXT,
-    days=NUMBER,
+    days=INTEGER,
     shipped_day=REAL,
     events_day=REAL,
-    disk_used=NUMBER,
+    disk_used=INTEGER,
     trend_day=REAL,
     trend_low=REAL,
     trend_high=REAL,
-    cap=NUMBER,
+    cap=INTEGER,
     cap_from=TEXT,
     days_left=REAL,
     days_low=REAL,
     days_high=REAL,
-    evicted=NUMBER,
+    evicted=INTEGER,
     last_evicted=TIME,
 )
-"""A gateway. `state`: `full` (it gave up events in its last `EVICTED_H` hours, or has reached its
-cap), `soon` (that is less than `SOON_D` days away) or `ok`.
+"""A gateway. `state`: `full` (it dropped events in its last `EVICTED_H` hours, or has reached its
+limit), `soon` (that is less than `SOON_D` days away) or `ok`.
 
-`shipped_day`: bytes of segments a day, and `events_day`: events, medians of whole days, `days` of
-them. `disk_used`: bytes that its folder takes, as told last. `trend_day`: bytes by which that grows
-in a day, with the bounds of its interval. `cap`: bytes that the folder may take, and who says so
-(`cap_from`: `gateway`, `operator`, or `default`, that of gateways that nobody set otherwise).
-`days_left` until the cap, with the bounds of its interval; null where it does not grow or no cap is
-known. `evicted`: events given up, the last time at `last_evicted`."""
+`shipped_day` and `events_day`: bytes of segments and events a day, medians of `days` whole days.
+`disk_used`: bytes of its folder, as last reported. `trend_day`: bytes by which that grows in a day,
+with the bounds of its interval. `cap`: bytes that the folder may take, and who says so (`cap_from`:
+`gateway`, `operator`, or `default`, the limit of a gateway that is not configured otherwise).
+`days_left` until the limit, with the bounds of its interval; null if the folder does not grow.
+`evicted`: events that were dropped, last at `last_evicted`."""
 
 SOON_D: Final = 30.0
-"""Days before its storage is full at which somebody has to know: what needs a visit is planned by
-the month."""
+"""Days before storage is full from which somebody must know: visits are planned by the month."""
 
 EVICTED_H: Final = 24.0
-"""Hours before the last thing that a gateway told, in which an eviction makes it full now."""
+"""Hours before a gateway's last event in which a dropped event means that it is full now."""
 
-CAP: Final = 1_073_741_824
-"""Bytes that a gateway's database may take where nobody says otherwise: the default of
-`[limits] database_bytes`, by far the most of what is in its folder."""
+DEFAULT_CAP: Final = 1_073_741_824
+"""Bytes that a gateway's database may take if nobody says otherwise: the default of `[limits]
+database_bytes`, by far the largest part of the folder."""
 
 TREND_D: Final = 30
-"""Days by which the trend is told: longer ago, housekeeping was another."""
+"""Days that determine the trend."""
 
 POINT_S: Final = 21_600.0
-"""Seconds of which the most that the folder took is one point of the trend: so a short history has
-some as well, and a long one no more than 120."""
+"""Seconds whose greatest size is one point of the trend: a short history has enough points, and a
+long one no more than 120."""
 
-POINTS: Final = 6
-"""Points that a trend needs: with fewer, its interval says nothing."""
+MIN_POINTS: Final = 6
+"""Points that a trend needs: with fewer, its interval means nothing."""
 
-Z: Final = 1.645
-"""Of the normal distribution: the trend lies in its interval with 90 %."""
+INTERVAL_Z: Final = 1.645
+"""The quantile of the normal distribution for an interval of 90 %."""
 
-DAYS: Final = columns(
-    gateway=TEXT, events=NUMBER, evicted=NUMBER, last_evicted=TIME, last=TIME, cap=NUMBER
+DAYS: Final = schema(
+    gateway=TEXT, events=INTEGER, evicted=INTEGER, last_evicted=TIME, last=TIME, cap=INTEGER
 )
-"""Events; those that were given up, and when last; the last event; the cap, if it is told."""
+"""Events; dropped events, and when the last were dropped; the last event; the limit, if
+reported."""
 
 
 def days(events: DataFrame) -> DataFrame:
-    """Give the rows of `DAYS` and `day`.
-
-    The cap is the tag `cap` of `system/wear`, in bytes.
-    """
+    """Compute the rows of `DAYS`, by `day`; `cap` is the tag of that name of `system/wear`."""
     system = F.col("lane") == "system"
-    gone = system & (F.col("kind") == "uplink") & (F.col("name") == "evicted")
+    dropped = system & (F.col("kind") == "uplink") & (F.col("name") == "evicted")
     wear = system & (F.col("kind") == "system") & (F.col("name") == "wear")
-    count = F.coalesce(number(F.col("value")), F.lit(1))
+    count = F.coalesce(count_of(F.col("value")), F.lit(1))
     return events.groupBy("day", "gateway").agg(
         F.count(F.lit(1)).alias("events"),
-        F.sum(F.when(gone, count).otherwise(0)).alias("evicted"),
-        F.max(F.when(gone, F.col("time"))).alias("last_evicted"),
+        F.sum(F.when(dropped, count).otherwise(0)).alias("evicted"),
+        F.max(F.when(dropped, F.col("time"))).alias("last_evicted"),
         F.max("time").alias("last"),
         F.max_by(tag("cap"), F.when(wear & (tag("cap") > 0), F.col("time"))).alias("cap"),
     )
 
 
 def growth(days: DataFrame, segments: DataFrame, cap: int | None = None) -> DataFrame:
-    """Give a row of `SCHEMA` for each gateway that has accepted segments.
+    """Compute a row of `SCHEMA` for each gateway that has accepted segments.
 
-    `cap` is what the operator says that the folder of a gateway may take, in bytes.
+    `days` has rows of `DAYS`. `cap` is the operator's limit of a gateway's folder, in bytes.
     """
     sent = segments.where(F.col("fate") == "accepted")
     rows = _shipped(sent)
-    for part in (_told(days), _trend(sent)):
+    for part in (_recorded(days), _trend(sent)):
         rows = rows.join(part, on="gateway", how="left")
     operators = F.lit(cap).cast("long")
     judged = (
         rows.fillna(0, subset=["evicted"])
-        .withColumn("cap_from", _whose(operators))
-        .withColumn("cap", F.coalesce(operators, "told_cap", F.lit(CAP)))
-        .withColumn("days_left", _days("trend_day"))
-        .withColumn("days_low", _days("trend_high"))
-        .withColumn("days_high", _days("trend_low"))
+        .withColumn("cap_from", _cap_from(operators))
+        .withColumn("cap", F.coalesce(operators, "reported_cap", F.lit(DEFAULT_CAP)))
+        .withColumn("days_left", _days_left("trend_day"))
+        .withColumn("days_low", _days_left("trend_high"))
+        .withColumn("days_high", _days_left("trend_low"))
     )
     return conform(judged.withColumn("state", _state()), SCHEMA).orderBy("gateway")
 
 
-def _whose(operators: Column) -> Column:
-    told = F.when(F.col("told_cap").isNotNull(), "gateway").otherwise("default")
-    return F.when(operators.isNotNull(), "operator").otherwise(told)
+def _cap_from(operators: Column) -> Column:
+    reported = F.when(F.col("reported_cap").isNotNull(), "gateway").otherwise("default")
+    return F.when(operators.isNotNull(), "operator").otherwise(reported)
 
 
-def _days(trend: str) -> Column:
-    """Give the days until the cap, if the folder grows by so much a day."""
-    room = F.greatest(F.col("cap") - F.col("disk_used"), F.lit(0))
-    return F.round(F.when(F.col(trend) > 0, room / F.col(trend)), 1)
+def _days_left(trend: str) -> Column:
+    free = F.greatest(F.col("cap") - F.col("disk_used"), F.lit(0))
+    return F.round(F.when(F.col(trend) > 0, free / F.col(trend)), 1)
 
 
 def _state() -> Column:
-    evicting = F.col("last") - F.col("gone") <= EVICTED_H * 3_600
+    dropping = F.col("last") - F.col("last_dropped") <= EVICTED_H * 3_600
     soon = (F.col("days_left") < SOON_D) & F.col("days_high").isNotNull()
     return (
-        F.when(evicting | (F.col("disk_used") >= F.col("cap")), "full")
+        F.when(dropping | (F.col("disk_used") >= F.col("cap")), "full")
         .when(soon, "soon")
         .otherwise("ok")
     )
 
 
-def _whole_days(rows: DataFrame, column: str, name: str) -> DataFrame:
-    """Give the median of a gateway's days, without its first and last if there are others."""
-    of = Window.partitionBy("gateway")
+def _median_day(rows: DataFrame, column: str, name: str) -> DataFrame:
+    """Compute the median of a gateway's days, without its first and last if there are others."""
+    of_gateway = Window.partitionBy("gateway")
     inner = (F.col("day") > F.col("first")) & (F.col("day") < F.col("end"))
-    bounds = rows.withColumns({"first": F.min("day").over(of), "end": F.max("day").over(of)})
+    bounds = rows.withColumns(
+        {"first": F.min("day").over(of_gateway), "end": F.max("day").over(of_gateway)}
+    )
     whole = F.when(inner, F.col(column))
     medians = F.coalesce(F.median(whole), F.median(column)).alias(name)
     return bounds.groupBy("gateway").agg(medians, F.count(whole).alias("days"))
 
 
 def _shipped(sent: DataFrame) -> DataFrame:
-    """Give the bytes that are shipped on an ordinary day, and what the folder takes now."""
+    """Compute the bytes that are sent on an ordinary day, and the present size of the folder."""
     day = F.to_date("sealed_at").alias("day")
     sizes = sent.groupBy("gateway", day).agg(F.sum("size").alias("size"))
     place = F.struct("epoch", "service_seconds", "disk_used", "sealed_at")
     last = sent.groupBy("gateway").agg(F.max(place)["disk_used"].alias("disk_used"))
-    shipped = _whole_days(sizes, "size", "shipped_day")
+    shipped = _median_day(sizes, "size", "shipped_day")
     return gathered(shipped.join(last, on="gateway", how="inner"))
 
 
-def _told(days: DataFrame) -> DataFrame:
-    """Give the events of an ordinary day, those that were given up, and the cap that was told."""
+def _recorded(days: DataFrame) -> DataFrame:
+    """Compute the events of an ordinary day, dropped events, and the limit that was reported."""
     by_day = days.groupBy("gateway", "day").agg(F.sum("events").alias("events"))
-    told = days.groupBy("gateway").agg(
+    sums = days.groupBy("gateway").agg(
         F.sum("evicted").alias("evicted"),
         F.max("last_evicted").alias("last_evicted"),
-        F.max(seconds("last_evicted")).alias("gone"),
+        F.max(seconds("last_evicted")).alias("last_dropped"),
         F.max(seconds("last")).alias("last"),
-        F.max_by("cap", F.when(F.col("cap").isNotNull(), F.col("day"))).alias("told_cap"),
+        F.max_by("cap", F.when(F.col("cap").isNotNull(), F.col("day"))).alias("reported_cap"),
     )
-    events = _whole_days(by_day, "events", "events_day").drop("days")
-    return gathered(events.join(told, on="gateway", how="inner"))
+    events = _median_day(by_day, "events", "events_day").drop("days")
+    return gathered(events.join(sums, on="gateway", how="inner"))
 
 
 def _trend(sent: DataFrame) -> DataFrame:
-    """Give the trend of what the folder takes, in bytes a day, and its interval.
+    """Compute the growth of the folder in bytes a day, and its interval.
 
-    It is the median of the slopes between any two points (Theil and Sen), and the interval is of
-    the slopes that Kendall's tau gives: single peaks change little, and no distribution is assumed,
-    but that points are independent, which they are not quite: it is a little too narrow.
+    The trend is the median of the slopes between any two points (Theil and Sen), and the interval
+    is derived from Kendall's tau: single peaks change little, and no distribution is assumed.
+    Points are assumed to be independent, which they are not quite, so the interval is a little too
+    narrow.
     """
     at = seconds("sealed_at")
     end = F.max_by(at, F.struct("epoch", "service_seconds")).over(Window.partitionBy("gateway"))
@@ -191,11 +194,11 @@ def _trend(sent: DataFrame) -> DataFrame:
         F.array_sort(F.collect_list((F.col("then") - F.col("used")) / apart)).alias("slopes")
     )
     known = points.groupBy("gateway").agg(F.count(F.lit(1)).alias("points"))
-    enough = known.where(F.col("points") >= POINTS)
-    of = gathered(slopes.join(enough, on="gateway", how="inner"))
+    enough = known.where(F.col("points") >= MIN_POINTS)
+    rows = gathered(slopes.join(enough, on="gateway", how="inner"))
     pairs_of, n = F.size("slopes"), F.col("points")
-    width = F.sqrt(n * (n - 1) * (2 * n + 5) / 18) * Z
-    return of.select(
+    width = F.sqrt(n * (n - 1) * (2 * n + 5) / 18) * INTERVAL_Z
+    return rows.select(
         "gateway",
         ((_slope((pairs_of - 1) / 2) + _slope(pairs_of / 2)) / 2).alias("trend_day"),
         _slope((pairs_of - width) / 2 - 1).alias("trend_low"),
@@ -204,12 +207,63 @@ def _trend(sent: DataFrame) -> DataFrame:
 
 
 def _slope(place: Column) -> Column:
-    """Give the slope at that place of all of them in their order."""
+    """Return the slope at a place in the sorted list of slopes."""
     last = F.size("slopes") - 1
     return F.get("slopes", F.least(F.greatest(place.cast("int"), F.lit(0)), last))
 
 
 _DAY_S: Final = 86_400.0
+
+
+def problems(findings: Findings) -> Iterator[Problem]:
+    """Find gateways whose storage is full, or will be soon."""
+    for row in findings["growth"]:
+        if row["state"] not in ("full", "soon"):
+            continue
+        what = f"{size(row['disk_used'])} of {size(row['cap'])} used"
+        if row["evicted"]:
+            what += f", {plural(row['evicted'], 'event')} dropped for lack of space"
+        if row["state"] == "soon":
+            span = f"{formats.days(row['days_low'])} to {formats.days(row['days_high'])}"
+            what += f"; full in {formats.days(row['days_left'])} ({span})"
+        yield Problem(
+            "wrong",
+            "disk_full_soon",
+            row["gateway"],
+            row["gateway"],
+            f"{what}.",
+            "`fieldpost status` at the gateway shows which limit is nearly reached, and "
+            "`fieldpost uplink status` whether it sends what it stores. Repair its link, or raise "
+            "the limit in its configuration if its card has space.",
+        )
+
+
+TABLE: Final = Table(
+    order=140,
+    title="Storage growth",
+    about=(
+        "What gateways send and store in a day, and in how many days their storage will reach its "
+        "limit: the forecast, and its 90 % interval."
+    ),
+    columns=(
+        column.text("gateway", "Gateway"),
+        column.state("state", "State", {"ok": "good", "full": "wrong", "soon": "wrong"}),
+        column.number("days_left", "Full in", formats.days),
+        column.number("days_low", "Full in, at least", formats.days),
+        column.number("days_high", "Full in, at most", formats.days),
+        column.number("disk_used", "Used", size),
+        column.number("cap", "Limit", size),
+        column.text("cap_from", "Limit set by"),
+        column.number("trend_day", "Growth a day", size),
+        column.number("trend_low", "Growth, at least", size),
+        column.number("trend_high", "Growth, at most", size),
+        column.number("shipped_day", "Sent a day", size),
+        column.number("events_day", "Events a day"),
+        column.number("days", "Days measured"),
+        column.alarm("evicted", "Dropped events"),
+        column.time("last_evicted", "Last dropped"),
+    ),
+)
 
 DAILY: Final = Summary("growth", 1, DAYS, days)
 
@@ -217,5 +271,8 @@ REPORT: Final = Report(
     "growth",
     SCHEMA,
     (DAILY,),
-    lambda given: growth(given.daily(DAILY), given.segments(), given.cap),
+    lambda context: growth(context.daily(DAILY), context.segments(), context.cap),
+    TABLE,
+    problem_kinds=(ProblemKind("disk_full_soon", 70, "storage is full, or will be soon"),),
+    problems=problems,
 )

@@ -1,57 +1,50 @@
-"""Report 3, its other half: how long after it happened an event was at the centre.
+"""Upstream lag: how long after it happened an event arrived at the centre.
 
-Compares the gateway's clock with the centre's, and so keeps apart what was written while the
-gateway's clock was synchronised and what was not: the latter may be off by any amount.
+Compares the gateway's clock with the centre's, and therefore separates events that were recorded
+while the gateway's clock was synchronised from the others, whose times may be off by any amount.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Final
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import BooleanType, DoubleType, LongType, StringType, StructField, StructType
 
-from sync.reports.common import conform, percentiles
-from sync.reports.context import Report
+from sync.reports.shared import column
+from sync.reports.shared.column import Column
+from sync.reports.shared.findings import Findings
+from sync.reports.shared.formats import duration, synchronised
+from sync.reports.shared.frames import FLAG, INTEGER, REAL, TEXT, percentiles, schema
+from sync.reports.shared.problem import Problem, ProblemKind
+from sync.reports.shared.report import Report, Table
+from sync.tables.partitions import conform
 from sync.tables.summaries import Summary
 
-SCHEMA: Final = StructType(
-    [
-        StructField("gateway", StringType()),
-        StructField("clock", BooleanType()),
-        StructField("events", LongType()),
-        StructField("p50_s", DoubleType()),
-        StructField("p95_s", DoubleType()),
-        StructField("p99_s", DoubleType()),
-        StructField("max_s", DoubleType()),
-    ]
+SCHEMA: Final = schema(
+    gateway=TEXT, clock=FLAG, events=INTEGER, p50_s=REAL, p95_s=REAL, p99_s=REAL, max_s=REAL
 )
-"""Seconds from the event to the arrival of its segment; `clock`: was the gateway's synchronised.
-Percentiles are values that occurred, by nearest rank, and at most `RESOLUTION` above the exact
-one; the maximum is exact."""
+"""Seconds from the event to the arrival of its segment; `clock`: whether the gateway's clock was
+synchronised. Percentiles are values that occurred, by nearest rank, and at most `RESOLUTION` above
+the exact ones; the maximum is exact."""
 
 RESOLUTION: Final = 0.02
-"""Lags that differ by less, as a share of the lag, may count as one: a day of a gateway is then
-some hundred rows, where milliseconds would make nearly one of each event."""
+"""Relative difference below which two lags may count as one: a day of a gateway is then some
+hundred rows, while milliseconds would make nearly one row for each event."""
 
+BACKLOG_S: Final = 7_200.0
+"""Seconds of median lag beyond which a link does not keep up. An outage of the link delays less
+than half of the events, and a clock that is off by an hour causes no more than that."""
 
-HISTOGRAM: Final = StructType(
-    [
-        StructField("gateway", StringType()),
-        StructField("clock", BooleanType()),
-        StructField("step", LongType()),
-        StructField("lag_ms", LongType()),
-        StructField("events", LongType()),
-    ]
-)
-"""How many events had a lag within this step, and the greatest of their lags in milliseconds. Steps
-are as wide as `RESOLUTION` says; those of negative lags are negative."""
+HISTOGRAM: Final = schema(gateway=TEXT, clock=FLAG, step=INTEGER, lag_ms=INTEGER, events=INTEGER)
+"""How many events had a lag within a step, and the greatest of these lags in milliseconds. Steps
+are as wide as `RESOLUTION`; those of negative lags are negative."""
 
 
 def histogram(events: DataFrame) -> DataFrame:
-    """Give a row of `HISTOGRAM` and `day` for each step of lag that occurred on a day."""
+    """Compute the rows of `HISTOGRAM`, by `day`."""
     lag_ms = F.unix_millis("arrived") - F.unix_millis("time")
     timed = events.select("day", "gateway", "clock", lag_ms.alias("lag_ms"))
     length = F.log1p(F.abs("lag_ms").cast("double")) / math.log1p(RESOLUTION)
@@ -61,14 +54,54 @@ def histogram(events: DataFrame) -> DataFrame:
 
 
 def lag(daily: DataFrame) -> DataFrame:
-    """Give a row of `SCHEMA` for each gateway and state of its clock that `DAILY` has rows of."""
+    """Compute a row of `SCHEMA` for each gateway and clock state in `daily` (of `HISTOGRAM`)."""
     steps = daily.groupBy("gateway", "clock", "step").agg(
         F.max("lag_ms").alias("lag_ms"), F.sum("events").alias("events")
     )
-    rows = percentiles(steps, ("gateway", "clock"), "lag_ms", "_s", each=1_000)
+    rows = percentiles(steps, ("gateway", "clock"), "lag_ms", "_s", divisor=1_000)
     return conform(rows, SCHEMA).orderBy("gateway", F.desc("clock"))
 
 
+def problems(findings: Findings) -> Iterator[Problem]:
+    """Find gateways most of whose events arrive late, by synchronised clocks."""
+    for row in findings["lag"]:
+        if row["clock"] and row["p50_s"] > BACKLOG_S:
+            yield Problem(
+                "notice",
+                "backlog",
+                row["gateway"],
+                row["gateway"],
+                f"Half of its events arrive {duration(row['p50_s'])} or more after they happened.",
+                "The gateway's link is too slow for its events. `fieldpost uplink status` at the "
+                "gateway shows how much is waiting and how fast it is sent. Give it a better link, "
+                "or let it send fewer events.",
+            )
+
+
+TABLE: Final = Table(
+    order=50,
+    title="Upstream lag",
+    about=(
+        "The time from an event to its arrival here: collecting events into a segment, waiting, "
+        "and the link. This compares two clocks, so events that were recorded while the gateway's "
+        "clock was not synchronised are listed separately."
+    ),
+    columns=(
+        column.text("gateway", "Gateway"),
+        Column("clock", "Gateway's clock", synchronised),
+        column.number("events", "Events"),
+        *(column.duration(f"{name}_s", name) for name in ("p50", "p95", "p99", "max")),
+    ),
+)
+
 DAILY: Final = Summary("lag", 1, HISTOGRAM, histogram)
 
-REPORT: Final = Report("lag", SCHEMA, (DAILY,), lambda given: lag(given.daily(DAILY)))
+REPORT: Final = Report(
+    "lag",
+    SCHEMA,
+    (DAILY,),
+    lambda context: lag(context.daily(DAILY)),
+    TABLE,
+    problem_kinds=(ProblemKind("backlog", 160, "most events arrive late"),),
+    problems=problems,
+)

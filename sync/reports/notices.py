@@ -1,64 +1,117 @@
-"""What gateways told of messages that went nowhere, and of what their limits refused.
+"""Notices: messages that were not delivered, and requests that limits refused.
 
-Counts what the system lane says. The messages themselves are at the gateway.
+Counts events of the system lane. The messages themselves are at the gateway.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
-from sync.reports.columns import number
-from sync.reports.common import conform
-from sync.reports.context import Report
+from sync.reports.shared import column
+from sync.reports.shared.findings import Findings
+from sync.reports.shared.formats import count, plain
+from sync.reports.shared.frames import INTEGER, TEXT, TIME, count_of, schema
+from sync.reports.shared.problem import Problem, ProblemKind
+from sync.reports.shared.report import Report, Table
+from sync.tables.partitions import conform
 from sync.tables.summaries import Summary
 
-SCHEMA: Final = StructType(
-    [
-        StructField("gateway", StringType()),
-        StructField("kind", StringType()),
-        StructField("name", StringType()),
-        StructField("times", LongType()),
-        StructField("since", TimestampType()),
-        StructField("until", TimestampType()),
-    ]
-)
-"""How often each gateway told of a `message` (`dead`, `expired`, `evicted`, ...) or of a refusal by
-a `limit` (the rule's name), first and last. An event of kind `limit` stands for as many refusals as
+SCHEMA: Final = schema(gateway=TEXT, kind=TEXT, name=TEXT, times=INTEGER, since=TIME, until=TIME)
+"""How often each gateway reported a `message` (`dead`, `expired`, `evicted`, ...) or a refusal by a
+`limit` (the rule's name), first and last. An event of kind `limit` stands for as many refusals as
 its value says."""
 
 REPEATED: Final = "repeated"
-"""The event of kind `message` that tells of no loss; the report of duplicates has it."""
+"""The name of `message` events that report no loss; they are part of `duplicates`."""
 
 
-def summary(events: DataFrame) -> DataFrame:
-    """Give a row of `SCHEMA` and `day` for each gateway, kind and name of a day."""
+def daily_notices(events: DataFrame) -> DataFrame:
+    """Compute the rows of `SCHEMA`, by `day`."""
     system = events.where((F.col("lane") == "system") & F.col("kind").isin("message", "limit"))
-    told = system.where(F.col("name") != REPEATED)
-    each = F.when(F.col("kind") == "limit", F.coalesce(number(F.col("value")), F.lit(1))).otherwise(
-        1
-    )
-    return _sums(told.withColumn("times", each), "day", first="time", last="time")
+    refusals = F.coalesce(count_of(F.col("value")), F.lit(1))
+    times = F.when(F.col("kind") == "limit", refusals).otherwise(1)
+    rows = system.where(F.col("name") != REPEATED).withColumn("times", times)
+    return _sums(rows, "day", first="time", last="time")
 
 
 def notices(daily: DataFrame) -> DataFrame:
-    """Give a row of `SCHEMA` for each gateway, kind and name that `DAILY` has rows of."""
+    """Compute a row of `SCHEMA` for each gateway, kind and name in `daily`."""
     rows = _sums(daily, first="since", last="until")
     return conform(rows, SCHEMA).orderBy("gateway", "kind", "name")
 
 
 def _sums(rows: DataFrame, *by: str, first: str, last: str) -> DataFrame:
-    sums: list[Column] = [
-        F.sum("times").alias("times"),
-        F.min(first).alias("since"),
-        F.max(last).alias("until"),
-    ]
-    return rows.groupBy(*by, "gateway", "kind", "name").agg(*sums)
+    return rows.groupBy(*by, "gateway", "kind", "name").agg(
+        F.sum("times").alias("times"), F.min(first).alias("since"), F.max(last).alias("until")
+    )
 
 
-DAILY: Final = Summary("notices", 1, SCHEMA, summary)
+_ASSURED: Final = "Check the device that sent them: it does not complete assured delivery."
+_MESSAGES: Final = {
+    "dead": (
+        "Messages that could not be delivered: {}.",
+        "`fieldpost dead list` at the gateway lists them with the reason. Once the cause is "
+        "removed, `fieldpost dead requeue` sends them again.",
+    ),
+    "dead_evicted": (
+        "Undeliverable messages that the gateway has deleted: {}.",
+        "The gateway had too many undeliverable messages. `fieldpost dead list` shows the "
+        "remaining ones and the cause.",
+    ),
+    "expired": (
+        "Messages that expired because their sender never requested delivery: {}.",
+        _ASSURED,
+    ),
+    "evicted": ("Messages that were deleted because their sender was at its limit: {}.", _ASSURED),
+}
+_OTHER: Final = "`fieldpost events` at the gateway shows why, in its events of kind message."
+_IN_OTHER_REPORTS: Final = ("queue_dead", "repeated", "share_items_dead")
 
-REPORT: Final = Report("notices", SCHEMA, (DAILY,), lambda given: notices(given.daily(DAILY)))
+
+def problems(findings: Findings) -> Iterator[Problem]:
+    """Find messages that were not delivered, by the name of their event."""
+    for row in findings["notices"]:
+        if row["kind"] != "message" or row["name"] in _IN_OTHER_REPORTS:
+            continue
+        times, gateway = count(row["times"]), row["gateway"]
+        known = _MESSAGES.get(row["name"])
+        if known is None:  # a name from outside, which may contain braces
+            what, remedy = f"Messages with the event {plain(row['name'])}: {times}.", _OTHER
+        else:
+            what, remedy = known[0].format(times), known[1]
+        yield Problem("notice", "message_lost", gateway, gateway, what, remedy)
+
+
+TABLE: Final = Table(
+    order=90,
+    title="Undelivered messages and refusals",
+    about=(
+        "Messages that gateways could not deliver, by the event that reports it (dead, expired, "
+        "evicted), and requests that were refused, by the name of the limit."
+    ),
+    columns=(
+        column.text("gateway", "Gateway"),
+        column.text("kind", "Kind"),
+        column.text("name", "Event or limit"),
+        column.number("times", "Times"),
+        column.time("since", "First"),
+        column.time("until", "Last"),
+    ),
+    empty="All messages were delivered, and no limit refused anything.",
+)
+
+DAILY: Final = Summary("notices", 1, SCHEMA, daily_notices)
+
+REPORT: Final = Report(
+    "notices",
+    SCHEMA,
+    (DAILY,),
+    lambda context: notices(context.daily(DAILY)),
+    TABLE,
+    problem_kinds=(ProblemKind("message_lost", 80, "messages were not delivered"),),
+    problems=problems,
+)

@@ -1,6 +1,6 @@
-"""Report 1, its outages: each one that a gateway had, how long it was, and how it ended.
+"""Outages: every outage of a gateway, its length, and how it ended.
 
-Says nothing of the time after a gateway's last sign: whether it is out is not known yet.
+The time after a gateway's last life event is left out, because it is not known to be an outage yet.
 """
 
 from __future__ import annotations
@@ -9,43 +9,60 @@ from typing import Final
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import DoubleType, StringType, StructField, StructType, TimestampType
 
-from sync.reports import heartbeats, lanes
-from sync.reports.common import conform
-from sync.reports.context import Report
+from sync.reports.shared import column, heartbeats, lanes
+from sync.reports.shared.frames import REAL, TEXT, TIME, schema
+from sync.reports.shared.report import Report, Table
+from sync.tables.partitions import conform
 
-SCHEMA: Final = StructType(
-    [
-        StructField("gateway", StringType()),
-        StructField("begin", TimestampType()),
-        StructField("end", TimestampType()),
-        StructField("seconds", DoubleType()),
-        StructField("ended", StringType()),
-    ]
-)
-"""From the last sign of life to the next one, by the gateway's clock; `ended` is as in
-`signs.SPANS`: `restarted` or `went_on`."""
+SCHEMA: Final = schema(gateway=TEXT, begin=TIME, end=TIME, seconds=REAL, ended=TEXT)
+"""From the last life event before the outage to the first one after it, by the gateway's clock;
+`ended` is `restarted` or `went_on` (see `heartbeats.SPANS`)."""
 
 ROWS: Final = 1_000
-"""Outages that are listed, the latest of them: more than that is one cause, and fills no page."""
+"""Outages that are listed, the latest: more have one cause, and nobody reads them."""
 
 
-def outages(times: DataFrame) -> DataFrame:
-    """Give a row of `SCHEMA` for the latest `ROWS` outages of `signs.spans`, latest first."""
-    out = times.where(F.col("state") == "outage").select(
+def outages(spans: DataFrame) -> DataFrame:
+    """Compute a row of `SCHEMA` for the latest outages of `heartbeats.SPANS`, latest first."""
+    rows = spans.where(F.col("state") == "outage").select(
         "gateway",
         F.timestamp_seconds("begin").alias("begin"),
         F.timestamp_seconds("end").alias("end"),
         F.round(F.col("end") - F.col("begin"), 3).alias("seconds"),
         "ended",
     )
-    return conform(out, SCHEMA).orderBy(F.desc("begin"), "gateway").limit(ROWS)
+    return conform(rows, SCHEMA).orderBy(F.desc("begin"), "gateway").limit(ROWS)
 
+
+_ENDED: Final = {
+    "restarted": "restarted",
+    "new_epoch": "restarted with a new database",
+    "went_on": "continued without a restart",
+}
+
+TABLE: Final = Table(
+    order=20,
+    title="Outages",
+    about=(
+        "Each time without a heartbeat, latest first: from the last one before to the first one "
+        "after, by the gateway's clock. A gateway that continued without a restart was suspended, "
+        "or could not write."
+    ),
+    columns=(
+        column.text("gateway", "Gateway"),
+        column.time("begin", "From"),
+        column.time("end", "To"),
+        column.duration("seconds", "Duration"),
+        column.text("ended", "Ended", _ENDED),
+    ),
+    empty="No outage is known.",
+)
 
 REPORT: Final = Report(
     "outages",
     SCHEMA,
     (heartbeats.DAILY, lanes.DAILY),
-    lambda given: outages(heartbeats.times_of(given)),
+    lambda context: outages(heartbeats.spans_of(context)),
+    TABLE,
 )

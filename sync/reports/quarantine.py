@@ -1,44 +1,94 @@
-"""What the ingest could not take: forks and bad segments, each once however often it was offered.
+"""Quarantine: files that were not accepted, because they are invalid or contradict accepted ones.
 
-The files themselves are in the fleet folder's quarantine.
+Each file counts once, however often it was sent. The files are in the fleet folder's quarantine.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
-from sync.reports.common import conform
-from sync.reports.context import Report
-from sync.tables.tables import refused
+from sync.reports.shared import column
+from sync.reports.shared.findings import Findings, Row
+from sync.reports.shared.formats import plural, size
+from sync.reports.shared.frames import INTEGER, TEXT, TIME, schema
+from sync.reports.shared.problem import Problem, ProblemKind
+from sync.reports.shared.report import Report, Series, Table
+from sync.segment.identity import is_gateway
+from sync.tables.partitions import conform, union
+from sync.tables.tables import ACCEPTED, refused
 
-SCHEMA: Final = StructType(
-    [
-        StructField("path", StringType()),
-        StructField("arrived", TimestampType()),
-        StructField("size", LongType()),
-        StructField("reason", StringType()),
-        StructField("detail", StringType()),
-    ]
-)
-"""Where the file lay when it was read, and why it was not taken. `size` in bytes."""
+SCHEMA: Final = schema(path=TEXT, arrived=TIME, size=INTEGER, reason=TEXT, detail=TEXT)
+"""The path from which the file was read, and why it was not accepted. `size` is in bytes."""
+
+FILES: Final = schema(fate=TEXT, files=INTEGER)
+"""How many files of the landing were `accepted`, are `bad`, or are a `fork`."""
 
 ROWS: Final = 1_000
-"""Files that are listed, the latest of them: more than that is one cause, and fills no page."""
+"""Files that are listed, the latest: more have one cause, and nobody reads them."""
 
 
 def quarantine(segments: DataFrame) -> DataFrame:
-    """Give a row of `SCHEMA` for each file that was not taken: the latest `ROWS`, latest first."""
+    """Compute a row of `SCHEMA` for each file that was not accepted: the latest, latest first."""
     return conform(refused(segments), SCHEMA).orderBy(F.desc("arrived"), "path").limit(ROWS)
 
 
-def quarantined(segments: DataFrame) -> DataFrame:
-    """Count all of them, by `fate`: one row each for `bad` and `fork`, where there are any."""
-    left = refused(segments)
-    return left.groupBy("fate").agg(F.count(F.lit(1)).alias("files")).orderBy("fate")
+def files_by_fate(segments: DataFrame) -> DataFrame:
+    """Compute the rows of `FILES`."""
+    files = union(segments.where(F.col("fate") == ACCEPTED), refused(segments))
+    counts = files.groupBy("fate").agg(F.count(F.lit(1)).alias("files"))
+    return conform(counts, FILES).orderBy("fate")
 
 
-REPORT: Final = Report("quarantine", SCHEMA, (), lambda given: quarantine(given.segments()))
+def gateways_of(row: Row) -> list[str]:
+    """Return the gateway in whose folder the file was, if it is the folder of a gateway."""
+    parts = row["path"].split("/")
+    return [parts[1]] if len(parts) > 2 and is_gateway(parts[1]) else []
+
+
+def problems(findings: Findings) -> Iterator[Problem]:
+    """Find invalid files: one problem for the fleet, because such a file may name no gateway."""
+    for row in findings["files_by_fate"]:
+        if row["fate"] == "bad":
+            yield Problem(
+                "wrong",
+                "bad_segment",
+                "",
+                "landing",
+                f"{plural(row['files'], 'file')} could not be read.",
+                "`fieldpost-fleet quarantine list` shows why each file was refused. A gateway does "
+                "not send its segment again by itself: check whether events are missing.",
+            )
+
+
+TABLE: Final = Table(
+    order=160,
+    title="Quarantine",
+    about=(
+        "Files that were read and not accepted, latest first, each once, with the path from which "
+        "they were read."
+    ),
+    columns=(
+        column.time("arrived", "Arrived"),
+        column.prose("path", "File"),
+        column.number("size", "Size", size),
+        column.text("reason", "Reason", {"fork": "contradicts another file"}),
+        column.prose("detail", "Details"),
+    ),
+    empty="All files that were read were accepted.",
+)
+
+REPORT: Final = Report(
+    "quarantine",
+    SCHEMA,
+    (),
+    lambda context: quarantine(context.segments()),
+    TABLE,
+    series=(Series("files_by_fate", FILES, (), lambda context: files_by_fate(context.segments())),),
+    problem_kinds=(ProblemKind("bad_segment", 50, "files are not valid segments"),),
+    problems=problems,
+    gateways_of=gateways_of,
+)

@@ -1,102 +1,125 @@
-"""Report 5, queues: what waits in them, what came back, and which of them nobody works off.
+"""Queues: what waits in them, what was delivered again, and which of them are stuck.
 
-Reads what gateways tell of their queues; the items themselves are at the gateway.
+Reads what gateways report about their queues; the items themselves are at the gateway.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator
+from typing import Final
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
+from pyspark.sql.window import WindowSpec
 
-from sync.reports.columns import FLAG, NUMBER, REAL, TEXT, TIME, columns, number, tag
-from sync.reports.common import conform, seconds
-from sync.reports.context import Report
-from sync.reports.thresholds import STUCK_S, TOGETHER_S
-from sync.tables.partitions import gathered
+from sync.reports.shared import column, remedies
+from sync.reports.shared.findings import Findings
+from sync.reports.shared.formats import count, moment_utc, plural
+from sync.reports.shared.frames import (
+    FLAG,
+    INTEGER,
+    REAL,
+    TEXT,
+    TIME,
+    count_of,
+    schema,
+    seconds,
+    tag,
+)
+from sync.reports.shared.problem import Problem, ProblemKind
+from sync.reports.shared.report import Report, Series, Table
+from sync.reports.shared.thresholds import DEPTH_GAP_S, STUCK_S
+from sync.tables.partitions import conform, gathered
 from sync.tables.summaries import Summary
 
-if TYPE_CHECKING:
-    from pyspark.sql.window import WindowSpec
-
-SCHEMA: Final = columns(
+SCHEMA: Final = schema(
     gateway=TEXT,
     queue=TEXT,
     state=TEXT,
     since=TIME,
-    depth=NUMBER,
-    depth_max=NUMBER,
-    ready=NUMBER,
-    locked=NUMBER,
-    delayed=NUMBER,
-    dead=NUMBER,
+    depth=INTEGER,
+    depth_max=INTEGER,
+    ready=INTEGER,
+    locked=INTEGER,
+    delayed=INTEGER,
+    dead=INTEGER,
     oldest_s=REAL,
-    members=NUMBER,
-    delivered=NUMBER,
-    redelivered=NUMBER,
-    timeouts=NUMBER,
-    dead_items=NUMBER,
-    purged=NUMBER,
-    unlocked=NUMBER,
-    requeued=NUMBER,
-    stuck=NUMBER,
-    recovered=NUMBER,
+    members=INTEGER,
+    delivered=INTEGER,
+    redelivered=INTEGER,
+    timeouts=INTEGER,
+    dead_items=INTEGER,
+    purged=INTEGER,
+    unlocked=INTEGER,
+    requeued=INTEGER,
+    stuck=INTEGER,
+    recovered=INTEGER,
     longest_stuck_s=REAL,
     last_told=TIME,
 )
-"""A queue: a node, or a share (`$share:NAME:FILTER`).
+"""A queue: a node, or a shared subscription (`$share:NAME:FILTER`).
 
-`state`: `stuck`, `since` then (items that are due wait, and none was delivered for `STUCK_S`), `ok`
-(items are there), `idle` (none are), `unknown` (it never told of its depth). As told last, at
+`state`: `stuck`, since `since` (items wait and none was delivered for `STUCK_S`), `ok` (it holds
+items), `idle` (it holds none), `unknown` (its depth was never reported). As of the last report, at
 `last_told`: `depth` (items that are not dead), of these `ready`, `locked` and `delayed`; `dead`
-items; `oldest_s`, the age in seconds of the oldest that is not delayed; `members`. Over all the
-time: `depth_max`; `delivered`, `redelivered`, `timeouts` (locks that ran out); `dead_items` (items
-that became dead, by events), and items that people `purged`, `unlocked`, `requeued`. `stuck` counts
-the stretches in which it was stuck, the present one included, `recovered` those of them that ended
-in a delivery or with an empty queue, `longest_stuck_s` is the longest one's length in seconds."""
+items; `oldest_s`, the age in seconds of the oldest item that is not delayed; `members`. Over all
+time: `depth_max`; `delivered`, `redelivered`, `timeouts` (expired locks); `dead_items` (items that
+became dead, by events); items that people `purged`, `unlocked`, `requeued`. `stuck` counts the
+periods in which it was stuck, including the present one; `recovered` of them ended with a delivery
+or an empty queue; `longest_stuck_s` is the longest in seconds."""
 
-RUNS: Final = columns(
+RUNS: Final = schema(
     gateway=TEXT,
     queue=TEXT,
     epoch=TEXT,
-    first_seq=NUMBER,
-    last_seq=NUMBER,
+    first_seq=INTEGER,
+    last_seq=INTEGER,
     begin=TIME,
     end=TIME,
     stalled=FLAG,
-    depth=NUMBER,
-    depth_max=NUMBER,
-    ready=NUMBER,
-    locked=NUMBER,
-    delayed=NUMBER,
-    dead=NUMBER,
+    depth=INTEGER,
+    depth_max=INTEGER,
+    ready=INTEGER,
+    locked=INTEGER,
+    delayed=INTEGER,
+    dead=INTEGER,
     oldest_s=REAL,
-    members=NUMBER,
-    delivered=NUMBER,
-    redelivered=NUMBER,
-    timeouts=NUMBER,
+    members=INTEGER,
+    delivered=INTEGER,
+    redelivered=INTEGER,
+    timeouts=INTEGER,
 )
-"""Events of a queue's depth that follow each other and tell alike whether it is `stalled`: items
-are due and none was delivered. Sums and the greatest depth are of all of them, what there was at a
-moment is of the last. At most 288 a day and queue, since that many are told."""
+"""Consecutive depth events of a queue that agree whether it is `stalled`: items wait and none
+was delivered. Sums and the greatest depth cover all of them; the state of the queue is of the
+last. There are at most 288 a day and queue, because so many are sent."""
 
-DONE: Final = columns(
-    gateway=TEXT, queue=TEXT, dead_items=NUMBER, purged=NUMBER, unlocked=NUMBER, requeued=NUMBER
+DONE: Final = schema(
+    gateway=TEXT,
+    queue=TEXT,
+    dead_items=INTEGER,
+    purged=INTEGER,
+    unlocked=INTEGER,
+    requeued=INTEGER,
 )
-"""How many items of a queue became dead, and what people did with how many."""
+"""How many items of a queue became dead, and how many people purged, unlocked and requeued."""
 
-_MOMENT: Final = ("depth", "ready", "locked", "delayed", "dead", "oldest_s", "members")
+DEPTHS: Final = schema(gateway=TEXT, queue=TEXT, at=REAL, depth=REAL)
+"""How many items were in a queue at a time, in seconds since 1970."""
+
+MAX_DEPTHS: Final = 5_000
+"""Latest depths that are plotted: more than a plot has room for."""
+
+_STATE: Final = ("depth", "ready", "locked", "delayed", "dead", "oldest_s", "members")
 _SUMS: Final = ("delivered", "redelivered", "timeouts")
 _COUNTS: Final = ("dead_items", "purged", "unlocked", "requeued")
 
 
 def runs(events: DataFrame) -> DataFrame:
-    """Give the rows of `RUNS` and `day`."""
+    """Compute the rows of `RUNS`, by `day`."""
     of_queue = ("day", "gateway", "queue", "epoch")
     order = Window.partitionBy(*of_queue).orderBy("seq")
-    told = _told(events).withColumn("run", _begun(order, "at", "at"))
-    numbered = told.withColumn("run", F.sum("run").over(order))
+    depths = _depth_events(events).withColumn("run", _begins(order, "at", "at"))
+    numbered = depths.withColumn("run", F.sum("run").over(order))
     rows = numbered.groupBy(*of_queue, "run").agg(
         F.min("seq").alias("first_seq"),
         F.max("seq").alias("last_seq"),
@@ -104,20 +127,20 @@ def runs(events: DataFrame) -> DataFrame:
         F.max_by("time", "seq").alias("end"),
         F.any_value("stalled").alias("stalled"),
         F.max("depth").alias("depth_max"),
-        *(F.max_by(name, "seq").alias(name) for name in _MOMENT),
+        *(F.max_by(name, "seq").alias(name) for name in _STATE),
         *(F.sum(name).alias(name) for name in _SUMS),
     )
     return rows.drop("run")
 
 
-def _told(events: DataFrame) -> DataFrame:
-    """Read what `queue/depth` tells."""
+def _depth_events(events: DataFrame) -> DataFrame:
+    """Parse the events `queue/depth`."""
     depth = events.where((F.col("kind") == "queue") & (F.col("name") == "depth"))
     tags = {name: tag(name) for name in ("ready", "locked", "delayed", "dead", "oldest_s")}
     counts = {name: F.coalesce(tag(name), F.lit(0)) for name in _SUMS}
     due = F.col("depth") - F.coalesce("delayed", F.lit(0))
     return (
-        depth.withColumn("depth", F.coalesce(number(F.col("value")), F.lit(0)))
+        depth.withColumn("depth", F.coalesce(count_of(F.col("value")), F.lit(0)))
         .withColumns({**tags, **counts, "members": tag("members")})
         .withColumn("stalled", (due > 0) & (F.col("delivered") == 0))
         .withColumn("at", seconds("time"))
@@ -125,40 +148,40 @@ def _told(events: DataFrame) -> DataFrame:
     )
 
 
-def _begun(order: WindowSpec, begin: str, end: str) -> Column:
-    """Tell (1 or 0) whether something else begins here than what was before, as `RUNS` has it."""
+def _begins(order: WindowSpec, begin: str, end: str) -> Column:
+    """Return 1 if a new run begins here, 0 if the run before continues."""
     apart = F.col(begin) - F.lag(end).over(order)
-    goes_on = (F.lag("stalled").over(order) == F.col("stalled")) & apart.between(0, TOGETHER_S)
-    return F.when(goes_on, 0).otherwise(1)
+    continues = (F.lag("stalled").over(order) == F.col("stalled")) & apart.between(0, DEPTH_GAP_S)
+    return F.when(continues, 0).otherwise(1)
 
 
 def done(events: DataFrame) -> DataFrame:
-    """Give the rows of `DONE` and `day`."""
-    what = F.concat_ws("/", "kind", "name")
-    of = {
+    """Compute the rows of `DONE`, by `day`."""
+    event = F.concat_ws("/", "kind", "name")
+    counted_as = {
         "message/queue_dead": "dead_items",
         "message/share_items_dead": "dead_items",
         "queue/purged": "purged",
         "queue/unlocked": "unlocked",
         "queue/requeued": "requeued",
     }
-    told = events.where((F.col("lane") == "system") & what.isin(*of))
-    items = F.coalesce(number(F.col("value")), F.lit(1))
+    rows = events.where((F.col("lane") == "system") & event.isin(*counted_as))
+    items = F.coalesce(count_of(F.col("value")), F.lit(1))
 
     def total(column: str) -> Column:
-        names = [event for event, counted in of.items() if counted == column]
-        return F.sum(F.when(what.isin(*names), items).otherwise(0)).alias(column)
+        names = [name for name, counted in counted_as.items() if counted == column]
+        return F.sum(F.when(event.isin(*names), items).otherwise(0)).alias(column)
 
     by = (F.col("day"), F.col("gateway"), F.col("topic").alias("queue"))
-    return told.groupBy(*by).agg(*map(total, _COUNTS))
+    return rows.groupBy(*by).agg(*map(total, _COUNTS))
 
 
 def queues(runs: DataFrame, done: DataFrame) -> DataFrame:
-    """Give a row of `SCHEMA` for each queue of which `RUNS` or `DONE` have rows."""
+    """Compute a row of `SCHEMA` for each queue of `runs` (of `RUNS`) or `done` (of `DONE`)."""
     of_queue = ("gateway", "queue")
-    people = done.groupBy(*of_queue).agg(*(F.sum(name).alias(name) for name in _COUNTS))
+    interventions = done.groupBy(*of_queue).agg(*(F.sum(name).alias(name) for name in _COUNTS))
     stuck = (
-        _stretches(runs)
+        _periods(runs)
         .groupBy(*of_queue)
         .agg(
             F.max_by(F.struct("stuck", "begin"), "place").alias("now"),
@@ -168,52 +191,128 @@ def queues(runs: DataFrame, done: DataFrame) -> DataFrame:
         )
     )
     place = F.struct("epoch", "last_seq")
-    told = runs.groupBy(*of_queue).agg(
+    reported = runs.groupBy(*of_queue).agg(
         F.max("depth_max").alias("depth_max"),
         F.max_by("end", place).alias("last_told"),
-        *(F.max_by(name, place).alias(name) for name in _MOMENT),
+        *(F.max_by(name, place).alias(name) for name in _STATE),
         *(F.sum(name).alias(name) for name in _SUMS),
     )
-    rows = told.join(stuck, on=[*of_queue], how="left")
-    rows = gathered(rows.join(people, on=[*of_queue], how="full_outer"))
+    rows = reported.join(stuck, on=[*of_queue], how="left")
+    rows = gathered(rows.join(interventions, on=[*of_queue], how="full_outer"))
     state = (
         F.when(F.col("last_told").isNull(), "unknown")
         .when(F.col("now.stuck"), "stuck")
         .otherwise(F.when(F.col("depth") > 0, "ok").otherwise("idle"))
     )
     since = F.when(F.col("now.stuck"), F.timestamp_seconds("now.begin"))
-    told = rows.withColumn("state", state).withColumn("since", since)
-    counted = told.fillna(0, subset=[*_SUMS, *_COUNTS, "stuck", "recovered"])
+    judged = rows.withColumn("state", state).withColumn("since", since)
+    counted = judged.fillna(0, subset=[*_SUMS, *_COUNTS, "stuck", "recovered"])
     return conform(counted, SCHEMA).orderBy(*of_queue)
 
 
-def _stretches(runs: DataFrame) -> DataFrame:
-    """Join the runs of different days; tell which were `stuck`, and whether that is `over`."""
+def _periods(runs: DataFrame) -> DataFrame:
+    """Join the runs of adjacent days; add whether a period was `stuck` and is `over`."""
     order = Window.partitionBy("gateway", "queue").orderBy("epoch", "first_seq")
     timed = runs.withColumns({"begin": seconds("begin"), "end": seconds("end")})
-    numbered = timed.withColumn("begun", _begun(order, "begin", "end")).withColumn(
-        "stretch", F.sum("begun").over(order)
+    numbered = timed.withColumn("begins", _begins(order, "begin", "end")).withColumn(
+        "period", F.sum("begins").over(order)
     )
     place = F.struct("epoch", "first_seq")
-    merged = numbered.groupBy("gateway", "queue", "stretch").agg(
+    merged = numbered.groupBy("gateway", "queue", "period").agg(
         F.min_by("begin", place).alias("begin"),
         F.max_by("end", place).alias("end"),
         F.any_value("stalled").alias("stalled"),
     )
-    later = Window.partitionBy("gateway", "queue").orderBy("stretch")
+    later = Window.partitionBy("gateway", "queue").orderBy("period")
     rest = later.rowsBetween(1, Window.unboundedFollowing)
     stuck = F.col("stalled") & (F.col("end") - F.col("begin") >= STUCK_S)
-    moved_on = F.coalesce(F.bool_or(~F.col("stalled")).over(rest), F.lit(0).cast("boolean"))
+    over = F.coalesce(F.bool_or(~F.col("stalled")).over(rest), F.lit(0).cast("boolean"))
     return merged.select(
         "gateway",
         "queue",
         "begin",
         "end",
-        F.col("stretch").alias("place"),
+        F.col("period").alias("place"),
         stuck.alias("stuck"),
-        moved_on.alias("over"),
+        over.alias("over"),
     )
 
+
+def queue_depths(runs: DataFrame) -> DataFrame:
+    """Compute the rows of `DEPTHS` from `RUNS`: the greatest and the last depth of each run."""
+    ends = F.array(
+        F.struct(seconds("begin").alias("at"), F.col("depth_max").alias("depth")),
+        F.struct(seconds("end").alias("at"), F.col("depth").alias("depth")),
+    )
+    rows = runs.select("gateway", "queue", F.explode(ends).alias("one"))
+    latest = conform(rows.select("gateway", "queue", "one.*"), DEPTHS).distinct()
+    latest = latest.orderBy(F.desc("at"), "gateway", "queue").limit(MAX_DEPTHS)
+    return latest.orderBy("gateway", "queue", "at")
+
+
+def problems(findings: Findings) -> Iterator[Problem]:
+    """Find stuck queues, and queues with dead items."""
+    for row in findings["queues"]:
+        where = f"{row['gateway']}, queue {row['queue']}"
+        if row["state"] == "stuck":
+            yield Problem(
+                "wrong",
+                "queue_stuck",
+                row["gateway"],
+                where,
+                f"No item has been delivered since {moment_utc(row['since'])}; "
+                f"{plural(row['depth'], 'item')} waiting, {plural(row['members'] or 0, 'worker')} "
+                "subscribed.",
+                remedies.QUEUE_STUCK,
+            )
+        if row["dead"]:
+            yield Problem(
+                "wrong",
+                "queue_dead",
+                row["gateway"],
+                where,
+                f"Dead items: {count(row['dead'])}.",
+                "`fieldpost queue show` at the gateway lists them with the reason. Once the worker "
+                "is repaired, `fieldpost queue requeue` makes them available again; `fieldpost "
+                "queue purge` deletes them for good.",
+            )
+
+
+TABLE: Final = Table(
+    order=70,
+    title="Queues",
+    about=(
+        "What waits in each queue, as its gateway last reported it, and what was counted over all "
+        "time. A queue is stuck if items wait and none has been delivered for half an hour. Dead "
+        "items are those that no worker could process."
+    ),
+    columns=(
+        column.text("gateway", "Gateway"),
+        column.prose("queue", "Queue"),
+        column.state("state", "State", {"ok": "good", "idle": "calm", "stuck": "wrong"}),
+        column.time("since", "Stuck since"),
+        column.number("depth", "Items"),
+        column.number("ready", "Ready"),
+        column.number("locked", "In progress"),
+        column.number("delayed", "Delayed"),
+        column.alarm("dead", "Dead"),
+        column.duration("oldest_s", "Oldest"),
+        column.number("members", "Workers"),
+        column.number("depth_max", "Most items"),
+        column.number("delivered", "Delivered"),
+        column.number("redelivered", "Delivered again"),
+        column.number("timeouts", "Time-outs"),
+        column.number("dead_items", "Became dead"),
+        column.number("purged", "Purged"),
+        column.number("unlocked", "Unlocked"),
+        column.number("requeued", "Requeued"),
+        column.number("stuck", "Times stuck"),
+        column.number("recovered", "Recovered"),
+        column.duration("longest_stuck_s", "Longest time stuck"),
+        column.time("last_told", "Last report"),
+    ),
+    empty="No gateway has reported a queue.",
+)
 
 DAILY: Final = Summary("queue_runs", 1, RUNS, runs)
 DAILY_DONE: Final = Summary("queue_done", 1, DONE, done)
@@ -222,5 +321,16 @@ REPORT: Final = Report(
     "queues",
     SCHEMA,
     (DAILY, DAILY_DONE),
-    lambda given: queues(given.daily(DAILY), given.daily(DAILY_DONE)),
+    lambda context: queues(context.daily(DAILY), context.daily(DAILY_DONE)),
+    TABLE,
+    series=(
+        Series(
+            "queue_depths", DEPTHS, (DAILY,), lambda context: queue_depths(context.daily(DAILY))
+        ),
+    ),
+    problem_kinds=(
+        ProblemKind("queue_stuck", 90, "queues are stuck"),
+        ProblemKind("queue_dead", 100, "no worker could process some items"),
+    ),
+    problems=problems,
 )

@@ -1,61 +1,65 @@
-"""Report 6, refusals: what limits refused, by who asked and by the rule that refused it.
+"""Refusals: requests that limits refused, by source and by rule.
 
-Tells a surge from what is usual with a source and a rule; why it refused, the gateway's log tells.
+A surge is told apart from what is usual for a source and a rule.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from sync.reports.columns import FLAG, NUMBER, REAL, TEXT, TIME, columns, number
-from sync.reports.common import conform
-from sync.reports.context import Report
-from sync.reports.thresholds import SURGE, SURGE_LEAST
-from sync.tables.partitions import gathered
+from sync.reports.shared import column, remedies
+from sync.reports.shared.findings import Findings, Row
+from sync.reports.shared.formats import count, decimal, plural
+from sync.reports.shared.frames import FLAG, INTEGER, REAL, TEXT, TIME, count_of, schema
+from sync.reports.shared.problem import Problem, ProblemKind
+from sync.reports.shared.report import Report, Table
+from sync.reports.shared.thresholds import SURGE_FACTOR, SURGE_MIN
+from sync.tables.partitions import conform, gathered
 from sync.tables.summaries import Summary
 
-SCHEMA: Final = columns(
+SCHEMA: Final = schema(
     source=TEXT,
     rule=TEXT,
-    times=NUMBER,
+    times=INTEGER,
     since=TIME,
     until=TIME,
-    gateways=NUMBER,
+    gateways=INTEGER,
     which=TEXT,
-    latest=NUMBER,
+    latest=INTEGER,
     usual=REAL,
     surge=FLAG,
 )
-"""A source (null: the gateways did not tell it) and a rule.
+"""A source (null if the gateways do not know it) and a rule.
 
-`times` is how many refusals, told first at `since` and last at `until`, by the gateways' clocks;
-`gateways` how many told of them, and `which`: the names of those with most, `NAMED` at most, comma
-between. `latest` is the greater count of the last two days (UTC), of which the last is not over;
-`usual` the median of the counts of the days before these (null where there are none), and `surge`
-tells that `latest` is far above it."""
+`times` is the number of refusals, reported first at `since` and last at `until` by the gateways'
+clocks; `gateways` is how many reported them, and `which` names the `NAMED` with most, separated by
+commas. `latest` is the greater count of the last two days (UTC), the last of which is not over;
+`usual` is the median count of the days before (null if there are none). `surge`: `latest` is far
+above it."""
 
 NAMED: Final = 5
-"""Gateways that a row names: the line stays readable, and more are counted beside it."""
+"""Gateways that a row names: more are only counted."""
 
 ROWS: Final = 1_000
-"""Sources and rules that are told of, those with most refusals: an attacker may invent names."""
+"""Sources and rules that are listed, those with most refusals: an attacker may invent names."""
 
-DAYS: Final = columns(gateway=TEXT, source=TEXT, rule=TEXT, times=NUMBER, since=TIME, until=TIME)
-"""The refusals of a day. A row without a rule says only that events of that day are there."""
+DAYS: Final = schema(gateway=TEXT, source=TEXT, rule=TEXT, times=INTEGER, since=TIME, until=TIME)
+"""The refusals of a day. A row without a rule only says that there are events of that day."""
 
 
 def days(events: DataFrame) -> DataFrame:
-    """Give the rows of `DAYS` and `day`."""
+    """Compute the rows of `DAYS`, by `day`."""
     refused = (F.col("lane") == "system") & (F.col("kind") == "limit")
     rule = F.when(refused, F.coalesce("name", F.lit("")))
     rows = events.groupBy(
         "day", "gateway", F.when(refused, F.col("source")).alias("source"), rule.alias("rule")
     )
-    times = F.coalesce(number(F.col("value")), F.lit(1))
+    times = F.coalesce(count_of(F.col("value")), F.lit(1))
     return rows.agg(
         F.coalesce(F.sum(F.when(refused, times)), F.lit(0)).alias("times"),
         F.min("time").alias("since"),
@@ -64,22 +68,23 @@ def days(events: DataFrame) -> DataFrame:
 
 
 def refusals(days: DataFrame, as_of: datetime) -> DataFrame:
-    """Give the rows of `SCHEMA`, surges and then those with most first; `ROWS` at most."""
+    """Compute the rows of `SCHEMA` from `days` (of `DAYS`), surges first, then by count."""
     of = ("who", "rule")
-    told = days.where(F.col("rule").isNotNull()).withColumn("who", F.coalesce("source", F.lit("")))
-    rows = gathered(_gateways(told).join(_counts(told, as_of), on=[*of], how="inner"))
+    refused = days.where(F.col("rule").isNotNull())
+    refused = refused.withColumn("who", F.coalesce("source", F.lit("")))
+    rows = gathered(_by_gateway(refused).join(_by_day(refused, as_of), on=[*of], how="inner"))
     recent = as_of.date() - timedelta(days=1)
     before = days.where(F.col("day") < F.lit(recent))
     known = rows.crossJoin(F.broadcast(before.agg(F.countDistinct("day").alias("known"))))
     usual = known.withColumn("usual", _median()).withColumn("source", F.nullif("who", F.lit("")))
-    surge = (F.col("latest") >= SURGE_LEAST) & (F.col("latest") > SURGE * F.col("usual"))
+    surge = (F.col("latest") >= SURGE_MIN) & (F.col("latest") > SURGE_FACTOR * F.col("usual"))
     judged = conform(usual.withColumn("surge", F.coalesce(surge, F.lit(0).cast("boolean"))), SCHEMA)
     return judged.orderBy(F.desc("surge"), F.desc("times"), "source", "rule").limit(ROWS)
 
 
-def _gateways(told: DataFrame) -> DataFrame:
-    """Count refusals by gateway, and name those with most."""
-    each = told.groupBy("who", "rule", "gateway").agg(
+def _by_gateway(refused: DataFrame) -> DataFrame:
+    """Count refusals, and name the gateways with most of them."""
+    each = refused.groupBy("who", "rule", "gateway").agg(
         F.sum("times").alias("times"), F.min("since").alias("since"), F.max("until").alias("until")
     )
     most = F.array_sort(F.collect_list(F.struct((-F.col("times")).alias("less"), "gateway")))
@@ -92,10 +97,10 @@ def _gateways(told: DataFrame) -> DataFrame:
     )
 
 
-def _counts(told: DataFrame, as_of: datetime) -> DataFrame:
-    """Give the greater count of the last two days, and those of the days before, in order."""
+def _by_day(refused: DataFrame, as_of: datetime) -> DataFrame:
+    """Compute the greater count of the last two days, and the sorted counts of the days before."""
     today, yesterday = as_of.date(), as_of.date() - timedelta(days=1)
-    each = told.groupBy("who", "rule", "day").agg(F.sum("times").alias("times"))
+    each = refused.groupBy("who", "rule", "day").agg(F.sum("times").alias("times"))
     late = F.when(F.col("day").between(F.lit(yesterday), F.lit(today)), F.col("times"))
     earlier = F.when(F.col("day") < F.lit(yesterday), F.col("times"))
     return each.groupBy("who", "rule").agg(
@@ -105,7 +110,7 @@ def _counts(told: DataFrame, as_of: datetime) -> DataFrame:
 
 
 def _median() -> Column:
-    """Give the median of `earlier`, which lacks the days without refusals of the `known` ones."""
+    """Return the median of `earlier` over all `known` days; days without refusals are zero."""
     none = F.array_repeat(F.lit(0).cast("long"), (F.col("known") - F.size("earlier")).cast("int"))
     counts = F.concat(none, F.col("earlier"))
     middle = (F.col("known") / 2).cast("int")
@@ -113,8 +118,64 @@ def _median() -> Column:
     return F.when(F.col("known") > 0, (low + high) / 2)
 
 
+def gateways_of(row: Row) -> list[str]:
+    """Return the gateways that a row names."""
+    return [name.strip() for name in (row["which"] or "").split(",") if name.strip()]
+
+
+def problems(findings: Findings) -> Iterator[Problem]:
+    """Find refusals, by source and rule: a surge is wrong, others are worth knowing."""
+    for row in findings["refusals"]:
+        gateway = row["which"] if row["gateways"] == 1 else ""
+        who = row["source"] or "an unknown source"
+        where = f"{gateway}, {who}" if gateway else f"{who} at {plural(row['gateways'], 'gateway')}"
+        what = f"Refused by the limit {row['rule']}: {count(row['times'])}"
+        if row["surge"]:
+            what += (
+                f", {count(row['latest'])} of them on the latest day; usual are "
+                f"{decimal(row['usual'])} a day"
+            )
+        yield Problem(
+            "wrong" if row["surge"] else "notice",
+            "refusals",
+            gateway or "",
+            where,
+            f"{what}.",
+            remedies.REFUSALS,
+        )
+
+
+TABLE: Final = Table(
+    order=80,
+    title="Refusals",
+    about=(
+        "Requests that were refused, by the device that made them and the limit that refused them. "
+        "A surge is a day with far more refusals than usual."
+    ),
+    columns=(
+        column.prose("source", "Device"),
+        column.text("rule", "Limit"),
+        column.flag("surge", "Surge"),
+        column.number("times", "Times"),
+        column.number("latest", "Latest day"),
+        column.number("usual", "Usual day", decimal),
+        column.time("since", "First"),
+        column.time("until", "Last"),
+        column.number("gateways", "Gateways"),
+        column.prose("which", "Gateways with most"),
+    ),
+    empty="No limit has refused anything.",
+)
+
 DAILY: Final = Summary("refusals", 1, DAYS, days)
 
 REPORT: Final = Report(
-    "refusals", SCHEMA, (DAILY,), lambda given: refusals(given.daily(DAILY), given.as_of)
+    "refusals",
+    SCHEMA,
+    (DAILY,),
+    lambda context: refusals(context.daily(DAILY), context.as_of),
+    TABLE,
+    problem_kinds=(ProblemKind("refusals", 140, "limits refused what devices sent"),),
+    problems=problems,
+    gateways_of=gateways_of,
 )

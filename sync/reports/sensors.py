@@ -1,72 +1,84 @@
-"""Report 7, silent sensors: of which nothing came for much longer than is usual with them.
+"""Silent sensors: sensors that have sent nothing for much longer than is usual for them.
 
-Time is the gateway's own, up to what it told last: a gateway that is off or away, and readings that
-are still to come in, make no sensor silent.
+Time is measured by the gateway's clock, up to its last event: a gateway that is off or unreachable,
+or readings that still have to arrive, make no sensor silent.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, IntegerType
 
-from sync.reports.availability import patience
-from sync.reports.columns import NUMBER, REAL, TEXT, TIME, columns
-from sync.reports.common import conform, seconds
-from sync.reports.context import Report
-from sync.reports.readings import ROWS, SENSOR, readings
-from sync.reports.thresholds import BATCH_S, FLOOR_S, INTERVALS, LATE_S, RESETS, TIMES
+from sync.reports.availability import silence_limits
+from sync.reports.shared import column, remedies
+from sync.reports.shared.findings import Findings
+from sync.reports.shared.formats import duration, moment_utc, plain
+from sync.reports.shared.frames import INTEGER, REAL, TEXT, TIME, schema, seconds
+from sync.reports.shared.problem import Problem, ProblemKind
+from sync.reports.shared.readings import ROWS, SENSOR, readings
+from sync.reports.shared.report import Report, Table
+from sync.reports.shared.thresholds import (
+    BACKLOG_S,
+    MIN_INTERVAL_S,
+    MIN_INTERVALS,
+    MIN_SILENCE_S,
+    RESET_EVENTS,
+    SILENT_INTERVALS,
+)
+from sync.tables.partitions import conform
 from sync.tables.summaries import Summary
 
-SCHEMA: Final = columns(
+SCHEMA: Final = schema(
     gateway=TEXT,
     source=TEXT,
     sensor=TEXT,
     state=TEXT,
-    readings=NUMBER,
+    readings=INTEGER,
     interval_s=REAL,
     limit_s=REAL,
     last=TIME,
     silence_s=REAL,
     told_until=TIME,
 )
-"""A sensor: who sent it (`source`, a bare JID), and its topic, its node and its name (`sensor`, a
-space between).
+"""A sensor: its device (`source`, a bare JID), and its topic, node and name (`sensor`, separated by
+spaces).
 
-`state`: `silent`: nothing for more than `limit_s`; `unknown`: it has no limit yet, or nothing came
-for longer, and of too much of that time it is not known what was read; `ok` otherwise. `interval_s`
-is the median of the seconds between two readings (null with few), `silence_s` those since the
-`last` one up to `told_until`, both by the gateway's clock."""
+`state`: `silent` (no reading for more than `limit_s`); `unknown` (it has no limit yet, or there was
+no reading for longer, but too much of that time cannot be judged); `ok` otherwise. `interval_s` is
+the median of the seconds between two readings (null if too few are known), `silence_s` the time
+from the `last` reading to `told_until`, both by the gateway's clock."""
 
 STEPS: Final = 8
-"""Buckets for each doubling of an interval: they are 9 % wide, and a median is as exact, or quite
-exact where all intervals in its bucket are the same. From a second to a day are 131 buckets."""
+"""Buckets for each doubling of an interval: they are 9 % wide, and the median is as exact, or exact
+if all intervals of its bucket are equal. From a second to a day there are 131 buckets."""
 
-PLACE: Final = columns(epoch=TEXT, seq=NUMBER, at=REAL)
-"""An event's place in its lane, and when it was, in seconds since 1970."""
+PLACE: Final = schema(epoch=TEXT, seq=INTEGER, at=REAL)
+"""An event's place in its lane, and its time in seconds since 1970."""
 
-BUCKET: Final = columns(step=IntegerType(), intervals=NUMBER, total_s=REAL)
-"""How many intervals are of one length (`STEPS`), and the sum of them."""
+BUCKET: Final = schema(step=IntegerType(), intervals=INTEGER, total_s=REAL)
+"""How many intervals are of one length (see `STEPS`), and their sum."""
 
-DAYS: Final = columns(
+DAYS: Final = schema(
     gateway=TEXT,
     source=TEXT,
     sensor=TEXT,
-    readings=NUMBER,
+    readings=INTEGER,
     first=PLACE,
     last=PLACE,
     buckets=ArrayType(BUCKET),
 )
 """The readings of a sensor: how many, the first, the last, and the intervals between them."""
 
-LIVES: Final = columns(gateway=TEXT, last=PLACE, reset=PLACE, last_reading=PLACE)
-"""What a gateway told last in its system lane, the last of `RESETS` of it, and the last reading."""
+LIVES: Final = schema(gateway=TEXT, last=PLACE, reset=PLACE, last_reading=PLACE)
+"""The last event of a gateway's system lane, the last of `RESET_EVENTS`, and the last reading."""
 
 
 def days(events: DataFrame) -> DataFrame:
-    """Give the rows of `DAYS` and `day`."""
+    """Compute the rows of `DAYS`, by `day`."""
     by = ("day", *SENSOR)
     order = Window.partitionBy(*by, "epoch").orderBy("seq")
     at = readings(events).withColumn("at", seconds("time"))
@@ -92,16 +104,16 @@ def days(events: DataFrame) -> DataFrame:
 
 
 def _step() -> Column:
-    """Give the bucket of the seconds in `gap`; null for what is no interval."""
-    length = F.log2(F.when(F.col("gap") >= BATCH_S, F.col("gap")))
+    """Return the bucket of the seconds in `gap`; null if they are no interval."""
+    length = F.log2(F.when(F.col("gap") >= MIN_INTERVAL_S, F.col("gap")))
     return F.floor(length * STEPS).cast("int")
 
 
 def lives(events: DataFrame) -> DataFrame:
-    """Give the rows of `LIVES` and `day`."""
+    """Compute the rows of `LIVES`, by `day`."""
     place = F.struct("epoch", "seq", seconds("time").alias("at"))
     system = F.col("lane") == "system"
-    reset = system & (F.col("kind") == "system") & F.col("name").isin(*RESETS)
+    reset = system & (F.col("kind") == "system") & F.col("name").isin(*RESET_EVENTS)
     return events.groupBy("day", "gateway").agg(
         F.max(F.when(system, place)).alias("last"),
         F.max(F.when(reset, place)).alias("reset"),
@@ -110,20 +122,22 @@ def lives(events: DataFrame) -> DataFrame:
 
 
 def sensors(days: DataFrame, lives: DataFrame, segments: DataFrame) -> DataFrame:
-    """Give the rows of `SCHEMA`, silent ones first; `ROWS` at most.
+    """Compute the rows of `SCHEMA`, silent sensors first; `ROWS` at most.
 
-    `segments` (`sync.tables.tables`) tell which readings are in.
+    `days` has rows of `DAYS`, `lives` of `LIVES`. `segments` shows which readings have arrived.
     """
     last = days.groupBy(*SENSOR).agg(
         F.sum("readings").alias("readings"), F.max("last").alias("end")
     )
-    told = last.join(_usual(days), on=[*SENSOR], how="left")
-    told = told.join(_known(lives, segments), on="gateway", how="left")
-    told = told.join(patience(segments), on="gateway", how="left").withColumns(
+    known = last.join(_usual_interval(days), on=[*SENSOR], how="left")
+    known = known.join(_known_until(lives, segments), on="gateway", how="left")
+    known = known.join(silence_limits(segments), on="gateway", how="left").withColumns(
         {
             "silence_s": F.greatest(F.col("until") - F.col("end.at"), F.lit(0.0)),
             "known_s": F.col("until") - F.greatest("end.at", "reset", "resumed"),
-            "limit_s": F.greatest(F.col("interval_s") * TIMES, F.lit(FLOOR_S), "silent_after_s"),
+            "limit_s": F.greatest(
+                F.col("interval_s") * SILENT_INTERVALS, F.lit(MIN_SILENCE_S), "silent_after_s"
+            ),
         }
     )
     state = (
@@ -132,7 +146,7 @@ def sensors(days: DataFrame, lives: DataFrame, segments: DataFrame) -> DataFrame
         .otherwise(F.when(F.col("silence_s") > F.col("limit_s"), "unknown").otherwise("ok"))
     )
     limit = F.when(F.col("interval_s").isNotNull(), F.col("limit_s"))
-    rows = told.withColumns(
+    rows = known.withColumns(
         {
             "state": state,
             "source": F.nullif("source", F.lit("")),
@@ -145,63 +159,105 @@ def sensors(days: DataFrame, lives: DataFrame, segments: DataFrame) -> DataFrame
     return conform(rows, SCHEMA).orderBy(*order, *SENSOR).limit(ROWS)
 
 
-def _usual(days: DataFrame) -> DataFrame:
-    """Give the median interval (s) of the sensors of which at least `INTERVALS` are known."""
+def _usual_interval(days: DataFrame) -> DataFrame:
+    """Compute the median interval in seconds of sensors with at least `MIN_INTERVALS`."""
     order = Window.partitionBy(*SENSOR).orderBy("first")
     between = days.withColumn("gap", F.col("first.at") - F.lag("last.at").over(order))
-    night = F.struct(
+    overnight = F.struct(
         _step().alias("step"),
         F.lit(1).cast("long").alias("intervals"),
         F.col("gap").alias("total_s"),
     )
-    each = between.select(*SENSOR, F.explode(F.array_append("buckets", night)).alias("of"))
+    each = between.select(*SENSOR, F.explode(F.array_append("buckets", overnight)).alias("of"))
     known = each.where(F.col("of.step").isNotNull())
     sums = known.groupBy(*SENSOR, F.col("of.step").alias("step")).agg(
         F.sum("of.intervals").alias("intervals"), F.sum("of.total_s").alias("total_s")
     )
-    all_of = Window.partitionBy(*SENSOR)
-    below = F.sum("intervals").over(all_of.orderBy("step"))
-    counted = sums.withColumn("below", below).withColumn("all", F.sum("intervals").over(all_of))
-    upper = counted.where((F.col("below") * 2 >= F.col("all")) & (F.col("all") >= INTERVALS))
+    of_sensor = Window.partitionBy(*SENSOR)
+    below = F.sum("intervals").over(of_sensor.orderBy("step"))
+    counted = sums.withColumn("below", below).withColumn("all", F.sum("intervals").over(of_sensor))
+    upper = counted.where((F.col("below") * 2 >= F.col("all")) & (F.col("all") >= MIN_INTERVALS))
     mean = F.col("total_s") / F.col("intervals")
     return upper.groupBy(*SENSOR).agg(F.min_by(mean, F.col("step")).alias("interval_s"))
 
 
-def _known(lives: DataFrame, segments: DataFrame) -> DataFrame:
-    """Say of each gateway up to when its readings are in, and since when they can be judged."""
+def _known_until(lives: DataFrame, segments: DataFrame) -> DataFrame:
+    """Compute until when a gateway's readings have arrived, and since when they can be judged."""
     place = lives.groupBy("gateway").agg(
         F.max("last").alias("last"),
         F.max("reset").alias("reset"),
         F.max("last_reading").alias("last_reading"),
     )
-    told = place.join(_backlog(segments), on="gateway", how="left")
+    known = place.join(_backlog(segments), on="gateway", how="left")
     late = F.coalesce("late", F.lit(0).cast("boolean"))
     until = F.when(~late, F.greatest("last.at", "last_reading.at")).otherwise(
         F.col("last_reading.at")
     )
-    return told.select("gateway", until.alias("until"), F.col("reset.at").alias("reset"), "resumed")
+    return known.select(
+        "gateway", until.alias("until"), F.col("reset.at").alias("reset"), "resumed"
+    )
 
 
 def _backlog(segments: DataFrame) -> DataFrame:
-    """Say whether readings come in `late` still, and when they `resumed` after the last hole."""
+    """Compute whether readings still arrive `late`, and when they `resumed` after the last gap."""
     accepted = segments.where(F.col("fate") == "accepted")
     order = Window.partitionBy("gateway", "epoch", "lane").orderBy("first_seq")
     before = F.coalesce(F.lag("last_seq").over(order), F.lit(0))
     of_readings = F.col("lane") == "readings"
     timed = accepted.withColumns(
         {
-            "hole": of_readings & (F.col("first_seq") > before + 1),
+            "gap": of_readings & (F.col("first_seq") > before + 1),
             "came": seconds("arrived"),
             "sealed": seconds("sealed_at"),
             "latest": F.max(seconds("arrived")).over(Window.partitionBy("gateway")),
         }
     )
-    now = of_readings & (F.col("latest") - F.col("came") <= 2 * LATE_S)
+    now = of_readings & (F.col("latest") - F.col("came") <= 2 * BACKLOG_S)
     return timed.groupBy("gateway").agg(
-        F.bool_or(now & (F.col("came") - F.col("sealed") > LATE_S)).alias("late"),
-        F.max(F.when(F.col("hole"), F.col("sealed"))).alias("resumed"),
+        F.bool_or(now & (F.col("came") - F.col("sealed") > BACKLOG_S)).alias("late"),
+        F.max(F.when(F.col("gap"), F.col("sealed"))).alias("resumed"),
     )
 
+
+def problems(findings: Findings) -> Iterator[Problem]:
+    """Find silent sensors."""
+    for row in findings["sensors"]:
+        if row["state"] == "silent":
+            yield Problem(
+                "wrong",
+                "sensor_silent",
+                row["gateway"],
+                f"{row['gateway']}, {plain(row['source'])}, {row['sensor']}",
+                f"Last reading at {moment_utc(row['last'])}, silent for "
+                f"{duration(row['silence_s'])}; usual is a reading every "
+                f"{duration(row['interval_s'])}.",
+                remedies.SENSOR_SILENT,
+            )
+
+
+TABLE: Final = Table(
+    order=100,
+    title="Silent sensors",
+    about=(
+        "A sensor is silent if nothing has arrived from it for longer than its limit: several "
+        "times its usual interval, and at least a quarter of an hour. Time is measured by the "
+        "gateway's clock, and not before the gateway's last start. A sensor is unknown while "
+        "newer readings still have to arrive."
+    ),
+    columns=(
+        column.text("gateway", "Gateway"),
+        column.prose("source", "Device"),
+        column.prose("sensor", "Sensor"),
+        column.state("state", "State", {"ok": "good", "silent": "wrong"}),
+        column.duration("silence_s", "Silent for"),
+        column.duration("limit_s", "Limit"),
+        column.duration("interval_s", "Usual interval"),
+        column.number("readings", "Readings"),
+        column.time("last", "Last reading"),
+        column.time("told_until", "Known until"),
+    ),
+    empty="No sensor has sent a reading.",
+)
 
 DAILY: Final = Summary("sensors", 1, DAYS, days)
 DAILY_LIVES: Final = Summary("sensor_lives", 1, LIVES, lives)
@@ -210,5 +266,8 @@ REPORT: Final = Report(
     "sensors",
     SCHEMA,
     (DAILY, DAILY_LIVES),
-    lambda given: sensors(given.daily(DAILY), given.daily(DAILY_LIVES), given.segments()),
+    lambda context: sensors(context.daily(DAILY), context.daily(DAILY_LIVES), context.segments()),
+    TABLE,
+    problem_kinds=(ProblemKind("sensor_silent", 130, "sensors are silent"),),
+    problems=problems,
 )

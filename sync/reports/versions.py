@@ -1,92 +1,96 @@
-"""Report 9, versions: which gateway runs what, and whether a version errs more than the last.
+"""Versions: which gateways run which version, and whether a version has more errors than the last.
 
-Compares what the same gateways told under both: a gateway that always had many errors makes no
-version a bad one. Errors of devices count as well, since they are logged through the gateway.
+Compares what the same gateways recorded under both versions: a gateway that always had many errors
+makes no version a bad one. Errors of devices count too, because they are logged through the
+gateway.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from sync.reports.columns import FLAG, NUMBER, REAL, TEXT, TIME, columns
-from sync.reports.common import conform, seconds
-from sync.reports.context import Report
-from sync.tables.partitions import gathered
+from sync.reports.shared import column
+from sync.reports.shared.findings import Findings
+from sync.reports.shared.formats import count, decimal, plural
+from sync.reports.shared.frames import FLAG, INTEGER, REAL, TEXT, TIME, schema, seconds
+from sync.reports.shared.problem import Problem, ProblemKind
+from sync.reports.shared.report import Report, Table
+from sync.tables.partitions import conform, gathered
 from sync.tables.summaries import Summary
 
-SCHEMA: Final = columns(
+SCHEMA: Final = schema(
     version=TEXT,
-    gateways=NUMBER,
-    current=NUMBER,
+    gateways=INTEGER,
+    current=INTEGER,
     first_seen=TIME,
     last_seen=TIME,
     gateway_days=REAL,
-    events=NUMBER,
-    errors=NUMBER,
+    events=INTEGER,
+    errors=INTEGER,
     per_thousand=REAL,
     per_day=REAL,
     before=TEXT,
-    compared=NUMBER,
-    higher=NUMBER,
+    compared=INTEGER,
+    higher=INTEGER,
     ratio=REAL,
     worse=FLAG,
     caution=FLAG,
 )
-"""A version of Fieldpost. `gateways` that ever ran it, and that run it now (`current`); when it was
-seen first and last, by clocks that were synchronised if there were any; for how many `gateway_days`
-it ran; `events` under it and `errors` (of level Error and above), as `per_thousand` events and as
-`per_day` of a gateway.
+"""A version of Fieldpost: the `gateways` that ever ran it, and that run it now (`current`); when it
+was seen first and last, by synchronised clocks if there were any; for how many `gateway_days` it
+ran; `events` recorded under it and `errors` (of level Error and above), as `per_thousand` events
+and as `per_day` of a gateway.
 
-`before` is the version that was seen first before it. `compared` gateways ran both; on `higher` of
-them the errors a day are more than they were. `ratio` is of the errors a day on these gateways, new
-to old. `worse` is the judgement, `caution` tells that too little was seen for one."""
+`before` is the version that was seen before it. `compared` gateways ran both; `higher` of them
+have more errors a day than before. `ratio` is the errors a day of these gateways, new to old.
+`worse` is the judgement; `caution` says that there is too little data for one."""
 
-ERRORS: Final = ("Error", "Critical", "Alert", "Emergency")
+ERROR_LEVELS: Final = ("Error", "Critical", "Alert", "Emergency")
 """The levels (XEP-0337) of events that count as errors."""
 
-WORSE: Final = 2.0
-"""How many times the errors a day of the version before make one worse: less than that comes and
-goes with the weather, and with what people do."""
+WORSE_RATIO: Final = 2.0
+"""Times the errors a day of the version before that make a version worse: a smaller increase may
+come from the weather, or from what people do."""
 
-LEAST: Final = 10
+MIN_ERRORS: Final = 10
 """Errors without which no version is worse, however few there were before."""
 
 SIGMAS: Final = 4.0
-"""By how many standard deviations the errors have to be more than the rate before lets expect, both
-being counts (Poisson's): errors come in groups, so that it takes more than the usual two or three.
-"""
+"""Standard deviations by which the errors must exceed what the earlier rate predicts, both being
+Poisson counts. Errors come in groups, so that the usual two or three are not enough."""
 
-MOST: Final = 0.5
-"""The share of the compared gateways that have to have more errors a day: one broken device is none
-of the version's faults."""
+MIN_HIGHER: Final = 0.5
+"""Share of the compared gateways that must have more errors a day: one broken device is not the
+version's fault."""
 
-EXPOSED_D: Final = 1.0
-"""Days of gateways, under each of the two versions, below which a judgement is with caution."""
+MIN_EXPOSURE_D: Final = 1.0
+"""Gateway days under each of the two versions below which the judgement needs caution."""
 
-UNTOLD: Final = "unknown"
-"""What the version is called that no start and no segment told of."""
+UNKNOWN: Final = "unknown"
+"""The version of events before any start or segment named one."""
 
-DAYS: Final = columns(
+DAYS: Final = schema(
     gateway=TEXT,
     version=TEXT,
-    events=NUMBER,
-    errors=NUMBER,
+    events=INTEGER,
+    errors=INTEGER,
     begin=TIME,
     end=TIME,
     known_begin=TIME,
     known_end=TIME,
     span_s=REAL,
 )
-"""Events from a start with a version (null: before the first start of the day; it goes on from the
-day before) to the next start: from `begin` to `end`, which is `span_s`; the first and the last that
-were told while the clock was synchronised (`known_begin`, `known_end`)."""
+"""Events from a start that names a version to the next start: from `begin` to `end`, which is
+`span_s`. The version is null before the first start of the day, and continues from the day before.
+`known_begin` and `known_end` are the first and the last event with a synchronised clock."""
 
 
 def days(events: DataFrame) -> DataFrame:
-    """Give the rows of `DAYS` and `day`."""
+    """Compute the rows of `DAYS`, by `day`."""
     of_day = ("day", "gateway")
     joined = events.join(_changes(events), on=[*of_day], how="left")
     now = F.col("time")
@@ -94,7 +98,7 @@ def days(events: DataFrame) -> DataFrame:
     version = F.get(so_far, F.size(so_far) - 1)["version"]
     rows = joined.groupBy(*of_day, version.alias("version")).agg(
         F.count(F.lit(1)).alias("events"),
-        F.count_if(F.col("level").isin(*ERRORS)).alias("errors"),
+        F.count_if(F.col("level").isin(*ERROR_LEVELS)).alias("errors"),
         F.min("time").alias("begin"),
         F.max("time").alias("end"),
         F.min(F.when(F.col("clock"), F.col("time"))).alias("known_begin"),
@@ -104,7 +108,7 @@ def days(events: DataFrame) -> DataFrame:
 
 
 def _changes(events: DataFrame) -> DataFrame:
-    """Give, of each gateway's day, the starts with another version than the one before: few."""
+    """Collect, for each gateway and day, the starts with another version than the one before."""
     order = Window.partitionBy("day", "gateway").orderBy("time")
     version = F.element_at("tags", F.lit("version"))
     start = (F.col("kind") == "system") & (F.col("name") == "start") & version.isNotNull()
@@ -117,8 +121,8 @@ def _changes(events: DataFrame) -> DataFrame:
 
 
 def versions(days: DataFrame, segments: DataFrame) -> DataFrame:
-    """Give a row of `SCHEMA` for each version that an event was told under, the latest first."""
-    ran = _ran(days, segments)
+    """Compute a row of `SCHEMA` for each version in `days` (of `DAYS`), the latest first."""
+    ran = _by_gateway(days, segments)
     rows = ran.groupBy("version").agg(
         F.count("gateway").alias("gateways"),
         F.count_if(F.col("version") == F.col("now")).alias("current"),
@@ -145,17 +149,17 @@ def versions(days: DataFrame, segments: DataFrame) -> DataFrame:
     return conform(judged, SCHEMA).orderBy(F.desc("first_seen"), "version")
 
 
-def _ran(days: DataFrame, segments: DataFrame) -> DataFrame:
-    """Tell of each gateway and version how long it ran, what it told, and what ran `before`."""
+def _by_gateway(days: DataFrame, segments: DataFrame) -> DataFrame:
+    """Sum up what each gateway recorded under each version, and which version ran `before`."""
     sent = segments.where(F.col("fate") == "accepted").groupBy("gateway")
     place = F.struct("epoch", "service_seconds", "software")
     headers = sent.agg(
         F.min(place)["software"].alias("at_first"), F.max(place)["software"].alias("now")
     )
     order = Window.partitionBy("gateway").orderBy("begin")
-    told = F.last("version", ignorenulls=True).over(order)
-    named = days.withColumn("told", told).join(headers, on="gateway", how="left")
-    version = F.coalesce("told", "at_first", F.lit(UNTOLD))
+    latest = F.last("version", ignorenulls=True).over(order)
+    named = days.withColumn("latest", latest).join(headers, on="gateway", how="left")
+    version = F.coalesce("latest", "at_first", F.lit(UNKNOWN))
     ran = named.groupBy("gateway", version.alias("version")).agg(
         F.any_value("now").alias("now"),
         F.min("begin").alias("begin"),
@@ -170,7 +174,7 @@ def _ran(days: DataFrame, segments: DataFrame) -> DataFrame:
 
 
 def _compared(ran: DataFrame, rows: DataFrame) -> DataFrame:
-    """Count errors and days of the gateways that ran a version and the one before it, of both."""
+    """Sum up errors and days, under both, of gateways that ran a version and the one before it."""
     new = ran.select(
         "gateway", "version", F.col("errors").alias("new"), F.col("days").alias("new_days")
     )
@@ -197,21 +201,72 @@ def _worse() -> Column:
     distance = F.sqrt(F.col("new") + 0.375) - F.sqrt((F.col("old") + 0.375) * exposed)
     deviations = distance * 2 / F.sqrt(exposed + 1)
     return (
-        (F.col("new") >= LEAST)
-        & (F.col("new") >= F.col("old") * exposed * WORSE)
+        (F.col("new") >= MIN_ERRORS)
+        & (F.col("new") >= F.col("old") * exposed * WORSE_RATIO)
         & (deviations >= SIGMAS)
-        & (F.col("higher") >= F.col("compared") * MOST)
+        & (F.col("higher") >= F.col("compared") * MIN_HIGHER)
     )
 
 
 def _enough() -> Column:
-    return (F.col("new_days") >= EXPOSED_D) & (F.col("old_days") >= EXPOSED_D)
+    return (F.col("new_days") >= MIN_EXPOSURE_D) & (F.col("old_days") >= MIN_EXPOSURE_D)
 
 
 _DAY_S: Final = 86_400.0
 
+
+def problems(findings: Findings) -> Iterator[Problem]:
+    """Find versions with more errors than the one before, which concern no single gateway."""
+    for row in findings["versions"]:
+        if row["worse"]:
+            often = f"{decimal(row['ratio'])} times" if row["ratio"] is not None else "many times"
+            yield Problem(
+                "wrong",
+                "version_errors",
+                "",
+                f"version {row['version']}",
+                f"{often} as many errors a day as {row['before']}, and more on "
+                f"{count(row['higher'])} of {plural(row['compared'], 'gateway')} that ran both.",
+                "Look for new errors in the logs of these gateways with `fieldpost events`, and do "
+                "not install this version on more gateways until the cause is known.",
+            )
+
+
+TABLE: Final = Table(
+    order=130,
+    title="Versions",
+    about=(
+        "Which versions of Fieldpost run, and whether one has more errors than the version before "
+        "it, on the gateways that ran both."
+    ),
+    columns=(
+        column.text("version", "Version"),
+        column.number("current", "Gateways now"),
+        column.number("gateways", "Gateways ever"),
+        column.flag("worse", "More errors"),
+        column.flag("caution", "Too little data"),
+        column.number("per_thousand", "Errors per 1,000 events", decimal),
+        column.number("per_day", "Errors a day", decimal),
+        column.text("before", "Compared with"),
+        column.number("compared", "Gateways that ran both"),
+        column.number("higher", "More errors on"),
+        column.number("ratio", "Times as many errors", decimal),
+        column.number("events", "Events"),
+        column.number("errors", "Errors"),
+        column.number("gateway_days", "Gateway days", decimal),
+        column.time("first_seen", "First seen"),
+        column.time("last_seen", "Last seen"),
+    ),
+)
+
 DAILY: Final = Summary("versions", 1, DAYS, days)
 
 REPORT: Final = Report(
-    "versions", SCHEMA, (DAILY,), lambda given: versions(given.daily(DAILY), given.segments())
+    "versions",
+    SCHEMA,
+    (DAILY,),
+    lambda context: versions(context.daily(DAILY), context.segments()),
+    TABLE,
+    problem_kinds=(ProblemKind("version_errors", 150, "more errors than the version before"),),
+    problems=problems,
 )

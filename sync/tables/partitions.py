@@ -10,13 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import reduce
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-
-if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
+from pyspark.sql.types import StructType
 
 SMALL: Final = 32 * 1024 * 1024
 """Bytes of files up to which what is made of them is small: one task works off so many in seconds,
@@ -76,3 +74,8 @@ def in_place(spark: SparkSession) -> Iterator[None]:
     finally:
         for name, value in before.items():
             spark.conf.set(name, value)
+
+
+def conform(rows: DataFrame, schema: StructType) -> DataFrame:
+    """Select the columns of `schema`, in its order and cast to its types."""
+    return rows.select(*(F.col(each.name).cast(each.dataType) for each in schema))

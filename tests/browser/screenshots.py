@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from PIL import Image
 
-from sync.pages.page import write_report
+from sync.pages.files import write_report
 from tests.browser.chromium import DESKTOP, PHONE, Browser, Scheme, chromium, missing
 from tests.helpers.sample_findings import sample
 

@@ -9,7 +9,8 @@ from typing import get_args
 
 import pytest
 
-from sync.pages.page import fleet_page, write_report
+from sync.pages.files import write_report
+from sync.pages.page import fleet_page
 from tests.browser.chromium import (
     DESKTOP,
     PAPER_PX,

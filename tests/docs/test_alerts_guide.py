@@ -20,7 +20,7 @@ from sync.alerts.batch_reader import HISTORY_DAYS
 from sync.alerts.incidents import Alert
 from sync.alerts.verdict import REMEDIES, Kind, Subject
 from sync.cli.commands import alerts
-from sync.reports import thresholds
+from sync.reports.shared import thresholds
 
 TEXT = (Path(__file__).parents[2] / "docs" / "how-to" / "alerts.md").read_text("utf-8")
 
@@ -44,16 +44,16 @@ def test_the_table_of_thresholds_is_the_codes() -> None:
     rows = re.findall(r"^\| (.+?) \| ([\d.]+) \|", table, re.MULTILINE)
     assert {name: float(value) for name, value in rows} == {
         "silence of a gateway, seconds": thresholds.SILENCE_S,
-        "silence of a gateway, in its usual intervals": thresholds.PATIENCE,
+        "silence of a gateway, in its usual intervals": thresholds.MISSED_INTERVALS,
         "grace period of a new gateway, seconds": silence.NEW_GATEWAY_TIMEOUT_S,
         "queue without a delivery, seconds": thresholds.STUCK_S,
-        "refusals in two hours, at least": thresholds.SURGE_LEAST,
-        "refusals, in those of the worst usual hour": thresholds.SURGE,
-        "silence of a sensor, seconds": thresholds.FLOOR_S,
-        "silence of a sensor, in its median intervals": thresholds.TIMES,
+        "refusals in two hours, at least": thresholds.SURGE_MIN,
+        "refusals, in those of the worst usual hour": thresholds.SURGE_FACTOR,
+        "silence of a sensor, seconds": thresholds.MIN_SILENCE_S,
+        "silence of a sensor, in its median intervals": thresholds.SILENT_INTERVALS,
         "segment waiting for the ingest, seconds": silence.INGEST_BEHIND_S,
-        "delay after which data counts as late, seconds": thresholds.LATE_S,
-        "intervals that must be known first": thresholds.INTERVALS,
+        "delay after which data counts as late, seconds": thresholds.BACKLOG_S,
+        "intervals that must be known first": thresholds.MIN_INTERVALS,
         "interval between looks, seconds": monitor.INTERVAL_S,
         "first repetition of an alert, seconds": incidents.REPEAT_MS / 1000,
         "last repetition of an alert, seconds": incidents.MAX_REPEAT_MS / 1000,

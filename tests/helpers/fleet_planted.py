@@ -11,7 +11,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from sync.pages.text import plain as written
+from sync.reports.shared.formats import plain as written
 
 Json = dict[str, Any]
 

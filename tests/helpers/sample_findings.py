@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 from typing import Any, Final
 
-from sync.reports.gather import Findings
+from sync.reports.shared.collect import Findings
 from tests.helpers import sample_rows as rows_of
 from tests.helpers.sample_rows import DAYS, FLAT, NOW, OUT, STEP_S, Row, ago
 

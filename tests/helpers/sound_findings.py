@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from sync.reports.gather import Findings
+from sync.reports.shared.collect import Findings
 
 NOON = datetime(2025, 11, 21, 12, tzinfo=UTC)
 BEGIN = NOON.timestamp()

@@ -6,11 +6,11 @@ from typing import Any, NamedTuple
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from sync.reports import heartbeats, lanes
 from sync.reports.availability import SCHEMA, availability
-from sync.reports.heartbeats import SPANS, spans, stretches
 from sync.reports.outages import SCHEMA as OUTAGES
 from sync.reports.outages import outages
+from sync.reports.shared import heartbeats, lanes
+from sync.reports.shared.heartbeats import SPANS, spans, stretches
 from sync.tables.tables import SEGMENTS
 from tests.helpers.small_tables import at, events, table, told
 

@@ -8,8 +8,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from sync.common.fleet_folder import FleetFolder
 from sync.ingest.ingest import run_ingest
-from sync.reports import completeness, lanes
+from sync.reports import completeness
 from sync.reports.completeness import SCHEMA
+from sync.reports.shared import lanes
 from sync.segment import Dropped
 from sync.tables.manifest import LocalCommits
 from sync.tables.tables import SEGMENTS, read_events, read_segments

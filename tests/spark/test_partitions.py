@@ -9,15 +9,9 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from sync.reports import (
-    anomalies,
-    availability,
-    completeness,
-    heartbeats,
-    refusals,
-    sensors,
-)
-from sync.reports.context import Given
+from sync.reports import anomalies, availability, completeness, refusals, sensors
+from sync.reports.shared import heartbeats
+from sync.reports.shared.report import Given
 from sync.tables import partitions
 from sync.tables.manifest import Manifest
 from sync.tables.partitions import gathered, in_place, nothing, size_of, union

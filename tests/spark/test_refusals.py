@@ -7,7 +7,7 @@ from pyspark.sql import SparkSession
 
 from sync.reports import refusals
 from sync.reports.refusals import DAILY, NAMED
-from sync.reports.thresholds import SURGE, SURGE_LEAST
+from sync.reports.shared.thresholds import SURGE_FACTOR, SURGE_MIN
 from tests.helpers.small_tables import at, events, told
 
 pytestmark = pytest.mark.spark
@@ -29,12 +29,12 @@ def refused(source: str | None, day: int, times: float | None, **columns: Any) -
 
 
 def test_a_surge_is_far_above_what_is_usual(spark: SparkSession) -> None:
-    many = float(SURGE_LEAST)
+    many = float(SURGE_MIN)
     rows = [refused("steady", day, 40.0) for day in range(10)]
     rows += [refused("more", day, 40.0) for day in range(9)]
-    rows += [refused("more", 9, 40 * SURGE), refused("more", 9, 1.0, name="size")]
+    rows += [refused("more", 9, 40 * SURGE_FACTOR), refused("more", 9, 1.0, name="size")]
     rows += [refused("most", day, 40.0) for day in range(8)]
-    rows += [refused("most", 8, 40 * SURGE + 1)]
+    rows += [refused("most", 8, 40 * SURGE_FACTOR + 1)]
     rows += [refused("new", 9, many), refused("few", 9, many - 1), refused("once", 3, 99.0)]
     rows += [refused("new", 9, None, gateway=f"gw-{name}") for name in range(NAMED)]
     rows += [refused("new", 9, 2.0, gateway="gw-4"), refused("ahead", 12, 99.0)]

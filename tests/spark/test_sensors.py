@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 from sync.reports import sensors
 from sync.reports.sensors import DAILY, DAILY_LIVES
-from sync.reports.thresholds import FLOOR_S, LATE_S, TIMES
+from sync.reports.shared.thresholds import BACKLOG_S, MIN_SILENCE_S, SILENT_INTERVALS
 from sync.tables.tables import SEGMENTS
 from tests.helpers.small_tables import at, events, table, told
 
@@ -68,7 +68,7 @@ EVENTS = [
     *read("beyond", range(NOW - 600 * 20, NOW - 599, 600)),
     *read("jitter", [when + 20 * (when % 3) for when in range(0, NOW - 60, 61)]),
     *read("slow", [0, 10800, 21600, 32400, 43200, 43200.5, NOW]),
-    *read("edge", range(int(NOW - FLOOR_S) - 600, int(NOW - FLOOR_S) + 1, 60)),
+    *read("edge", range(int(NOW - MIN_SILENCE_S) - 600, int(NOW - MIN_SILENCE_S) + 1, 60)),
     *read("new", [0, 60, 120, 180, 240]),
     *(row for each in GATEWAYS[1:-1] for row in read("falls", range(0, 600, 60), each)),
     system("restarted", NOW - 800, "start"),
@@ -84,7 +84,7 @@ HELD = [
     segment("old-hole", 1, 5, 400),
     segment("old-hole", 7, 9, NOW - 1000),
     segment("late", 1, 5, 900, NOW - 900),
-    segment("caught-up", 1, 5, 900, NOW - 900 - 3 * LATE_S),
+    segment("caught-up", 1, 5, 900, NOW - 900 - 3 * BACKLOG_S),
     {**segment("caught-up", 1, 5, NOW), "lane": "system"},
     {**segment("caught-up", 9, 9, NOW), "fate": "fork"},
     *(
@@ -103,24 +103,24 @@ def test_silent_is_what_told_nothing_for_long_and_nothing_else(spark: SparkSessi
     found = {row[:2]: row[2:] for row in told(report, *names)}
     gone = NOW - 540
     assert found == {
-        ("gw", "hall falls"): ("silent", 10, 60, FLOOR_S, gone),
-        ("caught-up", "hall falls"): ("silent", 10, 60, FLOOR_S, gone),
-        ("old-hole", "hall falls"): ("silent", 10, 60, FLOOR_S, gone),
+        ("gw", "hall falls"): ("silent", 10, 60, MIN_SILENCE_S, gone),
+        ("caught-up", "hall falls"): ("silent", 10, 60, MIN_SILENCE_S, gone),
+        ("old-hole", "hall falls"): ("silent", 10, 60, MIN_SILENCE_S, gone),
         ("gw", "hall new"): ("unknown", 5, None, None, NOW - 240),
-        ("restarted", "hall falls"): ("unknown", 10, 60, FLOOR_S, gone),
-        ("set", "hall falls"): ("unknown", 10, 60, FLOOR_S, gone),
-        ("hole", "hall falls"): ("unknown", 10, 60, FLOOR_S, gone),
-        ("gw", "hall beyond"): ("ok", 20, 600, 600 * TIMES, 600),
+        ("restarted", "hall falls"): ("unknown", 10, 60, MIN_SILENCE_S, gone),
+        ("set", "hall falls"): ("unknown", 10, 60, MIN_SILENCE_S, gone),
+        ("hole", "hall falls"): ("unknown", 10, 60, MIN_SILENCE_S, gone),
+        ("gw", "hall beyond"): ("ok", 20, 600, 600 * SILENT_INTERVALS, 600),
         ("gw", "hall jitter"): (
             "ok",
             885,
             pytest.approx(61, abs=20),
-            FLOOR_S,
+            MIN_SILENCE_S,
             pytest.approx(60, abs=60),
         ),
-        ("gw", "hall slow"): ("ok", 7, 10799.9, 10799.9 * TIMES, 0),
-        ("gw", "hall edge"): ("ok", 11, 60, FLOOR_S, FLOOR_S),
+        ("gw", "hall slow"): ("ok", 7, 10799.9, 10799.9 * SILENT_INTERVALS, 0),
+        ("gw", "hall edge"): ("ok", 11, 60, MIN_SILENCE_S, MIN_SILENCE_S),
         ("seldom", "hall behind"): ("ok", 11, 60, 9000, 8000),
-        ("late", "hall falls"): ("ok", 10, 60, FLOOR_S, 360),
+        ("late", "hall falls"): ("ok", 10, 60, MIN_SILENCE_S, 360),
         ("late", "hall late"): ("unknown", 1, None, None, 0),
     }

@@ -24,8 +24,8 @@ from firmware_sim.fleet.writer import write_fleet
 from sync.common.fleet_folder import FleetFolder
 from sync.ingest.ingest import run_ingest
 from sync.pages.files import report_json
-from sync.reports.context import Given
-from sync.reports.gather import gather, summaries_of
+from sync.reports.shared.collect import gather, summaries_of
+from sync.reports.shared.report import Given
 from sync.tables.manifest import LocalCommits
 from sync.tables.summaries import summarise
 from sync.tables.tables import read_events, read_segments

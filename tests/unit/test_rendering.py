@@ -21,8 +21,8 @@ from sync.pages.layout import LAYOUTS
 from sync.pages.page import breakable, coded, fleet_page, gateway_pages, write_report
 from sync.pages.sections import FLEET_ROWS, of_fleet
 from sync.pages.summary import totals
-from sync.reports.figures import finite
-from sync.reports.gather import Findings
+from sync.reports.shared.collect import Findings
+from sync.reports.shared.findings import finite
 from tests.helpers.pages import Page, checked
 from tests.helpers.sample_findings import sample
 from tests.helpers.sound_findings import BEGIN, DELIVERY, GATEWAY, LANE, NOON, whole

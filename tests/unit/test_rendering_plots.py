@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from sync.pages import plots_compare as compare
+from sync.pages import plots as compare
 from sync.pages import plots_series as series
 from sync.pages.drawing import shortened
 from sync.pages.plots_time import activity_plot, running_plot

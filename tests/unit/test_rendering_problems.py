@@ -11,8 +11,8 @@ import pytest
 from edge.__main__ import main as edge_commands
 from sync.cli.main import cli as fleet_commands
 from sync.pages.page import fleet_page
-from sync.pages.problem import KINDS, Kind, Problem, grouped, ordered
 from sync.pages.summary import problems, verdict
+from sync.reports.shared.problem import KINDS, Kind, Problem, grouped, ordered
 from tests.helpers.pages import checked
 from tests.helpers.sample_findings import sample
 from tests.helpers.sound_findings import GATEWAY, LANE, NOON, whole

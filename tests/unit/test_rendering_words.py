@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from sync.pages import text as words
-from sync.pages.column import LOOKS, look
 from sync.pages.layout import LAYOUTS
+from sync.reports.shared import formats as words
+from sync.reports.shared.column import LOOKS, look
 
 NOON = datetime(2025, 11, 21, 12, tzinfo=UTC)
 BEGIN = NOON.timestamp()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sync.reports.window import AHEAD_S, GAP_S, window
+from sync.reports.shared.window import AHEAD_S, GAP_S, window
 
 DAY = 86_400.0
 NOW = 20_000 * DAY

@@ -10,14 +10,13 @@ import pytest
 from sync.ingest.decoding import MAX_DAYS
 from sync.pages import (
     overview,
-    plots_compare,
+    plots,
     plots_time,
     problems_lanes,
     problems_work,
     sections,
 )
 from sync.pages.layout import LAYOUTS
-from sync.pages.problem import KINDS, Problem
 from sync.pages.summary import totals
 from sync.reports import (
     anomalies,
@@ -33,15 +32,15 @@ from sync.reports import (
     outages,
     quarantine,
     queues,
-    readings,
     refusals,
     sensors,
-    thresholds,
     versions,
     volume,
 )
-from sync.reports.gather import Findings
-from sync.reports.thresholds import PATIENCE, SEAL_S
+from sync.reports.shared import readings, thresholds
+from sync.reports.shared.collect import Findings
+from sync.reports.shared.problem import KINDS, Problem
+from sync.reports.shared.thresholds import MISSED_INTERVALS, SEAL_S
 from sync.tables.spark_session import BATCH_FILES
 from sync.tables.summaries import DayCount
 from sync.tables.tables import SEGMENTS
@@ -95,21 +94,21 @@ def test_kinds_of_problems_and_what_a_page_has_room_for_are_as_told() -> None:
         f"{sections.FLEET_ROWS} rows on the fleet's page and {sections.GATEWAY_ROWS} on a" in TEXT
     )
     assert f"from {problems_work.REPEATS} repeated offers on" in TEXT
-    assert f"more than {problems_lanes.LATE_S:,.0f} s" in TEXT
-    assert f"the worst {plots_compare.ROWS} ({plots_time.GATEWAYS} gateways" in TEXT
+    assert f"more than {problems_lanes.BACKLOG_S:,.0f} s" in TEXT
+    assert f"the worst {plots.ROWS} ({plots_time.GATEWAYS} gateways" in TEXT
 
 
 def test_totals_and_limits_are_as_told() -> None:
     named = set(re.findall(r"`(\w+)`", TEXT))
     assert set(totals(Findings(as_of=START))) <= named
     assert set(SEGMENTS.fieldNames()[:7]) <= named
-    assert f"{SEAL_S * PATIENCE:.0f} s" in TEXT
-    assert f"{PATIENCE} times" in TEXT
+    assert f"{SEAL_S * MISSED_INTERVALS:.0f} s" in TEXT
+    assert f"{MISSED_INTERVALS} times" in TEXT
     assert f"{BATCH_FILES:,} files" in TEXT
     assert f"{quarantine.ROWS:,} files" in TEXT
     assert f"last {outages.ROWS:,} of them" in TEXT
     assert f"at most {lag.RESOLUTION:.0%} above".replace("%", " %") in TEXT
-    assert f"and {thresholds.SEALINGS} such times" in TEXT
+    assert f"and {thresholds.MIN_SEALINGS} such times" in TEXT
     assert set(DayCount._fields) <= named
     assert f"more than {MAX_DAYS} days" in TEXT
 
@@ -119,11 +118,11 @@ def test_what_the_reports_judge_by_is_as_told() -> None:
     for words in (
         f"for {thresholds.STUCK_S / 60:.0f} minutes or longer",
         f"those with most, {refusals.NAMED} at most",
-        f"at least {thresholds.SURGE_LEAST} and more than {thresholds.SURGE:.0f} times",
+        f"at least {thresholds.SURGE_MIN} and more than {thresholds.SURGE_FACTOR:.0f} times",
         f"The {refusals.ROWS:,} sources",
-        f"{thresholds.TIMES:.0f} times `interval_s`, but at least {thresholds.FLOOR_S:.0f} s",
-        f"{thresholds.BATCH_S:.0f} s or more apart; empty while fewer than {thresholds.INTERVALS}",
-        f"sealed more than {thresholds.LATE_S:.0f} s before",
+        f"{thresholds.SILENT_INTERVALS:.0f} times `interval_s`, but at least {thresholds.MIN_SILENCE_S:.0f} s",
+        f"{thresholds.MIN_INTERVAL_S:.0f} s or more apart; empty while fewer than {thresholds.MIN_INTERVALS}",
+        f"sealed more than {thresholds.BACKLOG_S:.0f} s before",
         f"classes {2 ** (1 / sensors.STEPS) - 1:.0%} wide".replace("%", " %"),
         f"{readings.ROWS:,} sensors are told at most",
         f"by {clocks.BIG_STEP_S:.0f} s or more, or {clocks.ODD_STEPS} times by less",

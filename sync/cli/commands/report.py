@@ -13,7 +13,7 @@ from sync.cli.options import fleet_dir
 from sync.common.fleet_folder import FleetFolder
 
 if TYPE_CHECKING:
-    from sync.reports.gather import Findings
+    from sync.reports.shared.findings import Findings
 
 _SHOWN = (
     "gateways",
@@ -136,7 +136,7 @@ def command(
 
     Spark's messages of the last run are in DIR/tables/report.log, unless --verbose shows them.
     """
-    from sync.pages.page import report_document, write_report
+    from sync.pages.files import report_document, write_report
 
     selection = _Selection(since, gateways or None, as_of, cap)
     found = _gather(folder, selection, verbose=verbose)
@@ -156,10 +156,9 @@ def command(
 
 
 def _gather(folder: Path, selection: _Selection, *, verbose: bool) -> Findings:
-    from sync.reports.as_of import at
-    from sync.reports.context import Given
-    from sync.reports.figures import finite
-    from sync.reports.gather import gather, summaries_of
+    from sync.reports.shared.collect import collect
+    from sync.reports.shared.registry import summaries_of
+    from sync.reports.shared.report import ReportContext
     from sync.tables.manifest import LocalCommits
     from sync.tables.spark_session import lenient, spark_session, spark_told
     from sync.tables.summaries import summarise
@@ -174,10 +173,12 @@ def _gather(folder: Path, selection: _Selection, *, verbose: bool) -> Findings:
         kept = summarise(spark, tables, manifests, summaries_of())
         segments = read_segments(spark, tables, manifests)
         moment = selection.as_of or datetime.now(UTC)
+        context = ReportContext(
+            kept, segments, moment, selection.since, selection.gateways, selection.cap
+        )
         if selection.as_of is not None:
-            kept, segments = at(kept, segments, moment)
-        given = Given(kept, segments, moment, selection.since, selection.gateways, selection.cap)
-        return finite(gather(given))
+            context = context.restricted_to_past()
+        return collect(context).finite()
 
 
 def _lines(totals: dict[str, Any]) -> list[str]:

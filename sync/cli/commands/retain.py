@@ -55,7 +55,7 @@ def command(
     Events are summarised for the reports before they are deleted. Files of interrupted runs are
     removed, too. Waits at most 10 minutes for a running ingest.
     """
-    from sync.reports.gather import summaries_of
+    from sync.reports.shared.registry import summaries_of
     from sync.tables.hadoop import storage_at
     from sync.tables.maintenance import Keep, retain
     from sync.tables.manifest import Commits

@@ -22,9 +22,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from sync.reports.common import conform
 from sync.tables.manifest import Manifest
-from sync.tables.partitions import in_place, nothing, size_of
+from sync.tables.partitions import conform, in_place, nothing, size_of
 from sync.tables.storage import File, LocalStorage, Storage
 from sync.tables.summaries.index import FOLDER, Index, Key, clear, put, read_index
 from sync.tables.summaries.sources import Source, sources

@@ -11,14 +11,14 @@ from sync.alerts.rules import judge_events
 from sync.alerts.silence import NEW_GATEWAY_TIMEOUT_S
 from sync.alerts.state import FleetState, forget
 from sync.alerts.verdict import AllClear, Problem, Subject, Verdict, format_duration
-from sync.reports.thresholds import (
-    FLOOR_S,
-    LATE_S,
+from sync.reports.shared.thresholds import (
+    BACKLOG_S,
+    DEPTH_EVENT_S,
+    DEPTH_GAP_S,
+    MIN_SILENCE_S,
+    SILENT_INTERVALS,
     STUCK_S,
-    SURGE_LEAST,
-    TIMES,
-    TOGETHER_S,
-    TOLD_S,
+    SURGE_MIN,
 )
 from tests.helpers.alerting import (
     DAY,
@@ -38,7 +38,7 @@ from tests.helpers.alerting import (
 QUEUE = Subject("queue_stuck", GATEWAY, "jobs")
 REFUSALS = Subject("refusals", GATEWAY, "rate")
 SENSOR = Subject("sensor_silent", GATEWAY, "probe@gw.example cellar temperature")
-STEP = int(TOLD_S * 1000)
+CLOCK_STEPPED = int(DEPTH_EVENT_S * 1000)
 
 
 def told(
@@ -51,16 +51,16 @@ def told(
 
 
 def waits(count: int, start: int = NOON, **what: Any) -> list[tuple[int, dict[str, Any]]]:
-    return [(start + at * STEP, depth(7, **what)) for at in range(count)]
+    return [(start + at * CLOCK_STEPPED, depth(7, **what)) for at in range(count)]
 
 
 def test_a_queue_is_stuck_after_half_an_hour_without_a_delivery() -> None:
     seen, teller = FleetState(), Teller()
-    stuck = int(STUCK_S * 1000 / STEP) + 1
+    stuck = int(STUCK_S * 1000 / CLOCK_STEPPED) + 1
     assert QUEUE not in told(seen, teller, "system", waits(stuck - 1))
-    found = told(seen, teller, "system", [(NOON + (stuck - 1) * STEP, depth(9))])[QUEUE]
+    found = told(seen, teller, "system", [(NOON + (stuck - 1) * CLOCK_STEPPED, depth(9))])[QUEUE]
     assert isinstance(found, Problem)
-    assert (found.since, found.until, found.late) == (NOON, NOON + (stuck - 1) * STEP, False)
+    assert (found.since, found.until, found.late) == (NOON, NOON + (stuck - 1) * CLOCK_STEPPED, False)
     assert "items: 9, members: 2" in found.text
     assert isinstance(told(seen, teller, "system", [(NOON + HOUR, depth(8, 1))])[QUEUE], AllClear)
 
@@ -79,7 +79,7 @@ def test_a_queue_is_not_stuck(rows: list[tuple[int, dict[str, Any]]]) -> None:
 
 
 def test_time_of_which_nothing_is_known_makes_no_queue_stuck() -> None:
-    apart = int(TOGETHER_S * 1000) + 1
+    apart = int(DEPTH_GAP_S * 1000) + 1
     rows = [(NOON + at * apart, depth(7)) for at in range(12)]
     assert QUEUE not in told(FleetState(), Teller(), "system", rows)
 
@@ -89,23 +89,23 @@ def test_a_queue_that_was_stuck_stays_so_when_its_gateway_was_off(more: int) -> 
     rows = [*waits(7), *waits(more, NOON + 5 * HOUR)]
     found = told(FleetState(), Teller(), "system", rows)[QUEUE]
     assert isinstance(found, Problem)
-    assert (found.since, found.until) == (NOON, NOON + 5 * HOUR + (more - 1) * STEP)
+    assert (found.since, found.until) == (NOON, NOON + 5 * HOUR + (more - 1) * CLOCK_STEPPED)
 
 
 def test_what_is_before_a_delivery_or_a_clock_that_was_set_back_does_not_count() -> None:
     seen, teller = FleetState(), Teller()
-    told(seen, teller, "system", [*waits(7), (NOON + 7 * STEP, depth(6, delivered=1))])
-    assert QUEUE not in told(seen, teller, "system", waits(6, NOON + 8 * STEP))
+    told(seen, teller, "system", [*waits(7), (NOON + 7 * CLOCK_STEPPED, depth(6, delivered=1))])
+    assert QUEUE not in told(seen, teller, "system", waits(6, NOON + 8 * CLOCK_STEPPED))
     seen, teller = FleetState(), Teller()
     told(seen, teller, "system", waits(6))
     assert QUEUE not in told(seen, teller, "system", waits(6, NOON - 2 * HOUR))
-    found = told(seen, teller, "system", waits(1, NOON - 2 * HOUR + 6 * STEP))[QUEUE]
+    found = told(seen, teller, "system", waits(1, NOON - 2 * HOUR + 6 * CLOCK_STEPPED))[QUEUE]
     assert isinstance(found, Problem)
     assert found.since == NOON - 2 * HOUR
 
 
 def test_what_a_backlog_tells_is_said_to_be_late() -> None:
-    teller = Teller(delay=int(LATE_S * 1000) + 1)
+    teller = Teller(delay=int(BACKLOG_S * 1000) + 1)
     found = told(FleetState(), teller, "system", waits(12))[QUEUE]
     assert isinstance(found, Problem)
     assert found.late
@@ -121,7 +121,7 @@ def test_refusals_surge_by_the_hour_where_few_are_usual() -> None:
     seen, teller = FleetState(), Teller()
     week = [(NOON - day * DAY, refused(3)) for day in range(7, 0, -1)]
     assert isinstance(told(seen, teller, "system", week)[REFUSALS], AllClear)
-    few = told(seen, teller, "system", [(NOON, refused(SURGE_LEAST - 1))])[REFUSALS]
+    few = told(seen, teller, "system", [(NOON, refused(SURGE_MIN - 1))])[REFUSALS]
     assert isinstance(few, AllClear)
     found = told(seen, teller, "system", [(NOON + MINUTE, refused(1, source="x@gw.example"))])
     surge = found[REFUSALS]
@@ -181,7 +181,7 @@ def sends(count: int, every: int = MINUTE, **what: str) -> list[tuple[int, dict[
 def test_a_sensor_is_silent_when_others_of_its_gateway_went_on() -> None:
     seen, teller = FleetState(), Teller()
     told(seen, teller, "readings", sends(10))
-    last, floor = NOON + 9 * MINUTE, int(FLOOR_S * 1000)
+    last, floor = NOON + 9 * MINUTE, int(MIN_SILENCE_S * 1000)
     assert isinstance(
         told(seen, teller, "readings", [(last + floor, reading("x"))])[SENSOR], AllClear
     )
@@ -195,7 +195,7 @@ def test_the_only_sensor_is_silent_when_its_gateway_should_have_shipped_more() -
     seen, teller = FleetState(), Teller()
     told(seen, teller, "readings", sends(10, every=10 * MINUTE))
     last = NOON + 90 * MINUTE
-    enough = last + int(TIMES * 10 * MINUTE + NEW_GATEWAY_TIMEOUT_S * 1000)
+    enough = last + int(SILENT_INTERVALS * 10 * MINUTE + NEW_GATEWAY_TIMEOUT_S * 1000)
     assert isinstance(told(seen, teller, "system", [(enough, heartbeat())])[SENSOR], AllClear)
     assert isinstance(told(seen, teller, "system", [(enough + 1, heartbeat())])[SENSOR], Problem)
 

@@ -15,7 +15,7 @@ from sync.alerts.silence import (
 )
 from sync.alerts.state import FleetState
 from sync.alerts.verdict import AllClear, Problem, Subject, Verdict
-from sync.reports.thresholds import PATIENCE, SEALINGS, SILENCE_S
+from sync.reports.shared.thresholds import MIN_SEALINGS, MISSED_INTERVALS, SILENCE_S
 from tests.helpers.alerting import HOUR, MINUTE, NOON, USUAL_MS, Teller, heartbeat, sign, take
 
 AFTER = int(SILENCE_S * 1000)
@@ -137,7 +137,7 @@ def test_gateways_that_are_gone_or_stopped_make_nobody_else_gone() -> None:
         assert wrong(judged(seen, now, on=on)) == {}
         assert silent(THREE) not in judged(seen, now, on=on)
         assert wrong(judged(seen, now, revoked=THREE)) == {}
-    slow = round(PATIENCE * 60) + 601
+    slow = round(MISSED_INTERVALS * 60) + 601
     assert wrong(judged(seen, at(slow), on=on)) == {FLEET_SILENT: at(600)}
     back = both(seen, fleet({THREE: 605}))
     assert isinstance(judged(back, at(606), on=on)[silent(THREE)], AllClear)
@@ -157,7 +157,7 @@ def test_while_most_are_not_overdue_yet_the_centre_is_not_to_blame() -> None:
 
 def test_what_lies_between_two_epochs_is_no_cadence() -> None:
     seen = FleetState()
-    for number in range(SEALINGS + 1):
+    for number in range(MIN_SEALINGS + 1):
         teller = Teller(ONE, epoch=f"01JD000000000000000000000{number}")
         take(seen, *teller.segment("system", [(NOON + number * MINUTE, heartbeat())]))
     assert silent_after_ms(seen.gateways[ONE]) == NEW_GATEWAY_TIMEOUT_S * 1000
@@ -165,16 +165,16 @@ def test_what_lies_between_two_epochs_is_no_cadence() -> None:
 
 def test_a_gateway_that_seals_seldom_has_more_patience() -> None:
     seen = fleet({ONE: 600, TWO: 480}, every=60)
-    assert silent_after_ms(seen.gateways[ONE]) == PATIENCE * HOUR
+    assert silent_after_ms(seen.gateways[ONE]) == MISSED_INTERVALS * HOUR
     assert wrong(judged(seen, at(600))) == {}
 
 
 def test_a_gateway_that_is_new_has_more_patience_until_its_cadence_is_known() -> None:
-    young = fleet({ONE: 5 * SEALINGS - 5})
+    young = fleet({ONE: 5 * MIN_SEALINGS - 5})
     assert silent_after_ms(young.gateways[ONE]) == NEW_GATEWAY_TIMEOUT_S * 1000
-    assert silent_after_ms(fleet({ONE: 5 * SEALINGS}).gateways[ONE]) == AFTER
-    slow = fleet({ONE: 60 * SEALINGS - 60}, every=60)
-    assert silent_after_ms(slow.gateways[ONE]) == PATIENCE * HOUR
+    assert silent_after_ms(fleet({ONE: 5 * MIN_SEALINGS}).gateways[ONE]) == AFTER
+    slow = fleet({ONE: 60 * MIN_SEALINGS - 60}, every=60)
+    assert silent_after_ms(slow.gateways[ONE]) == MISSED_INTERVALS * HOUR
 
 
 def test_nobody_is_gone_from_a_fleet_of_nobody() -> None:

@@ -1,0 +1,1 @@
+"""What the reports share: how a report is declared, computed and shown."""

@@ -1,0 +1,37 @@
+"""Computes reports with Spark and collects their rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+from pyspark.sql import DataFrame
+
+from sync.reports.shared.findings import Findings, Rows
+from sync.reports.shared.registry import REPORTS
+from sync.reports.shared.report import Report, ReportContext
+from sync.tables.partitions import in_place
+
+CONCURRENCY: Final = 4
+"""Reports that are computed at once: most are small, and much of their time is planning."""
+
+
+def collect(context: ReportContext, reports: Iterable[Report] = REPORTS) -> Findings:
+    """Compute `reports` and their series; `context.kept` has all of `summaries_of(reports)`."""
+    with in_place(context.kept.spark), ThreadPoolExecutor(CONCURRENCY) as pool:
+        parts = [part for report in reports for part in report.parts]
+        rows = pool.map(lambda part: collect_rows(part.compute(context)), parts)
+        return Findings(
+            as_of=context.as_of,
+            tables={part.name: each for part, each in zip(parts, rows, strict=True)},
+            since=context.since,
+            gateways=context.gateways,
+            days=context.kept.days._asdict(),
+        )
+
+
+def collect_rows(frame: DataFrame) -> Rows:
+    """Collect a DataFrame as dicts."""
+    rows: Rows = frame.toArrow().to_pylist()
+    return rows

@@ -1,0 +1,59 @@
+"""The computed rows of all reports, independent of Spark and of how they are shown."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import date, datetime
+from math import isfinite, isnan
+from typing import Any, Final
+
+Row = dict[str, Any]
+Rows = list[Row]
+
+LARGEST: Final = sys.float_info.max
+"""The number that replaces infinity, which JSON cannot express."""
+
+
+@dataclass(frozen=True)
+class Findings:
+    """The rows of every report and of every series, as of one moment.
+
+    `tables` maps the name of a report or of a series to its rows: plain dicts with aware datetimes
+    in UTC. `since` is the first day (UTC) that was asked for, `gateways` the gateways that were
+    asked for; None means all. `days` counts how each day was obtained (`summaries.DayCount`).
+    """
+
+    as_of: datetime
+    tables: Mapping[str, Rows] = field(default_factory=dict)
+    since: date | None = None
+    gateways: tuple[str, ...] | None = None
+    days: Mapping[str, int] = field(default_factory=dict)
+
+    def __getitem__(self, name: str) -> Rows:
+        """Return the rows of a report or series; an empty list if there are none."""
+        return self.tables.get(name, [])
+
+    def finite(self) -> Findings:
+        """Replace infinity by `LARGEST` and NaN by None in every row.
+
+        Gateways may send any number, and the sum of the largest numbers is infinite.
+        """
+        tables = {name: [_finite_row(row) for row in rows] for name, rows in self.tables.items()}
+        return replace(self, tables=tables)
+
+
+def _finite_row(row: Row) -> Row:
+    replaced = {
+        name: _finite(value)
+        for name, value in row.items()
+        if isinstance(value, float) and not isfinite(value)
+    }
+    return row | replaced if replaced else row
+
+
+def _finite(value: float) -> float | None:
+    if isnan(value):
+        return None
+    return LARGEST if value > 0 else -LARGEST

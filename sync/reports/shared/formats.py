@@ -1,0 +1,131 @@
+"""Formatting of numbers, durations and times for people.
+
+An absent value is written as a dash. A percentage is rounded down, so that only the whole is
+written as 100 %.
+"""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime
+
+from sync.common.text import noun
+
+ABSENT = "–"  # noqa: RUF001 - an en dash is meant
+EXPONENT_FROM = 1e15
+"""Floats from here on are written with an exponent."""
+
+_THIN_SPACE = "\u2009"
+_QOS = {0: "0 plain", 1: "1 acknowledged", 2: "2 assured"}
+
+
+def count(number: float | None) -> str:
+    """Format a whole number with separated thousands."""
+    return ABSENT if number is None else f"{int(number):,}".replace(",", _THIN_SPACE)
+
+
+def axis_number(value: float) -> str:
+    """Format a number on the axis of a plot, with separated thousands."""
+    return f"{value:,.6g}".replace(",", _THIN_SPACE)
+
+
+def decimal(value: float | None) -> str:
+    """Format a fractional number with three significant digits."""
+    if value is None:
+        return ABSENT
+    return count(value) if 1_000 <= abs(value) < EXPONENT_FROM else f"{value:.3g}"
+
+
+def percentage(share: float | None) -> str:
+    """Format a share of 1 in per cent, rounded down."""
+    return ABSENT if share is None else f"{math.floor(round(share * 10_000, 6)) / 100:.2f} %"
+
+
+def ppm(value: float | None) -> str:
+    """Format a drift in parts per million, with its sign."""
+    return ABSENT if value is None else f"{value:+.1f} ppm"
+
+
+def size(value: int | None) -> str:
+    """Format a number of bytes in the largest binary unit that it fills."""
+    if value is None:
+        return ABSENT
+    scaled = float(value)
+    for unit in ("B", "KiB", "MiB"):
+        if scaled < 1024:
+            return f"{scaled:.0f} {unit}" if unit == "B" else f"{scaled:.1f} {unit}"
+        scaled /= 1024
+    return f"{scaled:.1f} GiB"
+
+
+def duration(seconds: float | None) -> str:
+    """Format seconds in the two largest units that they fill."""
+    if seconds is None:
+        return ABSENT
+    if seconds < 0:
+        return f"-{duration(-seconds)}"
+    if seconds < 60:
+        return f"{seconds:.3g} s"
+    left = round(seconds)
+    parts = []
+    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1)):
+        number, left = divmod(left, length)
+        if number:
+            parts.append(f"{number} {unit}")
+    return " ".join(parts[:2])
+
+
+def signed_duration(seconds: float | None) -> str:
+    """Format a difference in seconds with its sign."""
+    if seconds is None:
+        return ABSENT
+    return f"+{duration(seconds)}" if seconds > 0 else duration(seconds)
+
+
+def milliseconds(value: float | None) -> str:
+    """Format milliseconds: as milliseconds below ten seconds, as a duration above."""
+    if value is None:
+        return ABSENT
+    return f"{count(value)} ms" if abs(value) < 10_000 else duration(value / 1000)
+
+
+def days(value: float | None) -> str:
+    """Format a number of days, rounded down."""
+    return ABSENT if value is None else f"{count(math.floor(value))} d"
+
+
+def moment(value: datetime | None) -> str:
+    """Format a time in UTC, to the second."""
+    return ABSENT if value is None else value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def moment_utc(value: datetime | None) -> str:
+    """Format a time in UTC, followed by `UTC`."""
+    return ABSENT if value is None else f"{moment(value)} UTC"
+
+
+def plain(value: object) -> str:
+    """Format any other value as it is."""
+    return ABSENT if value is None else str(value)
+
+
+def yes_no(value: object) -> str:
+    """Format a flag; an unknown one is absent."""
+    return ABSENT if value is None else ("yes" if value else "no")
+
+
+def synchronised(value: object) -> str:
+    """Format whether a clock is synchronised."""
+    if value is None:
+        return ABSENT
+    return "synchronised" if value else "not synchronised"
+
+
+def qos(value: int | None) -> str:
+    """Format a level of quality of service with its name."""
+    return ABSENT if value is None else _QOS.get(value, str(value))
+
+
+def plural(number: int, one: str, many: str | None = None) -> str:
+    """Format a count with its noun."""
+    return f"{count(number)} {noun(number, one, many)}"

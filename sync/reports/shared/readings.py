@@ -1,0 +1,23 @@
+"""The events that are readings of sensors, and what identifies a sensor."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+SENSOR: Final = ("gateway", "source", "sensor")
+"""The columns that identify a sensor: its gateway; its device (a bare JID, "" if unknown); and its
+topic, node and name as far as it has them, separated by spaces."""
+
+ROWS: Final = 5_000
+"""Sensors in a report, those with problems first: a device may invent any number of names."""
+
+
+def readings(events: DataFrame) -> DataFrame:
+    """Select the events that are readings, with the columns of `SENSOR`."""
+    source = F.coalesce(F.substring_index("source", "/", 1), F.lit(""))
+    sensor = F.concat_ws(" ", "topic", F.element_at("tags", F.lit("node")), "name")
+    rows = events.where((F.col("lane") == "readings") & (F.col("kind") == "reading"))
+    return rows.withColumns({"source": source, "sensor": sensor})

@@ -1,0 +1,39 @@
+"""The reports there are: every module of `sync.reports` declares one as `REPORT`."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Iterable
+from typing import Final
+
+import sync.reports
+from sync.reports.shared.problem import ProblemKind
+from sync.reports.shared.report import Report
+from sync.tables.summaries import Summary
+
+
+def _discover() -> tuple[Report, ...]:
+    """Import every module of `sync.reports`; return their reports in the order of their tables."""
+    reports: list[Report] = [
+        importlib.import_module(f"sync.reports.{module.name}").REPORT
+        for module in pkgutil.iter_modules(sync.reports.__path__)
+        if not module.ispkg
+    ]
+    return tuple(sorted(reports, key=lambda report: (report.table.order, report.name)))
+
+
+REPORTS: Final = _discover()
+
+PROBLEM_KINDS: Final[tuple[ProblemKind, ...]] = tuple(
+    sorted(
+        (kind for report in REPORTS for kind in report.problem_kinds), key=lambda kind: kind.rank
+    )
+)
+"""All kinds of problem, the gravest first."""
+
+
+def summaries_of(reports: Iterable[Report] = REPORTS) -> list[Summary]:
+    """Return the summaries that these reports and their series read, each once."""
+    summaries = (each for report in reports for part in report.parts for each in part.summaries)
+    return list({each.name: each for each in summaries}.values())

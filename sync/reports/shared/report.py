@@ -1,0 +1,132 @@
+"""How a report is declared: what it reads, what it computes, and how its table is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import date, datetime
+from typing import NamedTuple
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from sync.reports.shared.column import Column
+from sync.reports.shared.findings import Findings, Row
+from sync.reports.shared.frames import seconds
+from sync.reports.shared.problem import Problem, ProblemKind
+from sync.tables.partitions import gathered
+from sync.tables.summaries import Kept, Summary
+
+
+class ReportContext(NamedTuple):
+    """The data that reports are computed from, and the part of it that was asked for.
+
+    `segments_table` has a row for each segment file that was read (`sync.tables.tables.SEGMENTS`).
+    `since` is the first day (UTC) to report, `gateways` the gateways to report; None means all.
+    `cap` is the size in bytes that the operator allows a gateway's folder.
+    Reports see events only through `daily` and `all_days`.
+    """
+
+    kept: Kept
+    segments_table: DataFrame
+    as_of: datetime
+    since: date | None = None
+    gateways: tuple[str, ...] | None = None
+    cap: int | None = None
+
+    def daily(self, summary: Summary) -> DataFrame:
+        """Return the rows of a summary for the days that were asked for, with the column `day`."""
+        return self._of_gateways(gathered(self.kept.rows(summary, self.since)))
+
+    def all_days(self, summary: Summary) -> DataFrame:
+        """Return the rows of a summary for all days: for what is counted from the beginning."""
+        return self._of_gateways(gathered(self.kept.rows(summary)))
+
+    def segments(self) -> DataFrame:
+        """Return the rows of `segments_table` of these gateways, of all days."""
+        if self.gateways is None:
+            return gathered(self.segments_table)
+        folder = F.split_part("path", F.lit("/"), F.lit(2))
+        gateway = F.coalesce("gateway", folder)  # only the path of an invalid segment names one
+        return gathered(self.segments_table).where(gateway.isin(*self.gateways))
+
+    def restricted_to_past(self) -> ReportContext:
+        """Leave out days after `as_of`, and segments that arrived after it.
+
+        Events that arrived later but happened on an earlier day stay, because the summaries of a
+        day do not record when its events arrived.
+        """
+        arrived = seconds("arrived") <= F.lit(self.as_of.timestamp())
+        return self._replace(
+            kept=self.kept.until(self.as_of.date()),
+            segments_table=self.segments_table.where(arrived),
+        )
+
+    def _of_gateways(self, rows: DataFrame) -> DataFrame:
+        if self.gateways is None:
+            return rows
+        return rows.where(F.col("gateway").isin(*self.gateways))
+
+
+class Table(NamedTuple):
+    """How a report's table is shown.
+
+    `order` is its position among the tables, the lowest first. `about` says in a few sentences how
+    to read it. `empty` replaces the table if it has no rows.
+    """
+
+    order: int
+    title: str
+    about: str
+    columns: tuple[Column, ...]
+    empty: str = "There is nothing to show: no gateway has sent events for this table."
+
+
+class Series(NamedTuple):
+    """Rows that a plot is drawn from, and that are in no table and no file.
+
+    `summaries` are all that `compute` reads from its context.
+    """
+
+    name: str
+    schema: StructType
+    summaries: tuple[Summary, ...]
+    compute: Callable[[ReportContext], DataFrame]
+
+
+def gateway_of(row: Row) -> list[str]:
+    """Return the gateway that a row names in its column `gateway`, if any."""
+    gateway = row.get("gateway")
+    return [gateway] if gateway else []
+
+
+def no_problems(_findings: Findings) -> Iterator[Problem]:
+    """Find no problem."""
+    return iter(())
+
+
+@dataclass(frozen=True)
+class Report:
+    """A report: a table of the fleet's page and, if it has rows of a gateway, of that one's page.
+
+    `name` is the name of its CSV file and its key in report.json. `compute` returns rows of
+    `schema` in the order in which they are shown, few enough to be collected; `summaries` are all
+    that it reads from its context. `problems` judges the computed rows, and returns problems of
+    `problem_kinds`. `gateways_of` names the gateways whose pages show a row.
+    """
+
+    name: str
+    schema: StructType
+    summaries: tuple[Summary, ...]
+    compute: Callable[[ReportContext], DataFrame]
+    table: Table
+    series: tuple[Series, ...] = ()
+    problem_kinds: tuple[ProblemKind, ...] = ()
+    problems: Callable[[Findings], Iterator[Problem]] = no_problems
+    gateways_of: Callable[[Row], list[str]] = gateway_of
+
+    @property
+    def parts(self) -> tuple[Report | Series, ...]:
+        """The report itself and its series: everything that is computed."""
+        return (self, *self.series)

@@ -1,0 +1,67 @@
+"""The thresholds by which reports and alerts judge; this module needs no Spark."""
+
+from __future__ import annotations
+
+from typing import Final
+
+HEARTBEAT_S: Final = 60.0
+"""Seconds between two heartbeats, if a gateway's heartbeats do not say otherwise."""
+
+SEAL_S: Final = 300.0
+"""Seconds after which a gateway seals its events into a segment: heartbeats make it send at least
+this often."""
+
+MISSED_INTERVALS: Final = 2.5
+"""Intervals without a heartbeat or a segment after which the gap counts. One may be late, and a
+second may be lost when the clock is set; a third is no coincidence."""
+
+SILENCE_S: Final = SEAL_S * MISSED_INTERVALS
+"""Seconds without an arrival after which a gateway was not reachable. A gateway that seals less
+often has `MISSED_INTERVALS` times the median of its own intervals instead."""
+
+MIN_SEALINGS: Final = 5
+"""Intervals between segments of the system lane that must be known before their median is used."""
+
+LIFE_EVENTS: Final = ("start", "heartbeat", "stop")
+"""The system events that show that a gateway runs or stops."""
+
+CLOCK_STEPPED: Final = "clock_stepped"
+"""The system event that a gateway's clock was set; it also shows that the gateway runs."""
+
+RESET_EVENTS: Final = ("start", "clock_stepped", "clock_synchronised")
+"""System events after which a sensor's silence is measured anew: the gateway was off, or its clock
+was set."""
+
+STUCK_S: Final = 1_800.0
+"""Seconds for which items wait undelivered until a queue counts as stuck. Workers that restart, are
+updated or work on a long item take minutes."""
+
+DEPTH_EVENT_S: Final = 300.0
+"""Seconds between two `queue/depth` events of a queue that holds items."""
+
+DEPTH_GAP_S: Final = DEPTH_EVENT_S * MISSED_INTERVALS
+"""Seconds between two such events beyond which the time between is unknown: the gateway was off, or
+events are missing."""
+
+SURGE_FACTOR: Final = 5.0
+"""Times the usual daily count from which refusals are a surge. Twice or three times as many is
+common with anything that people or weather drive."""
+
+SURGE_MIN: Final = 20
+"""Refusals a day below which there is no surge: a device may be misconfigured for a minute."""
+
+SILENT_INTERVALS: Final = 5.0
+"""Median intervals for which a sensor may be silent: radio links lose two or three in a row."""
+
+MIN_SILENCE_S: Final = 900.0
+"""Seconds for which any sensor may be silent: a device that restarts or is updated takes minutes,
+and readings are up to `SEAL_S` behind other events."""
+
+MIN_INTERVALS: Final = 5
+"""Intervals between readings that must be known before their median is used."""
+
+MIN_INTERVAL_S: Final = 1.0
+"""Seconds between two readings below which they belong together and make no interval."""
+
+BACKLOG_S: Final = SEAL_S * MISSED_INTERVALS
+"""Seconds from sealing to arrival beyond which a segment waited in a backlog."""

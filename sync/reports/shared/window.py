@@ -1,0 +1,48 @@
+"""The period that a plot shows: up to now, without events that wrong clocks put elsewhere.
+
+A gateway whose clock starts in 2006 would otherwise compress a week of the fleet into one pixel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+AHEAD_S: Final = 86_400.0
+"""Seconds after now that are still shown: a wrong time zone puts a clock ahead by hours."""
+
+GAP_S: Final = 30 * 86_400.0
+"""Seconds without data after which older data may be left out."""
+
+GAP_FACTOR: Final = 3.0
+"""A gap must also be this many times as long as the period after it: a month without data belongs
+to a year of it, but years without data do not belong to a week of it."""
+
+
+class Window(NamedTuple):
+    """The first and the last moment that are shown, in seconds since 1970."""
+
+    begin: float
+    end: float
+
+    def contains(self, begin: float, end: float) -> bool:
+        """Return whether a span lies within the window."""
+        return self.begin <= begin and end <= self.end
+
+
+def window(spans: Iterable[tuple[float, float]], now: float) -> Window:
+    """Choose the period to show of `spans` (begin and end, in seconds since 1970) as of `now`.
+
+    If every span is later than now, all are shown. Raises ValueError if there is no span.
+    """
+    known = sorted(spans, key=lambda span: -span[1])
+    if not known:
+        msg = "there are no spans to choose a window from"
+        raise ValueError(msg)
+    past = [span for span in known if span[1] <= now + AHEAD_S] or known
+    begin, end = past[0]
+    for each in past[1:]:
+        if begin - each[1] > max(GAP_S, GAP_FACTOR * (end - begin)):
+            break
+        begin = min(begin, each[0])
+    return Window(begin, end)

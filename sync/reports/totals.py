@@ -1,0 +1,128 @@
+"""Totals: how many events the tables hold, by lane and kind, and when they happened."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from sync.reports.shared import column
+from sync.reports.shared.frames import INTEGER, TEXT, schema
+from sync.reports.shared.report import Report, ReportContext, Series, Table
+from sync.reports.shared.window import window
+from sync.tables.partitions import conform
+from sync.tables.summaries import Summary
+
+SCHEMA: Final = schema(lane=TEXT, kind=TEXT, events=INTEGER)
+"""How many events the fleet sent, by lane and kind."""
+
+COUNTS: Final = schema(
+    gateway=TEXT, lane=TEXT, kind=TEXT, begin=INTEGER, step_s=INTEGER, events=INTEGER
+)
+"""How many events of a gateway happened in the `step_s` seconds from `begin` (seconds since 1970).
+The step suits the time over which the gateway's events of that day are spread."""
+
+ACTIVITY: Final = schema(gateway=TEXT, begin=INTEGER, lane=TEXT, step_s=INTEGER, events=INTEGER)
+"""How many events of a gateway happened in the `step_s` seconds from `begin` (seconds since 1970);
+all rows have the same step."""
+
+STEPS_S: Final = (1, 10, 60, 600, 3_600, 21_600, 86_400, 604_800, 2_592_000)
+"""Lengths of time, in seconds, by which events are counted."""
+
+BARS: Final = 96
+"""Steps of a plot, at most, as far as `STEPS_S` allow."""
+
+_DAY_S: Final = 86_400
+
+
+def counts(events: DataFrame) -> DataFrame:
+    """Compute the rows of `COUNTS`, by `day`."""
+    at = F.unix_seconds("time")
+    spread = events.groupBy("day", "gateway").agg((F.max(at) - F.min(at)).alias("span"))
+    steps = spread.select("day", "gateway", _step(F.col("span")).alias("step_s"))
+    timed = events.select("day", "gateway", "lane", "kind", at.alias("at"))
+    timed = timed.join(steps, on=["day", "gateway"], how="inner")
+    begin = (F.floor(F.col("at") / F.col("step_s")) * F.col("step_s")).alias("begin")
+    rows = timed.groupBy("day", "gateway", "lane", "kind", begin, "step_s")
+    return rows.agg(F.count(F.lit(1)).alias("events"))
+
+
+def _step(span: Column) -> Column:
+    """Choose a step as `step_for` does."""
+    chosen = F.lit(STEPS_S[-1])
+    for step in reversed(STEPS_S):
+        chosen = F.when(span / step <= BARS, step).otherwise(chosen)
+    return chosen
+
+
+def step_for(span_s: float) -> int:
+    """Choose the shortest of `STEPS_S` that divides `span_s` seconds into at most `BARS`."""
+    return next((step for step in STEPS_S if span_s / step <= BARS), STEPS_S[-1])
+
+
+def totals(daily: DataFrame) -> DataFrame:
+    """Compute a row of `SCHEMA` for each lane and kind in `daily` (rows of `COUNTS`)."""
+    rows = daily.groupBy("lane", "kind").agg(F.sum("events").alias("events"))
+    return conform(rows, SCHEMA).orderBy("lane", "kind")
+
+
+class Period(NamedTuple):
+    """The period that a plot of activity shows, by the first and the last `begin`, and its step."""
+
+    begin: int
+    end: int
+    step_s: int
+
+
+def period_of(daily: DataFrame, now: float) -> Period:
+    """Choose the period to plot of `daily` (rows of `COUNTS`) as of `now` (seconds since 1970)."""
+    day = F.floor(F.col("begin") / _DAY_S)
+    begin, end = F.min("begin").alias("begin"), F.max("begin").alias("end")
+    days = daily.groupBy(day).agg(begin, end, F.max("step_s").alias("step_s")).collect()
+    if not days:
+        return Period(0, 0, STEPS_S[0])
+    seen = window(((row["begin"], row["end"]) for row in days), now)
+    least = max(row["step_s"] for row in days if seen.contains(row["begin"], row["end"]))
+    return Period(int(seen.begin), int(seen.end), max(step_for(seen.end - seen.begin), least))
+
+
+def activity(daily: DataFrame, period: Period) -> DataFrame:
+    """Compute the rows of `ACTIVITY` of a period from `daily` (rows of `COUNTS`)."""
+    step = period.step_s
+    shown = daily.where(F.col("begin").between(period.begin, period.end))
+    begin = (F.floor(F.col("begin") / step) * step).alias("begin")
+    rows = shown.groupBy("gateway", begin, "lane").agg(F.sum("events").alias("events"))
+    timed = rows.withColumn("step_s", F.lit(step))
+    return conform(timed, ACTIVITY).orderBy("gateway", "begin", "lane")
+
+
+def _activity(context: ReportContext) -> DataFrame:
+    daily = context.daily(DAILY)
+    return activity(daily, period_of(daily, context.as_of.timestamp()))
+
+
+TABLE: Final = Table(
+    order=150,
+    title="Events by lane and kind",
+    about=(
+        "All events that are stored here. A gateway numbers its events separately in three lanes: "
+        "readings, logs and system events. Times in the plot are those of the gateways' clocks."
+    ),
+    columns=(
+        column.text("lane", "Lane"),
+        column.text("kind", "Kind"),
+        column.number("events", "Events"),
+    ),
+)
+
+DAILY: Final = Summary("totals", 1, COUNTS, counts)
+
+REPORT: Final = Report(
+    "totals",
+    SCHEMA,
+    (DAILY,),
+    lambda context: totals(context.daily(DAILY)),
+    TABLE,
+    series=(Series("activity", ACTIVITY, (DAILY,), _activity),),
+)
