@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 from markupsafe import escape
+from sync.pages.by_gateway import by_gateway, page_name
+from sync.pages.layout import LAYOUTS
+from sync.pages.summary import totals
 
 from sync.pages import page as pages
-from sync.pages.by_gateway import by_gateway, page_name
 from sync.pages.files import report_document, table_csv
-from sync.pages.layout import LAYOUTS
 from sync.pages.page import breakable, coded, fleet_page, gateway_pages, write_report
 from sync.pages.sections import FLEET_ROWS, of_fleet
-from sync.pages.summary import totals
 from sync.reports.shared.collect import Findings
 from sync.reports.shared.findings import finite
 from tests.helpers.pages import Page, checked

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 import pytest
-
 from sync.pages.layout import LAYOUTS
+
 from sync.reports.shared import formats as words
 from sync.reports.shared.column import LOOKS, look
 

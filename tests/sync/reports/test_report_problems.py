@@ -7,11 +7,11 @@ from typing import Any, get_args
 
 import click
 import pytest
+from sync.pages.summary import problems, verdict
 
 from edge.__main__ import main as edge_commands
 from sync.cli.main import cli as fleet_commands
 from sync.pages.page import fleet_page
-from sync.pages.summary import problems, verdict
 from sync.reports.shared.problem import KINDS, Kind, Problem, grouped, ordered
 from tests.helpers.pages import checked
 from tests.helpers.sample_findings import sample

@@ -6,6 +6,8 @@ import re
 from pathlib import Path
 
 import pytest
+from sync.pages.layout import LAYOUTS
+from sync.pages.summary import totals
 
 from sync.ingest.decoding import MAX_DAYS
 from sync.pages import (
@@ -16,8 +18,6 @@ from sync.pages import (
     problems_work,
     sections,
 )
-from sync.pages.layout import LAYOUTS
-from sync.pages.summary import totals
 from sync.reports import (
     anomalies,
     availability,

@@ -8,11 +8,11 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+from sync.pages.plots_time import activity_plot, running_plot
 
 from sync.pages import plots as compare
 from sync.pages import plots_series as series
 from sync.pages.drawing import shortened
-from sync.pages.plots_time import activity_plot, running_plot
 from tests.helpers.sample_findings import sample
 from tests.helpers.sound_findings import BEGIN, DELIVERY
 
