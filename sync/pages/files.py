@@ -37,8 +37,7 @@ def write_report(findings: Findings, folder: Path) -> Path:
     (folder / PAGES).mkdir(parents=True, exist_ok=True)
     for report in REPORTS:
         _write(folder / f"{report.name}.csv", table_csv(report.table, findings[report.name]))
-    document = json.dumps(report_document(findings), indent=1, sort_keys=True, default=_json_value)
-    _write(folder / "report.json", document + "\n")
+    _write(folder / "report.json", report_json(findings))
     for name, page in gateway_pages(findings):
         _write(folder / PAGES / name, page)
     index = folder / "index.html"
@@ -58,6 +57,12 @@ def report_document(findings: Findings) -> dict[str, Any]:
         "problems": [problem._asdict() for problem in find_problems(findings)],
         "tables": {report.name: findings[report.name] for report in REPORTS},
     }
+
+
+def report_json(findings: Findings) -> str:
+    """Return report.json. Raises TypeError if a row has a value that JSON cannot express."""
+    document = report_document(findings)
+    return json.dumps(document, indent=1, sort_keys=True, default=_json_value) + "\n"
 
 
 def table_csv(table: Table, rows: Rows) -> str:

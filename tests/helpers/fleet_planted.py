@@ -15,7 +15,7 @@ from sync.reports.shared.formats import plain as written
 
 Json = dict[str, Any]
 
-_LANE = "{gateway}, {lane}, epoch {epoch}"
+_LANE = "{gateway}, {lane} lane, epoch {epoch}"
 _QUEUE = "{gateway}, queue {queue}"
 _SENSOR = "{gateway}, {source}, {sensor}"
 _SOURCE = "{gateway}, {source}"

@@ -1,16 +1,16 @@
-"""The findings of a fleet that is made up, always the same: for pages, tests and pictures.
+"""The findings of an invented fleet, always the same, for tests and screenshots.
 
-Most of it is well. Some gateways are not, so that every kind of problem has a place on the page.
+Most gateways have no problems; the first ones have one of each kind that is `wrong`.
 """
 
 from __future__ import annotations
 
 import random
-from typing import Any, Final
+from typing import Final
 
-from sync.reports.shared.collect import Findings
+from sync.reports.shared.findings import Findings
 from tests.helpers import sample_rows as rows_of
-from tests.helpers.sample_rows import DAYS, FLAT, NOW, OUT, STEP_S, Row, ago
+from tests.helpers.sample_rows import DAYS, FLAT, NOW, OUT, Row, ago
 
 _DEVICES: Final = (
     ("pump1", "pumps/1 temperature", "°C", 41.0, 3.0),
@@ -21,9 +21,9 @@ _DEVICES: Final = (
 
 
 def sample(gateways: int = 12) -> Findings:
-    """Make the findings of so many gateways, at least eight, over a week."""
+    """Return the findings of so many gateways, at least eight, over a week."""
     chance = random.Random(20251121)
-    rows: dict[str, Any] = {}
+    rows: dict[str, list[Row]] = {}
     for at in range(gateways):
         for name, more in _gateway(f"gw-{at + 1:03d}.example", at, chance).items():
             rows.setdefault(name, []).extend(more)
@@ -31,20 +31,17 @@ def sample(gateways: int = 12) -> Findings:
     received = dict.fromkeys(kinds, 0)
     for row in rows["completeness"]:
         received[row["lane"]] += row["received"]
-    return Findings(
-        as_of=NOW,
-        segments=gateways * 2016,
-        totals=[
+    files = {"accepted": gateways * 2016, "bad": 2, "fork": 1}
+    rows |= {
+        "totals": [
             {"lane": lane, "kind": kind, "events": received[lane]} for lane, kind in kinds.items()
         ],
-        refused={"bad": 2, "fork": 1},
-        quarantine=_quarantine(),
-        refusals=_refusals(),
-        versions=_versions(gateways),
-        activity=_fleet_activity(rows["gateway_activity"]),
-        step_s=STEP_S,
-        **rows,
-    )
+        "files_by_fate": [{"fate": fate, "files": number} for fate, number in files.items()],
+        "quarantine": _quarantine(),
+        "refusals": _refusals(),
+        "versions": _versions(gateways),
+    }
+    return Findings(NOW, rows)
 
 
 def _gateway(name: str, at: int, chance: random.Random) -> dict[str, list[Row]]:
@@ -60,21 +57,11 @@ def _gateway(name: str, at: int, chance: random.Random) -> dict[str, list[Row]]:
         "clocks": [rows_of.clock(name, at, chance)],
         "growth": [rows_of.growth(name, at, chance)],
         "stretches": rows_of.stretches(name, at),
-        "gateway_activity": rows_of.activity(name, at, chance),
+        "activity": rows_of.activity(name, at, chance),
         "queue_depths": rows_of.depths(name, at, chance),
         "clock_offsets": rows_of.offsets(name, at, chance),
     }
     return made | _sensors(name, at, chance)
-
-
-def _fleet_activity(each: list[Row]) -> list[Row]:
-    sums: dict[tuple[int, str], int] = {}
-    for row in each:
-        key = (row["begin"], row["lane"])
-        sums[key] = sums.get(key, 0) + row["events"]
-    return [
-        {"begin": begin, "lane": lane, "events": sums[begin, lane]} for begin, lane in sorted(sums)
-    ]
 
 
 def _sensors(name: str, at: int, chance: random.Random) -> dict[str, list[Row]]:

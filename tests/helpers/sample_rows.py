@@ -235,6 +235,7 @@ def activity(name: str, at: int, chance: random.Random) -> list[Row]:
             "gateway": name,
             "begin": first + step * STEP_S,
             "lane": lane,
+            "step_s": STEP_S,
             "events": int(events * (0.8 + 0.3 * (step % 4 in (1, 2)) + 0.1 * chance.random())),
         }
         for step in range(last)

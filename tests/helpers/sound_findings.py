@@ -1,11 +1,11 @@
-"""The findings of one gateway with which all is well, for tests that change a thing."""
+"""The findings of one gateway without problems, for tests that change a detail."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
 from typing import Any
 
-from sync.reports.shared.collect import Findings
+from sync.reports.shared.findings import Findings, Rows
 
 NOON = datetime(2025, 11, 21, 12, tzinfo=UTC)
 BEGIN = NOON.timestamp()
@@ -60,19 +60,30 @@ DELIVERY = {
 }
 
 
-def whole(**changes: Any) -> Findings:
-    """Make the findings of a fleet with which all is well, but for `changes`."""
-    sound: dict[str, Any] = {
-        "as_of": NOON,
-        "segments": 10,
+def findings(as_of: datetime = NOON, **tables: Rows) -> Findings:
+    """Return findings with these tables alone."""
+    return Findings(as_of, tables)
+
+
+def whole(**changes: Rows) -> Findings:
+    """Return the findings of a fleet without problems, except for the tables in `changes`."""
+    tables: dict[str, Rows] = {
         "availability": [GATEWAY],
         "completeness": [LANE],
         "delivery": [DELIVERY],
         "totals": [{"lane": "logs", "kind": "log", "events": 20_000}],
+        "files_by_fate": [{"fate": "accepted", "files": 10}],
         "stretches": [
             {"gateway": "gw.example", "begin": BEGIN, "end": BEGIN + 3600, "state": "running"}
         ],
-        "activity": [{"begin": int(BEGIN), "lane": "logs", "events": 20_000}],
-        "step_s": 3600,
+        "activity": [
+            {
+                "gateway": "gw.example",
+                "begin": int(BEGIN),
+                "lane": "logs",
+                "step_s": 3600,
+                "events": 20_000,
+            }
+        ],
     }
-    return Findings(**(sound | changes))
+    return Findings(NOON, tables | changes)

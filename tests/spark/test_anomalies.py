@@ -8,10 +8,16 @@ import pytest
 from pyspark.sql import SparkSession
 
 from sync.reports import anomalies
-from sync.reports.hours import DAILY, HOURS
-from sync.reports.odd_hours import CROWD, Z
+from sync.reports.anomalies import (
+    DAILY,
+    HOURS,
+    MIN_TYPE,
+    PLOTTED_S,
+    PLOTTED_SENSORS,
+    UNUSUAL_Z,
+)
 from sync.tables.tables import DAY
-from tests.helpers.small_tables import at, events, table, told
+from tests.helpers.small_tables import START, at, events, table, told
 
 pytestmark = pytest.mark.spark
 
@@ -114,7 +120,7 @@ for sensor in range(2):
     CASES += hourly(f"c{sensor}", [place * (1 + sensor) for place in range(49)], name="count")
 for sensor in range(2, 4):
     CASES += hourly(f"c{sensor}", [place * (1 + sensor) for place in range(48)], name="count")
-for sensor in range(CROWD + 1):
+for sensor in range(MIN_TYPE + 1):
     values = [85.0 if sensor == 0 else 20 + sensor / 10]
     CASES += hourly(f"n{sensor:02}", values, name="new")
     values = [-18.0 if sensor < 2 else 20 + sensor / 10]
@@ -148,5 +154,19 @@ def test_flat_lines_and_odd_hours_are_found_and_nothing_else(spark: SparkSession
     assert [found["w3"][name] for name in odd] == [1, 70 * 3600, "hour"]
     assert [found["n00"][name] for name in odd] == [1, 0, "type"]
     assert found["odd"]["worst_value"] - found["odd"]["usual"] == pytest.approx(60, abs=1)
-    assert all(abs(row["z"]) > Z for row in found.values() if row["state"] == "anomalous")
+    assert all(abs(row["z"]) > UNUSUAL_Z for row in found.values() if row["state"] == "anomalous")
     assert [row["sensor"] for row in rows if row["constant"]][:1] == ["constant"]
+
+
+def test_few_sensors_and_the_latest_hours_are_plotted(spark: SparkSession) -> None:
+    def hour(sensor: str, when: float, mean: float) -> dict[str, Any]:
+        place = {"gateway": "gw", "source": "", "sensor": sensor, "hour": at(when)}
+        return place | {"readings": 2, "total": 2 * mean, "low": mean - 1, "high": mean + 1}
+
+    hours = [hour("a", 0, 5.0), hour("a", 0, 9.0), hour("a", -PLOTTED_S, 5.0)]
+    hours += [hour(f"b{place:02}", 0, 1.0) for place in range(PLOTTED_SENSORS)]
+    frame = anomalies.sensor_series(table(spark, HOURS, hours))
+    series = told(frame, *anomalies.SERIES.fieldNames())
+    assert series[0] == ("gw", None, "a", START.timestamp(), 7, 4, 10)
+    others = (f"b{place:02}" for place in range(PLOTTED_SENSORS - 1))
+    assert [row[2] for row in series] == ["a", *others]

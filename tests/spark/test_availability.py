@@ -6,11 +6,11 @@ from typing import Any, NamedTuple
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from sync.reports.availability import SCHEMA, availability
+from sync.reports.availability import SCHEMA, STRETCHES, availability, stretches
 from sync.reports.outages import SCHEMA as OUTAGES
 from sync.reports.outages import outages
 from sync.reports.shared import heartbeats, lanes
-from sync.reports.shared.heartbeats import SPANS, spans, stretches
+from sync.reports.shared.heartbeats import SPANS, spans
 from sync.tables.tables import SEGMENTS
 from tests.helpers.small_tables import at, events, table, told
 
@@ -171,7 +171,7 @@ def test_stretches_join_what_follows_in_one_state(lives: Signs) -> None:
     rows = stretches(lives.times)
     found = [
         (gateway, end - begin, state)
-        for gateway, begin, end, state in told(rows, *heartbeats.STRETCHES.fieldNames())
+        for gateway, begin, end, state in told(rows, *STRETCHES.fieldNames())
     ]
     assert found == [
         ("brisk", 25, "running"),
@@ -272,7 +272,7 @@ def test_a_range_begins_with_a_day_and_tells_states_as_they_are(
     since, midnight = date(2025, 11, 22), 43_200
     segments = table(spark, SEGMENTS, [arrival("holed", 0), arrival("holed", midnight + 750)])
     holed = [each.where("gateway = 'holed'") for each in lives]
-    times = heartbeats.since_day(holed[1], since)
+    times = heartbeats.cut_before(holed[1], since)
     report = availability(holed[0], times, segments, at(midnight + 1000), since)
     columns = ("first_seen", "running_s", "unknown_s", "clock_steps", "silences", "last_arrival")
     assert told(report, *columns) == [(0, 60, 0, 1, 1, midnight + 750)]

@@ -7,9 +7,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from sync.reports import clocks
-from sync.reports.clocks import AHEAD_S, BEHIND_S, DAILY, DRIFT_PPM, SETTLE_S
+from sync.reports.clocks import AHEAD_S, BEHIND_S, DAILY, DRIFT_PPM, PLOTTED_S, SETTLE_S
 from sync.tables.tables import SEGMENTS
-from tests.helpers.small_tables import at, events, table, told
+from tests.helpers.small_tables import START, at, events, table, told
 
 pytestmark = pytest.mark.spark
 
@@ -133,3 +133,13 @@ def test_clocks_that_are_wrong_are_told_and_others_are_not(spark: SparkSession) 
     free = ("synchronised", "unsynchronised_share", "unsynchronised_s", "worst_day_s")
     assert [found["ordinary"][name] for name in free] == [True, 59 / 119, 3540, 3540]
     assert [found["alone"][name] for name in free] == [False, 1, 7260, 5460]
+
+
+def test_the_fastest_segment_of_each_hour_is_plotted(spark: SparkSession) -> None:
+    def segment(sealed: float, arrived: float, fate: str = "accepted") -> dict[str, Any]:
+        return {"gateway": "gw", "sealed_at": at(sealed), "arrived": at(arrived), "fate": fate}
+
+    segments = [segment(0, 9), segment(10, 12), segment(3600, 3599), segment(20, 20, "fork")]
+    segments.append(segment(0, -PLOTTED_S))
+    offsets = told(clocks.clock_offsets(table(spark, SEGMENTS, segments)), "at", "skew_s")
+    assert offsets == [(START.timestamp(), 1)]

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from sync.reports import delivery, duplicates, lag, notices, quarantine, volume
+from sync.reports import delivery, duplicates, lag, notices, quarantine, totals
 from sync.tables.tables import SEGMENTS
 from tests.helpers.small_tables import at, events, table, told
 
@@ -105,35 +105,30 @@ def test_notices_count_messages_and_the_values_of_refusals(spark: SparkSession) 
     ]
 
 
-def test_volume_counts_by_lane_and_kind_and_by_time(spark: SparkSession) -> None:
+def test_totals_are_counted_by_lane_and_kind_and_by_time(spark: SparkSession) -> None:
     rows = [event(time=at(second)) for second in (0, 9, 10, 25)]
     rows += [event(lane="system", kind="limit", time=at(-1))]
-    daily = volume.DAILY.compute(events(spark, rows)).persist()
-    totals = volume.totals(daily)
-    assert totals.schema.simpleString() == volume.TOTALS.simpleString()
-    assert told(totals, "lane", "kind", "events") == [("logs", "log", 4), ("system", "limit", 1)]
+    daily = totals.DAILY.compute(events(spark, rows)).persist()
+    report = totals.totals(daily)
+    assert report.schema.simpleString() == totals.SCHEMA.simpleString()
+    assert told(report, "lane", "kind", "events") == [("logs", "log", 4), ("system", "limit", 1)]
     begin = int(at(0).timestamp())
-    assert volume.shown(daily, NOW) == (begin - 1, begin + 25, 1)
-    assert volume.Shown(begin, begin + 9, 1).of(daily).count() == 2
-    assert volume.shown(daily.where("false"), NOW) == (0, 0, 1)
-    active = volume.activity(daily, 10)
-    assert active.schema.simpleString() == volume.ACTIVITY.simpleString()
-    assert told(active, "begin", "lane", "events") == [
-        (begin - 10, "system", 1),
-        (begin, "logs", 2),
-        (begin + 10, "logs", 1),
-        (begin + 20, "logs", 1),
+    assert totals.period_of(daily, NOW) == (begin - 1, begin + 25, 1)
+    assert totals.period_of(daily.where("false"), NOW) == (0, 0, 1)
+    active = totals.activity(daily, totals.Period(begin - 1, begin + 9, 10))
+    assert active.schema.simpleString() == totals.ACTIVITY.simpleString()
+    assert told(active, *totals.ACTIVITY.fieldNames()) == [
+        ("gw", begin - 10, "system", 10, 1),
+        ("gw", begin, "logs", 10, 2),
     ]
-    assert told(volume.gateway_activity(daily, 3600), "gateway", "begin", "lane", "events") == [
-        ("gw", begin - 3600, "system", 1),
-        ("gw", begin, "logs", 4),
-    ]
+    hourly = totals.activity(daily, totals.Period(begin - 1, begin + 25, 3600))
+    assert told(hourly, "begin", "events") == [(begin - 3600, 1), (begin, 4)]
 
 
 def test_activity_of_a_day_is_counted_in_steps_that_suit_the_day(spark: SparkSession) -> None:
     rows = [event(time=at(second)) for second in (0, 97, 90_000)]
     rows += [event("other", time=at(second)) for second in (0, 40_000)]
-    daily = volume.DAILY.compute(events(spark, rows)).orderBy("gateway", "begin").persist()
+    daily = totals.DAILY.compute(events(spark, rows)).orderBy("gateway", "begin").persist()
     assert told(daily, "gateway", "step_s") == [
         ("gw", 10),
         ("gw", 10),
@@ -141,14 +136,14 @@ def test_activity_of_a_day_is_counted_in_steps_that_suit_the_day(spark: SparkSes
         ("other", 600),
         ("other", 600),
     ]
-    assert volume.shown(daily, NOW).step_s == 3600
+    assert totals.period_of(daily, NOW).step_s == 3600
 
 
 @pytest.mark.parametrize(
     ("span", "step"), [(0, 1), (96, 1), (97, 10), (86_400, 3_600), (1e12, 2_592_000)]
 )
 def test_activity_is_counted_in_steps_that_a_plot_can_show(span: float, step: int) -> None:
-    assert volume.step_for(span) == step
+    assert totals.step_for(span) == step
 
 
 def test_what_was_refused_is_listed_once_latest_first(spark: SparkSession) -> None:
@@ -166,4 +161,8 @@ def test_what_was_refused_is_listed_once_latest_first(spark: SparkSession) -> No
         ("aside/c", 2, 3, "fork"),
         ("landing/b", 1, 3, "magic"),
     ]
-    assert told(quarantine.quarantined(segments), "fate", "files") == [("bad", 1), ("fork", 1)]
+    assert told(quarantine.files_by_fate(segments), "fate", "files") == [
+        ("accepted", 1),
+        ("bad", 1),
+        ("fork", 1),
+    ]

@@ -7,7 +7,7 @@ from pyspark.sql import SparkSession
 
 from edge.config.limits import Limits
 from sync.reports import growth
-from sync.reports.growth import CAP, DAILY, SOON_D
+from sync.reports.growth import DAILY, DEFAULT_CAP, SOON_D
 from sync.tables.tables import SEGMENTS
 from tests.helpers.small_tables import at, events, table, told
 
@@ -49,11 +49,11 @@ PEAK = [100 * MB] * 5 + [400 * MB] * 3 + [100 * MB] * 8
 HELD = [
     *sent("steady", *[100 * MB] * 16),
     *sent("peak", *PEAK),
-    *sent("fills", *(CAP - 100 * MB + place * MB for place in range(16))),
+    *sent("fills", *(DEFAULT_CAP - 100 * MB + place * MB for place in range(16))),
     *sent("slow", *(100 * MB + place * MB for place in range(16))),
     *sent("shrinks", *(100 * MB - place * MB for place in range(16))),
     *sent("told", *(100 * MB + place * MB for place in range(16))),
-    *sent("over", *[CAP] * 16),
+    *sent("over", *[DEFAULT_CAP] * 16),
     *sent("short", 1, 100 * MB, 200 * MB, 300 * MB),
     *sent("evicts", *[100 * MB] * 16),
     *sent("evicted", *[100 * MB] * 16),
@@ -62,7 +62,7 @@ HELD = [
 
 EVENTS = [
     *(told_of("steady", place * DAY / 2, "system", "heartbeat") for place in range(9)),
-    told_of("told", 0, "system", "wear", tags={"cap": str(CAP)}),
+    told_of("told", 0, "system", "wear", tags={"cap": str(DEFAULT_CAP)}),
     told_of("told", DAY, "system", "wear", tags={"cap": str(150 * MB)}),
     told_of("told", 2 * DAY, "system", "wear", tags={"cap": "0"}),
     told_of("evicts", 3 * DAY, "uplink", "evicted", value=500.0),
@@ -98,7 +98,7 @@ def test_storage_that_will_be_full_is_told_and_other_is_not(spark: SparkSession)
     assert found["peak"]["trend_day"] == 0
     assert found["slow"]["days_left"] > SOON_D
     cap = ("disk_used", "cap", "cap_from")
-    assert [found["slow"][name] for name in cap] == [115 * MB, CAP, "default"]
+    assert [found["slow"][name] for name in cap] == [115 * MB, DEFAULT_CAP, "default"]
     assert [found["told"][name] for name in cap] == [115 * MB, 150 * MB, "gateway"]
     size = ("days", "shipped_day", "events_day")
     assert [found["steady"][name] for name in size] == [3, 4006, 2]
@@ -108,4 +108,4 @@ def test_storage_that_will_be_full_is_told_and_other_is_not(spark: SparkSession)
 
 
 def test_the_cap_that_is_assumed_is_the_gateways_default() -> None:
-    assert Limits().database_bytes == CAP
+    assert Limits().database_bytes == DEFAULT_CAP

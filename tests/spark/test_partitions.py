@@ -10,8 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from sync.reports import anomalies, availability, completeness, refusals, sensors
-from sync.reports.shared import heartbeats
-from sync.reports.shared.report import Given
+from sync.reports.shared.report import ReportContext
 from sync.tables import partitions
 from sync.tables.manifest import Manifest
 from sync.tables.partitions import gathered, in_place, nothing, size_of, union
@@ -24,8 +23,10 @@ from tests.helpers.small_tables import START, at, table
 pytestmark = pytest.mark.spark
 
 SCHEMA = StructType([StructField("gateway", StringType()), StructField("n", LongType())])
-REPORTS = (heartbeats, availability, completeness, refusals, sensors, anomalies)
-DAILY = {each.name: each for report in REPORTS for each in report.REPORT.summaries}
+REPORTS = tuple(
+    module.REPORT for module in (availability, completeness, refusals, sensors, anomalies)
+)
+DAILY = {each.name: each for report in REPORTS for each in report.summaries}
 GATEWAYS, DAYS, READINGS = 4, 2, 3
 
 
@@ -122,17 +123,17 @@ def rows_of(made: Kept) -> dict[str, list[str]]:
 def test_a_report_of_small_tables_needs_no_shuffle(spark: SparkSession, tmp_path: Path) -> None:
     manifest = batch(spark, tmp_path)
     made = summarise(spark, tmp_path, [manifest], list(DAILY.values()))
-    given = Given(made, read_segments(spark, tmp_path, [manifest]), START)
+    context = ReportContext(made, read_segments(spark, tmp_path, [manifest]), START)
     needed = {}
     with in_place(spark):
         for each in REPORTS:
             before = stages(spark)
-            rows = each.REPORT.make(given).collect()
-            needed[each.REPORT.name] = stages(spark) - before
-            assert rows or each is refusals
+            rows = each.compute(context).collect()
+            needed[each.name] = stages(spark) - before
+            assert rows or each is refusals.REPORT
     # two look at a number that is of all rows, for which they need a stage more
     two = ("refusals", "anomalies")
-    assert needed == {each.REPORT.name: 2 if each.REPORT.name in two else 1 for each in REPORTS}
+    assert needed == {each.name: 2 if each.name in two else 1 for each in REPORTS}
 
 
 def test_many_events_are_divided_and_make_the_same(

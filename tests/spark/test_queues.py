@@ -8,14 +8,14 @@ from pyspark.sql import SparkSession
 
 from sync.reports import queues
 from sync.reports.queues import DAILY, DAILY_DONE
-from sync.reports.shared.thresholds import STUCK_S, DEPTH_GAP_S, DEPTH_EVENT_S
-from tests.helpers.small_tables import at, events, told
+from sync.reports.shared.thresholds import DEPTH_EVENT_S, DEPTH_GAP_S, STUCK_S
+from tests.helpers.small_tables import START, at, events, table, told
 
 pytestmark = pytest.mark.spark
 
-CLOCK_STEPPED = int(DEPTH_EVENT_S)
+STEP = int(DEPTH_EVENT_S)
 MIDNIGHT = 12 * 3600
-BEFORE = MIDNIGHT - 4 * CLOCK_STEPPED
+BEFORE = MIDNIGHT - 4 * STEP
 """Seconds after the tables' START: what begins here goes on beyond a day's end."""
 
 
@@ -40,7 +40,7 @@ def depths(queue: str, *told_of: tuple[float, float, dict[str, Any]]) -> list[di
 
 def every(start: float, count: int, value: float = 3, **tags: Any) -> list[tuple[Any, ...]]:
     """Give `count` events that follow each other as they should."""
-    return [(start + CLOCK_STEPPED * place, value, {"delivered": 0, **tags}) for place in range(count)]
+    return [(start + STEP * place, value, {"delivered": 0, **tags}) for place in range(count)]
 
 
 def done(kind: str, name: str, value: float | None = None, **columns: Any) -> dict[str, Any]:
@@ -58,12 +58,12 @@ def done(kind: str, name: str, value: float | None = None, **columns: Any) -> di
 
 CASES = {
     "stuck beyond midnight": depths("a", *every(BEFORE, 8, oldest_s=7, members=2, ready=3)),
-    "not yet": depths("b", *every(BEFORE, int(STUCK_S) // CLOCK_STEPPED)),
-    "worked off": depths("c", *every(0, 8), (8 * CLOCK_STEPPED, 2, {"delivered": 1, "redelivered": 1})),
+    "not yet": depths("b", *every(BEFORE, int(STUCK_S) // STEP)),
+    "worked off": depths("c", *every(0, 8), (8 * STEP, 2, {"delivered": 1, "redelivered": 1})),
     "emptied, then stuck": depths(
-        "d", *every(0, 9, 5), (9 * CLOCK_STEPPED, 0, {}), *every(MIDNIGHT, 7, 1, dead=4, timeouts=2)
+        "d", *every(0, 9, 5), (9 * STEP, 0, {}), *every(MIDNIGHT, 7, 1, dead=4, timeouts=2)
     ),
-    "the gateway was off": depths("e", *every(0, 4), *every(3 * CLOCK_STEPPED + DEPTH_GAP_S + 1, 4)),
+    "the gateway was off": depths("e", *every(0, 4), *every(3 * STEP + DEPTH_GAP_S + 1, 4)),
     "only delayed ones": depths("f", *every(0, 9, 3, delayed=3)),
     "tags that are no numbers": depths("g", (0, 1e300, {"delivered": "x", "dead": "-1"})),
 }
@@ -90,10 +90,10 @@ def test_queues_nobody_works_off_are_stuck_and_nothing_else_is(spark: SparkSessi
         return [tuple(row[name] for name in columns) for row in found]
 
     assert of("queue", "state", "since", "stuck", "recovered", "longest_stuck_s") == [
-        ("a", "stuck", BEFORE, 1, 0, 7 * CLOCK_STEPPED),
+        ("a", "stuck", BEFORE, 1, 0, 7 * STEP),
         ("b", "ok", None, 0, 0, None),
-        ("c", "ok", None, 1, 1, 7 * CLOCK_STEPPED),
-        ("d", "stuck", MIDNIGHT, 2, 1, 8 * CLOCK_STEPPED),
+        ("c", "ok", None, 1, 1, 7 * STEP),
+        ("d", "stuck", MIDNIGHT, 2, 1, 8 * STEP),
         ("e", "ok", None, 0, 0, None),
         ("f", "ok", None, 0, 0, None),
         ("g", "idle", None, 0, 0, None),
@@ -119,4 +119,15 @@ def test_queues_nobody_works_off_are_stuck_and_nothing_else_is(spark: SparkSessi
         *[(0, 0, 0, 0)] * 6,
         (3, 5, 1, 2),
     ]
-    assert found[0]["last_told"] == BEFORE + 7 * CLOCK_STEPPED
+    assert found[0]["last_told"] == BEFORE + 7 * STEP
+
+
+def test_the_greatest_and_the_last_depth_of_each_run_are_plotted(spark: SparkSession) -> None:
+    run = {"gateway": "gw", "queue": "q"}
+    rows = [
+        run | {"begin": at(0), "end": at(900), "depth": 2, "depth_max": 5},
+        run | {"begin": at(1200), "end": at(1200), "depth": 0, "depth_max": 0},
+    ]
+    depths = told(queues.queue_depths(table(spark, queues.RUNS, rows)), "at", "depth")
+    zero = START.timestamp()
+    assert [(when - zero, depth) for when, depth in depths] == [(0, 5), (900, 2), (1200, 0)]

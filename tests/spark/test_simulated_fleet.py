@@ -24,8 +24,9 @@ from firmware_sim.fleet.writer import write_fleet
 from sync.common.fleet_folder import FleetFolder
 from sync.ingest.ingest import run_ingest
 from sync.pages.files import report_json
-from sync.reports.shared.collect import gather, summaries_of
-from sync.reports.shared.report import Given
+from sync.reports.shared.collect import collect
+from sync.reports.shared.registry import summaries_of
+from sync.reports.shared.report import ReportContext
 from sync.tables.manifest import LocalCommits
 from sync.tables.summaries import summarise
 from sync.tables.tables import read_events, read_segments
@@ -107,7 +108,7 @@ def examine(spark: SparkSession, fleet: FleetFolder, truth: dict[str, Any]) -> F
     manifests = commits.manifests()
     kept = summarise(spark, fleet.tables, manifests, summaries_of())
     segments = read_segments(spark, fleet.tables, manifests)
-    found = gather(Given(kept, segments, datetime.fromisoformat(truth["as_of"])))
+    found = collect(ReportContext(kept, segments, datetime.fromisoformat(truth["as_of"])))
     values = (
         read_events(spark, fleet.tables, manifests)
         .where("kind = 'reading'")

@@ -11,11 +11,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
+from sync.reports.shared.report import ReportContext
 from sync.tables.manifest import Manifest
 from sync.tables.storage import LocalStorage
 from sync.tables.summaries import Kept, Summary, summarise
 from sync.tables.summaries.index import FOLDER, GRACE_S
-from sync.tables.tables import EVENTS, Attempt
+from sync.tables.tables import EVENTS, SEGMENTS, Attempt
 from tests.helpers.small_tables import at, table
 
 pytestmark = pytest.mark.spark
@@ -112,3 +113,18 @@ def test_what_retention_took_stays_in_the_summaries(spark: SparkSession, tmp_pat
     assert (kept.days, told(kept)) == ((1, 1, 0), {21: 3, 22: 1})
     newer = (replace(EVENTS_A_DAY, version=2), NONE)
     assert summarise(spark, tmp_path, manifests, newer).days == (0, 2, 1)
+
+
+def test_a_report_of_the_past_leaves_out_later_days_and_later_segments(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    kept = summarise(spark, tmp_path, [batch(spark, tmp_path, 0, 0, 1, 1, 2)], BOTH)
+    rows = [
+        {"gateway": "gw", "path": f"archive/{number}", "arrived": at(second)}
+        for number, second in enumerate((DAY_S - 1, DAY_S, DAY_S + 1))
+    ]
+    past = ReportContext(kept, table(spark, SEGMENTS, rows), at(DAY_S)).restricted_to_past()
+    assert told(past.kept) == {21: 1, 22: 2}
+    paths = sorted(row["path"] for row in past.segments().collect())
+    assert paths == ["archive/0", "archive/1"]
+    assert told(kept) == {21: 1, 22: 2, 23: 1}, "the stored summaries stay complete"

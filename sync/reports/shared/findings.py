@@ -29,7 +29,7 @@ class Findings:
     tables: Mapping[str, Rows] = field(default_factory=dict)
     since: date | None = None
     gateways: tuple[str, ...] | None = None
-    days: Mapping[str, int] = field(default_factory=dict)
+    days: dict[str, int] = field(default_factory=dict)
 
     def __getitem__(self, name: str) -> Rows:
         """Return the rows of a report or series; an empty list if there are none."""

@@ -60,7 +60,11 @@ def test_a_queue_is_stuck_after_half_an_hour_without_a_delivery() -> None:
     assert QUEUE not in told(seen, teller, "system", waits(stuck - 1))
     found = told(seen, teller, "system", [(NOON + (stuck - 1) * CLOCK_STEPPED, depth(9))])[QUEUE]
     assert isinstance(found, Problem)
-    assert (found.since, found.until, found.late) == (NOON, NOON + (stuck - 1) * CLOCK_STEPPED, False)
+    assert (found.since, found.until, found.late) == (
+        NOON,
+        NOON + (stuck - 1) * CLOCK_STEPPED,
+        False,
+    )
     assert "items: 9, members: 2" in found.text
     assert isinstance(told(seen, teller, "system", [(NOON + HOUR, depth(8, 1))])[QUEUE], AllClear)
 

@@ -1,4 +1,4 @@
-"""The page's colours: text and marks can be told from what is behind them, light, dark, on paper.
+"""The contrast of the page's colours: light, dark and in print.
 
 WCAG 2.2, 1.4.3 (text: 4.5 to 1) and 1.4.11 (marks of a plot: 3 to 1).
 """
@@ -34,7 +34,7 @@ def contrast(one: str, other: str) -> float:
     return (light + 0.05) / (dark + 0.05)
 
 
-def test_contrast_is_that_of_wcag() -> None:
+def test_contrast_is_computed_as_wcag_defines_it() -> None:
     assert contrast("#000000", "#ffffff") == pytest.approx(21)
     assert contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.01)
 
@@ -42,7 +42,7 @@ def test_contrast_is_that_of_wcag() -> None:
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("behind", ["paper", "card", "tint"])
 @pytest.mark.parametrize("name", ["ink", "soft", "link", "good", "calm", "wrong", "notice"])
-def test_text_can_be_read(scheme: str, behind: str, name: str) -> None:
+def test_text_is_readable(scheme: str, behind: str, name: str) -> None:
     colours = SCHEMES[scheme]
     assert contrast(colours[name], colours[behind]) >= 4.5
 
@@ -51,7 +51,7 @@ def test_text_can_be_read(scheme: str, behind: str, name: str) -> None:
 @pytest.mark.parametrize(
     "name", ["good", "calm", "wrong", "unknown", "first", "second", "third", "edge"]
 )
-def test_marks_of_plots_can_be_seen(scheme: str, name: str) -> None:
+def test_marks_of_plots_are_visible(scheme: str, name: str) -> None:
     assert contrast(SCHEMES[scheme][name], SCHEMES[scheme]["card"]) >= 3
 
 

@@ -1,4 +1,4 @@
-"""The plots: repeatable, in the page's colours, told in words too, and sound whatever they show."""
+"""The plots are repeatable, use the page's colours, have a text alternative and are valid SVG."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from sync.pages.plots_time import activity_plot, running_plot
 
-from sync.pages import plots as compare
-from sync.pages import plots_series as series
+from sync.pages import plots
 from sync.pages.drawing import shortened
 from tests.helpers.sample_findings import sample
 from tests.helpers.sound_findings import BEGIN, DELIVERY
@@ -20,25 +18,25 @@ FLEET = sample(8)
 NOW = FLEET.as_of.timestamp()
 
 PLOTS: dict[str, Callable[[], str]] = {
-    "running": lambda: running_plot(FLEET.stretches, NOW),
-    "activity": lambda: activity_plot(FLEET.activity, FLEET.step_s),
-    "latency": lambda: compare.latency_plot(FLEET.delivery),
-    "lag": lambda: compare.lag_plot(FLEET.lag),
-    "queues": lambda: compare.queues_plot(FLEET.queues),
-    "silence": lambda: compare.silence_plot(FLEET.sensors),
-    "skew": lambda: compare.skew_plot(FLEET.clocks),
-    "drift": lambda: compare.drift_plot(FLEET.clocks),
-    "versions": lambda: compare.versions_plot(FLEET.versions),
-    "forecast": lambda: compare.forecast_plot(FLEET.growth),
-    "depth": lambda: series.depth_plot(FLEET.queue_depths, NOW),
-    "growth": lambda: series.growth_plot(FLEET.growth[0], NOW),
-    "offset": lambda: series.offset_plot(FLEET.clock_offsets[:20]),
-    "small": lambda: series.sparkline(FLEET.sensor_series[:40], "small-1", "a sensor"),
+    "running": lambda: plots.running_plot(FLEET["stretches"], NOW),
+    "activity": lambda: plots.activity_plot(FLEET["activity"]),
+    "latency": lambda: plots.latency_plot(FLEET["delivery"]),
+    "lag": lambda: plots.lag_plot(FLEET["lag"]),
+    "queues": lambda: plots.queues_plot(FLEET["queues"]),
+    "silence": lambda: plots.silence_plot(FLEET["sensors"]),
+    "skew": lambda: plots.skew_plot(FLEET["clocks"]),
+    "drift": lambda: plots.drift_plot(FLEET["clocks"]),
+    "versions": lambda: plots.versions_plot(FLEET["versions"]),
+    "forecast": lambda: plots.forecast_plot(FLEET["growth"]),
+    "depth": lambda: plots.depth_plot(FLEET["queue_depths"], NOW),
+    "growth": lambda: plots.growth_plot(FLEET["growth"][0], NOW),
+    "offset": lambda: plots.offset_plot(FLEET["clock_offsets"][:20]),
+    "small": lambda: plots.sparkline(FLEET["sensor_series"][:40], "small-1", "a sensor"),
 }
 
 
 @pytest.mark.parametrize("draw", PLOTS.values(), ids=PLOTS)
-def test_a_plot_is_repeatable_told_in_words_and_has_the_colours_of_the_page(
+def test_a_plot_is_repeatable_described_and_uses_the_colours_of_the_page(
     draw: Callable[[], str],
 ) -> None:
     svg = draw()
@@ -59,26 +57,26 @@ def test_a_plot_is_repeatable_told_in_words_and_has_the_colours_of_the_page(
     }
 
 
-def test_nothing_is_drawn_of_nothing() -> None:
-    assert running_plot([], NOW) == activity_plot([], 1) == series.depth_plot([], NOW) == ""
-    assert compare.latency_plot([DELIVERY | {"qos": 1}]) == compare.lag_plot([]) == ""
-    assert compare.latency_plot([DELIVERY | {"p99_ms": None}]) == ""
-    assert compare.queues_plot([]) == compare.silence_plot([]) == compare.versions_plot([]) == ""
-    assert compare.skew_plot([]) == compare.drift_plot([]) == compare.forecast_plot([]) == ""
-    assert series.offset_plot(FLEET.clock_offsets[:1]) == ""
-    assert series.sparkline(FLEET.sensor_series[:1], "small-1", "a sensor") == ""
-    unknown = FLEET.growth[0] | {"trend_day": None}
-    assert series.growth_plot(unknown, NOW) == ""
+def test_without_rows_nothing_is_drawn() -> None:
+    assert plots.running_plot([], NOW) == plots.activity_plot([]) == plots.depth_plot([], NOW) == ""
+    assert plots.latency_plot([DELIVERY | {"qos": 1}]) == plots.lag_plot([]) == ""
+    assert plots.latency_plot([DELIVERY | {"p99_ms": None}]) == ""
+    assert plots.queues_plot([]) == plots.silence_plot([]) == plots.versions_plot([]) == ""
+    assert plots.skew_plot([]) == plots.drift_plot([]) == plots.forecast_plot([]) == ""
+    assert plots.offset_plot(FLEET["clock_offsets"][:1]) == ""
+    assert plots.sparkline(FLEET["sensor_series"][:1], "small-1", "a sensor") == ""
+    unknown = FLEET["growth"][0] | {"trend_day": None}
+    assert plots.growth_plot(unknown, NOW) == ""
 
 
-def test_a_forecast_without_a_cap_says_so() -> None:
-    told = series.growth_plot(FLEET.growth[0] | {"cap": None, "days_left": None}, NOW)
-    assert "no cap is known" in told
+def test_a_forecast_without_a_limit_says_so() -> None:
+    told = plots.growth_plot(FLEET["growth"][0] | {"cap": None, "days_left": None}, NOW)
+    assert "the limit is not known" in told
 
 
-def test_readings_that_do_not_change_are_a_line_in_the_middle() -> None:
-    row = FLEET.sensor_series[0] | {"mean": 4.0, "low": None, "high": None}
-    drawn = series.sparkline([row, row | {"at": row["at"] + 60}], "small-1", "flat")
+def test_constant_readings_are_a_line_in_the_middle() -> None:
+    row = FLEET["sensor_series"][0] | {"mean": 4.0, "low": None, "high": None}
+    drawn = plots.sparkline([row, row | {"at": row["at"] + 60}], "small-1", "flat")
     assert 'd="M0.00,20.00 100.00,20.00"' in drawn
 
 
@@ -88,20 +86,21 @@ HOSTILE = '"/><script>alert(1)</script> id="axes_1" #010101 $x_1$ --> ]]> &amp; 
 @pytest.mark.parametrize(
     "draw",
     [
-        lambda name: running_plot(
-            [FLEET.stretches[0], FLEET.stretches[-1] | {"gateway": name, "state": "outage"}], NOW
+        lambda name: plots.running_plot(
+            [FLEET["stretches"][0], FLEET["stretches"][-1] | {"gateway": name, "state": "outage"}],
+            NOW,
         ),
-        lambda name: compare.latency_plot([DELIVERY | {"gateway": name}]),
-        lambda name: compare.queues_plot([FLEET.queues[0] | {"queue": name}]),
-        lambda name: compare.silence_plot([FLEET.sensors[0] | {"sensor": name}]),
-        lambda name: compare.versions_plot([FLEET.versions[0] | {"version": name}]),
-        lambda name: series.depth_plot(
-            [each | {"queue": name} for each in FLEET.queue_depths[:3]], NOW
+        lambda name: plots.latency_plot([DELIVERY | {"gateway": name}]),
+        lambda name: plots.queues_plot([FLEET["queues"][0] | {"queue": name}]),
+        lambda name: plots.silence_plot([FLEET["sensors"][0] | {"sensor": name}]),
+        lambda name: plots.versions_plot([FLEET["versions"][0] | {"version": name}]),
+        lambda name: plots.depth_plot(
+            [each | {"queue": name} for each in FLEET["queue_depths"][:3]], NOW
         ),
-        lambda name: series.sparkline(FLEET.sensor_series[:9], "small-1", name),
+        lambda name: plots.sparkline(FLEET["sensor_series"][:9], "small-1", name),
     ],
 )
-def test_a_name_from_outside_is_text_in_a_plot(draw: Callable[[str], str]) -> None:
+def test_a_hostile_name_is_text_in_a_plot(draw: Callable[[str], str]) -> None:
     svg = draw(HOSTILE)
     tree = ElementTree.fromstring(svg)  # noqa: S314 - drawn a moment ago
     kinds = {element.tag.rpartition("}")[2] for element in tree.iter()}
@@ -124,9 +123,9 @@ def test_a_name_from_outside_is_text_in_a_plot(draw: Callable[[str], str]) -> No
         (40 * 365 * 86_400, r"20\d\d-\d\d-\d\d", "2025-06-28 to 2066-04-06, UTC"),
     ],
 )
-def test_each_tick_of_a_time_axis_can_be_read_alone(span: float, tick: str, days: str) -> None:
+def test_ticks_of_a_time_axis(span: float, tick: str, days: str) -> None:
     row = {"gateway": "gw.example", "begin": BEGIN, "end": BEGIN + span, "state": "running"}
-    texts = re.findall(r"<text[^>]*>([^<]*)</text>", running_plot([row], BEGIN + span))
+    texts = re.findall(r"<text[^>]*>([^<]*)</text>", plots.running_plot([row], BEGIN + span))
     assert any(re.fullmatch(r"[-\d]+( to [-\d]+)?, UTC", text) for text in texts)
     ticks = [text for text in texts if re.fullmatch(r"[-\d: ]+", text)]
     assert 2 <= len(ticks) == len(set(ticks)) <= 4
@@ -135,46 +134,46 @@ def test_each_tick_of_a_time_axis_can_be_read_alone(span: float, tick: str, days
     assert days in texts
 
 
-def test_a_clock_that_is_wrong_by_years_does_not_spoil_a_plot() -> None:
+def test_a_plot_leaves_out_times_of_wrong_clocks() -> None:
     years = 20 * 365 * 86_400
     stretch = {"gateway": "gw.example", "begin": BEGIN, "end": BEGIN + 9_000, "state": "running"}
     wrong = [
         stretch | {"begin": BEGIN + off, "end": BEGIN + off + 60, "state": "outage"}
         for off in (-years, years)
     ]
-    drawn = running_plot([*wrong, stretch], BEGIN + 9_000)
+    drawn = plots.running_plot([*wrong, stretch], BEGIN + 9_000)
     assert "2025-11-21, UTC" in drawn
-    assert "Not drawn, as clocks put it at other times: 2." in drawn
-    depth = FLEET.queue_depths[0]
-    told = series.depth_plot([depth, depth | {"at": depth["at"] - years}], NOW)
-    assert "other times: 1." in told
+    assert "Not shown, because wrong clocks date it elsewhere: 2." in drawn
+    depth = FLEET["queue_depths"][0]
+    told = plots.depth_plot([depth, depth | {"at": depth["at"] - years}], NOW)
+    assert "date it elsewhere: 1." in told
 
 
-def test_a_plot_of_many_gateways_shows_the_worst() -> None:
+def test_the_plot_of_many_gateways_shows_the_worst() -> None:
     stretches = [
         {"gateway": f"gw{at:03d}", "begin": BEGIN, "end": BEGIN + 100 + at, "state": state}
         for at in range(60)
         for state in ("outage" if at == 59 else "running",)
     ]
-    svg = running_plot(stretches, BEGIN + 200)
+    svg = plots.running_plot(stretches, BEGIN + 200)
     assert "gw059" in svg
     assert "gw058" not in svg
     assert "30 of 60 gateways; 59 of them without" in svg
-    assert "gw059 was out or unknown for longest: 2 min 39 s." in svg
+    assert "Longest in outages or unknown: gw059, 2 min 39 s." in svg
 
 
 @pytest.mark.parametrize(
     ("draw", "row", "named", "worse"),
     [
-        (compare.latency_plot, DELIVERY, "gateway", "p99_ms"),
-        (compare.lag_plot, FLEET.lag[0], "gateway", "p99_s"),
-        (compare.queues_plot, FLEET.queues[0], "queue", "depth"),
-        (compare.silence_plot, FLEET.sensors[0] | {"limit_s": 1.0}, "sensor", "silence_s"),
-        (compare.skew_plot, FLEET.clocks[0], "gateway", "skew_s"),
-        (compare.versions_plot, FLEET.versions[0], "version", "current"),
+        (plots.latency_plot, DELIVERY, "gateway", "p99_ms"),
+        (plots.lag_plot, FLEET["lag"][0], "gateway", "p99_s"),
+        (plots.queues_plot, FLEET["queues"][0], "queue", "depth"),
+        (plots.silence_plot, FLEET["sensors"][0] | {"limit_s": 1.0}, "sensor", "silence_s"),
+        (plots.skew_plot, FLEET["clocks"][0], "gateway", "skew_s"),
+        (plots.versions_plot, FLEET["versions"][0], "version", "current"),
     ],
 )
-def test_a_plot_has_room_for_the_worst_alone(
+def test_a_plot_of_many_rows_shows_the_worst(
     draw: Callable[[list[dict[str, Any]]], str], row: dict[str, Any], named: str, worse: str
 ) -> None:
     svg = draw([row | {named: f"row-{at:02d}", worse: at} for at in range(40)])
@@ -182,20 +181,20 @@ def test_a_plot_has_room_for_the_worst_alone(
     assert "row-01" not in svg
 
 
-def test_of_sensors_that_are_heard_some_are_drawn() -> None:
-    rows = [FLEET.sensors[0] | {"sensor": f"row-{at:02d}", "silence_s": at} for at in range(40)]
-    svg = compare.silence_plot(rows)
+def test_some_sensors_are_drawn_even_if_none_is_silent() -> None:
+    rows = [FLEET["sensors"][0] | {"sensor": f"row-{at:02d}", "silence_s": at} for at in range(40)]
+    svg = plots.silence_plot(rows)
     assert "row-34" in svg
     assert "row-33" not in svg
 
 
-def test_lag_of_clocks_that_are_ahead_is_drawn() -> None:
-    row = FLEET.lag[0] | {"p50_s": -3.0, "p95_s": -1.0, "p99_s": 0.0, "max_s": 2.0}
-    assert "<svg" in compare.lag_plot([row])
+def test_negative_lag_is_drawn() -> None:
+    row = FLEET["lag"][0] | {"p50_s": -3.0, "p95_s": -1.0, "p99_s": 0.0, "max_s": 2.0}
+    assert "<svg" in plots.lag_plot([row])
 
 
-def test_a_legend_begins_at_the_left() -> None:
-    svg = compare.latency_plot([DELIVERY | {"gateway": "a-gateway-with-a-long-name.example"}])
+def test_a_legend_starts_at_the_left() -> None:
+    svg = plots.latency_plot([DELIVERY | {"gateway": "a-gateway-with-a-long-name.example"}])
     places = re.findall(r'<text[^>]*?(?:translate\(|x=")([\d.]+)[^>]*>p50</text>', svg)
     assert [float(place) < 60 for place in places] == [True]
     assert shortened("a-gateway-with-a-long-name.example") in svg
@@ -210,21 +209,19 @@ def test_a_legend_begins_at_the_left() -> None:
     ],
     ids=["first year", "last year", "all years"],
 )
-def test_any_time_that_a_gateway_tells_can_be_drawn(
-    moments: tuple[float, float], days: str
-) -> None:
+def test_any_time_can_be_drawn(moments: tuple[float, float], days: str) -> None:
     offsets = [{"gateway": "gw", "at": at, "skew_s": 3e11} for at in moments]
-    drawn = series.offset_plot(offsets)
+    drawn = plots.offset_plot(offsets)
     assert re.search(rf">{days}<", drawn)
     assert len(re.findall("<text", drawn)) < 30
     stretch = {"gateway": "gw", "begin": moments[0], "end": moments[1], "state": "running"}
-    assert re.search("-[0-9]{2}, UTC<", running_plot([stretch], moments[1]))
-    assert series.depth_plot(
+    assert re.search("-[0-9]{2}, UTC<", plots.running_plot([stretch], moments[1]))
+    assert plots.depth_plot(
         [{"gateway": "gw", "queue": "q", "at": at, "depth": 1e12} for at in moments], NOW
     )
 
 
-def test_a_sensor_that_tells_the_largest_numbers_is_drawn_in_its_place() -> None:
+def test_the_largest_numbers_are_drawn() -> None:
     rows = [{"at": at, "mean": value} for at, value in enumerate((-1.7e308, 0.0, 1.7e308))]
-    drawn = series.sparkline(rows, "small-1", "a sensor")
+    drawn = plots.sparkline(rows, "small-1", "a sensor")
     assert '<path d="M0.00,38.00 50.00,20.00 100.00,2.00"/>' in drawn
