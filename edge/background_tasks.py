@@ -19,7 +19,7 @@ from edge.engine import (
     events,
     flash_wear,
     meta,
-    refusal_log,
+    refusals,
     space,
     status_events,
 )
@@ -92,10 +92,10 @@ async def write_heartbeat(beats: HeartbeatSources, event: NewEvent) -> None:
 
     def unit(tx: Transaction) -> None:
         for (source, rule), times in sources.items():
-            refusal_log.refuse(tx, source, rule, _figure(limits, rule), window, most, times)
+            refusals.count(tx, source, rule, _figure(limits, rule), window, most, times)
         stops = event.name == STOP
         if stops:
-            refusal_log.close_all_windows(tx)
+            refusals.close_all_windows(tx)
         status_events.log_fullness(tx, limits)
         if stops or space.exceeded_limit(tx, 0, limits) is None:
             event_counters.log_counts(tx, everything=stops)

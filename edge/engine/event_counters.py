@@ -17,7 +17,7 @@ import msgspec
 from edge.engine import events
 from edge.engine.database import Transaction
 from edge.engine.events import NewEvent
-from edge.engine.refusal_log import OTHER_SOURCE
+from edge.engine.refusals import OTHER_SOURCE
 
 LOG_INTERVAL: Final = 900.0
 """Seconds of service in which the same is told once: of a device that comes back each minute, 96

@@ -1,9 +1,8 @@
-"""How much a source may have in custody, and who makes room when it is full; how much is stored for
-an account that is away.
+"""Rules for how much a source or an account may store, and which messages are evicted for room.
 
-Messages are charged with the bytes of their body and their key. An eighth of the total is kept for
-sources that hold few messages, so that some who fill everything cannot shut out the others. Source:
-XEP QoS, "Memory attacks", 2 and 3.
+A message is charged with the bytes of its body and its key. One part in `RESERVED_SHARE` of each
+total is kept for sources with few messages, so that those who fill the total cannot shut out the
+others. Source: XEP QoS, "Memory attacks", 2 and 3.
 """
 
 from __future__ import annotations
@@ -12,10 +11,9 @@ from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple, Protocol
 
 RESERVED_SHARE: Final = 8
-"""One part in so many of the total limits is for sources that hold less than `FEW` messages."""
 
 FEW_MESSAGES: Final = 4
-
+"""A source with fewer messages may use the reserved share."""
 
 ROW_OVERHEAD: Final = 64
 """Bytes that a stored message is charged with beside its body and its key."""
@@ -27,16 +25,26 @@ def charge(msg_id: str, body: bytes) -> int:
 
 
 class Usage(NamedTuple):
-    """How many messages are held and how many bytes they are charged with."""
+    """A number of messages, and the bytes that they are charged with."""
 
     messages: int = 0
     bytes: int = 0
 
 
+class ExceededLimit(NamedTuple):
+    """A limit that a message would exceed: the option's name and its value."""
+
+    name: str
+    value: int
+
+
+# Messages in custody
+
+
 class CustodyLimits(Protocol):
     """The limits of messages in custody; `edge.config.limits.Limits` has them.
 
-    `_per_source` limits one source, the others all sources together.
+    `_per_source` limits one source, the others limit all sources together.
     """
 
     @property
@@ -56,23 +64,8 @@ class CustodyLimits(Protocol):
         """Bytes of all sources."""
 
 
-class WaitingUsage(NamedTuple):
-    """What is stored: for one account, from one source, and in all; or the most of each."""
-
-    account: Usage
-    source: Usage
-    total: Usage
-
-
-class ExceededLimit(NamedTuple):
-    """The limit that a message would exceed: whose it is, and its figure."""
-
-    name: str
-    value: int
-
-
 class EvictionCandidate(NamedTuple):
-    """A held message that might make room: its row, its charge in bytes, its age in seconds."""
+    """A held message that may be evicted: its row, its charge in bytes, its age in seconds."""
 
     row: int
     bytes: int
@@ -80,14 +73,14 @@ class EvictionCandidate(NamedTuple):
 
 
 class EvictionPlan(NamedTuple):
-    """What becomes of an offer: the limit it would exceed, or the rows that make room for it."""
+    """The decision on an offer: the limit that refuses it, or the rows that are evicted for it."""
 
-    over: ExceededLimit | None
+    exceeded: ExceededLimit | None
     evict: tuple[int, ...] = ()
 
 
 FITS: Final = EvictionPlan(None)
-"""There is room, and nothing has to go for it."""
+"""There is room, and nothing is evicted."""
 
 
 def plan_eviction(
@@ -98,33 +91,42 @@ def plan_eviction(
     oldest: Callable[[], Iterable[EvictionCandidate]],
     grace: float,
 ) -> EvictionPlan:
-    """Decide on a further message of `size` bytes.
+    """Decide whether a source may hold one more message.
 
-    `oldest` is called where the source is at its own limit: its held messages, oldest first. Those
-    older than `grace` seconds make room, as many as it takes; where that is not enough, none goes.
-    To replace its own, it may use what is reserved for those who hold few: nobody loses by that.
+    A source at its own limit evicts its oldest messages, as many as needed, if they are older than
+    `grace`. If that is not enough, none is evicted. For such a replacement the source may use the
+    reserved share, because nobody else loses room by it.
+
+    Args:
+        size: the charge of the message, in bytes.
+        source: what the source holds.
+        total: what all sources hold.
+        limits: the limits.
+        oldest: yields the messages of the source, oldest first; called only if needed.
+        grace: the age in seconds below which a message is not evicted.
     """
     rows: list[int] = []
     before = total
-    for candidate in oldest() if over_source(size, source, limits) else ():
-        if over_source(size, source, limits) is None or candidate.age <= grace:
+    for candidate in oldest() if _exceeded_by_source(size, source, limits) else ():
+        if _exceeded_by_source(size, source, limits) is None or candidate.age <= grace:
             break
         rows.append(candidate.row)
         source = Usage(source.messages - 1, source.bytes - candidate.bytes)
         total = Usage(total.messages - 1, total.bytes - candidate.bytes)
-    messages, room = _open_to(source, Usage(limits.held_messages, limits.held_bytes))
+    messages, room = _share_of(source, Usage(limits.held_messages, limits.held_bytes))
     if rows:
         messages = limits.held_messages
     if rows and total.bytes + size <= before.bytes:
         room = limits.held_bytes
-    over = over_source(size, source, limits) or over_total(size, total, Usage(messages, room))
-    if over is not None:
-        return EvictionPlan(over)
+    exceeded = _exceeded_by_source(size, source, limits) or _exceeded_total(
+        size, total, Usage(messages, room)
+    )
+    if exceeded is not None:
+        return EvictionPlan(exceeded)
     return EvictionPlan(None, tuple(rows)) if rows else FITS
 
 
-def over_source(size: int, source: Usage, limits: CustodyLimits) -> ExceededLimit | None:
-    """Tell which of the source's own limits a further message of `size` bytes would exceed."""
+def _exceeded_by_source(size: int, source: Usage, limits: CustodyLimits) -> ExceededLimit | None:
     if source.messages + 1 > limits.held_messages_per_source:
         return ExceededLimit("held_messages_per_source", limits.held_messages_per_source)
     if source.bytes + size > limits.held_bytes_per_source:
@@ -132,11 +134,7 @@ def over_source(size: int, source: Usage, limits: CustodyLimits) -> ExceededLimi
     return None
 
 
-def over_total(size: int, total: Usage, room: Usage) -> ExceededLimit | None:
-    """Tell which of the limits of all sources a further message would exceed.
-
-    `room` is what of them is open to its source.
-    """
+def _exceeded_total(size: int, total: Usage, room: Usage) -> ExceededLimit | None:
     if total.messages + 1 > room.messages:
         return ExceededLimit("held_messages", room.messages)
     if total.bytes + size > room.bytes:
@@ -144,8 +142,19 @@ def over_total(size: int, total: Usage, room: Usage) -> ExceededLimit | None:
     return None
 
 
+# Messages that wait for an account
+
+
+class WaitingUsage(NamedTuple):
+    """The usage by one account, by one source, and in total; or the limits of these."""
+
+    account: Usage
+    source: Usage
+    total: Usage
+
+
 class LimitNames(NamedTuple):
-    """How the options are named that bound what waits somewhere; `{}` is `messages` or `bytes`."""
+    """The names of the options of these limits; `{}` is `messages` or `bytes`."""
 
     account: str
     source: str
@@ -153,41 +162,43 @@ class LimitNames(NamedTuple):
 
 
 OFFLINE_LIMITS: Final = LimitNames("offline_{}", "offline_{}_per_source", "offline_total_{}")
-"""Of plain messages for accounts that are away. What was stored first is kept (XEP-0160)."""
+"""For plain messages to accounts without a session; new messages are refused (XEP-0160)."""
 
 OUTBOX_LIMITS: Final = LimitNames("outbox_{}_per_account", "outbox_{}_per_source", "outbox_{}")
-"""Of messages that are handed on."""
+"""For messages with quality of service that wait in an account's outbox."""
 
 
 def exceeded_waiting_limit(
-    options: LimitNames, size: int, mine: int, waiting: WaitingUsage, limits: WaitingUsage
+    names: LimitNames, size: int, mine: int, waiting: WaitingUsage, limits: WaitingUsage
 ) -> ExceededLimit | None:
-    """Tell which limit a further message of `size` bytes that waits for an account would exceed.
+    """Return the limit that a message for an account would exceed, if any.
+
+    Of the account's room and of the total, a share is reserved for sources with few messages there.
+    Nothing is evicted.
 
     Args:
-        options: the names of the limits.
-        size: what the message is charged with, in bytes.
-        mine: how many messages of its source wait for that account.
-        waiting: what waits for the account, of the source for anybody, and in all.
-        limits: the most of each. Of an account's room and of the whole, an eighth is for sources
-            that have few messages there, so that nobody shuts the others out. Nothing makes room.
+        names: the names of the limits.
+        size: the charge of the message, in bytes.
+        mine: the messages of its source that wait for this account.
+        waiting: what waits for the account, from the source for any account, and in total.
+        limits: the limits of these.
     """
     checks = (
-        (waiting.source, limits.source, options.source),
-        (waiting.account, _open_to(Usage(mine), limits.account), options.account),
-        (waiting.total, _open_to(waiting.source, limits.total), options.total),
+        (waiting.source, limits.source, names.source),
+        (waiting.account, _share_of(Usage(mine), limits.account), names.account),
+        (waiting.total, _share_of(waiting.source, limits.total), names.total),
     )
-    for used, most, option in checks:
-        if used.messages + 1 > most.messages:
-            return ExceededLimit(option.format("messages"), most.messages)
-        if used.bytes + size > most.bytes:
-            return ExceededLimit(option.format("bytes"), most.bytes)
+    for used, limit, name in checks:
+        if used.messages + 1 > limit.messages:
+            return ExceededLimit(name.format("messages"), limit.messages)
+        if used.bytes + size > limit.bytes:
+            return ExceededLimit(name.format("bytes"), limit.bytes)
     return None
 
 
-def _open_to(one: Usage, total: Usage) -> Usage:
-    """Return what of the total is open to one: all of it to those who hold few messages."""
-    if one.messages < FEW_MESSAGES:
+def _share_of(source: Usage, total: Usage) -> Usage:
+    """Return the part of a total that is open to a source: all of it, if it has few messages."""
+    if source.messages < FEW_MESSAGES:
         return total
     messages, room = total
     return Usage(messages - messages // RESERVED_SHARE, room - room // RESERVED_SHARE)

@@ -1,36 +1,137 @@
-"""Logging what was refused, folded by source and rule.
+"""Log refusals as events, at most one event a window for each source and rule.
 
-Source: XEP QoS, "Memory attacks": invalid use is logged by XEP-0337, so that its source is found.
+The first refusal of a window is logged at once. Later ones are counted in a row, and logged when
+the window is over. The table is bounded: beyond its limit, refusals count for the source `other`.
+Some events that are no refusals but can be as frequent are folded in the same way. Source: XEP QoS,
+"Memory attacks": invalid use is logged by XEP-0337, so that its source is found.
 """
 
 from __future__ import annotations
 
-from edge.engine import refusal_log, space
+from typing import Final
+
+from edge.engine import events, space
 from edge.engine.access import Sender
 from edge.engine.database import Transaction
+from edge.engine.events import NewEvent
 from edge.engine.hooks import Context
+
+OTHER_SOURCE: Final = "other"
+
+REPEATED: Final = "repeated"
+"""The rule of a request that was answered before."""
+
+CHANGED: Final = "password_changed"
+"""The rule of a device that changed its password."""
+
+_OTHER_EVENTS: Final = {
+    CHANGED: NewEvent("device", name="password", level="Notice"),
+    REPEATED: NewEvent("message", name=REPEATED, value=1.0, level="Informational"),
+}
+"""The events of rules that are no refusals; the value is that of a single occurrence."""
+
+BATCH: Final = 256
+"""Windows that are closed in one unit of work."""
+
+_COUNT: Final = """
+UPDATE refusals SET count = count + ?, figure = ? WHERE source = ? AND rule = ? RETURNING count
+"""
+_OPEN: Final = "INSERT INTO refusals (source, rule, count, figure, due) VALUES (?, ?, 0, ?, ?)"
+_ROWS: Final = "SELECT count(*) FROM refusals"
+_OVER: Final = """
+SELECT source, rule, count, figure FROM refusals WHERE due <= ? ORDER BY due LIMIT ?
+"""
+_CLOSE: Final = "DELETE FROM refusals WHERE source = ? AND rule = ?"
+_REOPEN: Final = "UPDATE refusals SET count = 0, due = ? WHERE source = ? AND rule = ?"
+_COUNTED: Final = "SELECT source, rule, count, figure FROM refusals WHERE count > 0 ORDER BY due"
+_CLOSE_ALL: Final = "DELETE FROM refusals"
+_FIRST_DUE: Final = "SELECT min(due) FROM refusals"
 
 
 def log(
-    context: Context, tx: Transaction, sender: Sender, rule: str, figure: int | None = None
+    context: Context, tx: Transaction, sender: Sender, rule: str, limit: int | None = None
 ) -> None:
-    """Log that `rule` refused something to the sender; `figure` is the limit, if it has one.
-
-    What it was allowed and is told all the same (`store.refusals.CHANGED`) is logged alike.
-    """
-    log_source(context, tx, sender.bare, rule, figure)
+    """Log that `rule` refused a request of the sender; `limit` is the exceeded limit, if any."""
+    log_source(context, tx, sender.bare, rule, limit)
 
 
 def log_if_room(context: Context, tx: Transaction, sender: Sender, rule: str) -> None:
-    """Log what the sender was allowed; not while the database is full: to find no room for that
-    would undo the answer that it gets."""
+    """Log an allowed request, unless the database is full.
+
+    Running out of space here would undo the request's answer.
+    """
     if space.reserve(tx, 0, context.limits) is None:
         log(context, tx, sender, rule)
 
 
 def log_source(
-    context: Context, tx: Transaction, source: str, rule: str, figure: int | None = None
+    context: Context, tx: Transaction, source: str, rule: str, limit: int | None = None
 ) -> None:
-    """Log that `rule` refused something to a source, a bare JID."""
+    """Log that `rule` refused a request of a source, a bare JID."""
     limits = context.limits
-    refusal_log.refuse(tx, source, rule, figure, limits.refusal_window, limits.refusal_sources)
+    count(tx, source, rule, limit, limits.refusal_window, limits.refusal_sources)
+
+
+def count(
+    tx: Transaction,
+    source: str,
+    rule: str,
+    limit: int | None,
+    window: float,
+    max_rows: int,
+    times: int = 1,
+) -> None:
+    """Count refusals, and log them at once if they are the first of their window.
+
+    Args:
+        tx: the transaction.
+        source: whose requests were refused.
+        rule: the rule that refused them.
+        limit: the limit that was exceeded, if any.
+        window: the length of a window, in service seconds.
+        max_rows: how many pairs of source and rule are counted apart.
+        times: how many refusals there were.
+    """
+    if tx.row(_COUNT, (times, limit, source, rule)) is not None:
+        return
+    if source != OTHER_SOURCE and tx.row(_ROWS)[0] >= max_rows:
+        count(tx, OTHER_SOURCE, rule, limit, window, max_rows, times)
+        return
+    due = tx.now.service + window
+    tx.run(_OPEN, (source, rule, limit, due))
+    tx.wake_at(due)
+    _append_event(tx, source, rule, times, limit)
+
+
+def close_due_windows(tx: Transaction, window: float) -> None:
+    """Log what was counted in the windows that are over, and set the timer for the next.
+
+    A window without refusals is closed; the others start anew.
+    """
+    for source, rule, times, limit in tx.rows(_OVER, (tx.now.service, BATCH)):
+        if times:
+            _append_event(tx, source, rule, times, limit)
+            tx.run(_REOPEN, (tx.now.service + window, source, rule))
+        else:
+            tx.run(_CLOSE, (source, rule))
+    (due,) = tx.row(_FIRST_DUE)
+    if due is not None:
+        tx.wake_at(due)
+
+
+def close_all_windows(tx: Transaction) -> None:
+    """Log everything that was counted and close all windows, because the gateway stops."""
+    for source, rule, times, limit in tx.rows(_COUNTED):
+        _append_event(tx, source, rule, times, limit)
+    tx.run(_CLOSE_ALL)
+
+
+def _append_event(tx: Transaction, source: str, rule: str, times: int, limit: int | None) -> None:
+    other = _OTHER_EVENTS.get(rule)
+    if other is not None:
+        value = float(times) if times > 1 else other.value
+        events.append(tx, events.SYSTEM, other._replace(source=source, value=value))
+        return
+    tags = {} if limit is None else {"limit": str(limit)}
+    event = NewEvent("limit", source, name=rule, value=float(times), level="Warning", tags=tags)
+    events.append(tx, events.SYSTEM, event)

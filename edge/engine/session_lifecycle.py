@@ -19,7 +19,7 @@ from edge.engine.database import Receipt, Transaction
 from edge.engine.hooks import ReceiptHook, SessionHook
 from edge.engine.router import Router
 
-UNKNOWN: Final = "unknown"
+UNKNOWN_REASON: Final = "unknown"
 """Why a session ended that nobody told the reason of."""
 
 
@@ -87,7 +87,11 @@ class SessionLifecycle:
         self._tell(self._hooks.acknowledged, tx, sender, rows)
 
     def leave(
-        self, tx: Transaction, generation: int, unconfirmed: Sequence[bytes], why: str = UNKNOWN
+        self,
+        tx: Transaction,
+        generation: int,
+        unconfirmed: Sequence[bytes],
+        why: str = UNKNOWN_REASON,
     ) -> None:
         """End a session; what its peer never got goes back where it came from.
 
@@ -99,7 +103,7 @@ class SessionLifecycle:
         self.give_back(tx, [*unconfirmed, *rest])
         self._tell(self._hooks.unacknowledged, tx, None, rows)
 
-    def part(self, tx: Transaction, generation: int, why: str = UNKNOWN) -> list[bytes]:
+    def part(self, tx: Transaction, generation: int, why: str = UNKNOWN_REASON) -> list[bytes]:
         """End a session, and give back only what is a row.
 
         Returns the stanzas without a row that units before in this transaction have for it: they

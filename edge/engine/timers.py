@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from edge.engine import refusal_log
+from edge.engine import refusals
 from edge.engine.database import Transaction
 from edge.engine.hooks import Context
 from edge.engine.service_time import Now
@@ -21,7 +21,7 @@ def run(context: Context, tx: Transaction) -> None:
 
     What is left of a large batch is due again at once.
     """
-    refusal_log.close_due_windows(tx, context.limits.refusal_window)
+    refusals.close_due_windows(tx, context.limits.refusal_window)
     for hook in context.hooks.timers:
         hook(context, tx)
 

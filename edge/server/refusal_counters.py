@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from edge.engine import refusals
 from edge.engine.group_commit import Store
 from edge.engine.hooks import Context
-from edge.engine.refusal_log import OTHER_SOURCE
+from edge.engine.refusals import OTHER_SOURCE
 from edge.errors import StoreError
 
 SOURCES: Final = 200

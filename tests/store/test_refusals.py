@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from edge.config.limits import Limits
-from edge.engine import refusal_log
+from edge.engine import refusals
 from edge.engine.database import Transaction
 from edge.features.custody import store
 from tests.helpers.store import Gateway, digest_of, new_database
@@ -30,7 +30,7 @@ def refuse(
 ) -> None:
     for _ in range(times):
         gateway.tx(
-            lambda tx: refusal_log.refuse(tx, source, rule, figure, WINDOW, LIMITS.refusal_sources)
+            lambda tx: refusals.count(tx, source, rule, figure, WINDOW, LIMITS.refusal_sources)
         )
 
 
@@ -83,11 +83,11 @@ def test_beyond_the_bound_sources_are_told_as_other(gateway: Gateway) -> None:
     assert rows(gateway) == LIMITS.refusal_sources + 1
     assert [source for source, *_ in told(gateway)] == [
         *(f"s{number}@gw.example" for number in range(3)),
-        refusal_log.OTHER_SOURCE,
+        refusals.OTHER_SOURCE,
     ]
     gateway.clock.service += WINDOW
     gateway.ring()
-    assert told(gateway)[4:] == [(refusal_log.OTHER_SOURCE, "rule", 6.0)]
+    assert told(gateway)[4:] == [(refusals.OTHER_SOURCE, "rule", 6.0)]
 
 
 def test_nothing_is_lost_between_the_windows(gateway: Gateway) -> None:
@@ -135,7 +135,7 @@ def test_much_that_is_due_is_done_in_batches(
     gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(store, "EXPIRY_BATCH", 2)
-    monkeypatch.setattr(refusal_log, "BATCH", 2)
+    monkeypatch.setattr(refusals, "BATCH", 2)
     for number in range(3):
         hold(gateway, f"m{number}")
         refuse(gateway, f"s{number}@gw.example", times=2)
@@ -163,7 +163,7 @@ def test_a_wall_clock_that_jumps_expires_nothing(gateway: Gateway) -> None:
 
 def test_refusals_that_were_counted_are_folded_like_any(gateway: Gateway) -> None:
     def refuse_some(times: int, source: str = A) -> None:
-        gateway.tx(lambda tx: refusal_log.refuse(tx, source, "rule", None, WINDOW, 3, times))
+        gateway.tx(lambda tx: refusals.count(tx, source, "rule", None, WINDOW, 3, times))
 
     refuse_some(4)
     refuse_some(2)
@@ -177,19 +177,19 @@ def test_refusals_that_were_counted_are_folded_like_any(gateway: Gateway) -> Non
     assert told(gateway)[2:] == [
         ("b", "rule", 5.0),
         ("c", "rule", 5.0),
-        (refusal_log.OTHER_SOURCE, "rule", 5.0),
+        (refusals.OTHER_SOURCE, "rule", 5.0),
     ]
     gateway.clock.service += WINDOW
     gateway.ring()
-    assert told(gateway)[5:] == [(refusal_log.OTHER_SOURCE, "rule", 5.0)]
+    assert told(gateway)[5:] == [(refusals.OTHER_SOURCE, "rule", 5.0)]
 
 
 def test_at_the_end_all_is_told(gateway: Gateway) -> None:
     refuse(gateway, A, times=5, figure=3)
     refuse(gateway, B)
-    gateway.tx(refusal_log.close_all_windows)
+    gateway.tx(refusals.close_all_windows)
     assert told(gateway) == [(A, "rule", 1.0), (B, "rule", 1.0), (A, "rule", 4.0)]
     assert gateway.events("system")[-1].tags == {"limit": "3"}
     assert rows(gateway) == 0
-    gateway.tx(refusal_log.close_all_windows)
+    gateway.tx(refusals.close_all_windows)
     assert len(told(gateway)) == 3

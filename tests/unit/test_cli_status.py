@@ -15,7 +15,7 @@ from edge import __version__
 from edge.__main__ import main
 from edge.config import load
 from edge.config.limits import Limits
-from edge.engine import database, events, meta, refusal_log
+from edge.engine import database, events, meta, refusals
 from edge.engine.database import Transaction
 from edge.engine.events import NewEvent
 from edge.features.accounts.store import accounts
@@ -102,7 +102,7 @@ def fill(tx: Transaction) -> None:
     for jid in (VALVE, "panel@gw.example"):
         roster.save(tx, owner, RosterItem(jid, listed=True))
     roster.save(tx, owner, RosterItem("stranger@gw.example"))
-    refusal_log.refuse(tx, PUMP, "rate", 5, 60.0, 100)
+    refusals.count(tx, PUMP, "rate", 5, 60.0, 100)
     for _ in range(6):
         events.append(tx, events.READINGS, NewEvent("reading"))
     for state, size in (("waiting", 70), ("waiting", 7), ("acknowledged", 5)):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from edge.engine import event_counters
-from edge.engine.session_lifecycle import UNKNOWN
+from edge.engine.session_lifecycle import UNKNOWN_REASON
 from tests.helpers.people import PUMP, VALVE, VALVE_BARE
 from tests.helpers.shares import POOL, join, leave
 from tests.helpers.store import Gateway, new_database
@@ -54,7 +54,7 @@ def test_a_session_begins_and_ends(gateway: Gateway) -> None:
 def test_a_session_that_nobody_says_the_reason_of(gateway: Gateway) -> None:
     generation = gateway.bind(PUMP)
     gateway.tx(lambda tx: gateway.lifecycle.part(tx, generation))
-    assert tell(gateway)[1] == ("session", "ended", PUMP_BARE, 1.0, UNKNOWN)
+    assert tell(gateway)[1] == ("session", "ended", PUMP_BARE, 1.0, UNKNOWN_REASON)
 
 
 def test_the_one_that_is_replaced_ended_and_another_began(gateway: Gateway) -> None:

@@ -177,7 +177,7 @@ def test_a_plan_keeps_every_promise(
     evicted = [message for message in messages if message.row in decision.evict]
     assert list(decision.evict) == rows[: len(evicted)], "the oldest first, in order"
     assert all(message.age > GRACE for message in evicted)
-    if decision.over is not None:
+    if decision.exceeded is not None:
         assert not evicted
         return
     left = [message for message in messages if message.row not in decision.evict]

@@ -9,7 +9,7 @@ import pytest
 from edge import background_tasks
 from edge.config.limits import Limits
 from edge.config.options import Flash
-from edge.engine import flash_meter, refusal_log
+from edge.engine import flash_meter, refusals
 from edge.engine.database import Transaction
 from edge.engine.events import SYSTEM, NewEvent, read
 from edge.engine.group_commit import Store
@@ -59,8 +59,8 @@ def test_sources_are_bounded_and_the_rest_counts_as_other(monkeypatch: pytest.Mo
     assert found == {
         ("192.0.2.0", "tls"): 2,
         ("192.0.2.1", "tls"): 2,
-        (refusal_log.OTHER_SOURCE, "tls"): 12,
-        (refusal_log.OTHER_SOURCE, "authentication"): 1,
+        (refusals.OTHER_SOURCE, "tls"): 12,
+        (refusals.OTHER_SOURCE, "authentication"): 1,
     }
 
 

@@ -10,7 +10,7 @@ from edge.engine import access, refusals
 from edge.engine.access import Sender
 from edge.engine.database import Transaction
 from edge.engine.hooks import Context
-from edge.engine.refusal_log import CHANGED
+from edge.engine.refusals import CHANGED
 from edge.errors import FieldpostError
 from edge.features.accounts.store import accounts
 from edge.features.accounts.store.accounts import is_active

@@ -78,7 +78,7 @@ def offer(context: Context, tx: Transaction, sender: Sender, request: Request) -
         digest=digest,
         trusted=standing.allowed,
         destination=standing.error is None,
-        room=plan.over is None,
+        room=plan.exceeded is None,
     )
     decision = rules.OFFERED[situation]
     if decision.effect is Effect.HOLD:
@@ -87,7 +87,7 @@ def offer(context: Context, tx: Transaction, sender: Sender, request: Request) -
         key = sender.bare, sender.full, msg_id
         store.hold(tx, *key, to.full, body, digest, destination.recipient(to))
         tx.wake_at(tx.now.service + context.limits.held_ttl)
-    _conclude(context, tx, sender, decision, standing.error, plan.over)
+    _conclude(context, tx, sender, decision, standing.error, plan.exceeded)
 
 
 def deliver(context: Context, tx: Transaction, sender: Sender, msg_id: str) -> None:
@@ -195,7 +195,7 @@ def _conclude(
     if rule is None:
         return
     if rule == rules.REPEATED:
-        refusals.log_if_room(context, tx, sender, rule)
+        refusals.log_if_room(context, tx, sender, refusals.REPEATED)
         return
     exceeded = over if answer is Reason.NO_ROOM else None
     refusals.log(
