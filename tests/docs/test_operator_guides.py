@@ -15,7 +15,7 @@ from edge.features.queues.rules.diagnosis import Reason
 from edge.features.queues.store import queue_items
 from edge.ops import devices, setup
 from edge.ops.transactions import changing
-from tests.helpers import queued, waiting
+from tests.helpers import queue_rows, waiting
 
 ROOT = Path(__file__).parents[2]
 HOW_TO = ROOT / "docs" / "how-to"
@@ -45,10 +45,10 @@ def folder(tmp_path: Path) -> Path:
         waiting.bury(tx, "m1")
         waiting.bury(tx, "m2", state="in doubt", session="valve@gw.example/fw")
         waiting.bury(tx, "m3")
-        work = queued.node(tx)
+        work = queue_rows.node(tx)
         for item in ("job-7", "job-8"):
-            queue_items.enqueue(tx, work, "work", item, queued.PUBLISHER, b"")
-        queue_items.lock(tx, 1, 0, queued.FIRST, 60.0)
+            queue_items.enqueue(tx, work, "work", item, queue_rows.PUBLISHER, b"")
+        queue_items.lock(tx, 1, 0, queue_rows.FIRST, 60.0)
         queue_items.dead_letter(tx, 2, "given out 5 times")
     return created
 

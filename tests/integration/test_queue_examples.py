@@ -314,7 +314,7 @@ async def give(engine: Party, worker: Party) -> None:
     await worker.hear(NOTIFIED)
 
 
-async def test_a_subscription_without_options_is_answered_by_the_form(tmp_path: Path) -> None:
+async def test_a_subscription_without_options_is_answered_with_the_form(tmp_path: Path) -> None:
     async with site_in(tmp_path) as site:
         await site.make()
         worker = await site.come("workerbee237", "foo")
@@ -322,7 +322,7 @@ async def test_a_subscription_without_options_is_answered_by_the_form(tmp_path: 
         await worker.hear(CONFIGURATION_REQUIRED)
 
 
-async def test_a_subscription_with_options_is_answered_by_those_established(tmp_path: Path) -> None:
+async def test_a_subscription_with_options_is_answered_with_them(tmp_path: Path) -> None:
     async with site_in(tmp_path) as site:
         await site.make()
         worker = await site.come("workerbee237", "foo")
@@ -343,9 +343,7 @@ async def test_an_item_goes_to_one_of_the_subscribers(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("type_", ["get", "set"])
-async def test_who_received_an_item_deletes_it_and_alone_is_told(
-    tmp_path: Path, type_: str
-) -> None:
+async def test_the_receiver_deletes_an_item_and_is_notified(tmp_path: Path, type_: str) -> None:
     async with site_in(tmp_path) as site:
         engine = await site.make()
         worker, other = await site.two()
@@ -359,7 +357,7 @@ async def test_who_received_an_item_deletes_it_and_alone_is_told(
         await engine.silent()
 
 
-async def test_to_delete_what_another_has_is_a_conflict(tmp_path: Path) -> None:
+async def test_deleting_an_item_locked_by_another_is_a_conflict(tmp_path: Path) -> None:
     async with site_in(tmp_path) as site:
         engine = await site.make()
         worker, other = await site.two()
@@ -385,7 +383,7 @@ async def unsubscribe(worker: Party) -> None:
     await worker.hear("<iq id='unsub1' type='result'/>")
 
 
-async def test_to_delete_what_is_not_locked_any_more_is_unexpected(tmp_path: Path) -> None:
+async def test_deleting_an_item_after_the_lock_ended_is_unexpected(tmp_path: Path) -> None:
     async with site_in(tmp_path) as site:
         engine = await site.make()
         worker = await site.come("workerbee237", "foo")
@@ -402,7 +400,7 @@ async def test_to_delete_what_is_not_locked_any_more_is_unexpected(tmp_path: Pat
 @pytest.mark.parametrize(
     ("type_", "ns"), [("get", QUEUEING), ("set", QUEUEING), ("set", "urn:xmpp:queueing:0")]
 )
-async def test_who_unlocks_an_item_is_told_and_the_next_is_given_it(
+async def test_the_receiver_unlocks_an_item_and_another_gets_it(
     tmp_path: Path, type_: str, ns: str
 ) -> None:
     async with site_in(tmp_path) as site:
@@ -417,7 +415,7 @@ async def test_who_unlocks_an_item_is_told_and_the_next_is_given_it(
         await engine.silent()
 
 
-async def test_what_does_not_exist_is_not_found(tmp_path: Path) -> None:
+async def test_a_missing_item_is_not_found(tmp_path: Path) -> None:
     async with site_in(tmp_path) as site:
         await site.make()
         worker = await site.come("workerbee237", "foo")
@@ -429,7 +427,7 @@ async def test_what_does_not_exist_is_not_found(tmp_path: Path) -> None:
         await worker.hear(DELETE_REFUSED.format(**missing))
 
 
-async def test_who_did_not_receive_an_item_may_not_delete_or_unlock_it(tmp_path: Path) -> None:
+async def test_an_unrelated_account_may_not_delete_or_unlock_an_item(tmp_path: Path) -> None:
     async with site_in(tmp_path) as site:
         engine = await site.make()
         engine.say(PUBLISH)
@@ -442,7 +440,7 @@ async def test_who_did_not_receive_an_item_may_not_delete_or_unlock_it(tmp_path:
         await stranger.hear(DELETE_REFUSED.format(**refused))
 
 
-async def test_to_unlock_what_another_has_is_a_conflict(tmp_path: Path) -> None:
+async def test_unlocking_an_item_locked_by_another_is_a_conflict(tmp_path: Path) -> None:
     async with site_in(tmp_path) as site:
         engine = await site.make()
         worker, other = await site.two()
@@ -453,7 +451,7 @@ async def test_to_unlock_what_another_has_is_a_conflict(tmp_path: Path) -> None:
         await other.hear(UNLOCK_REFUSED.format(full=other.full, type="cancel", name="conflict"))
 
 
-async def test_to_unlock_what_is_not_locked_any_more_is_unexpected(tmp_path: Path) -> None:
+async def test_unlocking_an_item_after_the_lock_ended_is_unexpected(tmp_path: Path) -> None:
     async with site_in(tmp_path) as site:
         engine = await site.make()
         worker = await site.come("workerbee237", "foo")
@@ -467,7 +465,7 @@ async def test_to_unlock_what_is_not_locked_any_more_is_unexpected(tmp_path: Pat
         )
 
 
-async def test_the_service_and_the_node_tell_that_they_queue(tmp_path: Path) -> None:
+async def test_the_service_and_the_node_advertise_queueing(tmp_path: Path) -> None:
     async with site_in(tmp_path) as site:
         await site.make()
         worker = await site.come("workerbee237", "foo")
@@ -478,7 +476,7 @@ async def test_the_service_and_the_node_tell_that_they_queue(tmp_path: Path) -> 
             assert QUEUEING in told
 
 
-async def test_unavailable_presence_unlocks_and_unsubscribes(tmp_path: Path) -> None:
+async def test_unavailable_presence_unlocks_items_and_unsubscribes(tmp_path: Path) -> None:
     async with site_in(tmp_path) as site:
         engine = await site.make()
         worker, other = await site.two()
@@ -493,7 +491,7 @@ async def test_unavailable_presence_unlocks_and_unsubscribes(tmp_path: Path) -> 
         assert [one.get("jid") for one in answer[0][0]] == ["workerbee238@gw.example"]
 
 
-async def test_who_unsubscribes_gives_back_all_that_it_has(tmp_path: Path) -> None:
+async def test_unsubscribing_unlocks_all_items(tmp_path: Path) -> None:
     async with site_in(tmp_path) as site:
         engine = await site.make()
         worker, other = await site.two()
@@ -508,7 +506,7 @@ async def test_who_unsubscribes_gives_back_all_that_it_has(tmp_path: Path) -> No
         assert condition(found) == "conflict", "it received the item before, and another has it"
 
 
-async def test_a_lock_that_is_too_old_is_told_and_the_next_is_given_the_item(
+async def test_a_lock_times_out_and_another_worker_gets_the_item(
     tmp_path: Path,
 ) -> None:
     async with running_in(tmp_path) as site:

@@ -64,7 +64,7 @@ def subscribe(name: str) -> str:
     return f"<subscribe node='work' jid='{name}@{DOMAIN}/fw'/>{ONE_AT_A_TIME}"
 
 
-async def test_a_worker_that_hangs_is_seen_and_freed(tmp_path: Path) -> None:
+async def test_the_operator_sees_and_unlocks_a_stuck_item(tmp_path: Path) -> None:
     gateway = Gateway(tmp_path / "gateway", "pump1", "valve")
     with gateway.run() as process:
         port = port_of(process)

@@ -12,7 +12,7 @@ import pytest
 
 from tests.helpers.gateway import PASSWORD, Gateway, port_of
 from tests.helpers.processes import Process
-from tests.helpers.shares import NODE, POOL, name
+from tests.helpers.shared_subscriptions import NODE, SHARE, item_id
 from tests.helpers.subscribing import SERVICE, element, form, options
 from tests.helpers.xmpp import Client, log_in
 
@@ -43,7 +43,7 @@ class Worker:
     async def join(self, qos: int) -> None:
         """Join the share."""
         bare = self.client.full.partition("/")[0]
-        await self.ask(element("subscribe", node=POOL, jid=bare) + options(qos=str(qos)))
+        await self.ask(element("subscribe", node=SHARE, jid=bare) + options(qos=str(qos)))
 
     async def given(self) -> Element:
         """Wait for the next iq that hands something over; a question what it takes is answered."""
@@ -88,7 +88,7 @@ def received(iq: Element) -> str:
 
 
 def item_of(iq: Element) -> str | None:
-    return name(iq[0][0])
+    return item_id(iq[0][0])
 
 
 async def publish(publisher: Worker, *items: str) -> None:
@@ -102,7 +102,7 @@ def gateway(tmp_path: Path) -> Gateway:
     return Gateway(tmp_path / "gateway", "engine", "ant", "bee")
 
 
-async def test_at_level_1_a_member_that_vanishes_leaves_its_item_to_another(
+async def test_qos_1_item_of_a_vanished_member_goes_to_another(
     gateway: Gateway,
 ) -> None:
     with gateway.run() as process:
@@ -122,7 +122,7 @@ async def test_at_level_1_a_member_that_vanishes_leaves_its_item_to_another(
 
 
 @pytest.mark.parametrize("qos", [1, 2])
-async def test_a_gateway_that_is_killed_keeps_what_it_took(gateway: Gateway, qos: int) -> None:
+async def test_items_survive_a_killed_gateway(gateway: Gateway, qos: int) -> None:
     with gateway.run() as process:
         async with present(process, gateway, "engine", "ant") as (engine, ant):
             configure = form("node_config", {"publish_model": "open"})

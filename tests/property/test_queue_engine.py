@@ -1,7 +1,7 @@
-"""A queue node on a real database, with publishers, workers, crashes and people, by chance.
+"""Stateful test of a queue node on a real database, with publishers, workers and crashes.
 
-Workers are scripted: each knows which items it was given, and believes the words that it is told.
-After each step the database, what workers believe, and what the engine counts have to agree.
+Each model worker knows which items were delivered to it and believes all notifications. After each
+step the database, the workers and the counters of the gateway must agree.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from edge.config.limits import Limits
 from edge.engine.database import Transaction
 from edge.features.queues.rules.assignment import Policy, slot_of
 from edge.features.queues.store import queue_items
-from tests.helpers import queues as helper
+from tests.helpers import queue_nodes as helper
 from tests.helpers import subscribing
-from tests.helpers.queues import NODE, OWNER, Word
+from tests.helpers.queue_nodes import NODE, OWNER, Received
 from tests.helpers.store import DOMAIN, Gateway, new_database
 from tests.helpers.subscribing import ask, element
 
@@ -31,7 +31,7 @@ PUBLISHERS: Final = tuple(f"{name}@{DOMAIN}/s" for name in ("sensor", "meter", "
 ALONE: Final = tuple(f"{name}@{DOMAIN}/w" for name in ("one", "two", "three"))
 PAIR: Final = (f"pair@{DOMAIN}/a", f"pair@{DOMAIN}/b")
 WORKERS: Final = ALONE + PAIR
-"""The last two are sessions of one subscription."""
+"""All workers; the last two are sessions of one subscription."""
 
 LIMITS: Final = Limits(outbox_ttl=10_000_000)
 
@@ -42,7 +42,7 @@ ORDER BY id
 
 
 class Row:
-    """An item as the database has it."""
+    """An item in the database."""
 
     def __init__(self, row: tuple[Any, ...]) -> None:
         self.place, self.item, self.publisher, self.state = row[:4]
@@ -50,7 +50,7 @@ class Row:
 
 
 class QueueMachine(RuleBasedStateMachine):
-    """What may happen to a queue node."""
+    """Everything that can happen to a queue node."""
 
     @initialize(
         policy=st.sampled_from(Policy),
@@ -70,7 +70,7 @@ class QueueMachine(RuleBasedStateMachine):
             self.gateway, OWNER, NODE, queueing="1", publish_model="open",
             queue_lock_timeout="60", **config,
         )  # fmt: skip
-        self.most = deliveries
+        self.max_deliveries = deliveries
         self.requests = dict(zip((*ALONE, f"pair@{DOMAIN}"), requests, strict=True))
         self.believes: dict[str, set[str]] = {full: set() for full in WORKERS}
         self.detached: set[str] = set()
@@ -84,7 +84,7 @@ class QueueMachine(RuleBasedStateMachine):
             self.gateway.close()
             self.folder.cleanup()
 
-    # What happens
+    # Rules
 
     @rule(by=st.sampled_from(PUBLISHERS), priority=st.sampled_from([0, 0, 0, 1]))
     def publish(self, by: str, priority: int) -> None:
@@ -94,23 +94,25 @@ class QueueMachine(RuleBasedStateMachine):
         self.published.add(id)
 
     @rule(by=st.sampled_from(PUBLISHERS), delay=st.integers(1, 90))
-    def publish_for_later(self, by: str, delay: int) -> None:
+    def publish_delayed(self, by: str, delay: int) -> None:
         id = f"i{len(self.published)}"
         helper.publish(self.gateway, id, by=by, queue_delay=str(delay))
         self.published.add(id)
 
     @rule(full=st.sampled_from(WORKERS))
-    def come(self, full: str) -> None:
+    def subscribe(self, full: str) -> None:
         if not self.gateway.is_bound(full):
             self.gateway.bind(full)
             self.gateway.ring()
-            self.listen()
+            self.receive()
         if full in PAIR:
             self.gateway.send(full, "<presence/>")
-        helper.work(self.gateway, full, self.requests[self.named(full)], self.named(full))
+        helper.subscribe_worker(
+            self.gateway, full, self.requests[self.subscribed_jid(full)], self.subscribed_jid(full)
+        )
 
     @rule(full=st.sampled_from(WORKERS))
-    def bind_alone(self, full: str) -> None:
+    def bind(self, full: str) -> None:
         if not self.gateway.is_bound(full):
             self.gateway.bind(full)
             self.gateway.ring()
@@ -118,7 +120,7 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(full=st.sampled_from(WORKERS), number=st.integers(0, 5))
     def delete(self, full: str, number: int) -> None:
         held = sorted(self.believes[full])
-        if held and self.able(full):
+        if held and self.is_attached(full):
             id = held[number % len(held)]
             assert helper.retract(self.gateway, full, id).type == "result"
             self.deleted.add(id)
@@ -126,14 +128,14 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(full=st.sampled_from(WORKERS), number=st.integers(0, 5))
     def unlock(self, full: str, number: int) -> None:
         held = sorted(self.believes[full])
-        if held and self.able(full):
+        if held and self.is_attached(full):
             assert helper.unlock(self.gateway, full, held[number % len(held)]).type == "result"
 
     @rule(full=st.sampled_from(WORKERS))
-    def meddle(self, full: str) -> None:
-        """Ask for what another has."""
+    def delete_foreign_item(self, full: str) -> None:
+        """Request an item that another session has locked."""
         held = {r.item for r in self.rows() if r.state == "locked" and r.holder != full}
-        if held and self.able(full):
+        if held and self.is_attached(full):
             assert helper.retract(self.gateway, full, min(held)).type == "error"
 
     @rule(full=st.sampled_from(WORKERS))
@@ -144,8 +146,8 @@ class QueueMachine(RuleBasedStateMachine):
             self.detached.discard(full)
 
     @rule(full=st.sampled_from(WORKERS))
-    def lose_the_connection(self, full: str) -> None:
-        if self.able(full):
+    def lose_connection(self, full: str) -> None:
+        if self.is_attached(full):
             generation = self.gateway.generation(full)
             self.gateway.tx(lambda tx: self.gateway.lifecycle.detach(tx, generation))
             self.detached.add(full)
@@ -160,18 +162,20 @@ class QueueMachine(RuleBasedStateMachine):
         self.gateway.tx(lambda tx: self.gateway.lifecycle.resume(tx, generation))
 
     @rule(full=st.sampled_from(WORKERS))
-    def say_goodbye(self, full: str) -> None:
-        if self.able(full):
+    def become_unavailable(self, full: str) -> None:
+        if self.is_attached(full):
             self.gateway.send(full, "<presence type='unavailable'/>")
 
     @rule(full=st.sampled_from(WORKERS))
     def unsubscribe(self, full: str) -> None:
-        if self.able(full):
-            ask(self.gateway, full, element("unsubscribe", node=NODE, jid=self.named(full)))
+        if self.is_attached(full):
+            ask(
+                self.gateway, full, element("unsubscribe", node=NODE, jid=self.subscribed_jid(full))
+            )
 
     @rule(seconds=st.integers(1, 70))
     def wait(self, seconds: int) -> None:
-        helper.wait(self.gateway, seconds)
+        helper.advance(self.gateway, seconds)
         while self.gateway.due is not None and self.gateway.due <= self.gateway.clock.service:
             self.gateway.ring()
 
@@ -194,26 +198,26 @@ class QueueMachine(RuleBasedStateMachine):
         self.gateway.tx(unit)
         self.gateway.tx(self.gateway.router.run_external_change)
 
-    # What is true at all times
+    # Invariants
 
     @invariant()
-    def agrees(self) -> None:
+    def check(self) -> None:
         if not hasattr(self, "gateway"):
             return
-        self.listen()
+        self.receive()
         rows = self.rows()
-        self.nothing_is_lost_or_twice(rows)
-        self.who_believes_to_have_an_item_has_it(rows)
-        self.nobody_has_too_many(rows)
-        self.order_is_kept(rows)
+        self.check_no_item_lost_or_duplicated(rows)
+        self.check_workers_know_their_items(rows)
+        self.check_requests_not_exceeded(rows)
+        self.check_order(rows)
         if self.policy is Policy.HASH:
-            self.a_publisher_has_one_member(rows)
+            self.check_one_member_per_slot(rows)
         elif self.policy is Policy.LEAST_LOADED:
-            self.nothing_waits_for_who_is_there(rows)
-        self.somebody_works_if_somebody_is_there(rows)
+            self.check_members_with_room_get_items(rows)
+        self.check_progress(rows)
         self.before = {row.item: row for row in rows}
 
-    def nothing_is_lost_or_twice(self, rows: list[Row]) -> None:
+    def check_no_item_lost_or_duplicated(self, rows: list[Row]) -> None:
         assert Counter(row.item for row in rows) == Counter(self.published - self.deleted)
         (items, size), (all_items, all_bytes), really = (
             self.gateway.connection.execute(sql).fetchone()
@@ -225,15 +229,15 @@ class QueueMachine(RuleBasedStateMachine):
         )
         assert really == (items, size) == (all_items, all_bytes)
         for row in rows:
-            assert row.state != "dead" or row.deliveries >= self.most
+            assert row.state != "dead" or row.deliveries >= self.max_deliveries
 
-    def who_believes_to_have_an_item_has_it(self, rows: list[Row]) -> None:
+    def check_workers_know_their_items(self, rows: list[Row]) -> None:
         for full in WORKERS:
-            if self.able(full):  # who waits to be resumed has not heard all yet
+            if self.is_attached(full):  # a detached session has not received everything
                 has = {row.item for row in rows if row.state == "locked" and row.holder == full}
                 assert self.believes[full] == has, full
 
-    def nobody_has_too_many(self, rows: list[Row]) -> None:
+    def check_requests_not_exceeded(self, rows: list[Row]) -> None:
         locked = Counter(row.subscription for row in rows if row.state == "locked")
         asked = self.gateway.connection.execute("SELECT id, requests FROM subscriptions").fetchall()
         for subscription, requests in asked:
@@ -243,46 +247,45 @@ class QueueMachine(RuleBasedStateMachine):
         ).fetchall():
             assert count == locked[subscription]
 
-    def order_is_kept(self, rows: list[Row]) -> None:
-        """What is given for the first time is the first of what waits: for all, or for its slot."""
-        fresh = [row for row in rows if row.state == "locked" and self.was_fresh(row)]
+    def check_order(self, rows: list[Row]) -> None:
+        """Items delivered for the first time go before all waiting ones, or those of their slot."""
+        fresh = [row for row in rows if row.state == "locked" and self.is_first_delivery(row)]
         waits = [row for row in rows if row.state == "ready" and not row.deliveries]
-        for given in fresh:
+        for delivered in fresh:
             for row in waits:
                 if self.policy is not Policy.HASH or slot_of(row.publisher) == slot_of(
-                    given.publisher
+                    delivered.publisher
                 ):
-                    assert (-given.priority, given.place) < (-row.priority, row.place)
+                    assert (-delivered.priority, delivered.place) < (-row.priority, row.place)
 
-    def was_fresh(self, row: Row) -> bool:
+    def is_first_delivery(self, row: Row) -> bool:
         before = self.before.get(row.item)
         return row.deliveries == 1 and (before is None or before.deliveries == 0)
 
-    def a_publisher_has_one_member(self, rows: list[Row]) -> None:
+    def check_one_member_per_slot(self, rows: list[Row]) -> None:
         members: dict[int, set[int]] = {}
         for row in rows:
             if row.state == "locked":
                 members.setdefault(slot_of(row.publisher), set()).add(row.subscription)
         assert all(len(found) == 1 for found in members.values())
 
-    def nothing_waits_for_who_is_there(self, rows: list[Row]) -> None:
-        """No item is ready while a member has room, but for one that it gave back, if another is
-        there."""
-        there = self.there()
-        room = {full for full, has_room in there if has_room}
+    def check_members_with_room_get_items(self, rows: list[Row]) -> None:
+        """No item is ready while a member has room, except one that the member gave back while
+        another is connected."""
+        connected = self.connected()
+        room = {full for full, has_room in connected if has_room}
         for row in rows:
             if row.state == "ready" and room:
                 assert room == {row.holder}, (row.item, room)
-                assert len({full for full, _room in there}) > 1
+                assert len({full for full, _room in connected}) > 1
 
-    def somebody_works_if_somebody_is_there(self, rows: list[Row]) -> None:
-        """Whomever a policy chooses: nobody stands by while items wait and nothing is worked on."""
+    def check_progress(self, rows: list[Row]) -> None:
+        """Under any policy, an item is locked if items are ready and a member is connected."""
         found = {row.state for row in rows}
-        assert "ready" not in found or "locked" in found or not self.there()
+        assert "ready" not in found or "locked" in found or not self.connected()
 
-    def there(self) -> list[tuple[str, bool]]:
-        """Tell which sessions are there, as the specification counts them, and whether they have
-        room."""
+    def connected(self) -> list[tuple[str, bool]]:
+        """Return the connected sessions by the specification, and whether they have room."""
         found = self.gateway.connection.execute("""
             SELECT t.full, s.requests > (
                 SELECT count(*) FROM queue_items AS i
@@ -298,43 +301,43 @@ class QueueMachine(RuleBasedStateMachine):
     def rows(self) -> list[Row]:
         return [Row(row) for row in self.gateway.connection.execute(_ITEMS).fetchall()]
 
-    def able(self, full: str) -> bool:
+    def is_attached(self, full: str) -> bool:
         return self.gateway.is_bound(full) and full not in self.detached
 
-    def named(self, full: str) -> str:
+    def subscribed_jid(self, full: str) -> str:
         return full.partition("/")[0] if full in PAIR else full
 
-    def listen(self) -> None:
-        """Let workers hear what they are told; who waits to be resumed hears it then."""
+    def receive(self) -> None:
+        """Let workers receive their messages; detached ones receive them later."""
         for full in WORKERS:
-            if self.able(full):
-                for word in self.words(full):
-                    if word.what == "item":
-                        assert word.id not in self.believes[full], "it was given twice"
-                        self.believes[full].add(word.id)
+            if self.is_attached(full):
+                for message in self.messages(full):
+                    if message.kind == "item":
+                        assert message.id not in self.believes[full]
+                        self.believes[full].add(message.id)
                     else:
-                        self.believes[full].discard(word.id)
+                        self.believes[full].discard(message.id)
 
-    def words(self, full: str) -> list[Word]:
-        found = helper.told(self.gateway, full)
-        return [word for word in found if word.what in ("item", "retract", "unlock")]
+    def messages(self, full: str) -> list[Received]:
+        found = helper.messages(self.gateway, full)
+        return [one for one in found if one.kind in ("item", "retract", "unlock")]
 
     def drain(self) -> None:
-        """Let all workers do all there is: nothing is left, and nothing is stuck."""
+        """Let the workers complete all items, and check that none is stuck."""
         self.resume()
         self.wait(600)
         for full in ALONE:
-            self.come(full)
-        self.agrees()
+            self.subscribe(full)
+        self.check()
         for _round in range(500):
             self.wait(1)
             if any(row.state == "dead" for row in self.rows()):
                 self.requeue()
-            self.agrees()
+            self.check()
             for full in WORKERS:
-                while self.believes[full] and self.able(full):
+                while self.believes[full] and self.is_attached(full):
                     self.delete(full, 0)
-                    self.agrees()
+                    self.check()
             if not self.rows():
                 return
         raise AssertionError(f"{len(self.rows())} items are stuck")

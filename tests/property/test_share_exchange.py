@@ -1,8 +1,8 @@
-"""A share at each level, whose members come, go, answer, refuse and crash: nobody has an item that
-is another's, and none disappears without being counted.
+"""Stateful test of a shared subscription at each QoS, whose members join, leave, fail and answer.
 
-The gateway is real, with SQLite; members are models of the specification, small enough to be read.
-What is on its way is lost with a session, also the answers to what has arrived.
+No member gets an item of another, and no item disappears without being counted. The gateway is
+real, with SQLite; members are small models of the specification. A session that ends loses all
+stanzas in flight, in both directions.
 """
 
 from __future__ import annotations
@@ -19,7 +19,15 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from edge.config.limits import Limits
 from tests.helpers.custody import Handed, come, done, handed, received, refusal
-from tests.helpers.shares import NODE, join, leave, name, publish, told, waiting
+from tests.helpers.shared_subscriptions import (
+    NODE,
+    item_id,
+    item_states,
+    join,
+    leave,
+    plain_items,
+    publish,
+)
 from tests.helpers.store import DOMAIN, Gateway, new_database
 from tests.helpers.subscribing import create
 
@@ -30,9 +38,9 @@ PUBLISHER: Final = f"queen@{DOMAIN}/fw"
 
 
 class Shares(RuleBasedStateMachine):
-    """A publisher, and three members that are one account each."""
+    """A publisher, and three members with an account each."""
 
-    level = 1
+    qos = 1
 
     def __init__(self) -> None:
         super().__init__()
@@ -49,7 +57,7 @@ class Shares(RuleBasedStateMachine):
         self.published: list[str] = []
         self.had: Counter[str] = Counter()
         for user in NAMES:
-            self.come(user)
+            self.connect(user)
             self.join(user)
 
     def teardown(self) -> None:
@@ -60,10 +68,10 @@ class Shares(RuleBasedStateMachine):
     def full(self, user: str) -> str:
         return f"{user}@{DOMAIN}/fw"
 
-    def there(self, user: str) -> bool:
+    def is_connected(self, user: str) -> bool:
         return self.gateway.is_bound(self.full(user))
 
-    # What happens
+    # Rules
 
     @rule(count=st.integers(1, 4))
     def publish(self, count: int) -> None:
@@ -72,47 +80,47 @@ class Shares(RuleBasedStateMachine):
             self.published.append(item)
             publish(self.gateway, item, full=PUBLISHER)
             if not self.members:
-                self.had[item] += 1  # nobody shares it
+                self.had[item] += 1  # there is no shared subscription
 
     @rule(user=WHO)
-    def come(self, user: str) -> None:
-        if not self.there(user):
+    def connect(self, user: str) -> None:
+        if not self.is_connected(user):
             come(self.gateway, self.full(user))
 
     @rule(user=WHO)
     def join(self, user: str) -> None:
-        if self.there(user) and user not in self.members:
-            join(self.gateway, self.full(user), qos=str(self.level), queue_requests=str(CAPACITY))
+        if self.is_connected(user) and user not in self.members:
+            join(self.gateway, self.full(user), qos=str(self.qos), queue_requests=str(CAPACITY))
             self.members.add(user)
 
     @rule(user=WHO)
     def leave(self, user: str) -> None:
-        if self.there(user) and user in self.members:
+        if self.is_connected(user) and user in self.members:
             leave(self.gateway, self.full(user))
             self.members.remove(user)
 
     @rule(user=WHO, answered=st.integers(0, 2), arrive=st.integers(0, 3))
-    def cut(self, user: str, answered: int, arrive: int) -> None:
-        """End a session; some of what is on its way still arrives, no answer comes back."""
-        if not self.there(user):
+    def lose_session(self, user: str, answered: int, arrive: int) -> None:
+        """End a session; some stanzas in flight still arrive, but no answers come back."""
+        if not self.is_connected(user):
             return
         if answered:
             self.answer(user, answered, "")
-        self.look(user)
+        self.poll(user)
         for _ in range(min(arrive, len(self.pending[user]))):
-            self.take(user)
+            self.receive(user)
         self.pending[user].clear()
         self.gateway.leave(self.full(user))
 
     @rule(user=WHO, count=st.integers(1, 4), how=st.sampled_from(["", "", "", "cancel", "wait"]))
     def answer(self, user: str, count: int, how: str) -> None:
-        """Take and answer what is on its way: well, or by an error of a type."""
-        if not self.there(user):
+        """Receive stanzas and answer them, with success or with an error of a type."""
+        if not self.is_connected(user):
             return
         for _ in range(count):
-            self.look(user)
+            self.poll(user)
             if self.pending[user]:
-                answer = self.refuse(user, how) if how else self.take(user)
+                answer = self.refuse(user, how) if how else self.receive(user)
                 self.gateway.send(self.full(user), answer)
 
     def refuse(self, user: str, how: str) -> str:
@@ -128,60 +136,60 @@ class Shares(RuleBasedStateMachine):
         self.gateway.ring()
 
     @rule(seconds=st.sampled_from([1, 60, 4000]))
-    def time(self, seconds: float) -> None:
+    def advance(self, seconds: float) -> None:
         self.gateway.clock.service += seconds
         self.gateway.ring()
 
-    # A member, as the specification has it
+    # A member by the specification
 
-    def look(self, user: str) -> None:
-        if self.level:
+    def poll(self, user: str) -> None:
+        if self.qos:
             found = handed(self.gateway, self.full(user))
             self.pending[user] += found
-            if self.level == 2:
+            if self.qos == 2:
                 self.bind(user, found)
         else:
-            self.had.update(item or "" for item in told(self.gateway, self.full(user)))
+            self.had.update(item or "" for item in plain_items(self.gateway, self.full(user)))
 
     def bind(self, user: str, found: list[Handed]) -> None:
-        """What was offered to a member at level 2 is offered to no other."""
+        """Check that an item offered to a member at QoS 2 is offered to no other."""
         for one in found:
             if one.step == "assured":
-                item = name(one.message) or ""
+                item = item_id(one.message) or ""
                 assert self.bound.setdefault(item, user) == user, item
 
-    def take(self, user: str) -> str:
-        """Let what is first on its way arrive; returns the answer."""
+    def receive(self, user: str) -> str:
+        """Receive the first stanza in flight and return the answer."""
         one = self.pending[user].popleft()
         key = user, one.msg_id or ""
         if one.step == "assured":
-            self.held[key] = name(one.message) or ""
+            self.held[key] = item_id(one.message) or ""
             return received(one)
         if one.step == "acknowledged":
-            self.had[name(one.message) or ""] += 1
+            self.had[item_id(one.message) or ""] += 1
         elif key in self.held:
             self.had[self.held.pop(key)] += 1
         return done(one)
 
-    # What holds
+    # Invariants
 
     @invariant()
-    def nobody_has_more_than_it_takes(self) -> None:
+    def check_capacity(self) -> None:
         assert all(count <= CAPACITY for count in self.in_flight().values())
 
     @invariant()
-    def levels_0_and_2_have_an_item_once(self) -> None:
-        if self.level != 1:
+    def check_no_duplicates_at_qos_0_and_2(self) -> None:
+        if self.qos != 1:
             assert all(count == 1 for count in self.had.values()), self.had
 
     @invariant()
-    def nothing_waits_while_a_member_has_room(self) -> None:
-        if self.level == 0:
-            return  # where what was sent has no lock
+    def check_members_with_room_get_items(self) -> None:
+        if self.qos == 0:
+            return  # sent items are not locked
         in_flight = self.in_flight()
         sql = "SELECT count(*) FROM queue_items WHERE state = 'ready' AND holder IS NOT ?"
-        for user in self.members:  # but for what it gave back, which waits for another
-            if self.there(user) and self.gateway.count(sql, self.full(user)):
+        for user in self.members:  # an item that it gave back waits for another
+            if self.is_connected(user) and self.gateway.count(sql, self.full(user)):
                 assert in_flight[f"{user}@{DOMAIN}"] == CAPACITY
 
     def in_flight(self) -> Counter[str]:
@@ -192,58 +200,58 @@ class Shares(RuleBasedStateMachine):
         return Counter(jid for (jid,) in self.gateway.connection.execute(sql))
 
     @invariant()
-    def nothing_is_lost_without_being_counted(self) -> None:
+    def check_losses_are_counted(self) -> None:
         gone = sum(
             round(event.value or 0)
             for event in self.gateway.events()
             if event.name in ("share_ended", "share_lost")
         )
-        letters = self.gateway.count("SELECT count(*) FROM dead")
-        kept = {item for item, _state in waiting(self.gateway)}
-        under_way = self.gateway.count("SELECT count(*) FROM temp.under_way WHERE kind = 'share'")
+        dead_letters = self.gateway.count("SELECT count(*) FROM dead")
+        kept = {item for item, _state in item_states(self.gateway)}
+        in_flight = self.gateway.count("SELECT count(*) FROM temp.under_way WHERE kind = 'share'")
         known = kept | set(self.had)
-        assert len(self.published) <= len(known) + gone + letters + under_way + self.crashed()
+        assert len(self.published) <= len(known) + gone + dead_letters + in_flight + self.crashed()
 
     def crashed(self) -> int:
-        """What a crash may lose at level 0, which nobody counts."""
-        return len(self.published) if self.level == 0 else 0
+        """Return how many items a crash may lose uncounted at QoS 0."""
+        return len(self.published) if self.qos == 0 else 0
 
     @precondition(lambda self: bool(self.published))
     @rule()
     def settle(self) -> None:
-        """Let everybody come and answer all: then nothing waits any more."""
+        """Let all members connect and answer everything, and check that no item waits."""
         for user in NAMES:
-            self.come(user)
+            self.connect(user)
             self.join(user)
         for _ in range(100):
             for user in NAMES:
-                self.look(user)
+                self.poll(user)
                 while self.pending[user]:
-                    self.gateway.send(self.full(user), self.take(user))
-                    self.look(user)
+                    self.gateway.send(self.full(user), self.receive(user))
+                    self.poll(user)
             self.gateway.clock.service += 4000
             self.gateway.ring()
-            if all(state == "dead" for _item, state in waiting(self.gateway)):
+            if all(state == "dead" for _item, state in item_states(self.gateway)):
                 break
-        assert all(state == "dead" for _item, state in waiting(self.gateway))
+        assert all(state == "dead" for _item, state in item_states(self.gateway))
         assert self.gateway.count("SELECT count(*) FROM outbox") == 0
 
 
-class AtLevel0(Shares):
-    level = 0
+class AtQos0(Shares):
+    qos = 0
 
 
-class AtLevel2(Shares):
-    level = 2
+class AtQos2(Shares):
+    qos = 2
 
 
 EXAMPLES: Final = 400 if os.environ.get("FIELDPOST_TEST_LONG") == "1" else 12
 
 SETTINGS: Final = settings(max_examples=EXAMPLES, stateful_step_count=40, deadline=None)
 
-TestAtLevel0 = AtLevel0.TestCase
-TestAtLevel0.settings = SETTINGS
-TestAtLevel1 = Shares.TestCase
-TestAtLevel1.settings = SETTINGS
-TestAtLevel2 = AtLevel2.TestCase
-TestAtLevel2.settings = SETTINGS
+TestAtQos0 = AtQos0.TestCase
+TestAtQos0.settings = SETTINGS
+TestAtQos1 = Shares.TestCase
+TestAtQos1.settings = SETTINGS
+TestAtQos2 = AtQos2.TestCase
+TestAtQos2.settings = SETTINGS

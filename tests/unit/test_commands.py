@@ -17,9 +17,9 @@ from edge.features.pubsub.store import affiliations
 from edge.features.queues.store import queue_items, queues
 from edge.features.queues.xmpp.commands import TABLE_CHARACTERS
 from edge.xmpp.namespaces import COMMANDS, DATA_FORMS, DISCO_INFO, DISCO_ITEMS
-from tests.helpers import queued
+from tests.helpers import queue_rows
 from tests.helpers.people import appear
-from tests.helpers.queued import FIRST
+from tests.helpers.queue_rows import FIRST
 from tests.helpers.store import STANZAS, Gateway, Reply, new_database, read_element
 
 SERVICE: Final = "pubsub.gw.example"
@@ -55,7 +55,7 @@ def build(tmp_path: Path) -> Iterator[Build]:
 def gateway(build: Build) -> Gateway:
     """A gateway with the queue `work` of olga's, with items in each state, and nobody there."""
     made = build()
-    made.tx(lambda tx: queued.fill(tx, queued.node(tx)))
+    made.tx(lambda tx: queue_rows.fill(tx, queue_rows.node(tx)))
     return made
 
 
@@ -329,7 +329,7 @@ def test_one_item_is_told_with_who_is_there(gateway: Gateway) -> None:
         queue = queues.get(tx, 1)
         assert queue is not None
         for jid in ("worker@gw.example", "pump1@gw.example/fw"):
-            queued.join(tx, queue, jid, takes=3)
+            queue_rows.join(tx, queue, jid, takes=3)
 
     gateway.tx(join)
     reply = do(gateway, "show", node="work", item="two")
@@ -354,7 +354,7 @@ def test_a_long_answer_is_cut(gateway: Gateway) -> None:
         assert queue is not None
         for number in range(10):
             name = f"{number}{'x' * 3000}"
-            queue_items.enqueue(tx, queue, "work", name, queued.PUBLISHER, b"", priority=9)
+            queue_items.enqueue(tx, queue, "work", name, queue_rows.PUBLISHER, b"", priority=9)
 
     gateway.tx(more)
     told = rows(do(gateway, "show", node="work"))
@@ -370,7 +370,7 @@ def test_only_an_owner_is_told_and_obeyed(gateway: Gateway, name: str) -> None:
     assert do_as(OTHER, gateway, name, **filled).error == ("auth", "forbidden")
     missing = do(gateway, name, **(filled | {"node": "nix"}))
     assert missing.error == ("cancel", "item-not-found")
-    assert gateway.tx(queued.states)["held"] == "locked"
+    assert gateway.tx(queue_rows.states)["held"] == "locked"
 
 
 def test_a_node_that_is_no_queue_has_nothing_to_tell(gateway: Gateway) -> None:
@@ -383,7 +383,7 @@ def test_the_owner_ends_a_lock(gateway: Gateway) -> None:
     assert gateway.due is not None
     assert gateway.due <= gateway.clock.service
     gateway.ring()
-    assert gateway.tx(queued.states)["held"] == "ready"
+    assert gateway.tx(queue_rows.states)["held"] == "ready"
     (event,) = gateway.events("system", "unlocked")
     assert (event.kind, event.source, event.topic) == ("queue", "olga@gw.example", "work")
     assert event.tags == {"item": "held", "holder": FIRST}
@@ -408,7 +408,7 @@ def test_the_owner_lets_dead_items_wait_again(
 ) -> None:
     reply = do(gateway, "requeue", node="work", **given)
     assert note(reply) == ("info", "1 requeued, 0 still dead")
-    assert gateway.tx(queued.states)["bad"] == "ready"
+    assert gateway.tx(queue_rows.states)["bad"] == "ready"
     (event,) = gateway.events("system", "requeued")
     assert (event.value, event.text) == (1.0, "by the owner")
 
@@ -416,21 +416,21 @@ def test_the_owner_lets_dead_items_wait_again(
 @pytest.mark.parametrize("given", [{}, {"items": ["bad"], "all": "1"}, {"all": "0"}])
 def test_it_must_be_said_which(gateway: Gateway, given: dict[str, str | list[str]]) -> None:
     assert do(gateway, "requeue", node="work", **given).error == ("modify", "bad-request")
-    assert gateway.tx(queued.states)["bad"] == "dead"
+    assert gateway.tx(queue_rows.states)["bad"] == "dead"
 
 
 def test_all_that_are_named_wait_again_or_none(gateway: Gateway) -> None:
     reply = do(gateway, "requeue", node="work", items=["bad", "one"])
     assert note(reply) == ("error", "item 'one' is not dead, but ready")
-    assert gateway.tx(queued.states)["bad"] == "dead"
+    assert gateway.tx(queue_rows.states)["bad"] == "dead"
     assert gateway.events("system", "requeued") == []
 
 
 def test_the_owner_deletes_all(gateway: Gateway) -> None:
     assert do(gateway, "purge", node="work").error == ("modify", "bad-request")
     assert do(gateway, "purge", node="work", sure="0").error == ("modify", "bad-request")
-    assert len(gateway.tx(queued.states)) == 5
+    assert len(gateway.tx(queue_rows.states)) == 5
     assert note(do(gateway, "purge", node="work", sure="1")) == ("info", "5 deleted, 0 left")
-    assert gateway.tx(queued.states) == {}
+    assert gateway.tx(queue_rows.states) == {}
     (event,) = gateway.events("system", "purged")
     assert (event.value, event.level, event.source) == (5.0, "Warning", "olga@gw.example")

@@ -35,7 +35,7 @@ from edge.ops.doctor import running
 from edge.ops.hardware import Disk
 from edge.ops.transactions import changing, reading
 from edge.ops.uplink import Uplink
-from tests.helpers import queued, waiting
+from tests.helpers import queue_rows, waiting
 
 GIB = 2**30
 NOW = 1_760_000_000_000
@@ -318,9 +318,9 @@ def test_the_disk_is_found_and_its_size(tmp_path: Path) -> None:
 def test_dead_messages_and_queues_that_are_stuck(folder: Path) -> None:
     with changing(folder) as tx:
         waiting.bury(tx, "m1")
-        queue = queued.node(tx)
+        queue = queue_rows.node(tx)
         for item in ("a", "b"):
-            queue_items.enqueue(tx, queue, "work", item, queued.PUBLISHER, b"")
+            queue_items.enqueue(tx, queue, "work", item, queue_rows.PUBLISHER, b"")
         queue_items.dead_letter(tx, 2, "expired")
     whole = found(folder)
     assert whole["dead"][0].verdict == NOTICE

@@ -11,7 +11,7 @@ import pytest
 from edge.engine import event_counters
 from edge.engine.session_lifecycle import UNKNOWN_REASON
 from tests.helpers.people import PUMP, VALVE, VALVE_BARE
-from tests.helpers.shares import POOL, join, leave
+from tests.helpers.shared_subscriptions import SHARE, join, leave
 from tests.helpers.store import Gateway, new_database
 from tests.helpers.subscribing import create
 
@@ -111,5 +111,5 @@ def test_a_share_is_made_by_its_first_member(gateway: Gateway) -> None:
         ("share", "made", VALVE_BARE, 1.0),
     ]
     event = gateway.events("system", "made")[0]
-    assert f"$share:{event.tags['share']}:{event.topic}" == POOL
+    assert f"$share:{event.tags['share']}:{event.topic}" == SHARE
     assert len(gateway.events("system", "share_ended")) == 1

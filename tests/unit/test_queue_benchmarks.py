@@ -35,7 +35,7 @@ def sent(gateway: Gateway, full: str, iq: bytes) -> bytes:
     return b"".join(send.stanza for send in gateway.sends(f"{WORKER}/fw"))
 
 
-def test_an_item_is_published_found_deleted_and_seen_to_be(gateway: Gateway) -> None:
+def test_benchmark_requests_publish_and_delete_an_item(gateway: Gateway) -> None:
     worker, publisher = f"{WORKER}/fw", f"{PUBLISHER}/fw"
     gateway.send(worker, "<presence/>")
     sent(gateway, worker, queue_payload.subscribe(b"s", WORKER.encode(), NODE, 5))
@@ -53,7 +53,7 @@ def test_an_item_is_published_found_deleted_and_seen_to_be(gateway: Gateway) -> 
     sent(gateway, worker, queue_payload.unsubscribe(b"u", WORKER.encode(), NODE))
 
 
-def test_a_subscriber_hears_of_the_topic(gateway: Gateway) -> None:
+def test_benchmark_requests_subscribe_to_a_topic(gateway: Gateway) -> None:
     worker = f"{WORKER}/fw"
     gateway.send(worker, "<presence/>")
     sent(gateway, worker, queue_payload.subscribe(b"s", WORKER.encode(), TOPIC))
@@ -63,13 +63,13 @@ def test_a_subscriber_hears_of_the_topic(gateway: Gateway) -> None:
     assert item[1] == b"i1"
 
 
-def test_a_queue_is_filled(gateway: Gateway, tmp_path: Path) -> None:
+def test_the_benchmark_fills_a_queue(gateway: Gateway, tmp_path: Path) -> None:
     waiting.add_items(tmp_path, 30)
     assert gateway.count("SELECT items FROM queues") == 30
     assert gateway.count("SELECT count(*) FROM queue_items WHERE state = 'ready'") == 30
 
 
-def test_the_filters_are_many_and_none_fits(gateway: Gateway, tmp_path: Path) -> None:
+def test_benchmark_filters_match_no_topic(gateway: Gateway, tmp_path: Path) -> None:
     waiting.add_filters(tmp_path, 250)
     assert gateway.count("SELECT count(DISTINCT filter) FROM subscriptions") == 250
     assert gateway.count("SELECT count(DISTINCT account) FROM subscriptions") == 3

@@ -34,7 +34,7 @@ from edge.web.server import CALLERS, Server
 from edge.web.site import Site
 from edge.web.status_snapshot import Look, Looker, Process, Sources
 from sync.common.metrics import Histogram
-from tests.helpers import queued, waiting
+from tests.helpers import queue_rows, waiting
 from tests.helpers.store import Clock, new_database, opened
 
 WAIT_S = 10.0
@@ -380,8 +380,8 @@ async def test_metrics_are_as_prometheus_reads_them(gateway: Gateway) -> None:
 
 async def test_no_device_node_or_queue_is_a_label(gateway: Gateway) -> None:
     def unit(tx: Transaction) -> None:
-        queue = queued.node(tx, "secret-node")
-        queue_items.enqueue(tx, queue, "secret-node", "i1", queued.PUBLISHER, b"")
+        queue = queue_rows.node(tx, "secret-node")
+        queue_items.enqueue(tx, queue, "secret-node", "i1", queue_rows.PUBLISHER, b"")
         waiting.hold(tx, "secret@gw.example", "secret-id")
 
     await gateway.store.run(unit)
@@ -489,9 +489,9 @@ async def test_queues_and_limits_that_are_near_are_shown(gateway: Gateway) -> No
     settings = load.parse(b'[gateway]\ndomain = "gw.example"\n[limits]\ndead_messages = 2')
 
     def unit(tx: Transaction) -> None:
-        queue = queued.node(tx, "<work>")
+        queue = queue_rows.node(tx, "<work>")
         for item in ("a", "b", "c"):
-            queue_items.enqueue(tx, queue, "<work>", item, queued.PUBLISHER, b"")
+            queue_items.enqueue(tx, queue, "<work>", item, queue_rows.PUBLISHER, b"")
         queue_items.dead_letter(tx, 1, "expired")
         for item in ("d", "e"):
             waiting.bury(tx, item)

@@ -20,8 +20,8 @@ from edge.engine.events import StoredEvent
 from edge.features.queues.store import overview, queue_items, queues
 from edge.ops import control, devices, setup
 from edge.ops.transactions import changing, reading
-from tests.helpers import queued
-from tests.helpers.queued import FIRST, PUBLISHER, WORKER
+from tests.helpers import queue_rows
+from tests.helpers.queue_rows import FIRST, PUBLISHER, WORKER
 
 T = TypeVar("T")
 
@@ -39,11 +39,11 @@ def folder(tmp_path: Path) -> Path:
 
 
 def fill(tx: Transaction) -> None:
-    node, share = queued.node(tx), queued.share(tx)
-    queued.fill(tx, node)
-    queued.join(tx, node, takes=3)
-    queued.fill(tx, share)
-    queued.join(tx, share, qos=1)
+    node, share = queue_rows.node(tx), queue_rows.share(tx)
+    queue_rows.fill(tx, node)
+    queue_rows.join(tx, node, takes=3)
+    queue_rows.fill(tx, share)
+    queue_rows.join(tx, share, qos=1)
 
 
 def queue(folder: Path, *args: str, text: str | None = None) -> Result:
@@ -57,7 +57,7 @@ def change(folder: Path, unit: Callable[[Transaction], T]) -> T:
 
 def states(folder: Path, number: int = 1) -> dict[str, str]:
     with reading(folder) as tx:
-        return queued.states(tx, number)
+        return queue_rows.states(tx, number)
 
 
 def logged(folder: Path, name: str) -> list[StoredEvent]:

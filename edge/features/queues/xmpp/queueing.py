@@ -60,7 +60,7 @@ def unlock(context: Context, stanza: Stanza) -> Work:
 
 
 def encode_delivery(context: Context, message: ItemDelivery) -> bytes:
-    """Encode an item for a member; without an address if the outbox adds it."""
+    """Encode an item for a member with its SubID (XEP-0131), without addresses for the outbox."""
     item = serialize.tag("item", {"id": message.item}, message.body)
     content = pubsub.event(serialize.tag("items", {"node": message.node}, item))
     if message.redeliveries:

@@ -15,9 +15,9 @@ from edge.features.queues.service.diagnosis import Moment
 from edge.features.queues.store import overview, queue_items, queues
 from edge.features.queues.store.overview import Attendance
 from edge.features.queues.store.queues import Queue
-from tests.helpers import queued
+from tests.helpers import queue_rows
 from tests.helpers.people import appear
-from tests.helpers.queued import FIRST, PUBLISHER, WORKER
+from tests.helpers.queue_rows import FIRST, PUBLISHER, WORKER
 from tests.helpers.store import Gateway, new_database
 
 SECOND = "second@gw.example/b"
@@ -47,11 +47,11 @@ def diagnosed(
 
 
 def node(gateway: Gateway, policy: str = "least-loaded") -> None:
-    gateway.tx(lambda tx: queued.fill(tx, queued.node(tx, policy=policy)))
+    gateway.tx(lambda tx: queue_rows.fill(tx, queue_rows.node(tx, policy=policy)))
 
 
 def join(gateway: Gateway, jid: str = WORKER, *, takes: int = 2) -> int:
-    return gateway.tx(lambda tx: queued.join(tx, first(tx), jid, takes=takes))
+    return gateway.tx(lambda tx: queue_rows.join(tx, first(tx), jid, takes=takes))
 
 
 def first(tx: Transaction) -> Queue:
@@ -137,7 +137,7 @@ def test_the_member_that_gave_an_item_back_is_named(gateway: Gateway) -> None:
 
 
 def test_a_held_item_names_its_node(gateway: Gateway) -> None:
-    gateway.tx(lambda tx: queued.fill(tx, queued.share(tx)))
+    gateway.tx(lambda tx: queue_rows.fill(tx, queue_rows.share(tx)))
     gateway.tx(lambda tx: queue_items.hold(tx, 1, "work"))
     reason, text = diagnosed(gateway, "one", [])
     assert (reason, text.split()[-1]) == (Reason.HELD, "work")
@@ -159,9 +159,9 @@ def test_connected_members_of_a_shared_subscription_that_get_nothing_are_named(
     gateway: Gateway,
 ) -> None:
     def share(tx: Transaction) -> int:
-        made = queued.share(tx)
-        queued.fill(tx, made)
-        return queued.join(tx, made, qos=2)
+        made = queue_rows.share(tx)
+        queue_rows.fill(tx, made)
+        return queue_rows.join(tx, made, qos=2)
 
     member = gateway.tx(share)
     cases: tuple[tuple[dict[str, bool], Reason, str], ...] = (
@@ -201,7 +201,7 @@ def test_the_limit_counts_items_of_each_state(gateway: Gateway) -> None:
     node(gateway)
 
     def unit(tx: Transaction) -> list[tuple[str, Reason, int]]:
-        queue = queued.seen(tx, first(tx))
+        queue = queue_rows.overview_of(tx, first(tx))
         report = diagnosis.report(tx, queue, [], Moment(0.0, None), limit=1)
         return [(one.item.item, one.reason, one.before) for one in report.items]
 
@@ -245,7 +245,7 @@ def test_connected_sessions_are_bound_available_and_not_detached(gateway: Gatewa
 def test_a_session_accepts_the_qos_that_it_announces_or_that_is_downgraded(
     gateway: Gateway, qos: int, announced: str | None, downgrade: int, accepts: bool
 ) -> None:
-    gateway.tx(lambda tx: queued.join(tx, queued.share(tx), FIRST, qos=qos))
+    gateway.tx(lambda tx: queue_rows.join(tx, queue_rows.share(tx), FIRST, qos=qos))
     gateway.tx(lambda tx: tx.run("UPDATE accounts SET downgrade = ?", (downgrade,)))
     gateway.bind(FIRST)
     gateway.tx(lambda tx: tx.run("UPDATE temp.sessions SET qos = ?", (announced,)))

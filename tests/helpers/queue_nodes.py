@@ -1,4 +1,4 @@
-"""Queue nodes on `store.Gateway`: workers, what they are given, and what they answer."""
+"""Workers of a queue node on an in-process gateway."""
 
 from __future__ import annotations
 
@@ -20,39 +20,43 @@ _MESSAGE: Final = "{jabber:client}message"
 _REDELIVERED: Final = "{urn:x-fieldpost:queue}redelivered"
 
 
-class Word(NamedTuple):
-    """What a worker was told of an item: `item`, `retract` or `unlock`; its ItemID, and of one that
-    it was given how often it was given before."""
+class Received(NamedTuple):
+    """A message to a worker: its element (`item`, `retract` or `unlock`), the ItemID, and how often
+    an item was delivered before."""
 
-    what: str
+    kind: str
     id: str
     times: int = 0
 
 
-def prepare(gateway: Gateway, **config: str) -> None:
-    """Provision accounts, begin their sessions, and make a queue node that anybody publishes to."""
+def set_up(gateway: Gateway, **config: str) -> None:
+    """Provision accounts, bind their sessions, and create a queue node open to publishers."""
     for full in (OWNER, PUBLISHER, ONE, TWO, OTHER):
         gateway.add(full.partition("@")[0])
         gateway.bind(full)
     create(gateway, OWNER, NODE, queueing="1", publish_model="open", **config)
 
 
-def work(gateway: Gateway, full: str, requests: int = 2, jid: str | None = None) -> None:
-    """Subscribe a worker to the node: by its full JID, if not by another."""
+def subscribe_worker(
+    gateway: Gateway, full: str, requests: int = 2, jid: str | None = None
+) -> None:
+    """Subscribe a worker to the node, by its full JID unless another is given."""
     reply = subscribe(gateway, full, NODE, full if jid is None else jid,
                       queue_requests=str(requests))  # fmt: skip
     assert reply.type == "result", (reply.error, reply.text)
 
 
 def publish(gateway: Gateway, *ids: str, by: str = PUBLISHER, **options: str) -> None:
-    """Publish items, each by a request of its own."""
+    """Publish items, each with its own request."""
     for id in ids:
-        reply = offer(gateway, id, by=by, **options)
+        reply = try_publish(gateway, id, by=by, **options)
         assert reply.type == "result", (reply.error, reply.text)
 
 
-def offer(gateway: Gateway, id: str, by: str = PUBLISHER, text: str = "", **options: str) -> Reply:
-    """Publish an item, and return the answer."""
+def try_publish(
+    gateway: Gateway, id: str, by: str = PUBLISHER, text: str = "", **options: str
+) -> Reply:
+    """Publish an item and return the answer."""
     fields = "".join(
         f"<field var='pubsub#{name}'><value>{value}</value></field>"
         for name, value in options.items()
@@ -67,29 +71,29 @@ def offer(gateway: Gateway, id: str, by: str = PUBLISHER, text: str = "", **opti
     return ask(gateway, by, content)
 
 
-def told(gateway: Gateway, full: str) -> list[Word]:
-    """Return what a session was told of items since this was last asked; it has that then."""
+def messages(gateway: Gateway, full: str) -> list[Received]:
+    """Return the messages to a session since the last call, and acknowledge them."""
     return [_read(m) for m in gateway.elements(full) if m.tag == _MESSAGE]
 
 
-def unconfirmed(gateway: Gateway, full: str) -> list[Word]:
-    """Return the same, but the session has not acknowledged it."""
+def unacknowledged(gateway: Gateway, full: str) -> list[Received]:
+    """Return the messages to a session since the last call, without acknowledging them."""
     return [_read(read_element(send.stanza)) for send in gateway.sends(full)]
 
 
-def _read(message: Element) -> Word:
+def _read(message: Element) -> Received:
     found = message.find(f"{{{EVENT}}}event/{{{EVENT}}}items")
     assert found is not None
     assert found.get("node") == NODE
     times = message.find(_REDELIVERED)
     (one,) = found
-    what = one.tag.rpartition("}")[2]
-    return Word(what, one.attrib["id"], 0 if times is None else int(times.attrib["times"]))
+    kind = one.tag.rpartition("}")[2]
+    return Received(kind, one.attrib["id"], 0 if times is None else int(times.attrib["times"]))
 
 
-def given(gateway: Gateway, full: str) -> list[str]:
-    """Return the ItemIDs of the items that a session was given since this was last asked."""
-    return [word.id for word in told(gateway, full) if word.what == "item"]
+def deliveries(gateway: Gateway, full: str) -> list[str]:
+    """Return the ItemIDs of the items delivered to a session since the last call."""
+    return [one.id for one in messages(gateway, full) if one.kind == "item"]
 
 
 def retract(gateway: Gateway, full: str, id: str, type_: str = "set") -> Reply:
@@ -104,12 +108,12 @@ def unlock(gateway: Gateway, full: str, id: str, type_: str = "set", ns: str = Q
 
 
 def states(gateway: Gateway) -> dict[str, str]:
-    """Return what has become of the items in queues, by their ItemIDs, in line."""
+    """Return the states of all items by their ItemIDs, in order."""
     rows = gateway.connection.execute("SELECT item, state FROM queue_items ORDER BY id")
     return dict(rows.fetchall())
 
 
-def wait(gateway: Gateway, seconds: float) -> None:
-    """Let service seconds go by, and do what has fallen due."""
+def advance(gateway: Gateway, seconds: float) -> None:
+    """Advance the service clock and run timers."""
     gateway.clock.service += seconds
     gateway.ring()

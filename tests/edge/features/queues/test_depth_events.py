@@ -1,4 +1,4 @@
-"""What the centre is told of how full queues are: which, how much, and of empty ones once."""
+"""Periodic events about the depth of queues."""
 
 from __future__ import annotations
 
@@ -13,13 +13,21 @@ from edge import background_tasks
 from edge.engine.database import Transaction
 from edge.engine.events import StoredEvent
 from edge.features.queues.store import depth_events, queue_items, queues
-from tests.helpers import queued
+from tests.helpers import queue_rows
 from tests.helpers.manual_time import ManualTime
-from tests.helpers.queues import ONE, TWO, prepare, publish, retract, wait, work
+from tests.helpers.queue_nodes import (
+    ONE,
+    TWO,
+    advance,
+    publish,
+    retract,
+    set_up,
+    subscribe_worker,
+)
 from tests.helpers.store import Gateway, new_database, opened
 
 FIGURES = ("ready", "locked", "delayed", "dead", "oldest_s", "members")
-WORK = ("delivered", "redelivered", "timeouts")
+THROUGHPUT = ("delivered", "redelivered", "timeouts")
 
 
 @pytest.fixture
@@ -29,8 +37,8 @@ def gateway(tmp_path: Path) -> Iterator[Gateway]:
     made.close()
 
 
-def round_of(gateway: Gateway) -> list[StoredEvent]:
-    """Look at the queues as upkeep does, and return what is told."""
+def depth_rows(gateway: Gateway) -> list[StoredEvent]:
+    """Write depth events, and return them."""
     before = len(gateway.events("system", "depth"))
     gateway.tx(lambda tx: depth_events.write_events(tx, depth_events.depths(tx)))
     return gateway.events("system", "depth")[before:]
@@ -48,105 +56,105 @@ def put(gateway: Gateway, queue: queues.Queue, count: int) -> None:
     gateway.tx(unit)
 
 
-def test_a_queue_is_told_with_its_items_by_state_and_the_oldest_ones_age(gateway: Gateway) -> None:
-    queue = gateway.tx(queued.node)
-    gateway.tx(lambda tx: queued.fill(tx, queue))
+def test_an_event_counts_items_by_state_and_the_oldest_age(gateway: Gateway) -> None:
+    queue = gateway.tx(queue_rows.node)
+    gateway.tx(lambda tx: queue_rows.fill(tx, queue))
     gateway.clock.service += 40
-    (row,) = round_of(gateway)
+    (row,) = depth_rows(gateway)
     assert (row.kind, row.topic, row.value, row.unit) == ("queue", "work", 4.0, "items")
     assert figures(row, FIGURES) == (2, 1, 1, 1, 40, 0)
 
 
-def test_a_share_is_told_by_its_name(gateway: Gateway) -> None:
-    queue = gateway.tx(queued.share)
+def test_the_topic_of_a_share_is_its_name(gateway: Gateway) -> None:
+    queue = gateway.tx(queue_rows.share)
     put(gateway, queue, 1)
-    (row,) = round_of(gateway)
+    (row,) = depth_rows(gateway)
     assert row.topic == "$share:pool:plant/#"
 
 
-def test_what_waits_until_later_is_not_old(gateway: Gateway) -> None:
-    queue = gateway.tx(queued.node)
+def test_delayed_items_have_no_age(gateway: Gateway) -> None:
+    queue = gateway.tx(queue_rows.node)
     gateway.tx(
         lambda tx: queue_items.enqueue(tx, queue, "n", "late", ONE, b"", due=tx.now.service + 900)
     )
     gateway.clock.service += 500
-    (row,) = round_of(gateway)
+    (row,) = depth_rows(gateway)
     assert figures(row, FIGURES) == (0, 0, 1, 0, 0, 0)
 
 
-def test_an_empty_queue_is_told_once(gateway: Gateway) -> None:
-    queue = gateway.tx(queued.node)
-    assert round_of(gateway) == []
+def test_an_empty_queue_is_reported_once(gateway: Gateway) -> None:
+    queue = gateway.tx(queue_rows.node)
+    assert depth_rows(gateway) == []
     put(gateway, queue, 2)
-    assert [row.value for row in round_of(gateway)] == [2.0]
+    assert [row.value for row in depth_rows(gateway)] == [2.0]
     gateway.tx(lambda tx: queue_items.delete_all(tx, queue.id))
-    assert [row.value for row in round_of(gateway)] == [0.0]
-    assert round_of(gateway) == []
+    assert [row.value for row in depth_rows(gateway)] == [0.0]
+    assert depth_rows(gateway) == []
 
 
-def test_after_a_restart_too_and_where_the_queue_itself_is_gone(tmp_path: Path) -> None:
+def test_a_removed_queue_is_reported_as_empty_after_a_restart(tmp_path: Path) -> None:
     path = new_database(tmp_path)
     before = Gateway(path)
-    queue = before.tx(queued.share)
+    queue = before.tx(queue_rows.share)
     put(before, queue, 1)
-    round_of(before)
+    depth_rows(before)
     before.close()
     after = Gateway(path)
     after.tx(lambda tx: queues.remove(tx, queue.id))
-    (row,) = round_of(after)
+    (row,) = depth_rows(after)
     assert (row.topic, row.value) == ("$share:pool:plant/#", 0.0)
-    assert figures(row, FIGURES + WORK) == (0,) * 9
-    assert round_of(after) == []
+    assert figures(row, FIGURES + THROUGHPUT) == (0,) * 9
+    assert depth_rows(after) == []
     after.close()
 
 
-def test_dead_items_alone_are_not_told(gateway: Gateway) -> None:
-    queue = gateway.tx(queued.node)
+def test_a_queue_with_only_dead_items_is_not_reported(gateway: Gateway) -> None:
+    queue = gateway.tx(queue_rows.node)
     put(gateway, queue, 1)
     gateway.tx(lambda tx: queue_items.dead_letter(tx, 1, "expired"))
-    assert round_of(gateway) == []
+    assert depth_rows(gateway) == []
 
 
-def test_what_members_were_given_is_counted_from_event_to_event(gateway: Gateway) -> None:
-    prepare(gateway, queue_lock_timeout="30")
-    work(gateway, ONE)
+def test_throughput_is_counted_between_events(gateway: Gateway) -> None:
+    set_up(gateway, queue_lock_timeout="30")
+    subscribe_worker(gateway, ONE)
     publish(gateway, "a", "b", "c")
-    (row,) = round_of(gateway)
+    (row,) = depth_rows(gateway)
     assert figures(row, FIGURES) == (1, 2, 0, 0, 0, 1)
-    assert figures(row, WORK) == (2, 0, 0)
+    assert figures(row, THROUGHPUT) == (2, 0, 0)
     assert retract(gateway, ONE, "a").type == "result"
-    work(gateway, TWO)
-    wait(gateway, 30)
-    (row,) = round_of(gateway)
-    given, again, timeouts = figures(row, WORK)
-    assert timeouts == 2, "the third item was given to the first worker when it had room"
+    subscribe_worker(gateway, TWO)
+    advance(gateway, 30)
+    (row,) = depth_rows(gateway)
+    given, again, timeouts = figures(row, THROUGHPUT)
+    assert timeouts == 2  # the first worker had room for the third item
     assert given == again + 1 == 3
-    (row,) = round_of(gateway)
-    assert figures(row, WORK) == (0, 0, 0)
+    (row,) = depth_rows(gateway)
+    assert figures(row, THROUGHPUT) == (0, 0, 0)
 
 
-def test_the_deepest_are_told_by_name_and_the_rest_together(
+def test_the_deepest_queues_get_own_events_and_the_rest_one(
     gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(depth_events, "MAX_QUEUES", 2)
-    made = [gateway.tx(partial(queued.node, name=f"q{number}")) for number in range(4)]
+    made = [gateway.tx(partial(queue_rows.node, name=f"q{number}")) for number in range(4)]
     for queue, count in zip(made, (1, 4, 2, 3), strict=True):
         put(gateway, queue, count)
     gateway.tx(lambda tx: depth_events.count_delivery(tx, made[0].id, again=False))
     gateway.tx(lambda tx: depth_events.count_delivery(tx, made[2].id, again=True))
-    rows = round_of(gateway)
+    rows = depth_rows(gateway)
     assert [(row.topic, row.value) for row in rows] == [("q1", 4.0), ("q3", 3.0), ("other", 3.0)]
-    assert figures(rows[2], WORK) == (2, 1, 0)
+    assert figures(rows[2], THROUGHPUT) == (2, 1, 0)
     for queue in made:
         gateway.tx(partial(queue_items.delete_all, queue=queue.id))
-    assert {row.topic: row.value for row in round_of(gateway)} == {"q1": 0, "q3": 0, "other": 0}
-    assert round_of(gateway) == []
+    assert {row.topic: row.value for row in depth_rows(gateway)} == {"q1": 0, "q3": 0, "other": 0}
+    assert depth_rows(gateway) == []
 
 
-async def test_the_task_tells_every_five_minutes(tmp_path: Path) -> None:
+async def test_the_background_task_writes_events_periodically(tmp_path: Path) -> None:
     path = new_database(tmp_path)
     with_items = Gateway(path)
-    queue = with_items.tx(queued.node)
+    queue = with_items.tx(queue_rows.node)
     put(with_items, queue, 3)
     with_items.close()
     time = ManualTime()

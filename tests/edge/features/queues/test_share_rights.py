@@ -1,4 +1,4 @@
-"""Rights in shares: an item goes to a member who could subscribe to its node, and to no other."""
+"""Shared subscriptions deliver an item only to members that may subscribe to its node."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OPEN: Final = "plant/open"
 
 @pytest.fixture
 def gateway(tmp_path: Path) -> Iterator[Gateway]:
-    """A share of two members, of whom one is a member of the closed node too."""
+    """Set up an open and a closed node; only `in` may subscribe to the closed one."""
     gateway = Gateway(new_database(tmp_path))
     for name in ("boss", "in", "out"):
         gateway.add(name)
@@ -62,14 +62,14 @@ def _states(gateway: Gateway) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("policy", ["least-loaded", "hash", "sticky"])
-def test_only_who_may_gets_an_item(gateway: Gateway, policy: str) -> None:
+def test_only_authorized_members_get_an_item(gateway: Gateway, policy: str) -> None:
     _join(gateway, OUT, IN, policy=policy)
     _publish(gateway, CLOSED, *"abcdef")
     assert _got(gateway, OUT) == []
     assert _got(gateway, IN) == list("abcdef")
 
 
-def test_what_nobody_there_may_have_stands_aside_and_holds_nothing_up(gateway: Gateway) -> None:
+def test_items_without_an_authorized_member_are_held_and_block_nothing(gateway: Gateway) -> None:
     _join(gateway, OUT, IN)
     gateway.leave(IN)
     _publish(gateway, CLOSED, "a", "b")
@@ -83,7 +83,7 @@ def test_what_nobody_there_may_have_stands_aside_and_holds_nothing_up(gateway: G
     assert _states(gateway) == {}
 
 
-def test_a_member_that_joins_brings_it_back(gateway: Gateway) -> None:
+def test_held_items_are_released_when_a_member_joins(gateway: Gateway) -> None:
     _affiliate(gateway, "member", OUT)
     _join(gateway, OUT)
     gateway.leave(OUT)
@@ -96,7 +96,7 @@ def test_a_member_that_joins_brings_it_back(gateway: Gateway) -> None:
     assert _got(gateway, IN) == ["a"]
 
 
-def test_a_right_that_is_given_brings_it_back(gateway: Gateway) -> None:
+def test_held_items_are_released_when_a_right_is_granted(gateway: Gateway) -> None:
     _join(gateway, OUT, IN)
     gateway.leave(IN)
     _publish(gateway, CLOSED, "a")
@@ -105,7 +105,7 @@ def test_a_right_that_is_given_brings_it_back(gateway: Gateway) -> None:
     assert _got(gateway, OUT) == ["a"]
 
 
-def test_a_node_that_is_opened_brings_it_back(gateway: Gateway) -> None:
+def test_held_items_are_released_when_their_node_is_opened(gateway: Gateway) -> None:
     _join(gateway, OUT, IN)
     gateway.leave(IN)
     _publish(gateway, CLOSED, "a")
@@ -114,7 +114,7 @@ def test_a_node_that_is_opened_brings_it_back(gateway: Gateway) -> None:
     assert _got(gateway, OUT) == ["a"]
 
 
-def test_who_has_no_room_is_waited_for_and_holds_up_nobody(gateway: Gateway) -> None:
+def test_items_for_a_full_authorized_member_wait_and_block_nothing(gateway: Gateway) -> None:
     subscribe(gateway, IN, SHARE, IN, qos="0", queue_requests="1")
     subscribe(gateway, OUT, SHARE, OUT, qos="0", queue_requests="5")
     _publish(gateway, CLOSED, "a", "b", "c")
@@ -126,7 +126,7 @@ def test_who_has_no_room_is_waited_for_and_holds_up_nobody(gateway: Gateway) -> 
     assert found == ["a", "b", "c"]
 
 
-def test_a_long_line_for_who_has_no_room_holds_up_nobody(gateway: Gateway) -> None:
+def test_many_items_for_a_full_authorized_member_block_nothing(gateway: Gateway) -> None:
     subscribe(gateway, IN, SHARE, IN, qos="0", queue_requests="1")
     subscribe(gateway, OUT, SHARE, OUT, qos="0", queue_requests="1")
     ids = [f"c{number}" for number in range(12)]
@@ -137,7 +137,7 @@ def test_a_long_line_for_who_has_no_room_holds_up_nobody(gateway: Gateway) -> No
     assert [id for _each in ids for id in _got(gateway, IN)] == ids
 
 
-def test_what_waits_of_a_closed_node_dies_with_it(gateway: Gateway) -> None:
+def test_held_items_are_dead_when_their_node_is_deleted(gateway: Gateway) -> None:
     _join(gateway, OUT, IN)
     gateway.leave(IN)
     _publish(gateway, CLOSED, "a")
@@ -149,7 +149,7 @@ def test_what_waits_of_a_closed_node_dies_with_it(gateway: Gateway) -> None:
     assert (event.topic, event.value) == (CLOSED, 1)
 
 
-def test_what_waits_of_an_open_node_does_not(gateway: Gateway) -> None:
+def test_other_items_survive_the_deletion_of_their_node(gateway: Gateway) -> None:
     _join(gateway, IN)
     gateway.leave(IN)
     _publish(gateway, OPEN, "a")

@@ -1,4 +1,4 @@
-"""Queues with items in every state, put where the gateway puts them: for what is seen of them."""
+"""Rows of queues with items in every state."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ FIRST: Final = f"{WORKER}/a"
 def node(
     tx: Transaction, name: str = "work", policy: str = "least-loaded", *, queueing: bool = True
 ) -> Queue:
-    """Make a node of olga's, and its queue."""
+    """Create a node owned by olga, with its queue."""
     made = nodes.add(tx, name, OWNER, NodeConfig(queueing=queueing))
     affiliations.put(tx, made.id, OWNER, Affiliation.OWNER)
     return queues.add_for_node(tx, made.id, policy)
 
 
 def share(tx: Transaction, policy: str = "least-loaded") -> Queue:
-    """Make the queue of the share `$share:pool:plant/#`."""
+    """Create the queue of the shared subscription `$share:pool:plant/#`."""
     return queues.add_for_share(tx, "pool", "plant/#", policy)
 
 
 def fill(tx: Transaction, queue: Queue) -> None:
-    """Put items into a queue: two that are ready, and one in each other state."""
+    """Enqueue two ready items and one item in each other state."""
     now = tx.now.service
     for item, due in (("one", None), ("two", None), ("late", now + 30), ("bad", None)):
         queue_items.enqueue(tx, queue, "work", item, PUBLISHER, b"<a/>", due=due)
@@ -45,7 +45,7 @@ def fill(tx: Transaction, queue: Queue) -> None:
 
 
 def join(tx: Transaction, queue: Queue, jid: str = WORKER, *, qos: int = 0, takes: int = 2) -> int:
-    """Let an account that is there be a member of a queue; returns the subscription's number."""
+    """Subscribe an existing account to a queue; return the subscription's number."""
     account = jid.partition("@")[0]
     return subscriptions.add(
         tx,
@@ -60,12 +60,12 @@ def join(tx: Transaction, queue: Queue, jid: str = WORKER, *, qos: int = 0, take
     ).id
 
 
-def seen(tx: Transaction, queue: Queue) -> Overview:
-    """Return a queue as it is shown."""
+def overview_of(tx: Transaction, queue: Queue) -> Overview:
+    """Return the overview of a queue."""
     (found,) = overview.page(tx, queue.id - 1, 1)
     return found
 
 
 def states(tx: Transaction, queue: int = 1) -> dict[str, str]:
-    """Return the states of the items of a queue."""
+    """Return the states of the items of a queue by their ItemIDs."""
     return dict(tx.rows("SELECT item, state FROM queue_items WHERE queue = ?", (queue,)))
