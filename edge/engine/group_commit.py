@@ -73,9 +73,9 @@ class Store:
         reader: DatabaseThread,
         clock: Callable[[], Now],
         bounds: UnitLimits,
-        keeper: SpaceGuard,
+        guard: SpaceGuard,
     ) -> None:
-        self._keeper = keeper
+        self._guard = guard
         self._tidied = time.monotonic()
         self._writer = writer
         self._reader = reader
@@ -199,7 +199,7 @@ class Store:
         now = time.monotonic()
         if now - self._tidied >= RECLAIM_INTERVAL:
             self._tidied = now
-            await self._writer.call(self._keeper.tidy, self._writer.raw)
+            await self._writer.call(self._guard.reclaim, self._writer.raw)
 
     def _enough(self) -> bool:
         waiting, size = self.waiting
@@ -285,7 +285,7 @@ class Store:
         tx = Transaction(connection, self._clock(), self._known)
         tx.before_commit(self.before_commit)
         try:
-            self._keeper.begin(connection)
+            self._guard.begin(connection)
             (version,) = connection.execute("PRAGMA data_version").fetchone()
             if version != self._version:  # another process has changed something
                 self._version = version
@@ -305,12 +305,12 @@ class Store:
             self._known.clear()
             if connection.in_transaction:  # a full disk has rolled back already
                 connection.execute("ROLLBACK")
-            full = self._keeper.explained(connection, error)
+            full = self._guard.explain_failure(connection, error)
             if full is not None:
                 raise full from error
             raise
         finally:
-            self._keeper.end(connection)
+            self._guard.end(connection)
         return outcomes, tx.due
 
     def _each(self, tx: Transaction, units: list[Callable[[Transaction], Any]]) -> list[Any]:

@@ -1,17 +1,20 @@
-"""The ids of the gateway's own iqs, by which their answers find back.
+"""The ids of the gateway's own iqs, which tell whose answer a result or an error is.
 
-An id names the epoch of the gateway, what was asked (a kind, one letter) and the row that it was
-asked for. Whether an answer comes from whom was asked is for the feature to check: a peer may send
-any id. Source: RFC 6120, section 8.2.3.
+An id names the gateway's epoch, the kind of the request (one letter) and the row that it was sent
+for. A peer may send any id, so the feature has to check who answers. Source: RFC 6120, section
+8.2.3.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+_MAX_DIGITS: Final = 18
+"""Digits of a row number that SQLite can hold."""
 
 
 class IqId(NamedTuple):
-    """What an id says: the epoch, the kind, and the row."""
+    """The parts of an id."""
 
     epoch: str
     kind: str
@@ -19,18 +22,14 @@ class IqId(NamedTuple):
 
 
 def make(epoch: str, kind: str, row: int) -> str:
-    """Make the id of an iq of the gateway's own."""
+    """Return the id of an iq of the gateway's own."""
     return f"{epoch}-{row}-{kind}"
 
 
 def parse(id: str) -> IqId | None:
-    """Read an id that may be one of the gateway's own, or of some peer's."""
+    """Parse an id; return `None` if it cannot be one of the gateway's own."""
     epoch, dash, rest = id.partition("-")
-    row, also, kind = rest.partition("-")
-    if not (dash and also and row.isascii() and row.isdigit()) or len(row) > _DIGITS:
+    row, second_dash, kind = rest.partition("-")
+    if not (dash and second_dash and row.isascii() and row.isdigit()) or len(row) > _MAX_DIGITS:
         return None
     return IqId(epoch, kind, int(row))
-
-
-_DIGITS = 18
-"""Of a row: what SQLite holds."""

@@ -1,10 +1,10 @@
-"""A session's life as units of work: it enters, is detached and resumed, confirms, and leaves.
+"""The life of a session as units of work: bind, detach, resume, acknowledge, end.
 
-What a feature does then stands in its `Feature` (`leaves`, `settled`, `lost`); what becomes of
-stanzas that nobody confirmed and that are nowhere stored is `returned`'s. That sessions of the
-gateway's own accounts began and ended is counted, for the event log (`store.folded`): a resumption
-is neither, and what ends since the gateway does is told by its closing event. Sockets are not known
-here. Source: XEP-0198, sections 4 and 5; RFC 6120, section 7.7.2.2.
+Each runs the hooks of the features (`Hooks.on_session_bound` and the following). Rows whose stanzas
+a session never acknowledged go back to their features; stanzas that no row stores are re-routed.
+The begin and end of sessions of the gateway's own accounts are counted for the event log
+(`event_counters`); a resumption is neither, and the gateway's closing event stands for the sessions
+that end with it. Source: XEP-0198, sections 4 and 5; RFC 6120, section 7.7.2.2.
 """
 
 from __future__ import annotations
@@ -16,28 +16,27 @@ from typing import Final
 from edge.engine import event_counters, in_flight, sessions
 from edge.engine.access import Sender
 from edge.engine.database import Receipt, Transaction
-from edge.engine.hooks import ReceiptHook, SessionHook
-from edge.engine.router import Router
+from edge.engine.hooks import Context, ReceiptHook, SessionHook
 
 UNKNOWN_REASON: Final = "unknown"
-"""Why a session ended that nobody told the reason of."""
+"""The end reason of a session for which no reason was given."""
 
 
 class SessionLifecycle:
-    """What happens to sessions, for the features of a router."""
+    """Runs the features' hooks when sessions change."""
 
-    def __init__(self, router: Router) -> None:
-        self._context = router.context
-        self._hooks = router.context.hooks
-        self._lost = self._hooks.session_lost
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._hooks = context.hooks
+        self._before_end = self._hooks.session_lost
         self._stopping = False
 
     def stop(self) -> None:
-        """From now on, sessions end since the gateway does: what they have stays theirs."""
-        self._lost = self._hooks.shutdown
+        """Treat sessions that end from now on as ended by the gateway's shutdown."""
+        self._before_end = self._hooks.shutdown
         self._stopping = True
 
-    def enter(
+    def bind(
         self,
         tx: Transaction,
         generation: int,
@@ -46,112 +45,116 @@ class SessionLifecycle:
         full: str,
         grant: int | None = None,
     ) -> int | None:
-        """Bind a session; returns the one that it replaces, which has left then.
+        """Bind a session; end the session that it replaces, and return its generation.
 
-        `grant` is that of the account when it logged in, if that was here (`accounts.grant`).
+        `grant` is the account's grant at log-in (`accounts.grant`), if the account is the gateway's
+        own.
         """
         replaced = sessions.find_generation(tx, full)
         if replaced is not None:
-            self._end(tx, replaced, "replaced")
+            rows = self._end(tx, replaced, "replaced")
+            self._run_receipt_hooks(self._hooks.unacknowledged, tx, None, rows)
         sessions.bind(tx, generation, account, bare, full, grant)
         if self._context.has_accounts:
             event_counters.count(tx, "session", "began", bare)
-        self._turn(tx, generation, self._hooks.session_bound)
+        self._run_session_hooks(tx, generation, self._hooks.session_bound)
         return replaced
 
-    def _turn(self, tx: Transaction, generation: int, turns: Iterable[SessionHook]) -> None:
-        sender = sessions.sender(tx, generation)
-        if sender is not None:
-            for turn in turns:
-                turn(self._context, tx, sender)
-
     def detach(self, tx: Transaction, generation: int) -> None:
-        """Note that a session lost its connection and waits to be resumed."""
+        """Record that a session lost its connection and can be resumed."""
         sessions.set_detached(tx, generation, True)
-        self._turn(tx, generation, self._hooks.detached)
+        self._run_session_hooks(tx, generation, self._hooks.detached)
 
     def resume(self, tx: Transaction, generation: int) -> bool:
-        """Note that a session has a connection again; false if it is over."""
+        """Record that a session has a connection again; return false if it has ended."""
         sender = sessions.sender(tx, generation)
         if sender is None:
             return False
         sessions.set_detached(tx, generation, False)
-        for turn in self._hooks.resumed:
-            turn(self._context, tx, sender)
+        for hook in self._hooks.resumed:
+            hook(self._context, tx, sender)
         return True
 
-    def confirm(self, tx: Transaction, generation: int, receipts: Iterable[Receipt]) -> None:
-        """Note that the session's peer has the stanzas of these rows."""
+    def acknowledge(self, tx: Transaction, generation: int, receipts: Iterable[Receipt]) -> None:
+        """Record that the session's peer has received the stanzas of these rows."""
         sender = sessions.sender(tx, generation)
         rows = [r for r in receipts if in_flight.end(tx, r, generation)]
-        self._tell(self._hooks.acknowledged, tx, sender, rows)
+        self._run_receipt_hooks(self._hooks.acknowledged, tx, sender, rows)
 
-    def leave(
+    def end(
         self,
         tx: Transaction,
         generation: int,
-        unconfirmed: Sequence[bytes],
-        why: str = UNKNOWN_REASON,
+        unacknowledged: Sequence[bytes],
+        reason: str = UNKNOWN_REASON,
     ) -> None:
-        """End a session; what its peer never got goes back where it came from.
+        """End a session and re-route what its peer has not received.
 
-        `unconfirmed` are the stanzas that have no row, in order; those that units before in this
-        transaction have for it come behind them. `why` it ended is a word for the event log.
+        `unacknowledged` are the stanzas that no row stores, in order. Stanzas that earlier units of
+        this transaction have sent to the session follow them.
         """
-        rows = self._go(tx, generation, why)
-        rest = [send.stanza for send in tx.withdraw_sends(generation) if send.receipt is None]
-        self.give_back(tx, [*unconfirmed, *rest])
-        self._tell(self._hooks.unacknowledged, tx, None, rows)
-
-    def part(self, tx: Transaction, generation: int, why: str = UNKNOWN_REASON) -> list[bytes]:
-        """End a session, and give back only what is a row.
-
-        Returns the stanzas without a row that units before in this transaction have for it: they
-        are not handed over, and go back behind those that were.
-        """
-        self._end(tx, generation, why)
-        return [send.stanza for send in tx.withdraw_sends(generation) if send.receipt is None]
-
-    def give_back(self, tx: Transaction, stanzas: Iterable[bytes]) -> None:
-        """Deal with stanzas that a session ended without, in order."""
+        rows = self._end(tx, generation, reason)
+        rest = _withdraw_unstored(tx, generation)
         for hook in self._hooks.unacknowledged_stanzas:
-            hook(self._context, tx, stanzas)
+            hook(self._context, tx, [*unacknowledged, *rest])
+        self._run_receipt_hooks(self._hooks.unacknowledged, tx, None, rows)
 
-    def turn_back(self, tx: Transaction, generation: int, stanzas: Sequence[bytes]) -> int:
-        """Deal with stanzas that a session has no room for, in order; returns how many."""
+    def end_without_stanzas(
+        self, tx: Transaction, generation: int, reason: str = UNKNOWN_REASON
+    ) -> list[bytes]:
+        """End a session and re-route only what is stored in rows.
+
+        Return the stanzas without a row that earlier units of this transaction have sent to the
+        session. They are not sent, and follow the stanzas that were sent before.
+        """
+        rows = self._end(tx, generation, reason)
+        self._run_receipt_hooks(self._hooks.unacknowledged, tx, None, rows)
+        return _withdraw_unstored(tx, generation)
+
+    def reroute_overflow(self, tx: Transaction, generation: int, stanzas: Sequence[bytes]) -> int:
+        """Re-route stanzas for which a session has no room, in order; return their number."""
         for hook in self._hooks.overflow:
             hook(self._context, tx, generation, stanzas)
         return len(stanzas)
 
-    def refuse(self, tx: Transaction, stanzas: Iterable[bytes]) -> None:
-        """Tell who sent stanzas that a session ended without that there is no room for them."""
+    def reject(self, tx: Transaction, stanzas: Iterable[bytes]) -> None:
+        """Return errors to the senders of an ended session's stanzas, for lack of room."""
         for stanza in stanzas:
             for hook in self._hooks.rejected_stanza:
                 hook(tx, stanza)
 
-    def _end(self, tx: Transaction, generation: int, why: str) -> None:
-        self._tell(self._hooks.unacknowledged, tx, None, self._go(tx, generation, why))
-
-    def _go(self, tx: Transaction, generation: int, why: str) -> list[tuple[str, int]]:
-        """End a session; returns the rows that it had and never confirmed."""
+    def _end(self, tx: Transaction, generation: int, reason: str) -> list[tuple[str, int]]:
+        """End a session and return the rows that it has not acknowledged."""
         sender = sessions.sender(tx, generation)
         if sender is not None:
-            for leave in (*self._lost, *self._hooks.session_end):
-                leave(self._context, tx, sender)
+            for hook in (*self._before_end, *self._hooks.session_end):
+                hook(self._context, tx, sender)
             sessions.remove(tx, generation)
             if self._context.has_accounts and not self._stopping:
-                event_counters.count(tx, "session", "ended", sender.bare, tags={"reason": why})
+                event_counters.count(tx, "session", "ended", sender.bare, tags={"reason": reason})
         return in_flight.take_unacknowledged(tx, generation)
 
-    def _tell(
+    def _run_session_hooks(
+        self, tx: Transaction, generation: int, hooks: Iterable[SessionHook]
+    ) -> None:
+        sender = sessions.sender(tx, generation)
+        if sender is not None:
+            for hook in hooks:
+                hook(self._context, tx, sender)
+
+    def _run_receipt_hooks(
         self,
-        what: dict[str, ReceiptHook],
+        hooks: dict[str, ReceiptHook],
         tx: Transaction,
         sender: Sender | None,
         rows: Iterable[tuple[str, int]],
     ) -> None:
-        kinds: defaultdict[str, list[int]] = defaultdict(list)
+        by_kind: defaultdict[str, list[int]] = defaultdict(list)
         for kind, row in rows:
-            kinds[kind].append(row)
-        for kind, numbers in kinds.items():
-            what[kind](self._context, tx, sender, numbers)
+            by_kind[kind].append(row)
+        for kind, numbers in by_kind.items():
+            hooks[kind](self._context, tx, sender, numbers)
+
+
+def _withdraw_unstored(tx: Transaction, generation: int) -> list[bytes]:
+    return [send.stanza for send in tx.withdraw_sends(generation) if send.receipt is None]

@@ -1,9 +1,9 @@
-"""What the database takes on the disk, its WAL included: measured, bounded, and given back.
+"""Measure and limit the space that the database and its WAL take on the disk, and free it.
 
-`refuses` is asked before a new message is taken; what is kept already is delivered and deleted in
-the reserve. `Keeper` is the last bound: a WAL that cannot be taken back, since another process
-reads without end, grows no further than the database may. How much is allowed is decided in
-`rules.space`. Source: https://www.sqlite.org/wal.html, "Avoiding Excessively Large WAL Files".
+`reserve` is called before a new message is accepted. Stored messages are delivered and deleted in
+the reserve. `SpaceGuard` is the last limit: if another process reads without end, the WAL cannot be
+shortened, and it grows no further than the database may. Source: https://www.sqlite.org/wal.html,
+"Avoiding Excessively Large WAL Files".
 """
 
 from __future__ import annotations
@@ -13,33 +13,31 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, cast
 
+from edge.config.limits import Limits
 from edge.engine import space_rules
 from edge.engine.database import BUSY_TIMEOUT, PAGE_BYTES, Transaction, connect_guard
 from edge.engine.quota import ExceededLimit
 from edge.engine.space_rules import WAL_SHARE, SpaceLimits, SpaceUsage
 from edge.errors import StoreBroken, StoreFull
 
-if TYPE_CHECKING:
-    from edge.config.limits import Limits
-
 FREE_PAGES: Final = 1024
-"""Free pages that the file keeps, 4 MiB: what comes and goes needs no growing and shrinking."""
+"""Free pages that the file keeps, 4 MiB, so that it does not grow and shrink all the time."""
 
-STEP: Final = 256
-"""Pages that are given back at once, 1 MiB: each is moved, and units wait meanwhile."""
+VACUUM_PAGES: Final = 256
+"""Pages that are freed at once, 1 MiB: each is moved, and units of work wait meanwhile."""
 
-MARGIN: Final = 512 * 1024
-"""Bytes that one more transaction may add to the WAL, in round figures."""
+WAL_MARGIN: Final = 512 * 1024
+"""Bytes that one more transaction may add to the WAL, approximately."""
 
 UNBOUNDED: Final = 2**62
-"""What is left to a database that is in no file."""
+"""The free space of a database that is not in a file."""
 
 _FILE: Final = "SELECT file FROM pragma_database_list WHERE name = 'main'"
 _PAGES: Final = "PRAGMA main.page_count"
 _FREE: Final = "PRAGMA main.freelist_count"
-_GIVE_BACK: Final = f"PRAGMA main.incremental_vacuum({STEP})"
+_VACUUM: Final = f"PRAGMA main.incremental_vacuum({VACUUM_PAGES})"
 _TRUNCATE: Final = "PRAGMA main.wal_checkpoint(TRUNCATE)"
 _PASSIVE: Final = "PRAGMA main.wal_checkpoint(PASSIVE)"
 _NO_WAIT: Final = "PRAGMA busy_timeout = 0"
@@ -47,37 +45,38 @@ _WAIT: Final = f"PRAGMA busy_timeout = {round(BUSY_TIMEOUT * 1000)}"
 
 
 def reserve(tx: Transaction, size: int, limits: Limits) -> ExceededLimit | None:
-    """Tell which bound of the database a new message of `size` bytes would exceed.
+    """Reserve room for a new message, and return the limit that it would exceed, if any.
 
-    Where there is none, its bytes are taken from the room that the rest of the transaction finds.
+    The room is measured once in a transaction; each message takes its bytes from it.
     """
     room: int | None = tx.memo.get("room")
-    if room is None:  # it is measured once in a transaction
-        room = tx.memo["room"] = space_rules.free_room(measure(tx), _bounds(limits))
+    if room is None:
+        room = tx.memo["room"] = space_rules.free_room(measure(tx), _space_limits(limits))
     if size > room:
-        return _why(tx, size, room, limits)
+        return _exceeded_beside_reserved(tx, size, room, limits)
     tx.memo["room"] = room - size
     return None
 
 
 def exceeded_limit(tx: Transaction, size: int, limits: Limits) -> ExceededLimit | None:
-    """Tell the same without taking any room: what a look at it needs."""
-    return space_rules.exceeded_limit(size, measure(tx), _bounds(limits))
+    """Return the limit that a new message would exceed, if any; reserve nothing."""
+    return space_rules.exceeded_limit(size, measure(tx), _space_limits(limits))
 
 
-def _bounds(limits: Limits) -> SpaceLimits:
+def _space_limits(limits: Limits) -> SpaceLimits:
     return SpaceLimits(limits.database_bytes, limits.database_reserve, limits.wal_bytes)
 
 
-def _why(tx: Transaction, size: int, room: int, limits: Limits) -> ExceededLimit | None:
-    """Tell which bound it is, also where others in this transaction have had the room."""
-    found = measure(tx)
-    taken = space_rules.free_room(found, _bounds(limits)) - room
-    return space_rules.exceeded_limit(size + taken, found, _bounds(limits))
+def _exceeded_beside_reserved(
+    tx: Transaction, size: int, room: int, limits: Limits
+) -> ExceededLimit | None:
+    usage, bounds = measure(tx), _space_limits(limits)
+    reserved = space_rules.free_room(usage, bounds) - room
+    return space_rules.exceeded_limit(size + reserved, usage, bounds)
 
 
 def measure(tx: Transaction) -> SpaceUsage:
-    """Measure what the database takes; raises `StoreBroken` if its file was removed."""
+    """Measure the space that the database takes; raises `StoreBroken` if its file was removed."""
     path = tx.known.get("path")
     if path is None:
         path = tx.known["path"] = tx.row(_FILE)[0]
@@ -85,29 +84,29 @@ def measure(tx: Transaction) -> SpaceUsage:
     live, spare = (pages - free) * PAGE_BYTES, free * PAGE_BYTES
     if not path:
         return SpaceUsage(live, spare, 0, UNBOUNDED)
-    size = _size(path)
-    if not size:  # what is committed to it from now on ends with the process
-        raise StoreBroken(f"{path} is gone")
-    growth = max(0, pages * PAGE_BYTES - size)  # what is in the WAL alone so far
-    return SpaceUsage(live, spare, _size(f"{path}-wal"), _left(path) - growth)
+    size = _file_size(path)
+    if not size:  # later commits to a removed file would be lost when the process ends
+        raise StoreBroken(f"the database file {path} was removed")
+    growth = max(0, pages * PAGE_BYTES - size)  # pages that are only in the WAL so far
+    return SpaceUsage(live, spare, _file_size(f"{path}-wal"), _free_on_disk(path) - growth)
 
 
-def _size(path: str) -> int:
+def _file_size(path: str) -> int:
     try:
-        return os.stat(path).st_size  # noqa: PTH116 - for each transaction; a Path costs more
+        return os.stat(path).st_size  # noqa: PTH116 - once a transaction; a Path costs more
     except FileNotFoundError:
         return 0
 
 
-def _left(path: str) -> int:
+def _free_on_disk(path: str) -> int:
     disk = os.statvfs(path)
     return disk.f_bavail * disk.f_frsize
 
 
 class SpaceGuard:
-    """Keeps a database with its WAL within `max_bytes`, as far as it grows by transactions.
+    """Keeps a database and its WAL within `max_bytes`, transaction by transaction.
 
-    All of it runs on the thread of the connection that writes.
+    All methods run on the thread of the connection that writes.
     """
 
     def __init__(self, path: Path, max_bytes: int | None) -> None:
@@ -117,12 +116,12 @@ class SpaceGuard:
         self._guard: sqlite3.Connection | None = None
 
     def begin(self, connection: sqlite3.Connection) -> None:
-        """Begin a transaction: where there is no room, one in which nothing can be written.
+        """Begin a transaction; if the WAL has no room, one in which nothing can be written.
 
-        What only reads, or changes who is there, goes on so; the lock that keeps writing away is
-        held by a connection of its own, and for this transaction alone.
+        Units that only read, or change temporary tables, still run. A second connection holds the
+        write lock, for this transaction only.
         """
-        if not self._crowded(connection):
+        if not self._is_wal_full(connection):
             connection.execute("BEGIN IMMEDIATE")
             return
         self._guard = connect_guard(self._path)
@@ -131,17 +130,19 @@ class SpaceGuard:
         connection.execute("BEGIN")
 
     def end(self, connection: sqlite3.Connection) -> None:
-        """Let others write again; the transaction is over."""
+        """Allow writing again after the transaction."""
         if self._guard is not None:
             guard, self._guard = self._guard, None
             guard.close()
             connection.execute(_WAIT)
 
-    def explained(self, connection: sqlite3.Connection, error: BaseException) -> StoreFull | None:
-        """Tell why there was no room, if that is what failed; the transaction is over.
+    def explain_failure(
+        self, connection: sqlite3.Connection, error: BaseException
+    ) -> StoreFull | None:
+        """Return a `StoreFull` if a transaction failed for lack of room; it is rolled back.
 
-        Where the disk is full, what the WAL holds is moved to where it belongs: so it starts anew,
-        in the place that it has, and what is smaller finds room again.
+        If the disk is full, a checkpoint moves the WAL's pages into the database, so that the WAL
+        starts again in the space that it has, and smaller transactions find room.
         """
         if not isinstance(error, sqlite3.Error):
             return None
@@ -152,45 +153,44 @@ class SpaceGuard:
             return None
         with suppress(sqlite3.Error):
             _without_waiting(connection, lambda: _checkpoint(connection, _PASSIVE))
-        rule = "disk" if _left(self._file) < WAL_SHARE else "database_bytes"
+        rule = "disk" if _free_on_disk(self._file) < WAL_SHARE else "database_bytes"
         return StoreFull(f"the database: {error}", rule)
 
-    def tidy(self, connection: sqlite3.Connection) -> None:
-        """Give back a part of what is free, and a WAL that is large; waits for nobody.
+    def reclaim(self, connection: sqlite3.Connection) -> None:
+        """Return free pages and a large WAL to the file system; do not wait for other processes.
 
-        What cannot be done just now, since others read or write, is for the next time.
+        What fails because others read or write is tried again with the next call.
         """
         with suppress(sqlite3.Error):
-            _without_waiting(connection, lambda: self._give_back(connection))
+            _without_waiting(connection, lambda: self._reclaim(connection))
 
-    def _give_back(self, connection: sqlite3.Connection) -> None:
+    def _reclaim(self, connection: sqlite3.Connection) -> None:
         (free,) = connection.execute(_FREE).fetchone()
         if free > FREE_PAGES:
-            connection.executescript(_GIVE_BACK)  # `execute` would stop after the first page
-            _checkpoint(connection, _PASSIVE)  # which cuts the file
-        if _size(self._wal) > WAL_SHARE:
+            connection.executescript(_VACUUM)  # `execute` would stop after the first page
+            _checkpoint(connection, _PASSIVE)  # this truncates the file
+        if _file_size(self._wal) > WAL_SHARE:
             _checkpoint(connection, _TRUNCATE)
 
-    def _crowded(self, connection: sqlite3.Connection) -> bool:
-        """Tell whether the WAL takes what the file leaves, and cannot be taken back."""
-        if self._fits(connection):
+    def _is_wal_full(self, connection: sqlite3.Connection) -> bool:
+        """Return whether the WAL has no room for one more transaction and cannot be shortened."""
+        if self._has_room(connection):
             return False
         with suppress(sqlite3.Error):
             _without_waiting(connection, lambda: _checkpoint(connection, _TRUNCATE))
-        return not self._fits(connection)
+        return not self._has_room(connection)
 
-    def _fits(self, connection: sqlite3.Connection) -> bool:
-        """Tell whether one more transaction does: with a short WAL it always does."""
-        wal = _size(self._wal) + MARGIN
-        if wal <= WAL_SHARE:
+    def _has_room(self, connection: sqlite3.Connection) -> bool:
+        wal = _file_size(self._wal) + WAL_MARGIN
+        if wal <= WAL_SHARE:  # a short WAL always has room
             return True
         (pages,) = connection.execute(_PAGES).fetchone()
-        file = max(pages * PAGE_BYTES, _size(self._file))
+        file = max(pages * PAGE_BYTES, _file_size(self._file))
         return cast("bool", file + wal <= self._max_bytes)
 
 
-def _checkpoint(connection: sqlite3.Connection, how: str) -> None:
-    connection.execute(how).fetchall()
+def _checkpoint(connection: sqlite3.Connection, mode: str) -> None:
+    connection.execute(mode).fetchall()
 
 
 def _without_waiting(connection: sqlite3.Connection, work: Callable[[], None]) -> None:

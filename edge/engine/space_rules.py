@@ -1,8 +1,7 @@
-"""Whether the database has room for a new message: within its size, its WAL's, and the disk's.
+"""Rules for whether the database has room for a new message: in its size, its WAL and on the disk.
 
-What is kept in it must still be delivered and deleted when it is full, and both take pages: so new
-messages are turned away before SQLite would, and what is left is the reserve. Nothing is measured
-here.
+What is stored must still be delivered and deleted when the database is full, and both take pages.
+So new messages are refused before SQLite would refuse them; the difference is the reserve.
 """
 
 from __future__ import annotations
@@ -12,51 +11,55 @@ from typing import Final, NamedTuple
 from edge.engine.quota import ExceededLimit
 
 WAL_SHARE: Final = 5 * 1024 * 1024
-"""Bytes of the database that are the WAL's also while it is small: SQLite takes it back from 4 MiB
-on, after the commit that reaches them."""
+"""Bytes that are set aside for the WAL while it is smaller: SQLite shortens it from 4 MiB on, after
+the commit that reaches them."""
 
 
 class SpaceUsage(NamedTuple):
-    """What the database takes, in bytes."""
+    """The space that the database takes, in bytes.
+
+    Attributes:
+        live: pages in use.
+        free: pages that were freed and are used again.
+        wal: the WAL.
+        disk: free space on the disk.
+    """
 
     live: int
-    """Pages in use."""
     free: int
-    """Pages that were given back and are used again."""
     wal: int
     disk: int
-    """What others have left on the disk."""
 
 
 class SpaceLimits(NamedTuple):
-    """How much it may take, in bytes."""
+    """The most space that the database may take, in bytes."""
 
     database: int
     reserve: int
     wal: int
 
 
-def free_room(space: SpaceUsage, bounds: SpaceLimits) -> int:
-    """Return how many bytes new messages may have; none may be taken if it is negative."""
-    return (
-        -1 if space.wal > bounds.wal else min(_in_database(space, bounds), _on_disk(space, bounds))
-    )
+def free_room(usage: SpaceUsage, limits: SpaceLimits) -> int:
+    """Return the bytes that new messages may take; if negative, none is accepted."""
+    if usage.wal > limits.wal:
+        return -1
+    return min(_room_in_database(usage, limits), _room_on_disk(usage, limits))
 
 
-def exceeded_limit(size: int, space: SpaceUsage, bounds: SpaceLimits) -> ExceededLimit | None:
-    """Tell which bound a new message of `size` bytes would exceed."""
-    if space.wal > bounds.wal:
-        return ExceededLimit("wal_bytes", bounds.wal)
-    if size > _in_database(space, bounds):
-        return ExceededLimit("database_bytes", bounds.database)
-    if size > _on_disk(space, bounds):
-        return ExceededLimit("database_reserve", bounds.reserve)
+def exceeded_limit(size: int, usage: SpaceUsage, limits: SpaceLimits) -> ExceededLimit | None:
+    """Return the limit that a new message of `size` bytes would exceed, if any."""
+    if usage.wal > limits.wal:
+        return ExceededLimit("wal_bytes", limits.wal)
+    if size > _room_in_database(usage, limits):
+        return ExceededLimit("database_bytes", limits.database)
+    if size > _room_on_disk(usage, limits):
+        return ExceededLimit("database_reserve", limits.reserve)
     return None
 
 
-def _in_database(space: SpaceUsage, bounds: SpaceLimits) -> int:
-    return bounds.database - bounds.reserve - space.live - max(space.wal, WAL_SHARE)
+def _room_in_database(usage: SpaceUsage, limits: SpaceLimits) -> int:
+    return limits.database - limits.reserve - usage.live - max(usage.wal, WAL_SHARE)
 
 
-def _on_disk(space: SpaceUsage, bounds: SpaceLimits) -> int:
-    return space.free + space.disk - max(0, WAL_SHARE - space.wal) - bounds.reserve
+def _room_on_disk(usage: SpaceUsage, limits: SpaceLimits) -> int:
+    return usage.free + usage.disk - max(0, WAL_SHARE - usage.wal) - limits.reserve

@@ -204,7 +204,7 @@ class Login:
         def unit(tx: Transaction) -> int | StanzaError | None:
             if self._grant is None or accounts.login_grant(tx, account) != self._grant:
                 return StanzaError("not-allowed", "the account was revoked during the login")
-            return context.lifecycle.enter(
+            return context.lifecycle.bind(
                 tx, generation, account, session.bare, session.full, self._grant
             )
 

@@ -101,7 +101,7 @@ class Overflow:
                 self._mark_returned(outcome)
 
         self._context.store.submit(
-            lambda tx: lifecycle.turn_back(tx, generation, list(stanzas)), answer
+            lambda tx: lifecycle.reroute_overflow(tx, generation, list(stanzas)), answer
         )
 
     def _refuse_stanzas(self) -> None:
@@ -114,7 +114,7 @@ class Overflow:
                 self._context.refusals.add("returned", len(stanzas))
             self._mark_returned(len(stanzas))
 
-        self._context.store.submit(lambda tx: lifecycle.refuse(tx, stanzas), answer)
+        self._context.store.submit(lambda tx: lifecycle.reject(tx, stanzas), answer)
 
     def _mark_returned(self, count: int) -> None:
         del self._returning[:count]

@@ -64,7 +64,7 @@ class ServerContext:
         self.settings = settings
         self.store = store
         self.router = router
-        self.lifecycle = SessionLifecycle(router)
+        self.lifecycle = SessionLifecycle(router.context)
         self.tls = tls
         self.decoy_secret = decoy_secret
         self.refusals = refusals

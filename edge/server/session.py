@@ -448,7 +448,7 @@ class Session:
 
         receipts = [receipt for receipt in receipts if receipt is not AWAITS_ANSWER]
         if receipts:
-            confirm, generation = self._context.lifecycle.confirm, self.generation
+            confirm, generation = self._context.lifecycle.acknowledge, self.generation
             self._context.store.submit(lambda tx: confirm(tx, generation, receipts), answer)
 
     def acknowledge(self, managed: Management[Token], h: int) -> None:

@@ -60,7 +60,7 @@ class SessionTeardown:
         self._idle = False
 
         def unit(tx: Transaction) -> int:
-            lifecycle.leave(tx, generation, [*self._stanzas, *late], self._end_reason)
+            lifecycle.end(tx, generation, [*self._stanzas, *late], self._end_reason)
             return len(late)
 
         def answer(outcome: int | StoreError) -> None:
@@ -102,7 +102,7 @@ class SessionTeardown:
             then()
 
         self._context.store.submit(
-            lambda tx: lifecycle.part(tx, generation, self._end_reason), answer
+            lambda tx: lifecycle.end_without_stanzas(tx, generation, self._end_reason), answer
         )
 
     def _retry(self) -> None:
@@ -128,8 +128,8 @@ class SessionTeardown:
         self._stanzas = []
 
         def unit(tx: Transaction) -> None:
-            rest = lifecycle.part(tx, generation, self._end_reason)
-            lifecycle.refuse(tx, [*stanzas, *rest])
+            rest = lifecycle.end_without_stanzas(tx, generation, self._end_reason)
+            lifecycle.reject(tx, [*stanzas, *rest])
 
         def answer(outcome: Any) -> None:
             self._release()

@@ -141,7 +141,7 @@ class _Site:
             if what == b"C":
                 sends, self._waiting[full] = self._waiting[full], []
                 receipts = [send.receipt for send in sends if send.receipt is not None]
-                gateway.tx(lambda tx: life.confirm(tx, generation, receipts))
+                gateway.tx(lambda tx: life.acknowledge(tx, generation, receipts))
             elif what == b"D":
                 gateway.tx(lambda tx: life.detach(tx, generation))
             elif what == b"R":

@@ -179,7 +179,7 @@ class Gateway:
         self.limits = limits or Limits()
         self.clock = clock or Clock()
         self.router = Router(DOMAIN, self.limits, xmpp, pubsub, accounts=accounts, topics=topics)
-        self.lifecycle = SessionLifecycle(self.router)
+        self.lifecycle = SessionLifecycle(self.router.context)
         self.sent: list[Send] = []
         self.due: float | None = None
         self._generation = 0
@@ -220,7 +220,7 @@ class Gateway:
         generation = self._generation
         bare = full.partition("/")[0]
         account = bare.partition("@")[0]
-        self.tx(lambda tx: self.lifecycle.enter(tx, generation, account, bare, full))
+        self.tx(lambda tx: self.lifecycle.bind(tx, generation, account, bare, full))
         self._bound[full] = generation
         return generation
 
@@ -273,13 +273,13 @@ class Gateway:
         receipts = [send.receipt for send in mine if send.receipt is not None]
         if receipts:
             generation = self._bound[full]
-            self.tx(lambda tx: self.lifecycle.confirm(tx, generation, receipts))
+            self.tx(lambda tx: self.lifecycle.acknowledge(tx, generation, receipts))
         return [read_element(send.stanza) for send in mine]
 
     def leave(self, full: str, *unconfirmed: bytes) -> None:
         """End a session."""
         generation = self._bound.pop(full)
-        self.tx(lambda tx: self.lifecycle.leave(tx, generation, unconfirmed))
+        self.tx(lambda tx: self.lifecycle.end(tx, generation, unconfirmed))
 
     def ring(self) -> None:
         """Do what is due."""

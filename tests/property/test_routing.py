@@ -113,7 +113,7 @@ class Messages(RuleBasedStateMachine):
         self.arrived += [_body(send) for send in confirmed]
         receipts: list[Receipt] = [s.receipt for s in confirmed if s.receipt is not None]
         generation = self.gateway.generation(f"{VALVE_BARE}/{resource}")
-        self.gateway.tx(lambda tx: self.gateway.lifecycle.confirm(tx, generation, receipts))
+        self.gateway.tx(lambda tx: self.gateway.lifecycle.acknowledge(tx, generation, receipts))
         self._collect()
 
     def _end(self, resource: str, had: int) -> None:

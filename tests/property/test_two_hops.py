@@ -271,7 +271,7 @@ class TwoHops(RuleBasedStateMachine):
         """Tell the gateway that a sender has what it was told, as stream management does."""
         if sent.receipt is not None:
             generation, receipts = sent.generation, [sent.receipt]
-            self.gateway.tx(lambda tx: self.gateway.lifecycle.confirm(tx, generation, receipts))
+            self.gateway.tx(lambda tx: self.gateway.lifecycle.acknowledge(tx, generation, receipts))
 
     def go_on(self, rounds: int) -> None:
         """Let all of them go on for a while; what the device has done then, nobody was told."""

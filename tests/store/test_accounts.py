@@ -255,7 +255,7 @@ def test_a_new_session_of_the_same_full_jid_replaces_the_old(gateway: Gateway) -
     def bind(generation: int, resource: str) -> int | None:
         full = f"pump1@gw.example/{resource}"
         return gateway.tx(
-            lambda tx: gateway.lifecycle.enter(tx, generation, "pump1", "pump1@gw.example", full)
+            lambda tx: gateway.lifecycle.bind(tx, generation, "pump1", "pump1@gw.example", full)
         )
 
     def there(generation: int) -> bool:

@@ -46,9 +46,9 @@ def message(body: str = "x", to: str = VALVE_BARE, type_: str = "chat") -> bytes
 
 def turn_back(gateway: Gateway, *stanzas: bytes) -> None:
     generation = gateway.generation(VALVE)
-    assert gateway.tx(lambda tx: gateway.lifecycle.turn_back(tx, generation, stanzas)) == len(
-        stanzas
-    )
+    assert gateway.tx(
+        lambda tx: gateway.lifecycle.reroute_overflow(tx, generation, stanzas)
+    ) == len(stanzas)
 
 
 def rules(gateway: Gateway) -> list[tuple[str | None, str | None]]:
@@ -101,7 +101,7 @@ def test_what_units_before_have_for_the_account_is_behind_it(gateway: Gateway) -
         for stanza in (message("b"), passed, private):
             tx.send(generation, stanza)
         tx.take_sends()
-        gateway.lifecycle.turn_back(tx, generation, [message("a")])
+        gateway.lifecycle.reroute_overflow(tx, generation, [message("a")])
 
     gateway.tx(together)
     rows = gateway.connection.execute("SELECT stanza FROM offline ORDER BY id").fetchall()
@@ -163,7 +163,9 @@ def test_where_nothing_is_stored_the_sender_is_told(tmp_path: Path) -> None:
 def test_where_the_session_is_over_it_is_as_if_it_had_had_it(gateway: Gateway) -> None:
     generation = gateway.generation(VALVE)
     gateway.leave(VALVE)
-    gateway.tx(lambda tx: gateway.lifecycle.turn_back(tx, generation, [message("a", to=VALVE)]))
+    gateway.tx(
+        lambda tx: gateway.lifecycle.reroute_overflow(tx, generation, [message("a", to=VALVE)])
+    )
     assert gateway.count("SELECT count(*) FROM offline") == 1
 
 

@@ -296,7 +296,7 @@ def test_rows_go_only_when_the_session_has_them(gateway: Gateway) -> None:
     first = sends[0].receipt
     assert first is not None
     generation = gateway.generation(VALVE)
-    gateway.tx(lambda tx: gateway.lifecycle.confirm(tx, generation, [first]))
+    gateway.tx(lambda tx: gateway.lifecycle.acknowledge(tx, generation, [first]))
     assert stored(gateway) == 2
     gateway.leave(VALVE)
     assert stored(gateway) == 2
@@ -331,7 +331,7 @@ def test_a_late_confirmation_of_a_session_that_is_over_changes_nothing(gateway: 
     assert send.receipt is not None
     gateway.leave(VALVE)
     receipts = [send.receipt]
-    gateway.tx(lambda tx: gateway.lifecycle.confirm(tx, generation, receipts))
+    gateway.tx(lambda tx: gateway.lifecycle.acknowledge(tx, generation, receipts))
     assert stored(gateway) == 1
 
 

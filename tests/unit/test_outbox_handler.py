@@ -412,7 +412,7 @@ def test_who_knows_no_quality_of_service_waits_unless_its_account_allows_less(
     generation = gateway.generation(VALVE)
     assert send_.receipt is not None
     receipts = [send_.receipt]
-    gateway.tx(lambda tx: gateway.lifecycle.confirm(tx, generation, receipts))
+    gateway.tx(lambda tx: gateway.lifecycle.acknowledge(tx, generation, receipts))
     (second,) = gateway.elements(VALVE)
     assert second.findtext(f"{CLIENT}body") == "second"
     assert states(gateway) == []

@@ -43,8 +43,8 @@ def test_a_session_begins_and_ends(gateway: Gateway) -> None:
     generation = gateway.bind(PUMP)
     gateway.tx(lambda tx: gateway.lifecycle.detach(tx, generation))
     gateway.tx(lambda tx: gateway.lifecycle.resume(tx, generation))
-    gateway.tx(lambda tx: gateway.lifecycle.leave(tx, generation, (), "lost"))
-    gateway.tx(lambda tx: gateway.lifecycle.leave(tx, generation, (), "closed"))  # it is over
+    gateway.tx(lambda tx: gateway.lifecycle.end(tx, generation, (), "lost"))
+    gateway.tx(lambda tx: gateway.lifecycle.end(tx, generation, (), "closed"))  # it is over
     assert tell(gateway) == [
         ("session", "began", PUMP_BARE, 1.0, ""),
         ("session", "ended", PUMP_BARE, 1.0, "lost"),
@@ -53,7 +53,7 @@ def test_a_session_begins_and_ends(gateway: Gateway) -> None:
 
 def test_a_session_that_nobody_says_the_reason_of(gateway: Gateway) -> None:
     generation = gateway.bind(PUMP)
-    gateway.tx(lambda tx: gateway.lifecycle.part(tx, generation))
+    gateway.tx(lambda tx: gateway.lifecycle.end_without_stanzas(tx, generation))
     assert tell(gateway)[1] == ("session", "ended", PUMP_BARE, 1.0, UNKNOWN_REASON)
 
 
@@ -92,7 +92,7 @@ def test_what_a_session_does_is_counted_without_a_row_on_the_disk(gateway: Gatew
 
     gateway.connection.set_authorizer(judge)
     generation = gateway.bind(PUMP)
-    gateway.tx(lambda tx: gateway.lifecycle.leave(tx, generation, (), "lost"))
+    gateway.tx(lambda tx: gateway.lifecycle.end(tx, generation, (), "lost"))
     gateway.connection.set_authorizer(None)
     assert [told[1] for told in tell(gateway)] == ["began", "ended"]
 

@@ -32,7 +32,7 @@ def gateway(tmp_path: Path) -> Iterator[Gateway]:
 
 def enter(gateway: Gateway, full: str) -> None:
     bare = full.partition("/")[0]
-    gateway.tx(lambda tx: gateway.lifecycle.enter(tx, 1, bare, bare, full))
+    gateway.tx(lambda tx: gateway.lifecycle.bind(tx, 1, bare, bare, full))
 
 
 def say(gateway: Gateway, full: str, type_: str, content: str = "") -> list[tuple[str, str]]:

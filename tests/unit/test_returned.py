@@ -139,5 +139,5 @@ def test_an_account_that_was_removed_gets_nothing_back(gateway: Gateway) -> None
 def test_a_session_that_is_replaced_gives_back_what_it_had(gateway: Gateway) -> None:
     generation = gateway.generation(VALVE)
     appear(gateway, SECOND)
-    gateway.tx(lambda tx: gateway.lifecycle.leave(tx, generation, [message("a")]))
+    gateway.tx(lambda tx: gateway.lifecycle.end(tx, generation, [message("a")]))
     assert bodies(received(gateway, SECOND)) == ["a"]

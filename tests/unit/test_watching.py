@@ -48,7 +48,7 @@ def last_of_page(gateway: Gateway) -> Receipt:
 
 def confirm(gateway: Gateway, *receipts: Receipt) -> None:
     generation = gateway.generation(PANEL)
-    gateway.tx(lambda tx: gateway.lifecycle.confirm(tx, generation, receipts))
+    gateway.tx(lambda tx: gateway.lifecycle.acknowledge(tx, generation, receipts))
 
 
 def test_contacts_come_in_pages_each_when_its_peer_has_the_one_before(gateway: Gateway) -> None:

@@ -57,7 +57,7 @@ class Dispatcher:
         self._store = store
         self._router = router
         self._counters = counters
-        self._lifecycle = SessionLifecycle(router)
+        self._lifecycle = SessionLifecycle(router.context)
         self._peers = Peers(router.context.limits)
         self._link: StanzaLink | None = None
         self._items: deque[Item] = deque()
@@ -123,7 +123,8 @@ class Dispatcher:
 
     def _confirm(self, generation: int, receipt: Receipt) -> None:
         self._store.submit(
-            lambda tx: self._lifecycle.confirm(tx, generation, (receipt,)), lambda _outcome: None
+            lambda tx: self._lifecycle.acknowledge(tx, generation, (receipt,)),
+            lambda _outcome: None,
         )
 
     def used(self) -> dict[str, int]:
@@ -182,7 +183,7 @@ class Dispatcher:
         context = self._router.context
 
         def unit(tx: Transaction) -> bool:
-            self._lifecycle.enter(tx, peer.generation, sender.bare, sender.bare, sender.full)
+            self._lifecycle.bind(tx, peer.generation, sender.bare, sender.bare, sender.full)
             found = sessions.sender(tx, peer.generation)
             return found is not None and access.may_use_services(found, context.trusted_domains)
 
@@ -208,7 +209,7 @@ class Dispatcher:
 
         def unit(tx: Transaction) -> None:
             for generation in generations:
-                self._lifecycle.leave(tx, generation, ())
+                self._lifecycle.end(tx, generation, ())
 
         def answer(outcome: StoreError | None) -> None:
             if outcome is not None:
