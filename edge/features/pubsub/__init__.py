@@ -1,4 +1,1 @@
-"""Publish-subscribe (XEP-0060): nodes, subscriptions, items. Each module handles its requests.
-
-Queues, which nodes and shares have, are `handlers.queues`'.
-"""
+"""Publish-subscribe (XEP-0060): nodes, affiliations, subscriptions, items and notifications."""

@@ -43,6 +43,18 @@ def get_node(tx: Transaction, name: str | None) -> Node:
     return node
 
 
+def get_owned_node(tx: Transaction, sender: Sender, name: str | None) -> Node:
+    """Return a node that the sender owns (section 8).
+
+    Raises:
+        PubsubError: as `get_node`, or the sender is not an owner.
+    """
+    node = get_node(tx, name)
+    if not rules.may_configure(affiliation_of(tx, node, sender.bare)):
+        raise PubsubError(Reason.FORBIDDEN)
+    return node
+
+
 def affiliation_of(tx: Transaction, node: Node, bare: str) -> Affiliation:
     """Return the affiliation of a bare JID with a node."""
     return affiliations.get(tx, node.id, bare)
@@ -99,12 +111,6 @@ def check_publish(tx: Transaction, node: Node, sender: Sender) -> None:
     affiliation, model = affiliation_of(tx, node, sender.bare), node.config.publish_model
     subscribed = model == "subscribers" and nodes.has_subscriber(tx, node.id, sender.account)
     if not rules.may_publish(affiliation, model, subscribed=subscribed):
-        raise PubsubError(Reason.FORBIDDEN)
-
-
-def check_owner(tx: Transaction, node: Node, sender: Sender) -> None:
-    """Check that the sender is an owner of a node; raises `PubsubError` (section 8)."""
-    if not rules.may_configure(affiliation_of(tx, node, sender.bare)):
         raise PubsubError(Reason.FORBIDDEN)
 
 

@@ -43,7 +43,6 @@ class ItemPage(NamedTuple):
 class ItemIdPage(NamedTuple):
     """ItemIDs of a node, the number of the first of them (from 0), and the number of all items."""
 
-    node: Node
     ids: Sequence[str]
     start: int
     total: int
@@ -61,9 +60,6 @@ def retrieve(
     """Return items of a node, with a limited number of bytes but at least one if there is any.
 
     Args:
-        context: the gateway's context.
-        tx: the transaction.
-        sender: who asks.
         name: the name of the node.
         ids: the ItemIDs of the items to return; if empty,
         page: the page to return.
@@ -124,7 +120,7 @@ def list_ids(
         if page.before:
             end = items.count_before(tx, node.id, _position(tx, node, page.before))
         start, size = max(0, end - size), min(size, end)
-    return ItemIdPage(node, items.item_ids(tx, node.id, start, size), start, node.items)
+    return ItemIdPage(items.item_ids(tx, node.id, start, size), start, node.items)
 
 
 def _position(tx: Transaction, node: Node, id: str) -> int:
@@ -150,9 +146,6 @@ def retract(
     """Delete an item of a node other than a queue (section 7.2).
 
     Args:
-        context: the gateway's context.
-        tx: the transaction.
-        sender: who asks.
         node: the node.
         id: the ItemID.
         notify: whether to notify subscribers; `None` leaves that to the node's configuration.

@@ -44,8 +44,6 @@ def create(
     """Create a node (section 8.1).
 
     Args:
-        context: the gateway's context.
-        tx: the transaction.
         name: the name of the node.
         owner: the bare JID of its owner, whose limits are charged.
         config: its configuration.
@@ -122,13 +120,6 @@ def apply_options(
         raise PubsubError(reason, str(error)) from None
 
 
-def get_configuration(tx: Transaction, sender: Sender, name: str | None) -> Node:
-    """Return a node with its configuration to an owner (section 8.2.1); raises `PubsubError`."""
-    node = access.get_node(tx, name)
-    access.check_owner(tx, node, sender)
-    return node
-
-
 def configure(
     context: Context,
     tx: Transaction,
@@ -139,8 +130,6 @@ def configure(
     """Change options of a node for an owner (section 8.2.4).
 
     Args:
-        context: the gateway's context.
-        tx: the transaction.
         sender: an owner of the node.
         name: the name of the node.
         values: the values of the options to change, by registered name; `None` changes nothing.
@@ -148,7 +137,7 @@ def configure(
     Raises:
         PubsubError: the request is refused.
     """
-    node = get_configuration(tx, sender, name)
+    node = access.get_owned_node(tx, sender, name)
     if values is not None:
         config = apply_options(context, node.config, values)
         if config != node.config:
@@ -192,7 +181,7 @@ def _check_empty(tx: Transaction, node: Node) -> None:
 
 def purge(context: Context, tx: Transaction, sender: Sender, name: str | None) -> None:
     """Delete all items of a node for an owner (section 8.5); raises `PubsubError`."""
-    node = get_configuration(tx, sender, name)
+    node = access.get_owned_node(tx, sender, name)
     if not (node.config.persist_items or node.config.queueing):
         raise PubsubError(Reason.NOT_PERSISTENT)
     _log_items(tx, sender, node, "purged", _remove_items(context, tx, node))
@@ -205,8 +194,6 @@ def delete(
     """Delete a node for an owner and notify its subscribers (section 8.4).
 
     Args:
-        context: the gateway's context.
-        tx: the transaction.
         sender: an owner of the node.
         name: the name of the node.
         redirect: the URI of a node that replaces it.
@@ -214,7 +201,7 @@ def delete(
     Raises:
         PubsubError: the request is refused.
     """
-    node = get_configuration(tx, sender, name)
+    node = access.get_owned_node(tx, sender, name)
     _announce(context, tx, node, NodeDeleted(node.name, redirect))
     _log_items(tx, sender, node, "deleted", _remove_items(context, tx, node))
     lifecycle.remove_node(context, tx, node)
@@ -267,7 +254,7 @@ def affiliations_of_node(
 ) -> Mapping[str, Affiliation]:
     """Return the affiliations of a node, by bare JID, to an owner (section 8.9.1); raises
     `PubsubError`."""
-    return affiliations.of_node(tx, get_configuration(tx, sender, name).id)
+    return affiliations.of_node(tx, access.get_owned_node(tx, sender, name).id)
 
 
 class AffiliationChange(NamedTuple):
@@ -291,7 +278,7 @@ def set_affiliations(
         AffiliationsRefused: a change is invalid, or the node would have no owner.
         PubsubError: the request is refused for another reason.
     """
-    node = get_configuration(tx, sender, name)
+    node = access.get_owned_node(tx, sender, name)
     before = affiliations.of_node(tx, node.id)
     new = {one.jid: one.affiliation for one in changes if one.affiliation is not None}
     after = {**before, **new}

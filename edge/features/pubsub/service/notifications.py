@@ -147,7 +147,6 @@ def announce(
     """Notify all plain subscriptions to a node of an event.
 
     Args:
-        context: the gateway's context.
         tx: the transaction in which it happens.
         node: the node.
         event: the event.

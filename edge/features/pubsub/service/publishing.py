@@ -113,8 +113,6 @@ def find_target(
     """Return the node to publish to; if it is to be created, as it will be, with number `NEW_NODE`.
 
     Args:
-        context: the gateway's context.
-        tx: the transaction.
         sender: who publishes.
         name: the name of the node.
         preconditions: required values of the node's options, by registered name.
@@ -233,8 +231,6 @@ def put(
     """Publish an item for which there is room.
 
     Args:
-        context: the gateway's context.
-        tx: the transaction.
         sender: who publishes, and may do so.
         node: the node, from `find_target`.
         item: the item, which fits the node.

@@ -176,9 +176,6 @@ def subscribe(
     """Subscribe the sender's bare or full JID to a target, or change its subscription.
 
     Args:
-        context: the gateway's context.
-        tx: the transaction.
-        sender: who asks.
         target: what to subscribe to.
         jid: the JID to subscribe: the sender's bare JID, or its own full JID.
         values: the options to set.
@@ -251,8 +248,6 @@ def check_room(
     """Check that an account may have one more subscription (section 6.1.3.9); raises `PubsubError`.
 
     Args:
-        context: the gateway's context.
-        tx: the transaction.
         bare: the account's bare JID.
         account: the account's name.
         others: the number of other new subscriptions that are about to be added.
@@ -448,8 +443,7 @@ def list_of_node(
     tx: Transaction, sender: Sender, name: str | None
 ) -> tuple[Node, Sequence[Subscription]]:
     """Return a node with its subscriptions to an owner (section 8.8.1); raises `PubsubError`."""
-    node = access.get_node(tx, name)
-    access.check_owner(tx, node, sender)
+    node = access.get_owned_node(tx, sender, name)
     return node, subscriptions.all_of_node(tx, node.id)
 
 

@@ -89,7 +89,6 @@ def put(
     """Store an item as the last one of its node and remove the previous one of the same ItemID.
 
     Args:
-        tx: the transaction.
         node_id: the number of the node.
         item: the ItemID.
         publisher: the full JID of the publisher.
@@ -128,7 +127,6 @@ def page(
     """Return items of a node in the order of their publication.
 
     Args:
-        tx: the transaction.
         node_id: the number of the node.
         limit: the maximum number of items.
         after: return the first items after this position;

@@ -11,7 +11,7 @@ from edge.engine.access import Sender
 from edge.engine.database import Transaction
 from edge.engine.hooks import Context, Work
 from edge.features.pubsub.rules.node_config import DEFAULT, NodeConfig
-from edge.features.pubsub.service import nodes
+from edge.features.pubsub.service import access, nodes
 from edge.features.pubsub.xmpp import forms
 from edge.xmpp import pubsub, serialize
 from edge.xmpp.namespaces import PUBSUB, PUBSUB_OWNER, clark
@@ -52,7 +52,7 @@ def get_configuration(context: Context, stanza: Stanza) -> Work:
     name = stanza.children[0].children[0].attrs.get("node")
 
     def act(tx: Transaction, sender: Sender) -> bytes:
-        node = nodes.get_configuration(tx, sender, name)
+        node = access.get_owned_node(tx, sender, name)
         form = forms.node_config_form(node.config)
         return pubsub.payload(serialize.tag("configure", {"node": node.name}, form), owner=True)
 

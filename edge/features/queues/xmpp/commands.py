@@ -126,8 +126,7 @@ def _queue(context: Context, tx: Transaction, sender: Sender, form: Form) -> Ove
     name = _text(form, "node")
     if name is None:
         raise wire.refusal("bad-request", "bad-payload", "node is required")
-    node = access.get_node(tx, name)
-    access.check_owner(tx, node, sender)
+    node = access.get_owned_node(tx, sender, name)
     found = overview.of_node(tx, node.name)
     if found is None:
         raise wire.refusal("bad-request", "bad-payload", "the node is not a queue node")
