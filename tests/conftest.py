@@ -19,7 +19,7 @@ def scale() -> Callable[[int, int], int]:
 
 @pytest.fixture
 def seed(request: pytest.FixtureRequest, record_property: Callable[[str, object], None]) -> int:
-    """Return the seed of a randomized test: `--hypothesis-seed`, or a new one that failures show."""
+    """Return the seed of a randomized test: `--hypothesis-seed`, or a new one shown by failures."""
     given = request.config.getoption("--hypothesis-seed", default=None)
     number = int(given) if given and given != "random" else random.randrange(10**9)
     record_property("seed", number)

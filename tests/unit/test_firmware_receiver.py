@@ -108,5 +108,5 @@ def test_an_error_has_a_type_and_a_condition() -> None:
 
 
 def test_the_documentation_shows_this_table() -> None:
-    text = (Path(__file__).parents[2] / "docs" / "firmware.md").read_text("utf-8")
+    text = (Path(__file__).parents[2] / "docs" / "how-to" / "firmware.md").read_text("utf-8")
     assert diagram() in text
