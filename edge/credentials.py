@@ -1,8 +1,6 @@
-"""Passwords, and what is kept of them: the keys of SCRAM (RFC 5802, section 3).
+"""Passwords and the SCRAM keys that are stored for them (RFC 5802, section 3).
 
-A password itself is kept nowhere. Where accounts are stored, and how a client proves that it knows
-its password, is told elsewhere (`store.accounts`, `wire.sasl`): this module needs the standard
-library alone, and none of the context.
+Passwords themselves are not stored.
 """
 
 from __future__ import annotations
@@ -14,31 +12,28 @@ import unicodedata
 from dataclasses import dataclass
 
 MECHANISMS = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-1": "sha1"}
-"""The mechanisms that keys are kept for, best first, and the hash of each."""
+"""The mechanisms that keys are stored for, best first, and the hash function of each."""
 ITERATIONS = 4096
-"""Rounds of PBKDF2: RFC 7677 asks for that many, clients refuse fewer, and 100,000 would cost a
-gateway 23 ms a login. Generated passwords have 130 bits and need no stretching; a short one of
-one's own is weak against whoever has stolen the database, and these rounds do not change that."""
+"""Iterations of PBKDF2: RFC 7677 requires this many, clients refuse fewer, and 100,000 would cost
+the gateway 23 ms per login. Generated passwords have 130 bits and need no stretching; a short
+password is weak against a stolen database with any feasible number."""
 MAX_ITERATIONS = 1_000_000
-"""Above that, a client would think that it hangs: about a second."""
+"""Maximum iterations: about a second of hashing, after which clients time out."""
 SALT_BYTES = 16
 MAX_PASSWORD_BYTES = 1024
-"""Bytes of a password in UTF-8: more than anybody types, so that none costs much to hash."""
+"""Maximum bytes of a password in UTF-8, so that none is expensive to hash."""
 
-_ALPHABET = "abcdefghjkmnpqrstuvwxyz23456789"  # no 0, 1, i, l, o: they are mistaken for each other
+_ALPHABET = "abcdefghjkmnpqrstuvwxyz23456789"  # without 0, 1, i, l and o, which are easily confused
 _GROUPS, _GROUP = 9, 3  # 27 characters of 31: 133 bits
 
 
 class PasswordError(ValueError):
-    """A password cannot be used: empty, too long, or with what SASLprep prohibits."""
+    """A password is empty, too long, or has characters that SASLprep prohibits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What is kept of one password for one mechanism (RFC 5802, section 3).
-
-    `salt`, `stored_key` and `server_key` are bytes as they are, not base64.
-    """
+    """The stored keys of a password for one mechanism, as raw bytes (RFC 5802, section 3)."""
 
     mechanism: str
     salt: bytes
@@ -48,16 +43,15 @@ class Credentials:
 
 
 def derive(password: str, iterations: int = ITERATIONS) -> tuple[Credentials, Credentials]:
-    """Make the keys to keep of a password: for SCRAM-SHA-256 and for SCRAM-SHA-1, each with a salt
-    of its own.
+    """Derive the keys of a password for SCRAM-SHA-256 and SCRAM-SHA-1, each with its own salt.
 
     Args:
-        password: as it was typed; it is prepared by SASLprep (RFC 4013).
-        iterations: rounds of PBKDF2, 4,096 to 1,000,000.
+        password: as typed; SASLprep (RFC 4013) is applied.
+        iterations: iterations of PBKDF2, 4,096 to 1,000,000.
 
     Raises:
         PasswordError: the password cannot be used.
-        ValueError: the number of iterations is out of bounds.
+        ValueError: the number of iterations is out of range.
     """
     if not ITERATIONS <= iterations <= MAX_ITERATIONS:
         raise ValueError(f"iterations must be {ITERATIONS} to {MAX_ITERATIONS}, not {iterations}")
@@ -70,86 +64,77 @@ def derive(password: str, iterations: int = ITERATIONS) -> tuple[Credentials, Cr
 
 
 def verify(password: str, credentials: Credentials) -> bool:
-    """Check a password that came in the clear (PLAIN, RFC 4616), in time that does not tell how
-    near it was.
+    """Return whether a password (PLAIN, RFC 4616) matches the credentials, comparing in constant
+    time.
 
-    It costs as much as making the keys: milliseconds, so it belongs outside of the event loop.
+    This derives the keys, which takes milliseconds; call it outside of the event loop.
     """
     try:
         prepared = prepare(password)
     except PasswordError:
         return False
-    made = _keys(prepared, credentials.mechanism, credentials.salt, credentials.iterations)
-    return hmac.compare_digest(made.stored_key, credentials.stored_key)
+    keys = _keys(prepared, credentials.mechanism, credentials.salt, credentials.iterations)
+    return hmac.compare_digest(keys.stored_key, credentials.stored_key)
 
 
-def decoy(
-    username: str,
-    secret: bytes,
-    mechanism: str = "SCRAM-SHA-256",
-    iterations: int = ITERATIONS,
-) -> Credentials:
-    """Make up credentials for a name that no account has, always the same, so that names cannot be
-    probed.
+def decoy(username: str, secret: bytes, mechanism: str = "SCRAM-SHA-256") -> Credentials:
+    """Return credentials for a name without an account, so that accounts cannot be probed.
 
-    No password fits them: the keys are not made from one.
+    They are always the same for a name, and no password matches them.
 
     Args:
         username: the normalised name.
-        secret: the gateway's own, at least 16 bytes, kept: with another one, the salts would
-            change.
-        mechanism: which mechanism's credentials to make up.
-        iterations: rounds of PBKDF2 that real accounts have here.
+        secret: the gateway's stored secret, at least 16 bytes; the salts depend on it.
+        mechanism: the mechanism of the credentials.
     """
     algorithm = MECHANISMS[mechanism]
     subject = f"{mechanism}\0{username}".encode()
     size = hashlib.new(algorithm).digest_size
 
-    def make(purpose: bytes, length: int) -> bytes:
+    def derived(purpose: bytes, length: int) -> bytes:
         return hmac.digest(secret, purpose + b"\0" + subject, "sha512")[:length]
 
     return Credentials(
         mechanism,
-        make(b"salt", SALT_BYTES),
-        iterations,
-        make(b"stored", size),
-        make(b"server", size),
+        derived(b"salt", SALT_BYTES),
+        ITERATIONS,
+        derived(b"stored", size),
+        derived(b"server", size),
     )
 
 
 def or_decoy(
     found: Credentials | None, username: str, secret: bytes, mechanism: str
 ) -> Credentials:
-    """Return what was found of an account, or else a decoy.
+    """Return the credentials found for an account, or a decoy.
 
-    The decoy is made in any case: the challenge of SCRAM is sent at once, and would be some 20 us
-    later where there is no account.
+    The decoy is computed in either case, because its 20 us would reveal that there is no account.
     """
-    made_up = decoy(username, secret, mechanism)
-    return made_up if found is None else found
+    computed = decoy(username, secret, mechanism)
+    return computed if found is None else found
 
 
 def generate_password() -> str:
-    """Make a password of 133 bits that can be read aloud and typed: nine groups of three, with
-    dashes."""
+    """Generate a password of 133 bits that is easy to read aloud and type: nine groups of three
+    characters, with dashes."""
     groups = ("".join(secrets.choice(_ALPHABET) for _ in range(_GROUP)) for _ in range(_GROUPS))
     return "-".join(groups)
 
 
 def prepare(password: str) -> str:
-    """Prepare a password by SASLprep (RFC 4013), as one that will be kept: unassigned characters
-    are refused.
+    """Apply SASLprep (RFC 4013) to a password; unassigned characters are refused, as for stored
+    strings.
 
     Raises:
-        PasswordError: it is empty, too long, or has characters that are prohibited.
+        PasswordError: it is empty, too long, or has prohibited characters.
     """
     prepared = password
     if not (password.isascii() and password.isprintable()):
         prepared = _saslprep(password)
     if not prepared:
-        raise PasswordError("a password must not be empty")
+        raise PasswordError("the password is empty")
     if len(prepared.encode()) > MAX_PASSWORD_BYTES:
-        raise PasswordError(f"a password has at most {MAX_PASSWORD_BYTES} bytes")
+        raise PasswordError(f"the password has more than {MAX_PASSWORD_BYTES} bytes")
     return prepared
 
 
@@ -166,7 +151,7 @@ def _saslprep(text: str) -> str:
     import stringprep as tables  # with its Unicode data, only where it is needed
 
     if len(text) > MAX_PASSWORD_BYTES:
-        raise PasswordError(f"a password has at most {MAX_PASSWORD_BYTES} bytes")
+        raise PasswordError(f"the password has more than {MAX_PASSWORD_BYTES} bytes")
     mapped = "".join(
         " " if tables.in_table_c12(c) else c for c in text if not tables.in_table_b1(c)
     )
@@ -190,5 +175,5 @@ def _saslprep(text: str) -> str:
         and tables.in_table_d1(prepared[-1])
         and not any(tables.in_table_d2(c) for c in prepared)
     ):
-        raise PasswordError("the password mixes writing directions in a prohibited way")
+        raise PasswordError("the password mixes writing directions, which SASLprep prohibits")
     return prepared

@@ -1,6 +1,5 @@
-"""Fuzzing: what strangers may send, searched for what breaks a promise.
+"""Fuzzing of the gateway's input handling.
 
-`fuzz_NAME.py` is a target: `check(data)` raises if any promise is broken, and is a plain function
-of bytes. `make fuzz` searches with atheris, guided by coverage; `test_corpus.py` replays what is
-kept without it. `corpus/NAME/` holds where the search begins and what it found once.
+`fuzz_NAME.py` is a target: `check(data)` raises if a promise is broken. `make fuzz` runs a
+coverage-guided search with atheris; `test_corpus.py` replays the corpora without it.
 """

@@ -1,10 +1,8 @@
-"""Searches all targets, or those named, each for its time; says what was done and found.
+"""The search command: `python -m tests.fuzz [--seconds N] [TARGET ...]`.
 
-    python -m tests.fuzz [--seconds N] [TARGET ...]
-
-An input that breaks a promise, takes longer than `INPUT_S` or more memory than `MEMORY_MIB` is kept
-in `findings/TARGET/`; then the exit status is 1. Mend the fault, move the input to `corpus/TARGET/`
-under a name that tells what it was, and it is replayed with all tests from then on.
+An input that breaks a promise, takes longer than `INPUT_S` or needs more memory than `MEMORY_MIB`
+is saved in `findings/TARGET/`, and the exit status is 1. After fixing the fault, add the input to
+the corpus with `python -m tests.fuzz --keep findings/TARGET/FILE NAME`; all tests then replay it.
 """
 
 from __future__ import annotations
@@ -15,25 +13,26 @@ import re
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from tests.fuzz import targets
-from tests.fuzz.targets import Target
+from tests.fuzz.targets import FuzzInput, Target
 
 SECONDS: Final = 60.0
-"""For each target, if nobody says otherwise."""
+"""Default time of a search per target."""
 INPUT_S: Final = 10
-"""Seconds that one input may take; the slowest takes some 0.05 s."""
+"""Maximum seconds for one input; the slowest needs some 0.05 s."""
 MEMORY_MIB: Final = 512
-"""Resident, all in all: five times what a search takes at its end."""
-TOLD_LINES: Final = 40
-"""Of the log of a search that found something: its last, with the traceback."""
+"""Maximum resident memory: five times what a search needs at its end."""
+LOG_LINES: Final = 40
+"""Lines of the end of a failed search's log to print."""
 GRACE_S: Final = 120.0
-"""Seconds for a search to begin and end, beyond its time."""
+"""Seconds for the start and the end of a search, beyond its time."""
 NO_ATHERIS: Final = """\
 atheris cannot be imported here: {error}.
-`make fuzz` installs it where it has a wheel: CPython 3.11 to 3.13 on x86-64 Linux. What has been
-found before is replayed by `make test` on any Python."""
+`make fuzz` installs it if it has a wheel: CPython 3.11 to 3.13 on x86-64 Linux. `make test` replays
+all known findings on any Python."""
 
 _EXECUTIONS: Final = re.compile(r"stat::number_of_executed_units: *(\d+)")
 _PULSE: Final = re.compile(r"^#(\d+)\t", re.MULTILINE)
@@ -41,7 +40,7 @@ _MEMORY: Final = re.compile(r"stat::peak_rss_mb: *(\d+)")
 
 
 class Outcome(NamedTuple):
-    """How one search went."""
+    """The result of a search."""
 
     executions: int
     seconds: float
@@ -55,7 +54,8 @@ def search(target: Target, seconds: float) -> Outcome:
     scratch, findings = targets.SCRATCH / target.name, targets.FINDINGS / target.name
     for folder in (scratch, findings):
         folder.mkdir(parents=True, exist_ok=True)
-    for seed in target.seeds():
+    known = (*targets.read_corpus(target.name), *targets.read_findings(target.name))
+    for seed in (*target.seeds(), *(each.data for each in known)):
         (scratch / hashlib.sha256(seed).hexdigest()[:40]).write_bytes(seed)
     before = {path.name for path in findings.iterdir()}
     options = (
@@ -67,9 +67,8 @@ def search(target: Target, seconds: float) -> Outcome:
         "-print_final_stats=1",
     )
     begun = time.monotonic()
-    corpora = (str(scratch), str(targets.CORPUS / target.name))
     harness = (sys.executable, "-m", "tests.fuzz.harness", target.name)
-    log = _run([*harness, *options, *corpora], seconds + GRACE_S)
+    log = _run([*harness, *options, str(scratch)], seconds + GRACE_S)
     took = time.monotonic() - begun
     found = sorted({path.name for path in findings.iterdir()} - before)
     counts = _EXECUTIONS.findall(log) or _PULSE.findall(log) or ["0"]
@@ -77,7 +76,7 @@ def search(target: Target, seconds: float) -> Outcome:
 
 
 def _run(command: list[str], most: float) -> str:
-    """Run a search; one that does not end is killed, and its log tells so."""
+    """Run a search and return its log; one that does not end is killed."""
     process = subprocess.Popen(
         command,
         cwd=targets.HERE.parents[1],
@@ -96,7 +95,7 @@ def _run(command: list[str], most: float) -> str:
 
 
 def report(target: Target, outcome: Outcome) -> bool:
-    """Print how a search went; returns whether all is well."""
+    """Print the result of a search; return whether nothing was found."""
     well = not outcome.findings and "stat::number_of_executed_units" in outcome.log
     well = well and "\nexit status" not in outcome.log
     print(
@@ -105,31 +104,36 @@ def report(target: Target, outcome: Outcome) -> bool:
         flush=True,
     )
     for name in outcome.findings:
-        print(f"  kept: {targets.FINDINGS / target.name / name}")
+        print(f"  saved: {targets.FINDINGS / target.name / name}")
     if not well:
         lines = (line for line in outcome.log.splitlines() if not line.startswith(("#", "INFO")))
-        print("\n".join(f"  {line[:300]}" for line in list(lines)[-TOLD_LINES:]))
+        print("\n".join(f"  {line[:300]}" for line in list(lines)[-LOG_LINES:]))
     return well
 
 
 def main() -> int:
-    """Search, and return the exit status: 0 if nothing was found."""
+    """Search, or keep a finding; return the exit status: 0 if nothing was found."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description="Search by atheris.")
-    parser.add_argument("--seconds", type=float, default=SECONDS, help="for each target")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="time per target")
+    parser.add_argument("--keep", type=Path, metavar="FILE", help="add FILE to the corpus as NAME")
     parser.add_argument("targets", nargs="*", metavar="TARGET", help=", ".join(targets.names()))
     options = parser.parse_args()
+    if options.keep:
+        kept = FuzzInput(" ".join(options.targets), options.keep.read_bytes())
+        targets.add_to_corpus(options.keep.resolve().parent.name, kept)
+        return 0
     unknown = set(options.targets) - set(targets.names())
     if unknown:
         parser.error(f"no such target: {', '.join(sorted(unknown))}")
     try:
-        import atheris  # noqa: F401 - each search imports it for itself
+        import atheris  # noqa: F401 - each search imports it in its own process
     except ImportError as error:
         print(NO_ATHERIS.format(error=error), file=sys.stderr)
         return 1
     chosen = [targets.load(name) for name in options.targets or targets.names()]
-    ill = [target.name for target in chosen if not report(target, search(target, options.seconds))]
-    print(f"something was found: {', '.join(ill)}" if ill else "nothing was found")
-    return 1 if ill else 0
+    bad = [target.name for target in chosen if not report(target, search(target, options.seconds))]
+    print(f"findings in: {', '.join(bad)}" if bad else "nothing was found")
+    return 1 if bad else 0
 
 
 if __name__ == "__main__":

@@ -1,8 +1,7 @@
-"""One search: atheris on one target, in a process of its own (`python -m tests.fuzz.harness NAME`).
+"""One search of atheris on one target: `python -m tests.fuzz.harness NAME [LIBFUZZER OPTION ...]`.
 
-What follows the name is libFuzzer's own. Nothing is counted or told here: `tests.fuzz` does. The
-gateway's own modules alone are instrumented. atheris's hooks of `re` and `str` are left off: they
-replace both by something that behaves differently.
+Only the gateway's modules are instrumented. atheris's hooks of `re` and `str` are off, because
+their replacements behave differently.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from tests.fuzz import targets
 
 
 def main(name: str, options: list[str]) -> None:
-    """Search until libFuzzer's options end it; the process exits from within."""
+    """Search until libFuzzer's options end the process."""
     with atheris.instrument_imports(include=["edge"], enable_loader_override=False):
         target = targets.load(name)
     atheris.Setup([sys.argv[0], f"-max_len={target.max_bytes}", *options], target.check)

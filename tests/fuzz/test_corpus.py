@@ -1,40 +1,48 @@
-"""What is kept of the fuzzing, replayed: where it begins, and all that once broke a promise.
-
-It needs no atheris, and no chance.
-"""
+"""Replay of the corpora, which hold initial inputs and everything that once broke a promise."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import pytest
 
 from tests.fuzz import targets
-from tests.fuzz.targets import Target
+from tests.fuzz.targets import FuzzInput, Target
 
 TARGETS = {name: targets.load(name) for name in targets.names()}
-MOST_BYTES = 200_000
-"""Of the corpus in the repository."""
+MAX_CORPUS_BYTES = 200_000
 
 
 @pytest.mark.parametrize(
-    ("target", "name", "data"),
+    ("target", "replayed"),
     [
-        pytest.param(target, path.name, path.read_bytes(), id=f"{target.name}-{path.name}")
-        for target in TARGETS.values()
-        for path in target.inputs()
+        pytest.param(target, replayed, id=f"{name}-{replayed.name}")
+        for name, target in TARGETS.items()
+        for replayed in (*targets.read_corpus(name), *targets.read_findings(name))
     ],
 )
-def test_no_input_breaks_a_promise(target: Target, name: str, data: bytes) -> None:
-    assert len(data) <= target.max_bytes, f"{name} is larger than what is searched"
-    target.check(data)
+def test_no_input_breaks_a_promise(target: Target, replayed: FuzzInput) -> None:
+    assert len(replayed.data) <= target.max_bytes
+    target.check(replayed.data)
 
 
 @pytest.mark.parametrize("target", TARGETS.values(), ids=lambda target: target.name)
-def test_what_is_made_from_the_code_breaks_no_promise(target: Target) -> None:
+def test_no_seed_breaks_a_promise(target: Target) -> None:
     for data in target.seeds():
         target.check(data)
 
 
-def test_the_corpus_is_small_and_complete() -> None:
-    sizes = [path.stat().st_size for target in TARGETS.values() for path in target.inputs()]
-    assert sum(sizes) <= MOST_BYTES
-    assert {folder.name for folder in targets.CORPUS.iterdir()} == set(TARGETS)
+def test_corpora_are_small_and_complete() -> None:
+    assert {path.stem for path in targets.CORPUS.iterdir()} == set(TARGETS)
+    assert sum(path.stat().st_size for path in targets.CORPUS.iterdir()) <= MAX_CORPUS_BYTES
+
+
+def test_an_input_is_added_once_whatever_its_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "jid.jsonl").touch()
+    monkeypatch.setattr(targets, "CORPUS", tmp_path)
+    text, binary = FuzzInput("text", "ä\0\r\n".encode()), FuzzInput("binary", b"\xff\x00")
+    for added in (text, FuzzInput("binary", b"old"), binary):
+        targets.add_to_corpus("jid", added)
+    assert targets.read_corpus("jid") == [binary, text]

@@ -1,4 +1,4 @@
-"""The search itself: what it says, what it keeps, and that it tells plainly where it cannot run."""
+"""Tests of the search command."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def run(*arguments: str, path: Path = ROOT) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_without_atheris_it_says_where_there_is_one(tmp_path: Path) -> None:
+def test_missing_atheris_is_reported_with_its_platforms(tmp_path: Path) -> None:
     (tmp_path / "atheris.py").write_text("raise ImportError('no atheris')\n")
     done = run("escape", path=tmp_path)
     assert done.returncode == 1
@@ -39,33 +39,33 @@ def test_without_atheris_it_says_where_there_is_one(tmp_path: Path) -> None:
     assert "x86-64 Linux" in done.stderr
 
 
-def test_a_target_that_is_none_is_refused() -> None:
+def test_an_unknown_target_is_refused() -> None:
     done = run("nothing")
     assert done.returncode == 2
     assert "no such target: nothing" in done.stderr
 
 
 @pytest.mark.parametrize(
-    ("outcome", "well"),
+    ("outcome", "clean"),
     [
         (Outcome(1000, 1.0, 42, [], GOOD), True),
         (Outcome(1000, 1.0, 42, ["crash-1"], GOOD), False),
         (Outcome(1000, 1.0, 42, [], GOOD + "\nexit status 77\n"), False),
         (Outcome(0, 1.0, 0, [], "Traceback"), False),
     ],
-    ids=["all is well", "an input was kept", "it ended badly", "it did not begin"],
+    ids=["clean", "finding", "bad exit status", "not started"],
 )
-def test_what_is_well_and_what_is_not(
-    outcome: Outcome, well: bool, capsys: pytest.CaptureFixture[str]
+def test_report_prints_findings_and_judges_the_outcome(
+    outcome: Outcome, clean: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert runner.report(targets.load("escape"), outcome) is well
-    told = capsys.readouterr().out
-    assert f"{outcome.executions} executions" in told
-    assert all(name in told for name in outcome.findings)
+    assert runner.report(targets.load("escape"), outcome) is clean
+    printed = capsys.readouterr().out
+    assert f"{outcome.executions} executions" in printed
+    assert all(name in printed for name in outcome.findings)
 
 
 @pytest.mark.skipif(importlib.util.find_spec("atheris") is None, reason="needs atheris")
-def test_a_short_search_tells_what_it_did() -> None:
+def test_a_short_search_reports_its_executions() -> None:
     done = run("--seconds", "1", "escape")
     assert done.returncode == 0, done.stdout
     assert "executions" in done.stdout

@@ -1,0 +1,138 @@
+"""Passwords and the keys made from them."""
+
+from __future__ import annotations
+
+import re
+import time
+
+import pytest
+import scramp.utils
+from scramp import ScramMechanism
+
+from edge import credentials
+from edge.credentials import PasswordError
+
+
+@pytest.mark.parametrize(
+    "password", ["pencil", "a b", "p\u00e4ss\u00a0w\u00f6rt", "\u2168", "x" * 1024]
+)
+def test_keys_are_those_of_another_implementation(password: str) -> None:
+    for made in credentials.derive(password):
+        theirs = ScramMechanism(made.mechanism).make_auth_info(password, made.iterations, made.salt)
+        assert theirs == (made.salt, made.stored_key, made.server_key, made.iterations)
+        assert credentials.verify(password, made)
+        assert not credentials.verify(password + "x", made)
+        assert not credentials.verify("", made)
+
+
+def test_each_derivation_has_salts_of_its_own() -> None:
+    made = [*credentials.derive("pencil"), *credentials.derive("pencil")]
+    assert [keys.mechanism for keys in made] == ["SCRAM-SHA-256", "SCRAM-SHA-1"] * 2
+    assert len({keys.salt for keys in made}) == 4
+    assert len({keys.stored_key for keys in made}) == 4
+    assert {len(keys.salt) for keys in made} == {credentials.SALT_BYTES}
+
+
+def test_iterations_are_bounded() -> None:
+    assert credentials.derive("x", 5000)[0].iterations == 5000
+    for iterations in (0, 4095, credentials.MAX_ITERATIONS + 1):
+        with pytest.raises(ValueError, match="iterations"):
+            credentials.derive("x", iterations)
+
+
+@pytest.mark.parametrize(
+    ("password", "prepared"),
+    [
+        ("I\u00adX", "IX"),  # the examples of RFC 4013, section 3
+        ("user", "user"),
+        ("USER", "USER"),
+        ("\u00aa", "a"),
+        ("\u2168", "IX"),
+        ("a\u3000b", "a b"),
+        ("\u0627\u0661\u0628", "\u0627\u0661\u0628"),
+    ],
+)
+def test_passwords_are_prepared(password: str, prepared: str) -> None:
+    assert credentials.prepare(password) == prepared
+    assert scramp.utils.saslprep(password) == prepared
+
+
+@pytest.mark.parametrize(
+    "password",
+    [
+        "",
+        "\u00ad",
+        "\x07",
+        "a\0",
+        "\u0627\u0031",
+        "a\u0627",
+        "\u0627a\u0628",
+        "\u0221",
+        "\ud800",
+        "\ue000",
+        "x" * 1025,
+        "\u00e4" * 513,
+        "\u00e4" * 1025,
+    ],
+)
+def test_passwords_that_cannot_be_used(password: str) -> None:
+    with pytest.raises(PasswordError):
+        credentials.prepare(password)
+    with pytest.raises(PasswordError):
+        credentials.derive(password)
+    assert not credentials.verify(password, credentials.derive("pencil")[0])
+
+
+@pytest.mark.parametrize("mechanism", credentials.MECHANISMS)
+def test_decoys_are_stable_and_look_real(mechanism: str) -> None:
+    secret = b"s" * 16
+    real = next(keys for keys in credentials.derive("x") if keys.mechanism == mechanism)
+    made = credentials.decoy("nobody", secret, mechanism)
+    assert made == credentials.decoy("nobody", secret, mechanism)
+    assert (made.mechanism, made.iterations) == (real.mechanism, real.iterations)
+    assert len(made.salt) == len(real.salt)
+    assert len(made.stored_key) == len(real.stored_key)
+    assert len(made.server_key) == len(real.server_key)
+    others = [
+        credentials.decoy("nobody2", secret, mechanism),
+        credentials.decoy("nobody", b"t" * 16, mechanism),
+    ]
+    for other in others:
+        assert other.salt != made.salt
+        assert other.stored_key != made.stored_key
+    assert len({made.salt, made.stored_key[:16], made.server_key[:16]}) == 3
+    assert not credentials.verify("x", made)
+
+
+def test_decoys_of_the_two_mechanisms_differ() -> None:
+    first, second = (credentials.decoy("n", b"s" * 16, name) for name in credentials.MECHANISMS)
+    assert first.salt != second.salt
+
+
+def test_finding_an_account_takes_as_long_as_making_one_up() -> None:
+    """The challenge of SCRAM is told at once: its time must not say who has an account."""
+    real, _ = credentials.derive("x")
+
+    def least(found: credentials.Credentials | None) -> int:
+        """The time of the quickest of many, in ns: what else the machine does only adds to it."""
+        times = []
+        for _ in range(500):
+            began = time.perf_counter_ns()
+            chosen = credentials.or_decoy(found, "pump1", b"s" * 16, real.mechanism)
+            times.append(time.perf_counter_ns() - began)
+            assert chosen == found or found is None
+        return min(times)
+
+    assert credentials.or_decoy(real, "pump1", b"s" * 16, real.mechanism) is real
+    made_up = credentials.or_decoy(None, "pump1", b"s" * 16, real.mechanism)
+    assert made_up == credentials.decoy("pump1", b"s" * 16, real.mechanism)
+    assert 0.5 < least(real) / least(None) < 2
+
+
+def test_generated_passwords() -> None:
+    made = {credentials.generate_password() for _ in range(100)}
+    assert len(made) == 100
+    for password in made:
+        assert re.fullmatch(r"[a-hjkmnp-z2-9]{3}(-[a-hjkmnp-z2-9]{3}){8}", password)
+        assert credentials.prepare(password) == password
+    assert len(credentials._ALPHABET) ** 27 > 2**128
