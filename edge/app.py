@@ -32,7 +32,7 @@ from edge.engine.router import Router
 from edge.engine.service_time import Run, Start
 from edge.engine.timers import Timer
 from edge.errors import ConfigError, SetupError, StoreBroken, StoreError
-from edge.features.eventlog import notify
+from edge.features.eventlog import service as eventlog
 from edge.features.eventlog.rules import levels
 from edge.ops.control import Running
 from edge.server import control_server
@@ -153,7 +153,7 @@ class App:
             domain, limits, settings.xmpp, settings.pubsub, accounts=embedded, topics=uplink.topics
         )
         if settings.log.notify:
-            store.before_commit = notify.teller(router.context, settings.log)
+            store.before_commit = eventlog.notifier(router.context, settings.log)
         facts = self._facts(clock)
         await epoch_check.settle(self._folder, store, settings, facts)
         backlog = StoreBacklog(store, settings, facts)

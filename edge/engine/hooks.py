@@ -89,6 +89,9 @@ Raises `StanzaError` to refuse the stanza.
 AnswerHandler: TypeAlias = "Callable[[Context, Stanza], Work | bytes]"
 """A handler of iqs of type result or error."""
 
+DiscoHandler: TypeAlias = "Callable[[Context, Stanza], Work | None]"
+"""Answers queries of service discovery about nodes of its own; returns `None` for others."""
+
 SessionHook: TypeAlias = Callable[[Context, Transaction, Sender], None]
 """Runs when the state of a session changes, while its row exists."""
 
@@ -272,6 +275,7 @@ class Hooks:
         self.error_mappings: dict[type[Any], Callable[[Any], StanzaError]] = {}
         self.advertised: tuple[str, ...] = ()
         self.pubsub_advertised: tuple[str, ...] = ()
+        self.pubsub_disco_handlers: list[DiscoHandler] = []
         self.stream_features: list[StreamFeature] = []
         self.session_bound: list[SessionHook] = []
         self.available: list[SessionHook] = []
@@ -367,6 +371,10 @@ class Hooks:
     def advertise_pubsub(self, *features: str) -> None:
         """Name features in the service discovery of the publish-subscribe service."""
         self.pubsub_advertised = tuple(sorted({*self.pubsub_advertised, *features}))
+
+    def pubsub_disco(self, handler: DiscoHandler) -> None:
+        """Answer service discovery about some nodes of the publish-subscribe service."""
+        self.pubsub_disco_handlers.append(handler)
 
     def stream_feature(self, feature: StreamFeature) -> None:
         """Offer a feature of authenticated streams."""

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple, TypeVar
 from xml.etree.ElementTree import Element
 
-from edge.xmpp.namespaces import DATA_FORMS, DISCO_INFO, XML, clark
+from edge.xmpp.namespaces import CAPS, DATA_FORMS, DISCO_INFO, XML, clark
+from edge.xmpp.stanza import Stanza, parse_fragment
 
 _T = TypeVar("_T")
 
@@ -27,6 +28,7 @@ PARTS: Final = 1000
 END: Final = "<"
 """The end of each part of the hashed text."""
 
+_C: Final = clark(CAPS, "c")
 _FORM_TYPE: Final = "FORM_TYPE"
 _LANG: Final = clark(XML, "lang")
 _IDENTITY: Final = clark(DISCO_INFO, "identity")
@@ -64,6 +66,20 @@ def announced(attrs: Mapping[str, str]) -> Caps | None:
     """Read the attributes of a `<c/>`; None if one is missing, as in the legacy format."""
     hash_, node, ver = (attrs.get(name, "") for name in Caps._fields)
     return Caps(hash_, node, ver) if hash_ and node and ver else None
+
+
+def announced_by(presence: Stanza) -> Caps | None:
+    """Return the capabilities that a presence announces, if it announces any."""
+    found = (announced(child.attrs) for child in presence.children if child.name == _C)
+    return next(found, None)
+
+
+def announced_in(presence: bytes | None) -> Caps | None:
+    """Return the capabilities that a raw presence announces, if it announces any."""
+    if presence is None:
+        return None
+    found = (announced(child.attrib) for child in parse_fragment(presence).iterfind(_C))
+    return next(found, None)
 
 
 def read(query: Element) -> Info:

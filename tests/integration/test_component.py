@@ -22,7 +22,7 @@ from edge.engine.group_commit import Store
 from edge.engine.router import Router
 from edge.errors import ConfigError
 from edge.features.accounts.store import accounts
-from edge.features.eventlog import notify
+from edge.features.eventlog import service as eventlog
 from edge.server.component import dispatcher
 from edge.server.component import link as link_module
 from edge.server.component.component import Component
@@ -293,7 +293,7 @@ async def test_people_elsewhere_are_told_of_events_while_there_is_a_link(tmp_pat
     async with attached(tmp_path) as (site, link, _server):
         assert (await link.element()).get("type") == "probe"
         context = site.router.context
-        site.store.before_commit = notify.teller(context, Log(notify=["olga@users.example"]))
+        site.store.before_commit = eventlog.notifier(context, Log(notify=["olga@users.example"]))
         await site.store.run(note)
         message = await link.element()
         assert (message.get("to"), message.get("from")) == ("olga@users.example", DOMAIN)

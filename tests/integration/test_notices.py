@@ -11,8 +11,8 @@ from edge.config.options import Log
 from edge.engine import events, sessions
 from edge.engine.database import Transaction
 from edge.engine.events import NewEvent
-from edge.features.discovery import capabilities
-from edge.features.eventlog import notify
+from edge.features.discovery import service as discovery
+from edge.features.eventlog import service as eventlog
 from edge.server.refusal_counters import Refusal
 from edge.xmpp.namespaces import DISCO_INFO, EVENTLOG, QOS
 from tests.helpers.gateway import PASSWORD, UNPACED, Gateway, port_of
@@ -80,7 +80,7 @@ async def messages(client: Client, count: int) -> list[Element]:
 
 async def test_the_event_and_what_is_told_of_it_are_one_transaction(tmp_path: Path) -> None:
     async with in_process(tmp_path, "olga") as front:
-        front.store.before_commit = notify.teller(front.router.context, Log(notify=[OLGA]))
+        front.store.before_commit = eventlog.notifier(front.router.context, Log(notify=[OLGA]))
         event = NewEvent("system", name="heat", level="Error")
 
         def failing(tx: Transaction) -> None:
@@ -107,7 +107,7 @@ async def test_a_device_is_asked_for_what_it_takes_over_its_stream(tmp_path: Pat
         def learn(tx: Transaction) -> None:
             session = sessions.find(tx, cam1.full)
             assert session is not None
-            capabilities.learn(front.router.context, tx, session)
+            discovery.learn(front.router.context, tx, session)
 
         await front.store.run(learn)
         asked = await cam1.stanza()

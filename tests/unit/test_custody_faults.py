@@ -208,7 +208,7 @@ def test_a_message_that_ends_its_sessions_does_not_do_so_for_ever(build: Build) 
         assert cuts <= 30
     assert cuts == 30
     assert [event.text for event in gateway.events("system", "dead")] == [
-        "wait/recipient-unavailable: 30 sessions ended without an answer"
+        "30 sessions ended without an answer"
     ]
 
 

@@ -8,12 +8,13 @@ import pytest
 
 from edge.engine.events import NewEvent
 from edge.engine.hooks import UnreadablePayload
-from edge.features.eventlog import log_payload
+from edge.features.eventlog.rules.levels import LEVELS
+from edge.features.eventlog.xmpp import payloads
 
 
 def decode(attrs: str = "", content: str = "") -> NewEvent:
     xml = f"<log xmlns='urn:xmpp:eventlog' {attrs}>{content}</log>"
-    ((lane, event),) = log_payload.decode(ElementTree.fromstring(xml))  # noqa: S314 - our own text
+    ((lane, event),) = payloads.decode_log(ElementTree.fromstring(xml))  # noqa: S314 - our own text
     assert lane == "logs"
     return event
 
@@ -51,10 +52,10 @@ def test_an_event_that_says_nothing_is_informational() -> None:
     assert decode(content="<message/>").text is None
 
 
-@pytest.mark.parametrize("type_", sorted(log_payload.TYPES))
+@pytest.mark.parametrize("type_", LEVELS)
 def test_the_types_of_the_specification(type_: str) -> None:
     assert decode(f"type='{type_}'").level == type_
-    assert len(log_payload.TYPES) == 8
+    assert len(LEVELS) == 8
 
 
 @pytest.mark.parametrize("type_", ["", "warning", "Loud", "Informational "])

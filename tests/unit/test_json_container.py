@@ -8,9 +8,10 @@ from xml.etree import ElementTree
 
 import pytest
 
+from edge.engine import event_payloads
 from edge.engine.events import NewEvent
 from edge.engine.hooks import UnreadablePayload
-from edge.features.eventlog import destination, json_payload
+from edge.features.eventlog.xmpp import payloads
 from tests.helpers.people import PUMP, provision
 from tests.helpers.publishing import embedded
 from tests.helpers.store import DOMAIN, Gateway, acknowledged, assured, deliver, new_database
@@ -21,7 +22,7 @@ def container(text: str) -> str:
 
 
 def decode(text: str) -> list[NewEvent]:
-    found = json_payload.decode(ElementTree.fromstring(container(text)))  # noqa: S314 - our own
+    found = payloads.decode_json(ElementTree.fromstring(container(text)))  # noqa: S314 - our own
     assert {lane for lane, _ in found} == {"readings"}
     return [event for _, event in found]
 
@@ -91,6 +92,6 @@ def test_the_events_of_a_message_are_bounded(gateway: Gateway) -> None:
     send(gateway, 1, half + half)
     assert gateway.events("readings") == []
     (event,) = gateway.events("system", "dead")
-    assert event.text == "it holds more than 1000 events"
+    assert event.text == "it has more than 1000 events"
     send(gateway, 1, half)
-    assert len(gateway.events("readings")) == 501 <= destination.MOST_EVENTS
+    assert len(gateway.events("readings")) == 501 <= event_payloads.MAX_EVENTS

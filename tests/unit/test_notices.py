@@ -14,7 +14,8 @@ from edge.config.options import Log, Xmpp
 from edge.engine import database, events, refusals, sessions
 from edge.engine.database import Transaction
 from edge.engine.events import NewEvent
-from edge.features.eventlog import notify
+from edge.features.eventlog import service
+from edge.features.eventlog.rules.levels import LEVELS
 from edge.xmpp.namespaces import EVENTLOG
 from tests.helpers.people import PUMP, VALVE, VALVE_BARE, provision
 from tests.helpers.store import DOMAIN, EPOCH, Gateway, new_database, read_element
@@ -38,7 +39,7 @@ class Telling(Gateway):
         accounts: bool = True,
     ) -> None:
         super().__init__(new_database(folder), limits, xmpp=xmpp, accounts=accounts)
-        self.teller = notify.teller(self.router.context, log or Log(notify=[VALVE_BARE]))
+        self.teller = service.notifier(self.router.context, log or Log(notify=[VALVE_BARE]))
         provision(self)
         self.bind(VALVE)
         self.send(VALVE, "<presence/>")
@@ -173,11 +174,11 @@ def test_an_event_of_the_gateways_own_is_about_the_gateway(telling: Telling) -> 
     assert len(log) == 1
 
 
-@pytest.mark.parametrize("level", list(notify.LEVELS)[1:])
+@pytest.mark.parametrize("level", list(LEVELS)[1:])
 def test_events_from_a_level_on_are_told(tmp_path: Path, level: str) -> None:
     told = Telling(tmp_path, Log(notify=[VALVE_BARE], notify_level=level))  # type: ignore[arg-type]
-    told.note(*(NewEvent("system", name=one, level=one) for one in notify.LEVELS))
-    types = list(notify.LEVELS)
+    told.note(*(NewEvent("system", name=one, level=one) for one in LEVELS))
+    types = list(LEVELS)
     assert told.ids() == types[types.index(level) :]
 
 

@@ -249,7 +249,7 @@ def test_a_release_that_is_never_answered_is_in_doubt(build: Build) -> None:
     assert [event.level for event in gateway.events("system", "in_doubt")] == ["Error"]
     (report,) = gateway.elements(PUMP)
     text = report.findtext(f"{CLIENT}error/{{{STANZAS}}}text", "")
-    assert text.startswith("in doubt, it may have been delivered")
+    assert text.startswith("in doubt: it may have been delivered")
 
 
 def test_a_session_that_waits_to_be_resumed_is_not_asked_again(gateway: Gateway) -> None:
@@ -559,7 +559,7 @@ def test_what_is_for_a_removed_account_is_dead(gateway: Gateway, with_a_session:
     gateway.tx(gateway.router.run_external_change)
     assert states(gateway) == []
     assert reports(gateway) == [("assured", "m1", "cancel", "service-unavailable")]
-    assert gateway.count("SELECT reason FROM dead").endswith("its device was removed")
+    assert gateway.count("SELECT reason FROM dead").endswith("the device was removed")
 
 
 def test_a_sender_who_is_away_finds_the_report_when_it_comes(gateway: Gateway) -> None:

@@ -308,7 +308,7 @@ def test_content_that_cannot_be_read_is_delivered_to_the_dead(gateway: Gateway) 
     assert gateway.count("SELECT count(*) FROM dead") == 1
     assert gateway.count("SELECT body FROM dead") == unreadable.encode()
     (event,) = gateway.events("system", "dead")
-    assert event.text == "it holds no log event, no sensor data and no JSON container"
+    assert event.text == "it has no log event, no sensor data and no JSON container"
     assert refusals(gateway) == [("unreadable", "pump1@gw.example", 1.0)]
 
 

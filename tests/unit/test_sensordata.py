@@ -8,7 +8,7 @@ import pytest
 
 from edge.engine.events import NewEvent
 from edge.engine.hooks import UnreadablePayload
-from edge.features.eventlog import sensordata_payload
+from edge.features.eventlog.xmpp import payloads
 
 
 def decode(fields: str, node: str = "nodeId='boiler1'", when: str = "value='T'") -> list[NewEvent]:
@@ -17,7 +17,7 @@ def decode(fields: str, node: str = "nodeId='boiler1'", when: str = "value='T'")
 
 def decode_whole(content: str) -> list[NewEvent]:
     xml = f"<fields xmlns='urn:xmpp:iot:sensordata' seqnr='1'>{content}</fields>"
-    found = sensordata_payload.decode(ElementTree.fromstring(xml))  # noqa: S314 - our own text
+    found = payloads.decode_sensor_data(ElementTree.fromstring(xml))  # noqa: S314 - our own text
     assert {lane for lane, _ in found} == {"readings"}
     return [event for _, event in found]
 
@@ -102,24 +102,24 @@ def test_numbers(kind: str, text: str, expected: float) -> None:
     ],
 )
 def test_what_is_no_number_is_unreadable(kind: str, text: str) -> None:
-    with pytest.raises(UnreadablePayload, match="a field holds no"):
+    with pytest.raises(UnreadablePayload, match="is not a valid"):
         value(kind, text)
 
 
 @pytest.mark.parametrize("kind", ["int", "long"])
 @pytest.mark.parametrize("text", ["1.5", "1e3", "1."])
 def test_an_integer_has_no_fraction(kind: str, text: str) -> None:
-    with pytest.raises(UnreadablePayload, match="a field holds no"):
+    with pytest.raises(UnreadablePayload, match="is not a valid"):
         value(kind, text)
 
 
 @pytest.mark.parametrize("text", ["True", "yes", "2", "", " true"])
 def test_what_is_neither_true_nor_false_is_unreadable(text: str) -> None:
-    with pytest.raises(UnreadablePayload, match="holds no boolean"):
+    with pytest.raises(UnreadablePayload, match="is not a valid boolean"):
         value("boolean", text)
 
 
-@pytest.mark.parametrize("kind", sorted(sensordata_payload.TEXTS))
+@pytest.mark.parametrize("kind", sorted(payloads.TEXT_FIELDS))
 def test_texts(kind: str) -> None:
     (event,) = decode(f"<{kind} name='x' value='some text' dataType='d'/>")
     assert (event.name, event.value, event.text) == ("x", None, "some text")

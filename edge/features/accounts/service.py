@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from enum import Enum, auto
+from enum import Enum
 
 from edge.credentials import Credentials
 from edge.engine import access, refusals
@@ -11,26 +11,26 @@ from edge.engine.access import Sender
 from edge.engine.database import Transaction
 from edge.engine.hooks import Context
 from edge.engine.refusals import CHANGED
-from edge.errors import FieldpostError
+from edge.errors import ServiceError
 from edge.features.accounts.store import accounts
 from edge.features.accounts.store.accounts import is_active
 from edge.features.accounts.store.relations import find_relation
 
-__all__ = ["AccountError", "AccountErrorReason", "change_password", "find_relation", "is_active"]
+__all__ = ["AccountError", "Reason", "change_password", "find_relation", "is_active"]
 
 
-class AccountErrorReason(Enum):
+class Reason(Enum):
     """Why an operation on an account is refused."""
 
-    NOT_ALLOWED = auto()
+    NOT_ALLOWED = "this password must not be changed"
 
 
-class AccountError(FieldpostError):
+class AccountError(ServiceError):
     """An operation on an account is refused."""
 
-    def __init__(self, reason: AccountErrorReason) -> None:
-        super().__init__(reason.name)
-        self.reason = reason
+    def __init__(self, reason: Reason) -> None:
+        super().__init__(reason)
+        self.reason: Reason = reason
 
 
 def change_password(
@@ -49,6 +49,6 @@ def change_password(
     has_password = account is not None and account.password
     if not access.may_change_password(sender, relation, password=has_password):
         refusals.log(context, tx, sender, "password")
-        raise AccountError(AccountErrorReason.NOT_ALLOWED)
+        raise AccountError(Reason.NOT_ALLOWED)
     accounts.set_credentials(tx, name, keys)
     refusals.log(context, tx, sender, CHANGED)

@@ -9,12 +9,13 @@ from typing import Final, NamedTuple
 
 from edge import credentials
 from edge.credentials import PasswordError
+from edge.engine import answers
 from edge.engine.access import Sender
 from edge.engine.database import Transaction
 from edge.engine.hooks import Context, Handler, Hooks, OffloadedWork, Work
 from edge.features.accounts import service
-from edge.features.accounts.service import AccountError, AccountErrorReason
-from edge.xmpp import jid, replies, serialize
+from edge.features.accounts.service import AccountError, Reason
+from edge.xmpp import jid, serialize
 from edge.xmpp.errors import StanzaError
 from edge.xmpp.namespaces import REGISTER, clark
 from edge.xmpp.stanza import Stanza
@@ -24,7 +25,7 @@ _USERNAME: Final = clark(REGISTER, "username")
 _PASSWORD: Final = clark(REGISTER, "password")
 _REMOVE: Final = clark(REGISTER, "remove")
 
-_STANZA_ERRORS: Final = {AccountErrorReason.NOT_ALLOWED: "not-allowed"}
+_CONDITIONS: Final = {Reason.NOT_ALLOWED: "not-allowed"}
 
 
 class _PasswordChange(NamedTuple):
@@ -41,8 +42,7 @@ def get_fields(_context: Context, stanza: Stanza) -> Work:
         name = serialize.tag("username", content=serialize.escape(sender.account))
         content = serialize.tag("registered") + name + serialize.tag("password")
         payload = serialize.tag("query", content=content, xmlns=REGISTER)
-        attrs = stanza.attrs
-        return serialize.iq_result(attrs["id"], sender.full, attrs.get("to"), payload)
+        return answers.result(stanza, sender, payload)
 
     return work
 
@@ -56,14 +56,14 @@ def change_password(context: Context, stanza: Stanza) -> OffloadedWork:
             keys = credentials.derive(request.password)
         except PasswordError as error:
             invalid = StanzaError("not-acceptable", str(error))
-            return lambda _tx, sender: _error(stanza, sender, invalid)
+            return lambda _tx, sender: answers.error(context, stanza, sender, invalid)
 
         def work(tx: Transaction, sender: Sender) -> bytes:
             try:
                 service.change_password(context, tx, sender, request.username, keys)
             except AccountError as error:
-                return _error(stanza, sender, StanzaError(_STANZA_ERRORS[error.reason]))
-            return serialize.iq_result(stanza.attrs["id"], sender.full, stanza.attrs.get("to"))
+                return answers.error(context, stanza, sender, error)
+            return answers.result(stanza, sender)
 
         return work
 
@@ -84,10 +84,6 @@ def _read(stanza: Stanza) -> _PasswordChange:
     return _PasswordChange(jid.prepare_local(tree.findtext(_USERNAME, "")), password)
 
 
-def _error(stanza: Stanza, sender: Sender, error: StanzaError) -> bytes:
-    return replies.iq_error(stanza, error, to=sender.full, from_=stanza.attrs.get("to"))
-
-
 _HANDLERS: Final[dict[str, Handler]] = {"get": get_fields, "set": change_password}
 
 NEEDS_ACCOUNTS: Final = True
@@ -99,3 +95,4 @@ def register(hooks: Hooks) -> None:
         hooks.server_iq(type_, _QUERY, handler)
         hooks.own_account_iq(type_, _QUERY, handler)
     hooks.advertise(REGISTER)
+    hooks.error_mapping(AccountError, lambda error: StanzaError(_CONDITIONS[error.reason]))

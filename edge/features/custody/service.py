@@ -21,8 +21,8 @@ from edge.errors import ServiceError
 from edge.features.custody import rules, store
 from edge.features.custody.rules import Answer, Decision, Effect, Reason
 from edge.features.custody.store import HeldMessage
-from edge.features.outbox.store import dead_letters
-from edge.features.outbox.store.dead_letters import DeadLetter
+from edge.features.outbox import service as outbox
+from edge.features.outbox.service import DeadLetter
 from edge.xmpp.jid import Jid
 
 
@@ -221,5 +221,4 @@ def _add_dead_letter(
     sender, to, body, _size, qos, msg_id, _since = message
     recipient = destination.recipient(to)
     letter = DeadLetter(sender.full, msg_id, to.full, qos, body, reason, recipient=recipient)
-    limits = context.limits
-    dead_letters.add(tx, letter, quota.Usage(limits.dead_messages, limits.dead_bytes))
+    outbox.add_dead_letter(context, tx, letter)

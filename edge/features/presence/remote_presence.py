@@ -16,10 +16,9 @@ from edge.engine.access import Sender
 from edge.engine.database import Transaction
 from edge.engine.hooks import Context, Work
 from edge.features.accounts.store import accounts
-from edge.features.discovery import disco
 from edge.features.presence.rules import presence as rules
 from edge.features.presence.store import presence
-from edge.xmpp import serialize
+from edge.xmpp import disco, serialize
 from edge.xmpp.namespaces import CLIENT, clark
 from edge.xmpp.stanza import Stanza
 
@@ -42,7 +41,7 @@ def work(context: Context, stanza: Stanza) -> Work | bytes:
             return serialize.presence("unsubscribed", context.domain, sender.bare)
         for kind in answer:
             tx.send(sender.generation, serialize.presence(kind, context.domain, sender.bare))
-        content = disco.capabilities(context)
+        content = disco.capabilities(context.hooks.advertised, component=True)
         return serialize.presence(None, context.domain, sender.bare, content)
 
     return asked

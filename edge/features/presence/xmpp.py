@@ -19,13 +19,14 @@ from edge.engine.database import Transaction
 from edge.engine.hooks import Context, Hooks, Work
 from edge.engine.sessions import Session
 from edge.features.accounts.store import relations
-from edge.features.discovery import capabilities
+from edge.features.discovery import service as discovery
 from edge.features.messages import service as messages
 from edge.features.presence import presence_broadcast, presence_probe, subscriptions
 from edge.features.presence.rules import presence as rules
 from edge.features.presence.rules.roster import SubscriptionType
 from edge.features.presence.store import presence, roster
 from edge.features.presence.store.presence import Recipient
+from edge.xmpp import capabilities as caps
 from edge.xmpp import jid, serialize
 from edge.xmpp.capabilities import Caps
 from edge.xmpp.errors import StanzaError
@@ -126,8 +127,8 @@ def _broadcast(context: Context, stanza: Stanza, raw: bytes, type_: str | None) 
         return lambda tx, sender: _go(context, tx, sender, raw)
     if type_ is not None:
         raise StanzaError("bad-request", "this presence needs an address")
-    priority, caps = _priority(stanza), capabilities.announced(stanza)
-    return lambda tx, sender: _appear(context, tx, sender, raw, priority, caps)
+    priority, announced = _priority(stanza), caps.announced_by(stanza)
+    return lambda tx, sender: _appear(context, tx, sender, raw, priority, announced)
 
 
 def _priority(stanza: Stanza) -> int:
@@ -142,7 +143,12 @@ def _priority(stanza: Stanza) -> int:
 
 
 def _appear(
-    context: Context, tx: Transaction, sender: Sender, raw: bytes, priority: int, caps: Caps | None
+    context: Context,
+    tx: Transaction,
+    sender: Sender,
+    raw: bytes,
+    priority: int,
+    announced: Caps | None,
 ) -> None:
     """Show a session to all who may see it; if it was not there before, show it what it may see."""
     before = _own(tx, sender)
@@ -153,7 +159,8 @@ def _appear(
     _tell(tx, sender, shown, ((watcher.generation, watcher.bare) for watcher in watchers))
     if found.initial:
         presence_probe.begin(context, tx, sender)
-    outdated = capabilities.outdated(tx, sender.generation, caps)
+    known = None if announced is None else discovery.Announced(*announced)
+    outdated = discovery.forget_outdated(tx, sender.generation, known)
     if found.takes or (outdated and priority >= 0):
         for turn in context.hooks.available:
             turn(context, tx, sender)

@@ -17,6 +17,9 @@ LEVELS: Final = (
 
 RANKS: Final = {level: rank for rank, level in enumerate(LEVELS)}
 
+INFORMATIONAL: Final = "Informational"
+"""The level of an event that names none (XEP-0337, section 5.1)."""
+
 NEVER: Final = "never"
 """The option value that selects no level."""
 

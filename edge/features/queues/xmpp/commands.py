@@ -11,7 +11,6 @@ from typing import Final, TypeAlias, TypeVar
 from edge.engine.access import Sender
 from edge.engine.database import Transaction
 from edge.engine.hooks import AdHocCommand, CommandResult, Context, Hooks
-from edge.features.discovery.disco import NODE
 from edge.features.pubsub.service import access
 from edge.features.queues.service import admin, diagnosis
 from edge.features.queues.service.diagnosis import Moment, Report
@@ -21,6 +20,7 @@ from edge.features.queues.store import overview, queue_members
 from edge.features.queues.store.overview import Overview
 from edge.xmpp import commands as wire
 from edge.xmpp import forms
+from edge.xmpp.disco import NODE
 from edge.xmpp.forms import Field
 from sync.common.text import plural
 

@@ -13,7 +13,7 @@ from edge.config.limits import Limits
 from edge.engine import sessions
 from edge.engine.access import Sender
 from edge.engine.database import Transaction
-from edge.features.discovery import capabilities
+from edge.features.discovery import service
 from edge.xmpp.namespaces import CAPS, DISCO_INFO, QOS, QOS_ALL, QOS_IEEE, QOS_NF
 from tests.helpers.people import APART, PUMP, VALVE, provision
 from tests.helpers.store import DOMAIN, EPOCH, Gateway, new_database
@@ -40,7 +40,7 @@ class Known(Gateway):
             session = sessions.find(tx, full)
             assert session is not None
             if session.qos is None:
-                capabilities.learn(self.router.context, tx, session)
+                service.learn(self.router.context, tx, session)
 
         self.tx(unit)
         return [stanza for stanza in self.elements(full) if stanza.tag.endswith("iq")]
@@ -65,7 +65,7 @@ class Known(Gateway):
         self.ring()
 
     def ring(self) -> None:
-        self.tx(lambda tx: capabilities.due(self.router.context, tx))
+        self.tx(lambda tx: service.on_timer(self.router.context, tx))
 
 
 @pytest.fixture
@@ -187,7 +187,7 @@ def test_who_does_not_answer_is_asked_again_later_each_time(known: Known) -> Non
     id, _ = known.ask()
     waits: list[float] = []
     asked: list[Element] = []
-    for _ in range(capabilities.ATTEMPTS):
+    for _ in range(service.MAX_QUERIES):
         before = known.clock.service
         known.late()
         waits.append(known.clock.service - before)
@@ -234,7 +234,7 @@ def test_who_is_away_and_may_come_back_has_time(known: Known) -> None:
     id, _ = known.ask()
     generation = known.generation(PUMP)
     known.tx(lambda tx: known.lifecycle.detach(tx, generation))
-    for _ in range(capabilities.ATTEMPTS + 1):
+    for _ in range(service.MAX_QUERIES + 1):
         known.late()
         assert (known.turns, known.sends(PUMP)) == ([], [])
     known.tx(lambda tx: known.lifecycle.resume(tx, generation))

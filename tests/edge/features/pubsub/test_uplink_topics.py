@@ -35,7 +35,7 @@ WARM = FIELDS.format("<numeric name='t' value='21.5' unit='°C'/><boolean name='
 UNREADABLE = FIELDS.format("<numeric name='t' value='warm'/>")
 LOG = "<log xmlns='urn:xmpp:eventlog' id='Started' type='Notice'><message>It runs.</message></log>"
 BROKEN = "<json xmlns='urn:xmpp:json:0'>{\"a\": NaN}</json>"
-WHY = "a field holds no numeric: 't' is 'warm'"
+WHY = "field 't' is not a valid numeric: 'warm'"
 
 LEVELS = pytest.mark.parametrize("level", [0, 1, 2])
 

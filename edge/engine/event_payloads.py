@@ -1,0 +1,32 @@
+"""Decode the payloads of messages and items into events, by the features' decoders."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+from xml.etree.ElementTree import Element
+
+from edge.engine.events import NewEvent
+from edge.engine.hooks import Contents, Context, UnreadablePayload
+
+MAX_REASON: Final = 200
+"""Characters kept of the reason why a payload is unreadable."""
+
+MAX_EVENTS: Final = 1000
+"""Most events of one message or item, because a few bytes of JSON make one event."""
+
+
+def decode(context: Context, payloads: Iterable[Element]) -> Contents:
+    """Decode all payloads that have a decoder into events; ignore the others."""
+    found: list[tuple[str, NewEvent]] = []
+    decoders = context.hooks.event_payloads
+    try:
+        for payload in payloads:
+            decoder = decoders.get(payload.tag)
+            if decoder is not None:
+                found += decoder(payload)
+            if len(found) > MAX_EVENTS:
+                raise UnreadablePayload(f"it has more than {MAX_EVENTS} events")
+    except UnreadablePayload as error:
+        return Contents([], str(error)[:MAX_REASON])
+    return Contents(found)

@@ -1,0 +1,70 @@
+"""Track the ad-hoc commands that sessions have started until they complete or cancel them."""
+
+from __future__ import annotations
+
+import secrets
+from enum import Enum
+from typing import Final
+
+from edge.engine.access import Sender
+from edge.engine.database import Transaction
+from edge.engine.hooks import AdHocCommand, Context
+from edge.errors import ServiceError
+from edge.features.admin_commands import store
+
+_ID_BYTES: Final = 12
+_MAX_ID_LENGTH: Final = 64
+
+
+class Reason(Enum):
+    """Why a command cannot continue."""
+
+    UNKNOWN_ID = "this command has not been started"
+    EXPIRED = "the command was started too long ago"
+
+
+class CommandError(ServiceError):
+    """A command cannot continue."""
+
+    def __init__(self, reason: Reason) -> None:
+        super().__init__(reason, reason.value)
+        self.reason: Reason = reason
+
+
+def new_id() -> str:
+    """Return a random id for a command that a session starts."""
+    return secrets.token_hex(_ID_BYTES)
+
+
+def start(
+    context: Context, tx: Transaction, sender: Sender, command: AdHocCommand, id: str
+) -> None:
+    """Record that a session starts a command."""
+    store.add(tx, id, sender.generation, command.node, context.limits.commands)
+
+
+def check(
+    context: Context, tx: Transaction, sender: Sender, command: AdHocCommand, id: str
+) -> None:
+    """Check that the session has started this command and that it has not expired.
+
+    Raises:
+        CommandError: it has not, or it has.
+    """
+    started = None
+    if len(id) <= _MAX_ID_LENGTH:
+        started = store.find(tx, id, sender.generation)
+    if started is None or started.node != command.node:
+        raise CommandError(Reason.UNKNOWN_ID)
+    if tx.now.service - started.since > context.limits.command_time:
+        raise CommandError(Reason.EXPIRED)
+
+
+def end(tx: Transaction, id: str) -> None:
+    """Forget a command that is completed or cancelled."""
+    store.delete(tx, id)
+
+
+def on_session_end(_context: Context, tx: Transaction, sender: Sender) -> None:
+    """Forget all commands that a session has started."""
+    store.delete_all(tx, sender.generation)

@@ -1,0 +1,210 @@
+"""Find out in which namespace a session supports QoS.
+
+A session is queried only when a message waits for it. If its presence announces capabilities by a
+hash that was verified before, no query is needed; the hash depends on the features only, so all
+devices of a kind share it. An answer that does not match the announced hash counts for its session
+only.
+
+A session that does not answer is queried again after growing delays. A session that never answers,
+or does not support service discovery, has no QoS support. Source: XEP-0115, sections 5.4, 6.1 and
+8.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from edge.engine import meta, sessions
+from edge.engine.access import Sender
+from edge.engine.database import Transaction
+from edge.engine.hooks import Context, Event
+from edge.engine.sessions import Session
+from edge.features.discovery import store
+from edge.features.discovery.store import CapsQuery
+from edge.features.messages import rules as routing
+
+MAX_QUERIES: Final = 5
+"""Unanswered queries after which a session is considered to have no QoS support.
+
+With `limits.retry_after` doubling each time, this takes eight minutes.
+"""
+
+NO_QOS: Final = ""
+"""The namespace of a session without QoS support."""
+
+
+class Announced(NamedTuple):
+    """Capabilities that a presence announces: hash function, node and verification string."""
+
+    hash: str
+    node: str
+    ver: str
+
+
+CAPS_NEEDED: Final = Event[[Context, Transaction, Session]]("capabilities needed")
+"""A session is about to be queried for the first time.
+
+The hook calls `set_announced` with the capabilities that the session's presence announces.
+"""
+
+
+class InfoQuery(NamedTuple):
+    """A query for the features of a session, or of the capabilities that it announced (`node`)."""
+
+    epoch: str
+    number: int
+    to: str
+    node: str | None
+
+
+class QueryId(NamedTuple):
+    """The id of a query that a session answers."""
+
+    epoch: str
+    number: int
+
+
+class Features(NamedTuple):
+    """A session's answer to a query.
+
+    Attributes:
+        qos: the QoS namespace among its features, or `NO_QOS`.
+        verified_qos: the QoS namespace that the hash of the announced capabilities proves; `None`
+            if the answer does not match the hash.
+    """
+
+    qos: str
+    verified_qos: str | None
+
+
+def learn(context: Context, tx: Transaction, session: Session) -> None:
+    """Find out in which namespace a session supports QoS.
+
+    If it is known from a verified hash, it is recorded at once and the hooks for an available
+    session run. Otherwise the session is queried, unless a query is unanswered, and the hooks run
+    when it answers.
+    """
+    query = store.find_query(tx, session.generation)
+    if query is None:
+        context.hooks.trigger(CAPS_NEEDED, context, tx, session)
+        query = store.find_query(tx, session.generation)
+        qos = _verified_qos(tx, query)
+        if qos is not None:
+            _set_qos(context, tx, session.generation, session.full, qos)
+            return
+    if query is None or query.due is not None:
+        return
+    if query.times >= MAX_QUERIES:
+        _set_qos(context, tx, session.generation, session.full, NO_QOS)
+    else:
+        _send_query(context, tx, session.generation, session.full, query)
+
+
+def _verified_qos(tx: Transaction, query: CapsQuery | None) -> str | None:
+    if query is None or not query.hash or not query.ver:
+        return None
+    return store.find_verified(tx, query.hash, query.ver)
+
+
+def set_announced(tx: Transaction, session: Session, announced: Announced | None) -> None:
+    """Record the capabilities that a session's presence announces, if it announces any."""
+    store.add_query(tx, session.generation, *(announced or ("", "", "")))
+
+
+def forget_outdated(tx: Transaction, generation: int, announced: Announced | None) -> bool:
+    """Forget what is known of a session if its new presence announces other capabilities.
+
+    A presence that announces none leaves out what is unchanged (XEP-0115, section 8.4). Returns
+    whether anything was forgotten.
+    """
+    query = store.find_query(tx, generation)
+    if query is None or announced is None or announced == (query.hash, query.node, query.ver):
+        return False
+    store.delete_query(tx, generation)
+    sessions.set_qos(tx, generation, None)
+    return True
+
+
+def _send_query(
+    context: Context, tx: Transaction, generation: int, full: str, query: CapsQuery
+) -> None:
+    node = f"{query.node}#{query.ver}" if query.by_node else None
+    context.send(tx, generation, InfoQuery(meta.epoch(tx), query.number, full, node))
+    limits = context.limits
+    wait = min(limits.retry_after * 2.0**query.times, limits.retry_most)
+    store.mark_sent(tx, generation, by_node=query.by_node, due=tx.now.service + wait)
+
+
+def _set_qos(context: Context, tx: Transaction, generation: int, full: str, qos: str) -> None:
+    """Record a session's QoS namespace and run the hooks that wait for it."""
+    store.clear_due(tx, generation)
+    sessions.set_qos(tx, generation, qos)
+    _run_hooks(context, tx, generation, full)
+
+
+def _run_hooks(context: Context, tx: Transaction, generation: int, full: str) -> None:
+    session, sender = sessions.find(tx, full), sessions.sender(tx, generation)
+    if session is None or sender is None:
+        return
+    is_eligible = routing.best_session((session,)) is not None
+    for hook in context.hooks.available if is_eligible else context.hooks.caps_known:
+        hook(context, tx, sender)
+
+
+# Answers
+
+
+def find_query(tx: Transaction, sender: Sender, id: QueryId) -> CapsQuery | None:
+    """Return the query that a session answers, or `None` if no answer to this id is expected."""
+    query = store.find_query(tx, sender.generation)
+    if query is None or query.due is None or query.number != id.number:
+        return None
+    return query if id.epoch == meta.epoch(tx) else None
+
+
+def handle_answer(
+    context: Context, tx: Transaction, sender: Sender, query: CapsQuery, features: Features
+) -> None:
+    """Record the features of a session, and those of its announced hash if it is verified."""
+    if query.hash and query.ver and features.verified_qos is not None:
+        most = context.limits.capabilities
+        store.add_verified(tx, query.hash, query.ver, features.verified_qos, most)
+    _set_qos(context, tx, sender.generation, sender.full, features.qos)
+
+
+def handle_refusal(context: Context, tx: Transaction, sender: Sender, query: CapsQuery) -> None:
+    """Handle a final error in answer to a query.
+
+    If the query named the announced capabilities, query all features instead. Otherwise the
+    session does not support service discovery and so has no QoS support.
+    """
+    if query.by_node:
+        without_node = query._replace(by_node=False)
+        _send_query(context, tx, sender.generation, sender.full, without_node)
+    else:
+        _set_qos(context, tx, sender.generation, sender.full, NO_QOS)
+
+
+# Timers and sessions
+
+
+def on_timer(context: Context, tx: Transaction) -> None:
+    """Handle overdue answers: sessions for which messages still wait are queried again.
+
+    A detached session gets more time.
+    """
+    for generation, full in store.find_overdue(tx):
+        session = sessions.find(tx, full)
+        if session is not None and session.detached:
+            store.set_due(tx, generation, tx.now.service + context.limits.retry_after)
+            continue
+        store.clear_due(tx, generation)
+        _run_hooks(context, tx, generation, full)
+    first = store.next_due_time(tx)
+    if first is not None:
+        tx.wake_at(first)
+
+
+def on_session_end(_context: Context, tx: Transaction, sender: Sender) -> None:
+    """Forget the query of a session that ends."""
+    store.delete_query(tx, sender.generation)

@@ -1,0 +1,1 @@
+"""Service discovery and entity capabilities in XMPP."""

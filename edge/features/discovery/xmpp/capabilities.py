@@ -1,0 +1,101 @@
+"""Query sessions for their features and read the capabilities that they announce (XEP-0115)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final
+
+from edge.engine import answers, iq_ids
+from edge.engine.access import Sender
+from edge.engine.addresses import AddressKind
+from edge.engine.database import Transaction
+from edge.engine.hooks import Context, Hooks, Work
+from edge.engine.sessions import Session
+from edge.features.discovery import service
+from edge.features.discovery.service import Announced, Features, InfoQuery, QueryId
+from edge.features.discovery.store import CapsQuery
+from edge.xmpp import capabilities as caps
+from edge.xmpp import disco, serialize
+from edge.xmpp.capabilities import Caps
+from edge.xmpp.errors import StanzaError
+from edge.xmpp.namespaces import CLIENT, DISCO_INFO, QOS_ALL, clark
+from edge.xmpp.stanza import Stanza
+
+_ID_KIND: Final = "i"
+
+_QUERY: Final = clark(DISCO_INFO, "query")
+_ERROR: Final = clark(CLIENT, "error")
+
+_FINAL_TYPES: Final = frozenset({"cancel", "auth", "modify"})
+"""Types of errors after which repeating the query is useless (RFC 6120, section 8.3.2)."""
+
+
+def _encode_query(context: Context, query: InfoQuery) -> bytes:
+    id = iq_ids.make(query.epoch, _ID_KIND, query.number)
+    payload = disco.query(DISCO_INFO, b"", query.node)
+    return serialize.iq_get(id, query.to, context.domain, payload)
+
+
+def _read_announced(_context: Context, tx: Transaction, session: Session) -> None:
+    announced = caps.announced_in(session.presence)
+    service.set_announced(tx, session, None if announced is None else Announced(*announced))
+
+
+def handle_answer(context: Context, stanza: Stanza) -> Work | bytes:
+    """Handle the answer of a queried session; relay any other result or error."""
+    id = iq_ids.parse(stanza.attrs.get("id", ""))
+    if id is None or not _is_to_gateway(context, stanza):
+        return context.hooks.other_answer(context, stanza)
+    query_id = QueryId(id.epoch, id.row)
+
+    def work(tx: Transaction, sender: Sender) -> bytes:
+        query = service.find_query(tx, sender, query_id)
+        if query is None:
+            return b""
+        if stanza.attrs["type"] == "error":
+            if _is_final(stanza):
+                service.handle_refusal(context, tx, sender, query)
+        else:
+            service.handle_answer(context, tx, sender, query, _read_features(stanza, query))
+        return b""
+
+    return work
+
+
+def _is_to_gateway(context: Context, stanza: Stanza) -> bool:
+    try:
+        return answers.address_kind(context, stanza.attrs.get("to"), "") is AddressKind.GATEWAY
+    except StanzaError:
+        return False
+
+
+def _is_final(stanza: Stanza) -> bool:
+    error = next((child for child in stanza.children if child.name == _ERROR), None)
+    return error is not None and error.attrs.get("type") in _FINAL_TYPES
+
+
+def _read_features(stanza: Stanza, query: CapsQuery) -> Features:
+    element = next((child for child in stanza.children if child.name == _QUERY), None)
+    info = caps.Info((), None) if element is None else caps.read(element.tree())
+    verified = None
+    if query.hash and query.node and query.ver and info.text is not None:
+        announced = Caps(query.hash, query.node, query.ver)
+        if caps.verifies(info.text, announced):  # only the hashed text is proven
+            verified = _first_qos(caps.parts(info.text))
+    return Features(_first_qos(info.features), verified)
+
+
+def _first_qos(features: Collection[str]) -> str:
+    return next((name for name in QOS_ALL if name in features), service.NO_QOS)
+
+
+NEEDS_ACCOUNTS: Final = True
+
+
+def register(hooks: Hooks) -> None:
+    """Register with the engine."""
+    hooks.encode(InfoQuery, _encode_query)
+    hooks.on(service.CAPS_NEEDED, _read_announced)
+    hooks.iq_answer(_ID_KIND, handle_answer)
+    hooks.on_session_end(service.on_session_end)
+    hooks.on_timer(service.on_timer)

@@ -1,0 +1,158 @@
+"""Write events of messages and items to the event log, and notify people of the gateway's events.
+
+A notification is a plain message, written in the transaction of its event. It causes no further
+notification. Above `log.notify_most` per minute, events are counted and reported as one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final, NamedTuple
+
+from edge.config.options import Log
+from edge.engine import events, meta, refusals, sessions
+from edge.engine.database import Transaction
+from edge.engine.events import NewEvent
+from edge.engine.hooks import Context
+from edge.engine.quota import ExceededLimit
+from edge.features.accounts import service as accounts
+from edge.features.eventlog.rules.levels import INFORMATIONAL, RANKS
+from edge.features.eventlog.store import notices
+from edge.features.eventlog.store.epochs import epoch_of_row
+from edge.features.messages import rules as routing
+from edge.features.messages import service as messages
+from edge.features.messages.rules import MessageType
+from edge.features.messages.service import AccountMessage
+
+__all__ = [
+    "EventNotification",
+    "epoch_of_row",
+    "exceeded_limit",
+    "exceeded_limit_unread",
+    "notifier",
+    "write",
+]
+
+SPARE_ROOM: Final = 15
+"""Events of room that a lane must have left for each event of a message beyond the first.
+
+So senders of many events per message must wait while senders of few still find room. At most half
+the lane is kept free.
+"""
+
+NOTICES_RULE: Final = "notices"
+"""The rule that is logged when events are not notified one by one."""
+
+_NEVER_NOTIFIED: Final = frozenset({"heartbeat"})
+
+
+class EventNotification(NamedTuple):
+    """A notification of an event, for the account `to`; `time` is in ms since 1970 UTC."""
+
+    to: str
+    id: str
+    event: NewEvent
+    time: int
+
+
+# Writing
+
+
+def exceeded_limit_unread(context: Context, tx: Transaction) -> ExceededLimit | None:
+    """Return the limit that a message with unknown contents would exceed, if any."""
+    limit = context.limits.unsealed_events
+    return None if events.fullest_message_lane(tx) < limit else ExceededLimit("unsealed_events", limit)
+
+
+def exceeded_limit(
+    context: Context, tx: Transaction, found: Sequence[tuple[str, NewEvent]]
+) -> ExceededLimit | None:
+    """Return the limit that these events, with their lanes, would exceed, if any.
+
+    An unreadable message, without events, needs room for one event in the system lane.
+    """
+    limit = context.limits.unsealed_events
+    lanes = Counter(lane for lane, _event in found) or Counter([events.SYSTEM])
+    for lane, count in lanes.items():
+        spare = min(SPARE_ROOM * (count - 1), limit // 2)
+        if events.unsealed(tx, lane) + count + spare > limit:
+            return ExceededLimit("unsealed_events", limit)
+    return None
+
+
+def write(
+    tx: Transaction,
+    found: Sequence[tuple[str, NewEvent]],
+    sender: str,
+    qos: int | None,
+    since: float | None = None,
+    topic: str | None = None,
+) -> None:
+    """Write the events of a message or an item to the log.
+
+    Args:
+        tx: the transaction.
+        found: the events with their lanes.
+        sender: the full JID of the sender.
+        qos: the QoS level of the message, or `None` without a message; then there is no latency.
+        since: the service second from which the message was in custody, if it was.
+        topic: the node to which the item was published.
+    """
+    latency = None if qos is None else 0
+    if since is not None:
+        latency = max(0, round((tx.now.service - since) * 1000))
+    for lane, event in found:
+        complete = event._replace(source=sender, topic=topic, qos=qos, latency_ms=latency)
+        events.append(tx, lane, complete)
+
+
+# Notifying
+
+
+def notifier(context: Context, log: Log) -> Callable[[Transaction], None]:
+    """Return a function that sends the notifications of a transaction at its end."""
+    return partial(_notify, context, log)
+
+
+def _notify(context: Context, log: Log, tx: Transaction) -> None:
+    while noted := events.take_logged(tx):
+        for number, event in noted:
+            if event.source == context.domain:  # it reports refused notifications
+                if event.name == NOTICES_RULE:
+                    _send(context, log, tx, number, event)
+            elif not _is_notified(log, event):
+                continue
+            elif notices.count(tx) <= log.notify_most:
+                _send(context, log, tx, number, event)
+            else:
+                refusals.log_source(context, tx, context.domain, NOTICES_RULE, log.notify_most)
+
+
+def _is_notified(log: Log, event: NewEvent) -> bool:
+    rank = RANKS[event.level or INFORMATIONAL]
+    return rank >= RANKS[log.notify_level] and event.name not in _NEVER_NOTIFIED
+
+
+def _send(context: Context, log: Log, tx: Transaction, number: int, event: NewEvent) -> None:
+    id = f"{meta.epoch(tx)}-{number}-log"
+    for to in log.notify:
+        notification = EventNotification(to, id, event, tx.now.wall)
+        if context.has_accounts:
+            _deliver(context, tx, notification)
+        else:
+            context.send(tx, sessions.COMPONENT_LINK, notification)
+
+
+def _deliver(context: Context, tx: Transaction, notification: EventNotification) -> None:
+    to = notification.to
+    account = to.partition("@")[0]
+    exists = accounts.is_active(tx, account)
+    bound = sessions.of_account(tx, to) if exists else ()
+    route = routing.route(MessageType.NORMAL, bound, None, exists=exists)
+    stanza = context.encode(notification)
+    message = AccountMessage(stanza, context.domain, account, MessageType.NORMAL, storable=True)
+    refusal = messages.deliver(context, tx, message, route)
+    if refusal is not None:
+        refusals.log_source(context, tx, context.domain, refusal.rule, refusal.figure)

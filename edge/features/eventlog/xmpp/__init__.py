@@ -1,0 +1,1 @@
+"""The event log in XMPP: payloads, the gateway as a destination, and notifications."""

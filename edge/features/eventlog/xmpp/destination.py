@@ -1,0 +1,67 @@
+"""The gateway itself as a destination: the contents of messages become events.
+
+Messages of all QoS levels are delivered here. Source: XEP QoS, "Generic implementation".
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from edge.engine import access, event_payloads
+from edge.engine.access import Sender
+from edge.engine.addresses import AddressKind
+from edge.engine.database import Transaction
+from edge.engine.event_payloads import MAX_REASON
+from edge.engine.hooks import ALLOWED, NOT_ALLOWED, Contents, Context, Hooks, Message, Standing
+from edge.engine.quota import ExceededLimit
+from edge.features.eventlog import service
+from edge.xmpp.errors import FragmentError
+from edge.xmpp.jid import Jid
+from edge.xmpp.stanza import parse_fragment
+
+NO_EVENTS: Final = "it has no log event, no sensor data and no JSON container"
+
+
+class EventLogDestination:
+    """The gateway itself as the destination of messages."""
+
+    def standing(self, context: Context, _tx: Transaction, sender: Sender, _to: Jid) -> Standing:
+        """Return whether the sender may use the gateway's services."""
+        allowed = access.may_use_services(sender, context.trusted_domains)
+        return ALLOWED if allowed else NOT_ALLOWED
+
+    def room_to_hold(
+        self, context: Context, tx: Transaction, _message: Message
+    ) -> ExceededLimit | None:
+        """Return the limit that is reached if a lane of the log is full."""
+        return service.exceeded_limit_unread(context, tx)
+
+    def recipient(self, _to: Jid) -> str | None:
+        """Return nothing: the address belongs to no account."""
+        return None
+
+    def read(self, context: Context, body: bytes, _to: Jid) -> Contents:
+        """Decode the events of a message; other payloads are ignored."""
+        try:
+            payloads = parse_fragment(body)
+        except FragmentError as error:
+            return Contents([], str(error)[:MAX_REASON])
+        found = event_payloads.decode(context, payloads)
+        return found if found.events or found.unreadable else Contents([], NO_EVENTS)
+
+    def room_now(
+        self, context: Context, tx: Transaction, _message: Message, contents: Contents
+    ) -> ExceededLimit | None:
+        """Return the limit that the events would exceed."""
+        return service.exceeded_limit(context, tx, contents.events)
+
+    def deliver(
+        self, _context: Context, tx: Transaction, message: Message, contents: Contents
+    ) -> None:
+        """Write the events to the log."""
+        service.write(tx, contents.events, message.sender.full, message.qos, message.since)
+
+
+def register(hooks: Hooks) -> None:
+    """Register with the engine."""
+    hooks.destination(AddressKind.GATEWAY, EventLogDestination())

@@ -1,0 +1,654 @@
+"""Deliver messages to devices with QoS: the gateway as the sender.
+
+A message to an account waits in its outbox and is sent to one session, at the QoS level at which it
+came. `rules` decides how far each message has come and what is sent next; here the sessions are
+found, and each step is stored in the transaction that sends the stanza which depends on it.
+Source: XEP QoS, "Use Cases", as the project's protocol decisions complete it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from enum import Enum, auto
+from typing import Final, NamedTuple
+from zlib import crc32
+
+from edge.config.limits import Limits
+from edge.engine import quota, sessions
+from edge.engine.access import Sender
+from edge.engine.addresses import pubsub_service
+from edge.engine.database import AWAITS_ANSWER, Transaction
+from edge.engine.hooks import Context, Event
+from edge.engine.quota import ExceededLimit, Usage, WaitingUsage
+from edge.engine.sessions import Session
+from edge.errors import ServiceError
+from edge.features.discovery import service as discovery
+from edge.features.eventlog import service as eventlog
+from edge.features.messages import rules as routing
+from edge.features.messages import service as messages
+from edge.features.messages.rules import MessageType
+from edge.features.messages.service import AccountMessage
+from edge.features.outbox import rules
+from edge.features.outbox.rules import BOUND, TERMINAL, Action, Candidate, Input, Level, State
+from edge.features.outbox.store import dead_letters, outbox
+from edge.features.outbox.store.dead_letters import DeadLetter as DeadLetter
+from edge.features.outbox.store.outbox import OutboxRow as OutboxRow
+from edge.features.outbox.store.outbox import find as find
+from edge.features.outbox.store.outbox import find_by_source as find_by_source
+from edge.features.outbox.store.outbox import remove as remove
+from edge.features.outbox.store.outbox import usage as usage
+from edge.features.outbox.targets import find_targets, is_eligible
+from sync.common import backoff
+
+WINDOW_DIVISOR: Final = 2
+"""Unfinished messages of an account use at most one part in this many of a session's limit of
+unacknowledged bytes."""
+
+LOSSES_PER_ATTEMPT: Final = 10
+"""Sessions that may end while a message is unanswered, for each attempt that it has.
+
+A message that makes its device fail would otherwise end sessions forever.
+"""
+
+_BOUND: Final = frozenset(state.value for state in BOUND)
+
+
+class Reason(Enum):
+    """Why a request is refused."""
+
+    NO_ACCOUNT = "there is no such account"
+
+
+class OutboxError(ServiceError):
+    """A request is refused."""
+
+    def __init__(self, reason: Reason) -> None:
+        super().__init__(reason)
+        self.reason: Reason = reason
+
+
+class FailureReason(Enum):
+    """Why a message could not be delivered."""
+
+    NO_ANSWER = auto()
+    SESSIONS_LOST = auto()
+    EXPIRED = auto()
+    DEVICE_REMOVED = auto()
+    DEVICE_ERROR = auto()
+
+
+class DeliveryFailure(NamedTuple):
+    """Why a message could not be delivered, and the error that the device sent, if it sent one."""
+
+    reason: FailureReason
+    text: str
+    device_error: Exception | None = None
+
+    def __str__(self) -> str:
+        """Describe the failure for people."""
+        return self.text if self.device_error is None else str(self.device_error)
+
+
+class Request(Enum):
+    """The requests to a device that deliver a message."""
+
+    ASSURED = auto()
+    ACKNOWLEDGED = auto()
+    DELIVER = auto()
+
+
+class QosRequest(NamedTuple):
+    """A request that delivers a message to a session.
+
+    Attributes:
+        epoch: the epoch in which the row was written, a part of the ids.
+        row: the number of the message, a part of the ids.
+        sender: whom the message is from.
+        recipient: the address that the message is to.
+        session: the full JID of the session.
+        namespace: the QoS namespace of the session.
+        body: the message; empty for `DELIVER`.
+    """
+
+    request: Request
+    epoch: str
+    row: int
+    sender: str
+    recipient: str
+    session: str
+    namespace: str
+    body: bytes
+
+
+class PlainMessage(NamedTuple):
+    """A message sent without QoS; `received` is when the gateway got it, in ms since 1970 UTC."""
+
+    sender: str
+    recipient: str
+    body: bytes
+    received: int
+
+
+class FailureReport(NamedTuple):
+    """A report to the sender of a message that could not be delivered.
+
+    Attributes:
+        destination: the address that the message was sent to.
+        to: the session that receives the report, or the original sender.
+        in_doubt: the message may have been delivered.
+        stored: when the report is stored, in ms since 1970 UTC; `None` if it is sent at once.
+    """
+
+    qos: int
+    msg_id: str | None
+    destination: str
+    to: str
+    failure: DeliveryFailure
+    in_doubt: bool
+    stored: int | None
+
+
+class OutgoingMessage(NamedTuple):
+    """A message for an account's outbox; the fields are those of `outbox.add`."""
+
+    source: str
+    sender: str
+    msg_id: str | None
+    qos: int
+    body: bytes
+    size: int
+    only_session: str | None = None
+    session: str | None = None
+    queue_item: int | None = None
+
+
+ITEM_MESSAGE_ENDED: Final = Event[[Context, Transaction, OutboxRow, Input, State, DeliveryFailure]](
+    "item message ended"
+)
+"""A message with an item of a queue is finished, or has lost its session at level 1.
+
+The arguments are the row, which the hook removes from the outbox, the input, the state that it
+leads to, and why the message was not delivered, if it was not.
+"""
+
+
+# Adding messages
+
+
+def enqueue(context: Context, tx: Transaction, account: str, message: OutgoingMessage) -> None:
+    """Append a message to an account's outbox, if it exists, and send what can be sent."""
+    if add(context, tx, account, message) is not None:
+        send_ready(context, tx, account)
+
+
+def add(context: Context, tx: Transaction, account: str, message: OutgoingMessage) -> int | None:
+    """Append a message to an account's outbox; return its number, or `None` without an account.
+
+    The caller then calls `send_ready`.
+    """
+    source, sender, msg_id, qos, body, size, only_session, session, queue_item = message
+    row = outbox.add(
+        tx,
+        account,
+        source,
+        sender,
+        msg_id,
+        qos,
+        body,
+        size,
+        only_session=only_session,
+        session=session,
+        queue_item=queue_item,
+    )
+    if row is not None:
+        tx.wake_at(tx.now.service + context.limits.outbox_ttl)
+    return row
+
+
+def exceeded_limit(
+    context: Context, tx: Transaction, account: str, source: str, size: int
+) -> ExceededLimit | None:
+    """Return the limit that one more message of a source to an account would exceed, if any."""
+    limits = context.limits
+    of_source, usage = outbox.usage(tx, account, source)
+    most = WaitingUsage(
+        Usage(limits.outbox_messages_per_account, limits.outbox_bytes_per_account),
+        Usage(limits.outbox_messages_per_source, limits.outbox_bytes_per_source),
+        Usage(limits.outbox_messages, limits.outbox_bytes),
+    )
+    return quota.exceeded_waiting_limit(quota.OUTBOX_LIMITS, size, of_source, usage, most)
+
+
+# Sending
+
+
+def send_ready(context: Context, tx: Transaction, account: str, *, query_caps: bool = True) -> None:
+    """Send all messages of an account's outbox that can be sent now.
+
+    Sessions whose QoS support is unknown are queried, unless `query_caps` is false because the
+    caller is not ready for the hooks that run when it is known.
+    """
+    _send_ready(context, tx, account, query_caps=query_caps, queried=False)
+
+
+def _send_ready(
+    context: Context, tx: Transaction, account: str, *, query_caps: bool, queried: bool
+) -> None:
+    limits = context.limits
+    rows = outbox.find_sendable(tx, account, limits.outbox_window)
+    if all(row.in_flight or row.held for row in rows):
+        return
+    targets = find_targets(context, tx, account)
+    unknown = targets.to_query(rows)
+    if unknown and query_caps and not queried:
+        for session in unknown:  # known capabilities take effect at once and send messages
+            discovery.learn(context, tx, session)
+        _send_ready(context, tx, account, query_caps=True, queried=True)
+        return
+    window = Usage(limits.outbox_window, limits.unacknowledged_bytes // WINDOW_DIVISOR)
+    by_number = {row.row: row for row in rows if targets.can_plan(row)}
+    waiting: list[tuple[OutboxRow, Session]] = []
+    for number in rules.plan(map(_candidate, by_number.values()), targets.send, window):
+        row = by_number[number]
+        to = targets.target_of(row)
+        if to is not None and to.qos is not None:
+            event = Input.SEND if row.state in _BOUND else targets.input_for(to)
+            _send(context, tx, row, to, event)
+        elif to is not None:
+            waiting.append((row, to))
+    for row, _to in waiting:
+        _restart_timer(context, tx, row)
+    # last, because learning may send messages, and the rows read above would be outdated
+    for _row, to in waiting if query_caps else ():
+        discovery.learn(context, tx, to)
+
+
+def _candidate(row: OutboxRow) -> Candidate:
+    level, state = Level(row.qos), State(row.state)
+    flags = row.session_bound, row.in_flight, row.held
+    return Candidate(row.row, row.source, level, state, row.bytes, *flags)
+
+
+def _send(
+    context: Context, tx: Transaction, row: OutboxRow, session: Session, event: Input | None
+) -> None:
+    """Store a step and send the stanza that depends on it."""
+    step = rules.transition(Level(row.qos), State(row.state), event) if event else None
+    if step is None:
+        return
+    if row.due is not None and not row.in_flight and not row.held:  # the gateway was restarted
+        row = row._replace(attempts=max(0, row.attempts - 1))
+    attempts = row.attempts + 1
+    due = tx.now.service + _answer_timeout(context.limits, row.row, attempts)
+    row = row._replace(
+        state=step.state.value,
+        session=session.full,
+        sends=row.sends + 1,
+        attempts=attempts,
+        held=False,
+        due=None if step.state is State.PLAIN else due,
+    )
+    outbox.save(tx, row)
+    receipt = outbox.mark_sent(tx, row, session.generation)
+    if step.state is State.PLAIN:
+        context.send(tx, session.generation, _plain_message(context, tx, row), receipt)
+        return
+    request = _qos_request(context, tx, row, session)
+    context.send(tx, session.generation, request, AWAITS_ANSWER)
+    tx.wake_at(due)
+
+
+def _qos_request(context: Context, tx: Transaction, row: OutboxRow, session: Session) -> QosRequest:
+    request = pending_request(row) or Request.DELIVER
+    return QosRequest(
+        request,
+        eventlog.epoch_of_row(tx, row.row),
+        row.row,
+        author(context, row),
+        _recipient(context, row),
+        session.full,
+        session.qos or "",
+        b"" if request is Request.DELIVER else outbox.body(tx, row.row),
+    )
+
+
+def _plain_message(context: Context, tx: Transaction, row: OutboxRow) -> PlainMessage:
+    received = tx.now.wall - max(0, round((tx.now.service - row.since) * 1000))
+    body = outbox.body(tx, row.row)
+    return PlainMessage(author(context, row), _recipient(context, row), body, received)
+
+
+def author(context: Context, row: OutboxRow) -> str:
+    """Return whom a message is from on the wire: its sender or, for an item of a node, the service.
+
+    Source: XEP-0060, section 7.1.2.
+    """
+    service = pubsub_service(context.domain)
+    return service if row.sender.startswith(f"{service}/") else row.sender
+
+
+def _recipient(context: Context, row: OutboxRow) -> str:
+    return row.only_session or f"{row.recipient}@{context.domain}"
+
+
+def pending_request(row: OutboxRow) -> Request | None:
+    """Return the request that a message waits for the answer of, or `None`."""
+    if row.state in (State.OFFERED.value, State.REPEATED.value):
+        return Request.ASSURED if row.qos == 2 else Request.ACKNOWLEDGED
+    return Request.DELIVER if row.state == State.RELEASED.value else None
+
+
+def _answer_timeout(limits: Limits, row: int, attempts: int) -> float:
+    """Return the seconds to wait for an answer.
+
+    The jitter is derived from the row because a unit of work may run again with the same result.
+    """
+    jitter = crc32(b"%d-%d" % (row, attempts)) / 2**32
+    return backoff.delay(attempts - 1, jitter, limits.retry_after, limits.retry_most)
+
+
+# Transitions
+
+
+def _apply(
+    context: Context,
+    tx: Transaction,
+    row: OutboxRow,
+    event: Input,
+    failure: DeliveryFailure | None = None,
+) -> None:
+    """Apply an input to a message; `failure` is reported if that ends it.
+
+    A message with an item of a queue returns to the queue when it is finished or, at level 1, when
+    its session is lost, so that another session can have the item.
+    """
+    if event is Input.WAIT_ERROR and row.attempts >= context.limits.retry_attempts:
+        event = Input.EXHAUSTED
+    step = rules.transition(Level(row.qos), State(row.state), event)
+    if step is None:
+        return
+    is_session_lost = event is Input.SESSION_LOST and row.qos == 1
+    if row.queue_item is not None and (step.state in TERMINAL or is_session_lost):
+        failure = failure or _no_answer(context)
+        context.hooks.trigger(ITEM_MESSAGE_ENDED, context, tx, row, event, step.state, failure)
+    elif step.state is State.DONE:
+        outbox.remove(tx, row)
+    elif step.state in TERMINAL:
+        give_up(context, tx, row, step.state, failure or _no_answer(context))
+    else:
+        outbox.clear_in_flight(tx, row)
+        outbox.save(tx, _row_after(context, tx, row, step))
+
+
+def _row_after(
+    context: Context, tx: Transaction, row: OutboxRow, step: rules.Transition
+) -> OutboxRow:
+    row = row._replace(state=step.state.value, held=False, due=None)
+    if step.action is Action.HOLD:
+        due = tx.now.service + _answer_timeout(context.limits, row.row, row.attempts)
+        tx.wake_at(due)
+        return row._replace(held=True, due=due, sends=0)
+    if step.action is Action.REFUND_ATTEMPT:
+        return row._replace(attempts=max(0, row.attempts - 1))
+    return row._replace(sends=0, attempts=0)
+
+
+def _no_answer(context: Context) -> DeliveryFailure:
+    text = f"no answer in {context.limits.retry_attempts} attempts"
+    return DeliveryFailure(FailureReason.NO_ANSWER, text)
+
+
+def give_up(
+    context: Context, tx: Transaction, row: OutboxRow, state: State, failure: DeliveryFailure
+) -> None:
+    """Move a message that failed or is in doubt to the dead letters, and report it to its sender.
+
+    Nobody is informed about an item of a node, because its sender is the node.
+    """
+    destination = _recipient(context, row)
+    letter = DeadLetter(
+        row.sender,
+        row.msg_id,
+        destination,
+        row.qos,
+        outbox.body(tx, row.row),
+        str(failure),
+        state=state.value,
+        recipient=row.recipient,
+        outbox=row.row,
+        session=row.session if row.state == State.RELEASED.value else None,
+    )
+    add_dead_letter(context, tx, letter)
+    outbox.remove(tx, row)
+    if author(context, row) == row.sender:
+        _report(context, tx, row, destination, failure, in_doubt=state is State.IN_DOUBT)
+
+
+def add_dead_letter(context: Context, tx: Transaction, letter: DeadLetter) -> None:
+    """Store a message that could not be delivered for the operator, and log it."""
+    dead_letters.add(tx, letter, Usage(context.limits.dead_messages, context.limits.dead_bytes))
+
+
+def _report(
+    context: Context,
+    tx: Transaction,
+    row: OutboxRow,
+    destination: str,
+    failure: DeliveryFailure,
+    *,
+    in_doubt: bool,
+) -> None:
+    """Report a failure to the sending session, or else to another session of its account.
+
+    The report is stored until it is acknowledged, as offline messages are. If that store is full,
+    it is only sent; if no session is bound either, the event and the dead letter remain.
+    """
+    own, account = sessions.find(tx, row.sender), row.source.partition("@")[0]
+    session = own or routing.best_session(sessions.of_account(tx, row.source))
+    to = row.sender if session is None else session.full
+    report = FailureReport(row.qos, row.msg_id, destination, to, failure, in_doubt, None)
+    is_stored = False
+    receives_stored = own is None or routing.best_session((own,)) is not None
+    if messages.is_store_enabled(context.xmpp) and receives_stored:
+        stanza = context.encode(report._replace(stored=tx.now.wall))
+        message = AccountMessage(
+            stanza, row.sender, account, MessageType.ERROR, storable=True, delayed=True
+        )
+        is_stored = messages.store(context, tx, message) is None
+    if session is None:
+        return
+    if not is_stored:
+        context.send(tx, session.generation, report)
+    elif (sender := sessions.sender(tx, session.generation)) is not None:
+        messages.flush(context, tx, sender)
+
+
+# What sessions do
+
+
+class Answer(NamedTuple):
+    """A session's answer to a request.
+
+    `addressee` is the address that it is sent to: it must be the author of the message.
+    """
+
+    request: Request
+    epoch: str
+    row: int
+    addressee: str
+    event: Input
+    failure: DeliveryFailure | None = None
+
+
+def handle_answer(context: Context, tx: Transaction, sender: Sender, answer: Answer) -> bool:
+    """Apply a session's answer to a request; return `False` if it answers no request of ours.
+
+    A repeated answer changes nothing.
+    """
+    if answer.epoch != eventlog.epoch_of_row(tx, answer.row):
+        return False
+    row = outbox.find(tx, answer.row)
+    if row is None:
+        return True
+    if (row.session, author(context, row)) != (sender.full, answer.addressee):
+        return False
+    is_success = answer.event in (Input.RECEIVED, Input.RESULT)
+    if pending_request(row) is answer.request and (row.in_flight or is_success):
+        _apply(context, tx, row, answer.event, answer.failure)
+        send_ready(context, tx, row.recipient)
+    return True
+
+
+def on_available(context: Context, tx: Transaction, sender: Sender) -> None:
+    """Send a session the messages that wait for it.
+
+    Messages that it asked to wait with are sent at once, because it has just shown that it is
+    ready. As it may do so often, that counts as the same attempt.
+    """
+    if not outbox.has_messages(tx, sender.account):
+        return
+    for row in outbox.find_sendable(tx, sender.account, context.limits.outbox_window):
+        if row.held and (row.session == sender.full or not row.session_bound):
+            attempts = max(0, row.attempts - 1)
+            outbox.save(tx, row._replace(held=False, due=None, attempts=attempts))
+    send_ready(context, tx, sender.account)
+
+
+def on_caps_known(context: Context, tx: Transaction, sender: Sender) -> None:
+    """Send a session that is not available the messages addressed to it alone."""
+    if outbox.has_messages(tx, sender.account):
+        send_ready(context, tx, sender.account)
+
+
+def on_resumed(context: Context, tx: Transaction, sender: Sender) -> None:
+    """Restart the timers of a session's answers, because unacknowledged stanzas are sent again."""
+    if not outbox.has_messages(tx, sender.account):
+        return
+    for row in outbox.find_sent_to(tx, sender.account, sender.full):
+        if row.in_flight:
+            _restart_timer(context, tx, row)
+    send_ready(context, tx, sender.account)
+
+
+def on_session_lost(
+    context: Context, tx: Transaction, _sender: Sender | None, rows: Sequence[int]
+) -> None:
+    """Take back messages that a session ended without answering, for other sessions.
+
+    The attempt does not count. But if many sessions ended while the same message was the first
+    unanswered one, that message is considered the cause and given up.
+    """
+    most = LOSSES_PER_ATTEMPT * context.limits.retry_attempts
+    found = [row for row in (outbox.find(tx, number) for number in rows) if row is not None]
+    is_cause = bool(found) and found[0].sends >= most
+    for row in _reread(tx, found):
+        if row.in_flight:
+            continue  # sent to another session as a consequence of an earlier row
+        if is_cause and row.row == found[0].row:
+            text = f"{most} sessions ended without an answer"
+            failure = DeliveryFailure(FailureReason.SESSIONS_LOST, text)
+            _apply(context, tx, row, Input.EXHAUSTED, failure)
+        else:
+            row = row._replace(sends=0) if is_cause else row
+            _apply(context, tx, row, Input.SESSION_LOST)
+    _send_ready_all(context, tx, (row.recipient for row in found))
+
+
+def on_plain_acknowledged(
+    context: Context, tx: Transaction, _sender: Sender | None, rows: Sequence[int]
+) -> None:
+    """Finish messages that a session has acknowledged as plain stanzas."""
+    touched = []
+    for number in rows:
+        if (row := outbox.find(tx, number)) is not None and row.state == State.PLAIN.value:
+            _apply(context, tx, row, Input.RESULT)
+            touched.append(row.recipient)
+    _send_ready_all(context, tx, touched)
+
+
+def _reread(tx: Transaction, rows: Iterable[OutboxRow]) -> Iterator[OutboxRow]:
+    """Yield the current state of rows, because handling one row may change others."""
+    for row in rows:
+        found = outbox.find(tx, row.row)
+        if found is not None:
+            yield found
+
+
+def _send_ready_all(context: Context, tx: Transaction, accounts: Iterable[str]) -> None:
+    for account in dict.fromkeys(accounts):
+        send_ready(context, tx, account)
+
+
+# Timers and changes by other processes
+
+
+def on_timer(context: Context, tx: Transaction) -> None:
+    """Handle messages that expired, whose account was removed, or whose timer fired."""
+    expired = DeliveryFailure(
+        FailureReason.EXPIRED, "no session of the device became available in time"
+    )
+    touched = []
+    for row in _reread(tx, outbox.find_expired(tx, context.limits.outbox_ttl)):
+        _apply(context, tx, row, Input.EXPIRED, expired)
+        touched.append(row.recipient)
+    _give_up_orphans(context, tx)
+    for row in _reread(tx, outbox.find_due(tx)):
+        if row.due is not None and row.due <= tx.now.service:
+            _handle_timer(context, tx, row)
+            touched.append(row.recipient)
+    _send_ready_all(context, tx, touched)
+    _wake_at_expiry(context, tx)
+    first = outbox.next_due_time(tx)
+    if first is not None:
+        tx.wake_at(first)
+
+
+def _wake_at_expiry(context: Context, tx: Transaction) -> None:
+    since = outbox.oldest_since(tx)
+    if since is not None:
+        tx.wake_at(since + context.limits.outbox_ttl)
+
+
+def _give_up_orphans(context: Context, tx: Transaction) -> None:
+    removed = DeliveryFailure(FailureReason.DEVICE_REMOVED, "the device was removed")
+    orphans = outbox.find_orphans(tx)
+    for row in _reread(tx, orphans):
+        _apply(context, tx, row, Input.EXPIRED, removed)
+    if orphans:  # there may be more than one batch
+        tx.wake_at(tx.now.service)
+
+
+def _handle_timer(context: Context, tx: Transaction, row: OutboxRow) -> None:
+    session = sessions.find(tx, row.session or "") if row.in_flight else None
+    if row.held:
+        outbox.save(tx, row._replace(held=False, due=None))
+    elif not row.in_flight:  # the gateway was restarted, or the session had to be queried
+        outbox.save(tx, row._replace(attempts=max(0, row.attempts - 1), due=None))
+    elif session is not None and session.detached:
+        _restart_timer(context, tx, row)
+    elif session is None or not _can_repeat(session, row):
+        _apply(context, tx, row, Input.SESSION_LOST)
+    elif row.attempts >= context.limits.retry_attempts:
+        _apply(context, tx, row, Input.EXHAUSTED)
+    else:
+        _send(context, tx, row, session, Input.TIMEOUT)
+
+
+def _can_repeat(session: Session, row: OutboxRow) -> bool:
+    """Return whether a request may be repeated; the session's presence or QoS may have changed."""
+    if row.state in _BOUND:
+        return session.qos is not None
+    return bool(session.qos) and (is_eligible(session) or session.full == row.only_session)
+
+
+def _restart_timer(context: Context, tx: Transaction, row: OutboxRow) -> None:
+    due = tx.now.service + _answer_timeout(context.limits, row.row, row.attempts)
+    outbox.save(tx, row._replace(due=due))
+    tx.wake_at(due)
+
+
+def on_external_change(context: Context, tx: Transaction) -> None:
+    """Give up messages to removed accounts, and send messages that the operator requeued."""
+    _give_up_orphans(context, tx)
+    _send_ready_all(context, tx, outbox.accounts_with_sessions(tx))
+    _wake_at_expiry(context, tx)

@@ -1,0 +1,108 @@
+"""Decide which bound sessions of an account may be sent a message, and with or without QoS.
+
+A message for one session is sent to that session or waits; the session need not be available,
+because the sender addressed its full JID (RFC 6121, section 8.5.3). A message that a session has
+received belongs to that session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+from edge.engine import sessions
+from edge.engine.database import Transaction
+from edge.engine.hooks import Context
+from edge.engine.sessions import Session
+from edge.features.outbox.rules import BOUND, Input
+from edge.features.outbox.store import outbox
+from edge.features.outbox.store.outbox import OutboxRow
+
+_BOUND: Final = frozenset(state.value for state in BOUND)
+
+
+class Targets(NamedTuple):
+    """The sessions of an account as targets of its messages.
+
+    Attributes:
+        bound: all bound sessions.
+        eligible: those that accept new messages for the account.
+        accepts_plain: sessions without QoS support accept plain messages.
+        send: how messages for no particular session are sent, `None` if no session accepts them.
+    """
+
+    bound: Sequence[Session]
+    eligible: Sequence[Session]
+    accepts_plain: bool
+    send: Input | None
+
+    def to_query(self, rows: Iterable[OutboxRow]) -> list[Session]:
+        """Return the sessions whose QoS support must be queried before these rows can be sent.
+
+        If no session is known to accept messages, all eligible ones are queried; otherwise those
+        that a row is addressed to.
+        """
+        unknown = [session for session in self.bound if session.qos is None]
+        if not unknown:
+            return unknown
+        addressed = {row.only_session for row in rows}
+        nobody_accepts = self.send is None
+        return [
+            session
+            for session in unknown
+            if (nobody_accepts and is_eligible(session))
+            or (session.full in addressed and not session.detached)
+        ]
+
+    def target_of(self, row: OutboxRow) -> Session | None:
+        """Return the session that a message is sent to, or `None` if it has to wait.
+
+        That is the session that has received it; else the one it is addressed to; else the one it
+        was last sent to, if that one still accepts it; else the most available one.
+        """
+        if row.state in _BOUND:
+            return _by_jid(self.bound, row.session)
+        if row.only_session is not None:
+            session = _by_jid(self.bound, row.only_session)
+            accepts = session is not None and not session.detached and self.input_for(session)
+            return session if accepts else None
+        send = self.send
+        choice = [one for one in self.eligible if send and self.input_for(one) is send]
+        return _by_jid(choice, row.session) or (choice[0] if choice else None)
+
+    def input_for(self, session: Session) -> Input | None:
+        """Return how a new message is sent to a session, or `None` if it accepts none."""
+        if session.qos:
+            return Input.SEND
+        return Input.SEND_PLAIN if self.accepts_plain and session.qos is not None else None
+
+    def can_plan(self, row: OutboxRow) -> bool:
+        """Return whether the planner considers a message: it was sent, or its session is bound."""
+        was_sent = row.in_flight or row.held or row.state in _BOUND
+        return was_sent or row.only_session is None or self.target_of(row) is not None
+
+
+def find_targets(context: Context, tx: Transaction, account: str) -> Targets:
+    """Return the sessions of an account as targets of its messages."""
+    bound = sessions.of_account(tx, f"{account}@{context.domain}")
+    eligible = [session for session in bound if is_eligible(session)]
+    lacks_qos = any(not session.qos for session in bound)
+    accepts_plain = lacks_qos and outbox.is_downgrade_allowed(tx, account)
+    return Targets(bound, eligible, accepts_plain, _send(eligible, accepts_plain))
+
+
+def _send(eligible: Sequence[Session], accepts_plain: bool) -> Input | None:
+    """Return how messages for no particular session are sent: plain only if no session has QoS."""
+    if any(session.qos for session in eligible):
+        return Input.SEND
+    known = all(session.qos is not None for session in eligible)
+    return Input.SEND_PLAIN if eligible and known and accepts_plain else None
+
+
+def is_eligible(session: Session) -> bool:
+    """Return whether a session accepts new messages for its account (RFC 6121, section 8.5.2)."""
+    return session.available and session.priority >= 0 and not session.detached
+
+
+def _by_jid(choice: Iterable[Session], full: str | None) -> Session | None:
+    return next((session for session in choice if session.full == full), None)

@@ -1,0 +1,28 @@
+"""Messages embedded in a QoS request, as stanzas of their own."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from edge.xmpp.namespaces import CLIENT, QOS_ALL, clark
+from edge.xmpp.stanza import parse_fragment
+
+_START: Final = b"<message"
+
+
+def as_client_stanza(body: bytes) -> bytes:
+    """Return an embedded message as a stanza in the namespace of clients.
+
+    A message that inherits the QoS namespace of the request around it is meant to be in the
+    namespace of clients.
+    """
+    from xml.etree import ElementTree  # imported late: only rare paths build trees
+
+    tree = parse_fragment(body)
+    if tree.tag == clark(CLIENT, "message") and body.startswith(_START):
+        return body
+    for element in tree.iter():
+        namespace, _, name = element.tag[1:].partition("}")
+        if namespace in QOS_ALL:
+            element.tag = clark(CLIENT, name)
+    return ElementTree.tostring(tree)
