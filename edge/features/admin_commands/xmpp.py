@@ -10,12 +10,11 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 from xml.etree.ElementTree import Element
 
-from edge.engine import access, answers
+from edge.engine import answers
 from edge.engine.access import Sender
 from edge.engine.addresses import pubsub_service
 from edge.engine.database import Transaction
 from edge.engine.hooks import AdHocCommand, Context, Hooks, OffloadedWork, Work
-from edge.errors import ServiceError
 from edge.features.admin_commands import service
 from edge.features.admin_commands.service import CommandError, Reason
 from edge.xmpp import commands as wire
@@ -47,20 +46,10 @@ def execute(context: Context, stanza: Stanza) -> OffloadedWork:
     request = _read(context, stanza)
     new_id = service.new_id()
 
-    def work(tx: Transaction, sender: Sender) -> bytes:
-        try:
-            _check_trust(context, sender)
-            payload = _execute(context, tx, sender, request, new_id)
-        except (ServiceError, StanzaError) as error:
-            return answers.error(context, stanza, sender, error)
-        return answers.result(stanza, sender, payload)
+    def act(tx: Transaction, sender: Sender) -> bytes:
+        return _execute(context, tx, sender, request, new_id)
 
-    return OffloadedWork(lambda: work)
-
-
-def _check_trust(context: Context, sender: Sender) -> None:
-    if not access.may_use_services(sender, context.trusted_domains):
-        raise StanzaError("forbidden")
+    return OffloadedWork(lambda: answers.service_work(context, stanza, act))
 
 
 def _execute(
@@ -126,15 +115,7 @@ def discover(context: Context, stanza: Stanza) -> Work | None:
     else:
         return None
     payload = disco.query(namespace, content, node)
-
-    def work(_tx: Transaction, sender: Sender) -> bytes:
-        try:
-            _check_trust(context, sender)
-        except StanzaError as error:
-            return answers.error(context, stanza, sender, error)
-        return answers.result(stanza, sender, payload)
-
-    return work
+    return answers.service_work(context, stanza, lambda _tx, _sender: payload)
 
 
 def _items(context: Context) -> bytes:

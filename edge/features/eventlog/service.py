@@ -63,7 +63,9 @@ class EventNotification(NamedTuple):
 def exceeded_limit_unread(context: Context, tx: Transaction) -> ExceededLimit | None:
     """Return the limit that a message with unknown contents would exceed, if any."""
     limit = context.limits.unsealed_events
-    return None if events.fullest_message_lane(tx) < limit else ExceededLimit("unsealed_events", limit)
+    return (
+        None if events.fullest_message_lane(tx) < limit else ExceededLimit("unsealed_events", limit)
+    )
 
 
 def exceeded_limit(

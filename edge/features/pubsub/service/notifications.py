@@ -31,9 +31,9 @@ from edge.engine.refusals import log_source
 from edge.features.accounts import service as accounts
 from edge.features.messages import rules
 from edge.features.messages.service import NOBODY_THERE, AccountMessage, deliver
-from edge.features.outbox import xmpp as handing
+from edge.features.outbox import service as outbox
 from edge.features.outbox.rules import BOUND, State
-from edge.features.outbox.store import outbox
+from edge.features.outbox.service import OutgoingMessage
 from edge.features.pubsub.rules.node_config import NodeConfig
 from edge.features.pubsub.rules.subscription import DELIVER
 from edge.features.pubsub.service.access import access_check
@@ -230,13 +230,12 @@ def send(
     only = subscription.jid if "/" in subscription.jid else None
     sender = f"{pubsub_service(context.domain)}/{notification.event.node}"
     source = _outbox_source(context, subscription)
-    outbox.add(tx, account, source, sender, None, subscription.qos, body, size, only_session=only)
-    tx.wake_at(tx.now.service + context.limits.outbox_ttl)
-    handing.pump(context, tx, account)
+    message = OutgoingMessage(source, sender, None, subscription.qos, body, size, only)
+    outbox.enqueue(context, tx, account, message)
 
 
 def _encode(context: Context, notification: Notification) -> bytes:
-    return context.hooks.encoders[Notification](context, notification)
+    return context.encode(notification)
 
 
 def _send_plain(

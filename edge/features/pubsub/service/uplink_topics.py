@@ -14,7 +14,7 @@ from edge.engine.database import Transaction
 from edge.engine.events import NewEvent
 from edge.engine.hooks import Context
 from edge.engine.quota import ExceededLimit
-from edge.features.eventlog import destination
+from edge.features.eventlog import service as eventlog
 from edge.features.pubsub.rules import topic
 
 
@@ -40,19 +40,15 @@ def is_shipped(context: Context, node: str) -> bool:
 
 def exceeded_limit(context: Context, tx: Transaction, logged: ItemEvents) -> ExceededLimit | None:
     """Return the limit of the event log that the events of an item would exceed."""
-    if not logged.events or destination.has_room(context, tx, logged.events):
-        return None
-    return destination.full(context)
+    return eventlog.exceeded_limit(context, tx, logged.events) if logged.events else None
 
 
 def exceeded_limit_unread(context: Context, tx: Transaction, node: str) -> ExceededLimit | None:
     """Return the limit of the event log that an item whose payload has not been read would
     exceed."""
-    if not is_shipped(context, node) or destination.may_have_room(context, tx):
-        return None
-    return destination.full(context)
+    return eventlog.exceeded_limit_unread(context, tx) if is_shipped(context, node) else None
 
 
 def log(tx: Transaction, sender: Sender, node: str, logged: ItemEvents) -> None:
     """Log the events of an item that is published in this transaction."""
-    destination.deliver(tx, logged.events, sender.full, logged.qos, logged.since, node)
+    eventlog.write(tx, logged.events, sender.full, logged.qos, logged.since, node)

@@ -22,10 +22,9 @@ from edge.engine.hooks import (
     PublishedItem,
     Standing,
 )
-from edge.engine.quota import ExceededLimit, Usage
-from edge.features.outbox.qos_stanzas import as_stanza
-from edge.features.outbox.store import dead_letters
-from edge.features.outbox.store.dead_letters import DeadLetter
+from edge.engine.quota import ExceededLimit
+from edge.features.outbox import service as outbox
+from edge.features.outbox.service import DeadLetter
 from edge.features.pubsub.rules.publication import (
     MAX_ITEM_ID_BYTES,
     PublicationShape,
@@ -37,6 +36,7 @@ from edge.features.pubsub.service.publishing import UNFIT, NewItem
 from edge.features.pubsub.service.uplink_topics import ItemEvents
 from edge.features.pubsub.xmpp.items import ITEM, new_item_id
 from edge.features.pubsub.xmpp.uplink_payloads import read_payload
+from edge.xmpp.embedded import as_client_stanza
 from edge.xmpp.errors import FragmentError
 from edge.xmpp.jid import Jid
 from edge.xmpp.namespaces import ABOUT, QOS_ALL, clark, namespace
@@ -61,7 +61,7 @@ def _read_item(body: bytes) -> Contents:
     try:
         message = parse_element(body)
         if message.name in _EMBEDDED:
-            message = parse_element(as_stanza(body))
+            message = parse_element(as_client_stanza(body))
         found = [one for one in message.children if namespace(one.name) not in ABOUT]
     except FragmentError as error:
         return Contents([], str(error))
@@ -154,7 +154,6 @@ def _new_item(message: Message, contents: Contents, item: PublishedItem) -> NewI
 def _refuse(context: Context, tx: Transaction, message: Message, reason: str) -> None:
     refusals.log(context, tx, message.sender, UNFIT)
     if message.qos:
-        limits = context.limits
         sender, to = message.sender.full, message.to.full
         letter = DeadLetter(sender, message.msg_id, to, message.qos, message.body, reason)
-        dead_letters.add(tx, letter, Usage(limits.dead_messages, limits.dead_bytes))
+        outbox.add_dead_letter(context, tx, letter)

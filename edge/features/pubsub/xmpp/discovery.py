@@ -10,12 +10,10 @@ from edge.engine.access import Sender
 from edge.engine.addresses import pubsub_service
 from edge.engine.database import Transaction
 from edge.engine.hooks import Context, OffloadedWork, Work
-from edge.features.admin_commands import xmpp as commands
-from edge.features.discovery import disco
 from edge.features.pubsub.service import items, nodes
 from edge.features.pubsub.service.nodes import NodeInfo
 from edge.features.pubsub.xmpp.items import page_request
-from edge.xmpp import forms, rsm, serialize
+from edge.xmpp import disco, forms, rsm, serialize
 from edge.xmpp.namespaces import DISCO_INFO, DISCO_ITEMS, PUBSUB, QUEUEING
 from edge.xmpp.stanza import Stanza
 
@@ -28,20 +26,21 @@ META_DATA: Final = f"{PUBSUB}#meta-data"
 
 def info(context: Context, stanza: Stanza) -> Work:
     """Describe the service or a node (sections 5.1, 5.3 and 5.4)."""
-    of_commands = commands.listed(context, stanza)
-    if of_commands is not None:
-        return of_commands
+    for handler in context.hooks.pubsub_disco_handlers:
+        if (work := handler(context, stanza)) is not None:
+            return work
     name = stanza.children[0].attrs.get("node")
     if name is None:
         auto_create = (AUTO_CREATE,) if context.pubsub.auto_create else ()
         features = tuple(sorted((*context.hooks.pubsub_advertised, *auto_create)))
-        return disco.answer(stanza, DISCO_INFO, disco.described(IDENTITY, features))
+        payload = disco.query(DISCO_INFO, disco.describe(IDENTITY, features))
+        return lambda _tx, sender: answers.result(stanza, sender, payload)
 
     def act(tx: Transaction, sender: Sender) -> bytes:
         found = nodes.describe(context, tx, sender, name)
         is_queue = found.node.config.queueing
         features = (PUBSUB, QUEUEING) if is_queue else (PUBSUB,)
-        content = disco.described(NODE_IDENTITY, features) + _meta_data(found)
+        content = disco.describe(NODE_IDENTITY, features) + _meta_data(found)
         return serialize.tag("query", {"node": name}, content, xmlns=DISCO_INFO)
 
     return answers.service_work(context, stanza, act)
@@ -69,9 +68,9 @@ def _meta_data(found: NodeInfo) -> bytes:
 
 def list_(context: Context, stanza: Stanza) -> Work | OffloadedWork:
     """List the nodes of the service, or the items of a node (sections 5.2 and 5.5)."""
-    of_commands = commands.listed(context, stanza)
-    if of_commands is not None:
-        return of_commands
+    for handler in context.hooks.pubsub_disco_handlers:
+        if (work := handler(context, stanza)) is not None:
+            return work
     query = stanza.children[0]
     name, request = query.attrs.get("node"), rsm.read(query.tree())
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from edge.engine import event_payloads
 from edge.engine.hooks import Contents, Context
-from edge.features.eventlog import destination
 from edge.features.pubsub.service import uplink_topics
 from edge.xmpp.errors import FragmentError
 from edge.xmpp.stanza import parse_fragment
@@ -18,6 +18,6 @@ def read_payload(context: Context, node: str, payload: bytes) -> Contents:
     if not payload or not uplink_topics.is_shipped(context, node):
         return _NOTHING
     try:
-        return destination.decode(context, (parse_fragment(payload),))
+        return event_payloads.decode(context, (parse_fragment(payload),))
     except FragmentError as error:
-        return Contents([], str(error)[: destination.REASON])
+        return Contents([], str(error)[: event_payloads.MAX_REASON])

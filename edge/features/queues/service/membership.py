@@ -16,10 +16,9 @@ from edge.engine.access import Sender
 from edge.engine.database import Transaction
 from edge.engine.events import NewEvent
 from edge.engine.hooks import Context
-from edge.features.outbox import undelivered
+from edge.features.outbox import service as outbox
 from edge.features.outbox.rules import TERMINAL, Input, State
-from edge.features.outbox.store import outbox
-from edge.features.outbox.store.outbox import OutboxRow
+from edge.features.outbox.service import DeliveryFailure, OutboxRow
 from edge.features.pubsub.service.access import access_check
 from edge.features.pubsub.service.queries import (
     Node,
@@ -34,7 +33,6 @@ from edge.features.queues.service.share_delivery import Withdrawal
 from edge.features.queues.store import notifications as stored_notifications
 from edge.features.queues.store import queue_items, queue_members, queues
 from edge.features.queues.store.queue_items import BATCH, Item
-from edge.xmpp.errors import StanzaError
 
 ORPHAN_BATCHES: Final = 160
 """Batches of items taken at once from removed accounts: as many as one account may have."""
@@ -270,7 +268,7 @@ def message_ended(
     row: OutboxRow,
     event: Input,
     state: State,
-    error: StanzaError,
+    failure: DeliveryFailure,
 ) -> None:
     """Complete, reassign or dead-letter an item when its message in the outbox ends.
 
@@ -280,7 +278,7 @@ def message_ended(
         row: the message; it is removed from the outbox.
         event: the input that ended it or, at QoS 1, separated it from its session.
         state: its new state.
-        error: why it was not delivered, if it was not.
+        failure: why it was not delivered, if it was not.
     """
     item = queue_items.get(tx, row.queue_item or 0)
     if item is None or item.outbox != row.row:
@@ -295,11 +293,11 @@ def message_ended(
             operations.lose(context, tx, item, loss, row.qos)
             dispatch(context, tx, item.queue)
     elif state is State.IN_DOUBT:
-        undelivered.give_up(context, tx, row, state, error)
+        outbox.give_up(context, tx, row, state, failure)
         operations.complete(context, tx, item)
     elif state in TERMINAL:
         outbox.remove(tx, row)
-        operations.dead_letter(context, tx, item, str(error))
+        operations.dead_letter(context, tx, item, str(failure))
         dispatch(context, tx, item.queue)
 
 

@@ -14,7 +14,7 @@ from edge.engine.access import Sender
 from edge.engine.database import Transaction
 from edge.engine.events import NewEvent
 from edge.engine.hooks import Context
-from edge.features.outbox.store import outbox
+from edge.features.outbox import service as outbox
 from edge.features.pubsub.rules.affiliation import Affiliation
 from edge.features.pubsub.service import access
 from edge.features.pubsub.service.queries import Node, find_subscription, has_subscriber

@@ -17,11 +17,10 @@ from edge.engine import in_flight, quota, sessions
 from edge.engine.addresses import pubsub_service
 from edge.engine.database import Receipt, Transaction
 from edge.engine.hooks import Context
-from edge.features.discovery import capabilities
-from edge.features.outbox import undelivered
-from edge.features.outbox import xmpp as outbox_sender
+from edge.features.discovery import service as discovery
+from edge.features.outbox import service as outbox
 from edge.features.outbox.rules import State
-from edge.features.outbox.store import outbox
+from edge.features.outbox.service import DeliveryFailure, FailureReason, OutgoingMessage
 from edge.features.pubsub.service.notifications import exceeded_outbox_limit
 from edge.features.pubsub.service.queries import Subscription
 from edge.features.queues.rules.assignment import Member, Policy
@@ -29,7 +28,6 @@ from edge.features.queues.service.messages import ItemDelivery
 from edge.features.queues.store import queue_items, queue_members
 from edge.features.queues.store.queue_items import Item
 from edge.features.queues.store.queues import Queue
-from edge.xmpp.errors import StanzaError
 
 QOS_0: Final = "share"
 """The kind of receipt of an item sent at QoS 0; it has no row in its queue any more."""
@@ -66,9 +64,7 @@ def deliver(
     if exceeded_outbox_limit(context, tx, account, size) is not None:
         return False
     service, is_full = pubsub_service(context.domain), "/" in subscription.jid
-    row = outbox.add(
-        tx,
-        account,
+    message = OutgoingMessage(
         f"{service}/{_ordering_key(queue, item)}",
         f"{service}/{item.node}",
         None,
@@ -79,11 +75,12 @@ def deliver(
         session=member.session,
         queue_item=item.row,
     )
+    row = outbox.add(context, tx, account, message)
     if row is None:
         return False
     queue_items.set_outbox_row(tx, item.row, row)
-    tx.wake_at(tx.now.service + context.limits.outbox_ttl)
-    outbox_sender.pump(context, tx, account, ask=False)  # no other item is assigned meanwhile
+    # without queries, so that no other item is assigned meanwhile
+    outbox.send_ready(context, tx, account, query_caps=False)
     return True
 
 
@@ -119,7 +116,7 @@ def query_qos(context: Context, tx: Transaction, queue: int) -> None:
     for full in queue_members.with_unknown_qos(tx, queue):
         session = sessions.find(tx, full)
         if session is not None and session.qos is None:
-            capabilities.learn(context, tx, session)
+            discovery.learn(context, tx, session)
 
 
 def withdraw(context: Context, tx: Transaction, item: Item) -> Withdrawal:
@@ -131,8 +128,9 @@ def withdraw(context: Context, tx: Transaction, item: Item) -> Withdrawal:
     if row is None:
         return Withdrawal.SENT
     if row.qos == 2 and row.state in _IN_DOUBT:
-        error = StanzaError("recipient-unavailable", "the member left the shared subscription")
-        undelivered.give_up(context, tx, row, State.IN_DOUBT, error)
+        text = "the member left the shared subscription"
+        failure = DeliveryFailure(FailureReason.SESSIONS_LOST, text)
+        outbox.give_up(context, tx, row, State.IN_DOUBT, failure)
         queue_items.delete(tx, item.row)
         return Withdrawal.IN_DOUBT
     outbox.remove(tx, row)

@@ -9,7 +9,7 @@ from edge.engine.access import Sender
 from edge.engine.addresses import pubsub_service
 from edge.engine.database import Transaction
 from edge.engine.hooks import Context, Hooks, Work
-from edge.features.outbox.undelivered import ITEM_MESSAGE_ENDED
+from edge.features.outbox.service import ITEM_MESSAGE_ENDED
 from edge.features.pubsub.service import access
 from edge.features.queues.service import membership, notifications, operations, share_delivery
 from edge.features.queues.service.errors import QueueError, RefusalReason

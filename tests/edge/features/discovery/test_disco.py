@@ -9,7 +9,7 @@ import pytest
 
 from edge.config.limits import Limits
 from edge.engine.router import Router
-from edge.features.discovery import disco
+from edge.xmpp import disco
 from edge.xmpp.namespaces import (
     CAPS,
     DISCO_INFO,
@@ -66,18 +66,21 @@ def test_capabilities_are_the_hash_of_what_is_told(gateway: Gateway) -> None:
     _identity, names = told(query(gateway, DISCO_INFO, DOMAIN))
     text = "server/im//Fieldpost<" + "".join(f"{name}<" for name in names)
     expected = b64encode(sha1(text.encode(), usedforsecurity=False).digest()).decode()
-    caps = read_element(disco.capabilities(gateway.router.context))
+    caps = read_element(disco.capabilities(gateway.router.context.hooks.advertised))
     assert caps.tag == f"{{{CAPS}}}c"
     assert caps.attrib == {"hash": "sha-1", "node": disco.NODE, "ver": expected}
     node = f"{disco.NODE}#{expected}"
     assert told(query(gateway, DISCO_INFO, DOMAIN, node=node), node)[1] == names
-    assert disco.capabilities(gateway.router.context) in gateway.router.stream_features
+    assert (
+        disco.capabilities(gateway.router.context.hooks.advertised)
+        in gateway.router.stream_features
+    )
 
 
 def test_capabilities_of_a_front_that_differs_differ() -> None:
     component = Router(DOMAIN, Limits(), accounts=False)
     embedded = Router(DOMAIN, Limits())
-    assert disco.capabilities(component.context) != disco.capabilities(embedded.context)
+    assert component.stream_features != embedded.stream_features
 
 
 @pytest.mark.parametrize("to", [PUMP_BARE, None])
