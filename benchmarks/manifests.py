@@ -73,9 +73,9 @@ def _one(root: Path, count: int) -> list[tuple[str, ...]]:
     _pretend(root, count)
     before = _read(root)
     commits = Commits(LocalStorage(root))
-    seconds, gathered = _timed(commits.gather)
+    seconds, gathered = _timed(commits.checkpoint)
     size = sum(file.stat().st_size for file in root.glob("manifests/gathered/*.gz"))
-    _, removed = _timed(lambda: commits.sweep(time.time() + 1))
+    _, removed = _timed(lambda: commits.remove_checkpointed(time.time() + 1))
     after = _read(root)
     ratio = [f"{a / b:.1f}" for a, b in zip(before[1:4], after[1:4], strict=True)]
     return [

@@ -14,7 +14,7 @@ from typing import Final
 
 from sync.alerts.state import DAY_MS, FleetState
 from sync.alerts.tables_reader import read_events, read_segments
-from sync.tables.manifest import UPKEEP, Commits, Live, Manifest, live
+from sync.tables.manifest import UPKEEP, Commits, LiveFiles, Manifest, live_files
 from sync.tables.storage import LocalStorage
 
 HISTORY_DAYS: Final = 8
@@ -42,7 +42,7 @@ class BatchReader:
 
     def learn(self, now: int) -> FleetState:
         """Learn anew from the last `HISTORY_DAYS`."""
-        found, followed = self._commits.over(_all)
+        found, followed = self._commits.fold(_all)
         seen = FleetState(followed=followed)
         since = now - now % DAY_MS - (HISTORY_DAYS - 1) * DAY_MS
         first = datetime.fromtimestamp(since / 1000, UTC).date().isoformat()
@@ -69,7 +69,7 @@ class BatchReader:
         return Path(self._tables.uri(name))
 
 
-def _all(manifests: Iterable[Manifest]) -> tuple[Live, dict[str, int]]:
+def _all(manifests: Iterable[Manifest]) -> tuple[LiveFiles, dict[str, int]]:
     """Tell what is in the tables, and the last batch of each query; keeps no manifest."""
     followed: dict[str, int] = {}
 
@@ -79,4 +79,4 @@ def _all(manifests: Iterable[Manifest]) -> tuple[Live, dict[str, int]]:
                 followed[each.query] = max(each.batch, followed.get(each.query, -1))
             yield each
 
-    return live(noted()), followed
+    return live_files(noted()), followed

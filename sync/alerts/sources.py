@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 from sync.alerts.silence import LandingBacklog
 from sync.alerts.state import MINUTE_MS
 from sync.common.fleet_folder import parse_segment_path
-from sync.ingest.archive import waiting
+from sync.ingest.archive import waiting_files
 from sync.reports.shared.thresholds import SILENCE_S
 from sync.segment import Identity, SegmentError, decode_columns
 from sync.tables.storage import File, Storage
@@ -19,7 +19,7 @@ from sync.tables.storage import File, Storage
 def scan_landing(segments: Storage, now: int) -> dict[str, LandingBacklog]:
     """Tell by gateway what waits at `now` (ms since 1970 UTC). Raises OSError."""
     files: dict[str, list[File]] = {}
-    for path, file in waiting(segments).items():
+    for path, file in waiting_files(segments).items():
         parts = PurePosixPath(path).parts
         if len(parts) > 2:
             files.setdefault(parts[1], []).append(file)

@@ -30,7 +30,7 @@ THREADS: Final = 8
 """Moves at once: each waits for a disk's fsync or for an object store, and they wait together."""
 
 
-class Read(NamedTuple):
+class IngestedFile(NamedTuple):
     """A file that was read: its path below the fleet folder, its fate, and its SHA-256 in hex."""
 
     path: str
@@ -38,14 +38,14 @@ class Read(NamedTuple):
     sha256: str
 
 
-def waiting(segments: Storage) -> dict[str, File]:
+def waiting_files(segments: Storage) -> dict[str, File]:
     """Give the segments that wait to be read, by their paths: what Spark's file source sees too."""
     return {
         file.path: file for folder in (LANDING, ASIDE) for file in segments.files(folder, _SEGMENTS)
     }
 
 
-def file_away(segments: Storage, files: Iterable[Read]) -> None:
+def archive_files(segments: Storage, files: Iterable[IngestedFile]) -> None:
     """Move each of the files to where its fate puts it; what is moved already is passed over.
 
     So is what the receiver takes back meanwhile: it does so with what the archive holds already.
@@ -53,7 +53,7 @@ def file_away(segments: Storage, files: Iterable[Read]) -> None:
     beside each other. Raises OSError when the storage refuses; then the rest is moved by the next
     call.
     """
-    lanes: defaultdict[PurePosixPath, list[Read]] = defaultdict(list)
+    lanes: defaultdict[PurePosixPath, list[IngestedFile]] = defaultdict(list)
     for file in files:
         lanes[_relative(file).parent].append(file)
     with ThreadPoolExecutor(THREADS, "filing") as pool:
@@ -61,7 +61,7 @@ def file_away(segments: Storage, files: Iterable[Read]) -> None:
             pass
 
 
-def _file_lane(segments: Storage, files: Iterable[Read]) -> None:
+def _file_lane(segments: Storage, files: Iterable[IngestedFile]) -> None:
     """Move: the receiver, which looks at landing and archive, always finds the segments."""
     left = {file.path: _targets(file) for file in files}
     while left:
@@ -73,7 +73,7 @@ def _file_lane(segments: Storage, files: Iterable[Read]) -> None:
                 raise OSError(msg)
 
 
-def clear_attempts(tables: Storage, manifest: Manifest) -> None:
+def remove_other_attempts(tables: Storage, manifest: Manifest) -> None:
     """Remove what other tries at the manifest's batch have left: no reader ever sees it.
 
     Call it under the lease. What belongs to a batch that has no manifest stays: it may be that the
@@ -85,7 +85,7 @@ def clear_attempts(tables: Storage, manifest: Manifest) -> None:
             tables.remove(f"{batch}/{attempt}")
 
 
-def _targets(file: Read) -> list[str]:
+def _targets(file: IngestedFile) -> list[str]:
     """Give the places for a file, best first: a name in the quarantine tells its content too.
 
     That of a file that lay aside does already.
@@ -97,6 +97,6 @@ def _targets(file: Read) -> list[str]:
     return [*archived, f"{QUARANTINE}/{relative.with_name(name)}"]
 
 
-def _relative(file: Read) -> PurePosixPath:
+def _relative(file: IngestedFile) -> PurePosixPath:
     """Cut off the folder that the file waits in: what is left is the same in each place."""
     return PurePosixPath(*PurePosixPath(file.path).parts[1:])

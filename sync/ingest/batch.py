@@ -19,18 +19,19 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from sync.common.errors import FleetError
-from sync.ingest.archive import waiting
-from sync.ingest.decoding import INSPECTED, take
-from sync.ingest.ledger import CLAIM, Claim, Fate, Verdict, judge, neighbours
-from sync.ingest.parts import Part
+from sync.ingest.archive import waiting_files
+from sync.ingest.decoding import INSPECTED
+from sync.ingest.decoding import decode_files as take
+from sync.ingest.ledger import CLAIM_COLUMNS, Claim, Fate, Verdict, judge, related_claims
 from sync.tables import tables
-from sync.tables.locations import DATA, LANDING, Places
+from sync.tables.locations import DATA, LANDING, FleetStorage
 from sync.tables.manifest import Commits, Counts, Manifest
+from sync.tables.part_files import PartFile
 
 EMPTY_SHA256: Final = hashlib.sha256().hexdigest()
 
 
-class Batches:
+class BatchIngest:
     """Takes batches of files into the tables at `places`; all are of one run of an ingest.
 
     `on_step` is told each step once it is taken.
@@ -39,7 +40,7 @@ class Batches:
     def __init__(
         self,
         spark: SparkSession,
-        places: Places,
+        places: FleetStorage,
         commits: Commits,
         on_step: Callable[[str], None],
     ) -> None:
@@ -100,7 +101,7 @@ class Batches:
         ]
 
     def _waiting_empty(self) -> Mapping[str, float]:
-        found = waiting(self._places.segments)
+        found = waiting_files(self._places.segments)
         return {path: file.modified for path, file in found.items() if not file.size}
 
     def _judged(self, taken: DataFrame) -> list[_Found]:
@@ -109,7 +110,7 @@ class Batches:
         rows = sorted([*told.to_pylist(), *self._empty()], key=itemgetter("arrived", "path"))
         paths = {row["path"]: self._places.segments.relative(row["path"]) for row in rows}
         claims = {
-            row["path"]: Claim(*(row[name] for name in CLAIM))
+            row["path"]: Claim(*(row[name] for name in CLAIM_COLUMNS))
             for row in rows
             if row["reason"] is None and PurePosixPath(paths[row["path"]]).parts[0] == LANDING
         }
@@ -124,9 +125,9 @@ class Batches:
             return []
         segments = tables.read_segment_files(self._spark, self._places.tables, files)
         ledger = segments.where(F.col("fate") == tables.ACCEPTED)
-        schema = StructType([tables.SEGMENTS[name] for name in CLAIM])
+        schema = StructType([tables.SEGMENTS[name] for name in CLAIM_COLUMNS])
         offered = self._spark.createDataFrame(claims, schema)
-        return [Claim(*row) for row in neighbours(ledger, offered).collect()]
+        return [Claim(*row) for row in related_claims(ledger, offered).collect()]
 
     def _ledger(self) -> list[str]:
         """Name the ledger's files: read once, as nobody else commits while the lease is held."""
@@ -159,21 +160,21 @@ class Batches:
             raise FleetError("a segment was changed after it was judged: nothing of it counts")
         return by_day
 
-    def _each(self, taken: DataFrame, read: dict[str, str]) -> Iterator[Part]:
+    def _each(self, taken: DataFrame, read: dict[str, str]) -> Iterator[PartFile]:
         """Give the parts, those of one task at a time in memory; each renews the lease.
 
         `read` gets the SHA-256 of each file that they were made of: what a task gives, it gives of
         one reading, also where a cached one was lost and it was run again.
         """
         pieces: list[bytes] = []
-        for row in taken.select("path", "sha256", *Part._fields).toLocalIterator():
+        for row in taken.select("path", "sha256", *PartFile._fields).toLocalIterator():
             if row["path"] is not None:
                 read[row["path"]] = row["sha256"]
                 continue
             pieces.append(row["content"])
             if row["events"] is not None:
                 self._places.tables.keep_lease()
-                yield Part(row["day"], row["events"], b"".join(pieces))
+                yield PartFile(row["day"], row["events"], b"".join(pieces))
                 pieces = []
 
 

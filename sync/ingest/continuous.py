@@ -17,9 +17,9 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 from sync.common.errors import LeaseError
-from sync.ingest.ingest import Summary, Watch, run_ingest
-from sync.ingest.spark_log import keep_last
-from sync.tables.locations import Places
+from sync.ingest.ingest import IngestControl, IngestResult, run_ingest
+from sync.ingest.spark_log import rotate_stderr
+from sync.tables.locations import FleetStorage
 from sync.tables.manifest import Commits, Counts
 from sync.tables.spark_session import BATCH_FILES
 
@@ -34,22 +34,22 @@ waits looks twice as often."""
 
 def run_continuously(
     spark: SparkSession,
-    places: Places,
+    places: FleetStorage,
     commits: Commits,
-    watch: Watch,
-    on_reading: Callable[[Summary], None] = lambda summary: None,
+    watch: IngestControl,
+    on_reading: Callable[[IngestResult], None] = lambda summary: None,
     *,
     every_s: float = EVERY_S,
     batch_files: int = BATCH_FILES,
     log: Path | None = None,
-) -> Summary:
+) -> IngestResult:
     """Read what waits every `every_s` seconds until `watch.stopping` is set; gives the sum of it.
 
     `on_reading` is told what each reading did. While upkeep holds the lease, readings are left out.
     `log` is the file that stderr goes to, which is kept within its bound; None: it is no file.
     Raises FleetError when a reading fails: whoever starts this starts it again.
     """
-    total = Summary(0, Counts())
+    total = IngestResult(0, Counts())
     while not watch.stopping.is_set():
         began = time.monotonic()
         with contextlib.suppress(LeaseError):
@@ -57,7 +57,7 @@ def run_continuously(
             total += summary
             on_reading(summary)
         if log is not None:
-            keep_last(log)
+            rotate_stderr(log)
         watch.stopping.wait(max(LEAST_PAUSE_S, began + every_s - time.monotonic()))
     return total
 

@@ -14,9 +14,9 @@ from typing import Any, Final
 import pyarrow as pa
 
 from sync.ingest.arrow_columns import TAGS, TIME, arrow_columns, days_of, distinct
-from sync.ingest.parts import Part, Parts
 from sync.segment import SegmentError, digest_of
 from sync.segment.limits import MAX_FILE
+from sync.tables.part_files import PartFile, PartFiles
 
 MAX_DAYS: Final = 32
 """Days (UTC) that the events of one segment may be spread over. A segment is sealed within minutes;
@@ -96,13 +96,13 @@ PIECE_BYTES: Final = 1024 * 1024
 """Bytes of a piece of a part: Spark pickles rows for the driver, and copies each five times."""
 
 
-def take(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def decode_files(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Read each file once and whole; gives rows of `TAKEN`.
 
     A file that cannot be read is a row with its reason. The events of all that can be read are in
     the parts, whatever the ledger says of them.
     """
-    parts = Parts(EXPLODED)
+    parts = PartFiles(EXPLODED)
     for batch in batches:
         rows = []
         for path, arrived, size, content in _files(batch):
@@ -115,7 +115,7 @@ def take(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     yield from _rows(parts.finish())
 
 
-def _rows(parts: Iterable[Part]) -> Iterator[pa.RecordBatch]:
+def _rows(parts: Iterable[PartFile]) -> Iterator[pa.RecordBatch]:
     for part in parts:
         for start in range(0, len(part.content), PIECE_BYTES):
             piece = part.content[start : start + PIECE_BYTES]

@@ -21,12 +21,17 @@ from pyspark.sql import DataFrame, SparkSession
 
 from sync.common.errors import FleetError
 from sync.common.fleet_folder import FleetFolder
-from sync.ingest.archive import Read, clear_attempts, file_away, waiting
-from sync.ingest.batch import Batches
+from sync.ingest.archive import (
+    IngestedFile,
+    archive_files,
+    remove_other_attempts,
+    waiting_files,
+)
+from sync.ingest.batch import BatchIngest
 from sync.tables import tables
-from sync.tables.locations import ASIDE, CHECKPOINTS, LANDING, Places
+from sync.tables.locations import ASIDE, CHECKPOINTS, LANDING, FleetStorage
 from sync.tables.manifest import Commits, Counts, Manifest
-from sync.tables.spark_session import BATCH_FILES, batches_of_files, reason_of
+from sync.tables.spark_session import BATCH_FILES, file_batches, summarise_error
 from sync.tables.storage import LocalStorage, Storage
 from sync.tables.vacuum import GRACE_S
 
@@ -63,21 +68,21 @@ class _Stopped(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class IngestResult:
     """What an ingest did: `batches` committed, `reread` files that the stream had passed over."""
 
     batches: int
     counts: Counts
     reread: int = 0
 
-    def __add__(self, other: Summary) -> Summary:
-        return Summary(
+    def __add__(self, other: IngestResult) -> IngestResult:
+        return IngestResult(
             self.batches + other.batches, self.counts + other.counts, self.reread + other.reread
         )
 
 
 @dataclass(frozen=True, slots=True)
-class Watch:
+class IngestControl:
     """Who is told of an ingest, and how it is asked to stop.
 
     `on_step` is told each of `STEPS` once it is taken; `on_batch` each manifest that was committed,
@@ -92,32 +97,32 @@ class Watch:
 
 def run_ingest(
     spark: SparkSession,
-    where: FleetFolder | Places,
+    where: FleetFolder | FleetStorage,
     commits: Commits,
     on_step: Callable[[str], None] | None = None,
     *,
     batch_files: int = BATCH_FILES,
-    watch: Watch | None = None,
-) -> Summary:
+    watch: IngestControl | None = None,
+) -> IngestResult:
     """Read what waits in the landing into the tables, `batch_files` at a time, and file it away.
 
     `on_step` is `watch.on_step`, where nothing else of it is wanted. Raises LeaseError when another
     ingest is at work, FleetError when a batch fails, or when files are still unread at the end.
     """
-    places = where if isinstance(where, Places) else Places.of(where)
-    watch = watch or (Watch(on_step) if on_step else Watch())
+    places = where if isinstance(where, FleetStorage) else FleetStorage.of(where)
+    watch = watch or (IngestControl(on_step) if on_step else IngestControl())
     with commits.lease():
-        before = set(waiting(places.segments))
+        before = set(waiting_files(places.segments))
         first = _Run(spark, places, commits, watch, batch_files)
         with contextlib.suppress(CheckpointError):
             first.read(_checkpoint(places.tables, new=False))
-        passed_over = before & set(waiting(places.segments))
+        passed_over = before & set(waiting_files(places.segments))
         if not passed_over or watch.stopping.is_set():
             return first.summary()
         again = _Run(spark, places, commits, watch, batch_files)
         again.read(_checkpoint(places.tables, new=True))
         if not watch.stopping.is_set():
-            _require_read(before & set(waiting(places.segments)))
+            _require_read(before & set(waiting_files(places.segments)))
         return first.summary() + again.summary(len(passed_over))
 
 
@@ -140,9 +145,9 @@ class _Run:
     def __init__(
         self,
         spark: SparkSession,
-        places: Places,
+        places: FleetStorage,
         commits: Commits,
-        watch: Watch,
+        watch: IngestControl,
         batch_files: int,
     ) -> None:
         self._spark = spark
@@ -150,14 +155,14 @@ class _Run:
         self._places = places
         self._commits = commits
         self._watch = watch
-        self._batches = Batches(spark, places, commits, watch.on_step)
+        self._batches = BatchIngest(spark, places, commits, watch.on_step)
         self._query: Future[str] = Future()
         self._failure: Exception | None = None
         self._committed: list[Counts] = []
 
-    def summary(self, reread: int = 0) -> Summary:
+    def summary(self, reread: int = 0) -> IngestResult:
         """Sum up this run."""
-        return Summary(len(self._committed), sum(self._committed, Counts()), reread)
+        return IngestResult(len(self._committed), sum(self._committed, Counts()), reread)
 
     def read(self, checkpoint: str) -> None:
         """Read all that waits. Raises FleetError for what ended the stream before its end."""
@@ -166,7 +171,7 @@ class _Run:
         stream = stream.option("checkpointLocation", checkpoint).trigger(availableNow=True)
         here = isinstance(self._places.segments, LocalStorage)
         try:
-            with batches_of_files(self._spark, here=here):
+            with file_batches(self._spark, here=here):
                 query = stream.start()
                 self._query.set_result(str(query.id))
                 self._await(query)
@@ -178,9 +183,9 @@ class _Run:
     def _tell(self, error: PySparkException) -> None:
         """Raise why the stream ended before its end, unless it was asked to."""
         if self._failure is None:
-            raise CheckpointError(reason_of(error)) from error
+            raise CheckpointError(summarise_error(error)) from error
         if not isinstance(self._failure, _Stopped):
-            msg = f"the ingest stopped: {reason_of(self._failure)}"
+            msg = f"the ingest stopped: {summarise_error(self._failure)}"
             raise FleetError(msg) from self._failure
 
     def _await(self, query: StreamingQuery) -> None:
@@ -206,16 +211,16 @@ class _Run:
 
     def _file(self) -> None:
         """Move what is in manifests out of the landing: the ended stream needs none of it."""
-        for manifest in self._commits.unfiled():
+        for manifest in self._commits.unarchived():
             rows = tables.read_segment_files(self._spark, self._places.tables, manifest.segments)
             read = rows.select("path", "fate", "sha256").collect()
             self._places.tables.keep_lease()
-            file_away(self._places.segments, [Read(*row) for row in read])
-            clear_attempts(self._places.tables, manifest)
-            self._commits.filed(manifest)
+            archive_files(self._places.segments, [IngestedFile(*row) for row in read])
+            remove_other_attempts(self._places.tables, manifest)
+            self._commits.mark_archived(manifest)
         self._watch.on_step("filed")
-        if self._commits.gather(GATHERED_AFTER):
-            self._commits.sweep(time.time() - GRACE_S, SWEPT_AT_ONCE)
+        if self._commits.checkpoint(GATHERED_AFTER):
+            self._commits.remove_checkpointed(time.time() - GRACE_S, SWEPT_AT_ONCE)
 
 
 def _files(spark: SparkSession, segments: Storage, batch_files: int) -> DataFrame:

@@ -31,7 +31,7 @@ _PREFIX: Final = struct.Struct(">4sBBH")
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class FileInspection:
     """What a file is: `size` in bytes, `reason` and `detail` if it cannot be read as a segment.
 
     `identity` is that of a header that is valid together with its checksum. `header` maps keys to
@@ -48,14 +48,14 @@ class Look:
     first: str
 
 
-def look_at(path: Path) -> Look:
+def inspect_file(path: Path) -> FileInspection:
     """Look at a file. Raises OSError when it cannot be read."""
     with path.open("rb") as file:
         data = file.read(READ)
         file.seek(0)
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     reason, detail = _fault(data)
-    return Look(
+    return FileInspection(
         size=path.stat().st_size,
         sha256=digest,
         reason=reason,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Fate = Literal["accepted", "duplicate", "fork", "bad"]
 """What becomes of a file that was read. `bad` is the decoder's word, the others are judged here."""
 
-CLAIM: Final = ("gateway", "epoch", "lane", "first_seq", "last_seq", "digest", "previous")
+CLAIM_COLUMNS: Final = ("gateway", "epoch", "lane", "first_seq", "last_seq", "digest", "previous")
 """The columns of the ledger that a claim is made of."""
 
 _SPAN_BITS: Final = (MAX_EVENTS - 1).bit_length()
@@ -102,7 +102,7 @@ def judge(claims: Iterable[Claim], known: Iterable[Claim]) -> list[Verdict]:
     return verdicts
 
 
-def neighbours(ledger: DataFrame, claims: DataFrame) -> DataFrame:
+def related_claims(ledger: DataFrame, claims: DataFrame) -> DataFrame:
     """Give the rows of `ledger` that share a number or a predecessor with a row of `claims`.
 
     Both have the columns of `CLAIM`. A segment holds at most `MAX_EVENTS` and so touches at most
@@ -112,9 +112,9 @@ def neighbours(ledger: DataFrame, claims: DataFrame) -> DataFrame:
 
     lane = ["gateway", "epoch", "lane"]
     keys = claims.select(*lane, F.explode(_keys()).alias("key")).distinct()
-    rows = ledger.select(*CLAIM, F.explode(_keys()).alias("key"))
+    rows = ledger.select(*CLAIM_COLUMNS, F.explode(_keys()).alias("key"))
     met = rows.join(F.broadcast(keys), on=[*lane, "key"], how="left_semi")
-    return met.select(*CLAIM).distinct()
+    return met.select(*CLAIM_COLUMNS).distinct()
 
 
 def _keys() -> Column:

@@ -15,9 +15,9 @@ from typing import Final, NamedTuple
 from sync.common.errors import FleetError
 from sync.common.fleet_folder import SUFFIX, FleetFolder, segment_path
 from sync.common.text import double_backslashes, unescape
-from sync.ingest.inspect_file import Look, look_at
-from sync.tables.locations import ARCHIVE, LANDING, QUARANTINE, Places
-from sync.tables.manifest import Commits, live
+from sync.ingest.inspect_file import FileInspection, inspect_file
+from sync.tables.locations import ARCHIVE, LANDING, QUARANTINE, FleetStorage
+from sync.tables.manifest import Commits, live_files
 
 READMITTED: Final = "readmitted"
 """The folder of the landing for files that have no name of their own."""
@@ -27,7 +27,7 @@ FORK: Final = "fork"
 _COLUMNS: Final = ("arrived", "sha256", "reason", "detail")
 
 
-class Held(NamedTuple):
+class QuarantinedFile(NamedTuple):
     """A file in the quarantine: its path below the quarantine, `size` in bytes, when it arrived.
 
     `reason` and `detail` are the ingest's; where the tables do not know the file, a look's.
@@ -49,18 +49,18 @@ class Quarantine:
     """What lies in the quarantine of `folder`."""
 
     def __init__(self, folder: FleetFolder) -> None:
-        self._places = Places.of(folder)
+        self._places = FleetStorage.of(folder)
         self._root = folder.root.resolve() / QUARANTINE
         self._commits = Commits(self._places.tables)
 
-    def held(self) -> list[Held]:
+    def held(self) -> list[QuarantinedFile]:
         """List the files, oldest first."""
         told = self._told()
         files = self._places.segments.files(QUARANTINE, SUFFIX)
         found = [self._held(file.path, file.size, file.modified, told) for file in files]
         return sorted(found, key=lambda held: (held.arrived, held.path))
 
-    def find(self, name: str) -> Held:
+    def find(self, name: str) -> QuarantinedFile:
         """Find one by its path: below the quarantine as the list prints it, or just as it is.
 
         A whole path is never taken for a printed one. Raises FleetError when it is not a file of
@@ -74,18 +74,18 @@ class Quarantine:
         msg = f"{name!r} is no file of the quarantine"
         raise FleetError(msg)
 
-    def look(self, held: Held) -> Look:
+    def look(self, held: QuarantinedFile) -> FileInspection:
         """Look at the file itself. Raises OSError when it cannot be read."""
-        return look_at(self._root / held.path)
+        return inspect_file(self._root / held.path)
 
-    def readmit(self, files: Sequence[Held]) -> tuple[list[str], list[str]]:
+    def readmit(self, files: Sequence[QuarantinedFile]) -> tuple[list[str], list[str]]:
         """Move the files back into the landing; gives where they went, and which did not and why.
 
         Raises LeaseError while an ingest is at work, and FleetError after one that was cut off.
         """
         moved, refused = [], []
         with self._commits.lease():
-            if self._commits.unfiled():
+            if self._commits.unarchived():
                 msg = "the last ingest was cut off; run `fieldpost-fleet ingest` first"
                 raise FleetError(msg)
             for held in files:
@@ -95,7 +95,7 @@ class Quarantine:
                     refused.append(f"{held.shown}: {error}")
         return moved, refused
 
-    def drop(self, held: Held) -> None:
+    def drop(self, held: QuarantinedFile) -> None:
         """Delete the file. The tables go on to tell of it."""
         self._places.segments.remove(f"{QUARANTINE}/{held.path}")
 
@@ -110,7 +110,7 @@ class Quarantine:
             with contextlib.suppress(ValueError):
                 yield path.resolve()
 
-    def _readmit(self, held: Held) -> str:
+    def _readmit(self, held: QuarantinedFile) -> str:
         look = self.look(held)
         if held.reason == FORK:
             msg = (
@@ -130,7 +130,7 @@ class Quarantine:
             raise FleetError(msg)
         return target
 
-    def _went_on(self, look: Look) -> str:
+    def _went_on(self, look: FileInspection) -> str:
         """Tell what the gateway of a fork does now: nobody has to begin an epoch for it."""
         if look.identity is not None:
             gateway, epoch = look.identity.gateway, look.identity.epoch
@@ -143,20 +143,20 @@ class Quarantine:
 
     def _held(
         self, path: str, size: int, modified: float, told: dict[str, tuple[str, str]]
-    ) -> Held:
+    ) -> QuarantinedFile:
         name = path.removeprefix(f"{QUARANTINE}/")
         known = told.get(Path(name).stem.rpartition(".")[2])
         if known is None:
-            look = look_at(self._root / name)
+            look = inspect_file(self._root / name)
             known = (look.reason or "unknown", look.detail or "the tables do not know this file")
-        return Held(name, size, datetime.fromtimestamp(modified, UTC), *known)
+        return QuarantinedFile(name, size, datetime.fromtimestamp(modified, UTC), *known)
 
     def _told(self) -> dict[str, tuple[str, str]]:
         """Read from the tables why files were refused: by what their names tell of their bytes."""
         from pyarrow import dataset
 
         storage = self._places.tables
-        paths = [storage.uri(path) for path in live(self._commits.manifests()).segments]
+        paths = [storage.uri(path) for path in live_files(self._commits.manifests()).segments]
         if not paths:
             return {}
         chosen = dataset.field("fate").isin(["bad", FORK])

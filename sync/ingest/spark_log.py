@@ -1,6 +1,6 @@
 """The bound of what Spark writes while an ingest goes on: the file is cut, and its last part kept.
 
-Diverts nothing; `sync.tables.spark_session.spark_told` does. For Linux.
+Diverts nothing; `sync.tables.spark_session.spark_errors` does. For Linux.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ are in memory for a moment."""
 _STDERR: Final = 2
 
 
-def keep_last(log: Path, most: int = LOG_BYTES) -> None:
+def rotate_stderr(log: Path, most: int = LOG_BYTES) -> None:
     """Once stderr, a file that was begun as `log`, has more than `most` bytes, begin it anew.
 
     The last `most` of them become `log`.1. The file is cut and not renamed, because the JVM has it

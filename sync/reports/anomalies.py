@@ -21,7 +21,7 @@ from sync.reports.shared.frames import FLAG, INTEGER, REAL, TEXT, TIME, schema, 
 from sync.reports.shared.problem import Problem, ProblemKind
 from sync.reports.shared.readings import ROWS, SENSOR, readings
 from sync.reports.shared.report import Report, Series, Table
-from sync.tables.partitions import conform, gathered
+from sync.tables.partitions import coalesced, conform
 from sync.tables.summaries import Summary
 
 SCHEMA: Final = schema(
@@ -207,7 +207,7 @@ def _flat_lines(hours: DataFrame) -> DataFrame:
     day_hour = F.pmod(F.floor(F.col("at") / 3_600) - F.floor(F.col("since") / 3_600), F.lit(24))
     outside = (F.col("at") + 3_600 <= F.col("since")) | (F.col("at") > F.col("until"))
     same = day_hour * 3_600 <= F.col("until") - F.col("since")
-    compared = gathered(lines.join(others, on=[*_UNIT], how="inner")).where(outside & same)
+    compared = coalesced(lines.join(others, on=[*_UNIT], how="inner")).where(outside & same)
     judged = compared.groupBy(*_UNIT, "since", "until", "readings", "value").agg(
         F.count("varied").alias("compared"), F.count_if("varied").alias("varied")
     )

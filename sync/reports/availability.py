@@ -30,7 +30,7 @@ from sync.reports.shared.heartbeats import cut_before
 from sync.reports.shared.problem import Problem, ProblemKind
 from sync.reports.shared.report import Report, ReportContext, Series, Table
 from sync.reports.shared.thresholds import MIN_SEALINGS, MISSED_INTERVALS, SILENCE_S
-from sync.tables.partitions import conform, gathered
+from sync.tables.partitions import coalesced, conform
 
 SCHEMA: Final = schema(
     gateway=TEXT,
@@ -79,7 +79,7 @@ def availability(
     was first and last, do not.
     """
     reachable = _reachable(segments, as_of, since)
-    rows = gathered(reachable.join(_lives(life, since), on="gateway", how="full_outer"))
+    rows = coalesced(reachable.join(_lives(life, since), on="gateway", how="full_outer"))
     rows = rows.join(_durations(spans), on="gateway", how="left")
     silent = F.lit(as_of.timestamp()) - seconds("last_arrival") > F.col("silent_after_s")
     state = (

@@ -27,7 +27,7 @@ from sync.reports.shared.frames import FLAG, INTEGER, REAL, TEXT, TIME, schema, 
 from sync.reports.shared.problem import Problem, ProblemKind
 from sync.reports.shared.report import Report, Series, Table
 from sync.reports.shared.thresholds import HEARTBEAT_S
-from sync.tables.partitions import conform, gathered
+from sync.tables.partitions import coalesced, conform
 from sync.tables.summaries import Summary
 
 SCHEMA: Final = schema(
@@ -169,7 +169,7 @@ def clocks(days: DataFrame, segments: DataFrame) -> DataFrame:
         seconds("arrived").alias("came"),
     )
     sending = sent.select("gateway").distinct()
-    rows = gathered(sending.join(_by_gateway(days), on="gateway", how="full_outer"))
+    rows = coalesced(sending.join(_by_gateway(days), on="gateway", how="full_outer"))
     for part in (_skew(sent), _drift(sent), _gain(sent)):
         rows = rows.join(part, on="gateway", how="left")
     counted = rows.fillna(0, subset=["steps", "odd_steps", "step_sum_s", "unsynchronised_s"])
@@ -253,7 +253,7 @@ def _gain(sent: DataFrame) -> DataFrame:
     earlier = hours.select(
         "gateway", "boot", (F.col("hour") + APART_H).alias("hour"), F.col("it").alias("was")
     )
-    pairs = gathered(hours.join(earlier, on=["gateway", "boot", "hour"], how="inner"))
+    pairs = coalesced(hours.join(earlier, on=["gateway", "boot", "hour"], how="inner"))
     slope = (F.col("it.ahead") - F.col("was.ahead")) / (F.col("it.came") - F.col("was.came"))
     known = pairs.groupBy("gateway").agg(F.median(slope).alias("slope"), F.count(slope).alias("of"))
     enough = known.where(F.col("of") >= MIN_SLOPES)

@@ -17,7 +17,7 @@ from sync.reports.shared.formats import plural, size
 from sync.reports.shared.frames import INTEGER, REAL, TEXT, TIME, count_of, schema, seconds, tag
 from sync.reports.shared.problem import Problem, ProblemKind
 from sync.reports.shared.report import Report, Table
-from sync.tables.partitions import conform, gathered
+from sync.tables.partitions import coalesced, conform
 from sync.tables.summaries import Summary
 
 SCHEMA: Final = schema(
@@ -153,7 +153,7 @@ def _shipped(sent: DataFrame) -> DataFrame:
     place = F.struct("epoch", "service_seconds", "disk_used", "sealed_at")
     last = sent.groupBy("gateway").agg(F.max(place)["disk_used"].alias("disk_used"))
     shipped = _median_day(sizes, "size", "shipped_day")
-    return gathered(shipped.join(last, on="gateway", how="inner"))
+    return coalesced(shipped.join(last, on="gateway", how="inner"))
 
 
 def _recorded(days: DataFrame) -> DataFrame:
@@ -167,7 +167,7 @@ def _recorded(days: DataFrame) -> DataFrame:
         F.max_by("cap", F.when(F.col("cap").isNotNull(), F.col("day"))).alias("reported_cap"),
     )
     events = _median_day(by_day, "events", "events_day").drop("days")
-    return gathered(events.join(sums, on="gateway", how="inner"))
+    return coalesced(events.join(sums, on="gateway", how="inner"))
 
 
 def _trend(sent: DataFrame) -> DataFrame:
@@ -187,7 +187,7 @@ def _trend(sent: DataFrame) -> DataFrame:
         F.max("disk_used").alias("used")
     )
     later = points.select("gateway", F.col("point").alias("to"), F.col("used").alias("then"))
-    pairs = gathered(points.join(later, on="gateway", how="inner"))
+    pairs = coalesced(points.join(later, on="gateway", how="inner"))
     pairs = pairs.where(F.col("to") > F.col("point"))
     apart = (F.col("to") - F.col("point")) * (POINT_S / _DAY_S)
     slopes = pairs.groupBy("gateway").agg(
@@ -195,7 +195,7 @@ def _trend(sent: DataFrame) -> DataFrame:
     )
     known = points.groupBy("gateway").agg(F.count(F.lit(1)).alias("points"))
     enough = known.where(F.col("points") >= MIN_POINTS)
-    rows = gathered(slopes.join(enough, on="gateway", how="inner"))
+    rows = coalesced(slopes.join(enough, on="gateway", how="inner"))
     pairs_of, n = F.size("slopes"), F.col("points")
     width = F.sqrt(n * (n - 1) * (2 * n + 5) / 18) * INTERVAL_Z
     return rows.select(

@@ -29,7 +29,7 @@ from sync.reports.shared.frames import (
 from sync.reports.shared.problem import Problem, ProblemKind
 from sync.reports.shared.report import Report, Series, Table
 from sync.reports.shared.thresholds import DEPTH_GAP_S, STUCK_S
-from sync.tables.partitions import conform, gathered
+from sync.tables.partitions import coalesced, conform
 from sync.tables.summaries import Summary
 
 SCHEMA: Final = schema(
@@ -198,7 +198,7 @@ def queues(runs: DataFrame, done: DataFrame) -> DataFrame:
         *(F.sum(name).alias(name) for name in _SUMS),
     )
     rows = reported.join(stuck, on=[*of_queue], how="left")
-    rows = gathered(rows.join(interventions, on=[*of_queue], how="full_outer"))
+    rows = coalesced(rows.join(interventions, on=[*of_queue], how="full_outer"))
     state = (
         F.when(F.col("last_told").isNull(), "unknown")
         .when(F.col("now.stuck"), "stuck")

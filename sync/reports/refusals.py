@@ -19,7 +19,7 @@ from sync.reports.shared.frames import FLAG, INTEGER, REAL, TEXT, TIME, count_of
 from sync.reports.shared.problem import Problem, ProblemKind
 from sync.reports.shared.report import Report, Table
 from sync.reports.shared.thresholds import SURGE_FACTOR, SURGE_MIN
-from sync.tables.partitions import conform, gathered
+from sync.tables.partitions import coalesced, conform
 from sync.tables.summaries import Summary
 
 SCHEMA: Final = schema(
@@ -72,7 +72,7 @@ def refusals(days: DataFrame, as_of: datetime) -> DataFrame:
     of = ("who", "rule")
     refused = days.where(F.col("rule").isNotNull())
     refused = refused.withColumn("who", F.coalesce("source", F.lit("")))
-    rows = gathered(_by_gateway(refused).join(_by_day(refused, as_of), on=[*of], how="inner"))
+    rows = coalesced(_by_gateway(refused).join(_by_day(refused, as_of), on=[*of], how="inner"))
     recent = as_of.date() - timedelta(days=1)
     before = days.where(F.col("day") < F.lit(recent))
     known = rows.crossJoin(F.broadcast(before.agg(F.countDistinct("day").alias("known"))))

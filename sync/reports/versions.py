@@ -19,7 +19,7 @@ from sync.reports.shared.formats import count, decimal, plural
 from sync.reports.shared.frames import FLAG, INTEGER, REAL, TEXT, TIME, schema, seconds
 from sync.reports.shared.problem import Problem, ProblemKind
 from sync.reports.shared.report import Report, Table
-from sync.tables.partitions import conform, gathered
+from sync.tables.partitions import coalesced, conform
 from sync.tables.summaries import Summary
 
 SCHEMA: Final = schema(
@@ -184,8 +184,8 @@ def _compared(ran: DataFrame, rows: DataFrame) -> DataFrame:
         F.col("errors").alias("old"),
         F.col("days").alias("old_days"),
     )
-    both = gathered(new.join(rows.select("version", "before"), on="version", how="inner"))
-    both = gathered(both.join(old, on=["gateway", "before"], how="inner"))
+    both = coalesced(new.join(rows.select("version", "before"), on="version", how="inner"))
+    both = coalesced(both.join(old, on=["gateway", "before"], how="inner"))
     known = both.where((F.col("new_days") > 0) & (F.col("old_days") > 0))
     higher = F.col("new") / F.col("new_days") > F.col("old") / F.col("old_days")
     return known.groupBy("version").agg(

@@ -1,9 +1,9 @@
-"""Gatherings: files that each hold all manifests before them, so that few have to be read.
+"""Checkpoints: files that each hold all manifests before them, so that few have to be read.
 
 `manifests/gathered/NUMBER.gz` below the tables: gzip of lines of JSON. The first line says how many
 manifests follow and which batches they are of; each other line is one of them. The gathering with
 the highest number counts, and it has all that those before it have. `manifests/gathered/0.json`
-holds nothing and stays for good: what read manifests before there were gatherings takes it for a
+holds nothing and stays for good: what read manifests before there were checkpoints takes it for a
 manifest of a newer version, and refuses the tables instead of reading less.
 
 Here too: which manifests are in no gathering, and how files go that stand for nothing any more.
@@ -33,7 +33,7 @@ MANIFESTS: Final = "manifests"
 """The folder of manifests below the tables' folder; in it is one for each query."""
 
 GATHERED: Final = "gathered"
-"""The folder of gatherings beside those of the queries."""
+"""The folder of checkpoints beside those of the queries."""
 
 MANIFEST: Final = ".json"
 FILED: Final = ".filed"
@@ -56,14 +56,14 @@ Segments = tuple[tuple[str, ...], frozenset[str]]
 """Files of the table of segments, and replaced files that are named elsewhere; `segments_left`."""
 
 
-class Keys:
+class BatchKeys:
     """Which batches of which queries: runs of numbers, as those of a query have hardly a gap."""
 
     def __init__(self, runs: Mapping[str, Iterable[tuple[int, int]]]) -> None:
         self.runs = {query: [range(*run) for run in of] for query, of in runs.items()}
 
     @classmethod
-    def of(cls, keys: Iterable[tuple[str, int]]) -> Keys:
+    def of(cls, keys: Iterable[tuple[str, int]]) -> BatchKeys:
         """Take single ones together, in any order."""
         runs: dict[str, list[tuple[int, int]]] = {}
         for query, number in sorted(keys):
@@ -81,33 +81,33 @@ class Keys:
         return max((run[-1] for run in self.runs.get(query, ())), default=-1)
 
 
-class Stored(NamedTuple):
+class CheckpointFile(NamedTuple):
     """A gathering in the storage: its number, and when it was written, in seconds since 1970."""
 
     number: int
     modified: float
 
 
-class Gatherings:
-    """The gatherings in a storage of tables. Remembers keys and segments of what it read last."""
+class ManifestCheckpoints:
+    """The checkpoints in a storage of tables. Remembers keys and segments of what it read last."""
 
     def __init__(self, tables: Storage) -> None:
         self._tables = tables
-        self._known = (NOTHING, Keys({}))
+        self._known = (NOTHING, BatchKeys({}))
         self._left: tuple[int, Segments] = (NOTHING, ((), frozenset()))
 
-    def stored(self) -> list[Stored]:
+    def stored(self) -> list[CheckpointFile]:
         """List them by their numbers."""
         found = self._tables.files(f"{MANIFESTS}/{GATHERED}", _SUFFIX)
         named = [(PurePosixPath(file.path).stem, file.modified) for file in found]
-        return sorted(Stored(int(stem), at) for stem, at in named if stem.isdecimal())
+        return sorted(CheckpointFile(int(stem), at) for stem, at in named if stem.isdecimal())
 
     def latest(self) -> int:
         """Give the number of the one that counts; `NOTHING` if there is none."""
         stored = self.stored()
         return stored[-1].number if stored else NOTHING
 
-    def keys(self, number: int) -> Keys:
+    def keys(self, number: int) -> BatchKeys:
         """Tell which manifests one has.
 
         Raises FileNotFoundError when it is there no more, FleetError when it cannot be read.
@@ -116,10 +116,10 @@ class Gatherings:
             self._known = (number, self.read_keys(number))
         return self._known[1]
 
-    def read_keys(self, number: int) -> Keys:
+    def read_keys(self, number: int) -> BatchKeys:
         """Tell which manifests one has, and remember nothing; raises as `keys` does."""
         if number == NOTHING:
-            return Keys({})
+            return BatchKeys({})
         try:
             return _keys(self._lines(number))
         except _SPOILED as error:
@@ -136,7 +136,7 @@ class Gatherings:
         try:
             lines = self._lines(number)
             header = _header(lines)
-            self._known = (number, Keys(header["keys"]))
+            self._known = (number, BatchKeys(header["keys"]))
             yield from map(msgspec.json.decode, _whole(lines, header["manifests"]))
         except _SPOILED as error:
             raise self._unreadable(number, error) from error
@@ -168,7 +168,7 @@ class Gatherings:
     def _joined(self, number: int, documents: Sequence[Mapping[str, Any]]) -> Iterator[bytes]:
         lines = iter([_encode(_header_of([], 0))]) if number == NOTHING else self._lines(number)
         header = _header(lines)
-        had = Keys(header["keys"])
+        had = BatchKeys(header["keys"])
         keys = [
             *((query, at) for query, runs in had.runs.items() for run in runs for at in run),
             *((each["query"], each["batch"]) for each in documents),
@@ -189,19 +189,19 @@ class Gatherings:
         return FleetError(f"{name} is no gathering that this version can read: {error!r}")
 
 
-class Loose(NamedTuple):
+class LooseManifests(NamedTuple):
     """What is in no gathering: manifests by query and number, and all that is marked as filed."""
 
     manifests: list[PurePosixPath]
     filed: set[str]
 
-    def unfiled(self, but: str) -> list[PurePosixPath]:
+    def unarchived(self, but: str) -> list[PurePosixPath]:
         """Give those that are not marked, but for those of one query."""
         found = (path for path in self.manifests if path.parent.name != but)
         return [path for path in found if path.with_suffix(FILED).as_posix() not in self.filed]
 
 
-def list_loose(tables: Storage, gathered: Keys, gapless: str) -> Loose:
+def list_loose(tables: Storage, gathered: BatchKeys, gapless: str) -> LooseManifests:
     """List what is not `gathered`.
 
     A listing is no snapshot: it may show a step of upkeep and not the one before, which it builds
@@ -212,22 +212,22 @@ def list_loose(tables: Storage, gathered: Keys, gapless: str) -> Loose:
     last = max((key_of(path)[1] for path in found if path.parent.name == gapless), default=-1)
     found |= {PurePosixPath(path_of(gapless, number, MANIFEST)) for number in range(last)}
     loose = sorted((path for path in found if key_of(path) not in gathered), key=key_of)
-    return Loose(loose, {path.as_posix() for path in paths if path.suffix == FILED})
+    return LooseManifests(loose, {path.as_posix() for path in paths if path.suffix == FILED})
 
 
-def remove_gathered(
-    tables: Storage, gatherings: Gatherings, before: float, most: int | None
+def remove_checkpointed_files(
+    tables: Storage, checkpoints: ManifestCheckpoints, before: float, most: int | None
 ) -> int:
     """Remove files of what was gathered `before` (seconds since 1970), at most `most` of them.
 
-    Gatherings of before then go too. Needs the lease. Gives how many files of manifests went.
+    Checkpoints of before then go too. Needs the lease. Gives how many files of manifests went.
     """
-    stored = gatherings.stored()
+    stored = checkpoints.stored()
     old = [each.number for each in stored if each.modified < before]
     if not old:
         return 0
     # one that a driver left which had lost its lease may have what the one that counts has not
-    both = (gatherings.read_keys(old[-1]), gatherings.keys(stored[-1].number))
+    both = (checkpoints.read_keys(old[-1]), checkpoints.keys(stored[-1].number))
     names = [file.path for file in tables.files(MANIFESTS)]
     gone = [name for name in names if all(key_of(PurePosixPath(name)) in keys for keys in both)]
     gone = gone[:most]
@@ -236,7 +236,7 @@ def remove_gathered(
             tables.keep_lease()
         tables.remove(name)
     for number in old[:-1]:
-        gatherings.remove(number)
+        checkpoints.remove(number)
     return len(gone)
 
 
@@ -276,7 +276,7 @@ def _header(lines: Iterator[bytes]) -> dict[str, Any]:
 
 
 def _header_of(keys: Iterable[tuple[str, int]], manifests: int) -> dict[str, Any]:
-    runs = Keys.of(keys).runs
+    runs = BatchKeys.of(keys).runs
     told = {query: [(run.start, run.stop) for run in of] for query, of in runs.items()}
     return {"version": VERSION, "manifests": manifests, "keys": told}
 
@@ -296,5 +296,5 @@ def _encode(document: Mapping[str, Any]) -> bytes:
     return msgspec.json.encode(document) + b"\n"
 
 
-def _keys(lines: Iterator[bytes]) -> Keys:
-    return Keys(_header(lines)["keys"])
+def _keys(lines: Iterator[bytes]) -> BatchKeys:
+    return BatchKeys(_header(lines)["keys"])

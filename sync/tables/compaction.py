@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from sync.common.errors import FleetError
 from sync.tables.locations import DATA
-from sync.tables.manifest import UPKEEP, Commits, Manifest, live
+from sync.tables.manifest import UPKEEP, Commits, Manifest, live_files
 from sync.tables.storage import Storage
 from sync.tables.tables import Attempt, read_event_files, read_segment_files
 from sync.tables.vacuum import require_files
@@ -28,7 +28,7 @@ TARGET: Final = 128 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Compacted:
+class CompactionResult:
     """What a compaction did: days of events it touched; files that went, and that took their place.
 
     Files of `segments` are counted too.
@@ -60,7 +60,7 @@ class Compaction:
         self._target = target
         self._number = 0
 
-    def run(self, chosen: Callable[[str], bool], *, segments: bool = True) -> Compacted:
+    def run(self, chosen: Callable[[str], bool], *, segments: bool = True) -> CompactionResult:
         """Compact the days (`YYYY-MM-DD`) that are `chosen`, and the table of segments.
 
         Raises FleetError when rows would change, OSError when the storage refuses.
@@ -69,7 +69,7 @@ class Compaction:
         self._number = self._commits.next_upkeep()
         manifests = self._commits.manifests()
         sizes = require_files(self._tables, manifests)
-        found = live(manifests)
+        found = live_files(manifests)
         days = replaced = written = 0
         for day in filter(chosen, found.events):
             small = self._small(found.events[day], sizes)
@@ -81,7 +81,7 @@ class Compaction:
         if small:
             replaced += len(small)
             written += self._segments(small)
-        return Compacted(days, replaced, written)
+        return CompactionResult(days, replaced, written)
 
     def _small(self, paths: Sequence[str], sizes: Mapping[str, int]) -> list[str]:
         """Choose what is worth it: files below half of the target, if they are several."""
@@ -90,7 +90,7 @@ class Compaction:
 
     def _filed(self, paths: Sequence[str]) -> list[str]:
         """Leave out what an ingest that was cut off has still to file away by."""
-        unfiled = {path for each in self._commits.unfiled() for path in each.segments}
+        unfiled = {path for each in self._commits.unarchived() for path in each.segments}
         return [path for path in paths if path not in unfiled]
 
     def _events(self, day: str, small: Sequence[str], sizes: Mapping[str, int]) -> int:

@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 
 from sync.common.errors import FleetError, LeaseError
-from sync.tables.spark_session import reason_of
+from sync.tables.spark_session import summarise_error
 from sync.tables.storage import File, LocalStorage, Storage
 
 if TYPE_CHECKING:
@@ -289,7 +289,7 @@ def _told(name: str) -> Iterator[None]:
         yield
     except Py4JJavaError as error:
         kind = str(error.java_exception.getClass().getName())
-        text = f"{name}: {reason_of(error)}"
+        text = f"{name}: {summarise_error(error)}"
         if kind == _MISSING:
             raise FileNotFoundError(text) from error
         raise OSError(text) from error

@@ -28,21 +28,21 @@ CHECKPOINTS: Final = "checkpoints"
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class FleetStorage:
     """`segments` holds the folders landing, aside, archive and quarantine; `tables` the tables."""
 
     segments: Storage
     tables: Storage
 
     @classmethod
-    def of(cls, folder: FleetFolder) -> Places:
+    def of(cls, folder: FleetFolder) -> FleetStorage:
         """Give the places of a fleet folder, as they are called without symbolic links."""
         root = folder.root.resolve()
         return cls(LocalStorage(root), LocalStorage(root / folder.tables.name))
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class StorageOptions:
     """Where a command was told to work: a fleet folder, or URIs in place of its parts."""
 
     folder: Path | None
@@ -61,14 +61,15 @@ class Named:
         """Name the file for what Spark says; without a fleet folder there is none."""
         return self.folder / "tables" / name if self.folder else None
 
-    def open(self, storage_at: Callable[[str], Storage]) -> Places:
+    def open(self, storage_at: Callable[[str], Storage]) -> FleetStorage:
         """Open the places; `storage_at` opens a URI. Raises FleetError when one cannot be."""
         if self.landing:
             segments = storage_at(self.landing.rstrip("/").removesuffix(f"/{LANDING}"))
         else:
-            segments = Places.of(self._own()).segments
-        return Places(
-            segments, storage_at(self.tables) if self.tables else Places.of(self._own()).tables
+            segments = FleetStorage.of(self._own()).segments
+        return FleetStorage(
+            segments,
+            storage_at(self.tables) if self.tables else FleetStorage.of(self._own()).tables,
         )
 
     def _own(self) -> FleetFolder:

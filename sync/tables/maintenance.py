@@ -15,12 +15,18 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 from sync.common.errors import LeaseError
-from sync.tables.compaction import Compacted, Compaction
-from sync.tables.locations import Places
+from sync.tables.compaction import Compaction, CompactionResult
+from sync.tables.locations import FleetStorage
 from sync.tables.manifest import Commits, Manifest
 from sync.tables.retention import old_archive, old_days, old_quarantine, retire
 from sync.tables.storage import File
-from sync.tables.vacuum import GRACE_S, Rubbish, find_rubbish, require_files, sweep
+from sync.tables.vacuum import (
+    GRACE_S,
+    UnusedFiles,
+    find_unused,
+    remove_unused,
+    require_files,
+)
 
 LEASE_WAIT_S: Final = 600.0
 """Seconds that upkeep waits for an ingest to end: a continuous one pauses between two readings."""
@@ -30,7 +36,7 @@ LEASE_POLL_S: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Keep:
+class RetentionPolicy:
     """Days that are kept of events, of the archive and of the quarantine; None: for good."""
 
     events: int | None = None
@@ -39,14 +45,14 @@ class Keep:
 
 
 @dataclass(frozen=True, slots=True)
-class Retained:
+class RetentionResult:
     """What a retention took, or would take: rows by day, where they were counted, and files."""
 
     days: dict[str, int]
     event_files: tuple[str, ...]
     archive: tuple[File, ...]
     quarantine: tuple[File, ...]
-    rubbish: Rubbish
+    rubbish: UnusedFiles
 
 
 @contextlib.contextmanager
@@ -67,13 +73,13 @@ def leased(commits: Commits, wait_s: float = LEASE_WAIT_S) -> Iterator[None]:
 
 def compact(
     compaction: Compaction,
-    places: Places,
+    places: FleetStorage,
     commits: Commits,
     chosen: Callable[[str], bool],
     *,
     segments: bool = True,
     wait_s: float = LEASE_WAIT_S,
-) -> tuple[Compacted, Rubbish]:
+) -> tuple[CompactionResult, UnusedFiles]:
     """Compact the days that are `chosen`, and remove what was replaced long enough ago.
 
     Manifests are gathered, and those that were gathered long enough ago go too.
@@ -81,24 +87,24 @@ def compact(
     with leased(commits, wait_s):
         done = compaction.run(chosen, segments=segments)
         now = time.time()
-        rubbish = find_rubbish(places.tables, commits.manifests(), now)
-        sweep(places.tables, rubbish)
-        commits.gather()
-        commits.sweep(now - GRACE_S)
+        rubbish = find_unused(places.tables, commits.manifests(), now)
+        remove_unused(places.tables, rubbish)
+        commits.checkpoint()
+        commits.remove_checkpointed(now - GRACE_S)
     return done, rubbish
 
 
 def retain(
     spark: SparkSession,
-    places: Places,
+    places: FleetStorage,
     commits: Commits,
-    keep: Keep,
+    keep: RetentionPolicy,
     now: datetime,
     *,
     summarise: Callable[[Sequence[Manifest]], object] = lambda manifests: None,
     dry_run: bool = False,
     wait_s: float = LEASE_WAIT_S,
-) -> Retained:
+) -> RetentionResult:
     """Take away what is older than `keep` says at `now`; `dry_run` only tells what that is.
 
     `summarise` is called before events go, so that what reports are made of outlives them.
@@ -111,12 +117,12 @@ def retain(
         manifests = commits.manifests()
         require_files(places.tables, manifests)
         old = old_days(manifests, now, keep.events) if keep.events is not None else None
-        found = Retained(
+        found = RetentionResult(
             {},
             old.files if old else (),
             _old(old_archive, places, at, keep.archive),
             _old(old_quarantine, places, at, keep.quarantine),
-            find_rubbish(places.tables, manifests, at),
+            find_unused(places.tables, manifests, at),
         )
         if old and old.days and dry_run:
             found.days.update(dict.fromkeys(old.days, 0))
@@ -126,11 +132,11 @@ def retain(
         if not dry_run:
             for file in (*found.archive, *found.quarantine):
                 places.segments.remove(file.path)
-            sweep(places.tables, found.rubbish)
+            remove_unused(places.tables, found.rubbish)
     return found
 
 
 def _old(
-    choose: Callable[..., list[File]], places: Places, at: float, keep: int | None
+    choose: Callable[..., list[File]], places: FleetStorage, at: float, keep: int | None
 ) -> tuple[File, ...]:
     return () if keep is None else tuple(choose(places.segments, at, keep))

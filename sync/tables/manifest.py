@@ -23,12 +23,12 @@ from sync.tables.checkpoint import (
     GATHERED,
     MANIFEST,
     MANIFESTS,
-    Gatherings,
-    Loose,
+    LooseManifests,
+    ManifestCheckpoints,
     key_of,
     list_loose,
     path_of,
-    remove_gathered,
+    remove_checkpointed_files,
     segments_left,
 )
 from sync.tables.storage import LocalStorage, Storage
@@ -86,14 +86,14 @@ class Manifest:
 
 
 @dataclass(frozen=True, slots=True)
-class Live:
+class LiveFiles:
     """The files that are in the tables: of events by day, in the order of days; of segments."""
 
     events: Mapping[str, tuple[str, ...]]
     segments: tuple[str, ...]
 
 
-def live(manifests: Iterable[Manifest]) -> Live:
+def live_files(manifests: Iterable[Manifest]) -> LiveFiles:
     """Tell which files these manifests leave in the tables; keeps none of the manifests."""
     gone: set[str] = set()
     segments: list[str] = []
@@ -104,7 +104,7 @@ def live(manifests: Iterable[Manifest]) -> Live:
         for day, paths in each.events.items():
             days.setdefault(day, []).extend(paths)
     left = {day: tuple(path for path in days[day] if path not in gone) for day in sorted(days)}
-    return Live(
+    return LiveFiles(
         {day: paths for day, paths in left.items() if paths},
         tuple(path for path in segments if path not in gone),
     )
@@ -129,7 +129,7 @@ class Commits:
 
     def __init__(self, tables: Storage) -> None:
         self._tables = tables
-        self._gatherings = Gatherings(tables)
+        self._checkpoints = ManifestCheckpoints(tables)
 
     def lease(self) -> AbstractContextManager[None]:
         """Be the one driver for the length of the block; LeaseError when there is another."""
@@ -139,7 +139,7 @@ class Commits:
         """Tell whether this batch of this query is in the tables."""
         if self._tables.exists(path_of(query, batch, MANIFEST)):
             return True
-        return self._steadily(lambda number: (query, batch) in self._gatherings.keys(number))
+        return self._steadily(lambda number: (query, batch) in self._checkpoints.keys(number))
 
     def commit(self, manifest: Manifest) -> None:
         """Put the batch into the tables, durably and at once, with the files that it names.
@@ -163,9 +163,9 @@ class Commits:
 
         Raises FleetError for one that cannot be read.
         """
-        return self.over(lambda found: sorted(found, key=lambda each: (each.query, each.batch)))
+        return self.fold(lambda found: sorted(found, key=lambda each: (each.query, each.batch)))
 
-    def over(self, take: Callable[[Iterator[Manifest]], _T]) -> _T:
+    def fold(self, take: Callable[[Iterator[Manifest]], _T]) -> _T:
         """Give what `take` makes of all that is committed, one by one, in any order.
 
         It is called once more when manifests were gathered meanwhile. Raises as `manifests` does.
@@ -186,7 +186,7 @@ class Commits:
         """
         # in this order: what is listed no more by then has been gathered
         queries = {*self._tables.folders(MANIFESTS)}
-        queries |= {*self._steadily(self._gatherings.keys).runs}
+        queries |= {*self._steadily(self._checkpoints.keys).runs}
         for query in sorted(queries - {UPKEEP, GATHERED}):
             number = followed.get(query, -1) + 1
             waiting: dict[int, Manifest] = {}
@@ -195,11 +195,11 @@ class Commits:
                 yield waiting.pop(number)
                 number += 1
 
-    def unfiled(self) -> Sequence[Manifest]:
+    def unarchived(self) -> Sequence[Manifest]:
         """List the batches whose segments were not all moved out of the landing yet."""
-        return self._steadily(lambda at: [*map(self._read, self._loose(at).unfiled(UPKEEP))])
+        return self._steadily(lambda at: [*map(self._read, self._loose(at).unarchived(UPKEEP))])
 
-    def filed(self, manifest: Manifest) -> None:
+    def mark_archived(self, manifest: Manifest) -> None:
         """Note that the segments of this manifest have left the landing."""
         try:
             self._tables.create(path_of(manifest.query, manifest.batch, FILED), b"")
@@ -210,31 +210,31 @@ class Commits:
         """Number the next step of upkeep. Call it under the lease."""
         return self._steadily(self._last_upkeep) + 1
 
-    def gather(self, least: int = 1) -> int:
+    def checkpoint(self, least: int = 1) -> int:
         """Put all manifests into one file, if `least` of them are in none yet; gives how many are.
 
         Does nothing while a batch is unfiled. Call it under the lease. Raises FleetError when it is
         lost, or a manifest cannot be read; OSError when the storage refuses.
         """
-        number = self._gatherings.latest()
+        number = self._checkpoints.latest()
         loose = self._loose(number)
-        if len(loose.manifests) < max(least, 1) or loose.unfiled(UPKEEP):
+        if len(loose.manifests) < max(least, 1) or loose.unarchived(UPKEEP):
             return 0
         added = [asdict(self._read(path)) for path in loose.manifests]
         self._tables.keep_lease()
         try:
-            self._gatherings.add(number, added)
+            self._checkpoints.add(number, added)
         except FileExistsError:
             msg = "another ingest has gathered the manifests, and so has the lease"
             raise LeaseError(msg) from None
         return len(added)
 
-    def sweep(self, before: float, most: int | None = None) -> int:
+    def remove_checkpointed(self, before: float, most: int | None = None) -> int:
         """Remove files of what was gathered `before` (seconds since 1970); gives how many.
 
         No more than `most`, if given. Call it under the lease; may be cut off anywhere.
         """
-        return remove_gathered(self._tables, self._gatherings, before, most)
+        return remove_checkpointed_files(self._tables, self._checkpoints, before, most)
 
     def _steadily(self, look: Callable[[int], _T]) -> _T:
         """Look at manifests by the gathering that counts, until that was the same at the end.
@@ -243,28 +243,28 @@ class Commits:
         """
         missing: FileNotFoundError | None = None
         for _ in range(LOOKS):
-            number = self._gatherings.latest()
+            number = self._checkpoints.latest()
             try:
                 found = look(number)
             except FileNotFoundError as error:
                 missing = error
                 continue
-            if self._gatherings.latest() == number:
+            if self._checkpoints.latest() == number:
                 return found
         if missing is not None:
             raise missing
         msg = f"manifests in {self._tables.uri(MANIFESTS)} were gathered at each look; try again"
         raise FleetError(msg)
 
-    def _loose(self, number: int) -> Loose:
-        return list_loose(self._tables, self._gatherings.keys(number), UPKEEP)
+    def _loose(self, number: int) -> LooseManifests:
+        return list_loose(self._tables, self._checkpoints.keys(number), UPKEEP)
 
     def _all(self, number: int) -> Iterator[Manifest]:
-        yield from map(self._made, self._gatherings.documents(number))
+        yield from map(self._made, self._checkpoints.documents(number))
         yield from map(self._read, self._loose(number).manifests)
 
     def _segments(self, number: int) -> list[str]:
-        before, gone_before = self._gatherings.segments(number)
+        before, gone_before = self._checkpoints.segments(number)
         loose = (asdict(self._read(path)) for path in self._loose(number).manifests)
         new, gone = segments_left(loose)
         gone |= gone_before
@@ -274,9 +274,9 @@ class Commits:
         """Give a batch that is committed; if it is gathered, with those of its query after it."""
 
         def look(number: int) -> dict[int, Manifest]:
-            if (query, first) not in self._gatherings.keys(number):
+            if (query, first) not in self._checkpoints.keys(number):
                 return {first: self._read(PurePosixPath(path_of(query, first, MANIFEST)))}
-            found = self._gatherings.documents(number)
+            found = self._checkpoints.documents(number)
             chosen = (each for each in found if each["query"] == query and each["batch"] >= first)
             return {each["batch"]: self._made(each) for each in chosen}
 
@@ -284,13 +284,13 @@ class Commits:
 
     def _last_upkeep(self, number: int) -> int:
         loose = [path for path in self._loose(number).manifests if path.parent.name == UPKEEP]
-        gathered = self._gatherings.keys(number).last(UPKEEP)
+        gathered = self._checkpoints.keys(number).last(UPKEEP)
         return max([gathered, *(key_of(path)[1] for path in loose)])
 
     def _require_new(self, manifest: Manifest) -> None:
         """Raise FleetError when a gathering has another attempt at the manifest's batch."""
         query, batch = manifest.query, manifest.batch
-        gathered = self._steadily(lambda at: (query, batch) in self._gatherings.keys(at))
+        gathered = self._steadily(lambda at: (query, batch) in self._checkpoints.keys(at))
         if gathered and self._from(query, batch)[batch].attempt != manifest.attempt:
             raise _committed_already(manifest)
 

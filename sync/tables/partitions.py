@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-SMALL: Final = 32 * 1024 * 1024
+SMALL_BYTES: Final = 32 * 1024 * 1024
 """Bytes of files up to which what is made of them is small: one task works off so many in seconds,
 and sorts them within the driver's memory."""
 
@@ -40,15 +40,15 @@ def size_of(rows: DataFrame) -> int:
     return sum(int(leaves.apply(at).stats().sizeInBytes()) for at in range(leaves.size()))
 
 
-def gathered(rows: DataFrame) -> DataFrame:
+def coalesced(rows: DataFrame) -> DataFrame:
     """Give the rows, in one partition if they are small.
 
     Those of an inner or a full outer join, and of a union, have to be gathered again.
     """
-    return rows.coalesce(1) if size_of(rows) <= SMALL else rows
+    return rows.coalesce(1) if size_of(rows) <= SMALL_BYTES else rows
 
 
-def nothing(spark: SparkSession, schema: StructType) -> DataFrame:
+def empty_frame(spark: SparkSession, schema: StructType) -> DataFrame:
     """Give no rows of a schema, of which Spark knows that they are none."""
     columns = (F.lit(None).cast(each.dataType).alias(each.name) for each in schema)
     return spark.range(0).select(*columns)
@@ -60,11 +60,11 @@ def union(first: DataFrame, *others: DataFrame) -> DataFrame:
     def both(one: DataFrame, other: DataFrame) -> DataFrame:
         return one.unionByName(other, allowMissingColumns=True)
 
-    return gathered(reduce(both, others, first))
+    return coalesced(reduce(both, others, first))
 
 
 @contextmanager
-def in_place(spark: SparkSession) -> Iterator[None]:
+def without_repartitioning(spark: SparkSession) -> Iterator[None]:
     """Have Spark leave rows where they are, as far as it can, for the length of the block."""
     before = {name: str(spark.conf.get(name)) for name in _IN_PLACE}
     for name, value in _IN_PLACE.items():

@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 
 from sync.common.fleet_folder import SUFFIX
 from sync.tables.locations import ARCHIVE, QUARANTINE
-from sync.tables.manifest import UPKEEP, Commits, Manifest, live
+from sync.tables.manifest import UPKEEP, Commits, Manifest, live_files
 from sync.tables.storage import File, Storage
 from sync.tables.tables import DAY, read_event_files
 
@@ -29,7 +29,7 @@ AHEAD: Final = timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True)
-class Old:
+class OldDays:
     """Days (UTC, `YYYY-MM-DD`) that may go, each with its files."""
 
     days: Mapping[str, tuple[str, ...]]
@@ -40,7 +40,7 @@ class Old:
         return tuple(path for paths in self.days.values() for path in paths)
 
 
-def old_days(manifests: Sequence[Manifest], now: datetime, keep: int) -> Old:
+def old_days(manifests: Sequence[Manifest], now: datetime, keep: int) -> OldDays:
     """Choose the days of events that are older than `keep` days at `now`.
 
     A day goes as a whole, and only if all of it was written more than `keep` days ago: what came
@@ -55,17 +55,17 @@ def old_days(manifests: Sequence[Manifest], now: datetime, keep: int) -> Old:
         for paths in each.events.values()
         for path in paths
     }
-    return Old(
+    return OldDays(
         {
             day: paths
-            for day, paths in live(manifests).events.items()
+            for day, paths in live_files(manifests).events.items()
             if not kept[0] <= day <= kept[1] and all(written[path] < cutoff for path in paths)
         }
     )
 
 
 def retire(
-    spark: SparkSession, tables: Storage, commits: Commits, old: Old, now: datetime, number: int
+    spark: SparkSession, tables: Storage, commits: Commits, old: OldDays, now: datetime, number: int
 ) -> dict[str, int]:
     """Take these days out of the tables at once; gives the number of rows of each.
 

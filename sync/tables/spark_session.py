@@ -188,7 +188,7 @@ def _create(name: str, conf: Mapping[str, str]) -> SparkSession:
     try:
         return builder.getOrCreate()
     except (PySparkException, OSError, RuntimeError) as error:
-        msg = f"Spark does not start: {reason_of(error)}"
+        msg = f"Spark does not start: {summarise_error(error)}"
         raise FleetError(msg) from error
 
 
@@ -231,7 +231,7 @@ def _environment(java_home: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def spark_told(log: Path | None) -> Iterator[None]:
+def spark_errors(log: Path | None) -> Iterator[None]:
     """Tell what Spark raises in the block as a FleetError of one line, and all else to `log`.
 
     What the JVM and its workers write on stderr goes to `log`, and so does the trace of an error.
@@ -245,7 +245,7 @@ def spark_told(log: Path | None) -> Iterator[None]:
             yield
         except (PySparkException, Py4JError) as error:
             _trace(error, log)
-            msg = f"Spark failed: {reason_of(error)}{_where(log)}"
+            msg = f"Spark failed: {summarise_error(error)}{_where(log)}"
             raise FleetError(msg) from error
         except FleetError as error:
             _trace(error, log)
@@ -255,7 +255,7 @@ def spark_told(log: Path | None) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def lenient(spark: SparkSession) -> Iterator[None]:
+def without_overflow_errors(spark: SparkSession) -> Iterator[None]:
     """Let no number that is too large end what is computed in the block.
 
     A gateway may tell any numbers: what is reckoned of its own goes wrong then, and the rest of the
@@ -266,7 +266,7 @@ def lenient(spark: SparkSession) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def batches_of_files(spark: SparkSession, *, here: bool) -> Iterator[None]:
+def file_batches(spark: SparkSession, *, here: bool) -> Iterator[None]:
     """Let each task of what is begun in the block read at most `TASK_BYTES` of files.
 
     `here`: they are on a disk of the driver's, which looks them up by itself.
@@ -322,7 +322,7 @@ def _stderr_into(log: Path | None) -> Iterator[None]:
         os.close(target)
 
 
-def reason_of(error: BaseException) -> str:
+def summarise_error(error: BaseException) -> str:
     """Say in one line, of at most 300 characters, what went wrong: the first cause that has words.
 
     An error from the JVM is asked for its innermost cause; the rest of its trace is for the log.

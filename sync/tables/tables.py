@@ -30,8 +30,8 @@ from pyspark.sql.types import (
 )
 
 from sync.ingest.decoding import JUDGED
-from sync.ingest.parts import Part, packed
-from sync.tables.manifest import Manifest, live
+from sync.tables.manifest import Manifest, live_files
+from sync.tables.part_files import PartFile, to_parquet
 from sync.tables.storage import LocalStorage, Storage
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ class Attempt:
             found.setdefault(PurePosixPath(path).parent.name.partition("=")[2], []).append(path)
         return {day: tuple(paths) for day, paths in sorted(found.items())}
 
-    def put_events(self, parts: Iterable[Part]) -> tuple[dict[str, Paths], int]:
+    def put_events(self, parts: Iterable[PartFile]) -> tuple[dict[str, Paths], int]:
         """Create a file of each part; gives the files of each day, and the number of events."""
         found: dict[str, list[str]] = {}
         events = 0
@@ -167,7 +167,7 @@ class Attempt:
     def put_segments(self, rows: Iterable[Mapping[str, Any]]) -> Paths:
         """Create a file of rows of `SEGMENTS`, given as maps; gives it."""
         path = f"{self.folder}/segments/{0:05}{_PARQUET}"
-        self.tables.create(path, packed(sorted(rows, key=_by_lane), JUDGED))
+        self.tables.create(path, to_parquet(sorted(rows, key=_by_lane), JUDGED))
         return (path,)
 
     def write_segments(self, segments: DataFrame) -> Paths:
@@ -190,7 +190,7 @@ def read_events(
     spark: SparkSession, tables: Storage | Path, manifests: Iterable[Manifest]
 ) -> DataFrame:
     """Read the events that the manifests leave in the tables: `EVENTS` and `DAY`."""
-    found = live(manifests).events
+    found = live_files(manifests).events
     return read_event_files(spark, tables, [path for paths in found.values() for path in paths])
 
 
@@ -205,7 +205,7 @@ def read_segments(
     spark: SparkSession, tables: Storage | Path, manifests: Iterable[Manifest]
 ) -> DataFrame:
     """Read the files' rows that the manifests leave in the tables: `SEGMENTS`."""
-    return _read(spark, tables, live(manifests).segments, SEGMENTS)
+    return _read(spark, tables, live_files(manifests).segments, SEGMENTS)
 
 
 def read_segment_files(

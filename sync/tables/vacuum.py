@@ -14,7 +14,7 @@ from pathlib import PurePosixPath
 from typing import Final
 
 from sync.tables.locations import CHECKPOINTS, DATA
-from sync.tables.manifest import Manifest, live
+from sync.tables.manifest import Manifest, live_files
 from sync.tables.storage import File, Storage
 
 GRACE_S: Final = 86_400
@@ -29,7 +29,7 @@ _ATTEMPT: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Rubbish:
+class UnusedFiles:
     """What may go: files that were replaced, folders of attempts, folders of checkpoints."""
 
     replaced: tuple[str, ...] = ()
@@ -49,7 +49,7 @@ class _Folder:
         self.newest = max(self.newest, file.modified)
 
 
-def find_rubbish(tables: Storage, manifests: Sequence[Manifest], now: float) -> Rubbish:
+def find_unused(tables: Storage, manifests: Sequence[Manifest], now: float) -> UnusedFiles:
     """Find what may go at `now` (seconds since 1970). Call it under the lease."""
     gone = {
         path
@@ -68,10 +68,10 @@ def find_rubbish(tables: Storage, manifests: Sequence[Manifest], now: float) -> 
             attempts.append(name)
         else:
             replaced += gone.intersection(folder.files)
-    return Rubbish(tuple(sorted(replaced)), tuple(attempts), tuple(_checkpoints(tables, now)))
+    return UnusedFiles(tuple(sorted(replaced)), tuple(attempts), tuple(_checkpoints(tables, now)))
 
 
-def sweep(tables: Storage, rubbish: Rubbish) -> None:
+def remove_unused(tables: Storage, rubbish: UnusedFiles) -> None:
     """Remove it. May be cut off anywhere. Raises OSError when the storage refuses."""
     for path in rubbish.replaced:
         tables.remove(path)
@@ -89,7 +89,7 @@ def require_files(tables: Storage, manifests: Iterable[Manifest]) -> dict[str, i
     Raises FileNotFoundError when one is missing.
     """
     there = {file.path: file.size for file in tables.files(DATA)}
-    found = live(manifests)
+    found = live_files(manifests)
     for path in [*(path for paths in found.events.values() for path in paths), *found.segments]:
         if path not in there:
             msg = f"{tables.uri(path)} is missing, which a manifest names"

@@ -119,7 +119,7 @@ def land(folder: FleetFolder, sealed: tuple[Identity, bytes], at: float | None =
 
 def waiting(folder: FleetFolder) -> set[str]:
     """Name the segments that wait to be read, by their paths below the fleet folder."""
-    return set(archive.waiting(LocalStorage(folder.root)))
+    return set(archive.waiting_files(LocalStorage(folder.root)))
 
 
 def put(path: Path, data: bytes, at: float | None = None) -> Path:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pyarrow.parquet as pq
 
 from sync.common.fleet_folder import FleetFolder
-from sync.tables.manifest import LocalCommits, live
+from sync.tables.manifest import LocalCommits, live_files
 from tests.helpers.jvm import FAST_JVM
 
 LIMIT_S = 400
@@ -37,7 +37,7 @@ def ingested(fleet: FleetFolder) -> Tables:
         env=os.environ | {"JDK_JAVA_OPTIONS": FAST_JVM},
     )
     assert done.returncode == 0, done.stderr
-    found = live(LocalCommits(fleet.tables).manifests())
+    found = live_files(LocalCommits(fleet.tables).manifests())
     events = (path for paths in found.events.values() for path in paths)
     return Tables(_rows(fleet.tables, events), _rows(fleet.tables, found.segments))
 

@@ -16,12 +16,12 @@ from typing import Any
 import pyarrow as pa
 
 from sync.common.fleet_folder import FleetFolder
-from sync.ingest.archive import waiting
-from sync.ingest.decoding import JUDGED, take
-from sync.ingest.ledger import CLAIM, Claim, judge
-from sync.ingest.parts import packed
+from sync.ingest.archive import waiting_files
+from sync.ingest.decoding import JUDGED, decode_files
+from sync.ingest.ledger import CLAIM_COLUMNS, Claim, judge
 from sync.tables.locations import LANDING
 from sync.tables.manifest import LocalCommits, Manifest
+from sync.tables.part_files import to_parquet
 from sync.tables.storage import File, LocalStorage
 
 FILES = pa.schema(
@@ -46,7 +46,9 @@ class SmallIngest:
     def run(self) -> Manifest | None:
         """Take all that waits, and file it away; None when nothing does."""
         segments = LocalStorage(self.folder.root)
-        files = sorted(waiting(segments).values(), key=lambda file: (file.modified, file.path))
+        files = sorted(
+            waiting_files(segments).values(), key=lambda file: (file.modified, file.path)
+        )
         if not files:
             return None
         [batch] = pa.Table.from_pylist([self._row(file) for file in files], FILES).to_batches()
@@ -73,7 +75,7 @@ class SmallIngest:
         offered = [
             row for row in rows if not row["reason"] and row["path"].split("/")[0] == LANDING
         ]
-        claims = [Claim(*(row[name] for name in CLAIM)) for row in offered]
+        claims = [Claim(*(row[name] for name in CLAIM_COLUMNS)) for row in offered]
         for row, claim, verdict in zip(offered, claims, judge(claims, self.known), strict=True):
             row["fate"] = verdict.fate
             if verdict.fate == "accepted":
@@ -82,7 +84,7 @@ class SmallIngest:
     def _commit(self, batch: pa.RecordBatch, rows: Sequence[dict[str, Any]]) -> Manifest:
         top = self.folder.tables / "data" / self.query / str(self.batch) / "attempt"
         top.mkdir(parents=True)
-        (top / "segments.parquet").write_bytes(packed(rows, JUDGED))
+        (top / "segments.parquet").write_bytes(to_parquet(rows, JUDGED))
         accepted = pa.array([row["fate"] == "accepted" for row in rows])
         parts = [row for row in _taken(batch.filter(accepted)) if row["day"]]
         manifest = Manifest(
@@ -114,4 +116,4 @@ class SmallIngest:
 
 def _taken(batch: pa.RecordBatch) -> list[dict[str, Any]]:
     """What a worker gives of these files: rows of files, and of parts."""
-    return [row for taken in take([batch]) for row in taken.to_pylist()]
+    return [row for taken in decode_files([batch]) for row in taken.to_pylist()]

@@ -14,8 +14,8 @@ from pyspark.sql import SparkSession
 from sync.common.errors import LeaseError
 from sync.common.fleet_folder import FleetFolder
 from sync.ingest.continuous import run_continuously, stopped_by_signals
-from sync.ingest.ingest import Summary, Watch, run_ingest
-from sync.tables.locations import Places
+from sync.ingest.ingest import IngestControl, IngestResult, run_ingest
+from sync.tables.locations import FleetStorage
 from sync.tables.manifest import Counts, LocalCommits, Manifest
 from tests.helpers.fleet_tables import Lane, land, some_events, waiting
 
@@ -39,9 +39,9 @@ class TakenOnce(LocalCommits):
 def test_it_reads_again_and_stops_after_the_batch_that_is_at_work(
     spark: SparkSession, fleet: FleetFolder
 ) -> None:
-    lane, commits, watch = Lane(), TakenOnce(fleet.tables), Watch()
+    lane, commits, watch = Lane(), TakenOnce(fleet.tables), IngestControl()
     land(fleet, lane.seal(some_events(2)))
-    told: list[Summary] = []
+    told: list[IngestResult] = []
     committed: list[Manifest] = []
 
     def on_batch(manifest: Manifest) -> None:
@@ -49,19 +49,19 @@ def test_it_reads_again_and_stops_after_the_batch_that_is_at_work(
         if len(committed) == 2:
             watch.stopping.set()
 
-    def on_reading(summary: Summary) -> None:
+    def on_reading(summary: IngestResult) -> None:
         told.append(summary)
         if len(told) == 1:
             for _ in range(3):
                 land(fleet, lane.seal(some_events(2)))
 
-    watch = Watch(on_batch=on_batch, stopping=watch.stopping)
+    watch = IngestControl(on_batch=on_batch, stopping=watch.stopping)
     total = run_continuously(
-        *(spark, Places.of(fleet), commits, watch, on_reading), every_s=0, batch_files=1
+        *(spark, FleetStorage.of(fleet), commits, watch, on_reading), every_s=0, batch_files=1
     )
     assert commits.asked == 3
-    assert told == [Summary(1, Counts(1, 2)), Summary(1, Counts(1, 2))]
-    assert total == Summary(2, Counts(2, 4))
+    assert told == [IngestResult(1, Counts(1, 2)), IngestResult(1, Counts(1, 2))]
+    assert total == IngestResult(2, Counts(2, 4))
     assert committed == list(commits.manifests())
     assert len(waiting(fleet)) == 2
     assert run_ingest(spark, fleet, commits).counts == Counts(2, 4)

@@ -17,7 +17,7 @@ from sync.ingest.ingest import run_ingest
 from sync.tables import hadoop
 from sync.tables.compaction import Compaction
 from sync.tables.hadoop import HadoopStorage, storage_at
-from sync.tables.locations import Places
+from sync.tables.locations import FleetStorage
 from sync.tables.maintenance import compact
 from sync.tables.manifest import Commits, Counts, Manifest
 from sync.tables.storage import LocalStorage, Storage
@@ -126,7 +126,7 @@ def test_an_ingest_a_crash_and_a_compaction_through_hadoop(
 ) -> None:
     fleet = fleet_folder(tmp_path / "fleet [a] 100%20 #ü")
     root = f"file:{fleet.root}"
-    places = Places(
+    places = FleetStorage(
         HadoopStorage(spark, root), HadoopStorage(spark, f"{root}/tables", Linked(spark))
     )
     commits = Commits(places.tables)

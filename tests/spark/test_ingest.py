@@ -14,8 +14,8 @@ from sync.common.errors import FleetError
 from sync.common.fleet_folder import FleetFolder
 from sync.ingest import archive
 from sync.ingest.decoding import MAX_DAYS
-from sync.ingest.ingest import STEPS, Summary, run_ingest
-from sync.ingest.ledger import CLAIM, Claim, neighbours
+from sync.ingest.ingest import STEPS, IngestResult, run_ingest
+from sync.ingest.ledger import CLAIM_COLUMNS, Claim, related_claims
 from sync.segment import Dropped
 from sync.segment.limits import MAX_TIME, MIN_TIME
 from sync.tables.manifest import Counts, LocalCommits
@@ -47,7 +47,7 @@ def cut_after(step: str) -> Callable[[str], None]:
     return hook
 
 
-def ingest(spark: SparkSession, fleet: FleetFolder, cut: str | None = None) -> Summary:
+def ingest(spark: SparkSession, fleet: FleetFolder, cut: str | None = None) -> IngestResult:
     commits = LocalCommits(fleet.tables)
     return run_ingest(spark, fleet, commits, cut_after(cut) if cut else lambda step: None)
 
@@ -279,14 +279,14 @@ def test_batches_see_what_the_batches_before_them_took(
         return noted
 
     monkeypatch.setattr(commits, "segments", counted("ledger", commits.segments))
-    monkeypatch.setattr("sync.ingest.batch.waiting", counted("landing", archive.waiting))
+    monkeypatch.setattr("sync.ingest.batch.waiting", counted("landing", archive.waiting_files))
     lane = Lane()
     for at in range(3):
         land(fleet, lane.seal(some_events(2)), at=NOON / 1000 + at)
     put(fleet.landing / "copy" / "x.seg", Lane().seal(some_events(2))[1], at=NOON / 1000 + 9)
     land(fleet, Lane(next_seq=2, previous=lane.previous).seal(some_events(3)), at=NOON / 1000 + 10)
     summary = run_ingest(spark, fleet, commits, batch_files=2)
-    assert summary == Summary(3, Counts(segments=3, events=6, duplicates=1, quarantined=1))
+    assert summary == IngestResult(3, Counts(segments=3, events=6, duplicates=1, quarantined=1))
     assert sorted(seq for _, _, seq in numbers(spark, fleet)) == list(range(1, 7))
     assert sorted(looks) == ["landing", "ledger"], "or it grows with the square of what landed"
 
@@ -326,11 +326,11 @@ def test_the_ledger_gives_those_that_a_claim_can_meet(spark: SparkSession) -> No
     ranges = [(1, 10), (65_530, 65_540), (131_071, 131_072), (2**53 + 1, 2**53 + 2), (2**62, 2**62)]
     ledger = [Claim("gw", "e", "logs", *each, f"d{each}", f"p{each}") for each in ranges]
     other = [each._replace(gateway="other") for each in ledger]
-    schema = StructType([SEGMENTS[name] for name in CLAIM])
+    schema = StructType([SEGMENTS[name] for name in CLAIM_COLUMNS])
 
     def met(first: int, last: int, previous: str = "x") -> list[int]:
         offered = [Claim("gw", "e", "logs", first, last, "new", previous)]
-        rows = neighbours(
+        rows = related_claims(
             spark.createDataFrame(ledger + other, schema), spark.createDataFrame(offered, schema)
         )
         assert {row["gateway"] for row in rows.collect()} <= {"gw"}

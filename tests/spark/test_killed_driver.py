@@ -182,7 +182,7 @@ def check(spark: SparkSession, fleet: FleetFolder, landing: RoughLanding) -> Non
     assert set(fates["bad"]) == landing.cut
     assert set(fates["duplicate"]) <= set(fates["accepted"])
     assert waiting(fleet) == set()
-    assert list(commits.unfiled()) == []
+    assert list(commits.unarchived()) == []
     kept = {path.read_bytes()[-32:].hex() for path in fleet.archive.rglob("*.seg")}
     assert kept == set(landing.digests())
 

@@ -13,9 +13,16 @@ from sync.reports import anomalies, availability, completeness, refusals, sensor
 from sync.reports.shared.report import ReportContext
 from sync.tables import partitions
 from sync.tables.manifest import Manifest
-from sync.tables.partitions import gathered, in_place, nothing, size_of, union
+from sync.tables.partitions import (
+    coalesced,
+    empty_frame,
+    size_of,
+    union,
+    without_repartitioning,
+)
 from sync.tables.storage import LocalStorage
-from sync.tables.summaries import Kept, kept, summarise
+from sync.tables.summaries import StoredSummaries, summarise
+from sync.tables.summaries import stored as kept
 from sync.tables.summaries.index import FOLDER
 from sync.tables.tables import EVENTS, SEGMENTS, Attempt, read_segments
 from tests.helpers.small_tables import START, at, table
@@ -48,26 +55,26 @@ def partitions_of(rows: DataFrame) -> int:
 def test_what_is_small_is_in_one_partition(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(partitions, "SMALL", 8_000)
+    monkeypatch.setattr(partitions, "SMALL_BYTES", 8_000)
     spark.conf.set("spark.sql.files.maxPartitionBytes", "500")
     try:
         few, more = stored(spark, tmp_path / "a", 1, 2), stored(spark, tmp_path / "b", 3, 4)
         size = sum(file.stat().st_size for file in (tmp_path / "a").glob("*.parquet"))
         assert size_of(few) == size
-        assert partitions_of(few) > partitions_of(gathered(few)) == 1
-        both = union(gathered(few), gathered(more.drop("n")))
+        assert partitions_of(few) > partitions_of(coalesced(few)) == 1
+        both = union(coalesced(few), coalesced(more.drop("n")))
         assert (partitions_of(both), sum(row["n"] is None for row in both.collect())) == (1, 2)
-        none = union(nothing(spark, SCHEMA), few)
+        none = union(empty_frame(spark, SCHEMA), few)
         assert (partitions_of(none), numbers(none)) == (1, [1, 2])
-        assert nothing(spark, SCHEMA).schema == SCHEMA
+        assert empty_frame(spark, SCHEMA).schema == SCHEMA
 
         # what is larger is left as it lies, and so is a union that gets too large
-        monkeypatch.setattr(partitions, "SMALL", size)
-        assert partitions_of(gathered(few)) == 1
-        assert partitions_of(union(gathered(few), gathered(more))) > 1
-        monkeypatch.setattr(partitions, "SMALL", size - 1)
-        assert partitions_of(gathered(few)) == partitions_of(few)
-        assert numbers(gathered(few)) == [1, 2]
+        monkeypatch.setattr(partitions, "SMALL_BYTES", size)
+        assert partitions_of(coalesced(few)) == 1
+        assert partitions_of(union(coalesced(few), coalesced(more))) > 1
+        monkeypatch.setattr(partitions, "SMALL_BYTES", size - 1)
+        assert partitions_of(coalesced(few)) == partitions_of(few)
+        assert numbers(coalesced(few)) == [1, 2]
     finally:
         spark.conf.unset("spark.sql.files.maxPartitionBytes")
 
@@ -76,7 +83,7 @@ def test_settings_are_put_back_whatever_happens(spark: SparkSession) -> None:
     name = "spark.sql.autoBroadcastJoinThreshold"
     before = spark.conf.get(name)
     within = []
-    with contextlib.suppress(ZeroDivisionError), in_place(spark):
+    with contextlib.suppress(ZeroDivisionError), without_repartitioning(spark):
         within.append(spark.conf.get(name))
         raise ZeroDivisionError
     assert within == ["-1"] != [before]
@@ -116,7 +123,7 @@ def stages(spark: SparkSession) -> int:
     return sum(len(job.stageIds) for job in jobs if job is not None)
 
 
-def rows_of(made: Kept) -> dict[str, list[str]]:
+def rows_of(made: StoredSummaries) -> dict[str, list[str]]:
     return {name: sorted(map(str, made.rows(each).collect())) for name, each in DAILY.items()}
 
 
@@ -125,7 +132,7 @@ def test_a_report_of_small_tables_needs_no_shuffle(spark: SparkSession, tmp_path
     made = summarise(spark, tmp_path, [manifest], list(DAILY.values()))
     context = ReportContext(made, read_segments(spark, tmp_path, [manifest]), START)
     needed = {}
-    with in_place(spark):
+    with without_repartitioning(spark):
         for each in REPORTS:
             before = stages(spark)
             rows = each.compute(context).collect()

@@ -14,7 +14,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from sync.reports.shared.report import ReportContext
 from sync.tables.manifest import Manifest
 from sync.tables.storage import LocalStorage
-from sync.tables.summaries import Kept, Summary, summarise
+from sync.tables.summaries import StoredSummaries, Summary, summarise
 from sync.tables.summaries.index import FOLDER, GRACE_S
 from sync.tables.tables import EVENTS, SEGMENTS, Attempt
 from tests.helpers.small_tables import at, table
@@ -43,7 +43,7 @@ def batch(spark: SparkSession, tables: Path, number: int, *days: int) -> Manifes
     )
 
 
-def told(kept: Kept, since: date | None = None) -> dict[int, int]:
+def told(kept: StoredSummaries, since: date | None = None) -> dict[int, int]:
     days: dict[int, int] = {}
     for row in kept.rows(EVENTS_A_DAY, since).collect():
         days[row["day"].day] = days.get(row["day"].day, 0) + row["events"]
@@ -124,7 +124,7 @@ def test_a_report_of_the_past_leaves_out_later_days_and_later_segments(
         for number, second in enumerate((DAY_S - 1, DAY_S, DAY_S + 1))
     ]
     past = ReportContext(kept, table(spark, SEGMENTS, rows), at(DAY_S)).restricted_to_past()
-    assert told(past.kept) == {21: 1, 22: 2}
+    assert told(past.summaries) == {21: 1, 22: 2}
     paths = sorted(row["path"] for row in past.segments().collect())
     assert paths == ["archive/0", "archive/1"]
     assert told(kept) == {21: 1, 22: 2, 23: 1}, "the stored summaries stay complete"

@@ -14,10 +14,10 @@ from sync.common.errors import FleetError
 from sync.common.fleet_folder import FleetFolder, segment_path
 from sync.ingest.ingest import run_ingest
 from sync.tables import maintenance
-from sync.tables.compaction import Compacted, Compaction
-from sync.tables.locations import Places
-from sync.tables.maintenance import Keep, compact, retain
-from sync.tables.manifest import Commits, Counts, Live, Manifest, live, retired
+from sync.tables.compaction import Compaction, CompactionResult
+from sync.tables.locations import FleetStorage
+from sync.tables.maintenance import RetentionPolicy, compact, retain
+from sync.tables.manifest import Commits, Counts, LiveFiles, Manifest, live_files, retired
 from sync.tables.retention import old_days
 from sync.tables.tables import read_events, read_segments
 from sync.tables.vacuum import ABANDONED_S, GRACE_S
@@ -38,10 +38,10 @@ class Tables:
 
     def __init__(self, spark: SparkSession, fleet: FleetFolder) -> None:
         self.spark, self.fleet = spark, fleet
-        self.places = Places.of(fleet)
+        self.places = FleetStorage.of(fleet)
         self.commits = Commits(self.places.tables)
         self.lane = Lane()
-        self.summarised: list[Live] = []
+        self.summarised: list[LiveFiles] = []
 
     def batch(self, *starts: int) -> None:
         for start in starts:
@@ -58,7 +58,7 @@ class Tables:
 
     def compact(
         self, chosen: Callable[[str], bool] = lambda day: True, cut: str | None = None
-    ) -> Compacted:
+    ) -> CompactionResult:
         def on_step(step: str) -> None:
             if step == cut:
                 raise Cut
@@ -66,11 +66,13 @@ class Tables:
         compaction = Compaction(self.spark, self.places.tables, self.commits, on_step)
         return compact(compaction, self.places, self.commits, chosen, wait_s=0)[0]
 
-    def retain(self, keep: Keep, days: float, *, dry_run: bool = False) -> maintenance.Retained:
+    def retain(
+        self, keep: RetentionPolicy, days: float, *, dry_run: bool = False
+    ) -> maintenance.RetentionResult:
         now = datetime.fromtimestamp(time.time(), UTC) + timedelta(days=days)
         return retain(
             *(self.spark, self.places, self.commits, keep, now),
-            summarise=lambda manifests: self.summarised.append(live(manifests)),
+            summarise=lambda manifests: self.summarised.append(live_files(manifests)),
             dry_run=dry_run,
             wait_s=0,
         )
@@ -94,23 +96,23 @@ def tables(none: Tables) -> Tables:
 def test_compaction_changes_files_and_no_row_wherever_it_is_cut_off(
     tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rows, before = tables.rows(), live(tables.commits.manifests())
+    rows, before = tables.rows(), live_files(tables.commits.manifests())
     assert len(before.events[FIRST]) == 2
     assert len(before.segments) == 2
 
     with pytest.raises(Cut):
         tables.compact(cut="written")
-    assert (tables.rows(), live(tables.commits.manifests())) == (rows, before)
+    assert (tables.rows(), live_files(tables.commits.manifests())) == (rows, before)
     with pytest.raises(Cut):
         tables.compact(cut="committed")
     assert tables.rows() == rows
-    assert tables.compact() == Compacted(0, 2, 1)
+    assert tables.compact() == CompactionResult(0, 2, 1)
 
-    after = live(tables.commits.manifests())
+    after = live_files(tables.commits.manifests())
     assert [len(after.events[day]) for day in (FIRST, SECOND)] == [1, 1]
     assert len(after.segments) == 1
     assert (tables.rows(), tables.fates()) == (rows, ["accepted"] * 3)
-    assert tables.compact() == Compacted()
+    assert tables.compact() == CompactionResult()
 
     # readers of before read on, until the grace is over; what was cut off goes later
     old = {*before.events[FIRST], *before.segments}
@@ -139,15 +141,15 @@ def test_compaction_makes_files_of_about_the_target_and_refuses_what_is_not_whol
     tables: Tables,
 ) -> None:
     rows = tables.rows()
-    assert tables.compact(lambda day: day == SECOND) == Compacted(0, 2, 1)
-    paths = live(tables.commits.manifests()).events[FIRST]
+    assert tables.compact(lambda day: day == SECOND) == CompactionResult(0, 2, 1)
+    paths = live_files(tables.commits.manifests()).events[FIRST]
     target = max((tables.fleet.tables / path).stat().st_size for path in paths) * 2 - 1
     compaction = Compaction(tables.spark, tables.places.tables, tables.commits, target=target)
-    assert compaction.run(lambda day: True) == Compacted()
+    assert compaction.run(lambda day: True) == CompactionResult()
     compaction = Compaction(tables.spark, tables.places.tables, tables.commits, target=target + 3)
-    assert compaction.run(lambda day: True) == Compacted(1, 2, 1)
+    assert compaction.run(lambda day: True) == CompactionResult(1, 2, 1)
     assert tables.rows() == rows
-    [path] = live(tables.commits.manifests()).events[FIRST]
+    [path] = live_files(tables.commits.manifests()).events[FIRST]
     found = tables.spark.read.parquet(tables.places.tables.uri(path)).select("seq").collect()
     assert found == sorted(found)
 
@@ -162,7 +164,7 @@ def test_retention_takes_whole_days_and_keeps_the_ledger(
 ) -> None:
     """The clock of the centre is far past the events' days: only what is kept of them matters."""
     rows = tables.rows()
-    keep = Keep(events=30, archive=30, quarantine=30)
+    keep = RetentionPolicy(events=30, archive=30, quarantine=30)
     tables.batch(0, NOON + 400 * 365 * DAY_MS)  # clocks that are wrong by years, at present
     refused = put(tables.fleet.quarantine / "x.seg", b"spoiled")
     assert tables.retain(keep, 0).days == {}
@@ -172,7 +174,7 @@ def test_retention_takes_whole_days_and_keeps_the_ledger(
     assert set(would.days) >= {FIRST, SECOND, "1970-01-01"}
     assert len(tables.rows()) == len(rows) + 6
     assert tables.summarised == []
-    before = live(tables.commits.manifests())
+    before = live_files(tables.commits.manifests())
     done = tables.retain(keep, 31)
     assert tables.summarised == [before]
     assert (done.days[FIRST], done.days["1970-01-01"], sum(done.days.values())) == (6, 3, 15)
@@ -189,8 +191,8 @@ def test_retention_takes_whole_days_and_keeps_the_ledger(
     assert run_ingest(tables.spark, tables.fleet, tables.commits).counts == Counts(duplicates=1)
 
     # the files go with the next upkeep after the grace; the ledger's stay
-    tables.retain(Keep(), 31 + 2)
-    assert len(tables.parquet()) == len(live(tables.commits.manifests()).segments) == 4
+    tables.retain(RetentionPolicy(), 31 + 2)
+    assert len(tables.parquet()) == len(live_files(tables.commits.manifests()).segments) == 4
 
 
 def test_a_day_is_kept_while_some_of_it_is_young() -> None:
@@ -221,7 +223,7 @@ def test_what_was_abandoned_goes_after_a_week(none: Tables) -> None:
         os.utime(path, (1, 1))
     for path in (root / "checkpoints/000001").rglob("*"):
         os.utime(path, (1, 1))
-    done = none.retain(Keep(), 0)
+    done = none.retain(RetentionPolicy(), 0)
     assert done.rubbish.attempts == ("data/lost/0/cut",)
     assert done.rubbish.checkpoints == ("checkpoints/000001",)
     assert [cut.exists(), young.exists(), dead.exists()] == [False, True, False]

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sync.ingest import decoding
-from sync.ingest.decoding import EXPLODED, MAX_DAYS, TAKEN, take
+from sync.ingest.decoding import EXPLODED, MAX_DAYS, TAKEN, decode_files
 from sync.segment import MAX_FILE, Dropped
 from tests.helpers.fleet_tables import NOON, Lane, some_events
 
@@ -34,7 +34,7 @@ def files(*contents: bytes) -> pa.RecordBatch:
 
 def taken(*contents: bytes) -> list[dict[str, Any]]:
     """What a worker gives of these files."""
-    batches = list(take([files(*contents)]))
+    batches = list(decode_files([files(*contents)]))
     assert {batch.schema for batch in batches} == {TAKEN}
     return [row for batch in batches for row in batch.to_pylist()]
 

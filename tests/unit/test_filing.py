@@ -11,7 +11,12 @@ import pytest
 
 from sync.common import durable_files
 from sync.common.fleet_folder import FleetFolder
-from sync.ingest.archive import Read, clear_attempts, file_away, waiting
+from sync.ingest.archive import (
+    IngestedFile,
+    archive_files,
+    remove_other_attempts,
+    waiting_files,
+)
 from sync.tables import storage
 from sync.tables.manifest import Manifest
 from sync.tables.storage import LocalStorage
@@ -25,8 +30,8 @@ def fleet(tmp_path: Path) -> FleetFolder:
     return fleet_folder(tmp_path / "fleet")
 
 
-def read(path: str, fate: str, data: bytes) -> Read:
-    return Read(path, fate, hashlib.sha256(data).hexdigest())
+def read(path: str, fate: str, data: bytes) -> IngestedFile:
+    return IngestedFile(path, fate, hashlib.sha256(data).hexdigest())
 
 
 @pytest.mark.parametrize("fate", ["accepted", "duplicate"])
@@ -35,8 +40,8 @@ def test_what_is_in_a_manifest_goes_to_the_same_place_in_the_archive(
 ) -> None:
     put(fleet.landing / NAME, b"one")
     file = read(f"landing/{NAME}", fate, b"one")
-    file_away(LocalStorage(fleet.root), [file])
-    file_away(LocalStorage(fleet.root), [file])
+    archive_files(LocalStorage(fleet.root), [file])
+    archive_files(LocalStorage(fleet.root), [file])
     assert (fleet.archive / NAME).read_bytes() == b"one"
     assert not (fleet.landing / NAME).exists()
     assert list(fleet.quarantine.rglob("*.seg")) == []
@@ -48,7 +53,7 @@ def test_what_was_refused_goes_to_the_quarantine_under_a_name_that_tells_its_byt
 ) -> None:
     for data in (b"one", b"two"):
         put(fleet.landing / NAME, data)
-        file_away(LocalStorage(fleet.root), [read(f"landing/{NAME}", fate, data)])
+        archive_files(LocalStorage(fleet.root), [read(f"landing/{NAME}", fate, data)])
     kept = {path.read_bytes(): path.name for path in fleet.quarantine.rglob("*.seg")}
     assert set(kept) == {b"one", b"two"}
     assert kept[b"one"] == f"1-4.{hashlib.sha256(b'one').hexdigest()[:16]}.seg"
@@ -60,18 +65,18 @@ def test_what_lay_aside_tells_its_bytes_once(fleet: FleetFolder) -> None:
     told = hashlib.sha256(b"other").hexdigest()[:16]
     aside = f"aside/gw.example/E/logs/1-4.{told}.seg"
     put(fleet.root / aside, b"other")
-    file_away(LocalStorage(fleet.root), [read(aside, "fork", b"other")])
+    archive_files(LocalStorage(fleet.root), [read(aside, "fork", b"other")])
     [kept] = fleet.quarantine.rglob("*.seg")
     assert kept.name == f"1-4.{told}.seg"
-    assert not waiting(LocalStorage(fleet.root))
+    assert not waiting_files(LocalStorage(fleet.root))
 
 
 def test_a_move_that_was_cut_off_between_link_and_unlink_is_ended(fleet: FleetFolder) -> None:
     put(fleet.landing / NAME, b"one")
     (fleet.archive / NAME).parent.mkdir(parents=True)
     (fleet.archive / NAME).hardlink_to(fleet.landing / NAME)
-    file_away(LocalStorage(fleet.root), [read(f"landing/{NAME}", "accepted", b"one")])
-    assert not waiting(LocalStorage(fleet.root))
+    archive_files(LocalStorage(fleet.root), [read(f"landing/{NAME}", "accepted", b"one")])
+    assert not waiting_files(LocalStorage(fleet.root))
     assert (fleet.archive / NAME).read_bytes() == b"one"
 
 
@@ -97,8 +102,8 @@ def test_what_the_receiver_removes_meanwhile_is_filed(
         monkeypatch.setattr(os, "link", removed_before)
     else:
         monkeypatch.setattr(filecmp, "cmp", removed_after)
-    file_away(LocalStorage(fleet.root), [read(f"landing/{NAME}", "accepted", b"one")])
-    assert not waiting(LocalStorage(fleet.root))
+    archive_files(LocalStorage(fleet.root), [read(f"landing/{NAME}", "accepted", b"one")])
+    assert not waiting_files(LocalStorage(fleet.root))
     assert (fleet.archive / NAME).read_bytes() == b"one"
     assert list(fleet.quarantine.rglob("*.seg")) == []
 
@@ -117,7 +122,7 @@ def test_what_the_receiver_links_anew_after_it_was_gone_stays_where_it_is(
     monkeypatch.setattr(storage, "fsync_folder", linked_anew)
     for fate in ("duplicate", "bad"):
         (fleet.landing / NAME).unlink(missing_ok=True)
-        file_away(LocalStorage(fleet.root), [read(f"landing/{NAME}", fate, b"one")])
+        archive_files(LocalStorage(fleet.root), [read(f"landing/{NAME}", fate, b"one")])
         assert list(fleet.quarantine.rglob("*.seg")) == []
         assert (fleet.landing / NAME).read_bytes() == b"other"
 
@@ -133,7 +138,7 @@ def test_a_folder_that_is_removed_once_it_is_empty_is_passed_over(
         path.parent.rmdir()
 
     monkeypatch.setattr(Path, "unlink", folder_too)
-    file_away(LocalStorage(fleet.root), [read(f"landing/{NAME}", "accepted", b"one")])
+    archive_files(LocalStorage(fleet.root), [read(f"landing/{NAME}", "accepted", b"one")])
     assert (fleet.archive / NAME).read_bytes() == b"one"
 
 
@@ -147,13 +152,13 @@ def test_a_place_that_cannot_be_made_is_an_error(
 
     monkeypatch.setattr(os, "link", gone)
     with pytest.raises(FileNotFoundError):
-        file_away(LocalStorage(fleet.root), [read(f"landing/{NAME}", "accepted", b"one")])
+        archive_files(LocalStorage(fleet.root), [read(f"landing/{NAME}", "accepted", b"one")])
 
 
 def test_the_archive_is_never_overwritten(fleet: FleetFolder) -> None:
     put(fleet.archive / NAME, b"first")
     put(fleet.landing / NAME, b"other")
-    file_away(LocalStorage(fleet.root), [read(f"landing/{NAME}", "duplicate", b"other")])
+    archive_files(LocalStorage(fleet.root), [read(f"landing/{NAME}", "duplicate", b"other")])
     assert (fleet.archive / NAME).read_bytes() == b"first"
     assert [path.read_bytes() for path in fleet.quarantine.rglob("*.seg")] == [b"other"]
 
@@ -171,7 +176,7 @@ def test_the_files_of_a_lane_are_moved_at_once_and_lanes_beside_each_other() -> 
     names = [
         f"landing/gw.example/E/{lane}/{at}.seg" for lane in ("logs", "system") for at in (1, 2)
     ]
-    file_away(Slow(Path("/")), [read(name, "accepted", b"") for name in names])
+    archive_files(Slow(Path("/")), [read(name, "accepted", b"") for name in names])
     assert sorted(moved) == [names[:2], names[2:]]
 
 
@@ -181,9 +186,9 @@ def test_one_of_a_lane_that_can_go_nowhere_keeps_none_of_the_others(fleet: Fleet
     put(fleet.landing / "gw.example/E/logs/5-6.seg", b"two")
     put(fleet.landing / NAME, b"one")
     with pytest.raises(OSError, match=r"5-6\.seg cannot be moved"):
-        file_away(LocalStorage(fleet.root), [bad, read(f"landing/{NAME}", "accepted", b"one")])
+        archive_files(LocalStorage(fleet.root), [bad, read(f"landing/{NAME}", "accepted", b"one")])
     assert (fleet.archive / NAME).read_bytes() == b"one"
-    assert list(waiting(LocalStorage(fleet.root))) == ["landing/gw.example/E/logs/5-6.seg"]
+    assert list(waiting_files(LocalStorage(fleet.root))) == ["landing/gw.example/E/logs/5-6.seg"]
 
 
 def test_a_lane_is_fsynced_before_its_segments_leave_the_landing(
@@ -206,7 +211,7 @@ def test_a_lane_is_fsynced_before_its_segments_leave_the_landing(
     (fleet.archive / NAME).parent.mkdir(parents=True)
     monkeypatch.setattr(storage, "fsync_folder", synced)
     monkeypatch.setattr(Path, "unlink", gone)
-    file_away(
+    archive_files(
         LocalStorage(fleet.root), [read(f"landing/{name}", "accepted", b"one") for name in names]
     )
     assert told[0] == "fsync archive"
@@ -219,7 +224,7 @@ def test_what_can_go_nowhere_stays_and_is_told(fleet: FleetFolder) -> None:
     put(fleet.quarantine / f"gw.example/E/logs/1-4.{file.sha256[:16]}.seg", b"something else")
     put(fleet.landing / NAME, b"one")
     with pytest.raises(OSError, match="cannot be moved"):
-        file_away(LocalStorage(fleet.root), [file])
+        archive_files(LocalStorage(fleet.root), [file])
     assert (fleet.landing / NAME).read_bytes() == b"one"
 
 
@@ -229,8 +234,8 @@ def test_what_other_tries_at_a_committed_batch_left_is_removed_and_nothing_else(
     for attempt in ("q/0/named", "q/0/cut", "q/0/cut-too", "q/1/on-its-way", "other/0/cut"):
         put(fleet.tables / "data" / attempt / "events" / "day=2025-11-21" / "x.parquet", b"rows")
     manifest = Manifest("q", 0, "named", "2025-11-21T12:00:00.000+00:00", ())
-    clear_attempts(LocalStorage(fleet.tables), manifest)
-    clear_attempts(LocalStorage(fleet.tables), manifest)
+    remove_other_attempts(LocalStorage(fleet.tables), manifest)
+    remove_other_attempts(LocalStorage(fleet.tables), manifest)
     left = {path.parts[-6:-3] for path in fleet.tables.glob("data/**/*.parquet")}
     assert left == {("q", "0", "named"), ("q", "1", "on-its-way"), ("other", "0", "cut")}
 
@@ -241,6 +246,6 @@ def test_waiting_sees_what_the_stream_sees(fleet: FleetFolder) -> None:
     put(fleet.landing / ".hidden/1-4.seg", b"one")
     put(fleet.landing / "gw.example/_1-4.seg", b"one")
     put(fleet.landing / "gw.example/1-4.part", b"one")
-    found = waiting(LocalStorage(fleet.root))
+    found = waiting_files(LocalStorage(fleet.root))
     sizes = {path: file.size for path, file in found.items()}
     assert sizes == {f"landing/{NAME}": 3, "aside/gw.example/E/logs/1-4.ab.seg": 0}

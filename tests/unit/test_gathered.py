@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sync.common.errors import FleetError, LeaseError
-from sync.tables.checkpoint import GATHERED, Keys
-from sync.tables.manifest import LOOKS, UPKEEP, Commits, Counts, Manifest, live
+from sync.tables.checkpoint import GATHERED, BatchKeys
+from sync.tables.manifest import LOOKS, UPKEEP, Commits, Counts, Manifest, live_files
 from sync.tables.storage import LocalStorage, Storage
 from tests.helpers.memory_storage import Disk, MemoryStorage
 from tests.helpers.storage_promises import keeps_promises
@@ -58,7 +58,7 @@ def commit(storage: Storage, query: str, number: int, replaces: tuple[str, ...] 
     commits = Commits(storage)
     commits.commit(made)
     if query != UPKEEP:
-        commits.filed(made)
+        commits.mark_archived(made)
     return made
 
 
@@ -76,15 +76,15 @@ def test_what_is_gathered_is_read_as_before_and_its_own_files_go_later(storage: 
         made.append(commit(storage, UPKEEP, 0, (*made[0].segments, *made[1].events[DAY])))
         commits = Commits(storage)
         files = commits.segments()
-        assert commits.gather(5) == 0
-        assert commits.gather(4) == 4
-        assert commits.gather() == 0
+        assert commits.checkpoint(5) == 0
+        assert commits.checkpoint(4) == 4
+        assert commits.checkpoint() == 0
         assert list(commits.manifests()) == made
-        assert {*commits.segments()} == {*files} == {*live(made).segments}
+        assert {*commits.segments()} == {*files} == {*live_files(made).segments}
 
-        assert commits.sweep(before=0) == 0
-        assert commits.sweep(before=1e12, most=2) == 2
-        assert commits.sweep(before=1e12) == 5
+        assert commits.remove_checkpointed(before=0) == 0
+        assert commits.remove_checkpointed(before=1e12, most=2) == 2
+        assert commits.remove_checkpointed(before=1e12) == 5
         assert names(storage) == ["gathered/0.json", "gathered/0000000001.gz"]
         for each in (commits, Commits(storage)):
             assert list(each.manifests()) == made
@@ -92,15 +92,15 @@ def test_what_is_gathered_is_read_as_before_and_its_own_files_go_later(storage: 
             assert each.committed("a", 2)
             assert not each.committed("a", 3)
             assert each.next_upkeep() == 1
-            assert each.unfiled() == []
+            assert each.unarchived() == []
         made.insert(3, commit(storage, "a", 3))
         made.append(commit(storage, UPKEEP, 1, made[3].segments))
         assert list(commits.manifests()) == made
-        assert {*commits.segments()} == {*live(made).segments}
-        assert commits.gather() == 2
-        assert commits.sweep(before=1e12) == 3
+        assert {*commits.segments()} == {*live_files(made).segments}
+        assert commits.checkpoint() == 2
+        assert commits.remove_checkpointed(before=1e12) == 3
         assert names(storage) == ["gathered/0.json", "gathered/0000000002.gz"]
-        assert commits.sweep(before=1e12) == 0
+        assert commits.remove_checkpointed(before=1e12) == 0
         assert list(Commits(storage).manifests()) == made
 
 
@@ -108,8 +108,8 @@ def test_a_gathered_batch_is_not_committed_again(storage: Storage) -> None:
     with storage.lease():
         made = commit(storage, "a", 0)
         commits = Commits(storage)
-        commits.gather()
-        commits.sweep(before=1e12)
+        commits.checkpoint()
+        commits.remove_checkpointed(before=1e12)
         other = Manifest("a", 0, "other", AT, ())
         with pytest.raises(FleetError, match="committed already"):
             commits.commit(other)
@@ -117,7 +117,7 @@ def test_a_gathered_batch_is_not_committed_again(storage: Storage) -> None:
         # one that comes to be there all the same is read by nobody
         put(storage, "manifests/a/0.json", json.dumps({"version": 7}).encode())
         assert list(commits.manifests()) == [made]
-        assert commits.unfiled() == []
+        assert commits.unarchived() == []
         assert list(commits.after({})) != []
 
 
@@ -126,9 +126,9 @@ def test_nothing_is_gathered_while_a_batch_is_unfiled(storage: Storage) -> None:
         commits = Commits(storage)
         made = Manifest("a", 0, "t", AT, ())
         commits.commit(made)
-        assert (commits.gather(), commits.unfiled()) == (0, [made])
-        commits.filed(made)
-        assert (commits.gather(), commits.unfiled()) == (1, [])
+        assert (commits.checkpoint(), commits.unarchived()) == (0, [made])
+        commits.mark_archived(made)
+        assert (commits.checkpoint(), commits.unarchived()) == (1, [])
 
 
 def test_who_lost_the_lease_gathers_nothing_that_counts() -> None:
@@ -145,9 +145,9 @@ def test_batches_are_followed_across_a_gathering(storage: Storage) -> None:
         commit(storage, UPKEEP, 0)
         commits = Commits(storage)
         assert list(commits.after({})) == made
-        commits.gather()
+        commits.checkpoint()
         assert list(commits.after({"a": 0})) == [*made[1:3], *made[3:]]
-        commits.sweep(before=1e12)
+        commits.remove_checkpointed(before=1e12)
         late = commit(storage, "a", 3)
         assert list(commits.after({"a": 1, "b": 2})) == [made[2], late]
         assert list(Commits(storage).after({})) == [*made[:3], late, *made[3:]]
@@ -185,7 +185,7 @@ def test_a_gathering_that_is_spoiled_or_newer_is_refused(
 ) -> None:
     with storage.lease():
         commit(storage, "a", 0)
-        Commits(storage).gather()
+        Commits(storage).checkpoint()
         path = "manifests/gathered/0000000001.gz"
         data = spoil(storage.read(path))
         storage.remove(path)
@@ -200,8 +200,8 @@ def test_what_knows_no_gatherings_finds_a_manifest_that_it_refuses(storage: Stor
     """Before there were gatherings, `manifests/X/NUMBER.json` of version 1 was a manifest."""
     with storage.lease():
         commit(storage, "a", 0)
-        Commits(storage).gather()
-        Commits(storage).sweep(before=1e12)
+        Commits(storage).checkpoint()
+        Commits(storage).remove_checkpointed(before=1e12)
     (left,) = (name for name in names(storage) if name.endswith(".json"))
     folder, number = left.removesuffix(".json").split("/")
     assert (folder, number.isdecimal()) == (GATHERED, True)
@@ -230,14 +230,14 @@ def test_a_reader_gives_up_where_manifests_are_gathered_at_each_look() -> None:
         nonlocal left
         if call == "folders":
             commit(other, "b", left)
-            Commits(other).gather()
+            Commits(other).checkpoint()
             left += 1
 
     with other.lease():
         commit(other, "a", 0)
         reader = MemoryStorage(disk, ask)
         with pytest.raises(FleetError, match="gathered at each look"):
-            Commits(reader).over(lambda found: [*found, *reader.folders("")])
+            Commits(reader).fold(lambda found: [*found, *reader.folders("")])
     assert left == LOOKS + 1
 
 
@@ -245,7 +245,7 @@ def test_a_reader_gives_up_where_manifests_are_gathered_at_each_look() -> None:
 def test_keys_know_which_they_are(keys: set[tuple[str, int]]) -> None:
     shuffled = list(keys)
     random.Random(len(keys)).shuffle(shuffled)
-    found = Keys.of(shuffled)
+    found = BatchKeys.of(shuffled)
     assert {(query, at) for query in "abc" for at in range(-1, 22) if (query, at) in found} == keys
     for query in "abc":
         assert found.last(query) == max((at for of, at in keys if of == query), default=-1)

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sync.common.errors import FleetError
-from sync.tables.manifest import UPKEEP, Commits, Manifest, live
+from sync.tables.manifest import UPKEEP, Commits, Manifest, live_files
 from tests.helpers.memory_storage import Disk, MemoryStorage
 from tests.helpers.taking_turns import Actor
 
@@ -61,8 +61,8 @@ class World:
             for number in range(BATCHES):
                 if not commits.committed(query, number):
                     self._take(commits, query, number)
-            for manifest in commits.unfiled():
-                commits.filed(manifest)
+            for manifest in commits.unarchived():
+                commits.mark_archived(manifest)
             self._tidy(commits)
 
     def _take(self, commits: Commits, query: str, number: int) -> None:
@@ -79,7 +79,7 @@ class World:
         """Compact a day, with the segments, or take it away."""
         commits = Commits(storage)
         with commits.lease():
-            number, found = commits.next_upkeep(), live(commits.manifests())
+            number, found = commits.next_upkeep(), live_files(commits.manifests())
             files = found.events.get(day, ())
             token, name = self.token(), f"data/{UPKEEP}/{number}"
             rows = frozenset().union(*(self.rows[path] for path in files))
@@ -105,8 +105,8 @@ class World:
 
     def _tidy(self, commits: Commits) -> None:
         if self.tidies:
-            commits.gather()
-            commits.sweep(math.inf)
+            commits.checkpoint()
+            commits.remove_checkpointed(math.inf)
 
     def read(self, storage: MemoryStorage) -> None:
         """Read all, as a report does."""
@@ -123,7 +123,7 @@ class World:
             self.see(each)
         rows = [
             row
-            for paths in live(found).events.values()
+            for paths in live_files(found).events.values()
             for path in paths
             for row in self.rows[path]
         ]
@@ -151,9 +151,9 @@ class World:
         for _ in range(2):
             for query, number in list(self.known):
                 assert commits.committed(query, number)
-            before = live(commits.manifests()).segments
+            before = live_files(commits.manifests()).segments
             after = commits.segments()
-            left = live(commits.manifests()).segments
+            left = live_files(commits.manifests()).segments
             assert {*before} & {*left} <= {*after}
             assert len({*after}) == len(after)
 

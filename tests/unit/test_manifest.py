@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sync.common.errors import FleetError
-from sync.tables.manifest import UPKEEP, Counts, LocalCommits, Manifest, live, retired
+from sync.tables.manifest import UPKEEP, Counts, LocalCommits, Manifest, live_files, retired
 from sync.tables.storage import File, LocalStorage
 
 COUNTS = Counts(segments=2, events=7, duplicates=1, quarantined=3)
@@ -60,9 +60,9 @@ def test_what_is_filed_is_no_longer_listed_as_unfiled(tmp_path: Path) -> None:
     first, second = manifest(tmp_path, 0), manifest(tmp_path, 1)
     commits.commit(first)
     commits.commit(second)
-    commits.filed(first)
-    commits.filed(first)
-    assert list(commits.unfiled()) == [second]
+    commits.mark_archived(first)
+    commits.mark_archived(first)
+    assert list(commits.unarchived()) == [second]
     assert list(commits.manifests()) == [first, second]
 
 
@@ -135,9 +135,9 @@ def test_what_a_later_step_replaces_is_not_in_the_tables(tmp_path: Path) -> None
     taken = Manifest(UPKEEP, 1, "b", made.committed_at, (), kind="retired", retired=gone)
     taken = replace(taken, replaces=made.events["2025-11-21"])
 
-    assert live([*batches, compacted]).events == made.events
-    assert live([taken, compacted, *batches]).events == {}
-    assert live([taken, compacted, *batches]).segments == tuple(
+    assert live_files([*batches, compacted]).events == made.events
+    assert live_files([taken, compacted, *batches]).events == {}
+    assert live_files([taken, compacted, *batches]).segments == tuple(
         each.segments[0] for each in batches
     )
     assert retired([compacted, taken, taken]) == {"2025-11-21": 14}
@@ -161,4 +161,4 @@ def test_a_listing_that_shows_a_step_of_upkeep_shows_those_before_it(
     monkeypatch.setattr(LocalStorage, "files", late)
     assert list(commits.manifests()) == made
     assert commits.next_upkeep() == 3
-    assert list(commits.unfiled()) == []
+    assert list(commits.unarchived()) == []

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sync.ingest import parts
-from sync.ingest.parts import Part, Parts, packed
+from sync.tables import part_files
+from sync.tables.part_files import PartFile, PartFiles, to_parquet
 
 SCHEMA = pa.schema([("seq", pa.int64()), ("text", pa.string())])
 
@@ -19,7 +19,7 @@ def rows(first: int, count: int, text: str = "a") -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist(made, schema=SCHEMA)
 
 
-def numbers(part: Part) -> list[int]:
+def numbers(part: PartFile) -> list[int]:
     table = pq.read_table(io.BytesIO(part.content))
     assert table.schema.equals(SCHEMA)
     assert table.num_rows == part.events
@@ -28,11 +28,11 @@ def numbers(part: Part) -> list[int]:
 
 
 def test_nothing_gives_nothing() -> None:
-    assert list(Parts(SCHEMA).finish()) == []
+    assert list(PartFiles(SCHEMA).finish()) == []
 
 
 def test_a_day_is_one_part_with_all_its_events_in_their_order() -> None:
-    gathered = Parts(SCHEMA)
+    gathered = PartFiles(SCHEMA)
     for day, first in (("2026-01-01", 1), ("2026-01-02", 3), ("2026-01-01", 5)):
         assert list(gathered.add(day, rows(first, 2))) == []
     found = {part.day: numbers(part) for part in gathered.finish()}
@@ -41,8 +41,8 @@ def test_a_day_is_one_part_with_all_its_events_in_their_order() -> None:
 
 
 def test_what_is_held_is_written_as_groups(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parts, "HELD_BYTES", 2 * rows(1, 10).nbytes)
-    gathered = Parts(SCHEMA)
+    monkeypatch.setattr(part_files, "HELD_BYTES", 2 * rows(1, 10).nbytes)
+    gathered = PartFiles(SCHEMA)
     for first in range(1, 60, 10):
         assert list(gathered.add("2026-01-01", rows(first, 10))) == []
     [part] = gathered.finish()
@@ -51,9 +51,9 @@ def test_what_is_held_is_written_as_groups(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_part_that_is_large_is_handed_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parts, "HELD_BYTES", rows(1, 20).nbytes)
-    monkeypatch.setattr(parts, "PART_BYTES", 1)
-    gathered = Parts(SCHEMA)
+    monkeypatch.setattr(part_files, "HELD_BYTES", rows(1, 20).nbytes)
+    monkeypatch.setattr(part_files, "PART_BYTES", 1)
+    gathered = PartFiles(SCHEMA)
     first = list(gathered.add("2026-01-01", rows(1, 10)))
     [full] = gathered.add("2026-01-01", rows(11, 10))
     assert first == []
@@ -62,8 +62,8 @@ def test_a_part_that_is_large_is_handed_over(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_more_days_than_are_held_open_begin_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parts, "OPEN_DAYS", 2)
-    gathered = Parts(SCHEMA)
+    monkeypatch.setattr(part_files, "OPEN_DAYS", 2)
+    gathered = PartFiles(SCHEMA)
     found = [
         part
         for number, day in enumerate(("2026-01-01", "1970-01-01", "2099-01-01", "1970-01-01"), 1)
@@ -80,5 +80,5 @@ def test_more_days_than_are_held_open_begin_anew(monkeypatch: pytest.MonkeyPatch
 
 
 def test_rows_given_as_maps_are_packed() -> None:
-    content = packed([{"seq": 1, "text": None}], SCHEMA)
+    content = to_parquet([{"seq": 1, "text": None}], SCHEMA)
     assert pq.read_table(io.BytesIO(content)).to_pylist() == [{"seq": 1, "text": None}]

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from sync.common.errors import FleetError
-from sync.tables.locations import Named, Places
+from sync.tables.locations import FleetStorage, StorageOptions
 from sync.tables.storage import LocalStorage
 from tests.helpers.fleet_tables import fleet_folder
 
@@ -18,20 +18,20 @@ def test_uris_take_the_place_of_the_folders_parts(tmp_path: Path) -> None:
         opened.append(uri)
         return LocalStorage(tmp_path)
 
-    named = Named(fleet.root, None, None)
+    named = StorageOptions(fleet.root, None, None)
     named.check()
-    own = Places.of(fleet)
+    own = FleetStorage.of(fleet)
     places = named.open(storage_at)
     assert places.segments.uri() == own.segments.uri()
     assert places.tables.uri() == own.tables.uri()
     assert named.log("x.log") == fleet.tables / "x.log"
     assert opened == []
 
-    both = Named(None, "s3a://bucket/fleet/landing/", "s3a://bucket/tables")
+    both = StorageOptions(None, "s3a://bucket/fleet/landing/", "s3a://bucket/tables")
     both.check()
     both.open(storage_at)
     assert both.log("x.log") is None
-    one = Named(fleet.root, None, "s3a://bucket/tables")
+    one = StorageOptions(fleet.root, None, "s3a://bucket/tables")
     one.check()
     assert one.open(storage_at).segments.uri() == own.segments.uri()
     assert opened == ["s3a://bucket/fleet", "s3a://bucket/tables", "s3a://bucket/tables"]
@@ -47,4 +47,4 @@ def test_uris_take_the_place_of_the_folders_parts(tmp_path: Path) -> None:
 )
 def test_what_names_no_place_is_refused(landing: str | None, tables: str | None, said: str) -> None:
     with pytest.raises(FleetError, match=said):
-        Named(None, landing, tables).check()
+        StorageOptions(None, landing, tables).check()

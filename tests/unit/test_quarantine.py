@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from sync.cli.main import cli
 from sync.common.fleet_folder import FleetFolder, segment_path
-from sync.ingest.inspect_file import look_at
+from sync.ingest.inspect_file import inspect_file
 from sync.ingest.quarantine import Quarantine
 from sync.tables.manifest import LocalCommits, Manifest
 from tests.helpers.fleet_tables import Lane, fleet_folder, land, put, some_events
@@ -46,7 +46,7 @@ SEALED = Lane().seal(some_events(3))[1]
 def test_any_bytes_can_be_looked_at(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
     path = tmp_path_factory.getbasetemp() / "looked-at.seg"
     path.write_bytes(data)
-    look = look_at(path)
+    look = inspect_file(path)
     assert look.size == len(data)
     assert look.reason is not None
     assert "\n" not in "".join([*look.header, *look.header.values()])

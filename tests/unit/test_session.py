@@ -13,11 +13,11 @@ from pyspark.errors import PySparkException
 from sync.common.errors import FleetError
 from sync.tables.spark_session import (
     is_submitted,
-    reason_of,
     settings,
+    spark_errors,
     spark_session,
-    spark_told,
     submitted_settings,
+    summarise_error,
 )
 
 
@@ -44,9 +44,9 @@ class FromJava(Exception):
 
 
 def test_a_reason_is_one_line_that_says_something() -> None:
-    assert reason_of(ValueError("\n  first\nsecond")) == "first"
-    assert reason_of(ValueError()) == "ValueError"
-    assert len(reason_of(ValueError("x" * 1000))) == 300
+    assert summarise_error(ValueError("\n  first\nsecond")) == "first"
+    assert summarise_error(ValueError()) == "ValueError"
+    assert len(summarise_error(ValueError("x" * 1000))) == 300
 
 
 class Late(Exception):
@@ -61,14 +61,14 @@ class Late(Exception):
 
 
 def test_a_reason_is_told_though_the_session_is_over() -> None:
-    assert reason_of(Late("[CAST_OVERFLOW] too large\nmore")) == "[CAST_OVERFLOW] too large"
-    assert reason_of(Late("")) == "Late"
+    assert summarise_error(Late("[CAST_OVERFLOW] too large\nmore")) == "[CAST_OVERFLOW] too large"
+    assert summarise_error(Late("")) == "Late"
 
 
 def test_the_innermost_cause_in_java_is_the_reason() -> None:
     disk = JavaCause("java.io.IOException: No space left on device\n\tat x")
     error = FromJava(JavaCause("SparkException: Job aborted", disk))
-    assert reason_of(error) == "java.io.IOException: No space left on device"
+    assert summarise_error(error) == "java.io.IOException: No space left on device"
 
 
 def test_what_spark_raises_is_told_in_one_line_and_traced_in_the_log(
@@ -83,7 +83,7 @@ def test_what_spark_raises_is_told_in_one_line_and_traced_in_the_log(
 
     with (
         pytest.raises(FleetError, match=r"^Spark failed: it broke \(more in .*\.log\)$"),
-        spark_told(log),
+        spark_errors(log),
     ):
         breaks()
     told = log.read_text()
@@ -96,14 +96,14 @@ def test_what_spark_raises_is_told_in_one_line_and_traced_in_the_log(
 
 def test_our_own_errors_point_to_the_log_only_where_it_has_more(tmp_path: Path) -> None:
     log = tmp_path / "spark.log"
-    with pytest.raises(FleetError, match=r"^plain$"), spark_told(log):
+    with pytest.raises(FleetError, match=r"^plain$"), spark_errors(log):
         raise FleetError("plain")
-    with pytest.raises(FleetError, match=r"^caused \(more in "), spark_told(log):
+    with pytest.raises(FleetError, match=r"^caused \(more in "), spark_errors(log):
         raise FleetError("caused") from ValueError("why")
 
 
 def test_without_a_log_nothing_is_diverted(capfd: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(FleetError, match=r"^Spark failed: it broke$"), spark_told(None):
+    with pytest.raises(FleetError, match=r"^Spark failed: it broke$"), spark_errors(None):
         raise PySparkException("it broke")
     assert "Traceback" in capfd.readouterr().err
 

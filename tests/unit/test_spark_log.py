@@ -19,11 +19,11 @@ from sync.cli.commands import ingest
 from sync.common.errors import LeaseError
 from sync.ingest import spark_log
 from sync.ingest.continuous import run_continuously
-from sync.ingest.ingest import Summary, Watch
-from sync.ingest.spark_log import LOG_BYTES, keep_last
-from sync.tables.locations import Places
+from sync.ingest.ingest import IngestControl, IngestResult
+from sync.ingest.spark_log import LOG_BYTES, rotate_stderr
+from sync.tables.locations import FleetStorage
 from sync.tables.manifest import Counts, LocalCommits
-from sync.tables.spark_session import spark_told
+from sync.tables.spark_session import spark_errors
 from tests.helpers.fleet_tables import fleet_folder
 
 _JVM = """\
@@ -60,29 +60,29 @@ def log(tmp_path: Path) -> Path:
 
 def test_the_last_part_is_kept_and_the_writer_goes_on_in_an_empty_file(log: Path) -> None:
     kept = log.with_name("ingest.log.1")
-    with spark_told(log), jvm() as say:
+    with spark_errors(log), jvm() as say:
         say("12345")
-        keep_last(log, 6)
+        rotate_stderr(log, 6)
         assert (log.read_text(), kept.exists()) == ("12345\n", False)
         say("6789")
-        keep_last(log, 6)
+        rotate_stderr(log, 6)
         assert (log.read_bytes(), kept.read_text()) == (b"", "\n6789\n")
         assert kept.stat().st_mode & 0o777 == 0o600
         say("abc")
         os.write(2, b"of Python\n")
         assert log.read_text() == "abc\nof Python\n"
-        keep_last(log, 6)
+        rotate_stderr(log, 6)
         assert (log.read_bytes(), kept.read_text()) == (b"", "ython\n")
 
 
 def test_the_log_that_another_run_began_meanwhile_is_left_alone(log: Path) -> None:
-    with spark_told(log), jvm() as say:
+    with spark_errors(log), jvm() as say:
         mine = os.dup(2)
         try:
-            with spark_told(log):
+            with spark_errors(log):
                 os.write(2, b"of another run\n")
             say("of this one")
-            keep_last(log, 6)
+            rotate_stderr(log, 6)
             assert os.fstat(mine).st_size == 0
         finally:
             os.close(mine)
@@ -97,10 +97,10 @@ def test_what_cannot_be_kept_is_cut_all_the_same_and_that_is_told(
     def full(*_: object) -> NoReturn:
         raise OSError(errno.ENOSPC, "No space left on device", "ingest.log.1")
 
-    monkeypatch.setattr(spark_log, "write_whole", full)
-    with spark_told(log), jvm() as say:
+    monkeypatch.setattr(spark_log, "replace_file", full)
+    with spark_errors(log), jvm() as say:
         say("more than six")
-        keep_last(log, 6)
+        rotate_stderr(log, 6)
         say("and on")
     told = "what stood here is lost: ingest.log.1: No space left on device\n"
     assert log.read_text() == f"{told}and on\n"
@@ -127,7 +127,7 @@ class Unpaused(threading.Event):
 
 @pytest.mark.parametrize("diverted", [True, False])
 def test_an_ingest_that_goes_on_bounds_its_log(tmp_path: Path, *, diverted: bool) -> None:
-    fleet, watch = fleet_folder(tmp_path / "fleet"), Watch(stopping=Unpaused())
+    fleet, watch = fleet_folder(tmp_path / "fleet"), IngestControl(stopping=Unpaused())
     log, commits = fleet.tables / "ingest.log", Busy(fleet.tables)
     sizes: list[int] = []
 
@@ -139,14 +139,14 @@ def test_an_ingest_that_goes_on_bounds_its_log(tmp_path: Path, *, diverted: bool
 
     commits.asked = asked
     spark = cast("SparkSession", None)
-    with spark_told(log):
+    with spark_errors(log):
         total = run_continuously(
-            *(spark, Places.of(fleet), commits, watch),
+            *(spark, FleetStorage.of(fleet), commits, watch),
             every_s=0,
             log=log if diverted else None,
         )
     half = LOG_BYTES // 2 + 1
-    assert total == Summary(0, Counts())
+    assert total == IngestResult(0, Counts())
     assert sizes == ([0, half, 0, half, 0] if diverted else [half * count for count in range(5)])
 
 

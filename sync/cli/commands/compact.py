@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from sync.cli.options import cluster_places
-from sync.tables.locations import Named
+from sync.tables.locations import StorageOptions
 
 
 @click.command()
@@ -49,12 +49,12 @@ def command(
     from sync.tables.hadoop import storage_at
     from sync.tables.maintenance import compact
     from sync.tables.manifest import Commits
-    from sync.tables.spark_session import spark_session, spark_told
+    from sync.tables.spark_session import spark_errors, spark_session
 
-    named = Named(folder, landing, tables)
+    named = StorageOptions(folder, landing, tables)
     named.check()
     log = None if verbose else named.log("compact.log")
-    with spark_told(log), spark_session("fieldpost-compact") as spark:
+    with spark_errors(log), spark_session("fieldpost-compact") as spark:
         places = named.open(lambda uri: storage_at(spark, uri))
         commits = Commits(places.tables)
         compaction = Compaction(spark, places.tables, commits)

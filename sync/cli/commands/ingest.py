@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 import click
 
 from sync.cli.options import cluster_places
-from sync.tables.locations import Named
+from sync.tables.locations import StorageOptions
 from sync.tables.spark_session import BATCH_FILES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from sync.ingest.ingest import Summary
+    from sync.ingest.ingest import IngestResult
 
 
 @click.command()
@@ -59,16 +59,16 @@ def command(
     --continuous, each run that found segments prints a line, and ingest.log is rotated to
     ingest.log.1 at 4 MiB.
     """
-    from sync.tables.spark_session import spark_session, spark_told
+    from sync.tables.spark_session import spark_errors, spark_session
 
-    named = Named(folder, landing, tables)
+    named = StorageOptions(folder, landing, tables)
     named.check()
 
-    def tell(summary: Summary) -> None:
+    def tell(summary: IngestResult) -> None:
         click.echo(json.dumps(_document(summary)) if as_json else _line(summary))
 
     with (
-        spark_told(None if verbose else _log(named)),
+        spark_errors(None if verbose else _log(named)),
         spark_session("fieldpost-ingest") as spark,
     ):
         if continuous:
@@ -77,38 +77,40 @@ def command(
             tell(_once(spark, named, batch_files, verbose=verbose))
 
 
-def _log(named: Named) -> Path | None:
+def _log(named: StorageOptions) -> Path | None:
     return named.log("ingest.log")
 
 
-def _once(spark: SparkSession, named: Named, batch_files: int, *, verbose: bool) -> Summary:
-    from sync.ingest.ingest import Watch, run_ingest
+def _once(
+    spark: SparkSession, named: StorageOptions, batch_files: int, *, verbose: bool
+) -> IngestResult:
+    from sync.ingest.ingest import IngestControl, run_ingest
     from sync.tables.hadoop import storage_at
     from sync.tables.manifest import Commits
 
     places = named.open(lambda uri: storage_at(spark, uri))
-    watch = Watch(_step) if verbose else Watch()
+    watch = IngestControl(_step) if verbose else IngestControl()
     return run_ingest(spark, places, Commits(places.tables), batch_files=batch_files, watch=watch)
 
 
 def _go_on(
     spark: SparkSession,
-    named: Named,
+    named: StorageOptions,
     batch_files: int,
     every: int,
-    tell: Callable[[Summary], None],
+    tell: Callable[[IngestResult], None],
     *,
     verbose: bool,
 ) -> None:
     from sync.ingest.continuous import run_continuously, stopped_by_signals
-    from sync.ingest.ingest import Watch
+    from sync.ingest.ingest import IngestControl
     from sync.tables.hadoop import storage_at
     from sync.tables.manifest import Commits
 
     places = named.open(lambda uri: storage_at(spark, uri))
-    watch = Watch(_step) if verbose else Watch()
+    watch = IngestControl(_step) if verbose else IngestControl()
 
-    def read(summary: Summary) -> None:
+    def read(summary: IngestResult) -> None:
         if summary.batches:
             tell(summary)
 
@@ -125,11 +127,11 @@ def _step(step: str) -> None:
     click.echo(f"step {step}", err=True)
 
 
-def _document(summary: Summary) -> dict[str, int]:
+def _document(summary: IngestResult) -> dict[str, int]:
     return {"batches": summary.batches, **asdict(summary.counts), "reread": summary.reread}
 
 
-def _line(summary: Summary) -> str:
+def _line(summary: IngestResult) -> str:
     counts = summary.counts
     line = (
         f"ingested {counts.segments} segments with {counts.events} events in {summary.batches} "

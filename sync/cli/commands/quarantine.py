@@ -16,8 +16,8 @@ from sync.common.fleet_folder import FleetFolder
 from sync.common.text import plural
 
 if TYPE_CHECKING:
-    from sync.ingest.inspect_file import Look
-    from sync.ingest.quarantine import Held, Quarantine
+    from sync.ingest.inspect_file import FileInspection
+    from sync.ingest.quarantine import Quarantine, QuarantinedFile
 
 
 @click.group()
@@ -106,17 +106,19 @@ def _quarantine(folder: Path) -> Quarantine:
     return Quarantine(fleet)
 
 
-def _chosen(quarantine: Quarantine, files: Sequence[str], reason: str | None) -> list[Held]:
+def _chosen(
+    quarantine: Quarantine, files: Sequence[str], reason: str | None
+) -> list[QuarantinedFile]:
     if reason is not None:
         return [held for held in quarantine.held() if held.reason == reason]
     return [quarantine.find(name) for name in files]
 
 
-def _document(held: Held) -> dict[str, Any]:
+def _document(held: QuarantinedFile) -> dict[str, Any]:
     return held._asdict() | {"arrived": held.arrived.isoformat(timespec="seconds")}
 
 
-def _looked(look: Look) -> dict[str, Any]:
+def _looked(look: FileInspection) -> dict[str, Any]:
     fault = f"{look.reason}: {look.detail}"
     return {
         "sha256": look.sha256,

@@ -160,7 +160,7 @@ def _gather(folder: Path, selection: _Selection, *, verbose: bool) -> Findings:
     from sync.reports.shared.registry import summaries_of
     from sync.reports.shared.report import ReportContext
     from sync.tables.manifest import LocalCommits
-    from sync.tables.spark_session import lenient, spark_session, spark_told
+    from sync.tables.spark_session import spark_errors, spark_session, without_overflow_errors
     from sync.tables.summaries import summarise
     from sync.tables.tables import read_segments
 
@@ -169,7 +169,11 @@ def _gather(folder: Path, selection: _Selection, *, verbose: bool) -> Findings:
     tables = fleet.tables.resolve()
     manifests = LocalCommits(tables).manifests()
     log = None if verbose else tables / "report.log"
-    with spark_told(log), spark_session("fieldpost-report") as spark, lenient(spark):
+    with (
+        spark_errors(log),
+        spark_session("fieldpost-report") as spark,
+        without_overflow_errors(spark),
+    ):
         kept = summarise(spark, tables, manifests, summaries_of())
         segments = read_segments(spark, tables, manifests)
         moment = selection.as_of or datetime.now(UTC)

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sync.cli.options import cluster_places
-from sync.tables.locations import Named
+from sync.tables.locations import StorageOptions
 
 if TYPE_CHECKING:
-    from sync.tables.maintenance import Retained
+    from sync.tables.maintenance import RetentionResult
 
 _DAYS = click.IntRange(min=1)
 
@@ -57,15 +57,15 @@ def command(
     """
     from sync.reports.shared.registry import summaries_of
     from sync.tables.hadoop import storage_at
-    from sync.tables.maintenance import Keep, retain
+    from sync.tables.maintenance import RetentionPolicy, retain
     from sync.tables.manifest import Commits
-    from sync.tables.spark_session import spark_session, spark_told
+    from sync.tables.spark_session import spark_errors, spark_session
     from sync.tables.summaries import summarise
 
-    named = Named(folder, landing, tables)
+    named = StorageOptions(folder, landing, tables)
     named.check()
     with (
-        spark_told(None if verbose else named.log("retain.log")),
+        spark_errors(None if verbose else named.log("retain.log")),
         spark_session("fieldpost-retain") as spark,
     ):
         places = named.open(lambda uri: storage_at(spark, uri))
@@ -73,7 +73,7 @@ def command(
             spark,
             places,
             Commits(places.tables),
-            Keep(events, archive, quarantine),
+            RetentionPolicy(events, archive, quarantine),
             datetime.now(UTC),
             summarise=lambda manifests: summarise(spark, places.tables, manifests, summaries_of()),
             dry_run=dry_run,
@@ -81,7 +81,7 @@ def command(
     click.echo(json.dumps(_document(found)) if as_json else _lines(found, dry_run=dry_run))
 
 
-def _document(found: Retained) -> dict[str, Any]:
+def _document(found: RetentionResult) -> dict[str, Any]:
     return {
         "days": found.days,
         "event_files": len(found.event_files),
@@ -93,7 +93,7 @@ def _document(found: Retained) -> dict[str, Any]:
     }
 
 
-def _lines(found: Retained, *, dry_run: bool) -> str:
+def _lines(found: RetentionResult, *, dry_run: bool) -> str:
     days = sorted(found.days)
     span = f" ({days[0]} to {days[-1]})" if days else ""
     rows = "" if dry_run else f" with {sum(found.days.values())} rows"

@@ -11,15 +11,15 @@ from pyspark.sql import DataFrame
 from sync.reports.shared.findings import Findings, Rows
 from sync.reports.shared.registry import REPORTS
 from sync.reports.shared.report import Report, ReportContext
-from sync.tables.partitions import in_place
+from sync.tables.partitions import without_repartitioning
 
 CONCURRENCY: Final = 4
 """Reports that are computed at once: most are small, and much of their time is planning."""
 
 
 def collect(context: ReportContext, reports: Iterable[Report] = REPORTS) -> Findings:
-    """Compute `reports` and their series; `context.kept` has all of `summaries_of(reports)`."""
-    with in_place(context.kept.spark), ThreadPoolExecutor(CONCURRENCY) as pool:
+    """Compute `reports` and their series; the context has all of `summaries_of(reports)`."""
+    with without_repartitioning(context.summaries.spark), ThreadPoolExecutor(CONCURRENCY) as pool:
         parts = [part for report in reports for part in report.parts]
         rows = pool.map(lambda part: collect_rows(part.compute(context)), parts)
         return Findings(
@@ -27,7 +27,7 @@ def collect(context: ReportContext, reports: Iterable[Report] = REPORTS) -> Find
             tables={part.name: each for part, each in zip(parts, rows, strict=True)},
             since=context.since,
             gateways=context.gateways,
-            days=context.kept.days._asdict(),
+            days=context.summaries.days._asdict(),
         )
 
 

@@ -15,8 +15,8 @@ from sync.reports.shared.column import Column
 from sync.reports.shared.findings import Findings, Row
 from sync.reports.shared.frames import seconds
 from sync.reports.shared.problem import Problem, ProblemKind
-from sync.tables.partitions import gathered
-from sync.tables.summaries import Kept, Summary
+from sync.tables.partitions import coalesced
+from sync.tables.summaries import StoredSummaries, Summary
 
 
 class ReportContext(NamedTuple):
@@ -28,7 +28,7 @@ class ReportContext(NamedTuple):
     Reports see events only through `daily` and `all_days`.
     """
 
-    kept: Kept
+    summaries: StoredSummaries
     segments_table: DataFrame
     as_of: datetime
     since: date | None = None
@@ -37,19 +37,19 @@ class ReportContext(NamedTuple):
 
     def daily(self, summary: Summary) -> DataFrame:
         """Return the rows of a summary for the days that were asked for, with the column `day`."""
-        return self._of_gateways(gathered(self.kept.rows(summary, self.since)))
+        return self._of_gateways(coalesced(self.summaries.rows(summary, self.since)))
 
     def all_days(self, summary: Summary) -> DataFrame:
         """Return the rows of a summary for all days: for what is counted from the beginning."""
-        return self._of_gateways(gathered(self.kept.rows(summary)))
+        return self._of_gateways(coalesced(self.summaries.rows(summary)))
 
     def segments(self) -> DataFrame:
         """Return the rows of `segments_table` of these gateways, of all days."""
         if self.gateways is None:
-            return gathered(self.segments_table)
+            return coalesced(self.segments_table)
         folder = F.split_part("path", F.lit("/"), F.lit(2))
         gateway = F.coalesce("gateway", folder)  # only the path of an invalid segment names one
-        return gathered(self.segments_table).where(gateway.isin(*self.gateways))
+        return coalesced(self.segments_table).where(gateway.isin(*self.gateways))
 
     def restricted_to_past(self) -> ReportContext:
         """Leave out days after `as_of`, and segments that arrived after it.
@@ -59,7 +59,7 @@ class ReportContext(NamedTuple):
         """
         arrived = seconds("arrived") <= F.lit(self.as_of.timestamp())
         return self._replace(
-            kept=self.kept.until(self.as_of.date()),
+            summaries=self.summaries.until(self.as_of.date()),
             segments_table=self.segments_table.where(arrived),
         )
 

@@ -3,7 +3,7 @@
 A summary is mergeable: that of two days tells all that a report needs of both.
 """
 
-from sync.tables.summaries.kept import DayCount, Kept, summarise
+from sync.tables.summaries.stored import DayCount, StoredSummaries, summarise
 from sync.tables.summaries.summary import Summary
 
-__all__ = ["DayCount", "Kept", "Summary", "summarise"]
+__all__ = ["DayCount", "StoredSummaries", "Summary", "summarise"]

@@ -57,7 +57,7 @@ def read_index(tables: Storage) -> Index:
     return dict(_all(tables))
 
 
-def put(tables: Storage, attempt: str, files: Mapping[Key, Iterable[File]]) -> None:
+def add_entries(tables: Storage, attempt: str, files: Mapping[Key, Iterable[File]]) -> None:
     """Have the files of this attempt count, durably, all of them or none.
 
     Raises OSError when the disk refuses.
@@ -69,7 +69,7 @@ def put(tables: Storage, attempt: str, files: Mapping[Key, Iterable[File]]) -> N
     tables.create(f"{FOLDER}/{attempt}/{_KEPT}", document.encode() + b"\n")
 
 
-def clear(tables: Storage, wanted: Iterable[Key]) -> None:
+def remove_replaced(tables: Storage, wanted: Iterable[Key]) -> None:
     """Remove what was replaced, and what reports that were cut off have left.
 
     What else is kept of a summary and a day that are wanted, under another shape or content, was

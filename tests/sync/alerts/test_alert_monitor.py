@@ -190,10 +190,12 @@ def test_what_was_gathered_while_nobody_watched_is_taken_once(
     fleet.arrive(TWO)
     fleet.ingest.run()
     commits = LocalCommits(fleet.folder.tables)
-    for each in commits.unfiled():
-        commits.filed(each)
-    assert commits.gather() == fleet.ingest.batch
-    assert commits.sweep(1e12 if swept else 0) == (2 * fleet.ingest.batch if swept else 0)
+    for each in commits.unarchived():
+        commits.mark_archived(each)
+    assert commits.checkpoint() == fleet.ingest.batch
+    assert commits.remove_checkpointed(1e12 if swept else 0) == (
+        2 * fleet.ingest.batch if swept else 0
+    )
 
     monkeypatch.setattr(BatchReader, "learn", lambda *_: pytest.fail("all was learnt anew"))
     fleet.watch = fleet.start()

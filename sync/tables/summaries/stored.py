@@ -23,9 +23,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from sync.tables.manifest import Manifest
-from sync.tables.partitions import conform, in_place, nothing, size_of
+from sync.tables.partitions import conform, empty_frame, size_of, without_repartitioning
 from sync.tables.storage import File, LocalStorage, Storage
-from sync.tables.summaries.index import FOLDER, Index, Key, clear, put, read_index
+from sync.tables.summaries.index import FOLDER, Index, Key, add_entries, read_index, remove_replaced
 from sync.tables.summaries.sources import Source, sources
 from sync.tables.summaries.summary import Summary
 from sync.tables.tables import DAY, escape_glob, read_event_files
@@ -52,7 +52,7 @@ class DayCount(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class StoredSummaries:
     """The summaries as of one moment: `rows` gives those of one as a table, `days` counts."""
 
     spark: SparkSession
@@ -67,11 +67,11 @@ class Kept:
         by_day = self._files[summary.name]
         chosen = [path for day, paths in by_day.items() if day >= first for path in paths]
         if not chosen:
-            return nothing(self.spark, schema)
+            return empty_frame(self.spark, schema)
         paths = [escape_glob(self.tables.uri(path)) for path in chosen]
         return self.spark.read.schema(schema).parquet(*paths)
 
-    def until(self, last: date) -> Kept:
+    def until(self, last: date) -> StoredSummaries:
         """Give the same without the days after `last` (UTC); `days` counts as before."""
         end = last.isoformat()
         found = {
@@ -86,7 +86,7 @@ def summarise(
     tables: Storage | Path,
     manifests: Sequence[Manifest],
     summaries: Sequence[Summary],
-) -> Kept:
+) -> StoredSummaries:
     """Bring `summaries` up to date with the events that `manifests` name, and give them.
 
     `tables` is where the tables lie. Writes below it, and nothing where no day was touched. Raises
@@ -102,15 +102,15 @@ def summarise(
         files = sorted(
             {path for keys in stale.values() for paths in keys.values() for path in paths}
         )
-        with in_place(spark):
+        with without_repartitioning(spark):
             _compute(storage, summaries, stale, read_event_files(spark, storage, files))
         index = read_index(storage)
-        clear(storage, [key for keys in wanted.values() for key in keys])
+        remove_replaced(storage, [key for keys in wanted.values() for key in keys])
     found = {name: _found(keys, index) for name, keys in wanted.items()}
     known = {day for by_day in found.values() for day in by_day}
     lost = {key.day for keys in wanted.values() for key in keys if key not in index}
     count = DayCount(len(known - touched), len(touched), len(lost))
-    return Kept(spark, storage, count, found)
+    return StoredSummaries(spark, storage, count, found)
 
 
 def _wanted(summary: Summary, days: Mapping[str, Sequence[Source]]) -> dict[Key, tuple[str, ...]]:
@@ -174,7 +174,7 @@ def _compute(
 
     with _divided(events, parts) as divided, ThreadPoolExecutor(AT_ONCE) as pool:
         made = pool.map(write, (each for each in summaries if stale[each.name]))
-        put(tables, attempt, {key: files for each in made for key, files in each.items()})
+        add_entries(tables, attempt, {key: files for each in made for key, files in each.items()})
 
 
 def _rows(summary: Summary, events: DataFrame) -> DataFrame:

@@ -29,7 +29,7 @@ _RISING: Final = ("seq", "time")
 """Columns in which each number is a little more than the one before."""
 
 
-class Part(NamedTuple):
+class PartFile(NamedTuple):
     """A whole Parquet file: the day (as `2025-11-21`) of its events, how many, and its bytes."""
 
     day: str
@@ -37,7 +37,7 @@ class Part(NamedTuple):
     content: bytes
 
 
-class Parts:
+class PartFiles:
     """Parts under way, with at most `HELD_BYTES` of events in plain form and `OPEN_DAYS` days."""
 
     def __init__(self, schema: pa.Schema) -> None:
@@ -45,7 +45,7 @@ class Parts:
         self._open: dict[str, _Open] = {}
         self._held = 0
 
-    def add(self, day: str, events: pa.RecordBatch) -> Iterator[Part]:
+    def add(self, day: str, events: pa.RecordBatch) -> Iterator[PartFile]:
         """Take events of a day; gives the parts that are full by that."""
         if day not in self._open and len(self._open) == OPEN_DAYS:
             yield from self.finish()
@@ -60,17 +60,17 @@ class Parts:
             for full in [day for day, each in self._open.items() if each.size >= PART_BYTES]:
                 yield self._close(full)
 
-    def finish(self) -> Iterator[Part]:
+    def finish(self) -> Iterator[PartFile]:
         """Give all that is left."""
         for day in list(self._open):
             yield self._close(day)
         self._held = 0
 
-    def _close(self, day: str) -> Part:
-        return Part(day, *self._open.pop(day).close())
+    def _close(self, day: str) -> PartFile:
+        return PartFile(day, *self._open.pop(day).close())
 
 
-def packed(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> bytes:
+def to_parquet(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> bytes:
     """Write rows of `schema`, given as maps, to a Parquet file in memory."""
     sink = io.BytesIO()
     with _writer(sink, schema) as writer:
