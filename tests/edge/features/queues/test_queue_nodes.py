@@ -35,7 +35,7 @@ from tests.helpers.queue_nodes import (
 )
 from tests.helpers.store import Gateway, new_database, read_element
 from tests.helpers.subscribing import OWNER as NODES
-from tests.helpers.subscribing import PUBSUB, ask, element, form, request
+from tests.helpers.subscribing import ask, element, form
 
 THREE = "other@gw.example/w"
 
@@ -108,24 +108,6 @@ def test_an_unlocked_item_goes_to_another_worker(gateway: Gateway, type_: str, n
     assert (reply.type, reply.payload) == ("result", None)
     assert messages(gateway, ONE) == [Received("unlock", "a")]
     assert messages(gateway, TWO) == [Received("item", "a", 1)]
-
-
-def test_the_unlock_notification_has_the_namespace_of_the_specification(gateway: Gateway) -> None:
-    subscribe_worker(gateway, ONE)
-    publish(gateway, "a")
-    gateway.sends(ONE)
-    unlock(gateway, ONE, "a", ns="urn:xmpp:queueing:0")
-    notices = [send.stanza for send in gateway.sends(ONE) if b"<unlock" in send.stanza]
-    assert len(notices) == 1
-    assert b"<unlock xmlns='urn:xmpp:pubsub:queueing:0' id='a'/>" in notices[0]
-
-
-def test_an_unlocked_item_goes_to_the_same_worker_if_there_is_no_other(gateway: Gateway) -> None:
-    subscribe_worker(gateway, ONE)
-    publish(gateway, "a")
-    deliveries(gateway, ONE)
-    unlock(gateway, ONE, "a")
-    assert messages(gateway, ONE) == [Received("unlock", "a"), Received("item", "a", 1)]
 
 
 def test_an_unlocked_item_waits_for_another_worker_without_blocking_others(
@@ -313,16 +295,6 @@ def test_an_ended_lock_is_an_unexpected_request(gateway: Gateway) -> None:
     gateway.bind(ONE)
     assert states(gateway) == {"a": "ready"}
     assert errors(gateway, ONE, "a") == ("wait/unexpected-request",) * 2
-
-
-def test_an_error_repeats_the_unlock_request(gateway: Gateway) -> None:
-    content = element("unlock", element("item", id="a"), node=NODE, xmlns=QUEUEING)
-    answer = read_element(gateway.tx(gateway.work(ONE, request(content, "get"))))
-    assert answer.get("type") == "error"
-    repeated, error = answer
-    assert repeated.tag == f"{{{PUBSUB}}}pubsub"
-    assert repeated[0].tag == f"{{{QUEUEING}}}unlock"
-    assert error.get("type") == "cancel"
 
 
 @pytest.mark.parametrize(
@@ -734,32 +706,3 @@ def test_a_worker_gets_no_more_bytes_than_unacknowledged_bytes(
 
 
 # Other processes
-
-
-def test_items_of_a_removed_account_go_to_another_worker(
-    gateway: Gateway,
-) -> None:
-    subscribe_worker(gateway, ONE)
-    subscribe_worker(gateway, TWO)
-    publish(gateway, "a")
-    gateway.tx(lambda tx: tx.run("DELETE FROM accounts WHERE name = 'one'"))
-    gateway.tx(gateway.router.run_external_change)
-    assert messages(gateway, TWO) == [Received("item", "a", 1)]
-
-
-def test_a_change_by_another_process_is_dispatched(gateway: Gateway) -> None:
-    subscribe_worker(gateway, ONE, requests=1)
-    publish(gateway, "a", "b")
-    deliveries(gateway, ONE)
-    change = "UPDATE queue_items SET state = 'dead', reason = 'set by a test' WHERE item = 'a'"
-    gateway.tx(lambda tx: tx.run(change))
-    gateway.tx(gateway.router.run_external_change)
-    assert deliveries(gateway, ONE) == ["b"]
-
-
-def test_the_service_advertises_queueing(gateway: Gateway) -> None:
-    xml = "<query xmlns='http://jabber.org/protocol/disco#info'/>"
-    reply = gateway.send(ONE, f"<iq type='get' id='d' to='pubsub.gw.example'>{xml}</iq>")
-    assert reply is not None
-    assert reply.payload is not None
-    assert QUEUEING in [feature.get("var") for feature in reply.payload]

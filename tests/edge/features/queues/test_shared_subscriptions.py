@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +19,7 @@ from edge.xmpp.namespaces import REDELIVERED, clark
 from tests.helpers.custody import (
     CAM,
     Build,
+    Handed,
     able,
     building,
     come,
@@ -277,12 +278,38 @@ def test_a_session_without_qos_support_gets_items_if_its_account_is_downgraded(
 # QoS 1: reassigned
 
 
-def test_qos_1_item_goes_to_another_member_after_a_lost_connection(gateway: Gateway) -> None:
+def lose_connection(gateway: Gateway, _offer: Handed) -> None:
+    gateway.leave(VALVE)
+
+
+def become_unavailable(gateway: Gateway, _offer: Handed) -> None:
+    gateway.send(VALVE, "<presence type='unavailable'/>")
+
+
+def refuse(gateway: Gateway, offer: Handed) -> None:
+    gateway.send(VALVE, refusal(offer, "cancel", "not-allowed"))
+
+
+def unsubscribe(gateway: Gateway, _offer: Handed) -> None:
+    leave(gateway, VALVE)
+
+
+def remove_account(gateway: Gateway, _offer: Handed) -> None:
+    gateway.tx(lambda tx: tx.run("DELETE FROM accounts WHERE name = 'valve'"))
+    gateway.tx(gateway.router.run_external_change)
+
+
+@pytest.mark.parametrize(
+    "lose", [lose_connection, become_unavailable, refuse, unsubscribe, remove_account]
+)
+def test_qos_1_lost_item_goes_to_another_member(
+    gateway: Gateway, lose: Callable[[Gateway, Handed], None]
+) -> None:
     join(gateway, VALVE)
     publish(gateway, "i1")
     join(gateway, CAM)
-    assert offered(gateway, VALVE) == ["i1"]
-    gateway.leave(VALVE)
+    (offer,) = handed(gateway, VALVE)
+    lose(gateway, offer)
     (one,) = handed(gateway, CAM)
     assert one.message is not None
     times = one.message.find(clark(REDELIVERED, "redelivered"))
@@ -291,6 +318,7 @@ def test_qos_1_item_goes_to_another_member_after_a_lost_connection(gateway: Gate
     answer(gateway, CAM, one)
     assert item_states(gateway) == []
     assert states(gateway) == []
+    assert gateway.tx(lambda tx: dead_letters.list_page(tx, 0, 10)) == []
 
 
 def test_qos_1_acknowledged_item_is_not_reassigned(gateway: Gateway) -> None:
@@ -325,14 +353,6 @@ def test_qos_1_answer_of_an_ended_session_is_ignored(gateway: Gateway) -> None:
     assert item_states(gateway) == []
 
 
-def test_qos_1_item_goes_to_another_member_after_unavailable_presence(gateway: Gateway) -> None:
-    join(gateway, VALVE)
-    publish(gateway, "i1")
-    join(gateway, CAM)
-    gateway.send(VALVE, "<presence type='unavailable'/>")
-    assert offered(gateway, CAM) == ["i1"]
-
-
 def test_qos_1_item_goes_to_another_member_after_a_restart(gateway: Gateway) -> None:
     join(gateway, VALVE)
     publish(gateway, "i1")
@@ -355,16 +375,6 @@ def test_qos_1_item_stays_with_a_member_that_returns_at_once_after_a_restart(
     gateway.ring()
     assert answer_all(gateway, VALVE) == ["i1"]
     assert item_states(gateway) == []
-
-
-def test_qos_1_refused_item_goes_to_another_member(gateway: Gateway) -> None:
-    join(gateway, VALVE)
-    publish(gateway, "i1")
-    join(gateway, CAM)
-    (one,) = handed(gateway, VALVE)
-    gateway.send(VALVE, refusal(one, "cancel", "not-allowed"))
-    assert offered(gateway, CAM) == ["i1"]
-    assert gateway.tx(lambda tx: dead_letters.list_page(tx, 0, 10)) == []
 
 
 def test_qos_1_item_that_is_always_refused_is_dead(gateway: Gateway) -> None:
@@ -403,19 +413,13 @@ def test_qos_1_item_stays_after_a_wait_error(gateway: Gateway) -> None:
     assert offered(gateway, CAM) == ["i1"]
 
 
-def test_qos_1_item_goes_to_another_member_after_unsubscribing(gateway: Gateway) -> None:
-    join(gateway, VALVE)
-    publish(gateway, "i1")
-    join(gateway, CAM)
-    leave(gateway, VALVE)
-    assert offered(gateway, CAM) == ["i1"]
-
-
 # QoS 0 and 2: never reassigned
 
 
 def test_qos_0_items_lost_with_a_session_are_logged_and_not_reassigned(gateway: Gateway) -> None:
     join(gateway, VALVE, qos="0")
+    publish(gateway, "received")
+    assert plain_items(gateway, VALVE) == ["received"]
     publish(gateway, *ids(2))
     join(gateway, CAM, qos="0")
     gateway.leave(VALVE)
@@ -425,14 +429,6 @@ def test_qos_0_items_lost_with_a_session_are_logged_and_not_reassigned(gateway: 
     assert event.value == 2.0
     come(gateway, VALVE)
     assert plain_items(gateway, VALVE) == []
-
-
-def test_qos_0_received_items_are_not_logged_as_lost(gateway: Gateway) -> None:
-    join(gateway, VALVE, qos="0")
-    publish(gateway, "i1")
-    assert plain_items(gateway, VALVE) == ["i1"]
-    gateway.leave(VALVE)
-    assert gateway.events(name="share_lost") == []
 
 
 def test_qos_0_items_in_flight_do_not_exceed_requests(gateway: Gateway) -> None:
@@ -459,24 +455,20 @@ def test_qos_2_item_waits_for_its_member(gateway: Gateway) -> None:
     assert item_states(gateway) == []
 
 
-def test_qos_2_offer_is_taken_over_by_another_session_of_the_member(gateway: Gateway) -> None:
-    join(gateway, VALVE, qos="2")
+@pytest.mark.parametrize("jid", [VALVE_BARE, VALVE])
+def test_qos_2_offer_is_taken_over_by_another_session_of_a_bare_jid(
+    gateway: Gateway, jid: str
+) -> None:
+    join(gateway, VALVE, jid=jid, qos="2")
     publish(gateway, "i1")
     (offer,) = handed(gateway, VALVE)
     gateway.leave(VALVE)
     come(gateway, OTHER)
-    (again,) = handed(gateway, OTHER)
+    if jid == VALVE:
+        assert handed(gateway, OTHER) == []
+        come(gateway, VALVE)
+    (again,) = handed(gateway, VALVE if jid == VALVE else OTHER)
     assert again.msg_id == offer.msg_id
-
-
-def test_qos_2_item_of_a_full_jid_waits_for_its_session(gateway: Gateway) -> None:
-    join(gateway, VALVE, jid=VALVE, qos="2")
-    publish(gateway, "i1")
-    gateway.leave(VALVE)
-    come(gateway, OTHER)
-    assert offered(gateway, OTHER) == []
-    come(gateway, VALVE)
-    assert answer_all(gateway, VALVE) == ["i1"]
 
 
 def test_qos_2_received_item_waits_for_its_session(gateway: Gateway) -> None:
@@ -582,16 +574,6 @@ def test_qos_2_requeued_item_in_doubt_goes_to_the_same_account(
     assert answer_all(gateway, VALVE) == ["i1"]
 
 
-def test_qos_2_refused_item_is_dead(gateway: Gateway) -> None:
-    join(gateway, VALVE, qos="2")
-    publish(gateway, "i1")
-    join(gateway, CAM, qos="2")
-    (one,) = handed(gateway, VALVE)
-    gateway.send(VALVE, refusal(one, "cancel", "not-allowed"))
-    assert offered(gateway, CAM) == []
-    assert item_states(gateway) == [("i1", "dead")]
-
-
 def test_requeued_dead_items_go_to_any_member(gateway: Gateway) -> None:
     join(gateway, VALVE, qos="2")
     publish(gateway, "i1")
@@ -640,12 +622,14 @@ def test_a_non_durable_membership_ends_with_its_session(gateway: Gateway) -> Non
     assert sorted(name or "" for name in answer_all(gateway, CAM)) == ids(2)
 
 
-def test_a_share_ends_with_its_last_member_and_logs_deleted_items(
-    gateway: Gateway,
+@pytest.mark.parametrize("end", [unsubscribe, remove_account])
+def test_a_share_ends_with_its_last_member(
+    gateway: Gateway, end: Callable[[Gateway, Handed], None]
 ) -> None:
     join(gateway, VALVE, queue_requests="1")
     publish(gateway, *ids(3))
-    leave(gateway, VALVE)
+    (offer,) = handed(gateway, VALVE)
+    end(gateway, offer)
     assert item_states(gateway) == []
     assert states(gateway) == []
     assert gateway.count("SELECT count(*) FROM queues") == 0
@@ -654,27 +638,6 @@ def test_a_share_ends_with_its_last_member_and_logs_deleted_items(
     publish(gateway, "later")
     join(gateway, CAM)
     assert offered(gateway, CAM) == []
-
-
-def test_items_of_a_removed_account_go_to_other_members(gateway: Gateway) -> None:
-    join(gateway, VALVE)
-    publish(gateway, "i1")
-    join(gateway, CAM)
-    handed(gateway, VALVE)
-    gateway.tx(lambda tx: tx.run("DELETE FROM accounts WHERE name = 'valve'"))
-    gateway.tx(gateway.router.run_external_change)
-    assert offered(gateway, CAM) == ["i1"]
-    assert gateway.tx(lambda tx: dead_letters.list_page(tx, 0, 10)) == []
-
-
-def test_removing_the_account_of_the_last_member_ends_a_share(gateway: Gateway) -> None:
-    join(gateway, VALVE)
-    publish(gateway, "i1")
-    gateway.tx(lambda tx: tx.run("DELETE FROM accounts WHERE name = 'valve'"))
-    gateway.tx(gateway.router.run_external_change)
-    assert states(gateway) == []
-    assert gateway.count("SELECT count(*) FROM queues") == 0
-    assert len(gateway.events(name="share_ended")) == 1
 
 
 # Policies
@@ -753,6 +716,17 @@ def test_items_wait_for_a_member_whose_outbox_is_full(build: Build) -> None:
     assert answer_all(gateway, VALVE) == ids(2)
 
 
+def test_a_full_share_refuses_publications(build: Build) -> None:
+    gateway = ready(build(items_per_queue=2))
+    join(gateway, VALVE)
+    gateway.leave(VALVE)
+    publish(gateway, *ids(2))
+    item = element("item", "<v xmlns='urn:v'/>", id="i2")
+    reply = ask(gateway, PUMP, element("publish", item, node=NODE))
+    assert reply.error == ("wait", "resource-constraint")
+    assert [item for item, _state in item_states(gateway)] == ids(2)
+
+
 def test_items_go_to_others_if_an_outbox_is_full(build: Build) -> None:
     gateway = ready(build(outbox_messages_per_account=8))
     gateway.leave(VALVE)
@@ -763,17 +737,6 @@ def test_items_go_to_others_if_an_outbox_is_full(build: Build) -> None:
     join(gateway, CAM)
     publish(gateway, *ids(2))
     assert answer_all(gateway, CAM) == ids(2)
-
-
-def test_a_full_share_refuses_publications(build: Build) -> None:
-    gateway = ready(build(items_per_queue=2))
-    join(gateway, VALVE)
-    gateway.leave(VALVE)
-    publish(gateway, *ids(2))
-    item = element("item", "<v xmlns='urn:v'/>", id="i2")
-    reply = ask(gateway, PUMP, element("publish", item, node=NODE))
-    assert reply.error == ("wait", "resource-constraint")
-    assert [item for item, _state in item_states(gateway)] == ids(2)
 
 
 def test_a_member_gets_no_items_of_nodes_it_may_not_subscribe_to(gateway: Gateway) -> None:
