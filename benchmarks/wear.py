@@ -118,8 +118,8 @@ async def _run(store: Store, thread: int, senders: list[list[Exchange]], setting
     await asyncio.gather(*(send(index, messages) for index, messages in enumerate(senders)))
     after, exchanges = flash_meter.kernel_counters(thread), count * len(senders)
     return Run(
-        (after.written - before.written) / exchanges,
-        (after.given - before.given) / database.PAGE_BYTES / exchanges,
+        (after.process - before.process) / exchanges,
+        (after.thread - before.thread) / database.PAGE_BYTES / exchanges,
         (store.writes - commits) / exchanges,
         statistics.median(times),
     )

@@ -27,10 +27,9 @@ from edge.engine.database import Transaction
 from edge.engine.events import NewEvent
 from edge.engine.flash_meter import WriteMeter
 from edge.engine.group_commit import Store
-from edge.engine.service_time import Now, Run
+from edge.engine.service_time import DAY_MS, Now, Run
 from edge.errors import SetupError, StoreError
 from edge.features.accounts.store import certificates
-from edge.features.accounts.store.certificates import DAY_MS
 from edge.features.queues.store import depth_events
 from edge.ops import pki
 from edge.server.refusal_counters import RefusalCounters

@@ -1,8 +1,4 @@
-"""Reading the clocks of the machine.
-
-What their readings mean is `rules.clock`'s. Whether the wall clock is synchronised is told by
-`hardware`.
-"""
+"""Read the clocks of the machine; `service_time` has the rules for their readings."""
 
 from __future__ import annotations
 
@@ -15,11 +11,11 @@ from edge.engine.service_time import STEP, ClockReading, Now, Run, ServiceClock
 from edge.ops import hardware
 
 SYNC_CHECK: Final = 1.0
-"""Seconds for which the kernel's answer is good, unless the wall clock is set meanwhile."""
+"""Seconds between two checks whether the wall clock is synchronised, unless it is set."""
 
 
 def uptime() -> float:
-    """Return the seconds since the boot, those of a suspended machine included."""
+    """Return the seconds since the boot, including those in which the machine was suspended."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
@@ -34,7 +30,7 @@ def boot_id() -> str:
 
 
 class MachineClocks(NamedTuple):
-    """Where the readings come from: the functions above, or a test's."""
+    """The sources of clock readings; tests replace them."""
 
     uptime: Callable[[], float] = uptime
     wall: Callable[[], int] = wall
@@ -42,7 +38,7 @@ class MachineClocks(NamedTuple):
     boot: Callable[[], str] = boot_id
 
     def read(self) -> ClockReading:
-        """Read all clocks; whether the wall clock is synchronised first, since it may become so."""
+        """Read all clocks; synchronisation first, because it may begin meanwhile."""
         synchronised = self.synchronised()
         return ClockReading(self.boot(), self.uptime(), self.wall(), synchronised)
 
@@ -50,7 +46,7 @@ class MachineClocks(NamedTuple):
 class Clock:
     """The gateway's clock: call it for the present moment, from any thread.
 
-    `saved` is the service second to go on from.
+    `saved` is the service second from which it continues.
     """
 
     def __init__(self, saved: float, machine: MachineClocks | None = None) -> None:
@@ -58,7 +54,7 @@ class Clock:
         at = self._machine.read()
         self._service = ServiceClock(saved, at.uptime)
         self.run = Run(at.boot, self._service.lead)
-        self._asked = at.uptime
+        self._checked_at = at.uptime
         self._synchronised = at.synchronised
         self._ahead = at.wall / 1000 - at.uptime
 
@@ -66,16 +62,16 @@ class Clock:
         """Return the present moment."""
         machine = self._machine
         up = machine.uptime()
-        if up - self._asked > SYNC_CHECK:
-            self._ask(up)
+        if up - self._checked_at > SYNC_CHECK:
+            self._check_synchronised(up)
         shown = machine.wall()
         ahead = shown / 1000 - up
-        if abs(ahead - self._ahead) >= STEP:  # it was set: by a time daemon, or by somebody
+        if abs(ahead - self._ahead) >= STEP:  # the wall clock was set
             self._ahead = ahead
-            self._ask(up)
+            self._check_synchronised(up)
             shown = machine.wall()
         return Now(self._service.at(up), shown, self._synchronised)
 
-    def _ask(self, up: float) -> None:
-        self._asked = up
+    def _check_synchronised(self, up: float) -> None:
+        self._checked_at = up
         self._synchronised = self._machine.synchronised()

@@ -1,7 +1,4 @@
-"""What is kept of time: the service seconds, and what tells the next run how long nothing ran.
-
-What follows from it is `rules.clock`'s.
-"""
+"""The rows of time: service seconds, and what the next run needs to know the time off."""
 
 from __future__ import annotations
 
@@ -14,8 +11,8 @@ from edge.engine.database import Transaction
 from edge.engine.events import NewEvent
 from edge.engine.service_time import Run, SavedTime, TimeOff, TimeOffSource, advance
 
-CLOCK: Final = "clock"
-"""What was saved of time, as JSON."""
+_KEY: Final = "clock"
+"""The key in `meta` of the saved state, as JSON."""
 
 _AGE: Final = (
     "UPDATE main.held SET since = since - ? WHERE since <= ?",
@@ -37,21 +34,21 @@ _decode: Final = msgspec.json.Decoder(SavedTime).decode
 
 
 def load(tx: Transaction) -> SavedTime:
-    """Return what was saved last; an older database has service seconds alone."""
-    text = meta.find_text(tx, CLOCK)
+    """Return the saved state; an older database has only service seconds."""
+    text = meta.find_text(tx, _KEY)
     return SavedTime(meta.read_number(tx, meta.SERVICE)) if text is None else _decode(text)
 
 
 def save(tx: Transaction, state: SavedTime) -> None:
-    """Save it."""
-    meta.write(tx, CLOCK, _encode(state).decode())
+    """Save a state."""
+    meta.write(tx, _KEY, _encode(state).decode())
     meta.write(tx, meta.SERVICE, state.service)
 
 
 def save_progress(tx: Transaction, run: Run, *, clean: bool = False) -> None:
     """Save how far a run has come; `clean` at its end.
 
-    It is little: what waits for a trusted moment waits on.
+    This writes little: a time off that is not known yet stays uncounted.
     """
     state = load(tx)
     now = tx.now if state.before is None else tx.now._replace(synchronised=False)
@@ -60,10 +57,10 @@ def save_progress(tx: Transaction, run: Run, *, clean: bool = False) -> None:
 
 
 def settle_time_off(tx: Transaction, run: Run) -> bool:
-    """Count a time off that has become known, and what it makes due; tells whether that is done.
+    """Count a time off that has become known, and age stored rows by it.
 
-    It is not done where the wall clock is not trusted. It is counted in the transaction that saves:
-    so once. It may write much.
+    Return whether no time off is left to count: it stays uncounted while the wall clock is not
+    synchronised. This may write many rows.
     """
     state, off = advance(load(tx), run, tx.now)
     save(tx, state)
@@ -89,11 +86,10 @@ def _count(tx: Transaction, off: TimeOff) -> None:
 
 
 def age_rows(tx: Transaction, before: float, seconds: float) -> None:
-    """Make all messages and items of queues that were stored until service second `before` older by
-    `seconds`, and the locks of items.
+    """Age the messages, queue items and locks stored until service second `before` by `seconds`.
 
-    Those are what waits for days, or whose time runs on. Retries, windows of refusals and events
-    that wait to be sealed have an hour at most, and get no older.
+    These wait for days. Retries, refusal windows and unsealed events wait for an hour at most, and
+    are not aged.
     """
     for statement in _AGE:
         tx.run(statement, (seconds, before))

@@ -1,9 +1,9 @@
-"""For how long commits wait for each other, by what was written to the card of late.
+"""Rules for how long commits are delayed, given what was recently written to the flash card.
 
-A commit costs a few pages however little is in it; units that share one share that cost. While less
-is written than the budget has room for, nothing waits. Beyond, the wait grows in proportion, up to
-its bound at twice the budget; since it makes what is written less, it settles in between. What was
-written is measured elsewhere.
+A commit writes a few pages however small it is, and units that share a commit share that cost.
+While less is written than the budget allows, commits are not delayed. Above the budget the delay
+grows in proportion, up to its maximum at twice the budget. Because the delay reduces what is
+written, it settles in between.
 """
 
 from __future__ import annotations
@@ -12,32 +12,32 @@ import math
 from typing import Final
 
 HOUR: Final = 3_600.0
-"""Seconds over which what is written is averaged: a busy minute counts for a sixtieth of what it
-writes, and a shift that is busy every day for all of it."""
+"""Seconds over which writing is averaged: a busy minute counts for a sixtieth of what it writes,
+and a busy shift counts in full."""
 
 DAY: Final = 86_400.0
 
-FULL: Final = 2.0
-"""Times the budget at which commits wait for as long as they may."""
+FULL_DELAY: Final = 2.0
+"""Multiple of the budget at which commits are delayed by the maximum."""
 
 
 def updated_average(average: float, rate: float, seconds: float) -> float:
-    """Return the average of the last `HOUR`, by which what is older counts less and less.
+    """Return the exponential average of the last `HOUR`.
 
     Args:
-        average: what it was, in bytes a second.
-        rate: what was written since, in bytes a second.
-        seconds: for how long that was.
+        average: the previous average, in bytes a second.
+        rate: the rate since then, in bytes a second.
+        seconds: the time since then.
     """
     return average + (rate - average) * -math.expm1(-max(seconds, 0.0) / HOUR)
 
 
-def commit_wait(average: float, bytes_per_day: int, most: float) -> float:
-    """Return how many seconds a commit waits for others, `most` at most.
+def commit_wait(average: float, bytes_per_day: int, max_wait: float) -> float:
+    """Return the seconds by which a commit is delayed, at most `max_wait`.
 
-    `average` is what is written, in bytes a second; a budget of 0 is none.
+    `average` is in bytes a second; `bytes_per_day` is the budget, 0 for none.
     """
     if not bytes_per_day:
         return 0.0
     pressure = average * DAY / bytes_per_day
-    return most * min(max((pressure - 1) / (FULL - 1), 0.0), 1.0)
+    return max_wait * min(max((pressure - 1) / (FULL_DELAY - 1), 0.0), 1.0)

@@ -1,7 +1,7 @@
-"""For how long a group of units waits for others before it is committed.
+"""Decide when the next group of units is committed, so that units share commits.
 
-Group by group, on the event loop. How long that may be is decided in `rules.window`, by what is
-written to the card; what the units do is not known here.
+Runs on the event loop, once per group. The least interval between commits comes from
+`commit_delay`.
 """
 
 from __future__ import annotations
@@ -16,77 +16,64 @@ from typing import Final
 from sync.common.metrics import Histogram
 
 GROUP_UNITS: Final = 512
-"""Units in one transaction: larger groups gain nothing and keep the answers waiting."""
+"""Units in one transaction: larger groups gain nothing and delay the answers."""
 
 GROUP_BYTES: Final = 256 * 1024
-"""The bytes of those: a few large messages take as long as many small ones."""
+"""Bytes of these units: a few large messages take as long as many small ones."""
 
 SLOW_COMMIT: Final = 0.002
-"""Seconds of a commit from which it pays to wait for company (an SD card, not an SSD)."""
+"""Seconds of a commit from which waiting for more units pays (an SD card, not an SSD)."""
 
-SHARE: Final = 0.1
-"""The wait for company, as a part of the measured time of a commit."""
-
+WAIT_SHARE: Final = 0.1
+"""The wait for more units, as a part of the measured time of a commit."""
 
 COMMIT_TIME_BUCKETS: Final = (
-    0.0005,
-    0.001,
-    0.002,
-    0.005,
-    0.01,
-    0.02,
-    0.05,
-    0.1,
-    0.2,
-    0.5,
-    1.0,
-    2.0,
-    5.0,
-)
-"""Upper bounds, in seconds, by which commits are counted: from an SSD to a card near its end."""
+    0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0,
+)  # fmt: skip
+"""Upper bounds of the histogram of commit times, in seconds; from an SSD to a worn-out card."""
 
 
 class CommitWindow:
-    """When the next commit begins.
+    """The time between two commits.
 
     Args:
-        enough: tells whether nobody else needs to come.
+        is_full: returns whether the waiting group is complete.
 
     Attributes:
-        window: seconds between the beginnings of two commits, at least, while there is not enough;
-            what comes after a pause waits for nobody.
-        times: how long those took that changed anything.
+        min_interval: least seconds between the beginnings of two commits, unless a group is
+            complete; after a longer pause, a commit is not delayed.
+        commit_times: how long the commits took that changed rows.
     """
 
-    def __init__(self, enough: Callable[[], bool]) -> None:
+    def __init__(self, is_full: Callable[[], bool]) -> None:
         self.min_interval = 0.0
         self.commit_times = Histogram(COMMIT_TIME_BUCKETS)
-        self._enough = enough
-        self._commit_time = 0.0
-        self._began = -math.inf
+        self._is_full = is_full
+        self._average_time = 0.0
+        self._last_begin = -math.inf
         self._filled = asyncio.Event()
 
     def observe(self, seconds: float, *, wrote: bool) -> None:
-        """Note how long a commit took, and whether anything was changed."""
+        """Record how long a commit took, and whether it changed rows."""
         if wrote:
             self.commit_times.observe(seconds)
-        self._commit_time += (seconds - self._commit_time) / 8
+        self._average_time += (seconds - self._average_time) / 8
 
     def wake(self) -> None:
-        """Let the group that waits go now, since there is enough."""
+        """End the wait, because the group is complete."""
         self._filled.set()
 
     async def wait(self) -> None:
-        """Wait for company: one round of the loop, on a fast disk and within the budget."""
-        slow = self._commit_time > SLOW_COMMIT
-        await asyncio.sleep(self._commit_time * SHARE if slow else 0.0)
+        """Wait for more units; on a fast disk and within the budget, one iteration of the loop."""
+        slow = self._average_time > SLOW_COMMIT
+        await asyncio.sleep(self._average_time * WAIT_SHARE if slow else 0.0)
         if self.min_interval:
-            await self._until(self._began + self.min_interval)
-            self._began = time.monotonic()
+            await self._wait_until(self._last_begin + self.min_interval)
+            self._last_begin = time.monotonic()
 
-    async def _until(self, moment: float) -> None:
+    async def _wait_until(self, moment: float) -> None:
         self._filled.clear()
         left = moment - time.monotonic()
-        if left > 0 and not self._enough():
+        if left > 0 and not self._is_full():
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._filled.wait(), left)

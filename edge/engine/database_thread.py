@@ -1,42 +1,42 @@
-"""One SQLite connection on a thread of its own, where any function can run in one hop.
+"""A SQLite connection on its own thread, on which any function can run in one hop.
 
-aiosqlite gives the thread, and a hop for each statement; a whole transaction in one hop takes its
-`_execute`, which is not public. So its minor version is pinned, and a test holds this class to it.
+aiosqlite provides the thread, with one hop per statement. Running a whole transaction in one hop
+takes its private `_execute`, so its minor version is pinned, and a test checks this class with it.
 """
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, Final, ParamSpec, TypeVar
 
 import aiosqlite
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-STATEMENTS = 128
+CACHED_STATEMENTS: Final = 128
 """Prepared statements that a connection keeps: more than the gateway has."""
 
 
 class DatabaseThread:
-    """A connection and its thread; a call that was cancelled still runs to its end."""
+    """A connection and its thread; a cancelled call still runs to its end."""
 
     def __init__(self, connection: aiosqlite.Connection) -> None:
         self._connection = connection
 
     @classmethod
     async def start(cls, connect: Callable[[], sqlite3.Connection]) -> DatabaseThread:
-        """Start the thread and open the connection there; raises what `connect` raises."""
-        return cls(await aiosqlite.Connection(connect, STATEMENTS))
+        """Start the thread and call `connect` there; raise what it raises."""
+        return cls(await aiosqlite.Connection(connect, CACHED_STATEMENTS))
 
     @property
     def raw(self) -> sqlite3.Connection:
-        """The connection itself, to be touched by functions that run on its thread alone."""
+        """The connection, to be used only by functions that run on its thread."""
         return self._connection._conn
 
     async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run `function` on the thread and return what it returned, or raise what it raised."""
+        """Run a function on the thread; return what it returns, or raise what it raises."""
         execute: Any = self._connection._execute
         result: T = await execute(function, *args, **kwargs)
         return result

@@ -1,7 +1,7 @@
-"""For how long a card will last, by what was written to it so far: an estimate.
+"""Rules that estimate how long a flash card lasts at the rate at which it is written.
 
-A card wears out by what its controller writes, which is more than what it is given, and by how much
-nobody is told; makers rate what may be given to it. What was written is measured elsewhere.
+A card wears out by what its controller writes, which is more than the host writes, by an unknown
+factor. Manufacturers rate what the host may write.
 """
 
 from __future__ import annotations
@@ -9,27 +9,27 @@ from __future__ import annotations
 from typing import Final
 
 DEFAULT_WRITE_CYCLES: Final = 500
-"""How often a card may be written in full where its maker does not say. Cards for cameras with
-three bits a cell are rated at 500 to 1,000 times and more, those without a rating are worse."""
+"""How often an unrated card may be written in full. Cards for cameras with three bits a cell are
+rated at 500 to 1,000 cycles and more; unrated cards are worse."""
 
 DAY: Final = 86_400.0
 YEAR: Final = 365.0
 """Days."""
 
 MIN_MEASURED_SECONDS: Final = 3_600.0
-"""Seconds that have to be measured for an estimate: a start writes more than an hour after."""
+"""Least measured time for an estimate: a start writes more than the hour after it."""
 
 
 def endurance(rated: int, size: int) -> int:
-    """Return how many bytes may be written to a card of `size` bytes; `rated` if it is not 0."""
+    """Return the bytes that may be written to a card of `size` bytes; `rated` if it is not 0."""
     return rated or DEFAULT_WRITE_CYCLES * size
 
 
 def bytes_per_day(written: int, seconds: float) -> float | None:
-    """Return the bytes a day at the rate of `written` bytes in `seconds`, if those tell enough."""
+    """Return the bytes written per day, or `None` if the measured time is too short."""
     return written / seconds * DAY if seconds >= MIN_MEASURED_SECONDS else None
 
 
 def lifetime_years(endurance: int, per_day: float) -> float | None:
-    """Return the years that a new card lasts; `None` where nothing is written."""
+    """Return the years that a new card lasts, or `None` if nothing is written."""
     return endurance / per_day / YEAR if per_day > 0 else None

@@ -1,9 +1,8 @@
-"""Measures what the gateway writes to its card, and lets commits wait where that is too much.
+"""Measure what the gateway writes to its flash card, and delay commits if it is too much.
 
-The kernel counts for each process the bytes that it has written to disks, and for each of its
-threads the bytes that it gave to write: those of the database's thread are the pages of its WAL and
-what checkpoints move. What commands beside the gateway write is not in it, nor what the card's
-controller writes beyond. How long commits wait is decided in `rules.window`.
+The kernel counts for each process the bytes written to disks, and for each thread the bytes given
+to write. Those of the database's thread are pages of the WAL and of checkpoints. Commands that run
+beside the gateway are not counted.
 """
 
 from __future__ import annotations
@@ -21,61 +20,65 @@ from edge.engine.database import PAGE_BYTES
 from edge.engine.flash_wear import WriteCounts
 from edge.engine.group_commit import Store
 
-_WRITTEN: Final = "write_bytes"
-_GIVEN: Final = "wchar"
+_PROCESS_COUNTER: Final = "write_bytes"
+_THREAD_COUNTER: Final = "wchar"
 
 
 class KernelCounters(NamedTuple):
-    """What the kernel has counted since the process began: bytes written to disks, and bytes that
-    the database's thread gave to write."""
+    """The kernel's counts since the process began, in bytes.
 
-    written: int
-    given: int
+    Attributes:
+        process: bytes that the process has written to disks.
+        thread: bytes that the database's thread has given to write.
+    """
+
+    process: int
+    thread: int
 
 
 class WriteMeter:
-    """What was written since it was last told, and the average of the last hour.
+    """What was written since it was last logged, and the average of the last hour.
 
     Attributes:
         average: bytes a second.
-        counted: asks the kernel.
+        read_counters: reads the kernel's counters.
     """
 
     def __init__(
         self,
         store: Store,
         flash: Flash,
-        counted: Callable[[], KernelCounters],
+        read_counters: Callable[[], KernelCounters],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.average = 0.0
         self._store = store
         self._flash = flash
-        self.read_counters = counted
+        self.read_counters = read_counters
         self._clock = clock
         self._at = clock()
         self._commits = store.writes
-        self._last = counted()
+        self._last = read_counters()
 
     def measure(self) -> WriteCounts:
-        """Return what was written since `told`."""
+        """Return what was written since `mark_logged`."""
         now = self.read_counters()
         return WriteCounts(
             self._clock() - self._at,
-            max(0, now.written - self._last.written),
-            max(0, now.given - self._last.given) // PAGE_BYTES,
+            max(0, now.process - self._last.process),
+            max(0, now.thread - self._last.thread) // PAGE_BYTES,
             self._store.writes - self._commits,
         )
 
-    def mark_logged(self, found: WriteCounts) -> None:
-        """Count `found` no more, since it was kept, and let commits wait as it asks for."""
-        self._at += found.seconds
-        self._commits += found.commits
-        written, given = self._last
-        self._last = KernelCounters(written + found.written, given + found.pages * PAGE_BYTES)
-        if found.seconds > 0:
-            rate = found.written / found.seconds
-            self.average = commit_delay.updated_average(self.average, rate, found.seconds)
+    def mark_logged(self, counts: WriteCounts) -> None:
+        """Stop counting what was logged, and adapt the delay of commits to it."""
+        self._at += counts.seconds
+        self._commits += counts.commits
+        process, thread = self._last
+        self._last = KernelCounters(process + counts.written, thread + counts.pages * PAGE_BYTES)
+        if counts.seconds > 0:
+            rate = counts.written / counts.seconds
+            self.average = commit_delay.updated_average(self.average, rate, counts.seconds)
         flash = self._flash
         wait = commit_delay.commit_wait(self.average, flash.bytes_per_day, flash.commit_wait)
         self._store.commit_window.min_interval = wait
@@ -88,16 +91,14 @@ async def start_meter(store: Store, flash: Flash) -> WriteMeter:
 
 
 def kernel_counters(thread: int) -> KernelCounters:
-    """Ask the kernel, for this process and the database's thread by its number; zeros where it does
-    not count."""
-    of_thread = _figures(Path(f"/proc/self/task/{thread}/io"))
-    return KernelCounters(
-        _figures(Path("/proc/self/io")).get(_WRITTEN, 0), of_thread.get(_GIVEN, 0)
-    )
+    """Read the kernel's counters of this process and of a thread; zeros if it has none."""
+    of_thread = _read_counters(Path(f"/proc/self/task/{thread}/io"))
+    of_process = _read_counters(Path("/proc/self/io"))
+    return KernelCounters(of_process.get(_PROCESS_COUNTER, 0), of_thread.get(_THREAD_COUNTER, 0))
 
 
-def _figures(path: Path) -> dict[str, int]:
+def _read_counters(path: Path) -> dict[str, int]:
     with suppress(OSError, ValueError):
         pairs = (line.split(":") for line in path.read_text("ascii").splitlines())
-        return {name: int(figure) for name, figure in pairs}
+        return {name: int(value) for name, value in pairs}
     return {}

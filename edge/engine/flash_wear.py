@@ -1,7 +1,6 @@
-"""What the gateway wrote to its card, by day of its wall clock, and telling the centre of each day.
+"""Rows of what the gateway wrote to its flash card, per day of its wall clock, and their events.
 
-A row is written in the heartbeat's transaction: so to count what is written costs no commit of its
-own. How it is measured is not known here.
+A row is written in the heartbeat's transaction, so that counting costs no commit of its own.
 """
 
 from __future__ import annotations
@@ -12,13 +11,13 @@ from typing import Final, NamedTuple
 from edge.engine import events, meta
 from edge.engine.database import Transaction
 from edge.engine.events import NewEvent
-from edge.features.accounts.store.certificates import DAY_MS
+from edge.engine.service_time import DAY_MS
 
-DAYS: Final = 400
-"""Days that are kept: a year can be compared with the one before; 20 KiB."""
+KEPT_DAYS: Final = 400
+"""Days that are kept, so that a year can be compared with the one before; 20 KiB."""
 
-_TOLD: Final = "wear_told"
-"""The last day that the centre was told of."""
+_LOGGED_KEY: Final = "wear_told"
+"""The key in `meta` of the last day that was logged."""
 
 _ADD: Final = """
 INSERT INTO wear (day, seconds, written, pages, commits) VALUES (?, ?, ?, ?, ?)
@@ -32,14 +31,20 @@ SELECT day, seconds, written, pages, commits FROM wear WHERE day > ? AND day < ?
 _TRIM: Final = """
 DELETE FROM wear WHERE day NOT IN (SELECT day FROM wear ORDER BY day DESC LIMIT ?)
 """
-_LAST: Final = """
+_RECENT: Final = """
 SELECT day, seconds, written, pages, commits FROM wear ORDER BY day DESC LIMIT ?
 """
 
 
 class WriteCounts(NamedTuple):
-    """What was written in some seconds of service: bytes by the whole process, pages of the
-    database by its thread, in how many commits that changed anything."""
+    """What was written in a period of service seconds.
+
+    Attributes:
+        seconds: the length of the period.
+        written: bytes written by the whole process.
+        pages: pages written by the database's thread.
+        commits: commits that changed rows.
+    """
 
     seconds: float
     written: int
@@ -48,7 +53,7 @@ class WriteCounts(NamedTuple):
 
 
 class DailyWear(NamedTuple):
-    """The same of a day, in days since 1970 UTC."""
+    """The counts of one day; `day` counts days since 1970 UTC."""
 
     day: int
     seconds: float
@@ -57,35 +62,35 @@ class DailyWear(NamedTuple):
     commits: int
 
 
-def add(tx: Transaction, more: WriteCounts, cap: int) -> None:
-    """Count what was written to the present day, and tell of the days that are over since.
+def add(tx: Transaction, counts: WriteCounts, max_bytes: int) -> None:
+    """Add counts to the current day, and log the days that have ended since.
 
-    `cap` is how many bytes the database may take.
+    `max_bytes` is the largest size of the database.
     """
     today = tx.now.wall // DAY_MS
-    tx.run(_ADD, (today, *more))
-    told = meta.read_number(tx, _TOLD)
-    if told == today - 1:
+    tx.run(_ADD, (today, *counts))
+    logged = meta.read_number(tx, _LOGGED_KEY)
+    if logged == today - 1:
         return
-    if told < today:  # else the clock was set back
-        for row in tx.rows(_BETWEEN, (told, today)):
-            events.append(tx, events.SYSTEM, _event(DailyWear._make(row), cap))
-    meta.write(tx, _TOLD, today - 1)
-    tx.run(_TRIM, (DAYS,))
+    if logged < today:  # otherwise the clock was set back
+        for row in tx.rows(_BETWEEN, (logged, today)):
+            events.append(tx, events.SYSTEM, _event(DailyWear._make(row), max_bytes))
+    meta.write(tx, _LOGGED_KEY, today - 1)
+    tx.run(_TRIM, (KEPT_DAYS,))
 
 
-def _event(day: DailyWear, cap: int) -> NewEvent:
+def _event(day: DailyWear, max_bytes: int) -> NewEvent:
     date = datetime.fromtimestamp(day.day * DAY_MS / 1000, UTC).date()
     tags = {
         "day": date.isoformat(),
         "seconds": str(round(day.seconds)),
         "pages": str(day.pages),
         "commits": str(day.commits),
-        "cap": str(cap),
+        "cap": str(max_bytes),
     }
     return NewEvent("system", name="wear", value=float(day.written), unit="B", tags=tags)
 
 
-def recent_days(tx: Transaction, days: int) -> list[DailyWear]:
-    """Return the last so many days in which something was counted, the latest first."""
-    return [DailyWear._make(row) for row in tx.rows(_LAST, (days,))]
+def recent_days(tx: Transaction, count: int) -> list[DailyWear]:
+    """Return the last days on which something was counted, latest first."""
+    return [DailyWear._make(row) for row in tx.rows(_RECENT, (count,))]

@@ -1,4 +1,4 @@
-"""What a gateway remembers of itself: one value a key."""
+"""The `meta` table: one value for each key."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ if TYPE_CHECKING:
     from edge.engine.database import Transaction
 
 EPOCH: Final = "epoch"
-"""A ULID made when the sequence counters were: they count within it."""
+"""The ULID made with the sequence counters, which count within it."""
 
 SERVICE: Final = "service"
-"""Service seconds, as last saved."""
+"""The last saved service seconds."""
 
 MIGRATED: Final = "migrated_from"
-"""The version of the schema before it was brought up to date, until that is told; then 0."""
+"""The schema version before a migration, until the migration is logged; then 0."""
 
 DECOY: Final = "decoy"
-"""The secret from which salts for unknown names are made."""
+"""The secret from which salts for unknown account names are derived."""
 
 _READ: Final = "SELECT value FROM meta WHERE key = ?"
 _WRITE: Final = """
@@ -40,7 +40,7 @@ SELECT max(
 
 
 def epoch(tx: Transaction) -> str:
-    """Return the epoch; it is read once."""
+    """Return the epoch; the row is read once."""
     found: str | None = tx.known.get(EPOCH)
     if found is None:
         found = tx.known[EPOCH] = read_text(tx, EPOCH)
@@ -48,35 +48,35 @@ def epoch(tx: Transaction) -> str:
 
 
 def read_text(tx: Transaction, key: str) -> str:
-    """Return a value that `init` wrote."""
+    """Return a text that `init` wrote."""
     return str(tx.row(_READ, (key,))[0])
 
 
 def find_text(tx: Transaction, key: str) -> str | None:
-    """Return a text, `None` where there is none yet."""
+    """Return a text, or `None`."""
     row = tx.row(_READ, (key,))
     return None if row is None else str(row[0])
 
 
 def read_bytes(tx: Transaction, key: str) -> bytes:
-    """Return a value that `init` wrote."""
+    """Return bytes that `init` wrote."""
     return bytes(tx.row(_READ, (key,))[0])
 
 
 def read_number(tx: Transaction, key: str) -> float:
-    """Return a number, 0 where there is none yet."""
+    """Return a number, or 0."""
     row = tx.row(_READ, (key,))
     return 0.0 if row is None else float(row[0])
 
 
 def last_service_second(tx: Transaction) -> float:
-    """Return the service second that the gateway is known to have reached.
+    """Return the latest service second that any row shows.
 
-    It was saved a while ago; after a crash, what was written since tells more.
+    After a crash, rows written since the last save are later than the saved service second.
     """
     return float(tx.row(_REACHED, (SERVICE,))[0])
 
 
 def write(tx: Transaction, key: str, value: str | bytes | float) -> None:
-    """Remember `value`."""
+    """Set the value of a key."""
     tx.run(_WRITE, (key, value))

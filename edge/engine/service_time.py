@@ -1,21 +1,18 @@
-"""Time as the rules see it: what the machine's clocks say, and what follows for deadlines.
+"""Rules of service seconds, the time base of all deadlines.
 
-Deadlines count service seconds: the time that the machine was up since `init`, by a clock that
-nobody sets (`CLOCK_BOOTTIME`), and what it was switched off, where that is known. Within one boot
-it is known exactly, also while no gateway ran. Beyond, the wall clock tells, if it was synchronised
+Service seconds count the machine's uptime since `init` (`CLOCK_BOOTTIME`, which nobody sets), plus
+the time that it was switched off, if that is known. Within one boot the time off is known exactly,
+even while no gateway ran. Across boots it is taken from the wall clock, if that was synchronised
 before and after:
 
     start in             synchronised now    time off
-    the same boot        (not asked)         by the uptime, exact
-    another boot         yes                 by the wall clock: service seconds jump before anybody
-                                             reads them
-    another boot         not yet             not known: what is stored is made older when it is
-    any, never synchronised before           not known, not counted
+    the same boot        (not asked)         from the uptime, exact
+    another boot         yes                 from the wall clock: service seconds jump at the start
+    another boot         not yet             unknown: stored rows are aged when it becomes known
+    any, never synchronised before           unknown, never counted
 
-So nothing that came between such a start and the first trusted moment gets older by a time in which
-it was not there; and a wall clock that is set while the gateway runs moves no deadline at all.
-
-Reading the clocks, and keeping what is saved, are not done here.
+Rows that are stored between such a start and the first trusted moment are not aged by the time off.
+Setting the wall clock while the gateway runs moves no deadline.
 """
 
 from __future__ import annotations
@@ -23,18 +20,21 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-STEP: Final = 0.5
-"""Seconds by which the wall clock has to move against the uptime to have been set: time daemons
-slew what is less (systemd-timesyncd up to 0.4 s), and that moves both; two clocks of a busy machine
-are read some milliseconds apart."""
+DAY_MS: Final = 24 * 3600 * 1000
+"""Milliseconds of a day."""
 
-LONGEST_OFF: Final = 5 * 365 * 86_400.0
-"""Seconds that a gateway may have been switched off: it may lie on a shelf for years, but a clock
-that lost a GPS epoch is wrong by 19.6, and would expire everything."""
+STEP: Final = 0.5
+"""Least seconds by which the wall clock moves against the uptime if it is set. Time daemons slew
+smaller differences (systemd-timesyncd up to 0.4 s), which moves both clocks; and two clocks of a
+busy machine are read some milliseconds apart."""
+
+MAX_TIME_OFF: Final = 5 * 365 * 86_400.0
+"""Most seconds that a gateway can have been switched off. It may lie on a shelf for years, but a
+clock that lost a GPS epoch is wrong by 19.6 years, and would expire everything."""
 
 
 class Now(NamedTuple):
-    """One moment: `service` in seconds of service, `wall` in milliseconds since 1970 UTC."""
+    """A moment: `service` in service seconds, `wall` in milliseconds since 1970 UTC."""
 
     service: float
     wall: int
@@ -42,7 +42,7 @@ class Now(NamedTuple):
 
 
 class ClockReading(NamedTuple):
-    """What the machine's clocks say: the id of the boot, seconds since it, and the wall clock."""
+    """A reading of the machine's clocks; `boot` is the boot's id, `uptime` seconds since it."""
 
     boot: str
     uptime: float
@@ -51,7 +51,7 @@ class ClockReading(NamedTuple):
 
 
 class Run(NamedTuple):
-    """One run of the gateway: in which boot, and how far service seconds lead its uptime."""
+    """A run of the gateway: its boot, and by how much service seconds lead the uptime."""
 
     boot: str
     lead: float
@@ -65,11 +65,16 @@ class TrustedMoment(NamedTuple):
 
 
 class SavedTime(NamedTuple):
-    """What is kept of time. `boot` is empty where nothing was saved yet.
+    """The saved state of time.
 
-    `trusted` is the last trusted moment. `before` is set while a time off is not known yet: what
-    was stored until then was there during it. `clean` is set by the end of a run, and by nothing
-    else.
+    Attributes:
+        service: service seconds.
+        boot: the boot's id, empty if nothing was saved yet.
+        uptime: seconds since the boot.
+        trusted: the last moment at which the wall clock was synchronised.
+        before: set while a time off is unknown; rows stored until this service second have to be
+            aged by it.
+        clean: whether the run ended cleanly.
     """
 
     service: float = 0.0
@@ -81,7 +86,7 @@ class SavedTime(NamedTuple):
 
 
 class TimeOffSource(StrEnum):
-    """How it is known for how long the gateway did not run."""
+    """How the time off is known."""
 
     UPTIME = "uptime"
     WALL = "wall clock"
@@ -91,11 +96,14 @@ class TimeOffSource(StrEnum):
 
 
 class Start(NamedTuple):
-    """A start: `saved` with the service seconds to go on from, and the time off.
+    """A start of the gateway.
 
-    `off` is in seconds since the last sign of the run before, 0 where it is not known, and not
-    counted where it is implausible. `previous` says how that run ended: `clean`, `unclean` or
-    `unknown`.
+    Attributes:
+        saved: the state of time from which the run continues.
+        off: the time off in seconds since the last sign of the previous run; 0 if unknown, and not
+            counted if implausible.
+        known: how the time off is known.
+        previous: how the previous run ended: `clean`, `unclean` or `unknown`.
     """
 
     saved: SavedTime
@@ -105,7 +113,7 @@ class Start(NamedTuple):
 
 
 class TimeOff(NamedTuple):
-    """A time off that became known late: what was stored `before` then is older by `seconds`."""
+    """A time off that became known late: rows stored before `before` are aged by `seconds`."""
 
     before: float
     seconds: float
@@ -113,7 +121,7 @@ class TimeOff(NamedTuple):
 
 
 class ServiceClock:
-    """Turns the uptime (seconds) into service seconds, continuing what was saved."""
+    """Converts uptime to service seconds, continuing from the saved ones."""
 
     __slots__ = ("lead",)
 
@@ -121,16 +129,16 @@ class ServiceClock:
         self.lead = saved - uptime
 
     def at(self, uptime: float) -> float:
-        """Service seconds at this reading of the uptime."""
+        """Return the service seconds at an uptime."""
         return self.lead + uptime
 
 
 def start_run(saved: SavedTime, reached: float, at: ClockReading) -> Start:
-    """Say from which service second a run goes on.
+    """Return the service second from which a run continues, and the time off.
 
     Args:
-        saved: what the run before saved last.
-        reached: the service second that rows show to have been reached since, or 0.
+        saved: what the previous run saved last.
+        reached: the service second that later rows show to have been reached, or 0.
         at: the clocks at the start.
     """
     reached = max(saved.service, reached)
@@ -155,9 +163,10 @@ def start_run(saved: SavedTime, reached: float, at: ClockReading) -> Start:
 
 
 def advance(saved: SavedTime, run: Run, now: Now) -> tuple[SavedTime, TimeOff | None]:
-    """Return what is to be saved at this moment, and the time off that it makes known.
+    """Return the state to save at this moment, and the time off that has become known, if any.
 
-    That is counted in the transaction that saves, once.
+    The caller counts the time off in the transaction that saves the state, so that it is counted
+    once.
     """
     here = saved._replace(
         service=now.service, boot=run.boot, uptime=now.service - run.lead, clean=False
@@ -172,9 +181,9 @@ def advance(saved: SavedTime, run: Run, now: Now) -> tuple[SavedTime, TimeOff | 
 
 
 def clock_step(last: Now, now: Now) -> float:
-    """Return by how many seconds the wall clock was set between two moments of a run.
+    """Return the seconds by which the wall clock was set between two moments of a run.
 
-    Negative if it was set back, 0 if it was not set by as much as `STEP`.
+    The result is negative if it was set back, and 0 for less than `STEP`.
     """
     moved = (now.wall - last.wall) / 1000 - (now.service - last.service)
     return moved if abs(moved) >= STEP else 0.0
@@ -187,9 +196,9 @@ def _previous(saved: SavedTime) -> str:
 
 
 def _known(off: float) -> TimeOffSource:
-    return TimeOffSource.WALL if off <= LONGEST_OFF else TimeOffSource.IMPLAUSIBLE
+    return TimeOffSource.WALL if off <= MAX_TIME_OFF else TimeOffSource.IMPLAUSIBLE
 
 
 def _off(trusted: TrustedMoment, service: float, wall: int) -> float:
-    """Return the seconds since a trusted moment that service seconds do not have, at least 0."""
+    """Return the seconds since a trusted moment that service seconds lack, at least 0."""
     return max(0.0, (wall - trusted.wall) / 1000 - (service - trusted.service))

@@ -1,7 +1,7 @@
-"""Who is there: bound sessions, as rows that units of work alone change.
+"""The rows of bound sessions, which only units of work change.
 
-The tables are temporary: sessions end with the process. A generation is the number of a session;
-units of one that was replaced find no row, and do nothing.
+The tables are temporary, because sessions end with the process. A session's generation is its
+number. Units of a session that was replaced find no row, and do nothing.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from edge.engine.access import Sender
 from edge.engine.database import Transaction
 
 COMPONENT_LINK: Final = 0
-"""The generation of no session: what is sent to it goes by its address over a component's link."""
+"""The generation for stanzas that a component sends over its link, by their address."""
 
 _BIND: Final = """
 INSERT INTO temp.sessions (generation, full, bare, account, grant) VALUES (?, ?, ?, ?, ?)
@@ -45,11 +45,18 @@ WHERE a.id IS NULL
 
 
 class Session(NamedTuple):
-    """A bound session: its number, full JID, presence (raw, the last broadcast), and state.
+    """A bound session.
 
-    `available` tells whether it has sent initial presence, `interested` whether it asked for the
-    roster, `detached` whether it waits to be resumed. `qos` is the namespace in which it takes
-    quality of service, empty if it does not, `None` while that is not known.
+    Attributes:
+        generation: its number.
+        full: its full JID.
+        available: whether it has sent initial presence.
+        priority: the priority of its presence.
+        presence: the last presence that it broadcast, as XML.
+        interested: whether it has requested the roster.
+        detached: whether it lost its connection and can be resumed.
+        qos: the namespace of quality of service that it supports; empty if it supports none, `None`
+            while that is not known.
     """
 
     generation: int
@@ -70,42 +77,41 @@ def bind(
     full: str,
     grant: int | None = None,
 ) -> None:
-    """Bind a full JID to a session; whoever had it before was ended first.
+    """Insert a session; its full JID must be free.
 
-    `grant` is that of the account when it logged in (`accounts.grant`), `None` where it logged in
-    to another server.
+    `grant` is the account's grant at log-in (`accounts.grant`), or `None` if the log-in was to
+    another server.
     """
     tx.run(_BIND, (generation, full, bare, account, grant))
 
 
 def find_generation(tx: Transaction, full: str) -> int | None:
-    """Return the session that has this full JID, if there is one."""
+    """Return the generation of the session with a full JID, or `None`."""
     row = tx.row(_HOLDER, (full,))
     return None if row is None else int(row[0])
 
 
 def remove(tx: Transaction, generation: int) -> None:
-    """Forget a session."""
+    """Remove a session."""
     tx.run(_END, (generation,))
     tx.run(_FORGET_DIRECTED, (generation,))
     tx.known.get("senders", {}).pop(generation, None)
 
 
 def set_detached(tx: Transaction, generation: int, detached: bool) -> None:
-    """Note that a session waits to be resumed, or was."""
+    """Set whether a session waits to be resumed."""
     tx.run(_DETACHED, (detached, generation))
 
 
 def set_qos(tx: Transaction, generation: int, namespace: str | None) -> None:
-    """Note in which namespace a session takes quality of service: empty for none, `None` if it has
-    to be asked."""
+    """Set the namespace of quality of service that a session supports (see `Session.qos`)."""
     tx.run(_QOS, (namespace, generation))
 
 
 def sender(tx: Transaction, generation: int) -> Sender | None:
-    """Return whose session this is, or `None` if it is over.
+    """Return the sender of a session's stanzas, or `None` if the session has ended.
 
-    It is known from one transaction to the next, until its row or somebody's account changes.
+    The result is cached across transactions until the session or an account changes.
     """
     senders: dict[int, Sender] = tx.known.setdefault("senders", {})
     found = senders.get(generation)
@@ -118,19 +124,21 @@ def sender(tx: Transaction, generation: int) -> Sender | None:
 
 
 def of_account(tx: Transaction, bare: str) -> list[Session]:
-    """Return an account's sessions, the highest priority first, and of those the newest."""
+    """Return an account's sessions: highest priority first, and newest first among equals."""
     return [_session(row) for row in tx.rows(_OF_ACCOUNT, (bare,))]
 
 
 def find(tx: Transaction, full: str) -> Session | None:
-    """Return the session of a full JID, if there is one."""
+    """Return the session with a full JID, or `None`."""
     row = tx.row(_AT, (full,))
     return None if row is None else _session(row)
 
 
 def unprovisioned(tx: Transaction) -> list[int]:
-    """Return the sessions whose account was removed or revoked meanwhile, also where that was
-    lifted or another has its name."""
+    """Return the generations of sessions whose account was removed or revoked since log-in.
+
+    They are included even if the revocation was lifted or a new account has the same name.
+    """
     return [int(row[0]) for row in tx.rows(_UNPROVISIONED)]
 
 

@@ -19,6 +19,7 @@ from edge.credentials import Credentials
 from edge.engine import events
 from edge.engine.database import Transaction
 from edge.engine.events import NewEvent
+from edge.engine.service_time import DAY_MS
 from edge.errors import FieldpostError, SetupError
 from edge.features.accounts.store import accounts
 from edge.features.accounts.store import certificates as issued_certificates
@@ -233,7 +234,7 @@ def listed(folder: Path) -> list[Device]:
 
 def _device(account: Account, jid: str, not_after: int | None, now: int) -> Device:
     name, trusted, created, revoked, password, downgrade = account
-    days = None if not_after is None else (not_after - now) // issued_certificates.DAY_MS
+    days = None if not_after is None else (not_after - now) // DAY_MS
     return Device(name, jid, trusted, downgrade, created, revoked, password, not_after, days)
 
 

@@ -41,9 +41,9 @@ def _of_process(process: Process) -> Iterator[Family]:
     meaning = "Seconds that commits keep apart, to spare the card."
     yield single("commit_window_seconds", GAUGE, meaning, process.window)
     meaning = "Bytes written to disks by the process, as the kernel counts."
-    yield single("written_bytes_total", COUNTER, meaning, process.counted.written)
+    yield single("written_bytes_total", COUNTER, meaning, process.counted.process)
     meaning = "Bytes that the database gave to write."
-    yield single("database_written_bytes_total", COUNTER, meaning, process.counted.given)
+    yield single("database_written_bytes_total", COUNTER, meaning, process.counted.thread)
     meaning = "Bytes a second written, by the average of the last hour."
     yield single("written_bytes_per_second", GAUGE, meaning, process.average)
     meaning = "By which the event loop was late, the most of the last minute."

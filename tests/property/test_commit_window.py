@@ -25,7 +25,7 @@ def test_it_is_none_within_the_budget_and_all_at_twice_that(
     assert 0 <= found <= most
     if pressure < 1:
         assert found == 0
-    if pressure > commit_delay.FULL:
+    if pressure > commit_delay.FULL_DELAY:
         assert found == most
 
 
@@ -34,7 +34,7 @@ def test_more_written_means_no_shorter_wait_and_it_never_jumps(
     pressure: float, more: float, budget: int, most: float
 ) -> None:
     before, after = wait(pressure, budget, most), wait(pressure + more, budget, most)
-    assert before <= after <= before + most * more / (commit_delay.FULL - 1) + 1e-9
+    assert before <= after <= before + most * more / (commit_delay.FULL_DELAY - 1) + 1e-9
 
 
 @given(RATES, MOST)
@@ -82,5 +82,5 @@ def test_it_settles_where_the_wait_makes_less_be_written(load: float, units: flo
     assert max(last) - min(last) < most * 0.01, "it does not swing"
     if load <= 1:
         assert max(waits) == 0
-    if written(most) > commit_delay.FULL * budget / commit_delay.DAY:
+    if written(most) > commit_delay.FULL_DELAY * budget / commit_delay.DAY:
         assert last[-1] == most

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from edge.engine.service_time import DAY_MS
 from edge.errors import SetupError
 from edge.features.accounts.store import accounts, certificates
 from edge.features.accounts.store.certificates import (
-    DAY_MS,
     MAX_VALID,
     RETENTION_MS,
     ExpiringDevice,

@@ -251,6 +251,6 @@ async def test_nothing_new_is_taken_into_a_database_that_was_removed(path: Path)
     async with opened(path) as store:
         store.on_broken = broken.append
         os.unlink(path)  # noqa: PTH108 - at once, in a coroutine
-        with pytest.raises(StoreBroken, match="is gone"):
+        with pytest.raises(StoreBroken, match="was removed"):
             await store.run(lambda tx: space.reserve(tx, 1, Limits()))
     assert len(broken) == 1

@@ -10,7 +10,7 @@ import pytest
 
 from edge.engine import flash_wear
 from edge.engine.flash_wear import DailyWear, WriteCounts
-from edge.features.accounts.store.certificates import DAY_MS
+from edge.engine.service_time import DAY_MS
 from tests.helpers.store import WALL, Gateway, new_database
 
 CAP = 1_000_000
@@ -38,7 +38,7 @@ def told(gateway: Gateway) -> list[tuple[str, float | None]]:
 def test_what_is_written_on_a_day_adds_up(gateway: Gateway) -> None:
     for _ in range(3):
         add(gateway)
-    assert gateway.tx(partial(flash_wear.recent_days, days=9)) == [
+    assert gateway.tx(partial(flash_wear.recent_days, count=9)) == [
         DailyWear(TODAY, 180.0, 36_864, 6, 3)
     ]
     assert told(gateway) == []
@@ -77,5 +77,5 @@ def test_so_many_days_are_kept(gateway: Gateway, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(flash_wear, "DAYS", 3)
     for day in range(6):
         add(gateway, day)
-    kept = gateway.tx(partial(flash_wear.recent_days, days=9))
+    kept = gateway.tx(partial(flash_wear.recent_days, count=9))
     assert [row.day - TODAY for row in kept] == [5, 4, 3]

@@ -18,7 +18,8 @@ from edge.config import load
 from edge.engine import database, events, flash_wear
 from edge.engine.events import NewEvent
 from edge.engine.flash_wear import DailyWear, WriteCounts
-from edge.features.accounts.store.certificates import DAY_MS, ExpiringDevice
+from edge.engine.service_time import DAY_MS
+from edge.features.accounts.store.certificates import ExpiringDevice
 from edge.features.eventlog.store.uplink_view import (
     Notice,
     SetAsideSegments,

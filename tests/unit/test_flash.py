@@ -28,7 +28,7 @@ class Kernel:
     def write(self, seconds: float, written: int, given: int = 0) -> None:
         self.now += seconds
         before = self.counted
-        self.counted = KernelCounters(before.written + written, before.given + given)
+        self.counted = KernelCounters(before.process + written, before.thread + given)
 
 
 @pytest.fixture
@@ -90,4 +90,4 @@ async def test_the_kernel_counts_what_the_store_writes(store: Store) -> None:
 
 
 def test_where_the_kernel_does_not_count_it_is_nothing() -> None:
-    assert flash_meter.kernel_counters(0).given == 0
+    assert flash_meter.kernel_counters(0).thread == 0

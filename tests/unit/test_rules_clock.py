@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge.engine.service_time import (
-    LONGEST_OFF,
+    MAX_TIME_OFF,
     STEP,
     ClockReading,
     Now,
@@ -52,7 +52,7 @@ def test_a_moment_names_its_parts() -> None:
 
 
 @pytest.mark.parametrize("synchronised", [True, False])
-@pytest.mark.parametrize("wall", [0, WALL - 10**9, WALL, after(DAY), after(LONGEST_OFF * 9)])
+@pytest.mark.parametrize("wall", [0, WALL - 10**9, WALL, after(DAY), after(MAX_TIME_OFF * 9)])
 def test_in_the_same_boot_the_uptime_tells_whatever_the_wall_clock_says(
     wall: int, synchronised: bool
 ) -> None:
@@ -74,8 +74,8 @@ def test_time_off_is_counted_from_the_last_sign_that_rows_give() -> None:
     ("wall", "off", "known", "service"),
     [
         (after(DAY), DAY, TimeOffSource.WALL, 1000.0 + DAY),
-        (after(LONGEST_OFF), LONGEST_OFF, TimeOffSource.WALL, 1000.0 + LONGEST_OFF),
-        (after(LONGEST_OFF + 1), LONGEST_OFF + 1, TimeOffSource.IMPLAUSIBLE, 1000.0),
+        (after(MAX_TIME_OFF), LONGEST_OFF, TimeOffSource.WALL, 1000.0 + LONGEST_OFF),
+        (after(MAX_TIME_OFF + 1), LONGEST_OFF + 1, TimeOffSource.IMPLAUSIBLE, 1000.0),
         (after(-DAY), 0.0, TimeOffSource.WALL, 1000.0),
     ],
 )
@@ -141,9 +141,9 @@ def test_several_boots_without_a_trusted_clock_are_one_time_off() -> None:
 
 def test_an_implausible_time_off_is_told_and_not_asked_about_again() -> None:
     saved = start_run(BEFORE, 0.0, ClockReading("two", 5.0, 0, synchronised=False)).saved
-    now = Now(1010.0, after(LONGEST_OFF + 11), synchronised=True)
+    now = Now(1010.0, after(MAX_TIME_OFF + 11), synchronised=True)
     saved, off = advance(saved, Run("two", 995.0), now)
-    assert off == TimeOff(1000.0, LONGEST_OFF + 1, TimeOffSource.IMPLAUSIBLE)
+    assert off == TimeOff(1000.0, MAX_TIME_OFF + 1, TimeOffSource.IMPLAUSIBLE)
     assert (saved.trusted, saved.before) == (TrustedMoment(1010.0, now.wall), None)
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from edge import background_tasks
+from edge.engine.service_time import DAY_MS
 from edge.features.accounts.store import certificates
-from edge.features.accounts.store.certificates import DAY_MS
 from edge.ops import pki
 from edge.server.refusal_counters import RefusalCounters
 from tests.helpers.in_process import in_process

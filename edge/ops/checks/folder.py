@@ -9,8 +9,9 @@ from typing import Final
 
 from edge.config.load import Config
 from edge.engine import database
+from edge.engine.service_time import DAY_MS
 from edge.errors import SetupError
-from edge.features.accounts.store.certificates import DAY_MS, ExpiringDevice
+from edge.features.accounts.store.certificates import ExpiringDevice
 from edge.ops import config_check, der, pki
 from edge.ops.checks.finding import NOTICE, OK, WRONG, Finding
 from sync.common.regular_files import NotRegularError, check_regular

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from edge.features.accounts.store.certificates import DAY_MS
+from edge.engine.service_time import DAY_MS
 from edge.ops.checks.finding import NOTICE, OK, WRONG, Finding
 from edge.ops.status import NOT_RUNNING, Status
 from edge.ops.uplink import Uplink

@@ -11,10 +11,8 @@ from typing import Final, NamedTuple
 
 from edge.engine import meta
 from edge.engine.database import Transaction
+from edge.engine.service_time import DAY_MS
 from edge.errors import SetupError
-
-DAY_MS: Final = 24 * 3600 * 1000
-"""Milliseconds of a day."""
 
 RETENTION_MS: Final = 365 * DAY_MS
 """Milliseconds to keep a certificate after it expired. A certificate that is not kept is
