@@ -74,7 +74,7 @@ def test_a_clock_that_is_set_back_tells_nothing_twice_and_silences_nothing(
 
 
 def test_so_many_days_are_kept(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flash_wear, "DAYS", 3)
+    monkeypatch.setattr(flash_wear, "KEPT_DAYS", 3)
     for day in range(6):
         add(gateway, day)
     kept = gateway.tx(partial(flash_wear.recent_days, count=9))

@@ -74,8 +74,8 @@ def test_time_off_is_counted_from_the_last_sign_that_rows_give() -> None:
     ("wall", "off", "known", "service"),
     [
         (after(DAY), DAY, TimeOffSource.WALL, 1000.0 + DAY),
-        (after(MAX_TIME_OFF), LONGEST_OFF, TimeOffSource.WALL, 1000.0 + LONGEST_OFF),
-        (after(MAX_TIME_OFF + 1), LONGEST_OFF + 1, TimeOffSource.IMPLAUSIBLE, 1000.0),
+        (after(MAX_TIME_OFF), MAX_TIME_OFF, TimeOffSource.WALL, 1000.0 + MAX_TIME_OFF),
+        (after(MAX_TIME_OFF + 1), MAX_TIME_OFF + 1, TimeOffSource.IMPLAUSIBLE, 1000.0),
         (after(-DAY), 0.0, TimeOffSource.WALL, 1000.0),
     ],
 )
