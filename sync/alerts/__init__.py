@@ -1,4 +1,1 @@
-"""Alerts from the stream: what has to be known in minutes, told once when it begins and ends.
-
-Reads landing and tables, and writes nothing to them. Starts no Spark.
-"""
+"""Alerts about problems in the fleet, raised within minutes after the ingest, without Spark."""

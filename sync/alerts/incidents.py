@@ -1,7 +1,7 @@
-"""Stretches in which something is wrong: each is told once when it begins, and once when it ends.
+"""Incidents: periods in which a subject has a problem, each with an alert at its start and end.
 
-Pure. A subject that goes wrong again and again is told of more and more seldom; what is known from
-events that were held up on their way waits, since it may be over long ago.
+Pure. A subject that fails repeatedly is alerted at growing intervals. A problem that is known from
+delayed segments is held back for a while, because it may have ended meanwhile.
 """
 
 from __future__ import annotations
@@ -12,37 +12,37 @@ from typing import Final, Literal
 
 import msgspec
 
+from sync.alerts.rules import AllClear, Kind, Problem, Subject, Verdict, format_iso
 from sync.alerts.state import DAY_MS
-from sync.alerts.verdict import AllClear, Kind, Problem, Subject, Verdict, format_iso
 
 REPEAT_MS: Final = 3_600_000
-"""Ms from one alert of a subject to the next at least: doubled each time, up to `AGAIN_MOST_MS`."""
+"""Shortest time in ms between two alerts of a subject. It doubles each time, to `MAX_REPEAT_MS`."""
 
 MAX_REPEAT_MS: Final = DAY_MS
-"""Ms after which a subject that flaps is told of again: once a day is enough to be mended."""
+"""Longest time in ms between two alerts of a subject that fails repeatedly: once a day."""
 
 CALM_MS: Final = 2 * MAX_REPEAT_MS
-"""Ms without an alert after which a subject counts as one that never flapped."""
+"""Time in ms without an alert after which a subject no longer counts as failing repeatedly."""
 
 HOLD_MS: Final = 3_600_000
-"""Ms for which late news waits before it is told: the rest of a day's backlog is in by then. Also
-how much later an alert comes from a gateway whose clock counts as right and is far behind."""
+"""Time in ms for which a problem known from delayed segments is held back; the rest of a day's
+backlog has arrived by then. It also delays the alerts of a gateway whose clock is far behind."""
 
 FORGET_MS: Final = 30 * DAY_MS
-"""Ms after which what nobody hears of is watched no longer, and its alert ends."""
+"""Time in ms without news after which a subject is no longer monitored, and its alert ends."""
 
-_ARRIVALS: Final[tuple[Kind, ...]] = ("silent", "ingest_behind")
-"""Kinds whose stretches are timed by the centre's clock; of the others by the gateway's."""
+_CENTRE_CLOCK: Final[tuple[Kind, ...]] = ("silent", "ingest_behind")
+"""Kinds whose times are the centre's clock; those of the others are the gateway's."""
 
-FORGOTTEN_TEXT: Final = "Nothing was heard of it for 30 days, and it is watched no longer."
+FORGOTTEN_TEXT: Final = "Nothing was heard for 30 days; this is no longer monitored."
 
 
 class Alert(msgspec.Struct, frozen=True):
-    """What is told. Times are ISO 8601 in UTC: `since` and `until` by the gateway's clock or that
-    of arrivals, `at` is when it was noticed.
+    """An alert. Times are ISO 8601 in UTC; `at` is when the problem or its end was noticed.
 
-    `id` is the same for both states of a stretch, and whenever it is told again. `held` counts the
-    stretches of this subject that were not told, since the last that was.
+    `since` and `until` are by the gateway's clock, or by arrival for problems of arrivals. `id` is
+    the same for start and end of an incident, and for repeated deliveries. `held` counts the
+    incidents of this subject since its last alert that had none.
     """
 
     id: str
@@ -58,133 +58,150 @@ class Alert(msgspec.Struct, frozen=True):
     held: int
 
 
-class Incident(msgspec.Struct):
-    """A subject that is wrong, or was: `since` (ms) while it is told as wrong.
+class Incident(
+    msgspec.Struct,
+    rename={  # the names in the state file
+        "noticed_day": "noticed",
+        "pending_since": "pending",
+        "suppressed": "damped",
+        "raised_at": "raised",
+        "min_interval": "pause",
+        "ended_at": "ended",
+        "suppressed_count": "held",
+        "fixed_id": "named",
+    },
+):
+    """The incident of a subject, active while `since` (ms) is set.
 
-    `noticed` is the day (ms) on which it was wrong last. `pending` is when it went wrong, while it
-    is not told; `damped`: because it was told lately. `raised` is when it was told last, `pause`
-    how long the next has to wait after that, `ended` up to when the last stretch lasted at most.
-    `named` is the id of a stretch whose `since` was set back after it was told, else "".
+    `noticed_day` is the day (ms) of the last problem. `pending_since` is when a problem without
+    alert was noticed, and `suppressed` whether it has none because of a recent one. `raised_at` is
+    the time of the last alert, `min_interval` the time until the next may follow, `ended_at` the
+    latest end of the last incident. `fixed_id` is the id of an active incident whose `since` was
+    changed after its alert, else empty.
     """
 
     kind: Kind
     gateway: str
     subject: str
     since: int | None = None
-    noticed: int = 0
-    pending: int | None = None
-    damped: bool = False
-    raised: int = -CALM_MS
-    pause: int = 0
-    ended: int = 0
-    held: int = 0
-    named: str = ""
+    noticed_day: int = 0
+    pending_since: int | None = None
+    suppressed: bool = False
+    raised_at: int = -CALM_MS
+    min_interval: int = 0
+    ended_at: int = 0
+    suppressed_count: int = 0
+    fixed_id: str = ""
 
     @property
     def key(self) -> Subject:
-        """What it is about."""
+        """The subject."""
         return Subject(self.kind, self.gateway, self.subject)
 
 
 class IncidentTracker:
-    """All stretches that are on, or were lately."""
+    """Tracks all active and recent incidents."""
 
-    def __init__(self, known: Iterable[Incident] = ()) -> None:
-        self._known = {each.key: each for each in known}
+    def __init__(self, incidents: Iterable[Incident] = ()) -> None:
+        self._incidents = {each.key: each for each in incidents}
 
-    def known(self) -> list[Incident]:
-        """List them in the order of their keys."""
-        return [each for _, each in sorted(self._known.items())]
+    def incidents(self) -> list[Incident]:
+        """Return the incidents, sorted by subject."""
+        return [each for _, each in sorted(self._incidents.items())]
 
-    def on(self) -> dict[Subject, int]:
-        """Map what is told as wrong to since when (ms since 1970 UTC)."""
-        return {key: each.since for key, each in self._known.items() if each.since is not None}
+    def active(self) -> dict[Subject, int]:
+        """Map the subjects of active incidents to when they began (ms since 1970 UTC)."""
+        return {key: each.since for key, each in self._incidents.items() if each.since is not None}
 
-    def set_back(self, now: int) -> None:
-        """Have nothing be told or noticed after `now`: the centre's clock was set back, and what
-        waits would wait until it is there again.
+    def cap_times(self, now: int) -> None:
+        """Move times after `now` to `now`, because the centre's clock was set back.
 
-        A stretch that is on keeps its id.
+        Otherwise pending alerts would wait until that time. An active incident keeps its id.
         """
-        for each in self._known.values():
-            each.noticed, each.raised = min(each.noticed, now), min(each.raised, now)
-            each.pending = None if each.pending is None else min(each.pending, now)
-            if each.kind in _ARRIVALS:
-                each.ended = min(each.ended, now)
+        for each in self._incidents.values():
+            each.noticed_day = min(each.noticed_day, now)
+            each.raised_at = min(each.raised_at, now)
+            if each.pending_since is not None:
+                each.pending_since = min(each.pending_since, now)
+            if each.kind in _CENTRE_CLOCK:
+                each.ended_at = min(each.ended_at, now)
                 if each.since is not None and each.since > now:
-                    each.named = each.named or alert_id(each.key, each.since)
+                    each.fixed_id = each.fixed_id or alert_id(each.key, each.since)
                     each.since = now
 
-    def take(self, verdicts: Iterable[Verdict], now: int) -> list[Alert]:
-        """Give what is to be told at `now` (ms since 1970 UTC), in the order of the verdicts."""
-        told: list[Alert] = []
+    def update(self, verdicts: Iterable[Verdict], now: int) -> list[Alert]:
+        """Return the alerts that the verdicts cause at `now` (ms since 1970 UTC), in order."""
+        alerts: list[Alert] = []
         for verdict in verdicts:
             if isinstance(verdict, Problem):
-                stretch = self._known.setdefault(verdict.key, Incident(*verdict.key))
-                told += _wrong(stretch, verdict, now)
-            elif verdict.key in self._known:
-                told += _right(self._known[verdict.key], verdict, now)
-        for stretch in self._known.values():
-            if stretch.since is not None and now - stretch.noticed > FORGET_MS:
-                told += _right(stretch, AllClear(stretch.key, now, FORGOTTEN_TEXT), now)
-        self._known = {key: each for key, each in self._known.items() if not _over(each, now)}
-        return told
+                incident = self._incidents.setdefault(verdict.key, Incident(*verdict.key))
+                alerts += _begin(incident, verdict, now)
+            elif verdict.key in self._incidents:
+                alerts += _end(self._incidents[verdict.key], verdict, now)
+        for incident in self._incidents.values():
+            if incident.since is not None and now - incident.noticed_day > FORGET_MS:
+                alerts += _end(incident, AllClear(incident.key, now, FORGOTTEN_TEXT), now)
+        self._incidents = {
+            key: each for key, each in self._incidents.items() if not _is_over(each, now)
+        }
+        return alerts
 
 
-def _wrong(stretch: Incident, verdict: Problem, now: int) -> Iterator[Alert]:
-    stretch.noticed = now - now % DAY_MS
-    if stretch.since is not None:
+def _begin(incident: Incident, verdict: Problem, now: int) -> Iterator[Alert]:
+    incident.noticed_day = now - now % DAY_MS
+    if incident.since is not None:
         return
-    if stretch.pending is None:
-        stretch.pending = now
-    if verdict.late and now - stretch.pending < HOLD_MS:
+    if incident.pending_since is None:
+        incident.pending_since = now
+    if verdict.late and now - incident.pending_since < HOLD_MS:
         return
-    stretch.damped = now - stretch.raised < stretch.pause
-    if stretch.damped:
+    incident.suppressed = now - incident.raised_at < incident.min_interval
+    if incident.suppressed:
         return
-    calm = now - stretch.raised >= CALM_MS
-    stretch.pause = REPEAT_MS if calm else min(2 * stretch.pause, MAX_REPEAT_MS)
-    stretch.since = max(verdict.since, stretch.ended)
-    stretch.raised, stretch.pending, stretch.damped, stretch.named = now, None, False, ""
+    is_calm = now - incident.raised_at >= CALM_MS
+    incident.min_interval = REPEAT_MS if is_calm else min(2 * incident.min_interval, MAX_REPEAT_MS)
+    incident.since = max(verdict.since, incident.ended_at)
+    incident.raised_at = now
+    incident.pending_since, incident.suppressed, incident.fixed_id = None, False, ""
     yield Alert(
-        id=alert_id(stretch.key, stretch.since),
+        id=alert_id(incident.key, incident.since),
         state="raised",
-        **stretch.key._asdict(),
-        since=format_iso(stretch.since),
+        **incident.key._asdict(),
+        since=format_iso(incident.since),
         until=format_iso(verdict.until),
         at=format_iso(now),
         text=verdict.text,
         remedy=verdict.remedy,
-        held=stretch.held,
+        held=incident.suppressed_count,
     )
-    stretch.held = 0
+    incident.suppressed_count = 0
 
 
-def _right(stretch: Incident, verdict: AllClear, now: int) -> Iterator[Alert]:
-    stretch.held += stretch.damped
-    stretch.pending, stretch.damped = None, False
-    if stretch.since is None:
+def _end(incident: Incident, verdict: AllClear, now: int) -> Iterator[Alert]:
+    incident.suppressed_count += incident.suppressed
+    incident.pending_since, incident.suppressed = None, False
+    if incident.since is None:
         return
     yield Alert(
-        id=stretch.named or alert_id(stretch.key, stretch.since),
+        id=incident.fixed_id or alert_id(incident.key, incident.since),
         state="recovered",
-        **stretch.key._asdict(),
-        since=format_iso(stretch.since),
+        **incident.key._asdict(),
+        since=format_iso(incident.since),
         until=format_iso(verdict.until),
         at=format_iso(now),
         text=verdict.text,
         remedy="",
-        held=stretch.held,
+        held=incident.suppressed_count,
     )
-    stretch.since, stretch.ended = None, verdict.until
+    incident.since, incident.ended_at = None, verdict.until
 
 
-def _over(stretch: Incident, now: int) -> bool:
-    on = stretch.since is not None or stretch.pending is not None
-    return not on and now - stretch.raised >= CALM_MS
+def _is_over(incident: Incident, now: int) -> bool:
+    is_open = incident.since is not None or incident.pending_since is not None
+    return not is_open and now - incident.raised_at >= CALM_MS
 
 
 def alert_id(key: Subject, since: int) -> str:
-    """Name a stretch: 16 hexadecimal digits, the same wherever and whenever it is computed."""
+    """Return the id of an incident: 16 hexadecimal digits that depend on nothing else."""
     text = "\0".join((*key, str(since)))
     return hashlib.sha256(text.encode()).hexdigest()[:16]

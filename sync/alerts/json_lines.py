@@ -1,7 +1,6 @@
-"""Writes alerts as JSON lines: to standard output, and to a file that is bounded.
+"""Write alerts as JSON lines to standard output and to a rotated file.
 
-A line is on the disk when `write` returns. Whoever follows the file sees whole lines, and a new
-file now and then. Names that gateways chose can neither end a line nor steer a terminal.
+Names that gateways chose cannot end a line or control a terminal.
 """
 
 from __future__ import annotations
@@ -19,55 +18,54 @@ from sync.alerts.incidents import Alert
 from sync.common.durable_files import PRIVATE_FILE, fsync_folder
 
 MAX_FILE_BYTES: Final = 16 * 1024 * 1024
-"""Bytes of the file from which on a new one is begun: some 25,000 alerts."""
+"""Size in bytes at which the file is rotated: some 25,000 alerts."""
 
 ROTATED_FILES: Final = 4
-"""Older files that are kept, `FILE.1` the latest."""
+"""Rotated files that are kept; `FILE.1` is the newest."""
 
 
 class JsonLinesOutput:
-    """Where alerts are written: standard output, and the file `out` if one is named."""
+    """Writes alerts to standard output and, if given, durably to the file `out`."""
 
-    def __init__(self, out: Path | None = None, file_bytes: int = MAX_FILE_BYTES) -> None:
+    def __init__(self, out: Path | None = None, max_file_bytes: int = MAX_FILE_BYTES) -> None:
         self._out = out
-        self._file_bytes = file_bytes
+        self._max_file_bytes = max_file_bytes
 
-    def write(self, messages: Sequence[Alert]) -> None:
-        """Write a line for each message. Raises OSError; then a part may be written."""
-        data = b"".join(map(_line, messages))
+    def write(self, alerts: Sequence[Alert]) -> None:
+        """Write a line for each alert. If it raises OSError, some lines may be written."""
+        data = b"".join(map(_line, alerts))
         if not data:
             return
         if self._out is not None:
             self._append(self._out, data)
         sys.stdout.flush()
-        sys.stdout.buffer.write(data)  # JSON is UTF-8, whatever the terminal's encoding is
+        sys.stdout.buffer.write(data)  # JSON is UTF-8, in any encoding of the terminal
         sys.stdout.buffer.flush()
 
     def _append(self, out: Path, data: bytes) -> None:
-        if out.exists() and out.stat().st_size + len(data) > self._file_bytes:
+        if out.exists() and out.stat().st_size + len(data) > self._max_file_bytes:
             _rotate(out)
-        new = not out.exists()
+        is_new = not out.exists()
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
         descriptor = os.open(out, flags, PRIVATE_FILE)
         try:
-            _write_all(descriptor, _mend(descriptor) + data)
+            _write_all(descriptor, _missing_newline(descriptor) + data)
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-        if new:
+        if is_new:
             fsync_folder(out.parent)
 
 
-def _line(message: Alert) -> bytes:
-    """Write a message in a line; what cannot be printed is escaped, as JSON lets anything be."""
-    text = msgspec.json.encode(message).decode()
+def _line(alert: Alert) -> bytes:
+    """Encode an alert in one line, with unprintable characters as JSON escapes."""
+    text = msgspec.json.encode(alert).decode()
     if not text.isprintable():
         text = "".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in text)
     return text.encode() + b"\n"
 
 
 def _rotate(out: Path) -> None:
-    """Give each file the next number; the last one goes."""
     for number in range(ROTATED_FILES, 0, -1):
         older = out.with_name(f"{out.name}.{number}")
         newer = out.with_name(f"{out.name}.{number - 1}") if number > 1 else out
@@ -76,8 +74,8 @@ def _rotate(out: Path) -> None:
     fsync_folder(out.parent)
 
 
-def _mend(descriptor: int) -> bytes:
-    """End the line that a full disk, or a crash, has cut."""
+def _missing_newline(descriptor: int) -> bytes:
+    """Return a newline if a full disk or a crash cut the last line, else nothing."""
     size = os.fstat(descriptor).st_size
     return b"\n" if size and os.pread(descriptor, 1, size - 1) != b"\n" else b""
 

@@ -1,8 +1,8 @@
-"""Looks at the fleet again and again: what is new, what is wrong, what is to be told.
+"""Evaluate the alert rules in rounds: read what is new, judge, save, send.
 
-A round reads landing and manifests, judges, saves what is to be told, and only then tells it: who
-is killed in between tells it again, with the same id. The landing is looked at before the tables,
-so that what an ingest moves meanwhile is in one of them.
+Alerts are saved before they are sent, so that a process that is killed sends them again with the
+same ids. The landing is read before the tables, so that a segment that the ingest moves meanwhile
+is seen in one of them.
 """
 
 from __future__ import annotations
@@ -18,13 +18,11 @@ from typing import Final
 
 import msgspec
 
-from sync.alerts.batch_reader import BatchReader
 from sync.alerts.incidents import FORGET_MS, Alert, IncidentTracker
 from sync.alerts.json_lines import JsonLinesOutput
 from sync.alerts.persistence import StateStore
-from sync.alerts.rules import judge_events
-from sync.alerts.silence import judge_silence
-from sync.alerts.sources import scan_landing as look
+from sync.alerts.rules import judge_events, judge_silence
+from sync.alerts.sources import BatchReader, scan_landing
 from sync.alerts.state import FleetState, cap_times, forget, is_ahead_of
 from sync.alerts.webhook import Webhook
 from sync.common.errors import FleetError
@@ -35,99 +33,102 @@ from sync.tables.manifest import Commits
 from sync.tables.storage import LocalStorage
 
 INTERVAL_S: Final = 15.0
-"""Seconds between two rounds: little beside the minutes that segments take to come."""
+"""Seconds between two rounds: short against the minutes in which segments arrive."""
 
 MAX_FAILURES: Final = 20
-"""Rounds in a row that may fail, some five minutes, before the command gives up and says why:
-whoever starts it then knows."""
+"""Failed rounds in a row, some five minutes, after which the command exits with the reason, so that
+the service manager notices."""
 
 
 @dataclass
 class AlertMonitor:
-    """Watches the fleet in `folder`; `clock` gives seconds since 1970 UTC.
+    """Monitors the fleet in `folder`; `clock` returns seconds since 1970 UTC.
 
-    Use it within `Keeping.alone`.
+    Use it while `StateStore.locked` is held.
     """
 
     folder: FleetFolder
-    keeping: StateStore
-    lines: JsonLinesOutput
+    store: StateStore
+    output: JsonLinesOutput
     webhook: Webhook | None = None
     clock: Callable[[], float] = time.time
     _warned: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        """Go on from what was kept. Raises FleetError when that cannot be read."""
+        """Load the saved state. Raises FleetError when it cannot be read."""
         self._segments = LocalStorage(self.folder.root)
         tables = LocalStorage(self.folder.tables)
-        self._following = BatchReader(tables, Commits(tables))
+        self._batches = BatchReader(tables, Commits(tables))
         self._gateways = GatewayRegistry(self.folder)
-        self._seen = self.keeping.seen()
-        self._told = self.keeping.told()
-        self._stretches = IncidentTracker(self._told.stretches)
-        self._saved = msgspec.json.encode(self._told)
+        self._state = self.store.load_state()
+        self._journal = self.store.load_journal()
+        self._incidents = IncidentTracker(self._journal.incidents)
+        self._saved = msgspec.json.encode(self._journal)
 
     @property
-    def waiting(self) -> int:
-        """How many messages wait for the webhook."""
-        return len(self._told.posts)
+    def undelivered(self) -> int:
+        """The number of alerts that wait for the webhook."""
+        return len(self._journal.webhook_queue)
 
-    def look(self) -> list[Alert]:
-        """Look at the fleet once; gives what was found to be told, and has told it on the lines.
+    def check(self) -> list[Alert]:
+        """Run one round; write new alerts to the output and return them.
 
-        Raises OSError and FleetError when landing, tables or disk refuse.
+        Raises OSError and FleetError when landing, tables or disk fail.
         """
         now = int(self.clock() * 1000)
-        landing = look(self._segments, now)
-        seen, changed = self._follow(now)
-        cap_times(seen, now)
-        self._stretches.set_back(now)
+        landing = scan_landing(self._segments, now)
+        state, changed = self._update_state(now)
+        cap_times(state, now)
+        self._incidents.cap_times(now)
         if changed:
-            forget(seen, now, FORGET_MS)
-            self.keeping.save_seen(seen)
-            self._warn(seen)
-        on = self._stretches.on()
-        silence = judge_silence(seen, landing, now, self._revoked, on)
-        messages = self._stretches.take(chain(silence, judge_events(seen, on)), now)
-        if dropped := self._told.queue(messages, posts=self.webhook is not None):
-            log_event(WARNING, "alerts go untold: too many wait", alerts=dropped)
-        self._save()
-        self.lines.write(self._told.lines)
-        self._told.lines.clear()
-        self._save()
-        return messages
+            forget(state, now, FORGET_MS)
+            self.store.save_state(state)
+            self._warn_unmonitored(state)
+        active = self._incidents.active()
+        silence = judge_silence(state, landing, now, self._is_revoked, active)
+        alerts = self._incidents.update(chain(silence, judge_events(state, active)), now)
+        if dropped := self._journal.enqueue(alerts, webhook=self.webhook is not None):
+            text = "too many alerts wait for delivery; the oldest were discarded"
+            log_event(WARNING, "alerts discarded", text=text, alerts=dropped)
+        self._save_journal()
+        self.output.write(self._journal.output_queue)
+        self._journal.output_queue.clear()
+        self._save_journal()
+        return alerts
 
-    def _follow(self, now: int) -> tuple[FleetState, bool]:
-        """Take what is new; a batch of which a part could be read is taken anew as a whole.
+    def _update_state(self, now: int) -> tuple[FleetState, bool]:
+        """Read what is new; after a failure, start again from the saved state.
 
-        All is learnt anew after the centre's clock was set back: when it was ahead, what had been
-        heard of lately looked forgotten.
+        If the centre's clock was set back, the tables are read again, because facts that looked
+        too old while it was ahead were deleted.
         """
-        if self._seen is not None and is_ahead_of(self._seen, now):
-            self._seen = None
+        if self._state is not None and is_ahead_of(self._state, now):
+            self._state = None
         try:
-            seen, changed = self._following.go_on(self._seen, now)
+            state, changed = self._batches.update(self._state, now)
         except (OSError, FleetError):
-            self._seen = self.keeping.seen()
+            self._state = self.store.load_state()
             raise
-        self._seen = seen
-        return seen, changed
+        self._state = state
+        return state, changed
 
     async def deliver(self, stopping: Callable[[], bool] = lambda: False) -> None:
-        """Send what waits for the webhook, as far as it takes it. Raises OSError."""
-        if self.webhook is not None and await self.webhook.deliver(self._told.posts, stopping):
-            await asyncio.to_thread(self._save)
+        """Send queued alerts to the webhook until it fails. Raises OSError."""
+        if self.webhook is None:
+            return
+        if await self.webhook.deliver(self._journal.webhook_queue, stopping):
+            await asyncio.to_thread(self._save_journal)
 
-    async def run(self, stopping: asyncio.Event, every_s: float = INTERVAL_S) -> None:
-        """Look and deliver every `every_s` seconds until `stopping` is set.
+    async def run(self, stopping: asyncio.Event, interval_s: float = INTERVAL_S) -> None:
+        """Check and deliver every `interval_s` seconds until `stopping` is set.
 
-        Raises what `FAILURES` rounds in a row raised.
+        Raises the exception of the last of `MAX_FAILURES` failed rounds in a row.
         """
         failures = 0
         while not stopping.is_set():
             began = time.monotonic()
             try:
-                await asyncio.to_thread(self.look)
+                await asyncio.to_thread(self.check)
                 await self.deliver(stopping.is_set)
                 failures = 0
             except (OSError, FleetError) as error:
@@ -136,29 +137,33 @@ class AlertMonitor:
                     raise
                 if failures == 1:
                     log_event(ERROR, "alerts cannot be judged", why=str(error))
-            left = max(0.0, began + every_s - time.monotonic())
+            left = max(0.0, began + interval_s - time.monotonic())
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(stopping.wait(), left)
 
-    def _save(self) -> None:
-        self._told.stretches = self._stretches.known()
-        encoded = msgspec.json.encode(self._told)
+    def _save_journal(self) -> None:
+        self._journal.incidents = self._incidents.incidents()
+        encoded = msgspec.json.encode(self._journal)
         if encoded != self._saved:
-            self.keeping.save_told(self._told)
+            self.store.save_journal(self._journal)
             self._saved = encoded
 
-    def _revoked(self, gateway: str) -> bool:
+    def _is_revoked(self, gateway: str) -> bool:
         try:
             record = self._gateways.get(gateway)
         except FleetError:
             return False
         return record is not None and record.revoked is not None
 
-    def _warn(self, seen: FleetState) -> None:
-        """Tell once in a run of what is not watched, since there is too much of it."""
-        beyond = {name: each.beyond for name, each in seen.gateways.items() if each.beyond}
-        if seen.beyond:
-            beyond[""] = seen.beyond
-        for gateway in sorted(beyond.keys() - self._warned):
-            log_event(WARNING, "not all is watched", gateway=gateway, events=beyond[gateway])
-        self._warned |= beyond.keys()
+    def _warn_unmonitored(self, state: FleetState) -> None:
+        """Log, once in a run, what exceeds the limits and is not monitored."""
+        counts = {name: each.unmonitored for name, each in state.gateways.items()}
+        counts = {name: count for name, count in counts.items() if count}
+        if state.unmonitored:
+            counts[""] = state.unmonitored
+        for gateway in sorted(counts.keys() - self._warned):
+            text = "some queues, sensors or gateways exceed the limits and are not monitored"
+            log_event(
+                WARNING, "not all is watched", text=text, gateway=gateway, events=counts[gateway]
+            )
+        self._warned |= counts.keys()

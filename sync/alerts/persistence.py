@@ -1,7 +1,7 @@
-"""What the alerts keep between two runs, below the tables: what was seen, and what was told.
+"""Store the alerts' state between runs, in `alerts/` below the tables.
 
-Each is one file that is replaced as a whole. What was seen is saved first: whoever dies between the
-two judges again by the same state. One process works at a time.
+There are two files, each replaced atomically. The fleet's state is saved first, so that a process
+that dies between the two evaluates the same state again.
 """
 
 from __future__ import annotations
@@ -21,108 +21,114 @@ from sync.common.durable_files import PRIVATE_FILE, make_folders, replace_file
 from sync.common.errors import FleetError
 
 VERSION: Final = 1
-"""Version of both files: what was seen by another one is learnt anew."""
+"""Version of both files. The fleet's state of another version is read from the tables again."""
 
 FOLDER: Final = "alerts"
-"""Where the files are, below the tables' folder."""
+"""The folder of the files, below the folder of the tables."""
 
 MAX_WEBHOOK_QUEUE: Final = 1_000
-"""Messages that wait for the webhook; beyond, the oldest go, and are counted."""
+"""Alerts that wait for the webhook. Beyond, the oldest are discarded and counted."""
 
 MAX_OUTPUT_QUEUE: Final = 10_000
-"""Messages that wait to be written: in one look there may be one of each gateway and more."""
+"""Alerts that wait to be written. One round may have an alert for each gateway, and more."""
 
 
-class _Seen(msgspec.Struct):
+class _StateFile(msgspec.Struct, rename={"state": "seen"}):
     version: int
-    seen: FleetState
+    state: FleetState
 
 
-class AlertJournal(msgspec.Struct):
-    """What was told: the stretches that are on or were lately, and what is still to be told.
+class AlertJournal(
+    msgspec.Struct,
+    rename={  # the names in the state file
+        "incidents": "stretches",
+        "output_queue": "lines",
+        "webhook_queue": "posts",
+    },
+):
+    """The incidents, and the alerts that wait for output and webhook, oldest first.
 
-    `lines` is for the output and `posts` for the webhook, the oldest first; `dropped` counts what
-    went untold, for want of room.
+    `dropped` counts the alerts that were discarded because a queue was full.
     """
 
     version: int = VERSION
-    stretches: list[Incident] = []
-    lines: list[Alert] = []
-    posts: list[Alert] = []
+    incidents: list[Incident] = []
+    output_queue: list[Alert] = []
+    webhook_queue: list[Alert] = []
     dropped: int = 0
 
-    def queue(self, messages: list[Alert], *, posts: bool) -> int:
-        """Put messages where they wait to be told; gives how many went for want of room."""
-        dropped = _push(self.lines, messages, MAX_OUTPUT_QUEUE)
-        if posts:
-            dropped += _push(self.posts, messages, MAX_WEBHOOK_QUEUE)
+    def enqueue(self, alerts: list[Alert], *, webhook: bool) -> int:
+        """Enqueue alerts for the output and, if used, the webhook; return how many were dropped."""
+        dropped = _push(self.output_queue, alerts, MAX_OUTPUT_QUEUE)
+        if webhook:
+            dropped += _push(self.webhook_queue, alerts, MAX_WEBHOOK_QUEUE)
         self.dropped += dropped
         return dropped
 
 
-def _push(queue: list[Alert], messages: list[Alert], most: int) -> int:
-    queue += messages
-    beyond = max(0, len(queue) - most)
-    del queue[:beyond]
-    return beyond
+def _push(queue: list[Alert], alerts: list[Alert], limit: int) -> int:
+    queue += alerts
+    excess = max(0, len(queue) - limit)
+    del queue[:excess]
+    return excess
 
 
 class StateStore:
-    """The two files in `tables/alerts`. Raises OSError when the disk refuses."""
+    """The two files in `tables/alerts`. Its methods raise OSError when the disk fails."""
 
     def __init__(self, tables: Path) -> None:
         make_folders(tables, tables / FOLDER)
-        self._seen = tables / FOLDER / "seen.json"
-        self._told = tables / FOLDER / "told.json"
-        self._lock = tables / FOLDER / "lock"
+        self._state_file = tables / FOLDER / "seen.json"
+        self._journal_file = tables / FOLDER / "told.json"
+        self._lock_file = tables / FOLDER / "lock"
 
     @contextlib.contextmanager
-    def alone(self) -> Iterator[None]:
-        """Be the one who watches this fleet. Raises FleetError when another process does."""
-        descriptor = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)
+    def locked(self) -> Iterator[None]:
+        """Hold the lock of this fleet's alerts. Raises FleetError when another process holds it."""
+        descriptor = os.open(self._lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(descriptor)
-            msg = f"another process tells the alerts of {self._lock.parents[2]} already"
+            msg = f"`fieldpost-fleet alerts` already runs for {self._lock_file.parents[2]}"
             raise FleetError(msg) from None
         try:
             yield
         finally:
             os.close(descriptor)
 
-    def seen(self) -> FleetState | None:
-        """Read what was seen; None when it has to be learnt anew."""
+    def load_state(self) -> FleetState | None:
+        """Load the fleet's state; return None if it has to be read from the tables again."""
         try:
-            kept = msgspec.json.decode(self._seen.read_bytes(), type=_Seen)
+            file = msgspec.json.decode(self._state_file.read_bytes(), type=_StateFile)
         except (FileNotFoundError, msgspec.DecodeError):
             return None
-        return kept.seen if kept.version == VERSION else None
+        return file.state if file.version == VERSION else None
 
-    def save_seen(self, seen: FleetState) -> None:
-        """Replace what was seen, durably."""
-        replace_file(self._seen, msgspec.json.encode(_Seen(VERSION, seen)))
+    def save_state(self, state: FleetState) -> None:
+        """Save the fleet's state durably."""
+        replace_file(self._state_file, msgspec.json.encode(_StateFile(VERSION, state)))
 
-    def told(self) -> AlertJournal:
-        """Read what was told. Raises FleetError when that cannot be read."""
+    def load_journal(self) -> AlertJournal:
+        """Load the journal. Raises FleetError when it cannot be read."""
         try:
-            data = self._told.read_bytes()
+            data = self._journal_file.read_bytes()
         except FileNotFoundError:
             return AlertJournal()
         try:
-            told = msgspec.json.decode(data, type=AlertJournal)
+            journal = msgspec.json.decode(data, type=AlertJournal)
         except msgspec.DecodeError as error:
             reason = str(error)
         else:
-            if told.version == VERSION:
-                return told
-            reason = f"it is of version {told.version}"
+            if journal.version == VERSION:
+                return journal
+            reason = f"it has version {journal.version}, not {VERSION}"
         msg = (
-            f"{self._told} cannot be read: {reason}. Without it, what is on is told again, with "
-            "the same ids"
+            f"{self._journal_file} cannot be read: {reason}. If you delete it, active alerts are "
+            "sent again with the same ids"
         )
         raise FleetError(msg)
 
-    def save_told(self, told: AlertJournal) -> None:
-        """Replace what was told, durably."""
-        replace_file(self._told, msgspec.json.encode(told))
+    def save_journal(self, journal: AlertJournal) -> None:
+        """Save the journal durably."""
+        replace_file(self._journal_file, msgspec.json.encode(journal))

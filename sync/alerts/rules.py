@@ -1,19 +1,20 @@
-"""Which queues are stuck, which refusals surge, which sensors are silent: the rules of the reports.
+"""The alert rules, which decide from the state what is a problem and what is not. Pure.
 
-Pure, and by the gateways' own time: a gateway that is off or away makes none of them wrong. Here a
-report's day is an hour, so that minutes count.
+They use the thresholds of the reports. A gateway counts as silent by the centre's clock, everything
+else by the gateway's own time, so that a gateway that is offline causes no other alerts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from itertools import pairwise
 from statistics import median, median_low
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
-from sync.alerts.silence import silent_after_ms
 from sync.alerts.state import (
     HOUR_MS,
+    MINUTE_MS,
     EventPosition,
     FleetState,
     GatewayState,
@@ -22,157 +23,244 @@ from sync.alerts.state import (
     Segment,
     Sensor,
 )
-from sync.alerts.verdict import (
-    AllClear,
-    Subject,
-    Verdict,
-    format_duration,
-    format_time,
-    problem,
-)
+from sync.reports.shared import remedies
 from sync.reports.shared.thresholds import (
     BACKLOG_S,
     DEPTH_GAP_S,
     MIN_INTERVALS,
+    MIN_SEALINGS,
     MIN_SILENCE_S,
+    MISSED_INTERVALS,
+    SILENCE_S,
     SILENT_INTERVALS,
     STUCK_S,
     SURGE_FACTOR,
     SURGE_MIN,
 )
 
+Kind = Literal["silent", "queue_stuck", "refusals", "sensor_silent", "ingest_behind"]
+
+REMEDIES: Final[dict[Kind, str]] = {
+    "silent": remedies.SILENT,
+    "queue_stuck": remedies.QUEUE_STUCK,
+    "refusals": remedies.REFUSALS,
+    "sensor_silent": remedies.SENSOR_SILENT,
+    "ingest_behind": "Check that `fieldpost-fleet ingest --continuous` runs at the centre. Until "
+    "it does, there are only alerts about silent gateways.",
+}
+
+FLEET_SILENT_REMEDY: Final = (
+    "Check that `fieldpost-fleet serve` runs at the centre, that its disk has free space, and that "
+    "gateways can reach its port."
+)
+
 LATE_MS: Final = round(1000 * BACKLOG_S)
 
+INGEST_BEHIND_S: Final = 900.0
+"""Seconds that a segment may wait in the landing. A continuous ingest takes about two minutes, and
+maintenance may lock the tables for some."""
 
-def judge_events(seen: FleetState, on: Mapping[Subject, int]) -> Iterator[Verdict]:
-    """Say of each queue, rule and sensor how it is.
+NEW_GATEWAY_TIMEOUT_S: Final = 3_600.0
+"""Shortest silence timeout of a gateway with too few segments to know how often it seals. At the
+usual interval there are enough after half an hour."""
 
-    `on` maps what is told as wrong to since when it is.
+MAX_TIMEOUT_S: Final = 30 * 86_400.0
+"""Longest silence timeout, after which a gateway is no longer monitored."""
+
+
+class Subject(NamedTuple):
+    """What a problem concerns; `gateway` is empty for problems of the centre."""
+
+    kind: Kind
+    gateway: str
+    subject: str
+
+
+FLEET_SILENT: Final = Subject("silent", "", "fleet")
+INGEST_BEHIND: Final = Subject("ingest_behind", "", "ingest")
+
+
+class Problem(NamedTuple):
+    """A problem that exists since `since`, as known until `until` (ms since 1970 UTC).
+
+    If `late`, it is known from delayed segments, and may have ended meanwhile.
     """
-    for name, gateway in sorted(seen.gateways.items()):
-        for queue, told in sorted(gateway.queues.items()):
-            yield from judge_queue(Subject("queue_stuck", name, queue), gateway, told)
-        for rule, refusals in sorted(gateway.rules.items()):
-            yield from judge_refusals(Subject("refusals", name, rule), gateway, refusals)
+
+    key: Subject
+    since: int
+    until: int
+    late: bool
+    text: str
+    remedy: str
+
+
+class AllClear(NamedTuple):
+    """The statement that a subject has no problem, as known until `until`."""
+
+    key: Subject
+    until: int
+    text: str
+
+
+Verdict = Problem | AllClear
+"""Without a verdict, nothing new is known about a subject, and its alert stays as it is."""
+
+
+def problem(key: Subject, since: int, until: int, text: str, *, late: bool = False) -> Problem:
+    """Return a problem with the remedy of its kind."""
+    return Problem(key, since, until, late, text, REMEDIES[key.kind])
+
+
+def format_time(ms: int) -> str:
+    """Format a time for people, in seconds, with `UTC`."""
+    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def format_iso(ms: int) -> str:
+    """Format a time for programs: ISO 8601, UTC, in milliseconds."""
+    return datetime.fromtimestamp(ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S") + (
+        f".{ms % 1000:03d}+00:00"
+    )
+
+
+def format_duration(ms: float) -> str:
+    """Format a duration in whole seconds, minutes or hours, rounded down."""
+    for unit, size in (("h", 3_600_000), ("min", 60_000)):
+        if ms >= 2 * size:
+            return f"{ms // size:.0f} {unit}"
+    return f"{ms // 1000:.0f} s"
+
+
+# Queues, refusals and sensors
+
+
+def judge_events(state: FleetState, active: Mapping[Subject, int]) -> Iterator[Verdict]:
+    """Judge each queue, limit and sensor. `active` maps active alerts to when they began (ms)."""
+    for name, gateway in sorted(state.gateways.items()):
+        for queue, depths in sorted(gateway.queues.items()):
+            yield from judge_queue(Subject("queue_stuck", name, queue), gateway, depths)
+        for limit, counts in sorted(gateway.refusals.items()):
+            yield from judge_refusals(Subject("refusals", name, limit), gateway, counts)
         until = known_until(gateway)
-        resumed = _resumed(gateway)
+        resumed = _readings_resumed(gateway)
         for subject, sensor in sorted(gateway.sensors.items()):
             key = Subject("sensor_silent", name, subject.strip())
-            yield from judge_sensor(key, gateway, sensor, until, resumed, on.get(key))
+            yield from judge_sensor(key, gateway, sensor, until, resumed, active.get(key))
 
 
 def judge_queue(
-    key: Subject, gateway: GatewayState, told: Sequence[QueueDepth]
+    key: Subject, gateway: GatewayState, depths: Sequence[QueueDepth]
 ) -> Iterator[Verdict]:
-    """Say whether a queue is stuck: items are due, and none was delivered for `STUCK_S`.
+    """Judge whether a queue is stuck: items are due, and none was delivered for `STUCK_S`.
 
-    Nothing is said while items wait for less than that.
+    There is no verdict while items wait for a shorter time.
     """
-    last = told[-1]
+    last = depths[-1]
     if not last.stalled:
-        yield AllClear(
-            key, last.time, f"Items are delivered again, or none waits: {last.depth} left."
-        )
+        text = f"Items are delivered again, or none is due; items: {last.depth}."
+        yield AllClear(key, last.time, text)
         return
-    stuck = _stuck(told)
-    if stuck is not None:
+    since = _stuck_since(depths)
+    if since is not None:
         text = (
-            f"No delivery from {format_time(stuck)} to {format_time(last.time)}; "
-            f"items: {last.depth}, "
-            f"members: {last.members}."
+            f"No delivery from {format_time(since)} to {format_time(last.time)}; "
+            f"items: {last.depth}, members: {last.members}."
         )
-        yield problem(key, stuck, last.time, text, late=_held_up(gateway.system, last))
+        late = _is_late(gateway.system_segments, last)
+        yield problem(key, since, last.time, text, late=late)
 
 
-def _stuck(told: Sequence[QueueDepth]) -> int | None:
-    """Tell since when a queue is stuck, by what it told since its last delivery.
+def _stuck_since(depths: Sequence[QueueDepth]) -> int | None:
+    """Return when a stuck queue stalled; None if it is not stuck.
 
-    Where events are too far apart nothing is known between them, and time is counted anew.
+    If two events are too far apart, nothing is known between them, and the time starts again.
     """
     begin: int | None = None
-    found: int | None = None
+    stuck: int | None = None
     before: QueueDepth | None = None
-    for each in told:
+    for each in depths:
         if not each.stalled:
-            begin = found = before = None
+            begin = stuck = before = None
             continue
-        together = before is not None and 0 <= each.time - before.time <= 1000 * DEPTH_GAP_S
-        if begin is None or not together:
+        connected = before is not None and 0 <= each.time - before.time <= 1000 * DEPTH_GAP_S
+        if begin is None or not connected:
             begin = each.time
-        if found is None and each.time - begin >= 1000 * STUCK_S:
-            found = begin
+        if stuck is None and each.time - begin >= 1000 * STUCK_S:
+            stuck = begin
         before = each
-    return found
+    return stuck
 
 
-def judge_refusals(key: Subject, gateway: GatewayState, rule: RefusalCounts) -> Iterator[Verdict]:
-    """Say whether far more is refused in this hour, or the last, than in the worst of usual days.
+def judge_refusals(key: Subject, gateway: GatewayState, counts: RefusalCounts) -> Iterator[Verdict]:
+    """Judge whether this or the last hour has far more refusals than the worst hour of usual days.
 
-    Nothing is usual before a whole day is known: then nothing is wrong.
+    Before a whole day is known there is no baseline, and no problem.
     """
-    if gateway.told is None:
+    if gateway.last_event is None:
         return
-    hour = gateway.told.time // HOUR_MS
-    most = _most(gateway, rule, hour)
-    latest = max(rule.hours.get(hour, 0), rule.hours.get(hour - 1, 0))
-    if most is None or latest < SURGE_MIN or latest <= SURGE_FACTOR * most:
-        yield AllClear(key, rule.last.time, f"{latest} an hour is not out of the ordinary.")
+    hour = gateway.last_event.time // HOUR_MS
+    usual = _usual_worst_hour(gateway, counts, hour)
+    latest = max(counts.hours.get(hour, 0), counts.hours.get(hour - 1, 0))
+    if usual is None or latest < SURGE_MIN or latest <= SURGE_FACTOR * usual:
+        yield AllClear(key, counts.last.time, f"{latest} refusals in an hour are usual.")
         return
-    since = hour if rule.hours.get(hour, 0) == latest else hour - 1
-    while rule.hours.get(since - 1, 0) >= max(SURGE_MIN, SURGE_FACTOR * most + 1):
+    since = hour if counts.hours.get(hour, 0) == latest else hour - 1
+    while counts.hours.get(since - 1, 0) >= max(SURGE_MIN, SURGE_FACTOR * usual + 1):
         since -= 1
+    source = f" from {counts.source}" if counts.source else ""
     text = (
-        f"Refused by {key.subject}: {latest} in an hour, where {most} in the worst hour of a day "
-        f"are usual; the last of {rule.source or 'a source that is not told'}, "
-        f"{format_time(rule.last.time)}."
+        f"{latest} refusals because of {key.subject} in an hour; usual are {usual} in the worst "
+        f"hour of a day. The last one was{source} at {format_time(counts.last.time)}."
     )
-    late = _held_up(gateway.system, gateway.told)
-    yield problem(key, since * HOUR_MS, rule.last.time, text, late=late)
+    late = _is_late(gateway.system_segments, gateway.last_event)
+    yield problem(key, since * HOUR_MS, counts.last.time, text, late=late)
 
 
-def _most(gateway: GatewayState, rule: RefusalCounts, hour: int) -> int | None:
-    """Give the median, over the days before, of the worst hour of each; None without such a day."""
+def _usual_worst_hour(gateway: GatewayState, counts: RefusalCounts, hour: int) -> int | None:
+    """Return the median, over the previous days, of each day's worst hour; None without a day."""
     days = [day for day in gateway.days if day < hour // 24]
     worst = dict.fromkeys(days, 0)
-    for each, times in rule.hours.items():
+    for each, count in counts.hours.items():
         day = each // 24
         if day in worst and each < hour - 1:
-            worst[day] = max(worst[day], times)
+            worst[day] = max(worst[day], count)
     return median_low(worst.values()) if worst else None
 
 
 class KnownUntil(NamedTuple):
-    """Up to when a gateway's readings are in; `late`: known from what was held up on its way."""
+    """The time until which a gateway's readings are complete; `late` if known with a delay."""
 
     time: int
     late: bool
 
 
 def known_until(gateway: GatewayState) -> KnownUntil | None:
-    """Tell up to when a gateway's readings are in.
+    """Return until when a gateway's readings are complete.
 
-    That is up to the last of them, or to what it told otherwise less the time in which it should
-    have shipped more of them. While readings come in late, the former alone is known.
+    That is the last reading, or the last system event less the time within which the gateway
+    should have shipped further readings. While readings arrive late, only the former is known.
     """
-    came = max((each.arrived for each in (*gateway.system, *gateway.readings)), default=0)
-    behind = bool(gateway.late) and came - gateway.late <= 2 * LATE_MS
+    segments = (*gateway.system_segments, *gateway.reading_segments)
+    newest = max((each.arrived for each in segments), default=0)
+    behind = bool(gateway.last_late) and newest - gateway.last_late <= 2 * LATE_MS
     known = []
-    if gateway.read is not None:
-        known.append(KnownUntil(gateway.read.time, _held_up(gateway.readings, gateway.read)))
-    if gateway.told is not None and not behind:
-        time = gateway.told.time - silent_after_ms(gateway)
-        known.append(KnownUntil(time, _held_up(gateway.system, gateway.told)))
+    if gateway.last_reading is not None:
+        late = _is_late(gateway.reading_segments, gateway.last_reading)
+        known.append(KnownUntil(gateway.last_reading.time, late))
+    if gateway.last_event is not None and not behind:
+        time = gateway.last_event.time - silence_timeout_ms(gateway)
+        known.append(KnownUntil(time, _is_late(gateway.system_segments, gateway.last_event)))
     return max(known, default=None)
 
 
-def _resumed(gateway: GatewayState) -> int:
-    """Tell when readings began to come without a hole; 0 where none is known.
+def _readings_resumed(gateway: GatewayState) -> int:
+    """Return when segments of readings resumed after the last gap; 0 without a gap.
 
-    That is as of its arrival, as events are, if a clock that is ahead sealed it.
+    If a fast clock sealed the segment, its arrival counts.
     """
     sealed = [
         min(after.sealed, after.arrived)
-        for before, after in pairwise(gateway.readings)
+        for before, after in pairwise(gateway.reading_segments)
         if (after.epoch, after.first) != (before.epoch, before.last + 1)
         and not (after.epoch != before.epoch and after.first == 1)
     ]
@@ -185,12 +273,12 @@ def judge_sensor(
     sensor: Sensor,
     until: KnownUntil | None,
     resumed: int,
-    on: int | None,
+    active_since: int | None,
 ) -> Iterator[Verdict]:
-    """Say whether nothing came of a sensor for much longer than usual, up to `until`.
+    """Judge whether a sensor is silent for much longer than its usual interval, up to `until`.
 
-    Nothing is said where no interval is usual yet, where part of the silence is not known, and of
-    one that is told as silent (`on`: since then) until it is heard.
+    There is no verdict while no interval is usual yet, or if part of the silence is unknown. An
+    active alert ends only with a new reading.
     """
     seconds = sensor.seconds
     last = sensor.last.time
@@ -198,20 +286,177 @@ def judge_sensor(
         return
     usual = median(after - before for before, after in pairwise(seconds))
     limit = 1000 * max(usual * SILENT_INTERVALS, MIN_SILENCE_S)
-    reset = gateway.reset.time if gateway.reset else 0
+    reset = gateway.last_reset.time if gateway.last_reset else 0
     if until.time - max(last, reset, resumed) > limit:
         text = (
-            f"Last reading {format_time(last)}, nothing up to {format_time(until.time)}; every "
-            f"{format_duration(1000 * usual)} is usual."
+            f"No reading since {format_time(last)}, as known at {format_time(until.time)}; the "
+            f"usual interval is {format_duration(1000 * usual)}."
         )
         yield problem(key, last, until.time, text, late=until.late)
-    elif until.time - last <= limit and on != last:
-        yield AllClear(key, last, f"It is heard again, last at {format_time(last)}.")
+    elif until.time - last <= limit and active_since != last:
+        yield AllClear(
+            key, last, f"Readings arrive again; the last one was at {format_time(last)}."
+        )
 
 
-def _held_up(segments: Sequence[Segment], told: EventPosition | QueueDepth) -> bool:
-    """Tell whether what was told came late: its segment was in a backlog, or is forgotten."""
+def _is_late(segments: Sequence[Segment], position: EventPosition | QueueDepth) -> bool:
+    """Return whether an event arrived late: its segment was delayed, or is no longer kept."""
     for each in reversed(segments):
-        if each.epoch == told.epoch and each.first <= told.seq <= each.last:
+        if each.epoch == position.epoch and each.first <= position.seq <= each.last:
             return each.arrived - each.sealed > LATE_MS
     return True
+
+
+# Silent gateways, a silent fleet, and an ingest that falls behind
+
+
+class LandingBacklog(NamedTuple):
+    """The segments of a gateway that wait in the landing: first and last arrival (ms).
+
+    `stopped` if the last event in them is a clean stop. `minutes` are those since 1970 in which
+    something arrived.
+    """
+
+    first: int
+    last: int
+    stopped: bool = False
+    minutes: frozenset[int] = frozenset()
+
+
+def silence_timeout_ms(gateway: GatewayState) -> int:
+    """Return after how many ms without an arrival a gateway counts as silent.
+
+    As in the availability report, but a new gateway has a longer timeout.
+    """
+    intervals = [
+        after.service - before.service
+        for before, after in pairwise(gateway.system_segments)
+        if before.epoch == after.epoch
+    ]
+    known = [each for each in intervals if each > 0]
+    if len(known) < MIN_SEALINGS:
+        timeout = max(NEW_GATEWAY_TIMEOUT_S, MISSED_INTERVALS * max(known, default=0.0))
+    else:
+        timeout = max(SILENCE_S, MISSED_INTERVALS * median(known))
+    return round(1000 * min(MAX_TIMEOUT_S, timeout))
+
+
+class _Presence(NamedTuple):
+    last_arrival: int
+    timeout: int
+    stopped: bool
+
+
+def judge_silence(
+    state: FleetState,
+    landing: Mapping[str, LandingBacklog],
+    now: int,
+    is_revoked: Callable[[str], bool],
+    active: Mapping[Subject, int],
+) -> Iterator[Verdict]:
+    """Judge each gateway, the fleet and the ingest at `now`.
+
+    `landing` has what waits there by gateway. `active` maps active alerts to when they began (ms);
+    such a gateway stays silent until it is heard. If several gateways are overdue and nothing has
+    arrived since, the centre is the probable cause, and there is one alert for the fleet. When
+    arrivals resume after that, each gateway has its whole timeout again.
+    """
+    presences = {
+        Subject("silent", name, name): presence
+        for name, presence in _presences(state, landing, now, is_revoked)
+    }
+    newest = max((each.last_arrival for each in presences.values()), default=now)
+    alerted = {key for key, each in presences.items() if each.last_arrival <= active.get(key, -1)}
+    expected = [presences[key] for key in presences.keys() - alerted]
+    receiving_since = _receiving_since(state, landing, expected)
+    overdue: list[tuple[Subject, int]] = []
+    present: list[tuple[Subject, int]] = []
+    for key, each in sorted(presences.items()):
+        last = max(each.last_arrival, receiving_since)
+        if each.stopped:
+            yield AllClear(key, now, "The gateway stopped cleanly, or was revoked.")
+        elif key not in alerted and newest - last > each.timeout:
+            yield _silent(key, each.last_arrival, now)
+        elif key not in alerted:
+            (overdue if now - last > each.timeout else present).append((key, each.last_arrival))
+    for key, last in present:
+        yield AllClear(key, last, f"Segments arrive again since {format_time(last)}.")
+    yield from _judge_fleet(overdue, len(present), newest, now)
+    yield from _judge_ingest(landing, now)
+
+
+def _presences(
+    state: FleetState,
+    landing: Mapping[str, LandingBacklog],
+    now: int,
+    is_revoked: Callable[[str], bool],
+) -> Iterator[tuple[str, _Presence]]:
+    for name in state.gateways.keys() | landing.keys():
+        gateway = state.gateways.get(name) or GatewayState()
+        backlog = landing.get(name)
+        last_arrival = max(gateway.last_arrival, backlog.last if backlog else 0)
+        stopped = gateway.heartbeat is not None and gateway.heartbeat.name == "stop"
+        if backlog is not None and backlog.last > gateway.last_arrival:
+            stopped = backlog.stopped
+        timeout = silence_timeout_ms(gateway)
+        if not stopped and now - last_arrival > timeout:
+            stopped = is_revoked(name)
+        yield name, _Presence(last_arrival, timeout, stopped)
+
+
+def _receiving_since(
+    state: FleetState, landing: Mapping[str, LandingBacklog], expected: Sequence[_Presence]
+) -> int:
+    """Return since when the centre receives segments without a pause.
+
+    A pause is a time without arrivals longer than the timeout of half of the expected gateways.
+    """
+    timeout = median_low([each.timeout for each in expected if not each.stopped] or [0])
+    minutes = set(state.arrival_minutes).union(*(each.minutes for each in landing.values()))
+    since = max(minutes, default=0)
+    for minute in sorted(minutes, reverse=True):
+        if (since - minute) * MINUTE_MS > timeout:
+            break
+        since = minute
+    return since * MINUTE_MS
+
+
+def _silent(key: Subject, last_arrival: int, now: int) -> Verdict:
+    text = (
+        f"Nothing has arrived since {format_time(last_arrival)} "
+        f"({format_duration(now - last_arrival)}), and the gateway did not stop cleanly."
+    )
+    return problem(key, last_arrival, now, text)
+
+
+def _judge_fleet(
+    overdue: Sequence[tuple[Subject, int]], present: int, newest: int, now: int
+) -> Iterator[Verdict]:
+    """Judge the gateways that are overdue while nothing arrived from any other gateway.
+
+    If they are several and at least as many as the others, nobody reaches the centre. A single
+    gateway that nobody else accompanies is silent. Otherwise, the next arrivals will decide.
+    """
+    if len(overdue) > 1 and len(overdue) >= present:
+        text = (
+            f"Nothing has arrived from any of {len(overdue) + present} gateways since "
+            f"{format_time(newest)} ({format_duration(now - newest)})."
+        )
+        yield problem(FLEET_SILENT, newest, now, text)._replace(remedy=FLEET_SILENT_REMEDY)
+        return
+    yield AllClear(FLEET_SILENT, newest, "Segments arrive.")
+    if not present:
+        for key, last_arrival in overdue:
+            yield _silent(key, last_arrival, now)
+
+
+def _judge_ingest(landing: Mapping[str, LandingBacklog], now: int) -> Iterator[Verdict]:
+    first = min((each.first for each in landing.values()), default=now)
+    if now - first <= 1000 * INGEST_BEHIND_S:
+        yield AllClear(INGEST_BEHIND, now, "The ingest keeps up.")
+        return
+    text = (
+        f"Segments have waited for the ingest since {format_time(first)} "
+        f"({format_duration(now - first)})."
+    )
+    yield problem(INGEST_BEHIND, first, now, text)

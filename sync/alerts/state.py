@@ -1,7 +1,7 @@
-"""What the alerts know of a fleet: of each gateway no more than the rules need, and bounded.
+"""The state that the alert rules evaluate: bounded facts about each gateway.
 
-Taking the same events in another order gives the same state: of each thing the latest are kept,
-by their numbers or their times, never the ones that came last. Judges nothing.
+Events may be added in any order: of each kind of fact, those with the highest numbers or times are
+kept, not those that were added last.
 """
 
 from __future__ import annotations
@@ -15,34 +15,34 @@ import msgspec
 from sync.reports.shared.thresholds import CLOCK_STEPPED, LIFE_EVENTS, RESET_EVENTS
 
 MAX_GATEWAYS: Final = 5_000
-"""Gateways that are watched: some 10 kB each are held in memory."""
+"""Gateways that are monitored, with some 10 kB of memory each."""
 
 MAX_QUEUES: Final = 128
-"""Queues of a gateway that are watched: it tells of 65 at a time, and of others later."""
+"""Queues of a gateway that are monitored. It reports 65 at a time, and others later."""
 
 MAX_RULES: Final = 64
-"""Rules of a gateway whose refusals are counted: it has some thirty."""
+"""Limits of a gateway whose refusals are counted. It has some thirty."""
 
 MAX_SENSORS: Final = 1_024
-"""Sensors of a gateway that are watched: a device may make up names."""
+"""Sensors of a gateway that are monitored, because a device may invent names."""
 
 MAX_NAME: Final = 512
-"""Characters of a queue's, a rule's or a sensor's name: what is longer is not watched."""
+"""Longest name of a queue, limit or sensor that is monitored, in characters."""
 
 MAX_DEPTHS: Final = 64
-"""Events of a queue that are kept: five hours of them, and half an hour makes it stuck."""
+"""Depth events kept of a queue: five hours. A queue counts as stuck after half an hour."""
 
 MAX_SEGMENTS: Final = 32
-"""Segments of a lane that are kept: two hours and a half at the usual cadence."""
+"""Segments kept of a lane: two and a half hours at the usual interval."""
 
 MAX_READINGS: Final = 16
-"""Moments of a sensor's readings that are kept: their median interval is robust against seven."""
+"""Times of readings kept of a sensor. Their median interval tolerates seven outliers."""
 
 MAX_DAYS: Final = 9
-"""Days (UTC) that refusals are kept of: today, and what is usual by the eight before."""
+"""Days (UTC) of refusals kept: today, and the eight days before as the baseline."""
 
 MAX_ARRIVAL_MINUTES: Final = 1_440
-"""Minutes in which something arrived of the fleet that are kept: a day of them."""
+"""Minutes with arrivals of the fleet that are kept: at most one day."""
 
 MINUTE_MS: Final = 60_000
 HOUR_MS: Final = 3_600_000
@@ -50,7 +50,7 @@ DAY_MS: Final = 86_400_000
 
 
 class Event(NamedTuple):
-    """An event of the tables, as far as it matters. Times are milliseconds since 1970 UTC."""
+    """The relevant columns of an event in the tables. Times are milliseconds since 1970 UTC."""
 
     gateway: str
     epoch: str
@@ -67,7 +67,7 @@ class Event(NamedTuple):
 
 
 class Segment(NamedTuple):
-    """An accepted segment of a lane: its numbers, when it was sealed, in service seconds too."""
+    """An accepted segment of a lane. `sealed` and `service` (seconds) are when it was sealed."""
 
     epoch: str
     first: int
@@ -78,7 +78,7 @@ class Segment(NamedTuple):
 
 
 class EventPosition(NamedTuple):
-    """An event's place in its lane, and when it was."""
+    """The position of an event in its lane, and its time."""
 
     epoch: str
     seq: int
@@ -86,7 +86,7 @@ class EventPosition(NamedTuple):
 
 
 class Heartbeat(NamedTuple):
-    """A sign of life."""
+    """A system event that shows that the gateway runs, or its clean stop (`name`)."""
 
     epoch: str
     seq: int
@@ -94,7 +94,10 @@ class Heartbeat(NamedTuple):
 
 
 class QueueDepth(NamedTuple):
-    """What a queue told. `stalled`: items are due, and none was delivered since it told before."""
+    """A depth event of a queue.
+
+    `stalled` if items are due and none was delivered since the event before.
+    """
 
     epoch: str
     seq: int
@@ -105,7 +108,7 @@ class QueueDepth(NamedTuple):
 
 
 class RefusalCounts(msgspec.Struct):
-    """Refusals by a rule, by the hour since 1970; the last one, and whom it was told of."""
+    """Refusals because of one limit by hour since 1970; the last one and its source."""
 
     hours: dict[int, int]
     last: EventPosition
@@ -113,52 +116,75 @@ class RefusalCounts(msgspec.Struct):
 
 
 class Sensor(msgspec.Struct):
-    """The last reading of a sensor, and the seconds since 1970 of some before, in their order."""
+    """The last reading of a sensor, and the times of recent ones in seconds since 1970, sorted."""
 
     last: EventPosition
     seconds: list[int]
 
 
-class GatewayState(msgspec.Struct):
-    """What is known of a gateway; `arrived` is its last arrival that is in the tables.
+class GatewayState(
+    msgspec.Struct,
+    rename={  # the names in the state file
+        "last_arrival": "arrived",
+        "heartbeat": "sign",
+        "last_event": "told",
+        "last_reading": "read",
+        "last_reset": "reset",
+        "last_late": "late",
+        "system_segments": "system",
+        "reading_segments": "readings",
+        "refusals": "rules",
+        "unmonitored": "beyond",
+    },
+):
+    """The facts about a gateway.
 
-    `told` is its last event in the system lane, `read` the one in the lane of readings, `reset` the
-    last one before which no silence is counted. `late` is when a segment of readings last came
-    late. `beyond` counts events of what is not watched.
+    `last_arrival` is its last arrival in the tables. `last_event` is its last event in the system
+    lane, `last_reading` the last one in the readings lane, `last_reset` the last event before which
+    silence does not count. `last_late` is when a delayed segment of readings last arrived.
+    `unmonitored` counts events beyond the limits above.
     """
 
-    arrived: int = 0
-    sign: Heartbeat | None = None
-    told: EventPosition | None = None
-    read: EventPosition | None = None
-    reset: EventPosition | None = None
-    late: int = 0
-    system: list[Segment] = []
-    readings: list[Segment] = []
+    last_arrival: int = 0
+    heartbeat: Heartbeat | None = None
+    last_event: EventPosition | None = None
+    last_reading: EventPosition | None = None
+    last_reset: EventPosition | None = None
+    last_late: int = 0
+    system_segments: list[Segment] = []
+    reading_segments: list[Segment] = []
     days: list[int] = []
     queues: dict[str, list[QueueDepth]] = {}
-    rules: dict[str, RefusalCounts] = {}
+    refusals: dict[str, RefusalCounts] = {}
     sensors: dict[str, Sensor] = {}
-    beyond: int = 0
+    unmonitored: int = 0
 
 
-class FleetState(msgspec.Struct):
-    """What is known of the fleet. `heard` are minutes since 1970 in which something arrived.
+class FleetState(
+    msgspec.Struct,
+    rename={  # the names in the state file
+        "arrival_minutes": "heard",
+        "batches": "followed",
+        "unmonitored": "beyond",
+    },
+):
+    """The facts about the fleet.
 
-    `followed` is the last batch of each query of the ingest that is in here.
+    `arrival_minutes` are the minutes since 1970 in which something arrived, `batches` the last
+    batch of each ingest query that is included. `unmonitored` counts arrivals of further gateways.
     """
 
     gateways: dict[str, GatewayState] = {}
-    heard: list[int] = []
-    followed: dict[str, int] = {}
-    beyond: int = 0
+    arrival_minutes: list[int] = []
+    batches: dict[str, int] = {}
+    unmonitored: int = 0
 
 
 _Item = TypeVar("_Item", int, Segment, QueueDepth)
 
 
-def insert_bounded(items: list[_Item], item: _Item, most: int) -> None:
-    """Put an item into a list that is in order, once; the `most` greatest stay."""
+def insert_bounded(items: list[_Item], item: _Item, limit: int) -> None:
+    """Insert an item into a sorted list unless present; keep the `limit` greatest."""
     if not items or item > items[-1]:
         items.append(item)
     else:
@@ -166,88 +192,88 @@ def insert_bounded(items: list[_Item], item: _Item, most: int) -> None:
         if items[at] == item:
             return
         items.insert(at, item)
-    if len(items) > most:
+    if len(items) > limit:
         del items[0]
 
 
-def add_arrival(seen: FleetState, gateway: str, arrived: int) -> GatewayState | None:
-    """Note that a file of a gateway arrived; gives the gateway, None beyond `GATEWAYS`."""
-    insert_bounded(seen.heard, arrived // MINUTE_MS, MAX_ARRIVAL_MINUTES)
-    known = seen.gateways.get(gateway)
+def add_arrival(state: FleetState, gateway: str, arrived: int) -> GatewayState | None:
+    """Note an arrival of a gateway; return its state, None beyond `MAX_GATEWAYS`."""
+    insert_bounded(state.arrival_minutes, arrived // MINUTE_MS, MAX_ARRIVAL_MINUTES)
+    known = state.gateways.get(gateway)
     if known is None:
-        if len(seen.gateways) >= MAX_GATEWAYS:
-            seen.beyond += 1
+        if len(state.gateways) >= MAX_GATEWAYS:
+            state.unmonitored += 1
             return None
-        known = seen.gateways[gateway] = GatewayState()
-    known.arrived = max(known.arrived, arrived)
+        known = state.gateways[gateway] = GatewayState()
+    known.last_arrival = max(known.last_arrival, arrived)
     return known
 
 
 def add_segment(gateway: GatewayState, lane: str, segment: Segment, late_ms: float) -> None:
-    """Note an accepted segment; one that arrived `late_ms` after it was sealed was held up."""
+    """Add an accepted segment, which is delayed if it arrived `late_ms` after it was sealed."""
     if lane == "system":
-        insert_bounded(gateway.system, segment, MAX_SEGMENTS)
+        insert_bounded(gateway.system_segments, segment, MAX_SEGMENTS)
     elif lane == "readings":
-        insert_bounded(gateway.readings, segment, MAX_SEGMENTS)
+        insert_bounded(gateway.reading_segments, segment, MAX_SEGMENTS)
         if segment.arrived - segment.sealed > late_ms:
-            gateway.late = max(gateway.late, segment.arrived)
+            gateway.last_late = max(gateway.last_late, segment.arrived)
 
 
 def add_event(gateway: GatewayState, event: Event) -> None:
-    """Note an event of the lanes `system` and `readings`.
+    """Add an event of the lanes `system` and `readings`.
 
-    What is dated after its arrival was when it arrived: a clock that is ahead hides nothing.
+    An event dated after its arrival counts as of its arrival, so that a fast clock hides nothing.
     """
-    told = EventPosition(event.epoch, event.seq, min(event.time, event.arrived))
+    position = EventPosition(event.epoch, event.seq, min(event.time, event.arrived))
     if event.lane == "readings":
-        gateway.read = _later(gateway.read, told)
+        gateway.last_reading = _later(gateway.last_reading, position)
         if event.kind == "reading":
-            _take_reading(gateway, event, told)
+            _add_reading(gateway, event, position)
         return
-    gateway.told = _later(gateway.told, told)
-    _take_day(gateway, told.time // DAY_MS)
+    gateway.last_event = _later(gateway.last_event, position)
+    _add_day(gateway, position.time // DAY_MS)
     name = event.name or ""
     if event.kind == "system":
         if name in LIFE_EVENTS or name == CLOCK_STEPPED:
-            sign = Heartbeat(event.epoch, event.seq, name)
-            gateway.sign = sign if gateway.sign is None else max(gateway.sign, sign)
+            heartbeat = Heartbeat(event.epoch, event.seq, name)
+            before = gateway.heartbeat
+            gateway.heartbeat = heartbeat if before is None else max(before, heartbeat)
         if name in RESET_EVENTS:
-            gateway.reset = _later(gateway.reset, told)
+            gateway.last_reset = _later(gateway.last_reset, position)
     elif event.kind == "limit":
-        _take_refusal(gateway, name, event, told)
+        _add_refusal(gateway, name, event, position)
     elif event.kind == "queue" and name == "depth":
-        _take_depth(gateway, event, told)
+        _add_depth(gateway, event, position)
 
 
-def _later(before: EventPosition | None, told: EventPosition) -> EventPosition:
-    return told if before is None or told > before else before
+def _later(before: EventPosition | None, position: EventPosition) -> EventPosition:
+    return position if before is None or position > before else before
 
 
-def _take_day(gateway: GatewayState, day: int) -> None:
-    """Note a day of which events are known; what was refused on one that goes, goes."""
+def _add_day(gateway: GatewayState, day: int) -> None:
+    """Note a day with events; delete the refusals of days that are no longer kept."""
     if day in gateway.days:
         return
     insert_bounded(gateway.days, day, MAX_DAYS)
     first = gateway.days[0] * 24
-    for rule in gateway.rules.values():
-        rule.hours = {hour: times for hour, times in rule.hours.items() if hour >= first}
+    for counts in gateway.refusals.values():
+        counts.hours = {hour: count for hour, count in counts.hours.items() if hour >= first}
 
 
-def _take_refusal(gateway: GatewayState, name: str, event: Event, told: EventPosition) -> None:
-    times = int(event.value or 1)
-    rule = gateway.rules.get(name)
-    if rule is None:
-        if not _has_room(gateway, gateway.rules, name, MAX_RULES):
+def _add_refusal(gateway: GatewayState, name: str, event: Event, position: EventPosition) -> None:
+    counts = gateway.refusals.get(name)
+    if counts is None:
+        if not _has_room(gateway, gateway.refusals, name, MAX_RULES):
             return
-        rule = gateway.rules[name] = RefusalCounts({}, told, event.source or "")
-    if told >= rule.last:
-        rule.last, rule.source = told, event.source or ""
-    hour = told.time // HOUR_MS
+        counts = gateway.refusals[name] = RefusalCounts({}, position, event.source or "")
+    if position >= counts.last:
+        counts.last, counts.source = position, event.source or ""
+    hour = position.time // HOUR_MS
     if hour >= gateway.days[0] * 24:
-        rule.hours[hour] = rule.hours.get(hour, 0) + times
+        counts.hours[hour] = counts.hours.get(hour, 0) + int(event.value or 1)
 
 
-def _take_depth(gateway: GatewayState, event: Event, told: EventPosition) -> None:
+def _add_depth(gateway: GatewayState, event: Event, position: EventPosition) -> None:
     queue = event.topic or ""
     if queue not in gateway.queues:
         if not _has_room(gateway, gateway.queues, queue, MAX_QUEUES):
@@ -256,12 +282,12 @@ def _take_depth(gateway: GatewayState, event: Event, told: EventPosition) -> Non
     depth = int(event.value or 0)
     due = depth - _number(event.tags, "delayed")
     stalled = due > 0 and _number(event.tags, "delivered") == 0
-    row = QueueDepth(*told, stalled, depth, _number(event.tags, "members"))
+    row = QueueDepth(*position, stalled, depth, _number(event.tags, "members"))
     insert_bounded(gateway.queues[queue], row, MAX_DEPTHS)
 
 
-def _take_reading(gateway: GatewayState, event: Event, told: EventPosition) -> None:
-    """Note a reading of what report 7 calls a sensor."""
+def _add_reading(gateway: GatewayState, event: Event, position: EventPosition) -> None:
+    """Add a reading to its sensor, identified as in the sensors report."""
     source = (event.source or "").partition("/")[0]
     parts = (event.topic, event.tags.get("node"), event.name)
     name = f"{source} {' '.join(part for part in parts if part is not None)}"
@@ -269,48 +295,53 @@ def _take_reading(gateway: GatewayState, event: Event, told: EventPosition) -> N
     if sensor is None:
         if not _has_room(gateway, gateway.sensors, name, MAX_SENSORS):
             return
-        sensor = gateway.sensors[name] = Sensor(told, [])
-    sensor.last = max(sensor.last, told)
-    insert_bounded(sensor.seconds, told.time // 1_000, MAX_READINGS)
+        sensor = gateway.sensors[name] = Sensor(position, [])
+    sensor.last = max(sensor.last, position)
+    insert_bounded(sensor.seconds, position.time // 1_000, MAX_READINGS)
 
 
-def _has_room(gateway: GatewayState, known: Mapping[str, object], name: str, most: int) -> bool:
-    """Tell whether one more can be watched; what cannot be is counted."""
-    fits = len(known) < most and len(name) <= MAX_NAME
-    gateway.beyond += not fits
+def _has_room(gateway: GatewayState, known: Mapping[str, object], name: str, limit: int) -> bool:
+    """Return whether another name can be monitored; count the event if not."""
+    fits = len(known) < limit and len(name) <= MAX_NAME
+    gateway.unmonitored += not fits
     return fits
 
 
 def _number(tags: Mapping[str, str], name: str) -> int:
-    """Read a whole number; what a gateway wrote otherwise is none."""
+    """Return a whole number from a tag; 0 if it is absent or invalid."""
     text = tags.get(name, "")
     return int(text) if text.isdecimal() and len(text) < 19 else 0
 
 
-def is_ahead_of(seen: FleetState, now: int) -> bool:
-    """Tell whether something arrived well after `now`: the centre's clock was set back."""
-    return bool(seen.heard) and seen.heard[-1] * MINUTE_MS > now + HOUR_MS
+def is_ahead_of(state: FleetState, now: int) -> bool:
+    """Return whether an arrival is well after `now`, because the centre's clock was set back."""
+    return bool(state.arrival_minutes) and state.arrival_minutes[-1] * MINUTE_MS > now + HOUR_MS
 
 
-def cap_times(seen: FleetState, now: int) -> None:
-    """Have nothing arrive after `now`: it would count as heard until the clock is there again."""
-    seen.heard = sorted({min(minute, now // MINUTE_MS) for minute in seen.heard})
-    for each in seen.gateways.values():
-        each.arrived, each.late = min(each.arrived, now), min(each.late, now)
+def cap_times(state: FleetState, now: int) -> None:
+    """Move arrivals after `now` to `now`, so that they do not hide silence after a clock change."""
+    state.arrival_minutes = sorted(
+        {min(minute, now // MINUTE_MS) for minute in state.arrival_minutes}
+    )
+    for each in state.gateways.values():
+        each.last_arrival, each.last_late = min(each.last_arrival, now), min(each.last_late, now)
 
 
-def forget(seen: FleetState, now: int, after: int) -> None:
-    """Drop gateways of which nothing came for `after` ms, and of the others what fell silent.
+def forget(state: FleetState, now: int, after: int) -> None:
+    """Delete gateways without arrivals for `after` ms, and silent queues, limits and sensors.
 
-    There the gateway's own time counts: of one that is away nothing is forgotten.
+    The latter are judged by their gateway's time, so that a gateway that is offline keeps them.
     """
-    seen.gateways = {
-        name: each for name, each in seen.gateways.items() if each.arrived >= now - after
+    state.gateways = {
+        name: each for name, each in state.gateways.items() if each.last_arrival >= now - after
     }
-    for each in seen.gateways.values():
-        since = max((told.time for told in (each.told, each.read) if told), default=0) - after
+    for each in state.gateways.values():
+        positions = (each.last_event, each.last_reading)
+        since = max((position.time for position in positions if position), default=0) - after
         each.queues = {name: rows for name, rows in each.queues.items() if rows[-1].time >= since}
-        each.rules = {name: rule for name, rule in each.rules.items() if rule.last.time >= since}
+        each.refusals = {
+            name: counts for name, counts in each.refusals.items() if counts.last.time >= since
+        }
         each.sensors = {
             name: sensor for name, sensor in each.sensors.items() if sensor.last.time >= since
         }

@@ -1,7 +1,7 @@
-"""Sends alerts to a webhook, one POST of JSON for each, in their order and at least once.
+"""Deliver alerts to a webhook: one POST of JSON each, in order, at least once.
 
-A message is sent until the other end takes it; its id tells a message that came before. Waits
-between tries with full jitter. Redirects are not followed: the token is for the named place alone.
+An alert is sent until the receiver accepts it; its id identifies repetitions. Redirects are not
+followed, because the token is for the configured host only.
 """
 
 from __future__ import annotations
@@ -25,23 +25,22 @@ from sync.uplink.proxies import ProxyError, is_this_machine, proxy_for
 from sync.uplink.responses import one_line, parse_retry_after
 
 TIMEOUT_S: Final = 10.0
-"""Seconds for one try from the beginning to the answer."""
+"""Timeout of one request in seconds."""
 
 MAX_ROUND_S: Final = 30.0
-"""Seconds after which no further message is sent in a turn: the rules are looked at meanwhile."""
+"""Seconds after which a round sends no further alert, so that the rules are evaluated again."""
 
 MAX_REJECTIONS: Final = 5
-"""Answers by which a message is refused for what it is, until it is given up: one that nobody takes
-must not hold up all others."""
+"""Rejections of one alert after which it is discarded, so that it does not block all others."""
 
-_REFUSED: Final = (400, 413, 415, 422)
+_REJECTIONS: Final = (400, 413, 415, 422)
 
 
 def check_url(url: str, token: str = "") -> str:
-    """Give the URL if alerts may be sent there: over HTTPS, or within this machine.
+    """Return the URL if it is allowed: HTTPS, or HTTP within this machine.
 
-    It may name a user if there is no `token`: both are told in the same header. Raises FleetError,
-    which does not repeat it: it may hold a secret.
+    It may contain a user only without a `token`, because both use the same header. Raises
+    FleetError, whose text does not repeat the URL, because it may contain a secret.
     """
     try:
         parts = urlsplit(url)
@@ -49,21 +48,21 @@ def check_url(url: str, token: str = "") -> str:
     except ValueError:
         host, parts = "", urlsplit("")
     if host and token and parts.username is not None:
-        msg = "the webhook's URL names a user, and there is a token too: only one can be sent"
+        msg = "the webhook's URL contains a user, so a token cannot be sent as well; remove one"
         raise FleetError(msg)
     if parts.scheme == "https" and host:
         return url
     if parts.scheme == "http" and host and is_this_machine(host):
         return url
-    msg = "the webhook is no https:// URL, nor http:// to this machine"
+    msg = "the webhook's URL must be https://, or http:// on this machine"
     raise FleetError(msg)
 
 
 @dataclass
 class Webhook:
-    """The webhook at `url`, which knows us by `token` if it is not empty. Its `repr` has neither.
+    """The webhook at `url` with a bearer `token`, if not empty; `repr` contains neither.
 
-    `chance` is uniform in [0, 1), `clock` gives seconds that no clock sets.
+    `chance` returns random numbers, uniform in [0, 1); `clock` returns monotonic seconds.
     """
 
     url: str = field(repr=False)
@@ -73,80 +72,79 @@ class Webhook:
     chance: Callable[[], float] = random.random
     clock: Callable[[], float] = time.monotonic
     failures: int = 0
-    refusals: int = 0
-    due: float = 0.0
+    rejections: int = 0
+    retry_at: float = 0.0
 
     async def deliver(
-        self, posts: list[Alert], stopping: Callable[[], bool] = lambda: False
+        self, queue: list[Alert], stopping: Callable[[], bool] = lambda: False
     ) -> int:
-        """Send what waits, and take from `posts` what was sent or given up; gives how many.
+        """Send queued alerts; remove those that were sent or discarded and return how many.
 
-        Ends at the first failure; until the wait after it is over, nothing is sent. Never raises
-        for what is wrong with the other end or the way to it.
+        Stops at the first failure; then nothing is sent until the wait is over. Failures of the
+        network or the receiver are logged, not raised.
         """
         began = self.clock()
-        if not posts or began < self.due:
+        if not queue or began < self.retry_at:
             return 0
         done = 0
         timeout = aiohttp.ClientTimeout(total=self.timeout_s)
         jar = aiohttp.DummyCookieJar()
         async with aiohttp.ClientSession(timeout=timeout, cookie_jar=jar) as session:
-            while posts and self.clock() - began < MAX_ROUND_S and not stopping():
-                if not await self._send(session, posts[0]):
+            while queue and self.clock() - began < MAX_ROUND_S and not stopping():
+                if not await self._send(session, queue[0]):
                     break
-                del posts[0]
+                del queue[0]
                 done += 1
         return done
 
-    async def _send(self, session: aiohttp.ClientSession, message: Alert) -> bool:
-        """Send one message; tells whether it is done with."""
+    async def _send(self, session: aiohttp.ClientSession, alert: Alert) -> bool:
+        """Send one alert; return whether it is finished."""
         try:
-            status, after = await self._post(session, message)
+            status, retry_after = await self._post(session, alert)
         except (aiohttp.ClientError, TimeoutError, OSError, ProxyError) as error:
-            return self._failed(_why(error), None)
+            return self._failed(_reason(error), None)
         if 200 <= status < 300:
-            self.failures = self.refusals = 0
+            self.failures = self.rejections = 0
             return True
-        if status in _REFUSED:
-            self.refusals += 1
-            if self.refusals >= MAX_REJECTIONS:
-                log_event(ERROR, "webhook refused an alert", status=status, id=message.id)
-                self.failures = self.refusals = 0
+        if status in _REJECTIONS:
+            self.rejections += 1
+            if self.rejections >= MAX_REJECTIONS:
+                text = "the webhook rejected an alert, which is discarded"
+                log_event(ERROR, "webhook refused an alert", text=text, status=status, id=alert.id)
+                self.failures = self.rejections = 0
                 return True
-        return self._failed(f"status {status}", after)
+        return self._failed(f"status {status}", retry_after)
 
-    async def _post(
-        self, session: aiohttp.ClientSession, message: Alert
-    ) -> tuple[int, float | None]:
+    async def _post(self, session: aiohttp.ClientSession, alert: Alert) -> tuple[int, float | None]:
         proxy = proxy_for(self.url)
         headers = {"Content-Type": "application/json"}
         if self.token:
             headers["Authorization"] = f"Bearer {self.token}"
         async with session.post(
             self.url,
-            data=msgspec.json.encode(message),
+            data=msgspec.json.encode(alert),
             headers=headers,
             allow_redirects=False,
             proxy=proxy.url if proxy else None,
             proxy_headers=proxy.headers() if proxy else None,
         ) as response:
-            told = response.headers
-            after = parse_retry_after(told.get("Retry-After"), told.get("Date"))
-            return response.status, after
+            received = response.headers
+            retry_after = parse_retry_after(received.get("Retry-After"), received.get("Date"))
+            return response.status, retry_after
 
-    def _failed(self, why: str, after: float | None) -> bool:
+    def _failed(self, reason: str, retry_after: float | None) -> bool:
         self.failures += 1
-        if after is None:
+        if retry_after is None:
             wait = self.backoff.delay(self.failures, self.chance())
         else:
-            wait = self.backoff.delay_retry_after(after, self.failures, self.chance())
-        self.due = self.clock() + wait
-        log_event(WARNING, "webhook does not take alerts", why=why, retry_s=round(wait, 1))
+            wait = self.backoff.delay_retry_after(retry_after, self.failures, self.chance())
+        self.retry_at = self.clock() + wait
+        log_event(WARNING, "webhook does not take alerts", why=reason, retry_s=round(wait, 1))
         return False
 
 
-def _why(error: Exception) -> str:
-    """Say what went wrong, but not the URL, which some errors repeat."""
+def _reason(error: Exception) -> str:
+    """Return the reason of a failure without the URL, which some exceptions contain."""
     name = type(error).__name__
     if isinstance(error, aiohttp.ClientResponseError):
         return one_line(f"{name}: {error.status} {error.message}")

@@ -12,13 +12,13 @@ from sync.alerts import (
     json_lines,
     monitor,
     persistence,
-    silence,
+    rules,
     state,
     webhook,
 )
-from sync.alerts.batch_reader import HISTORY_DAYS
 from sync.alerts.incidents import Alert
-from sync.alerts.verdict import REMEDIES, Kind, Subject
+from sync.alerts.rules import REMEDIES, Kind, Subject
+from sync.alerts.sources import HISTORY_DAYS
 from sync.cli.commands import alerts
 from sync.reports.shared import thresholds
 
@@ -45,13 +45,13 @@ def test_the_table_of_thresholds_is_the_codes() -> None:
     assert {name: float(value) for name, value in rows} == {
         "silence of a gateway, seconds": thresholds.SILENCE_S,
         "silence of a gateway, in its usual intervals": thresholds.MISSED_INTERVALS,
-        "grace period of a new gateway, seconds": silence.NEW_GATEWAY_TIMEOUT_S,
+        "grace period of a new gateway, seconds": rules.NEW_GATEWAY_TIMEOUT_S,
         "queue without a delivery, seconds": thresholds.STUCK_S,
         "refusals in two hours, at least": thresholds.SURGE_MIN,
         "refusals, in those of the worst usual hour": thresholds.SURGE_FACTOR,
         "silence of a sensor, seconds": thresholds.MIN_SILENCE_S,
         "silence of a sensor, in its median intervals": thresholds.SILENT_INTERVALS,
-        "segment waiting for the ingest, seconds": silence.INGEST_BEHIND_S,
+        "segment waiting for the ingest, seconds": rules.INGEST_BEHIND_S,
         "delay after which data counts as late, seconds": thresholds.BACKLOG_S,
         "intervals that must be known first": thresholds.MIN_INTERVALS,
         "interval between looks, seconds": monitor.INTERVAL_S,

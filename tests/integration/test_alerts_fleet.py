@@ -71,7 +71,7 @@ def watched(folder: FleetFolder, deliveries: list[Delivery]) -> list[Alert]:
             )
             at += 1
         ingest.run()
-        told += watch.look()
+        told += watch.check()
     return told
 
 

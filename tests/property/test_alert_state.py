@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sync.alerts.incidents import Alert, Incident, IncidentTracker
-from sync.alerts.rules import judge_events
-from sync.alerts.silence import judge_silence
+from sync.alerts.rules import AllClear, Subject, Verdict, judge_events, judge_silence, problem
 from sync.alerts.state import (
     MAX_DAYS,
     MAX_DEPTHS,
@@ -21,7 +20,6 @@ from sync.alerts.state import (
     FleetState,
     Segment,
 )
-from sync.alerts.verdict import AllClear, Subject, Verdict, problem
 from tests.helpers.alerting import (
     DAY,
     MINUTE,
@@ -99,10 +97,10 @@ def test_any_order_of_batches_leads_to_the_same_state(
     kept = msgspec.json.decode(msgspec.json.encode(seen), type=FleetState)
     assert plain(kept) == plain(seen)
     for gateway in seen.gateways.values():
-        assert max(len(gateway.system), len(gateway.readings)) <= MAX_SEGMENTS
+        assert max(len(gateway.system_segments), len(gateway.reading_segments)) <= MAX_SEGMENTS
         assert len(gateway.days) <= MAX_DAYS
         assert all(len(rows) <= MAX_DEPTHS for rows in gateway.queues.values())
-        assert all(len(rule.hours) <= 24 * MAX_DAYS for rule in gateway.rules.values())
+        assert all(len(rule.hours) <= 24 * MAX_DAYS for rule in gateway.refusals.values())
         assert all(len(each.seconds) <= MAX_READINGS for each in gateway.sensors.values())
 
 
@@ -132,15 +130,15 @@ def test_each_stretch_is_raised_once_and_recovered_or_still_on(
                 given_now.append(problem(key, now - 500, now, "", late=state == "late"))
             elif state == "right":
                 given_now.append(AllClear(key, now, ""))
-        told += stretches.take(given_now, now)
+        told += stretches.update(given_now, now)
         if again:
-            kept = msgspec.json.encode(stretches.known())
+            kept = msgspec.json.encode(stretches.incidents())
             stretches = IncidentTracker(msgspec.json.decode(kept, type=list[Incident]))
     for key in SUBJECTS:
         mine = [message for message in told if message.subject == key.subject]
         assert [message.state for message in mine] == ["raised", "recovered"] * (len(mine) // 2) + [
             "raised"
-        ] * (key in stretches.on())
+        ] * (key in stretches.active())
         raised = [message.id for message in mine if message.state == "raised"]
         recovered = [message.id for message in mine if message.state == "recovered"]
         assert len(set(raised)) == len(raised)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from sync.alerts.batch_reader import BatchReader
+from sync.alerts.sources import BatchReader
 from sync.alerts.state import FleetState
 from sync.common.fleet_folder import FleetFolder
 from sync.ingest.ingest import run_ingest
@@ -53,13 +53,13 @@ def test_tables_of_spark_are_read_without_it(
     following = BatchReader(LocalStorage(fleet.tables), commits)
     expected = BatchReader(LocalStorage(other.tables), LocalCommits(other.tables))
     now = NOON + 24 * HOUR
-    followed, changed = following.go_on(FleetState(), now)
+    followed, changed = following.update(FleetState(), now)
     assert changed
-    assert followed.gateways == expected.learn(now).gateways
-    assert following.learn(now) == followed
+    assert followed.gateways == expected.read_history(now).gateways
+    assert following.read_history(now) == followed
     [gateway] = followed.gateways.values()
-    assert (len(gateway.system), len(gateway.readings)) == (2, 2)
+    assert (len(gateway.system_segments), len(gateway.reading_segments)) == (2, 2)
     assert list(gateway.sensors) == ["p@gw.example t a x"]
-    assert gateway.rules["rate"].hours == {NOON // HOUR: 30, NOON // HOUR + 11: 30}
+    assert gateway.refusals["rate"].hours == {NOON // HOUR: 30, NOON // HOUR + 11: 30}
     assert [row.stalled for row in gateway.queues["jobs"]] == [True, True]
-    assert following.go_on(followed, now) == (followed, False)
+    assert following.update(followed, now) == (followed, False)

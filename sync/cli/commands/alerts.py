@@ -83,7 +83,7 @@ def command(
     fleet.require()
     json_log.log_to_stderr()
     keeping = StateStore(fleet.tables)
-    with keeping.alone():
+    with keeping.locked():
         watch = AlertMonitor(fleet, keeping, JsonLinesOutput(out), _webhook(webhook, token_file))
         asyncio.run(look_once(watch) if once else _go_on(watch, interval))
 
@@ -115,10 +115,10 @@ def _token(file: Path | None) -> str:
 
 async def look_once(watch: AlertMonitor) -> None:
     """Look and deliver once. Raises FleetError while alerts still wait for the webhook."""
-    watch.look()
+    watch.check()
     await watch.deliver()
-    if watch.waiting:
-        msg = f"{watch.waiting} alerts wait for the webhook"
+    if watch.undelivered:
+        msg = f"{watch.undelivered} alerts wait for the webhook"
         raise FleetError(msg)
 
 

@@ -12,9 +12,8 @@ import pytest
 from sync.alerts.incidents import HOLD_MS, IncidentTracker
 from sync.alerts.json_lines import JsonLinesOutput
 from sync.alerts.persistence import MAX_WEBHOOK_QUEUE
-from sync.alerts.silence import MAX_TIMEOUT_S, silent_after_ms
+from sync.alerts.rules import MAX_TIMEOUT_S, AllClear, Subject, problem, silence_timeout_ms
 from sync.alerts.state import GatewayState, Segment
-from sync.alerts.verdict import AllClear, Subject, problem
 from sync.alerts.webhook import Webhook
 from tests.helpers.alerting import HOUR, NOON
 from tests.helpers.fleet_tables import EPOCH, fleet_folder
@@ -32,7 +31,7 @@ def fleet(tmp_path: Path) -> Fleet:
 @pytest.mark.parametrize("segments", [3, 18], ids=["new", "known"])
 def test_seconds_without_bound_are_a_long_patience_and_no_fault(segments: int) -> None:
     rows = [Segment(EPOCH, at, at, 0, at * 1e307, 0) for at in range(1, segments)]
-    assert silent_after_ms(GatewayState(system=rows)) == 1000 * MAX_TIMEOUT_S
+    assert silence_timeout_ms(GatewayState(system_segments=rows)) == 1000 * MAX_TIMEOUT_S
 
 
 @pytest.mark.parametrize("value", [1.7e308, -1.7e308, 1e19], ids=str)
@@ -43,7 +42,7 @@ def test_no_figure_that_a_gateway_tells_ends_the_watch(
     fleet.arrive(ONE, event(fleet.now, kind=kind, name=name, topic="jobs", value=value))
     fleet.ingest.run()
     fleet.look()
-    assert fleet.watch.keeping.seen() is not None
+    assert fleet.watch.store.load_state() is not None
 
 
 @pytest.mark.parametrize("moment", [-62_135_596_800, 253_402_300_799], ids=["1", "9999"])
@@ -55,7 +54,7 @@ def test_no_year_that_a_gateway_tells_ends_the_watch(fleet: Fleet, moment: int) 
     fleet.arrive(ONE, *rows, at=fleet.now)
     fleet.ingest.run()
     fleet.look()
-    assert fleet.watch.keeping.seen() is not None
+    assert fleet.watch.store.load_state() is not None
 
 
 @pytest.mark.parametrize("ahead_s", [1_800, 7_200, 20 * YEAR_S])
@@ -65,7 +64,7 @@ def test_a_centre_whose_clock_was_ahead_goes_on_to_tell(
 ) -> None:
     two_gateways(fleet)
     assert fleet.look() == [("raised", "silent", TWO)]
-    raised = fleet.watch.keeping.told().stretches
+    raised = fleet.watch.store.load_journal().incidents
     fleet.now += ahead_s
     fleet.arrive(ONE)
     if heard:
@@ -88,15 +87,15 @@ def test_a_centre_whose_clock_was_ahead_goes_on_to_tell(
 def test_an_alert_that_was_raised_while_the_clock_was_ahead_ends_under_its_name() -> None:
     key = Subject("silent", "gw.example", "gw.example")
     stretches = IncidentTracker()
-    [raised] = stretches.take(
+    [raised] = stretches.update(
         [problem(key, NOON + 30 * HOUR, NOON + 30 * HOUR, "")], NOON + 31 * HOUR
     )
-    stretches.set_back(NOON)
-    stretches = IncidentTracker(stretches.known())
-    assert stretches.on() == {key: NOON}
-    [recovered] = stretches.take([AllClear(key, NOON + HOUR, "")], NOON + HOUR)
+    stretches.cap_times(NOON)
+    stretches = IncidentTracker(stretches.incidents())
+    assert stretches.active() == {key: NOON}
+    [recovered] = stretches.update([AllClear(key, NOON + HOUR, "")], NOON + HOUR)
     assert (recovered.id, recovered.state) == (raised.id, "recovered")
-    [again] = stretches.take([problem(key, NOON + HOUR, NOON + HOUR, "")], NOON + 2 * HOUR)
+    [again] = stretches.update([problem(key, NOON + HOUR, NOON + HOUR, "")], NOON + 2 * HOUR)
     assert again.id != raised.id
 
 
@@ -104,10 +103,10 @@ def test_what_waited_to_be_told_while_the_clock_was_ahead_waits_no_longer_for_th
     key = Subject("queue_stuck", "gw.example", "jobs")
     verdict = problem(key, NOON, NOON, "", late=True)
     stretches = IncidentTracker()
-    assert stretches.take([verdict], NOON + 30 * HOUR) == []
-    stretches.set_back(NOON)
-    assert stretches.take([verdict], NOON) == []
-    assert len(stretches.take([verdict], NOON + HOLD_MS)) == 1
+    assert stretches.update([verdict], NOON + 30 * HOUR) == []
+    stretches.cap_times(NOON)
+    assert stretches.update([verdict], NOON) == []
+    assert len(stretches.update([verdict], NOON + HOLD_MS)) == 1
 
 
 def test_a_name_ends_no_line_and_steers_no_terminal(
@@ -117,7 +116,7 @@ def test_a_name_ends_no_line_and_steers_no_terminal(
     out = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(out, "latin-1"))
     key = Subject("queue_stuck", "gw.example", name)
-    told = IncidentTracker().take([problem(key, NOON, NOON, "It stands still.")], NOON)
+    told = IncidentTracker().update([problem(key, NOON, NOON, "It stands still.")], NOON)
     JsonLinesOutput(tmp_path / "alerts.jsonl").write(told)
     data = out.getvalue()
     assert (tmp_path / "alerts.jsonl").read_bytes() == data
@@ -129,12 +128,12 @@ def test_a_name_ends_no_line_and_steers_no_terminal(
 
 def test_that_alerts_go_untold_is_told(fleet: Fleet, caplog: pytest.LogCaptureFixture) -> None:
     two_gateways(fleet)
-    waiting = fleet.watch.keeping.told()
-    waiting.queue([message(0)] * MAX_WEBHOOK_QUEUE, posts=True)
-    waiting.lines.clear()
-    fleet.watch.keeping.save_told(waiting)
+    waiting = fleet.watch.store.load_journal()
+    waiting.enqueue([message(0)] * MAX_WEBHOOK_QUEUE, webhook=True)
+    waiting.output_queue.clear()
+    fleet.watch.store.save_journal(waiting)
     fleet.watch = fleet.start()
     fleet.watch.webhook = Webhook("http://127.0.0.1:1/")
     fleet.look()
-    assert "alerts go untold: too many wait" in [each.getMessage() for each in caplog.records]
-    assert fleet.watch.waiting == MAX_WEBHOOK_QUEUE
+    assert "alerts discarded" in [each.getMessage() for each in caplog.records]
+    assert fleet.watch.undelivered == MAX_WEBHOOK_QUEUE

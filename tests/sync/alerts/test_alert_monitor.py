@@ -12,7 +12,6 @@ import pytest
 from click.testing import CliRunner
 
 from sync.alerts import monitor
-from sync.alerts.batch_reader import HISTORY_DAYS, BatchReader
 from sync.alerts.json_lines import JsonLinesOutput
 from sync.alerts.monitor import AlertMonitor
 from sync.alerts.persistence import (
@@ -22,7 +21,8 @@ from sync.alerts.persistence import (
     AlertJournal,
     StateStore,
 )
-from sync.alerts.silence import NEW_GATEWAY_TIMEOUT_S
+from sync.alerts.rules import NEW_GATEWAY_TIMEOUT_S
+from sync.alerts.sources import HISTORY_DAYS, BatchReader
 from sync.alerts.webhook import Webhook
 from sync.cli.commands.alerts import look_once
 from sync.cli.main import cli
@@ -72,7 +72,7 @@ class Fleet:
 
     def look(self) -> list[tuple[str, str, str]]:
         """Look once; gives state, kind and gateway of what is told."""
-        return [(told.state, told.kind, told.gateway) for told in self.watch.look()]
+        return [(told.state, told.kind, told.gateway) for told in self.watch.check()]
 
     def told(self) -> list[tuple[str, str, str]]:
         """Read state, kind and gateway of all that was told, from the file."""
@@ -143,7 +143,7 @@ def test_a_gateway_that_was_shut_out_may_be_silent(fleet: Fleet) -> None:
     assert fleet.look() == [("recovered", "silent", TWO)]
     (fleet.folder.gateways / f"{TWO}.json").write_text("{", "utf-8")
     assert fleet.look() == []  # told an hour ago at most: what flaps is damped
-    assert [each.damped for each in fleet.watch.keeping.told().stretches] == [True]
+    assert [each.suppressed for each in fleet.watch.store.load_journal().incidents] == [True]
 
 
 def stuck(fleet: Fleet, items: int = 7) -> None:
@@ -160,7 +160,7 @@ def test_what_upkeep_does_tells_nothing_and_what_it_replaced_is_learnt_anew(flee
     assert manifest is not None
     fleet.watch = fleet.start()
     assert fleet.look() == [("raised", "queue_stuck", ONE)]
-    before = fleet.watch.keeping.seen()
+    before = fleet.watch.store.load_state()
     commits = LocalCommits(fleet.folder.tables)
     [[day, [old]]] = manifest.events.items()
     new = old.replace("attempt", "compacted")
@@ -172,13 +172,13 @@ def test_what_upkeep_does_tells_nothing_and_what_it_replaced_is_learnt_anew(flee
     )
     commits.commit(upkeep)
     assert fleet.look() == []
-    assert fleet.watch.keeping.seen() == before
+    assert fleet.watch.store.load_state() == before
     (fleet.folder.tables / old).unlink()
     for rest in (fleet.folder.tables / "alerts").glob("seen.json"):
         rest.unlink()
     fleet.watch = fleet.start()
     assert fleet.look() == []
-    assert fleet.watch.keeping.seen() == before
+    assert fleet.watch.store.load_state() == before
 
 
 @pytest.mark.parametrize("swept", [False, True])
@@ -197,16 +197,17 @@ def test_what_was_gathered_while_nobody_watched_is_taken_once(
         2 * fleet.ingest.batch if swept else 0
     )
 
-    monkeypatch.setattr(BatchReader, "learn", lambda *_: pytest.fail("all was learnt anew"))
+    monkeypatch.setattr(BatchReader, "read_history", lambda *_: pytest.fail("all was learnt anew"))
     fleet.watch = fleet.start()
     assert fleet.look() == [("recovered", "silent", TWO)]
     assert fleet.look() == []
     monkeypatch.undo()
-    seen = fleet.watch.keeping.seen()
+    seen = fleet.watch.store.load_state()
     assert seen is not None
-    assert seen.followed == {fleet.ingest.query: fleet.ingest.batch - 1}
+    assert seen.batches == {fleet.ingest.query: fleet.ingest.batch - 1}
     assert (
-        BatchReader(LocalStorage(fleet.folder.tables), commits).learn(0).followed == seen.followed
+        BatchReader(LocalStorage(fleet.folder.tables), commits).read_history(0).batches
+        == seen.batches
     )
 
 
@@ -227,9 +228,9 @@ def test_a_batch_whose_file_is_gone_leads_to_learning_anew(fleet: Fleet) -> None
     )
     LocalCommits(fleet.folder.tables).commit(retired)
     assert fleet.look() == []
-    seen = fleet.watch.keeping.seen()
+    seen = fleet.watch.store.load_state()
     assert seen is not None
-    assert seen.followed == {fleet.ingest.query: 1}
+    assert seen.batches == {fleet.ingest.query: 1}
     assert seen.gateways[ONE].queues == {}
 
 
@@ -246,13 +247,13 @@ def test_a_batch_that_could_not_be_read_is_not_taken_by_half(fleet: Fleet) -> No
     data = files[-1].read_bytes()
     files[-1].write_bytes(b"spoiled")
     for _ in range(2):
-        with pytest.raises(OSError, match="no file of the tables"):
+        with pytest.raises(OSError, match="not a valid file of the tables"):
             fleet.look()
     files[-1].write_bytes(data)
     fleet.look()
-    seen = fleet.watch.keeping.seen()
+    seen = fleet.watch.store.load_state()
     assert seen is not None
-    assert sorted(seen.gateways[ONE].rules["rate"].hours.values()) == [9, 9]
+    assert sorted(seen.gateways[ONE].refusals["rate"].hours.values()) == [9, 9]
 
 
 def test_a_query_that_begins_anew_is_followed_too(fleet: Fleet) -> None:
@@ -301,16 +302,16 @@ def test_it_learns_from_the_last_days_and_not_from_all(fleet: Fleet) -> None:
         fleet.arrive(ONE, told)
     fleet.ingest.run()
     fleet.look()
-    seen = fleet.watch.keeping.seen()
+    seen = fleet.watch.store.load_state()
     assert seen is not None
-    assert list(seen.gateways[ONE].rules["rate"].hours.values()) == [1]
+    assert list(seen.gateways[ONE].refusals["rate"].hours.values()) == [1]
 
 
 def test_two_do_not_watch_one_fleet(fleet: Fleet) -> None:
     with (
-        fleet.watch.keeping.alone(),
-        pytest.raises(FleetError, match="another process tells the alerts"),
-        StateStore(fleet.folder.tables).alone(),
+        fleet.watch.store.locked(),
+        pytest.raises(FleetError, match="already runs"),
+        StateStore(fleet.folder.tables).locked(),
     ):
         raise AssertionError
 
@@ -320,11 +321,11 @@ def test_what_was_seen_by_another_version_is_learnt_anew(fleet: Fleet, data: byt
     fleet.arrive(ONE)
     fleet.ingest.run()
     fleet.look()
-    before = fleet.watch.keeping.seen()
+    before = fleet.watch.store.load_state()
     (fleet.folder.tables / "alerts" / "seen.json").write_bytes(data)
     fleet.watch = fleet.start()
     fleet.look()
-    assert fleet.watch.keeping.seen() == before
+    assert fleet.watch.store.load_state() == before
 
 
 @pytest.mark.parametrize("data", [b"{", b'{"version": 99}'], ids=["spoiled", "newer"])
@@ -337,11 +338,11 @@ def test_what_was_told_is_not_guessed_at(fleet: Fleet, data: bytes) -> None:
 def test_what_waits_to_be_told_is_bounded_and_the_oldest_go() -> None:
     told, each = AlertJournal(), message(0)
     first = [message(number) for number in range(MAX_WEBHOOK_QUEUE)]
-    assert told.queue(first, posts=True) == 0
-    assert told.queue([each] * 5, posts=True) == 5
-    assert told.posts[0].subject == "jobs-5\n"
-    assert told.queue([each] * MAX_OUTPUT_QUEUE, posts=False) == MAX_WEBHOOK_QUEUE + 5
-    assert (len(told.lines), len(told.posts), told.dropped) == (
+    assert told.enqueue(first, webhook=True) == 0
+    assert told.enqueue([each] * 5, webhook=True) == 5
+    assert told.webhook_queue[0].subject == "jobs-5\n"
+    assert told.enqueue([each] * MAX_OUTPUT_QUEUE, webhook=False) == MAX_WEBHOOK_QUEUE + 5
+    assert (len(told.output_queue), len(told.webhook_queue), told.dropped) == (
         MAX_OUTPUT_QUEUE,
         MAX_WEBHOOK_QUEUE,
         MAX_WEBHOOK_QUEUE + 10,
@@ -353,9 +354,9 @@ def test_what_could_not_be_written_is_written_later(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     two_gateways(fleet)
-    monkeypatch.setattr(fleet.watch.lines, "write", refuse)
+    monkeypatch.setattr(fleet.watch.output, "write", refuse)
     with pytest.raises(OSError, match="disk full"):
-        fleet.watch.look()
+        fleet.watch.check()
     fleet.watch = fleet.start()
     assert fleet.look() == []
     assert fleet.told() == [("raised", "silent", TWO)]
@@ -379,10 +380,10 @@ async def test_it_looks_until_it_is_stopped_and_gives_up_when_it_cannot_look(
         if len(rounds) == 5:
             loop.call_soon_threadsafe(stopping.set)
 
-    monkeypatch.setattr(AlertMonitor, "look", look)
+    monkeypatch.setattr(AlertMonitor, "check", look)
     await fleet.watch.run(stopping, 0.001)
     assert len(rounds) == 5
-    monkeypatch.setattr(AlertMonitor, "look", refuse)
+    monkeypatch.setattr(AlertMonitor, "check", refuse)
     monkeypatch.setattr(monitor, "MAX_FAILURES", 3)
     with pytest.raises(OSError, match="disk full"):
         await fleet.watch.run(asyncio.Event(), 0.001)
@@ -394,16 +395,19 @@ async def test_looking_once_fails_while_alerts_wait_for_the_webhook(fleet: Fleet
     with pytest.raises(FleetError, match="1 alerts wait for the webhook"):
         await look_once(fleet.watch)
     fleet.watch = fleet.start()
-    assert fleet.watch.waiting == 1
+    assert fleet.watch.undelivered == 1
     assert fleet.told() == [("raised", "silent", TWO)]
 
 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--webhook-token", "TOKEN"], "goes with --webhook"),
-        (["--webhook", "http://hooks.example/secret"], "the webhook is no https://"),
-        (["--webhook", "https://hooks.example/x", "--webhook-token", "TOKEN"], "is no line of"),
+        (["--webhook-token", "TOKEN"], "requires --webhook"),
+        (["--webhook", "http://hooks.example/secret"], "the webhook's URL must be https://"),
+        (
+            ["--webhook", "https://hooks.example/x", "--webhook-token", "TOKEN"],
+            "must be one line of",
+        ),
     ],
 )
 def test_what_cannot_be_done_is_said_and_no_secret(
@@ -444,5 +448,5 @@ def test_it_reads_no_file_but_those_of_new_batches(fleet: Fleet) -> None:
     assert kept.stat().st_ino == number
     kept.unlink()
     fleet.watch = fleet.start()
-    with pytest.raises(OSError, match="no file of the tables"):
+    with pytest.raises(OSError, match="not a valid file of the tables"):
         fleet.look()

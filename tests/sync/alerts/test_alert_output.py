@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from sync.alerts.incidents import Alert, IncidentTracker
 from sync.alerts.json_lines import ROTATED_FILES, JsonLinesOutput
-from sync.alerts.verdict import Subject, problem
+from sync.alerts.rules import Subject, problem
 from tests.helpers.alerting import NOON
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def message(number: int) -> Alert:
     key = Subject("queue_stuck", "gw.example", f"jobs-{number}\n")
-    [made] = IncidentTracker().take([problem(key, NOON, NOON, "It stands still.")], NOON)
+    [made] = IncidentTracker().update([problem(key, NOON, NOON, "It stands still.")], NOON)
     return made
 
 
@@ -46,7 +46,7 @@ def test_each_alert_is_a_line_on_standard_output_and_in_the_file(
 
 def test_a_file_that_is_full_makes_room_and_few_are_kept(tmp_path: Path) -> None:
     out = tmp_path / "alerts.jsonl"
-    lines = JsonLinesOutput(out, file_bytes=1_000)
+    lines = JsonLinesOutput(out, max_file_bytes=1_000)
     for number in range(20):
         lines.write([message(number)])
     files = [out, *(tmp_path / f"alerts.jsonl.{number}" for number in range(1, ROTATED_FILES + 1))]

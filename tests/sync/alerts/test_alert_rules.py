@@ -7,10 +7,16 @@ from typing import Any
 import pytest
 
 from sync.alerts import state as bounds
-from sync.alerts.rules import judge_events
-from sync.alerts.silence import NEW_GATEWAY_TIMEOUT_S
+from sync.alerts.rules import (
+    NEW_GATEWAY_TIMEOUT_S,
+    AllClear,
+    Problem,
+    Subject,
+    Verdict,
+    format_duration,
+    judge_events,
+)
 from sync.alerts.state import FleetState, forget
-from sync.alerts.verdict import AllClear, Problem, Subject, Verdict, format_duration
 from sync.reports.shared.thresholds import (
     BACKLOG_S,
     DEPTH_EVENT_S,
@@ -131,7 +137,7 @@ def test_refusals_surge_by_the_hour_where_few_are_usual() -> None:
     surge = found[REFUSALS]
     assert isinstance(surge, Problem)
     assert (surge.since, surge.until) == (NOON, NOON + MINUTE)
-    assert "20 in an hour, where 3 in the worst hour of a day are usual" in surge.text
+    assert "in an hour; usual are 3 in the worst" in surge.text
     assert "x@gw.example" in surge.text
     quiet = told(seen, teller, "system", [(NOON + 2 * HOUR, heartbeat())])[REFUSALS]
     assert isinstance(quiet, AllClear)
@@ -162,7 +168,7 @@ def test_refusals_are_kept_of_few_days(order: int) -> None:
         take(seen, *segment)
     gateway = seen.gateways[GATEWAY]
     assert len(gateway.days) == bounds.MAX_DAYS
-    assert {hour // 24 for hour in gateway.rules["rate"].hours} == set(gateway.days)
+    assert {hour // 24 for hour in gateway.refusals["rate"].hours} == set(gateway.days)
     assert gateway.days[-1] == (NOON + 19 * DAY) // DAY
 
 
@@ -192,7 +198,7 @@ def test_a_sensor_is_silent_when_others_of_its_gateway_went_on() -> None:
     found = told(seen, teller, "readings", [(last + floor + 1, reading("x"))])[SENSOR]
     assert isinstance(found, Problem)
     assert (found.since, found.until, found.late) == (last, last + floor + 1, False)
-    assert f"every {format_duration(MINUTE)} is usual" in found.text
+    assert f"the usual interval is {format_duration(MINUTE)}" in found.text
 
 
 def test_the_only_sensor_is_silent_when_its_gateway_should_have_shipped_more() -> None:
@@ -255,10 +261,10 @@ def test_what_is_too_much_is_counted_and_not_watched(monkeypatch: pytest.MonkeyP
     told(seen, teller, "system", [(NOON, depth(1, queue=f"q{at}")) for at in range(3)])
     told(seen, teller, "system", [(NOON, refused(1, rule=f"r{at}")) for at in range(3)])
     gateway = seen.gateways[GATEWAY]
-    sizes = (len(gateway.sensors), len(gateway.queues), len(gateway.rules))
-    assert (sizes, gateway.beyond, seen.beyond) == ((3, 2, 1), 6, 0)
+    sizes = (len(gateway.sensors), len(gateway.queues), len(gateway.refusals))
+    assert (sizes, gateway.unmonitored, seen.unmonitored) == ((3, 2, 1), 6, 0)
     assert bounds.add_arrival(seen, "other.example", NOON) is None
-    assert seen.beyond == 1
+    assert seen.unmonitored == 1
 
 
 def test_what_a_gateway_wrote_amiss_counts_as_nothing() -> None:
@@ -277,7 +283,7 @@ def test_what_nobody_hears_of_is_forgotten_by_its_gateways_own_time() -> None:
     assert len(seen.gateways[GATEWAY].sensors) == 2
     forget(seen, NOON + 3 * DAY, DAY + 1)
     gateway = seen.gateways[GATEWAY]
-    assert (len(gateway.sensors), gateway.queues, gateway.rules) == (1, {}, {})
+    assert (len(gateway.sensors), gateway.queues, gateway.refusals) == (1, {}, {})
     forget(seen, NOON + 9 * DAY, 2 * DAY)
     assert seen.gateways == {}
 

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sync.alerts.silence import (
+from sync.alerts.rules import (
     FLEET_SILENT,
     INGEST_BEHIND,
     INGEST_BEHIND_S,
     NEW_GATEWAY_TIMEOUT_S,
+    AllClear,
     LandingBacklog,
+    Problem,
+    Subject,
+    Verdict,
     judge_silence,
-    silent_after_ms,
+    silence_timeout_ms,
 )
 from sync.alerts.state import FleetState
-from sync.alerts.verdict import AllClear, Problem, Subject, Verdict
 from sync.reports.shared.thresholds import MIN_SEALINGS, MISSED_INTERVALS, SILENCE_S
 from tests.helpers.alerting import HOUR, MINUTE, NOON, USUAL_MS, Teller, heartbeat, sign, take
 
@@ -119,8 +122,8 @@ def test_the_one_gateway_that_should_send_is_named_itself() -> None:
 
 
 def both(one: FleetState, other: FleetState) -> FleetState:
-    heard = sorted({*one.heard, *other.heard})
-    return FleetState(gateways={**one.gateways, **other.gateways}, heard=heard)
+    heard = sorted({*one.arrival_minutes, *other.arrival_minutes})
+    return FleetState(gateways={**one.gateways, **other.gateways}, arrival_minutes=heard)
 
 
 def test_among_gateways_that_seal_seldom_one_is_gone_when_another_is_heard_after_it() -> None:
@@ -160,21 +163,21 @@ def test_what_lies_between_two_epochs_is_no_cadence() -> None:
     for number in range(MIN_SEALINGS + 1):
         teller = Teller(ONE, epoch=f"01JD000000000000000000000{number}")
         take(seen, *teller.segment("system", [(NOON + number * MINUTE, heartbeat())]))
-    assert silent_after_ms(seen.gateways[ONE]) == NEW_GATEWAY_TIMEOUT_S * 1000
+    assert silence_timeout_ms(seen.gateways[ONE]) == NEW_GATEWAY_TIMEOUT_S * 1000
 
 
 def test_a_gateway_that_seals_seldom_has_more_patience() -> None:
     seen = fleet({ONE: 600, TWO: 480}, every=60)
-    assert silent_after_ms(seen.gateways[ONE]) == MISSED_INTERVALS * HOUR
+    assert silence_timeout_ms(seen.gateways[ONE]) == MISSED_INTERVALS * HOUR
     assert wrong(judged(seen, at(600))) == {}
 
 
 def test_a_gateway_that_is_new_has_more_patience_until_its_cadence_is_known() -> None:
     young = fleet({ONE: 5 * MIN_SEALINGS - 5})
-    assert silent_after_ms(young.gateways[ONE]) == NEW_GATEWAY_TIMEOUT_S * 1000
-    assert silent_after_ms(fleet({ONE: 5 * MIN_SEALINGS}).gateways[ONE]) == AFTER
+    assert silence_timeout_ms(young.gateways[ONE]) == NEW_GATEWAY_TIMEOUT_S * 1000
+    assert silence_timeout_ms(fleet({ONE: 5 * MIN_SEALINGS}).gateways[ONE]) == AFTER
     slow = fleet({ONE: 60 * MIN_SEALINGS - 60}, every=60)
-    assert silent_after_ms(slow.gateways[ONE]) == MISSED_INTERVALS * HOUR
+    assert silence_timeout_ms(slow.gateways[ONE]) == MISSED_INTERVALS * HOUR
 
 
 def test_nobody_is_gone_from_a_fleet_of_nobody() -> None:

@@ -15,7 +15,7 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
 from sync.alerts.incidents import Alert
-from sync.alerts.webhook import MAX_REJECTIONS, MAX_ROUND_S, Webhook, _why, check_url
+from sync.alerts.webhook import MAX_REJECTIONS, MAX_ROUND_S, Webhook, _reason, check_url
 from sync.common.errors import FleetError
 from tests.sync.alerts.test_alert_output import message
 
@@ -114,7 +114,7 @@ async def test_it_waits_as_long_as_it_is_asked_to_but_no_longer_than_a_quarter_o
         async with listening(ears):
             hook = webhook(ears.url, clock)
             await hook.deliver(posts)
-            assert hook.due == clock.now + wait
+            assert hook.retry_at == clock.now + wait
             clock.now += wait
             assert await hook.deliver(posts) == 1
 
@@ -126,8 +126,8 @@ async def test_one_that_is_away_is_tried_until_it_comes_back() -> None:
     hook = webhook(url, clock)
     for _ in range(12):
         assert await hook.deliver(posts) == 0
-        assert hook.due - clock.now <= 900.0
-        clock.now = hook.due
+        assert hook.retry_at - clock.now <= 900.0
+        clock.now = hook.retry_at
     async with listening(ears):
         hook.url = ears.url
         assert await hook.deliver(posts) == 1
@@ -140,7 +140,7 @@ async def test_an_alert_that_nobody_takes_holds_up_no_other_for_ever() -> None:
         hook = webhook(ears.url, clock)
         for _ in range(MAX_REJECTIONS):
             await hook.deliver(posts)
-            clock.now = max(clock.now, hook.due)
+            clock.now = max(clock.now, hook.retry_at)
     assert (posts, ears.heard) == ([], ["jobs-0"] * MAX_REJECTIONS + ["jobs-1"])
 
 
@@ -163,9 +163,9 @@ def test_no_failure_repeats_the_url() -> None:
     url = URL("https://hooks.example/secret")
     info = RequestInfo(url, "POST", CIMultiDictProxy(CIMultiDict()), url)
     refused = ClientResponseError(info, (), status=407, message="log in")
-    assert _why(refused) == "ClientResponseError: 407 log in"
-    assert _why(InvalidURL(url)) == "InvalidURL"
-    assert _why(TimeoutError("no answer")) == "TimeoutError: no answer"
+    assert _reason(refused) == "ClientResponseError: 407 log in"
+    assert _reason(InvalidURL(url)) == "InvalidURL"
+    assert _reason(TimeoutError("no answer")) == "TimeoutError: no answer"
 
 
 async def test_a_proxy_that_cannot_be_used_is_a_failure_like_others(

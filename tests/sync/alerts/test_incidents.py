@@ -15,7 +15,7 @@ from sync.alerts.incidents import (
     IncidentTracker,
     alert_id,
 )
-from sync.alerts.verdict import REMEDIES, AllClear, Subject, Verdict, problem
+from sync.alerts.rules import REMEDIES, AllClear, Subject, Verdict, problem
 from tests.helpers.alerting import DAY, HOUR, MINUTE, NOON
 
 KEY = Subject("queue_stuck", "gw.example", "jobs")
@@ -35,7 +35,7 @@ def states(messages: list[Alert]) -> list[str]:
 
 def test_a_stretch_is_told_when_it_begins_and_when_it_ends_with_the_same_id() -> None:
     stretches = IncidentTracker()
-    [raised] = stretches.take([bad()], NOON + HOUR)
+    [raised] = stretches.update([bad()], NOON + HOUR)
     assert raised == Alert(
         id=alert_id(KEY, NOON),
         state="raised",
@@ -49,35 +49,35 @@ def test_a_stretch_is_told_when_it_begins_and_when_it_ends_with_the_same_id() ->
         remedy=REMEDIES["queue_stuck"],
         held=0,
     )
-    assert stretches.take([bad(NOON + MINUTE)], NOON + 2 * HOUR) == []
-    assert stretches.take([], NOON + 2 * HOUR) == []
-    assert stretches.on() == {KEY: NOON}
-    [recovered] = stretches.take([good(NOON + 2 * HOUR)], NOON + 3 * HOUR)
+    assert stretches.update([bad(NOON + MINUTE)], NOON + 2 * HOUR) == []
+    assert stretches.update([], NOON + 2 * HOUR) == []
+    assert stretches.active() == {KEY: NOON}
+    [recovered] = stretches.update([good(NOON + 2 * HOUR)], NOON + 3 * HOUR)
     assert (recovered.id, recovered.state, recovered.since) == (
         raised.id,
         "recovered",
         raised.since,
     )
     assert (recovered.until[11:13], recovered.at[11:13], recovered.remedy) == ("14", "15", "")
-    assert stretches.take([good(NOON + 2 * HOUR)], NOON + 4 * HOUR) == []
-    assert stretches.on() == {}
+    assert stretches.update([good(NOON + 2 * HOUR)], NOON + 4 * HOUR) == []
+    assert stretches.active() == {}
 
 
 def test_what_is_right_from_the_start_is_not_told() -> None:
     stretches = IncidentTracker()
-    assert stretches.take([good(NOON)], NOON) == []
-    assert stretches.known() == []
+    assert stretches.update([good(NOON)], NOON) == []
+    assert stretches.incidents() == []
 
 
 def test_late_news_waits_until_the_rest_of_the_backlog_is_in() -> None:
     stretches = IncidentTracker()
-    assert stretches.take([bad(late=True)], NOON + DAY) == []
-    assert stretches.take([good(NOON + HOUR)], NOON + DAY + MINUTE) == []
-    assert stretches.take([bad(late=True)], NOON + DAY + 2 * MINUTE) == []
-    assert stretches.take([bad(late=True)], NOON + DAY + HOLD_MS) == []
-    [message] = stretches.take([bad(late=True)], NOON + DAY + HOLD_MS + 2 * MINUTE)
+    assert stretches.update([bad(late=True)], NOON + DAY) == []
+    assert stretches.update([good(NOON + HOUR)], NOON + DAY + MINUTE) == []
+    assert stretches.update([bad(late=True)], NOON + DAY + 2 * MINUTE) == []
+    assert stretches.update([bad(late=True)], NOON + DAY + HOLD_MS) == []
+    [message] = stretches.update([bad(late=True)], NOON + DAY + HOLD_MS + 2 * MINUTE)
     assert (message.since[:13], message.at[:13]) == ("2025-11-21T12", "2025-11-22T13")
-    [message] = IncidentTracker().take([bad()], NOON + DAY)
+    [message] = IncidentTracker().update([bad()], NOON + DAY)
     assert message.state == "raised"
 
 
@@ -85,9 +85,9 @@ def test_what_flaps_is_told_more_and_more_seldom_and_counted() -> None:
     stretches, now = IncidentTracker(), NOON
     raised: list[tuple[int, int]] = []
     for _ in range(4 * 24 * 12):
-        raised += [(now, message.held) for message in stretches.take([bad(now)], now)]
+        raised += [(now, message.held) for message in stretches.update([bad(now)], now)]
         now += 2 * MINUTE
-        stretches.take([good(now)], now)
+        stretches.update([good(now)], now)
         now += 3 * MINUTE
     pauses = [after - before for (before, _), (after, _) in pairwise(raised)]
     hours = [pause // HOUR for pause in pauses]
@@ -95,43 +95,43 @@ def test_what_flaps_is_told_more_and_more_seldom_and_counted() -> None:
     assert [held for _, held in raised[:4]] == [0, 11, 23, 47]
     assert MAX_REPEAT_MS == 24 * REPEAT_MS
     now += CALM_MS
-    assert stretches.take([bad(now)], now) != []
-    stretches.take([good(now)], now)
-    assert stretches.take([bad(now + HOUR)], now + HOUR) != []
+    assert stretches.update([bad(now)], now) != []
+    stretches.update([good(now)], now)
+    assert stretches.update([bad(now + HOUR)], now + HOUR) != []
 
 
 def test_what_is_still_wrong_after_the_pause_is_told_then() -> None:
     stretches = IncidentTracker()
-    stretches.take([bad()], NOON)
-    stretches.take([good(NOON + MINUTE)], NOON + MINUTE)
+    stretches.update([bad()], NOON)
+    stretches.update([good(NOON + MINUTE)], NOON + MINUTE)
     again = NOON + 2 * MINUTE
-    assert stretches.take([bad(again)], again) == []
-    assert stretches.take([bad(again)], NOON + REPEAT_MS - 1) == []
-    [message] = stretches.take([bad(again)], NOON + REPEAT_MS)
+    assert stretches.update([bad(again)], again) == []
+    assert stretches.update([bad(again)], NOON + REPEAT_MS - 1) == []
+    [message] = stretches.update([bad(again)], NOON + REPEAT_MS)
     assert (message.id, message.held) == (alert_id(KEY, again), 0)
 
 
 def test_a_stretch_that_is_told_anew_does_not_begin_before_the_last_one_ended() -> None:
     stretches = IncidentTracker()
-    [first] = stretches.take([bad()], NOON)
-    stretches.take([good(NOON + 5 * MINUTE)], NOON + HOUR)
-    [second] = stretches.take([bad()], NOON + 2 * HOUR)
+    [first] = stretches.update([bad()], NOON)
+    stretches.update([good(NOON + 5 * MINUTE)], NOON + HOUR)
+    [second] = stretches.update([bad()], NOON + 2 * HOUR)
     assert second.since == "2025-11-21T12:05:00.000+00:00"
     assert second.id != first.id
 
 
 def test_what_nobody_hears_of_ends_after_a_month() -> None:
     stretches = IncidentTracker()
-    stretches.take([bad()], NOON)
-    assert stretches.take([], NOON + FORGET_MS - DAY) == []
-    [message] = stretches.take([], NOON + FORGET_MS + DAY)
+    stretches.update([bad()], NOON)
+    assert stretches.update([], NOON + FORGET_MS - DAY) == []
+    [message] = stretches.update([], NOON + FORGET_MS + DAY)
     assert (message.state, message.text) == ("recovered", FORGOTTEN_TEXT)
-    assert stretches.known() == []
+    assert stretches.incidents() == []
 
 
 def test_who_goes_on_from_what_was_kept_tells_nothing_twice() -> None:
     stretches = IncidentTracker()
-    stretches.take([bad()], NOON)
-    later = IncidentTracker(stretches.known())
-    assert later.take([bad()], NOON + HOUR) == []
-    assert states(later.take([good(NOON + HOUR)], NOON + HOUR)) == ["recovered"]
+    stretches.update([bad()], NOON)
+    later = IncidentTracker(stretches.incidents())
+    assert later.update([bad()], NOON + HOUR) == []
+    assert states(later.update([good(NOON + HOUR)], NOON + HOUR)) == ["recovered"]
