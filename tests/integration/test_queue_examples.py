@@ -1,9 +1,9 @@
-"""The examples of XEP-0254, sent as they stand there by raw sockets, get the answers shown there.
+"""The examples of XEP-0254, sent verbatim over raw sockets, get the answers of the specification.
 
-Adjusted: the addresses; errors are of type `error` where an example shows `get`; where one shows
-`forbidden` for what is locked by another, it is `conflict`, as the text has it; the notification of
-an unlocked item has the namespace of the specification, and a notification is addressed to the
-session that has the item.
+Differences: addresses; errors have the type `error` where an example shows `get`; an item locked by
+another is a `conflict`, as in the text, where an example shows `forbidden`; the notification of an
+unlocked item has the namespace of the specification; a notification is addressed to the session
+that has the item.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.helpers.xmpp import Client, condition, log_in
 if TYPE_CHECKING:
     Bound = Callable[[str, str], Awaitable[Client]]
 
-NAMES: Final = ("engine", "workerbee237", "workerbee238", "stranger")
+NAMES: Final = ("engine", "workerbee237", "workerbee238", "unrelated")
 SERVICE: Final = "pubsub.gw.example"
 WORKER: Final = "workerbee237@gw.example"
 NODE: Final = "a290fjsl29j19kjb"
@@ -210,7 +210,7 @@ UNLOCK_GET: Final = UNLOCK.format(type="get", ns=QUEUEING)
 
 
 class Party:
-    """Somebody at a raw socket."""
+    """A client on a raw socket."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
@@ -218,15 +218,15 @@ class Party:
 
     @property
     def full(self) -> str:
-        """Its address."""
+        """Its full JID."""
         return self.client.full
 
-    def say(self, xml: str) -> None:
-        """Send it as it stands."""
+    def send(self, xml: str) -> None:
+        """Send XML verbatim."""
         self.client.send(xml.strip())
 
-    async def hear(self, shown: str) -> Element:
-        """Wait for the next stanza of the shown kind, which has to be as shown.
+    async def expect(self, shown: str) -> Element:
+        """Wait for the next stanza of the kind of `shown`, and compare it with that.
 
         An answer and a notification may come in either order.
         """
@@ -241,21 +241,21 @@ class Party:
         assert not lacking(wanted, found), f"{lacking(wanted, found)}\n{tell(found)}"
         return found
 
-    async def silent(self) -> None:
-        """Nothing more has come, but what is presence."""
+    async def expect_nothing(self) -> None:
+        """Check that no stanzas except presence have arrived."""
         answer = await self.client.iq("get", "<ping xmlns='urn:xmpp:ping'/>")
         assert answer.get("type") == "result"
         assert not [tell(found) for found in self._aside if not found.tag.endswith("presence")]
 
     async def subscribe(self) -> None:
-        """Subscribe by the bare JID, as the examples do."""
+        """Subscribe the bare JID, as in the examples."""
         bare = self.full.partition("/")[0]
-        self.say(SUBSCRIBE_WITH_OPTIONS.format(full=self.full, jid=bare))
-        await self.hear(SUBSCRIBED.format(full=self.full, jid=bare))
+        self.send(SUBSCRIBE_WITH_OPTIONS.format(full=self.full, jid=bare))
+        await self.expect(SUBSCRIBED.format(full=self.full, jid=bare))
 
 
 class Site:
-    """A gateway with the node of the examples, its owner `engine`, and workers who come."""
+    """A gateway whose clients are the node owner `engine` and workers."""
 
     def __init__(self, bound: Bound, stack: AsyncExitStack) -> None:
         self._bound = bound
@@ -265,25 +265,25 @@ class Site:
         client = await self._bound(user, resource)
         return Party(await self._stack.enter_async_context(client))
 
-    async def come(self, user: str, resource: str) -> Party:
-        """Log in, and be there."""
+    async def connect(self, user: str, resource: str) -> Party:
+        """Log in and become available."""
         party = await self._log_in(user, resource)
-        party.say("<presence/>")
-        await party.hear(f"<presence from='{party.full}'/>")
+        party.send("<presence/>")
+        await party.expect(f"<presence from='{party.full}'/>")
         return party
 
-    async def two(self) -> tuple[Party, Party]:
-        """Have two workers come."""
-        return await self.come("workerbee237", "foo"), await self.come("workerbee238", "foo")
+    async def two_workers(self) -> tuple[Party, Party]:
+        """Connect two workers."""
+        return await self.connect("workerbee237", "foo"), await self.connect("workerbee238", "foo")
 
-    async def make(self, *more: tuple[str, str]) -> Party:
-        """Have the owner make the node; returns the owner."""
+    async def create_node(self, *more: tuple[str, str]) -> Party:
+        """Create the node of the examples and return its owner."""
         engine = await self._log_in("engine")
         fields = "".join(
             f"<field var='{var}'><value>{value}</value></field>" for var, value in more
         )
-        engine.say(CREATE.format(more=fields))
-        await engine.hear("<iq id='create1' type='result'/>")
+        engine.send(CREATE.format(more=fields))
+        await engine.expect("<iq id='create1' type='result'/>")
         return engine
 
 
@@ -295,7 +295,7 @@ async def site_in(folder: Path) -> AsyncIterator[Site]:
 
 @asynccontextmanager
 async def running_in(folder: Path) -> AsyncIterator[Site]:
-    """The same in a process of its own, where time passes."""
+    """Run the gateway in its own process, with a real clock."""
     gateway = Gateway(folder, *NAMES)
     with gateway.run() as process:
         port = port_of(process)
@@ -307,94 +307,108 @@ async def running_in(folder: Path) -> AsyncIterator[Site]:
             yield Site(bound, stack)
 
 
-async def give(engine: Party, worker: Party) -> None:
-    """Have an item published, and given to a worker."""
-    engine.say(PUBLISH)
-    await engine.hear("<iq id='pub1' type='result'/>")
-    await worker.hear(NOTIFIED)
-
-
-async def test_a_subscription_without_options_is_answered_with_the_form(tmp_path: Path) -> None:
-    async with site_in(tmp_path) as site:
-        await site.make()
-        worker = await site.come("workerbee237", "foo")
-        worker.say(SUBSCRIBE)
-        await worker.hear(CONFIGURATION_REQUIRED)
-
-
-async def test_a_subscription_with_options_is_answered_with_them(tmp_path: Path) -> None:
-    async with site_in(tmp_path) as site:
-        await site.make()
-        worker = await site.come("workerbee237", "foo")
-        await worker.subscribe()
+async def deliver(engine: Party, worker: Party) -> None:
+    """Publish an item, and expect a worker to get it."""
+    engine.send(PUBLISH)
+    await engine.expect("<iq id='pub1' type='result'/>")
+    await worker.expect(NOTIFIED)
 
 
 async def test_an_item_goes_to_one_of_the_subscribers(tmp_path: Path) -> None:
     async with site_in(tmp_path) as site:
-        engine = await site.make()
-        workers = await site.two()
+        engine = await site.create_node()
+        workers = await site.two_workers()
         for worker in workers:
             await worker.subscribe()
-        engine.say(PUBLISH)
-        await engine.hear("<iq id='pub1' type='result'/>")
-        await workers[0].hear(NOTIFIED)
-        await workers[1].silent()
-        await engine.silent()
+        engine.send(PUBLISH)
+        await engine.expect("<iq id='pub1' type='result'/>")
+        await workers[0].expect(NOTIFIED)
+        await workers[1].expect_nothing()
+        await engine.expect_nothing()
 
 
 @pytest.mark.parametrize("type_", ["get", "set"])
 async def test_the_receiver_deletes_an_item_and_is_notified(tmp_path: Path, type_: str) -> None:
     async with site_in(tmp_path) as site:
-        engine = await site.make()
-        worker, other = await site.two()
+        engine = await site.create_node()
+        worker, other = await site.two_workers()
         await worker.subscribe()
-        await give(engine, worker)
+        await deliver(engine, worker)
         await other.subscribe()
-        worker.say(DELETE.format(type=type_))
-        await worker.hear(f"<iq id='delete1' type='result' from='{SERVICE}' to='{worker.full}'/>")
-        await worker.hear(DELETED)
-        await other.silent()
-        await engine.silent()
-
-
-async def test_deleting_an_item_locked_by_another_is_a_conflict(tmp_path: Path) -> None:
-    async with site_in(tmp_path) as site:
-        engine = await site.make()
-        worker, other = await site.two()
-        await worker.subscribe()
-        await give(engine, worker)
-        await other.subscribe()
-        other.say(DELETE_GET)
-        await other.hear(DELETE_REFUSED.format(full=other.full, type="cancel", name="conflict"))
+        worker.send(DELETE.format(type=type_))
+        await worker.expect(f"<iq id='delete1' type='result' from='{SERVICE}' to='{worker.full}'/>")
+        await worker.expect(DELETED)
+        await other.expect_nothing()
+        await engine.expect_nothing()
 
 
 async def unlock(worker: Party, type_: str = "get", ns: str = QUEUEING) -> None:
-    """Give an item back, and be told so."""
-    worker.say(UNLOCK.format(type=type_, ns=ns))
-    await worker.hear(f"<iq id='unlock1' type='result' from='{SERVICE}' to='{worker.full}'/>")
-    await worker.hear(UNLOCKED)
+    """Unlock the item, and expect the notification."""
+    worker.send(UNLOCK.format(type=type_, ns=ns))
+    await worker.expect(f"<iq id='unlock1' type='result' from='{SERVICE}' to='{worker.full}'/>")
+    await worker.expect(UNLOCKED)
 
 
 async def unsubscribe(worker: Party) -> None:
-    """Take no more."""
+    """End the subscription."""
     bare = worker.full.partition("/")[0]
     payload = f"<pubsub xmlns='{PUBSUB}'><unsubscribe node='{NODE}' jid='{bare}'/></pubsub>"
-    worker.say(f"<iq type='set' id='unsub1' to='{SERVICE}'>{payload}</iq>")
-    await worker.hear("<iq id='unsub1' type='result'/>")
+    worker.send(f"<iq type='set' id='unsub1' to='{SERVICE}'>{payload}</iq>")
+    await worker.expect("<iq id='unsub1' type='result'/>")
 
 
-async def test_deleting_an_item_after_the_lock_ended_is_unexpected(tmp_path: Path) -> None:
+async def test_a_subscription_needs_options_and_is_answered_with_them(tmp_path: Path) -> None:
     async with site_in(tmp_path) as site:
-        engine = await site.make()
-        worker = await site.come("workerbee237", "foo")
+        await site.create_node()
+        worker = await site.connect("workerbee237", "foo")
+        worker.send(SUBSCRIBE)
+        await worker.expect(CONFIGURATION_REQUIRED)
         await worker.subscribe()
-        await give(engine, worker)
+
+
+async def expect_refusals(party: Party, type_: str, name: str) -> None:
+    """Request to delete and to unlock the item, and expect both to be refused."""
+    for request, refusal in ((DELETE_GET, DELETE_REFUSED), (UNLOCK_GET, UNLOCK_REFUSED)):
+        party.send(request)
+        await party.expect(refusal.format(full=party.full, type=type_, name=name))
+
+
+async def test_an_item_locked_by_another_is_a_conflict_to_a_subscriber(tmp_path: Path) -> None:
+    async with site_in(tmp_path) as site:
+        engine = await site.create_node()
+        worker, other = await site.two_workers()
+        await worker.subscribe()
+        await deliver(engine, worker)
+        await other.subscribe()
+        await expect_refusals(other, "cancel", "conflict")
+
+
+async def test_a_request_after_the_lock_ended_is_unexpected(tmp_path: Path) -> None:
+    async with site_in(tmp_path) as site:
+        engine = await site.create_node()
+        worker = await site.connect("workerbee237", "foo")
+        await worker.subscribe()
+        await deliver(engine, worker)
         await unsubscribe(worker)
-        await worker.hear(UNLOCKED)
-        worker.say(DELETE_GET)
-        await worker.hear(
-            DELETE_REFUSED.format(full=worker.full, type="wait", name="unexpected-request")
-        )
+        await worker.expect(UNLOCKED)
+        await expect_refusals(worker, "wait", "unexpected-request")
+
+
+async def test_a_missing_item_is_not_found(tmp_path: Path) -> None:
+    async with site_in(tmp_path) as site:
+        await site.create_node()
+        worker = await site.connect("workerbee237", "foo")
+        await worker.subscribe()
+        await expect_refusals(worker, "cancel", "item-not-found")
+
+
+async def test_an_unrelated_account_may_not_delete_or_unlock_an_item(tmp_path: Path) -> None:
+    async with site_in(tmp_path) as site:
+        engine = await site.create_node()
+        engine.send(PUBLISH)
+        await engine.expect("<iq id='pub1' type='result'/>")
+        unrelated = await site.connect("unrelated", "foo")
+        await expect_refusals(unrelated, "auth", "forbidden")
 
 
 @pytest.mark.parametrize(
@@ -404,71 +418,21 @@ async def test_the_receiver_unlocks_an_item_and_another_gets_it(
     tmp_path: Path, type_: str, ns: str
 ) -> None:
     async with site_in(tmp_path) as site:
-        engine = await site.make()
-        worker, other = await site.two()
+        engine = await site.create_node()
+        worker, other = await site.two_workers()
         await worker.subscribe()
-        await give(engine, worker)
+        await deliver(engine, worker)
         await other.subscribe()
         await unlock(worker, type_, ns)
-        await other.hear(NOTIFIED)
-        await worker.silent()
-        await engine.silent()
-
-
-async def test_a_missing_item_is_not_found(tmp_path: Path) -> None:
-    async with site_in(tmp_path) as site:
-        await site.make()
-        worker = await site.come("workerbee237", "foo")
-        await worker.subscribe()
-        missing = {"full": worker.full, "type": "cancel", "name": "item-not-found"}
-        worker.say(UNLOCK_GET)
-        await worker.hear(UNLOCK_REFUSED.format(**missing))
-        worker.say(DELETE_GET)
-        await worker.hear(DELETE_REFUSED.format(**missing))
-
-
-async def test_an_unrelated_account_may_not_delete_or_unlock_an_item(tmp_path: Path) -> None:
-    async with site_in(tmp_path) as site:
-        engine = await site.make()
-        engine.say(PUBLISH)
-        await engine.hear("<iq id='pub1' type='result'/>")
-        stranger = await site.come("stranger", "foo")
-        refused = {"full": stranger.full, "type": "auth", "name": "forbidden"}
-        stranger.say(UNLOCK_GET)
-        await stranger.hear(UNLOCK_REFUSED.format(**refused))
-        stranger.say(DELETE_GET)
-        await stranger.hear(DELETE_REFUSED.format(**refused))
-
-
-async def test_unlocking_an_item_locked_by_another_is_a_conflict(tmp_path: Path) -> None:
-    async with site_in(tmp_path) as site:
-        engine = await site.make()
-        worker, other = await site.two()
-        await worker.subscribe()
-        await give(engine, worker)
-        await other.subscribe()
-        other.say(UNLOCK_GET)
-        await other.hear(UNLOCK_REFUSED.format(full=other.full, type="cancel", name="conflict"))
-
-
-async def test_unlocking_an_item_after_the_lock_ended_is_unexpected(tmp_path: Path) -> None:
-    async with site_in(tmp_path) as site:
-        engine = await site.make()
-        worker = await site.come("workerbee237", "foo")
-        await worker.subscribe()
-        await give(engine, worker)
-        await unsubscribe(worker)
-        await worker.hear(UNLOCKED)
-        worker.say(UNLOCK_GET)
-        await worker.hear(
-            UNLOCK_REFUSED.format(full=worker.full, type="wait", name="unexpected-request")
-        )
+        await other.expect(NOTIFIED)
+        await worker.expect_nothing()
+        await engine.expect_nothing()
 
 
 async def test_the_service_and_the_node_advertise_queueing(tmp_path: Path) -> None:
     async with site_in(tmp_path) as site:
-        await site.make()
-        worker = await site.come("workerbee237", "foo")
+        await site.create_node()
+        worker = await site.connect("workerbee237", "foo")
         for node in ("", f" node='{NODE}'"):
             query = f"<query xmlns='http://jabber.org/protocol/disco#info'{node}/>"
             info = await worker.client.iq("get", query, to=SERVICE)
@@ -478,42 +442,42 @@ async def test_the_service_and_the_node_advertise_queueing(tmp_path: Path) -> No
 
 async def test_unavailable_presence_unlocks_items_and_unsubscribes(tmp_path: Path) -> None:
     async with site_in(tmp_path) as site:
-        engine = await site.make()
-        worker, other = await site.two()
+        engine = await site.create_node()
+        worker, other = await site.two_workers()
         await worker.subscribe()
-        await give(engine, worker)
+        await deliver(engine, worker)
         await other.subscribe()
-        worker.say("<presence type='unavailable'/>")
-        await other.hear(NOTIFIED)
+        worker.send("<presence type='unavailable'/>")
+        await other.expect(NOTIFIED)
         owned = f"<pubsub xmlns='{OWNER}'><subscriptions node='{NODE}'/></pubsub>"
-        engine.say(f"<iq type='get' id='subs' to='{SERVICE}'>{owned}</iq>")
-        answer = await engine.hear("<iq id='subs' type='result'/>")
+        engine.send(f"<iq type='get' id='subs' to='{SERVICE}'>{owned}</iq>")
+        answer = await engine.expect("<iq id='subs' type='result'/>")
         assert [one.get("jid") for one in answer[0][0]] == ["workerbee238@gw.example"]
 
 
 async def test_unsubscribing_unlocks_all_items(tmp_path: Path) -> None:
     async with site_in(tmp_path) as site:
-        engine = await site.make()
-        worker, other = await site.two()
+        engine = await site.create_node()
+        worker, other = await site.two_workers()
         await worker.subscribe()
-        await give(engine, worker)
+        await deliver(engine, worker)
         await other.subscribe()
         await unsubscribe(worker)
-        await other.hear(NOTIFIED)
-        worker.say(UNLOCK_GET)
-        await worker.hear(UNLOCKED)
-        found = await worker.hear("<iq id='unlock1' type='error'/>")
-        assert condition(found) == "conflict", "it received the item before, and another has it"
+        await other.expect(NOTIFIED)
+        worker.send(UNLOCK_GET)
+        await worker.expect(UNLOCKED)
+        found = await worker.expect("<iq id='unlock1' type='error'/>")
+        assert condition(found) == "conflict"
 
 
 async def test_a_lock_times_out_and_another_worker_gets_the_item(
     tmp_path: Path,
 ) -> None:
     async with running_in(tmp_path) as site:
-        engine = await site.make(("pubsub#queue_lock_timeout", "1"))
-        worker, other = await site.two()
+        engine = await site.create_node(("pubsub#queue_lock_timeout", "1"))
+        worker, other = await site.two_workers()
         await worker.subscribe()
-        await give(engine, worker)
+        await deliver(engine, worker)
         await other.subscribe()
-        await worker.hear(UNLOCKED)
-        await other.hear(NOTIFIED)
+        await worker.expect(UNLOCKED)
+        await other.expect(NOTIFIED)
