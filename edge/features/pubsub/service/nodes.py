@@ -28,7 +28,7 @@ from edge.features.pubsub.service.notifications import (
 )
 from edge.features.pubsub.store import affiliations, items, nodes, subscriptions
 from edge.features.pubsub.store.nodes import Node
-from edge.features.queues.service import lifecycle
+from edge.features.queues.service import queue_registry
 from edge.xmpp import jid
 
 _DISCOVERY_BATCH = 256
@@ -57,7 +57,7 @@ def create(
     _check_room(context, tx, owner)
     node = nodes.add(tx, name, owner, config)
     affiliations.put(tx, node.id, owner, Affiliation.OWNER)
-    lifecycle.configure_node(context, tx, node)
+    queue_registry.configure_node(context, tx, node)
     return node
 
 
@@ -151,7 +151,7 @@ def _configure(
     if config.queueing != old.queueing:
         _check_empty(tx, before)
     nodes.save(tx, node)
-    lifecycle.configure_node(context, tx, node)
+    queue_registry.configure_node(context, tx, node)
     access_changed = (
         config.access_model != old.access_model
         or config.roster_groups_allowed != old.roster_groups_allowed
@@ -168,7 +168,7 @@ def _configure(
 def _check_empty(tx: Transaction, node: Node) -> None:
     """Check that a node can become a queue or stop being one: items and subscriptions of one kind
     do not fit the other."""
-    queue = lifecycle.of_node(tx, node.id)
+    queue = queue_registry.of_node(tx, node.id)
     if node.items or (queue is not None and queue.items) or nodes.count_subscriptions(tx, node.id):
         raise PubsubError(
             Reason.INVALID_CONFIGURATION,
@@ -204,18 +204,18 @@ def delete(
     node = access.get_owned_node(tx, sender, name)
     _announce(context, tx, node, NodeDeleted(node.name, redirect))
     _log_items(tx, sender, node, "deleted", _remove_items(context, tx, node))
-    lifecycle.remove_node(context, tx, node)
+    queue_registry.remove_node(context, tx, node)
     nodes.remove(tx, node.id)
 
 
 def _remove_items(context: Context, tx: Transaction, node: Node) -> int:
     if node.config.queueing:
-        return lifecycle.purge_node(context, tx, node)
+        return queue_registry.purge_node(context, tx, node)
     return items.purge(tx, node.id)
 
 
 def _announce(context: Context, tx: Transaction, node: Node, event: NodeEvent) -> None:
-    queue = lifecycle.of_node(tx, node.id)
+    queue = queue_registry.of_node(tx, node.id)
     members = [] if queue is None else subscriptions.members(tx, queue.id)
     announce_to_all(context, tx, node, event, members)
 

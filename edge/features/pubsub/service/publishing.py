@@ -29,8 +29,8 @@ from edge.features.pubsub.service.errors import PubsubError
 from edge.features.pubsub.service.uplink_topics import NO_EVENTS, ItemEvents
 from edge.features.pubsub.store import items, nodes
 from edge.features.pubsub.store.nodes import Node
-from edge.features.queues.service import lifecycle, operations
-from edge.features.queues.service.lifecycle import ITEM_LOCKED, Queue
+from edge.features.queues.service import operations, queue_registry
+from edge.features.queues.service.queue_registry import ITEM_LOCKED, Queue
 
 NEW_NODE: Final = 0
 """The number of a node that does not exist yet and is created by the publication."""
@@ -160,12 +160,12 @@ def check_room(
     id, publisher, payload = item.id, sender.full, item.payload
     exceeded = uplink_topics.exceeded_limit(context, tx, item.logged)
     if exceeded is None and node.config.queueing:
-        exceeded = lifecycle.exceeded_node_limit(context, tx, node, id, publisher, payload)
+        exceeded = queue_registry.exceeded_node_limit(context, tx, node, id, publisher, payload)
     elif exceeded is None:
         exceeded = (
             _exceeded_storage_limit(context, tx, sender, node, item)
             or _exceeded_notification_limit(context, tx, node, item)
-            or lifecycle.exceeded_share_limit(context, tx, found, id, publisher, payload)
+            or queue_registry.exceeded_share_limit(context, tx, found, id, publisher, payload)
         )
     return Room(exceeded, found)
 
@@ -173,10 +173,10 @@ def check_room(
 def _find_queues(context: Context, tx: Transaction, node: Node) -> list[Queue]:
     """Return the queues that get items of a node: its own, or those of shares."""
     if node.config.queueing:
-        found = [lifecycle.of_node(tx, node.id)]
+        found = [queue_registry.of_node(tx, node.id)]
     else:
         shares = notifications.matching_shares(context, tx, node)
-        found = [lifecycle.get(tx, share) for share in shares]
+        found = [queue_registry.get(tx, share) for share in shares]
     return [queue for queue in found if queue is not None]
 
 

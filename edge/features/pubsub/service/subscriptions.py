@@ -35,8 +35,8 @@ from edge.features.pubsub.store.nodes import Node
 from edge.features.pubsub.store.subscriptions import Subscription
 from edge.features.queues.rules.assignment import Policy
 from edge.features.queues.rules.transitions import Loss
-from edge.features.queues.service import lifecycle, membership
-from edge.features.queues.service.lifecycle import Queue
+from edge.features.queues.service import membership, queue_registry
+from edge.features.queues.service.queue_registry import Queue
 from edge.xmpp.jid import Jid
 
 OptionValues: TypeAlias = Mapping[str, Sequence[str]]
@@ -211,7 +211,7 @@ def subscribe(
 
 def _find_subject(context: Context, tx: Transaction, sender: Sender, target: Target) -> _Subject:
     if target.share is not None:
-        queue = lifecycle.of_share(tx, target.share.name, target.share.filter.text)
+        queue = queue_registry.of_share(tx, target.share.name, target.share.filter.text)
         return _Subject(SubscriptionKind.SHARE, None, queue)
     if target.filter is not None:
         return _Subject(SubscriptionKind.PLAIN)
@@ -219,7 +219,7 @@ def _find_subject(context: Context, tx: Transaction, sender: Sender, target: Tar
     access.check_read(context, tx, node, sender)
     if not node.config.queueing:
         return _Subject(SubscriptionKind.PLAIN, node)
-    return _Subject(SubscriptionKind.QUEUE, node, lifecycle.of_node(tx, node.id))
+    return _Subject(SubscriptionKind.QUEUE, node, queue_registry.of_node(tx, node.id))
 
 
 def _share_policy(subject: _Subject, new: SubscriptionOptions) -> Policy | None:
@@ -279,7 +279,7 @@ def _add(
     if target.share is not None and queue is None:
         policy = (new.policy or Policy.LEAST_LOADED).value
         name, filter = target.share.name, target.share.filter.text
-        queue = lifecycle.add_for_share(tx, name, filter, policy)
+        queue = queue_registry.add_for_share(tx, name, filter, policy)
         event_counters.count(tx, "share", "made", sender.bare, topic=filter, tags={"share": name})
     return subscriptions.add(
         tx,
@@ -348,7 +348,7 @@ def _options(subscription: Subscription, policy: Policy | None = None) -> Subscr
 def _options_with_policy(tx: Transaction, subscription: Subscription) -> SubscriptionOptions:
     policy = None
     if subscription.queue is not None and subscription.share is not None:
-        queue = lifecycle.get(tx, subscription.queue)
+        queue = queue_registry.get(tx, subscription.queue)
         policy = None if queue is None else Policy(queue.policy)
     return _options(subscription, policy)
 

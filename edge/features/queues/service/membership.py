@@ -149,21 +149,21 @@ def release_held(context: Context, tx: Transaction, node: Node) -> None:
 # Sessions
 
 
-def session_bound(context: Context, tx: Transaction, sender: Sender) -> None:
+def on_session_bound(context: Context, tx: Transaction, sender: Sender) -> None:
     """Add a new session; it gets items as soon as it has learned that it is bound."""
     is_member = _add_session(context, tx, sender)
     if is_member or stored_notifications.waiting(tx, sender.account, sender.full):
         tx.wake_at(tx.now.service)
 
 
-def session_available(context: Context, tx: Transaction, sender: Sender) -> None:
+def on_available(context: Context, tx: Transaction, sender: Sender) -> None:
     """Send a session its waiting notifications, and assign items to it."""
     notifications.flush(tx, sender)
     if _add_session(context, tx, sender):
-        session_ready(context, tx, sender)
+        on_ready(context, tx, sender)
 
 
-def session_ready(context: Context, tx: Transaction, sender: Sender) -> None:
+def on_ready(context: Context, tx: Transaction, sender: Sender) -> None:
     """Assign items to a session that is connected again or whose capabilities are now known."""
     found = queue_members.queues_of(tx, sender.generation)
     for queue in found:
@@ -171,12 +171,12 @@ def session_ready(context: Context, tx: Transaction, sender: Sender) -> None:
     dispatch_all(context, tx, found)
 
 
-def session_detached(context: Context, tx: Transaction, sender: Sender) -> None:
+def on_detached(context: Context, tx: Transaction, sender: Sender) -> None:
     """Assign to others what waited for a session that lost its connection; it keeps its items."""
     dispatch_all(context, tx, queue_members.queues_of(tx, sender.generation))
 
 
-def session_unavailable(context: Context, tx: Transaction, sender: Sender) -> None:
+def on_unavailable(context: Context, tx: Transaction, sender: Sender) -> None:
     """Take back the items of a session that has sent unavailable presence."""
     touched = queue_members.queues_of(tx, sender.generation)
     queue_members.remove_session(tx, sender.generation)
@@ -187,7 +187,7 @@ def session_unavailable(context: Context, tx: Transaction, sender: Sender) -> No
     dispatch_all(context, tx, touched)
 
 
-def session_lost(context: Context, tx: Transaction, sender: Sender) -> None:
+def on_session_lost(context: Context, tx: Transaction, sender: Sender) -> None:
     """Take back the items of queue nodes from a session that ends while the gateway goes on."""
     touched = queue_members.queues_of(tx, sender.generation)
     queue_members.remove_session(tx, sender.generation)
@@ -195,14 +195,14 @@ def session_lost(context: Context, tx: Transaction, sender: Sender) -> None:
     dispatch_all(context, tx, touched)
 
 
-def session_ended(context: Context, tx: Transaction, sender: Sender) -> None:
+def on_session_end(context: Context, tx: Transaction, sender: Sender) -> None:
     """Take back the items of shared subscriptions that do not belong to the session's member."""
     queue_members.remove_session(tx, sender.generation)
     items = queue_items.reassignable(tx, sender.full)
     dispatch_all(context, tx, _take_share_items(context, tx, items, Loss.CONNECTION))
 
 
-def shutdown(_context: Context, tx: Transaction, _sender: Sender) -> None:
+def on_shutdown(_context: Context, tx: Transaction, _sender: Sender) -> None:
     """Remove all members when the gateway stops: all sessions end, and the items of one would
     otherwise pass through all others."""
     queue_members.remove_all(tx)
@@ -243,7 +243,7 @@ def _take_share_items(
 # Deliveries to members of shared subscriptions
 
 
-def qos_0_acknowledged(
+def on_qos_0_acknowledged(
     context: Context, tx: Transaction, sender: Sender | None, _rows: Sequence[int]
 ) -> None:
     """Assign more items at QoS 0 to a session that has received what it was sent."""
@@ -252,7 +252,7 @@ def qos_0_acknowledged(
         dispatch_all(context, tx, queue_members.queues_of(tx, sender.generation))
 
 
-def qos_0_lost(
+def on_qos_0_unacknowledged(
     _context: Context, tx: Transaction, _sender: Sender | None, rows: Sequence[int]
 ) -> None:
     """Log how many items at QoS 0 a session ended without; nobody else gets them."""
@@ -262,7 +262,7 @@ def qos_0_lost(
     events.append(tx, events.SYSTEM, event)
 
 
-def message_ended(
+def on_message_ended(
     context: Context,
     tx: Transaction,
     row: OutboxRow,
@@ -304,10 +304,10 @@ def message_ended(
 # Time, restarts and other processes
 
 
-def run_timers(context: Context, tx: Transaction) -> None:
+def on_timer(context: Context, tx: Transaction) -> None:
     """Handle what is due: lock timeouts, expired items, delays, stalled members, notifications."""
     _take_back_after_restart(context, tx)
-    notifications.run_timers(context, tx)  # before an item is assigned again
+    notifications.on_timer(context, tx)  # before an item is assigned again
     timed_out, expired = queue_items.lock_timeouts(tx), queue_items.expired(tx)
     for item in timed_out:
         operations.lose(context, tx, item, Loss.TIMEOUT)
@@ -337,7 +337,7 @@ def _take_back_after_restart(context: Context, tx: Transaction) -> None:
         tx.wake_at(tx.now.service)
 
 
-def external_change(context: Context, tx: Transaction) -> None:
+def on_external_change(context: Context, tx: Transaction) -> None:
     """Handle what another process has unlocked, requeued or removed."""
     for _batch in range(ORPHAN_BATCHES):
         found = queue_items.orphaned(tx)
@@ -346,4 +346,4 @@ def external_change(context: Context, tx: Transaction) -> None:
         if len(found) < BATCH:
             break
     queue_members.recount_locking(tx, context.limits.unacknowledged_bytes)
-    run_timers(context, tx)
+    on_timer(context, tx)

@@ -88,21 +88,21 @@ def flush_jid(tx: Transaction, jid: str) -> None:
             flush(tx, sender)
 
 
-def acknowledged(
+def on_acknowledged(
     _context: Context, tx: Transaction, _sender: Sender | None, rows: Sequence[int]
 ) -> None:
     """Remove notices that a session has received."""
     notifications.remove(tx, rows)
 
 
-def unacknowledged(
+def on_unacknowledged(
     context: Context, tx: Transaction, _sender: Sender | None, _rows: Sequence[int]
 ) -> None:
     """Keep notices that a session ended without, until they expire."""
     tx.wake_at(tx.now.service + context.limits.outbox_ttl)
 
 
-def run_timers(context: Context, tx: Transaction) -> None:
+def on_timer(context: Context, tx: Transaction) -> None:
     """Drop expired notices, and send those that wait for connected sessions."""
     for full in notifications.expire(tx, context.limits.outbox_ttl):
         _log_dropped(tx, full, "its session did not come back")
