@@ -1,7 +1,7 @@
-"""Opening the database: its settings, its migrations, and what a unit of work sees of it.
+"""Open and migrate the database; `Transaction` is the interface of units of work.
 
-Nothing here begins or commits a transaction of the running gateway: `commit` does. `single` does it
-for commands that run beside or without the gateway.
+The running gateway's transactions are in `group_commit`. `transaction` is for commands that run
+beside or without the gateway.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 FILE_NAME: Final = "fieldpost.db"
 
 BUSY_TIMEOUT: Final = 5.0
-"""Seconds to wait for another process's transaction; those of the commands take milliseconds."""
+"""Seconds to wait for another process's transaction; commands take milliseconds."""
 
 PAGE_BYTES: Final = 4096
 
@@ -46,31 +46,31 @@ _NOTE_MIGRATED: Final = """
 INSERT INTO meta (key, value) VALUES ('{key}', {version})
 ON CONFLICT (key) DO UPDATE SET value = excluded.value WHERE value = 0;
 """
-"""Notes which version there was, until a start tells it."""
+"""Records the previous version until a start logs the migration."""
 
 _BROKEN: Final = (
     sqlite3.SQLITE_IOERR,
     sqlite3.SQLITE_CORRUPT,
     sqlite3.SQLITE_NOTADB,
-    sqlite3.SQLITE_READONLY,  # how a file system tells that it was mounted anew after an error
+    sqlite3.SQLITE_READONLY,  # the file system was remounted after an error
     sqlite3.SQLITE_CANTOPEN,
 )
 
 
 class Receipt(NamedTuple):
-    """Which row a stanza came from: it stays there until the peer has the stanza."""
+    """The row that a stanza was made from; it stays until the peer has the stanza."""
 
     kind: str
     row: int
 
 
 AWAITS_ANSWER: Final = Receipt("", 0)
-"""The receipt of a stanza whose row waits for an answer of its own: nobody is told that it arrived,
-and one that never did does not go back."""
+"""The receipt of a stanza whose row waits for an application's answer: no hook runs when the stanza
+is acknowledged or lost."""
 
 
 class Send(NamedTuple):
-    """One stanza for a session, to be handed over after the commit."""
+    """A stanza that is sent to a session after the commit."""
 
     generation: int
     stanza: bytes
@@ -78,11 +78,15 @@ class Send(NamedTuple):
 
 
 class Transaction:
-    """What a unit of work may touch: rows, the moment it runs at, what to send, and the next alarm.
+    """The interface of a unit of work: rows, the current moment, stanzas to send, and the timer.
 
-    `memo` and `known` are for the files of `store`: what they have read and keep true themselves.
-    `memo` ends with the transaction; `known` goes on until one is rolled back, or another process
-    has changed the database.
+    Attributes:
+        run: executes a statement and returns its cursor.
+        now: the moment of the transaction.
+        due: the service second that the timer is set to, if any.
+        sends: the stanzas to send.
+        memo: caches of stores that end with the transaction.
+        known: caches of stores that last until a rollback or a change by another process.
     """
 
     __slots__ = (
@@ -99,7 +103,7 @@ class Transaction:
         self.due: float | None = None
         self.memo: dict[str, Any] = {}
         self.sends: list[Send] = []
-        self._earlier: list[list[Send]] = []  # of the units before in this transaction
+        self._earlier: list[list[Send]] = []  # of earlier units of this transaction
         self._endings: list[Callable[[Transaction], None]] = []
 
     def row(self, sql: str, values: Values = ()) -> Any:
@@ -107,34 +111,35 @@ class Transaction:
         return self._connection.execute(sql, values).fetchone()
 
     def rows(self, sql: str, values: Values = ()) -> list[Any]:
-        """Return all rows: the statement bounds how many they are."""
+        """Return all rows; the statement has to limit their number."""
         return self._connection.execute(sql, values).fetchall()
 
     def before_commit(self, ending: Callable[[Transaction], None]) -> None:
-        """Have `ending` run once when all units of this transaction have."""
+        """Run a function once after all units of this transaction."""
         self._endings.append(ending)
 
     def run_before_commit(self) -> None:
-        """Run what was to run before the commit."""
+        """Run the functions that were registered by `before_commit`."""
         for ending in self._endings:
             ending(self)
 
     def send(self, generation: int, stanza: bytes, receipt: Receipt | None = None) -> None:
-        """Have one stanza sent to a session, if this transaction commits.
+        """Send a stanza to a session when this transaction commits.
 
-        With a `receipt`, its row is told when the peer has the stanza, or that it never got it.
+        With a `receipt`, hooks of its kind run when the peer has received the stanza, or when the
+        session ends without it.
         """
         self.sends.append(Send(generation, stanza, receipt))
 
     def take_sends(self) -> list[Send]:
-        """Return what a unit of work has to send, and begin the next unit."""
+        """Return the stanzas of the current unit, and begin the next unit."""
         sends, self.sends = self.sends, []
         if sends:
             self._earlier.append(sends)
         return sends
 
     def withdraw_sends(self, generation: int) -> list[Send]:
-        """Return what units before in this transaction have for a session; it is not sent then."""
+        """Take back what earlier units of this transaction have sent to a session."""
         found = []
         for sends in self._earlier:
             found += [send for send in sends if send.generation == generation]
@@ -142,18 +147,19 @@ class Transaction:
         return found
 
     def wake_at(self, service: float) -> None:
-        """Ask for the alarm to ring at `service` seconds, if not earlier."""
+        """Set the timer to fire at a service second, unless it fires earlier."""
         if self.due is None or service < self.due:
             self.due = service
 
 
 def connect(path: Path, max_bytes: int | None = None) -> sqlite3.Connection:
-    """Open an existing database, bring it to the newest version, and return the connection.
+    """Open an existing database, migrate it to the newest version, and return the connection.
 
-    Of `max_bytes`, `space.WAL_SHARE` are its WAL's, and the file takes no more than the rest.
+    Of `max_bytes`, `WAL_SHARE` is for the WAL; the file grows to the rest.
 
-    Raises `SetupError` where there is none or a newer version made it, `StoreError` where it cannot
-    be opened.
+    Raises:
+        SetupError: there is no database, or a newer fieldpost made it.
+        StoreError: the database cannot be opened.
     """
     connection = _existing(path, _connect)
     try:
@@ -172,9 +178,11 @@ def connect(path: Path, max_bytes: int | None = None) -> sqlite3.Connection:
 
 
 def create(path: Path) -> None:
-    """Make an empty database of the newest version.
+    """Create an empty database of the newest version.
 
-    Raises `SetupError` if there is one, `StoreError` where it cannot be made.
+    Raises:
+        SetupError: it exists already.
+        StoreError: it cannot be created.
     """
     if path.exists():
         raise SetupError(f"{path} exists already")
@@ -189,27 +197,29 @@ def create(path: Path) -> None:
 
 
 def connect_reader(path: Path) -> sqlite3.Connection:
-    """Open the database for reading alone.
+    """Open the database read-only.
 
-    Raises `SetupError` where there is none, `StoreError` where it cannot be opened.
+    Raises:
+        SetupError: there is no database.
+        StoreError: it cannot be opened.
     """
     return _existing(path, _connect_reader)
 
 
 def connect_guard(path: Path) -> sqlite3.Connection:
-    """Open the database for its locks alone; it waits for nobody."""
+    """Open the database only to hold its lock; it waits for no other process."""
     return sqlite3.connect(path, timeout=0, isolation_level=None)
 
 
 def _existing(path: Path, connect: Callable[[Path], sqlite3.Connection]) -> sqlite3.Connection:
-    """Open what `create` made, and nothing else: an empty file would be migrated as if it were."""
+    """Open a database that `create` made, and refuse an empty file, which would be migrated."""
     if not path.exists():
-        raise SetupError(f"{path} does not exist; `fieldpost init` makes it")
+        raise SetupError(f"{path} does not exist; create it with `fieldpost init`")
     try:
-        check_regular(path)  # SQLite would wait for a FIFO
+        check_regular(path)  # SQLite would block on a FIFO
     except NotRegularError as error:
         raise SetupError(f"{path} cannot be read: {error.strerror}") from None
-    if not os.access(path, os.R_OK):  # SQLite says no more than that it cannot
+    if not os.access(path, os.R_OK):  # SQLite does not say why it cannot
         raise SetupError(f"{path} cannot be read: {os.strerror(errno.EACCES)}")
     try:
         connection = connect(path)
@@ -217,7 +227,10 @@ def _existing(path: Path, connect: Callable[[Path], sqlite3.Connection]) -> sqli
         raise translate(error) from error
     try:
         if connection.execute("PRAGMA user_version").fetchone() == (0,):
-            raise SetupError(f"{path} is empty or not a gateway's database: put a copy of it back")
+            raise SetupError(
+                f"{path} is empty or not a gateway's database;"
+                " restore a backup (`fieldpost restore`)"
+            )
     except sqlite3.Error as error:
         connection.close()
         raise translate(error) from error
@@ -250,7 +263,7 @@ def _set_up(connection: sqlite3.Connection) -> None:
 
 
 def migrations() -> list[tuple[int, str]]:
-    """Return the migrations in order: their number and their SQL."""
+    """Return (number, SQL) of each migration, in order."""
     folder = resources.files("edge.engine") / "migrations"
     files = sorted(
         (entry for entry in folder.iterdir() if entry.name.endswith(".sql")),
@@ -260,13 +273,13 @@ def migrations() -> list[tuple[int, str]]:
 
 
 def migrate(connection: sqlite3.Connection) -> None:
-    """Bring the schema to the newest version, each step in a transaction of its own."""
+    """Migrate the schema to the newest version, each step in its own transaction."""
     steps = migrations()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if version > steps[-1][0]:
         raise SetupError(
-            f"the database is of version {version} and this fieldpost knows {steps[-1][0]}:"
-            " install the newer fieldpost again"
+            f"the database has schema version {version}, and this fieldpost supports up to"
+            f" {steps[-1][0]}; install the newer fieldpost again"
         )
     noted = _NOTE_MIGRATED.format(key=MIGRATED, version=version) if version else ""
     for number, sql in steps:
@@ -280,7 +293,7 @@ def migrate(connection: sqlite3.Connection) -> None:
 def transaction(
     connection: sqlite3.Connection, now: Now, begin: str = "BEGIN IMMEDIATE"
 ) -> Iterator[Transaction]:
-    """Run one transaction on a connection of one's own; commits at the end of the block."""
+    """Run one transaction on a connection, and commit at the end of the block."""
     try:
         connection.execute(begin)
         tx = Transaction(connection, now)
@@ -295,7 +308,7 @@ def transaction(
 
 
 def translate(error: sqlite3.Error) -> StoreError:
-    """Turn what SQLite raised into what it means for the gateway."""
+    """Return the store error for an error of SQLite."""
     code = _code(error) & 0xFF
     text = f"the database: {error}"
     if code == sqlite3.SQLITE_FULL or _code(error) == sqlite3.SQLITE_IOERR_SHMSIZE:

@@ -1,10 +1,10 @@
-"""What happens often and is worth an event now and then: counted as it happens, told by heartbeats.
+"""Counters of frequent events, which heartbeats log as one event each.
 
-A session begins and ends in no row of the disk, and a device with a bad link does so each minute:
-to write that at once would cost a commit each time. So it is counted in a temporary table, and told
-in the heartbeat's transaction, which is committed anyway: at most one event in `AGAIN` of each
-source and kind, with how often, and how long ago the last was. What is counted and not told ends
-with the process.
+A session begins and ends without a row on the disk, and a device with a bad link reconnects every
+minute; an event each time would cost a commit each time. So such events are counted in a temporary
+table, and logged in the heartbeat's transaction, which is committed anyway: at most one event in
+`LOG_INTERVAL` for each source and kind, with the count and the age of the last occurrence. Counts
+that were not logged end with the process.
 """
 
 from __future__ import annotations
@@ -20,11 +20,10 @@ from edge.engine.events import NewEvent
 from edge.engine.refusals import OTHER_SOURCE
 
 LOG_INTERVAL: Final = 900.0
-"""Seconds of service in which the same is told once: of a device that comes back each minute, 96
-times a day that it came and as often that it went."""
+"""Least service seconds between two events of one counter."""
 
 MAX_COUNTERS: Final = 1000
-"""What is told apart; beyond, it counts for `other`. The table is memory."""
+"""Most rows of the table, which is in memory; further sources are counted as `other`."""
 
 _COUNT: Final = """
 UPDATE temp.folded SET count = count + 1, last = ?
@@ -52,7 +51,7 @@ def count(
     topic: str = "",
     tags: Mapping[str, str] | None = None,
 ) -> None:
-    """Count that something happened; what differs in any of these is told apart.
+    """Count an event; there is one counter for each combination of the arguments.
 
     `source` is a bare JID: sessions of one account are one source.
     """
@@ -66,16 +65,15 @@ def count(
 
 
 def log_counts(tx: Transaction, *, everything: bool = False) -> None:
-    """Tell what was counted and is due: what is new, and what was told before `AGAIN`; with
-    `everything`, all that was counted."""
+    """Log the counters that were not logged within `LOG_INTERVAL`; all if `everything` is true."""
     now = tx.now.service
     for row, kind, name, source, topic, tags, count, last in tx.rows(_DUE, (now, everything)):
         if not count:
             tx.run(_FORGET, (row,))
             continue
-        told = {**_from_json(tags), "ago_s": str(max(0, round(now - last)))}
+        tags_ = {**_from_json(tags), "ago_s": str(max(0, round(now - last)))}
         event = NewEvent(
-            kind, source, topic or None, name, float(count), level="Informational", tags=told
+            kind, source, topic or None, name, float(count), level="Informational", tags=tags_
         )
         events.append(tx, events.SYSTEM, event)
         tx.run(_AGAIN, (now + LOG_INTERVAL, row))

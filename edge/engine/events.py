@@ -1,8 +1,8 @@
-"""The event log: every notable thing a row, written in the transaction of what it tells of.
+"""The rows of the event log; an event is written in the transaction that it describes.
 
-Each lane has its own counter, and a number is used only in a transaction that commits: so the
-counters have no gaps. Sealed events leave for `segments`. Who brings events of others asks first
-whether there is room for them; the gateway's own are bounded here.
+Each lane has its own sequence counter. A number is used only if its transaction commits, so the
+counters have no gaps. Sealing moves events into `segments`. Before it appends events of others, a
+feature checks the room in their lane; the gateway's own events are limited here.
 """
 
 from __future__ import annotations
@@ -21,19 +21,18 @@ SYSTEM: Final = "system"
 LANES: Final = (READINGS, LOGS, SYSTEM)
 
 EVENT_OVERHEAD: Final = 48
-"""Bytes that an event costs beside its texts: numbers, times, and its row."""
-
+"""Bytes that an event takes beside its texts: numbers, times, and its row."""
 
 MAX_SYSTEM_EVENTS: Final = 50_000
-"""Events of the gateway's own that wait to be sealed, a month of heartbeats: beyond, if its lane
-cannot be sealed, they are counted and not written."""
+"""Most unsealed events of the gateway's own, a month of heartbeats. If their lane cannot be sealed,
+further ones are counted and not written."""
 
 _URGENT: Final = "urgent levels"
 _UNWRITTEN: Final = "events unwritten"
 
 
 class NewEvent(NamedTuple):
-    """An event that has no number yet; fields as docs/reference/segment-format.md has them."""
+    """An event without a number yet; docs/reference/segment-format.md describes the fields."""
 
     kind: str
     source: str | None = None
@@ -49,7 +48,7 @@ class NewEvent(NamedTuple):
 
 
 class StoredEvent(NamedTuple):
-    """An event as it is stored; `time` in ms UTC, `tags` a mapping."""
+    """A stored event; `time` is in ms since 1970 UTC."""
 
     seq: int
     time: int
@@ -68,8 +67,15 @@ class StoredEvent(NamedTuple):
 
 
 class LaneStatus(NamedTuple):
-    """What of a lane is not sealed yet; `oldest`, and `urgent`, the oldest urgent event, are in
-    service seconds."""
+    """The unsealed part of a lane.
+
+    Attributes:
+        lane: its name.
+        events: the number of its events.
+        bytes: their size.
+        oldest: the service second of the oldest event.
+        urgent: the service second of the oldest urgent event.
+    """
 
     lane: str
     events: int
@@ -103,8 +109,14 @@ FROM events WHERE lane = ? AND seq > ? ORDER BY seq LIMIT ?
 
 
 class _Counter:
-    """A lane's last number and the last sealed one, and what its row does not have yet: bytes, and
-    that an event is urgent."""
+    """A lane's counters, ahead of its row until the transaction ends.
+
+    Attributes:
+        last: the last number used.
+        sealed: the last sealed number.
+        bytes: bytes that were appended in this transaction.
+        urgent: whether an urgent event was appended in this transaction.
+    """
 
     __slots__ = ("bytes", "last", "sealed", "urgent")
 
@@ -116,7 +128,7 @@ class _Counter:
 
 
 class _Levels(NamedTuple):
-    """From which levels on events are urgent; `text` is a JSON array of the same."""
+    """The levels of urgent events; `text` is the same as a JSON array."""
 
     names: frozenset[str]
     text: str
@@ -126,9 +138,9 @@ _to_json: Final = msgspec.json.Encoder().encode
 
 
 def append(tx: Transaction, lane: str, event: NewEvent) -> int | None:
-    """Write an event to the log, stamped with the transaction's time.
+    """Append an event to a lane, stamped with the transaction's time.
 
-    Returns its number, `None` if there was no room for it.
+    Return its number, or `None` if there was no room for it.
     """
     now, size = tx.now, _size(event)
     counter = _counters(tx)[lane]
@@ -143,19 +155,18 @@ def append(tx: Transaction, lane: str, event: NewEvent) -> int | None:
     seq, clock = counter.last, now.synchronised
     tx.run(_APPEND, (lane, seq, now.wall, clock, *fields, text, size, now.service))
     if lane == SYSTEM:
-        tx.memo.setdefault("noted", []).append((seq, event))
+        tx.memo.setdefault("logged", []).append((seq, event))
     return seq
 
 
 def take_logged(tx: Transaction) -> list[tuple[int, NewEvent]]:
-    """Return what the gateway itself has logged in this transaction since this was last asked, and
-    the numbers in its lane."""
-    found: list[tuple[int, NewEvent]] = tx.memo.pop("noted", [])
+    """Return (number, event) of the gateway's own events since the last call."""
+    found: list[tuple[int, NewEvent]] = tx.memo.pop("logged", [])
     return found
 
 
 def _counters(tx: Transaction) -> dict[str, _Counter]:
-    """Return the lanes' counters: read once a transaction, and written at its end."""
+    """Return the lanes' counters, which are read once a transaction and written at its end."""
     found: dict[str, _Counter] | None = tx.memo.get("lanes")
     if found is None:
         found = {lane: _Counter(last, sealed) for lane, last, sealed in tx.rows(_COUNTERS)}
@@ -165,7 +176,7 @@ def _counters(tx: Transaction) -> dict[str, _Counter]:
 
 
 def write_counters(tx: Transaction) -> None:
-    """Write the lanes' counters, and read them anew when they are next asked for."""
+    """Write the lanes' counters to their rows, and drop them from the transaction."""
     for lane, counter in tx.memo.pop("lanes", {}).items():
         if counter.bytes:
             since = tx.now.service
@@ -174,7 +185,7 @@ def write_counters(tx: Transaction) -> None:
 
 
 def log_unwritten(tx: Transaction) -> None:
-    """Log how many events of the gateway's own were not written, now that there is room again."""
+    """Log how many events of the gateway's own were not written for lack of room, if any."""
     count = meta.read_number(tx, _UNWRITTEN)
     if count:
         meta.write(tx, _UNWRITTEN, 0.0)
@@ -182,7 +193,7 @@ def log_unwritten(tx: Transaction) -> None:
 
 
 def set_urgent(tx: Transaction, levels: Sequence[str]) -> None:
-    """Take events of these levels for urgent from now on."""
+    """Treat events of these levels as urgent from now on."""
     text = _to_json(levels).decode()
     if text != urgent_levels(tx):
         meta.write(tx, _URGENT, text)
@@ -195,7 +206,6 @@ def urgent_levels(tx: Transaction) -> str:
 
 
 def _urgent(tx: Transaction) -> _Levels:
-    """Return the same; they are read once."""
     found: _Levels | None = tx.known.get(_URGENT)
     if found is None:
         text = meta.find_text(tx, _URGENT) or "[]"
@@ -204,7 +214,7 @@ def _urgent(tx: Transaction) -> _Levels:
 
 
 def reset_counters(tx: Transaction) -> None:
-    """Begin each lane with 1; all that was counted before is sealed."""
+    """Restart the counter of each lane at 1; all events must be sealed."""
     write_counters(tx)
     tx.run(_COUNT_ANEW)
 
@@ -220,25 +230,25 @@ def _size(event: NewEvent) -> int:
 
 
 def unsealed(tx: Transaction, lane: str) -> int:
-    """Return how many events of a lane are not in a segment yet."""
+    """Return the number of unsealed events of a lane."""
     counter = _counters(tx)[lane]
     return counter.last - counter.sealed
 
 
 def fullest_message_lane(tx: Transaction) -> int:
-    """Return how many unsealed events the fuller one of the lanes has that messages go to."""
+    """Return the unsealed events of the fuller of the two lanes for messages."""
     return max(unsealed(tx, READINGS), unsealed(tx, LOGS))
 
 
 def lane_status(tx: Transaction) -> list[LaneStatus]:
-    """Return what waits to be sealed, lane by lane."""
+    """Return the unsealed part of each lane."""
     return [LaneStatus(*row) for row in tx.rows(_LANES)]
 
 
 def read(tx: Transaction, lane: str, after: int, count: int, max_bytes: int) -> list[StoredEvent]:
-    """Return events of a lane with numbers above `after`: at most `count`, and of `max_bytes`.
+    """Return events of a lane with numbers above `after`, at most `count`.
 
-    There is always one, if there is any.
+    Together they have at most `max_bytes`, but the first is always returned.
     """
     found: list[StoredEvent] = []
     room = max_bytes

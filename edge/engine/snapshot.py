@@ -1,4 +1,4 @@
-"""Copies of the database: one state of it, whole, while the gateway may be writing.
+"""Copy the database in one consistent state, while the gateway may be writing.
 
 Source: https://www.sqlite.org/backup.html.
 """
@@ -6,28 +6,31 @@ Source: https://www.sqlite.org/backup.html.
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from edge.engine import database
+from edge.engine.database import Transaction
 from edge.engine.service_time import Now
 from edge.errors import SetupError
-from edge.features.eventlog.store import epochs
 
-PAGES: Final = 1024
+T = TypeVar("T")
+
+COPIED_PAGES: Final = 1024
 """Pages that are copied at once, 4 MiB."""
 
-_HOLD: Final = "SELECT count(*) FROM meta"
+_BEGIN_READING: Final = "SELECT count(*) FROM meta"
 _CHECK: Final = "PRAGMA quick_check(1)"
 
 
-def copy(source: Path, target: Path, now: Now) -> str:
-    """Copy the database to the new file `target`, see that it is whole, and mark it as a copy.
+def copy(source: Path, target: Path, now: Now, mark: Callable[[Transaction], T]) -> T:
+    """Copy the database to the new file `target`, check it, and return what `mark` returns.
 
-    Returns its epoch. One state of it is held meanwhile, or a gateway that writes would have it
-    begin again and again: so the WAL grows, and beyond `limits.wal_bytes` new messages wait. Raises
-    `FieldpostError`.
+    `mark` runs in a transaction of the copy. The copy reads one state of the source, because a
+    writing gateway would otherwise make it start again and again. The WAL grows meanwhile, and
+    above `limits.wal_bytes` new messages are refused. Raises `FieldpostError`.
     """
     target.touch(0o600)
     try:
@@ -36,31 +39,32 @@ def copy(source: Path, target: Path, now: Now) -> str:
             closing(sqlite3.connect(target, isolation_level=None)) as writing,
         ):
             reading.execute("BEGIN")
-            reading.execute(_HOLD).fetchone()
-            reading.backup(writing, pages=PAGES)
+            reading.execute(_BEGIN_READING).fetchone()
+            reading.backup(writing, pages=COPIED_PAGES)
     except sqlite3.Error as error:
         raise database.translate(error) from error
-    with closing(_whole(target, source)) as connection, database.transaction(connection, now) as tx:
-        epochs.mark_copy(tx)
-        return epochs.latest(tx, 1)[0].epoch
+    return check(target, now, mark, source)
 
 
-def accept(path: Path, now: Now) -> None:
-    """See that a database is whole and was made by `copy`; brings it to the newest version.
+def check(path: Path, now: Now, inspect: Callable[[Transaction], T], name: Path | None = None) -> T:
+    """Check that a database is intact, migrate it, and return what `inspect` returns.
 
-    Raises `FieldpostError`.
+    `inspect` runs in a transaction; `name` is the file that an error names. Raises
+    `FieldpostError`.
     """
-    with closing(_whole(path, path)) as connection, database.transaction(connection, now) as tx:
-        if not epochs.is_copy(tx):
-            raise SetupError(f"{path.name} is not a copy that a backup made")
+    with (
+        closing(_connect_intact(path, name or path)) as connection,
+        database.transaction(connection, now) as tx,
+    ):
+        return inspect(tx)
 
 
-def _whole(path: Path, named: Path) -> sqlite3.Connection:
+def _connect_intact(path: Path, name: Path) -> sqlite3.Connection:
     connection = database.connect(path)
     try:
         (found,) = connection.execute(_CHECK).fetchone()
         if found != "ok":
-            raise SetupError(f"{named} is damaged: {found}")
+            raise SetupError(f"{name} is damaged: {found}")
     except sqlite3.Error as error:
         connection.close()
         raise database.translate(error) from error

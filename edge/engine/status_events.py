@@ -1,7 +1,4 @@
-"""What the store tells of itself: that its schema was brought up to date, and that it is full.
-
-Who is refused for want of room is told by `refusals`; that there was none, for how long, here.
-"""
+"""Log events about the database itself: that it was migrated, and while it is full."""
 
 from __future__ import annotations
 
@@ -13,8 +10,8 @@ from edge.engine.database import Transaction
 from edge.engine.events import NewEvent
 
 ROOM: Final = 1024 * 1024
-"""Bytes of room after which the store is full no more: else it would be told, and told again, while
-messages come and go at the bound."""
+"""Bytes of free room from which the database is no longer full. Without this margin, messages that
+come and go at the limit would log an event each time."""
 
 _VERSION: Final = "PRAGMA user_version"
 _FULL: Final = "SELECT since FROM temp.fullness"
@@ -23,8 +20,7 @@ _END: Final = "DELETE FROM temp.fullness"
 
 
 def log_migration(tx: Transaction) -> None:
-    """Log that the schema was brought up to date since this was last asked, if it was: by a start,
-    or by a command before."""
+    """Log a migration of the schema since the last call, by a start or by a command."""
     before = meta.read_number(tx, meta.MIGRATED)
     if not before:
         return
@@ -35,16 +31,16 @@ def log_migration(tx: Transaction) -> None:
         name="migrated",
         value=float(version),
         level="Notice",
-        text="the database is of a newer version: an older fieldpost does not open it",
+        text="the database was migrated; an older fieldpost cannot open it",
         tags={"from": f"{before:.0f}"},
     )
     events.append(tx, events.SYSTEM, event)
 
 
 def log_fullness(tx: Transaction, limits: Limits) -> None:
-    """Log that the database has no room for new messages any more, or has again.
+    """Log that the database has no room for new messages, or has room again.
 
-    Both are told in its reserve: where the disk has no byte left, neither is.
+    The events take room from the reserve, so neither is logged if the disk is completely full.
     """
     since = tx.row(_FULL)
     over = space.exceeded_limit(tx, ROOM if since else 0, limits)

@@ -19,7 +19,9 @@ from typing import IO, Final, NamedTuple
 
 from edge.config import load
 from edge.engine import database, snapshot
+from edge.engine.database import Transaction
 from edge.errors import SetupError, StoreFull
+from edge.features.eventlog.store import epochs
 from edge.ops import current_time, setup
 from sync.common.durable_files import (
     PRIVATE_FILE,
@@ -74,7 +76,7 @@ def write(folder: Path, place: Path) -> About:
     with _telling_room(place), temporary_folder(place) as making:
         copy = making / database.FILE_NAME
         now = current_time.now()
-        epoch = snapshot.copy(folder / database.FILE_NAME, copy, now)
+        epoch = snapshot.copy(folder / database.FILE_NAME, copy, now, _mark_copy)
         about = About(settings.gateway.domain, epoch, now.wall)
         made = making / "made"
         with (
@@ -109,11 +111,17 @@ def restore(place: Path, folder: Path) -> About:
             raise SetupError(f"{place} is no backup, or damaged: {error}") from error
         if load.load(making).gateway.domain != about.gateway:
             raise SetupError(f"{place} is damaged: it is of {about.gateway} and of another gateway")
-        snapshot.accept(making / database.FILE_NAME, current_time.now())
+        if not snapshot.check(making / database.FILE_NAME, current_time.now(), epochs.is_copy):
+            raise SetupError(f"{database.FILE_NAME} is not a copy that a backup made")
         for path in (making, *(path for path in making.rglob("*") if path.is_dir())):
             fsync_folder(path)
         move_into_place(making, folder)
     return about
+
+
+def _mark_copy(tx: Transaction) -> str:
+    epochs.mark_copy(tx)
+    return epochs.latest(tx, 1)[0].epoch
 
 
 @contextmanager

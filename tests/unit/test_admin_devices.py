@@ -116,7 +116,7 @@ def test_a_password_that_cannot_be_used_is_refused_in_one_line(folder: Path, pas
 
 
 def test_a_folder_that_is_no_gateways_is_told_so(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="`fieldpost init` makes it"):
+    with pytest.raises(ConfigError, match="`fieldpost init`"):
         devices.add(tmp_path, "pump1", "x", trusted=True)
 
 
