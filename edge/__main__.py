@@ -23,19 +23,19 @@ COMMANDS: Final = {
     "backup": "backup",
     "restore": "backup",
 }
-"""The module of `edge.cli` that has each command."""
+"""The module in `edge.cli` of each command."""
 
 
 class Commands(click.Group):
-    """Imports a command when it is asked for: to import all takes a small board seconds."""
+    """A group that imports a command when it is used, because importing all takes a Pi seconds."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Name all commands, in order."""
+        """Return the names of all commands, sorted."""
         del ctx
         return sorted(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import a command; None when there is none of this name."""
+        """Import a command; return `None` if there is none of this name."""
         del ctx
         if cmd_name not in COMMANDS:
             return None
@@ -46,7 +46,7 @@ class Commands(click.Group):
 @click.group(cls=Commands)
 @click.version_option(__version__, prog_name="fieldpost")
 def main() -> None:
-    """Fieldpost: a broker for field gateways."""
+    """Fieldpost: a message broker for field gateways."""
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ from edge.engine.timers import Timer
 from edge.errors import ConfigError, SetupError, StoreBroken, StoreError
 from edge.features.eventlog import service as eventlog
 from edge.features.eventlog.rules import levels
-from edge.ops.control import Running
+from edge.ops.control import ProcessStatus
 from edge.server import control_server
 from edge.server.listener import Listener
 from edge.server.refusal_counters import RefusalCounters
@@ -217,7 +217,7 @@ class App:
         beats: HeartbeatSources,
         router: Router,
         front: Listener | Component,
-        state: Callable[[], Running],
+        state: Callable[[], ProcessStatus],
     ) -> list[Address]:
         """Open the status page, if there is to be one; returns where it listens."""
         settings, store = self._settings, beats.store
@@ -234,7 +234,7 @@ class App:
         return await server.start(load.parse_address(settings.web.listen))
 
     async def _answer_operators(
-        self, stack: AsyncExitStack, state: Callable[[], Running], store: Store
+        self, stack: AsyncExitStack, state: Callable[[], ProcessStatus], store: Store
     ) -> None:
         """Open the control socket; a gateway that cannot have one does all else."""
         control = control_server.for_store(self._folder, state, store)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import functools
 import os
 import sys
@@ -12,7 +13,7 @@ from typing import ParamSpec
 import click
 
 from edge.errors import FieldpostError
-from edge.ops.folder_owner import owner_to_be
+from edge.ops.folder_owner import other_owner
 from sync.common.text import os_error, printable
 
 P = ParamSpec("P")
@@ -54,8 +55,14 @@ def to_terminal(line: str) -> str:
     return printable(line, sys.stdout.encoding)
 
 
+def format_time(time: int) -> str:
+    """Format ms since 1970 UTC as RFC 3339 with whole seconds."""
+    moment = datetime.datetime.fromtimestamp(time / 1000, datetime.UTC)
+    return moment.isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
 def _to_click(text: str, options: Mapping[str, object]) -> click.ClickException:
-    folder_option = options.get("folder")
-    owner = owner_to_be(folder_option) if isinstance(folder_option, Path) else None
-    advice = "" if owner is None else f"; {folder_option} belongs to {owner}: run this as that user"
+    folder = options.get("folder")
+    owner = other_owner(folder) if isinstance(folder, Path) else None
+    advice = "" if owner is None else f"; {folder} belongs to {owner}: run this as that user"
     return click.ClickException(to_terminal(text + advice))

@@ -1,19 +1,17 @@
-"""`fieldpost backup` and `fieldpost restore`."""
+"""The `fieldpost backup` and `fieldpost restore` commands."""
 
 from __future__ import annotations
 
-import datetime
 from pathlib import Path
 
 import click
 
-from edge.cli import folder_option, report_errors
-from edge.ops import backup as admin
+from edge.cli import folder_option, format_time, report_errors
+from edge.ops import backup as ops
 
-_NOT_IN_IT = (
-    "What happened since is not in it: messages, devices that were added or revoked, readings.\n"
-    "The next start counts events in a new epoch. Never run this and the gateway that it is a copy"
-    " of: both would be {gateway}."
+_AFTER_RESTORE = (
+    "Later messages, readings and changes to devices are not in it. The next start begins a new"
+    " epoch.\nNever run it together with the original gateway: both would be {gateway}."
 )
 
 
@@ -22,12 +20,13 @@ _NOT_IN_IT = (
 @folder_option
 @report_errors
 def backup(file: Path, folder: Path) -> None:
-    """Write a backup of the gateway to the new FILE, also while it runs.
+    """Write a backup to the new FILE.
 
-    In it are the database, the configuration and the keys: keep it as you keep those.
+    The gateway may be running. The backup contains the database, the configuration and the private
+    keys: store it as safely as them.
     """
-    about = admin.write(folder, file)
-    click.echo(f"{file} has all of {about.gateway}: {file.stat().st_size} bytes")
+    manifest = ops.write(folder, file)
+    click.echo(f"{file} is a backup of {manifest.gateway}: {file.stat().st_size} bytes")
 
 
 @click.command()
@@ -35,9 +34,10 @@ def backup(file: Path, folder: Path) -> None:
 @folder_option
 @report_errors
 def restore(file: Path, folder: Path) -> None:
-    """Make a gateway's folder, new or empty, out of the backup FILE."""
-    about = admin.restore(file, folder)
-    made = datetime.datetime.fromtimestamp(about.made / 1000, datetime.UTC)
-    stamp = made.isoformat(timespec="seconds").replace("+00:00", "Z")
-    click.echo(f"{folder} is {about.gateway} as it was at {stamp}")
-    click.echo(_NOT_IN_IT.format(gateway=about.gateway))
+    """Restore a gateway from the backup FILE.
+
+    The folder must be new or empty.
+    """
+    manifest = ops.restore(file, folder)
+    click.echo(f"{folder} is {manifest.gateway} as of {format_time(manifest.made)}")
+    click.echo(_AFTER_RESTORE.format(gateway=manifest.gateway))

@@ -25,9 +25,10 @@ def config() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @report_errors
 def check(folder: Path, as_json: bool) -> None:
-    """Report every mistake in fieldpost.toml, and the options that differ from their defaults.
+    """Report mistakes and changed options.
 
-    Exit status 1 means that there is a mistake. Only the file is read: a running gateway uses the
+    Lists every mistake in fieldpost.toml, and the options that differ from their defaults. Exit
+    status 1 means that there is a mistake. Only the file is read: a running gateway uses the
     options from when it was started.
     """
     report = config_check.check(folder)

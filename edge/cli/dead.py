@@ -1,8 +1,7 @@
-"""`fieldpost dead`: messages that could not be delivered."""
+"""The `fieldpost dead` commands, for messages that could not be delivered (dead letters)."""
 
 from __future__ import annotations
 
-import datetime
 import json
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -11,47 +10,49 @@ from typing import Final
 
 import click
 
-from edge.cli import folder_option, report_errors, to_terminal
+from edge.cli import folder_option, format_time, report_errors, to_terminal
 from edge.features.outbox.store.dead_letters import IN_DOUBT, StoredDeadLetter
-from edge.ops import dead_letters as admin
+from edge.ops import dead_letters as ops
 from sync.common.text import plural
 
-SCREEN: Final = 100
-"""Messages that `list` prints without --all: the latest."""
+LIST_LIMIT: Final = 100
+"""Dead letters that `list` prints without --all: the latest."""
 
 _ids = click.argument("ids", metavar="ID...", nargs=-1, required=True, type=click.IntRange(min=1))
-_yes = click.option("--yes", is_flag=True, help="Do not ask.")
+_yes = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 
 
 @click.group()
 def dead() -> None:
-    """See to messages that could not be delivered."""
+    """Inspect, requeue or delete undeliverable messages."""
 
 
 @dead.command("list")
 @folder_option
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line; times in ms.")
-@click.option("--all", "all_", is_flag=True, help=f"More than the latest {SCREEN}.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print one JSON object per line; times in ms."
+)
+@click.option("--all", "all_", is_flag=True, help=f"Print all, not only the latest {LIST_LIMIT}.")
 @report_errors
 def list_(folder: Path, as_json: bool, all_: bool) -> None:
-    """Print the messages that could not be delivered, the latest last."""
-    found = admin.listed(folder)
-    doubt = False
+    """List undeliverable messages, the latest last."""
+    found = ops.list_all(folder)
+    in_doubt = False
     for message in found if all_ else _latest(found):
-        doubt = doubt or message.state == IN_DOUBT
+        in_doubt = in_doubt or message.state == IN_DOUBT
         click.echo(json.dumps(_object(message)) if as_json else to_terminal(_line(message)))
-    if doubt and not as_json:
-        click.echo(admin.DOUBT, err=True)
+    if in_doubt and not as_json:
+        click.echo(ops.IN_DOUBT_HELP, err=True)
 
 
 @dead.command()
 @click.argument("number", metavar="ID", type=click.IntRange(min=1))
 @folder_option
-@click.option("--json", "as_json", is_flag=True, help="One JSON object; the time in ms.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object; the time in ms.")
 @report_errors
 def show(number: int, folder: Path, as_json: bool) -> None:
-    """Print message ID, and its body below."""
-    message, body = admin.show(folder, number)
+    """Print message ID and its body."""
+    message, body = ops.show(folder, number)
     text = body.decode("utf-8", "backslashreplace")
     if as_json:
         click.echo(json.dumps({**_object(message), "body": text}))
@@ -59,7 +60,7 @@ def show(number: int, folder: Path, as_json: bool) -> None:
     for name, value in _object(message).items():
         click.echo(to_terminal(f"{name:<11}  {'-' if value is None else value}"))
     if message.state == IN_DOUBT:
-        click.echo(admin.DOUBT)
+        click.echo(ops.IN_DOUBT_HELP)
     click.echo()
     for line in text.split("\n"):
         click.echo(to_terminal(line))
@@ -69,20 +70,23 @@ def show(number: int, folder: Path, as_json: bool) -> None:
 @_ids
 @folder_option
 @click.option(
-    "--may-repeat", is_flag=True, help="Send those in doubt anew: they may be acted on twice."
+    "--may-repeat",
+    is_flag=True,
+    help="Send messages in doubt again: devices may act on them twice.",
 )
 @_yes
 @report_errors
 def requeue(ids: tuple[int, ...], folder: Path, may_repeat: bool, yes: bool) -> None:
-    """Send messages again: all of these, or none.
+    """Send messages again.
 
-    Of one in doubt, the release alone is repeated to the device that has it, which does nothing
-    twice. With --may-repeat it is sent anew, and the device may act on it twice.
+    Requeues all the named messages, or none. A message is in doubt if the device may have it
+    already. Then only its release is repeated, so the device acts on it once. With --may-repeat it
+    is sent again, and the device may act on it twice.
     """
-    rows = _once(ids)
+    rows = _unique(ids)
     if may_repeat and not yes:
-        _ask(_doubtful(folder, rows), "send it anew, though it may be acted on twice?")
-    admin.requeue(folder, rows, may_repeat=may_repeat)
+        _confirm(_in_doubt(folder, rows), "send it again, although it may be acted on twice?")
+    ops.requeue(folder, rows, may_repeat=may_repeat)
     for row in rows:
         click.echo(f"{row} is requeued")
 
@@ -93,42 +97,45 @@ def requeue(ids: tuple[int, ...], folder: Path, may_repeat: bool, yes: bool) -> 
 @_yes
 @report_errors
 def drop(ids: tuple[int, ...], folder: Path, yes: bool) -> None:
-    """Forget messages for good: all of these, or none."""
-    rows = _once(ids)
+    """Delete messages permanently.
+
+    Deletes all the named messages, or none.
+    """
+    rows = _unique(ids)
     if not yes:
-        _ask(admin.find(folder, rows), "forget it for good?")
-    admin.drop(folder, rows)
+        _confirm(ops.find(folder, rows), "delete it permanently?")
+    ops.drop(folder, rows)
     for row in rows:
-        click.echo(f"{row} is dropped")
+        click.echo(f"{row} is deleted")
 
 
-def _once(ids: Sequence[int]) -> list[int]:
+def _unique(ids: Sequence[int]) -> list[int]:
     return list(dict.fromkeys(ids))
 
 
-def _doubtful(folder: Path, rows: Sequence[int]) -> list[StoredDeadLetter]:
-    return [message for message in admin.find(folder, rows) if message.state == IN_DOUBT]
+def _in_doubt(folder: Path, rows: Sequence[int]) -> list[StoredDeadLetter]:
+    return [message for message in ops.find(folder, rows) if message.state == IN_DOUBT]
 
 
-def _ask(messages: list[StoredDeadLetter], question: str) -> None:
-    """Show messages and ask what is to be done with each of them; ends where one is refused."""
+def _confirm(messages: list[StoredDeadLetter], question: str) -> None:
+    """Print each message and ask for confirmation; abort if one is refused."""
     if any(message.state == IN_DOUBT for message in messages):
-        click.echo(admin.DOUBT, err=True)
+        click.echo(ops.IN_DOUBT_HELP, err=True)
     for message in messages:
         click.echo(to_terminal(_line(message)), err=True)
         click.confirm(f"{message.row}: {question}", abort=True, err=True)
 
 
 def _latest(found: Iterator[StoredDeadLetter]) -> Iterator[StoredDeadLetter]:
-    """Yield the latest, and say where there are others."""
+    """Yield the latest dead letters; report how many are left out."""
     count = 0
-    kept: deque[StoredDeadLetter] = deque(maxlen=SCREEN)
+    kept: deque[StoredDeadLetter] = deque(maxlen=LIST_LIMIT)
     for message in found:
         count += 1
         kept.append(message)
-    if count > SCREEN:
-        older = plural(count - SCREEN, "older one is", "older ones are")
-        click.echo(f"{older} left out: --all prints them", err=True)
+    if count > LIST_LIMIT:
+        older = plural(count - LIST_LIMIT, "older message is", "older messages are")
+        click.echo(f"{older} not shown; --all shows all", err=True)
     yield from kept
 
 
@@ -138,11 +145,9 @@ def _object(message: StoredDeadLetter) -> dict[str, object]:
 
 
 def _line(message: StoredDeadLetter) -> str:
-    moment = datetime.datetime.fromtimestamp(message.time / 1000, datetime.UTC)
-    stamp = moment.isoformat(timespec="seconds").replace("+00:00", "Z")
     fields = (
         str(message.row),
-        stamp,
+        format_time(message.time),
         message.state,
         f"level {message.qos}",
         f"{message.bytes} bytes",

@@ -1,4 +1,4 @@
-"""`fieldpost device`."""
+"""The `fieldpost device` commands."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from edge.ops import devices
 from edge.ops.devices import Device
 from sync.common.text import plural
 
-_password = click.option("--password", help="Its password; others on this machine may see it here.")
+_password = click.option(
+    "--password",
+    help="Password of the device. Other users of this machine can see it in the process list.",
+)
 _password_stdin = click.option(
     "--password-stdin", is_flag=True, help="Read the password from standard input."
 )
@@ -24,7 +27,7 @@ _password_stdin = click.option(
 
 @click.group()
 def device() -> None:
-    """Provision devices."""
+    """Manage devices and their credentials."""
 
 
 @device.command()
@@ -32,10 +35,12 @@ def device() -> None:
 @folder_option
 @_password
 @_password_stdin
-@click.option("--certificate", is_flag=True, help="Issue a certificate to log in with.")
-@click.option("--no-trust", is_flag=True, help="Let it log in, but take no messages from it.")
+@click.option("--certificate", is_flag=True, help="Issue a certificate for login.")
+@click.option("--no-trust", is_flag=True, help="Allow login, but deliver no messages from it.")
 @click.option(
-    "--downgrade", is_flag=True, help="Send it plain messages where it knows no quality of service."
+    "--downgrade",
+    is_flag=True,
+    help="Deliver messages as plain ones if the device does not support quality of service.",
 )
 @report_errors
 def add(
@@ -47,16 +52,16 @@ def add(
     no_trust: bool,
     downgrade: bool,
 ) -> None:
-    """Provision device NAME.
+    """Add device NAME.
 
-    Prints its JID; then its password if one was made up, once; then the folder of its certificate
-    if it gets one. With --certificate it has no password, unless you give one.
+    Prints its JID; then its password if it was generated, which is shown only now; then the folder
+    of its certificate, if it gets one. With --certificate, it has no password unless you give one.
     """
-    given = _given(password, password_stdin)
+    chosen = _chosen(password, password_stdin)
     made = devices.add(
         folder,
         name,
-        given,
+        chosen,
         trusted=not no_trust,
         certificate=certificate,
         downgrade=downgrade,
@@ -72,18 +77,18 @@ def add(
 @click.argument("name")
 @folder_option
 @click.option(
-    "--revoke-old", is_flag=True, help="End its sessions, and refuse its older certificates."
+    "--revoke-old", is_flag=True, help="Revoke its older certificates and end its sessions."
 )
 @report_errors
 def certificate(name: str, folder: Path, revoke_old: bool) -> None:
-    """Issue a new certificate to device NAME; prints the folder that it is in.
+    """Issue a certificate to device NAME.
 
-    The older ones are valid until they run out. If NAME was revoked, it is no longer, and has this
-    certificate and no password.
+    Prints the folder of its files. Older certificates stay valid until they expire. A revoked
+    device is restored with this certificate and no password.
     """
     made = devices.renew(folder, name, revoke_old=revoke_old)
     click.echo(made.folder)
-    _tell_restored(name, made.restored)
+    _report_restored(name, made.restored)
 
 
 @device.command()
@@ -93,14 +98,15 @@ def certificate(name: str, folder: Path, revoke_old: bool) -> None:
 @_password_stdin
 @report_errors
 def passwd(name: str, folder: Path, password: str | None, password_stdin: bool) -> None:
-    """Give device NAME a new password; prints it if it was made up, once.
+    """Set the password of device NAME.
 
-    If NAME was revoked, it is no longer; its revoked certificates still are.
+    A generated password is printed, only now. A revoked device is restored; its revoked
+    certificates stay revoked.
     """
-    changed = devices.set_password(folder, name, _given(password, password_stdin))
+    changed = devices.set_password(folder, name, _chosen(password, password_stdin))
     if changed.password is not None:
         click.echo(changed.password)
-    _tell_restored(name, changed.restored)
+    _report_restored(name, changed.restored)
 
 
 @device.command()
@@ -109,10 +115,11 @@ def passwd(name: str, folder: Path, password: str | None, password_stdin: bool) 
 @folder_option
 @report_errors
 def downgrade(name: str, switch: str, folder: Path) -> None:
-    """Send device NAME plain messages where it knows no quality of service, or let them wait.
+    """Allow or forbid downgrading for device NAME.
 
-    With `on`, a message that was sent with a guarantee may arrive without one. With `off`, it waits
-    until the device knows quality of service, or the message expires.
+    This matters if the device does not support quality of service. With `on`, messages are
+    delivered as plain messages, without their guarantee. With `off`, they wait until the device
+    supports quality of service or they expire.
     """
     changed = devices.set_downgrade(folder, name, switch == "on")
     click.echo(f"downgrade of {name} is {switch}{'' if changed else ' already'}")
@@ -123,74 +130,76 @@ def downgrade(name: str, switch: str, folder: Path) -> None:
 @folder_option
 @report_errors
 def revoke(name: str, folder: Path) -> None:
-    """Refuse the password and the certificates of device NAME from now on."""
+    """Refuse all logins of device NAME.
+
+    Deletes its password, revokes its certificates and ends its sessions.
+    """
     count = devices.revoke(folder, name)
-    click.echo(f"{name} is revoked, with {plural(count, 'certificate')}")
+    click.echo(f"{name} and {plural(count, 'certificate')} are revoked")
 
 
 @device.command()
 @click.argument("name")
 @folder_option
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @report_errors
 def remove(name: str, folder: Path, yes: bool) -> None:
-    """Forget device NAME: its account, its roster, and the messages that wait for it.
+    """Remove device NAME.
 
-    Those that a gateway has in custody for it become dead letters, and their senders are told.
+    Deletes its account, its roster and the plain messages stored for it. Messages in its outbox
+    become dead letters, and their senders are notified.
     """
     if not yes:
-        click.confirm(f"Forget {name} and what waits for it?", abort=True, err=True)
-    waited = devices.remove(folder, name)
-    click.echo(f"{name} is removed, with {plural(waited.total, 'message')} that waited for it")
-    for line in _fates(waited):
+        click.confirm(f"Remove {name} and the messages that wait for it?", abort=True, err=True)
+    pending = devices.remove(folder, name)
+    click.echo(f"{name} is removed; {plural(pending.total, 'message')} waited for it")
+    for line in _outcomes(pending):
         click.echo(line)
 
 
 @device.command("list")
 @folder_option
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line; times in ms.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print one JSON object per line; times in ms."
+)
 @report_errors
 def list_(folder: Path, as_json: bool) -> None:
-    """Print all devices, and how each may log in."""
-    for found in devices.listed(folder):
+    """List all devices and how each can log in."""
+    for found in devices.list_all(folder):
         click.echo(json.dumps(found._asdict()) if as_json else _text(found))
 
 
-def _given(password: str | None, password_stdin: bool) -> str | None:
-    """Return the password of one's own, if there is one; raises `UsageError`."""
+def _chosen(password: str | None, password_stdin: bool) -> str | None:
+    """Return the chosen password, if there is one; raises `UsageError`."""
     if password is not None and password_stdin:
         raise click.UsageError("--password and --password-stdin exclude each other")
     if password_stdin:
         password = sys.stdin.readline().rstrip("\r\n")
     if password == "":
-        raise click.UsageError("the password is empty")
+        raise click.UsageError("the password must not be empty")
     return password
 
 
-def _fates(waited: PendingMessages) -> Iterator[str]:
-    """Say what becomes of the messages that waited for a device."""
-    fates = (
-        (waited.offline, "plain, and gone with it"),
-        (
-            waited.outbox,
-            "in its outbox: `fieldpost dead list` has them soon, if the gateway runs",
-        ),
-        (waited.held, "held: refused when the sender asks for delivery"),
+def _outcomes(pending: PendingMessages) -> Iterator[str]:
+    outcomes = (
+        (pending.offline, "plain, deleted"),
+        (pending.outbox, "in its outbox, listed by `fieldpost dead list` once the gateway runs"),
+        (pending.held, "in custody, refused when the sender asks for delivery"),
     )
-    return (f"{count} {fate}" for count, fate in fates if count)
+    return (f"{count} {outcome}" for count, outcome in outcomes if count)
 
 
-def _tell_restored(name: str, restored: bool) -> None:
+def _report_restored(name: str, restored: bool) -> None:
     if restored:
-        click.echo(f"{name} was revoked, and is no longer", err=True)
+        click.echo(f"{name} was revoked and is restored", err=True)
 
 
 def _text(found: Device) -> str:
     secrets = ["password"] if found.password else []
     if found.not_after is not None and found.days is not None:
-        left = f"until {_day(found.not_after)} ({plural(found.days, 'day')})"
-        gone = f"RAN OUT {_day(found.not_after)}"
-        secrets.append(f"certificate {gone if found.days < 0 else left}")
+        valid = f"until {_day(found.not_after)} ({plural(found.days, 'day')})"
+        expired = f"EXPIRED {_day(found.not_after)}"
+        secrets.append(f"certificate {expired if found.days < 0 else valid}")
     fields = (
         found.name,
         found.jid,

@@ -1,4 +1,4 @@
-"""`fieldpost doctor`."""
+"""The `fieldpost doctor` command."""
 
 from __future__ import annotations
 
@@ -10,60 +10,38 @@ from pathlib import Path
 import click
 
 from edge.cli import folder_option, report_errors, to_terminal
-from edge.cli.uplink import certificate_ends, sealed_at, trouble, unmarked
-from edge.config.load import Config
-from edge.ops import doctor as admin
 from edge.ops.checks.finding import VERDICTS, WRONG, Finding
-from edge.ops.checks.shipping import Way
-from edge.ops.doctor import Asked
-from sync.common.enrolment import EnrolmentError, read_enrolment
+from edge.ops.doctor import diagnose
 from sync.common.text import columns
 
 
 @click.command()
 @folder_option
-@click.option("--deep", is_flag=True, help="Look at each entry of the database: minutes, if large.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@click.option(
+    "--deep", is_flag=True, help="Check every entry of the database; a large one takes minutes."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @report_errors
 def doctor(folder: Path, deep: bool, as_json: bool) -> None:
-    """Look what is wrong with the gateway, whether it runs or not; status 1 if something is.
+    """Diagnose a running or stopped gateway. Nothing is changed.
 
-    Each finding is ok, a notice (look at it some day) or wrong (it does not work, or soon will
-    not), with what to do about it. Nothing is changed.
+    Each finding is `ok`, `notice` (look at it some day) or `wrong` (something fails, or soon will),
+    followed by what to do. Exit status 1 means that something is wrong.
     """
-    asked = Asked(lambda settings: _way(folder, settings), sealed_at, deep)
-    found = list(admin.examine(folder, asked))
-    worst = max((finding.verdict for finding in found), key=VERDICTS.index)
+    findings = list(diagnose(folder, deep=deep))
+    worst = max((finding.verdict for finding in findings), key=VERDICTS.index)
     if as_json:
-        rows = [finding._asdict() for finding in found]
+        rows = [finding._asdict() for finding in findings]
         click.echo(json.dumps({"verdict": worst, "findings": rows}))
     else:
-        click.echo("\n".join(map(to_terminal, _lines(found))))
+        click.echo("\n".join(map(to_terminal, _lines(findings))))
     if worst == WRONG:
         sys.exit(1)
 
 
-def _lines(found: Sequence[Finding]) -> Iterator[str]:
-    rows = [(finding.verdict, finding.name, finding.text) for finding in found]
-    for finding, line in zip(found, columns(rows), strict=True):
+def _lines(findings: Sequence[Finding]) -> Iterator[str]:
+    rows = [(finding.verdict, finding.name, finding.text) for finding in findings]
+    for finding, line in zip(findings, columns(rows), strict=True):
         yield line
         if finding.remedy:
             yield f"        -> {finding.remedy}"
-
-
-def _way(folder: Path, settings: Config) -> Way:
-    options = settings.uplink
-    if options.folder:
-        remedy = (
-            "mount it, and create the marker file once:"
-            " see 'Into a folder' in docs/how-to/ship-to-the-centre.md"
-        )
-        return Way(options.folder, unmarked(folder, options.folder), remedy=remedy)
-    if not options.enrolment:
-        return Way("")
-    try:
-        enrolment = read_enrolment(folder / options.enrolment)
-        ends = certificate_ends(enrolment)
-    except (EnrolmentError, OSError) as error:
-        return Way(options.enrolment, trouble(options.enrolment, error))
-    return Way(enrolment.url, None, None if ends is None else round(ends.timestamp() * 1000))

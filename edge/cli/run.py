@@ -1,4 +1,4 @@
-"""`fieldpost run`."""
+"""The `fieldpost run` command."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from edge.cli import folder_option, report_errors
 @folder_option
 @report_errors
 def run(folder: Path) -> None:
-    """Run the gateway in the foreground; SIGTERM stops it cleanly."""
-    from edge import app  # what the other commands have no use for
+    """Run the gateway in the foreground. SIGTERM stops it cleanly."""
+    from edge import app  # heavy, and the other commands do not need it
 
     app.run(folder, ready=click.echo, warn=partial(click.echo, err=True))

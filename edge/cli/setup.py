@@ -1,4 +1,4 @@
-"""`fieldpost init`."""
+"""The `fieldpost init` command."""
 
 from __future__ import annotations
 
@@ -12,15 +12,18 @@ from edge.ops import setup
 
 @click.command()
 @folder_option
-@click.option("--domain", required=True, help="The gateway's XMPP domain, such as gw.example.")
+@click.option("--domain", required=True, help="XMPP domain of the gateway, such as gw.example.")
 @click.option(
     "--listen",
     multiple=True,
-    help="Where devices connect, HOST:PORT, once for each address; 127.0.0.1:5222 if not given."
-    " Direct TLS is on the port after it.",
+    help="HOST:PORT for devices that use STARTTLS; may be repeated. Default: 127.0.0.1:5222."
+    " Direct TLS uses the next port.",
 )
 @report_errors
 def init(folder: Path, domain: str, listen: tuple[str, ...]) -> None:
-    """Make a gateway's folder: configuration, database, CA and certificate."""
+    """Create the folder of a gateway.
+
+    It contains the configuration, the database, a private CA and the server certificate.
+    """
     setup.init(folder, domain, *listen)
-    click.echo(f"{folder} is ready for {domain}: add devices, then `fieldpost run`")
+    click.echo(f"created {domain} in {folder}; next: `fieldpost device add`, `fieldpost run`")

@@ -1,4 +1,4 @@
-"""`fieldpost status`."""
+"""The `fieldpost status` command."""
 
 from __future__ import annotations
 
@@ -9,35 +9,36 @@ from typing import Final
 
 import click
 
-from edge.cli import folder_option, report_errors
-from edge.cli import to_terminal as shown
-from edge.ops import status as admin
+from edge.cli import folder_option, report_errors, to_terminal
+from edge.ops import status as ops
 from edge.ops.status import Limit, Status
 from sync.common.text import columns, duration, plural
 
-_NOTHING: Final = "-"
-"""In place of a figure that is not known, or that is none."""
+_UNKNOWN: Final = "-"
+"""Printed for a value that is unknown or missing."""
 
 
 @click.command()
 @folder_option
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @report_errors
 def status(folder: Path, as_json: bool) -> None:
-    """Print how the gateway stands: every limit as used and allowed, and what waits.
+    """Print the status of the gateway.
 
-    Without a running gateway, what it alone knows is a `-`. Of a limit that holds for each source
-    or account, the fullest one is shown.
+    This includes the waiting messages, items, events and segments, and the use of each limit. If
+    the gateway is not running, values that only the process knows are shown as `-`. For a limit per
+    source or account, the one that uses most is shown.
     """
-    found = admin.read(folder)
-    click.echo(json.dumps(_object(found)) if as_json else "\n".join(map(shown, _lines(found))))
+    found = ops.read(folder)
+    lines = _lines(found)
+    click.echo(json.dumps(_object(found)) if as_json else "\n".join(map(to_terminal, lines)))
 
 
 def _object(found: Status) -> dict[str, object]:
-    whole = found._asdict()
-    whole["waiting"] = found.waiting._asdict()
-    whole["limits"] = {limit.name: _limit(limit) for limit in found.limits}
-    return whole
+    return found._asdict() | {
+        "waiting": found.waiting._asdict(),
+        "limits": {limit.name: _limit(limit) for limit in found.limits},
+    }
 
 
 def _limit(limit: Limit) -> dict[str, object]:
@@ -54,45 +55,45 @@ def _lines(found: Status) -> Iterator[str]:
     if found.trouble is not None:
         yield found.trouble
     if found.changed:
-        yield "fieldpost.toml has other limits than the running gateway: a restart takes them"
+        yield "the limits in fieldpost.toml have changed; restart the gateway to apply them"
     yield ""
     yield from columns(_facts(found))
     yield ""
-    header = ("limit", "used", "allowed", "unit", "whose")
+    header = ("limit", "used", "allowed", "unit", "most used by")
     yield from columns([header, *map(_row, found.limits)], right=(1, 2))
 
 
 def _facts(found: Status) -> list[tuple[str, ...]]:
     waiting = found.waiting
-    synchronised = {None: _NOTHING, True: "synchronised", False: "not synchronised"}
-    dead = f"{waiting.queued_dead} of them dead"
-    paused = _NOTHING if found.paused is None else plural(found.paused, "connection")
+    synchronised = {None: _UNKNOWN, True: "synchronised", False: "not synchronised"}
+    paused = _UNKNOWN if found.paused is None else plural(found.paused, "connection")
     return [
-        ("uptime", _NOTHING if found.uptime is None else duration(found.uptime)),
+        ("uptime", _UNKNOWN if found.uptime is None else duration(found.uptime)),
         ("service", duration(found.service)),
         ("clock", synchronised[found.synchronised]),
-        ("boot", found.boot or _NOTHING),
+        ("boot", found.boot or _UNKNOWN),
         ("epoch", found.epoch),
-        ("sessions", f"{_figure(found.sessions)}, {paused} paused"),
-        ("held", f"{plural(waiting.held, 'message')}, for their sender to ask for delivery"),
-        ("outbox", f"{plural(waiting.outbox, 'message')}, for their devices"),
-        ("offline", f"{plural(waiting.offline, 'plain message')}, for devices that are away"),
-        ("dead", f"{plural(waiting.dead, 'message')}, {waiting.in_doubt} of them in doubt"),
-        ("queued", f"{plural(waiting.queued, 'item')} in queues, {dead}"),
-        ("events", f"{waiting.events_unsealed}, in no segment yet"),
-        ("segments", f"{waiting.segments}, not acknowledged by the centre"),
+        ("sessions", f"{_figure(found.sessions)}; {paused} slowed by a rate limit"),
+        ("held", f"{plural(waiting.held, 'message')} awaiting the sender's `deliver`"),
+        ("outbox", f"{plural(waiting.outbox, 'message')} waiting for devices"),
+        ("offline", f"{plural(waiting.offline, 'plain message')} stored for offline devices"),
+        ("dead", f"{plural(waiting.dead, 'dead letter')}, {waiting.in_doubt} in doubt"),
+        ("queued", f"{plural(waiting.queued, 'item')} in queues, {waiting.queued_dead} dead"),
+        ("events", f"{plural(waiting.events_unsealed, 'event')} not in a segment yet"),
+        ("segments", f"{plural(waiting.segments, 'segment')} waiting for the centre"),
         ("database", f"{found.database_bytes} bytes, {found.free_bytes} of them free"),
         ("WAL", f"{found.wal_bytes} bytes"),
-        ("disk", f"{found.disk_bytes} bytes left"),
+        ("disk", f"{found.disk_bytes} bytes free"),
     ]
 
 
 def _row(limit: Limit) -> tuple[str, ...]:
     used = limit.used.figure if limit.used else None
-    whose = limit.used.of if limit.used else None
+    most_used_by = limit.used.of if limit.used else None
     allowed = f"{limit.allowed:g}" if isinstance(limit.allowed, float) else str(limit.allowed)
-    return limit.name, _figure(used) if limit.counted else "", allowed, limit.unit, whose or ""
+    figure = _figure(used) if limit.counted else ""
+    return limit.name, figure, allowed, limit.unit, most_used_by or ""
 
 
 def _figure(figure: int | None) -> str:
-    return _NOTHING if figure is None else str(figure)
+    return _UNKNOWN if figure is None else str(figure)

@@ -1,1 +1,1 @@
-"""What an operator can ask or do: each operation once, over the store and the rules."""
+"""Operations for operators: each is implemented once, for the commands and the status page."""

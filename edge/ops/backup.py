@@ -1,8 +1,8 @@
-"""A gateway's folder in one file, and back: the database, the configuration, the keys.
+"""Back up a gateway's folder into one file and restore it: database, configuration and keys.
 
-The copy of the database is marked, so that it counts its events in a new epoch wherever it is
-started: the gateway goes on, and numbers events that the copy knows nothing of. A backup is a zip
-archive, whose own sums tell that it is whole. It holds secrets: it is its owner's alone.
+The copy of the database is marked as a copy: wherever it is started, it begins a new epoch, because
+the original goes on numbering events that the copy does not have. A backup is a zip archive, whose
+checksums show that it is complete. It contains secrets, so only its owner can read it.
 """
 
 from __future__ import annotations
@@ -35,58 +35,58 @@ from sync.common.regular_files import check_regular
 from sync.common.text import os_error
 
 FORMAT: Final = 1
-"""The number of this layout; another one is refused."""
+"""The version of the layout; other versions are refused."""
 
-ABOUT: Final = "backup.json"
-"""The member that tells what the file is."""
+MANIFEST: Final = "backup.json"
+"""The member that describes the backup."""
 
 CHUNK: Final = 1024 * 1024
-"""Bytes that are read at once."""
+"""Bytes copied at once."""
 
-LAST: Final = 253_402_300_799_999
-"""The end of the year 9999, in ms since 1970: no backup was made later."""
+MAX_TIME: Final = 253_402_300_799_999
+"""The end of the year 9999 in ms since 1970: later dates cannot be formatted."""
 
-MEMBERS: Final = 10_000
-"""Files in a backup: three for each device, and a dozen more."""
+MAX_MEMBERS: Final = 10_000
+"""Maximum files in a backup: three for each device and a dozen others."""
 
 _FOLDERS: Final = ("pki", "devices")
 _DAMAGED: Final = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError)
-"""What `zipfile` raises for a file that is none, or not whole."""
+"""The errors of `zipfile` for an invalid or damaged archive."""
 
 
-class About(NamedTuple):
-    """What a backup says of itself; `made` is in ms since 1970 UTC."""
+class Manifest(NamedTuple):
+    """The description of a backup; `made` is in ms since 1970 UTC."""
 
     gateway: str
     epoch: str
     made: int
 
 
-def write(folder: Path, place: Path) -> About:
-    """Write a backup of the gateway of `folder` to the new file `place`; it may be running.
+def write(folder: Path, place: Path) -> Manifest:
+    """Write a backup of the running or stopped gateway in `folder` to the new file `place`.
 
-    Beside the file, there must be room for a copy of the database meanwhile. Raises
-    `FieldpostError`, and then nothing is there.
+    The folder of the file needs temporary room for a copy of the database. Raises
+    `FieldpostError`, and then leaves no file.
     """
     settings = load.load(folder)
     if place.exists():
-        raise SetupError(f"{place} exists already")
+        raise SetupError(f"{place} exists; choose a new file")
     named = [load.FILE_NAME, settings.uplink.enrolment, settings.xmpp.component_secret]
     files = [_inside(folder, name) for name in named if name]
-    with _telling_room(place), temporary_folder(place) as making:
-        copy = making / database.FILE_NAME
+    with _describing_errors(place), temporary_folder(place) as temporary:
+        copy = temporary / database.FILE_NAME
         now = current_time.now()
         epoch = snapshot.copy(folder / database.FILE_NAME, copy, now, _mark_copy)
-        about = About(settings.gateway.domain, epoch, now.wall)
-        made = making / "made"
+        about = Manifest(settings.gateway.domain, epoch, now.wall)
+        made = temporary / "made"
         with (
             _new(made, PRIVATE_FILE) as file,
             zipfile.ZipFile(
                 file, "w", zipfile.ZIP_DEFLATED, compresslevel=1, strict_timestamps=False
             ) as archive,
         ):
-            told = json.dumps({"backup": FORMAT, **about._asdict()})
-            archive.writestr(zipfile.ZipInfo(ABOUT), told)
+            manifest = json.dumps({"backup": FORMAT, **about._asdict()})
+            archive.writestr(zipfile.ZipInfo(MANIFEST), manifest)
             archive.write(copy, database.FILE_NAME)
             for path in sorted({*files, *_below(folder)}):
                 check_regular(path)
@@ -95,27 +95,29 @@ def write(folder: Path, place: Path) -> About:
     return about
 
 
-def restore(place: Path, folder: Path) -> About:
-    """Make `folder`, which must be new or empty, out of the backup `place`.
+def restore(place: Path, folder: Path) -> Manifest:
+    """Restore the backup `place` into `folder`, which must be new or empty.
 
-    Raises `FieldpostError`, and then nothing is there.
+    Raises `FieldpostError`, and then leaves no folder.
     """
-    folder = setup.empty(folder)
-    with _telling_room(folder), temporary_folder(folder) as making:
+    folder = setup.check_empty(folder)
+    with _describing_errors(folder), temporary_folder(folder) as temporary:
         try:
             with zipfile.ZipFile(place) as archive:
-                about = _read_about(archive)
+                about = _read_manifest(archive)
                 for member in _members(archive):
-                    _extract(archive, member, making)
+                    _extract(archive, member, temporary)
         except _DAMAGED as error:
-            raise SetupError(f"{place} is no backup, or damaged: {error}") from error
-        if load.load(making).gateway.domain != about.gateway:
-            raise SetupError(f"{place} is damaged: it is of {about.gateway} and of another gateway")
-        if not snapshot.check(making / database.FILE_NAME, current_time.now(), epochs.is_copy):
-            raise SetupError(f"{database.FILE_NAME} is not a copy that a backup made")
-        for path in (making, *(path for path in making.rglob("*") if path.is_dir())):
+            raise SetupError(f"{place} is not a backup, or it is damaged: {error}") from error
+        if load.load(temporary).gateway.domain != about.gateway:
+            raise SetupError(
+                f"{place} is damaged: it belongs to {about.gateway} and to another gateway"
+            )
+        if not snapshot.check(temporary / database.FILE_NAME, current_time.now(), epochs.is_copy):
+            raise SetupError(f"{database.FILE_NAME} in {place} was not written by a backup")
+        for path in (temporary, *(path for path in temporary.rglob("*") if path.is_dir())):
             fsync_folder(path)
-        move_into_place(making, folder)
+        move_into_place(temporary, folder)
     return about
 
 
@@ -125,28 +127,30 @@ def _mark_copy(tx: Transaction) -> str:
 
 
 @contextmanager
-def _telling_room(place: Path) -> Iterator[None]:
+def _describing_errors(place: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise SetupError(f"{place} cannot be made: {os_error(error)}") from error
+        raise SetupError(f"{place} cannot be created: {os_error(error)}") from error
     except StoreFull as error:
-        text = "there is no room beside it for a copy of the database"
-        raise SetupError(f"{place} cannot be made: {text}") from error
+        text = "its disk has no room for a temporary copy of the database"
+        raise SetupError(f"{place} cannot be created: {text}") from error
 
 
 def _inside(folder: Path, name: str) -> Path:
-    """Return the file that the configuration names: its name has to be good in any folder."""
+    """Return the path of a file that the configuration names, which must be inside `folder`."""
     path = folder / name
     if not path.resolve().is_relative_to(folder.resolve()):
-        raise SetupError(f"{name} is not in {folder}: bring it there, so that it is backed up")
+        raise SetupError(f"{name} is not in {folder}; move it there, so that it is backed up")
     if PurePath(name).is_absolute() or ".." in PurePath(name).parts:
-        raise SetupError(f"{name} is not named relative to {folder}, as what is restored has to be")
+        raise SetupError(
+            f"{name} must be relative to {folder}, so that it can be restored elsewhere"
+        )
     return path
 
 
 def _below(folder: Path) -> list[Path]:
-    """Return the files of keys and certificates; what is just being written is left out."""
+    """Return the files of keys and certificates, except temporary ones."""
     found = [path for name in _FOLDERS for path in sorted((folder / name).rglob("*"))]
     return [
         path
@@ -156,26 +160,30 @@ def _below(folder: Path) -> list[Path]:
     ]
 
 
-def _read_about(archive: zipfile.ZipFile) -> About:
+def _read_manifest(archive: zipfile.ZipFile) -> Manifest:
     try:
-        told = json.loads(archive.read(ABOUT))
-        if told.pop("backup") != FORMAT:
-            raise SetupError(f"the backup is of another version than {FORMAT}: use its fieldpost")
-        texts = isinstance(told["gateway"], str) and isinstance(told["epoch"], str)
-        if not texts or type(told["made"]) is not int or not 0 <= told["made"] <= LAST:
-            raise ValueError(ABOUT)
-        return About(**told)
+        found = json.loads(archive.read(MANIFEST))
+        if found.pop("backup") != FORMAT:
+            raise SetupError(
+                f"the format of the backup is not {FORMAT}; use the fieldpost that wrote it"
+            )
+        texts = isinstance(found["gateway"], str) and isinstance(found["epoch"], str)
+        if not texts or type(found["made"]) is not int or not 0 <= found["made"] <= MAX_TIME:
+            raise ValueError(MANIFEST)
+        return Manifest(**found)
     except (KeyError, ValueError, TypeError, AttributeError) as error:
-        raise SetupError(f"it is no backup of a gateway: {ABOUT} is missing or wrong") from error
+        raise SetupError(
+            f"the file is not a backup of a gateway: {MANIFEST} is missing or invalid"
+        ) from error
 
 
 def _members(archive: zipfile.ZipFile) -> list[zipfile.ZipInfo]:
-    """Return the files; raises `SetupError` for a name that a backup does not have."""
-    members = [member for member in archive.infolist() if member.filename != ABOUT]
+    """Return the files of the backup; raises `SetupError` for a name that is not safe."""
+    members = [member for member in archive.infolist() if member.filename != MANIFEST]
     for member in members:
         parts = member.filename.split("/")
-        if len(members) > MEMBERS or member.is_dir() or {"", ".", ".."} & set(parts):
-            raise SetupError(f"the backup has {member.filename!r}, which no backup has")
+        if len(members) > MAX_MEMBERS or member.is_dir() or {"", ".", ".."} & set(parts):
+            raise SetupError(f"the backup contains the invalid name {member.filename!r}")
     return members
 
 
@@ -192,7 +200,7 @@ def _extract(archive: zipfile.ZipFile, member: zipfile.ZipInfo, folder: Path) ->
 
 @contextmanager
 def _new(path: Path, mode: int) -> Iterator[IO[bytes]]:
-    """Open a new file to be written, and write its bytes to the disk at the end."""
+    """Open a new file for writing, and fsync it at the end."""
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     with os.fdopen(os.open(path, flags, mode), "w+b") as file:
         yield file

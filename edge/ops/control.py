@@ -1,8 +1,7 @@
-"""The control socket of a running gateway, as a command beside it sees it.
+"""Query a running gateway over its control socket, `DIR/control.sock`.
 
-`DIR/control.sock` is its owner's alone. One line asks, one line of JSON answers: what the process
-alone knows. Answering is `net.control`'s; what the database knows is read from it and not asked
-here.
+Only the owner of the folder can connect. A request is one line, the answer one line of JSON.
+`edge.server.control` is the other side.
 """
 
 from __future__ import annotations
@@ -26,27 +25,27 @@ T = TypeVar("T")
 SOCKET: Final = "control.sock"
 
 STATUS: Final = b"status"
-"""The request for a `Running`."""
+"""The request for a `ProcessStatus`."""
 
 MEMBERS: Final = b"members"
-"""With the number of a queue after a space, the request for a `There`."""
+"""With a space and the number of a queue, the request for a `QueueAttendance`."""
 
-PATIENCE: Final = 5.0
-"""Seconds that a gateway has to answer; it takes milliseconds."""
+TIMEOUT: Final = 5.0
+"""Seconds in which the gateway must answer; it takes milliseconds."""
 
-ANSWER_BYTES: Final = 4 * 1024 * 1024
-"""The longest answer: that to `MEMBERS` names a thousand sessions at most, each of 3 KiB at most;
-mostly 50 bytes. That to `STATUS` has some 4 KiB."""
+MAX_ANSWER_BYTES: Final = 4 * 1024 * 1024
+"""The longest answer. An answer to `MEMBERS` names at most a thousand sessions of at most 3 KiB,
+usually of 50 bytes; an answer to `STATUS` has 4 KiB."""
 
 _READ: Final = 64 * 1024
 
 
-class Running(Struct, frozen=True, kw_only=True):
-    """What a running gateway tells of itself.
+class ProcessStatus(Struct, frozen=True, kw_only=True):
+    """The part of the status that only the running process knows.
 
-    `service` are the service seconds that it has reached, `uptime` the seconds since its start,
-    `boot` the kernel's id of the boot. `used` and `limits` are by the name of the option: how much
-    is used of what the process alone knows, and what it was started with.
+    `service` is the service time in seconds, `uptime` the seconds since the start, `boot` the
+    kernel's id of the boot. `limits` are the limits in force by the names of the options, `used`
+    the use of those that the process counts.
     """
 
     version: str
@@ -58,18 +57,18 @@ class Running(Struct, frozen=True, kw_only=True):
     limits: dict[str, int | float]
 
 
-class There(Struct, frozen=True, kw_only=True):
-    """By which sessions the members of a queue are there, at which service second."""
+class QueueAttendance(Struct, frozen=True, kw_only=True):
+    """The sessions of the members of a queue, at a service time."""
 
     service: float
     attending: list[Attendance]
 
 
 @contextmanager
-def reachable(folder: Path) -> Iterator[str]:
-    """Give a path of the socket that is short, whatever the folder's is: at most 107 bytes fit.
+def short_path(folder: Path) -> Iterator[str]:
+    """Yield a path of the socket that fits into its limit of 107 bytes, whatever the folder's path.
 
-    It is good inside of the block. Raises `OSError` if there is no such folder.
+    The path is valid inside the block. Raises `OSError` if there is no such folder.
     """
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -78,46 +77,48 @@ def reachable(folder: Path) -> Iterator[str]:
         os.close(descriptor)
 
 
-def ask(folder: Path, patience: float = PATIENCE) -> Running | None:
-    """Ask the gateway of `folder` how it is; `None` if none is running there.
+def process_status(folder: Path, timeout: float = TIMEOUT) -> ProcessStatus | None:
+    """Query the status of the gateway in `folder`; return `None` if it is not running.
 
-    Raises `SetupError` if it does not answer within `patience` seconds, or may not be asked.
+    Raises `SetupError` if it does not answer within `timeout` seconds or refuses the connection.
     """
-    return _asked(folder, STATUS, Running, patience)
+    return _query(folder, STATUS, ProcessStatus, timeout)
 
 
-def members(folder: Path, queue: int, patience: float = PATIENCE) -> There | None:
-    """Ask the gateway of `folder` who is there of a queue, by its number; as `ask` does."""
-    return _asked(folder, b"%b %d" % (MEMBERS, queue), There, patience)
+def attendance(folder: Path, queue: int, timeout: float = TIMEOUT) -> QueueAttendance | None:
+    """Query the sessions of the members of a queue, by its number; as `process_status` does."""
+    return _query(folder, b"%b %d" % (MEMBERS, queue), QueueAttendance, timeout)
 
 
-def _asked(folder: Path, request: bytes, type: type[T], patience: float) -> T | None:
+def _query(folder: Path, request: bytes, type: type[T], timeout: float) -> T | None:
     place = folder / SOCKET
     try:
-        with reachable(folder) as path, socket.socket(socket.AF_UNIX) as asking:
-            line = _exchange(asking, path, request, time.monotonic() + patience)
+        with short_path(folder) as path, socket.socket(socket.AF_UNIX) as client:
+            line = _exchange(client, path, request, time.monotonic() + timeout)
     except (FileNotFoundError, ConnectionRefusedError):  # never started; killed
         return None
-    except (BrokenPipeError, ConnectionResetError):  # it has too many callers
+    except (BrokenPipeError, ConnectionResetError):  # too many other clients
         line = b""
     except TimeoutError:
-        raise SetupError(f"{place}: the gateway has not answered for {patience:g} s") from None
+        raise SetupError(f"{place}: the gateway has not answered for {timeout:g} s") from None
     except OSError as error:
-        raise SetupError(f"{place} cannot be asked: {error.strerror or error}") from None
+        raise SetupError(f"{place} cannot be queried: {error.strerror or error}") from None
     try:
         return msgspec.json.decode(line, type=type)
     except msgspec.DecodeError:
-        raise SetupError(f"{place}: the gateway is busy, or of another version") from None
+        raise SetupError(
+            f"{place}: the gateway is busy, or its version differs from this command's"
+        ) from None
 
 
-def _exchange(asking: socket.socket, path: str, request: bytes, deadline: float) -> bytes:
-    asking.settimeout(max(deadline - time.monotonic(), 0.001))
-    asking.connect(path)
-    asking.sendall(request + b"\n")
+def _exchange(client: socket.socket, path: str, request: bytes, deadline: float) -> bytes:
+    client.settimeout(max(deadline - time.monotonic(), 0.001))
+    client.connect(path)
+    client.sendall(request + b"\n")
     answer = bytearray()
-    while not answer.endswith(b"\n") and len(answer) <= ANSWER_BYTES:
-        asking.settimeout(max(deadline - time.monotonic(), 0.001))
-        chunk = asking.recv(_READ)
+    while not answer.endswith(b"\n") and len(answer) <= MAX_ANSWER_BYTES:
+        client.settimeout(max(deadline - time.monotonic(), 0.001))
+        chunk = client.recv(_READ)
         if not chunk:
             break
         answer += chunk

@@ -1,4 +1,4 @@
-"""The present moment, for commands that run beside or without the gateway."""
+"""The current time for commands, which run outside the gateway's process."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from edge.engine.service_time import Now
 
 
 def now() -> Now:
-    """Return the wall clock's time; service seconds are not known outside the gateway."""
+    """Return the wall-clock time; the service time is only known to the running gateway."""
     return Now(service=0.0, wall=time.time_ns() // 1_000_000, synchronised=False)

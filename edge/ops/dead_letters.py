@@ -1,8 +1,4 @@
-"""Messages that could not be delivered, and what an operator does with them.
-
-What may be put back, and how, is decided in `store.dead`, whose rows these are. A running gateway
-sees within seconds what was put back. How anything is printed or asked is the commands'.
-"""
+"""List, show, requeue and delete dead letters."""
 
 from __future__ import annotations
 
@@ -15,25 +11,25 @@ from edge.features.outbox.store.dead_letters import StoredDeadLetter
 from edge.ops.transactions import changing, reading
 
 PAGE: Final = 100
-"""Messages read at once: a slow reader of the list keeps nothing from the gateway."""
+"""Messages read per transaction, so that a slow consumer does not block the gateway."""
 
-DOUBT: Final = (
-    "In doubt: the device may have acted on it. `requeue` repeats its release alone, where the"
-    " device has that outstanding, and nothing happens twice; `requeue --may-repeat` sends it anew,"
-    " and it may happen twice; `drop` forgets it, and it may never have happened."
+IN_DOUBT_HELP: Final = (
+    "In doubt: the device may have acted on the message already. `requeue` only repeats the release"
+    " to a device that has the message, so it is acted on once. `requeue --may-repeat` sends it"
+    " again, so it may be acted on twice. `drop` deletes it, so it may never be acted on."
 )
-"""What each choice means; told wherever such a message is shown."""
+"""The choices for a message in doubt, printed wherever one is shown."""
 
 
-class Shown(NamedTuple):
-    """A dead message with its body, the bytes as they came."""
+class DeadLetterWithBody(NamedTuple):
+    """A dead letter and the bytes of its body, unchanged."""
 
     message: StoredDeadLetter
     body: bytes
 
 
-def listed(folder: Path) -> Iterator[StoredDeadLetter]:
-    """Yield all dead messages, the oldest first; no transaction is open while it yields."""
+def list_all(folder: Path) -> Iterator[StoredDeadLetter]:
+    """Yield all dead letters, oldest first, outside of any transaction."""
     after = 0
     while True:
         with reading(folder) as tx:
@@ -44,23 +40,23 @@ def listed(folder: Path) -> Iterator[StoredDeadLetter]:
         after = page[-1].row
 
 
-def show(folder: Path, row: int) -> Shown:
-    """Return one message; raises `SetupError` if there is none of that number."""
+def show(folder: Path, row: int) -> DeadLetterWithBody:
+    """Return a dead letter with its body; raises `SetupError` if it does not exist."""
     with reading(folder) as tx:
-        return Shown(dead_letters.find(tx, row), dead_letters.body(tx, row))
+        return DeadLetterWithBody(dead_letters.find(tx, row), dead_letters.body(tx, row))
 
 
 def find(folder: Path, rows: Sequence[int]) -> list[StoredDeadLetter]:
-    """Return these messages; raises `SetupError` if there is none of one of the numbers."""
+    """Return dead letters; raises `SetupError` if one does not exist."""
     with reading(folder) as tx:
         return [dead_letters.find(tx, row) for row in rows]
 
 
 def requeue(folder: Path, rows: Sequence[int], *, may_repeat: bool = False) -> None:
-    """Put messages back into the outboxes of their devices, all of them or none.
+    """Return dead letters to the outboxes of their devices: all of them or none.
 
-    Of one in doubt, the release alone is repeated, unless it `may_repeat`. Raises `SetupError` if
-    one of them cannot be put back, and why.
+    For a message in doubt only the release is repeated, unless it `may_repeat`. Raises `SetupError`
+    with the reason if one cannot be requeued.
     """
     with changing(folder) as tx:
         for row in rows:
@@ -68,7 +64,7 @@ def requeue(folder: Path, rows: Sequence[int], *, may_repeat: bool = False) -> N
 
 
 def drop(folder: Path, rows: Sequence[int]) -> None:
-    """Forget messages, all of them or none; raises `SetupError` if there is none of a number."""
+    """Delete dead letters: all of them or none; raises `SetupError` if one does not exist."""
     with changing(folder) as tx:
         for row in rows:
             dead_letters.delete(tx, row)

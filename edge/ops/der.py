@@ -1,7 +1,7 @@
-"""What a running gateway has to know of a certificate, read without a heavy import.
+"""Read the dates and names of an X.509 certificate (RFC 5280, section 4.1) from its DER.
 
-The dates and names of an X.509 certificate (RFC 5280, section 4.1) stand at fixed places of its
-DER. Nothing is verified here, and nothing else is read: `pki` does that where it signs.
+A running gateway uses this instead of `cryptography`, which costs 15 MB. Nothing is verified; that
+is done where certificates are signed (`edge.ops.pki`).
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _TIMES: Final = {0x17: "%y%m%d%H%M%SZ", 0x18: "%Y%m%d%H%M%SZ"}
 _END: Final = "-----END CERTIFICATE-----"
 
 
-class Facts(NamedTuple):
-    """Names in DER, to be compared; dates in ms since 1970 UTC."""
+class CertificateFields(NamedTuple):
+    """The names of a certificate in DER, and its dates in ms since 1970 UTC."""
 
     issuer: bytes
     subject: bytes
@@ -36,19 +36,19 @@ class _Element(NamedTuple):
     end: int
 
 
-def read(path: Path) -> Facts:
-    """Read the first certificate of a PEM file; raises `SetupError` if there is none."""
+def read(path: Path) -> CertificateFields:
+    """Read the first certificate of a PEM file; raises `SetupError` if that fails."""
     try:
         text = read_regular(path).decode("ascii")
         first = text[text.index("-----BEGIN CERTIFICATE") : text.index(_END) + len(_END)]
-        return _facts(ssl.PEM_cert_to_DER_cert(first))
+        return _parse(ssl.PEM_cert_to_DER_cert(first))
     except OSError as error:
         raise SetupError(f"{path} cannot be read: {error.strerror}") from None
     except (ValueError, IndexError):
-        raise SetupError(f"{path} holds no certificate") from None
+        raise SetupError(f"{path} is not a certificate in PEM") from None
 
 
-def _facts(der: bytes) -> Facts:
+def _parse(der: bytes) -> CertificateFields:
     outer = _element(der, 0, _SEQUENCE)
     at = _element(der, outer.content, _SEQUENCE).content
     version = _element(der, at)
@@ -59,7 +59,7 @@ def _facts(der: bytes) -> Facts:
     subject = _element(der, validity.end, _SEQUENCE)
     begins = _element(der, validity.content)
     ends = _element(der, begins.end)
-    return Facts(
+    return CertificateFields(
         der[issuer.start : issuer.end],
         der[subject.start : subject.end],
         _time(der, begins),
@@ -68,19 +68,19 @@ def _facts(der: bytes) -> Facts:
 
 
 def _element(der: bytes, at: int, tag: int | None = None) -> _Element:
-    """Find the element at `at`; raises `ValueError` or `IndexError` if there is none such."""
+    """Parse the element at `at`; raises `ValueError` or `IndexError` if it is invalid."""
     found, length, content = der[at], der[at + 1], at + 2
     if length >= 0x80:
         size = length & 0x7F
         length = int.from_bytes(der[content : content + size], "big")
         content += size
     if (tag is not None and found != tag) or content + length > len(der):
-        raise ValueError("not the certificate's DER")
+        raise ValueError("not the DER of a certificate")
     return _Element(found, at, content, content + length)
 
 
 def _time(der: bytes, element: _Element) -> int:
-    """Read a UTCTime or a GeneralizedTime (RFC 5280, section 4.1.2.5)."""
+    """Parse a UTCTime or a GeneralizedTime (RFC 5280, section 4.1.2.5)."""
     pattern = _TIMES.get(element.tag)
     if pattern is None:
         raise ValueError("not a time")

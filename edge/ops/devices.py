@@ -1,8 +1,7 @@
-"""Provisioning devices: adding them, their passwords and certificates, taking these back.
+"""Manage devices: accounts, passwords, certificates and revocation.
 
-Each operation is one transaction, also while the gateway runs, which sees for itself that another
-process changed the database. Files of certificates are put in place after the commit that records
-them: what lies there is known to the gateway, always. How anything is printed is the commands'.
+Each operation is one transaction; a running gateway notices the change. Certificate files are put
+in place after the commit that records them, so that the gateway knows every certificate there.
 """
 
 from __future__ import annotations
@@ -32,30 +31,33 @@ from edge.ops.transactions import changing, reading
 from sync.common.durable_files import remove_folder, staged_folder
 from sync.common.text import plural
 
-_THEIRS: Final = "as a component (xmpp.component), passwords and certificates are the server's"
+_SERVER_LOGINS: Final = (
+    "the gateway is a component (xmpp.component); manage passwords and certificates on its server"
+)
 
-_NOTHING_HANDED_ON: Final = "as a component (xmpp.component), the server hands messages on"
+_NO_DELIVERY: Final = "the gateway is a component (xmpp.component); its server delivers messages"
 
 _NAME: Final = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,62}[a-z0-9])?")
 
 
-class Added(NamedTuple):
-    """A new device: its JID, its password if one was made up, the folder of its certificate."""
+class NewDevice(NamedTuple):
+    """A new device: its JID, its password if it was generated, and its certificate's folder."""
 
     jid: str
     password: str | None
     certificate: Path | None = None
 
 
-class Password(NamedTuple):
-    """A changed password, if it was made up; `restored`: this lifted the device's revocation."""
+class NewPassword(NamedTuple):
+    """A password, if it was generated, and whether the change lifted a revocation."""
 
     password: str | None
     restored: bool
 
 
-class Renewed(NamedTuple):
-    """A new certificate's folder, what it revoked, and whether it lifted a revocation."""
+class NewCertificate(NamedTuple):
+    """The folder of a new certificate, the number of certificates that were revoked for it, and
+    whether it lifted a revocation of the device."""
 
     folder: Path
     revoked: int
@@ -63,12 +65,14 @@ class Renewed(NamedTuple):
 
 
 class Device(NamedTuple):
-    """A device as the operator sees it; times in ms since 1970 UTC.
+    """A device; times are in ms since 1970 UTC.
 
-    `downgrade`: it gets plain messages where it knows no quality of service; otherwise those of a
-    higher level wait.
-    `not_after` is when the last of its certificates runs out, `days` how many whole days that is
-    from now (negative: since then); both are `None` if it has no certificate.
+    Attributes:
+        downgrade: whether it receives messages of a higher level as plain ones if it does not
+            support quality of service; otherwise they wait.
+        password: whether it can log in with a password.
+        not_after: when its last certificate expires, if it has one.
+        days: whole days until then (negative: since then).
     """
 
     name: str
@@ -90,25 +94,24 @@ def add(
     trusted: bool,
     certificate: bool = False,
     downgrade: bool = False,
-) -> Added:
-    """Provision a device.
+) -> NewDevice:
+    """Add a device.
 
-    Without a `password` one is made up, unless it gets a `certificate`: then it has no password. A
-    password is kept nowhere. With `downgrade`, plain messages are good enough for a device that
-    knows no quality of service. Where the gateway is a component, `name` is the bare JID of a user
-    of a server, who has none of these of the gateway's. Raises `SetupError` for a bad or taken
-    name, for a bad password, and if the CA cannot sign.
+    Without a `password` one is generated, unless the device gets a `certificate`. Passwords are not
+    stored. `downgrade` is explained at `Device`. If the gateway is a component, `name` is the bare
+    JID of a user of its server, and neither password nor certificate may be given. Raises
+    `SetupError` for an invalid or existing name, an invalid password, and if the CA cannot sign.
     """
     settings = load.load(folder)
     _check_name(settings, name)
-    theirs = settings.component is not None
-    if theirs and (certificate or password is not None):
-        raise SetupError(_THEIRS)
-    if theirs and downgrade:
-        raise SetupError(_NOTHING_HANDED_ON)
-    bare = certificate or theirs
-    made_up = credentials.generate_password() if password is None and not bare else None
-    chosen = password if made_up is None else made_up
+    component = settings.component is not None
+    if component and (certificate or password is not None):
+        raise SetupError(_SERVER_LOGINS)
+    if component and downgrade:
+        raise SetupError(_NO_DELIVERY)
+    needs_password = password is None and not certificate and not component
+    generated = credentials.generate_password() if needs_password else None
+    chosen = password if generated is None else generated
     keys = () if chosen is None else _keys(chosen)
     jid = _jid(settings, name)
 
@@ -121,18 +124,18 @@ def add(
     if not certificate:
         with changing(folder) as tx:
             unit(tx)
-        return Added(jid, made_up)
-    return Added(jid, made_up, _certify(folder, name, jid, unit))
+        return NewDevice(jid, generated)
+    return NewDevice(jid, generated, _issue(folder, name, jid, unit))
 
 
-def renew(folder: Path, name: str, *, revoke_old: bool = False) -> Renewed:
-    """Give a device a new certificate with a new key; lifts its revocation.
+def renew(folder: Path, name: str, *, revoke_old: bool = False) -> NewCertificate:
+    """Issue a new certificate with a new key to a device, and lift its revocation.
 
-    The old ones stay valid until they run out, so that it can be handed the new one in peace;
-    `revoke_old` ends them now, and the device's sessions. Raises `SetupError` if there is no such
-    device, if it has too many certificates, or if the CA cannot sign.
+    Older certificates stay valid until they expire, so that there is time to install the new one;
+    `revoke_old` revokes them now and ends the device's sessions. Raises `SetupError` if the device
+    does not exist, has too many certificates, or the CA cannot sign.
     """
-    jid = _own(load.load(folder), name)
+    jid = _own_jid(load.load(folder), name)
     restored, revoked = False, 0
 
     def unit(tx: Transaction) -> None:
@@ -143,35 +146,35 @@ def renew(folder: Path, name: str, *, revoke_old: bool = False) -> Renewed:
             revoked = issued_certificates.revoke(tx, name)
             accounts.invalidate_logins(tx, name)
 
-    place = _certify(folder, name, jid, unit)
+    place = _issue(folder, name, jid, unit)
     if revoked:
-        told = plural(revoked, f"certificate of {jid} is", f"certificates of {jid} are")
-        _publish(folder, f"{told} revoked")
-    return Renewed(place, revoked, restored)
+        text = plural(revoked, f"certificate of {jid} is", f"certificates of {jid} are")
+        _publish_crl(folder, f"{text} revoked")
+    return NewCertificate(place, revoked, restored)
 
 
-def set_password(folder: Path, name: str, password: str | None) -> Password:
-    """Give a device a new password, made up if none is given; lifts its revocation.
+def set_password(folder: Path, name: str, password: str | None) -> NewPassword:
+    """Set the password of a device, generated if none is given, and lift its revocation.
 
-    Its revoked certificates stay revoked. Raises `SetupError` for a bad password, and if there is
-    no such device.
+    Revoked certificates stay revoked. Raises `SetupError` for an invalid password, and if the
+    device does not exist.
     """
-    jid = _own(load.load(folder), name)
-    made_up = credentials.generate_password() if password is None else None
-    keys = _keys(password if made_up is None else made_up)
+    jid = _own_jid(load.load(folder), name)
+    generated = credentials.generate_password() if password is None else None
+    keys = _keys(password if generated is None else generated)
     with changing(folder) as tx:
         _find(tx, name)
         restored = _restore(tx, name, jid)
         accounts.set_credentials(tx, name, keys)
-    return Password(made_up, restored)
+    return NewPassword(generated, restored)
 
 
 def revoke(folder: Path, name: str) -> int:
-    """Refuse a device's password and certificates from now on; its password is forgotten.
+    """Revoke a device: delete its password, revoke its certificates, end its sessions.
 
-    The running gateway ends its sessions. Returns how many certificates were revoked now. Raises
-    `SetupError` if there is no such device, and also if it is revoked but the list of revoked
-    certificates could not be written; the gateway refuses it in any case.
+    Returns the number of newly revoked certificates. Raises `SetupError` if the device does not
+    exist, and also if it is revoked but the revocation list could not be written; the gateway
+    refuses its logins in any case.
     """
     jid = _jid(load.load(folder), name)
     with changing(folder) as tx:
@@ -179,19 +182,19 @@ def revoke(folder: Path, name: str) -> int:
         revoked = issued_certificates.revoke(tx, name)
         if accounts.revoke(tx, name):
             _log(tx, jid, "revoked", level="Warning")
-    _publish(folder, f"{jid} is revoked")
+    _publish_crl(folder, f"{jid} is revoked")
     return revoked
 
 
 def set_downgrade(folder: Path, name: str, downgrade: bool) -> bool:
-    """Let a device that knows no quality of service get plain messages, or let them wait.
+    """Set whether a device without quality of service receives messages as plain ones.
 
-    A running gateway sends what waits within seconds. Returns whether this changed anything. Raises
-    `SetupError` if there is no such device, or if the gateway is a component.
+    A running gateway delivers waiting messages within seconds. Returns whether the setting changed.
+    Raises `SetupError` if the device does not exist or the gateway is a component.
     """
     settings = load.load(folder)
     if settings.component is not None:
-        raise SetupError(_NOTHING_HANDED_ON)
+        raise SetupError(_NO_DELIVERY)
     with changing(folder) as tx:
         _find(tx, name)
         changed = accounts.set_downgrade(tx, name, downgrade)
@@ -202,26 +205,26 @@ def set_downgrade(folder: Path, name: str, downgrade: bool) -> bool:
 
 
 def remove(folder: Path, name: str) -> PendingMessages:
-    """Forget a device: its password, its roster, what waits for it; its certificates are revoked.
+    """Remove a device with its password, roster, certificates and certificate files.
 
-    The files of its certificate go too. Returns how many messages waited for it: those stored are
-    gone, those of its outbox become dead letters. Raises `SetupError` as `revoke` does.
+    Returns the messages that pending for it: stored plain messages are deleted, those in its outbox
+    become dead letters. Raises `SetupError` as `revoke` does.
     """
     jid = _jid(load.load(folder), name)
     with changing(folder) as tx:
         _find(tx, name)
         issued_certificates.revoke(tx, name)
-        waited = accounts.remove(tx, name)
-        _log(tx, jid, "removed", level="Warning", value=float(waited.total), unit="messages")
+        pending = accounts.remove(tx, name)
+        _log(tx, jid, "removed", level="Warning", value=float(pending.total), unit="messages")
     try:
-        _publish(folder, f"{jid} is removed")
+        _publish_crl(folder, f"{jid} is removed")
     finally:
         remove_folder(certificates.device_folder(folder, name))
-    return waited
+    return pending
 
 
-def listed(folder: Path) -> list[Device]:
-    """Return all devices by name."""
+def list_all(folder: Path) -> list[Device]:
+    """Return all devices, ordered by name."""
     settings = load.load(folder)
     now = current_time.now()
     with reading(folder) as tx:
@@ -239,41 +242,41 @@ def _device(account: Account, jid: str, not_after: int | None, now: int) -> Devi
 
 
 def _jid(settings: Config, name: str) -> str:
-    """Name a device: what has a domain is another server's user."""
+    """Return the JID of a device; a name with a domain is a user of another server."""
     return name if "@" in name else f"{name}@{settings.gateway.domain}"
 
 
-def _own(settings: Config, name: str) -> str:
+def _own_jid(settings: Config, name: str) -> str:
     if settings.component is not None:
-        raise SetupError(_THEIRS)
+        raise SetupError(_SERVER_LOGINS)
     return _jid(settings, name)
 
 
 def _check_name(settings: Config, name: str) -> None:
     local, at, domain = name.partition("@")
     if not _NAME.fullmatch(local) or bool(at) is not (settings.component is not None):
-        server = " with @ and its server's domain" if settings.component else ""
+        server = ", then @ and the server's domain" if settings.component else ""
         raise SetupError(
-            f"device name {name!r} is not 1 to 64 lower-case letters, digits, '.', '_' or '-'"
+            f"device name {name!r} must be 1 to 64 lower-case letters, digits, '.', '_' or '-'"
             f"{server}"
         )
     if at:
         load.check_domain(domain)
 
 
-def _certify(folder: Path, name: str, jid: str, unit: Callable[[Transaction], None]) -> Path:
-    """Issue a certificate in the transaction of `unit`, and return the folder that it is in."""
+def _issue(folder: Path, name: str, jid: str, unit: Callable[[Transaction], None]) -> Path:
+    """Issue a certificate in the transaction of `unit`; return the folder of its files."""
     days = load.load(folder).xmpp.certificate_days
     ca = pki.load(folder)
     issued = certificates.issue(ca, jid, days, current_time.now().wall)
     place = certificates.device_folder(folder, name)
-    with staged_folder(place, issued.contents) as put:
+    with staged_folder(place, issued.contents) as move_into_place:
         with changing(folder) as tx:
             unit(tx)
             issued_certificates.add(tx, name, *_record(issued))
-            if not pki.files(folder).crl.exists():  # a folder of an older version
+            if not pki.files(folder).crl.exists():  # created by an older version
                 certificates.write_crl(tx, folder, ca)
-        put()
+        move_into_place()
     return place
 
 
@@ -281,22 +284,22 @@ def _record(issued: Issued) -> tuple[bytes, str, int]:
     return issued.fingerprint, issued.serial, issued.not_after
 
 
-def _publish(folder: Path, done: str) -> None:
-    """Write the list of revoked certificates; where that fails, say what is true all the same."""
+def _publish_crl(folder: Path, done: str) -> None:
+    """Write the revocation list; `done` is what is true even if that fails."""
     try:
         ca = pki.load(folder)
         with changing(folder) as tx:
             certificates.write_crl(tx, folder, ca)
     except (FieldpostError, OSError) as error:
         raise SetupError(
-            f"{done}, but {pki.files(folder).crl} is not up to date: {error}"
+            f"{done}, but {pki.files(folder).crl} could not be updated: {error}"
         ) from error
 
 
 def _keys(password: str | None) -> tuple[Credentials, Credentials]:
     try:
-        # A device stretches its password at every login, so this takes the least rounds that
-        # clients accept: a short password of one's own is weak if the database is stolen.
+        # The device repeats these iterations at every login, so their number is the smallest that
+        # clients accept. A short chosen password is therefore weak if the database is stolen.
         return credentials.derive(password or "", credentials.ITERATIONS)
     except credentials.PasswordError as error:
         raise SetupError(str(error)) from error
@@ -311,10 +314,12 @@ def _check_not_revoked(tx: Transaction, name: str) -> None:
     found = accounts.find(tx, name)
     if found is not None and found.revoked is not None:
         if "@" in name:
-            raise SetupError(f"{name} is revoked: `fieldpost device remove {name}` forgets that")
+            raise SetupError(
+                f"{name} is revoked; `fieldpost device remove {name}` deletes the revocation"
+            )
         raise SetupError(
-            f"device {name!r} is revoked: `fieldpost device passwd {name}` or"
-            f" `fieldpost device certificate {name}` brings it back"
+            f"device {name!r} is revoked; `fieldpost device passwd {name}` or"
+            f" `fieldpost device certificate {name}` restores it"
         )
 
 

@@ -1,120 +1,109 @@
-"""What is wrong with a gateway, or soon will be: all of `checks`, whether it runs or not.
+"""Diagnose a running or stopped gateway with all of `edge.ops.checks`, without changing it.
 
-Nothing is changed, and a running gateway is asked for no more than `fieldpost status` asks. What
-cannot be looked at is a finding too.
+A part that cannot be checked is a finding too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from edge.config import load
 from edge.config.load import Config
 from edge.engine import flash_wear
-from edge.engine.flash_wear import DailyWear
 from edge.errors import ConfigError, FieldpostError
 from edge.features.accounts.store import certificates
-from edge.features.accounts.store.certificates import ExpiringDevice
 from edge.features.queues.store import depth_events
-from edge.features.queues.store.depth_events import Depth
 from edge.ops import current_time, uplink
-from edge.ops import status as standing
-from edge.ops.checks import folder as in_folder
-from edge.ops.checks import machine, shipping, stored
+from edge.ops import status as gateway_status
+from edge.ops.checks import database as database_checks
+from edge.ops.checks import folder as folder_checks
+from edge.ops.checks import machine
+from edge.ops.checks import uplink as uplink_checks
 from edge.ops.checks.finding import NOTICE, OK, WRONG, Finding
-from edge.ops.checks.shipping import Way
-from edge.ops.folder_owner import owner_to_be
+from edge.ops.folder_owner import other_owner
 from edge.ops.status import NO_ANSWER, RUNNING, Status
 from edge.ops.transactions import reading
 from sync.common.text import os_error
 
-DAYS: Final = 30
-"""Days by which wear is told: as it is now, and not as it was when the gateway was set up."""
+WEAR_DAYS: Final = 30
+"""Recent days from which wear is estimated."""
 
 
-class Asked(NamedTuple):
-    """What the caller knows and this file does not: the way to the centre, when a segment was
-    sealed (ms since 1970 UTC), and whether each entry of the database is to be looked at."""
+def diagnose(folder: Path, *, deep: bool = False) -> Iterator[Finding]:
+    """Run all checks and yield at least one finding for each part of the gateway.
 
-    way: Callable[[Config], Way]
-    sealed_at: Callable[[bytes], int]
-    deep: bool = False
-
-
-class _Rows(NamedTuple):
-    depths: list[Depth]
-    days: list[DailyWear]
-    expiring: list[ExpiringDevice]
-
-
-def examine(folder: Path, asked: Asked) -> Iterator[Finding]:
-    """Look at everything, and yield what was found: at least one finding for each part."""
+    With `deep`, every entry of the database is checked, which takes minutes if it is large.
+    """
     now = current_time.now().wall
-    yield from _guarded(folder, "configuration", lambda: in_folder.configuration(folder))
+
+    def guard(name: str, check: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:
+        return _guarded(folder, name, check)
+
+    yield from guard("configuration", lambda: folder_checks.configuration(folder))
     try:
         settings = load.load(folder)
     except ConfigError:
-        return  # it is told above, and nothing else can be judged
-    yield from _guarded(folder, "secrets", lambda: in_folder.secrets(folder, settings))
-    yield from _guarded(folder, "clock", machine.clock)
-    yield from _guarded(folder, "temperature", machine.warmth)
-    yield from _guarded(folder, "service", machine.service)
-    yield from _guarded(folder, "uplink", lambda: shipping.way(asked.way(settings), now))
-    whole = list(
-        _guarded(folder, "database", lambda: stored.database_is_whole(folder, deep=asked.deep))
-    )
-    yield from whole
-    if all(finding.verdict != WRONG for finding in whole):
-        yield from _guarded(folder, "database", lambda: _inside(folder, settings, asked, now))
+        return  # reported above; nothing else can be judged without a configuration
+    route = uplink.route(folder, settings)
+    yield from guard("secrets", lambda: folder_checks.secrets(folder, settings))
+    yield from guard("clock", machine.clock)
+    yield from guard("temperature", machine.climate)
+    yield from guard("service", machine.service)
+    yield from guard("uplink", lambda: uplink_checks.route(route, now))
+    integrity = list(guard("database", lambda: database_checks.integrity(folder, deep=deep)))
+    yield from integrity
+    if all(finding.verdict != WRONG for finding in integrity):
+        yield from guard("database", lambda: _stored(folder, settings, route.target, now))
 
 
-def _inside(folder: Path, settings: Config, asked: Asked, now: int) -> Iterator[Finding]:
-    status, rows = standing.read(folder), _rows(folder)
-    yield from running(status)
-    if settings.component is None:
-        yield from in_folder.certificates(folder, now, rows.expiring)
-    yield from machine.disk(folder, settings, status.database_bytes + status.wal_bytes)
-    yield from stored.wal(status)
-    yield from stored.limits(status)
-    yield from stored.dead(status)
-    yield from stored.queues(rows.depths, status)
-    way, ships = asked.way(settings).to, uplink.read(folder, asked.sealed_at)
-    yield from shipping.unsealed(ships, settings.uplink.segment_age, status, now)
-    yield from shipping.backlog(ships, way, now)
-    yield from machine.wear(folder, settings, rows.days)
-
-
-def _rows(folder: Path) -> _Rows:
+def _stored(folder: Path, settings: Config, target: str, now: int) -> Iterator[Finding]:
+    """Run the checks that read the database."""
+    status, ships = gateway_status.read(folder), uplink.read(folder)
     with reading(folder) as tx:
-        return _Rows(
-            depth_events.depths(tx),
-            flash_wear.recent_days(tx, DAYS),
-            certificates.find_expiring(tx, tx.now.wall, in_folder.SOON),
-        )
+        depths, days = depth_events.depths(tx), flash_wear.recent_days(tx, WEAR_DAYS)
+        expiring = certificates.find_expiring(tx, tx.now.wall, folder_checks.EXPIRY_NOTICE_DAYS)
+    yield from process(status)
+    if settings.component is None:
+        yield from folder_checks.certificates(folder, now, expiring)
+    yield from machine.disk(folder, settings, status.database_bytes + status.wal_bytes)
+    yield from database_checks.wal(status)
+    yield from database_checks.limits(status)
+    yield from database_checks.dead_letters(status)
+    yield from database_checks.queues(depths, status)
+    yield from uplink_checks.unsealed(ships, settings.uplink.segment_age, status, now)
+    yield from uplink_checks.backlog(ships, target, now)
+    yield from machine.wear(folder, settings, days)
 
 
-def running(status: Status) -> Iterator[Finding]:
-    """Tell whether the gateway runs, and with which limits."""
+def process(status: Status) -> Iterator[Finding]:
+    """Check whether the gateway is running, and with which limits."""
     if status.state == RUNNING:
-        yield Finding("gateway", OK, f"it is running, fieldpost {status.version}")
+        yield Finding("gateway", OK, f"the gateway is running, fieldpost {status.version}")
     elif status.state == NO_ANSWER:
-        remedy = "wait if the machine is busy; else `systemctl restart fieldpost`"
-        yield Finding("gateway", WRONG, status.trouble or "it does not answer", remedy)
+        remedy = "wait if the machine is busy; otherwise `systemctl restart fieldpost`"
+        text = status.trouble or "the gateway does not answer"
+        yield Finding("gateway", WRONG, text, remedy)
     else:
-        yield Finding("gateway", NOTICE, "it is not running", "`systemctl start fieldpost`")
+        text = "the gateway is not running"
+        yield Finding("gateway", NOTICE, text, "`systemctl start fieldpost`")
     if status.changed:
-        text = "fieldpost.toml has other limits than the running gateway"
+        text = "the running gateway uses other limits than fieldpost.toml"
         yield Finding("gateway", NOTICE, text, "`systemctl restart fieldpost`")
 
 
-def _guarded(folder: Path, name: str, look: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:
-    """Look, and tell what kept us from it."""
+def _guarded(folder: Path, name: str, check: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:
+    """Run a check; an error becomes a finding."""
     try:
-        yield from look()
+        yield from check()
     except (FieldpostError, OSError) as error:
         text = os_error(error) if isinstance(error, OSError) else str(error)
-        owner = owner_to_be(folder)
-        remedy = "see the text" if owner is None else f"run this as {owner}, whose folder it is"
-        yield Finding(name, WRONG, f"it cannot be looked at: {text}", remedy)
+        owner = other_owner(folder)
+        if owner is None:
+            remedy = (
+                "if a file is missing or damaged, restore the last backup (`fieldpost restore`)"
+            )
+        else:
+            remedy = f"run this command as {owner}, who owns {folder}"
+        yield Finding(name, WRONG, f"the check failed: {text}", remedy)

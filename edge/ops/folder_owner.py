@@ -1,4 +1,4 @@
-"""Whose a gateway's folder is: what is told to who may not do what a command needs."""
+"""Find out whether a gateway's folder belongs to another user."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ import pwd
 from pathlib import Path
 
 
-def owner_to_be(folder: Path) -> str | None:
-    """Name the user whose `folder` this is; `None` for that user and for root, and of no folder."""
+def other_owner(folder: Path) -> str | None:
+    """Return the name of the folder's owner, unless the current user is the owner or root.
+
+    Returns `None` as well if there is no such folder.
+    """
     try:
         owner = folder.stat().st_uid
     except OSError:

@@ -22,7 +22,7 @@ from edge.features.queues.service.errors import QueueError
 from edge.features.queues.store import overview
 from edge.features.queues.store.overview import Overview
 from edge.ops import control
-from edge.ops.control import There
+from edge.ops.control import QueueAttendance
 from edge.ops.transactions import changing, reading
 
 PAGE: Final = 100
@@ -151,14 +151,14 @@ def _changing(folder: Path) -> Iterator[Transaction]:
             raise SetupError(str(error)) from error
 
 
-def _ask_gateway(folder: Path, queue: int) -> tuple[There | None, str | None]:
+def _ask_gateway(folder: Path, queue: int) -> tuple[QueueAttendance | None, str | None]:
     try:
-        return control.members(folder, queue), None
+        return control.attendance(folder, queue), None
     except SetupError as error:
         return None, str(error)
 
 
-def _moment(tx: Transaction, there: There | None) -> Moment:
+def _moment(tx: Transaction, there: QueueAttendance | None) -> Moment:
     if there is None:
         return Moment(meta.last_service_second(tx), None)
     return Moment(there.service, tx.now.wall)

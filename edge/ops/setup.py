@@ -1,8 +1,4 @@
-"""Making a gateway's folder: the configuration, the database, the keys.
-
-The folder appears whole or not at all: everything is made in a temporary one beside it, which is
-then renamed.
-"""
+"""Create a gateway's folder with its configuration, database and keys, completely or not at all."""
 
 from __future__ import annotations
 
@@ -19,29 +15,31 @@ from sync.common.durable_files import move_into_place, temporary_folder
 
 
 def init(folder: Path, domain: str, *listen: str) -> None:
-    """Make `folder` for the gateway of `domain`; raises `SetupError` if anything is there already.
+    """Create `folder` for the gateway of `domain`; raises `SetupError` if it is not empty.
 
-    `listen` are addresses, written into the configuration in place of its default.
+    The addresses in `listen`, if any, replace the default in the configuration.
     """
     load.check_domain(domain)
     text = annotated_file.render(domain, *listen)
     load.parse(text.encode())
-    folder = empty(folder)
-    with temporary_folder(folder) as making:
-        _fill(making, domain, text)
-        move_into_place(making, folder)
+    folder = check_empty(folder)
+    with temporary_folder(folder) as made:
+        _fill(made, domain, text)
+        move_into_place(made, folder)
 
 
-def empty(folder: Path) -> Path:
-    """Return the whole path of a folder that a gateway may be put in; the one above is made.
+def check_empty(folder: Path) -> Path:
+    """Return the absolute path of a new or empty folder, whose parent is created.
 
-    Raises `SetupError` if anything is there already.
+    Raises `SetupError` if the folder is not empty.
     """
     folder = folder.resolve()
     if folder == Path.cwd():
-        raise SetupError(f"{folder} is replaced as a whole: run this in another folder")
+        raise SetupError(
+            f"{folder} is the current folder and would be replaced; run this from another folder"
+        )
     if folder.exists() and any(folder.iterdir()):
-        raise SetupError(f"{folder} exists already and is not empty: name a new folder")
+        raise SetupError(f"{folder} exists and is not empty; choose a new folder")
     folder.parent.mkdir(parents=True, exist_ok=True)
     return folder
 

@@ -1,7 +1,7 @@
-"""How a gateway stands: every bound as used and allowed, and what waits.
+"""The status of a gateway: each limit with its use, and what waits.
 
-What the database knows is read from it, so that it can be asked with no gateway running too; what
-the process alone knows comes over its control socket. How anything is printed is the command's.
+The database is read, so this works while the gateway is stopped; what only the process knows comes
+from its control socket.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from edge.engine.space_rules import SpaceUsage
 from edge.engine.usage import Used, Waiting
 from edge.errors import SetupError
 from edge.ops import control
-from edge.ops.control import Running
+from edge.ops.control import ProcessStatus
 from edge.ops.transactions import reading
 
 RUNNING: Final = "running"
 NOT_RUNNING: Final = "not running"
 NO_ANSWER: Final = "no answer"
 
-OF_PROCESS: Final = frozenset(
+PROCESS_LIMITS: Final = frozenset(
     {
         "sessions",
         "sessions_per_account",
@@ -47,14 +47,14 @@ OF_PROCESS: Final = frozenset(
         "unacknowledged_total_bytes",
     }
 )
-"""Options whose use the running process alone knows."""
+"""Limits whose use only the running process knows."""
 
 
 class Limit(NamedTuple):
-    """An option of `[limits]`: what is allowed, and what is used.
+    """An option of `[limits]` and its use.
 
-    `used` is `None` where that is not known: no gateway answers, or `counted` is false, since the
-    option is a time or the size of one thing.
+    `counted` is false for options that have no use, such as times and sizes of one stanza. `used`
+    is `None` then, and if it is unknown because the gateway does not answer.
     """
 
     name: str
@@ -65,13 +65,21 @@ class Limit(NamedTuple):
 
 
 class Status(NamedTuple):
-    """A gateway as it stands.
+    """The status of a gateway.
 
-    `state` is one of the three above, `trouble` why it does not answer. `version` is that of the
-    running gateway, or of this command; `uptime` (seconds), `boot` and `synchronised` are known of
-    a running one alone. `service` are the service seconds reached, or last saved. Of the
-    database's bytes, `free_bytes` are used again; `disk_bytes` are what others have left on the
-    disk. `changed`: its limits are not those of the configuration any more.
+    Attributes:
+        state: `RUNNING`, `NOT_RUNNING` or `NO_ANSWER`.
+        trouble: why the gateway does not answer.
+        version: of the running gateway, else of this command.
+        boot: the kernel's id of the boot, if the gateway is running.
+        uptime: seconds since the start of the gateway, if it is running.
+        service: the service time in seconds, as last saved if the gateway is not running.
+        synchronised: whether the wall clock is synchronised, if the gateway is running.
+        changed: whether the running gateway uses other limits than the configuration.
+        sessions: connected sessions, if the gateway is running.
+        paused: connections that are not read because they exceed a rate limit.
+        free_bytes: the unused part of `database_bytes`, which the database uses again.
+        disk_bytes: free bytes of the file system.
     """
 
     gateway: str
@@ -94,8 +102,8 @@ class Status(NamedTuple):
     limits: list[Limit]
 
 
-class Rows(NamedTuple):
-    """What is read from the database, in one snapshot."""
+class StoredStatus(NamedTuple):
+    """The part of the status that is read from the database, in one transaction."""
 
     epoch: str
     service: float
@@ -105,21 +113,24 @@ class Rows(NamedTuple):
 
 
 def read(folder: Path) -> Status:
-    """Return how the gateway of `folder` stands; raises `FieldpostError`."""
+    """Return the status of the gateway in `folder`; raises `FieldpostError`."""
     settings = load.load(folder)
     running, trouble = _ask(folder)
     with reading(folder) as tx:
-        found = rows(tx)
-    return described(settings, found, running, trouble)
+        stored = read_stored(tx)
+    return combine(settings, stored, running, trouble)
 
 
-def described(
-    settings: Config, rows: Rows, running: Running | None, trouble: str | None = None
+def combine(
+    settings: Config,
+    stored: StoredStatus,
+    running: ProcessStatus | None,
+    trouble: str | None = None,
 ) -> Status:
-    """Put together what the database tells, and what the process does, if it runs."""
-    live, free, wal, disk = rows.space
-    used = rows.used | {"database_bytes": Used(live + wal), "wal_bytes": Used(wal)}
-    configured = allowed(settings.limits)
+    """Combine the status in the database with that of the process, if it is running."""
+    live, free, wal, disk = stored.space
+    used = stored.used | {"database_bytes": Used(live + wal), "wal_bytes": Used(wal)}
+    configured = limits_by_name(settings.limits)
     if running is None:
         state = NOT_RUNNING if trouble is None else NO_ANSWER
     else:
@@ -131,39 +142,39 @@ def described(
         state=state,
         trouble=trouble,
         version=__version__ if running is None else running.version,
-        epoch=rows.epoch,
+        epoch=stored.epoch,
         boot=None if running is None else running.boot,
         uptime=None if running is None else running.uptime,
-        service=rows.service if running is None else running.service,
+        service=stored.service if running is None else running.service,
         synchronised=None if running is None else running.synchronised,
         changed=in_force != configured,
         sessions=_figure(used, "sessions"),
         paused=_figure(used, "paused"),
-        waiting=rows.waiting,
+        waiting=stored.waiting,
         database_bytes=live + free,
         free_bytes=free,
         wal_bytes=wal,
         disk_bytes=disk,
-        limits=list(_limits(in_force, used)),
+        limits=_limits(in_force, used),
     )
 
 
-def allowed(limits: Limits) -> dict[str, int | float]:
-    """Return every option of `[limits]` by its name."""
+def limits_by_name(limits: Limits) -> dict[str, int | float]:
+    """Return the values of `[limits]` by the names of the options."""
     figures: dict[str, int | float] = msgspec.to_builtins(limits)
     return figures
 
 
-def _ask(folder: Path) -> tuple[Running | None, str | None]:
+def _ask(folder: Path) -> tuple[ProcessStatus | None, str | None]:
     try:
-        return control.ask(folder), None
+        return control.process_status(folder), None
     except SetupError as error:
         return None, str(error)
 
 
-def rows(tx: Transaction) -> Rows:
-    """Read what the database tells."""
-    return Rows(
+def read_stored(tx: Transaction) -> StoredStatus:
+    """Read the part of the status that is in the database."""
+    return StoredStatus(
         meta.epoch(tx),
         meta.last_service_second(tx),
         usage.waiting(tx),
@@ -183,9 +194,9 @@ def _limits(figures: Mapping[str, int | float], used: Mapping[str, Used]) -> lis
             name,
             hints[name].__metadata__[0].extra["unit"],
             figure,
-            name in used or name in OF_PROCESS,
+            name in used or name in PROCESS_LIMITS,
             used.get(name),
         )
         for name, figure in figures.items()
-        if name in hints  # a running gateway of another version may have others
+        if name in hints  # a running gateway of another version may have other options
     ]

@@ -1,7 +1,6 @@
-"""Transactions of commands, beside a running gateway or without one.
+"""Transactions of commands, which may run beside the gateway.
 
-Each is one, on a connection of its own: the gateway sees for itself that another process changed
-the database.
+Each has its own connection; a running gateway notices that another process changed the database.
 """
 
 from __future__ import annotations
@@ -21,9 +20,10 @@ _VERSION: Final = "PRAGMA user_version"
 
 @contextmanager
 def reading(folder: Path) -> Iterator[Transaction]:
-    """Read one state of the database of `folder`; keep it short, the WAL grows meanwhile.
+    """Begin a read transaction on the database in `folder`.
 
-    Raises `SetupError` where there is none, or where it is older than this command.
+    Keep it short, because the write-ahead log grows meanwhile. Raises `SetupError` if there is no
+    database or its schema is older than this command.
     """
     path = folder / database.FILE_NAME
     with (
@@ -31,13 +31,15 @@ def reading(folder: Path) -> Iterator[Transaction]:
         database.transaction(connection, current_time.now(), "BEGIN") as tx,
     ):
         if tx.row(_VERSION)[0] < database.migrations()[-1][0]:
-            raise SetupError(f"{path} is of an older version: `fieldpost run` brings it up to date")
+            raise SetupError(
+                f"{path} has an older version; start the gateway to migrate it (`fieldpost run`)"
+            )
         yield tx
 
 
 @contextmanager
 def changing(folder: Path) -> Iterator[Transaction]:
-    """Change the database of `folder`; events are dated with the service seconds saved last."""
+    """Begin a write transaction on the database in `folder`, at the last saved service time."""
     with (
         closing(database.connect(folder / database.FILE_NAME)) as connection,
         database.transaction(connection, current_time.now()) as tx,

@@ -1,20 +1,19 @@
-"""How the uplink stands, and the segments that are here, for operators.
-
-All of it is read: a gateway that runs beside is not asked, and nothing is changed. What is in a
-segment, and in the enrolment, is for the caller to say.
-"""
+"""Report the state of the uplink, and export segments to a folder."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import asyncio
+import threading
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from edge.config import load
 from edge.config.load import Config
 from edge.engine import database
 from edge.engine.database import Transaction
+from edge.errors import SetupError, StoreError
 from edge.features.eventlog.rules import eviction
 from edge.features.eventlog.store import epochs, segments, uplink_view
 from edge.features.eventlog.store.uplink_view import (
@@ -26,10 +25,37 @@ from edge.features.eventlog.store.uplink_view import (
 )
 from edge.ops import current_time
 from edge.ops.transactions import reading
+from sync.common.enrolment import Enrolment, EnrolmentError, read_enrolment
+from sync.common.text import os_error
+from sync.segment import Identity, SegmentError, identity_path, read_header
+from sync.uplink import Acknowledgement, Conflict, FolderTransport, WaitingSegment
+from sync.uplink.folder_transport import MARKER, check_marked, parse_folder
+from sync.uplink.renewal import validity_of
+
+FOLDER_TIMEOUT: Final = 5.0
+"""Seconds in which the folder of `uplink.folder` must answer: a dead network share never does."""
+
+_ENROL_AGAIN: Final = "enrol the gateway again with `fieldpost-fleet gateway add`"
+_MARK_FOLDER: Final = "mount the folder and mark it, see docs/how-to/ship-to-the-centre.md"
+
+
+class Route(NamedTuple):
+    """The configured route to the centre.
+
+    `target` is the URL or the folder (empty: none), `problem` says why it cannot be used, and
+    `remedy` what to do about it. `certificate_end` is in ms since 1970 UTC.
+    """
+
+    target: str
+    is_folder: bool = False
+    problem: str | None = None
+    remedy: str = _ENROL_AGAIN
+    enrolment: Enrolment | None = None
+    certificate_end: int | None = None
 
 
 class Epoch(NamedTuple):
-    """An epoch, when (ms since 1970 UTC, 0: not known) and why it began, and what waits of it."""
+    """An epoch: when (ms since 1970 UTC, 0: unknown) and why it began, and its waiting segments."""
 
     epoch: str
     began: int
@@ -38,10 +64,10 @@ class Epoch(NamedTuple):
 
 
 class Lane(NamedTuple):
-    """A lane as it stands: see `store.uplink.Lane`.
+    """The state of a lane: see `LaneStatus` of the event log's store.
 
-    `oldest` is when the oldest segment that waits was sealed (ms since 1970 UTC), `share` the bytes
-    that it has for certain.
+    `oldest` is when the oldest waiting segment was sealed (ms since 1970 UTC), `share` the bytes of
+    the backlog that the lane keeps when it is full.
     """
 
     lane: str
@@ -54,38 +80,47 @@ class Lane(NamedTuple):
     share: int
 
 
-class Uplink(NamedTuple):
-    """The uplink as it stands.
+class UplinkStatus(NamedTuple):
+    """The state of the uplink.
 
-    `taken` is when the centre took a segment last (ms since 1970 UTC), `told` the last notice,
-    `bound` the bytes that may wait, `hours` in how many of them that is full, if the centre takes
-    nothing.
+    `rejected` are segments that the centre rejected for good, `lost` the dropped ranges that the
+    centre does not know yet. `last_upload` is in ms since 1970 UTC. `quota` is the largest backlog
+    in bytes, `hours_until_full` when it is reached if nothing is uploaded.
     """
 
     gateway: str
     epochs: list[Epoch]
     lanes: list[Lane]
     unsealed: UnsealedEvents
-    aside: list[SetAsideSegments]
-    dropped: list[UndeclaredRange]
-    taken: int | None
-    told: Notice | None
-    bound: int
-    hours: float | None
+    rejected: list[SetAsideSegments]
+    lost: list[UndeclaredRange]
+    last_upload: int | None
+    last_notice: Notice | None
+    quota: int
+    hours_until_full: float | None
 
 
-def read(folder: Path, sealed_at: Callable[[bytes], int]) -> Uplink:
-    """Return how the uplink of `folder` stands; raises `FieldpostError`.
+class Export(NamedTuple):
+    """The numbers of segments that were written, were there already, and conflict."""
 
-    `sealed_at` tells when a segment was sealed, in ms since 1970 UTC.
-    """
+    written: int = 0
+    present: int = 0
+    conflicts: int = 0
+
+
+def read(folder: Path) -> UplinkStatus:
+    """Return the state of the uplink of the gateway in `folder`; raises `FieldpostError`."""
     settings = load.load(folder)
     with reading(folder) as tx:
-        lanes = [_lane(tx, settings, lane, sealed_at) for lane in uplink_view.lane_status(tx)]
+        lanes = [_lane(tx, settings, lane) for lane in uplink_view.lane_status(tx)]
         room = settings.limits.backlog_bytes - sum(lane.bytes for lane in lanes)
-        return Uplink(
+        waiting = uplink_view.epochs(tx)
+        return UplinkStatus(
             settings.gateway.domain,
-            _epochs(tx),
+            [
+                Epoch(epoch.epoch, epoch.began, epoch.reason, waiting.get(epoch.epoch, 0))
+                for epoch in epochs.latest(tx)
+            ],
             lanes,
             uplink_view.unsealed(tx),
             uplink_view.set_aside_segments(tx),
@@ -93,43 +128,121 @@ def read(folder: Path, sealed_at: Callable[[bytes], int]) -> Uplink:
             uplink_view.last_upload_time(tx),
             uplink_view.last_notice(tx),
             settings.limits.backlog_bytes,
-            _hours(tx, room, sealed_at),
+            _hours_until_full(tx, room),
         )
 
 
-def _epochs(tx: Transaction) -> list[Epoch]:
-    waiting = uplink_view.epochs(tx)
-    return [
-        Epoch(epoch.epoch, epoch.began, epoch.reason, waiting.get(epoch.epoch, 0))
-        for epoch in epochs.latest(tx)
-    ]
+def route(folder: Path, settings: Config) -> Route:
+    """Return the configured route to the centre and check that it can be used."""
+    options = settings.uplink
+    if options.folder:
+        problem = _folder_problem(folder, options.folder)
+        return Route(options.folder, is_folder=True, problem=problem, remedy=_MARK_FOLDER)
+    if not options.enrolment:
+        return Route("")
+    try:
+        enrolment = read_enrolment(folder / options.enrolment)
+        end = validity_of(enrolment.certificate).ends if enrolment.certificate else None
+    except FileNotFoundError:
+        problem = f"{options.enrolment} does not exist"
+        remedy = "create it at the centre with `fieldpost-fleet gateway add`"
+        return Route(options.enrolment, problem=problem, remedy=remedy)
+    except OSError as error:
+        return Route(options.enrolment, problem=f"{options.enrolment}: {error.strerror or error}")
+    except EnrolmentError as error:
+        return Route(options.enrolment, problem=f"{options.enrolment}: {error}")
+    end_ms = None if end is None else round(end * 1000)
+    return Route(enrolment.url, enrolment=enrolment, certificate_end=end_ms)
 
 
-def _lane(
-    tx: Transaction,
-    settings: Config,
-    lane: uplink_view.LaneStatus,
-    sealed_at: Callable[[bytes], int],
-) -> Lane:
+def export(folder: Path, target: Path, *, every: bool) -> Export:
+    """Write the waiting segments, or `every` stored one, into the folder `target`.
+
+    The folder is created and marked as one for segments. A file that exists is not replaced. Raises
+    `FieldpostError` and `OSError`.
+    """
+    target.mkdir(exist_ok=True)
+    (target / MARKER).touch()
+    return asyncio.run(_export(folder, target, every=every))
+
+
+async def _export(folder: Path, target: Path, *, every: bool) -> Export:
+    gateway, transport = load.load(folder).gateway.domain, FolderTransport(target)
+    result = Export()
+    for row in _segments(folder, every=every):
+        identity = Identity(gateway, row.epoch, row.lane, row.first, row.last)
+        outcome = await transport.put(WaitingSegment(identity, row.digest, row.data))
+        match outcome:
+            case Acknowledgement(new=True):
+                result = result._replace(written=result.written + 1)
+            case Acknowledgement():
+                result = result._replace(present=result.present + 1)
+            case Conflict():
+                result = result._replace(conflicts=result.conflicts + 1)
+            case _:
+                raise SetupError(
+                    f"{identity_path(identity)} cannot be written to {target}: {outcome.text};"
+                    f" {result.written} were written"
+                )
+    return result
+
+
+def unsealed(folder: Path) -> int:
+    """Return the number of events that are in no segment yet."""
+    with reading(folder) as tx:
+        return uplink_view.unsealed(tx).events
+
+
+def _lane(tx: Transaction, settings: Config, lane: uplink_view.LaneStatus) -> Lane:
     shares = segments.lane_shares(settings.uplink.readings_share, settings.uplink.logs_share)
     share = round(shares[lane.lane] * settings.limits.backlog_bytes)
-    oldest = None if lane.oldest is None else sealed_at(uplink_view.data(tx, lane.oldest))
+    oldest = None if lane.oldest is None else _sealed_at(uplink_view.data(tx, lane.oldest))
     return Lane(*lane[:-1], oldest, share)
 
 
-def _hours(tx: Transaction, room: int, sealed_at: Callable[[bytes], int]) -> float | None:
+def _hours_until_full(tx: Transaction, room: int) -> float | None:
     sample = uplink_view.sample(tx)
     if sample is None:
         return None
-    seconds = (sealed_at(sample.newest) - sealed_at(sample.oldest)) / 1000
+    seconds = (_sealed_at(sample.newest) - _sealed_at(sample.oldest)) / 1000
     return eviction.hours_until_full(room, sample.size, seconds)
 
 
-def rows(folder: Path, *, every: bool) -> Iterator[SegmentRow]:
-    """Yield the segments that wait, oldest first; or `every` one that is here.
+def _sealed_at(data: bytes) -> int:
+    try:
+        return read_header(data).sealed_at
+    except SegmentError as error:
+        raise StoreError(f"a segment in the database is damaged: {error}") from error
 
-    Each is read in a transaction of its own, so that who takes long keeps nothing from the running
-    gateway; what is sealed meanwhile comes too.
+
+def _folder_problem(base: Path, folder: str, timeout: float = FOLDER_TIMEOUT) -> str | None:
+    """Return why no segment can be written to the configured folder, or `None`.
+
+    A thread does the check, because a network share whose server is gone blocks for ever.
+    """
+    found: list[str] = [f"{folder} has not answered for {timeout:g} s"]
+
+    def check() -> None:
+        try:
+            check_marked(parse_folder(folder, base))
+        except OSError as error:
+            found[:] = [os_error(error)]
+        except ValueError as error:
+            found[:] = [f"{folder} is {error}"]
+        else:
+            found.clear()
+
+    thread = threading.Thread(target=check, daemon=True)
+    thread.start()
+    thread.join(timeout)
+    return found[0] if found else None
+
+
+def _segments(folder: Path, *, every: bool) -> Iterator[SegmentRow]:
+    """Yield the waiting segments, or `every` stored one, oldest first.
+
+    Each is read in a transaction of its own, so that a slow target does not block the running
+    gateway; segments that are sealed meanwhile are included.
     """
     at = 0
     with closing(database.connect_reader(folder / database.FILE_NAME)) as connection:
@@ -140,14 +253,3 @@ def rows(folder: Path, *, every: bool) -> Iterator[SegmentRow]:
                 return
             yield row
             at = row.row
-
-
-def unsealed(folder: Path) -> int:
-    """Return how many events are in no segment yet."""
-    with reading(folder) as tx:
-        return uplink_view.unsealed(tx).events
-
-
-def gateway(folder: Path) -> str:
-    """Return the name of the gateway of `folder`; raises `ConfigError`."""
-    return load.load(folder).gateway.domain

@@ -25,7 +25,7 @@ from edge.errors import StoreError
 from edge.features.queues.service.diagnosis import MAX_MEMBERS
 from edge.features.queues.store import overview
 from edge.ops import control
-from edge.ops.control import Running, There
+from edge.ops.control import ProcessStatus, QueueAttendance
 
 MAX_CLIENTS: Final = 8
 """Maximum concurrent connections; a further one is closed."""
@@ -41,7 +41,7 @@ MODE: Final = 0o600
 
 def state_reader(
     limits: Limits, clock: Clock, used: Callable[[], dict[str, int]]
-) -> Callable[[], Running]:
+) -> Callable[[], ProcessStatus]:
     """Return a function that returns the state of the process, which starts now.
 
     Args:
@@ -52,9 +52,9 @@ def state_reader(
     started = asyncio.get_running_loop().time()
     figures = msgspec.to_builtins(limits)
 
-    def read_state() -> Running:
+    def read_state() -> ProcessStatus:
         now = clock()
-        return Running(
+        return ProcessStatus(
             version=__version__,
             boot=clock.run.boot,
             service=now.service,
@@ -67,17 +67,19 @@ def state_reader(
     return read_state
 
 
-def for_store(folder: Path, state: Callable[[], Running], store: Store) -> ControlServer:
+def for_store(folder: Path, state: Callable[[], ProcessStatus], store: Store) -> ControlServer:
     """Create the control server of a gateway whose queues are in `store`."""
 
-    async def members(queue: int) -> There:
+    async def members(queue: int) -> QueueAttendance:
         return await store.run(lambda tx: _present_members(tx, queue))
 
     return ControlServer(folder, state, members)
 
 
-def _present_members(tx: Transaction, queue: int) -> There:
-    return There(service=tx.now.service, attending=overview.attendance(tx, queue, MAX_MEMBERS))
+def _present_members(tx: Transaction, queue: int) -> QueueAttendance:
+    return QueueAttendance(
+        service=tx.now.service, attending=overview.attendance(tx, queue, MAX_MEMBERS)
+    )
 
 
 class ControlServer:
@@ -92,8 +94,8 @@ class ControlServer:
     def __init__(
         self,
         folder: Path,
-        state: Callable[[], Running],
-        members: Callable[[int], Awaitable[There]],
+        state: Callable[[], ProcessStatus],
+        members: Callable[[int], Awaitable[QueueAttendance]],
     ) -> None:
         self._folder = folder
         self._state = state
@@ -106,7 +108,7 @@ class ControlServer:
         """Listen; replaces the socket of a killed gateway. Raises `OSError`."""
         loop = asyncio.get_running_loop()
         with ExitStack() as undo:
-            path = undo.enter_context(control.reachable(self._folder))
+            path = undo.enter_context(control.short_path(self._folder))
             listening = _bind(path)
             undo.callback(listening.close)
             self._server = await loop.create_unix_server(lambda: _Client(self), sock=listening)

@@ -11,7 +11,7 @@ from html import escape
 from typing import Final
 
 from edge.features.queues.store.depth_events import Depth
-from edge.ops.checks.stored import ALWAYS_FULL
+from edge.ops.checks.database import ALWAYS_FULL
 from edge.ops.status import Limit
 from edge.web.status_snapshot import Look, Noted, Process
 from sync.common.text import duration, plural, size

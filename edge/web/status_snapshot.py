@@ -22,8 +22,8 @@ from edge.features.eventlog.store.uplink_view import LaneStatus, Notice
 from edge.features.queues.store import depth_events
 from edge.features.queues.store.depth_events import Depth
 from edge.ops import status as standing
-from edge.ops.control import Running
-from edge.ops.status import Rows, Status
+from edge.ops.control import ProcessStatus
+from edge.ops.status import Status, StoredStatus
 
 if TYPE_CHECKING:
     from edge.engine.flash_meter import KernelCounters, WriteMeter
@@ -70,7 +70,7 @@ class Process(NamedTuple):
     that commits keep apart, `average` the bytes a second that are written, `lag` the seconds by
     which the event loop was late."""
 
-    running: Running
+    running: ProcessStatus
     up: bool
     resident: int
     stanzas: int
@@ -102,7 +102,7 @@ class Sources(NamedTuple):
 
     settings: Config
     store: Store
-    running: Callable[[], Running]
+    running: Callable[[], ProcessStatus]
     front: Front
     router: Counting
     meter: WriteMeter
@@ -148,7 +148,7 @@ class Looker:
                 self._read = (now, await self._sources.store.read(_read))
         found = self._read[1]
         settings, running = self._sources.settings, self._sources.running()
-        status = standing.described(settings, found.rows, running)
+        status = standing.combine(settings, found.rows, running)
         noted = sorted(self._noted.values(), key=lambda each: -each.wall)
         return Look(status, found.lanes, found.taken, found.told, found.queues, noted)
 
@@ -171,7 +171,7 @@ class Looker:
 
 
 class _Read(NamedTuple):
-    rows: Rows
+    rows: StoredStatus
     lanes: list[LaneStatus]
     taken: int | None
     told: Notice | None
@@ -180,7 +180,7 @@ class _Read(NamedTuple):
 
 def _read(tx: Transaction) -> _Read:
     return _Read(
-        standing.rows(tx),
+        standing.read_stored(tx),
         uplink_view.lane_status(tx),
         uplink_view.last_upload_time(tx),
         uplink_view.last_notice(tx),

@@ -24,7 +24,7 @@ from edge.engine.database import Transaction
 from edge.errors import StoreError
 from edge.features.custody.store import was_released
 from edge.ops import events
-from sync.segment import SegmentError, decode
+from sync.segment import SegmentError
 from tests.helpers import power_cut
 from tests.helpers.gateway import PASSWORD, Gateway, port_of
 from tests.helpers.power_cut import Disk
@@ -221,7 +221,7 @@ class Found(NamedTuple):
 def find(tx: Transaction, folder: Path) -> Found:
     """Read what is there, sealed segments included."""
     logged, lanes = Counter[Key](), dict[str, list[int]]()
-    for entry in events.read(folder, lambda data: decode(data).events):
+    for entry in events.read(folder):
         lanes.setdefault(entry.lane, []).append(entry.event.seq)
         if entry.lane == "logs":
             logged[entry.event.source, entry.event.tags["n"]] += 1

@@ -24,7 +24,7 @@ QUEUES = (HOW_TO / "messages-and-queues.md").read_text("utf-8")
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 RUN_ELSEWHERE = {"devices.md", "run-the-centre.md"}
-"""Guides whose examples another test runs: `test_cli_device`, `test_centre_guide`."""
+"""Guides whose examples another test runs: `test_device_cli`, `test_centre_guide`."""
 
 EXAMPLES = {
     path.name: found

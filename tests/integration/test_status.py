@@ -16,7 +16,7 @@ from edge.config.load import load
 from edge.engine.clock import boot_id
 from edge.errors import SetupError
 from edge.ops import control
-from edge.ops.status import OF_PROCESS, allowed
+from edge.ops.status import PROCESS_LIMITS, limits_by_name
 from tests.helpers.gateway import DOMAIN, PASSWORD, Gateway, port_of
 from tests.helpers.processes import Process, start
 from tests.helpers.scripted_server import SECRET, serving
@@ -51,7 +51,7 @@ async def test_a_running_gateway_tells_what_it_uses(gateway: Gateway, process: P
         found = status(gateway)
     limits = found["limits"]
     assert {name for name, limit in limits.items() if limit.get("used", 0) is None} == set()
-    assert {name for name in OF_PROCESS if limits[name]["used"]} >= {
+    assert {name for name in PROCESS_LIMITS if limits[name]["used"]} >= {
         *("sessions", "sessions_per_account", "sessions_per_address"),
     }
     for name, figure in (
@@ -78,13 +78,13 @@ def test_the_figures_are_those_of_the_running_gateway(gateway: Gateway, process:
     assert found["changed"]
     assert found["limits"]["sessions"]["allowed"] == 1000
     text = gateway.command("status")
-    assert "a restart takes them" in text
+    assert "restart the gateway to apply them" in text
     assert text.startswith(f"{DOMAIN}: running, fieldpost ")
     assert process.terminate() == 0
     found = status(gateway)
     assert not found["changed"]
     assert found["limits"]["sessions"]["allowed"] == 77
-    assert {name: limit["allowed"] for name, limit in found["limits"].items()} == allowed(
+    assert {name: limit["allowed"] for name, limit in found["limits"].items()} == limits_by_name(
         load(gateway.folder).limits
     )
 
@@ -109,9 +109,9 @@ def test_a_killed_gateway_is_not_running_and_the_next_one_is(
 def test_a_gateway_that_stands_still_is_told(gateway: Gateway, process: Process) -> None:
     os.kill(process.pid, signal.SIGSTOP)
     with pytest.raises(SetupError, match="has not answered"):
-        control.ask(gateway.folder, patience=0.1)
+        control.process_status(gateway.folder, timeout=0.1)
     os.kill(process.pid, signal.SIGCONT)
-    assert control.ask(gateway.folder) is not None
+    assert control.process_status(gateway.folder) is not None
 
 
 def test_without_a_socket_all_else_goes_on(gateway: Gateway) -> None:

@@ -593,7 +593,7 @@ def test_the_disk_used_is_of_the_whole_folder(tmp_path: Path) -> None:
 
 def read(tmp_path: Path) -> dict[tuple[str, str], list[tuple[Any, ...]]]:
     found: dict[tuple[str, str], list[tuple[Any, ...]]] = {}
-    for epoch, lane, event in admin.read(tmp_path, lambda data: decode(data).events):
+    for epoch, lane, event in admin.read(tmp_path):
         found.setdefault((epoch, lane), []).append((*event[:-1], dict(event[-1])))
     return found
 
@@ -636,7 +636,7 @@ async def test_an_epoch_that_ends_while_it_is_read_is_read_to_its_end_and_no_fur
 ) -> None:
     monkeypatch.setattr(admin, "PAGE", 3)
     await store.run(lambda tx: append(tx, LOGS, 5, NewEvent("log")))
-    reading = admin.read(tmp_path, lambda data: decode(data).events)
+    reading = admin.read(tmp_path)
     numbers = [next(reading).event.seq for _ in range(3)]
     await backlog_of(store).begin_epoch("restored")
     await store.run(lambda tx: append(tx, LOGS, 9, NewEvent("log")))
@@ -650,7 +650,7 @@ async def test_what_is_sealed_while_it_is_read_is_neither_skipped_nor_repeated(
 ) -> None:
     monkeypatch.setattr(admin, "PAGE", 3)
     await store.run(lambda tx: append(tx, LOGS, 10, NewEvent("log")))
-    reading = admin.read(tmp_path, lambda data: decode(data).events)
+    reading = admin.read(tmp_path)
     numbers = [next(reading).event.seq for _ in range(3)]
     await sealer(tmp_path, store, clock).flush()
     await store.run(lambda tx: append(tx, LOGS, 2, NewEvent("log")))
@@ -668,7 +668,7 @@ async def test_the_log_reads_by_time_over_the_lanes_of_an_epoch(
         for lane in half:
             clock.service += 0.5
             await store.run(lambda tx, lane=lane: append(tx, lane, 1, NewEvent("log")))  # type: ignore[misc]
-    reading = admin.read(tmp_path, lambda data: decode(data).events)
+    reading = admin.read(tmp_path)
     found = [next(reading) for _ in range(20)]
     await sealer(tmp_path, store, clock).flush()
     found += reading
@@ -682,10 +682,7 @@ async def test_events_of_one_moment_read_by_lane_and_number(
 ) -> None:
     for lane in (SYSTEM, READINGS, LOGS):
         await store.run(lambda tx, lane=lane: append(tx, lane, 2, NewEvent("log")))  # type: ignore[misc]
-    found = [
-        (logged.lane, logged.event.seq)
-        for logged in admin.read(tmp_path, lambda data: decode(data).events)
-    ]
+    found = [(logged.lane, logged.event.seq) for logged in admin.read(tmp_path)]
     assert found == [(lane, seq) for lane in (LOGS, READINGS, SYSTEM) for seq in (1, 2)]
 
 

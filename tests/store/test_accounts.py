@@ -46,7 +46,7 @@ def test_an_account_has_its_keys_by_mechanism(gateway: Gateway) -> None:
 
 def test_a_name_is_provisioned_once(gateway: Gateway) -> None:
     gateway.add("pump1")
-    with pytest.raises(SetupError, match="'pump1' exists already"):
+    with pytest.raises(SetupError, match="'pump1' exists"):
         gateway.add("pump1", trusted=False)
     assert gateway.count("SELECT trusted FROM accounts") == 1
 

@@ -118,7 +118,7 @@ def test_the_file_is_its_owners_alone(path: Path) -> None:
 
 
 def test_there_is_one_database_and_it_is_made_once(path: Path, tmp_path: Path) -> None:
-    with pytest.raises(SetupError, match="exists already"):
+    with pytest.raises(SetupError, match="exists"):
         database.create(path)
     missing = tmp_path / "missing.db"
     for connect in (database.connect, database.connect_reader):

@@ -164,7 +164,7 @@ def test_batches_are_followed_across_a_gathering(storage: Storage) -> None:
             lambda data: gzip.compress(
                 gzip.decompress(data).replace(b'"version":1', b'"version":2')
             ),
-            "another version",
+            "the format of the backup is not 1",
         ),
         (
             lambda data: gzip.compress(b"\n".join(gzip.decompress(data).splitlines()[:-1])),

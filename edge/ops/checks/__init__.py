@@ -1,1 +1,1 @@
-"""What `fieldpost doctor` looks at, one file for each part of a gateway."""
+"""The checks of `fieldpost doctor`, one module for each part of a gateway."""

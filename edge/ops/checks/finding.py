@@ -1,4 +1,4 @@
-"""What a look at a gateway comes to: one sentence, how bad it is, and what to do."""
+"""A finding of `fieldpost doctor`."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ OK: Final = "ok"
 NOTICE: Final = "notice"
 WRONG: Final = "wrong"
 VERDICTS: Final = (OK, NOTICE, WRONG)
-"""In order: nothing to do, to be looked at some day, something does not work or soon will not."""
+"""By severity: nothing to do; to be looked at some day; something fails, or soon will."""
 
 
 class Finding(NamedTuple):
-    """What was found of `name`; `remedy` is empty where there is nothing to do."""
+    """One result of a check; `name` is the part checked, `remedy` is empty if nothing is to do."""
 
     name: str
     verdict: str

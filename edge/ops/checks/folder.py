@@ -1,4 +1,4 @@
-"""The gateway's folder: its configuration, who may read its secrets, its certificates' ends."""
+"""Check the gateway's folder: configuration, access to secrets, expiry of certificates."""
 
 from __future__ import annotations
 
@@ -17,80 +17,95 @@ from edge.ops.checks.finding import NOTICE, OK, WRONG, Finding
 from sync.common.regular_files import NotRegularError, check_regular
 from sync.common.text import os_error, plural
 
-SOON: Final = 30
-"""Days before a certificate ends from which on it is told: the gateway's own renew themselves long
-before."""
+EXPIRY_NOTICE_DAYS: Final = 30
+"""Days before its expiry from which a certificate is reported."""
 
-SHOWN: Final = 5
-"""Names that are told one by one."""
+MAX_NAMES: Final = 5
+"""Devices that a finding names; the others are counted."""
 
 
 def configuration(folder: Path) -> Iterator[Finding]:
     """Check the options."""
-    found = config_check.check(folder)
-    for each in found.faults:
-        text = f"{each.option}: {each.text}" if each.option else each.text
-        yield Finding("configuration", WRONG, text, "mend it in fieldpost.toml")
-    if not found.faults:
-        count = plural(len(found.changed), "option differs", "options differ")
+    report = config_check.check(folder)
+    for fault in report.faults:
+        text = f"{fault.option}: {fault.text}" if fault.option else fault.text
+        yield Finding("configuration", WRONG, text, "correct it in fieldpost.toml")
+    if not report.faults:
+        count = plural(len(report.changed), "option differs", "options differ")
         yield Finding("configuration", OK, f"{count} from the defaults")
 
 
 def secrets(folder: Path, settings: Config) -> Iterator[Finding]:
-    """Look who else may read the keys or a component's secret, the database and the enrolment."""
-    paths = [folder / database.FILE_NAME]
+    """Check that only the owner of the folder can read keys, secrets and the database."""
+    found = [
+        finding for path in _secret_files(folder, settings) for finding in _secret(folder, path)
+    ]
+    yield from found
+    if not found:
+        text = "only the owner can read the keys, the secrets and the database"
+        yield Finding("secrets", OK, text)
+
+
+def _secret_files(folder: Path, settings: Config) -> Iterator[Path]:
+    yield folder / database.FILE_NAME
     if settings.component is None:
         files = pki.files(folder)
-        paths += [files.ca_key, files.server_key]
+        yield files.ca_key
+        yield files.server_key
     else:
-        paths.append(folder / settings.xmpp.component_secret)
+        yield folder / settings.xmpp.component_secret
     if settings.uplink.enrolment:
-        paths.append(folder / settings.uplink.enrolment)
-    owner, bad = folder.stat().st_uid, False
-    for path in paths:
-        try:
-            found = check_regular(path)
-        except FileNotFoundError:
-            bad = True
-            remedy = "put it back from a backup; an enrolment is made by `fieldpost-fleet gateway`"
-            yield Finding("secrets", WRONG, f"{path} is missing", remedy)
-            continue
-        except NotRegularError as error:
-            bad = True
-            yield Finding("secrets", WRONG, os_error(error), "put a file there, as from a backup")
-            continue
-        if found.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
-            bad = True
-            text = f"{path} is open to others (mode {stat.S_IMODE(found.st_mode):04o})"
-            yield Finding("secrets", WRONG, text, f"chmod 600 {path}")
-        if found.st_uid != owner:
-            bad = True
-            text = f"{path} has another owner than its folder"
-            yield Finding("secrets", WRONG, text, f"chown it to the owner of {folder}")
-    if not bad:
-        yield Finding("secrets", OK, "keys, secrets and the database are their owner's alone")
+        yield folder / settings.uplink.enrolment
+
+
+def _secret(folder: Path, path: Path) -> Iterator[Finding]:
+    try:
+        status = check_regular(path)
+    except FileNotFoundError:
+        remedy = (
+            "restore it from a backup (`fieldpost restore`); an enrolment can be issued again with"
+            " `fieldpost-fleet gateway`"
+        )
+        yield Finding("secrets", WRONG, f"{path} is missing", remedy)
+        return
+    except NotRegularError as error:
+        yield Finding("secrets", WRONG, os_error(error), "replace it by the file from a backup")
+        return
+    if status.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+        text = f"other users can access {path} (mode {stat.S_IMODE(status.st_mode):04o})"
+        yield Finding("secrets", WRONG, text, f"chmod 600 {path}")
+    if status.st_uid != folder.stat().st_uid:
+        text = f"{path} has another owner than its folder"
+        yield Finding("secrets", WRONG, text, f"chown it to the owner of {folder}")
 
 
 def certificates(folder: Path, now: int, expiring: list[ExpiringDevice]) -> Iterator[Finding]:
-    """Look when the gateway's certificates end, and those of devices; `now` in ms since 1970."""
+    """Check when the gateway's and the devices' certificates expire; `now` in ms since 1970."""
     files = pki.files(folder)
     for path, remedy in (
-        (files.server, "a running gateway makes a new one: start it, or look at its event log"),
-        (files.ca, "make a new gateway: every device has to be given its CA"),
+        (
+            files.server,
+            "start the gateway, which renews it; if it does not, see `fieldpost events`",
+        ),
+        (files.ca, "set up a new gateway and install its CA on every device"),
     ):
         try:
             days = (der.read(path).ends - now) // DAY_MS
         except SetupError as error:
-            yield Finding("certificates", WRONG, str(error), "put it back from a backup")
+            remedy = "restore it from a backup (`fieldpost restore`)"
+            yield Finding("certificates", WRONG, str(error), remedy)
             continue
         if days < 0:
-            yield Finding("certificates", WRONG, f"{path} has ended", remedy)
-        elif days < SOON:
-            yield Finding("certificates", NOTICE, f"{path} ends in {plural(days, 'day')}", remedy)
+            yield Finding("certificates", WRONG, f"{path} has expired", remedy)
+        elif days < EXPIRY_NOTICE_DAYS:
+            text = f"{path} expires in {plural(days, 'day')}"
+            yield Finding("certificates", NOTICE, text, remedy)
         else:
-            yield Finding("certificates", OK, f"{path.name} ends in {plural(days, 'day')}")
+            yield Finding("certificates", OK, f"{path.name} expires in {plural(days, 'day')}")
     if expiring:
-        names = ", ".join(each.name for each in expiring[:SHOWN])
-        more = "" if len(expiring) <= SHOWN else f" and {plural(len(expiring) - SHOWN, 'other')}"
-        text = f"certificates end within {SOON} days, of {names}{more}"
-        yield Finding("certificates", NOTICE, text, "`fieldpost device certificate NAME`")
+        names = ", ".join(each.name for each in expiring[:MAX_NAMES])
+        others = len(expiring) - MAX_NAMES
+        more = f" and {plural(others, 'other')}" if others > 0 else ""
+        text = f"device certificates expire within {EXPIRY_NOTICE_DAYS} days: {names}{more}"
+        remedy = "issue new ones with `fieldpost device certificate NAME`"
+        yield Finding("certificates", NOTICE, text, remedy)

@@ -1,4 +1,4 @@
-"""The machine: its disk, clock, warmth, voltage and card, and how the service starts."""
+"""Check the machine: disk, clock, temperature, voltage, card wear and the systemd service."""
 
 from __future__ import annotations
 
@@ -17,74 +17,75 @@ from edge.ops.hardware import Disk
 from sync.common.text import size
 
 HOT: Final = 80.0
-"""Degrees Celsius from which on a Raspberry Pi makes itself slow, at 85 very much so."""
+"""Degrees Celsius from which a Raspberry Pi throttles its processor."""
 
-SOON: Final = 3.0
-"""Years: a card that lasts for less than that is to be replaced within a gateway's life."""
+SHORT_LIFE_YEARS: Final = 3.0
+"""Expected years of a card below which it will have to be replaced within the gateway's life."""
 
-NOW: Final = 0.5
-"""Years: less is a fault, or the wrong card."""
+WRONG_CARD_YEARS: Final = 0.5
+"""Expected years of a card below which something writes too much, or the card is unsuitable."""
 
-WORN: Final = 80
-"""Percent of its life at which an eMMC is to be replaced, as it says itself."""
+WORN_PERCENT: Final = 80
+"""Percentage of its rated life at which an eMMC reports that it should be replaced."""
 
 UNIT: Final = "fieldpost.service"
 
-_UNITS: Final = ("etc/systemd/system", "usr/lib/systemd/system", "lib/systemd/system")
+_UNIT_FOLDERS: Final = ("etc/systemd/system", "usr/lib/systemd/system", "lib/systemd/system")
 
 
-def disk(folder: Path, settings: Config, taken: int) -> Iterator[Finding]:
-    """Look whether the disk has room for what the database may grow to; it takes `taken` bytes."""
+def disk(folder: Path, settings: Config, used: int) -> Iterator[Finding]:
+    """Check that the disk has room for the database to grow; the database uses `used` bytes."""
     limits, system = settings.limits, os.statvfs(folder)
     free = system.f_bavail * system.f_frsize
-    text = f"{size(free)} are free, and the database takes {size(taken)}"
-    text += f" of {size(limits.database_bytes)}"
+    text = f"{size(free)} are free; the database uses {size(used)} of {size(limits.database_bytes)}"
     if system.f_flag & os.ST_RDONLY:
-        remedy = "look at the kernel's log (`dmesg`): a card that fails is made so"
+        remedy = "see the kernel's log (`dmesg`); a failing card becomes read-only: replace it"
         yield Finding("disk", WRONG, "the file system is read-only", remedy)
     elif free < limits.database_reserve + WAL_SHARE:
-        yield Finding("disk", WRONG, f"{text}: new messages are refused", "make room on the disk")
-    elif free < limits.database_bytes - taken:
-        remedy = "make room, or set limits.database_bytes to what there is"
-        yield Finding("disk", NOTICE, f"{text}, for which there is no room", remedy)
+        yield Finding("disk", WRONG, f"{text}: new messages are refused", "free disk space")
+    elif free < limits.database_bytes - used:
+        remedy = "free disk space, or lower limits.database_bytes"
+        yield Finding("disk", NOTICE, f"{text}, which does not fit on the disk", remedy)
     else:
         yield Finding("disk", OK, text)
 
 
 def clock() -> Iterator[Finding]:
-    """Look whether the kernel holds the wall clock for synchronised."""
+    """Check that the wall clock is synchronised."""
     if hardware.clock_synchronised():
         yield Finding("clock", OK, "the clock is synchronised")
     else:
-        text = "the clock is not synchronised: what the log has is dated by guess"
-        yield Finding("clock", NOTICE, text, "look at the time daemon and its server")
+        text = "the clock is not synchronised: event timestamps may be wrong"
+        yield Finding(
+            "clock", NOTICE, text, "check the time service (`timedatectl`) and its server"
+        )
 
 
-def warmth(root: Path = Path("/")) -> Iterator[Finding]:
-    """Look at thermometers and voltage, where the kernel tells; `root` is where `sys` is."""
+def climate(root: Path = Path("/")) -> Iterator[Finding]:
+    """Check temperature and voltage if the kernel reports them; `root` holds `sys`."""
     degrees, low = hardware.temperature(root), hardware.undervoltage(root)
     if degrees is not None and degrees >= HOT:
-        text = f"the board has {degrees:.0f} °C, and is slow from {HOT:.0f} °C on"
-        yield Finding("temperature", NOTICE, text, "give it air, shade or a heat sink")
+        text = f"the board is at {degrees:.0f} °C; from {HOT:.0f} °C it slows down"
+        yield Finding("temperature", NOTICE, text, "give it ventilation, shade or a heat sink")
     elif degrees is not None:
-        yield Finding("temperature", OK, f"the board has {degrees:.0f} °C")
+        yield Finding("temperature", OK, f"the board is at {degrees:.0f} °C")
     if low:
-        text = "the board has had too little voltage: cards are damaged by that"
-        yield Finding("voltage", WRONG, text, "take the maker's power supply, and a short cable")
+        text = "the board had too low a voltage, which damages cards"
+        yield Finding("voltage", WRONG, text, "use the maker's power supply and a short cable")
     elif low is not None:
-        yield Finding("voltage", OK, "the board has enough voltage")
+        yield Finding("voltage", OK, "the voltage of the board is sufficient")
 
 
 def service(root: Path = Path("/")) -> Iterator[Finding]:
-    """Look whether systemd starts the gateway again, where there is systemd."""
+    """Check that systemd starts the gateway at boot, if the machine has systemd."""
     if not (root / "run/systemd/system").is_dir():
         return
-    if not any((root / place / UNIT).exists() for place in _UNITS):
-        text = f"systemd has no {UNIT}: nobody starts the gateway again"
-        yield Finding("service", NOTICE, text, "deploy/raspberrypi/install.sh installs it")
+    if not any((root / folder / UNIT).exists() for folder in _UNIT_FOLDERS):
+        text = f"systemd has no {UNIT}: the gateway does not start at boot"
+        yield Finding("service", NOTICE, text, "install it with deploy/raspberrypi/install.sh")
         return
-    if not (root / _UNITS[0] / "multi-user.target.wants" / UNIT).is_symlink():
-        text = f"{UNIT} is not enabled: after a power cut it stays off"
+    if not (root / _UNIT_FOLDERS[0] / "multi-user.target.wants" / UNIT).is_symlink():
+        text = f"{UNIT} is not enabled: the gateway does not start after a power cut"
         yield Finding("service", WRONG, text, "`sudo systemctl enable fieldpost`")
     else:
         yield Finding("service", OK, f"{UNIT} is enabled")
@@ -93,42 +94,47 @@ def service(root: Path = Path("/")) -> Iterator[Finding]:
     except OSError:
         return
     if "memory" not in controllers:
-        text = "the kernel's memory controller is off: the unit's MemoryMax has no effect"
-        remedy = "append cgroup_enable=memory to /boot/firmware/cmdline.txt, and reboot"
+        text = "the kernel's memory controller is off: MemoryMax of the service has no effect"
+        remedy = "append cgroup_enable=memory to /boot/firmware/cmdline.txt and reboot"
         yield Finding("service", NOTICE, text, remedy)
 
 
 def wear(folder: Path, settings: Config, days: Sequence[DailyWear]) -> Iterator[Finding]:
-    """Estimate for how long the card lasts; `days` are the last that were counted."""
-    found = hardware.disk(folder)
-    if found.worn is not None:
-        text = f"{found.name} says itself that up to {found.worn} % of its life are used"
-        verdict = WRONG if found.worn >= WORN else OK
+    """Estimate the life of the card from the bytes written in the last `days`."""
+    disk = hardware.disk(folder)
+    if disk.worn is not None:
+        text = f"{disk.name} reports that up to {disk.worn} % of its life is used"
+        verdict = WRONG if disk.worn >= WORN_PERCENT else OK
         yield Finding("wear", verdict, text, "replace it soon" if verdict == WRONG else "")
     per_day = flash_endurance.bytes_per_day(
         sum(day.written for day in days), sum(day.seconds for day in days)
     )
     if per_day is None:
-        yield Finding("wear", OK, "the gateway has not run for long enough to tell what it writes")
+        text = "the gateway has not run long enough to estimate the life of the card"
+        yield Finding("wear", OK, text)
         return
-    yield _life(settings, found, per_day)
+    yield _expected_life(settings, disk, per_day)
 
 
-def _life(settings: Config, disk: Disk, per_day: float) -> Finding:
+def _expected_life(settings: Config, disk: Disk, per_day: float) -> Finding:
     rated = settings.flash.endurance_bytes
-    total = flash_endurance.endurance(rated, disk.bytes)
-    years = flash_endurance.lifetime_years(total, per_day)
+    endurance = flash_endurance.endurance(rated, disk.bytes)
+    years = flash_endurance.lifetime_years(endurance, per_day)
     basis = (
-        "as flash.endurance_bytes says"
+        "flash.endurance_bytes"
         if rated
-        else f"{flash_endurance.DEFAULT_WRITE_CYCLES} times its size is assumed"
+        else f"assumed: {flash_endurance.DEFAULT_WRITE_CYCLES} times the size of the card"
     )
-    text = f"the gateway writes {size(per_day)} a day to {disk.name} ({size(disk.bytes)})"
+    text = f"the gateway writes {size(per_day)} per day to {disk.name} ({size(disk.bytes)})"
     if years is None:
         return Finding("wear", OK, text)
-    text += f"; at {size(total)} ({basis}), a new card lasts about {years:.1f} years; an estimate:"
-    text += " nobody knows what the controller writes beyond, and others may write too"
-    if years >= SOON:
+    text += (
+        f"; with an endurance of {size(endurance)} ({basis}) a new card lasts about {years:.1f}"
+        " years. This is an estimate: it leaves out other programs and the card's own overhead"
+    )
+    if years >= SHORT_LIFE_YEARS:
         return Finding("wear", OK, text)
-    remedy = "take a card of high endurance, or let commits wait: flash.bytes_per_day, commit_wait"
-    return Finding("wear", NOTICE if years >= NOW else WRONG, text, remedy)
+    remedy = (
+        "use a high-endurance card, or batch commits with flash.bytes_per_day and flash.commit_wait"
+    )
+    return Finding("wear", NOTICE if years >= WRONG_CARD_YEARS else WRONG, text, remedy)

@@ -66,13 +66,13 @@ def test_what_is_restored_is_what_was_backed_up_but_for_a_mark(
     place, other = tmp_path / "gw.backup", tmp_path / "other"
     result = call("backup", place, "--dir", folder)
     assert result.exit_code == 0, result.output
-    assert result.output == f"{place} has all of gw.example: {place.stat().st_size} bytes\n"
+    assert result.output == f"{place} is a backup of gw.example: {place.stat().st_size} bytes\n"
     assert place.stat().st_mode & 0o777 == 0o600
     other.mkdir()
     result = call("restore", place, "--dir", other)
     assert result.exit_code == 0, result.output
-    assert f"{other} is gw.example as it was at 20" in result.output
-    assert "What happened since is not in it" in result.output
+    assert f"{other} is gw.example as of 20" in result.output
+    assert "are not in it" in result.output
     assert files(other) == files(folder)
     assert other.stat().st_mode & 0o777 == 0o700
     assert rows(other) == rows(folder)
@@ -174,15 +174,15 @@ ABOUT = {"gateway": "gw.example", "epoch": "01JZ0000000000000000000000", "made":
 @pytest.mark.parametrize(
     ("members", "why"),
     [
-        ({"a.txt": "x"}, "it is no backup of a gateway"),
-        ({"backup.json": {"backup": 2, **ABOUT}}, "another version"),
-        ({"backup.json": {"backup": 1, "gateway": "x"}}, "missing or wrong"),
-        ({"backup.json": []}, "missing or wrong"),
-        ({"backup.json": {"backup": 1, **ABOUT, "made": 10**20}}, "missing or wrong"),
-        ({"backup.json": {"backup": 1, **ABOUT, "made": "today"}}, "missing or wrong"),
-        ({"backup.json": {"backup": 1, **ABOUT, "epoch": ["x"]}}, "missing or wrong"),
-        ({"backup.json": {"backup": 1, **ABOUT}, "..__x": ""}, "no backup has"),
-        ({"backup.json": {"backup": 1, **ABOUT}, "__x": ""}, "no backup has"),
+        ({"a.txt": "x"}, "is not a backup of a gateway"),
+        ({"backup.json": {"backup": 2, **ABOUT}}, "the format of the backup is not 1"),
+        ({"backup.json": {"backup": 1, "gateway": "x"}}, "missing or invalid"),
+        ({"backup.json": []}, "missing or invalid"),
+        ({"backup.json": {"backup": 1, **ABOUT, "made": 10**20}}, "missing or invalid"),
+        ({"backup.json": {"backup": 1, **ABOUT, "made": "today"}}, "missing or invalid"),
+        ({"backup.json": {"backup": 1, **ABOUT, "epoch": ["x"]}}, "missing or invalid"),
+        ({"backup.json": {"backup": 1, **ABOUT}, "..__x": ""}, "invalid name"),
+        ({"backup.json": {"backup": 1, **ABOUT}, "__x": ""}, "invalid name"),
         ({"backup.json": {"backup": 1, **ABOUT}}, "fieldpost.toml does not exist"),
     ],
 )
@@ -198,7 +198,7 @@ def test_a_database_that_is_not_marked_is_refused(folder: Path, tmp_path: Path) 
         file.writestr("backup.json", json.dumps({"backup": 1, **ABOUT}))
         for name in (load.FILE_NAME, database.FILE_NAME):
             file.write(folder / name, name)
-    with pytest.raises(SetupError, match="not a copy that a backup made"):
+    with pytest.raises(SetupError, match="was not written by a backup"):
         backup.restore(tmp_path / "file", tmp_path / "other")
 
 
@@ -206,7 +206,7 @@ def test_nothing_that_is_there_is_replaced(folder: Path, tmp_path: Path) -> None
     place = tmp_path / "file"
     backup.write(folder, place)
     before = place.read_bytes()
-    with pytest.raises(SetupError, match="exists already"):
+    with pytest.raises(SetupError, match="exists"):
         backup.write(folder, place)
     with pytest.raises(SetupError, match="not empty"):
         backup.restore(place, folder)
@@ -222,7 +222,9 @@ def test_a_backup_that_finds_no_room_leaves_nothing(
     monkeypatch.setattr(os, "fsync", full)
     result = call("backup", tmp_path / "file", "--dir", folder)
     assert result.exit_code == 1
-    assert result.output == f"Error: {tmp_path / 'file'} cannot be made: No space left on device\n"
+    assert (
+        result.output == f"Error: {tmp_path / 'file'} cannot be created: No space left on device\n"
+    )
     assert [path.name for path in tmp_path.iterdir()] == ["gw"]
 
 
@@ -234,8 +236,8 @@ def test_no_room_for_the_copy_of_the_database_is_told_as_such(
 
     monkeypatch.setattr(snapshot, "copy", full)
     result = call("backup", tmp_path / "file", "--dir", folder)
-    why = "there is no room beside it for a copy of the database"
-    assert result.output == f"Error: {tmp_path / 'file'} cannot be made: {why}\n"
+    why = "its disk has no room for a temporary copy of the database"
+    assert result.output == f"Error: {tmp_path / 'file'} cannot be created: {why}\n"
     assert [path.name for path in tmp_path.iterdir()] == ["gw"]
 
 
@@ -243,7 +245,7 @@ def test_a_file_that_the_backup_lacks_is_named(folder: Path, tmp_path: Path) -> 
     (folder / "enrol.json").unlink()
     result = call("backup", tmp_path / "file", "--dir", folder)
     why = f"{folder / 'enrol.json'}: No such file or directory"
-    assert result.output == f"Error: {tmp_path / 'file'} cannot be made: {why}\n"
+    assert result.output == f"Error: {tmp_path / 'file'} cannot be created: {why}\n"
     assert [path.name for path in tmp_path.iterdir()] == ["gw"]
 
 

@@ -22,15 +22,15 @@ def folder(tmp_path: Path) -> Path:
 def test_a_user_is_added_listed_revoked_and_removed(folder: Path) -> None:
     added = devices.add(folder, JID, None, trusted=True)
     assert (added.jid, added.password, added.certificate) == (JID, None, None)
-    (listed,) = devices.listed(folder)
+    (listed,) = devices.list_all(folder)
     assert (listed.name, listed.jid, listed.trusted, listed.password) == (JID, JID, True, False)
-    with pytest.raises(SetupError, match="exists already"):
+    with pytest.raises(SetupError, match="exists"):
         devices.add(folder, JID, None, trusted=True)
     devices.revoke(folder, JID)
-    with pytest.raises(SetupError, match=f"`fieldpost device remove {JID}` forgets that"):
+    with pytest.raises(SetupError, match=f"`fieldpost device remove {JID}` deletes the revocation"):
         devices.add(folder, JID, None, trusted=True)
     devices.remove(folder, JID)
-    assert devices.listed(folder) == []
+    assert devices.list_all(folder) == []
     devices.add(folder, JID, None, trusted=False)
 
 
@@ -38,31 +38,31 @@ def test_a_user_is_added_listed_revoked_and_removed(folder: Path) -> None:
     "name", ["pump1", "@users.example", "Pump@users.example", "a@b@users.example", f"{JID}/fw"]
 )
 def test_what_is_no_bare_jid_is_refused(folder: Path, name: str) -> None:
-    with pytest.raises((SetupError, ConfigError), match="is not"):
+    with pytest.raises((SetupError, ConfigError), match=r"must be 1 to 64|is not a domain name"):
         devices.add(folder, name, None, trusted=True)
 
 
 def test_secrets_are_the_servers(folder: Path) -> None:
-    with pytest.raises(SetupError, match="are the server's"):
+    with pytest.raises(SetupError, match="on its server"):
         devices.add(folder, JID, "correct horse", trusted=True)
-    with pytest.raises(SetupError, match="are the server's"):
+    with pytest.raises(SetupError, match="on its server"):
         devices.add(folder, JID, None, trusted=True, certificate=True)
     devices.add(folder, JID, None, trusted=True)
-    with pytest.raises(SetupError, match="are the server's"):
+    with pytest.raises(SetupError, match="on its server"):
         devices.set_password(folder, JID, "correct horse")
-    with pytest.raises(SetupError, match="are the server's"):
+    with pytest.raises(SetupError, match="on its server"):
         devices.renew(folder, JID)
 
 
 def test_messages_are_the_servers_to_hand_on(folder: Path) -> None:
-    with pytest.raises(SetupError, match="the server hands messages on"):
+    with pytest.raises(SetupError, match="its server delivers messages"):
         devices.add(folder, JID, None, trusted=True, downgrade=True)
     devices.add(folder, JID, None, trusted=True)
-    with pytest.raises(SetupError, match="the server hands messages on"):
+    with pytest.raises(SetupError, match="its server delivers messages"):
         devices.set_downgrade(folder, JID, True)
 
 
 def test_a_gateway_of_its_own_takes_no_jids(tmp_path: Path) -> None:
     setup.init(tmp_path / "gw", "gw.example", "127.0.0.1:0")
-    with pytest.raises(SetupError, match=r"device name 'pump1@users\.example' is not"):
+    with pytest.raises(SetupError, match=r"device name 'pump1@users\.example' must be"):
         devices.add(tmp_path / "gw", JID, None, trusted=True)

@@ -69,7 +69,7 @@ def test_an_empty_folder_is_filled(tmp_path: Path) -> None:
 
 def test_what_is_there_is_never_touched(folder: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
-    with pytest.raises(SetupError, match="exists already and is not empty"):
+    with pytest.raises(SetupError, match="exists and is not empty"):
         setup.init(folder, "gw.example")
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
 
@@ -79,7 +79,7 @@ def test_the_folder_one_stands_in_is_not_replaced(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     for name in (".", str(tmp_path)):
-        with pytest.raises(SetupError, match="run this in another folder"):
+        with pytest.raises(SetupError, match="run this from another folder"):
             setup.init(Path(name), "gw.example")
     setup.init(Path("gw"), "gw.example")
     assert load.load(tmp_path / "gw").gateway.domain == "gw.example"

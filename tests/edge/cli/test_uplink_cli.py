@@ -1,4 +1,4 @@
-"""`fieldpost uplink`: what it tells, and what it writes for a stick."""
+"""`fieldpost uplink status` and `export`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ import pytest
 from click.testing import CliRunner, Result
 
 from edge.__main__ import main
-from edge.cli import uplink as command
 from edge.config import load
 from edge.engine import database
 from edge.engine.database import Transaction
@@ -91,7 +90,7 @@ async def take(folder: Path, store: Store, count: int) -> None:
         await backlog.acknowledge(waiting.digest)
 
 
-async def test_a_new_gateway_has_nothing_to_tell(folder: Path) -> None:
+async def test_status_of_a_new_gateway(folder: Path) -> None:
     found = await told(folder)
     assert (found["gateway"], found["taken"], found["told"], found["hours"]) == (
         "gw.example",
@@ -114,11 +113,11 @@ async def test_a_new_gateway_has_nothing_to_tell(folder: Path) -> None:
     ]
     assert (found["aside"], found["dropped"], found["to"]) == ([], [], {})
     result = await call("uplink", "status", "--dir", folder)
-    assert "nowhere: kept here" in result.output
+    assert "no uplink configured" in result.output
     assert "created" in result.output
 
 
-async def test_each_lane_says_how_far_it_is(folder: Path, store: Store) -> None:
+async def test_status_of_each_lane(folder: Path, store: Store) -> None:
     await seal(folder, store, LOGS, 7)
     await take(folder, store, 1)
     await store.run(lambda tx: append(tx, LOGS, 3, NewEvent("log")))
@@ -148,11 +147,11 @@ async def test_each_lane_says_how_far_it_is(folder: Path, store: Store) -> None:
     assert found["dropped"] == [{"lane": LOGS, "first": 5, "last": 7, "reason": "backlog-full"}]
     text = (await call("uplink", "status", "--dir", folder)).output
     assert "unreachable: no route\\x1b[2J" in text
-    assert "aside logs  1 segment, " in text
-    assert "lost  logs  5-7: backlog-full" in text
+    assert "rejected logs  1 segment, " in text
+    assert "lost logs  5-7: backlog-full" in text
 
 
-async def test_a_notice_has_its_age_and_whether_it_is_over(
+async def test_notice_shows_its_age_and_whether_it_is_resolved(
     folder: Path, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await seal(folder, store, LOGS, 4)
@@ -166,19 +165,19 @@ async def test_a_notice_has_its_age_and_whether_it_is_over(
         return line
 
     assert "(2 h 5 min ago) conflict: 409" in await notice()
-    assert not (await notice()).endswith("since")
+    assert "resolved" not in await notice()
 
     def took(tx: Transaction) -> None:
         tx.now = tx.now._replace(wall=at + 60_000)
         uplink_view.record_upload(tx)
 
     await store.run(took)
-    assert (await notice()).endswith("other bytes; segments were taken since")
+    assert (await notice()).endswith("other bytes; resolved by a later upload")
     monkeypatch.setattr(current_time, "now", lambda: Clock()()._replace(wall=at - 1000))
-    assert "(ahead of this clock)" in await notice()
+    assert "(in the future of this clock)" in await notice()
 
 
-async def test_what_no_segment_has_yet_is_told(folder: Path, store: Store) -> None:
+async def test_unsealed_events_are_shown(folder: Path, store: Store) -> None:
     await seal(folder, store, LOGS, 4)
     assert (await told(folder))["unsealed"] == {"events": 0, "since": None, "service": None}
     await store.run(lambda tx: append(tx, LOGS, 2, NewEvent("log")))
@@ -190,19 +189,21 @@ async def test_what_no_segment_has_yet_is_told(folder: Path, store: Store) -> No
         "service": now.service,
     }
     text = (await call("uplink", "status", "--dir", folder)).output
-    assert re.search(r"^unsealed +3 events, the first .* ago; sealed while", text, re.MULTILINE)
+    assert re.search(
+        r"^unsealed +3 events, the oldest logged .* ago; sealed by", text, re.MULTILINE
+    )
 
 
-async def test_how_long_there_is_room_is_written_for_people(
+async def test_time_until_the_backlog_is_full_is_shown(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = admin.read(folder, lambda _data: 0)
-    monkeypatch.setattr(admin, "read", lambda *_args: found._replace(hours=1.0))
+    found = admin.read(folder)
+    monkeypatch.setattr(admin, "read", lambda *_args: found._replace(hours_until_full=1.0))
     text = (await call("uplink", "status", "--dir", folder)).output
-    assert "bytes; full in 1 h if nothing is taken" in text
+    assert "bytes; full in 1 h without an upload" in text
 
 
-async def test_epochs_are_told_with_what_waits_of_them(folder: Path, store: Store) -> None:
+async def test_epochs_and_their_waiting_segments_are_shown(folder: Path, store: Store) -> None:
     await seal(folder, store, LOGS, 4)
     await backlog_of(folder, store).begin_epoch("another-card")
     await seal(folder, store, LOGS, 2)
@@ -221,13 +222,13 @@ async def test_epochs_are_told_with_what_waits_of_them(folder: Path, store: Stor
     ("room", "sealed", "seconds", "hours"),
     [(7200, 10, 10, 2.0), (-5, 10, 10, 0.0), (100, 0, 10, None), (100, 10, 0, None)],
 )
-def test_how_long_there_is_room(
+def test_time_until_the_backlog_is_full(
     room: int, sealed: int, seconds: float, hours: float | None
 ) -> None:
     assert hours_until_full(room, sealed, seconds) == hours
 
 
-async def test_the_forecast_is_of_the_latest_segments(folder: Path, store: Store) -> None:
+async def test_forecast_uses_the_latest_segments(folder: Path, store: Store) -> None:
     await seal(folder, store, LOGS, 2)
     await store.run(lambda tx: append(tx, LOGS, 1, NewEvent("log")))
     state = (await FixedFacts().state())._replace(sealed_at=START + 3_600_000)
@@ -241,7 +242,7 @@ async def test_the_forecast_is_of_the_latest_segments(folder: Path, store: Store
     )
 
 
-async def test_where_it_goes_is_told_and_no_secret(folder: Path) -> None:
+async def test_route_is_shown_without_secrets(folder: Path) -> None:
     ca = pki.files(folder).ca.read_text()
     token = new_token()
     write_enrolment(
@@ -264,7 +265,7 @@ async def test_where_it_goes_is_told_and_no_secret(folder: Path) -> None:
     write_enrolment(folder / "enrol.json", replace(shown, certificate=torn))
     assert (await told(folder))["to"] == {"trouble": "enrol.json: `certificate` cannot be read"}
     (folder / "enrol.json").unlink()
-    gone = "enrol.json does not exist: `fieldpost-fleet gateway add` makes it, at the centre"
+    gone = "enrol.json does not exist"
     assert (await told(folder))["to"] == {"trouble": gone}
     (folder / "enrol.json").mkdir()
     assert (await told(folder))["to"] == {"trouble": "enrol.json: no regular file"}
@@ -284,14 +285,16 @@ async def test_where_it_goes_is_told_and_no_secret(folder: Path) -> None:
     assert (await told(folder))["to"]["trouble"].endswith("is not a path or a URL file:///PATH")  # type: ignore[index]
 
 
-def test_a_folder_that_never_answers_is_told(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folder_that_never_answers_is_reported(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     gone = threading.Event()
-    monkeypatch.setattr(command, "check_marked", lambda _root: gone.wait())
-    assert command.unmarked(folder, "share", 0.01) == "share has not answered for 0.01 s"
+    monkeypatch.setattr(admin, "check_marked", lambda _root: gone.wait())
+    assert admin._folder_problem(folder, "share", 0.01) == "share has not answered for 0.01 s"
     gone.set()
 
 
-# For a stick.
+# Export.
 
 
 def files(target: Path) -> dict[str, bytes]:
@@ -300,7 +303,7 @@ def files(target: Path) -> dict[str, bytes]:
     }
 
 
-async def test_what_waits_is_written_once_and_whole(
+async def test_waiting_segments_are_exported_once(
     folder: Path, store: Store, tmp_path: Path
 ) -> None:
     await seal(folder, store, LOGS, 6)
@@ -310,9 +313,9 @@ async def test_what_waits_is_written_once_and_whole(
     result = await call("uplink", "export", target, "--dir", folder)
     assert result.exit_code == 0, result.output
     assert result.output == (
-        f"2 segments written to {target}, 0 were there\n"
-        "2 events are in no segment yet, and not among them: a running gateway seals what it has in"
-        " time, and when it is stopped\n"
+        f"2 segments written to {target}, 0 already there\n"
+        "2 events are not exported, because no segment contains them yet: a running gateway seals"
+        " them after `uplink.segment_age` and when it stops\n"
     )
     epoch = await backlog_of(folder, store).epoch()
     found = files(target)
@@ -321,15 +324,15 @@ async def test_what_waits_is_written_once_and_whole(
         assert f"/{decode(data).header.first_seq}-" in name
     for again in (found, found):
         result = await call("uplink", "export", target, "--dir", folder)
-        assert result.output.startswith(f"0 segments written to {target}, 2 were there\n")
+        assert result.output.startswith(f"0 segments written to {target}, 2 already there\n")
         assert files(target) == again
     result = await call("uplink", "export", target, "--all", "--dir", folder)
-    assert result.output.startswith(f"1 segment written to {target}, 2 were there\n")
+    assert result.output.startswith(f"1 segment written to {target}, 2 already there\n")
     states = await store.read(lambda tx: tx.rows("SELECT state FROM segments ORDER BY id"))
     assert states == [("acknowledged",), ("waiting",), ("waiting",)], "nothing has changed"
 
 
-async def test_what_contradicts_is_left_and_told(
+async def test_conflicting_file_is_kept_and_reported(
     folder: Path, store: Store, tmp_path: Path
 ) -> None:
     await seal(folder, store, LOGS, 2)
@@ -339,11 +342,11 @@ async def test_what_contradicts_is_left_and_told(
     there.write_bytes(b"others")
     result = await call("uplink", "export", tmp_path / "stick", "--dir", folder)
     assert result.exit_code == 1
-    assert "1 segment has other bytes there" in result.output
+    assert "1 file has the name of a segment but other bytes" in result.output
     assert there.read_bytes() == b"others"
 
 
-async def test_a_full_stick_is_told_and_nothing_is_half_written(
+async def test_full_target_has_no_partial_file(
     folder: Path, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await seal(folder, store, LOGS, 4)
@@ -361,18 +364,18 @@ async def test_a_full_stick_is_told_and_nothing_is_half_written(
     result = await call("uplink", "export", tmp_path / "stick", "--dir", folder)
     monkeypatch.undo()
     assert result.exit_code == 1
-    assert "cannot be written: No space left on device" in result.output
+    assert "No space left on device" in result.output
     for data in files(tmp_path / "stick").values():
         decode(data)
     assert not list((tmp_path / "stick").rglob(".*"))
 
 
-async def test_a_folder_that_cannot_be_made_is_told(folder: Path, tmp_path: Path) -> None:
+async def test_folder_that_cannot_be_created_is_reported(folder: Path, tmp_path: Path) -> None:
     result = await call("uplink", "export", tmp_path / "no" / "stick", "--dir", folder)
     assert (result.exit_code, result.output.startswith("Error: ")) == (1, True)
 
 
-def test_the_segments_of_an_older_epoch_go_along(folder: Path, tmp_path: Path) -> None:
+def test_segments_of_older_epochs_are_exported(folder: Path, tmp_path: Path) -> None:
     async def work() -> None:
         async with opened(folder / database.FILE_NAME, Clock()) as store:
             await seal(folder, store, LOGS, 2)

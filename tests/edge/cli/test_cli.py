@@ -80,8 +80,7 @@ def test_a_command_imports_no_other() -> None:
 def test_init_says_what_comes_next(tmp_path: Path) -> None:
     result = call("init", "--dir", tmp_path / "gw", "--domain", "gw.example")
     assert result.exit_code == 0
-    expected = f"{tmp_path / 'gw'} is ready for gw.example: add devices, then `fieldpost run`\n"
-    assert result.output == expected
+    assert result.output.startswith(f"created gw.example in {tmp_path / 'gw'}; next: ")
 
 
 def test_what_goes_wrong_is_told_in_one_line_with_status_1(folder: Path, tmp_path: Path) -> None:
@@ -194,7 +193,7 @@ def test_events_of_a_node_name_it(folder: Path) -> None:
 
 def test_the_help_tells_what_the_mark_behind_a_time_means() -> None:
     told = " ".join(call("events", "--help").output.split())
-    assert "`?` behind a time: the clock was not synchronised" in told
+    assert "`?` after a time means that the clock was not synchronised" in told
 
 
 FORGED = "hot\n2026-07-01T12:00:00.000Z  system/1  system  stop\r\x1b[2J\u2028\u202e\x85"
@@ -281,6 +280,6 @@ def test_who_may_not_read_the_folder_is_told_whose_it_is(
     assert (result.exit_code, result.output) == (1, f"{told}; {whose}\n")
     monkeypatch.setattr(pwd, "getpwuid", {}.__getitem__)
     result = CliRunner().invoke(main, ["events", "--dir", str(folder)])
-    assert f"the folder of {owner}:" in result.output
+    assert f"belongs to {owner}:" in result.output
     result = CliRunner().invoke(main, ["events", "--dir", str(folder / "none")])
     assert "run this as" not in result.output

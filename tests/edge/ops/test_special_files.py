@@ -123,7 +123,7 @@ def test_a_configuration_that_is_a_fifo_is_told_in_a_line(
     told = put(path, "a FIFO")
     line, *rest = lines(folder, *command)
     assert line.endswith(f"{path} cannot be read: {told}")
-    assert rest == (["        -> see the text"] if command == ("doctor",) else [])
+    assert len(rest) == (command == ("doctor",))  # its remedy
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "a FIFO"])
@@ -207,5 +207,5 @@ def test_a_backup_does_not_wait_for_what_it_is_to_hold(folder: Path, tmp_path: P
     place = tmp_path / "gw.zip"
     told = put(folder / "enrolment.json", "a FIFO")
     (line,) = lines(folder, "backup", str(place))
-    assert line == f"Error: {place} cannot be made: {folder}/enrolment.json: {told}"
+    assert line == f"Error: {place} cannot be created: {folder}/enrolment.json: {told}"
     assert not place.exists()

@@ -16,12 +16,12 @@ from edge.errors import SetupError, StoreFull
 from edge.features.queues.store.overview import Attendance
 from edge.ops import control as asking
 from edge.ops import setup, status
-from edge.ops.control import Running, There
+from edge.ops.control import ProcessStatus, QueueAttendance
 from edge.server import control_server
 from edge.server.control_server import MAX_CLIENTS, MAX_REQUEST_BYTES, ControlServer
 
 WAIT_S = 10.0
-STATE = Running(
+STATE = ProcessStatus(
     version="1.2.3",
     boot="b",
     service=12.5,
@@ -39,10 +39,10 @@ ATTENDING = [
 ]
 
 
-async def there(queue: int) -> There:
+async def there(queue: int) -> QueueAttendance:
     if queue == FAULTY:
         raise StoreFull("no byte is left")
-    return There(service=9.5, attending=ATTENDING * queue)
+    return QueueAttendance(service=9.5, attending=ATTENDING * queue)
 
 
 FAULTY = 13
@@ -56,8 +56,8 @@ async def served(tmp_path: Path) -> AsyncIterator[ControlServer]:
     made.stop()
 
 
-async def ask(folder: Path) -> Running | None:
-    return await asyncio.to_thread(asking.ask, folder)
+async def ask(folder: Path) -> ProcessStatus | None:
+    return await asyncio.to_thread(asking.process_status, folder)
 
 
 async def call(folder: Path, request: bytes) -> bytes:
@@ -89,9 +89,9 @@ async def test_who_asks_is_told(served: ControlServer, tmp_path: Path) -> None:
 
 
 async def test_who_is_there_of_a_queue_is_told(served: ControlServer, tmp_path: Path) -> None:
-    found = await asyncio.to_thread(asking.members, tmp_path, 1)
-    assert found == There(service=9.5, attending=ATTENDING)
-    found = await asyncio.to_thread(asking.members, tmp_path, 2000)
+    found = await asyncio.to_thread(asking.attendance, tmp_path, 1)
+    assert found == QueueAttendance(service=9.5, attending=ATTENDING)
+    found = await asyncio.to_thread(asking.attendance, tmp_path, 2000)
     assert found is not None
     assert len(found.attending) == 2000
 
@@ -100,7 +100,7 @@ async def test_that_the_database_does_not_answer_is_told(
     served: ControlServer, tmp_path: Path
 ) -> None:
     with pytest.raises(SetupError, match="busy"):
-        await asyncio.to_thread(asking.members, tmp_path, FAULTY)
+        await asyncio.to_thread(asking.attendance, tmp_path, FAULTY)
 
 
 async def test_who_asks_twice_is_answered_once(served: ControlServer, tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ async def test_who_asks_twice_is_answered_once(served: ControlServer, tmp_path: 
 async def test_a_question_that_takes_long_ends_with_the_socket(tmp_path: Path) -> None:
     begun, ended = asyncio.Event(), asyncio.Event()
 
-    async def long(_queue: int) -> There:
+    async def long(_queue: int) -> QueueAttendance:
         begun.set()
         try:
             await asyncio.Event().wait()
@@ -253,12 +253,12 @@ def test_an_answer_that_is_none_is_told(tmp_path: Path, answer: bytes) -> None:
     found = status.read(tmp_path / "gw")
     assert found.state == status.NO_ANSWER
     assert found.trouble is not None
-    assert "busy, or of another version" in found.trouble
+    assert "busy, or its version differs" in found.trouble
     thread.join()
 
 
 def test_a_gateway_that_does_not_answer_is_not_waited_for(tmp_path: Path) -> None:
     thread = answering(tmp_path, None)
     with pytest.raises(SetupError, match=r"has not answered for 0\.05 s"):
-        asking.ask(tmp_path, patience=0.05)
+        asking.process_status(tmp_path, timeout=0.05)
     thread.join()

@@ -23,7 +23,7 @@ from edge.features.custody import store
 from edge.features.presence.store import roster
 from edge.features.presence.store.roster import RosterItem
 from edge.ops import current_time
-from edge.ops.status import OF_PROCESS, allowed
+from edge.ops.status import PROCESS_LIMITS, limits_by_name
 from tests.helpers import waiting
 
 PUMP = "pump1@gw.example"
@@ -159,7 +159,7 @@ def test_every_limit_is_shown_with_what_is_allowed(folder: Path) -> None:
     path.write_text(path.read_text("utf-8").replace("sessions = 1000", "sessions = 999"), "utf-8")
     limits = status(folder)["limits"]
     assert {name: limit["allowed"] for name, limit in limits.items()} == {
-        **allowed(Limits()),
+        **limits_by_name(Limits()),
         "sessions": 999,
     }
     assert limits["held_ttl"] == {"allowed": 604800.0, "unit": "seconds of service"}
@@ -178,12 +178,12 @@ def test_what_is_used_is_shown_of_each_limit_that_has_it(folder: Path) -> None:
     limits = status(folder)["limits"]
     assert {name for name, limit in limits.items() if "used" not in limit} == NOT_COUNTED
     unknown = {name for name, limit in limits.items() if limit.get("used", 0) is None}
-    assert unknown == OF_PROCESS
+    assert unknown == PROCESS_LIMITS
 
 
 def test_an_empty_gateway_uses_nothing(folder: Path) -> None:
     found = used(folder)
-    for name in ("database_bytes", "wal_bytes", *OF_PROCESS):
+    for name in ("database_bytes", "wal_bytes", *PROCESS_LIMITS):
         found.pop(name)
     assert set(found.values()) == {0}
 
@@ -193,7 +193,7 @@ def test_the_fullest_is_named_where_each_has_a_limit_of_its_own(folder: Path) ->
     found = used(folder)
     assert 0 < found.pop("database_bytes") < 1024 * 1024
     assert found.pop("wal_bytes") == 0
-    assert {name: found.pop(name) for name in OF_PROCESS} == dict.fromkeys(OF_PROCESS)
+    assert {name: found.pop(name) for name in PROCESS_LIMITS} == dict.fromkeys(PROCESS_LIMITS)
     assert found == {
         "held_messages": 4,
         "held_bytes": 1300,
@@ -261,9 +261,9 @@ def test_what_waits_is_told_and_what_is_known_without_a_gateway(folder: Path) ->
         "uptime    -",
         "service   1 h 12 min",
         f"epoch     {found['epoch']}",
-        "held      4 messages, for their sender to ask for delivery",
-        "dead      2 messages, 1 of them in doubt",
-        "queued    3 items in queues, 1 of them dead",
+        "held      4 messages awaiting the sender's `deliver`",
+        "dead      2 dead letters, 1 in doubt",
+        "queued    3 items in queues, 1 dead",
         "WAL       0 bytes",
     ):
         assert line in lines
@@ -287,4 +287,4 @@ def test_a_database_of_an_older_version_is_told(folder: Path) -> None:
     for command in (("status",), ("device", "list")):
         result = call(folder, *command)
         assert result.exit_code == 1
-        assert "of an older version: `fieldpost run` brings it up to date" in result.stderr
+        assert "has an older version; start the gateway to migrate it" in result.stderr

@@ -26,8 +26,8 @@ from edge.engine.group_commit import Store
 from edge.errors import ConfigError, StoreError
 from edge.features.eventlog.store.uplink_view import Notice
 from edge.features.queues.store import queue_items
-from edge.ops.control import Running
-from edge.ops.status import allowed
+from edge.ops.control import ProcessStatus
+from edge.ops.status import limits_by_name
 from edge.web import http, page, server, serving, site, status_snapshot
 from edge.web.http import Answer, Refused, Request
 from edge.web.server import CALLERS, Server
@@ -72,10 +72,10 @@ async def gateway(tmp_path: Path) -> AsyncIterator[Gateway]:
         yield made(store)
 
 
-def running(settings: Config = SETTINGS) -> Running:
-    return Running(
+def running(settings: Config = SETTINGS) -> ProcessStatus:
+    return ProcessStatus(
         version="1.2.3", boot="b", service=12.5, uptime=7200.0, synchronised=True, used=USED,
-        limits=allowed(settings.limits),
+        limits=limits_by_name(settings.limits),
     )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""`fieldpost doctor`: what it finds in a sound folder, and each thing that may be wrong."""
+"""`fieldpost doctor`: a healthy gateway, and each finding."""
 
 from __future__ import annotations
 
@@ -28,14 +28,15 @@ from edge.features.eventlog.store.uplink_view import (
 )
 from edge.features.queues.store import depth_events, queue_items
 from edge.ops import current_time, devices, hardware, pki, setup, status, uplink
-from edge.ops.checks import folder as in_folder
-from edge.ops.checks import machine, shipping, stored
+from edge.ops.checks import database as database_checks
+from edge.ops.checks import folder as folder_checks
+from edge.ops.checks import machine
+from edge.ops.checks import uplink as uplink_checks
 from edge.ops.checks.finding import NOTICE, OK, WRONG, Finding
-from edge.ops.checks.shipping import Way
-from edge.ops.doctor import running
+from edge.ops.doctor import process
 from edge.ops.hardware import Disk
 from edge.ops.transactions import changing, reading
-from edge.ops.uplink import Uplink
+from edge.ops.uplink import Route, UplinkStatus
 from tests.helpers import queue_rows, waiting
 
 GIB = 2**30
@@ -75,7 +76,7 @@ def write(folder: Path, text: str) -> None:
 # The whole.
 
 
-def test_a_new_gateway_has_nothing_wrong_and_each_remedy_is_said(folder: Path) -> None:
+def test_new_gateway_has_no_wrong_finding(folder: Path) -> None:
     whole = found(folder)
     assert {name for name, findings in whole.items() if findings[0].verdict != OK} <= {
         *("clock", "uplink", "gateway", "temperature", "service", "disk"),
@@ -91,32 +92,35 @@ def test_a_new_gateway_has_nothing_wrong_and_each_remedy_is_said(folder: Path) -
     assert not [each for findings in whole.values() for each in findings if each.verdict == WRONG]
 
 
-def test_people_get_lines_with_what_to_do(folder: Path) -> None:
+def test_findings_are_printed_with_their_remedy(folder: Path) -> None:
     lines = doctor(folder).output.splitlines()
     at = next(number for number, line in enumerate(lines) if line.startswith("notice  uplink"))
-    assert lines[at + 1] == "        -> enrol it, or `fieldpost uplink export`"
+    assert (
+        lines[at + 1]
+        == "        -> enrol the gateway at a centre, or use `fieldpost uplink export`"
+    )
 
 
-def test_a_faulty_configuration_is_told_and_ends_it(folder: Path) -> None:
+def test_invalid_configuration_ends_the_diagnosis(folder: Path) -> None:
     write(folder, "[limits]\nsessions = 0\nnodes = -1")
     whole = found(folder)
     assert set(whole) == {"configuration"}
     assert len(whole["configuration"]) == 2
 
 
-def test_a_gateway_that_does_not_answer_or_has_other_limits(folder: Path) -> None:
+def test_gateway_that_does_not_answer_or_has_other_limits(folder: Path) -> None:
     standing = status.read(folder)
     busy = standing._replace(state=status.NO_ANSWER, trouble="it is busy", changed=True)
-    assert [finding.verdict for finding in running(busy)] == [WRONG, NOTICE]
-    assert [finding.verdict for finding in running(standing._replace(state="running"))] == [OK]
+    assert [finding.verdict for finding in process(busy)] == [WRONG, NOTICE]
+    assert [finding.verdict for finding in process(standing._replace(state="running"))] == [OK]
 
 
-def test_no_folder_at_all(tmp_path: Path) -> None:
+def test_missing_folder(tmp_path: Path) -> None:
     (finding,) = found(tmp_path)["configuration"]
     assert finding.verdict == WRONG
 
 
-def test_a_damaged_database_is_told_and_not_read(folder: Path) -> None:
+def test_damaged_database_is_not_read(folder: Path) -> None:
     path = folder / database.FILE_NAME
     data = bytearray(path.read_bytes())
     data[4096 * 3 : 4096 * 20] = os.urandom(4096 * 17)
@@ -126,7 +130,7 @@ def test_a_damaged_database_is_told_and_not_read(folder: Path) -> None:
     assert "limits" not in whole
 
 
-def test_deep_finds_rows_that_refer_to_nothing(folder: Path) -> None:
+def test_deep_check_finds_dangling_references(folder: Path) -> None:
     assert found(folder, "--deep")["database"][0].verdict == OK
     with sqlite3.connect(folder / database.FILE_NAME) as connection:
         connection.execute("INSERT INTO queue_bodies (id, body) VALUES (77, x'')")
@@ -135,16 +139,14 @@ def test_deep_finds_rows_that_refer_to_nothing(folder: Path) -> None:
     assert "queue_bodies" in finding.text
 
 
-def test_a_database_that_takes_too_long_is_for_a_deep_look(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(stored, "QUICK", -1.0)
-    monkeypatch.setattr(stored, "STEPS", 1)
+def test_large_database_needs_a_deep_check(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database_checks, "QUICK_CHECK_TIME", -1.0)
+    monkeypatch.setattr(database_checks, "PROGRESS_STEPS", 1)
     (finding,) = found(folder)["database"]
     assert (finding.verdict, "--deep" in finding.remedy) == (NOTICE, True)
 
 
-def test_a_missing_database_is_told(folder: Path) -> None:
+def test_missing_database(folder: Path) -> None:
     (folder / database.FILE_NAME).unlink()
     assert found(folder)["database"][0].verdict == WRONG
 
@@ -152,31 +154,31 @@ def test_a_missing_database_is_told(folder: Path) -> None:
 # The folder.
 
 
-def test_secrets_that_others_may_read_or_that_are_gone(folder: Path) -> None:
+def test_readable_or_missing_secrets(folder: Path) -> None:
     files = pki.files(folder)
     files.ca_key.chmod(0o640)
     files.server_key.unlink()
     settings = load.load(folder)
-    first, second = in_folder.secrets(folder, settings)
+    first, second = folder_checks.secrets(folder, settings)
     assert (first.verdict, "0640" in first.text) == (WRONG, True)
     assert "is missing" in second.text
     write(folder, '[uplink]\nenrolment = "e.json"')
-    assert len(list(in_folder.secrets(folder, load.load(folder)))) == 3
+    assert len(list(folder_checks.secrets(folder, load.load(folder)))) == 3
 
 
-def test_a_component_s_secret_is_one_of_them(folder: Path) -> None:
+def test_secret_of_a_component_is_checked(folder: Path) -> None:
     xmpp = 'listen = ""\nlisten_tls = ""\ncomponent = "127.0.0.1:1"\ncomponent_secret = "secret"'
     write(folder, f"[xmpp]\n{xmpp}")
     secret, settings = folder / "secret", load.load(folder)
     secret.write_bytes(b"x")
     secret.chmod(0o604)
-    (finding,) = in_folder.secrets(folder, settings)
+    (finding,) = folder_checks.secrets(folder, settings)
     assert (finding.verdict, finding.remedy) == (WRONG, f"chmod 600 {secret}")
     secret.chmod(0o600)
-    assert [finding.verdict for finding in in_folder.secrets(folder, settings)] == [OK]
+    assert [finding.verdict for finding in folder_checks.secrets(folder, settings)] == [OK]
 
 
-def test_secrets_of_another_owner(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_secret_of_another_owner(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = Path.stat
     keys = pki.files(folder).ca_key
 
@@ -185,17 +187,17 @@ def test_secrets_of_another_owner(folder: Path, monkeypatch: pytest.MonkeyPatch)
         return os.stat_result((*found[:4], found.st_uid + (path == keys), *found[5:]))
 
     monkeypatch.setattr(Path, "stat", stat)
-    (finding,) = in_folder.secrets(folder, load.load(folder))
+    (finding,) = folder_checks.secrets(folder, load.load(folder))
     assert "another owner" in finding.text
 
 
-def test_certificates_that_end(folder: Path) -> None:
+def test_expiring_certificates_of_the_gateway(folder: Path) -> None:
     devices.add(folder, "pump1", None, trusted=True, certificate=True)
     now = current_time.now().wall
     year = 365 * DAY_MS
 
     def ends(years: float) -> list[str]:
-        found = in_folder.certificates(folder, now + round(years * year), [])
+        found = folder_checks.certificates(folder, now + round(years * year), [])
         return [finding.verdict for finding in found]
 
     assert ends(0) == [OK, OK]
@@ -206,9 +208,9 @@ def test_certificates_that_end(folder: Path) -> None:
     assert ends(0) == [WRONG, OK]
 
 
-def test_devices_whose_certificates_end_are_named(folder: Path) -> None:
+def test_expiring_certificates_of_devices(folder: Path) -> None:
     many = [ExpiringDevice(f"pump{number}", 0) for number in range(7)]
-    *_, finding = in_folder.certificates(folder, current_time.now().wall, many)
+    *_, finding = folder_checks.certificates(folder, current_time.now().wall, many)
     assert finding.verdict == NOTICE
     assert "pump0, pump1, pump2, pump3, pump4 and 2 others" in finding.text
 
@@ -216,7 +218,7 @@ def test_devices_whose_certificates_end_are_named(folder: Path) -> None:
 # The machine.
 
 
-def test_the_disk_has_room_or_not(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_free_disk_space(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = load.load(folder)
 
     def look(free: int, flags: int = 0) -> str:
@@ -232,7 +234,9 @@ def test_the_disk_has_room_or_not(folder: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize(("synchronised", "verdict"), [(True, OK), (False, NOTICE)])
-def test_the_clock(synchronised: bool, verdict: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clock_synchronisation(
+    synchronised: bool, verdict: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(hardware, "clock_synchronised", lambda: synchronised)
     assert verdicts(machine.clock()) == [("clock", verdict)]
 
@@ -243,20 +247,20 @@ def sys_file(root: Path, name: str, text: str) -> None:
     path.write_text(text)
 
 
-def test_warmth_and_voltage_where_the_board_tells(tmp_path: Path) -> None:
-    assert list(machine.warmth(tmp_path)) == []
+def test_temperature_and_voltage(tmp_path: Path) -> None:
+    assert list(machine.climate(tmp_path)) == []
     sys_file(tmp_path, "sys/class/thermal/thermal_zone0/temp", "48312\n")
-    assert verdicts(machine.warmth(tmp_path)) == [("temperature", OK)]
+    assert verdicts(machine.climate(tmp_path)) == [("temperature", OK)]
     sys_file(tmp_path, "sys/class/thermal/thermal_zone1/temp", "81000\n")
     sys_file(tmp_path, "sys/class/hwmon/hwmon0/name", "cpu_thermal\n")
     sys_file(tmp_path, "sys/class/hwmon/hwmon1/name", "rpi_volt\n")
     sys_file(tmp_path, "sys/class/hwmon/hwmon1/in0_lcrit_alarm", "0\n")
-    assert verdicts(machine.warmth(tmp_path)) == [("temperature", NOTICE), ("voltage", OK)]
+    assert verdicts(machine.climate(tmp_path)) == [("temperature", NOTICE), ("voltage", OK)]
     sys_file(tmp_path, "sys/class/hwmon/hwmon1/in0_lcrit_alarm", "1\n")
-    assert verdicts(machine.warmth(tmp_path))[1] == ("voltage", WRONG)
+    assert verdicts(machine.climate(tmp_path))[1] == ("voltage", WRONG)
 
 
-def test_the_service_starts_again_or_not(tmp_path: Path) -> None:
+def test_systemd_service(tmp_path: Path) -> None:
     assert list(machine.service(tmp_path)) == []
     (tmp_path / "run/systemd/system").mkdir(parents=True)
     assert verdicts(machine.service(tmp_path)) == [("service", NOTICE)]
@@ -283,7 +287,7 @@ def test_the_service_starts_again_or_not(tmp_path: Path) -> None:
         (GIB, 100 * GIB, WRONG),
     ],
 )
-def test_the_card_lasts_or_not(
+def test_expected_life_of_the_card(
     folder: Path, written: int, endurance: int, verdict: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(hardware, "disk", lambda _folder: Disk("mmcblk0", 32 * GIB))
@@ -291,11 +295,11 @@ def test_the_card_lasts_or_not(
     (finding,) = machine.wear(folder, load.load(folder), [DailyWear(1, 86_400.0, written, 1, 1)])
     assert finding.verdict == verdict
     if written:
-        assert ("is assumed" in finding.text) == (endurance == 0)
+        assert ("assumed" in finding.text) == (endurance == 0)
         assert "estimate" in finding.text
 
 
-def test_a_card_that_tells_of_its_own_wear(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wear_that_a_card_reports(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = load.load(folder)
     for worn, verdict in ((20, OK), (90, WRONG)):
         monkeypatch.setattr(hardware, "disk", lambda _folder, w=worn: Disk("mmcblk0", GIB, w))
@@ -303,8 +307,8 @@ def test_a_card_that_tells_of_its_own_wear(folder: Path, monkeypatch: pytest.Mon
         assert (told.verdict, unknown.verdict) == (verdict, OK)
 
 
-def test_the_disk_is_found_and_its_size(tmp_path: Path) -> None:
-    assert hardware.disk(tmp_path, tmp_path).name == "its file system"
+def test_disk_properties(tmp_path: Path) -> None:
+    assert hardware.disk(tmp_path, tmp_path).name == "the file system"
     device = tmp_path.stat().st_dev
     place = f"sys/dev/block/{os.major(device)}:{os.minor(device)}"
     sys_file(tmp_path, f"{place}/size", "62333952\n")
@@ -313,10 +317,10 @@ def test_the_disk_is_found_and_its_size(tmp_path: Path) -> None:
     assert hardware.disk(tmp_path, tmp_path).worn == 30
 
 
-# What is stored.
+# What is database_checks.
 
 
-def test_dead_messages_and_queues_that_are_stuck(folder: Path) -> None:
+def test_dead_letters_and_stuck_queues(folder: Path) -> None:
     with changing(folder) as tx:
         waiting.bury(tx, "m1")
         queue = queue_rows.node(tx)
@@ -325,15 +329,15 @@ def test_dead_messages_and_queues_that_are_stuck(folder: Path) -> None:
         queue_items.dead_letter(tx, 2, "expired")
     whole = found(folder)
     assert whole["dead"][0].verdict == NOTICE
-    assert "1 item of a queue is dead" in whole["queues"][0].text
+    assert "1 queue item is dead" in whole["queues"][0].text
     with reading(folder) as tx:
         depths = depth_events.depths(tx)
     later = status.read(folder)._replace(service=depths[0].oldest + 7200)  # type: ignore[operator]
-    first, _dead = stored.queues(depths, later)
-    assert "the first came 2 h ago" in first.text
+    first, _dead = database_checks.queues(depths, later)
+    assert "the oldest for 2 h" in first.text
 
 
-def test_limits_that_are_near_or_reached(folder: Path) -> None:
+def test_limits_nearly_used_or_reached(folder: Path) -> None:
     write(folder, "[limits]\ndead_messages = 10")
     with changing(folder) as tx:
         for number in range(9):
@@ -346,39 +350,40 @@ def test_limits_that_are_near_or_reached(folder: Path) -> None:
     assert found(folder)["limits"][0].verdict == WRONG
 
 
-def test_a_wal_beyond_its_bound(folder: Path) -> None:
+def test_large_write_ahead_log(folder: Path) -> None:
     stands = status.read(folder)
-    assert verdicts(stored.wal(stands)) == [("WAL", OK)]
-    assert verdicts(stored.wal(stands._replace(wal_bytes=GIB))) == [("WAL", WRONG)]
+    assert verdicts(database_checks.wal(stands)) == [("WAL", OK)]
+    assert verdicts(database_checks.wal(stands._replace(wal_bytes=GIB))) == [("WAL", WRONG)]
 
 
-def test_what_was_written_is_told(folder: Path) -> None:
+def test_bytes_written_per_day(folder: Path) -> None:
     with changing(folder) as tx:
         flash_wear.add(tx, WriteCounts(7200.0, 10**6, 1, 1), 0)
-    assert "a day to" in found(folder)["wear"][-1].text
+    assert "per day to" in found(folder)["wear"][-1].text
 
 
 # The way to the centre.
 
 
-def stands(folder: Path, waiting: int = 0, **changes: Any) -> Uplink:
-    found = uplink.read(folder, lambda _data: 0)
+def stands(folder: Path, waiting: int = 0, **changes: Any) -> UplinkStatus:
+    found = uplink.read(folder)
     lane = found.lanes[0]._replace(bytes=waiting, oldest=NOW - 50 * HOUR)
     return found._replace(lanes=[lane], **changes)
 
 
-def test_the_ways_there_are(folder: Path) -> None:
-    assert verdicts(shipping.way(Way(""), NOW)) == [("uplink", NOTICE)]
-    assert verdicts(shipping.way(Way("e.json", "e.json: torn"), NOW)) == [("uplink", WRONG)]
+def test_routes_to_the_centre(folder: Path) -> None:
+    assert verdicts(uplink_checks.route(Route(""), NOW)) == [("uplink", NOTICE)]
+    broken = Route("e.json", problem="e.json: torn")
+    assert verdicts(uplink_checks.route(broken, NOW)) == [("uplink", WRONG)]
     for days, found in ((90, []), (20, [NOTICE]), (-1, [WRONG])):
-        way = Way("https://centre.example", None, NOW + days * DAY_MS)
-        assert [each.verdict for each in shipping.way(way, NOW)] == [OK, *found]
+        route = Route("https://centre.example", certificate_end=NOW + days * DAY_MS)
+        assert [each.verdict for each in uplink_checks.route(route, NOW)] == [OK, *found]
 
 
-def test_a_centre_that_takes_nothing_is_told_when_something_waits(folder: Path) -> None:
+def test_silent_centre_is_reported_if_segments_wait(folder: Path) -> None:
     def silent(bytes: int, hours: float, to: str = "x", told: Notice | None = None) -> list[str]:
-        standing = stands(folder, bytes, taken=NOW - round(hours * HOUR), told=told)
-        found = shipping.backlog(standing, to, NOW)
+        standing = stands(folder, bytes, last_upload=NOW - round(hours * HOUR), last_notice=told)
+        found = uplink_checks.backlog(standing, to, NOW)
         return [finding.verdict for finding in found if finding.name == "uplink"]
 
     assert silent(100, 1) == []
@@ -388,70 +393,70 @@ def test_a_centre_that_takes_nothing_is_told_when_something_waits(folder: Path) 
     assert silent(100, 30, to="") == []
 
 
-def test_a_backlog_that_fills(folder: Path) -> None:
-    bound = stands(folder).bound
+def test_full_backlog(folder: Path) -> None:
+    quota = stands(folder).quota
 
     def full(part: float, hours: float | None = None) -> Finding:
-        standing = stands(folder, round(part * bound), hours=hours)
-        (finding,) = shipping.backlog(standing, "", NOW)
+        standing = stands(folder, round(part * quota), hours_until_full=hours)
+        (finding,) = uplink_checks.backlog(standing, "", NOW)
         return finding
 
     assert full(0.4).verdict == OK
-    assert full(0.6, 12.0).text.endswith("wait, full in 12 h")
+    assert full(0.6, 12.0).text.endswith(" and is full in 12 h")
     assert (full(0.6).verdict, full(0.95).verdict) == (NOTICE, WRONG)
 
 
-def test_what_was_set_aside_or_lost_is_told(folder: Path) -> None:
+def test_rejected_segments_and_lost_ranges(folder: Path) -> None:
     standing = stands(
         folder,
-        aside=[SetAsideSegments("logs", "refused", 2, 100)],
-        dropped=[UndeclaredRange("logs", 1, 5, "full")],
+        rejected=[SetAsideSegments("logs", "refused", 2, 100)],
+        lost=[UndeclaredRange("logs", 1, 5, "full")],
     )
-    texts = [finding.text for finding in shipping.backlog(standing, "", NOW)]
-    assert texts[1].startswith("2 segments were set aside")
-    assert texts[2].startswith("1 range of events is lost")
+    texts = [finding.text for finding in uplink_checks.backlog(standing, "", NOW)]
+    assert texts[1].startswith("the centre rejected 2 segments")
+    assert texts[2].startswith("1 range of events was dropped")
 
 
-def test_an_enrolment_that_cannot_be_read_is_wrong(folder: Path) -> None:
+def test_missing_enrolment(folder: Path) -> None:
     write(folder, '[uplink]\nenrolment = "e.json"')
     assert found(folder)["uplink"][0].verdict == WRONG
-    assert found(folder)["uplink"][0].text == (
-        "e.json does not exist: `fieldpost-fleet gateway add` makes it, at the centre"
-    )
+    assert found(folder)["uplink"][0].text == "e.json does not exist"
+    assert "fieldpost-fleet gateway add" in found(folder)["uplink"][0].remedy
 
 
-def test_a_folder_to_ship_into_that_is_not_there_is_wrong(folder: Path) -> None:
+def test_missing_uplink_folder(folder: Path) -> None:
     write(folder, '[uplink]\nfolder = "share"')
     (finding,) = found(folder)["uplink"]
-    assert (finding.verdict, "not marked" in finding.text) == (WRONG, True)
+    assert (finding.verdict, "fieldpost-segments" in finding.text) == (WRONG, True)
     (folder / "share").mkdir()
     (folder / "share" / "fieldpost-segments").touch()
     assert found(folder)["uplink"] == [Finding("uplink", OK, "segments go to share")]
 
 
-def test_who_is_not_the_gateway_s_user_is_told_whose_it_is(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_user_is_told_the_owner(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / load.FILE_NAME).unlink()
     owner = pwd.getpwuid(folder.stat().st_uid).pw_name
-    assert found(folder)["configuration"][0].remedy == "see the text"
+    assert found(folder)["configuration"][0].remedy.startswith("if a file is missing")
     monkeypatch.setattr(os, "geteuid", lambda: folder.stat().st_uid + 1)
-    assert found(folder)["configuration"][0].remedy == f"run this as {owner}, whose folder it is"
+    assert (
+        found(folder)["configuration"][0].remedy
+        == f"run this command as {owner}, who owns {folder}"
+    )
 
 
-def test_a_notice_is_no_reason_where_segments_were_taken_after_it(folder: Path) -> None:
+def test_notice_before_the_last_upload_is_not_a_reason(folder: Path) -> None:
     old = Notice("conflict", "409", NOW - 10 * HOUR)
-    standing = stands(folder, 100, taken=NOW - 4 * HOUR, told=old)
-    first, *_ = shipping.backlog(standing, "x", NOW)
-    assert first.text == "the centre has taken nothing for 4 h"
+    standing = stands(folder, 100, last_upload=NOW - 4 * HOUR, last_notice=old)
+    first, *_ = uplink_checks.backlog(standing, "x", NOW)
+    assert first.text == "the centre has not accepted a segment for 4 h"
     new = old._replace(time=NOW - 3 * HOUR)
-    first, *_ = shipping.backlog(standing._replace(told=new), "x", NOW)
-    assert first.text == "the centre has taken nothing for 4 h (conflict: 409)"
+    first, *_ = uplink_checks.backlog(standing._replace(last_notice=new), "x", NOW)
+    assert first.text == "the centre has not accepted a segment for 4 h (conflict: 409)"
 
 
-def test_events_that_nobody_seals_are_told(folder: Path) -> None:
-    def look(standing: Uplink, state: status.Status) -> list[Finding]:
-        return list(shipping.unsealed(standing, 300.0, state, NOW))
+def test_unsealed_events(folder: Path) -> None:
+    def look(standing: UplinkStatus, state: status.Status) -> list[Finding]:
+        return list(uplink_checks.unsealed(standing, 300.0, state, NOW))
 
     off = status.read(folder)._replace(service=2000.0)
     on = off._replace(state=status.RUNNING)
@@ -460,15 +465,17 @@ def test_events_that_nobody_seals_are_told(folder: Path) -> None:
     assert look(none, off) == look(none, on) == []
     (finding,) = look(some, off)
     assert finding.verdict == NOTICE
-    assert finding.text == "7 events are in no segment, the first for 3 h, since no gateway runs"
+    assert finding.text == (
+        "7 events are not in a segment yet, the oldest for 3 h, because the gateway is not running"
+    )
     (finding,) = look(some, on)
     assert finding.verdict == WRONG
-    assert finding.text == "7 events are in no segment, the first for 16 min 40 s"
+    assert finding.text == "7 events are not in a segment yet, the oldest for 16 min 40 s"
     assert look(some, on._replace(service=1300.0)) == []
 
 
-def test_the_whole_tells_of_events_that_nobody_seals(folder: Path) -> None:
+def test_unsealed_events_without_a_running_gateway(folder: Path) -> None:
     with changing(folder) as tx:
         events.append(tx, events.SYSTEM, NewEvent("system", name="heartbeat"))
     (first, _second) = found(folder)["backlog"]
-    assert (first.verdict, "since no gateway runs" in first.text) == (NOTICE, True)
+    assert (first.verdict, "the gateway is not running" in first.text) == (NOTICE, True)

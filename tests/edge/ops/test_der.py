@@ -65,7 +65,7 @@ def test_what_is_no_certificate_is_told(folder: Path) -> None:
     damaged += [pem(data[:size]) for size in range(0, len(data), 7)]
     for text in damaged:
         path.write_bytes(text)
-        with pytest.raises(SetupError, match=r"server\.pem holds no certificate"):
+        with pytest.raises(SetupError, match=r"server\.pem is not a certificate"):
             der.read(path)
     path.unlink()
     with pytest.raises(SetupError, match=r"server\.pem cannot be read: No such file"):

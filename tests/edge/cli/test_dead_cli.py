@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from edge.__main__ import main
-from edge.cli.dead import SCREEN
+from edge.cli.dead import LIST_LIMIT
 from edge.engine import events, usage
 from edge.engine.database import Transaction
 from edge.ops import dead_letters as admin
@@ -87,7 +87,7 @@ def test_the_list_for_people_says_what_doubt_means(folder: Path) -> None:
     bury(folder, **DOUBTFUL)
     result = dead(folder, "list")
     assert "  in doubt  " in result.stdout.splitlines()[2]
-    assert result.stderr == f"{admin.DOUBT}\n"
+    assert result.stderr == f"{admin.IN_DOUBT_HELP}\n"
     assert dead(folder, "list", "--json").stderr == ""
 
 
@@ -115,7 +115,7 @@ def test_the_latest_are_listed_and_all_where_asked_for(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(admin, "PAGE", 7)  # pages end in between
-    count = SCREEN + 3
+    count = LIST_LIMIT + 3
 
     def unit(tx: Transaction) -> None:
         for number in range(count):
@@ -125,7 +125,7 @@ def test_the_latest_are_listed_and_all_where_asked_for(
     result = dead(folder, "list", "--json")
     ids = [json.loads(line)["id"] for line in result.stdout.splitlines()]
     assert ids == list(range(4, count + 1))
-    assert result.stderr == "3 older ones are left out: --all prints them\n"
+    assert result.stderr == "3 older messages are not shown; --all shows all\n"
     whole = dead(folder, "list", "--json", "--all")
     assert [json.loads(line)["id"] for line in whole.stdout.splitlines()] == [*range(1, count + 1)]
     assert whole.stderr == ""
@@ -146,8 +146,8 @@ def test_a_message_is_shown_with_its_body(folder: Path) -> None:
     assert body == "<message>\n<body>ä\\x1b[2J</body></message>\\xff\n"
     found = json.loads(dead(folder, "show", 1, "--json").stdout)
     assert (found["id"], found["body"][-5:]) == (1, ">\\xff")
-    assert admin.DOUBT not in result.stdout
-    assert admin.DOUBT in dead(folder, "show", 2).stdout
+    assert admin.IN_DOUBT_HELP not in result.stdout
+    assert admin.IN_DOUBT_HELP in dead(folder, "show", 2).stdout
 
 
 def test_what_was_not_delivered_is_sent_again(folder: Path) -> None:
@@ -194,7 +194,7 @@ def test_one_in_doubt_is_sent_anew_where_the_operator_says_so(folder: Path) -> N
         bury(folder, **{**DOUBTFUL, "outbox": number})
     refused = dead(folder, "requeue", 1, "--may-repeat", text="n\n")
     assert refused.exit_code == 1
-    assert admin.DOUBT in refused.stderr
+    assert admin.IN_DOUBT_HELP in refused.stderr
     assert "acted on twice?" in refused.stderr
     assert dead(folder, "requeue", 1, "--may-repeat").exit_code == 1  # nobody answers
     assert outbox(folder) == []
@@ -216,13 +216,13 @@ def test_dropping_asks_and_takes_yes(folder: Path) -> None:
         bury(folder, msg_id=msg_id)
     refused = dead(folder, "drop", 1, 2, text="y\nn\n")
     assert refused.exit_code == 1
-    assert admin.DOUBT in refused.stderr
-    assert refused.stderr.count("forget it for good?") == 2
+    assert admin.IN_DOUBT_HELP in refused.stderr
+    assert refused.stderr.count("delete it permanently?") == 2
     assert len(listed(folder)) == 3
     assert dead(folder, "drop", 1, text="y\n").exit_code == 0
     assert dead(folder, "drop", 2, 9, "--yes").exit_code == 1
     assert [row["id"] for row in listed(folder)] == [2, 3]
-    assert dead(folder, "drop", 2, 3, "--yes").output == "2 is dropped\n3 is dropped\n"
+    assert dead(folder, "drop", 2, 3, "--yes").output == "2 is deleted\n3 is deleted\n"
     assert listed(folder) == []
     assert outbox(folder) == []
     assert logged(folder) == [("dropped", "Warning")] * 3

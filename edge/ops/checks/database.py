@@ -1,0 +1,132 @@
+"""Check the database: its integrity, dead letters, stuck queues and limits that are nearly used."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Final
+
+from edge.engine import database
+from edge.features.queues.store.depth_events import Depth
+from edge.ops.checks.finding import NOTICE, OK, WRONG, Finding
+from edge.ops.status import Status
+from sync.common.text import duration, plural, size
+
+QUICK_CHECK_TIME: Final = 10.0
+"""Seconds for a quick check: while it reads, the running gateway cannot truncate its WAL."""
+
+PROGRESS_STEPS: Final = 100_000
+"""SQLite instructions between two looks at the clock."""
+
+MAX_ERRORS: Final = 5
+"""Errors of a damaged database that are reported."""
+
+NEAR: Final = 0.9
+"""Used fraction of a limit from which it is reported."""
+
+STUCK: Final = 1_800.0
+"""Seconds after which a waiting item makes its queue stuck, the same as in the centre's reports."""
+
+ALWAYS_FULL: Final = frozenset({"recent_bytes", "released_keys", "items_per_node"})
+"""Limits that are reached in normal operation: the oldest entry makes room for a new one."""
+
+
+def integrity(folder: Path, *, deep: bool) -> Iterator[Finding]:
+    """Let SQLite check the structure of the database, or with `deep` also every index entry."""
+    path, began = folder / database.FILE_NAME, time.monotonic()
+    with closing(database.connect_reader(path)) as connection:
+        if not deep:
+            end = began + QUICK_CHECK_TIME
+            connection.set_progress_handler(lambda: time.monotonic() > end, PROGRESS_STEPS)
+        try:
+            errors = _errors(connection, deep=deep)
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_INTERRUPT:
+                raise database.translate(error) from error
+            text = f"the database is too large to check in {QUICK_CHECK_TIME:g} s"
+            yield Finding("database", NOTICE, text, "run `fieldpost doctor --deep`")
+            return
+        except sqlite3.DatabaseError as error:
+            errors = [str(error)]
+    if errors:
+        remedy = (
+            "stop the gateway, copy its folder, and restore the last backup (`fieldpost restore`)"
+        )
+        text = f"the database is damaged: {'; '.join(errors)}"
+        yield Finding("database", WRONG, text, remedy)
+    else:
+        kind = "deep" if deep else "quick"
+        yield Finding("database", OK, f"a {kind} check found no damage")
+
+
+def _errors(connection: sqlite3.Connection, *, deep: bool) -> list[str]:
+    check = "integrity_check" if deep else "quick_check"
+    found = [row[0] for row in connection.execute(f"PRAGMA {check}({MAX_ERRORS})")]
+    if deep:
+        rows = connection.execute("PRAGMA foreign_key_check").fetchmany(MAX_ERRORS)
+        found += [f"row {row[1]} of {row[0]} refers to a missing row of {row[2]}" for row in rows]
+    return [text for text in found if text != "ok"]
+
+
+def wal(status: Status) -> Iterator[Finding]:
+    """Check the size of the write-ahead log (WAL)."""
+    allowed = next(limit.allowed for limit in status.limits if limit.name == "wal_bytes")
+    text = f"the write-ahead log uses {size(status.wal_bytes)} of {size(allowed)}"
+    if status.wal_bytes > allowed:
+        remedy = "end the process that reads the database continuously"
+        yield Finding("WAL", WRONG, f"{text}: new messages wait", remedy)
+    else:
+        yield Finding("WAL", OK, text)
+
+
+def limits(status: Status) -> Iterator[Finding]:
+    """Report the limits that are reached or nearly reached."""
+    near = False
+    for limit in status.limits:
+        if limit.used is None or limit.name in ALWAYS_FULL or not limit.allowed:
+            continue
+        used, whose = limit.used
+        if used < NEAR * limit.allowed:
+            continue
+        near = True
+        of = f" by {whose}" if whose else ""
+        text = f"{limit.name}: {used} of {limit.allowed:g} {limit.unit} are used{of}"
+        remedy = "see 'Status' in docs/how-to/operate.md"
+        yield Finding("limits", WRONG if used >= limit.allowed else NOTICE, text, remedy)
+    if not near:
+        yield Finding("limits", OK, f"every limit is used by less than {NEAR * 100:.0f} %")
+
+
+def dead_letters(status: Status) -> Iterator[Finding]:
+    """Report the messages that could not be delivered."""
+    waiting = status.waiting
+    if waiting.dead:
+        text = plural(waiting.dead, "message could", "messages could")
+        text += f" not be delivered, {waiting.in_doubt} of them in doubt"
+        yield Finding("dead", NOTICE, text, "list them with `fieldpost dead list`")
+    else:
+        yield Finding("dead", OK, "there are no dead letters")
+
+
+def queues(depths: Sequence[Depth], status: Status) -> Iterator[Finding]:
+    """Report queues with items that wait for long or are dead."""
+    healthy = True
+    for row in depths:
+        age = 0.0 if row.oldest is None else status.service - row.oldest
+        if row.depth and age > STUCK:
+            healthy = False
+            items = plural(row.depth, "item")
+            text = f"{row.topic}: {items}, the oldest for {duration(age)}"
+            remedy = f"find the reason with `fieldpost queue show {row.topic}`"
+            yield Finding("queues", NOTICE, text, remedy)
+    if status.waiting.queued_dead:
+        healthy = False
+        dead = status.waiting.queued_dead
+        text = f"{plural(dead, 'queue item is', 'queue items are')} dead"
+        yield Finding("queues", NOTICE, text, "find them with `fieldpost queue list`")
+    if healthy:
+        items = plural(status.waiting.queued, "item waits", "items wait")
+        yield Finding("queues", OK, f"{items} in queues, none for long")

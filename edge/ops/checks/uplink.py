@@ -1,0 +1,116 @@
+"""Check the uplink: whether there is one, whether it works, and the size of the backlog."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from edge.engine.service_time import DAY_MS
+from edge.ops.checks.finding import NOTICE, OK, WRONG, Finding
+from edge.ops.status import NOT_RUNNING, Status
+from edge.ops.uplink import Route, UplinkStatus
+from sync.common.text import duration, plural, size
+
+EXPIRY_NOTICE_DAYS: Final = 30
+"""Days before its expiry from which the gateway's certificate at the centre is reported. By then it
+should have been renewed."""
+
+SILENCE: Final = 2 * 3600.0
+"""Seconds without an upload, while segments wait, from which on that is reported. A segment is
+sealed every five minutes."""
+
+LONG_SILENCE: Final = 24 * 3600.0
+"""Seconds without an upload, while segments wait, from which on that is wrong."""
+
+STUCK: Final = 3.0
+"""Multiples of `uplink.segment_age` after which an event should be in a segment. It is sealed after
+one; a failed attempt is repeated."""
+
+HALF: Final = 0.5
+ALMOST: Final = 0.9
+"""Used fractions of `limits.backlog_bytes` from which the backlog is a notice, and wrong."""
+
+
+def route(found: Route, now: int) -> Iterator[Finding]:
+    """Check the configured route to the centre; `now` in ms since 1970."""
+    if found.problem is not None:
+        yield Finding("uplink", WRONG, found.problem, found.remedy)
+    elif not found.target:
+        text = "no uplink is configured: segments stay on the gateway"
+        remedy = "enrol the gateway at a centre, or use `fieldpost uplink export`"
+        yield Finding("uplink", NOTICE, text, remedy)
+    else:
+        yield Finding("uplink", OK, f"segments go to {found.target}")
+    if found.certificate_end is not None:
+        days = (found.certificate_end - now) // DAY_MS
+        remedy = "connect the gateway to the centre, which renews it; if that fails, enrol it again"
+        if days < 0:
+            text = "the gateway's certificate for the centre has expired"
+            yield Finding("uplink", WRONG, text, remedy)
+        elif days < EXPIRY_NOTICE_DAYS:
+            text = f"the gateway's certificate for the centre expires in {plural(days, 'day')}"
+            yield Finding("uplink", NOTICE, text, remedy)
+
+
+def unsealed(
+    found: UplinkStatus, segment_age: float, status: Status, now: int
+) -> Iterator[Finding]:
+    """Check that events are sealed into segments, which only a running gateway does.
+
+    `segment_age` is in seconds, `now` in ms since 1970.
+    """
+    count, since, service = found.unsealed
+    events = plural(count, "event is", "events are")
+    if not count:
+        return
+    if status.state == NOT_RUNNING:
+        age = "" if since is None else f", the oldest for {duration(max(0, now - since) / 1000)}"
+        text = f"{events} not in a segment yet{age}, because the gateway is not running"
+        remedy = "`systemctl start fieldpost`: only a running gateway can seal and ship them"
+        yield Finding("backlog", NOTICE, text, remedy)
+    elif service is not None and status.service - service > STUCK * segment_age:
+        text = f"{events} not in a segment yet, the oldest for {duration(status.service - service)}"
+        remedy = "see the events `lane-stuck` in `fieldpost events` for the reason; check the disk"
+        yield Finding("backlog", WRONG, text, remedy)
+
+
+def backlog(found: UplinkStatus, target: str, now: int) -> Iterator[Finding]:
+    """Check the size of the backlog and the time since the last upload."""
+    waiting = sum(lane.bytes for lane in found.lanes)
+    text = f"the backlog uses {size(waiting)} of {size(found.quota)}"
+    if target and waiting:
+        yield from _silence(found, now)
+    if waiting < HALF * found.quota:
+        yield Finding("backlog", OK, text)
+    else:
+        hours = found.hours_until_full
+        full = "" if hours is None else f" and is full in {duration(3600 * hours)}"
+        remedy = (
+            "repair the link, or use `fieldpost uplink export`; a full backlog drops its oldest"
+            " segments"
+        )
+        verdict = WRONG if waiting > ALMOST * found.quota else NOTICE
+        yield Finding("backlog", verdict, text + full, remedy)
+    if found.rejected:
+        count = sum(rejected.segments for rejected in found.rejected)
+        text = f"the centre rejected {plural(count, 'segment')}; they are kept on the gateway"
+        yield Finding("backlog", NOTICE, text, "see the reason in `fieldpost uplink status`")
+    if found.lost:
+        ranges = plural(len(found.lost), "range of events was", "ranges of events were")
+        text = f"{ranges} dropped, which the centre does not know yet"
+        yield Finding("backlog", NOTICE, text, "see `fieldpost uplink status`")
+
+
+def _silence(found: UplinkStatus, now: int) -> Iterator[Finding]:
+    oldest = min((lane.oldest for lane in found.lanes if lane.oldest is not None), default=now)
+    since = max(found.last_upload or 0, oldest)  # a segment sealed just now need not be there yet
+    silent = (now - since) / 1000
+    if silent < SILENCE:
+        return
+    notice = found.last_notice
+    reason = ""
+    if notice is not None and notice.time >= (found.last_upload or 0):  # not yet resolved
+        reason = f" ({notice.name}: {notice.text})"
+    text = f"the centre has not accepted a segment for {duration(silent)}{reason}"
+    verdict = NOTICE if silent < LONG_SILENCE else WRONG
+    yield Finding("uplink", verdict, text, "check the link; see `fieldpost uplink status`")
