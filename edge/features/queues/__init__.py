@@ -1,4 +1,1 @@
-"""Queues of work: those of queue nodes (XEP-0254) and of shared subscriptions (MQTT-234).
-
-What goes to whom, and what becomes of it, is decided in `rules.queue`.
-"""
+"""Queues of work: queue nodes (XEP-0254) and shared subscriptions (MQTT-234)."""

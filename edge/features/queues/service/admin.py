@@ -10,16 +10,33 @@ from collections.abc import Sequence
 from typing import Final
 
 from edge.engine import events
+from edge.engine.access import Sender
 from edge.engine.database import Transaction
 from edge.engine.events import NewEvent
+from edge.engine.hooks import Context
+from edge.features.pubsub.service import access
 from edge.features.queues.service.errors import QueueError, RefusalReason
-from edge.features.queues.store import overview, queue_items
+from edge.features.queues.store import overview, queue_items, queue_members
 from edge.features.queues.store.overview import Overview
 from edge.features.queues.store.queue_items import Item
 
 _SAME_ID: Final = 100
 """Items with the same ItemID that are requeued at a time: a shared subscription may have one from
 each node, a queue node has one."""
+
+
+def get_owned(tx: Transaction, sender: Sender, node: str) -> Overview:
+    """Return the queue of a node that the sender owns.
+
+    Raises:
+        PubsubError: there is no such node, or the sender does not own it.
+        QueueError: the node is not a queue node.
+    """
+    access.get_owned_node(tx, sender, node)
+    found = overview.of_node(tx, node)
+    if found is None:
+        raise QueueError(RefusalReason.NOT_A_QUEUE)
+    return found
 
 
 def unlock(tx: Transaction, queue: Overview, item: str, by: str | None = None) -> None:
@@ -96,6 +113,13 @@ def purge(tx: Transaction, queue: Overview, limit: int, by: str | None = None) -
     count = queue_items.delete_some(tx, queue.id, limit, locked=queue.node is not None)
     if count:
         _log(tx, queue, "purged", by, "Warning", count)
+    return count
+
+
+def purge_running(context: Context, tx: Transaction, queue: Overview, limit: int, by: str) -> int:
+    """Delete up to `limit` items in the running gateway, which counts the items of its members."""
+    count = purge(tx, queue, limit, by)
+    queue_members.recount_queue(tx, queue.id, context.limits.unacknowledged_bytes)
     return count
 
 

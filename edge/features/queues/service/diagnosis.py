@@ -62,6 +62,15 @@ class Report(NamedTuple):
         return [one.session for one in found if one.subscription == member.subscription]
 
 
+def running_report(
+    tx: Transaction, queue: Overview, *, item: str | None = None, limit: int = MAX_ITEMS
+) -> Report:
+    """Report on a queue in the running gateway, which knows the connected members."""
+    attendance = overview.attendance(tx, queue.id, MAX_MEMBERS)
+    moment = Moment(tx.now.service, tx.now.wall)
+    return report(tx, queue, attendance, moment, item=item, limit=limit)
+
+
 def report(
     tx: Transaction,
     queue: Overview,

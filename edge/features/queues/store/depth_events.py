@@ -26,13 +26,8 @@ OTHER: Final = "other"
 class Depth(NamedTuple):
     """Depth of a queue, or of several together if `queue` is 0.
 
-    Attributes:
-        queue: the queue's number.
-        topic: the node's name or the shared subscription.
-        items: items in any state.
-        locked: items in this state; likewise `delayed` and `dead`.
-        members: subscriptions to the queue.
-        oldest: when the oldest ready or locked item was published, in service seconds.
+    `topic` is the node's name or the shared subscription, `items` counts those in any state, and
+    `oldest` is when the oldest ready or locked item was published, in service seconds.
     """
 
     queue: int

@@ -15,18 +15,8 @@ from edge.features.queues.store.queue_members import REQUESTS
 class Overview(NamedTuple):
     """A queue with the number of its items in each state.
 
-    Attributes:
-        id: the queue's number.
-        name: the name of its node, or the shared subscription as MQTT-234 writes it.
-        node: the node's number; `None` for a shared subscription.
-        policy: how members are chosen, a value of `Policy`.
-        favourite: the subscription that gets all items under the sticky policy.
-        lock_timeout: seconds that an item is locked.
-        max_deliveries: deliveries after which an item that comes back is dead.
-        items: items in any state.
-        bytes: what they are charged with.
-        ready: items in this state; likewise `locked`, `delayed` and `dead`.
-        members: subscriptions to the queue.
+    The first fields are those of `Queue`, but `name` is the name of its node, or the shared
+    subscription as MQTT-234 writes it.
     """
 
     id: int

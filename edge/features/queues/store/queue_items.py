@@ -2,7 +2,7 @@
 
 A row's number is the item's place in its queue. An item keeps it when it comes back. Payloads are
 in a table of their own, because item rows are written several times. Triggers maintain the totals
-of each queue. All times are service seconds.
+of each queue.
 """
 
 from __future__ import annotations
@@ -24,23 +24,22 @@ BATCH: Final = 64
 class Item(NamedTuple):
     """An item of a queue.
 
+    All times except `wall` are service seconds.
+
     Attributes:
         row: the item's place in its queue.
-        queue: the queue's number.
         node: the name of the node that the item was published to.
         item: the ItemID.
         publisher: the publisher's full JID.
         state: `ready`, `locked`, `delayed` or `dead`.
-        priority: items of the highest priority are delivered first.
         wall: when it was published, in ms since 1970.
-        since: when it was published or requeued, in service seconds.
+        since: when it was published or requeued.
         due: when a delayed item becomes ready; `None` if it is held for an eligible member.
         expires: when a ready or delayed item becomes dead.
         deliveries: how often it was assigned to members.
         spared: deliveries that do not count towards the queue's `max_deliveries`.
         subscription: the subscription that has locked it.
         holder: the full JID that has locked it; of a ready item, the one that gave it back.
-        locked: when it was locked.
         until: when the lock ends; `None` for items of shared subscriptions.
         outbox: the row of the outbox that delivers an item of a shared subscription.
         reason: why it is dead.

@@ -11,12 +11,10 @@ from typing import Final, TypeAlias, TypeVar
 from edge.engine.access import Sender
 from edge.engine.database import Transaction
 from edge.engine.hooks import AdHocCommand, CommandResult, Context, Hooks
-from edge.features.pubsub.service import access
 from edge.features.queues.service import admin, diagnosis
-from edge.features.queues.service.diagnosis import Moment, Report
+from edge.features.queues.service.diagnosis import Report
 from edge.features.queues.service.dispatch import dispatch
 from edge.features.queues.service.errors import QueueError
-from edge.features.queues.store import overview, queue_members
 from edge.features.queues.store.overview import Overview
 from edge.xmpp import commands as wire
 from edge.xmpp import forms
@@ -61,12 +59,10 @@ _COUNTS: Final = ("policy", "items", "bytes", "ready", "locked", "delayed", "dea
 _TRUE: Final = (["1"], ["true"])
 
 
-def show(context: Context, tx: Transaction, sender: Sender, form: Form) -> CommandResult:
+def show(_context: Context, tx: Transaction, sender: Sender, form: Form) -> CommandResult:
     """Show a queue, and why its items, or one of them, do not move."""
-    queue, item = _queue(context, tx, sender, form), _text(form, "item")
-    attendance = overview.attendance(tx, queue.id, diagnosis.MAX_MEMBERS)
-    moment = Moment(tx.now.service, tx.now.wall)
-    report = diagnosis.report(tx, queue, attendance, moment, item=item, limit=ITEMS)
+    queue, item = _queue(tx, sender, form), _text(form, "item")
+    report = diagnosis.running_report(tx, queue, item=item, limit=ITEMS)
     if item is not None and not report.items:
         return CommandResult(f"there is no item {item!r} in {queue.name}", failed=True)
     fields = [Field("node", "text-single", (queue.name,))]
@@ -81,9 +77,9 @@ def show(context: Context, tx: Transaction, sender: Sender, form: Form) -> Comma
     return CommandResult(text, forms.write("result", FORM, fields, table))
 
 
-def unlock(context: Context, tx: Transaction, sender: Sender, form: Form) -> CommandResult:
+def unlock(_context: Context, tx: Transaction, sender: Sender, form: Form) -> CommandResult:
     """Take an item from its worker, as if its lock had timed out."""
-    queue, item = _queue(context, tx, sender, form), _text(form, "item")
+    queue, item = _queue(tx, sender, form), _text(form, "item")
     if item is None:
         raise wire.refusal("bad-request", "bad-payload", "item is required")
     try:
@@ -96,7 +92,7 @@ def unlock(context: Context, tx: Transaction, sender: Sender, form: Form) -> Com
 
 def requeue(context: Context, tx: Transaction, sender: Sender, form: Form) -> CommandResult:
     """Make dead items ready again."""
-    queue = _queue(context, tx, sender, form)
+    queue = _queue(tx, sender, form)
     items = list(dict.fromkeys(item for item in form.get("items", ()) if item))
     if bool(items) == (form.get("all") in _TRUE):
         raise wire.refusal("bad-request", "bad-payload", "either items or all is required")
@@ -113,24 +109,22 @@ def requeue(context: Context, tx: Transaction, sender: Sender, form: Form) -> Co
 
 def purge(context: Context, tx: Transaction, sender: Sender, form: Form) -> CommandResult:
     """Delete all items of a queue."""
-    queue = _queue(context, tx, sender, form)
+    queue = _queue(tx, sender, form)
     if form.get("sure") not in _TRUE:
         raise wire.refusal("bad-request", "bad-payload", "sure must be true")
-    count = admin.purge(tx, queue, BATCH, sender.bare)
-    queue_members.recount_queue(tx, queue.id, context.limits.unacknowledged_bytes)
+    count = admin.purge_running(context, tx, queue, BATCH, sender.bare)
     return CommandResult(f"{count} deleted, {queue.items - count} left")
 
 
-def _queue(context: Context, tx: Transaction, sender: Sender, form: Form) -> Overview:
+def _queue(tx: Transaction, sender: Sender, form: Form) -> Overview:
     """Return the queue that a form names, if the sender owns its node; raises `StanzaError`."""
     name = _text(form, "node")
     if name is None:
         raise wire.refusal("bad-request", "bad-payload", "node is required")
-    node = access.get_owned_node(tx, sender, name)
-    found = overview.of_node(tx, node.name)
-    if found is None:
-        raise wire.refusal("bad-request", "bad-payload", "the node is not a queue node")
-    return found
+    try:
+        return admin.get_owned(tx, sender, name)
+    except QueueError as error:
+        raise wire.refusal("bad-request", "bad-payload", str(error)) from error
 
 
 def _text(form: Form, name: str) -> str | None:
