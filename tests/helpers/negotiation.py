@@ -1,4 +1,4 @@
-"""A stream negotiation with its parser, and what a client sends: a session without sockets."""
+"""Stream negotiation with its parser, without sockets, and the bytes that a client sends."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def response(message: bytes) -> bytes:
 
 
 def authenticate(mechanism: str, initial: bytes | None = None, inline: bytes = b"") -> bytes:
-    """Ask to authenticate by SASL2."""
+    """Return a request to authenticate by SASL2."""
     first = b"" if initial is None else b"<initial-response>%b</initial-response>" % b64(initial)
     return b"<authenticate xmlns='urn:xmpp:sasl:2' mechanism='%b'>%b%b</authenticate>" % (
         mechanism.encode(),
@@ -53,7 +53,7 @@ def authenticate(mechanism: str, initial: bytes | None = None, inline: bytes = b
 
 
 def response2(message: bytes) -> bytes:
-    """Answer a challenge of SASL2."""
+    """Return the response to a challenge of SASL2."""
     return b"<response xmlns='urn:xmpp:sasl:2'>%b</response>" % b64(message)
 
 
@@ -64,8 +64,8 @@ ENABLE = b"<enable xmlns='urn:xmpp:sm:3' resume='true'/>"
 PLAIN = auth("PLAIN", b"\0Pump1\0pencil")
 
 
-class Wire:
-    """A negotiation with its parser: what the session would do, without the session."""
+class ServerStream:
+    """The server side of a stream: a negotiation with its parser."""
 
     def __init__(self, **options: Any) -> None:
         ids = count(1)
@@ -81,7 +81,7 @@ class Wire:
         return self.parser.feed(data)
 
     def feed(self, data: bytes) -> list[Action]:
-        """Feed bytes; a restart resets the parser."""
+        """Feed bytes and return the actions; a restart resets the parser."""
         items = self.items(data)
         actions: list[Action] = []
         while items:
@@ -101,15 +101,15 @@ class Wire:
         return first.encode()
 
     def proof(self, actions: list[Action]) -> bytes:
-        """Answer a challenge."""
+        """Return the response to a SCRAM challenge."""
         assert self.scram is not None
         self.scram.set_server_first(content(actions).decode())
         final = self.scram.get_client_final().encode()
         return response2(final) if self.state is State.CHALLENGED2 else response(final)
 
-    def to(self, state: State) -> Wire:
-        """Walk to a state on the shortest road."""
-        for step in ROADS[state]:
+    def to(self, state: State) -> ServerStream:
+        """Bring the stream to a state by the shortest path."""
+        for step in PATHS[state]:
             if step is not None:
                 self.feed(step)
             elif self.state is State.STARTING_TLS:
@@ -130,7 +130,7 @@ class Wire:
 
 _SECURE = [HEADER, STARTTLS, None, HEADER]
 _AUTHENTICATED = [*_SECURE, PLAIN, None, None]
-ROADS: dict[State, list[bytes | None]] = {
+PATHS: dict[State, list[bytes | None]] = {
     State.CONNECTED: [],
     State.CLEAR: [HEADER],
     State.STARTING_TLS: [HEADER, STARTTLS],
@@ -157,7 +157,7 @@ def sent(actions: list[Action]) -> bytes:
     return b"".join(action.data for action in actions if isinstance(action, Send))
 
 
-def kinds(actions: list[Action]) -> list[type]:
+def types(actions: list[Action]) -> list[type]:
     return [type(action) for action in actions]
 
 
@@ -169,24 +169,24 @@ def content(actions: list[Action]) -> bytes:
 
 
 def condition(actions: list[Action]) -> str:
-    """Return the stream error that is sent; the connection must be closed after it."""
-    assert kinds(actions)[-1] is Close
+    """Return the condition of the stream error that is sent before the connection is closed."""
+    assert types(actions)[-1] is Close
     match = re.search(rb"<stream:error><([a-z-]+) ", sent(actions))
     assert match is not None
     assert sent(actions).endswith(b"</stream:error></stream:stream>")
     return match[1].decode()
 
 
-def failure(wire: Wire, actions: list[Action]) -> str:
-    """Return the failure that is told, late, after these actions."""
-    assert kinds(actions) == [LoginFailure]
-    told = sent(wire.negotiation.report_failure())
+def failure(stream: ServerStream, actions: list[Action]) -> str:
+    """Report the failure of these actions, and return its condition."""
+    assert types(actions) == [LoginFailure]
+    output = sent(stream.negotiation.report_failure())
     match = re.match(
-        rb"<failure xmlns='urn:ietf:params:xml:ns:xmpp-sasl'><([a-z-]+)/></failure>", told
+        rb"<failure xmlns='urn:ietf:params:xml:ns:xmpp-sasl'><([a-z-]+)/></failure>", output
     ) or re.match(
         rb"<failure xmlns='urn:xmpp:sasl:2'><([a-z-]+) xmlns='urn:ietf:params:xml:ns:xmpp-sasl'/>"
         rb"</failure>",
-        told,
+        output,
     )
     assert match is not None
     name = match[1].decode()
@@ -196,7 +196,7 @@ def failure(wire: Wire, actions: list[Action]) -> str:
 
 
 def offered(features: bytes) -> tuple[list[str], list[str]]:
-    """Return the mechanisms that are offered: by RFC 6120, and by XEP-0388."""
+    """Return the offered mechanisms, for SASL and for SASL2."""
     old, _, new = features.partition(b"<authentication ")
     first, second = (re.findall(rb"<mechanism>([^<]*)<", part) for part in (old, new))
     return [name.decode() for name in first], [name.decode() for name in second]

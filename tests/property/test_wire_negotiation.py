@@ -31,7 +31,7 @@ from tests.helpers.negotiation import (
     PLAIN,
     RESUME,
     STARTTLS,
-    Wire,
+    ServerStream,
     auth,
     authenticate,
     response,
@@ -241,7 +241,7 @@ def test_the_good_roads_lead_to_a_session(
 def test_requests_that_go_on_for_ever_are_ended(road: list[bytes]) -> None:
     """Each is refused, and a few refusals are enough."""
     refusals = 0
-    it = Wire().to(State.UNBOUND)
+    it = ServerStream().to(State.UNBOUND)
     for piece in road:
         wanted = it.feed(piece)
         match wanted:

@@ -1,4 +1,4 @@
-"""Stream management: counting, bounds, and the elements that are read and made."""
+"""Tests of stream management: counters, limits and elements."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def filled(count: int, start: int = 0) -> Management[int]:
     return it
 
 
-def test_what_is_sent_waits_in_order_until_it_is_acknowledged() -> None:
+def test_stanzas_are_kept_in_order_until_acknowledged() -> None:
     it = filled(5)
     assert it.unacknowledged[0] == Unacknowledged(b"<m0/>", 0)
     assert (it.sent, it.bytes) == (5, 25)
@@ -50,7 +50,7 @@ def test_what_is_sent_waits_in_order_until_it_is_acknowledged() -> None:
     ("start", "h", "sent"),
     [(0, 6, 5), (0, WRAP - 1, 5), (WRAP - 3, 3, 2), (WRAP - 3, WRAP - 4, 2), (7, 6, 12)],
 )
-def test_what_was_not_sent_cannot_be_acknowledged(start: int, h: int, sent: int) -> None:
+def test_unsent_stanzas_cannot_be_acknowledged(start: int, h: int, sent: int) -> None:
     it = filled(5, start)
     with pytest.raises(StreamError) as caught:
         it.acknowledge(h)
@@ -62,7 +62,7 @@ def test_what_was_not_sent_cannot_be_acknowledged(start: int, h: int, sent: int)
 
 
 @pytest.mark.parametrize("start", [WRAP - 5, WRAP - 3, WRAP - 1])
-def test_counters_go_round(start: int) -> None:
+def test_counters_wrap_around(start: int) -> None:
     it = filled(5, start)
     assert it.sent == start + 5 - WRAP
     for number in range(5):
@@ -73,7 +73,7 @@ def test_counters_go_round(start: int) -> None:
     assert it.answer() == b"<a xmlns='urn:xmpp:sm:3' h='%d'/>" % it.h
 
 
-def test_both_bounds() -> None:
+def test_limits_of_stanzas_and_bytes() -> None:
     by_count: Management[None] = Management(2, 1000)
     assert by_count.send(b"<m/>", None)
     assert by_count.send(b"<m/>", None)
@@ -88,7 +88,7 @@ def test_both_bounds() -> None:
     assert by_bytes.bytes == 9
 
 
-def test_acknowledgement_is_asked_for_now_and_then() -> None:
+def test_requests_are_due_by_stanzas_and_bytes() -> None:
     it = filled(management.REQUEST_STANZAS - 1)
     assert not it.wants_request()
     it.send(b"<m/>", 0)
@@ -103,7 +103,7 @@ def test_acknowledgement_is_asked_for_now_and_then() -> None:
     assert not it.wants_request()
 
 
-def test_what_is_made() -> None:
+def test_built_elements() -> None:
     assert management.enabled() == b"<enabled xmlns='urn:xmpp:sm:3'/>"
     assert management.enabled("i", 300) == (
         b"<enabled xmlns='urn:xmpp:sm:3' id='i' resume='true' max='300'/>"
@@ -127,7 +127,7 @@ def test_what_is_made() -> None:
         ("<enable resume='0'/>", EnableRequest(False, None)),
     ],
 )
-def test_requests_to_enable(raw: str, expected: EnableRequest) -> None:
+def test_valid_enable_requests(raw: str, expected: EnableRequest) -> None:
     item = element(raw)
     assert item.name == management.ENABLE
     assert management.read_enable(item) == expected
@@ -146,13 +146,13 @@ def test_requests_to_enable(raw: str, expected: EnableRequest) -> None:
         "<enable max='99999999999999999999'/>",
     ],
 )
-def test_requests_to_enable_that_are_wrong(raw: str) -> None:
+def test_invalid_enable_requests_are_refused(raw: str) -> None:
     with pytest.raises(StanzaError) as caught:
         management.read_enable(element(raw))
     assert caught.value.condition == "bad-request"
 
 
-def test_requests_to_resume() -> None:
+def test_resume_requests() -> None:
     item = element("<resume previd='x&amp;y' h='4294967295'/>")
     assert item.name == management.RESUME
     assert management.read_resume(item) == ResumeRequest("x&y", WRAP - 1)
@@ -180,7 +180,7 @@ def test_acknowledgements() -> None:
             management.read_ack(element(wrong))
 
 
-def test_only_what_counts_is_bounded() -> None:
+def test_limits_apply_to_counted_tokens_only() -> None:
     it: Management[bool] = Management(2, 8, counts=lambda token: token)
     for _ in range(5):
         assert it.send(b"<stanza/>", token=False)

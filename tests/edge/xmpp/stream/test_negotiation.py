@@ -1,4 +1,4 @@
-"""Stream negotiation: every state with every input, and the roads that clients take."""
+"""Tests of stream negotiation: the state table, TLS, SASL and binding."""
 
 from __future__ import annotations
 
@@ -43,17 +43,17 @@ from tests.helpers.negotiation import (
     RESUME,
     SHA256,
     STARTTLS,
-    Wire,
+    ServerStream,
     auth,
     authenticate,
     condition,
     content,
     failure,
-    kinds,
     offered,
     response,
     response2,
     sent,
+    types,
 )
 
 # Every state with every input
@@ -77,7 +77,7 @@ PEER: dict[Input, bytes] = {
 }
 
 
-TOLD: dict[Input, Callable[[Negotiation], list[Action]]] = {
+CALLER: dict[Input, Callable[[Negotiation], list[Action]]] = {
     Input.FAULT: lambda it: it.fail(StreamError("connection-timeout")),
     Input.TLS_ESTABLISHED: lambda it: it.tls_established(),
     Input.FOUND: lambda it: it.credentials_found(SHA256),
@@ -95,42 +95,42 @@ TOLD: dict[Input, Callable[[Negotiation], list[Action]]] = {
 }
 
 
-def give(wire: Wire, event: Input) -> list[Action]:
+def give(stream: ServerStream, event: Input) -> list[Action]:
     """Give an input to a negotiation, whatever its state."""
-    it = wire.negotiation
+    it = stream.negotiation
     if event in FROM_PEER:
         parser = StreamParser()
         items = parser.feed(HEADER if event is Input.OPEN else HEADER + PEER[event])
         assert classify(items[-1]) is event
         return it.receive(items[-1])
-    return TOLD[event](it)
+    return CALLER[event](it)
 
 
 @pytest.mark.parametrize(("state", "event"), list(product(State, Input)), ids=str)
 def test_every_state_with_every_input(state: State, event: Input) -> None:
-    wire = Wire().to(state)
+    stream = ServerStream().to(state)
     if state is State.CLOSED:
-        assert give(wire, event) == []
-        assert wire.state is State.CLOSED
+        assert give(stream, event) == []
+        assert stream.state is State.CLOSED
         return
     transition = TRANSITIONS.get((state, event))
     if transition is None and event not in FROM_PEER:
         with pytest.raises(UsageError):
-            give(wire, event)
-        assert wire.state is state
+            give(stream, event)
+        assert stream.state is state
         return
-    actions = give(wire, event)
+    actions = give(stream, event)
     if transition is None:
-        assert wire.state is State.CLOSED
+        assert stream.state is State.CLOSED
         assert actions[-1] == Close()
         if state is not State.STARTING_TLS:
-            assert condition(actions) == out_of_place(state, event)
+            assert condition(actions) == expected_condition(state, event)
     else:
-        assert wire.state in transition.then
-    assert (Close() in actions) == (wire.state is State.CLOSED)
+        assert stream.state in transition.then
+    assert (Close() in actions) == (stream.state is State.CLOSED)
 
 
-def out_of_place(state: State, event: Input) -> str:
+def expected_condition(state: State, event: Input) -> str:
     if state in WAITING:
         return "policy-violation"
     if event in (Input.STANZA, Input.BIND, Input.RESUME, Input.MANAGE):
@@ -138,7 +138,7 @@ def out_of_place(state: State, event: Input) -> str:
     return "unsupported-stanza-type" if event is Input.OTHER else "policy-violation"
 
 
-def test_the_table_is_whole() -> None:
+def test_the_state_table_is_complete() -> None:
     assert {transition.rule for transition in TRANSITIONS.values()} == set(Rule)
     assert set(negotiation._RULES) == set(Rule)
     reached = {then for transition in TRANSITIONS.values() for then in transition.then}
@@ -146,16 +146,16 @@ def test_the_table_is_whole() -> None:
     assert not any(state is State.CLOSED for state, _ in TRANSITIONS)
     for state, event in product(set(State) - {State.CLOSED}, (Input.CLOSE, Input.FAULT)):
         assert (state, event) in TRANSITIONS
-    for state in WAITING:  # each has a way on that the peer cannot take
+    for state in WAITING:  # each has an input that is not the peer's
         assert any(at is state and event not in FROM_PEER for at, event in TRANSITIONS)
 
 
-def test_a_rule_that_leaves_the_table_is_our_fault(monkeypatch: pytest.MonkeyPatch) -> None:
-    wire = Wire().to(State.UNBOUND)
+def test_a_rule_that_leads_elsewhere_is_a_usage_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = ServerStream().to(State.UNBOUND)
     astray = TRANSITIONS[State.UNBOUND, Input.BIND]._replace(then=(State.CLOSED,))
     monkeypatch.setitem(TRANSITIONS, (State.UNBOUND, Input.BIND), astray)
     with pytest.raises(UsageError, match="bind led from unbound to binding"):
-        wire.feed(BIND_REQUEST)
+        stream.feed(BIND_REQUEST)
 
 
 def test_the_diagram_shows_every_state() -> None:
@@ -165,65 +165,65 @@ def test_the_diagram_shows_every_state() -> None:
     assert "    looking_up --> challenged: credentials found" in drawn.splitlines()
 
 
-def test_the_documents_diagram_is_this_one() -> None:
+def test_the_document_has_the_diagram() -> None:
     document = Path(__file__).parents[4] / "docs" / "explanation" / "architecture.md"
     blocks = re.findall(r"```mermaid\n(stateDiagram-v2\n.*?)\n```", document.read_text(), re.DOTALL)
     assert diagram() in blocks
 
 
-# The roads that clients take
+# Successful logins
 
 
 @pytest.mark.parametrize("mechanism", KEYS)
-def test_the_whole_road_with_scram(mechanism: str) -> None:
-    wire = Wire(features=b"<c xmlns='u'/>")
-    offer = sent(wire.feed(HEADER))
+def test_login_by_scram_and_binding(mechanism: str) -> None:
+    stream = ServerStream(features=b"<c xmlns='u'/>")
+    offer = sent(stream.feed(HEADER))
     assert b"<starttls xmlns='urn:ietf:params:xml:ns:xmpp-tls'><required/></starttls>" in offer
     assert b"<mechanism" not in offer
-    assert wire.feed(STARTTLS) == [Send(f"<proceed xmlns='{TLS}'/>".encode()), StartTls()]
-    assert wire.negotiation.waiting
-    assert wire.negotiation.tls_established() == []
-    assert wire.negotiation.secure
-    offer = sent(wire.feed(HEADER))
+    assert stream.feed(STARTTLS) == [Send(f"<proceed xmlns='{TLS}'/>".encode()), StartTls()]
+    assert stream.negotiation.waiting
+    assert stream.negotiation.tls_established() == []
+    assert stream.negotiation.secure
+    offer = sent(stream.feed(HEADER))
     assert offered(offer) == (["SCRAM-SHA-256", "SCRAM-SHA-1", "PLAIN"],) * 2
     assert b"starttls" not in offer
     assert b"id='s2'" in offer
-    wanted = wire.feed(auth(mechanism, wire.first_message(mechanism)))
+    wanted = stream.feed(auth(mechanism, stream.first_message(mechanism)))
     assert wanted == [FindCredentials("pump1", mechanism)]
-    assert wire.negotiation.waiting
-    proof = wire.proof(wire.negotiation.credentials_found(KEYS[mechanism]))
-    assert wire.state not in WAITING
-    done = wire.feed(proof)
+    assert stream.negotiation.waiting
+    proof = stream.proof(stream.negotiation.credentials_found(KEYS[mechanism]))
+    assert stream.state not in WAITING
+    done = stream.feed(proof)
     assert done[1:] == [LoginSuccess("pump1"), RestartStream()]
-    assert wire.scram is not None
-    wire.scram.set_server_final(content(done).decode())
-    assert wire.negotiation.username == "pump1"
-    assert wire.negotiation.mechanism == mechanism
-    offer = sent(wire.feed(HEADER))
+    assert stream.scram is not None
+    stream.scram.set_server_final(content(done).decode())
+    assert stream.negotiation.username == "pump1"
+    assert stream.negotiation.mechanism == mechanism
+    offer = sent(stream.feed(HEADER))
     assert f"<bind xmlns='{BIND}'/>".encode() in offer
     assert b"<session " in offer
     assert offer.endswith(b"<c xmlns='u'/></stream:features>")
-    assert wire.feed(BIND_REQUEST) == [Bind("fw")]
-    assert wire.negotiation.waiting
-    told = sent(wire.negotiation.bound("pump1@gw.example/fw"))
-    assert told == (
+    assert stream.feed(BIND_REQUEST) == [Bind("fw")]
+    assert stream.negotiation.waiting
+    answer = sent(stream.negotiation.bound("pump1@gw.example/fw"))
+    assert answer == (
         f"<iq type='result' id='b'><bind xmlns='{BIND}'>"
         "<jid>pump1@gw.example/fw</jid></bind></iq>".encode()
     )
-    routed = wire.feed(b"<message id='1'/><iq id='2'><bind xmlns='%b'/></iq>" % BIND.encode())
+    routed = stream.feed(b"<message id='1'/><iq id='2'><bind xmlns='%b'/></iq>" % BIND.encode())
     assert [action.stanza.attrs["id"] for action in routed if isinstance(action, Route)] == [
         "1",
         "2",
     ]
-    assert wire.feed(b"</stream:stream>") == [Send(b"</stream:stream>"), Close()]
+    assert stream.feed(b"</stream:stream>") == [Send(b"</stream:stream>"), Close()]
 
 
-def test_the_road_with_plain() -> None:
-    wire = Wire().to(State.SECURE)
-    assert wire.feed(PLAIN) == [FindCredentials("pump1", "PLAIN")]
-    assert wire.negotiation.credentials_found(SHA256) == [VerifyPassword("pencil", SHA256)]
+def test_login_by_plain() -> None:
+    stream = ServerStream().to(State.SECURE)
+    assert stream.feed(PLAIN) == [FindCredentials("pump1", "PLAIN")]
+    assert stream.negotiation.credentials_found(SHA256) == [VerifyPassword("pencil", SHA256)]
     assert "pencil" not in repr(VerifyPassword("pencil", SHA256))
-    done = wire.perform(wire.negotiation.password_verified(True))
+    done = stream.perform(stream.negotiation.password_verified(True))
     assert done == [
         Send(f"<success xmlns='{SASL}'/>".encode()),
         LoginSuccess("pump1"),
@@ -231,12 +231,14 @@ def test_the_road_with_plain() -> None:
     ]
 
 
-def test_the_first_message_may_come_after_an_empty_challenge() -> None:
-    wire = Wire().to(State.SECURE)
-    asked = wire.feed(auth("SCRAM-SHA-256"))
+def test_the_first_message_may_follow_an_empty_challenge() -> None:
+    stream = ServerStream().to(State.SECURE)
+    asked = stream.feed(auth("SCRAM-SHA-256"))
     assert asked == [Send(f"<challenge xmlns='{SASL}'/>".encode())]
-    assert wire.feed(response(wire.first_message())) == [FindCredentials("pump1", "SCRAM-SHA-256")]
-    assert kinds(wire.feed(wire.proof(wire.negotiation.credentials_found(SHA256)))) == [
+    assert stream.feed(response(stream.first_message())) == [
+        FindCredentials("pump1", "SCRAM-SHA-256")
+    ]
+    assert types(stream.feed(stream.proof(stream.negotiation.credentials_found(SHA256)))) == [
         Send,
         LoginSuccess,
         RestartStream,
@@ -244,71 +246,71 @@ def test_the_first_message_may_come_after_an_empty_challenge() -> None:
 
 
 def test_an_empty_first_message_is_malformed() -> None:
-    for road in (auth("SCRAM-SHA-256", b""), auth("PLAIN", b"")):
-        wire = Wire().to(State.SECURE)
-        assert failure(wire, wire.feed(road)) == "malformed-request"
+    for attempt in (auth("SCRAM-SHA-256", b""), auth("PLAIN", b"")):
+        stream = ServerStream().to(State.SECURE)
+        assert failure(stream, stream.feed(attempt)) == "malformed-request"
     empty = f"<response xmlns='{SASL}'/>".encode()
     for state in (State.PROMPTED, State.CHALLENGED):
-        wire = Wire().to(state)
-        assert failure(wire, wire.feed(empty)) == "malformed-request"
+        stream = ServerStream().to(state)
+        assert failure(stream, stream.feed(empty)) == "malformed-request"
 
 
-def test_without_tls_scram_is_allowed_where_that_is_configured_and_plain_is_not() -> None:
-    wire = Wire(require_tls=False)
-    offer = sent(wire.feed(HEADER))
+def test_optional_tls_allows_scram_and_not_plain() -> None:
+    stream = ServerStream(require_tls=False)
+    offer = sent(stream.feed(HEADER))
     assert offered(offer) == (["SCRAM-SHA-256", "SCRAM-SHA-1"],) * 2
     assert f"<starttls xmlns='{TLS}'/>".encode() in offer
-    assert failure(wire, wire.feed(PLAIN)) == "encryption-required"
-    wire.feed(auth("SCRAM-SHA-256", wire.first_message()))
-    assert LoginSuccess("pump1") in wire.feed(
-        wire.proof(wire.negotiation.credentials_found(SHA256))
+    assert failure(stream, stream.feed(PLAIN)) == "encryption-required"
+    stream.feed(auth("SCRAM-SHA-256", stream.first_message()))
+    assert LoginSuccess("pump1") in stream.feed(
+        stream.proof(stream.negotiation.credentials_found(SHA256))
     )
-    assert b"starttls" not in sent(wire.feed(HEADER))
-    assert wire.state is State.UNBOUND
+    assert b"starttls" not in sent(stream.feed(HEADER))
+    assert stream.state is State.UNBOUND
 
 
 def test_starttls_under_tls_is_refused() -> None:
-    refused = Wire().to(State.SECURE).feed(STARTTLS)
+    refused = ServerStream().to(State.SECURE).feed(STARTTLS)
     assert sent(refused) == f"<failure xmlns='{TLS}'/></stream:stream>".encode()
     assert refused[-1] == Close()
 
 
-def test_where_tls_is_required_nothing_goes_on_without() -> None:
+def test_required_tls_refuses_authentication_without_it() -> None:
     for attempt in (PLAIN, auth("SCRAM-SHA-256", b"n,,n=a,r=b"), auth("SCRAM-SHA-1")):
-        wire = Wire().to(State.CLEAR)
-        assert failure(wire, wire.feed(attempt)) == "encryption-required"
-        assert wire.state is State.CLEAR
+        stream = ServerStream().to(State.CLEAR)
+        assert failure(stream, stream.feed(attempt)) == "encryption-required"
+        assert stream.state is State.CLEAR
 
 
-# What must not be
+# Faults
 
 
 @pytest.mark.parametrize("behind", [b"<", b"<presence/>", b"<auth", PLAIN, HEADER[21:]])
-def test_what_is_sent_behind_starttls_is_refused(behind: bytes) -> None:
-    wire = Wire().to(State.CLEAR)
+def test_data_behind_starttls_is_refused(behind: bytes) -> None:
+    stream = ServerStream().to(State.CLEAR)
     try:
-        items = wire.items(STARTTLS + behind)
-    except ParseError as error:  # a header within a stream, told after the item before it
+        items = stream.items(STARTTLS + behind)
+    except ParseError as error:  # for a header within a stream
         items = error.items
-    more = len(items) > 1 or wire.parser.pending > 0 or behind == HEADER[21:]
-    actions = wire.negotiation.receive(items[0], more=more)
+    more = len(items) > 1 or stream.parser.pending > 0 or behind == HEADER[21:]
+    actions = stream.negotiation.receive(items[0], more=more)
     assert condition(actions) == "policy-violation"
     assert b"proceed" not in sent(actions)
     assert StartTls() not in actions
 
 
-def test_whitespace_behind_starttls_does_no_harm() -> None:
-    assert StartTls() in Wire().to(State.CLEAR).feed(STARTTLS + b"\n")
+def test_whitespace_behind_starttls_is_accepted() -> None:
+    assert StartTls() in ServerStream().to(State.CLEAR).feed(STARTTLS + b"\n")
 
 
-def test_what_is_sent_ahead_of_success_is_refused() -> None:
-    wire = Wire().to(State.SECURE)
-    wire.feed(auth("SCRAM-SHA-256", wire.first_message()))
-    proof = wire.proof(wire.negotiation.credentials_found(SHA256))
-    actions = wire.feed(proof + b"<iq")
+def test_data_ahead_of_success_is_refused() -> None:
+    stream = ServerStream().to(State.SECURE)
+    stream.feed(auth("SCRAM-SHA-256", stream.first_message()))
+    proof = stream.proof(stream.negotiation.credentials_found(SHA256))
+    actions = stream.feed(proof + b"<iq")
     assert condition(actions) == "policy-violation"
     assert b"success" not in sent(actions)
-    plain = Wire().to(State.VERIFYING)
+    plain = ServerStream().to(State.VERIFYING)
     assert condition(plain.negotiation.password_verified(True, more=True)) == "policy-violation"
     assert plain.negotiation.username == ""
 
@@ -341,8 +343,8 @@ def test_what_is_sent_ahead_of_success_is_refused() -> None:
     ],
 )
 @pytest.mark.parametrize("state", [State.CONNECTED, State.ENCRYPTED, State.AUTHENTICATED])
-def test_headers_that_are_refused(state: State, header: bytes, expected: str) -> None:
-    actions = Wire().to(state).feed(header)
+def test_invalid_headers_are_refused(state: State, header: bytes, expected: str) -> None:
+    actions = ServerStream().to(state).feed(header)
     assert condition(actions) == expected
     assert sent(actions).startswith(b"<?xml version='1.0'?><stream:stream ")
     assert sent(actions).count(b"<stream:stream ") == 1
@@ -358,66 +360,66 @@ def test_headers_that_are_refused(state: State, header: bytes, expected: str) ->
         (b"version='1.0' xmlns", b"version='2.0' xmlns"),
     ],
 )
-def test_headers_that_are_accepted(change: tuple[bytes, bytes]) -> None:
+def test_valid_headers_are_accepted(change: tuple[bytes, bytes]) -> None:
     header = HEADER.replace(*change).replace(
         b"xmlns:stream=", b"xmlns:s=" if change[0] == b"stream:" else b"xmlns:stream="
     )
-    wire = Wire()
-    wire.feed(header)
-    assert wire.state is State.CLEAR
+    stream = ServerStream()
+    stream.feed(header)
+    assert stream.state is State.CLEAR
 
 
-def test_the_peers_address_is_answered_to() -> None:
+def test_our_header_is_addressed_to_the_peers_from() -> None:
     header = HEADER.replace(b"to=", b"from='Pump1@gw.example' to=")
-    assert b" to='pump1@gw.example'" in sent(Wire().feed(header))
+    assert b" to='pump1@gw.example'" in sent(ServerStream().feed(header))
     bad = HEADER.replace(b"to=", b"from='@' to=")
-    assert b" to=" not in sent(Wire().feed(bad))
+    assert b" to=" not in sent(ServerStream().feed(bad))
 
 
-def test_a_fault_before_the_header_is_told_within_a_stream() -> None:
+def test_an_error_before_the_header_is_sent_in_a_stream() -> None:
     for state in (State.CONNECTED, State.ENCRYPTED, State.AUTHENTICATED):
-        actions = Wire().to(state).negotiation.fail(StreamError("not-well-formed", "a<b"))
+        actions = ServerStream().to(state).negotiation.fail(StreamError("not-well-formed", "a<b"))
         assert condition(actions) == "not-well-formed"
         assert sent(actions).startswith(b"<?xml")
         assert b"a&lt;b" in sent(actions)
-    actions = Wire().to(State.CLEAR).negotiation.fail(StreamError("reset"))
+    actions = ServerStream().to(State.CLEAR).negotiation.fail(StreamError("reset"))
     assert sent(actions).startswith(b"<stream:error>")
 
 
-def test_nothing_is_said_in_the_clear_during_a_handshake() -> None:
+def test_nothing_is_sent_during_a_tls_handshake() -> None:
     for event in (Input.FAULT, Input.CLOSE, Input.STANZA):
-        assert give(Wire().to(State.STARTING_TLS), event) == [Close()]
+        assert give(ServerStream().to(State.STARTING_TLS), event) == [Close()]
 
 
 # Failed attempts
 
 
 def test_three_failures_end_the_stream() -> None:
-    wire = Wire().to(State.SECURE)
+    stream = ServerStream().to(State.SECURE)
     for attempt in range(1, negotiation.MAX_SASL_FAILURES + 1):
-        wire.feed(PLAIN)
-        wire.negotiation.credentials_found(SHA256)
-        actions = wire.negotiation.password_verified(False)
+        stream.feed(PLAIN)
+        stream.negotiation.credentials_found(SHA256)
+        actions = stream.negotiation.password_verified(False)
         assert actions == [LoginFailure("pump1", "not-authorized")]
-        assert wire.negotiation.waiting
-        assert wire.negotiation.failures == attempt
-        actions = wire.negotiation.report_failure()
+        assert stream.negotiation.waiting
+        assert stream.negotiation.failures == attempt
+        actions = stream.negotiation.report_failure()
         assert b"<not-authorized/></failure>" in sent(actions)
         if attempt < negotiation.MAX_SASL_FAILURES:
-            assert kinds(actions) == [Send]
-            assert wire.state is State.SECURE
+            assert types(actions) == [Send]
+            assert stream.state is State.SECURE
         else:
             assert condition(actions) == "policy-violation"
 
 
-def test_a_failure_is_forgiven() -> None:
-    wire = Wire().to(State.SECURE)
-    wire.feed(auth("SCRAM-SHA-256", wire.first_message()))
-    wire.negotiation.credentials_found(credentials.decoy("pump1", b"s" * 16))
-    assert failure(wire, wire.feed(response(b"c=biws,r=x,p=YQ=="))) == "not-authorized"
-    wire.feed(PLAIN)
-    assert wire.negotiation.credentials_found(SHA256) == [VerifyPassword("pencil", SHA256)]
-    assert LoginSuccess("pump1") in wire.negotiation.password_verified(True)
+def test_a_login_may_succeed_after_a_failure() -> None:
+    stream = ServerStream().to(State.SECURE)
+    stream.feed(auth("SCRAM-SHA-256", stream.first_message()))
+    stream.negotiation.credentials_found(credentials.decoy("pump1", b"s" * 16))
+    assert failure(stream, stream.feed(response(b"c=biws,r=x,p=YQ=="))) == "not-authorized"
+    stream.feed(PLAIN)
+    assert stream.negotiation.credentials_found(SHA256) == [VerifyPassword("pencil", SHA256)]
+    assert LoginSuccess("pump1") in stream.negotiation.password_verified(True)
 
 
 @pytest.mark.parametrize(
@@ -439,43 +441,42 @@ def test_a_failure_is_forgiven() -> None:
         (auth("SCRAM-SHA-1", b"p=tls-unique,,n=pump1,r=abc"), "malformed-request"),
     ],
 )
-def test_attempts_that_are_refused_at_once(attempt: bytes, expected: str) -> None:
-    wire = Wire().to(State.SECURE)
-    assert failure(wire, wire.feed(attempt)) == expected
-    assert (wire.state, wire.negotiation.failures) == (State.SECURE, 1)
+def test_invalid_attempts_fail(attempt: bytes, expected: str) -> None:
+    stream = ServerStream().to(State.SECURE)
+    assert failure(stream, stream.feed(attempt)) == expected
+    assert (stream.state, stream.negotiation.failures) == (State.SECURE, 1)
 
 
 @pytest.mark.parametrize(
     "authzid", [b"", b"pump1", b"Pump1", b"pump1@gw.example", b"PUMP1@GW.example"]
 )
-def test_acting_as_oneself_is_allowed(authzid: bytes) -> None:
-    wire = Wire().to(State.SECURE)
-    assert wire.feed(auth("PLAIN", authzid + b"\0pump1\0pencil")) == [
+def test_the_own_identity_is_a_valid_authzid(authzid: bytes) -> None:
+    stream = ServerStream().to(State.SECURE)
+    assert stream.feed(auth("PLAIN", authzid + b"\0pump1\0pencil")) == [
         FindCredentials("pump1", "PLAIN")
     ]
 
 
-def test_an_attempt_can_be_aborted() -> None:
-    for state in (State.PROMPTED, State.CHALLENGED):
-        wire = Wire().to(state)
-        assert failure(wire, wire.feed(ABORT)) == "aborted"
-        assert wire.state is State.SECURE
-    wrong = f"<response xmlns='{SASL}'>!</response>".encode()
-    for state in (State.PROMPTED, State.CHALLENGED):
-        wire = Wire().to(state)
-        assert failure(wire, wire.feed(wrong)) == "incorrect-encoding"
+def test_a_failed_look_up_is_a_temporary_failure() -> None:
+    stream = ServerStream().to(State.LOOKING_UP)
+    assert failure(stream, stream.negotiation.credentials_found(None)) == "temporary-auth-failure"
 
 
-def test_a_lookup_that_fails_is_not_the_peers_fault() -> None:
-    wire = Wire().to(State.LOOKING_UP)
-    assert failure(wire, wire.negotiation.credentials_found(None)) == "temporary-auth-failure"
+def test_plain_may_follow_an_aborted_scram() -> None:
+    stream = ServerStream().to(State.CHALLENGED)
+    assert failure(stream, stream.feed(ABORT)) == "aborted"
+    stream.feed(PLAIN)
+    assert types(stream.negotiation.credentials_found(SHA256)) == [VerifyPassword]
 
 
-def test_plain_after_scram_that_failed_is_plain() -> None:
-    wire = Wire().to(State.CHALLENGED)
-    assert failure(wire, wire.feed(ABORT)) == "aborted"
-    wire.feed(PLAIN)
-    assert kinds(wire.negotiation.credentials_found(SHA256)) == [VerifyPassword]
+@pytest.mark.parametrize("state", [State.PROMPTED, State.CHALLENGED])
+def test_a_response_may_abort_or_be_invalid(state: State) -> None:
+    stream = ServerStream().to(state)
+    assert failure(stream, stream.feed(ABORT)) == "aborted"
+    assert stream.state is State.SECURE
+    stream = ServerStream().to(state)
+    invalid = f"<response xmlns='{SASL}'>!</response>".encode()
+    assert failure(stream, stream.feed(invalid)) == "incorrect-encoding"
 
 
 # Binding
@@ -498,7 +499,7 @@ def bind(payload: bytes, attrs: bytes = b"id='b' type='set'") -> bytes:
     ],
 )
 def test_resources(payload: bytes, resource: str | None) -> None:
-    assert Wire().to(State.UNBOUND).feed(bind(payload)) == [Bind(resource)]
+    assert ServerStream().to(State.UNBOUND).feed(bind(payload)) == [Bind(resource)]
 
 
 @pytest.mark.parametrize(
@@ -512,34 +513,34 @@ def test_resources(payload: bytes, resource: str | None) -> None:
         bind(b"").replace(b"iq", b"message"),
     ],
 )
-def test_requests_to_bind_that_are_refused(request_: bytes) -> None:
-    wire = Wire().to(State.UNBOUND)
-    refused = sent(wire.feed(request_))
+def test_invalid_bind_requests_are_refused(request_: bytes) -> None:
+    stream = ServerStream().to(State.UNBOUND)
+    refused = sent(stream.feed(request_))
     assert b"<error type='modify'><bad-request " in refused
-    assert wire.state is State.UNBOUND
-    assert wire.feed(BIND_REQUEST) == [Bind("fw")]
+    assert stream.state is State.UNBOUND
+    assert stream.feed(BIND_REQUEST) == [Bind("fw")]
 
 
-def test_the_session_may_refuse_a_few_times() -> None:
-    wire = Wire().to(State.UNBOUND)
+def test_too_many_refused_bind_requests_end_the_stream() -> None:
+    stream = ServerStream().to(State.UNBOUND)
     for attempt in range(1, negotiation.MAX_BIND_FAILURES + 1):
-        wire.feed(BIND_REQUEST)
-        actions = wire.negotiation.bind_refused(StanzaError("resource-constraint"))
+        stream.feed(BIND_REQUEST)
+        actions = stream.negotiation.bind_refused(StanzaError("resource-constraint"))
         assert b"<error type='wait'><resource-constraint " in sent(actions)
         assert b"id='b'" in sent(actions)
         if attempt < negotiation.MAX_BIND_FAILURES:
-            assert wire.state is State.UNBOUND
+            assert stream.state is State.UNBOUND
         else:
             assert condition(actions) == "policy-violation"
 
 
-def test_ids_of_streams_are_random() -> None:
+def test_stream_ids_are_random() -> None:
     header = StreamParser().feed(HEADER)[0]
     made = {sent(Negotiation("gw.example").receive(header)) for _ in range(20)}
     assert len(made) == 20
     assert CLIENT in next(iter(made)).decode()
 
 
-def test_nothing_but_scram_is_challenged() -> None:
+def test_only_scram_has_a_challenge() -> None:
     with pytest.raises(UsageError):
         SaslAttempt(FIRST, "PLAIN", "gw.example", None).check_proof(b"")

@@ -1,4 +1,4 @@
-"""SASL2 and Bind 2: what a client asks for at once, and what it is told when that is done."""
+"""Tests of SASL2 with inline binding and resumption."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ from tests.helpers.negotiation import (
     PLAIN,
     RESUME,
     SHA256,
-    Wire,
+    ServerStream,
     auth,
     authenticate,
     b64,
     condition,
     failure,
-    kinds,
     offered,
     response,
     response2,
     sent,
+    types,
 )
 
 AGENT = b"<user-agent id='u1'><software>fw</software><device>Pump</device></user-agent>"
@@ -58,18 +58,18 @@ IDENTITY = b"<authorization-identifier>%b</authorization-identifier>"
 SECRET = b"\0Pump1\0pencil"
 
 
-def plain(inline: bytes = b"", header: bytes = HEADER) -> tuple[Wire, list[Action]]:
+def plain(inline: bytes = b"", header: bytes = HEADER) -> tuple[ServerStream, list[Action]]:
     """Authenticate by PLAIN."""
-    wire = Wire()
-    wire.to(State.ENCRYPTED)
-    wire.feed(header)
-    assert wire.feed(authenticate("PLAIN", SECRET, inline)) == [FindCredentials("pump1", "PLAIN")]
-    assert kinds(wire.negotiation.credentials_found(SHA256)) == [VerifyPassword]
-    return wire, wire.negotiation.password_verified(True)
+    stream = ServerStream()
+    stream.to(State.ENCRYPTED)
+    stream.feed(header)
+    assert stream.feed(authenticate("PLAIN", SECRET, inline)) == [FindCredentials("pump1", "PLAIN")]
+    assert types(stream.negotiation.credentials_found(SHA256)) == [VerifyPassword]
+    return stream, stream.negotiation.password_verified(True)
 
 
 def success(data: bytes) -> tuple[bytes, bytes]:
-    """Split what is told into success's content, and the features after it."""
+    """Split the output into the content of `<success/>` and the features."""
     match = re.fullmatch(
         rb"<success xmlns='urn:xmpp:sasl:2'>(.*)</success>(<stream:features.*)?", data
     )
@@ -77,11 +77,11 @@ def success(data: bytes) -> tuple[bytes, bytes]:
     return match[1], match[2] or b""
 
 
-def test_what_is_offered() -> None:
-    wire = Wire()
-    assert b"<authentication" not in sent(wire.feed(HEADER))
-    wire = Wire().to(State.ENCRYPTED)
-    offer = sent(wire.feed(HEADER))
+def test_sasl2_is_offered_under_tls() -> None:
+    stream = ServerStream()
+    assert b"<authentication" not in sent(stream.feed(HEADER))
+    stream = ServerStream().to(State.ENCRYPTED)
+    offer = sent(stream.feed(HEADER))
     assert offered(offer)[1] == ["SCRAM-SHA-256", "SCRAM-SHA-1", "PLAIN"]
     assert (
         b"<inline><bind xmlns='urn:xmpp:bind:0'><inline><feature var='urn:xmpp:sm:3'/></inline>"
@@ -90,117 +90,121 @@ def test_what_is_offered() -> None:
 
 
 @pytest.mark.parametrize("mechanism", KEYS)
-def test_scram_without_a_new_stream(mechanism: str) -> None:
-    wire = Wire().to(State.SECURE)
-    first = wire.first_message(mechanism)
-    assert wire.feed(authenticate(mechanism, first)) == [FindCredentials("pump1", mechanism)]
-    challenge = wire.negotiation.credentials_found(KEYS[mechanism])
+def test_login_by_scram_without_a_new_stream(mechanism: str) -> None:
+    stream = ServerStream().to(State.SECURE)
+    first = stream.first_message(mechanism)
+    assert stream.feed(authenticate(mechanism, first)) == [FindCredentials("pump1", mechanism)]
+    challenge = stream.negotiation.credentials_found(KEYS[mechanism])
     assert sent(challenge).startswith(b"<challenge xmlns='urn:xmpp:sasl:2'>")
-    done = wire.feed(wire.proof(challenge))
-    assert kinds(done) == [LoginSuccess, Send]
-    told, features = success(sent(done))
-    data = re.match(rb"<additional-data>([^<]*)</additional-data>", told)
+    done = stream.feed(stream.proof(challenge))
+    assert types(done) == [LoginSuccess, Send]
+    content, features = success(sent(done))
+    data = re.match(rb"<additional-data>([^<]*)</additional-data>", content)
     assert data is not None
-    assert wire.scram is not None
-    wire.scram.set_server_final(base64.b64decode(data[1]).decode())
-    assert told.endswith(IDENTITY % b"pump1@gw.example")
+    assert stream.scram is not None
+    stream.scram.set_server_final(base64.b64decode(data[1]).decode())
+    assert content.endswith(IDENTITY % b"pump1@gw.example")
     assert b"<bind xmlns='urn:ietf:params:xml:ns:xmpp-bind'/>" in features
     assert b"<sm xmlns='urn:xmpp:sm:3'/>" in features
-    assert wire.negotiation.username == "pump1"
-    assert wire.feed(BIND_REQUEST) == [Bind("fw")]
-    assert b"<jid>pump1@gw.example/fw</jid>" in sent(wire.negotiation.bound("pump1@gw.example/fw"))
+    assert stream.negotiation.username == "pump1"
+    assert stream.feed(BIND_REQUEST) == [Bind("fw")]
+    assert b"<jid>pump1@gw.example/fw</jid>" in sent(
+        stream.negotiation.bound("pump1@gw.example/fw")
+    )
 
 
-def test_plain_without_anything_else() -> None:
-    wire, done = plain()
-    told, features = success(sent(done))
-    assert told == IDENTITY % b"pump1@gw.example"
+def test_login_by_plain_without_inline_requests() -> None:
+    stream, done = plain()
+    content, features = success(sent(done))
+    assert content == IDENTITY % b"pump1@gw.example"
     assert features
-    assert wire.state is State.UNBOUND
+    assert stream.state is State.UNBOUND
 
 
-def test_a_resource_is_bound_before_success_is_told() -> None:
-    wire, done = plain(AGENT + BIND2)
+def test_success_follows_the_binding() -> None:
+    stream, done = plain(AGENT + BIND2)
     assert done == [LoginSuccess("pump1"), Bind(RESOURCE)]
-    assert wire.negotiation.waiting
-    told, features = success(sent(wire.negotiation.bound(FULL)))
-    assert told == IDENTITY % FULL.encode() + b"<bound xmlns='urn:xmpp:bind:0'/>"
+    assert stream.negotiation.waiting
+    content, features = success(sent(stream.negotiation.bound(FULL)))
+    assert content == IDENTITY % FULL.encode() + b"<bound xmlns='urn:xmpp:bind:0'/>"
     assert b"<sm xmlns='urn:xmpp:sm:3'/>" in features
     assert b"xmpp-bind" not in features
-    assert kinds(wire.feed(b"<presence/>")) == [Route]
+    assert types(stream.feed(b"<presence/>")) == [Route]
 
 
-def test_stream_management_is_enabled_with_it() -> None:
-    wire, done = plain(AGENT + ENABLING)
+def test_stream_management_is_enabled_inline() -> None:
+    stream, done = plain(AGENT + ENABLING)
     assert done[1:] == [Bind(RESOURCE, EnableRequest(True, 60))]
     answer = enabled("id1", 60)
-    told, features = success(sent(wire.negotiation.bound(FULL, answer)))
-    assert told.endswith(b"<bound xmlns='urn:xmpp:bind:0'>%b</bound>" % answer)
+    content, features = success(sent(stream.negotiation.bound(FULL, answer)))
+    assert content.endswith(b"<bound xmlns='urn:xmpp:bind:0'>%b</bound>" % answer)
     assert b"urn:xmpp:sm:3" not in features
 
 
-def test_stream_management_that_is_asked_for_is_answered() -> None:
-    wire, _ = plain(AGENT + ENABLING)
+def test_a_missing_answer_to_enable_is_a_usage_error() -> None:
+    stream, _ = plain(AGENT + ENABLING)
     with pytest.raises(UsageError):
-        wire.negotiation.bound(FULL)
+        stream.negotiation.bound(FULL)
 
 
-def test_a_request_to_enable_that_is_wrong_fails_alone() -> None:
-    wire, done = plain(AGENT + ENABLING.replace(b"'true'", b"'maybe'"))
+def test_an_invalid_enable_request_fails_alone() -> None:
+    stream, done = plain(AGENT + ENABLING.replace(b"'true'", b"'maybe'"))
     assert done[1:] == [Bind(RESOURCE)]
-    told, _ = success(sent(wire.negotiation.bound(FULL)))
-    assert told.endswith(b"<bound xmlns='urn:xmpp:bind:0'>%b</bound>" % failed("bad-request"))
+    content, _ = success(sent(stream.negotiation.bound(FULL)))
+    assert content.endswith(b"<bound xmlns='urn:xmpp:bind:0'>%b</bound>" % failed("bad-request"))
 
 
-def test_a_session_is_resumed_and_nothing_is_told_but_that() -> None:
+def test_a_resumed_session_gets_no_features() -> None:
     for inline in (RESUME, AGENT + ENABLING + RESUME):
-        wire, done = plain(inline)
+        stream, done = plain(inline)
         assert done == [LoginSuccess("pump1"), Resume("p1", 7)]
-        told, features = success(sent(wire.negotiation.resumed("pump1@gw.example/fw", "p1", 3)))
-        assert told == (
+        content, features = success(
+            sent(stream.negotiation.resumed("pump1@gw.example/fw", "p1", 3))
+        )
+        assert content == (
             IDENTITY % b"pump1@gw.example/fw"
             + b"<resumed xmlns='urn:xmpp:sm:3' previd='p1' h='3'/>"
         )
         assert features == b""
-        assert wire.state is State.BOUND
+        assert stream.state is State.BOUND
 
 
-def test_where_nothing_can_be_resumed_a_resource_is_bound() -> None:
-    wire, _ = plain(AGENT + BIND2 + RESUME)
-    assert wire.negotiation.not_resumed(5) == [Bind(RESOURCE)]
-    told, _ = success(sent(wire.negotiation.bound(FULL)))
+def test_a_resource_is_bound_if_there_is_no_session_to_resume() -> None:
+    stream, _ = plain(AGENT + BIND2 + RESUME)
+    assert stream.negotiation.not_resumed(5) == [Bind(RESOURCE)]
+    content, _ = success(sent(stream.negotiation.bound(FULL)))
     gone = failed("item-not-found", 5)
-    assert told == IDENTITY % FULL.encode() + gone + b"<bound xmlns='urn:xmpp:bind:0'/>"
+    assert content == IDENTITY % FULL.encode() + gone + b"<bound xmlns='urn:xmpp:bind:0'/>"
 
 
-def test_where_nothing_can_be_resumed_and_no_resource_is_wanted() -> None:
-    wire, _ = plain(RESUME)
-    told, features = success(sent(wire.negotiation.not_resumed()))
-    assert told == IDENTITY % b"pump1@gw.example" + failed("item-not-found")
+def test_a_failed_resumption_without_bind_leaves_the_stream_unbound() -> None:
+    stream, _ = plain(RESUME)
+    content, features = success(sent(stream.negotiation.not_resumed()))
+    assert content == IDENTITY % b"pump1@gw.example" + failed("item-not-found")
     assert features
-    assert wire.feed(BIND_REQUEST) == [Bind("fw")]
+    assert stream.feed(BIND_REQUEST) == [Bind("fw")]
 
 
-def test_a_request_to_resume_that_is_wrong_fails_alone() -> None:
-    wire, done = plain(AGENT + BIND2 + RESUME.replace(b"h='7'", b"h='x'"))
+def test_an_invalid_resume_request_fails_alone() -> None:
+    stream, done = plain(AGENT + BIND2 + RESUME.replace(b"h='7'", b"h='x'"))
     assert done[1:] == [Bind(RESOURCE)]
-    told, _ = success(sent(wire.negotiation.bound(FULL)))
-    assert failed("bad-request") in told
+    content, _ = success(sent(stream.negotiation.bound(FULL)))
+    assert failed("bad-request") in content
 
 
-def test_a_resource_that_cannot_be_bound_leaves_the_old_way() -> None:
-    wire, _ = plain(AGENT + ENABLING)
-    told, features = success(
-        sent(wire.negotiation.bind_refused(StanzaError("resource-constraint")))
+def test_a_refused_inline_bind_allows_a_bind_request() -> None:
+    stream, _ = plain(AGENT + ENABLING)
+    content, features = success(
+        sent(stream.negotiation.bind_refused(StanzaError("resource-constraint")))
     )
-    assert told == IDENTITY % b"pump1@gw.example"
+    assert content == IDENTITY % b"pump1@gw.example"
     assert b"xmpp-bind" in features
-    assert wire.feed(BIND_REQUEST) == [Bind("fw")]
-    refused = sent(wire.negotiation.bind_refused(StanzaError("resource-constraint")))
+    assert stream.feed(BIND_REQUEST) == [Bind("fw")]
+    refused = sent(stream.negotiation.bind_refused(StanzaError("resource-constraint")))
     assert refused.startswith(b"<iq type='error' id='b'>")
 
 
-def test_a_client_without_an_id_gets_a_resource_of_chance() -> None:
+def test_a_client_without_an_id_gets_a_random_resource() -> None:
     resources = set()
     for inline in (BIND2, b"<user-agent/>" + BIND2, b"<user-agent id=''/>" + BIND2):
         bind = plain(inline)[1][1]
@@ -211,7 +215,7 @@ def test_a_client_without_an_id_gets_a_resource_of_chance() -> None:
     assert len(resources) == 3
 
 
-def test_what_is_not_known_is_passed_over() -> None:
+def test_unknown_inline_requests_are_ignored() -> None:
     unknown = b"<x xmlns='u:x'><enable/></x><supported><mechanism>PLAIN</mechanism></supported>"
     bind = b"<bind xmlns='urn:xmpp:bind:0'><active xmlns='urn:xmpp:csi:0'/></bind>"
     assert plain(unknown + AGENT + bind)[1][1:] == [Bind(bind2_resource("", "u1"))]
@@ -232,11 +236,11 @@ def test_what_is_not_known_is_passed_over() -> None:
         ("\u200e", "u1", "xobagdn4fp"),
     ],
 )
-def test_resources_are_stable(tag: str, agent: str, resource: str) -> None:
+def test_a_resource_depends_on_tag_and_client_id(tag: str, agent: str, resource: str) -> None:
     assert bind2_resource(tag, agent) == resource
 
 
-def test_resources_tell_clients_apart_and_not_their_ids() -> None:
+def test_resources_are_unique_and_hide_the_client_id() -> None:
     made = {bind2_resource("fw", f"{number}") for number in range(1000)}
     assert len(made) == 1000
     identity = "d4565fa7-4d72-4749-b3d3-740edbf87770"
@@ -260,42 +264,44 @@ def test_resources_tell_clients_apart_and_not_their_ids() -> None:
         (authenticate("PLAIN", b"x").replace(b64(b"x"), b"<a/>"), "malformed-request"),
     ],
 )
-def test_attempts_that_are_refused(attempt: bytes, expected: str) -> None:
-    wire = Wire().to(State.SECURE)
-    assert failure(wire, wire.feed(attempt)) == expected
-    assert wire.state is State.SECURE
+def test_invalid_attempts_fail(attempt: bytes, expected: str) -> None:
+    stream = ServerStream().to(State.SECURE)
+    assert failure(stream, stream.feed(attempt)) == expected
+    assert stream.state is State.SECURE
 
 
-def test_the_first_message_may_come_later() -> None:
-    wire = Wire().to(State.SECURE)
-    asked = wire.feed(authenticate("SCRAM-SHA-256", inline=AGENT + BIND2))
+def test_the_first_message_may_follow_an_empty_challenge() -> None:
+    stream = ServerStream().to(State.SECURE)
+    asked = stream.feed(authenticate("SCRAM-SHA-256", inline=AGENT + BIND2))
     assert asked == [Send(b"<challenge xmlns='urn:xmpp:sasl:2'/>")]
-    assert wire.feed(response2(wire.first_message())) == [FindCredentials("pump1", "SCRAM-SHA-256")]
-    done = wire.feed(wire.proof(wire.negotiation.credentials_found(SHA256)))
+    assert stream.feed(response2(stream.first_message())) == [
+        FindCredentials("pump1", "SCRAM-SHA-256")
+    ]
+    done = stream.feed(stream.proof(stream.negotiation.credentials_found(SHA256)))
     assert done == [LoginSuccess("pump1"), Bind(RESOURCE)]
-    assert b"<additional-data>" in sent(wire.negotiation.bound(FULL))
+    assert b"<additional-data>" in sent(stream.negotiation.bound(FULL))
 
 
-def test_a_failure_leaves_nothing_behind() -> None:
-    wire = Wire().to(State.SECURE)
-    wire.feed(authenticate("SCRAM-SHA-256", wire.first_message(), AGENT + BIND2 + RESUME))
-    wire.negotiation.credentials_found(credentials.decoy("pump1", b"s" * 16))
+def test_a_failed_attempt_leaves_no_inline_requests() -> None:
+    stream = ServerStream().to(State.SECURE)
+    stream.feed(authenticate("SCRAM-SHA-256", stream.first_message(), AGENT + BIND2 + RESUME))
+    stream.negotiation.credentials_found(credentials.decoy("pump1", b"s" * 16))
     wrong = b"c=biws,r=x,p=YQ=="
-    assert failure(wire, wire.feed(response2(wrong))) == "not-authorized"
-    wire.feed(PLAIN)
-    wire.negotiation.credentials_found(SHA256)
-    assert sent(wire.negotiation.password_verified(True)).startswith(
+    assert failure(stream, stream.feed(response2(wrong))) == "not-authorized"
+    stream.feed(PLAIN)
+    stream.negotiation.credentials_found(SHA256)
+    assert sent(stream.negotiation.password_verified(True)).startswith(
         b"<success xmlns='urn:ietf:params:xml:ns:xmpp-sasl'/>"
     )
 
 
-def test_attempts_of_both_profiles_count_together() -> None:
-    wire = Wire().to(State.SECURE)
+def test_failures_of_both_profiles_count_together() -> None:
+    stream = ServerStream().to(State.SECURE)
     for attempt in (auth("X"), authenticate("X")):
-        wire.feed(attempt)
-        assert kinds(wire.negotiation.report_failure()) == [Send]
-    wire.feed(auth("X"))
-    assert condition(wire.negotiation.report_failure()) == "policy-violation"
+        stream.feed(attempt)
+        assert types(stream.negotiation.report_failure()) == [Send]
+    stream.feed(auth("X"))
+    assert condition(stream.negotiation.report_failure()) == "policy-violation"
 
 
 @pytest.mark.parametrize(
@@ -308,29 +314,29 @@ def test_attempts_of_both_profiles_count_together() -> None:
         *product((State.PROMPTED2, State.CHALLENGED2, State.UNBOUND, State.BOUND), (PLAIN,)),
     ],
 )  # fmt: skip
-def test_the_two_profiles_are_not_mixed(state: State, given: bytes) -> None:
-    wire = Wire().to(state)
-    assert condition(wire.feed(given)) == "policy-violation"
+def test_profiles_must_not_be_mixed(state: State, given: bytes) -> None:
+    stream = ServerStream().to(state)
+    assert condition(stream.feed(given)) == "policy-violation"
 
 
-def test_aborted() -> None:
+def test_an_attempt_can_be_aborted() -> None:
     for state in (State.PROMPTED2, State.CHALLENGED2):
-        wire = Wire().to(state)
-        assert failure(wire, wire.feed(ABORT2)) == "aborted"
+        stream = ServerStream().to(state)
+        assert failure(stream, stream.feed(ABORT2)) == "aborted"
 
 
-def test_what_is_sent_ahead_of_success_ends_the_stream() -> None:
-    wire = Wire().to(State.SECURE)
-    wire.feed(authenticate("PLAIN", SECRET, BIND2))
-    wire.negotiation.credentials_found(SHA256)
-    actions = wire.negotiation.password_verified(True, more=True)
+def test_data_ahead_of_success_ends_the_stream() -> None:
+    stream = ServerStream().to(State.SECURE)
+    stream.feed(authenticate("PLAIN", SECRET, BIND2))
+    stream.negotiation.credentials_found(SHA256)
+    actions = stream.negotiation.password_verified(True, more=True)
     assert condition(actions) == "policy-violation"
     assert actions[-1] == Close()
-    assert wire.negotiation.username == ""
+    assert stream.negotiation.username == ""
 
 
 @pytest.mark.parametrize(
-    ("opener", "authzid", "right"),
+    ("opener", "authzid", "allowed"),
     [
         (b"pump1@gw.example", b"pump1", True),
         (b"Pump1@GW.example/x", b"pump1@gw.example", True),
@@ -339,29 +345,20 @@ def test_what_is_sent_ahead_of_success_ends_the_stream() -> None:
         (b"gw.example", b"pump1@gw.example", False),
     ],
 )
-def test_the_identity_is_that_which_the_stream_was_opened_from(
-    opener: bytes, authzid: bytes, right: bool
+def test_the_authzid_must_match_the_streams_from(
+    opener: bytes, authzid: bytes, allowed: bool
 ) -> None:
-    wire = Wire().to(State.ENCRYPTED)
-    wire.feed(HEADER.replace(b"to=", b"from='%b' to=" % opener))
-    actions = wire.feed(authenticate("PLAIN", authzid + SECRET))
-    if right:
+    stream = ServerStream().to(State.ENCRYPTED)
+    stream.feed(HEADER.replace(b"to=", b"from='%b' to=" % opener))
+    actions = stream.feed(authenticate("PLAIN", authzid + SECRET))
+    if allowed:
         assert actions == [FindCredentials("pump1", "PLAIN")]
     else:
-        assert failure(wire, actions) == "invalid-authzid"
+        assert failure(stream, actions) == "invalid-authzid"
 
 
-def test_in_the_clear_scram_where_that_is_configured() -> None:
-    wire = Wire(require_tls=False)
-    wire.feed(HEADER)
-    assert failure(wire, wire.feed(authenticate("PLAIN", SECRET))) == "encryption-required"
-    wire.feed(authenticate("SCRAM-SHA-1", wire.first_message("SCRAM-SHA-1")))
-    done = wire.feed(wire.proof(wire.negotiation.credentials_found(KEYS["SCRAM-SHA-1"])))
-    assert kinds(done) == [LoginSuccess, Send]
-
-
-def test_encoding() -> None:
-    """`=` is no message here (XEP-0388, section 2.2), and does no harm."""
-    wire = Wire().to(State.SECURE)
+def test_an_equals_sign_is_no_empty_message() -> None:
+    """XEP-0388, section 2.2."""
+    stream = ServerStream().to(State.SECURE)
     request = authenticate("SCRAM-SHA-1", b"x").replace(b64(b"x"), b"=")
-    assert failure(wire, wire.feed(request)) == "malformed-request"
+    assert failure(stream, stream.feed(request)) == "malformed-request"

@@ -1,4 +1,5 @@
-"""SASL, the server's side: the vectors of the RFCs, another implementation, and wrong messages."""
+"""Tests of the server side of SASL: vectors of the RFCs, other implementations and invalid
+messages."""
 
 from __future__ import annotations
 
@@ -40,7 +41,7 @@ VECTORS = {
 KEYS = {keys.mechanism: keys for keys in credentials.derive("pencil")}
 
 
-def keys_of(mechanism: str, password: str, salt: bytes) -> Credentials:
+def credentials_of(mechanism: str, password: str, salt: bytes) -> Credentials:
     return credentials._keys(password, mechanism, salt, 4096)
 
 
@@ -51,16 +52,16 @@ def begin_scram(mechanism: str, initial: bytes, nonce: str | None = None) -> Scr
 
 
 def vector(mechanism: str) -> tuple[ScramExchange, bytes, bytes, bytes]:
-    """Return an exchange that waits for its proof, with what was sent, the proof and the end."""
+    """Return an exchange that waits for its proof, the challenge, the proof and the result."""
     first, nonce, salt, challenge, final, success = VECTORS[mechanism]
     exchange = begin_scram(mechanism, first, nonce)
-    sent = exchange.challenge(keys_of(mechanism, "pencil", base64.b64decode(salt)))
+    sent = exchange.challenge(credentials_of(mechanism, "pencil", base64.b64decode(salt)))
     assert sent == challenge
     return exchange, challenge, final, success
 
 
 @pytest.mark.parametrize("mechanism", VECTORS)
-def test_the_vectors_of_the_rfcs(mechanism: str) -> None:
+def test_vectors_of_the_rfcs(mechanism: str) -> None:
     exchange, _, final, success = vector(mechanism)
     assert (exchange.username, exchange.authzid, exchange.mechanism) == ("user", "", mechanism)
     assert exchange.finish(final) == success
@@ -78,10 +79,10 @@ def test_an_exchange_is_finished_once(mechanism: str) -> None:
 
 
 @pytest.mark.parametrize("mechanism", VECTORS)
-def test_a_proof_does_not_serve_twice(mechanism: str) -> None:
+def test_a_proof_cannot_be_replayed(mechanism: str) -> None:
     first, _, salt, _, final, _ = VECTORS[mechanism]
     exchange = begin_scram(mechanism, first)
-    exchange.challenge(keys_of(mechanism, "pencil", base64.b64decode(salt)))
+    exchange.challenge(credentials_of(mechanism, "pencil", base64.b64decode(salt)))
     with pytest.raises(SaslFailure, match="not-authorized"):
         exchange.finish(final)
 
@@ -134,7 +135,7 @@ def test_slixmpp_logs_in(mechanism: str) -> None:
 
 
 @pytest.mark.parametrize("mechanism", VECTORS)
-def test_slixmpp_with_a_wrong_password(mechanism: str) -> None:
+def test_slixmpp_fails_with_a_wrong_password(mechanism: str) -> None:
     client = slixmpp_client(mechanism, "pen")
     exchange = begin_scram(mechanism, client())
     proof = client(exchange.challenge(KEYS[mechanism]))
@@ -143,7 +144,7 @@ def test_slixmpp_with_a_wrong_password(mechanism: str) -> None:
 
 
 @pytest.mark.parametrize("mechanism", VECTORS)
-def test_an_unknown_name_fails_at_the_proof_and_not_before(mechanism: str) -> None:
+def test_an_unknown_account_fails_at_the_proof(mechanism: str) -> None:
     challenges = []
     for _ in range(2):
         keys = credentials.decoy("nobody", b"s" * 16, mechanism)
@@ -157,7 +158,7 @@ def test_an_unknown_name_fails_at_the_proof_and_not_before(mechanism: str) -> No
     assert challenges[0] == challenges[1]
 
 
-def test_flags_of_channel_binding() -> None:
+def test_channel_binding_flags() -> None:
     for header in (b"n,,", b"y,,"):
         client_first = header + b"n=user,r=abc"
         exchange = begin_scram("SCRAM-SHA-256", client_first)
@@ -168,7 +169,7 @@ def test_flags_of_channel_binding() -> None:
 
 
 def prove(mechanism: str, header: bytes, challenge: bytes, extension: bytes = b"") -> bytes:
-    """Make the client's final message for `pencil`, by the formulas of RFC 5802, section 3."""
+    """Return the client's final message for the password `pencil` (RFC 5802, section 3)."""
     parts = dict(part.split(b"=", 1) for part in challenge.split(b","))
     algorithm = credentials.MECHANISMS[mechanism]
     salt = base64.b64decode(parts[b"s"])
@@ -192,12 +193,12 @@ def final(**change: bytes) -> tuple[ScramExchange, bytes]:
     return exchange, prove("SCRAM-SHA-256", header, challenge, change.get("extension", b""))
 
 
-def test_an_extension_is_passed_over() -> None:
+def test_an_extension_is_ignored() -> None:
     exchange, message = final(extension=b",x=y")
     assert exchange.finish(message)
 
 
-def test_proofs_that_are_wrong() -> None:
+def test_wrong_proofs_fail() -> None:
     exchange, message = final(header=b"y,,")
     with pytest.raises(SaslFailure, match="not-authorized"):
         exchange.finish(message)
@@ -224,7 +225,7 @@ def test_proofs_that_are_wrong() -> None:
         (b"c=b=iws,r=abc,p=YQ==", "incorrect-encoding"),
     ],
 )
-def test_final_messages_that_are_malformed(message: bytes, condition: str) -> None:
+def test_malformed_final_messages_fail(message: bytes, condition: str) -> None:
     exchange, _ = final()
     with pytest.raises(SaslFailure) as caught:
         exchange.finish(message)
@@ -254,7 +255,7 @@ def test_final_messages_that_are_malformed(message: bytes, condition: str) -> No
         b"n,a==,n=user,r=abc",
     ],
 )
-def test_first_messages_that_are_malformed(initial: bytes) -> None:
+def test_malformed_first_messages_fail(initial: bytes) -> None:
     with pytest.raises(SaslFailure, match="malformed-request"):
         sasl.begin("SCRAM-SHA-256", initial)
 
@@ -270,7 +271,7 @@ def test_credentials_must_be_for_the_mechanism() -> None:
         exchange.challenge(KEYS["SCRAM-SHA-256"])
 
 
-def test_plain() -> None:
+def test_plain_message() -> None:
     exchange = sasl.begin("PLAIN", "a\0us\u00e9r\0p\u00e4ss".encode())
     assert isinstance(exchange, PlainExchange)
     assert (exchange.authzid, exchange.username, exchange.password) == (
@@ -284,23 +285,23 @@ def test_plain() -> None:
 @pytest.mark.parametrize(
     "initial", [b"", b"user\0pass", b"\0\0pass", b"\0user\0", b"a\0b\0c\0d", b"\0\xff\0x"]
 )
-def test_plain_malformed(initial: bytes) -> None:
+def test_malformed_plain_messages_fail(initial: bytes) -> None:
     with pytest.raises(SaslFailure, match="malformed-request"):
         sasl.begin("PLAIN", initial)
 
 
-def test_secrets_are_not_shown() -> None:
+def test_repr_hides_secrets() -> None:
     assert "secret" not in repr(sasl.begin("PLAIN", b"\0user\0secret"))
     assert "user" in repr(sasl.begin("SCRAM-SHA-1", b"n,,n=user,r=abc"))
 
 
 @pytest.mark.parametrize("mechanism", ["", "plain", "SCRAM-SHA-256-PLUS", "DIGEST-MD5"])
-def test_other_mechanisms(mechanism: str) -> None:
+def test_unknown_mechanisms_fail(mechanism: str) -> None:
     with pytest.raises(SaslFailure, match="invalid-mechanism"):
         sasl.begin(mechanism, b"n,,n=user,r=abc")
 
 
-def test_base64() -> None:
+def test_base64_is_strict() -> None:
     assert sasl.decode("=") == b""
     assert sasl.decode("YQ==") == b"a"
     assert sasl.encode(b"a") == b"YQ=="
@@ -312,13 +313,13 @@ def test_base64() -> None:
         sasl.decode("A" * (sasl.MAX_MESSAGE_BYTES * 4 // 3 + 4))
 
 
-def test_failures_that_do_not_exist_are_our_fault() -> None:
+def test_an_unknown_failure_condition_is_a_usage_error() -> None:
     with pytest.raises(UsageError):
         SaslFailure("bad-request")
     assert str(SaslFailure("aborted")) == "aborted"
 
 
-def test_external_carries_an_identity_or_nothing() -> None:
+def test_external_message() -> None:
     exchange = sasl.begin("EXTERNAL", b"")
     assert isinstance(exchange, ExternalExchange)
     assert exchange.authzid == ""
