@@ -1,8 +1,7 @@
-"""Streams for the parser, and what it makes of them, comparable. The standard library alone: it
-also runs as a program.
+"""Streams for tests of the parser, and its items in a comparable form.
 
-`python -m tests.helpers.wire_corpus` feeds every stream of the corpus at every split point and in
-pieces of one byte, under whichever Python runs it, and fails if any split makes a difference.
+`python -m tests.helpers.wire_corpus` feeds every stream split at every point and byte by byte, and
+fails if a split makes a difference. It needs only the standard library.
 """
 
 from __future__ import annotations
@@ -49,13 +48,13 @@ Flat: TypeAlias = tuple[object, ...]
 
 
 def flat_child(child: Child) -> Flat:
-    """Make an element comparable."""
+    """Return an element in a comparable form."""
     inner = tuple(flat_child(grandchild) for grandchild in child.children)
     return (child.name, dict(child.attrs), child.raw, inner)
 
 
 def flat(item: Item | StreamError) -> Flat:
-    """Make what the parser yields comparable."""
+    """Return an item or error in a comparable form."""
     if isinstance(item, StreamOpen):
         return ("open", item.name, dict(item.attrs), item.namespace, item.prefixed)
     if isinstance(item, Stanza):
@@ -64,7 +63,7 @@ def flat(item: Item | StreamError) -> Flat:
 
 
 def run(*pieces: bytes, parser: StreamParser | None = None) -> list[Flat]:
-    """Feed pieces to a parser; an error is the last of what it returns."""
+    """Feed pieces to a parser; return its items, the last of which may be an error."""
     parser = parser or StreamParser()
     items: list[Flat] = []
     for piece in pieces:
@@ -76,12 +75,12 @@ def run(*pieces: bytes, parser: StreamParser | None = None) -> list[Flat]:
 
 
 def feed_all(parser: StreamParser, pieces: Iterable[bytes]) -> list[Item]:
-    """Feed pieces to a parser, one after the other."""
+    """Feed pieces to a parser; return its items."""
     return [item for piece in pieces for item in parser.feed(piece)]
 
 
 def splits(data: bytes) -> list[str]:
-    """Return which ways to split a stream differ from feeding it at once: none, if all is well."""
+    """Return the ways of splitting a stream whose result differs from that of the whole."""
     whole = run(data)
     wrong = [f"split at {at}" for at in range(len(data) + 1) if run(data[:at], data[at:]) != whole]
     if run(*(data[at : at + 1] for at in range(len(data)))) != whole:
@@ -90,7 +89,7 @@ def splits(data: bytes) -> list[str]:
 
 
 def main() -> int:
-    """Check the whole corpus; the exit status is 1 if a split makes a difference."""
+    """Check the corpus; return 1 if a split makes a difference."""
     status = 0
     for name, body in STREAMS.items():
         for difference in splits(HEADER + body):

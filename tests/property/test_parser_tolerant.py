@@ -1,4 +1,4 @@
-"""A tolerant parser differs from a strict one where a stanza has too much, and nowhere else."""
+"""Properties of the tolerant parser."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ stanzas = st.builds(
 
 
 def strict(stanza: bytes) -> Stanza | None:
-    """Parse one stanza; `None` if it ends the stream."""
+    """Parse a stanza with a strict parser; None if that fails."""
     parser = StreamParser(*BOUNDS)
     parser.feed(HEADER)
     try:
@@ -48,7 +48,7 @@ def strict(stanza: bytes) -> Stanza | None:
 
 
 @given(st.lists(stanzas, min_size=1, max_size=5), st.integers(1, 40))
-def test_it_yields_what_a_strict_one_does_or_says_that_it_is_too_much(
+def test_it_differs_from_a_strict_parser_for_oversized_stanzas_only(
     sent: list[bytes], size: int
 ) -> None:
     parser = StreamParser(*BOUNDS, tolerant=True)

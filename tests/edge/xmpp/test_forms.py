@@ -1,4 +1,4 @@
-"""Data forms and result sets, to XML and from it."""
+"""Tests of data forms and result set management."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def field(var: str, *values: str) -> str:
     return f"<field var='{var}'>{content}</field>"
 
 
-def test_a_form_is_written_with_all_that_it_says() -> None:
+def test_a_form_has_all_parts_of_its_fields() -> None:
     xml = forms.write(
         "form",
         KIND,
@@ -55,12 +55,12 @@ def test_a_form_is_written_with_all_that_it_says() -> None:
     assert (c.get("var"), c.get("label"), len(c)) == ("c", None, 0)
 
 
-def test_what_is_written_is_read_again() -> None:
+def test_values_survive_a_round_trip() -> None:
     written = forms.write("submit", KIND, [forms.Field("a", "text-multi", ("1", "", "2"))])
     assert forms.read(tree(written), KIND) == {"a": ["1", "", "2"]}
 
 
-def test_a_form_that_was_filled_in_gives_its_values() -> None:
+def test_a_submitted_form_is_read() -> None:
     form = filled(field("a", "1") + field("b") + field("FORM_TYPE", KIND))
     assert forms.read(form, KIND) == forms.read(form) == {"a": ["1"], "b": []}
     assert forms.read(filled(field("a", "1")), KIND) == {"a": ["1"]}
@@ -81,7 +81,7 @@ def test_a_form_may_be_cancelled() -> None:
         filled(field("FORM_TYPE", "urn:other")),
     ],
 )
-def test_what_is_no_such_form_is_refused(form: ElementTree.Element) -> None:
+def test_invalid_forms_are_refused(form: ElementTree.Element) -> None:
     with pytest.raises(StanzaError, match="bad-request"):
         forms.read(form, KIND)
 
@@ -91,11 +91,11 @@ def test_what_is_no_such_form_is_refused(form: ElementTree.Element) -> None:
 IDS = ["a", "c", "e", "g", "i"]
 
 
-def asked(content: str) -> Request | None:
+def read_request(content: str) -> Request | None:
     return rsm.read(tree(f"<query><set xmlns='{RSM}'>{content}</set></query>"))
 
 
-def test_who_asks_for_no_part_gets_none() -> None:
+def test_no_request_gets_the_first_page() -> None:
     assert rsm.read(tree("<query/>")) is None
     assert rsm.page(None, IDS) == Page(IDS, 0, 5)
     assert rsm.page(None, IDS).whole
@@ -120,11 +120,11 @@ def test_who_asks_for_no_part_gets_none() -> None:
         ("<max>999999</max>", IDS, 0),
     ],
 )
-def test_the_page_that_is_asked_for(content: str, ids: list[str], start: int) -> None:
-    assert rsm.page(asked(content), IDS) == Page(ids, start, 5)
+def test_requested_pages(content: str, ids: list[str], start: int) -> None:
+    assert rsm.page(read_request(content), IDS) == Page(ids, start, 5)
 
 
-def test_nobody_gets_more_than_there_is_room_for() -> None:
+def test_the_size_of_a_page_is_limited() -> None:
     query = tree(f"<query><set xmlns='{RSM}'><max>500</max></set></query>")
     assert rsm.read(query, most=7) == Request(7)
 
@@ -141,12 +141,12 @@ def test_nobody_gets_more_than_there_is_room_for() -> None:
         "<after>a</after><index>1</index>",
     ],
 )
-def test_what_cannot_be_asked_for_is_refused(content: str) -> None:
+def test_invalid_page_requests_are_refused(content: str) -> None:
     with pytest.raises(StanzaError, match="bad-request"):
-        asked(content)
+        read_request(content)
 
 
-def test_a_page_tells_where_it_stands() -> None:
+def test_a_page_describes_its_position() -> None:
     found = tree(rsm.write(Page(["c", "<e>"], 1, 5)))
     first = found.find(f"{{{RSM}}}first")
     assert first is not None
@@ -155,5 +155,5 @@ def test_a_page_tells_where_it_stands() -> None:
     assert found.findtext(f"{{{RSM}}}count") == "5"
 
 
-def test_an_empty_page_tells_how_many_there_are() -> None:
+def test_an_empty_page_has_a_count_only() -> None:
     assert [child.tag for child in tree(rsm.write(Page([], 0, 5)))] == [f"{{{RSM}}}count"]

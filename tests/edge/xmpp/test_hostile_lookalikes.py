@@ -1,6 +1,5 @@
-"""Names that look alike: two that are told apart never get each other's rights; two that prepare to
-the same are one, whichever way they are written.
-"""
+"""Tests that lookalike names are different accounts, and that equivalent names are the same
+account."""
 
 from __future__ import annotations
 
@@ -52,8 +51,8 @@ def gateway(tmp_path: Path) -> Iterator[Gateway]:
     made.close()
 
 
-def stranger(gateway: Gateway, name: str) -> str:
-    """Provision a look-alike that is not trusted, and bind it to the same resource."""
+def bind_lookalike(gateway: Gateway, name: str) -> str:
+    """Add an untrusted account with a lookalike name; return its full JID."""
     local = jid.prepare_local(name)
     gateway.add(local, trusted=False)
     return f"{local}@{DOMAIN}/fw"
@@ -61,7 +60,7 @@ def stranger(gateway: Gateway, name: str) -> str:
 
 @pytest.mark.parametrize("name", LOOKALIKES.values(), ids=LOOKALIKES)
 def test_a_lookalike_is_another_account_without_its_rights(gateway: Gateway, name: str) -> None:
-    alike = stranger(gateway, name)
+    alike = bind_lookalike(gateway, name)
     assert jid.parse(alike) != jid.parse(OWN)
     reply = gateway.send(OWN, assured("1", log("Hi")))
     assert reply is not None
@@ -80,8 +79,8 @@ def test_a_lookalike_is_another_account_without_its_rights(gateway: Gateway, nam
 
 
 @pytest.mark.parametrize("name", LOOKALIKES.values(), ids=LOOKALIKES)
-def test_what_is_for_a_device_does_not_reach_its_lookalike(gateway: Gateway, name: str) -> None:
-    alike = stranger(gateway, name)
+def test_messages_do_not_reach_a_lookalike(gateway: Gateway, name: str) -> None:
+    alike = bind_lookalike(gateway, name)
     gateway.bind(OWN)
     for full in (OWN, alike):
         gateway.send(full, "<presence/>")
@@ -93,7 +92,7 @@ def test_what_is_for_a_device_does_not_reach_its_lookalike(gateway: Gateway, nam
 
 
 @pytest.mark.parametrize("name", SAME.values(), ids=SAME)
-def test_a_name_is_the_same_however_it_is_written(gateway: Gateway, name: str) -> None:
+def test_equivalent_names_reach_the_same_account(gateway: Gateway, name: str) -> None:
     assert jid.prepare_local(name) == "pump1"
     gateway.bind(OWN)
     gateway.send(OWN, "<presence/>")
@@ -105,20 +104,20 @@ def test_a_name_is_the_same_however_it_is_written(gateway: Gateway, name: str) -
 
 
 UNSTABLE = ("\u1d2c", "\u03f9", "\u1d2e", "\u1d37")
-"""Characters that became assigned, and normalise to capitals, after stringprep was written: what
-they prepare to would prepare to something else again. The fuzzer found the second."""
+"""Characters assigned after stringprep was written that normalise to capitals, so that normalising
+again would give another result. The fuzzer found the second."""
 
 
 @pytest.mark.parametrize("character", UNSTABLE)
 @pytest.mark.parametrize("written", ["{}dmin@gw.example", "admin@{}w.example", "a{}@gw.example/x"])
-def test_what_is_not_normal_when_it_is_prepared_is_no_address(character: str, written: str) -> None:
+def test_unstable_characters_are_refused(character: str, written: str) -> None:
     with pytest.raises(JidError):
         jid.parse(written.format(character))
     with pytest.raises(JidError):
         jid.prepare_local(character + "dmin")
 
 
-def test_every_character_that_is_taken_is_normal(scale: Callable[[int, int], int]) -> None:
+def test_every_accepted_character_is_stable(scale: Callable[[int, int], int]) -> None:
     for number in range(scale(0x3000, 0x110000)):
         character = chr(number)
         for address in (f"a{character}@b", f"a@b{character}", f"b/a{character}"):
@@ -128,7 +127,7 @@ def test_every_character_that_is_taken_is_normal(scale: Callable[[int, int], int
 
 
 def log_in(name: str, authzid: str = "") -> Front:
-    """Log in by PLAIN, with the right password of the account that is there."""
+    """Log in by PLAIN with the account's password."""
     front = Front(How.DIRECT)
     front.receive(ELEMENTS[b"h"])
     message = base64.b64encode(f"{authzid}\0{name}\0{PASSWORD}".encode())
@@ -139,7 +138,7 @@ def log_in(name: str, authzid: str = "") -> Front:
 
 
 @pytest.mark.parametrize("name", [USER.upper(), "\uff43am1", "ca\u00adm1", "cam\u00b9"])
-def test_whoever_writes_a_name_otherwise_is_that_account(name: str) -> None:
+def test_equivalent_names_log_in_to_the_account(name: str) -> None:
     assert log_in(name).negotiation.username == USER
 
 
@@ -147,7 +146,7 @@ def test_whoever_writes_a_name_otherwise_is_that_account(name: str) -> None:
     "name",
     ["\u0441am1", "caml", "cam1 ", "cam1@gw.example", "cam1/x", "cam\uff201", "", "\u202ecam1"],
 )
-def test_whoever_looks_like_an_account_is_not_let_in(name: str) -> None:
+def test_lookalikes_do_not_log_in(name: str) -> None:
     assert log_in(name).negotiation.username == ""
 
 
@@ -155,5 +154,5 @@ def test_whoever_looks_like_an_account_is_not_let_in(name: str) -> None:
     "authzid",
     ["\u0441am1", "cam2", "cam1@other.example", "cam1@gw.ex\u0430mple", "gw.example", "@"],
 )
-def test_nobody_acts_as_another(authzid: str) -> None:
+def test_another_identity_is_refused(authzid: str) -> None:
     assert log_in(USER, authzid).negotiation.username == ""

@@ -1,4 +1,4 @@
-"""XML that XMPP forbids, and XML that is meant to do harm: refused with the right stream error."""
+"""Tests that forbidden and harmful XML is refused with the right stream error."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ CASES = [
     ("condition", "data"),
     [pytest.param(condition, data, id=f"{condition}: {name}") for condition, name, data in CASES],
 )
-def test_it_is_refused_however_it_is_split(condition: str, data: bytes) -> None:
+def test_faults_are_found_for_every_split(condition: str, data: bytes) -> None:
     whole = run(data)
     assert whole[-1] == (condition,)
     for at in range(len(data) + 1):
@@ -125,7 +125,7 @@ def test_it_is_refused_however_it_is_split(condition: str, data: bytes) -> None:
 
 
 @pytest.mark.parametrize("prefix", [b"<!-", b"<!D", b"<![I", b"<?", b"<![CDATA<"])
-def test_what_is_forbidden_is_refused_before_its_end_has_come(prefix: bytes) -> None:
+def test_forbidden_markup_is_refused_at_its_first_bytes(prefix: bytes) -> None:
     assert run(HEADER, b"<iq>", prefix)[-1] == ("restricted-xml",)
     assert run(HEADER, b"<iq>", prefix[:-1])[-1][0] == "open"
 
@@ -140,13 +140,13 @@ def test_what_is_forbidden_is_refused_before_its_end_has_come(prefix: bytes) -> 
         b" ",
     ],
 )
-def test_declarations_that_are_good(declaration: bytes) -> None:
+def test_valid_xml_declarations(declaration: bytes) -> None:
     data = declaration + STREAM
     for at in range(len(data)):
         assert [item[0] for item in run(data[:at], data[at:])] == ["open"]
 
 
-def test_three_megabytes_of_nested_elements_cost_next_to_nothing() -> None:
+def test_nested_elements_use_memory_of_the_limit_only() -> None:
     data = b"<a>" * 1_000_000
     pieces = [data[at : at + 32 * 1024] for at in range(0, len(data), 32 * 1024)]
 
@@ -160,7 +160,7 @@ def test_three_megabytes_of_nested_elements_cost_next_to_nothing() -> None:
         return parser
 
     for limit in (10 * 1024, 64 * 1024):
-        refused(limit)  # what only a first time costs is not counted
+        refused(limit)  # warm up, so that one-time allocations do not count
         gc.collect()
         tracemalloc.start()
         parser = refused(limit)
@@ -168,12 +168,12 @@ def test_three_megabytes_of_nested_elements_cost_next_to_nothing() -> None:
         gc.collect()
         kept = tracemalloc.get_traced_memory()[0]
         tracemalloc.stop()
-        del parser  # until here: what it has refused it keeps no more
-        assert peak < 200 * limit  # what expat spends on nested elements, of the allowance alone
+        del parser  # it must not keep refused data until here
+        assert peak < 200 * limit  # expat's memory for nested elements
         assert kept < 64 * 1024
 
 
-def test_an_attribute_as_large_as_a_stanza() -> None:
+def test_an_attribute_may_fill_a_stanza() -> None:
     parser = StreamParser()
     parser.feed(HEADER)
     frame = b"<iq id=''/>"
@@ -183,7 +183,7 @@ def test_an_attribute_as_large_as_a_stanza() -> None:
         parser.feed(fits.replace(b"='", b"='y"))
 
 
-def test_a_tag_that_never_ends_is_refused_when_it_reaches_the_limit() -> None:
+def test_an_unterminated_tag_is_refused_at_the_limit() -> None:
     parser = StreamParser()
     parser.feed(HEADER)
     parser.feed(b"<iq ")
@@ -194,6 +194,6 @@ def test_a_tag_that_never_ends_is_refused_when_it_reaches_the_limit() -> None:
         parser.feed(b"a")
 
 
-def test_forbidden_marks_in_values_and_text_are_not_refused() -> None:
+def test_forbidden_marks_are_allowed_in_text() -> None:
     body = b"<iq id='a!b?c'><b>&lt;!-- Hello? Yes! --&gt;</b><![CDATA[<!--<?x?>-->]]></iq>"
     assert [item[0] for item in run(HEADER + body)] == ["open", "{jabber:client}iq"]

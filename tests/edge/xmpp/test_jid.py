@@ -1,4 +1,4 @@
-"""Addresses: what is accepted, what it becomes, and what is not accepted."""
+"""Tests of the parsing and normalisation of addresses."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from edge.xmpp.jid import Jid, JidError
         ("l" * 1023 + "@b/" + "r" * 1023, ("l" * 1023, "b", "r" * 1023)),
     ],
 )
-def test_parts(text: str, parts: tuple[str, str, str]) -> None:
+def test_valid_addresses(text: str, parts: tuple[str, str, str]) -> None:
     assert tuple(jid.parse(text)) == parts
     assert str(jid.parse(text)) == str(JID(str(jid.parse(text))))
 
@@ -57,7 +57,7 @@ def test_parts(text: str, parts: tuple[str, str, str]) -> None:
         "/r",
     ],
 )
-def test_malformed(text: str) -> None:
+def test_malformed_addresses_are_refused(text: str) -> None:
     with pytest.raises(JidError) as caught:
         jid.parse(text)
     assert (caught.value.type, caught.value.condition) == ("modify", "jid-malformed")
@@ -85,13 +85,13 @@ def test_resources() -> None:
             jid.prepare_resource(text)
 
 
-def test_what_is_kept_parsed_is_bounded() -> None:
+def test_the_cache_is_limited() -> None:
     for i in range(2 * jid.CACHED):
         jid.parse(f"pump{i}@gw.example")
     assert jid.parse.cache_info().currsize <= jid.CACHED
 
 
-# Tricks: what prepares to the same is the same; what does not is another, however it looks
+# Normalisation and lookalikes
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_what_is_kept_parsed_is_bounded() -> None:
         ("\ufb01" * 400 + "@b", "fi" * 400 + "@b"),  # 1,200 bytes before, 800 after
     ],
 )
-def test_what_prepares_to_the_same_is_the_same(text: str, same: str) -> None:
+def test_equal_after_normalisation(text: str, same: str) -> None:
     assert jid.parse(text) == jid.parse(same)
     assert jid.parse(str(jid.parse(text))) == jid.parse(text)
 
@@ -137,10 +137,10 @@ def test_what_prepares_to_the_same_is_the_same(text: str, same: str) -> None:
         ("b/fw", "b/Fw"),
         ("b/ fw", "b/fw"),
         ("b/fw ", "b/fw"),
-        ("a@xn--bcher-kva.example", "a@b\u00fccher.example"),  # told apart: neither is ours
+        ("a@xn--bcher-kva.example", "a@b\u00fccher.example"),  # neither is the gateway's domain
     ],
 )
-def test_what_looks_alike_is_another(text: str, other: str) -> None:
+def test_lookalikes_differ(text: str, other: str) -> None:
     assert jid.parse(text) != jid.parse(other)
 
 
@@ -187,7 +187,7 @@ def test_what_looks_alike_is_another(text: str, other: str) -> None:
         "a@\u3002",
     ],
 )
-def test_tricks_that_are_refused(text: str) -> None:
+def test_tricks_are_refused(text: str) -> None:
     with pytest.raises(JidError):
         jid.parse(text)
 
@@ -199,7 +199,7 @@ def test_surrogates_are_refused() -> None:
                 jid.parse(text)
 
 
-def test_a_name_cannot_become_more_than_a_name() -> None:
+def test_a_local_part_cannot_become_an_address() -> None:
     for trick in ("a\uff20b", "a\uff0fb", "a\u2100", "\uff20", "a\uff0flocalhost"):
         with pytest.raises(JidError):
             jid.prepare_local(trick)

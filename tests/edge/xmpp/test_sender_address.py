@@ -1,4 +1,4 @@
-"""Whose a stanza is, from its bytes."""
+"""Tests of the reading of sender addresses without parsing."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FULL = "pump@gw.example/fw"
         (b"no stanza", b""),
     ],
 )
-def test_it_is_its_first_tags(stanza: bytes, bare: bytes) -> None:
+def test_bare_sender_reads_the_first_tag(stanza: bytes, bare: bytes) -> None:
     assert bare_sender(stanza) == bare
 
 
@@ -36,5 +36,5 @@ def test_it_is_its_first_tags(stanza: bytes, bare: bytes) -> None:
         ("subscribe", b"pump@gw.example/fw subscribe"),
     ],
 )
-def test_presence_replaces_what_showed_the_same(type_: str | None, key: bytes) -> None:
+def test_presence_keys(type_: str | None, key: bytes) -> None:
     assert presence_key(serialize.presence(type_, FULL, "a@gw.example")) == key

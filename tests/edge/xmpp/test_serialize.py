@@ -1,4 +1,4 @@
-"""Values to bytes: well-formed, escaped, and what the specification says."""
+"""Tests of the building of XML."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ def tree(data: bytes) -> ElementTree.Element:
 
 
 def stream(data: bytes) -> ElementTree.Element:
-    """Parse what needs the `stream` prefix declared."""
+    """Parse an element that uses the `stream` prefix."""
     document = b"<s xmlns:stream='%b'>%b</s>" % (STREAMS.encode(), data)
     return ElementTree.fromstring(document)[0]  # noqa: S314 (our own)
 
 
-def test_text_and_values_come_back_as_they_were() -> None:
+def test_text_and_values_survive_a_round_trip() -> None:
     made = serialize.tag("a", {"b": NASTY, "c": None}, serialize.escape(NASTY), xmlns="u<'")
     assert tree(made).tag == clark("u<'", "a")
     assert tree(made).attrib == {"b": NASTY}
@@ -59,17 +59,17 @@ def test_text_and_values_come_back_as_they_were() -> None:
 
 
 @pytest.mark.parametrize("illegal", ["\0", "\x08", "\x0b", "\x1f", "\ud800", "\ufffe", "\uffff"])
-def test_what_xml_cannot_carry_is_never_emitted(illegal: str) -> None:
+def test_illegal_characters_are_replaced(illegal: str) -> None:
     assert serialize.escape(f"a{illegal}b").decode() == "a\ufffdb"
     assert serialize.escape_attribute(f"a{illegal}b").decode() == "a\ufffdb"
 
 
-def test_an_element_without_content_closes_itself() -> None:
+def test_an_empty_element_is_self_closing() -> None:
     assert serialize.tag("a") == b"<a/>"
     assert serialize.attribute("a", None) == b""
 
 
-def test_a_streams_header() -> None:
+def test_stream_header() -> None:
     made = serialize.stream_header("gw.example", "id'1", to="a&b")
     item = StreamParser().feed(made)[0]
     assert isinstance(item, StreamOpen)
@@ -117,7 +117,7 @@ def test_stream_errors(condition: str) -> None:
     assert str(StreamError(condition, "why")) == f"{condition}: why"
 
 
-def test_an_iq_result() -> None:
+def test_iq_result() -> None:
     made = tree(serialize.iq_result("1'", "a@b/c", "gw.example", b"<q xmlns='u'/>"))
     assert made.tag == clark(CLIENT, "iq")
     assert made.attrib == {"type": "result", "id": "1'", "to": "a@b/c", "from": "gw.example"}
@@ -127,7 +127,7 @@ def test_an_iq_result() -> None:
 
 
 @pytest.mark.parametrize(("condition", "kind"), sorted(STANZA_CONDITIONS.items()))
-def test_an_iq_error(condition: str, kind: str) -> None:
+def test_iq_error_conditions(condition: str, kind: str) -> None:
     request = stanza(b"<iq type='set' id='7'><q xmlns='u'><r/></q></iq>")
     made = tree(replies.iq_error(request, StanzaError(condition)))
     assert made.attrib == {"type": "error", "id": "7"}
@@ -136,7 +136,7 @@ def test_an_iq_error(condition: str, kind: str) -> None:
     assert [child.tag for child in made[0]] == [clark(STANZA_ERRORS, condition)]
 
 
-def test_an_iq_error_with_all_it_may_say() -> None:
+def test_iq_error_with_all_parts() -> None:
     request = stanza(b"<iq type='set' id='7'><q xmlns='u'><r/></q></iq>")
     extra = b"<x xmlns='v'/>"
     error = StanzaError("conflict", "a<b", type="wait", application=extra, echo=True)
@@ -158,7 +158,7 @@ def test_an_iq_error_with_all_it_may_say() -> None:
     assert tree(replies.iq_error(request, other))[0].tag == "{w}q"
 
 
-def test_a_message_error() -> None:
+def test_message_error() -> None:
     request = stanza(b"<message id='7'><body>x</body></message>")
     made = tree(replies.message_error(request, StanzaError("forbidden"), to="a@b", from_="c"))
     assert made.tag == clark(CLIENT, "message")
@@ -166,7 +166,7 @@ def test_a_message_error() -> None:
     assert [child.tag for child in made] == [clark(CLIENT, "error")]
 
 
-def test_authentication() -> None:
+def test_sasl_elements() -> None:
     assert tree(serialize.sasl_challenge(b"YQ==")).text == "YQ=="
     assert tree(serialize.sasl_challenge()).text is None
     assert tree(serialize.sasl_success()).tag == clark(SASL, "success")
@@ -174,12 +174,12 @@ def test_authentication() -> None:
     assert [child.tag for child in failure] == [clark(SASL, "aborted")]
 
 
-def test_a_binding() -> None:
+def test_bind_result() -> None:
     made = tree(serialize.bind_result("1", "a@b/c<d"))
     assert made.findtext(f"{clark(BIND, 'bind')}/{clark(BIND, 'jid')}") == "a@b/c<d"
 
 
-def test_conditions_that_do_not_exist_are_our_fault() -> None:
+def test_unknown_conditions_are_usage_errors() -> None:
     with pytest.raises(UsageError):
         serialize.stream_error("bad-request")
     with pytest.raises(UsageError):
@@ -209,12 +209,12 @@ def test_conditions_that_do_not_exist_are_our_fault() -> None:
         b"<a>" + b"x" * MAX_FRAGMENT_BYTES + b"</a>",
     ],
 )
-def test_fragments_that_are_not_one_element(raw: bytes) -> None:
+def test_invalid_fragments_are_refused(raw: bytes) -> None:
     with pytest.raises(FragmentError):
         parse_fragment(raw)
 
 
-def test_a_fragment_may_be_bounded_tighter() -> None:
+def test_the_size_of_a_fragment_is_limited() -> None:
     assert parse_fragment(b"<a/>", 4).tag == clark(CLIENT, "a")
     with pytest.raises(FragmentError):
         parse_fragment(b"<a />", 4)

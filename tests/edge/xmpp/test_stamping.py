@@ -1,4 +1,4 @@
-"""Stanzas with another sender: the first tag's addresses are replaced, and nothing else is."""
+"""Tests of the stamping of stanzas with other addresses, and of built stanzas."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ def test_the_sender_is_replaced(raw: bytes, expected: bytes) -> None:
     assert stamped(raw, ME) == expected % ME.encode()
 
 
-def test_the_recipient_is_replaced_where_one_is_given() -> None:
+def test_the_recipient_is_replaced() -> None:
     raw = b"<message to='x' from='y' id='1'>t</message>"
-    told = b"<message from='pump1@gw.example/fw' to='gw.example' id='1'>t</message>"
-    assert stamped(stanza(raw), ME, YOU) == told
+    expected = b"<message from='pump1@gw.example/fw' to='gw.example' id='1'>t</message>"
+    assert stamped(stanza(raw), ME, YOU) == expected
     assert stamped(b"<message/>", ME, YOU) == b"<message from='%b' to='%b'/>" % (
         ME.encode(),
         YOU.encode(),
@@ -60,10 +60,10 @@ def test_a_resource_is_escaped() -> None:
     assert b"from='a@b/&apos;&lt;&amp;'" in stamped(b"<message from='x'/>", "a@b/'<&")
 
 
-def test_what_is_declared_outside_comes_along() -> None:
+def test_outside_declarations_are_added() -> None:
     header = HEADER.replace(b"xml:lang", b"xmlns:p='u:p' xml:lang")
-    told = stamped(stanza(b"<p:message p:from='x' from='y'><p:a/></p:message>", header), ME)
-    tree = parse_fragment(told)
+    raw = stamped(stanza(b"<p:message p:from='x' from='y'><p:a/></p:message>", header), ME)
+    tree = parse_fragment(raw)
     assert tree.tag == "{u:p}message"
     assert tree.attrib == {"{u:p}from": "x", "from": ME}
     assert tree[0].tag == "{u:p}a"
@@ -86,11 +86,11 @@ def test_what_is_declared_outside_comes_along() -> None:
         (b"<message><a/></message>", b"<message from='%b'><a/><x xmlns='u:extra'/></message>"),
     ],
 )
-def test_a_child_is_put_in(raw: bytes, expected: bytes) -> None:
+def test_a_child_is_appended(raw: bytes, expected: bytes) -> None:
     assert stamped_with(stanza(raw), ME, EXTRA) == expected % ME.encode()
 
 
-def test_a_child_with_another_recipient() -> None:
+def test_a_child_is_appended_with_another_recipient() -> None:
     assert stamped_with(b"<message to='a'/>", ME, EXTRA, "b").startswith(
         b"<message from='pump1@gw.example/fw' to='b'>"
     )
@@ -101,7 +101,7 @@ def canonical(element: ElementTree.Element) -> str:
 
 
 @pytest.mark.parametrize("name", STREAMS)
-def test_all_else_stays_as_it_is(name: str) -> None:
+def test_everything_else_is_unchanged(name: str) -> None:
     items = StreamParser().feed(HEADER + STREAMS[name])
     for item in (one for one in items if isinstance(one, Stanza)):
         before, after = item.tree(), parse_fragment(stamped(item, ME, YOU))
@@ -122,7 +122,7 @@ def test_all_else_stays_as_it_is(name: str) -> None:
 
 
 @given(st.dictionaries(st.sampled_from(["from", "to", "id", "type", "from1", "x-to"]), st.text()))
-def test_any_values(attrs: dict[str, str]) -> None:
+def test_any_attribute_values(attrs: dict[str, str]) -> None:
     raw = serialize.tag("message", attrs, b"<body from='b'>b</body>")
     tree = parse_fragment(stamped(raw, ME, YOU))
     kept = parse_fragment(raw).attrib
@@ -130,8 +130,8 @@ def test_any_values(attrs: dict[str, str]) -> None:
     assert tree[0].attrib == {"from": "b"}
 
 
-def test_blanks_cost_no_more_than_they_are() -> None:
-    """In time that grows with their square, this would take minutes."""
+def test_blanks_take_linear_time() -> None:
+    """Quadratic time would take minutes."""
     blanks = b" " * 60_000
     for raw in (
         b"<message%b/>" % blanks,
@@ -149,15 +149,15 @@ def stanza_of(raw: bytes) -> Stanza:
     return item
 
 
-def test_what_is_no_stanza_is_our_fault() -> None:
+def test_bytes_without_a_stanza_are_a_usage_error() -> None:
     with pytest.raises(UsageError):
         stamped(b"text", ME)
 
 
-# What is made
+# Built stanzas
 
 
-def test_messages_and_presence() -> None:
+def test_built_stanzas() -> None:
     assert serialize.message("chat", "a", "b", b"<body>x</body>", id="1") == (
         b"<message type='chat' id='1' to='b' from='a'><body>x</body></message>"
     )
@@ -174,7 +174,7 @@ def test_messages_and_presence() -> None:
     )
 
 
-def test_delays_are_stamped_in_utc() -> None:
+def test_delays_are_in_utc() -> None:
     assert serialize.timestamp(0) == "1970-01-01T00:00:00.000Z"
     assert serialize.timestamp(1_031_699_305_042) == "2002-09-10T23:08:25.042Z"
     assert serialize.delay("gw.example", 1_031_699_305_000) == (

@@ -1,4 +1,4 @@
-"""What stands deeper in a stanza than its envelope, and slices that can be put anywhere."""
+"""Tests of the parsing of nested elements."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def test_children_and_grandchildren_are_slices() -> None:
 @pytest.mark.parametrize(
     "raw", [b"", b"<a", b"<a>", b"<a/><b/>", b"text", b"<a/>x", b"</s:stream>", b"<a/></s:stream>"]
 )
-def test_what_is_not_one_element_is_refused(raw: bytes) -> None:
+def test_only_one_element_is_accepted(raw: bytes) -> None:
     with pytest.raises(FragmentError):
         parse_element(raw)
 
 
-def test_what_is_too_large_is_refused() -> None:
+def test_the_size_is_limited() -> None:
     with pytest.raises(FragmentError):
         parse_element(PUBLISH, max_bytes=len(PUBLISH) - 1)
     assert parse_element(PUBLISH, max_bytes=200).name == "{urn:p}publish"
@@ -50,7 +50,7 @@ def test_what_is_too_large_is_refused() -> None:
     ],
 )
 @pytest.mark.parametrize("around", [b"jabber:client", b"urn:p"])
-def test_a_slice_means_the_same_wherever_it_is_put(raw: bytes, around: bytes) -> None:
+def test_an_element_with_its_namespace_may_be_moved(raw: bytes, around: bytes) -> None:
     (child,) = parse_element(b"<p xmlns='%b'>%b</p>" % (around, raw)).children
     meant = parse_fragment(b"<p xmlns='%b'>%b</p>" % (around, raw))[0]
     moved = parse_fragment(b"<q xmlns='urn:elsewhere'>%b</q>" % with_namespace(child))[0]

@@ -1,4 +1,4 @@
-"""XEP-0115: what is hashed, what is ill-formed, and what a hash vouches for."""
+"""Tests of entity capabilities (XEP-0115): hashed text, ill-formed answers and verification."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_the_complex_example_of_the_specification() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(capabilities.HASHES))
-def test_a_hash_is_of_the_function_that_is_named(name: str) -> None:
+def test_verification_uses_the_named_function(name: str) -> None:
     def ver(function: str) -> str:
         return b64encode(hashlib.new(function, b"a<").digest()).decode()
 
@@ -76,7 +76,7 @@ def test_a_hash_is_of_the_function_that_is_named(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["md5", "SHA-1", "sha1", "sha-3", ""])
-def test_a_function_that_is_not_known_verifies_nothing(name: str) -> None:
+def test_an_unknown_function_verifies_nothing(name: str) -> None:
     for function in ("md5", "sha1"):
         ver = b64encode(hashlib.new(function, b"a<").digest()).decode()
         assert not capabilities.verifies("a<", Caps(name, "n", ver))
@@ -92,7 +92,7 @@ def test_a_function_that_is_not_known_verifies_nothing(name: str) -> None:
         (form("t", "<field var='b'/>", "<field var='a'><value/></field>"), "f<t<a<<b<"),
         (form("t", "<field type='fixed'><value>x</value></field>"), "f<t<<x<"),
         (form("u") + form("t"), "f<t<u<"),
-        # those whose type says nothing are left out, twice too
+        # forms without a valid type are left out, duplicates too
         (form("t", kind=" type='text-single'") * 2, "f<"),
         (form("t", kind="") * 2, "f<"),
         ("<x xmlns='jabber:x:data'><field var='a'><value>1</value></field></x>" * 2, "f<"),
@@ -105,7 +105,7 @@ def test_a_function_that_is_not_known_verifies_nothing(name: str) -> None:
         ),
     ],
 )
-def test_the_text_that_is_hashed(content: str, expected: str) -> None:
+def test_hashed_text(content: str, expected: str) -> None:
     assert text(content) == expected
 
 
@@ -121,19 +121,19 @@ def test_the_text_that_is_hashed(content: str, expected: str) -> None:
         "<value>u</value></field></x>",
     ],
 )
-def test_an_ill_formed_answer_has_no_hash_and_says_what_it_says(content: str) -> None:
+def test_an_ill_formed_answer_has_features_and_no_hash(content: str) -> None:
     read = capabilities.read(query(content, features=("f",)))
     assert read.text is None
     assert "f" in read.features
 
 
-def test_an_answer_that_says_too_much_has_no_hash() -> None:
+def test_an_oversized_answer_has_no_hash() -> None:
     most = tuple(f"f{number}" for number in range(capabilities.PARTS))
     assert text(features=most) is not None
     assert capabilities.read(query(features=(*most, "one more"))) == Info((*most, "one more"), None)
 
 
-def test_what_a_hash_vouches_for_is_the_same_however_it_is_shared_out() -> None:
+def test_answers_with_the_same_hash_have_the_same_parts() -> None:
     honest = text("<identity category='client' type='iot'/>", features=("a", "urn:xmpp:qos"))
     poisoned = text(
         "<identity category='client' type='iot'/>", form("urn:xmpp:qos"), features=("a",)
@@ -144,7 +144,7 @@ def test_what_a_hash_vouches_for_is_the_same_however_it_is_shared_out() -> None:
 
 
 @given(st.lists(st.text("abc</:", min_size=1, max_size=6), unique=True, max_size=6))
-def test_features_are_among_what_the_hash_vouches_for(names: list[str]) -> None:
+def test_all_features_are_among_the_parts(names: list[str]) -> None:
     features = tuple(name.replace("<", "&lt;") for name in names)
     read = capabilities.read(query(features=features))
     assert read.text is not None
@@ -152,7 +152,7 @@ def test_features_are_among_what_the_hash_vouches_for(names: list[str]) -> None:
 
 
 @pytest.mark.parametrize("missing", ["hash", "node", "ver"])
-def test_a_presence_announces_all_three_or_nothing(missing: str) -> None:
+def test_an_announcement_needs_all_attributes(missing: str) -> None:
     attrs = {"hash": "sha-1", "node": "urn:x", "ver": "v", "ext": "old"}
     assert capabilities.announced(attrs) == Caps("sha-1", "urn:x", "v")
     assert capabilities.announced({**attrs, missing: ""}) is None
