@@ -44,7 +44,7 @@ def _object(found: Status) -> dict[str, object]:
 def _limit(limit: Limit) -> dict[str, object]:
     shown: dict[str, object] = {"allowed": limit.allowed, "unit": limit.unit}
     if limit.counted:
-        shown["used"] = None if limit.used is None else limit.used.figure
+        shown["used"] = None if limit.used is None else limit.used.value
     if limit.used is not None and limit.used.of is not None:
         shown["of"] = limit.used.of
     return shown
@@ -88,7 +88,7 @@ def _facts(found: Status) -> list[tuple[str, ...]]:
 
 
 def _row(limit: Limit) -> tuple[str, ...]:
-    used = limit.used.figure if limit.used else None
+    used = limit.used.value if limit.used else None
     most_used_by = limit.used.of if limit.used else None
     allowed = f"{limit.allowed:g}" if isinstance(limit.allowed, float) else str(limit.allowed)
     figure = _figure(used) if limit.counted else ""

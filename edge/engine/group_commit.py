@@ -1,9 +1,9 @@
-"""Group commit: all units of work that wait run in one transaction and one hop.
+"""Group commit: run all waiting units of work in one transaction and one hop to the thread.
 
 A unit is a synchronous function of a transaction. It touches nothing else, and it may run again: if
-one of a group raises, all is rolled back and each runs once more in a transaction of its own; if
-the database itself is busy or broken, none does. Its answer is called on the event loop after the
-commit (law 1), in the order of submission. What units do is not known here.
+one unit of a group raises, the transaction is rolled back and each unit runs again in its own
+transaction; if the database is busy or broken, none runs again. After the commit, the answers are
+called on the event loop, in the order of submission.
 """
 
 from __future__ import annotations
@@ -27,21 +27,20 @@ from edge.errors import StoreBroken, StoreBusy, StoreError, UnitFault
 T = TypeVar("T")
 
 MAX_SEND_BYTES: Final = 1024 * 1024
-"""Bytes of what units have for sessions, from which on the next ones wait for another group: one
-presence of an account with many contacts becomes hundreds, and all are memory until they are
-handed over."""
+"""Bytes of stanzas to send at which a group ends. One presence of an account with many contacts
+becomes hundreds of stanzas, which are in memory until they are sent."""
 
 SEND_COST: Final = 128
-"""Bytes that one of these costs beside its own."""
+"""Bytes that a stanza to send takes beside its own."""
 
 RECLAIM_INTERVAL: Final = 5.0
-"""Seconds between two looks at what could be given back (`space`)."""
+"""Seconds between two calls of `SpaceGuard.reclaim`."""
 
 READ_TIME: Final = 5.0
-"""Seconds that a query may take: the WAL grows meanwhile."""
+"""Most seconds of a query; the WAL grows meanwhile."""
 
 READ_STEPS: Final = 10_000
-"""Instructions of SQLite between two looks at that."""
+"""SQLite instructions between two checks of that time."""
 
 NOTHING: Final[Sequence[Send]] = ()
 
@@ -49,7 +48,7 @@ CLOSED: Final = "the database is closed"
 
 
 class UnitLimits(NamedTuple):
-    """How many units, and how many bytes of theirs, may wait."""
+    """A number of waiting units, and their bytes."""
 
     units: int
     bytes: int
@@ -62,9 +61,18 @@ class _Waiting(NamedTuple):
 
 
 class Store:
-    """The database of a running gateway: one writer, one reader.
+    """The database of a running gateway: one writer and one reader.
 
-    `commits` and `writes` count transactions since the start: all, and those that changed rows.
+    Attributes:
+        commits: transactions since the start.
+        writes: those that changed rows.
+        on_room: called when more units may be submitted again after `full`.
+        on_flush: called after each group.
+        on_due: called with the service second that a group sets the timer to.
+        on_sends: called with the stanzas that a committed unit sends.
+        on_changed: called when another process has changed the database.
+        on_broken: called when the database can no longer be trusted.
+        before_commit: runs in each transaction after its units.
     """
 
     def __init__(
@@ -76,7 +84,7 @@ class Store:
         guard: SpaceGuard,
     ) -> None:
         self._guard = guard
-        self._tidied = time.monotonic()
+        self._reclaimed_at = time.monotonic()
         self._writer = writer
         self._reader = reader
         self._clock = clock
@@ -89,7 +97,7 @@ class Store:
         self._known: dict[str, Any] = {}
         self._version = -1
         self._changed = False
-        self.commit_window = CommitWindow(self._enough)
+        self.commit_window = CommitWindow(self._is_full)
         self.commits = 0
         self.writes = 0
         self.on_room: Callable[[], None] = lambda: None
@@ -120,12 +128,12 @@ class Store:
 
     @property
     def waiting(self) -> UnitLimits:
-        """How many units wait, and how many bytes of theirs."""
+        """The waiting units and their bytes."""
         return UnitLimits(len(self._waiting), self._size)
 
     @property
     def full(self) -> bool:
-        """Whether so much waits that nobody should bring more; `on_room` tells when it is over."""
+        """Whether no more units should be submitted until `on_room` is called."""
         return len(self._waiting) >= self._bounds.units or self._size >= self._bounds.bytes
 
     def submit(
@@ -134,9 +142,9 @@ class Store:
         answer: Callable[[T | StoreError], None],
         size: int = 0,
     ) -> None:
-        """Let `unit` run in the next group; `answer` gets what it returned, or why it failed.
+        """Run a unit in the next group, and call `answer` with its result or its error.
 
-        `size` is what the unit keeps in memory while it waits, in bytes.
+        `size` is the memory that the unit takes while it waits, in bytes.
         """
         if self._task.done():
             asyncio.get_running_loop().call_soon(self._call, answer, StoreError(CLOSED))
@@ -145,13 +153,13 @@ class Store:
         self._size += size
         self._was_full = self._was_full or self.full
         self._wake.set()
-        if self.commit_window.min_interval and self._enough():
+        if self.commit_window.min_interval and self._is_full():
             self.commit_window.wake()
 
     async def run(self, unit: Callable[[Transaction], T]) -> T:
-        """Run one unit and return what it returned; raises `StoreError`.
+        """Run a unit and return its result; raises `StoreError`.
 
-        A caller that is cancelled meanwhile does not undo the unit.
+        Cancelling the caller does not cancel the unit.
         """
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
@@ -169,15 +177,15 @@ class Store:
     async def read(self, query: Callable[[Transaction], T]) -> T:
         """Run a query on one snapshot, beside the writer; raises `StoreError`.
 
-        It must be short: the WAL cannot be taken back while it reads. After `READ_TIME` it is
-        interrupted.
+        The query must be short, because the WAL cannot be shortened while it reads. It is
+        interrupted after `READ_TIME`.
         """
         if self._task.done():
             raise StoreError(CLOSED)
         return await self._reader.call(self._query, query)
 
     async def close(self) -> None:
-        """Commit what waits, then close."""
+        """Commit the waiting units, then close the database."""
         self._closing = True
         self.commit_window.wake()
         self._wake.set()
@@ -192,16 +200,15 @@ class Store:
             while self._waiting:
                 await self.commit_window.wait()
                 await self._commit_group()
-                await self._tidy()
+                await self._reclaim()
 
-    async def _tidy(self) -> None:
-        """Give back what the database does not need, from time to time."""
+    async def _reclaim(self) -> None:
         now = time.monotonic()
-        if now - self._tidied >= RECLAIM_INTERVAL:
-            self._tidied = now
+        if now - self._reclaimed_at >= RECLAIM_INTERVAL:
+            self._reclaimed_at = now
             await self._writer.call(self._guard.reclaim, self._writer.raw)
 
-    def _enough(self) -> bool:
+    def _is_full(self) -> bool:
         waiting, size = self.waiting
         return self._closing or self.full or waiting >= GROUP_UNITS or size >= GROUP_BYTES
 
@@ -213,8 +220,8 @@ class Store:
             size += group[-1].size
         try:
             outcomes, due = await self._writer.call(self._commit, [w.unit for w in group])
-        except Exception as error:  # a fault of ours, in no unit: nothing is committed any more
-            _tell(error)
+        except Exception as error:  # a bug outside the units: nothing was committed
+            _report(error)
             broken = StoreBroken(f"a commit failed: {error!r}")
             outcomes, due = [(broken, NOTHING)] * len(group), None
         if self._changed:
@@ -229,7 +236,7 @@ class Store:
             if isinstance(outcome, StoreBroken):
                 self._call(self.on_broken, outcome)
             elif isinstance(outcome, UnitFault):
-                _tell(outcome)
+                _report(outcome)
             self._call(entry.answer, outcome)
         self._call(self.on_flush)
         if due is not None:
@@ -239,11 +246,11 @@ class Store:
             self._call(self.on_room)
 
     def _call(self, function: Callable[..., None], *args: Any) -> None:
-        """Call what follows a commit; its fault must not keep the answers of others back."""
+        """Call a function after a commit; its exception must not block the answers of others."""
         try:
             function(*args)
         except Exception as error:
-            _tell(error)
+            _report(error)
 
     # On the database threads from here on.
 
@@ -256,7 +263,7 @@ class Store:
     def _commit(self, units: list[Callable[[Transaction], Any]]) -> tuple[list[Any], float | None]:
         """Run units, or the first of them (`SENT_BYTES`); returns (outcome, sends) of each."""
         try:
-            return self._together(units)
+            return self._run_in_transaction(units)
         except Exception as error:
             fault = _as_store_error(error)
         if len(units) == 1 or isinstance(fault, StoreBusy | StoreBroken):
@@ -266,7 +273,7 @@ class Store:
         sent = 0
         for unit in units:
             try:
-                (outcome,), due = self._together([unit])
+                (outcome,), due = self._run_in_transaction([unit])
             except Exception as error:
                 outcome, due = (_as_store_error(error), NOTHING), None
             outcomes.append(outcome)
@@ -277,7 +284,7 @@ class Store:
                 break
         return outcomes, min(dues, default=None)
 
-    def _together(
+    def _run_in_transaction(
         self, units: list[Callable[[Transaction], Any]]
     ) -> tuple[list[Any], float | None]:
         connection = self._writer.raw
@@ -287,11 +294,11 @@ class Store:
         try:
             self._guard.begin(connection)
             (version,) = connection.execute("PRAGMA data_version").fetchone()
-            if version != self._version:  # another process has changed something
+            if version != self._version:  # another process has changed the database
                 self._version = version
                 self._changed = True
                 self._known.clear()
-            outcomes = self._each(tx, units)
+            outcomes = self._run_units(tx, units)
             tx.run_before_commit()
             if tx.sends:
                 outcomes[-1] = (outcomes[-1][0], [*outcomes[-1][1], *tx.sends])
@@ -303,7 +310,7 @@ class Store:
             self.writes += wrote
         except BaseException as error:
             self._known.clear()
-            if connection.in_transaction:  # a full disk has rolled back already
+            if connection.in_transaction:  # a full disk rolls back by itself
                 connection.execute("ROLLBACK")
             full = self._guard.explain_failure(connection, error)
             if full is not None:
@@ -313,8 +320,8 @@ class Store:
             self._guard.end(connection)
         return outcomes, tx.due
 
-    def _each(self, tx: Transaction, units: list[Callable[[Transaction], Any]]) -> list[Any]:
-        """Run the units, or the first of them: as many as have not too much to send."""
+    def _run_units(self, tx: Transaction, units: list[Callable[[Transaction], Any]]) -> list[Any]:
+        """Run the first units, up to `MAX_SEND_BYTES` of stanzas to send."""
         outcomes: list[Any] = []
         sent = 0
         for unit in units:
@@ -330,8 +337,8 @@ def _bytes(sends: Sequence[Send]) -> int:
     return sum(len(send.stanza) + SEND_COST for send in sends)
 
 
-def _tell(error: Exception) -> None:
-    """Tell a fault of our own, with its trace, as the event loop tells those that it meets."""
+def _report(error: Exception) -> None:
+    """Report a bug with its traceback, through the event loop's exception handler."""
     asyncio.get_running_loop().call_exception_handler({"message": str(error), "exception": error})
 
 

@@ -1,7 +1,7 @@
-"""How much of each bound is used, as far as the database knows: what an operator asks.
+"""Queries for operators: how much of each limit is used, and what waits.
 
-Nothing here is asked where stanzas are handled: there each bound has a query of its own. What a
-query reads is bounded by the limits of its table, and by an index where the table has bodies.
+These run beside the stanzas, which have cheaper queries of their own. What a query reads is bounded
+by the limits of its table, and by an index if the table has bodies.
 """
 
 from __future__ import annotations
@@ -13,17 +13,25 @@ from edge.engine.database import Transaction
 
 
 class Used(NamedTuple):
-    """How much is used, and whose that is where each has its own: the fullest one's."""
+    """The usage of a limit; if each source or account has its own, the largest and its owner."""
 
-    figure: int
+    value: int
     of: str | None = None
 
 
 class Waiting(NamedTuple):
-    """How many wait: messages, events that are in no segment yet, segments not acknowledged.
+    """What waits in the database.
 
-    `held` are messages before their `deliver`, `in_doubt` are among the dead. `queued` are items in
-    queues, `queued_dead` among them.
+    Attributes:
+        held: messages in custody, before their `deliver`.
+        outbox: messages in outboxes.
+        offline: plain messages for accounts without a session.
+        dead: dead letters.
+        in_doubt: dead letters that may have been delivered.
+        events_unsealed: events that are not in a segment yet.
+        segments: segments that the centre has not acknowledged.
+        queued: items in queues.
+        queued_dead: items in queues that are dead.
     """
 
     held: int
@@ -100,7 +108,7 @@ SELECT a.name, count(*) FROM notifications AS w JOIN accounts AS a ON a.id = w.a
 GROUP BY w.account
 """,
 }
-"""Whose, and how much: the first option's figure, then the second's."""
+"""Statements that return (owner, value of the first option, value of the second)."""
 
 _REFUSALS: Final = "SELECT count(*) FROM refusals"
 _SEGMENTS: Final = "SELECT count(*), coalesce(sum(bytes), 0) FROM segments WHERE state = ?"
@@ -114,8 +122,8 @@ SELECT coalesce(sum((
 
 
 def limits(tx: Transaction) -> dict[str, Used]:
-    """Return how much is used of each option of `[limits]` that bounds rows, by its name."""
-    found = {"refusal_sources": Used(_figure(tx, _REFUSALS))}
+    """Return the usage of each option of `[limits]` that limits rows, by name."""
+    found = {"refusal_sources": Used(_count(tx, _REFUSALS))}
     for names, sql in _TOTALS.items():
         found.update(zip(names, map(Used, tx.row(sql)), strict=True))
     for names, sql in _EACH.items():
@@ -126,33 +134,30 @@ def limits(tx: Transaction) -> dict[str, Used]:
 
 
 def waiting(tx: Transaction) -> Waiting:
-    """Return how many messages, events and segments wait."""
-    held, outbox, offline, dead, queued, *_ = (_figure(tx, sql) for sql in _TOTALS.values())
+    """Return the numbers of waiting messages, events, segments and items."""
+    held, outbox, offline, dead, queued, *_ = (_count(tx, sql) for sql in _TOTALS.values())
     return Waiting(
         held,
         outbox,
         offline,
         dead,
-        in_doubt=_figure(tx, _IN_DOUBT),
-        events_unsealed=_figure(tx, _UNSEALED),
+        in_doubt=_count(tx, _IN_DOUBT),
+        events_unsealed=_count(tx, _UNSEALED),
         segments=tx.row(_SEGMENTS, ("waiting",))[0],
         queued=queued,
-        queued_dead=_figure(tx, _QUEUED_DEAD),
+        queued_dead=_count(tx, _QUEUED_DEAD),
     )
 
 
-def _figure(tx: Transaction, sql: str) -> int:
+def _count(tx: Transaction, sql: str) -> int:
     return int(tx.row(sql)[0])
 
 
-def _fullest(rows: Iterable[tuple[str, int, int]], figures: int) -> list[Used]:
-    """Return the largest of each column of figures, and whose it is; nobody's where there is none.
-
-    A row at a time: there may be as many as there are accounts.
-    """
-    largest = [Used(0)] * figures
+def _fullest(rows: Iterable[tuple[str, int, int]], columns: int) -> list[Used]:
+    """Return the largest value of each column, and its owner."""
+    largest = [Used(0)] * columns
     for of, *mine in rows:
-        for column, figure in enumerate(mine):
-            if figure > largest[column].figure:
-                largest[column] = Used(int(figure), of)
+        for column, value in enumerate(mine):
+            if value > largest[column].value:
+                largest[column] = Used(int(value), of)
     return largest

@@ -184,7 +184,7 @@ def read_stored(tx: Transaction) -> StoredStatus:
 
 
 def _figure(used: Mapping[str, Used], name: str) -> int | None:
-    return used[name].figure if name in used else None
+    return used[name].value if name in used else None
 
 
 def _limits(figures: Mapping[str, int | float], used: Mapping[str, Used]) -> list[Limit]:

@@ -55,7 +55,7 @@ def _of_status(look: Look) -> Iterator[Family]:
     waiting = ((labels(state=state), count) for state, count in status.waiting._asdict().items())
     yield Family("waiting", GAUGE, "What waits: messages, items, events, segments.", waiting)
     known = [limit for limit in status.limits if limit.used is not None]
-    used = ((labels(limit=each.name), each.used.figure) for each in known if each.used)
+    used = ((labels(limit=each.name), each.used.value) for each in known if each.used)
     meaning = "How much of a limit is used; where each source has its own, by the fullest."
     yield Family("limit_used", GAUGE, meaning, used)
     allowed = ((labels(limit=each.name), each.allowed) for each in known)

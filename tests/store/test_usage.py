@@ -37,7 +37,7 @@ def test_each_query_is_of_limits_that_exist(gateway: Gateway) -> None:
     found = gateway.tx(usage.limits)
     named = {name for names in (*usage._TOTALS, *usage._EACH) for name in names}
     assert found.keys() == named | {"refusal_sources", "backlog_bytes", "recent_bytes"}
-    assert {used.figure for used in found.values()} == {0}
+    assert {used.value for used in found.values()} == {0}
 
 
 def test_what_a_removed_device_left_counts_in_the_total_alone(gateway: Gateway) -> None:

@@ -21,7 +21,7 @@ PEOPLE: Final = {
     Role.UNTRUSTED: Sender("a@gw.example/x", "a@gw.example", "a", True, False, 1),
     Role.REVOKED: Sender("a@gw.example/x", "a@gw.example", "a", False, True, 1, True),
     Role.REMOTE: Sender("a@plant.example/x", "a@plant.example", "a@plant.example", False, False, 1),
-    Role.STRANGER: Sender(
+    Role.UNKNOWN: Sender(
         "a@other.example/x", "a@other.example", "a@other.example", False, False, 1
     ),
 }
@@ -73,7 +73,7 @@ SERVICES: Final = {
     Role.UNTRUSTED: False,
     Role.REVOKED: False,
     Role.REMOTE: True,
-    Role.STRANGER: False,
+    Role.UNKNOWN: False,
 }
 
 
