@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Final
 from xml.etree.ElementTree import Element
 
-from edge.features.presence.rules.roster import STATES, RosterFields, SubscriptionState
+from edge.features.presence.rules.subscriptions import STATES, RosterFields, SubscriptionState
 from tests.helpers.store import Gateway
 
 PUMP: Final = "pump1@gw.example/fw"

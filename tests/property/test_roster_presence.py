@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from edge.config.limits import Limits
-from edge.features.presence.rules.roster import FIELDS, RosterFields, SubscriptionType
+from edge.features.presence.rules.subscriptions import FIELDS, RosterFields, SubscriptionType
 from tests.helpers.rosters import CLIENT, bare, fetch, item_line, line, state_of
 from tests.helpers.store import Gateway, new_database
 

@@ -10,7 +10,7 @@ import pytest
 
 from edge.engine import sessions
 from edge.engine.database import Transaction
-from edge.features.presence.rules.roster import SubscriptionState
+from edge.features.presence.rules.subscriptions import SubscriptionState
 from edge.features.presence.store import presence, roster
 from edge.features.presence.store.presence import ContactPresence, Recipient
 from edge.features.presence.store.roster import RosterItem

@@ -18,7 +18,7 @@ WHOLE = (
     "edge/features/outbox/rules.py",
     "edge/features/messages/rules.py",
     "edge/features/eventlog/rules/levels.py",
-    "edge/features/presence/rules/roster.py",
+    "edge/features/presence/rules/subscriptions.py",
     "edge/features/pubsub/rules/topic.py",
     "edge/features/queues/rules/locks.py",
     "sync/segment/cbor_guard.py",

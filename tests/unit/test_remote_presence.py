@@ -12,7 +12,7 @@ from edge.config.options import Xmpp
 from edge.engine import sessions
 from edge.engine.database import Transaction
 from edge.engine.router import guarded
-from edge.features.presence import remote_presence
+from edge.features.presence.xmpp import component_presence
 from tests.helpers.store import DOMAIN, Gateway, new_database, stanza
 
 FULL = "pump1@users.example/fw"
@@ -39,7 +39,7 @@ def say(gateway: Gateway, full: str, type_: str, content: str = "") -> list[tupl
     """Send a presence; returns (type, to) of what is sent back, in order."""
     kind = f" type='{type_}'" if type_ else ""
     read = stanza(f"<presence from='{full}' to='{DOMAIN}'{kind}>{content}</presence>")
-    work = remote_presence.work(gateway.router.context, read)
+    work = component_presence.handle(gateway.router.context, read)
     answer = work if isinstance(work, bytes) else gateway.tx(guarded(work, 1))
     sent = [send.stanza for send in gateway.sent] + [answer]
     gateway.sent.clear()
@@ -79,7 +79,7 @@ def test_others_may_not_and_that_is_logged(gateway: Gateway) -> None:
 
 def test_the_presence_of_the_gateway_tells_its_capabilities(gateway: Gateway) -> None:
     enter(gateway, FULL)
-    work = remote_presence.work(
+    work = component_presence.handle(
         gateway.router.context, stanza(f"<presence from='{FULL}' to='{DOMAIN}' type='probe'/>")
     )
     assert not isinstance(work, bytes)
@@ -142,7 +142,7 @@ def test_those_whom_the_operator_added_are_asked_after(gateway: Gateway) -> None
     gateway.add("left-over-of-embedded-days")
 
     def unit(tx: Transaction) -> list[bytes]:
-        return remote_presence.probes(gateway.router.context, tx)
+        return component_presence.probes(gateway.router.context, tx)
 
     (probe,) = gateway.tx(unit)
     assert b"type='probe'" in probe

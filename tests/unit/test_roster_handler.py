@@ -9,8 +9,8 @@ import pytest
 
 from edge.config.limits import Limits
 from edge.features.accounts.store import accounts
-from edge.features.presence import roster
-from edge.features.presence.rules.roster import SubscriptionState
+from edge.features.presence.rules.subscriptions import SubscriptionState
+from edge.features.presence.xmpp import roster
 from tests.helpers.rosters import (
     DESK,
     PANEL,
@@ -139,8 +139,8 @@ def test_two_gateways_accounts_have_rosters_of_their_own(gateway: Gateway) -> No
 
 # What is refused.
 
-NAME = "x" * roster.NAME_BYTES
-GROUP = "é" * (roster.GROUP_BYTES // 2)
+NAME = "x" * roster.MAX_NAME_BYTES
+GROUP = "é" * (roster.MAX_GROUP_BYTES // 2)
 
 
 def groups(*names: str) -> str:

@@ -6,8 +6,8 @@ from itertools import product
 
 import pytest
 
-from edge.features.presence.rules import roster
-from edge.features.presence.rules.roster import (
+from edge.features.presence.rules import subscriptions
+from edge.features.presence.rules.subscriptions import (
     FIELDS,
     STATES,
     TABLE,
@@ -205,20 +205,20 @@ def test_the_fields_are_what_the_states_name_says(state: SubscriptionState) -> N
     assert FIELDS[state] == RosterFields(
         name.lower(), "Out" in pending, "In" in pending, state.value.endswith(", approved")
     )
-    assert roster.shares_presence(state) is name.startswith(("From", "Both"))
+    assert subscriptions.shares_presence(state) is name.startswith(("From", "Both"))
 
 
 def test_somebody_who_merely_asks_is_not_in_the_roster() -> None:
-    unlisted = {state for state in SubscriptionState if not roster.is_listed(state)}
+    unlisted = {state for state in SubscriptionState if not subscriptions.is_listed(state)}
     assert unlisted == {SubscriptionState.NONE, SubscriptionState.NONE_IN}
 
 
 @pytest.mark.parametrize("kind", SubscriptionType)
 def test_what_comes_in_never_puts_somebody_into_the_roster(kind: SubscriptionType) -> None:
     assert not any(
-        roster.is_listed(decide(Direction.IN, kind, state).state)
+        subscriptions.is_listed(decide(Direction.IN, kind, state).state)
         for state in SubscriptionState
-        if not roster.is_listed(state)
+        if not subscriptions.is_listed(state)
     )
 
 

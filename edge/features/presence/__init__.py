@@ -1,1 +1,1 @@
-"""."""
+"""Presence, rosters and presence subscriptions (RFC 6121)."""

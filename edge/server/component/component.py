@@ -21,7 +21,7 @@ from edge.engine.events import NewEvent
 from edge.engine.group_commit import Store
 from edge.engine.router import Router
 from edge.errors import ConfigError, StoreError
-from edge.features.presence import remote_presence
+from edge.features.presence.xmpp import component_presence
 from edge.server.component.dispatcher import Dispatcher
 from edge.server.component.link import Link, LinkLost
 from edge.server.refusal_counters import RefusalCounters
@@ -161,7 +161,7 @@ class Component:
             return False
         self._report_attached()
         self._store.submit(
-            lambda tx: remote_presence.probes(self._router.context, tx), self._send_probes
+            lambda tx: component_presence.probes(self._router.context, tx), self._send_probes
         )
         return True
 

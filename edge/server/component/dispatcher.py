@@ -19,7 +19,7 @@ from edge.engine.hooks import OffloadedWork, Work
 from edge.engine.router import Router, guarded, refusal
 from edge.engine.session_lifecycle import SessionLifecycle
 from edge.errors import StoreError
-from edge.features.presence import remote_presence
+from edge.features.presence.xmpp import component_presence
 from edge.server.component.peers import Peer, Peers
 from edge.server.refusal_counters import RefusalCounters
 from edge.server.store_errors import refusal_rule, stanza_error
@@ -227,7 +227,7 @@ class Dispatcher:
         if stanza.name == _PRESENCE:
             if stanza.attrs["to"] != context.domain:
                 return b""
-            return remote_presence.work(context, stanza)
+            return component_presence.handle(context, stanza)
         work = self._router.route(stanza, peer.full)
         # Only features with accounts offload work, and a component has none.
         return work.prepare() if isinstance(work, OffloadedWork) else work

@@ -10,7 +10,7 @@ import json
 from typing import Any, Final, NamedTuple
 
 from edge.engine.database import Transaction
-from edge.features.presence.rules.roster import (
+from edge.features.presence.rules.subscriptions import (
     FIELDS,
     STATES,
     RosterFields,

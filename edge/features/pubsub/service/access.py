@@ -8,7 +8,7 @@ from typing import Final
 from edge.engine.access import Sender
 from edge.engine.database import Transaction
 from edge.engine.hooks import Context
-from edge.features.presence.rules.roster import FIELDS
+from edge.features.presence.rules.subscriptions import FIELDS
 from edge.features.presence.store import roster
 from edge.features.pubsub.rules import affiliation as rules
 from edge.features.pubsub.rules.affiliation import Affiliation

@@ -9,7 +9,7 @@ import pytest
 
 from edge.config.limits import Limits
 from edge.features.accounts.store import accounts
-from edge.features.presence.rules.roster import SubscriptionState
+from edge.features.presence.rules.subscriptions import SubscriptionState
 from tests.helpers.rosters import (
     DESK,
     ODD,

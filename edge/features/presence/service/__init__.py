@@ -1,0 +1,1 @@
+"""Operations on presence, subscriptions and rosters, without XML."""

@@ -1,0 +1,48 @@
+"""Send the presence of one account's sessions to another's, when a subscription changes.
+
+Source: RFC 6121, sections 3.1.5, 3.2.2 and 3.3.3.
+"""
+
+from __future__ import annotations
+
+from edge.engine import access, sessions
+from edge.engine.database import Transaction
+from edge.engine.hooks import Context
+from edge.engine.sessions import Session
+from edge.features.accounts import service as accounts
+from edge.features.presence.service.messages import SessionPresence, UnavailablePresence
+
+
+def available_sessions(tx: Transaction, bare: str) -> list[Session]:
+    """Return the sessions of an account that have sent initial presence."""
+    return [session for session in sessions.of_account(tx, bare) if session.available]
+
+
+def send_presence(context: Context, tx: Transaction, owner: str, subscriber: str) -> None:
+    """Send the presence of an owner's sessions to a subscriber's, if these may see it (3.1.5).
+
+    Both are bare JIDs of this gateway, or of nobody.
+    """
+    account = owner.partition("@")[0]
+    for recipient in available_sessions(tx, subscriber):
+        sender = sessions.sender(tx, recipient.generation)
+        if sender is None:
+            continue
+        relation = accounts.find_relation(tx, sender, account)
+        if not access.may_see_presence(sender, relation):
+            continue
+        for session in available_sessions(tx, owner):
+            context.send(tx, recipient.generation, presence_of(session, subscriber))
+
+
+def send_unavailable(context: Context, tx: Transaction, owner: str, subscriber: str) -> None:
+    """Send unavailable presence of an owner's sessions to a subscriber's (3.2.2, 3.3.3)."""
+    available = available_sessions(tx, owner)
+    for recipient in available_sessions(tx, subscriber):
+        for session in available:
+            context.send(tx, recipient.generation, UnavailablePresence(session.full, subscriber))
+
+
+def presence_of(session: Session, to: str) -> SessionPresence:
+    """Return the last presence of an available session, for an address."""
+    return SessionPresence(session.presence, session.full, to)

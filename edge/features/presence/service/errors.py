@@ -1,0 +1,28 @@
+"""The errors of presence, subscriptions and rosters."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from edge.errors import ServiceError
+
+
+class Reason(Enum):
+    """Why a request is refused."""
+
+    OWN_SUBSCRIPTION = "an account cannot subscribe to its own presence"
+    OWN_CONTACT = "an account cannot be its own contact"
+    NOT_ALLOWED = "only the account itself may use its roster"
+    NOT_LISTED = "the contact is not in the roster"
+    ITEM_TOO_LARGE = "the contact is too large"
+    ROSTER_FULL = "the roster has no room for more contacts"
+    DISK_FULL = "the gateway's disk is full"
+    TOO_MANY_DIRECTED = "the session has sent directed presence to too many addresses"
+
+
+class PresenceError(ServiceError):
+    """A request about presence or a roster is refused."""
+
+    def __init__(self, reason: Reason, text: str = "") -> None:
+        super().__init__(reason, text)
+        self.reason: Reason = reason

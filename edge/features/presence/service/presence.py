@@ -1,0 +1,319 @@
+"""Operations on the presence of sessions: broadcast, directed presence and probes.
+
+A session is visible to others from its initial presence until it is unavailable or ends; a detached
+session stays visible. The presence of contacts is sent in pages, each when the session has
+acknowledged the one before, so that no number of contacts overflows the session. Source: RFC 6121,
+sections 4 and 8.5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final, NamedTuple, TypeAlias
+
+from edge.engine import access, in_flight, refusals, sessions
+from edge.engine.access import Relation, Sender
+from edge.engine.database import Receipt, Transaction
+from edge.engine.hooks import Context
+from edge.engine.sessions import Session
+from edge.features.accounts import service as accounts
+from edge.features.discovery import service as discovery
+from edge.features.discovery.service import Announced
+from edge.features.messages import service as messages
+from edge.features.presence.rules import presence as rules
+from edge.features.presence.service import subscriptions
+from edge.features.presence.service.broadcast import available_sessions, presence_of
+from edge.features.presence.service.errors import PresenceError, Reason
+from edge.features.presence.service.messages import SessionPresence, UnavailablePresence
+from edge.features.presence.service.roster import find_party
+from edge.features.presence.store import presence, roster
+from edge.features.presence.store.presence import ContactPresence, Recipient
+from edge.xmpp import jid
+from edge.xmpp.jid import Jid
+
+PAGE_DIVISOR: Final = 8
+"""A page of contacts' presence uses at most one part in this many of a session's limit of
+unacknowledged stanzas."""
+
+REQUESTS_DIVISOR: Final = 4
+"""The same for pending subscription requests, so that requests cannot overflow a session."""
+
+AddressedTo: TypeAlias = Callable[[str], bytes]
+"""Returns a session's presence, addressed to a JID."""
+
+
+class AvailablePresence(NamedTuple):
+    """The available presence that a session broadcasts.
+
+    `stored` is the raw presence to keep, stamped with the session's full JID.
+    """
+
+    stored: bytes
+    addressed_to: AddressedTo
+    priority: int
+    announced: Announced | None
+
+
+# Broadcast: sections 4.2, 4.4 and 4.5
+
+
+def set_available(
+    context: Context, tx: Transaction, sender: Sender, shown: AvailablePresence
+) -> None:
+    """Broadcast a session's available presence; if it is the initial one, send it others'."""
+    before = _own_session(tx, sender)
+    effects = rules.appear(available=before.available, before=before.priority, now=shown.priority)
+    presence.set_available(tx, sender.generation, shown.stored, shown.priority)
+    recipients = [one for one in _recipients(tx, sender) if _may_see(tx, sender, one)]
+    _send_all(tx, shown.addressed_to, ((one.generation, one.bare) for one in recipients))
+    if effects.initial:
+        _send_initial(context, tx, sender)
+    outdated = discovery.forget_outdated(tx, sender.generation, shown.announced)
+    if effects.takes or (outdated and shown.priority >= 0):
+        for hook in context.hooks.available:
+            hook(context, tx, sender)
+
+
+def _own_session(tx: Transaction, sender: Sender) -> Session:
+    return next(
+        session
+        for session in sessions.of_account(tx, sender.bare)
+        if session.generation == sender.generation
+    )
+
+
+def _recipients(tx: Transaction, sender: Sender) -> Iterator[Recipient]:
+    """Yield the available sessions that receive the sender's broadcasts: its account's and others.
+
+    A removed account has no roster that lists its subscribers, so their rosters are searched.
+    """
+    for session in available_sessions(tx, sender.bare):
+        yield Recipient(session.generation, sender.bare, "both")
+    account = roster.account_id(tx, sender.account)
+    if account is None:
+        yield from presence.subscribers_of_removed(tx, sender.bare)
+    else:
+        yield from presence.broadcast_recipients(tx, account)
+
+
+def _may_see(tx: Transaction, sender: Sender, recipient: Recipient) -> bool:
+    subscriber = sessions.sender(tx, recipient.generation)
+    relation = access.relation(
+        own=recipient.bare == sender.bare,
+        exists=sender.provisioned,
+        listed=True,
+        subscription=recipient.subscription,
+    )
+    return subscriber is not None and access.may_see_presence(subscriber, relation)
+
+
+def _send_all(
+    tx: Transaction, addressed_to: AddressedTo, recipients: Iterable[tuple[int, str]]
+) -> None:
+    """Send a presence to sessions, each at the address by which it knows the sender."""
+    for generation, to in recipients:
+        tx.send(generation, addressed_to(to))
+
+
+def set_unavailable(
+    context: Context, tx: Transaction, sender: Sender, addressed_to: AddressedTo
+) -> None:
+    """Send a session's unavailable presence to all who saw it, itself included (section 4.5)."""
+    saw = dict(_who_saw(tx, sender, _own_session(tx, sender)))
+    presence.set_unavailable(tx, sender.generation)
+    presence.clear_directed(tx, sender.generation)
+    _send_all(tx, addressed_to, saw.items())
+    for hook in context.hooks.unavailable:
+        hook(context, tx, sender)
+
+
+def _who_saw(tx: Transaction, sender: Sender, own: Session) -> Iterator[tuple[int, str]]:
+    """Yield the sessions that saw the sender and the address by which, directed presence first."""
+    for target in presence.directed_targets(tx, sender.generation):
+        for session in _reached(tx, jid.parse(target)):
+            yield session.generation, target
+    if own.available:
+        for recipient in _recipients(tx, sender):
+            yield recipient.generation, recipient.bare
+
+
+def on_session_end(context: Context, tx: Transaction, sender: Sender) -> None:
+    """Inform all who saw a session that it has ended (section 4.5.2)."""
+    saw = dict(_who_saw(tx, sender, _own_session(tx, sender)))
+    saw.pop(sender.generation, None)
+    for generation, to in saw.items():
+        context.send(tx, generation, UnavailablePresence(sender.full, to))
+
+
+# Presence of others: section 4.2.2
+
+
+def _send_initial(context: Context, tx: Transaction, sender: Sender) -> None:
+    """Send a session the presence of its account's sessions and contacts, and pending requests."""
+    for other in available_sessions(tx, sender.bare):
+        if other.generation != sender.generation:
+            context.send(tx, sender.generation, presence_of(other, sender.full))
+    account = roster.account_id(tx, sender.account)
+    if account is None:
+        return
+    in_flight.forget_kind(tx, presence.RECEIPT, sender.generation)  # of an earlier availability
+    _send_contacts(context, tx, sender, account, 0)
+    limits = context.limits
+    count = limits.unacknowledged_stanzas // REQUESTS_DIVISOR
+    requests = roster.pending_requests(tx, account, count)
+    for request in _fitting(requests, limits.unacknowledged_bytes // REQUESTS_DIVISOR):
+        tx.send(sender.generation, request)
+
+
+def _fitting(requests: Iterable[bytes], room: int) -> Iterator[bytes]:
+    """Yield the first requests that fit; the others are sent when those are answered."""
+    for request in requests:
+        room -= len(request)
+        if room < 0:
+            return
+        yield request
+
+
+def _send_contacts(
+    context: Context, tx: Transaction, sender: Sender, account: int, after: int
+) -> None:
+    """Send a session the next page of contacts' presence, after a generation."""
+    while page := _page(context, tx, sender, account, after):
+        after = page[-1].generation
+        visible = [contact for contact in page if _may_see_contact(sender, contact)]
+        if visible:
+            has_more = bool(_page(context, tx, sender, account, after))
+            receipt = Receipt(presence.RECEIPT, after) if has_more else None
+            _send_page(context, tx, sender, visible, receipt)
+            return
+
+
+def _send_page(
+    context: Context,
+    tx: Transaction,
+    sender: Sender,
+    page: Sequence[ContactPresence],
+    receipt: Receipt | None,
+) -> None:
+    """Send a page; its last stanza carries the receipt."""
+    if receipt is not None:
+        in_flight.begin(tx, receipt, sender.generation)
+    for contact in page:
+        shown = SessionPresence(contact.presence, contact.full, sender.full)
+        context.send(tx, sender.generation, shown, receipt if contact is page[-1] else None)
+
+
+def _page(
+    context: Context, tx: Transaction, sender: Sender, account: int, after: int
+) -> list[ContactPresence]:
+    count = context.limits.unacknowledged_stanzas // PAGE_DIVISOR
+    max_bytes = context.limits.unacknowledged_bytes // PAGE_DIVISOR
+    return presence.contact_presences(tx, account, sender.bare, after, count, max_bytes)
+
+
+def _may_see_contact(sender: Sender, contact: ContactPresence) -> bool:
+    relation = access.relation(
+        own=False, exists=contact.usable, listed=True, subscription=contact.subscription
+    )
+    return access.may_see_presence(sender, relation)
+
+
+def on_page_acknowledged(
+    context: Context, tx: Transaction, sender: Sender | None, rows: Sequence[int]
+) -> None:
+    """Send a session that has acknowledged a page of contacts the next one, if it is available."""
+    session = None if sender is None else sessions.find(tx, sender.full)
+    account = None if sender is None else roster.account_id(tx, sender.account)
+    if sender is None or session is None or account is None or not session.available:
+        return
+    _send_contacts(context, tx, sender, account, max(rows))
+
+
+def on_page_lost(
+    _context: Context, _tx: Transaction, _sender: Sender | None, _rows: Sequence[int]
+) -> None:
+    """Do nothing: the remaining pages end with their session."""
+
+
+def probe(context: Context, tx: Transaction, sender: Sender, target: Jid) -> None:
+    """Answer a session's probe with the presence of the target's sessions (section 4.3.2).
+
+    A sender that may not see it is informed that it has no subscription. A probe of an account that
+    does not exist is not answered.
+    """
+    relation = accounts.find_relation(tx, sender, target.local)
+    if relation is Relation.NOBODY:
+        return
+    if not access.may_see_presence(sender, relation):
+        own = find_party(tx, sender.bare, sender.account)
+        if own is not None:
+            subscriptions.refuse(context, tx, own, target.bare)
+        return
+    found = [
+        session
+        for session in available_sessions(tx, target.bare)
+        if target.resource in ("", session.full.partition("/")[2])
+    ]
+    for session in found:
+        context.send(tx, sender.generation, presence_of(session, sender.full))
+    if not found:
+        context.send(tx, sender.generation, UnavailablePresence(target.full, sender.full))
+
+
+# Directed presence: section 4.6
+
+
+def _reached(tx: Transaction, target: Jid) -> list[Session]:
+    """Return the sessions that a presence to an address reaches (8.5.2.1.2 and 8.5.3.1)."""
+    if target.resource:
+        session = sessions.find(tx, target.full)
+        return [] if session is None else [session]
+    return available_sessions(tx, target.bare)
+
+
+def direct_available(
+    context: Context, tx: Transaction, sender: Sender, target: Jid, addressed_to: AddressedTo
+) -> None:
+    """Send available presence to an address, which is informed later when the session ends.
+
+    Raises:
+        PresenceError: the session has directed presence to too many addresses.
+    """
+    relation = accounts.find_relation(tx, sender, target.local)
+    if not access.may_reach(sender, relation, context.xmpp.trust):
+        rule = "no_destination" if relation is Relation.NOBODY else "untrusted"
+        refusals.log(context, tx, sender, rule)
+        return
+    reached = _reached(tx, target)
+    if not reached:
+        return
+    known = presence.directed_targets(tx, sender.generation)
+    limit = context.limits.directed_presences
+    if target.full not in known and len(known) >= limit:
+        refusals.log(context, tx, sender, "directed_presences", limit)
+        raise PresenceError(
+            Reason.TOO_MANY_DIRECTED, f"at most {limit} addresses can get directed presence"
+        )
+    presence.add_directed(tx, sender.generation, target.full)
+    _send_all(tx, addressed_to, ((session.generation, target.full) for session in reached))
+
+
+def direct_unavailable(
+    tx: Transaction, sender: Sender, target: Jid, addressed_to: AddressedTo
+) -> None:
+    """Send unavailable presence to the sessions at an address that may have seen the sender."""
+    was_directed = target.full in presence.directed_targets(tx, sender.generation)
+    recipients = {one.generation for one in _recipients(tx, sender)}
+    presence.remove_directed(tx, sender.generation, target.full)
+    for session in _reached(tx, target):
+        if was_directed or session.generation in recipients:
+            tx.send(session.generation, addressed_to(target.full))
+
+
+def relay_error(
+    context: Context, tx: Transaction, sender: Sender, target: Jid, addressed_to: AddressedTo
+) -> None:
+    """Send a presence error to the session that it answers, if the sender may reach that one."""
+    session = messages.find_answerable_session(context, tx, sender, target.full)
+    if session is not None:
+        tx.send(session.generation, addressed_to(target.full))

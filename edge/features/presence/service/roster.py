@@ -1,0 +1,124 @@
+"""Operations on an account's roster (RFC 6121, section 2).
+
+Clients change names and groups of contacts here; `subscriptions` changes their states and removes
+them. Roster versions (section 2.6) are not offered because rosters are short.
+"""
+
+from __future__ import annotations
+
+import secrets
+from typing import Final, NamedTuple
+
+from edge.engine import access, refusals, sessions, space
+from edge.engine.access import Relation, Sender
+from edge.engine.database import Transaction
+from edge.engine.hooks import Context
+from edge.engine.quota import ExceededLimit
+from edge.features.presence.service.errors import PresenceError, Reason
+from edge.features.presence.service.messages import RosterPush, RosterRemoval
+from edge.features.presence.store import presence, roster
+from edge.features.presence.store.roster import RosterItem
+
+MAX_ITEM_BYTES: Final = 600
+"""Bytes of an encoded contact.
+
+A roster of 200 contacts then fits into a session's limit of unacknowledged bytes.
+"""
+
+
+class Party(NamedTuple):
+    """An account of this gateway: its row and its bare JID."""
+
+    account: int
+    bare: str
+
+
+class Contact(NamedTuple):
+    """The contact that a client adds or updates."""
+
+    jid: str
+    name: str | None
+    groups: tuple[str, ...]
+
+
+def find_party(tx: Transaction, bare: str, name: str) -> Party | None:
+    """Return an account, even a revoked one, or `None` if it does not exist."""
+    row = roster.account_id(tx, name) if name else None
+    return None if row is None else Party(row, bare)
+
+
+def own_roster(tx: Transaction, sender: Sender, relation: Relation) -> Party:
+    """Return the sender's account; `relation` is that of the addressed roster to the sender.
+
+    Raises:
+        PresenceError: the sender may not use the roster.
+    """
+    own = find_party(tx, sender.bare, sender.account)
+    if own is None or not access.may_use_roster(sender, relation):
+        raise PresenceError(Reason.NOT_ALLOWED)
+    return own
+
+
+def request(tx: Transaction, sender: Sender, own: Party) -> list[RosterItem]:
+    """Return the roster; the session receives roster pushes from now on (section 2.2)."""
+    presence.set_interested(tx, sender.generation)
+    return roster.list_items(tx, own.account)
+
+
+def put(context: Context, tx: Transaction, sender: Sender, own: Party, contact: Contact) -> None:
+    """Add or update a contact (sections 2.3 and 2.4).
+
+    Raises:
+        PresenceError: it is the account itself, or it is too large, or there is no room.
+    """
+    check_not_own(own, contact.jid)
+    item = roster.find(tx, own.account, contact.jid)
+    exceeded = None if item.listed else _exceeded_limit(context, tx, own)
+    if exceeded is not None:
+        refusals.log(context, tx, sender, exceeded.name, exceeded.value)
+        is_roster = exceeded.name == "roster_items"
+        reason = Reason.ROSTER_FULL if is_roster else Reason.DISK_FULL
+        raise PresenceError(reason, f"{exceeded.name} is {exceeded.value}")
+    item = item._replace(listed=True, name=contact.name, groups=contact.groups)
+    check_size(context, item)
+    roster.save(tx, own.account, item)
+    push(context, tx, own.bare, item)
+
+
+def check_size(context: Context, item: RosterItem) -> None:
+    """Raise `PresenceError` if an encoded item exceeds `MAX_ITEM_BYTES`."""
+    if len(context.encode(item)) > MAX_ITEM_BYTES:
+        text = f"a contact must not exceed {MAX_ITEM_BYTES} bytes"
+        raise PresenceError(Reason.ITEM_TOO_LARGE, text)
+
+
+def check_not_own(own: Party, jid: str) -> None:
+    """Raise `PresenceError` if a contact is the account itself."""
+    if jid == own.bare:
+        raise PresenceError(Reason.OWN_CONTACT)
+
+
+def _exceeded_limit(context: Context, tx: Transaction, own: Party) -> ExceededLimit | None:
+    """Return the limit that one more contact would exceed, if any."""
+    limit = context.limits.roster_items
+    if roster.count(tx, own.account, listed=True) >= limit:
+        return ExceededLimit("roster_items", limit)
+    return space.reserve(tx, MAX_ITEM_BYTES, context.limits)
+
+
+def push_removal(context: Context, tx: Transaction, bare: str, jid: str) -> None:
+    """Inform the account's sessions that requested the roster that a contact is removed (2.5.2)."""
+    for session in sessions.of_account(tx, bare):
+        if session.interested:
+            context.send(tx, session.generation, RosterRemoval(session.full, _push_id(), jid))
+
+
+def push(context: Context, tx: Transaction, bare: str, item: RosterItem) -> None:
+    """Send a changed item to the account's sessions that requested the roster (section 2.1.6)."""
+    for session in sessions.of_account(tx, bare):
+        if session.interested:
+            context.send(tx, session.generation, RosterPush(session.full, _push_id(), item))
+
+
+def _push_id() -> str:
+    return f"push-{secrets.token_hex(6)}"

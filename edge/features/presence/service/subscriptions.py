@@ -1,0 +1,222 @@
+"""Handle subscription stanzas between two accounts of this gateway, and remove contacts.
+
+Each stanza changes a roster item of both accounts, by the table in `rules.subscriptions`, in one
+transaction. Accounts of other domains cannot be reached. Source: RFC 6121, section 3 and appendix
+A.
+"""
+
+from __future__ import annotations
+
+from edge.engine import access, refusals, sessions
+from edge.engine.access import Relation, Sender
+from edge.engine.database import Transaction
+from edge.engine.hooks import Context
+from edge.features.accounts import service as accounts
+from edge.features.presence.rules import subscriptions as rules
+from edge.features.presence.rules.subscriptions import (
+    Decision,
+    Direction,
+    SubscriptionState,
+    SubscriptionType,
+)
+from edge.features.presence.service.broadcast import send_presence, send_unavailable
+from edge.features.presence.service.errors import PresenceError, Reason
+from edge.features.presence.service.messages import SubscriptionStanza
+from edge.features.presence.service.roster import (
+    Party,
+    check_not_own,
+    check_size,
+    find_party,
+    push,
+    push_removal,
+)
+from edge.features.presence.store import roster
+from edge.features.presence.store.roster import RosterItem
+from edge.xmpp.jid import Jid
+
+
+def send(
+    context: Context,
+    tx: Transaction,
+    sender: Sender,
+    kind: SubscriptionType,
+    contact: Jid,
+    stanza: bytes,
+) -> None:
+    """Handle a subscription stanza that a session sends.
+
+    Args:
+        context: the gateway's context.
+        tx: the transaction.
+        sender: the session's sender.
+        kind: the type of the stanza.
+        contact: the contact; its resource is ignored (section 3.1.1).
+        stanza: the raw stanza, stamped with both bare JIDs.
+
+    Raises:
+        PresenceError: the contact is the account itself, or there is no room; nothing was changed.
+    """
+    if contact.bare == sender.bare:
+        raise PresenceError(Reason.OWN_SUBSCRIPTION)
+    own = find_party(tx, sender.bare, sender.account)
+    if own is None or not access.may_use_roster(sender, Relation.OWN):
+        raise PresenceError(Reason.NOT_ALLOWED)
+    peer = find_party(tx, contact.bare, contact.local)
+    if kind is SubscriptionType.SUBSCRIBE and not _may_request(context, tx, sender, contact):
+        peer = None
+    _check_room(context, tx, sender, kind, own, peer, contact.bare)
+    _send(context, tx, own, peer, contact.bare, kind, stanza)
+
+
+def _send(
+    context: Context,
+    tx: Transaction,
+    own: Party,
+    peer: Party | None,
+    jid: str,
+    kind: SubscriptionType,
+    stanza: bytes,
+    *,
+    with_push: bool = True,
+) -> None:
+    """Send a stanza from one account to the bare JID `jid`, whose account is `peer` if it exists.
+
+    Without `with_push`, the sessions of `own` get no roster push.
+    """
+    before = roster.find(tx, own.account, jid)
+    decision = rules.decide(Direction.OUT, kind, before.state)
+    shared_before = rules.shares_presence(before.state)
+    shares_now = rules.shares_presence(decision.state)
+    if shared_before and not shares_now:
+        send_unavailable(context, tx, own.bare, jid)
+    after = before.with_state(decision.state, b"")
+    roster.save(tx, own.account, after)
+    if with_push:
+        _push_changes(context, tx, own, before, after)
+    if decision.passes and peer is not None:
+        _receive(context, tx, peer, own, kind, stanza)
+    elif decision.passes and kind is SubscriptionType.SUBSCRIBE:
+        refuse(context, tx, own, jid)
+    if shares_now and not shared_before:
+        send_presence(context, tx, own.bare, jid)
+
+
+def _receive(
+    context: Context,
+    tx: Transaction,
+    own: Party,
+    other: Party,
+    kind: SubscriptionType,
+    stanza: bytes,
+) -> None:
+    """Handle a stanza that another account has sent to this one (appendix A.3)."""
+    decision = _apply_inbound(context, tx, own, other.bare, kind, stanza)
+    if decision.answer is not None:
+        answer = context.encode(SubscriptionStanza(decision.answer, own.bare, other.bare))
+        _apply_inbound(context, tx, other, own.bare, decision.answer, answer)
+        send_presence(context, tx, own.bare, other.bare)
+
+
+def refuse(context: Context, tx: Transaction, own: Party, jid: str) -> None:
+    """Inform an account that it has no subscription to a JID (sections 3.1.3 and 4.3.2).
+
+    The JID does not exist, or must not be subscribed to.
+    """
+    kind = SubscriptionType.UNSUBSCRIBED
+    stanza = context.encode(SubscriptionStanza(kind, jid, own.bare))
+    _apply_inbound(context, tx, own, jid, kind, stanza)
+
+
+def remove_contact(context: Context, tx: Transaction, own: Party, contact: Jid) -> None:
+    """Remove a contact from a roster and end the subscriptions between the two (section 2.5.2).
+
+    Raises:
+        PresenceError: it is the account itself, or not in the roster.
+    """
+    jid = contact.bare
+    check_not_own(own, jid)
+    if not roster.find(tx, own.account, jid).listed:
+        raise PresenceError(Reason.NOT_LISTED)
+    push_removal(context, tx, own.bare, jid)
+    is_local = contact.domain == context.domain
+    peer = find_party(tx, jid, contact.local) if is_local else None
+    for kind in (SubscriptionType.UNSUBSCRIBE, SubscriptionType.UNSUBSCRIBED):
+        state = roster.find(tx, own.account, jid).state
+        if rules.decide(Direction.OUT, kind, state).state is not state:
+            stanza = context.encode(SubscriptionStanza(kind, own.bare, jid))
+            _send(context, tx, own, peer, jid, kind, stanza, with_push=False)
+    roster.remove(tx, own.account, jid)
+
+
+def _apply_inbound(
+    context: Context,
+    tx: Transaction,
+    own: Party,
+    jid: str,
+    kind: SubscriptionType,
+    stanza: bytes,
+) -> Decision:
+    before = roster.find(tx, own.account, jid)
+    decision = rules.decide(Direction.IN, kind, before.state)
+    after = before.with_state(decision.state, stanza)
+    if after != before:
+        roster.save(tx, own.account, after)
+    if decision.passes:
+        _forward(tx, own.bare, kind, stanza)
+    _push_changes(context, tx, own, before, after)
+    if rules.shares_presence(before.state) and not rules.shares_presence(decision.state):
+        send_unavailable(context, tx, own.bare, jid)
+    return decision
+
+
+def _forward(tx: Transaction, bare: str, kind: SubscriptionType, stanza: bytes) -> None:
+    """Send a request to all available sessions; other stanzas to those that know the roster."""
+    is_request = kind is SubscriptionType.SUBSCRIBE
+    for session in sessions.of_account(tx, bare):
+        if session.available if is_request else session.interested:
+            tx.send(session.generation, stanza)
+
+
+def _push_changes(
+    context: Context, tx: Transaction, own: Party, before: RosterItem, after: RosterItem
+) -> None:
+    if after.visible_fields != before.visible_fields:
+        push(context, tx, own.bare, after)
+
+
+def _may_request(context: Context, tx: Transaction, sender: Sender, contact: Jid) -> bool:
+    """Return whether a request reaches a contact; if not, the contact seems not to exist."""
+    relation = accounts.find_relation(tx, sender, contact.local)
+    allowed = access.may_subscribe(sender, relation)
+    if not allowed and relation is not Relation.NOBODY:
+        refusals.log(context, tx, sender, "untrusted")
+    return allowed
+
+
+def _check_room(
+    context: Context,
+    tx: Transaction,
+    sender: Sender,
+    kind: SubscriptionType,
+    own: Party,
+    peer: Party | None,
+    jid: str,
+) -> None:
+    """Raise `PresenceError` if one of the rosters has no room for what the stanza adds.
+
+    A roster may have as many pending requests as contacts.
+    """
+    limit = context.limits.roster_items
+    item = roster.find(tx, own.account, jid)
+    state_after = rules.decide(Direction.OUT, kind, item.state).state
+    adds_item = rules.is_listed(state_after) and not item.listed
+    is_full = adds_item and roster.count(tx, own.account, listed=True) >= limit
+    if not is_full and peer is not None and kind is SubscriptionType.SUBSCRIBE:
+        theirs = roster.find(tx, peer.account, own.bare)
+        adds_request = not theirs.listed and theirs.state is SubscriptionState.NONE
+        is_full = adds_request and roster.count(tx, peer.account, listed=False) >= limit
+    if adds_item:
+        check_size(context, item)
+    if is_full:
+        refusals.log(context, tx, sender, "roster_items", limit)
+        raise PresenceError(Reason.ROSTER_FULL)

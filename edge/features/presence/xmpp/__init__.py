@@ -1,0 +1,1 @@
+"""Presence and rosters in XMPP."""

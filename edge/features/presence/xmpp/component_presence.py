@@ -1,0 +1,78 @@
+"""Presence between a component gateway and users of its server (XEP-0114).
+
+The gateway has no roster on the server: users that it trusts may see its presence, and it
+subscribes to theirs. It knows only the presence that sessions have sent since the link came up; it
+stores no presence across restarts. The server probes the gateway, and the gateway probes the users
+that an operator added, when the link comes up. Source: RFC 6121, sections 3 and 4.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from edge.engine import access, refusals
+from edge.engine.access import Sender
+from edge.engine.database import Transaction
+from edge.engine.hooks import Context, Work
+from edge.features.accounts import service as accounts
+from edge.features.presence.rules import presence as rules
+from edge.features.presence.store import presence
+from edge.xmpp import disco, serialize
+from edge.xmpp.namespaces import CLIENT, clark
+from edge.xmpp.stanza import Stanza
+
+_PRIORITY: Final = clark(CLIENT, "priority")
+
+_ANSWERS: Final = {"subscribe": ("subscribed", "subscribe"), "unsubscribe": (), "probe": ()}
+"""The types of presence that a trusted user is sent before the gateway's own presence."""
+
+
+def handle(context: Context, stanza: Stanza) -> Work | bytes:
+    """Handle a presence for the gateway; ignore types that need no answer."""
+    type_ = stanza.attrs.get("type", "")
+    if type_ == "":
+        return _set_available(context, stanza)
+    if type_ == "unavailable":
+        return _set_unavailable
+    types = _ANSWERS.get(type_)
+    if types is None:
+        return b""
+
+    def work(tx: Transaction, sender: Sender) -> bytes:
+        if type_ == "unsubscribe" or not _is_trusted(context, tx, sender, type_):
+            return serialize.presence("unsubscribed", context.domain, sender.bare)
+        for answer in types:
+            tx.send(sender.generation, serialize.presence(answer, context.domain, sender.bare))
+        content = disco.capabilities(context.hooks.advertised, component=True)
+        return serialize.presence(None, context.domain, sender.bare, content)
+
+    return work
+
+
+def _is_trusted(context: Context, tx: Transaction, sender: Sender, type_: str) -> bool:
+    trusted = access.may_use_services(sender, context.trusted_domains)
+    if not trusted and type_ == "subscribe":
+        refusals.log(context, tx, sender, "untrusted")
+    return trusted
+
+
+def _set_available(context: Context, stanza: Stanza) -> Work:
+    # the user's server has checked the priority, so an invalid one counts as 0
+    def work(tx: Transaction, sender: Sender) -> bytes:
+        if stanza.size <= context.limits.presence_bytes:
+            priority = rules.priority(stanza.tree().findtext(_PRIORITY)) or 0
+            presence.set_available(tx, sender.generation, stanza.raw, priority)
+        return b""
+
+    return work
+
+
+def _set_unavailable(tx: Transaction, sender: Sender) -> bytes:
+    presence.set_unavailable(tx, sender.generation)
+    return b""
+
+
+def probes(context: Context, tx: Transaction) -> list[bytes]:
+    """Return probes for the users that an operator added: at most `limits.sessions`."""
+    users = [name for name in accounts.list_names(tx) if "@" in name][: context.limits.sessions]
+    return [serialize.presence("probe", context.domain, bare) for bare in users]

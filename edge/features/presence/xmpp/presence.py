@@ -1,0 +1,202 @@
+"""Handle presence stanzas: broadcast, directed presence, probes and subscriptions.
+
+Presence for the gateway itself and its services is ignored, except subscription requests. Source:
+RFC 6121, sections 3 and 4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Final, TypeAlias
+
+from edge.engine import addresses, answers, refusals
+from edge.engine.access import Sender
+from edge.engine.addresses import AddressKind
+from edge.engine.database import Transaction
+from edge.engine.hooks import Context, Hooks, Work
+from edge.errors import ServiceError
+from edge.features.discovery.service import Announced
+from edge.features.presence.rules import presence as rules
+from edge.features.presence.rules.subscriptions import SubscriptionType
+from edge.features.presence.service import presence as service
+from edge.features.presence.service import subscriptions
+from edge.features.presence.service.errors import PresenceError, Reason
+from edge.features.presence.service.messages import (
+    SessionPresence,
+    SubscriptionStanza,
+    UnavailablePresence,
+)
+from edge.features.presence.service.presence import AddressedTo, AvailablePresence
+from edge.features.presence.store import presence as store
+from edge.xmpp import capabilities, jid, serialize
+from edge.xmpp.errors import StanzaError
+from edge.xmpp.jid import Jid
+from edge.xmpp.namespaces import CLIENT, PRE_APPROVAL, clark
+from edge.xmpp.stanza import Stanza, stamped, stamper
+
+_Act: TypeAlias = Callable[[Transaction, Sender], None]
+
+_PRIORITY: Final = clark(CLIENT, "priority")
+_SUBSCRIPTIONS: Final = {kind.value: kind for kind in SubscriptionType}
+
+_CONDITIONS: Final = {
+    Reason.OWN_SUBSCRIPTION: "not-allowed",
+    Reason.OWN_CONTACT: "not-allowed",
+    Reason.NOT_ALLOWED: "forbidden",
+    Reason.NOT_LISTED: "item-not-found",
+    Reason.ITEM_TOO_LARGE: "not-acceptable",
+    Reason.ROSTER_FULL: "resource-constraint",
+    Reason.DISK_FULL: "resource-constraint",
+    Reason.TOO_MANY_DIRECTED: "resource-constraint",
+}
+
+
+def handle(context: Context, stanza: Stanza) -> Work:
+    """Handle a presence stanza; answer a refused one with a presence of type `error`."""
+    limit = context.limits.presence_bytes
+    if len(stanza.raw) > limit:
+        return _too_large(context, stanza, limit)
+    try:
+        act = _interpret(context, stanza)
+    except StanzaError as error:
+        refused = error
+        return lambda _tx, sender: _refuse(stanza, sender, refused)
+
+    def work(tx: Transaction, sender: Sender) -> bytes:
+        try:
+            act(tx, sender)
+        except ServiceError as error:
+            return _refuse(stanza, sender, answers.stanza_error(context, error))
+        return b""
+
+    return work
+
+
+def _refuse(stanza: Stanza, sender: Sender, error: StanzaError) -> bytes:
+    if stanza.attrs.get("type") == "error":
+        return b""
+    to, id = stanza.attrs.get("to"), stanza.attrs.get("id")
+    return serialize.presence("error", to, sender.full, serialize.stanza_error(error), id)
+
+
+def _too_large(context: Context, stanza: Stanza, limit: int) -> Work:
+    error = StanzaError("not-acceptable", f"a presence must not exceed {limit} bytes")
+
+    def work(tx: Transaction, sender: Sender) -> bytes:
+        if stanza.attrs.get("type") != "error":
+            refusals.log(context, tx, sender, "presence_bytes", limit)
+        return _refuse(stanza, sender, error)
+
+    return work
+
+
+def _interpret(context: Context, stanza: Stanza) -> _Act:
+    """Return what a presence requests; raise `StanzaError` if that is impossible."""
+    type_, to = stanza.attrs.get("type"), stanza.attrs.get("to")
+    if to is None:
+        return _broadcast(context, stanza, type_)
+    kind = answers.address_kind(context, to, "")
+    if kind in addresses.SERVICES and type_ != SubscriptionType.SUBSCRIBE.value:
+        return lambda _tx, _sender: None
+    if kind in (AddressKind.SERVICE, AddressKind.NODE):
+        raise StanzaError("service-unavailable", "the service has no presence")
+    raw, target = stanza.raw, jid.parse(to)
+    if type_ in _SUBSCRIPTIONS:
+        return _subscription(context, raw, _SUBSCRIPTIONS[type_], target)
+
+    def addressed(sender: Sender) -> AddressedTo:
+        return lambda to: stamped(raw, sender.full, to)
+
+    acts: dict[str | None, _Act] = {
+        None: lambda tx, sender: service.direct_available(
+            context, tx, sender, target, cache(stamper(raw, sender.full))
+        ),
+        "unavailable": lambda tx, sender: service.direct_unavailable(
+            tx, sender, target, addressed(sender)
+        ),
+        "probe": lambda tx, sender: service.probe(context, tx, sender, target),
+        "error": lambda tx, sender: service.relay_error(
+            context, tx, sender, target, addressed(sender)
+        ),
+    }
+    if type_ not in acts:
+        raise StanzaError("bad-request", "there is no such type of presence")
+    return acts[type_]
+
+
+def _subscription(context: Context, raw: bytes, kind: SubscriptionType, target: Jid) -> _Act:
+    def act(tx: Transaction, sender: Sender) -> None:
+        stanza = stamped(raw, sender.bare, target.bare)
+        subscriptions.send(context, tx, sender, kind, target, stanza)
+
+    return act
+
+
+def _broadcast(context: Context, stanza: Stanza, type_: str | None) -> _Act:
+    raw = stanza.raw
+    if type_ == "unavailable":
+        return lambda tx, sender: service.set_unavailable(
+            context, tx, sender, cache(stamper(raw, sender.full))
+        )
+    if type_ is not None:
+        raise StanzaError("bad-request", "a presence of this type needs an address")
+    priority, caps = _priority(stanza), capabilities.announced_by(stanza)
+    announced = None if caps is None else Announced(*caps)
+
+    def act(tx: Transaction, sender: Sender) -> None:
+        stored = stamped(raw, sender.full)
+        addressed_to = cache(stamper(stored, sender.full))
+        shown = AvailablePresence(stored, addressed_to, priority, announced)
+        service.set_available(context, tx, sender, shown)
+
+    return act
+
+
+def _priority(stanza: Stanza) -> int:
+    """Return the priority of a presence; the default is 0 (section 4.7.2.3)."""
+    found = [child for child in stanza.children if child.name == _PRIORITY]
+    if len(found) > 1 or any(child.children for child in found):
+        raise StanzaError("bad-request", "a presence has at most one priority, an integer")
+    number = rules.priority(found[0].tree().text if found else None)
+    if number is None:
+        text = f"a priority is an integer from {rules.LOWEST} to {rules.HIGHEST}"
+        raise StanzaError("bad-request", text)
+    return number
+
+
+def _encode_session_presence(_context: Context, shown: SessionPresence) -> bytes:
+    return stamped(shown.presence or serialize.presence(), shown.sender, shown.to)
+
+
+def _encode_unavailable(_context: Context, gone: UnavailablePresence) -> bytes:
+    return serialize.presence("unavailable", gone.sender, gone.to)
+
+
+def _encode_subscription(_context: Context, stanza: SubscriptionStanza) -> bytes:
+    return serialize.presence(stanza.type.value, stanza.sender, stanza.to)
+
+
+def _stanza_error(error: PresenceError) -> StanzaError:
+    return StanzaError(_CONDITIONS[error.reason], error.text or error.reason.value)
+
+
+def _pre_approval(_context: Context) -> bytes:
+    """Return the stream feature of pre-approved subscriptions (section 3.4.1)."""
+    return serialize.tag("sub", xmlns=PRE_APPROVAL)
+
+
+NEEDS_ACCOUNTS: Final = True
+
+
+def register(hooks: Hooks) -> None:
+    """Register with the engine."""
+    hooks.presence(handle)
+    hooks.encode(SessionPresence, _encode_session_presence)
+    hooks.encode(UnavailablePresence, _encode_unavailable)
+    hooks.encode(SubscriptionStanza, _encode_subscription)
+    hooks.error_mapping(PresenceError, _stanza_error)
+    hooks.stream_feature(_pre_approval)
+    hooks.on_session_end(service.on_session_end)
+    hooks.on_acknowledged(store.RECEIPT, service.on_page_acknowledged)
+    hooks.on_unacknowledged(store.RECEIPT, service.on_page_lost)

@@ -1,0 +1,159 @@
+"""Answer roster iqs and encode roster pushes (RFC 6121, section 2)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple
+
+from edge.engine import answers
+from edge.engine.access import Relation, Sender
+from edge.engine.addresses import AddressKind
+from edge.engine.database import Transaction
+from edge.engine.hooks import Context, Handler, Hooks, OffloadedWork, Work
+from edge.errors import ServiceError
+from edge.features.presence.rules.subscriptions import FIELDS
+from edge.features.presence.service import roster as service
+from edge.features.presence.service import subscriptions
+from edge.features.presence.service.messages import RosterPush, RosterRemoval
+from edge.features.presence.service.roster import Contact, Party
+from edge.features.presence.store.roster import RosterItem
+from edge.xmpp import jid, serialize
+from edge.xmpp.errors import StanzaError
+from edge.xmpp.jid import Jid
+from edge.xmpp.namespaces import ROSTER, clark
+from edge.xmpp.stanza import Stanza
+
+MAX_NAME_BYTES: Final = 128
+MAX_GROUP_BYTES: Final = 64
+MAX_GROUPS: Final = 4
+
+_QUERY: Final = clark(ROSTER, "query")
+_ITEM: Final = clark(ROSTER, "item")
+_GROUP: Final = clark(ROSTER, "group")
+
+
+class _RosterSet(NamedTuple):
+    """A roster set: the contact to add or update, or `None` to remove the JID."""
+
+    jid: Jid
+    contact: Contact | None
+
+
+def get(context: Context, stanza: Stanza) -> OffloadedWork:
+    """Answer with the roster (section 2.2)."""
+
+    def act(tx: Transaction, sender: Sender, own: Party) -> bytes:
+        items = service.request(tx, sender, own)
+        return _query(_encode_item(context, item) for item in items)
+
+    return OffloadedWork(lambda: _work(context, stanza, act))
+
+
+def change(context: Context, stanza: Stanza) -> Work:
+    """Add, update or remove a contact (sections 2.3 to 2.5)."""
+    request = _read(stanza)
+
+    def act(tx: Transaction, sender: Sender, own: Party) -> bytes:
+        if request.contact is None:
+            subscriptions.remove_contact(context, tx, own, request.jid)
+        else:
+            service.put(context, tx, sender, own, request.contact)
+        return b""
+
+    return _work(context, stanza, act)
+
+
+def _work(
+    context: Context, stanza: Stanza, act: Callable[[Transaction, Sender, Party], bytes]
+) -> Work:
+    """Return work that answers with the payload that `act` returns, or with its refusal."""
+
+    def work(tx: Transaction, sender: Sender) -> bytes:
+        try:
+            kind = answers.address_kind(context, stanza.attrs.get("to"), sender.bare)
+            relation = Relation.OWN if kind is AddressKind.OWN else Relation.OTHER
+            payload = act(tx, sender, service.own_roster(tx, sender, relation))
+        except (ServiceError, StanzaError) as error:
+            return answers.error(context, stanza, sender, error)
+        return answers.result(stanza, sender, payload)
+
+    return work
+
+
+def _read(stanza: Stanza) -> _RosterSet:
+    """Read a roster set (sections 2.1.5, 2.3.3 and 2.5.3).
+
+    The attributes `ask`, `approved` and, except for a removal, `subscription` are ignored because
+    a client cannot set them.
+
+    Raises:
+        StanzaError: `bad-request`, `not-acceptable` or `jid-malformed`.
+    """
+    items = stanza.children[0].children
+    if len(items) != 1 or items[0].name != _ITEM:
+        raise StanzaError("bad-request", "a roster set has exactly one item")
+    attrs = items[0].attrs
+    if "jid" not in attrs:
+        raise StanzaError("bad-request", "the item has no JID")
+    contact = jid.parse(attrs["jid"])
+    if contact.resource:
+        raise StanzaError("not-acceptable", "a contact is a bare JID")
+    if attrs.get("subscription") == "remove":
+        return _RosterSet(contact, None)
+    name = attrs.get("name") or None
+    if name is not None and len(name.encode()) > MAX_NAME_BYTES:
+        raise StanzaError("not-acceptable", f"a name has at most {MAX_NAME_BYTES} bytes")
+    groups = [group.text or "" for group in items[0].tree().findall(_GROUP)]
+    _check_groups(groups)
+    return _RosterSet(contact, Contact(contact.bare, name, tuple(groups)))
+
+
+def _check_groups(groups: list[str]) -> None:
+    if len(set(groups)) < len(groups):
+        raise StanzaError("bad-request", "a group is given twice")
+    if len(groups) > MAX_GROUPS:
+        raise StanzaError("not-acceptable", f"a contact is in at most {MAX_GROUPS} groups")
+    if any(not 0 < len(group.encode()) <= MAX_GROUP_BYTES for group in groups):
+        raise StanzaError("not-acceptable", f"a group's name has 1 to {MAX_GROUP_BYTES} bytes")
+
+
+def _query(items: Iterable[bytes]) -> bytes:
+    return serialize.tag("query", content=b"".join(items), xmlns=ROSTER)
+
+
+def _encode_item(_context: Context, item: RosterItem) -> bytes:
+    """Return the element of a contact (section 2.1.2)."""
+    fields = FIELDS[item.state]
+    attrs = {
+        "jid": item.jid,
+        "name": item.name,
+        "subscription": fields.subscription,
+        "ask": "subscribe" if fields.ask else None,
+        "approved": "true" if fields.approved else None,
+    }
+    groups = (serialize.tag("group", content=serialize.escape(name)) for name in item.groups)
+    return serialize.tag("item", attrs, b"".join(groups))
+
+
+def _encode_push(context: Context, push: RosterPush) -> bytes:
+    return serialize.iq_set(push.id, push.to, None, _query([_encode_item(context, push.item)]))
+
+
+def _encode_removal(_context: Context, removal: RosterRemoval) -> bytes:
+    item = serialize.tag("item", {"jid": removal.jid, "subscription": "remove"})
+    return serialize.iq_set(removal.id, removal.to, None, _query([item]))
+
+
+_HANDLERS: Final[dict[str, Handler]] = {"get": get, "set": change}
+
+NEEDS_ACCOUNTS: Final = True
+
+
+def register(hooks: Hooks) -> None:
+    """Register with the engine."""
+    for type_, handler in _HANDLERS.items():
+        hooks.own_account_iq(type_, _QUERY, handler)
+        hooks.account_iq(type_, _QUERY, handler)
+    hooks.encode(RosterItem, _encode_item)
+    hooks.encode(RosterPush, _encode_push)
+    hooks.encode(RosterRemoval, _encode_removal)
