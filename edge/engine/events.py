@@ -159,6 +159,12 @@ def append(tx: Transaction, lane: str, event: NewEvent) -> int | None:
     return seq
 
 
+def logged(tx: Transaction) -> Sequence[tuple[int, NewEvent]]:
+    """Return (number, event) of the gateway's own events that `take_logged` would return."""
+    found: Sequence[tuple[int, NewEvent]] = tx.memo.get("logged", ())
+    return found
+
+
 def take_logged(tx: Transaction) -> list[tuple[int, NewEvent]]:
     """Return (number, event) of the gateway's own events since the last call."""
     found: list[tuple[int, NewEvent]] = tx.memo.pop("logged", [])

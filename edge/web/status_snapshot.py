@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from edge.config.load import Config
+from edge.engine import events
 from edge.engine.database import Transaction
 from edge.engine.events import NewEvent
 from edge.features.eventlog.rules import levels
@@ -125,7 +126,7 @@ class Looker:
         its own."""
         found = {
             seq: Noted(tx.now.wall, event)
-            for seq, event in tx.memo.get("noted", ())
+            for seq, event in events.logged(tx)
             if event.level in LEAST
         }
         if found:
