@@ -15,7 +15,7 @@ from edge.errors import SetupError
 from edge.features.custody import store as custody
 from edge.features.outbox.store import dead_letters, outbox
 from edge.features.outbox.store.dead_letters import DeadLetter
-from edge.features.outbox.store.outbox import OutboxRow
+from edge.features.outbox.store.outbox import OutboxRow, OutgoingMessage
 from tests.helpers.people import PUMP, VALVE, VALVE_BARE
 from tests.helpers.store import Gateway, digest_of, new_database
 
@@ -35,7 +35,7 @@ def gateway(tmp_path: Path) -> Iterator[Gateway]:
 
 def add(gateway: Gateway, source: str = PUMP_BARE, to: str = "valve", size: int = 100) -> int:
     message = source, f"{source}/fw", "m1", 2, BODY, size
-    row = gateway.tx(lambda tx: outbox.add(tx, to, *message))
+    row = gateway.tx(lambda tx: outbox.add(tx, to, OutgoingMessage(*message)))
     assert row is not None
     return row
 
@@ -62,7 +62,7 @@ def test_a_message_comes_back_as_it_was_put_in(gateway: Gateway) -> None:
 
 def test_nobody_has_an_outbox_who_has_no_account(gateway: Gateway) -> None:
     message = PUMP_BARE, PUMP, None, 1, BODY, 100
-    assert gateway.tx(lambda tx: outbox.add(tx, "nobody", *message)) is None
+    assert gateway.tx(lambda tx: outbox.add(tx, "nobody", OutgoingMessage(*message))) is None
     assert gateway.count("SELECT count(*) FROM outbox_bodies") == 0
 
 

@@ -33,6 +33,7 @@ from edge.features.outbox.rules import BOUND, TERMINAL, Action, Candidate, Input
 from edge.features.outbox.store import dead_letters, outbox
 from edge.features.outbox.store.dead_letters import DeadLetter as DeadLetter
 from edge.features.outbox.store.outbox import OutboxRow as OutboxRow
+from edge.features.outbox.store.outbox import OutgoingMessage as OutgoingMessage
 from edge.features.outbox.store.outbox import find as find
 from edge.features.outbox.store.outbox import find_by_source as find_by_source
 from edge.features.outbox.store.outbox import remove as remove
@@ -148,20 +149,6 @@ class FailureReport(NamedTuple):
     stored: int | None
 
 
-class OutgoingMessage(NamedTuple):
-    """A message for an account's outbox; the fields are those of `outbox.add`."""
-
-    source: str
-    sender: str
-    msg_id: str | None
-    qos: int
-    body: bytes
-    size: int
-    only_session: str | None = None
-    session: str | None = None
-    queue_item: int | None = None
-
-
 ITEM_MESSAGE_ENDED: Final = Event[[Context, Transaction, OutboxRow, Input, State, DeliveryFailure]](
     "item message ended"
 )
@@ -186,20 +173,7 @@ def add(context: Context, tx: Transaction, account: str, message: OutgoingMessag
 
     The caller then calls `send_ready`.
     """
-    source, sender, msg_id, qos, body, size, only_session, session, queue_item = message
-    row = outbox.add(
-        tx,
-        account,
-        source,
-        sender,
-        msg_id,
-        qos,
-        body,
-        size,
-        only_session=only_session,
-        session=session,
-        queue_item=queue_item,
-    )
+    row = outbox.add(tx, account, message)
     if row is not None:
         tx.wake_at(tx.now.service + context.limits.outbox_ttl)
     return row

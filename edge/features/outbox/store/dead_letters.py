@@ -15,6 +15,7 @@ from edge.engine.events import NewEvent
 from edge.engine.quota import Usage
 from edge.errors import SetupError
 from edge.features.outbox.store import outbox
+from edge.features.outbox.store.outbox import OutgoingMessage
 
 REFUSED: Final = "refused"
 FAILED: Final = "failed"
@@ -165,9 +166,11 @@ def requeue(tx: Transaction, row: int, *, may_repeat: bool) -> int:
 def _requeue_as_new(tx: Transaction, found: StoredDeadLetter, recipient: str) -> int | None:
     content, source = body(tx, found.row), found.sender.partition("/")[0]
     size = quota.charge(found.msg_id or "", content)
-    message = source, found.sender, found.msg_id, found.qos, content, size
     only = found.destination if "/" in found.destination else None
-    return outbox.add(tx, recipient, *message, only_session=only)
+    message = OutgoingMessage(
+        source, found.sender, found.msg_id, found.qos, content, size, only_session=only
+    )
+    return outbox.add(tx, recipient, message)
 
 
 def _release_again(

@@ -70,6 +70,32 @@ class OutboxRow(NamedTuple):
     queue_item: int | None = None
 
 
+class OutgoingMessage(NamedTuple):
+    """A message to append to an outbox.
+
+    Args:
+        source: the key within which order is kept: the bare JID of the sender, or a subscription.
+        sender: the full JID of the original sender.
+        msg_id: the msgId that the sender chose.
+        qos: the QoS level.
+        body: the message.
+        size: the bytes charged for it.
+        only_session: the only full JID that may receive it, if it is for one session.
+        session: the full JID that is preferred to others.
+        queue_item: the item of a queue that it carries, if any.
+    """
+
+    source: str
+    sender: str
+    msg_id: str | None
+    qos: int
+    body: bytes
+    size: int
+    only_session: str | None = None
+    session: str | None = None
+    queue_item: int | None = None
+
+
 _COLUMNS: Final = """
 SELECT o.id, o.recipient, o.source, o.sender, o.msg_id, o.qos, o.state, o.session, o.sends,
     o.attempts, o.held, o.due, o.bytes, o.since,
@@ -185,36 +211,9 @@ def body(tx: Transaction, row: int) -> bytes:
     return bytes(tx.row(_BODY, (row,))[0])
 
 
-def add(
-    tx: Transaction,
-    account: str,
-    source: str,
-    sender: str,
-    msg_id: str | None,
-    qos: int,
-    body: bytes,
-    size: int,
-    *,
-    only_session: str | None = None,
-    session: str | None = None,
-    queue_item: int | None = None,
-) -> int | None:
-    """Append a message to an account's outbox; return its number, or `None` without such an
-    account.
-
-    Args:
-        tx: the transaction.
-        account: the name of the account.
-        source: the key within which order is kept: the bare JID of the sender, or a subscription.
-        sender: the full JID of the original sender.
-        msg_id: the msgId that the sender chose.
-        qos: the QoS level.
-        body: the message.
-        size: the bytes charged for it.
-        only_session: the only full JID that may receive it, if it is for one session.
-        session: the full JID that is preferred to others.
-        queue_item: the item of a queue that it carries, if any.
-    """
+def add(tx: Transaction, account: str, message: OutgoingMessage) -> int | None:
+    """Append a message to an account's outbox; return its number, or `None` without an account."""
+    source, sender, msg_id, qos, body, size, only_session, session, queue_item = message
     target = only_session, only_session or session, queue_item
     values = (source, sender, msg_id, qos, size, tx.now.service, *target, account)
     done = tx.run(_ADD, values)
