@@ -1,7 +1,7 @@
-"""The enrolment file: all that a gateway needs to ship to its centre, in one JSON object.
+"""The enrolment file: a JSON object with what a gateway needs to connect to its centre.
 
-The centre writes it, the gateway reads it, and writes it anew when its certificate was renewed. The
-token and the key in it are secrets: they stand in no `repr` and in no error's text.
+The centre writes it; the gateway reads it, and rewrites it after renewing its certificate. Its
+token and key are secret, so that they appear in no `repr` and no error text.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 from sync.segment.identity import is_gateway
 
 _VERSION: Final = 1
-_TOKEN_BYTES: Final = 32  # a secret of 256 bits cannot be guessed
+_TOKEN_BYTES: Final = 32  # 256 bits cannot be guessed
 _TOKEN: Final = re.compile(r"[A-Za-z0-9_-]{43}", re.ASCII)
 _MAX_FILE: Final = 65_536  # bytes: a certificate has some 2,000
 _KEYS: Final = {"version", "gateway", "url", "ca"}
@@ -28,17 +28,17 @@ _SECRETS: Final = {"token", "certificate", "key"}
 
 
 class EnrolmentError(Exception):
-    """The enrolment is not one. The text says what is wrong and repeats none of it."""
+    """The enrolment is not valid. The text says why, without the secrets."""
 
 
 @dataclass(frozen=True, slots=True)
 class Enrolment:
-    """Where a gateway ships to, and by what both sides know each other.
+    """The address of the centre, and the credentials of both sides.
 
-    `gateway` is its domain, `url` is `https://HOST[:PORT]`, `token` is 32 random bytes in
-    base64url, `ca` is the PEM text of the certificates that the centre's certificate is checked
-    against. `certificate` and `key`, both PEM, are what the gateway shows in its place or besides:
-    the token may be empty then, and else they are.
+    `gateway` is the gateway's domain, `url` is `https://HOST[:PORT]`, `token` is 32 random bytes in
+    base64url, and `ca` is the PEM text of the authorities that the gateway trusts. The gateway
+    authenticates by `token`, or by `certificate` and `key` (both PEM), or has both; what it does
+    not have is empty.
     """
 
     gateway: str
@@ -49,7 +49,7 @@ class Enrolment:
     key: str = field(default="", repr=False)
 
     def __post_init__(self) -> None:
-        """Refuse what cannot work. Raises `EnrolmentError`."""
+        """Validate the fields. Raises `EnrolmentError`."""
         if not is_gateway(self.gateway):
             raise EnrolmentError("`gateway` is not a domain in lower case")
         if not is_centre_url(self.url):
@@ -61,7 +61,7 @@ class Enrolment:
         if self.certificate or self.key:
             self._check_pair()
         elif not self.token:
-            raise EnrolmentError("there is neither `token` nor `certificate`")
+            raise EnrolmentError("it has neither `token` nor `certificate`")
 
     def _check_pair(self) -> None:
         if not _is_pem(self.certificate, "CERTIFICATE"):
@@ -75,18 +75,18 @@ def _is_pem(text: str, label: str) -> bool:
 
 
 def is_centre_url(url: str) -> bool:
-    """Tell whether `url` is `https://HOST[:PORT]` with nothing behind it."""
+    """Return whether `url` is `https://HOST[:PORT]` without a path."""
     try:
         parts = urlsplit(url)
         port = parts.port
     except ValueError:
         return False
-    bare = not (parts.username or parts.password or parts.query or parts.fragment)
+    plain = not (parts.username or parts.password or parts.query or parts.fragment)
     return (
         parts.scheme == "https"
         and bool(parts.hostname)
         and port != 0
-        and bare
+        and plain
         and parts.path in ("", "/")
         and url.isprintable()
         and " " not in url
@@ -94,64 +94,63 @@ def is_centre_url(url: str) -> bool:
 
 
 def new_token() -> str:
-    """Return a new secret: 32 random bytes in base64url, 43 characters."""
+    """Return a new token: 32 random bytes in base64url, 43 characters."""
     return secrets.token_urlsafe(_TOKEN_BYTES)
 
 
 def token_digest(token: str) -> str:
-    """Return the SHA-256 of a token in hexadecimal: what the centre keeps of it."""
+    """Return the SHA-256 of a token in hexadecimal, which the centre stores instead of it."""
     return sha256(token.encode()).hexdigest()
 
 
 def format_enrolment(enrolment: Enrolment) -> str:
-    """Return the text of the file, which holds the secrets; what is empty is left out."""
+    """Return the text of the file, including the secrets; omit empty fields."""
     fields = {name: text for name, text in asdict(enrolment).items() if text}
     return json.dumps({"version": _VERSION, **fields}, indent=2) + "\n"
 
 
 def parse_enrolment(text: str) -> Enrolment:
-    """Read the text of the file.
-
-    Raises `EnrolmentError`.
-    """
+    """Parse the text of the file. Raises `EnrolmentError`."""
     try:
         fields: Any = json.loads(text)
     except (ValueError, RecursionError):
-        raise EnrolmentError("not JSON") from None
+        raise EnrolmentError("it is not JSON") from None
     if not isinstance(fields, dict) or not _KEYS <= fields.keys() <= _KEYS | _SECRETS:
-        raise EnrolmentError("not an object of version, gateway, url, token, ca, certificate, key")
+        raise EnrolmentError(
+            "it is not an object with the fields version, gateway, url, token, ca, certificate, key"
+        )
     if fields.pop("version") != _VERSION:
         raise EnrolmentError(f"`version` is not {_VERSION}")
     if not all(isinstance(value, str) for value in fields.values()):
-        raise EnrolmentError("a field is not text")
+        raise EnrolmentError("a field is not a string")
     return Enrolment(**{"token": "", **fields})
 
 
 def read_enrolment(path: Path) -> Enrolment:
-    """Read the file; a FIFO, a folder or a device in its place is not opened.
+    """Read the file, if it is a regular file of at most 64 KiB.
 
     Raises `EnrolmentError`, and `OSError` if the file cannot be read.
     """
     if not stat.S_ISREG(path.stat().st_mode):
-        raise EnrolmentError("no regular file")
+        raise EnrolmentError("it is not a regular file")
     with path.open("rb") as file:
         data = file.read(_MAX_FILE + 1)
     if len(data) > _MAX_FILE:
-        raise EnrolmentError(f"larger than {_MAX_FILE} bytes")
+        raise EnrolmentError(f"it is larger than {_MAX_FILE} bytes")
     try:
         return parse_enrolment(data.decode())
     except UnicodeDecodeError:
-        raise EnrolmentError("not UTF-8") from None
+        raise EnrolmentError("it is not UTF-8") from None
 
 
 def write_enrolment(path: Path, enrolment: Enrolment) -> None:
-    """Write the file whole or not at all, readable by its owner alone.
+    """Write the file atomically, readable by its owner only.
 
-    Raises `OSError`, and `EnrolmentError` if it would be larger than `read_enrolment` takes.
+    Raises `OSError`, and `EnrolmentError` if it would be too large to be read again.
     """
     text = format_enrolment(enrolment)
     if len(text.encode()) > _MAX_FILE:
-        raise EnrolmentError(f"larger than {_MAX_FILE} bytes")
+        raise EnrolmentError(f"it is larger than {_MAX_FILE} bytes")
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:

@@ -1,7 +1,4 @@
-"""Where things lie at the centre: the layout of the fleet folder, and the names of segments in it.
-
-Names and folders only: reads and writes no segment, manifest or record.
-"""
+"""The layout of the fleet folder, in which the centre stores everything."""
 
 from __future__ import annotations
 
@@ -26,51 +23,50 @@ from sync.segment import (
 )
 
 FLEET_DIR_VARIABLE: Final = "FIELDPOST_FLEET_DIR"
-"""Names the fleet folder where `--dir` does not."""
+"""Environment variable for the fleet folder, instead of `--dir`."""
 
 LOCK_WAIT_S: Final = 10.0
-"""Seconds a command waits for another that changes the fleet folder; such changes take moments."""
+"""Seconds a command waits for another one that changes the fleet folder, which takes moments."""
 
 LOCK_POLL_S: Final = 0.05
-"""Seconds between two looks at the lock: short against what a person notices."""
+"""Seconds between two attempts to get the lock, too short to be noticed."""
 
 GATEWAY_LENGTH: Final = 240
-"""Characters of a gateway's name: a file's name has 255, and its record's needs an ending."""
+"""Longest name of a gateway, in characters. A file name has 255, including its suffix."""
 
 SUFFIX: Final = ".seg"
 
 
 def segment_path(identity: Identity) -> PurePosixPath:
-    """Where a segment lies below `landing/` and `archive/`: `GATEWAY/EPOCH/LANE/FIRST-LAST.seg`.
+    """Return the path of a segment below `landing/`: `GATEWAY/EPOCH/LANE/FIRST-LAST.seg`.
 
-    Raises SegmentError when a part is not what it may be, so that no name leaves its folder.
+    Raises SegmentError for an invalid identity, so that no path can leave the folder.
     """
     check_identity(identity)
     return PurePosixPath(identity_path(identity) + SUFFIX)
 
 
 def parse_segment_path(path: PurePosixPath) -> Identity:
-    """Read a segment's identity from its path below `landing/`; the inverse of `segment_path`.
+    """Parse the path of a segment below `landing/`; the inverse of `segment_path`.
 
-    Raises SegmentError when the path is none.
+    Raises SegmentError when the path is invalid.
     """
     if path.suffix != SUFFIX:
-        raise SegmentError("identity", f"the name does not end in {SUFFIX}")
+        raise SegmentError("identity", f"the name must end with {SUFFIX}")
     return parse_identity(path.as_posix().removesuffix(SUFFIX))
 
 
 def is_enrollable(gateway: str) -> bool:
-    """Tell whether `gateway` can be enrolled: a lower-case domain of at most 240 characters."""
+    """Return whether `gateway` can be enrolled: a lower-case domain of at most 240 characters."""
     return len(gateway) <= GATEWAY_LENGTH and is_gateway(gateway)
 
 
 @dataclass(frozen=True, slots=True)
 class FleetFolder:
-    """The fleet folder at `root`. Only the owner can look into it.
+    """The fleet folder at `root`, accessible by its owner only.
 
-    `incoming` holds what is still being received, in the landing's file system; `aside` holds
-    bodies that contradict a segment that landed before; `archive` holds, under the same relative
-    path, segments that are in manifests.
+    `incoming`, `landing`, `aside`, `archive` and `quarantine` must be in one file system, because
+    files are moved between them.
     """
 
     root: Path
@@ -82,27 +78,27 @@ class FleetFolder:
 
     @property
     def gateways(self) -> Path:
-        """One enrolment record for each gateway."""
+        """The enrolment record of each gateway."""
         return self.root / "gateways"
 
     @property
     def incoming(self) -> Path:
-        """Temporaries, a folder for each kind of process that lands segments."""
+        """Files being received, in a folder for each kind of process that lands segments."""
         return self.root / "incoming"
 
     @property
     def landing(self) -> Path:
-        """Segments that are acknowledged and not yet in a manifest."""
+        """Segments that are acknowledged and not in the tables yet."""
         return self.root / "landing"
 
     @property
     def aside(self) -> Path:
-        """Bodies that were refused because other bytes have their name."""
+        """Segments in conflict with a different segment of the same name."""
         return self.root / "aside"
 
     @property
     def archive(self) -> Path:
-        """Segments that are in manifests."""
+        """Segments that are in the tables, under the same relative path as in the landing."""
         return self.root / "archive"
 
     @property
@@ -112,11 +108,11 @@ class FleetFolder:
 
     @property
     def quarantine(self) -> Path:
-        """Segments that the ingest could not take, with the reason."""
+        """Segments that the ingest refused, with the reason."""
         return self.root / "quarantine"
 
     def create(self) -> None:
-        """Make what is missing of the folder. Raises FleetError when that cannot be done."""
+        """Create the folder, or what is missing of it. Raises FleetError."""
         try:
             self.root.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
             for folder in self._parts():
@@ -124,22 +120,24 @@ class FleetFolder:
             fsync_folder(self.root)
             fsync_folder(self.root.parent)
         except OSError as error:
-            msg = f"cannot make the fleet folder {self.root}: {error.strerror}"
+            msg = f"cannot create the fleet folder {self.root}: {error.strerror}"
             raise FleetError(msg) from error
 
     def require(self) -> None:
-        """Raise FleetError unless this is a fleet folder that lies in one file system, and ours."""
+        """Raise FleetError unless this is a complete and accessible fleet folder."""
         if self.root.is_dir() and not os.access(self.root, os.R_OK | os.W_OK | os.X_OK):
-            msg = f"{self.root} may not be read and written: run this as the user whose it is"
-            raise FleetError(f"{msg}, {_owner(self.root)}")
+            msg = f"cannot access {self.root}; run this command as its owner, {_owner(self.root)}"
+            raise FleetError(msg)
         for folder in self._parts():
             if not folder.is_dir():
-                msg = f"{self.root} is no fleet folder; `fieldpost-fleet gateway add` makes one"
+                msg = (
+                    f"{self.root} is not a fleet folder; `fieldpost-fleet gateway add` creates one"
+                )
                 raise FleetError(msg)
         joined = (self.incoming, self.landing, self.aside, self.archive, self.quarantine)
         if len({folder.stat().st_dev for folder in joined}) > 1:
             names = ", ".join(folder.name for folder in joined)
-            msg = f"{names} in {self.root} are not in one file system"
+            msg = f"{names} in {self.root} must be in one file system"
             raise FleetError(msg)
 
     def _parts(self) -> tuple[Path, ...]:
@@ -156,9 +154,9 @@ class FleetFolder:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the folder's lock, as each command does that changes enrolments or keys.
+        """Hold the lock of the folder, as required for changing enrolments or keys.
 
-        Waits at most 10 s for another such command, then raises FleetError. Dies with its process.
+        Waits at most 10 s for another process, then raises FleetError.
         """
         descriptor = os.open(
             self.root / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE
@@ -173,7 +171,7 @@ class FleetFolder:
 def _owner(folder: Path) -> str:
     try:
         return folder.owner()
-    except KeyError:  # a number alone, of a machine that knew its name
+    except KeyError:  # the owner has no name on this machine
         return str(folder.stat().st_uid)
 
 
@@ -184,7 +182,7 @@ def _lock(descriptor: int, root: Path) -> None:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             if time.monotonic() >= deadline:
-                msg = f"another command is changing {root}; try again"
+                msg = f"another command is changing {root}; try again later"
                 raise FleetError(msg) from None
             time.sleep(LOCK_POLL_S)
         else:

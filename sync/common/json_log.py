@@ -1,6 +1,6 @@
-"""The centre's log: one JSON object a line on standard error.
+"""The centre's log: one JSON object per line on standard error.
 
-Values that a client chose are quoted by JSON, so that no request can forge a line.
+JSON escapes the values that clients choose, so that no request can forge a line.
 """
 
 from __future__ import annotations
@@ -14,9 +14,7 @@ from typing import Final
 LOGGER: Final = logging.getLogger("fieldpost.fleet")
 
 
-class _Line(logging.Formatter):
-    """Writes a record and its `facts` as one JSON object."""
-
+class _JsonFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         when = dt.datetime.fromtimestamp(record.created, dt.UTC)
         line: dict[str, object] = {
@@ -31,13 +29,13 @@ class _Line(logging.Formatter):
 
 
 def log_event(level: int, event: str, **facts: object) -> None:
-    """Write one line: what happened, and its facts by name."""
+    """Write a line with the name of an event and its facts; `text` explains it to people."""
     LOGGER.log(level, event, extra={"facts": facts})
 
 
 def log_to_stderr() -> None:
-    """Send this log, and the warnings of the libraries, to standard error."""
+    """Write this log, and the warnings of libraries, to standard error."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_Line())
+    handler.setFormatter(_JsonFormatter())
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
     LOGGER.setLevel(logging.INFO)

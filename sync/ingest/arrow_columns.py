@@ -17,9 +17,9 @@ import pyarrow.compute as pc
 from cbor2 import CBORTag
 
 from sync.segment import SegmentError, SegmentHeader, decode_columns
+from sync.segment.columns import read_entries
 from sync.segment.decode import READERS
 from sync.segment.limits import MAX_DECIMALS, MAX_TAG_COLUMNS, MAX_TAGS, MAX_TIME, MIN_TIME
-from sync.segment.text_columns import read_entries
 from sync.segment.typed_arrays import FLOATS, INTEGERS, UNSIGNED
 
 TIME: Final = pa.timestamp("us", tz="UTC")

@@ -1,6 +1,6 @@
-"""The segment: how events are written down for the road and read again.
+"""The segment format: encode events to a compact file, and decode it.
 
-Imports cbor2 and the standard library alone, so that anything can read a segment.
+Depends on cbor2 and the standard library only, so that any program can decode a segment.
 """
 
 from sync.segment.decode import decode, decode_columns, digest_of, read_header

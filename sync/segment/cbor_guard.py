@@ -1,8 +1,8 @@
-"""A guard before cbor2: reads CBOR that is as plain as a segment's, and nothing else.
+"""Check that CBOR contains only the plain types of a segment, before cbor2 decodes it.
 
-The walk allows maps with text keys, arrays, integers, strings, floats, true, false, null and the
-typed arrays of RFC 8746, all of definite length, within bounds of depth and number. So none of the
-decoder's richer types (dates, regular expressions, shared references) can be reached from outside.
+Allowed are maps with text keys, arrays, integers, strings, floats, true, false, null and the typed
+arrays of RFC 8746, of definite length and within limits of depth and number. Thus foreign bytes
+cannot reach the decoder's richer types, such as dates, regular expressions and shared references.
 """
 
 from __future__ import annotations
@@ -19,35 +19,37 @@ _STRINGS: Final = (_BYTES, _TEXT)
 _CONTAINERS: Final = (_ARRAY, _MAP, _TAG)
 _SIMPLES: Final = (20, 21, 22, 25, 26, 27)  # false, true, null, and floats of 16, 32 and 64 bits
 _TYPED_ARRAYS: Final = range(64, 88)
-_INDEFINITE: Final = 28  # from here on, additional information is reserved or "of any length"
+_INDEFINITE: Final = (
+    28  # additional information from here on is reserved or means indefinite length
+)
 
 
 def load_map(data: bytes, reason: Reason) -> dict[str, Any]:
-    """Read one CBOR map that fills `data`.
+    """Decode the one CBOR map in `data`.
 
     Raises `SegmentError` with `reason` for anything else.
     """
     try:
-        end = _walk(data)
+        end = _check_item(data)
         if end != len(data):
-            raise _Refused("bytes follow the CBOR item")
+            raise _NotAllowed("bytes follow the CBOR map")
         loaded = cbor2.loads(data)
-    except (_Refused, cbor2.CBORDecodeError) as error:
+    except (_NotAllowed, cbor2.CBORDecodeError) as error:
         raise SegmentError(reason, str(error)) from None
     if not isinstance(loaded, dict):
-        raise SegmentError(reason, "not a CBOR map")
+        raise SegmentError(reason, "it is not a CBOR map")
     return loaded
 
 
-class _Refused(Exception):
-    """CBOR that a segment does not use."""
+class _NotAllowed(Exception):
+    """The CBOR contains something that a segment does not use."""
 
 
-def _walk(data: bytes) -> int:
-    """Return where the first item of `data` ends.
+def _check_item(data: bytes) -> int:
+    """Check the first item of `data` and return the offset of its end.
 
-    `left` items of the innermost container are still to come, an odd number after the key of a map,
-    whose `keys` are those seen; `outer` is the same of the containers around it.
+    `left` is the number of items that the innermost container still has, odd after a key of a map;
+    `keys` are the map's keys so far, and `outer` the same values of the outer containers.
     """
     at, left = 0, 1
     keys: set[bytes] | None = None
@@ -61,48 +63,48 @@ def _walk(data: bytes) -> int:
         major, argument, start = _head(data, at)
         at = start + argument if major in _STRINGS else start
         if at > len(data):
-            raise _Refused("a string is longer than what is there")
+            raise _NotAllowed("a string is longer than the data")
         if keys is not None and left % 2:
             _add_key(keys, major, data[start:at])
         if major in _CONTAINERS:
             outer.append((left, keys))
             if len(outer) == MAX_DEPTH:
-                raise _Refused("nested too deep")
+                raise _NotAllowed("containers are nested too deep")
             left, keys = _items(major, argument)
-    raise _Refused("too many items")
+    raise _NotAllowed("there are too many items")
 
 
 def _add_key(keys: set[bytes], major: int, key: bytes) -> None:
     if major != _TEXT:
-        raise _Refused("a map's key is no text")
+        raise _NotAllowed("the key of a map is not text")
     if key in keys:
-        raise _Refused("a map has a key twice")
+        raise _NotAllowed("a map has a repeated key")
     keys.add(key)
 
 
 def _head(data: bytes, at: int) -> tuple[int, int, int]:
-    """Return the major type, the argument and where the head ends."""
+    """Return the major type, the argument and the end of an item's head."""
     if at >= len(data):
-        raise _Refused("ends within an item")
+        raise _NotAllowed("the data ends within an item")
     major, info = data[at] >> 5, data[at] & 31
     if major == _SIMPLE and info not in _SIMPLES:
-        raise _Refused("a simple value that is not in use")
+        raise _NotAllowed("a simple value is not allowed")
     if info < 24:
         return major, info, at + 1
     if info >= _INDEFINITE:
-        raise _Refused("an item of indefinite length")
+        raise _NotAllowed("an item has indefinite length")
     end = at + 1 + (1 << (info - 24))
     if end > len(data):
-        raise _Refused("ends within an item")
+        raise _NotAllowed("the data ends within an item")
     return major, int.from_bytes(data[at + 1 : end], "big"), end
 
 
 def _items(major: int, argument: int) -> tuple[int, set[bytes] | None]:
-    """Say how many items a container holds, and begin the keys of a map."""
+    """Return how many items a container has, and an empty set of keys for a map."""
     if major == _MAP:
         return 2 * argument, set()
     if major == _ARRAY:
         return argument, None
     if argument not in _TYPED_ARRAYS:
-        raise _Refused("a tag that is no typed array's")
+        raise _NotAllowed("a tag is not that of a typed array")
     return 1, None

@@ -1,35 +1,38 @@
-"""Reading a segment, which may come from anywhere: all is checked, and all is read or nothing.
+"""Decode a segment from an untrusted source, completely or not at all.
 
-Knows neither files nor sockets. `docs/reference/segment-format.md` is the layout.
+The format is described in `docs/reference/segment-format.md`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from sync.segment.cbor_guard import load_map
-from sync.segment.columns import unpack_numbers, unpack_times, unpack_values
+from sync.segment.columns import (
+    unpack_numbers,
+    unpack_tags,
+    unpack_texts,
+    unpack_times,
+    unpack_values,
+)
 from sync.segment.errors import SegmentError
 from sync.segment.frame import inflate, unpack_frame
 from sync.segment.header import DIGEST_SIZE, unpack_header
 from sync.segment.limits import MAX_SEQ
 from sync.segment.records import Event, Segment, SegmentHeader
-from sync.segment.tag_columns import unpack_tags
-from sync.segment.text_columns import unpack_texts
 from sync.segment.typed_arrays import unpack_bits
 
-if TYPE_CHECKING:
-    Reader = Callable[[Any, int], Sequence[Any]]
+Reader = Callable[[Any, int], Sequence[Any]]
 
 
 def digest_of(data: bytes) -> bytes:
-    """Return the digest of a valid segment: its last 32 bytes, which cover all the others."""
+    """Return the digest of a valid segment: its last 32 bytes, a hash of all the others."""
     return bytes(data[-DIGEST_SIZE:])
 
 
 def read_header(data: bytes) -> SegmentHeader:
-    """Check the checksum of a whole segment and read its header alone; the body is not looked at.
+    """Verify the checksum of a whole segment and decode its header only.
 
     Raises `SegmentError`.
     """
@@ -38,10 +41,7 @@ def read_header(data: bytes) -> SegmentHeader:
 
 
 def decode(data: bytes) -> Segment:
-    """Read a segment.
-
-    Raises `SegmentError` and nothing else; there is no partial result.
-    """
+    """Decode a segment. Raises `SegmentError` and no other exception."""
     header, columns = decode_columns(data)
     events = tuple(map(Event._make, zip(*columns.values(), strict=True)))
     return Segment(header, events, digest_of(data))
@@ -50,10 +50,10 @@ def decode(data: bytes) -> Segment:
 def decode_columns(
     data: bytes, readers: Mapping[str, Reader] | None = None
 ) -> tuple[SegmentHeader, dict[str, Any]]:
-    """Read a segment as one list of rows for each field of `Event`, by its name and in its order.
+    """Decode a segment to one list of rows for each field of `Event`, in its order.
 
-    Absent values are None; tags are a dict for each row, possibly empty. What `readers` gives of
-    columns, by their names and in their order, is in the place of lists. Raises `SegmentError`.
+    Absent values are None; tags are a dict for each row, possibly empty. `readers` replace
+    `READERS`, so that columns are decoded to other types than lists. Raises `SegmentError`.
     """
     frame = unpack_frame(data)
     header = unpack_header(frame.header, frame.version)
@@ -68,17 +68,17 @@ def decode_columns(
 
 
 def _flags(item: Any, rows: int) -> list[bool]:
-    """Read a flag for each row: one for all, or a bitmap."""
+    """Decode a flag for each row: one for all, or a bitmap."""
     if isinstance(item, bool):
         return [item] * rows
     return [digit == "1" for digit in unpack_bits(item, rows)]
 
 
 def _kinds(item: Any, rows: int) -> list[str | None]:
-    """Read a column of strings in which no row is absent."""
+    """Decode a column of strings in which no row is absent."""
     kinds = unpack_texts(item, rows)
     if None in kinds:
-        raise SegmentError("column", "rows without a kind")
+        raise SegmentError("column", "rows have no kind")
     return kinds
 
 
@@ -117,5 +117,5 @@ READERS: Final[Mapping[str, Reader]] = {
     "latency_ms": _latencies,
     "tags": _tags,
 }
-"""The reader of each column of the body. It gets what is there for it, None if nothing is, and the
-number of rows, and raises `SegmentError` for what is not such a column."""
+"""The function that decodes each column of the body. Its arguments are the encoded column, None if
+it is absent, and the number of rows. It raises `SegmentError` for an invalid column."""

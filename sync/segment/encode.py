@@ -1,7 +1,6 @@
-"""Writing a segment: events to columns, columns to bytes.
+"""Encode events to a segment.
 
-Knows neither where events come from nor where the bytes go. `docs/reference/segment-format.md`
-is the layout.
+The format is described in `docs/reference/segment-format.md`.
 """
 
 from __future__ import annotations
@@ -11,12 +10,10 @@ from typing import Any
 
 import cbor2
 
-from sync.segment.columns import pack_numbers, pack_times, pack_values
+from sync.segment.columns import pack_numbers, pack_tags, pack_texts, pack_times, pack_values
 from sync.segment.frame import pack_frame
 from sync.segment.header import pack_header
 from sync.segment.records import Event, SegmentHeader
-from sync.segment.tag_columns import pack_tags
-from sync.segment.text_columns import pack_texts
 from sync.segment.typed_arrays import pack_bits
 
 
@@ -25,9 +22,8 @@ def encode(header: SegmentHeader, events: Sequence[Event]) -> bytes:
 
     `events` are those of `header.first_seq` to `header.last_seq`, in order and without a gap.
 
-    Raises `ValueError` for anything that `decode` would not give back as it was: events that are
-    not the header's, a value that is not finite, text that is not Unicode, a number out of its
-    range.
+    Raises `ValueError` for anything that `decode` would not return unchanged: events other than
+    the header's, a value that is not finite, text that is not Unicode, a number out of range.
     """
     prefix = pack_header(header)
     if len(events) != header.count:
@@ -37,10 +33,10 @@ def encode(header: SegmentHeader, events: Sequence[Event]) -> bytes:
 
 
 def _columns(first: int, events: Sequence[Event]) -> dict[str, Any]:
-    """Return the body's map; None stands for a column without any value."""
+    """Return the columns of the body; None for a column without any value."""
     rows: dict[str, Any] = dict(zip(Event._fields, zip(*events, strict=True), strict=True))
     if rows["seq"] != tuple(range(first, first + len(events))):
-        raise ValueError("the sequence numbers are not those of the header")
+        raise ValueError("the sequence numbers differ from those of the header")
     if not {None, 0, 1, 2}.issuperset(rows["qos"]):
         raise ValueError("a quality of service is not 0, 1 or 2")
     return {
@@ -61,5 +57,5 @@ def _columns(first: int, events: Sequence[Event]) -> dict[str, Any]:
 
 
 def _flags(rows: Sequence[bool]) -> bool | bytes:
-    """Write a flag for each row: one for all, or a bitmap."""
+    """Encode a flag for each row: one for all, or a bitmap."""
     return rows[0] if len(set(rows)) == 1 else pack_bits(rows)

@@ -1,7 +1,4 @@
-"""What reading a segment can go wrong with: one error, told apart by a word.
-
-Our own mistakes in writing one are plain `ValueError`s: nothing here is for them.
-"""
+"""The error of decoding a segment. Encoding raises `ValueError` instead."""
 
 from __future__ import annotations
 
@@ -22,15 +19,13 @@ Reason = Literal[
 ]
 
 REASONS: Final[tuple[Reason, ...]] = get_args(Reason)
-"""Every word that a `SegmentError` may carry: `docs/reference/segment-format.md` says what each
-one means."""
+"""All reasons of a `SegmentError`, explained in `docs/reference/segment-format.md`."""
 
 
 class SegmentError(Exception):
-    """The bytes are not a whole, valid segment of a version that is read here.
+    """The bytes are not a complete, valid segment of a supported version.
 
-    `reason` is one of `REASONS`, for programs and tables; `text` says which part and why, for
-    people.
+    `reason` is one of `REASONS`, for programs; `text` says what is wrong, for people.
     """
 
     def __init__(self, reason: Reason, text: str) -> None:

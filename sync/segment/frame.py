@@ -1,7 +1,4 @@
-"""The file around header and body: magic, version, lengths, compression and checksum.
-
-What the header and the body say is not known here.
-"""
+"""The outer layout of a segment: magic, version, lengths, compression and checksum."""
 
 from __future__ import annotations
 
@@ -15,14 +12,14 @@ from sync.segment.header import DIGEST_SIZE, VERSION
 from sync.segment.limits import MAX_BODY, MAX_FILE
 
 MAGIC: Final = b"\x89FPS"
-"""The first bytes of every segment. The first is no ASCII, so that no text is taken for one."""
+"""The first bytes of every segment. The first is not ASCII, so that no text file matches."""
 
 _PREFIX: Final = struct.Struct(">4sBBH")  # magic, major, minor, length of the header
-_LEVEL: Final = 6  # zlib's own default: 9 costs twice the time for one per cent
+_LEVEL: Final = 6  # zlib's default; 9 costs twice the time for one per cent
 
 
 class Frame(NamedTuple):
-    """A segment whose checksum is right: version, header and compressed body."""
+    """The version, header and compressed body of a segment with a valid checksum."""
 
     version: tuple[int, int]
     header: bytes
@@ -30,9 +27,9 @@ class Frame(NamedTuple):
 
 
 def pack_frame(header: bytes, body: bytes) -> bytes:
-    """Return the whole file.
+    """Return the bytes of a segment.
 
-    Raises `ValueError` if it, or its body, is larger than a reader takes.
+    Raises `ValueError` if the segment or its body is larger than a decoder accepts.
     """
     if len(body) > MAX_BODY:
         raise ValueError(f"the body is larger than {MAX_BODY} bytes")
@@ -43,31 +40,33 @@ def pack_frame(header: bytes, body: bytes) -> bytes:
 
 
 def unpack_frame(data: bytes) -> Frame:
-    """Check version, size and checksum, and cut the file into its parts.
+    """Check version, size and checksum of a segment, and split it into its parts.
 
     Raises `SegmentError` with the reason `short`, `magic`, `version`, `size`, `checksum` or
     `header`.
     """
     if len(data) < _PREFIX.size + DIGEST_SIZE:
-        raise SegmentError("short", f"{len(data)} bytes are no segment")
+        raise SegmentError("short", f"{len(data)} bytes are too short for a segment")
     magic, major, minor, length = _PREFIX.unpack_from(data)
     if magic != MAGIC:
-        raise SegmentError("magic", "does not begin as a segment does")
+        raise SegmentError("magic", "the file does not begin like a segment")
     if major != VERSION[0]:
-        raise SegmentError("version", f"version {major}.{minor}; {VERSION[0]} is read here")
+        raise SegmentError(
+            "version", f"the segment has version {major}.{minor}; supported is {VERSION[0]}"
+        )
     if len(data) > MAX_FILE:
-        raise SegmentError("size", f"larger than {MAX_FILE} bytes")
+        raise SegmentError("size", f"the segment is larger than {MAX_FILE} bytes")
     end = len(data) - DIGEST_SIZE
     if sha256(memoryview(data)[:end]).digest() != data[end:]:
-        raise SegmentError("checksum", "the bytes are not those that were sealed")
+        raise SegmentError("checksum", "the segment was damaged after it was sealed")
     body = _PREFIX.size + length
     if body > end:
-        raise SegmentError("header", "longer than the segment")
+        raise SegmentError("header", "the header is longer than the segment")
     return Frame((major, minor), data[_PREFIX.size : body], data[body:end])
 
 
 def inflate(packed: bytes) -> bytes:
-    """Decompress a body, never to more than `MAX_BODY` bytes.
+    """Decompress a body to at most `MAX_BODY` bytes.
 
     Raises `SegmentError` with the reason `inflate`.
     """
@@ -77,7 +76,9 @@ def inflate(packed: bytes) -> bytes:
     except zlib.error as error:
         raise SegmentError("inflate", str(error)) from None
     if len(body) > MAX_BODY:
-        raise SegmentError("inflate", f"larger than {MAX_BODY} bytes when decompressed")
+        raise SegmentError("inflate", f"the body is larger than {MAX_BODY} bytes when decompressed")
     if not decompressor.eof or decompressor.unused_data:
-        raise SegmentError("inflate", "the compressed body ends early, or bytes follow it")
+        raise SegmentError(
+            "inflate", "the compressed body is truncated, or followed by other bytes"
+        )
     return body

@@ -1,7 +1,4 @@
-"""The header of a segment: a CBOR map, plain enough to be read without the body.
-
-Says nothing about the bytes around it: `frame` puts header and body into a file.
-"""
+"""The header of a segment: a CBOR map that can be decoded without the body."""
 
 from __future__ import annotations
 
@@ -27,26 +24,26 @@ from sync.segment.limits import (
 from sync.segment.records import Dropped, Identity, SegmentHeader
 
 VERSION: Final = (1, 0)
-"""Major and minor. A new minor adds keys and columns, which older readers pass over."""
+"""Major and minor. A new minor version adds keys and columns, which older readers ignore."""
 
 DIGEST_SIZE: Final = 32
 """Bytes of a digest: SHA-256."""
 
 
 def pack_header(header: SegmentHeader) -> bytes:
-    """Write a header.
+    """Encode a header.
 
     Raises `ValueError` for one that `unpack_header` would refuse.
     """
     if header.version != VERSION:
-        raise ValueError(f"only version {VERSION} is written")
+        raise ValueError(f"only version {VERSION} can be encoded")
     data = cbor2.dumps(_as_map(header))
     try:
         same = unpack_header(data, VERSION) == header
     except SegmentError as error:
         raise ValueError(f"the header is not valid: {error.text}") from None
     if not same:
-        raise ValueError("the header has a field of another type than it should")
+        raise ValueError("the header has a field of the wrong type")
     return data
 
 
@@ -74,20 +71,20 @@ def _as_map(header: SegmentHeader) -> dict[str, Any]:
 
 
 def unpack_header(data: bytes, version: tuple[int, int]) -> SegmentHeader:
-    """Read a header; keys that it does not know belong to a newer minor version.
+    """Decode a header; ignore unknown keys, which belong to a newer minor version.
 
     Raises `SegmentError` with the reason `header`, `identity` or `count`.
     """
     if len(data) > MAX_HEADER:
-        raise SegmentError("header", f"longer than {MAX_HEADER} bytes")
+        raise SegmentError("header", f"the header is longer than {MAX_HEADER} bytes")
     fields = load_map(data, "header")
     for key, check in _CHECKS.items():
         if not check(fields.get(key)):
-            raise SegmentError("header", f"`{key}` is missing or not what it should be")
+            raise SegmentError("header", f"`{key}` is missing or invalid")
     identity = Identity(*(fields[key] for key in ("gateway", "epoch", "lane", "first", "last")))
     check_identity(identity)
     if fields["count"] != identity.last_seq - identity.first_seq + 1:
-        raise SegmentError("count", "the count is not that of the sequence numbers")
+        raise SegmentError("count", "the count differs from the range of sequence numbers")
     return SegmentHeader(
         *identity,
         previous=fields["previous"],
@@ -113,7 +110,7 @@ def _text(value: Any) -> bool:
 
 
 def _name(value: Any) -> bool:
-    return isinstance(value, str)  # `check_identity` says more
+    return isinstance(value, str)  # `check_identity` checks the rest
 
 
 def _digest(value: Any) -> bool:
@@ -152,17 +149,17 @@ _CHECKS: Final[dict[str, Callable[[Any], bool]]] = {
 
 
 def _dropped(ranges: Any) -> tuple[Dropped, ...]:
-    """Read the dropped ranges: [first, last, reason] each."""
+    """Decode the dropped ranges, each of them [first, last, reason]."""
     if not isinstance(ranges, list) or len(ranges) > MAX_DROPPED:
-        raise SegmentError("header", f"`dropped` is not at most {MAX_DROPPED} ranges")
+        raise SegmentError("header", f"`dropped` must be a list of at most {MAX_DROPPED} ranges")
     return tuple(map(_dropped_range, ranges))
 
 
 def _dropped_range(item: Any) -> Dropped:
     number = _integer(1, MAX_SEQ)
     if not isinstance(item, list) or len(item) != 3 or not (number(item[0]) and number(item[1])):
-        raise SegmentError("header", "a dropped range is not [first, last, reason]")
+        raise SegmentError("header", "a dropped range must be [first, last, reason]")
     first, last, reason = item
     if last < first or not isinstance(reason, str) or not 1 <= len(reason) <= MAX_WORD:
-        raise SegmentError("header", "a dropped range is not [first, last, reason]")
+        raise SegmentError("header", "a dropped range must be [first, last, reason]")
     return Dropped(first, last, reason)

@@ -1,7 +1,4 @@
-"""What a segment is called: the identity it is counted under, and the path made of it.
-
-Checks names and turns them into paths and back. It opens no file.
-"""
+"""Validate the identity of a segment, and convert it to a path and back."""
 
 from __future__ import annotations
 
@@ -15,21 +12,21 @@ from sync.segment.records import LANES, Identity
 _GATEWAY: Final = re.compile(r"[a-z0-9][a-z0-9-]*(\.[a-z0-9][a-z0-9-]*)*", re.ASCII)
 _EPOCH: Final = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}", re.ASCII)
 _RANGE: Final = re.compile(r"([1-9][0-9]{0,18})-([1-9][0-9]{0,18})", re.ASCII)
-_MAX_GATEWAY: Final = 255  # characters: what a domain may have
+_MAX_GATEWAY: Final = 255  # characters of a domain name
 
 
 def is_gateway(name: str) -> bool:
-    """Tell whether `name` may name a gateway: a domain in lower case, safe as a folder's name."""
+    """Return whether `name` can be a gateway: a domain in lower case, safe as a folder name."""
     return len(name) <= _MAX_GATEWAY and _GATEWAY.fullmatch(name) is not None
 
 
 def is_epoch(name: str) -> bool:
-    """Tell whether `name` is a ULID: 26 characters of Crockford's alphabet, in upper case."""
+    """Return whether `name` is a ULID: 26 characters of Crockford's alphabet, in upper case."""
     return _EPOCH.fullmatch(name) is not None
 
 
 def check_identity(identity: Identity) -> None:
-    """Refuse names and ranges that no segment can have.
+    """Check that names and range are valid.
 
     Raises `SegmentError` with the reason `identity` for a name, `count` for a range.
     """
@@ -41,28 +38,28 @@ def check_identity(identity: Identity) -> None:
         raise SegmentError("identity", "the lane is unknown")
     first, last = identity.first_seq, identity.last_seq
     if not 1 <= first <= last <= MAX_SEQ:
-        raise SegmentError("count", "the range of sequence numbers is not a range")
+        raise SegmentError("count", "the range of sequence numbers is invalid")
     if last - first >= MAX_EVENTS:
         raise SegmentError("count", f"the range holds more than {MAX_EVENTS} events")
 
 
 def identity_path(identity: Identity) -> str:
-    """Return `GATEWAY/EPOCH/LANE/FIRST-LAST`, the segment's name in URLs and in folders."""
+    """Return `GATEWAY/EPOCH/LANE/FIRST-LAST`, the name of a segment in URLs and folders."""
     gateway, epoch, lane, first, last = identity
     return f"{gateway}/{epoch}/{lane}/{first}-{last}"
 
 
 def parse_identity(path: str) -> Identity:
-    """Read what `identity_path` wrote; there is one way to write each.
+    """Parse the path that `identity_path` returns; accept no other spelling.
 
     Raises `SegmentError` with the reason `identity` or `count`.
     """
     parts = path.split("/")
     if len(parts) != 4:
-        raise SegmentError("identity", "the name is not GATEWAY/EPOCH/LANE/FIRST-LAST")
+        raise SegmentError("identity", "the name must be GATEWAY/EPOCH/LANE/FIRST-LAST")
     numbers = _RANGE.fullmatch(parts[3])
     if numbers is None:
-        raise SegmentError("identity", "the name does not end in FIRST-LAST")
+        raise SegmentError("identity", "the name must end with FIRST-LAST")
     identity = Identity(parts[0], parts[1], parts[2], int(numbers[1]), int(numbers[2]))
     check_identity(identity)
     return identity

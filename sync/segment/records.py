@@ -1,7 +1,4 @@
-"""What a segment is made of: events and the identity they are counted under.
-
-Plain records, without behaviour: no I/O, no clock, no validation of where they came from.
-"""
+"""The data types of a segment: header, events and identity."""
 
 from __future__ import annotations
 
@@ -11,7 +8,8 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 LANES: Final = ("readings", "logs", "system")
-"""Each lane has a counter and a share of the bytes of its own: a flood pushes no other out."""
+"""Streams of events, each with its own sequence numbers and share of the disk, so that a flood of
+one does not displace the others."""
 
 KINDS: Final = (
     "reading",
@@ -27,13 +25,13 @@ KINDS: Final = (
     "uplink",
     "system",
 )
-"""What an event tells of; the word is the report's as well."""
+"""Categories of events, also used by the reports."""
 
 NO_TAGS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class Identity(NamedTuple):
-    """Which segment: a range of the sequence numbers of one lane, in one epoch of one gateway."""
+    """The identity of a segment: a range of sequence numbers of a lane in an epoch of a gateway."""
 
     gateway: str
     epoch: str
@@ -43,12 +41,11 @@ class Identity(NamedTuple):
 
 
 class Event(NamedTuple):
-    """One thing that happened at a gateway.
+    """An event at a gateway.
 
     `seq` counts from 1 without a gap in its (epoch, lane). `time` is milliseconds since 1970 UTC by
-    the gateway's clock, and `clock` tells whether that clock was synchronised. `value` is a finite
-    float. `qos` is 0, 1 or 2. `latency_ms` runs from taking a message into custody to delivering
-    it.
+    the gateway's clock, and `clock` is whether that clock was synchronised. `value` is a finite
+    float. `qos` is 0, 1 or 2. `latency_ms` is the time from accepting a message to delivering it.
     """
 
     seq: int
@@ -68,7 +65,7 @@ class Event(NamedTuple):
 
 
 class Dropped(NamedTuple):
-    """Events that the gateway gave up, and why: `reason` is a word, such as `backlog-full`."""
+    """A range of events that the gateway dropped; `reason` is a keyword, such as `backlog-full`."""
 
     first_seq: int
     last_seq: int
@@ -77,13 +74,13 @@ class Dropped(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SegmentHeader:
-    """What a segment says of itself and of its gateway when it was sealed.
+    """The header: the segment's identity, and the state of its gateway when it was sealed.
 
     `previous` is the digest of the segment before it in its lane (32 bytes; zeros for the first).
-    `boot` names the gateway's run. `sealed_at` is milliseconds since 1970 UTC by the gateway's
+    `boot` identifies the gateway's run. `sealed_at` is milliseconds since 1970 UTC by the gateway's
     clock, `clock` whether that was synchronised, `service_seconds` the gateway's uptime over all
-    its runs. `config_hash` is of the configuration's bytes, `disk_used` is the bytes that
-    the gateway's folder takes. `dropped` tells the ranges of this lane lost since its last segment.
+    its runs. `config_hash` is the hash of the configuration, `disk_used` the size of the gateway's
+    folder in bytes. `dropped` are the ranges that this lane lost since its last segment.
     """
 
     gateway: str
@@ -105,17 +102,17 @@ class SegmentHeader:
 
     @property
     def identity(self) -> Identity:
-        """What the segment is counted under."""
+        """The segment's identity."""
         return Identity(self.gateway, self.epoch, self.lane, self.first_seq, self.last_seq)
 
     @property
     def count(self) -> int:
-        """How many events the segment holds: sequence numbers have no gap within it."""
+        """The number of events: sequence numbers have no gap within a segment."""
         return self.last_seq - self.first_seq + 1
 
 
 class Segment(NamedTuple):
-    """A segment as read: its header, its events in order and its digest (32 bytes)."""
+    """A decoded segment: its header, its events in order and its digest (32 bytes)."""
 
     header: SegmentHeader
     events: tuple[Event, ...]

@@ -1,7 +1,6 @@
-"""Typed arrays (RFC 8746) and bitmaps: rows of numbers as one byte string.
+"""Typed arrays (RFC 8746) and bitmaps: sequences of numbers or flags as one byte string.
 
-Always little-endian, always the smallest type that holds every number. No other type is written or
-read.
+Arrays are little-endian and have the smallest type that fits every number.
 """
 
 from __future__ import annotations
@@ -30,10 +29,10 @@ _BYTES: Final = 64
 _DIGITS: Final = bytes.maketrans(b"\x00\x01", b"01")
 
 UNSIGNED: Final = (64, 69, 70)
-"""Tags of what counts or points."""
+"""Tags of unsigned integers, for counts and indexes."""
 
 INTEGERS: Final = (64, 69, 70, 72, 77, 78, 79)
-"""Tags of whole numbers."""
+"""Tags of integers."""
 
 SINGLE: Final = 85
 """The tag of 32-bit floats."""
@@ -46,24 +45,24 @@ FLOATS: Final = (SINGLE, DOUBLE)
 
 
 def pack_array(tag: int, numbers: Sequence[Any]) -> CBORTag:
-    """Write `numbers`, which fit it, as the typed array of `tag`."""
+    """Encode `numbers` as the typed array of `tag`, which they must fit."""
     if tag == _BYTES:
         return CBORTag(tag, bytes(numbers))
     return CBORTag(tag, struct.pack(f"<{len(numbers)}{_CODES[tag]}", *numbers))
 
 
 def pack_integers(numbers: Sequence[int]) -> CBORTag:
-    """Write `numbers` as the smallest typed array; an empty row is one of bytes.
+    """Encode `numbers` as the smallest typed array; an empty sequence as one of bytes.
 
-    Raises `ValueError` for a number that 64 bits do not hold.
+    Raises `ValueError` for a number that does not fit 64 bits.
     """
-    return pack_array(smallest(numbers), numbers)
+    return pack_array(smallest_type(numbers), numbers)
 
 
-def smallest(numbers: Sequence[int]) -> int:
-    """Return the tag of the smallest typed array that holds all of `numbers`.
+def smallest_type(numbers: Sequence[int]) -> int:
+    """Return the tag of the smallest typed array that fits all of `numbers`.
 
-    Raises `ValueError` for a number that 64 bits do not hold.
+    Raises `ValueError` for a number that does not fit 64 bits.
     """
     low, high = min(numbers, default=0), max(numbers, default=0)
     for tag, least, most in _SIZED:
@@ -75,27 +74,27 @@ def smallest(numbers: Sequence[int]) -> int:
 def unpack_array(
     item: Any, tags: Sequence[int], least: int, most: int | None = None
 ) -> tuple[Any, ...]:
-    """Read a typed array of one of `tags` with `least` to `most` numbers (just `least` without).
+    """Decode a typed array of one of `tags` with `least` to `most` numbers (default: `least`).
 
     Raises `SegmentError` with the reason `column`.
     """
     if not isinstance(item, CBORTag) or item.tag not in tags or not isinstance(item.value, bytes):
-        raise SegmentError("column", "not a typed array of the right type")
+        raise SegmentError("column", "a typed array is missing or has the wrong type")
     code = _CODES[item.tag]
     count, rest = divmod(len(item.value), struct.calcsize(f"<{code}"))
     if rest or not least <= count <= (least if most is None else most):
-        raise SegmentError("column", "a typed array of the wrong length")
+        raise SegmentError("column", "a typed array has the wrong length")
     return struct.unpack(f"<{count}{code}", item.value)
 
 
 def pack_bits(flags: Iterable[bool]) -> bytes:
-    """Write flags as a bitmap: the first is the highest bit of the first byte, spare bits are 0."""
+    """Encode flags as a bitmap, the first flag in the highest bit of the first byte."""
     digits = bytes(flags).translate(_DIGITS)
     return (int(digits, 2) << -len(digits) % 8).to_bytes((len(digits) + 7) // 8, "big")
 
 
-def pack_places(places: Iterable[int], count: int) -> bytes:
-    """Write the bitmap of `count` flags of which those at `places` are set."""
+def pack_bits_at(places: Iterable[int], count: int) -> bytes:
+    """Encode the bitmap of `count` flags of which those at `places` are set."""
     bits = bytearray((count + 7) // 8)
     for place in places:
         bits[place >> 3] |= 0x80 >> (place & 7)
@@ -103,13 +102,13 @@ def pack_places(places: Iterable[int], count: int) -> bytes:
 
 
 def unpack_bits(item: Any, count: int) -> str:
-    """Read a bitmap as a string of `count` digits, 0 or 1.
+    """Decode a bitmap to a string of `count` digits, 0 or 1.
 
     Raises `SegmentError` with the reason `column`.
     """
     if not isinstance(item, bytes) or len(item) != (count + 7) // 8:
-        raise SegmentError("column", "not a bitmap of the right length")
+        raise SegmentError("column", "a bitmap is missing or has the wrong length")
     digits = format(int.from_bytes(item, "big"), f"0{8 * len(item)}b")
     if "1" in digits[count:]:
-        raise SegmentError("column", "a bitmap with spare bits set")
+        raise SegmentError("column", "a bitmap has unused bits set")
     return digits[:count]

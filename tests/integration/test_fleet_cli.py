@@ -173,7 +173,7 @@ def test_serving_what_is_no_fleet_folder_is_1(
 ) -> None:
     done = fleet("serve", "--listen", f"{HOST}:0")
     assert done.returncode == 1
-    assert "`fieldpost-fleet gateway add` makes one" in done.stderr
+    assert "`fieldpost-fleet gateway add` creates one" in done.stderr
 
 
 def test_help_names_every_command(

@@ -109,7 +109,7 @@ def test_what_cannot_be_done_is_told_in_one_line(tmp_path: Path, words: list[str
     assert done.returncode == 1
     assert done.stdout == ""
     assert done.stderr.startswith("Error: ")
-    assert "no fleet folder" in done.stderr
+    assert "not a fleet folder" in done.stderr
     assert done.stderr.count("\n") == 1
 
 

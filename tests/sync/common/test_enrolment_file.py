@@ -130,7 +130,7 @@ def test_what_is_too_large_or_no_text_or_no_file_is_refused(tmp_path: Path) -> N
     path.write_bytes(b"\xff")
     with pytest.raises(EnrolmentError, match="UTF-8"):
         read_enrolment(path)
-    with pytest.raises(EnrolmentError, match="no regular file"):
+    with pytest.raises(EnrolmentError, match="not a regular file"):
         read_enrolment(tmp_path)
 
 

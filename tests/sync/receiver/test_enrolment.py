@@ -209,10 +209,10 @@ def test_a_log_line_is_one_json_object(capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_a_folder_that_is_none_is_named(tmp_path: Path) -> None:
-    with pytest.raises(FleetError, match="no fleet folder"):
+    with pytest.raises(FleetError, match="not a fleet folder"):
         FleetFolder(tmp_path).require()
     (tmp_path / "file").write_text("")
-    with pytest.raises(FleetError, match="cannot make"):
+    with pytest.raises(FleetError, match="cannot create"):
         FleetFolder(tmp_path / "file").create()
 
 
@@ -221,7 +221,7 @@ def test_who_may_not_use_the_folder_is_told_whose_it_is(
 ) -> None:
     monkeypatch.setattr(os, "access", lambda _path, _mode: False)
     done = fleet_command("gateway", "list", "--dir", folder.root)
-    said = f"Error: {folder.root} may not be read and written: run this as the user whose it is, "
+    said = f"Error: cannot access {folder.root}; run this command as its owner, "
     assert (done.returncode, done.stderr) == (1, f"{said}{folder.root.owner()}\n")
     monkeypatch.setattr(pwd, "getpwuid", {}.__getitem__)
     done = fleet_command("gateway", "list", "--dir", folder.root)

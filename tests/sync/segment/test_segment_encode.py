@@ -23,9 +23,7 @@ from sync.segment import (
     read_header,
 )
 from sync.segment import limits as bounds
-from sync.segment.columns import pack_values, unpack_values
-from sync.segment.tag_columns import pack_tags
-from sync.segment.text_columns import pack_texts
+from sync.segment.columns import pack_tags, pack_texts, pack_values, unpack_values
 from sync.segment.typed_arrays import pack_integers
 from tests.helpers import segment_reader
 from tests.helpers.segments import header, logs, readings

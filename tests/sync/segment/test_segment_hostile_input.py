@@ -209,7 +209,7 @@ def test_odd_cbor_is_refused_in_body_and_header(raw: bytes) -> None:
 
 
 def test_a_key_that_is_cut_off_is_not_said_to_be_there_twice() -> None:
-    with pytest.raises(SegmentError, match="longer than what is there"):
+    with pytest.raises(SegmentError, match="longer than the data"):
         decode(with_body(b"\xa2\x61a\x01\x62a"))
 
 
