@@ -10,7 +10,7 @@ from edge.errors import ServiceError
 class RefusalReason(Enum):
     """Why an operation on a queue is refused."""
 
-    IN_WORK = "a member is working on the item"
+    ITEM_LOCKED = "a member is working on the item"
     NO_SUCH_ITEM = "there is no such item"
     LOCKED_BY_ANOTHER = "another subscriber has locked the item"
     LOCK_ENDED = "the item is no longer locked by you"

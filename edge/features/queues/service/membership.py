@@ -19,13 +19,7 @@ from edge.engine.hooks import Context
 from edge.features.outbox import service as outbox
 from edge.features.outbox.rules import TERMINAL, Input, State
 from edge.features.outbox.service import DeliveryFailure, OutboxRow
-from edge.features.pubsub.service.access import access_check
-from edge.features.pubsub.service.queries import (
-    Node,
-    Subscription,
-    member_jids,
-    shares_matching,
-)
+from edge.features.pubsub.service.queries import Node, Subscription, shares_matching
 from edge.features.queues.rules.transitions import Loss
 from edge.features.queues.service import notifications, operations, share_delivery
 from edge.features.queues.service.dispatch import STALL, dispatch, dispatch_all
@@ -82,17 +76,17 @@ def _take_from_subscription(context: Context, tx: Transaction, item: Item, loss:
     """Take an item from a subscription that ends, also if it is still in the outbox."""
     queue = queues.get(tx, item.queue)
     if queue is None or queue.node is not None:
-        operations.lose(context, tx, item, loss)
+        operations.handle_loss(context, tx, item, loss)
         return
     sent = outbox.find(tx, item.outbox or 0)
     withdrawal = share_delivery.withdraw(context, tx, item)
     if withdrawal is Withdrawal.IN_DOUBT:
-        operations.uncount(context, tx, item)
+        operations.count_removal(context, tx, item)
     elif withdrawal is Withdrawal.UNSENT:
         operations.make_ready_unsent(context, tx, item)
     else:  # the end of the subscription counts, whatever the end of its session means
         qos = None if sent is None else sent.qos
-        operations.lose(context, tx, item, Loss.UNSUBSCRIBED, qos)
+        operations.handle_loss(context, tx, item, Loss.UNSUBSCRIBED, qos)
 
 
 def end_share(tx: Transaction, queue_id: int) -> None:
@@ -113,30 +107,6 @@ def end_share(tx: Transaction, queue_id: int) -> None:
         tags={"share": queue.share or ""},
     )
     events.append(tx, events.SYSTEM, event)
-
-
-def remove_node_items(context: Context, tx: Transaction, node: Node) -> None:
-    """Make items dead that shared subscriptions have of a node that is about to be deleted.
-
-    This happens where a member has no right to the node's items: without the node, rights cannot be
-    checked any more.
-    """
-    may_subscribe = access_check(context, tx, node)
-    for queue in shares_matching(tx, node.name):
-        if all(map(may_subscribe, member_jids(tx, queue))):
-            continue
-        count = queue_items.dead_letter_node(tx, queue, node.name, "its node was deleted")
-        if count:
-            event = NewEvent(
-                "message",
-                topic=node.name,
-                name="share_items_dead",
-                value=float(count),
-                level="Warning",
-                text="a node was deleted, and its items in a shared subscription are dead",
-                tags={"queue": str(queue)},
-            )
-            events.append(tx, events.SYSTEM, event)
 
 
 def release_held(context: Context, tx: Transaction, node: Node) -> None:
@@ -218,7 +188,7 @@ def _take_node_items(context: Context, tx: Transaction, sender: Sender, loss: Lo
     touched = []
     for item in queue_items.locked_by(tx, sender.full):
         if item.until is not None:
-            operations.lose(context, tx, item, loss)
+            operations.handle_loss(context, tx, item, loss)
             touched.append(item.queue)
     return touched
 
@@ -235,7 +205,7 @@ def _take_share_items(
         if row is not None and row.state == State.QUEUED.value and not row.attempts:
             operations.make_ready_unsent(context, tx, item)
         else:
-            operations.lose(context, tx, item, loss, qos=1)
+            operations.handle_loss(context, tx, item, loss, qos=1)
         touched.append(item.queue)
     return touched
 
@@ -290,7 +260,7 @@ def on_message_ended(
         outbox.remove(tx, row)
         if item.state == "locked":
             loss = _QOS_1_LOSSES.get(event, Loss.TIMEOUT)
-            operations.lose(context, tx, item, loss, row.qos)
+            operations.handle_loss(context, tx, item, loss, row.qos)
             dispatch(context, tx, item.queue)
     elif state is State.IN_DOUBT:
         outbox.give_up(context, tx, row, state, failure)
@@ -310,7 +280,7 @@ def on_timer(context: Context, tx: Transaction) -> None:
     notifications.on_timer(context, tx)  # before an item is assigned again
     timed_out, expired = queue_items.lock_timeouts(tx), queue_items.expired(tx)
     for item in timed_out:
-        operations.lose(context, tx, item, Loss.TIMEOUT)
+        operations.handle_loss(context, tx, item, Loss.TIMEOUT)
     for item in expired:
         operations.dead_letter(context, tx, item, "expired")
     released = queue_items.release_delayed(tx)

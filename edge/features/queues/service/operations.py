@@ -80,7 +80,7 @@ def enqueue(
             tx.wake_at(timer)
     if queue.node is not None and (old := queue_items.find(tx, queue.id, item_id)) is not None:
         if old.state == "locked":
-            raise QueueError(RefusalReason.IN_WORK)
+            raise QueueError(RefusalReason.ITEM_LOCKED)
         if old.state != "dead":
             queue_items.replace(tx, queue, old, publisher, body, expires)
             dispatch(context, tx, queue.id, queue)  # the old item may have expired already
@@ -97,18 +97,13 @@ def enqueue(
 
 
 def complete(context: Context, tx: Transaction, item: Item) -> None:
-    """Delete an item that its member has completed, and assign the next one."""
-    delete(context, tx, item)
+    """Delete an item that is completed, and assign the next one."""
+    queue_items.delete(tx, item.row)
+    count_removal(context, tx, item)
     dispatch(context, tx, item.queue)
 
 
-def delete(context: Context, tx: Transaction, item: Item) -> None:
-    """Delete an item, whether or not it is locked."""
-    queue_items.delete(tx, item.row)
-    uncount(context, tx, item)
-
-
-def uncount(context: Context, tx: Transaction, item: Item) -> None:
+def count_removal(context: Context, tx: Transaction, item: Item) -> None:
     """Count that a member no longer has an item, if one has locked it."""
     if item.state == "locked" and item.subscription is not None:
         max_bytes, holder = context.limits.unacknowledged_bytes, item.holder or ""
@@ -118,7 +113,7 @@ def uncount(context: Context, tx: Transaction, item: Item) -> None:
 def dead_letter(context: Context, tx: Transaction, item: Item, reason: str) -> None:
     """Make an item dead: it is kept until an operator or owner requeues or deletes it."""
     queue_items.dead_letter(tx, item.row, reason)
-    uncount(context, tx, item)
+    count_removal(context, tx, item)
     tags = {"item": item.item, "deliveries": str(item.deliveries)}
     event = NewEvent(
         "message", item.publisher, item.node, "queue_dead", level="Warning", text=reason, tags=tags
@@ -126,8 +121,10 @@ def dead_letter(context: Context, tx: Transaction, item: Item, reason: str) -> N
     events.append(tx, events.SYSTEM, event)
 
 
-def lose(context: Context, tx: Transaction, item: Item, loss: Loss, qos: int | None = None) -> bool:
-    """Handle that a member lost a locked item; return false if the item stays with the member.
+def handle_loss(
+    context: Context, tx: Transaction, item: Item, loss: Loss, qos: int | None = None
+) -> None:
+    """Handle that a member lost a locked item: make it ready or dead, or leave it to the member.
 
     A worker of a queue node that is connected is notified. The caller dispatches.
 
@@ -140,12 +137,12 @@ def lose(context: Context, tx: Transaction, item: Item, loss: Loss, qos: int | N
     """
     queue = queues.get(tx, item.queue)
     if queue is None:
-        return False
+        return
     kind = _kind(tx, queue, item) if qos is None else transitions.kind(qos)
     counted = item.deliveries - item.spared
     outcome = transitions.outcome(kind, loss, counted, queue.max_deliveries)
     if outcome is Outcome.STAYS:
-        return False
+        return
     if loss is Loss.TIMEOUT:
         depth_events.count_timeout(tx, queue.id)
     if outcome is Outcome.DEAD:
@@ -153,18 +150,17 @@ def lose(context: Context, tx: Transaction, item: Item, loss: Loss, qos: int | N
     else:
         avoid = item.holder if outcome is Outcome.READY_FOR_ANOTHER else None
         queue_items.unlock(tx, item.row, avoid)
-        uncount(context, tx, item)
+        count_removal(context, tx, item)
         if item.expires is not None:
             tx.wake_at(item.expires)
     if kind is Kind.NODE and loss in NOTIFIED and item.holder is not None:
         notifications.notify_unlocked(context, tx, item, item.holder)
-    return True
 
 
 def make_ready_unsent(context: Context, tx: Transaction, item: Item) -> None:
     """Make an item ready that was assigned but never sent, without counting a delivery."""
     queue_items.unlock(tx, item.row, delivered=False)
-    uncount(context, tx, item)
+    count_removal(context, tx, item)
 
 
 def _kind(tx: Transaction, queue: Queue, item: Item) -> Kind:
@@ -205,7 +201,7 @@ def unlock_item(
         raise QueueError(RefusalReason.NOT_A_QUEUE)
     item = _find(tx, node, item_id)
     if _check(tx, sender, node, item, Action.UNLOCK) is Verdict.ALLOWED_WITH_NOTIFICATION:
-        lose(context, tx, item, Loss.UNLOCKED)
+        handle_loss(context, tx, item, Loss.UNLOCKED)
         dispatch(context, tx, item.queue)
 
 

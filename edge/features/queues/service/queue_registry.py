@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from edge.engine import space
+from edge.engine import events, space
 from edge.engine.database import Transaction
+from edge.engine.events import NewEvent
 from edge.engine.hooks import Context
 from edge.engine.quota import ExceededLimit
-from edge.features.pubsub.service.queries import Node, members
+from edge.features.pubsub.service.access import access_check
+from edge.features.pubsub.service.queries import Node, member_jids, members, shares_matching
 from edge.features.queues.rules.assignment import Policy
 from edge.features.queues.rules.transitions import Loss
 from edge.features.queues.service import membership
@@ -83,7 +85,28 @@ def remove_node(context: Context, tx: Transaction, node: Node) -> None:
         for member in members(tx, queue.id):
             membership.leave(context, tx, member, Loss.UNSUBSCRIBED)
         queues.remove(tx, queue.id)
-    membership.remove_node_items(context, tx, node)
+    _dead_letter_shared_items(context, tx, node)
+
+
+def _dead_letter_shared_items(context: Context, tx: Transaction, node: Node) -> None:
+    """Make the node's items in shares dead if a member of the share has no right to them: without
+    the node, rights cannot be checked."""
+    may_subscribe = access_check(context, tx, node)
+    for queue in shares_matching(tx, node.name):
+        if all(map(may_subscribe, member_jids(tx, queue))):
+            continue
+        count = queue_items.dead_letter_node(tx, queue, node.name, "its node was deleted")
+        if count:
+            event = NewEvent(
+                "message",
+                topic=node.name,
+                name="share_items_dead",
+                value=float(count),
+                level="Warning",
+                text="a node was deleted, and its items in a shared subscription are dead",
+                tags={"queue": str(queue)},
+            )
+            events.append(tx, events.SYSTEM, event)
 
 
 # Limits
