@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 from xml.etree.ElementTree import Element
 
+from tests.helpers.pubsub import EVENT, create, element, send_request, subscribe
 from tests.helpers.store import DOMAIN, Gateway, Reply, read_element
-from tests.helpers.subscribing import EVENT, ask, create, element, subscribe
 
 QUEUEING: Final = "urn:xmpp:pubsub:queueing:0"
 NODE: Final = "work"
@@ -68,7 +68,7 @@ def try_publish(
     behind = f"<publish-options>{form}</publish-options>" if options else ""
     payload = f"<job xmlns='urn:example:work'>{text or id}</job>"
     content = element("publish", element("item", payload, id=id), node=NODE) + behind
-    return ask(gateway, by, content)
+    return send_request(gateway, by, content)
 
 
 def messages(gateway: Gateway, full: str) -> list[Received]:
@@ -98,13 +98,13 @@ def deliveries(gateway: Gateway, full: str) -> list[str]:
 
 def retract(gateway: Gateway, full: str, id: str, type_: str = "set") -> Reply:
     """Delete an item."""
-    return ask(gateway, full, element("retract", element("item", id=id), node=NODE), type_)
+    return send_request(gateway, full, element("retract", element("item", id=id), node=NODE), type_)
 
 
 def unlock(gateway: Gateway, full: str, id: str, type_: str = "set", ns: str = QUEUEING) -> Reply:
     """Unlock an item."""
     content = element("unlock", element("item", id=id), node=NODE, xmlns=ns)
-    return ask(gateway, full, content, type_)
+    return send_request(gateway, full, content, type_)
 
 
 def states(gateway: Gateway) -> dict[str, str]:

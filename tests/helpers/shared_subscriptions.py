@@ -7,8 +7,8 @@ from xml.etree.ElementTree import Element
 
 from tests.helpers.custody import CLIENT, Handed, done, handed, received
 from tests.helpers.people import PUMP
+from tests.helpers.pubsub import EVENT, element, send_request, subscribe
 from tests.helpers.store import Gateway
-from tests.helpers.subscribing import EVENT, ask, element, subscribe
 
 SHARE: Final = "$share:pool:plant/#"
 NODE: Final = "plant/boiler/temp"
@@ -28,7 +28,7 @@ def join(
 def leave(gateway: Gateway, full: str, share: str = SHARE, jid: str | None = None) -> None:
     """Unsubscribe a session from a shared subscription."""
     address = full.partition("/")[0] if jid is None else jid
-    reply = ask(gateway, full, element("unsubscribe", node=share, jid=address))
+    reply = send_request(gateway, full, element("unsubscribe", node=share, jid=address))
     assert reply.type == "result", (reply.error, reply.text)
 
 
@@ -36,7 +36,7 @@ def publish(gateway: Gateway, *items: str, node: str = NODE, full: str = PUMP) -
     """Publish items to a node, each with its own request."""
     for item_id in items:
         item = element("item", "<v xmlns='urn:v'/>", id=item_id)
-        reply = ask(gateway, full, element("publish", item, node=node))
+        reply = send_request(gateway, full, element("publish", item, node=node))
         assert reply.type == "result", (reply.error, reply.text)
 
 

@@ -12,8 +12,8 @@ import pytest
 
 from tests.helpers.gateway import PASSWORD, Gateway, port_of
 from tests.helpers.processes import Process
+from tests.helpers.pubsub import SERVICE, element, form, options
 from tests.helpers.shared_subscriptions import NODE, SHARE, item_id
-from tests.helpers.subscribing import SERVICE, element, form, options
 from tests.helpers.xmpp import Client, log_in
 
 PUBSUB: Final = "http://jabber.org/protocol/pubsub"

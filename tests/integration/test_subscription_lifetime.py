@@ -13,7 +13,7 @@ from edge.engine import database
 from edge.engine.service_time import Now
 from edge.features.accounts.store import accounts
 from tests.helpers.in_process import InProcess, in_process
-from tests.helpers.subscribing import element, form, options, request
+from tests.helpers.pubsub import element, form, options, request_xml
 from tests.helpers.xmpp import Client
 
 PATIENCE: Final = 10.0
@@ -26,7 +26,7 @@ ITEM: Final = element("publish", element("item", "<v xmlns='urn:v'/>", id="a"), 
 
 async def _ask(client: Client, content: str) -> Element:
     """Send a request, and return its answer; what comes before is left out."""
-    client.send(request(content))
+    client.send(request_xml(content))
     while True:
         found = await client.element()
         if found.tag.endswith("}iq"):

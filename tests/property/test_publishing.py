@@ -15,19 +15,21 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from edge.config.limits import Limits
 from tests.helpers.people import appear
-from tests.helpers.publishing import (
+from tests.helpers.pubsub import (
+    SERVICE,
+    create,
     embedded,
-    ids,
     item,
+    item_ids,
+    message_to_node,
+    notifications,
     publish,
     reading,
     retract,
     retrieve,
-    to_node,
-    told,
+    subscribe,
 )
 from tests.helpers.store import Gateway, acknowledged, assured, deliver, new_database
-from tests.helpers.subscribing import SERVICE, create, subscribe
 
 LONG: Final = os.environ.get("FIELDPOST_TEST_LONG") == "1"
 EXAMPLES: Final = 300 if LONG else 10
@@ -86,7 +88,7 @@ class Publishing(RuleBasedStateMachine):
 
     @rule(full=publishers, id=names, watts=numbers)
     def by_a_plain_message(self, full: str, id: str, watts: int) -> None:
-        xml = to_node(NODE, named(id, watts).partition(">")[2].removesuffix("</message>"))
+        xml = message_to_node(NODE, named(id, watts).partition(">")[2].removesuffix("</message>"))
         assert self.gateway.send(full, xml) is None
         self.published(full, id, watts)
 
@@ -136,7 +138,7 @@ class Publishing(RuleBasedStateMachine):
     @invariant()
     def is_told(self) -> None:
         """The reader is told each publication once by each of its subscriptions, in order."""
-        found = told(self.gateway, READER)
+        found = notifications(self.gateway, READER)
         assert all(one.subid for one in found)
         for subid in {one.subid for one in found}:
             mine = [entry for one in found if one.subid == subid for entry in one.items]
@@ -147,7 +149,7 @@ class Publishing(RuleBasedStateMachine):
     @invariant()
     def keeps_what_the_model_keeps(self) -> None:
         reply = retrieve(self.gateway, READER, NODE)
-        assert ids(reply) == list(self.kept)
+        assert item_ids(reply) == list(self.kept)
         assert reply.payload is not None
         found = [int(entry[0].get("watts", "")) for entry in reply.payload[0]]
         assert found == [watts for _publisher, watts in self.kept.values()]

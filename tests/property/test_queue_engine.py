@@ -20,11 +20,11 @@ from edge.config.limits import Limits
 from edge.engine.database import Transaction
 from edge.features.queues.rules.assignment import Policy, slot_of
 from edge.features.queues.store import queue_items
+from tests.helpers import pubsub
 from tests.helpers import queue_nodes as helper
-from tests.helpers import subscribing
+from tests.helpers.pubsub import element, send_request
 from tests.helpers.queue_nodes import NODE, OWNER, Received
 from tests.helpers.store import DOMAIN, Gateway, new_database
-from tests.helpers.subscribing import ask, element
 
 LONG: Final = os.environ.get("FIELDPOST_TEST_LONG") == "1"
 PUBLISHERS: Final = tuple(f"{name}@{DOMAIN}/s" for name in ("sensor", "meter", "probe"))
@@ -66,7 +66,7 @@ class QueueMachine(RuleBasedStateMachine):
         config = {"queue_policy": policy.value, "queue_max_deliveries": str(deliveries)}
         for full in (OWNER, *PUBLISHERS):
             self.gateway.bind(full)
-        subscribing.create(
+        pubsub.create(
             self.gateway, OWNER, NODE, queueing="1", publish_model="open",
             queue_lock_timeout="60", **config,
         )  # fmt: skip
@@ -169,7 +169,7 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(full=st.sampled_from(WORKERS))
     def unsubscribe(self, full: str) -> None:
         if self.is_attached(full):
-            ask(
+            send_request(
                 self.gateway, full, element("unsubscribe", node=NODE, jid=self.subscribed_jid(full))
             )
 

@@ -19,6 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from edge.config.limits import Limits
 from tests.helpers.custody import Handed, come, done, handed, received, refusal
+from tests.helpers.pubsub import create
 from tests.helpers.shared_subscriptions import (
     NODE,
     item_id,
@@ -29,7 +30,6 @@ from tests.helpers.shared_subscriptions import (
     publish,
 )
 from tests.helpers.store import DOMAIN, Gateway, new_database
-from tests.helpers.subscribing import create
 
 NAMES: Final = ("ant", "bee", "cat")
 CAPACITY: Final = 3

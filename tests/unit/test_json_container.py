@@ -13,7 +13,7 @@ from edge.engine.events import NewEvent
 from edge.engine.hooks import UnreadablePayload
 from edge.features.eventlog.xmpp import payloads
 from tests.helpers.people import PUMP, provision
-from tests.helpers.publishing import embedded
+from tests.helpers.pubsub import embedded
 from tests.helpers.store import DOMAIN, Gateway, acknowledged, assured, deliver, new_database
 
 

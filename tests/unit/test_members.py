@@ -10,25 +10,25 @@ import pytest
 
 from edge.config.limits import Limits
 from edge.features.accounts.store import accounts
-from tests.helpers.store import DOMAIN, Gateway, new_database, read_element
-from tests.helpers.subscribing import (
+from tests.helpers.pubsub import (
     EVENT,
     FORM,
     OWNER,
     PUBSUB,
-    ask,
     create,
     element,
     form,
+    list_subscriptions,
     options,
-    request,
-    shown,
+    request_xml,
+    send_request,
     subid,
     subscribe,
     subscription,
-    told,
+    subscription_events,
     values,
 )
+from tests.helpers.store import DOMAIN, Gateway, new_database, read_element
 
 BEE: Final = f"bee@{DOMAIN}/foo"
 BARE: Final = f"bee@{DOMAIN}"
@@ -57,7 +57,7 @@ def publish(gateway: Gateway, node: str, *ids: str) -> None:
     """Publish items to a node, each of its own ItemID."""
     for id in ids:
         item = element("item", "<v xmlns='urn:v'/>", id=id)
-        reply = ask(gateway, BOSS, element("publish", item, node=node))
+        reply = send_request(gateway, BOSS, element("publish", item, node=node))
         assert reply.type == "result", (reply.error, reply.text)
 
 
@@ -74,7 +74,7 @@ def locked(gateway: Gateway) -> int:
 def affiliate(gateway: Gateway, node: str, affiliation: str, jid: str = BARE) -> None:
     """Have the owner change what somebody is to a node."""
     change = element("affiliation", jid=jid, affiliation=affiliation)
-    reply = ask(gateway, BOSS, element("affiliations", change, node=node), "set", OWNER)
+    reply = send_request(gateway, BOSS, element("affiliations", change, node=node), "set", OWNER)
     assert reply.type == "result", (reply.error, reply.text)
 
 
@@ -83,7 +83,7 @@ def affiliate(gateway: Gateway, node: str, affiliation: str, jid: str = BARE) ->
 
 def test_without_options_a_queue_node_answers_with_the_form(gateway: Gateway) -> None:
     asked = element("subscribe", jid=BARE, node=WORK)
-    root = read_element(gateway.tx(gateway.work(BEE, request(asked))))
+    root = read_element(gateway.tx(gateway.work(BEE, request_xml(asked))))
     payload, error = root
     assert root.attrib["type"] == "error"
     assert [child.tag for child in payload] == [
@@ -97,11 +97,9 @@ def test_without_options_a_queue_node_answers_with_the_form(gateway: Gateway) ->
     assert (field.attrib["var"], field.attrib["type"]) == ("pubsub#queue_requests", "text-single")
     assert [child.tag for child in field] == [f"{{{FORM}}}required"]
     assert error.attrib["type"] == "modify"
-    assert [child.tag.partition("}")[2] for child in error] == [
-        "not-acceptable",
-        "configuration-required",
-    ]
-    assert shown(gateway, BEE) == []
+    conditions = [child.tag.partition("}")[2] for child in error]
+    assert conditions == ["not-acceptable", "text", "configuration-required"]
+    assert list_subscriptions(gateway, BEE) == []
 
 
 def test_options_without_queue_requests_are_not_enough(gateway: Gateway) -> None:
@@ -116,7 +114,7 @@ def test_with_options_it_tells_those_that_are_established(gateway: Gateway, var:
         "</x>", f"<field var='{var}'><value>5</value></field></x>"
     )
     behind = element("options", submitted, jid=BARE, node=WORK)  # as the specification shows it
-    reply = ask(gateway, BEE, element("subscribe", jid=BARE, node=WORK) + behind)
+    reply = send_request(gateway, BEE, element("subscribe", jid=BARE, node=WORK) + behind)
     found = subscription(reply)
     assert found.attrib == {
         "jid": BARE, "node": WORK, "subid": subid(reply), "subscription": "subscribed",
@@ -147,11 +145,14 @@ def test_a_worker_gets_so_many_items_as_it_takes_and_more_when_it_takes_more(
     publish(gateway, WORK, *"abcd")
     assert got(gateway, BEE) == ["a", "b"]
     submitted = form("subscribe_options", {"queue_requests": "3"})
-    assert ask(gateway, BEE, element("options", submitted, node=WORK, jid=BEE)).type == "result"
+    assert (
+        send_request(gateway, BEE, element("options", submitted, node=WORK, jid=BEE)).type
+        == "result"
+    )
     assert got(gateway, BEE) == ["c"]
     subscribe(gateway, BEE, WORK, BEE, queue_requests="4")
     assert got(gateway, BEE) == ["d"]
-    reply = ask(gateway, BEE, element("options", node=WORK, jid=BEE), "get")
+    reply = send_request(gateway, BEE, element("options", node=WORK, jid=BEE), "get")
     assert values(reply.payload) == {"queue_requests": "4"}
 
 
@@ -168,7 +169,7 @@ def test_who_unsubscribes_gives_back_what_it_has(gateway: Gateway) -> None:
     publish(gateway, WORK, "a", "b")
     assert got(gateway, BEE) == ["a", "b"]
     subscribe(gateway, ANT, WORK, ANT, queue_requests="1")
-    assert ask(gateway, BEE, element("unsubscribe", node=WORK, jid=BEE)).type == "result"
+    assert send_request(gateway, BEE, element("unsubscribe", node=WORK, jid=BEE)).type == "result"
     assert got(gateway, ANT) == ["a"]
     assert locked(gateway) == 1
 
@@ -193,7 +194,7 @@ def test_a_worker_that_goes_is_unsubscribed_and_its_items_are_others(
     go(gateway, BEE)
     subscribe(gateway, ANT, WORK, ANT, queue_requests="1")
     assert got(gateway, ANT) == ["a"]
-    assert shown(gateway, f"{BARE}/other") == []
+    assert list_subscriptions(gateway, f"{BARE}/other") == []
 
 
 @pytest.mark.parametrize("go", [_unavailable, _leave])
@@ -209,7 +210,7 @@ def test_a_bare_jids_worker_stays_while_a_session_of_it_is_there(
     gateway.send(twin, "<presence/>")
     go(gateway, BEE)
     assert got(gateway, twin) == ["a"]
-    assert len(shown(gateway, twin)) == 1
+    assert len(list_subscriptions(gateway, twin)) == 1
 
 
 def test_a_gateway_that_stops_leaves_workers_what_they_have(gateway: Gateway) -> None:
@@ -220,7 +221,7 @@ def test_a_gateway_that_stops_leaves_workers_what_they_have(gateway: Gateway) ->
     gateway.leave(BEE)
     assert locked(gateway) == 1
     gateway.crash()
-    assert len(shown(gateway, f"{BARE}/other")) == 2
+    assert len(list_subscriptions(gateway, f"{BARE}/other")) == 2
     gateway.bind(BEE)
     publish(gateway, WORK, "b")
     assert locked(gateway) == 2
@@ -233,20 +234,20 @@ def test_a_worker_without_access_any_more_is_told_and_its_items_are_others(
     publish(gateway, WORK, "a")
     assert got(gateway, BEE) == ["a"]
     affiliate(gateway, WORK, "outcast")
-    assert (WORK, "none") in told(gateway, BEE)
+    assert (WORK, "none") in subscription_events(gateway, BEE)
     subscribe(gateway, ANT, WORK, ANT, queue_requests="1")
     assert got(gateway, ANT) == ["a"]
 
 
 def test_an_owner_sees_workers_and_ends_them(gateway: Gateway) -> None:
     subscribe(gateway, BEE, WORK, BEE, queue_requests="2")
-    listed = ask(gateway, BOSS, element("subscriptions", node=WORK), "get", OWNER).payload
+    listed = send_request(gateway, BOSS, element("subscriptions", node=WORK), "get", OWNER).payload
     assert listed is not None
     assert [one.attrib["jid"] for one in listed[0]] == [BEE]
     change = element("subscription", jid=BEE, subscription="none")
     content = element("subscriptions", change, node=WORK)
-    assert ask(gateway, BOSS, content, "set", OWNER).type == "result"
-    assert told(gateway, BEE) == [(WORK, "none")]
+    assert send_request(gateway, BOSS, content, "set", OWNER).type == "result"
+    assert subscription_events(gateway, BEE) == [(WORK, "none")]
     publish(gateway, WORK, "a")
     assert got(gateway, BEE) == []
 
@@ -283,8 +284,10 @@ def test_a_plain_subscription_and_a_share_are_both_told(gateway: Gateway) -> Non
 
 def test_a_share_has_level_1_and_ten_requests_if_nothing_is_said(gateway: Gateway) -> None:
     content = element("subscribe", node=SHARE, jid=BEE)
-    assert "options" not in "".join(e.tag for e in ask(gateway, BEE, content).payload or ())
-    reply = ask(gateway, BEE, element("options", node=SHARE, jid=BEE), "get")
+    assert "options" not in "".join(
+        e.tag for e in send_request(gateway, BEE, content).payload or ()
+    )
+    reply = send_request(gateway, BEE, element("options", node=SHARE, jid=BEE), "get")
     assert values(reply.payload) == {
         "queue_requests": "10", "qos": "1", "expire": "", "queue_policy": "least-loaded",
     }  # fmt: skip
@@ -294,23 +297,23 @@ def test_the_first_member_says_the_policy(gateway: Gateway) -> None:
     reply = subscribe(gateway, BEE, SHARE, queue_policy="hash")
     assert values(reply.payload)["queue_policy"] == "hash"
     assert subscribe(gateway, ANT, SHARE, queue_policy="sticky").error == ("cancel", "conflict")
-    assert shown(gateway, ANT) == []
+    assert list_subscriptions(gateway, ANT) == []
     assert values(subscribe(gateway, ANT, SHARE, qos="2").payload)["queue_policy"] == "hash"
     assert subscribe(gateway, ANT, SHARE, queue_policy="hash").type == "result"
     about = {"node": SHARE, "jid": f"ant@{DOMAIN}"}
     for policy, error in (("sticky", ("cancel", "conflict")), ("hash", None)):
         submitted = form("subscribe_options", {"queue_policy": policy})
-        assert ask(gateway, ANT, element("options", submitted, **about)).error == error
+        assert send_request(gateway, ANT, element("options", submitted, **about)).error == error
 
 
 def test_the_last_member_takes_the_share_along_and_that_is_logged(gateway: Gateway) -> None:
     subscribe(gateway, BEE, SHARE, BEE)
     subscribe(gateway, ANT, SHARE, ANT)
     publish(gateway, TEMP, "a")
-    assert ask(gateway, BEE, element("unsubscribe", node=SHARE, jid=BEE)).type == "result"
+    assert send_request(gateway, BEE, element("unsubscribe", node=SHARE, jid=BEE)).type == "result"
     assert queue_of(gateway) == 1
     assert gateway.events(name="share_ended") == []
-    assert ask(gateway, ANT, element("unsubscribe", node=SHARE, jid=ANT)).type == "result"
+    assert send_request(gateway, ANT, element("unsubscribe", node=SHARE, jid=ANT)).type == "result"
     assert queue_of(gateway) == 0
     (event,) = gateway.events(name="share_ended")
     assert event.value == 1
@@ -326,8 +329,8 @@ def test_a_durable_member_stays_when_it_goes_and_another_does_not(
     subscribe(gateway, ANT, SHARE, ANT, expire="presence")
     go(gateway, BEE)
     go(gateway, ANT)
-    assert len(shown(gateway, BEE)) == 1
-    assert shown(gateway, ANT) == []
+    assert len(list_subscriptions(gateway, BEE)) == 1
+    assert list_subscriptions(gateway, ANT) == []
     publish(gateway, TEMP, "a")
     assert gateway.count("SELECT count(*) FROM queue_items WHERE state = 'ready'") in (0, 1)
     assert queue_of(gateway) == 1
@@ -368,4 +371,4 @@ def test_a_revoked_account_is_told_nothing_and_is_subscribed_still(gateway: Gate
 def test_options_behind_a_share_are_of_the_same_share(gateway: Gateway) -> None:
     behind = options(queue_requests="5").replace("<options>", f"<options node='{SHARE}'>")
     content = element("subscribe", node=SHARE, jid=BEE) + behind
-    assert values(ask(gateway, BEE, content).payload)["queue_requests"] == "5"
+    assert values(send_request(gateway, BEE, content).payload)["queue_requests"] == "5"

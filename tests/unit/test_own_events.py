@@ -11,9 +11,9 @@ import pytest
 from edge.engine import event_counters
 from edge.engine.session_lifecycle import UNKNOWN_REASON
 from tests.helpers.people import PUMP, VALVE, VALVE_BARE
+from tests.helpers.pubsub import create
 from tests.helpers.shared_subscriptions import SHARE, join, leave
 from tests.helpers.store import Gateway, new_database
-from tests.helpers.subscribing import create
 
 PUMP_BARE = PUMP.partition("/")[0]
 Told = tuple[str, str | None, str | None, float | None, str]

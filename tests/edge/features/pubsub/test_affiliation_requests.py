@@ -1,191 +1,170 @@
-"""Affiliations: each sees its own, owners see and change those of their nodes (XEP-0060, 5.7 and
-8.9); what becomes of them with an account."""
+"""Requests about affiliations, and the rights that affiliations give (XEP-0060, 5.7 and 8.9)."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Final
 
 import pytest
 
 from edge.config.limits import Limits
-from edge.engine.database import Transaction
-from edge.features.pubsub.rules.affiliation import Affiliation
-from edge.features.pubsub.store import affiliations, nodes
-from edge.xmpp.namespaces import PUBSUB, PUBSUB_OWNER
-from tests.helpers.nodes import (
-    EVENT,
+from edge.features.pubsub.store import affiliations
+from tests.helpers.people import APART, PUMP, VALVE, appear, provision
+from tests.helpers.pubsub import (
     OWNER,
+    PUBSUB,
     affiliate,
     create,
-    form,
-    refused,
-    request,
-    specific,
+    element,
+    error_of,
+    item,
+    publish,
+    refusal,
+    send_request,
+    subscribe,
 )
-from tests.helpers.people import APART, PUMP, VALVE, appear, provision
 from tests.helpers.store import DOMAIN, Gateway, Reply, new_database
 
-ITEM = "<item><value xmlns='urn:x'/></item>"
+PUMP_BARE: Final = "pump1@gw.example"
+VALVE_BARE: Final = "valve@gw.example"
+LAMP_BARE: Final = "lamp@gw.example"
 
 
 @pytest.fixture
-def two(gateway: Gateway) -> Gateway:
-    """A gateway with a node of the pump, and the valve there."""
+def gateway(gateway: Gateway) -> Gateway:
+    """A gateway on which the pump owns the node `a` and the valve is available."""
     appear(gateway, VALVE)
-    create(gateway, "a")
+    create(gateway, PUMP, "a")
     return gateway
 
 
-def listed(reply: Reply, ns: str, key: str) -> dict[str | None, str | None]:
+def parse(reply: Reply, ns: str, key: str) -> dict[str | None, str | None]:
     assert reply.payload is not None, reply
     (found,) = reply.payload
     assert (reply.payload.tag, found.tag) == (f"{{{ns}}}pubsub", f"{{{ns}}}affiliations")
     return {one.get(key): one.get("affiliation") for one in found}
 
 
-def own(gateway: Gateway, sender: str, node: str = "") -> dict[str | None, str | None]:
-    asked = f" node='{node}'" if node else ""
-    reply = request(gateway, f"<affiliations{asked}/>", type="get", sender=sender)
-    return listed(reply, PUBSUB, "node")
+def own(gateway: Gateway, full: str, node: str | None = None) -> dict[str | None, str | None]:
+    reply = send_request(gateway, full, element("affiliations", node=node), "get")
+    return parse(reply, PUBSUB, "node")
 
 
-def of_node(gateway: Gateway, node: str = "a") -> dict[str | None, str | None]:
-    reply = request(gateway, f"<affiliations node='{node}'/>", ns=OWNER, type="get")
-    return listed(reply, PUBSUB_OWNER, "jid")
+def of_node(gateway: Gateway, full: str = PUMP) -> dict[str | None, str | None]:
+    reply = send_request(gateway, full, element("affiliations", node="a"), "get", OWNER)
+    return parse(reply, OWNER, "jid")
 
 
-# Own: section 5.7
+def change(gateway: Gateway, *changes: tuple[str, str | None]) -> Reply:
+    content = "".join(element("affiliation", jid=jid, affiliation=a) for jid, a in changes)
+    return send_request(gateway, PUMP, element("affiliations", content, node="a"), ns=OWNER)
 
 
-def test_everybody_sees_what_they_are(two: Gateway) -> None:
-    create(two, "b")
-    assert own(two, PUMP) == {"a": "owner", "b": "owner"}
-    assert own(two, VALVE) == {}
-    affiliate(two, "b", valve="publish-only")
-    affiliate(two, "a", valve="outcast")
-    assert own(two, VALVE) == {"a": "outcast", "b": "publish-only"}
-    assert own(two, VALVE, "b") == {"b": "publish-only"}
-    assert own(two, PUMP, "b") == {"b": "owner"}
+def test_an_account_sees_its_own_affiliations(gateway: Gateway) -> None:
+    create(gateway, PUMP, "b")
+    assert own(gateway, PUMP) == {"a": "owner", "b": "owner"}
+    assert own(gateway, VALVE) == {}
+    affiliate(gateway, PUMP, "b", valve="publish-only")
+    affiliate(gateway, PUMP, "a", valve="outcast")
+    assert own(gateway, VALVE) == {"a": "outcast", "b": "publish-only"}
+    assert own(gateway, VALVE, "b") == {"b": "publish-only"}
+    assert own(gateway, PUMP, "b") == {"b": "owner"}
 
 
-def test_nobody_is_anything_to_a_node_that_is_not_there(two: Gateway) -> None:
-    error = specific(two, "<affiliations node='c'/>", type="get")
-    assert error == ("cancel/item-not-found", "")
+def test_own_affiliations_need_an_existing_node_and_a_trusted_account(gateway: Gateway) -> None:
+    missing = element("affiliations", node="c")
+    assert refusal(gateway, PUMP, missing, "get") == ("cancel", "item-not-found", "")
+    assert refusal(gateway, APART, "<affiliations/>", "get") == ("auth", "forbidden", "")
 
 
-def test_who_may_not_use_services_is_not_told(two: Gateway) -> None:
-    assert refused(request(two, "<affiliations/>", type="get", sender=APART)) == "auth/forbidden"
+def test_an_owner_changes_affiliations(gateway: Gateway) -> None:
+    assert of_node(gateway) == {PUMP_BARE: "owner"}
+    assert affiliate(gateway, PUMP, "a", valve="publisher", lamp="member").payload is None
+    assert of_node(gateway) == {PUMP_BARE: "owner", VALVE_BARE: "publisher", LAMP_BARE: "member"}
+    affiliate(gateway, PUMP, "a", valve="none")
+    assert of_node(gateway) == {PUMP_BARE: "owner", LAMP_BARE: "member"}
 
 
-# An owner's: section 8.9
+@pytest.mark.parametrize("type_", ["get", "set"])
+def test_only_owners_see_and_change_affiliations(gateway: Gateway, type_: str) -> None:
+    content = ""
+    if type_ == "set":
+        content = element("affiliation", jid=f"valve@{DOMAIN}", affiliation="owner")
 
+    def refuse(node: str | None, full: str = PUMP) -> tuple[str, str, str]:
+        xml = element("affiliations", content, node=node)
+        return refusal(gateway, full, xml, type_, OWNER)
 
-def test_an_owner_changes_affiliations(two: Gateway) -> None:
-    assert of_node(two) == {"pump1@gw.example": "owner"}
-    assert affiliate(two, "a", valve="publisher", lamp="member").payload is None
-    assert of_node(two) == {
-        "pump1@gw.example": "owner",
-        "valve@gw.example": "publisher",
-        "lamp@gw.example": "member",
-    }
-    affiliate(two, "a", valve="none")
-    assert of_node(two) == {"pump1@gw.example": "owner", "lamp@gw.example": "member"}
-
-
-@pytest.mark.parametrize("type", ["get", "set"])
-def test_affiliations_are_their_owners(two: Gateway, type: str) -> None:
-    change = f"<affiliation jid='valve@{DOMAIN}' affiliation='owner'/>" if type == "set" else ""
-
-    def ask(attrs: str, sender: str = PUMP) -> tuple[str, str]:
-        content = f"<affiliations{attrs}>{change}</affiliations>"
-        return specific(two, content, ns=OWNER, type=type, sender=sender)
-
-    assert ask("") == ("modify/bad-request", "nodeid-required")
-    assert ask(" node='c'") == ("cancel/item-not-found", "")
-    assert ask(" node='a'", VALVE) == ("auth/forbidden", "")
-    affiliate(two, "a", valve="publisher")
-    assert ask(" node='a'", VALVE) == ("auth/forbidden", "")
-
-
-def change(gateway: Gateway, *affiliations: tuple[str, str | None]) -> str:
-    content = "".join(
-        f"<affiliation jid='{jid}'" + (f" affiliation='{what}'/>" if what is not None else "/>")
-        for jid, what in affiliations
-    )
-    reply = request(gateway, f"<affiliations node='a'>{content}</affiliations>", ns=OWNER)
-    return reply.type if reply.error is None else refused(reply)
+    assert refuse(None) == ("modify", "bad-request", "nodeid-required")
+    assert refuse("c") == ("cancel", "item-not-found", "")
+    assert refuse("a", VALVE) == ("auth", "forbidden", "")
+    affiliate(gateway, PUMP, "a", valve="publisher")
+    assert refuse("a", VALVE) == ("auth", "forbidden", "")
 
 
 @pytest.mark.parametrize(
-    ("changes", "error"),
+    ("changes", "condition"),
     [
-        ([], "modify/bad-request"),
-        ([("valve@gw.example", "member"), ("VALVE@gw.example", "none")], "modify/bad-request"),
-        ([("valve@gw.example", "king")], "modify/not-acceptable"),
-        ([("valve@gw.example/fw", "member")], "modify/not-acceptable"),
-        ([("valve@elsewhere.example", "member")], "modify/not-acceptable"),
-        ([("gw.example", "member")], "modify/not-acceptable"),
-        ([("@", "member")], "modify/not-acceptable"),
-        ([("pump1@gw.example", "none")], "modify/not-acceptable"),
-        ([("pump1@gw.example", "publisher")], "modify/not-acceptable"),
+        ([], "bad-request"),
+        ([(VALVE_BARE, "member"), ("VALVE@gw.example", "none")], "bad-request"),
+        ([(VALVE_BARE, "king")], "not-acceptable"),
+        ([("valve@gw.example/fw", "member")], "not-acceptable"),
+        ([("valve@elsewhere.example", "member")], "not-acceptable"),
+        ([("gw.example", "member")], "not-acceptable"),
+        ([("@", "member")], "not-acceptable"),
+        ([(PUMP_BARE, "none")], "not-acceptable"),
+        ([(PUMP_BARE, "publisher")], "not-acceptable"),
     ],
 )
-def test_changes_that_cannot_be(
-    two: Gateway, changes: list[tuple[str, str | None]], error: str
+def test_an_invalid_change_changes_nothing(
+    gateway: Gateway, changes: list[tuple[str, str | None]], condition: str
 ) -> None:
-    assert change(two, *changes) == error
+    assert error_of(change(gateway, *changes)) == ("modify", condition)
     if changes:
-        assert change(two, ("lamp@gw.example", "member"), *changes) == error
-    assert of_node(two) == {"pump1@gw.example": "owner"}
+        others = change(gateway, (LAMP_BARE, "member"), *changes)
+        assert error_of(others) == ("modify", condition)
+    assert of_node(gateway) == {PUMP_BARE: "owner"}
 
 
-def test_nothing_else_is_changed_by_such_a_request(two: Gateway) -> None:
-    content = "<affiliations node='a'><subscription/></affiliations>"
-    assert refused(request(two, content, ns=OWNER)) == "modify/bad-request"
+def test_other_elements_are_refused(gateway: Gateway) -> None:
+    content = element("affiliations", "<subscription/>", node="a")
+    assert refusal(gateway, PUMP, content, ns=OWNER) == ("modify", "bad-request", "")
 
 
-def test_who_is_named_without_an_affiliation_keeps_theirs(two: Gateway) -> None:
-    affiliate(two, "a", valve="member")
-    assert change(two, ("valve@gw.example", None), ("lamp@gw.example", "outcast")) == "result"
-    assert of_node(two)["valve@gw.example"] == "member"
+def test_an_entry_without_an_affiliation_changes_nothing(gateway: Gateway) -> None:
+    affiliate(gateway, PUMP, "a", valve="member")
+    assert change(gateway, (VALVE_BARE, None), (LAMP_BARE, "outcast")).type == "result"
+    assert of_node(gateway)[VALVE_BARE] == "member"
 
 
-def test_an_error_shows_what_all_still_are(two: Gateway) -> None:
-    affiliate(two, "a", valve="member")
-    reply = affiliate(two, "a", pump1="none", valve="none", lamp="publisher")
-    assert refused(reply) == "modify/not-acceptable"
-    assert listed(reply, PUBSUB_OWNER, "jid") == {
-        "pump1@gw.example": "owner",
-        "valve@gw.example": "member",
-        "lamp@gw.example": "none",
-    }
+def test_a_refusal_lists_the_current_affiliations(gateway: Gateway) -> None:
+    affiliate(gateway, PUMP, "a", valve="member")
+    reply = affiliate(gateway, PUMP, "a", pump1="none", valve="none", lamp="publisher")
+    assert error_of(reply) == ("modify", "not-acceptable")
+    current = {PUMP_BARE: "owner", VALVE_BARE: "member", LAMP_BARE: "none"}
+    assert parse(reply, OWNER, "jid") == current
 
 
-def test_an_owner_may_go_when_another_is_there(two: Gateway) -> None:
-    assert affiliate(two, "a", pump1="none", valve="owner").type == "result"
-    reply = request(two, "<affiliations node='a'/>", ns=OWNER, type="get", sender=VALVE)
-    assert listed(reply, PUBSUB_OWNER, "jid") == {"valve@gw.example": "owner"}
+def test_an_owner_may_resign_if_there_is_another(gateway: Gateway) -> None:
+    assert affiliate(gateway, PUMP, "a", pump1="none", valve="owner").type == "result"
+    assert of_node(gateway, VALVE) == {VALVE_BARE: "owner"}
 
 
-def test_affiliations_are_bounded_and_that_is_logged(tmp_path: Path) -> None:
+def test_affiliations_are_limited_and_a_refusal_is_logged(tmp_path: Path) -> None:
     gateway = Gateway(new_database(tmp_path), Limits(affiliations=2))
     provision(gateway)
-    create(gateway, "a")
-    assert change(gateway, ("valve@gw.example", "member")) == "result"
-    assert change(gateway, ("lamp@gw.example", "member")) == "wait/resource-constraint"
-    assert change(gateway, ("lamp@gw.example", "none")) == "result"
-    swapped = ("valve@gw.example", "none"), ("lamp@gw.example", "member")
-    assert change(gateway, *swapped) == "result"
+    create(gateway, PUMP, "a")
+    assert change(gateway, (VALVE_BARE, "member")).type == "result"
+    assert error_of(change(gateway, (LAMP_BARE, "member"))) == ("wait", "resource-constraint")
+    assert change(gateway, (LAMP_BARE, "none")).type == "result"
+    assert change(gateway, (VALVE_BARE, "none"), (LAMP_BARE, "member")).type == "result"
     (limit,) = gateway.events("system", "affiliations")
-    assert (limit.kind, limit.source, limit.tags) == ("limit", "pump1@gw.example", {"limit": "2"})
+    assert (limit.kind, limit.source, limit.tags) == ("limit", PUMP_BARE, {"limit": "2"})
     gateway.close()
 
 
-# What they are good for
-
-
 @pytest.mark.parametrize(
-    ("what", "model", "may"),
+    ("affiliation", "model", "allowed"),
     [
         ("publisher", "publishers", True),
         ("publish-only", "publishers", True),
@@ -195,75 +174,30 @@ def test_affiliations_are_bounded_and_that_is_logged(tmp_path: Path) -> None:
         ("outcast", "open", False),
     ],
 )
-def test_who_publishes(two: Gateway, what: str, model: str, may: bool) -> None:
-    create(two, "b", publish_model=model)
-    affiliate(two, "b", valve=what)
-    reply = request(two, f"<publish node='b'>{ITEM}</publish>", sender=VALVE)
-    assert (reply.error is None) is may
-    if not may:
-        assert refused(reply) == "auth/forbidden"
-
-
-def test_subscribers_publish_where_the_node_says_so(two: Gateway) -> None:
-    create(two, "b", publish_model="subscribers")
-    publication = f"<publish node='b'>{ITEM}</publish>"
-    assert refused(request(two, publication, sender=VALVE)) == "auth/forbidden"
-    request(two, f"<subscribe node='b' jid='{VALVE}'/>", sender=VALVE)
-    assert request(two, publication, sender=VALVE).type == "result"
+def test_who_may_publish(gateway: Gateway, affiliation: str, model: str, allowed: bool) -> None:
+    create(gateway, PUMP, "b", publish_model=model)
+    affiliate(gateway, PUMP, "b", valve=affiliation)
+    reply = publish(gateway, VALVE, "b", item())
+    assert reply.error == (None if allowed else ("auth", "forbidden"))
 
 
 @pytest.mark.parametrize(
-    ("what", "may"), [("member", True), ("publish-only", False), ("outcast", False)]
+    ("affiliation", "allowed"), [("member", True), ("publish-only", False), ("outcast", False)]
 )
-def test_who_subscribes_to_a_closed_node(two: Gateway, what: str, may: bool) -> None:
-    create(two, "b", access_model="whitelist")
-    affiliate(two, "b", valve=what)
-    reply = request(two, f"<subscribe node='b' jid='{VALVE}'/>", sender=VALVE)
-    assert (reply.error is None) is may
-    if not may:
-        assert refused(reply) == "auth/forbidden"
+def test_who_may_subscribe_to_a_closed_node(
+    gateway: Gateway, affiliation: str, allowed: bool
+) -> None:
+    create(gateway, PUMP, "b", access_model="whitelist")
+    affiliate(gateway, PUMP, "b", valve=affiliation)
+    reply = subscribe(gateway, VALVE, "b", VALVE)
+    assert reply.error == (None if allowed else ("auth", "forbidden"))
 
 
-def test_an_outcast_loses_the_subscription_and_is_told(two: Gateway) -> None:
-    request(two, f"<subscribe node='a' jid='{VALVE}'/>", sender=VALVE)
-    two.elements(VALVE)
-    affiliate(two, "a", valve="outcast")
-    (message,) = two.elements(VALVE)
-    subscription = message.find(f"{EVENT}event/{EVENT}subscription")
-    assert subscription is not None
-    assert subscription.get("subscription") == "none"
-    assert request(two, f"<publish node='a'>{ITEM}</publish>").type == "result"
-    assert two.elements(VALVE) == []
-
-
-# Accounts that go
-
-
-def test_who_gets_the_name_of_a_removed_account_gets_what_it_alone_owned(two: Gateway) -> None:
-    create(two, "b", sender=VALVE)
-    affiliate(two, "a", valve="owner")
-    create(two, "c")
-    affiliate(two, "c", valve="outcast")
-    two.tx(lambda tx: affiliations.remove_account(tx, "valve@gw.example"))
-    assert own(two, VALVE) == {"b": "owner"}
-    assert of_node(two) == {"pump1@gw.example": "owner"}
-
-
-def test_nodes_are_found_by_number_and_in_pages(two: Gateway) -> None:
-    create(two, "c")
-    create(two, "b")
-
-    def unit(tx: Transaction) -> list[str]:
-        found = nodes.get(tx, "b")
-        assert found is not None
-        assert nodes.by_id(tx, found.id) == found
-        assert nodes.by_id(tx, 99) is None
-        assert affiliations.get(tx, found.id, "valve@gw.example") is Affiliation.NONE
-        return [node.name for node in nodes.page(tx, "a", 5)]
-
-    assert two.tx(unit) == ["b", "c"]
-
-
-def test_a_form_for_something_else_is_no_configuration(two: Gateway) -> None:
-    content = f"<configure node='a'>{form('subscribe_options')}</configure>"
-    assert refused(request(two, content, ns=OWNER)) == "modify/bad-request"
+def test_a_removed_account_keeps_only_the_nodes_that_it_alone_owns(gateway: Gateway) -> None:
+    create(gateway, VALVE, "b")
+    affiliate(gateway, PUMP, "a", valve="owner")
+    create(gateway, PUMP, "c")
+    affiliate(gateway, PUMP, "c", valve="outcast")
+    gateway.tx(lambda tx: affiliations.remove_account(tx, VALVE_BARE))
+    assert own(gateway, VALVE) == {"b": "owner"}
+    assert of_node(gateway) == {PUMP_BARE: "owner"}

@@ -10,9 +10,18 @@ import pytest
 from edge.config.limits import Limits
 from edge.config.options import Pubsub
 from tests.helpers.people import APART, PUMP, VALVE, appear, provision
-from tests.helpers.publishing import embedded, ids, reading, retrieve, to_node, told
+from tests.helpers.pubsub import (
+    SERVICE,
+    create,
+    embedded,
+    item_ids,
+    message_to_node,
+    notifications,
+    reading,
+    retrieve,
+    subscribe,
+)
 from tests.helpers.store import QOS, Gateway, Reply, acknowledged, assured, deliver, new_database
-from tests.helpers.subscribing import SERVICE, create, subscribe
 
 NODE = "plant/energy"
 AT = f"{SERVICE}/{NODE}"
@@ -61,7 +70,7 @@ def send(gateway: Gateway, level: int, content: str, full: str = PUMP, to: str =
 
 
 def kept(gateway: Gateway, node: str = NODE) -> list[str]:
-    return ids(retrieve(gateway, PUMP, node))
+    return item_ids(retrieve(gateway, PUMP, node))
 
 
 LEVELS = pytest.mark.parametrize("level", [0, 1, 2])
@@ -75,7 +84,7 @@ def test_a_message_is_published_at_each_level(gateway: Gateway, level: int) -> N
         assert (reply.type, reply.payload) == ("result", None)
     else:
         assert reply is None
-    assert [one.items for one in told(gateway, VALVE)] == [[("r1", "1")]]
+    assert [one.items for one in notifications(gateway, VALVE)] == [[("r1", "1")]]
     assert kept(gateway) == ["r1"]
     publisher = gateway.count("SELECT publisher FROM items")
     assert publisher == PUMP
@@ -181,7 +190,7 @@ def test_the_service_takes_no_messages(gateway: Gateway, level: int) -> None:
 
 
 def test_an_error_is_never_answered(gateway: Gateway) -> None:
-    xml = to_node(NODE, reading(1)).replace("<message ", "<message type='error' ")
+    xml = message_to_node(NODE, reading(1)).replace("<message ", "<message type='error' ")
     assert gateway.send(PUMP, xml) is None
     assert kept(gateway) == []
 

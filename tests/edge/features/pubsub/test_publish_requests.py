@@ -1,9 +1,10 @@
-"""Publishing by iq, and who is told: XEP-0060, sections 7.1, 6.1.7 and 12.17."""
+"""Publishing by iq, and its notifications (XEP-0060, sections 6.1.7, 7.1 and 12.17)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Final
 
 import pytest
 from msgspec.structs import replace
@@ -11,96 +12,101 @@ from msgspec.structs import replace
 from edge.config.limits import Limits
 from edge.config.options import Pubsub
 from tests.helpers.people import APART, PUMP, VALVE, VALVE_BARE, appear, provision
-from tests.helpers.publishing import (
-    ids,
-    item,
-    publish,
-    published_id,
-    reading,
-    refused,
-    retrieve,
-    specific,
-    to_node,
-    told,
-)
-from tests.helpers.store import Gateway, new_database
-from tests.helpers.subscribing import (
+from tests.helpers.pubsub import (
     PUBSUB,
     create,
     element,
+    error_of,
     form,
-    request,
+    item,
+    item_ids,
+    message_to_node,
+    notifications,
+    publish,
+    published_id,
+    reading,
+    refusal,
+    request_xml,
+    retrieve,
     subid,
     subscribe,
 )
+from tests.helpers.store import Gateway, new_database
 
-NODE = "plant/energy"
-QUERY = element("publish", item("x", reading(1)), node=NODE)
+NODE: Final = "plant/energy"
+LARGE: Final = f"<x xmlns='urn:x'>{'y' * 40_000}</x>"
+FULL: Final = ("wait", "resource-constraint")
+
+Build = Callable[..., Gateway]
 
 
 @pytest.fixture
-def build(tmp_path: Path) -> Iterator[Callable[..., Gateway]]:
-    """Make gateways with these limits, on which nodes below `auto/` make themselves."""
-    made: list[Gateway] = []
+def build(tmp_path: Path) -> Iterator[Build]:
+    """A function that builds gateways with some limits; nodes below `auto/` are auto-created."""
+    built: list[Gateway] = []
 
     def build(**limits: float) -> Gateway:
-        options = Pubsub(auto_create=["auto/#"])
         gateway = Gateway(
             new_database(tmp_path),
             Limits(**limits),  # type: ignore[arg-type]
-            pubsub=options,
+            pubsub=Pubsub(auto_create=["auto/#"]),
         )
-        made.append(gateway)
+        built.append(gateway)
         provision(gateway)
         appear(gateway, VALVE)
+        create(gateway, PUMP, NODE, publish_model="open")
         return gateway
 
     yield build
-    for gateway in made:
+    for gateway in built:
         gateway.close()
 
 
 @pytest.fixture
-def gateway(build: Callable[..., Gateway]) -> Gateway:
-    """One with its defaults, and a node of the pump's that is open to all."""
-    gateway = build()
-    create(gateway, PUMP, NODE, publish_model="open")
-    return gateway
+def gateway(build: Build) -> Gateway:
+    """A gateway with the default limits, on which the pump owns a node that is open to all."""
+    return build()
 
 
-def kept(gateway: Gateway, node: str = NODE) -> list[str]:
-    return ids(retrieve(gateway, PUMP, node))
+def stored(gateway: Gateway, node: str = NODE) -> list[str]:
+    return item_ids(retrieve(gateway, PUMP, node))
 
 
-# What a publication is answered
+def publish_request(*items: str, node: str | None = NODE, **options: str) -> str:
+    following = ""
+    if options:
+        following = element("publish-options", form("publish-options", options))
+    return element("publish", "".join(items), node=node) + following
 
 
-def test_a_publication_is_kept_and_told_and_answered_with_its_id(gateway: Gateway) -> None:
+# Requests
+
+
+def test_a_published_item_is_stored_sent_and_acknowledged(gateway: Gateway) -> None:
     subscribe(gateway, VALVE, NODE)
     assert published_id(publish(gateway, PUMP, NODE, item("r1", reading(5)))) == "r1"
-    assert [(one.of, one.node, one.items) for one in told(gateway, VALVE)] == [
-        ("items", NODE, [("r1", "5")])
-    ]
+    found = [(one.element, one.node, one.items) for one in notifications(gateway, VALVE)]
+    assert found == [("items", NODE, [("r1", "5")])]
     reply = retrieve(gateway, VALVE, NODE)
-    assert ids(reply) == ["r1"]
+    assert item_ids(reply) == ["r1"]
     assert reply.payload is not None
     assert reply.payload[0][0][0].get("watts") == "5"
 
 
-def test_an_item_without_an_id_gets_one_of_its_own(gateway: Gateway) -> None:
+def test_an_item_without_an_id_gets_a_unique_one(gateway: Gateway) -> None:
     found = {published_id(publish(gateway, PUMP, NODE, item(None, reading(1)))) for _ in range(3)}
     assert len(found) == 3
-    assert set(kept(gateway)) == found
+    assert set(stored(gateway)) == found
 
 
-def test_the_same_id_again_replaces_the_item(gateway: Gateway) -> None:
+def test_the_same_id_replaces_the_item(gateway: Gateway) -> None:
     for name, watts in (("a", 1), ("b", 2), ("a", 3)):
         publish(gateway, PUMP, NODE, item(name, reading(watts)))
-    assert kept(gateway) == ["b", "a"]
+    assert stored(gateway) == ["b", "a"]
 
 
-def test_what_surrounds_the_payload_declares_what_it_needs(gateway: Gateway) -> None:
-    xml = request(f"<publish node='{NODE}'><item id='x'><e:state>on</e:state></item></publish>")
+def test_a_payload_keeps_namespaces_declared_around_it(gateway: Gateway) -> None:
+    xml = request_xml(publish_request(item("x", "<e:state>on</e:state>")))
     reply = gateway.send(PUMP, xml.replace("<iq ", "<iq xmlns:e='urn:example:e' "))
     assert reply is not None
     assert reply.type == "result"
@@ -110,112 +116,94 @@ def test_what_surrounds_the_payload_declares_what_it_needs(gateway: Gateway) -> 
 
 
 @pytest.mark.parametrize(
-    ("content", "conditions"),
+    ("content", "condition", "specific"),
     [
-        ("<publish/>", ["bad-request", "nodeid-required"]),
-        (element("publish", item("x"), node="none"), ["item-not-found"]),
-        (element("publish", node=NODE), ["bad-request", "item-required"]),
+        ("<publish/>", "bad-request", "nodeid-required"),
+        (publish_request(item("x"), node="none"), "item-not-found", ""),
+        (publish_request(), "bad-request", "item-required"),
+        (publish_request(item("x"), item("y")), "not-acceptable", "max-items-exceeded"),
+        (publish_request("<other/>"), "bad-request", ""),
+        (publish_request(item("x", reading(1) * 2)), "bad-request", "invalid-payload"),
+        (publish_request(item("x" * 257)), "not-acceptable", ""),
+        (publish_request(item("x")) + "<publish-options/>", "bad-request", "invalid-options"),
+        (publish_request(item("x"), queue_ttl="x"), "bad-request", "invalid-options"),
+        (publish_request(item("x"), node="transient"), "bad-request", "payload-required"),
+        (publish_request(item("x"), node="signal"), "bad-request", "item-forbidden"),
+        (publish_request(item("x", reading(1)), node="typed"), "bad-request", "invalid-payload"),
         (
-            element("publish", item("x") + item("y"), node=NODE),
-            ["not-acceptable", "max-items-exceeded"],
-        ),
-        (element("publish", "<other/>", node=NODE), ["bad-request"]),
-        (
-            element("publish", item("x", reading(1) + reading(2)), node=NODE),
-            ["bad-request", "invalid-payload"],
-        ),
-        (element("publish", item("x" * 257), node=NODE), ["not-acceptable"]),
-        (QUERY + "<publish-options/>", ["bad-request", "invalid-options"]),
-        (
-            QUERY
-            + f"<publish-options>{form('publish-options', {'queue_ttl': 'x'})}</publish-options>",
-            ["bad-request", "invalid-options"],
+            publish_request(item("x", "<rate xmlns=''/>"), node="typed"),
+            "bad-request",
+            "invalid-payload",
         ),
     ],
 )
-def test_what_cannot_be_published_is_refused(
-    gateway: Gateway, content: str, conditions: list[str]
+def test_an_invalid_publication_is_refused(
+    gateway: Gateway, content: str, condition: str, specific: str
 ) -> None:
-    assert specific(gateway, PUMP, request(content)) == conditions
-    assert kept(gateway) == []
+    create(gateway, PUMP, "transient", persist_items="0")
+    create(gateway, PUMP, "signal", persist_items="0", deliver_payloads="0")
+    create(gateway, PUMP, "typed", type="ate")
+    assert refusal(gateway, PUMP, content)[1:] == (condition, specific)
+    assert stored(gateway) == []
 
 
 def test_a_refusal_repeats_the_request(gateway: Gateway) -> None:
     reply = publish(gateway, PUMP, "none", item("x", reading(1)))
-    assert refused(reply) == ("cancel", "item-not-found")
+    assert error_of(reply) == ("cancel", "item-not-found")
     assert reply.payload is not None
     assert reply.payload.find(f"{{{PUBSUB}}}publish") is not None
 
 
-def test_nodes_that_keep_nothing_take_what_they_tell(gateway: Gateway) -> None:
-    create(gateway, PUMP, "told", persist_items="0")
-    create(gateway, PUMP, "bell", persist_items="0", deliver_payloads="0")
-    for node in ("told", "bell"):
+def test_nodes_that_store_nothing_still_notify(gateway: Gateway) -> None:
+    create(gateway, PUMP, "transient", persist_items="0")
+    create(gateway, PUMP, "signal", persist_items="0", deliver_payloads="0")
+    for node in ("transient", "signal"):
         subscribe(gateway, VALVE, node)
-    ask = {node: element("publish", item("x"), node=node) for node in ("told", "bell")}
-    assert specific(gateway, PUMP, request(ask["told"])) == ["bad-request", "payload-required"]
-    assert specific(gateway, PUMP, request(ask["bell"])) == ["bad-request", "item-forbidden"]
-    assert published_id(publish(gateway, PUMP, "told", item("x", reading(7)))) == "x"
-    reply = publish(gateway, PUMP, "bell")
-    assert reply.type == "result"
-    assert [(one.node, one.items) for one in told(gateway, VALVE)] == [
-        ("told", [("x", "7")]),
-        ("bell", []),
+    assert published_id(publish(gateway, PUMP, "transient", item("x", reading(7)))) == "x"
+    assert publish(gateway, PUMP, "signal").type == "result"
+    assert [(one.node, one.items) for one in notifications(gateway, VALVE)] == [
+        ("transient", [("x", "7")]),
+        ("signal", []),
     ]
     assert gateway.count("SELECT count(*) FROM items") == 0
 
 
-def test_a_payload_of_another_type_than_the_nodes_is_refused(gateway: Gateway) -> None:
-    create(gateway, PUMP, "typed", type="urn:example:other")
-    xml = request(element("publish", item("x", reading(1)), node="typed"))
-    assert specific(gateway, PUMP, xml) == ["bad-request", "invalid-payload"]
-
-
-def test_a_payload_in_no_namespace_is_none_of_the_nodes_type(gateway: Gateway) -> None:
-    create(gateway, PUMP, "typed", type="ate")
-    xml = request(element("publish", item("x", "<rate xmlns=''/>"), node="typed"))
-    assert specific(gateway, PUMP, xml) == ["bad-request", "invalid-payload"]
+def test_a_payload_may_have_no_namespace(gateway: Gateway) -> None:
     publish(gateway, PUMP, NODE, item("x", "<rate xmlns=''/>"))
     found = retrieve(gateway, PUMP, NODE).payload
     assert found is not None
     assert found[0][0][0].tag == "rate"
 
 
-# Who may publish
-
-
-def test_who_may_not_publish_is_refused(gateway: Gateway) -> None:
-    create(gateway, PUMP, "mine")
+def test_subscribers_may_publish_if_the_node_allows_it(gateway: Gateway) -> None:
     create(gateway, PUMP, "ours", publish_model="subscribers")
-    assert refused(publish(gateway, VALVE, "mine", item("x"))) == ("auth", "forbidden")
-    assert refused(publish(gateway, VALVE, "ours", item("x"))) == ("auth", "forbidden")
+    assert error_of(publish(gateway, VALVE, "ours", item("x"))) == ("auth", "forbidden")
     subscribe(gateway, VALVE, "ours")
     assert publish(gateway, VALVE, "ours", item("x")).type == "result"
-    assert refused(publish(gateway, APART, NODE, item("x"))) == ("auth", "forbidden")
+    assert error_of(publish(gateway, APART, NODE, item("x"))) == ("auth", "forbidden")
 
 
-# Who is told
+# Notifications
 
 
-def test_each_subscription_is_told_once_and_which_it_is_where_there_are_several(
+def test_each_subscription_is_notified_once_with_its_subid_if_there_are_several(
     gateway: Gateway,
 ) -> None:
     by_name = subid(subscribe(gateway, VALVE, NODE))
     by_filter = subid(subscribe(gateway, VALVE, "plant/+"))
-    alone = subscribe(gateway, VALVE, "plant/#", jid=VALVE)
-    assert alone.type == "result"
+    assert subscribe(gateway, VALVE, "plant/#", jid=VALVE).type == "result"
     publish(gateway, PUMP, NODE, item("x", reading(1)))
-    found = told(gateway, VALVE)
+    found = notifications(gateway, VALVE)
     assert {one.subid for one in found} == {by_name, by_filter, None}
     assert len(found) == 3
 
 
-def test_payloads_stay_at_home_where_the_node_says_so(gateway: Gateway) -> None:
+def test_notifications_may_omit_payloads(gateway: Gateway) -> None:
     create(gateway, PUMP, "quiet", deliver_payloads="0", notification_type="normal")
     subscribe(gateway, VALVE, "quiet")
     subscribe(gateway, VALVE, "$share:s:quiet", qos="1")
     publish(gateway, PUMP, "quiet", item("x", reading(1)))
-    (one,) = told(gateway, VALVE)
+    (one,) = notifications(gateway, VALVE)
     assert (one.type, one.items) == (None, [("x", None)])
     assert gateway.count("SELECT body FROM queue_bodies") == b""
     found = retrieve(gateway, PUMP, "quiet").payload
@@ -223,12 +211,12 @@ def test_payloads_stay_at_home_where_the_node_says_so(gateway: Gateway) -> None:
     assert len(found[0][0]) == 1
 
 
-def test_a_node_that_does_not_notify_only_keeps(gateway: Gateway) -> None:
+def test_a_node_may_store_items_without_notifications(gateway: Gateway) -> None:
     create(gateway, PUMP, "silent", deliver_notifications="0")
     subscribe(gateway, VALVE, "silent")
     publish(gateway, PUMP, "silent", item("x", reading(1)))
-    assert told(gateway, VALVE) == []
-    assert kept(gateway, "silent") == ["x"]
+    assert notifications(gateway, VALVE) == []
+    assert stored(gateway, "silent") == ["x"]
 
 
 def test_a_new_subscriber_gets_the_last_item_with_its_time(gateway: Gateway) -> None:
@@ -238,22 +226,22 @@ def test_a_new_subscriber_gets_the_last_item_with_its_time(gateway: Gateway) -> 
     publish(gateway, PUMP, "never", item("a", reading(1)))
     subscribe(gateway, VALVE, NODE)
     subscribe(gateway, VALVE, "never")
-    (one,) = told(gateway, VALVE)
+    (one,) = notifications(gateway, VALVE)
     assert (one.items, one.delayed, one.type) == ([("b", "1")], True, "headline")
 
 
-def test_a_publisher_that_is_subscribed_is_told_too(gateway: Gateway) -> None:
+def test_a_subscribed_publisher_is_notified_too(gateway: Gateway) -> None:
     gateway.leave(PUMP)
     appear(gateway, PUMP)
     subscribe(gateway, PUMP, NODE)
     publish(gateway, PUMP, NODE, item("x", reading(1)))
-    assert len(told(gateway, PUMP)) == 1
+    assert len(notifications(gateway, PUMP)) == 1
 
 
-# Options of a publication
+# Publish options and auto-creation
 
 
-def test_a_precondition_that_is_met_changes_nothing(gateway: Gateway) -> None:
+def test_a_met_precondition_changes_nothing(gateway: Gateway) -> None:
     reply = publish(gateway, PUMP, NODE, item("x"), publish_model="open", max_items="20")
     assert reply.type == "result"
 
@@ -262,48 +250,49 @@ def test_a_precondition_that_is_met_changes_nothing(gateway: Gateway) -> None:
     ("name", "value"),
     [("access_model", "whitelist"), ("max_items", "21"), ("unheard_of", "1"), ("queue_ttl", "9")],
 )
-def test_one_that_is_not_met_refuses_the_item(gateway: Gateway, name: str, value: str) -> None:
-    behind = f"<publish-options>{form('publish-options', {name: value})}</publish-options>"
-    conditions = specific(gateway, PUMP, request(QUERY + behind))
-    assert conditions == ["conflict", "precondition-not-met"]
-    assert kept(gateway) == []
+def test_an_unmet_precondition_refuses_the_item(gateway: Gateway, name: str, value: str) -> None:
+    content = publish_request(item("x", reading(1)), **{name: value})
+    assert refusal(gateway, PUMP, content)[1:] == ("conflict", "precondition-not-met")
+    assert stored(gateway) == []
 
 
-def test_a_node_makes_itself_as_the_options_want(gateway: Gateway) -> None:
+def test_publishing_creates_a_node_that_auto_create_matches(gateway: Gateway) -> None:
     reply = publish(gateway, VALVE, "auto/v", item("x", reading(1)), max_items="1")
     assert reply.type == "result"
     publish(gateway, VALVE, "auto/v", item("y", reading(1)))
-    assert ids(retrieve(gateway, VALVE, "auto/v")) == ["y"]
-    owner = gateway.count("SELECT owner FROM nodes WHERE name = 'auto/v'")
-    assert owner == VALVE_BARE
+    assert item_ids(retrieve(gateway, VALVE, "auto/v")) == ["y"]
+    assert gateway.count("SELECT owner FROM nodes WHERE name = 'auto/v'") == VALVE_BARE
+    for name in ("auto", "autos/v"):
+        expected = None if name == "auto" else ("cancel", "item-not-found")
+        assert publish(gateway, VALVE, name, item("x")).error == expected
 
 
-def test_a_queue_makes_itself_and_has_the_item(gateway: Gateway) -> None:
+def test_publishing_creates_a_queue_with_the_item(gateway: Gateway) -> None:
     reply = publish(gateway, VALVE, "auto/q", item("j"), queueing="1", queue_priority="2")
     assert published_id(reply) == "j"
     found = gateway.connection.execute("SELECT item, priority FROM queue_items").fetchall()
     assert found == [("j", 2)]
 
 
-def test_a_node_that_cannot_be_as_wanted_is_not_made(gateway: Gateway) -> None:
+def test_an_invalid_precondition_creates_no_node(gateway: Gateway) -> None:
     publish(gateway, VALVE, "auto/v", item("x"), access_model="nonsense")
     assert gateway.count("SELECT count(*) FROM nodes WHERE name = 'auto/v'") == 0
 
 
-def test_a_filter_hears_of_a_node_from_its_first_item_on(gateway: Gateway) -> None:
+def test_a_filter_gets_the_first_item_of_a_new_node(gateway: Gateway) -> None:
     subscribe(gateway, VALVE, "auto/#")
     publish(gateway, PUMP, "auto/new", item("x", reading(1)))
-    assert [one.node for one in told(gateway, VALVE)] == ["auto/new"]
+    assert [one.node for one in notifications(gateway, VALVE)] == ["auto/new"]
 
 
-# Bounds
+# Limits
 
 
-def test_the_oldest_go_where_a_node_has_its_most(gateway: Gateway) -> None:
+def test_a_node_keeps_its_newest_items(gateway: Gateway) -> None:
     create(gateway, PUMP, "small", max_items="2")
     for name in "abc":
         publish(gateway, PUMP, "small", item(name))
-    assert kept(gateway, "small") == ["b", "c"]
+    assert stored(gateway, "small") == ["b", "c"]
 
 
 def test_items_expire(gateway: Gateway) -> None:
@@ -312,128 +301,115 @@ def test_items_expire(gateway: Gateway) -> None:
     assert gateway.due is not None
     gateway.clock.service += 59
     gateway.ring()
-    assert kept(gateway, "brief") == ["x"]
+    assert stored(gateway, "brief") == ["x"]
     gateway.clock.service += 1
     gateway.ring()
-    assert kept(gateway, "brief") == []
+    assert stored(gateway, "brief") == []
 
 
 @pytest.mark.parametrize(("limit", "figure", "fits"), [("items", 2, 2), ("items_bytes", 65536, 1)])
-def test_beyond_the_bounds_of_all_nodes_publishers_wait(
-    build: Callable[..., Gateway], limit: str, figure: int, fits: int
+def test_the_limits_of_all_nodes_refuse_new_items_but_not_replacements(
+    build: Build, limit: str, figure: int, fits: int
 ) -> None:
     gateway = build(**{limit: figure})
-    create(gateway, PUMP, NODE)
-    large = f"<x xmlns='urn:x'>{'y' * 40_000}</x>"
     for number in range(fits):
-        assert publish(gateway, PUMP, NODE, item(f"{number}", large)).type == "result"
-    reply = publish(gateway, PUMP, NODE, item("more", large))
-    assert refused(reply) == ("wait", "resource-constraint")
-    assert reply.text == f"{limit} is {figure}"
+        assert publish(gateway, PUMP, NODE, item(f"{number}", LARGE)).type == "result"
+    reply = publish(gateway, PUMP, NODE, item("more", LARGE))
+    assert (reply.error, reply.text) == (FULL, f"{limit} is {figure}")
     assert [event.name for event in gateway.events("system", limit)] == [limit]
-    # one that takes the place of another finds room
-    assert publish(gateway, PUMP, NODE, item("0", large)).type == "result"
+    assert publish(gateway, PUMP, NODE, item("0", LARGE)).type == "result"
 
 
-def test_a_node_at_its_most_goes_on_where_all_nodes_are_full(
-    build: Callable[..., Gateway],
-) -> None:
+def test_a_full_node_replaces_its_oldest_item_if_all_nodes_are_full(build: Build) -> None:
     gateway = build(items=2)
-    create(gateway, PUMP, NODE, max_items="2")
+    create(gateway, PUMP, "small", max_items="2")
     for name in "abc":
-        assert publish(gateway, PUMP, NODE, item(name)).type == "result"
-    assert kept(gateway) == ["b", "c"]
+        assert publish(gateway, PUMP, "small", item(name)).type == "result"
+    assert stored(gateway, "small") == ["b", "c"]
 
 
-def test_all_shares_of_an_item_count_together(build: Callable[..., Gateway]) -> None:
+def test_the_copies_in_all_shares_count_together(build: Build) -> None:
     gateway = build(queue_items=4)
-    create(gateway, PUMP, NODE)
     gateway.leave(VALVE)
     gateway.bind(VALVE)
     for share in ("one", "two", "three"):
         subscribe(gateway, VALVE, f"$share:{share}:{NODE}")
     reply = publish(gateway, PUMP, NODE, item("a"))
-    assert (reply.error, reply.text) == (("wait", "resource-constraint"), "queue_items is 2")
+    assert (reply.error, reply.text) == (FULL, "queue_items is 2")
     assert gateway.count("SELECT count(*) FROM queue_items") == 0
 
 
-def test_a_line_is_bounded_and_an_item_in_it_may_be_replaced(build: Callable[..., Gateway]) -> None:
+def test_a_full_queue_refuses_new_items_but_not_replacements(build: Build) -> None:
     gateway = build(items_per_queue=1, queue_bytes=65_536, queue_bytes_per_queue=65_536)
-    create(gateway, PUMP, NODE, queueing="1")
-    large = f"<x xmlns='urn:x'>{'y' * 40_000}</x>"
-    assert publish(gateway, PUMP, NODE, item("a", large)).type == "result"
-    assert publish(gateway, PUMP, NODE, item("b")).text == "items_per_queue is 1"
-    assert publish(gateway, PUMP, NODE, item("a", reading(1))).type == "result"
+    create(gateway, PUMP, "work", queueing="1")
+    assert publish(gateway, PUMP, "work", item("a", LARGE)).type == "result"
+    assert publish(gateway, PUMP, "work", item("b")).text == "items_per_queue is 1"
+    assert publish(gateway, PUMP, "work", item("a", reading(1))).type == "result"
     assert gateway.count("SELECT body FROM queue_bodies") == reading(1).encode()
 
 
-def test_what_is_being_worked_on_is_not_replaced(gateway: Gateway) -> None:
+def test_a_locked_item_is_not_replaced(gateway: Gateway) -> None:
     create(gateway, PUMP, "work", queueing="1")
     publish(gateway, PUMP, "work", item("a", reading(1)))
     gateway.tx(lambda tx: tx.run("UPDATE queue_items SET state = 'locked'"))
-    assert refused(publish(gateway, PUMP, "work", item("a", reading(2)))) == ("cancel", "conflict")
+    assert error_of(publish(gateway, PUMP, "work", item("a", reading(2)))) == ("cancel", "conflict")
     assert gateway.count("SELECT body FROM queue_bodies") == reading(1).encode()
 
 
-def test_what_is_told_is_bounded_altogether(build: Callable[..., Gateway]) -> None:
+def test_the_notifications_of_an_item_are_limited_together(build: Build) -> None:
     gateway = build(unacknowledged_total_bytes=65_536)
-    create(gateway, PUMP, NODE)
-    large = f"<x xmlns='urn:x'>{'y' * 40_000}</x>"
     subscribe(gateway, VALVE, NODE)
-    assert publish(gateway, PUMP, NODE, item("a", large)).type == "result"
+    assert publish(gateway, PUMP, NODE, item("a", LARGE)).type == "result"
     subscribe(gateway, VALVE, "plant/#")
-    reply = publish(gateway, PUMP, NODE, item("b", large))
+    reply = publish(gateway, PUMP, NODE, item("b", LARGE))
     assert reply.text == "unacknowledged_total_bytes is 65536"
     assert publish(gateway, PUMP, NODE, item("b", reading(1))).type == "result"
-    assert kept(gateway) == ["a", "b"]
+    assert stored(gateway) == ["a", "b"]
 
 
-def test_in_the_reserve_of_the_database_nothing_new_is_published(
-    gateway: Gateway,
-) -> None:
-    full = gateway.limits.database_bytes
+def test_the_reserve_of_the_database_takes_no_new_items(gateway: Gateway) -> None:
+    reserve = gateway.limits.database_bytes
     context = gateway.router.context
-    gateway.router.context = context._replace(limits=replace(context.limits, database_reserve=full))
+    limits = replace(context.limits, database_reserve=reserve)
+    gateway.router.context = context._replace(limits=limits)
     reply = publish(gateway, PUMP, NODE, item("a", reading(1)))
-    assert reply.error == ("wait", "resource-constraint")
+    assert reply.error == FULL
     assert reply.text.startswith("database_")
-    plain = gateway.send(PUMP, to_node(NODE, reading(1)))
+    plain = gateway.send(PUMP, message_to_node(NODE, reading(1)))
     assert plain is not None
-    assert plain.error == ("wait", "resource-constraint")
-    assert kept(gateway) == []
+    assert plain.error == FULL
+    assert stored(gateway) == []
 
 
-def test_a_full_share_holds_back_its_publishers(build: Callable[..., Gateway]) -> None:
+def test_a_full_share_refuses_the_publication(build: Build) -> None:
     gateway = build(items_per_queue=1)
-    create(gateway, PUMP, NODE)
     gateway.leave(VALVE)
     gateway.bind(VALVE)
     assert subscribe(gateway, VALVE, f"$share:s:{NODE}").type == "result"
     assert publish(gateway, PUMP, NODE, item("a")).type == "result"
-    reply = publish(gateway, PUMP, NODE, item("b"))
-    assert refused(reply) == ("wait", "resource-constraint")
-    assert kept(gateway) == ["a"]
+    assert error_of(publish(gateway, PUMP, NODE, item("b"))) == FULL
+    assert stored(gateway) == ["a"]
 
 
 # Queue nodes and shares
 
 
-def test_an_item_of_a_queue_node_stands_in_line_and_nowhere_else(gateway: Gateway) -> None:
+def test_an_item_of_a_queue_node_is_only_in_its_queue(gateway: Gateway) -> None:
     create(gateway, PUMP, "work", queueing="1")
     subscribe(gateway, VALVE, "#")
     reply = publish(gateway, PUMP, "work", item("j", reading(1)), queue_priority="3", queue_ttl="9")
     assert published_id(reply) == "j"
-    assert told(gateway, VALVE) == []
+    assert notifications(gateway, VALVE) == []
     found = gateway.connection.execute("SELECT item, priority, node FROM queue_items").fetchall()
     assert found == [("j", 3, "work")]
     assert gateway.count("SELECT count(*) FROM items") == 0
 
 
-def test_shares_get_what_plain_subscriptions_get(gateway: Gateway) -> None:
+def test_shares_get_the_same_items_as_plain_subscriptions(gateway: Gateway) -> None:
     gateway.leave(VALVE)
     appear(gateway, VALVE)
     subscribe(gateway, VALVE, "$share:one:plant/#", qos="0")
     subscribe(gateway, VALVE, "$share:two:plant/+", qos="0")
     subscribe(gateway, VALVE, NODE)
     publish(gateway, PUMP, NODE, item("x", reading(4)))
-    assert [one.items for one in told(gateway, VALVE)] == [[("x", "4")]] * 3
+    assert [one.items for one in notifications(gateway, VALVE)] == [[("x", "4")]] * 3

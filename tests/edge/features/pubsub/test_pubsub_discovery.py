@@ -1,4 +1,4 @@
-"""What the publish-subscribe service says of itself, its nodes and their items (XEP-0060, 5)."""
+"""Service discovery of the service, its nodes and their items (XEP-0060, section 5)."""
 
 from __future__ import annotations
 
@@ -9,24 +9,26 @@ import pytest
 
 from edge.config.options import Pubsub
 from edge.engine.database import Transaction
-from edge.xmpp.namespaces import (
-    COMMANDS,
-    DISCO_INFO,
-    DISCO_ITEMS,
-    PUBSUB,
-    PUBSUB_OWNER,
-    QOS_ALL,
-    QUEUEING,
-    RSM,
-)
-from tests.helpers.nodes import SERVICE, affiliate, create, refused, request, values
+from edge.xmpp.namespaces import COMMANDS, DISCO_INFO, DISCO_ITEMS, QOS_ALL, QUEUEING, RSM
 from tests.helpers.people import APART, PUMP, VALVE, know, provision
+from tests.helpers.pubsub import (
+    FORM,
+    OWNER,
+    PUBSUB,
+    SERVICE,
+    affiliate,
+    create,
+    error_of,
+    item,
+    publish,
+    result_set,
+    values,
+)
 from tests.helpers.store import DOMAIN, Gateway, Reply, new_database
 
 INFO = f"{{{DISCO_INFO}}}"
 ITEMS = f"{{{DISCO_ITEMS}}}"
-SET = f"{{{RSM}}}"
-DATA = "{jabber:x:data}"
+FORBIDDEN = ("auth", "forbidden")
 
 
 def query(
@@ -34,14 +36,14 @@ def query(
     namespace: str,
     node: str | None = None,
     *,
-    sender: str = PUMP,
+    full: str = PUMP,
     to: str = SERVICE,
     page: str = "",
 ) -> Reply:
-    asked = "" if node is None else f" node='{node}'"
-    part = f"<set xmlns='{RSM}'>{page}</set>" if page else ""
-    xml = f"<iq type='get' id='i' to='{to}'><query xmlns='{namespace}'{asked}>{part}</query></iq>"
-    reply = gateway.send(sender, xml)
+    attr = "" if node is None else f" node='{node}'"
+    set_ = f"<set xmlns='{RSM}'>{page}</set>" if page else ""
+    xml = f"<iq type='get' id='i' to='{to}'><query xmlns='{namespace}'{attr}>{set_}</query></iq>"
+    reply = gateway.send(full, xml)
     assert reply is not None
     return reply
 
@@ -58,53 +60,42 @@ def features(gateway: Gateway) -> set[str | None]:
 
 def names(reply: Reply, key: str = "node") -> list[str | None]:
     items = payload(reply).findall(f"{ITEMS}item")
-    assert all(item.get("jid") == SERVICE for item in items)
-    return [item.get(key) for item in items]
-
-
-def publish(gateway: Gateway, node: str, *ids: str) -> None:
-    for id in ids:
-        item = f"<item id='{id}'><value xmlns='urn:x'/></item>"
-        assert request(gateway, f"<publish node='{node}'>{item}</publish>").type == "result"
+    assert all(one.get("jid") == SERVICE for one in items)
+    return [one.get(key) for one in items]
 
 
 # The service
 
 
-def test_the_gateway_names_the_service(gateway: Gateway) -> None:
-    (item,) = payload(query(gateway, DISCO_ITEMS, to=DOMAIN))
-    assert item.get("jid") == SERVICE
+def test_the_gateway_lists_the_service(gateway: Gateway) -> None:
+    (found,) = payload(query(gateway, DISCO_ITEMS, to=DOMAIN))
+    assert found.get("jid") == SERVICE
     assert len(payload(query(gateway, DISCO_ITEMS, to="pump1@gw.example"))) == 0
 
 
-@pytest.mark.parametrize("sender", [PUMP, APART])
-def test_the_service_says_what_it_is(gateway: Gateway, sender: str) -> None:
-    found = payload(query(gateway, DISCO_INFO, sender=sender))
-    identity = found.find(f"{INFO}identity")
+@pytest.mark.parametrize("full", [PUMP, APART])
+def test_anybody_sees_the_identity_of_the_service(gateway: Gateway, full: str) -> None:
+    identity = payload(query(gateway, DISCO_INFO, full=full)).find(f"{INFO}identity")
     assert identity is not None
     assert (identity.get("category"), identity.get("type")) == ("pubsub", "service")
 
 
-def test_a_component_has_no_such_service(tmp_path: Path) -> None:
+def test_a_component_has_no_service(tmp_path: Path) -> None:
     gateway = Gateway(new_database(tmp_path), accounts=False)
     gateway.bind("gw.example/x")
-    reply = gateway.send(
-        "gw.example/x", f"<iq type='get' id='i' to='{DOMAIN}'><query xmlns='{DISCO_ITEMS}'/></iq>"
-    )
-    assert reply is not None
-    assert len(payload(reply)) == 0
+    assert len(payload(query(gateway, DISCO_ITEMS, full="gw.example/x", to=DOMAIN))) == 0
     gateway.close()
 
 
-def test_every_feature_has_a_request_or_an_option_behind_it(gateway: Gateway) -> None:
-    told = {
+def test_every_advertised_feature_has_a_handler(gateway: Gateway) -> None:
+    advertised = {
         name.partition("#")[2]
         for name in features(gateway)
         if name and name.startswith(f"{PUBSUB}#")
     }
-    verbs = {
-        (type, name.replace(f"{{{PUBSUB_OWNER}}}", "owner ").replace(f"{{{PUBSUB}}}", ""))
-        for type, name in gateway.router.context.hooks.pubsub_requests
+    handled = {
+        (type_, name.replace(f"{{{OWNER}}}", "owner ").replace(f"{{{PUBSUB}}}", ""))
+        for type_, name in gateway.router.context.hooks.pubsub_requests
     }
     needs = {
         "config-node": ("set", "owner configure"),
@@ -127,28 +118,27 @@ def test_every_feature_has_a_request_or_an_option_behind_it(gateway: Gateway) ->
         "subscribe": ("set", "subscribe"),
         "subscription-options": ("set", "options"),
     }
-    for name in told & set(needs):
-        assert needs[name] in verbs, name
-    assert {"create-nodes", "config-node", "publish", "subscribe", "retrieve-items"} <= told
-    assert {name for name, verb in needs.items() if verb in verbs} <= told
-    assert not told & {"collections", "get-pending", "multi-collection", "last-published"}
-    models = {name for name in told if name.startswith("access-")}
-    assert models == {"access-open"}, "what nodes are by default"
+    assert set(needs) <= advertised
+    assert set(needs.values()) <= handled
+    without_request = {"item-ids", "persistent-items", "subscription-notifications"}
+    assert without_request <= advertised
+    assert not advertised & {"collections", "get-pending", "multi-collection", "last-published"}
+    assert {name for name in advertised if name.startswith("access-")} == {"access-open"}
     others = {DISCO_INFO, DISCO_ITEMS, RSM, PUBSUB, QUEUEING, COMMANDS, *QOS_ALL}
     assert others <= features(gateway)
 
 
-def test_nodes_that_are_made_on_publication_are_told_of_where_they_are(tmp_path: Path) -> None:
-    for auto, told in ((["a/#"], True), ([], False)):
-        folder = tmp_path / str(told)
-        folder.mkdir()
-        gateway = Gateway(new_database(folder), pubsub=Pubsub(auto_create=auto))
-        provision(gateway)
-        assert (f"{PUBSUB}#auto-create" in features(gateway)) is told
-        gateway.close()
+@pytest.mark.parametrize(("filters", "advertised"), [(["a/#"], True), ([], False)])
+def test_auto_create_is_advertised_if_configured(
+    tmp_path: Path, filters: list[str], advertised: bool
+) -> None:
+    gateway = Gateway(new_database(tmp_path), pubsub=Pubsub(auto_create=filters))
+    provision(gateway)
+    assert (f"{PUBSUB}#auto-create" in features(gateway)) is advertised
+    gateway.close()
 
 
-def test_commands_are_told_by_the_service_as_well(gateway: Gateway) -> None:
+def test_the_service_lists_ad_hoc_commands(gateway: Gateway) -> None:
     assert payload(query(gateway, DISCO_INFO, COMMANDS)).find(f"{INFO}identity") is not None
     assert all(names(query(gateway, DISCO_ITEMS, COMMANDS)))
 
@@ -157,47 +147,41 @@ def test_commands_are_told_by_the_service_as_well(gateway: Gateway) -> None:
 
 
 def test_nodes_are_listed_with_their_titles(gateway: Gateway) -> None:
-    create(gateway, "plant/b", title="Boiler")
-    create(gateway, "plant/a")
+    create(gateway, PUMP, "plant/b", title="Boiler")
+    create(gateway, PUMP, "plant/a")
     reply = query(gateway, DISCO_ITEMS)
     assert names(reply) == ["plant/a", "plant/b"]
     assert names(reply, "name") == [None, "Boiler"]
-    assert payload(reply).find(f"{SET}set") is None
+    assert result_set(reply) is None
 
 
-def test_a_node_is_listed_to_who_may_use_it(gateway: Gateway) -> None:
+def test_a_node_is_listed_to_accounts_that_may_use_it(gateway: Gateway) -> None:
     gateway.bind(VALVE)
-    create(gateway, "open")
-    create(gateway, "closed", access_model="whitelist")
-    create(gateway, "drop", access_model="whitelist")
-    create(gateway, "seen", access_model="presence")
-    create(gateway, "shut")
-    affiliate(gateway, "drop", valve="publish-only")
-    affiliate(gateway, "shut", valve="outcast")
-    assert names(query(gateway, DISCO_ITEMS, sender=VALVE)) == ["drop", "open"]
+    create(gateway, PUMP, "open")
+    create(gateway, PUMP, "closed", access_model="whitelist")
+    create(gateway, PUMP, "drop", access_model="whitelist")
+    create(gateway, PUMP, "seen", access_model="presence")
+    create(gateway, PUMP, "shut")
+    affiliate(gateway, PUMP, "drop", valve="publish-only")
+    affiliate(gateway, PUMP, "shut", valve="outcast")
+    assert names(query(gateway, DISCO_ITEMS, full=VALVE)) == ["drop", "open"]
     know(gateway, "pump1", "valve@gw.example", "both")
-    assert names(query(gateway, DISCO_ITEMS, sender=VALVE)) == ["drop", "open", "seen"]
+    assert names(query(gateway, DISCO_ITEMS, full=VALVE)) == ["drop", "open", "seen"]
     assert len(names(query(gateway, DISCO_ITEMS))) == 5
-    assert refused(query(gateway, DISCO_ITEMS, sender=APART)) == "auth/forbidden"
+    assert error_of(query(gateway, DISCO_ITEMS, full=APART)) == FORBIDDEN
 
 
 def test_nodes_are_listed_in_pages(gateway: Gateway) -> None:
     for name in ("a", "b", "c", "d"):
-        create(gateway, name)
+        create(gateway, PUMP, name)
     reply = query(gateway, DISCO_ITEMS, page="<max>2</max><after>a</after>")
     assert names(reply) == ["b", "c"]
-    part = payload(reply).find(f"{SET}set")
-    assert part is not None
-    assert [(one.tag, one.text) for one in part] == [
-        (f"{SET}first", "b"),
-        (f"{SET}last", "c"),
-        (f"{SET}count", "4"),
-    ]
-    assert part[0].get("index") == "1"
-    assert refused(query(gateway, DISCO_ITEMS, page="<max>x</max>")) == "modify/bad-request"
+    assert result_set(reply) == ("b", "1", "c", "4")
+    invalid = query(gateway, DISCO_ITEMS, page="<max>x</max>")
+    assert error_of(invalid) == ("modify", "bad-request")
 
 
-def test_a_list_that_is_long_is_cut_and_says_so(gateway: Gateway) -> None:
+def test_a_long_list_is_cut_to_a_page(gateway: Gateway) -> None:
     def unit(tx: Transaction) -> None:
         for number in range(300):
             row = (f"n/{number:03}", "pump1@gw.example", "{}")
@@ -206,61 +190,54 @@ def test_a_list_that_is_long_is_cut_and_says_so(gateway: Gateway) -> None:
     gateway.tx(unit)
     reply = query(gateway, DISCO_ITEMS)
     assert len(names(reply)) == 100
-    assert payload(reply).findtext(f"{SET}set/{SET}count") == "300"
-    assert payload(reply).findtext(f"{SET}set/{SET}last") == "n/099"
+    assert result_set(reply) == ("n/000", "0", "n/099", "300")
 
 
-def test_a_node_says_what_it_is(gateway: Gateway) -> None:
-    create(gateway, "a", title="Boiler", access_model="presence", queueing="1")
+def test_a_node_has_an_identity_and_meta_data(gateway: Gateway) -> None:
+    create(gateway, PUMP, "a", title="Boiler", access_model="presence", queueing="1")
     found = payload(query(gateway, DISCO_INFO, "a"))
     assert found.get("node") == "a"
     identity = found.find(f"{INFO}identity")
     assert identity is not None
     assert (identity.get("category"), identity.get("type")) == ("pubsub", "leaf")
-    told = values(found.find(f"{DATA}x"))
-    assert told.pop("FORM_TYPE") == [f"{PUBSUB}#meta-data"]
-    assert told == {
-        "pubsub#title": ["Boiler"],
-        "pubsub#creator": ["pump1@gw.example"],
-        "pubsub#access_model": ["presence"],
-        "pubsub#publish_model": ["publishers"],
-        "pubsub#max_items": ["20"],
-        "pubsub#queueing": ["1"],
-        "pubsub#num_subscribers": ["0"],
-        "pubsub#owner": ["pump1@gw.example"],
+    form_type = f"{{{FORM}}}x/{{{FORM}}}field[@var='FORM_TYPE']/{{{FORM}}}value"
+    assert found.findtext(form_type) == f"{PUBSUB}#meta-data"
+    assert values(found) == {
+        "title": "Boiler",
+        "creator": "pump1@gw.example",
+        "access_model": "presence",
+        "publish_model": "publishers",
+        "max_items": "20",
+        "queueing": "1",
+        "num_subscribers": "0",
+        "owner": "pump1@gw.example",
     }
 
 
 @pytest.mark.parametrize("namespace", [DISCO_INFO, DISCO_ITEMS])
-def test_a_node_that_is_not_shown_says_why(gateway: Gateway, namespace: str) -> None:
+def test_a_node_without_access_is_refused(gateway: Gateway, namespace: str) -> None:
     gateway.bind(VALVE)
-    create(gateway, "closed", access_model="whitelist")
-    create(gateway, "shut")
-    affiliate(gateway, "shut", valve="outcast")
-    assert refused(query(gateway, namespace, "none")) == "cancel/item-not-found"
-    assert refused(query(gateway, namespace, "closed", sender=VALVE)) == "cancel/not-allowed"
-    assert refused(query(gateway, namespace, "shut", sender=VALVE)) == "auth/forbidden"
-    assert refused(query(gateway, namespace, "shut", sender=APART)) == "auth/forbidden"
+    create(gateway, PUMP, "closed", access_model="whitelist")
+    create(gateway, PUMP, "shut")
+    affiliate(gateway, PUMP, "shut", valve="outcast")
+    for full, node, error in (
+        (PUMP, "none", ("cancel", "item-not-found")),
+        (VALVE, "closed", ("cancel", "not-allowed")),
+        (VALVE, "shut", FORBIDDEN),
+        (APART, "shut", FORBIDDEN),
+    ):
+        assert error_of(query(gateway, namespace, node, full=full)) == error
 
 
-def test_who_publishes_alone_sees_the_node_and_not_its_items(gateway: Gateway) -> None:
+def test_publish_only_accounts_see_a_node_but_not_its_items(gateway: Gateway) -> None:
     gateway.bind(VALVE)
-    create(gateway, "drop", access_model="whitelist")
-    affiliate(gateway, "drop", valve="publish-only")
-    assert query(gateway, DISCO_INFO, "drop", sender=VALVE).type == "result"
-    assert refused(query(gateway, DISCO_ITEMS, "drop", sender=VALVE)) == "auth/forbidden"
+    create(gateway, PUMP, "drop", access_model="whitelist")
+    affiliate(gateway, PUMP, "drop", valve="publish-only")
+    assert query(gateway, DISCO_INFO, "drop", full=VALVE).type == "result"
+    assert error_of(query(gateway, DISCO_ITEMS, "drop", full=VALVE)) == FORBIDDEN
 
 
 # Items
-
-
-def test_items_of_a_node_are_listed_as_they_were_published(gateway: Gateway) -> None:
-    create(gateway, "a")
-    assert names(query(gateway, DISCO_ITEMS, "a")) == []
-    publish(gateway, "a", "z", "y", "x")
-    reply = query(gateway, DISCO_ITEMS, "a")
-    assert names(reply, "name") == ["z", "y", "x"]
-    assert payload(reply).find(f"{SET}set") is None
 
 
 @pytest.mark.parametrize(
@@ -276,28 +253,29 @@ def test_items_of_a_node_are_listed_as_they_were_published(gateway: Gateway) -> 
         ("<max>0</max>", [], None),
     ],
 )
-def test_items_are_listed_in_pages(
+def test_items_are_listed_in_pages_in_the_order_of_publication(
     gateway: Gateway, page: str, ids: list[str], first: str | None
 ) -> None:
-    create(gateway, "a")
-    publish(gateway, "a", "e", "d", "c", "b", "a")
+    create(gateway, PUMP, "a")
+    assert names(query(gateway, DISCO_ITEMS, "a")) == []
+    for id in "edcba":
+        publish(gateway, PUMP, "a", item(id))
+    assert result_set(query(gateway, DISCO_ITEMS, "a")) is None
     reply = query(gateway, DISCO_ITEMS, "a", page=page)
     assert names(reply, "name") == ids
-    part = payload(reply).find(f"{SET}set")
-    assert part is not None
-    assert part.findtext(f"{SET}count") == "5"
-    told = part.find(f"{SET}first")
-    assert (None if told is None else told.get("index")) == first
+    found = result_set(reply)
+    assert found is not None
+    assert (found[1], found[3]) == (first, "5")
 
 
-def test_a_page_stands_by_an_item_that_is_there(gateway: Gateway) -> None:
-    create(gateway, "a")
-    publish(gateway, "a", "1")
+def test_a_page_of_items_needs_an_existing_item(gateway: Gateway) -> None:
+    create(gateway, PUMP, "a")
+    publish(gateway, PUMP, "a", item("1"))
     reply = query(gateway, DISCO_ITEMS, "a", page="<after>9</after>")
-    assert refused(reply) == "cancel/item-not-found"
+    assert error_of(reply) == ("cancel", "item-not-found")
 
 
 def test_a_queue_lists_no_items(gateway: Gateway) -> None:
-    create(gateway, "q", queueing="1")
-    publish(gateway, "q", "1")
+    create(gateway, PUMP, "q", queueing="1")
+    publish(gateway, PUMP, "q", item("1"))
     assert names(query(gateway, DISCO_ITEMS, "q")) == []

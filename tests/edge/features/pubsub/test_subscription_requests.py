@@ -11,25 +11,25 @@ import pytest
 
 from edge.config.limits import Limits
 from edge.config.options import Pubsub
-from tests.helpers.store import DOMAIN, STANZAS, Gateway, Reply, new_database, read_element
-from tests.helpers.subscribing import (
+from tests.helpers.pubsub import (
     ERRORS,
     OWNER,
     PUBSUB,
     SERVICE,
-    ask,
     create,
     element,
     form,
+    list_subscriptions,
     options,
-    request,
-    shown,
+    request_xml,
+    send_request,
     subid,
     subscribe,
     subscription,
-    told,
+    subscription_events,
     values,
 )
+from tests.helpers.store import DOMAIN, STANZAS, Gateway, Reply, new_database, read_element
 
 PUMP: Final = f"pump@{DOMAIN}/fw"
 TWIN: Final = f"pump@{DOMAIN}/twin"
@@ -58,7 +58,7 @@ def _gateway(folder: Path, limits: Limits | None = None, pubsub: Pubsub | None =
 def publish(gateway: Gateway, node: str = NODE, full: str = METER) -> None:
     """Publish something to a node."""
     item = element("item", "<v xmlns='urn:v'>1</v>", id="i")
-    reply = ask(gateway, full, element("publish", item, node=node))
+    reply = send_request(gateway, full, element("publish", item, node=node))
     assert reply.type == "result", (reply.error, reply.text)
 
 
@@ -81,7 +81,7 @@ def specific(gateway: Gateway, full: str, xml: str) -> tuple[str, str, str]:
 def refused(
     gateway: Gateway, content: str, type_: str = "set", full: str = PUMP, ns: str = PUBSUB
 ) -> tuple[str, str, str]:
-    return specific(gateway, full, request(content, type_, ns))
+    return specific(gateway, full, request_xml(content, type_, ns))
 
 
 # Subscribing: XEP-0060, section 6.1
@@ -107,7 +107,7 @@ def test_subscribing_again_tells_of_the_same_subscription(gateway: Gateway) -> N
     first = subid(subscribe(gateway, PUMP, NODE))
     assert subid(subscribe(gateway, PUMP, NODE)) == first
     assert subid(subscribe(gateway, PUMP, NODE, PUMP)) != first
-    assert len(shown(gateway, PUMP)) == 2
+    assert len(list_subscriptions(gateway, PUMP)) == 2
 
 
 def test_subscribing_again_with_options_sets_them(gateway: Gateway) -> None:
@@ -122,7 +122,7 @@ def test_subscribing_again_with_options_sets_them(gateway: Gateway) -> None:
 def test_only_ones_own_jid_is_subscribed(gateway: Gateway, jid: str) -> None:
     found = refused(gateway, element("subscribe", node=NODE, jid=jid))
     assert found == ("modify", "bad-request", "invalid-jid")
-    assert shown(gateway, PUMP) == []
+    assert list_subscriptions(gateway, PUMP) == []
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_a_wrong_request_changes_nothing(
     gateway: Gateway, content: str, error: tuple[str, str, str]
 ) -> None:
     assert refused(gateway, content) == error
-    assert shown(gateway, PUMP) == []
+    assert list_subscriptions(gateway, PUMP) == []
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ def test_too_many_subscriptions_of_an_account(tmp_path: Path) -> None:
     too_many = ("wait", "policy-violation", "too-many-subscriptions")
     assert refused(gateway, element("subscribe", node="b/#", jid=BARE)) == too_many
     subscribe(gateway, PUMP, "a/#", qos="1")  # it is there
-    assert len(shown(gateway, PUMP)) == 2
+    assert len(list_subscriptions(gateway, PUMP)) == 2
     assert subscribe(gateway, METER, NODE).type == "result"
     (event,) = gateway.events(name="subscriptions_per_account")
     assert (event.kind, event.source) == ("limit", BARE)
@@ -220,7 +220,9 @@ def test_a_filter_and_a_name_are_both_told(gateway: Gateway) -> None:
     messages = gateway.elements(PUMP)
     headers = [m.findtext(".//{http://jabber.org/protocol/shim}header") for m in messages]
     assert sorted(h or "" for h in headers) == sorted(
-        one["subid"] for one in shown(gateway, PUMP) if not one["node"].endswith("steam")
+        one["subid"]
+        for one in list_subscriptions(gateway, PUMP)
+        if not one["node"].endswith("steam")
     )
 
 
@@ -242,7 +244,7 @@ def test_an_outcast_is_told_nothing_by_a_filter(gateway: Gateway) -> None:
     _affiliate(gateway, NODE, "outcast")
     publish(gateway)
     assert heard(gateway, PUMP) == 0
-    assert [one["node"] for one in shown(gateway, PUMP)] == ["#"]
+    assert [one["node"] for one in list_subscriptions(gateway, PUMP)] == ["#"]
 
 
 def test_a_filter_is_as_long_as_a_name_at_most(tmp_path: Path) -> None:
@@ -273,18 +275,18 @@ def test_there_are_no_shares_where_they_are_switched_off(tmp_path: Path) -> None
 @pytest.mark.parametrize("node", [NODE, "plant/#"])
 def test_who_unsubscribes_is_told_nothing_more(gateway: Gateway, node: str) -> None:
     found = subid(subscribe(gateway, PUMP, node, PUMP))
-    reply = ask(gateway, PUMP, element("unsubscribe", node=node, jid=PUMP, subid=found))
+    reply = send_request(gateway, PUMP, element("unsubscribe", node=node, jid=PUMP, subid=found))
     assert reply.type == "result"
     gateway.sends(PUMP)
     publish(gateway)
     assert heard(gateway, PUMP) == 0
-    assert shown(gateway, PUMP) == []
+    assert list_subscriptions(gateway, PUMP) == []
 
 
 def test_another_session_of_the_account_unsubscribes_it(gateway: Gateway) -> None:
     subscribe(gateway, PUMP, NODE, PUMP)
-    assert ask(gateway, TWIN, element("unsubscribe", node=NODE, jid=PUMP)).type == "result"
-    assert shown(gateway, PUMP) == []
+    assert send_request(gateway, TWIN, element("unsubscribe", node=NODE, jid=PUMP)).type == "result"
+    assert list_subscriptions(gateway, PUMP) == []
 
 
 WRONG: Final[list[tuple[dict[str, str], tuple[str, str, str]]]] = [
@@ -313,9 +315,9 @@ def test_who_is_not_subscribed_is_told_why(
 ) -> None:
     subscribe(gateway, PUMP, NODE)
     subscribe(gateway, METER, NODE)
-    before = shown(gateway, PUMP)
+    before = list_subscriptions(gateway, PUMP)
     assert refused(gateway, element(name, "", **attrs), type_) == error
-    assert shown(gateway, PUMP) == before
+    assert list_subscriptions(gateway, PUMP) == before
 
 
 # Options: section 6.3
@@ -324,13 +326,13 @@ def test_who_is_not_subscribed_is_told_why(
 def test_options_are_shown_and_set(gateway: Gateway) -> None:
     found = subid(subscribe(gateway, PUMP, NODE, PUMP))
     about = {"node": NODE, "jid": PUMP, "subid": found}
-    shown_ = ask(gateway, PUMP, element("options", **about), "get").payload
+    shown_ = send_request(gateway, PUMP, element("options", **about), "get").payload
     assert values(shown_) == {"deliver": "1", "qos": "0", "expire": ""}
     assert shown_ is not None
     assert dict(shown_[0].attrib) == about
     submitted = form("subscribe_options", {"deliver": "0", "expire": "presence"})
-    assert ask(gateway, PUMP, element("options", submitted, **about)).type == "result"
-    shown_ = ask(gateway, PUMP, element("options", **about), "get").payload
+    assert send_request(gateway, PUMP, element("options", submitted, **about)).type == "result"
+    shown_ = send_request(gateway, PUMP, element("options", **about), "get").payload
     assert values(shown_) == {"deliver": "0", "qos": "0", "expire": "presence"}
     publish(gateway)
     assert heard(gateway, PUMP) == 0
@@ -396,7 +398,7 @@ def test_usual_options_that_say_what_is_so_anyhow_are_taken(gateway: Gateway) ->
 
 def test_options_without_a_form_are_none(gateway: Gateway) -> None:
     content = element("subscribe", node=NODE, jid=BARE) + "<options/>"
-    assert values(ask(gateway, PUMP, content).payload)["qos"] == "0"
+    assert values(send_request(gateway, PUMP, content).payload)["qos"] == "0"
 
 
 @pytest.mark.parametrize(
@@ -416,7 +418,7 @@ def test_default_options_are_told(
     gateway: Gateway, node: str | None, options_: dict[str, str]
 ) -> None:
     create(gateway, METER, "work", queueing="1")
-    payload = ask(gateway, PUMP, element("default", node=node), "get").payload
+    payload = send_request(gateway, PUMP, element("default", node=node), "get").payload
     assert values(payload) == options_
 
 
@@ -429,7 +431,7 @@ def test_an_account_sees_its_own_subscriptions(gateway: Gateway) -> None:
     subscribe(gateway, PUMP, "plant/#")
     subscribe(gateway, PUMP, "$share/n/plant/#")
     subscribe(gateway, METER, NODE)
-    nodes = [(one["node"], one["jid"]) for one in shown(gateway, TWIN)]
+    nodes = [(one["node"], one["jid"]) for one in list_subscriptions(gateway, TWIN)]
     assert nodes == [
         (NODE, BARE),
         (NODE, PUMP),
@@ -437,7 +439,7 @@ def test_an_account_sees_its_own_subscriptions(gateway: Gateway) -> None:
         ("$share:n:plant/#", BARE),
     ]
     for node, count in ((NODE, 2), ("plant/#", 1), ("$share:n:plant/#", 1), ("x/#", 0)):
-        assert len(shown(gateway, PUMP, node)) == count
+        assert len(list_subscriptions(gateway, PUMP, node)) == count
     assert refused(gateway, element("subscriptions", node="x"), "get")[1] == "item-not-found"
 
 
@@ -446,7 +448,7 @@ def test_an_account_sees_its_own_subscriptions(gateway: Gateway) -> None:
 
 def _owner(gateway: Gateway, *changes: str, node: str = NODE, full: str = METER) -> Reply:
     content = element("subscriptions", "".join(changes), node=node)
-    return ask(gateway, full, content, "set" if changes else "get", OWNER)
+    return send_request(gateway, full, content, "set" if changes else "get", OWNER)
 
 
 def _change(jid: str, state: str, subid: str | None = None) -> str:
@@ -466,19 +468,19 @@ def test_an_owner_ends_a_subscription_and_its_subscriber_is_told(gateway: Gatewa
     found = subid(subscribe(gateway, PUMP, NODE, PUMP))
     assert _owner(gateway, _change(PUMP, "none", "x")).error == ("modify", "not-acceptable")
     assert _owner(gateway, _change(PUMP, "none", found)).type == "result"
-    assert told(gateway, PUMP) == [(NODE, "none")]
-    assert shown(gateway, PUMP) == []
+    assert subscription_events(gateway, PUMP) == [(NODE, "none")]
+    assert list_subscriptions(gateway, PUMP) == []
 
 
 def test_an_owner_subscribes_another_who_is_told(gateway: Gateway) -> None:
     gateway.bind(PUMP)
     assert _owner(gateway, _change(PUMP, "subscribed"), _change(BARE, "subscribed")).error is None
-    assert told(gateway, PUMP)[0] == (NODE, "subscribed")
-    before = shown(gateway, PUMP)
+    assert subscription_events(gateway, PUMP)[0] == (NODE, "subscribed")
+    before = list_subscriptions(gateway, PUMP)
     assert [one["jid"] for one in before] == [PUMP, BARE]
     assert _owner(gateway, _change(PUMP, "subscribed")).type == "result"
-    assert told(gateway, PUMP) == []
-    assert shown(gateway, PUMP) == before
+    assert subscription_events(gateway, PUMP) == []
+    assert list_subscriptions(gateway, PUMP) == before
 
 
 @pytest.mark.parametrize(
@@ -496,7 +498,7 @@ def test_an_owner_cannot_do_everything(
 ) -> None:
     reply = _owner(gateway, _change(f"meter@{DOMAIN}", "subscribed"), _change(jid, state))
     assert reply.error == error
-    assert shown(gateway, METER) == []  # all is done, or nothing
+    assert list_subscriptions(gateway, METER) == []  # all is done, or nothing
 
 
 def test_an_owner_subscribes_nobody_to_a_queue_or_to_what_is_closed_to_them(
@@ -523,7 +525,7 @@ def test_only_an_owner_manages_subscriptions(gateway: Gateway) -> None:
     assert _owner(gateway, change, full=PUMP).error == ("auth", "forbidden")
     assert _owner(gateway, change, node="x").error == ("cancel", "item-not-found")
     content = element("subscriptions", node=NODE)
-    assert ask(gateway, METER, content, "set", OWNER).error == ("modify", "bad-request")
+    assert send_request(gateway, METER, content, "set", OWNER).error == ("modify", "bad-request")
 
 
 # Rights that change
@@ -531,7 +533,7 @@ def test_only_an_owner_manages_subscriptions(gateway: Gateway) -> None:
 
 def _affiliate(gateway: Gateway, node: str, affiliation: str, jid: str = BARE) -> None:
     change = element("affiliation", jid=jid, affiliation=affiliation)
-    reply = ask(gateway, METER, element("affiliations", change, node=node), "set", OWNER)
+    reply = send_request(gateway, METER, element("affiliations", change, node=node), "set", OWNER)
     assert reply.type == "result", (reply.error, reply.text)
 
 
@@ -540,26 +542,26 @@ def test_an_outcast_loses_its_subscriptions_and_is_told(gateway: Gateway) -> Non
     subscribe(gateway, METER, NODE)
     gateway.sends(PUMP)
     _affiliate(gateway, NODE, "outcast")
-    assert told(gateway, PUMP) == [(NODE, "none")]
-    assert shown(gateway, PUMP) == []
-    assert len(shown(gateway, METER)) == 1
+    assert subscription_events(gateway, PUMP) == [(NODE, "none")]
+    assert list_subscriptions(gateway, PUMP) == []
+    assert len(list_subscriptions(gateway, METER)) == 1
 
 
 def test_who_has_no_access_any_more_loses_its_subscription(gateway: Gateway) -> None:
     subscribe(gateway, PUMP, NODE, PUMP)
     configure = element("configure", form("node_config", {"access_model": "whitelist"}), node=NODE)
-    assert ask(gateway, METER, configure, "set", OWNER).type == "result"
-    assert told(gateway, PUMP) == [(NODE, "none")]
-    assert shown(gateway, PUMP) == []
+    assert send_request(gateway, METER, configure, "set", OWNER).type == "result"
+    assert subscription_events(gateway, PUMP) == [(NODE, "none")]
+    assert list_subscriptions(gateway, PUMP) == []
 
 
 def test_a_member_stays_subscribed_when_a_node_is_closed(gateway: Gateway) -> None:
     _affiliate(gateway, NODE, "member")
     subscribe(gateway, PUMP, NODE, PUMP)
     configure = element("configure", form("node_config", {"access_model": "whitelist"}), node=NODE)
-    assert ask(gateway, METER, configure, "set", OWNER).type == "result"
-    assert told(gateway, PUMP) == []
-    assert len(shown(gateway, PUMP)) == 1
+    assert send_request(gateway, METER, configure, "set", OWNER).type == "result"
+    assert subscription_events(gateway, PUMP) == []
+    assert len(list_subscriptions(gateway, PUMP)) == 1
 
 
 # Sessions that go
@@ -583,7 +585,7 @@ def test_what_was_to_end_with_the_session_does(
     subscribe(gateway, PUMP, "b/#", PUMP)
     gateway.send(PUMP, "<presence/>")
     go(gateway, PUMP)
-    assert [one["node"] for one in shown(gateway, TWIN)] == [NODE, "b/#"]
+    assert [one["node"] for one in list_subscriptions(gateway, TWIN)] == [NODE, "b/#"]
 
 
 @pytest.mark.parametrize("go", [_unavailable, _leave])
@@ -595,9 +597,9 @@ def test_a_bare_jids_subscription_ends_with_its_last_session(
         gateway.bind(full) if not gateway.is_bound(full) else None
         gateway.send(full, "<presence/>")
     go(gateway, PUMP)
-    assert len(shown(gateway, TWIN)) == 1
+    assert len(list_subscriptions(gateway, TWIN)) == 1
     go(gateway, TWIN)
-    assert shown(gateway, f"{BARE}/third") == []
+    assert list_subscriptions(gateway, f"{BARE}/third") == []
 
 
 def test_a_session_that_never_showed_itself_takes_a_bare_jids_along_if_it_is_the_last(
@@ -606,9 +608,9 @@ def test_a_session_that_never_showed_itself_takes_a_bare_jids_along_if_it_is_the
     subscribe(gateway, PUMP, NODE, BARE, expire="presence")
     gateway.bind(TWIN)
     gateway.leave(TWIN)
-    assert len(shown(gateway, PUMP)) == 1
+    assert len(list_subscriptions(gateway, PUMP)) == 1
     gateway.leave(PUMP)
-    assert shown(gateway, PUMP) == []
+    assert list_subscriptions(gateway, PUMP) == []
 
 
 def test_the_last_one_that_is_shown_takes_it_along_too(gateway: Gateway) -> None:
@@ -616,20 +618,20 @@ def test_the_last_one_that_is_shown_takes_it_along_too(gateway: Gateway) -> None
     gateway.bind(TWIN)
     gateway.send(PUMP, "<presence/>")
     gateway.leave(PUMP)
-    assert shown(gateway, TWIN) == []
+    assert list_subscriptions(gateway, TWIN) == []
 
 
 def test_directed_unavailable_presence_ends_nothing(gateway: Gateway) -> None:
     subscribe(gateway, PUMP, NODE, PUMP, expire="presence")
     gateway.send(PUMP, f"<presence type='unavailable' to='{SERVICE}'/>")
-    assert len(shown(gateway, PUMP)) == 1
+    assert len(list_subscriptions(gateway, PUMP)) == 1
 
 
 def test_a_restart_ends_nothing(gateway: Gateway) -> None:
     subscribe(gateway, PUMP, NODE, PUMP, expire="presence")
     subscribe(gateway, PUMP, "plant/#", PUMP)
     gateway.crash()
-    assert len(shown(gateway, PUMP)) == 2
+    assert len(list_subscriptions(gateway, PUMP)) == 2
     publish(gateway)
     assert heard(gateway, PUMP) == 2
 
@@ -647,11 +649,11 @@ def test_who_does_not_come_back_after_a_restart_is_gone(gateway: Gateway) -> Non
     gateway.bind(TWIN)
     gateway.clock.service = until
     gateway.ring()
-    assert [one["jid"] for one in shown(gateway, TWIN)] == [TWIN, BARE]
-    assert [one["node"] for one in shown(gateway, METER)] == [NODE]
+    assert [one["jid"] for one in list_subscriptions(gateway, TWIN)] == [TWIN, BARE]
+    assert [one["node"] for one in list_subscriptions(gateway, METER)] == [NODE]
     gateway.leave(TWIN)
     gateway.ring()
-    assert shown(gateway, PUMP) == []
+    assert list_subscriptions(gateway, PUMP) == []
 
 
 def test_many_who_do_not_come_back_are_gone_step_by_step(tmp_path: Path) -> None:
@@ -662,7 +664,7 @@ def test_many_who_do_not_come_back_are_gone_step_by_step(tmp_path: Path) -> None
     for _time in range(3):
         gateway.ring()
         gateway.clock.service += gateway.limits.resume_time
-    assert shown(gateway, PUMP) == []
+    assert list_subscriptions(gateway, PUMP) == []
     gateway.close()
 
 
@@ -699,7 +701,7 @@ def test_the_service_says_what_it_does(gateway: Gateway) -> None:
 
 def test_forms_to_fill_in_have_choices(gateway: Gateway) -> None:
     subscribe(gateway, PUMP, NODE)
-    reply = ask(gateway, PUMP, element("options", node=NODE, jid=BARE), "get")
+    reply = send_request(gateway, PUMP, element("options", node=NODE, jid=BARE), "get")
     assert reply.payload is not None
     written = ElementTree.tostring(reply.payload, encoding="unicode")
     assert "exactly once" in written

@@ -12,19 +12,21 @@ from edge.engine import events
 from edge.engine.database import Transaction
 from edge.engine.events import NewEvent
 from tests.helpers.people import PUMP, VALVE, appear, provision
-from tests.helpers.publishing import (
+from tests.helpers.pubsub import (
+    SERVICE,
+    create,
     embedded,
-    ids,
+    error_of,
     item,
+    item_ids,
+    notifications,
     publish,
     published_id,
     reading,
-    refused,
     retrieve,
-    told,
+    subscribe,
 )
 from tests.helpers.store import Gateway, Reply, acknowledged, assured, deliver, new_database
-from tests.helpers.subscribing import SERVICE, create, subscribe
 
 NODE = "plant/boiler/temp"
 FIELDS = (
@@ -87,7 +89,7 @@ def send(gateway: Gateway, level: int, content: str, node: str = NODE) -> Reply:
 
 
 def kept(gateway: Gateway, node: str = NODE) -> list[str]:
-    return ids(retrieve(gateway, PUMP, node))
+    return item_ids(retrieve(gateway, PUMP, node))
 
 
 def logged(gateway: Gateway) -> list[tuple[str, str | None, str | None, int | None]]:
@@ -112,7 +114,7 @@ def test_sensor_data_that_is_published_by_iq_becomes_readings(gateway: Gateway) 
     assert (warm.qos, warm.latency_ms) == (None, None)
     assert (on.name, on.value, on.topic) == ("on", 1.0, NODE)
     assert kept(gateway) == ["i1"]
-    assert len(told(gateway, PUMP)) == 1
+    assert len(notifications(gateway, PUMP)) == 1
 
 
 @LEVELS
@@ -198,7 +200,7 @@ def test_unreadable_contents_are_a_bad_request_and_nothing_is_done(
     gateway: Gateway, content: str, why: str
 ) -> None:
     reply = publish(gateway, VALVE, NODE, item("i1", content))
-    assert refused(reply) == ("modify", "bad-request")
+    assert error_of(reply) == ("modify", "bad-request")
     assert reply.text == why
     assert kept(gateway) == []
     assert logged(gateway) == []
@@ -209,12 +211,12 @@ def test_unreadable_contents_are_a_bad_request_and_nothing_is_done(
 def test_who_may_not_publish_is_told_that_first(gateway: Gateway) -> None:
     create(gateway, PUMP, "jobs/own")
     reply = publish(gateway, VALVE, "jobs/own", item("i1", UNREADABLE))
-    assert refused(reply) == ("auth", "forbidden")
+    assert error_of(reply) == ("auth", "forbidden")
 
 
 def test_an_unreadable_plain_message_is_refused(gateway: Gateway) -> None:
     reply = send(gateway, 0, UNREADABLE)
-    assert refused(reply) == ("modify", "not-acceptable")
+    assert error_of(reply) == ("modify", "not-acceptable")
     assert reply.text == WHY
     assert kept(gateway) == []
 
@@ -255,10 +257,10 @@ def test_where_the_log_has_no_room_who_publishes_waits(
         create(gateway, PUMP, "jobs", queueing="1", publish_model="open")
     fill(gateway, "readings", 100)
     reply = publish(gateway, VALVE, node, item("i1", WARM))
-    assert refused(reply) == ("wait", "resource-constraint")
+    assert error_of(reply) == ("wait", "resource-constraint")
     assert reply.text == "unsealed_events is 100"
     for level in (0, 1, 2):
-        assert refused(send(gateway, level, WARM, node)) == ("wait", "resource-constraint")
+        assert error_of(send(gateway, level, WARM, node)) == ("wait", "resource-constraint")
     assert gateway.count("SELECT count(*) FROM items") == 0
     assert gateway.count("SELECT count(*) FROM queue_items") == 0
     assert gateway.count("SELECT count(*) FROM held") == 0
@@ -276,7 +278,7 @@ def test_what_is_held_already_waits_for_room_in_the_log(build: Callable[..., Gat
     fill(gateway, "readings", 100)
     reply = gateway.send(VALVE, deliver("m1", to))
     assert reply is not None
-    assert refused(reply) == ("wait", "resource-constraint")
+    assert error_of(reply) == ("wait", "resource-constraint")
     assert gateway.count("SELECT count(*) FROM held") == 1
     assert kept(gateway) == []
 
@@ -285,7 +287,7 @@ def test_who_brings_many_at_once_waits_earlier(build: Callable[..., Gateway]) ->
     gateway = build(unsealed_events=100)
     fill(gateway, "readings", 50)
     many = json("{" + ",".join(f'"n{n}": {n}' for n in range(10)) + "}")
-    assert refused(publish(gateway, VALVE, NODE, item("i", many))) == (
+    assert error_of(publish(gateway, VALVE, NODE, item("i", many))) == (
         "wait", "resource-constraint",
     )  # fmt: skip
     publish(gateway, VALVE, NODE, item("i", json('{"n": 1}')))
@@ -295,7 +297,7 @@ def test_who_brings_many_at_once_waits_earlier(build: Callable[..., Gateway]) ->
 def test_the_events_of_an_item_are_bounded(gateway: Gateway) -> None:
     many = json("{" + ",".join(f'"n{n}": 1' for n in range(1001)) + "}")
     reply = publish(gateway, VALVE, NODE, item("i", many))
-    assert refused(reply) == ("modify", "bad-request")
+    assert error_of(reply) == ("modify", "bad-request")
     assert reply.text == "invalid JSON container: it has more than 1000 readings"
 
 
@@ -304,5 +306,5 @@ def test_where_the_item_has_no_room_nothing_is_logged(build: Callable[..., Gatew
     create(gateway, PUMP, "plant/x/temp", publish_model="open")
     publish(gateway, VALVE, NODE, item("i1", reading(1)))
     reply = publish(gateway, VALVE, "plant/x/temp", item("i2", WARM))
-    assert refused(reply) == ("wait", "resource-constraint")
+    assert error_of(reply) == ("wait", "resource-constraint")
     assert logged(gateway) == []

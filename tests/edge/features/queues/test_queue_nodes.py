@@ -12,6 +12,8 @@ from edge.engine import clock_store
 from edge.engine.database import Transaction
 from edge.features.queues.service import admin
 from edge.features.queues.store import overview
+from tests.helpers.pubsub import OWNER as NODES
+from tests.helpers.pubsub import element, form, send_request
 from tests.helpers.queue_nodes import (
     NODE,
     ONE,
@@ -34,8 +36,6 @@ from tests.helpers.queue_nodes import (
     unlock,
 )
 from tests.helpers.store import Gateway, new_database, read_element
-from tests.helpers.subscribing import OWNER as NODES
-from tests.helpers.subscribing import ask, element, form
 
 THREE = "other@gw.example/w"
 
@@ -222,7 +222,7 @@ def test_sticky_assigns_all_items_to_one_worker_until_it_leaves(gateway: Gateway
 
 def configure(gateway: Gateway, **config: str) -> None:
     content = element("configure", form("node_config", config), node=NODE)
-    reply = ask(gateway, OWNER, content, ns=NODES)
+    reply = send_request(gateway, OWNER, content, ns=NODES)
     assert reply.type == "result", (reply.error, reply.text)
 
 
@@ -246,7 +246,7 @@ def test_a_long_dispatch_continues_in_the_next_unit_of_work(gateway: Gateway) ->
 def test_a_purge_frees_the_workers(gateway: Gateway) -> None:
     subscribe_worker(gateway, ONE, requests=1)
     publish(gateway, "a", "b")
-    reply = ask(gateway, OWNER, element("purge", node=NODE), ns=NODES)
+    reply = send_request(gateway, OWNER, element("purge", node=NODE), ns=NODES)
     assert reply.type == "result"
     assert states(gateway) == {}
     gateway.sends(ONE)
@@ -261,7 +261,7 @@ def test_unknown_items_and_nodes_are_not_found(gateway: Gateway) -> None:
     subscribe_worker(gateway, ONE)
     assert errors(gateway, ONE, "none") == ("cancel/item-not-found",) * 2
     content = element("unlock", element("item", id="a"), node="nothing", xmlns=QUEUEING)
-    assert ask(gateway, ONE, content).error == ("cancel", "item-not-found")
+    assert send_request(gateway, ONE, content).error == ("cancel", "item-not-found")
 
 
 def test_an_item_locked_by_another_is_a_conflict(gateway: Gateway) -> None:
@@ -313,13 +313,13 @@ def test_an_unlock_must_name_a_node_and_one_item(
     gateway: Gateway, content: str, error: tuple[str, str]
 ) -> None:
     publish(gateway, "a", "b")
-    assert ask(gateway, OWNER, content.format(QUEUEING)).error == error
+    assert send_request(gateway, OWNER, content.format(QUEUEING)).error == error
 
 
 def test_unlocking_needs_a_queue_node(gateway: Gateway) -> None:
-    ask(gateway, OWNER, element("create", node="plain"))
+    send_request(gateway, OWNER, element("create", node="plain"))
     content = element("unlock", element("item", id="a"), node="plain", xmlns=QUEUEING)
-    assert ask(gateway, OWNER, content).error == ("cancel", "feature-not-implemented")
+    assert send_request(gateway, OWNER, content).error == ("cancel", "feature-not-implemented")
 
 
 def test_an_untrusted_device_may_not_unlock(gateway: Gateway) -> None:
@@ -511,7 +511,7 @@ def test_unsubscribing_ends_locks_with_a_notification(gateway: Gateway) -> None:
     subscribe_worker(gateway, ONE)
     publish(gateway, "a")
     deliveries(gateway, ONE)
-    reply = ask(gateway, ONE, element("unsubscribe", node=NODE, jid=ONE))
+    reply = send_request(gateway, ONE, element("unsubscribe", node=NODE, jid=ONE))
     assert reply.type == "result"
     assert messages(gateway, ONE) == [Received("unlock", "a")]
     assert states(gateway) == {"a": "ready"}

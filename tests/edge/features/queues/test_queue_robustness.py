@@ -14,9 +14,9 @@ from edge.features.accounts.store import accounts
 from edge.features.queues.rules.transitions import MAX_DELIVERIES
 from tests.helpers import queue_nodes, shared_subscriptions
 from tests.helpers.people import PUMP, appear
+from tests.helpers.pubsub import create, element, send_request, subscribe
 from tests.helpers.shared_subscriptions import NODE, SHARE, join, plain_items, publish
 from tests.helpers.store import DOMAIN, Gateway, new_database
-from tests.helpers.subscribing import ask, create, element, subscribe
 
 FIRST: Final = f"alpha@{DOMAIN}/1"
 SECOND: Final = f"alpha@{DOMAIN}/2"
@@ -216,7 +216,7 @@ def test_unserved_shares_leave_room_for_queue_nodes(tmp_path: Path) -> None:
     join(gateway, f"idle@{DOMAIN}/1", jid=f"idle@{DOMAIN}")
     publish(gateway, "a", "b", full=queue_nodes.OWNER)
     item = element("item", "<v xmlns='urn:v'/>", id="c")
-    refused = ask(gateway, queue_nodes.OWNER, element("publish", item, node=NODE))
+    refused = send_request(gateway, queue_nodes.OWNER, element("publish", item, node=NODE))
     assert refused.error == ("wait", "resource-constraint")
     queue_nodes.publish(gateway, "d", "e")
     assert queue_nodes.try_publish(gateway, "f").error == ("wait", "resource-constraint")

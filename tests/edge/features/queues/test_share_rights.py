@@ -8,8 +8,8 @@ from typing import Final
 
 import pytest
 
+from tests.helpers.pubsub import OWNER, create, element, form, send_request, subscribe
 from tests.helpers.store import DOMAIN, Gateway, new_database
-from tests.helpers.subscribing import OWNER, ask, create, element, form, subscribe
 
 BOSS: Final = f"boss@{DOMAIN}/fw"
 IN: Final = f"in@{DOMAIN}/foo"
@@ -36,7 +36,7 @@ def gateway(tmp_path: Path) -> Iterator[Gateway]:
 
 def _affiliate(gateway: Gateway, affiliation: str, full: str, node: str = CLOSED) -> None:
     change = element("affiliation", jid=full.partition("/")[0], affiliation=affiliation)
-    reply = ask(gateway, BOSS, element("affiliations", change, node=node), "set", OWNER)
+    reply = send_request(gateway, BOSS, element("affiliations", change, node=node), "set", OWNER)
     assert reply.type == "result", (reply.error, reply.text)
 
 
@@ -49,7 +49,7 @@ def _join(gateway: Gateway, *fulls: str, policy: str = "least-loaded", **values:
 def _publish(gateway: Gateway, node: str, *ids: str) -> None:
     for id in ids:
         item = element("item", "<v xmlns='urn:v'/>", id=id)
-        assert ask(gateway, BOSS, element("publish", item, node=node)).type == "result"
+        assert send_request(gateway, BOSS, element("publish", item, node=node)).type == "result"
 
 
 def _got(gateway: Gateway, full: str) -> list[str]:
@@ -110,7 +110,7 @@ def test_held_items_are_released_when_their_node_is_opened(gateway: Gateway) -> 
     gateway.leave(IN)
     _publish(gateway, CLOSED, "a")
     configure = element("configure", form("node_config", {"access_model": "open"}), node=CLOSED)
-    assert ask(gateway, BOSS, configure, "set", OWNER).type == "result"
+    assert send_request(gateway, BOSS, configure, "set", OWNER).type == "result"
     assert _got(gateway, OUT) == ["a"]
 
 
@@ -141,7 +141,9 @@ def test_held_items_are_dead_when_their_node_is_deleted(gateway: Gateway) -> Non
     _join(gateway, OUT, IN)
     gateway.leave(IN)
     _publish(gateway, CLOSED, "a")
-    assert ask(gateway, BOSS, element("delete", node=CLOSED), "set", OWNER).type == "result"
+    assert (
+        send_request(gateway, BOSS, element("delete", node=CLOSED), "set", OWNER).type == "result"
+    )
     gateway.ring()
     assert _got(gateway, OUT) == []
     assert _states(gateway) == {"a": "dead"}
@@ -153,7 +155,7 @@ def test_other_items_survive_the_deletion_of_their_node(gateway: Gateway) -> Non
     _join(gateway, IN)
     gateway.leave(IN)
     _publish(gateway, OPEN, "a")
-    assert ask(gateway, BOSS, element("delete", node=OPEN), "set", OWNER).type == "result"
+    assert send_request(gateway, BOSS, element("delete", node=OPEN), "set", OWNER).type == "result"
     gateway.bind(IN)
     gateway.ring()
     assert _got(gateway, IN) == ["a"]

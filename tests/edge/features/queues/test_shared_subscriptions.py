@@ -31,6 +31,7 @@ from tests.helpers.custody import (
     states,
 )
 from tests.helpers.people import PUMP, VALVE, VALVE_BARE
+from tests.helpers.pubsub import SERVICE, create, element, send_request, subscribe
 from tests.helpers.shared_subscriptions import (
     NODE,
     SHARE,
@@ -44,7 +45,6 @@ from tests.helpers.shared_subscriptions import (
     publish,
 )
 from tests.helpers.store import DOMAIN, QOS, Gateway, new_database
-from tests.helpers.subscribing import SERVICE, ask, create, element, subscribe
 
 OTHER: Final = f"valve@{DOMAIN}/spare"
 CAM_BARE: Final = f"cam@{DOMAIN}"
@@ -722,7 +722,7 @@ def test_a_full_share_refuses_publications(build: Build) -> None:
     gateway.leave(VALVE)
     publish(gateway, *ids(2))
     item = element("item", "<v xmlns='urn:v'/>", id="i2")
-    reply = ask(gateway, PUMP, element("publish", item, node=NODE))
+    reply = send_request(gateway, PUMP, element("publish", item, node=NODE))
     assert reply.error == ("wait", "resource-constraint")
     assert [item for item, _state in item_states(gateway)] == ids(2)
 
