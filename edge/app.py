@@ -1,8 +1,8 @@
-"""The composition root: what starts, in which order, and how it stops.
+"""The composition root of the gateway: start all parts in order, and stop them.
 
-Start: store, event log, uplink, front, `ready`. Stop, on SIGTERM or SIGINT: no new sessions, the
-old ones end, what waits is committed, the closing event is sealed. SIGHUP changes nothing. What the
-parts do is theirs.
+Start: store, event log, uplink, front, web page, control socket, `ready`. Stop, on SIGTERM or
+SIGINT: no new sessions, end the sessions, commit the waiting units, seal the closing event. SIGHUP
+is ignored.
 """
 
 from __future__ import annotations
@@ -47,64 +47,64 @@ if TYPE_CHECKING:
     from edge.server.component.component import Component
 
 STOP_TIME: Final = 5.0
-"""Seconds that sessions have to take their last bytes."""
+"""Seconds for sessions to receive their last bytes at the stop."""
 
-FAREWELL: Final = 5.0
-"""Seconds that the uplink has at the stop; what was not shipped by then is shipped next time."""
+LAST_UPLOAD_TIME: Final = 5.0
+"""Seconds for the uplink to ship the last segments at the stop; the rest is shipped next time."""
 
-GARBAGE: Final = 20_000
-"""New objects until the collector looks for cycles among them; Python's 700 are made by a dozen
-stanzas, and looking costs a tenth of an exchange."""
+GC_THRESHOLD: Final = 20_000
+"""New objects until a garbage collection. A dozen stanzas create the 700 of Python's default, and
+collecting so often takes a tenth of an exchange's time."""
 
-TURN: Final = 0.0005
-"""Seconds until a thread that wants to run Python gets its turn, where Python's 5 ms are as long as
-a whole exchange: the loop and the database's thread wait for each other at each of its steps."""
+SWITCH_INTERVAL: Final = 0.0005
+"""Seconds until a waiting thread gets the interpreter lock. Python's 5 ms are as long as a whole
+exchange, in which the event loop and the database's thread wait for each other several times."""
 
 SPARE_DESCRIPTORS: Final = 64
-"""Files and sockets beside the sessions': database, uplink, listener, and what waits to be refused;
-a gateway without sessions has some twenty."""
+"""File descriptors beside the sessions': database, uplink, listener, connections to be refused. A
+gateway without sessions has about twenty."""
 
 TIMER_RETRY: Final = 60.0
 """Seconds until the timer hooks are tried again after the store failed."""
 
 
 def run(folder: Path, ready: Callable[[str], None], warn: Callable[[str], None]) -> None:
-    """Run the gateway of `folder` until it is told to stop; raises `FieldpostError`.
+    """Run the gateway of `folder` until it is stopped; raises `FieldpostError`.
 
-    `ready` is called with the line that names every listening address, `warn` with a line for the
+    `ready` is called with the line that names every listening address, `warn` with warnings for the
     operator.
     """
     settings = load.load(folder)
     _raise_descriptors(settings.limits.sessions, settings.limits.unauthenticated)
-    with _alone(folder):
+    with _lock_folder(folder):
         asyncio.run(App(folder, settings, warn).serve(ready))
 
 
-def _raise_descriptors(sessions: int, strangers: int) -> None:
-    """Allow the process all descriptors that it can have; raises `ConfigError` if too few."""
+def _raise_descriptors(sessions: int, unauthenticated: int) -> None:
+    """Raise the limit of open files to its maximum; raises `ConfigError` if that is too low."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = sessions + strangers + SPARE_DESCRIPTORS
+    needed = sessions + unauthenticated + SPARE_DESCRIPTORS
     if hard != resource.RLIM_INFINITY and needed > hard:
         raise ConfigError(
-            f"limits.sessions: {sessions} sessions need {needed} descriptors, and this process may"
-            f" have {hard} (`ulimit -Hn`, LimitNOFILE)"
+            f"limits.sessions: {sessions} sessions need {needed} file descriptors, but this process"
+            f" may open only {hard}; raise LimitNOFILE (`ulimit -Hn`) or lower the limit"
         )
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 @contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Keep a second gateway from this folder: two would each believe to hold the messages."""
+def _lock_folder(folder: Path) -> Iterator[None]:
+    """Lock the folder, so that a second gateway cannot use its messages."""
     with (folder / "run.lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise SetupError(f"a gateway is running in {folder} already") from None
+            raise SetupError(f"a gateway is already running in {folder}") from None
         yield
 
 
 class App:
-    """The gateway: its parts, and the tasks that drive them. `machine` has the clocks."""
+    """The gateway's parts and tasks; `machine` has the clocks."""
 
     def __init__(
         self,
@@ -121,11 +121,11 @@ class App:
         self._failure: BaseException | None = None
 
     async def serve(self, ready: Callable[[str], None]) -> None:
-        """Start, wait for a signal or a fault, stop; raises the fault."""
+        """Start, wait for a signal or a failure, stop; raises the failure."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop.set)
-        loop.add_signal_handler(signal.SIGHUP, self._hang_up)
+        loop.add_signal_handler(signal.SIGHUP, self._ignore_sighup)
         async with AsyncExitStack() as stack:
             await self._start(stack, ready)
             await self._stop.wait()
@@ -133,9 +133,9 @@ class App:
         if self._failure is not None:
             raise self._failure
 
-    def _hang_up(self) -> None:
-        with suppress(OSError):  # the terminal may be what has gone
-            self._warn("SIGHUP is ignored: a changed configuration takes a restart")
+    def _ignore_sighup(self) -> None:
+        with suppress(OSError):  # the terminal may be gone
+            self._warn("SIGHUP is ignored; restart the gateway to change its configuration")
 
     async def _start(self, stack: AsyncExitStack, ready: Callable[[str], None]) -> None:
         settings, limits = self._settings, self._settings.limits
@@ -162,56 +162,58 @@ class App:
         stack.callback(timer.cancel)
         await store.run(lambda tx: _begin(tx, settings, start, clock.run, router))
         tally = RefusalCounters()
-        front = self._front(store, router, tally)
+        front = self._create_front(store, router, tally)
         store.on_flush = sealer.wake
         meter = await flash_meter.start_meter(store, settings.flash)
         beats = HeartbeatSources(store, tally, clock.run, limits, meter)
-        stack.push_async_callback(self._end, beats, sealer, backlog)
+        stack.push_async_callback(self._write_closing_event, beats, sealer, backlog)
         stack.push_async_callback(front.stop, STOP_TIME)
-        self._keep_time(stack, beats, clock, start)
+        self._start_time_tasks(stack, beats, clock, start)
         state = control_server.state_reader(limits, clock, front.used)
-        shown = await self._show(stack, beats, router, front, state)
-        places = await self._unless_stopped(front.start())
-        if places is None:
+        web = await self._start_web(stack, beats, router, front, state)
+        addresses = await self._unless_stopped(front.start())
+        if addresses is None:
             return
-        await self._answer_operators(stack, state, store)
-        self._look_after(stack, clock, store, tally)
-        gc.freeze()  # what is there now stays: modules, tables of handlers
-        gc.set_threshold(GARBAGE)
-        sys.setswitchinterval(TURN)
-        places += (("web", address) for address in shown)
-        ready(" ".join(("ready", *(f"{name}={address}" for name, address in places))))
+        await self._start_control(stack, state, store)
+        self._start_maintenance(stack, clock, store, tally)
+        gc.freeze()  # modules and tables of handlers stay for ever
+        gc.set_threshold(GC_THRESHOLD)
+        sys.setswitchinterval(SWITCH_INTERVAL)
+        addresses += (("web", address) for address in web)
+        ready(" ".join(("ready", *(f"{name}={address}" for name, address in addresses))))
         sd_notify.notify("READY=1")
 
-    def _keep_time(
+    def _start_time_tasks(
         self, stack: AsyncExitStack, beats: HeartbeatSources, clock: Clock, start: Start
     ) -> None:
         interval = self._settings.uplink.heartbeat
-        self._drive(stack, background_tasks.heartbeats(beats, interval), "heartbeats")
+        self._run_task(stack, background_tasks.heartbeats(beats, interval), "heartbeats")
         for name, work in timekeeping.tasks(beats.store, clock, start, interval):
-            self._drive(stack, work, name)
+            self._run_task(stack, work, name)
 
-    def _look_after(
+    def _start_maintenance(
         self, stack: AsyncExitStack, clock: Clock, store: Store, tally: RefusalCounters
     ) -> None:
-        self._drive(stack, background_tasks.poll_external_changes(store), "changes")
-        self._drive(stack, background_tasks.log_queue_depths(store), "depths")
+        self._run_task(stack, background_tasks.poll_external_changes(store), "changes")
+        self._run_task(stack, background_tasks.log_queue_depths(store), "depths")
         if self._settings.component is None:
             domain = self._settings.gateway.domain
             work = background_tasks.maintain_certificates(self._folder, domain, clock, store, tally)
-            self._drive(stack, work, "certificates")
+            self._run_task(stack, work, "certificates")
 
-    def _front(self, store: Store, router: Router, tally: RefusalCounters) -> Listener | Component:
-        """Make what the outside sees; it connects itself to the store when it starts."""
+    def _create_front(
+        self, store: Store, router: Router, tally: RefusalCounters
+    ) -> Listener | Component:
+        """Create the client listener or the component; it connects to the store when it starts."""
         settings = self._settings
         if settings.component is None:
             return Listener(self._folder, settings, store, router, tally)
-        # imported late: slixmpp's streams are not small
+        # imported late: slixmpp's streams take memory
         from edge.server.component.component import Component
 
         return Component(self._folder, settings, store, router, tally, self._warn, self._fail)
 
-    async def _show(
+    async def _start_web(
         self,
         stack: AsyncExitStack,
         beats: HeartbeatSources,
@@ -219,35 +221,37 @@ class App:
         front: Listener | Component,
         state: Callable[[], ProcessStatus],
     ) -> list[Address]:
-        """Open the status page, if there is to be one; returns where it listens."""
+        """Start the status page if it is configured; return its addresses."""
         settings, store = self._settings, beats.store
         if not settings.web.listen:
             return []
-        # imported late: who has no use for it pays nothing
+        # imported late: without a status page it takes no memory
         from edge.web import serving
         from edge.web.status_snapshot import Sources
 
         known = Sources(settings, store, state, front, router, beats.meter)
         server, looker = serving.made(known)
         stack.callback(server.stop)
-        self._drive(stack, looker.watch(), "web")
+        self._run_task(stack, looker.watch(), "web")
         return await server.start(load.parse_address(settings.web.listen))
 
-    async def _answer_operators(
+    async def _start_control(
         self, stack: AsyncExitStack, state: Callable[[], ProcessStatus], store: Store
     ) -> None:
-        """Open the control socket; a gateway that cannot have one does all else."""
+        """Open the control socket; the gateway also works without it."""
         control = control_server.for_store(self._folder, state, store)
         stack.callback(control.stop)
         try:
             await control.start()
         except OSError as error:
-            self._warn(f"no control socket, and `fieldpost status` says not running: {error}")
+            self._warn(
+                f"no control socket ({error}); `fieldpost status` will report not running"
+            )
 
     async def _unless_stopped(
         self, starting: Coroutine[None, None, list[tuple[str, Address]]]
     ) -> list[tuple[str, Address]] | None:
-        """Wait for a front to start; `None` if the gateway is stopped meanwhile."""
+        """Wait for the front to start; return `None` if the gateway is stopped meanwhile."""
         front = asyncio.create_task(starting)
         stopped = asyncio.create_task(self._stop.wait())
         await asyncio.wait({front, stopped}, return_when=asyncio.FIRST_COMPLETED)
@@ -267,9 +271,9 @@ class App:
         if road is not None:
             stack.push_async_callback(road.transport.close)
             uploader = setup.uploader(settings, backlog, road.transport)
-            self._drive(stack, uploader.run(), "uploader")
+            self._run_task(stack, uploader.run(), "uploader")
             if road.renewal is not None:
-                self._drive(stack, road.renewal.run(), "renewal")
+                self._run_task(stack, road.renewal.run(), "renewal")
         sealer = Sealer(
             settings.gateway.domain,
             backlog,
@@ -281,7 +285,7 @@ class App:
             on_sealed=uploader.wake if uploader else lambda: None,
             send_notice=backlog.tell,
         )
-        self._drive(stack, sealer.run(), "sealer")
+        self._run_task(stack, sealer.run(), "sealer")
         return sealer
 
     def _facts(self, clock: Clock) -> Facts:
@@ -294,19 +298,21 @@ class App:
             config_hash=hashlib.sha256(load.read(self._folder)).digest(),
         )
 
-    def _drive(self, stack: AsyncExitStack, work: Coroutine[None, None, None], name: str) -> None:
-        """Let a task run until the stop; if it fails, the gateway does."""
+    def _run_task(
+        self, stack: AsyncExitStack, work: Coroutine[None, None, None], name: str
+    ) -> None:
+        """Run a task until the stop; if it fails, the gateway stops."""
         task = asyncio.get_running_loop().create_task(work, name=name)
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._on_task_done)
 
         async def stop() -> None:
             task.cancel()
-            with suppress(asyncio.CancelledError, Exception):  # `_ended` has seen to it
+            with suppress(asyncio.CancelledError, Exception):  # handled by `_on_task_done`
                 await task
 
         stack.push_async_callback(stop)
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _on_task_done(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
             self._fail(error)
 
@@ -315,15 +321,17 @@ class App:
             self._failure = error
         self._stop.set()
 
-    async def _end(self, beats: HeartbeatSources, sealer: Sealer, backlog: StoreBacklog) -> None:
-        """Write the closing event, seal it, and ship it if the centre is there just now."""
+    async def _write_closing_event(
+        self, beats: HeartbeatSources, sealer: Sealer, backlog: StoreBacklog
+    ) -> None:
+        """Write the closing event, seal it, and ship it if the centre can be reached."""
         if isinstance(self._failure, StoreBroken):
             return
         try:
             await setup.close(beats, sealer, backlog)
             if self._settings.uplink.enrolment or self._settings.uplink.folder:
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(backlog.empty(), FAREWELL)
+                    await asyncio.wait_for(backlog.empty(), LAST_UPLOAD_TIME)
         except (StoreError, BacklogUnavailable) as error:
             self._fail(error)
 

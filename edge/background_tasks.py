@@ -1,7 +1,4 @@
-"""What a running gateway does from time to time: heartbeats, queues, changes, certificates.
-
-Each is a task that lasts until it is cancelled. When to start them is `app`'s.
-"""
+"""Periodic tasks of a running gateway: heartbeats, queue depths, changes, certificates."""
 
 from __future__ import annotations
 
@@ -34,43 +31,48 @@ from edge.features.queues.store import depth_events
 from edge.ops import pki
 from edge.server.refusal_counters import RefusalCounters
 
-CHANGES: Final = 5.0
-"""Seconds after which an idle gateway sees what another process has changed: a device that was
-revoked is gone by then. A transaction that writes nothing costs no fsync."""
+CHANGE_INTERVAL: Final = 5.0
+"""Seconds between two checks of an idle gateway for changes by another process, such as a revoked
+device. A transaction that writes nothing costs no fsync."""
 
 STOP: Final = "stop"
-"""The name of the closing event: a run that wrote it ended cleanly."""
+"""The name of the closing event, which a clean stop writes."""
 
-CERTIFICATES: Final = 24 * 3600.0
-"""Seconds between two looks at the certificates: they last for months."""
+CERTIFICATE_INTERVAL: Final = 24 * 3600.0
+"""Seconds between two checks of the certificates, which last for months."""
 
-RUNS_OUT: Final = 30
-"""Days before a device's certificate runs out: then each day has an event, for who renews it."""
+EXPIRY_WARNING_DAYS: Final = 30
+"""Days before the end of a device's certificate from which an event is logged every day."""
 
-DEPTHS: Final = 300.0
-"""Seconds between two looks at how full queues are: the centre takes a queue for stuck after half
-an hour, and so has six words of it by then."""
+DEPTH_INTERVAL: Final = 300.0
+"""Seconds between two events of a queue's depth. The centre reports a queue as stuck after half an
+hour, which is six events."""
 
-_TOLD: Final = "certificates_told"
-"""When certificates that run out were told of last, in ms since 1970 UTC."""
-
+_LOGGED_KEY: Final = "certificates_told"
+"""The key in `meta` of the last log of expiring certificates, in ms since 1970 UTC."""
 
 _OPTIONS: Final = {
     "connections": "unauthenticated",
     "authentication_limit": "authenticate_failures",
 }
-"""Rules that have a limit under another name than their own."""
+"""The option of a rule whose limit has another name than the rule."""
 
 
-def _figure(limits: Limits, rule: str) -> int | None:
-    """Return the limit that a rule stands for, if it does."""
-    figure = getattr(limits, _OPTIONS.get(rule, rule), None)
-    return None if figure is None else round(figure)
+def _limit_of(limits: Limits, rule: str) -> int | None:
+    limit = getattr(limits, _OPTIONS.get(rule, rule), None)
+    return None if limit is None else round(limit)
 
 
 class HeartbeatSources(NamedTuple):
-    """What heartbeats and the closing event tell of: the refusals that nobody else tells, the
-    service seconds of this run, and what was written to the card."""
+    """What heartbeats and the closing event log.
+
+    Attributes:
+        store: the database.
+        tally: refusals that are not logged elsewhere.
+        run: this run, whose service seconds are saved.
+        limits: the limits.
+        meter: what was written to the flash card.
+    """
 
     store: Store
     tally: RefusalCounters
@@ -80,10 +82,10 @@ class HeartbeatSources(NamedTuple):
 
 
 async def write_heartbeat(beats: HeartbeatSources, event: NewEvent) -> None:
-    """Write a heartbeat or the closing event, and with it what has no unit of its own.
+    """Write a heartbeat or the closing event, with counted events, service seconds and flash wear.
 
-    With the closing event, also what is still counted of refusals and of what happens often is
-    told; with a heartbeat, the latter where the database has room. Raises `StoreError`.
+    A heartbeat logs counted events that are due, if the database has room. The closing event logs
+    all counted events and refusals. Raises `StoreError`.
     """
     store, tally, run, limits, meter = beats
     counts, sources, written = tally.take(), tally.take_sources(), meter.measure()
@@ -91,7 +93,7 @@ async def write_heartbeat(beats: HeartbeatSources, event: NewEvent) -> None:
 
     def unit(tx: Transaction) -> None:
         for (source, rule), times in sources.items():
-            refusals.count(tx, source, rule, _figure(limits, rule), window, most, times)
+            refusals.count(tx, source, rule, _limit_of(limits, rule), window, most, times)
         stops = event.name == STOP
         if stops:
             refusals.close_all_windows(tx)
@@ -118,25 +120,25 @@ async def heartbeats(beats: HeartbeatSources, interval: float) -> None:
     event = NewEvent("system", name="heartbeat", value=interval, unit="s")
     while True:
         await asyncio.sleep(interval)
-        with suppress(StoreError):  # a full disk: the next one may be written
+        with suppress(StoreError):  # a full disk: the next heartbeat may succeed
             await write_heartbeat(beats, event)
 
 
 async def poll_external_changes(store: Store) -> None:
-    """See what another process has changed (`Store.on_changed`), also when all is idle."""
+    """Commit an empty unit regularly, so that changes by other processes are seen when idle."""
     while True:
-        await asyncio.sleep(CHANGES)
-        with suppress(StoreError):  # busy: it is seen the next time
+        await asyncio.sleep(CHANGE_INTERVAL)
+        with suppress(StoreError):  # busy: seen the next time
             await store.run(lambda _tx: None)
 
 
 async def log_queue_depths(
     store: Store, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
 ) -> None:
-    """Tell the centre how full queues are, every `DEPTHS` seconds; of empty ones once."""
+    """Log the depths of queues regularly; of an empty queue once."""
     while True:
-        await sleep(DEPTHS)
-        with suppress(StoreError):  # a full disk, or a long read: told the next time
+        await sleep(DEPTH_INTERVAL)
+        with suppress(StoreError):  # a full disk or a slow read: logged the next time
             found = await store.read(depth_events.depths)
             if found:
                 await store.run(partial(depth_events.write_events, rows=found))
@@ -145,35 +147,35 @@ async def log_queue_depths(
 async def maintain_certificates(
     folder: Path, domain: str, clock: Callable[[], Now], store: Store, tally: RefusalCounters
 ) -> None:
-    """Look at the certificates once a day, and at the start."""
+    """Check the certificates at the start and once a day."""
     while True:
         await check_certificates(folder, domain, clock().wall, store, tally)
-        await asyncio.sleep(CERTIFICATES)
+        await asyncio.sleep(CERTIFICATE_INTERVAL)
 
 
 async def check_certificates(
     folder: Path, domain: str, now: int, store: Store, tally: RefusalCounters
 ) -> None:
-    """Renew the server's certificate in time, and tell of devices' that run out.
+    """Renew the server's certificate if it is due, and log expiring certificates of devices.
 
-    A new one takes effect with the next handshake (`net.tls`). What cannot be renewed is counted as
-    `server_certificate`, and tried again with the next look. `now` is in ms since 1970 UTC.
+    A new certificate takes effect with the next handshake. A failure is counted as
+    `server_certificate` and tried again with the next check. `now` is in ms since 1970 UTC.
     """
     try:
         await asyncio.to_thread(pki.renew_server, folder, domain, now)
     except (SetupError, OSError):
         tally.add("server_certificate")
-    with suppress(StoreError):  # a full disk: told with the next look
+    with suppress(StoreError):  # a full disk: logged with the next check
         await store.run(log_expiring_certificates)
 
 
 def log_expiring_certificates(tx: Transaction) -> None:
-    """Write an event for each device whose certificate runs out soon, once a day."""
+    """Log an event for each device whose certificate expires soon, at most once a day."""
     now = tx.now.wall
-    if 0 <= now - meta.read_number(tx, _TOLD) < DAY_MS:
+    if 0 <= now - meta.read_number(tx, _LOGGED_KEY) < DAY_MS:
         return
-    meta.write(tx, _TOLD, now)
-    for name, not_after in certificates.find_expiring(tx, now, RUNS_OUT):
+    meta.write(tx, _LOGGED_KEY, now)
+    for name, not_after in certificates.find_expiring(tx, now, EXPIRY_WARNING_DAYS):
         left = float((not_after - now) // DAY_MS)
         event = NewEvent(
             "system",

@@ -1,7 +1,4 @@
-"""Keeping the time of a run: where it goes on from, saving it, and watching the wall clock.
-
-What the readings mean is `rules.clock`'s, and what is saved is `store.service`'s.
-"""
+"""Keep the service seconds of a run: resume them, save them, and watch the wall clock."""
 
 from __future__ import annotations
 
@@ -30,21 +27,21 @@ from edge.engine.service_time import (
 )
 from edge.errors import StoreError
 
-LOOK: Final = 5.0
-"""Seconds between two looks at the wall clock: two readings and no transaction."""
+CHECK_INTERVAL: Final = 5.0
+"""Seconds between two checks of the wall clock, each two readings and no transaction."""
 
-AGAIN: Final = 60.0
-"""Seconds after which a time off that could not be counted is tried again."""
+RETRY_INTERVAL: Final = 60.0
+"""Seconds until counting a time off is tried again after a failure."""
 
 FIRST_SAVE: Final = 1.0
-"""Seconds after a start until its time is saved; then doubling, until heartbeats do it. So a
-gateway that is switched off again and again counts a third of the time that it was on, at least."""
+"""Seconds from a start to the first save; the interval doubles until heartbeats save the time. So
+a gateway that is switched off again and again counts at least a third of the time it was on."""
 
 
 def resume_time(path: Path, at: ClockReading) -> Start:
-    """Say where the service seconds of the database at `path` go on from.
+    """Return the start of a run: the service seconds from which it continues, and the time off.
 
-    Brings its schema up to date too; raises as `database.connect` does.
+    This also migrates the database; raises as `database.connect` does.
     """
     with (
         closing(database.connect(path)) as connection,
@@ -54,9 +51,9 @@ def resume_time(path: Path, at: ClockReading) -> Start:
 
 
 def start_event(start: Start, heartbeat: float) -> NewEvent:
-    """Say what starts, how the run before ended, and what is known of the time in between.
+    """Return the start event: how the previous run ended, and the time off.
 
-    `heartbeat` is the seconds between two heartbeats, by which the centre sees outages.
+    `heartbeat` is the seconds between two heartbeats, from which the centre detects outages.
     """
     tags = {
         "version": __version__,
@@ -74,7 +71,7 @@ def start_event(start: Start, heartbeat: float) -> NewEvent:
 def tasks(
     store: Store, clock: Clock, start: Start, heartbeat: float
 ) -> list[tuple[str, Coroutine[None, None, None]]]:
-    """Return what is to be done meanwhile, beside heartbeats, with names for the tasks."""
+    """Return (name, coroutine) of the tasks that keep time, beside heartbeats."""
     found = [
         ("first saves", save_often_at_start(store, clock.run, heartbeat)),
         ("clock", watch_wall_clock(store, clock, clock())),
@@ -90,15 +87,12 @@ async def save_often_at_start(
     until: float,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> None:
-    """Save the service seconds often after a start, and less and less until heartbeats do.
-
-    `until` is the seconds between two of those.
-    """
+    """Save the service seconds after a start, at doubling intervals up to `until` seconds."""
     wait = FIRST_SAVE
     while wait < until:
         await sleep(wait)
         wait *= 2
-        with suppress(StoreError):  # a full disk: the next one may be written
+        with suppress(StoreError):  # a full disk: the next save may succeed
             await store.run(lambda tx: clock_store.save_progress(tx, run))
 
 
@@ -108,37 +102,37 @@ async def watch_wall_clock(
     last: Now,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> None:
-    """Log when the wall clock is set, becomes synchronised, or is not any more.
+    """Log when the wall clock is set, or gains or loses synchronisation.
 
-    `last` is the moment at which it was looked at before.
+    `last` is the moment of the previous check.
     """
     while True:
-        await sleep(LOOK)
+        await sleep(CHECK_INTERVAL)
         now = clock()
         found = wall_clock_events(last, now)
         if found:
-            with suppress(StoreError):  # a full disk: it is noticed again
-                await store.run(partial(_tell, found=found, run=clock.run))
+            with suppress(StoreError):  # a full disk: it is found again
+                await store.run(partial(_log, found=found, run=clock.run))
                 last = now
 
 
 async def settle_time_off(
     store: Store, clock: Clock, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
 ) -> None:
-    """Count a time off that was not known at the start, at the first trusted moment."""
+    """Count a time off that was unknown at the start, as soon as the wall clock is synchronised."""
     while True:
-        wait = LOOK
+        wait = CHECK_INTERVAL
         if clock().synchronised:
             try:
                 if await store.run(partial(clock_store.settle_time_off, run=clock.run)):
                     return
-            except StoreError:  # a full disk: to try writes as much as there is room for
-                wait = AGAIN
+            except StoreError:  # a full disk: each attempt writes much
+                wait = RETRY_INTERVAL
         await sleep(wait)
 
 
 def wall_clock_events(last: Now, now: Now) -> list[NewEvent]:
-    """Return the events for what happened to the wall clock between two moments."""
+    """Return the events for changes of the wall clock between two moments."""
     found = []
     if moved := clock_step(last, now):
         found.append(
@@ -153,7 +147,7 @@ def wall_clock_events(last: Now, now: Now) -> list[NewEvent]:
     return found
 
 
-def _tell(tx: Transaction, found: list[NewEvent], run: Run) -> None:
+def _log(tx: Transaction, found: list[NewEvent], run: Run) -> None:
     for one in found:
         events.append(tx, events.SYSTEM, one)
     clock_store.save_progress(tx, run)

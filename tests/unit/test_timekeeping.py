@@ -100,7 +100,7 @@ async def test_what_happens_to_the_wall_clock_is_told_and_what_does_not_is_not(p
     async with keeping(path, world) as kept:
         work = timekeeping.watch_wall_clock(kept.store, kept.clock, kept.clock(), kept.time.sleep)
         task = asyncio.create_task(work)
-        assert await kept.pass_time(5.0) == timekeeping.LOOK
+        assert await kept.pass_time(5.0) == timekeeping.CHECK_INTERVAL
         world.error = 0.3
         await kept.pass_time(5.0)
         world.error = -0.3
@@ -182,7 +182,7 @@ async def test_a_time_off_is_settled_at_the_first_trusted_moment(path: Path) -> 
             clock_store.save(tx, start_run(before, 0.0, world.machine.read()).saved)
         work = timekeeping.settle_time_off(kept.store, kept.clock, kept.time.sleep)
         task = asyncio.create_task(work)
-        assert await kept.pass_time(5.0) == timekeeping.LOOK
+        assert await kept.pass_time(5.0) == timekeeping.CHECK_INTERVAL
         assert kept.events() == []
         with closing(database.connect(path)) as db:
             db.execute(
@@ -192,7 +192,7 @@ async def test_a_time_off_is_settled_at_the_first_trusted_moment(path: Path) -> 
             world.synchronised, world.error = True, 3600.0
             await kept.pass_time(5.0)
             nap = await kept.time.nap()
-            assert nap.seconds == timekeeping.AGAIN
+            assert nap.seconds == timekeeping.RETRY_INTERVAL
             db.execute("DROP TRIGGER full")
             assert kept.saved().before == 0.0
         nap.end()

@@ -161,7 +161,7 @@ async def test_the_background_task_writes_events_periodically(tmp_path: Path) ->
     async with opened(path) as store, asyncio.TaskGroup() as tasks:
         task = tasks.create_task(background_tasks.log_queue_depths(store, time.sleep))
         nap = await time.nap()
-        assert nap.seconds == background_tasks.DEPTHS
+        assert nap.seconds == background_tasks.DEPTH_INTERVAL
         nap.end()
         await time.nap()
         told = await store.read(lambda tx: tx.rows("SELECT topic, value FROM events"))
