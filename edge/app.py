@@ -244,9 +244,7 @@ class App:
         try:
             await control.start()
         except OSError as error:
-            self._warn(
-                f"no control socket ({error}); `fieldpost status` will report not running"
-            )
+            self._warn(f"no control socket ({error}); `fieldpost status` will report not running")
 
     async def _unless_stopped(
         self, starting: Coroutine[None, None, list[tuple[str, Address]]]

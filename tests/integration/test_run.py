@@ -145,7 +145,9 @@ def test_sighup_is_told_and_stops_nothing(tmp_path: Path) -> None:
             device.sendall(HEADER)
             assert device.recv(1) == b"<"
         assert process.terminate() == 0
-        assert process.stderr == "SIGHUP is ignored; restart the gateway to change its configuration\n"
+        assert (
+            process.stderr == "SIGHUP is ignored; restart the gateway to change its configuration\n"
+        )
     assert [event["name"] for event in gateway.events("system")] == ["start", "stop"]
 
 
