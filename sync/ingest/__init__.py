@@ -1,1 +1,1 @@
-"""."""
+"""Spark ingest: read landed segments into the tables."""

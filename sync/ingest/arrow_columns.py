@@ -1,8 +1,8 @@
-"""Reads the columns of a segment as Arrow arrays, many times as fast as row by row.
+"""Read the columns of a segment as Arrow arrays, many times as fast as row by row.
 
-Only what is written as our own encoder writes it is read here; all else, and whatever may be wrong,
-is left to `sync.segment`'s own readers, which say what is wrong. So a segment is refused, or
-read as the same rows, by both alike; but for text that is too much to have in memory row by row.
+Only columns in the form that our encoder writes are read here. All others, including invalid ones,
+are left to the readers of `sync.segment`, which report errors. So both accept the same segments and
+read the same rows, except for text that is too large to hold in memory row by row.
 """
 
 from __future__ import annotations
@@ -21,19 +21,14 @@ from sync.segment.columns import read_entries
 from sync.segment.decode import READERS
 from sync.segment.limits import MAX_DECIMALS, MAX_TAG_COLUMNS, MAX_TAGS, MAX_TIME, MIN_TIME
 from sync.segment.typed_arrays import FLOATS, INTEGERS, UNSIGNED
-
-TIME: Final = pa.timestamp("us", tz="UTC")
-"""Of all units the one that Spark takes from Arrow."""
-
-TAGS: Final = pa.map_(pa.string(), pa.string())
-"""The tags of an event."""
+from sync.tables.arrow_schemas import TAGS, TIME
 
 MAX_TEXT: Final = 32 * 1024 * 1024
-"""Bytes of text that all rows of a column may have together, or all their tags: a worker's memory.
-A segment can say a long text once for 65,536 rows. A gateway seals at 4 MiB of characters."""
+"""Bytes of text in all rows of a column, or in all tags: a worker's memory. A segment can contain a
+long text once for 65,536 rows. A gateway seals at 4 MiB of characters."""
 
-_SURELY_ROOM: Final = MAX_TEXT // 4
-"""Characters that are never more bytes than `MAX_TEXT`."""
+_ALWAYS_FITS: Final = MAX_TEXT // 4
+"""Characters that never need more bytes than `MAX_TEXT`."""
 
 _DTYPES: Final = {
     64: "<u1", 69: "<u2", 70: "<u4", 72: "<i1", 77: "<i2", 78: "<i4", 79: "<i8",
@@ -41,29 +36,29 @@ _DTYPES: Final = {
 }  # fmt: skip
 
 _EXACT: Final = 2**53
-"""Whole numbers up to here are floats without a loss, so that dividing them rounds once."""
+"""Integers up to here are exact as floats, so that dividing them rounds only once."""
 
 _US: Final = 1_000
 
 
 def arrow_columns(data: bytes) -> tuple[SegmentHeader, dict[str, pa.Array]]:
-    """Read a segment as an Arrow array for each field of `Event`, by its name and in its order.
+    """Read a segment's header, and an Arrow array for each field of `Event` by its name.
 
-    Times are of `TIME`, tags of `TAGS`. Raises `SegmentError`, as `sync.segment.decode` does.
+    Raises `SegmentError`, as `sync.segment.decode` does.
     """
     header, columns = decode_columns(data, _READERS)
-    numbers = np.arange(header.count) + header.first_seq  # a range to 2**63 would be of floats
+    numbers = np.arange(header.count) + header.first_seq  # a range up to 2**63 would be floats
     return header, {**columns, "seq": pa.array(numbers)}
 
 
 def days_of(times: pa.Array) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Give the day of each time, in days since 1970 UTC."""
+    """Return the day of each time, in days since 1970 (UTC)."""
     micros = times.view(pa.int64()).to_numpy()
     return np.asarray(micros // (86_400_000 * _US), dtype=np.int64)
 
 
 def distinct(days: np.ndarray[Any, np.dtype[np.int64]]) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Give each day once, in order; of one or more, and mostly of one."""
+    """Return each day once, in order; there is at least one, and mostly only one."""
     return days[:1] if days.min() == days.max() else np.unique(days)
 
 
@@ -77,7 +72,7 @@ def _repeated(value: Any, kind: pa.DataType, rows: int) -> pa.Array:
 
 
 def _numbers(item: Any, tags: Sequence[int], count: int) -> np.ndarray[Any, Any] | None:
-    """Read a typed array of one of `tags` with `count` numbers; None if it is not that."""
+    """Read a typed array with one of `tags` and `count` numbers; None if it is none."""
     if type(item) is not CBORTag or item.tag not in tags or type(item.value) is not bytes:
         return None
     kind = np.dtype(_DTYPES[item.tag])
@@ -87,7 +82,7 @@ def _numbers(item: Any, tags: Sequence[int], count: int) -> np.ndarray[Any, Any]
 
 
 def _bits(item: Any, rows: int) -> np.ndarray[Any, np.dtype[np.bool_]] | None:
-    """Read a bitmap; None if it is not one of `rows` bits."""
+    """Read a bitmap of `rows` bits; None if it is none."""
     if type(item) is not bytes or len(item) != (rows + 7) // 8:
         return None
     bits = np.unpackbits(np.frombuffer(item, np.uint8)).astype(bool)
@@ -95,7 +90,7 @@ def _bits(item: Any, rows: int) -> np.ndarray[Any, np.dtype[np.bool_]] | None:
 
 
 def _present(column: dict[str, Any], rows: int) -> np.ndarray[Any, np.dtype[np.bool_]] | None:
-    """Tell which rows have a value; None where that is not told in the right way."""
+    """Return which rows have a value; None if the bitmap is invalid."""
     return _bits(column["present"], rows) if "present" in column else _all(rows)
 
 
@@ -106,8 +101,8 @@ def _all(rows: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
     return every
 
 
-def _spread(values: pa.Array, present: np.ndarray[Any, np.dtype[np.bool_]]) -> pa.Array:
-    """Put the values, as many as rows are present, into their rows."""
+def _distributed(values: pa.Array, present: np.ndarray[Any, np.dtype[np.bool_]]) -> pa.Array:
+    """Distribute the values to the rows that are present."""
     if len(values) == len(present):
         return values
     return values.take(pa.array(np.cumsum(present) - 1, mask=~present))
@@ -136,7 +131,7 @@ def _flags(item: Any, rows: int) -> pa.Array:
 def _kinds(item: Any, rows: int) -> pa.Array:
     found = _strings(item, rows)
     if found is None or found.null_count:
-        return _made(READERS["kind"](item, rows))
+        return _texts_from_rows(READERS["kind"](item, rows))
     return found
 
 
@@ -144,29 +139,29 @@ def _texts(item: Any, rows: int) -> pa.Array:
     if item is None:
         return _nulls(pa.string(), rows)
     found = _strings(item, rows)
-    return _made(READERS["text"](item, rows)) if found is None else found
+    return _texts_from_rows(READERS["text"](item, rows)) if found is None else found
 
 
-def _made(texts: Sequence[str | None]) -> pa.Array:
-    _require_room_for([text for text in texts if text])
+def _texts_from_rows(texts: Sequence[str | None]) -> pa.Array:
+    _require_small_texts([text for text in texts if text])
     return pa.array(texts, pa.string())
 
 
-def _require_room_for(texts: Sequence[str]) -> None:
+def _require_small_texts(texts: Sequence[str]) -> None:
     characters = sum(map(len, texts))
-    _require_room(characters)  # many references to one long text: too long to encode all
-    if characters > _SURELY_ROOM:
-        _require_room(sum(len(text.encode()) for text in texts))
+    _require_small(characters)  # many references to one long text are too long to encode
+    if characters > _ALWAYS_FITS:
+        _require_small(sum(len(text.encode()) for text in texts))
 
 
-def _require_room(size: int) -> None:
-    """Refuse text before it is made: beyond 2 GiB Arrow has no array for it, and memory no room."""
+def _require_small(size: int) -> None:
+    """Refuse too much text before it is created: Arrow arrays and memory are limited."""
     if size > MAX_TEXT:
         raise SegmentError("column", f"more than {MAX_TEXT} bytes of text in all rows")
 
 
 def _strings(item: Any, rows: int) -> pa.Array | None:
-    """Read a column of strings; None for what is not as our encoder writes it."""
+    """Read a column of strings; None if our encoder would write it otherwise."""
     if type(item) is not dict or not item.keys() <= _TEXT_KEYS:
         return None
     present = _present(item, rows)
@@ -174,29 +169,29 @@ def _strings(item: Any, rows: int) -> pa.Array | None:
         return None
     count = int(np.count_nonzero(present))
     if item.keys() <= {"present", "text"} and type(item.get("text")) is str:
-        _require_room(len(item["text"].encode()) * count)
-        return _spread(_repeated(item["text"], pa.string(), count), present)
+        _require_small(len(item["text"].encode()) * count)
+        return _distributed(_repeated(item["text"], pa.string(), count), present)
     texts = read_entries(item, count)
     entries = pa.array(texts, pa.string())
     if "index" in item:
         index = _numbers(item["index"], UNSIGNED, count)
         if index is None or int(index.max(initial=0)) >= len(texts):
             return None
-        if max(map(len, texts), default=0) * count > _SURELY_ROOM:
-            _require_room(int(pc.binary_length(entries).to_numpy()[index].sum()))
-        return _chosen(entries, index, present)
+        if max(map(len, texts), default=0) * count > _ALWAYS_FITS:
+            _require_small(int(pc.binary_length(entries).to_numpy()[index].sum()))
+        return _indexed(entries, index, present)
     if len(entries) != count:
         return None
-    _require_room_for(texts)
-    return _spread(entries, present)
+    _require_small_texts(texts)
+    return _distributed(entries, present)
 
 
-def _chosen(
+def _indexed(
     entries: pa.Array,
     index: np.ndarray[Any, Any],
     present: np.ndarray[Any, np.dtype[np.bool_]],
 ) -> pa.Array:
-    """Give each present row, in turn, the entry that the index says."""
+    """Return for each present row the entry that the index names."""
     if len(index) == len(present):
         return entries.take(pa.array(index))
     places = np.zeros(len(present), index.dtype)
@@ -214,7 +209,7 @@ def _values(item: Any, rows: int) -> pa.Array:
         present = _present(item, rows)
         numbers = None if present is None else _floats(item, int(present.sum()))
         if present is not None and numbers is not None:
-            return _spread(pa.array(numbers), present)
+            return _distributed(pa.array(numbers), present)
     return pa.array(READERS["value"](item, rows), pa.float64())
 
 
@@ -241,7 +236,7 @@ def _within(numbers: np.ndarray[Any, Any], least: int, most: int) -> bool:
 
 
 def _integers(name: str, kind: pa.DataType, most: int) -> Callable[[Any, int], pa.Array]:
-    """Make the reader of a column of whole numbers, from -`most` on where `kind` is a long."""
+    """Return the reader of a column of integers: from 0 for bytes, from -`most` for longs."""
     least = 0 if kind == pa.int8() else -most
 
     def read(item: Any, rows: int) -> pa.Array:
@@ -252,7 +247,7 @@ def _integers(name: str, kind: pa.DataType, most: int) -> Callable[[Any, int], p
             if present is not None:
                 numbers = _numbers(item.get("ints"), INTEGERS, int(present.sum()))
                 if numbers is not None and _within(numbers, least, most):
-                    return _spread(pa.array(numbers.astype(kind.to_pandas_dtype())), present)
+                    return _distributed(pa.array(numbers.astype(kind.to_pandas_dtype())), present)
         return pa.array(READERS[name](item, rows), kind)
 
     return read
@@ -267,11 +262,11 @@ def _tags(item: Any, rows: int) -> pa.Array:
             columns = _tag_columns(item["columns"], rows)
             if len(columns) == len(keys):
                 return _map(keys, columns, rows)
-    return _made_tags(READERS["tags"](item, rows))
+    return _tags_from_rows(READERS["tags"](item, rows))
 
 
 def _tag_columns(items: Mapping[str, Any], rows: int) -> list[pa.Array]:
-    """Read columns of tags up to the first that is not as our encoder writes it, or is too much."""
+    """Read columns of tags, up to the first that our encoder would write otherwise."""
     columns: list[pa.Array] = []
     total = size = 0
     for key, item in items.items():
@@ -283,14 +278,14 @@ def _tag_columns(items: Mapping[str, Any], rows: int) -> list[pa.Array]:
         if total > MAX_TAGS:
             break
         size += len(key.encode()) * count + (pc.sum(pc.binary_length(column)).as_py() or 0)
-        _require_room(size)
+        _require_small(size)
         columns.append(column)
     return columns
 
 
-def _made_tags(tags: Sequence[Mapping[str, str]]) -> pa.Array:
+def _tags_from_rows(tags: Sequence[Mapping[str, str]]) -> pa.Array:
     pairs = [list(each.items()) for each in tags]
-    _require_room_for([text for row in pairs for pair in row for text in pair])
+    _require_small_texts([text for row in pairs for pair in row for text in pair])
     return pa.array(pairs, TAGS)
 
 
@@ -300,7 +295,7 @@ def _no_tags(rows: int) -> pa.Array:
 
 
 def _map(keys: list[str], columns: list[pa.Array], rows: int) -> pa.Array:
-    """Make maps of a column for each key: in a row, the keys that it has, in their order."""
+    """Combine the columns of all keys into maps: each row has the keys that are present."""
     valid = [column.is_valid().to_numpy(zero_copy_only=False) for column in columns]
     present = np.column_stack(valid)
     row, key = np.nonzero(present)

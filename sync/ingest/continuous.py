@@ -1,12 +1,13 @@
-"""An ingest that goes on: it reads what waits, pauses, and reads again, until asked to stop.
+"""Continuous ingest: ingest what waits, pause, and repeat until asked to stop.
 
-Each reading is a stream that ends, as a single one is: only then can what it read leave the
-landing, and what it passed over be noticed. Between two readings the lease is free for upkeep.
+Each run is a stream that ends, like a single ingest: only then can its files leave the landing, and
+files that it missed be noticed. Between two runs the lease is free for maintenance.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import threading
 import time
@@ -16,55 +17,85 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
+from sync.common.durable_files import replace_file
 from sync.common.errors import LeaseError
+from sync.common.text import os_error
 from sync.ingest.ingest import IngestControl, IngestResult, run_ingest
-from sync.ingest.spark_log import rotate_stderr
 from sync.tables.locations import FleetStorage
 from sync.tables.manifest import Commits, Counts
 from sync.tables.spark_session import BATCH_FILES
 
 EVERY_S: Final = 60.0
-"""Seconds from the beginning of one reading to that of the next: what landed is in the tables in
-about two minutes, and a stream's start, a second or so, is little of it."""
+"""Seconds from the start of one run to the start of the next: a segment is in the tables in about
+two minutes, and starting a stream takes only a second or so."""
 
-LEAST_PAUSE_S: Final = 1.0
-"""Seconds for which the lease is free between two readings, however long they take: upkeep that
-waits looks twice as often."""
+MIN_PAUSE_S: Final = 1.0
+"""Seconds for which the lease is free between two runs, however long they take: maintenance checks
+the lease twice as often."""
+
+LOG_BYTES: Final = 4 * 1024 * 1024
+"""Bytes of the log that are kept when it is truncated: more than 20,000 lines, some days. They are
+in memory for a moment."""
+
+_STDERR: Final = 2
 
 
 def run_continuously(
     spark: SparkSession,
     places: FleetStorage,
     commits: Commits,
-    watch: IngestControl,
-    on_reading: Callable[[IngestResult], None] = lambda summary: None,
+    control: IngestControl,
+    on_run: Callable[[IngestResult], None] = lambda result: None,
     *,
     every_s: float = EVERY_S,
     batch_files: int = BATCH_FILES,
     log: Path | None = None,
 ) -> IngestResult:
-    """Read what waits every `every_s` seconds until `watch.stopping` is set; gives the sum of it.
+    """Ingest what waits every `every_s` seconds until `control.stopping` is set; return the sum.
 
-    `on_reading` is told what each reading did. While upkeep holds the lease, readings are left out.
-    `log` is the file that stderr goes to, which is kept within its bound; None: it is no file.
-    Raises FleetError when a reading fails: whoever starts this starts it again.
+    `on_run` gets the result of each run. While maintenance holds the lease, runs are skipped. `log`
+    is the file that stderr is written to, which is kept within its limit; None if it is not a file.
+    Raises FleetError if a run fails.
     """
     total = IngestResult(0, Counts())
-    while not watch.stopping.is_set():
+    while not control.stopping.is_set():
         began = time.monotonic()
         with contextlib.suppress(LeaseError):
-            summary = run_ingest(spark, places, commits, batch_files=batch_files, watch=watch)
-            total += summary
-            on_reading(summary)
+            result = run_ingest(spark, places, commits, batch_files=batch_files, control=control)
+            total += result
+            on_run(result)
         if log is not None:
-            rotate_stderr(log)
-        watch.stopping.wait(max(LEAST_PAUSE_S, began + every_s - time.monotonic()))
+            truncate_log(log)
+        control.stopping.wait(max(MIN_PAUSE_S, began + every_s - time.monotonic()))
     return total
+
+
+def truncate_log(log: Path, most: int = LOG_BYTES) -> None:
+    """If stderr, a file that was opened as `log`, has more than `most` bytes, truncate it.
+
+    The last `most` bytes are kept in `log`.1. The file is not renamed, because the JVM appends to
+    it too. It is accessed by its descriptor, because another process may have replaced `log`. What
+    is written between copying and truncating is lost; so is everything if the disk refuses the
+    copy, which the new log then says. Raises OSError if the file cannot be truncated.
+    """
+    if os.fstat(_STDERR).st_size <= most:
+        return
+    note = ""
+    try:
+        with Path(f"/proc/self/fd/{_STDERR}").open("rb") as written:
+            written.seek(-most, os.SEEK_END)
+            last = written.read(most)
+        replace_file(log.with_name(f"{log.name}.1"), last)
+    except OSError as error:
+        note = f"earlier messages are lost: {os_error(error)}\n"
+    os.ftruncate(_STDERR, 0)
+    with contextlib.suppress(OSError):  # the disk may still be full
+        os.write(_STDERR, note.encode())
 
 
 @contextlib.contextmanager
 def stopped_by_signals(stopping: threading.Event) -> Iterator[None]:
-    """Set `stopping` on SIGTERM and SIGINT within the block; the batch at work is ended first."""
+    """Set `stopping` on SIGTERM and SIGINT within the block; the current batch is completed."""
     numbers = (signal.SIGTERM, signal.SIGINT)
     before = {number: signal.getsignal(number) for number in numbers}
     for number in numbers:

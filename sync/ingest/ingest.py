@@ -1,9 +1,8 @@
-"""Takes what landed into the tables, exactly once, by a stream that ends when all was read.
+"""Ingest what has landed into the tables, exactly once.
 
-Three layers make it exactly once: the landing creates exclusively; the stream's checkpoint says
-what was read; and the ledger of segments with one manifest for each batch says what is in the
-tables, whatever the checkpoint says. A reader sees nothing of a batch before its manifest. Starts
-no Spark, and renders nothing.
+Three layers make it exactly once: the receiver creates each file exclusively; the stream's
+checkpoint records what was read; and the ledger of segments, with one manifest for each batch,
+records what is in the tables, whatever the checkpoint says.
 """
 
 from __future__ import annotations
@@ -14,10 +13,11 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from sync.common.errors import FleetError
 from sync.common.fleet_folder import FleetFolder
@@ -35,23 +35,20 @@ from sync.tables.spark_session import BATCH_FILES, file_batches, summarise_error
 from sync.tables.storage import LocalStorage, Storage
 from sync.tables.vacuum import GRACE_S
 
-if TYPE_CHECKING:
-    from pyspark.sql.streaming.query import StreamingQuery
-
-
 LANDING_RETENTION: Final = "30d"
-"""How much older than the newest a file in the landing may be for the stream to see it. It bounds
-what the checkpoint remembers; what is older is noticed, and read by a new query."""
+"""Age, relative to the newest file of the landing, up to which the stream reads a file. It limits
+what the stream's checkpoint remembers; older files are noticed, and read by a new query."""
 
-GATHERED_AFTER: Final = 64
-"""Manifests that are files of their own before they are gathered into one: whoever reads them all
-reads hardly more, and the one, a few megabytes for a year, is written some times a day."""
+CHECKPOINT_AFTER: Final = 64
+"""Manifests in files of their own after which they are combined into one file: reading them
+takes hardly longer, and the combined file, some megabytes for a year, is written only a few
+times a day."""
 
-SWEPT_AT_ONCE: Final = 1_000
-"""Files of gathered manifests that an ingest removes before it goes on with what waits."""
+REMOVED_AT_ONCE: Final = 1_000
+"""Files of combined manifests that an ingest removes before it continues with what waits."""
 
 START_TIMEOUT_S: Final = 60.0
-"""Seconds until a query that was started has told its id: it knows it before its first batch."""
+"""Seconds until a started query must have reported its id, which it has before its first batch."""
 
 STEPS: Final = ("began", "judged", "events", "segments", "committed", "ended", "filed")
 """The steps of an ingest in order; all up to `committed` are taken once for each batch."""
@@ -60,16 +57,16 @@ _FILE: Final = "path string, modificationTime timestamp, length long, content bi
 
 
 class CheckpointError(FleetError):
-    """The stream ended by itself, no batch having failed: what its checkpoint says is spoiled."""
+    """The stream ended although no batch failed: its checkpoint is damaged."""
 
 
-class _Stopped(Exception):
-    """The ingest was asked to stop; the batch that was next is not begun."""
+class _StoppedError(Exception):
+    """The ingest was asked to stop; the next batch is not begun."""
 
 
 @dataclass(frozen=True, slots=True)
 class IngestResult:
-    """What an ingest did: `batches` committed, `reread` files that the stream had passed over."""
+    """What an ingest did: `batches` committed, and `reread` files that the stream had missed."""
 
     batches: int
     counts: Counts
@@ -83,11 +80,11 @@ class IngestResult:
 
 @dataclass(frozen=True, slots=True)
 class IngestControl:
-    """Who is told of an ingest, and how it is asked to stop.
+    """Callbacks of an ingest, and the event that asks it to stop.
 
-    `on_step` is told each of `STEPS` once it is taken; `on_batch` each manifest that was committed,
-    after that. What they raise ends the ingest there, as a crash would. Once `stopping` is set no
-    further batch begins.
+    `on_step` is called after each of `STEPS`, `on_batch` with each committed manifest. An exception
+    that they raise ends the ingest there, as a crash would. Once `stopping` is set, no further
+    batch begins.
     """
 
     on_step: Callable[[str], None] = lambda step: None
@@ -102,94 +99,93 @@ def run_ingest(
     on_step: Callable[[str], None] | None = None,
     *,
     batch_files: int = BATCH_FILES,
-    watch: IngestControl | None = None,
+    control: IngestControl | None = None,
 ) -> IngestResult:
-    """Read what waits in the landing into the tables, `batch_files` at a time, and file it away.
+    """Ingest all waiting files, `batch_files` at a time, and move them to the archive.
 
-    `on_step` is `watch.on_step`, where nothing else of it is wanted. Raises LeaseError when another
-    ingest is at work, FleetError when a batch fails, or when files are still unread at the end.
+    `on_step` is a shorthand for a `control` with that callback alone. Raises LeaseError if another
+    ingest runs, FleetError if a batch fails or if files are still unread at the end.
     """
     places = where if isinstance(where, FleetStorage) else FleetStorage.of(where)
-    watch = watch or (IngestControl(on_step) if on_step else IngestControl())
+    control = control or (IngestControl(on_step) if on_step else IngestControl())
     with commits.lease():
         before = set(waiting_files(places.segments))
-        first = _Run(spark, places, commits, watch, batch_files)
+        first = _Run(spark, places, commits, control, batch_files)
         with contextlib.suppress(CheckpointError):
             first.read(_checkpoint(places.tables, new=False))
-        passed_over = before & set(waiting_files(places.segments))
-        if not passed_over or watch.stopping.is_set():
-            return first.summary()
-        again = _Run(spark, places, commits, watch, batch_files)
+        missed = before & set(waiting_files(places.segments))
+        if not missed or control.stopping.is_set():
+            return first.result()
+        again = _Run(spark, places, commits, control, batch_files)
         again.read(_checkpoint(places.tables, new=True))
-        if not watch.stopping.is_set():
-            _require_read(before & set(waiting_files(places.segments)))
-        return first.summary() + again.summary(len(passed_over))
+        if not control.stopping.is_set():
+            _require_none(before & set(waiting_files(places.segments)))
+        return first.result() + again.result(len(missed))
 
 
 def _checkpoint(storage: Storage, *, new: bool) -> str:
-    """Name the newest of the stream's checkpoints, or one that is newer still."""
+    """Return the URI of the newest stream checkpoint, or of a new one."""
     names = storage.folders(CHECKPOINTS)
     number = max((int(name) for name in names if name.isdecimal()), default=1)
     return storage.uri(f"{CHECKPOINTS}/{number + new:06d}")
 
 
-def _require_read(left: set[str]) -> None:
+def _require_none(left: set[str]) -> None:
     if left:
         msg = f"{len(left)} files in the landing were not read, among them {min(left)}"
         raise FleetError(msg)
 
 
 class _Run:
-    """One query from its start to its end: batch after batch, then the filing."""
+    """One query from its start to its end: batch after batch, then moving the files."""
 
     def __init__(
         self,
         spark: SparkSession,
         places: FleetStorage,
         commits: Commits,
-        watch: IngestControl,
+        control: IngestControl,
         batch_files: int,
     ) -> None:
         self._spark = spark
         self._batch_files = batch_files
         self._places = places
         self._commits = commits
-        self._watch = watch
-        self._batches = BatchIngest(spark, places, commits, watch.on_step)
+        self._control = control
+        self._batches = BatchIngest(spark, places, commits, control.on_step)
         self._query: Future[str] = Future()
         self._failure: Exception | None = None
         self._committed: list[Counts] = []
 
-    def summary(self, reread: int = 0) -> IngestResult:
-        """Sum up this run."""
+    def result(self, reread: int = 0) -> IngestResult:
         return IngestResult(len(self._committed), sum(self._committed, Counts()), reread)
 
     def read(self, checkpoint: str) -> None:
-        """Read all that waits. Raises FleetError for what ended the stream before its end."""
+        """Ingest all waiting files. Raises FleetError if the stream fails."""
         files = _files(self._spark, self._places.segments, self._batch_files)
         stream = files.writeStream.foreachBatch(self._batch)
         stream = stream.option("checkpointLocation", checkpoint).trigger(availableNow=True)
-        here = isinstance(self._places.segments, LocalStorage)
+        local = isinstance(self._places.segments, LocalStorage)
         try:
-            with file_batches(self._spark, here=here):
+            with file_batches(self._spark, local=local):
                 query = stream.start()
                 self._query.set_result(str(query.id))
                 self._await(query)
         except PySparkException as error:
-            self._tell(error)
-        self._watch.on_step("ended")
-        self._file()
+            self._raise_failure(error)
+        self._control.on_step("ended")
+        self._archive()
 
-    def _tell(self, error: PySparkException) -> None:
-        """Raise why the stream ended before its end, unless it was asked to."""
+    def _raise_failure(self, error: PySparkException) -> None:
+        """Raise why the stream failed, unless it was asked to stop."""
         if self._failure is None:
             raise CheckpointError(summarise_error(error)) from error
-        if not isinstance(self._failure, _Stopped):
-            msg = f"the ingest stopped: {summarise_error(self._failure)}"
+        if not isinstance(self._failure, _StoppedError):
+            msg = f"the ingest failed: {summarise_error(self._failure)}"
             raise FleetError(msg) from self._failure
 
     def _await(self, query: StreamingQuery) -> None:
-        """Wait for the end, which what landed bounds; leave no query behind when interrupted."""
+        """Wait until the query ends; stop it if this is interrupted."""
         try:
             query.awaitTermination()
         finally:
@@ -199,28 +195,28 @@ class _Run:
     def _batch(self, files: DataFrame, number: int) -> None:
         try:
             query = self._query.result(timeout=START_TIMEOUT_S)
-            if self._watch.stopping.is_set():
-                raise _Stopped
+            if self._control.stopping.is_set():
+                raise _StoppedError
             if not self._commits.committed(query, number):
-                manifest = self._batches.take(files, query, number)
+                manifest = self._batches.ingest(files, query, number)
                 self._committed.append(manifest.counts)
-                self._watch.on_batch(manifest)
+                self._control.on_batch(manifest)
         except Exception as error:
             self._failure = error
             raise
 
-    def _file(self) -> None:
-        """Move what is in manifests out of the landing: the ended stream needs none of it."""
+    def _archive(self) -> None:
+        """Move committed files out of the landing, which the ended stream needs no longer."""
         for manifest in self._commits.unarchived():
             rows = tables.read_segment_files(self._spark, self._places.tables, manifest.segments)
-            read = rows.select("path", "fate", "sha256").collect()
+            files = rows.select("path", "fate", "sha256").collect()
             self._places.tables.keep_lease()
-            archive_files(self._places.segments, [IngestedFile(*row) for row in read])
+            archive_files(self._places.segments, [IngestedFile(*row) for row in files])
             remove_other_attempts(self._places.tables, manifest)
             self._commits.mark_archived(manifest)
-        self._watch.on_step("filed")
-        if self._commits.checkpoint(GATHERED_AFTER):
-            self._commits.remove_checkpointed(time.time() - GRACE_S, SWEPT_AT_ONCE)
+        self._control.on_step("filed")
+        if self._commits.checkpoint(CHECKPOINT_AFTER):
+            self._commits.remove_checkpointed(time.time() - GRACE_S, REMOVED_AT_ONCE)
 
 
 def _files(spark: SparkSession, segments: Storage, batch_files: int) -> DataFrame:

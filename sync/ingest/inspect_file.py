@@ -1,7 +1,6 @@
-"""Tells of any file what a segment's reader can make of it, for a person who looks at it.
+"""Describe any file as far as it can be read as a segment, for a person who examines it.
 
-Takes hostile bytes, never fails on them, and trusts nothing: what stands in a header whose checksum
-is wrong, or whose version is another, is shown as what the bytes say.
+The bytes may be hostile. A header with a wrong checksum or an unknown version is shown as it is.
 """
 
 from __future__ import annotations
@@ -19,23 +18,23 @@ from sync.segment.cbor_guard import load_map
 from sync.segment.frame import MAGIC
 
 READ: Final = 17 * 1024 * 1024
-"""Bytes of a file that are looked at: more than a segment may have, so that `size` shows."""
+"""Bytes of a file that are read: more than a segment may have, so that oversize is detected."""
 
 SHOWN_BYTES: Final = 64
-"""First bytes of a file that are shown: magic, version, and the beginning of the header."""
+"""First bytes of a file that are shown: magic, version and the beginning of the header."""
 
 SHOWN_TEXT: Final = 200
-"""Characters of a header's field that are shown."""
+"""Characters of a header field that are shown."""
 
 _PREFIX: Final = struct.Struct(">4sBBH")
 
 
 @dataclass(frozen=True, slots=True)
 class FileInspection:
-    """What a file is: `size` in bytes, `reason` and `detail` if it cannot be read as a segment.
+    """A file: its `size` in bytes, and `reason` and `detail` if it is not a valid segment.
 
-    `identity` is that of a header that is valid together with its checksum. `header` maps keys to
-    printable text, as far as the bytes can be read; `first` is the first bytes in hexadecimal.
+    `identity` is set if header and checksum are valid. `header` maps the fields that can be read to
+    printable text; `first` has the first bytes in hexadecimal.
     """
 
     size: int
@@ -49,7 +48,7 @@ class FileInspection:
 
 
 def inspect_file(path: Path) -> FileInspection:
-    """Look at a file. Raises OSError when it cannot be read."""
+    """Inspect a file. Raises OSError if it cannot be read."""
     with path.open("rb") as file:
         data = file.read(READ)
         file.seek(0)
@@ -83,7 +82,7 @@ def _identity(data: bytes) -> Identity | None:
 
 
 def _header(data: bytes) -> dict[str, str]:
-    """Read the header as if all were well, whatever version and checksum say."""
+    """Read the header without checking version and checksum."""
     if len(data) < _PREFIX.size or data[:4] != MAGIC:
         return {}
     length = _PREFIX.unpack_from(data)[3]
@@ -95,7 +94,7 @@ def _header(data: bytes) -> dict[str, str]:
 
 
 def _written(value: Any) -> str:
-    """Write a value in one line."""
+    """Format a value in one line."""
     if isinstance(value, bytes):
         text = value.hex()
     elif isinstance(value, str):

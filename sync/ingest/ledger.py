@@ -1,11 +1,11 @@
-"""Decides which segments are new: what was seen is a duplicate, what contradicts it is a fork.
+"""Decide which segments are new, which are duplicates, and which contradict accepted ones (forks).
 
-`judge` is a pure function of claims. `neighbours` narrows a ledger of any length to the few rows
-that claims can meet, so that judging needs no more memory than a batch. Nothing here reads a file.
+`judge` is a pure function of claims. `related_claims` reduces a ledger of any length to the few
+rows that matter for these claims, so that judging needs no more memory than a batch.
 
 Two segments of a lane contradict each other when their ranges overlap, or when both name the same
 predecessor (docs/reference/reports.md, "How each event is counted once"). The first one that
-came in stays; the other is the fork.
+arrived is kept; the other is a fork.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ from __future__ import annotations
 import bisect
 from collections import defaultdict
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
 
 from sync.segment.limits import MAX_EVENTS
 
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
-
 Fate = Literal["accepted", "duplicate", "fork", "bad"]
-"""What becomes of a file that was read. `bad` is the decoder's word, the others are judged here."""
+"""The fate of a file that was read. The decoder decides `bad`, this module the others."""
 
 CLAIM_COLUMNS: Final = ("gateway", "epoch", "lane", "first_seq", "last_seq", "digest", "previous")
-"""The columns of the ledger that a claim is made of."""
+"""The columns of the ledger that make a claim."""
 
 _SPAN_BITS: Final = (MAX_EVENTS - 1).bit_length()
 
 
 class Claim(NamedTuple):
-    """What a segment says it is. `digest` and `previous` are SHA-256 in hexadecimal."""
+    """What a segment's header claims. `digest` and `previous` are SHA-256 in hexadecimal."""
 
     gateway: str
     epoch: str
@@ -42,14 +42,14 @@ class Claim(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """What becomes of a claim, and for a fork what it contradicts."""
+    """The fate of a claim and, for a fork, what it contradicts."""
 
     fate: Fate
     detail: str = ""
 
 
 class _Lane:
-    """The accepted claims of a lane of an epoch: as none overlap, their starts order them."""
+    """The accepted claims of a lane of an epoch: they do not overlap, so their starts sort them."""
 
     def __init__(self) -> None:
         self._starts: list[int] = []
@@ -66,14 +66,14 @@ class _Lane:
         if other == claim:
             return Verdict("duplicate")
         if other is not None:
-            return Verdict("fork", f"overlaps {_told(other)}")
+            return Verdict("fork", f"overlaps {_range_of(other)}")
         other = self._successors.get(claim.previous)
         if other is not None:
-            return Verdict("fork", f"follows what {_told(other)} follows")
+            return Verdict("fork", f"follows what {_range_of(other)} follows")
         return Verdict("accepted")
 
     def _overlapping(self, claim: Claim) -> Claim | None:
-        """Give an accepted claim that shares a number; the claim itself if it is one of several."""
+        """Return an accepted claim that shares a number; the claim itself if it was accepted."""
         same = self._by_start.get(claim.first_seq)
         if same == claim:
             return same
@@ -85,9 +85,9 @@ class _Lane:
 
 
 def judge(claims: Iterable[Claim], known: Iterable[Claim]) -> list[Verdict]:
-    """Judge claims in their order against what is `known` and what was accepted before them.
+    """Judge claims in their order against the `known` claims and those accepted before them.
 
-    `known` are accepted claims, at least all that share a number or a predecessor with a claim.
+    `known` has at least all accepted claims that share a number or a predecessor with a claim.
     """
     lanes: defaultdict[tuple[str, str, str], _Lane] = defaultdict(_Lane)
     for claim in known:
@@ -103,13 +103,11 @@ def judge(claims: Iterable[Claim], known: Iterable[Claim]) -> list[Verdict]:
 
 
 def related_claims(ledger: DataFrame, claims: DataFrame) -> DataFrame:
-    """Give the rows of `ledger` that share a number or a predecessor with a row of `claims`.
+    """Return the rows of `ledger` that share a number or a predecessor with a row of `claims`.
 
-    Both have the columns of `CLAIM`. A segment holds at most `MAX_EVENTS` and so touches at most
-    two spans of that length: equal spans make an equality of what would be a join over ranges.
+    Both have the columns of `CLAIM_COLUMNS`. A segment has at most `MAX_EVENTS` and so touches at
+    most two spans of that length; joining on equal spans replaces a join on ranges.
     """
-    from pyspark.sql import functions as F
-
     lane = ["gateway", "epoch", "lane"]
     keys = claims.select(*lane, F.explode(_keys()).alias("key")).distinct()
     rows = ledger.select(*CLAIM_COLUMNS, F.explode(_keys()).alias("key"))
@@ -118,11 +116,9 @@ def related_claims(ledger: DataFrame, claims: DataFrame) -> DataFrame:
 
 
 def _keys() -> Column:
-    from pyspark.sql import functions as F
-
     spans = [F.shiftright(F.col(name), _SPAN_BITS) for name in ("first_seq", "last_seq")]
     return F.array_distinct(F.array(*(span.cast("string") for span in spans), F.col("previous")))
 
 
-def _told(claim: Claim) -> str:
+def _range_of(claim: Claim) -> str:
     return f"{claim.first_seq}-{claim.last_seq} ({claim.digest[:12]})"

@@ -1,7 +1,7 @@
-"""The quarantine of a fleet folder: what lies in it and why, and what an operator makes of it.
+"""The quarantine of a fleet folder: list, inspect, re-admit and delete files.
 
-A file that is re-admitted goes back into the landing, and the next ingest judges it anew. Reads the
-tables without Spark, so that a look costs no Java. Judges nothing.
+A re-admitted file goes back to the landing, and the next ingest judges it anew. The tables are read
+without Spark, so that listing needs no Java.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sync.tables.locations import ARCHIVE, LANDING, QUARANTINE, FleetStorage
 from sync.tables.manifest import Commits, live_files
 
 READMITTED: Final = "readmitted"
-"""The folder of the landing for files that have no name of their own."""
+"""The folder of the landing for files without a valid segment name."""
 
 FORK: Final = "fork"
 
@@ -28,9 +28,10 @@ _COLUMNS: Final = ("arrived", "sha256", "reason", "detail")
 
 
 class QuarantinedFile(NamedTuple):
-    """A file in the quarantine: its path below the quarantine, `size` in bytes, when it arrived.
+    """A file in the quarantine: its path below the quarantine, `size` in bytes, time of arrival.
 
-    `reason` and `detail` are the ingest's; where the tables do not know the file, a look's.
+    `reason` and `detail` are from the tables or, if the tables do not know the file, from
+    inspecting it.
     """
 
     path: str
@@ -41,66 +42,66 @@ class QuarantinedFile(NamedTuple):
 
     @property
     def shown(self) -> str:
-        """The path as it is printed, which `Quarantine.find` reads back."""
+        """The path as it is printed, which `Quarantine.find` accepts."""
         return double_backslashes(self.path)
 
 
 class Quarantine:
-    """What lies in the quarantine of `folder`."""
+    """The quarantine of `folder`."""
 
     def __init__(self, folder: FleetFolder) -> None:
         self._places = FleetStorage.of(folder)
         self._root = folder.root.resolve() / QUARANTINE
         self._commits = Commits(self._places.tables)
 
-    def held(self) -> list[QuarantinedFile]:
+    def files(self) -> list[QuarantinedFile]:
         """List the files, oldest first."""
-        told = self._told()
+        reasons = self._reasons()
         files = self._places.segments.files(QUARANTINE, SUFFIX)
-        found = [self._held(file.path, file.size, file.modified, told) for file in files]
-        return sorted(found, key=lambda held: (held.arrived, held.path))
+        found = [self._file(file.path, file.size, file.modified, reasons) for file in files]
+        return sorted(found, key=lambda file: (file.arrived, file.path))
 
     def find(self, name: str) -> QuarantinedFile:
-        """Find one by its path: below the quarantine as the list prints it, or just as it is.
+        """Find a file by its path: as printed by the list, or as it is.
 
-        A whole path is never taken for a printed one. Raises FleetError when it is not a file of
-        the quarantine.
+        An absolute path is never taken for a printed one. Raises FleetError if the quarantine has
+        no such file.
         """
-        for resolved in self._meant(name):
+        for resolved in self._candidates(name):
             if resolved.is_relative_to(self._root) and resolved.is_file():
                 status = resolved.stat()
                 relative = resolved.relative_to(self._root.parent).as_posix()
-                return self._held(relative, status.st_size, status.st_mtime, self._told())
-        msg = f"{name!r} is no file of the quarantine"
+                return self._file(relative, status.st_size, status.st_mtime, self._reasons())
+        msg = f"{name!r} is not a file in the quarantine"
         raise FleetError(msg)
 
-    def look(self, held: QuarantinedFile) -> FileInspection:
-        """Look at the file itself. Raises OSError when it cannot be read."""
-        return inspect_file(self._root / held.path)
+    def inspect(self, file: QuarantinedFile) -> FileInspection:
+        """Inspect the file itself. Raises OSError if it cannot be read."""
+        return inspect_file(self._root / file.path)
 
     def readmit(self, files: Sequence[QuarantinedFile]) -> tuple[list[str], list[str]]:
-        """Move the files back into the landing; gives where they went, and which did not and why.
+        """Move files back to the landing; return their new paths, and errors of the other files.
 
-        Raises LeaseError while an ingest is at work, and FleetError after one that was cut off.
+        Raises LeaseError while an ingest runs, and FleetError after one that was interrupted.
         """
         moved, refused = [], []
         with self._commits.lease():
             if self._commits.unarchived():
-                msg = "the last ingest was cut off; run `fieldpost-fleet ingest` first"
+                msg = "the last ingest was interrupted; run `fieldpost-fleet ingest` first"
                 raise FleetError(msg)
-            for held in files:
+            for file in files:
                 try:
-                    moved.append(self._readmit(held))
+                    moved.append(self._readmit(file))
                 except FleetError as error:
-                    refused.append(f"{held.shown}: {error}")
+                    refused.append(f"{file.shown}: {error}")
         return moved, refused
 
-    def drop(self, held: QuarantinedFile) -> None:
-        """Delete the file. The tables go on to tell of it."""
-        self._places.segments.remove(f"{QUARANTINE}/{held.path}")
+    def drop(self, file: QuarantinedFile) -> None:
+        """Delete the file. The tables still list it."""
+        self._places.segments.remove(f"{QUARANTINE}/{file.path}")
 
-    def _meant(self, name: str) -> Iterator[Path]:
-        """Give the paths that a name may mean, the likeliest first; none that no file can have."""
+    def _candidates(self, name: str) -> Iterator[Path]:
+        """Yield the paths that a name may mean, the likeliest first."""
         names = [Path(name)]
         if not names[0].is_absolute():
             names.insert(0, self._root / name)
@@ -110,49 +111,54 @@ class Quarantine:
             with contextlib.suppress(ValueError):
                 yield path.resolve()
 
-    def _readmit(self, held: QuarantinedFile) -> str:
-        look = self.look(held)
-        if held.reason == FORK:
+    def _readmit(self, file: QuarantinedFile) -> str:
+        inspection = self.inspect(file)
+        if file.reason == FORK:
             msg = (
-                f"a fork is not taken: it {held.detail or 'contradicts what was taken'}. Find the"
-                " copy of that gateway, or card, and enrol it under a name of its own; then drop"
-                f" this file. {self._went_on(look)}"
+                f"it contradicts an accepted segment ({file.detail or 'details unknown'}). Find the"
+                " copy of that gateway or card and enrol it under a name of its own, then drop this"
+                f" file. {self._epoch_advice(inspection)}"
             )
             raise FleetError(msg)
-        if look.identity is None:
-            name = f"{READMITTED}/{look.sha256}{SUFFIX}"
+        if inspection.identity is None:
+            name = f"{READMITTED}/{inspection.sha256}{SUFFIX}"
         else:
-            name = segment_path(look.identity).as_posix()
+            name = segment_path(inspection.identity).as_posix()
         archived = self._places.segments.exists(f"{ARCHIVE}/{name}")
-        source, target = f"{QUARANTINE}/{held.path}", f"{LANDING}/{name}"
+        source, target = f"{QUARANTINE}/{file.path}", f"{LANDING}/{name}"
         if archived or self._places.segments.move({source: target}):
-            msg = "a segment of that name was taken, or waits, already; drop this file"
+            msg = "a segment with this name was accepted or waits already; drop this file"
             raise FleetError(msg)
         return target
 
-    def _went_on(self, look: FileInspection) -> str:
-        """Tell what the gateway of a fork does now: nobody has to begin an epoch for it."""
-        if look.identity is not None:
-            gateway, epoch = look.identity.gateway, look.identity.epoch
+    def _epoch_advice(self, inspection: FileInspection) -> str:
+        """Say whether the gateway of a fork has begun a new epoch, which it does by itself."""
+        if inspection.identity is not None:
+            gateway, epoch = inspection.identity.gateway, inspection.identity.epoch
             folders = (f"{place}/{gateway}" for place in (LANDING, ARCHIVE))
-            there = {each for folder in folders for each in self._places.segments.folders(folder)}
-            newest = max(there, default=epoch)
+            epochs = {each for folder in folders for each in self._places.segments.folders(folder)}
+            newest = max(epochs, default=epoch)
             if newest > epoch:
-                return f"It began {newest} since, a new epoch: what it counts now is taken"
-        return "A gateway that is contradicted needs no new epoch of you: it begins one by itself"
+                return (
+                    f"The gateway has begun the epoch {newest} since: its new events are accepted"
+                )
+        return "The gateway begins a new epoch by itself"
 
-    def _held(
-        self, path: str, size: int, modified: float, told: dict[str, tuple[str, str]]
+    def _file(
+        self, path: str, size: int, modified: float, reasons: dict[str, tuple[str, str]]
     ) -> QuarantinedFile:
         name = path.removeprefix(f"{QUARANTINE}/")
-        known = told.get(Path(name).stem.rpartition(".")[2])
-        if known is None:
-            look = inspect_file(self._root / name)
-            known = (look.reason or "unknown", look.detail or "the tables do not know this file")
-        return QuarantinedFile(name, size, datetime.fromtimestamp(modified, UTC), *known)
+        reason = reasons.get(Path(name).stem.rpartition(".")[2])
+        if reason is None:
+            inspection = inspect_file(self._root / name)
+            reason = (
+                inspection.reason or "unknown",
+                inspection.detail or "the tables do not list this file",
+            )
+        return QuarantinedFile(name, size, datetime.fromtimestamp(modified, UTC), *reason)
 
-    def _told(self) -> dict[str, tuple[str, str]]:
-        """Read from the tables why files were refused: by what their names tell of their bytes."""
+    def _reasons(self) -> dict[str, tuple[str, str]]:
+        """Read why files were refused, by the digits of the digest in their names."""
         from pyarrow import dataset
 
         storage = self._places.tables

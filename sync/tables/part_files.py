@@ -1,8 +1,7 @@
-"""Gathers events into Parquet files in memory, one after another for each day: parts.
+"""Collect events into Parquet files in memory, one after another for each day.
 
-Runs in Spark's workers: a part travels to the driver as bytes, which creates the file. So no task
-writes to the tables, and what a task that was tried twice or cut off has made is nowhere. Knows
-nothing of segments, batches or storages.
+This runs in Spark's workers: a part file is sent to the driver as bytes, and the driver creates it.
+No task writes to the tables, so tasks that are interrupted or repeated leave nothing behind.
 """
 
 from __future__ import annotations
@@ -15,22 +14,22 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 HELD_BYTES: Final = 32 * 1024 * 1024
-"""Bytes of events, not yet compressed, that are held for all days: some 200,000 readings. They are
-a group of rows in a part."""
+"""Uncompressed bytes of events that are held for all days: some 200,000 readings. They become a row
+group of a part file."""
 
 PART_BYTES: Final = 32 * 1024 * 1024
-"""Bytes of a part, beyond which it takes no further group: the driver holds a few at a time."""
+"""Bytes of a part file after which it is finished: the driver holds a few at a time."""
 
 OPEN_DAYS: Final = 64
-"""Days that have an unfinished part: clocks that are wrong give any number of days."""
+"""Days that may have an unfinished part file: wrong clocks cause any number of days."""
 
 
-_RISING: Final = ("seq", "time")
-"""Columns in which each number is a little more than the one before."""
+_INCREASING: Final = ("seq", "time")
+"""Columns whose numbers increase in small steps."""
 
 
 class PartFile(NamedTuple):
-    """A whole Parquet file: the day (as `2025-11-21`) of its events, how many, and its bytes."""
+    """A Parquet file: the day (as `2025-11-21`) of its events, their number, and its bytes."""
 
     day: str
     events: int
@@ -38,7 +37,7 @@ class PartFile(NamedTuple):
 
 
 class PartFiles:
-    """Parts under way, with at most `HELD_BYTES` of events in plain form and `OPEN_DAYS` days."""
+    """The unfinished part files, with at most `HELD_BYTES` of plain events and `OPEN_DAYS` days."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
@@ -46,7 +45,7 @@ class PartFiles:
         self._held = 0
 
     def add(self, day: str, events: pa.RecordBatch) -> Iterator[PartFile]:
-        """Take events of a day; gives the parts that are full by that."""
+        """Add events of a day; yield the part files that are full."""
         if day not in self._open and len(self._open) == OPEN_DAYS:
             yield from self.finish()
         if day not in self._open:
@@ -61,7 +60,7 @@ class PartFiles:
                 yield self._close(full)
 
     def finish(self) -> Iterator[PartFile]:
-        """Give all that is left."""
+        """Yield all unfinished part files."""
         for day in list(self._open):
             yield self._close(day)
         self._held = 0
@@ -71,7 +70,7 @@ class PartFiles:
 
 
 def to_parquet(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> bytes:
-    """Write rows of `schema`, given as maps, to a Parquet file in memory."""
+    """Return rows of `schema` as a Parquet file."""
     sink = io.BytesIO()
     with _writer(sink, schema) as writer:
         writer.write_table(pa.Table.from_pylist(rows, schema=schema))
@@ -79,8 +78,8 @@ def to_parquet(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> bytes:
 
 
 def _writer(sink: io.BytesIO, schema: pa.Schema) -> pq.ParquetWriter:
-    rising = [name for name in _RISING if name in schema.names]
-    others = [name for name in schema.names if name not in rising]
+    increasing = [name for name in _INCREASING if name in schema.names]
+    others = [name for name in schema.names if name not in increasing]
     return pq.ParquetWriter(
         sink,
         schema,
@@ -88,12 +87,12 @@ def _writer(sink: io.BytesIO, schema: pa.Schema) -> pq.ParquetWriter:
         compression_level=3,
         store_schema=False,
         use_dictionary=others,
-        column_encoding=dict.fromkeys(rising, "DELTA_BINARY_PACKED"),
+        column_encoding=dict.fromkeys(increasing, "DELTA_BINARY_PACKED"),
     )
 
 
 class _Open:
-    """A part that is not whole yet."""
+    """An unfinished part file."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self._held: list[pa.RecordBatch] = []

@@ -57,7 +57,7 @@ SORTED_ROWS: Final = 65_536
 each of two tasks is sure of 54 MB, and of four 27. A sort that is being filled gives up nothing to
 the window functions before it in its task, which end the report when they get no memory."""
 
-LISTED_HERE: Final = 2 * BATCH_FILES
+LISTED_LOCALLY: Final = 2 * BATCH_FILES
 """Paths that the driver looks up by itself where they are on its own disk: the files of a batch, in
 a quarter of the time that tasks need for it."""
 
@@ -266,12 +266,12 @@ def without_overflow_errors(spark: SparkSession) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def file_batches(spark: SparkSession, *, here: bool) -> Iterator[None]:
+def file_batches(spark: SparkSession, *, local: bool) -> Iterator[None]:
     """Let each task of what is begun in the block read at most `TASK_BYTES` of files.
 
     `here`: they are on a disk of the driver's, which looks them up by itself.
     """
-    listed = LISTED_HERE if here else spark.conf.get(_LISTED)
+    listed = LISTED_LOCALLY if local else spark.conf.get(_LISTED)
     with (
         _set(spark, "spark.sql.files.maxPartitionBytes", str(TASK_BYTES)),
         _set(spark, _LISTED, str(listed)),

@@ -29,7 +29,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from sync.ingest.decoding import JUDGED
+from sync.tables import arrow_schemas
 from sync.tables.manifest import Manifest, live_files
 from sync.tables.part_files import PartFile, to_parquet
 from sync.tables.storage import LocalStorage, Storage
@@ -103,7 +103,7 @@ SEGMENTS: Final = StructType(
 """A file that was read: its path below the fleet folder, when it arrived, what became of it, why,
 and what its header says, where it has one (`bad` ones have none)."""
 
-TAKEN: Final = StructType(
+DECODED: Final = StructType(
     [
         *(field for field in SEGMENTS if field.name != "fate"),
         StructField("day", StringType()),
@@ -111,8 +111,8 @@ TAKEN: Final = StructType(
         StructField("content", BinaryType()),
     ]
 )
-"""What the workers give (`sync.ingest.decoding.TAKEN`): files and, in the last columns, pieces of
-parts."""
+"""The rows that workers return (`sync.ingest.decoding.DECODED`): files and, in the last columns,
+pieces of part files."""
 
 DAY: Final = StructField("day", DateType())
 """The event's day in UTC: what files of events are divided by, and readers get as a column."""
@@ -167,7 +167,7 @@ class Attempt:
     def put_segments(self, rows: Iterable[Mapping[str, Any]]) -> Paths:
         """Create a file of rows of `SEGMENTS`, given as maps; gives it."""
         path = f"{self.folder}/segments/{0:05}{_PARQUET}"
-        self.tables.create(path, to_parquet(sorted(rows, key=_by_lane), JUDGED))
+        self.tables.create(path, to_parquet(sorted(rows, key=_by_lane), arrow_schemas.SEGMENTS))
         return (path,)
 
     def write_segments(self, segments: DataFrame) -> Paths:

@@ -17,8 +17,9 @@ import pyarrow as pa
 
 from sync.common.fleet_folder import FleetFolder
 from sync.ingest.archive import waiting_files
-from sync.ingest.decoding import JUDGED, decode_files
+from sync.ingest.decoding import decode_files
 from sync.ingest.ledger import CLAIM_COLUMNS, Claim, judge
+from sync.tables import arrow_schemas
 from sync.tables.locations import LANDING
 from sync.tables.manifest import LocalCommits, Manifest
 from sync.tables.part_files import to_parquet
@@ -84,7 +85,7 @@ class SmallIngest:
     def _commit(self, batch: pa.RecordBatch, rows: Sequence[dict[str, Any]]) -> Manifest:
         top = self.folder.tables / "data" / self.query / str(self.batch) / "attempt"
         top.mkdir(parents=True)
-        (top / "segments.parquet").write_bytes(to_parquet(rows, JUDGED))
+        (top / "segments.parquet").write_bytes(to_parquet(rows, arrow_schemas.SEGMENTS))
         accepted = pa.array([row["fate"] == "accepted" for row in rows])
         parts = [row for row in _taken(batch.filter(accepted)) if row["day"]]
         manifest = Manifest(

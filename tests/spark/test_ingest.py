@@ -294,7 +294,7 @@ def test_batches_see_what_the_batches_before_them_took(
 def test_what_was_gathered_is_known_without_its_manifests_and_without_a_checkpoint(
     spark: SparkSession, fleet: FleetFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sync.ingest.ingest.GATHERED_AFTER", 2)
+    monkeypatch.setattr("sync.ingest.ingest.CHECKPOINT_AFTER", 2)
     monkeypatch.setattr("sync.ingest.ingest.GRACE_S", -3600)
     lane = Lane()
     for at in range(2):

@@ -90,7 +90,7 @@ def _once(
 
     places = named.open(lambda uri: storage_at(spark, uri))
     watch = IngestControl(_step) if verbose else IngestControl()
-    return run_ingest(spark, places, Commits(places.tables), batch_files=batch_files, watch=watch)
+    return run_ingest(spark, places, Commits(places.tables), batch_files=batch_files, control=watch)
 
 
 def _go_on(

@@ -30,7 +30,7 @@ def command() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 def list_files(folder: Path, *, as_json: bool) -> None:
     """List quarantined files with the reason of each, oldest first."""
-    for held in _quarantine(folder).held():
+    for held in _quarantine(folder).files():
         if as_json:
             click.echo(json.dumps(_document(held)))
         else:
@@ -46,7 +46,7 @@ def show(file: str, folder: Path, *, as_json: bool) -> None:
     """Show why FILE was refused, its header if readable, and its first bytes."""
     quarantine = _quarantine(folder)
     held = quarantine.find(file)
-    look = quarantine.look(held)
+    look = quarantine.inspect(held)
     if as_json:
         click.echo(json.dumps(_document(held) | _looked(look)))
         return
@@ -110,7 +110,7 @@ def _chosen(
     quarantine: Quarantine, files: Sequence[str], reason: str | None
 ) -> list[QuarantinedFile]:
     if reason is not None:
-        return [held for held in quarantine.held() if held.reason == reason]
+        return [held for held in quarantine.files() if held.reason == reason]
     return [quarantine.find(name) for name in files]
 
 

@@ -17,10 +17,9 @@ from pyspark.sql import SparkSession
 
 from sync.cli.commands import ingest
 from sync.common.errors import LeaseError
-from sync.ingest import spark_log
-from sync.ingest.continuous import run_continuously
+from sync.ingest import continuous
+from sync.ingest.continuous import LOG_BYTES, run_continuously, truncate_log
 from sync.ingest.ingest import IngestControl, IngestResult
-from sync.ingest.spark_log import LOG_BYTES, rotate_stderr
 from sync.tables.locations import FleetStorage
 from sync.tables.manifest import Counts, LocalCommits
 from sync.tables.spark_session import spark_errors
@@ -62,16 +61,16 @@ def test_the_last_part_is_kept_and_the_writer_goes_on_in_an_empty_file(log: Path
     kept = log.with_name("ingest.log.1")
     with spark_errors(log), jvm() as say:
         say("12345")
-        rotate_stderr(log, 6)
+        truncate_log(log, 6)
         assert (log.read_text(), kept.exists()) == ("12345\n", False)
         say("6789")
-        rotate_stderr(log, 6)
+        truncate_log(log, 6)
         assert (log.read_bytes(), kept.read_text()) == (b"", "\n6789\n")
         assert kept.stat().st_mode & 0o777 == 0o600
         say("abc")
         os.write(2, b"of Python\n")
         assert log.read_text() == "abc\nof Python\n"
-        rotate_stderr(log, 6)
+        truncate_log(log, 6)
         assert (log.read_bytes(), kept.read_text()) == (b"", "ython\n")
 
 
@@ -82,7 +81,7 @@ def test_the_log_that_another_run_began_meanwhile_is_left_alone(log: Path) -> No
             with spark_errors(log):
                 os.write(2, b"of another run\n")
             say("of this one")
-            rotate_stderr(log, 6)
+            truncate_log(log, 6)
             assert os.fstat(mine).st_size == 0
         finally:
             os.close(mine)
@@ -97,10 +96,10 @@ def test_what_cannot_be_kept_is_cut_all_the_same_and_that_is_told(
     def full(*_: object) -> NoReturn:
         raise OSError(errno.ENOSPC, "No space left on device", "ingest.log.1")
 
-    monkeypatch.setattr(spark_log, "replace_file", full)
+    monkeypatch.setattr(continuous, "replace_file", full)
     with spark_errors(log), jvm() as say:
         say("more than six")
-        rotate_stderr(log, 6)
+        truncate_log(log, 6)
         say("and on")
     told = "what stood here is lost: ingest.log.1: No space left on device\n"
     assert log.read_text() == f"{told}and on\n"

@@ -174,7 +174,7 @@ def test_of_a_fork_it_is_said_whether_its_gateway_counts_in_a_new_epoch(
     name = f"gw.example/1-3.{sha256(data).hexdigest()[:16]}.seg"
     path = put(fleet.quarantine / name, data)
     quarantined = Quarantine(fleet)
-    [held] = quarantined.held()
+    [held] = quarantined.files()
     fork = held._replace(reason="fork", detail="overlaps 1-3")
     later = f"{identity.epoch[:-1]}Z"
     for epoch, word in ((identity.epoch, "begins one by itself"), (later, f"began {later} since")):

@@ -12,8 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from sync.ingest import decoding
-from sync.ingest.decoding import EXPLODED, MAX_DAYS, TAKEN, decode_files
+from sync.ingest.decoding import DECODED, MAX_DAYS, decode_files
 from sync.segment import MAX_FILE, Dropped
+from sync.tables.arrow_schemas import EVENTS
 from tests.helpers.fleet_tables import NOON, Lane, some_events
 
 ARRIVED = datetime(2025, 11, 21, 12, 0, 2, 500_000, tzinfo=UTC)
@@ -35,7 +36,7 @@ def files(*contents: bytes) -> pa.RecordBatch:
 def taken(*contents: bytes) -> list[dict[str, Any]]:
     """What a worker gives of these files."""
     batches = list(decode_files([files(*contents)]))
-    assert {batch.schema for batch in batches} == {TAKEN}
+    assert {batch.schema for batch in batches} == {DECODED}
     return [row for batch in batches for row in batch.to_pylist()]
 
 
@@ -48,7 +49,7 @@ def parts(*contents: bytes) -> dict[str, pa.Table]:
     found = [row for row in taken(*contents) if row["content"]]
     tables = {row["day"]: pq.read_table(io.BytesIO(row["content"])) for row in found}
     assert [row["events"] for row in found] == [table.num_rows for table in tables.values()]
-    return {day: table.cast(EXPLODED) for day, table in tables.items()}
+    return {day: table.cast(EVENTS) for day, table in tables.items()}
 
 
 def test_a_segment_becomes_a_row_of_what_its_header_says() -> None:
