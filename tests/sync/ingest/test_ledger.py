@@ -16,17 +16,17 @@ def fates(claims: list[Claim], known: list[Claim] | None = None) -> list[str]:
     return [verdict.fate for verdict in judge(claims, known or [])]
 
 
-def test_what_is_new_is_accepted_in_any_order() -> None:
+def test_new_claims_are_accepted_in_any_order() -> None:
     assert fates([claim(5, 9, "b"), claim(1, 4, "a"), claim(10, 10, "c")]) == ["accepted"] * 3
 
 
-def test_what_was_seen_is_a_duplicate_here_and_in_the_ledger() -> None:
+def test_repeated_claims_are_duplicates() -> None:
     one = claim(1, 4)
     assert fates([one, one]) == ["accepted", "duplicate"]
     assert fates([one], [one]) == ["duplicate"]
 
 
-def test_the_same_range_with_other_bytes_is_a_fork() -> None:
+def test_the_same_range_with_another_digest_is_a_fork() -> None:
     verdicts = judge([claim(1, 4, digest="b" * 64)], [claim(1, 4, digest="a" * 64)])
     assert verdicts == [("fork", "overlaps 1-4 (aaaaaaaaaaaa)")]
 
@@ -39,18 +39,18 @@ def test_every_way_to_overlap_is_a_fork() -> None:
         assert fates([claim(first, last, "x")], known) == ["accepted"]
 
 
-def test_two_successors_of_one_digest_are_a_fork_wherever_they_lie() -> None:
+def test_two_successors_of_one_digest_are_a_fork() -> None:
     verdicts = judge([claim(100, 109, "a")], [claim(10, 19, "a", digest="d" * 64)])
     assert verdicts == [("fork", "follows what 10-19 (dddddddddddd) follows")]
 
 
-def test_lanes_epochs_and_gateways_do_not_meet() -> None:
+def test_lanes_epochs_and_gateways_are_independent() -> None:
     one = claim(1, 4)
     others = [one._replace(lane="system"), one._replace(epoch="f"), one._replace(gateway="hw")]
     assert fates(others, [one]) == ["accepted"] * 3
 
 
-def test_a_fork_does_not_stand_in_the_way_of_what_follows() -> None:
+def test_a_fork_does_not_affect_later_claims() -> None:
     known = [claim(1, 4, "a")]
     assert fates([claim(4, 8, "x"), claim(5, 8, "b")], known) == ["fork", "accepted"]
 
@@ -65,7 +65,7 @@ claims = st.builds(
 
 
 @given(st.lists(claims, max_size=25), st.integers(0, 25))
-def test_what_is_accepted_never_contradicts_itself_however_it_is_batched(
+def test_accepted_claims_never_contradict_each_other_in_any_batches(
     offered: list[Claim], cut: int
 ) -> None:
     whole = judge(offered, [])

@@ -1,4 +1,4 @@
-"""The log of an ingest that goes on is bounded, while a process that has it open writes on."""
+"""The log of a continuous ingest is truncated while another process appends to it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ for line in sys.stdin:
 
 @contextlib.contextmanager
 def jvm() -> Iterator[Callable[[str], None]]:
-    """Have another process write on the stderr of now; gives what makes it write a line."""
+    """Run a process that inherits stderr; yield a function that makes it write a line."""
     with subprocess.Popen(
         [sys.executable, "-c", _JVM], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
@@ -57,7 +57,7 @@ def log(tmp_path: Path) -> Path:
     return tmp_path / "ingest.log"
 
 
-def test_the_last_part_is_kept_and_the_writer_goes_on_in_an_empty_file(log: Path) -> None:
+def test_the_end_of_the_log_is_kept_and_the_writer_continues_in_an_empty_file(log: Path) -> None:
     kept = log.with_name("ingest.log.1")
     with spark_errors(log), jvm() as say:
         say("12345")
@@ -74,7 +74,7 @@ def test_the_last_part_is_kept_and_the_writer_goes_on_in_an_empty_file(log: Path
         assert (log.read_bytes(), kept.read_text()) == (b"", "ython\n")
 
 
-def test_the_log_that_another_run_began_meanwhile_is_left_alone(log: Path) -> None:
+def test_a_log_that_another_run_began_is_not_truncated(log: Path) -> None:
     with spark_errors(log), jvm() as say:
         mine = os.dup(2)
         try:
@@ -88,10 +88,10 @@ def test_the_log_that_another_run_began_meanwhile_is_left_alone(log: Path) -> No
     assert log.read_text() == "of another run\n"
 
 
-def test_what_cannot_be_kept_is_cut_all_the_same_and_that_is_told(
+def test_the_log_is_truncated_even_if_its_end_cannot_be_kept(
     log: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On a full disk, which the cut gives room; an ingest must not end for its log."""
+    """On a full disk, truncating frees space; the ingest must not fail because of its log."""
 
     def full(*_: object) -> NoReturn:
         raise OSError(errno.ENOSPC, "No space left on device", "ingest.log.1")
@@ -101,23 +101,23 @@ def test_what_cannot_be_kept_is_cut_all_the_same_and_that_is_told(
         say("more than six")
         truncate_log(log, 6)
         say("and on")
-    told = "what stood here is lost: ingest.log.1: No space left on device\n"
+    told = "earlier messages are lost: ingest.log.1: No space left on device\n"
     assert log.read_text() == f"{told}and on\n"
     assert not log.with_name("ingest.log.1").exists()
 
 
 class Busy(LocalCommits):
-    """Tables that upkeep has; `asked` is called each time that an ingest asks for them."""
+    """Tables whose lease is held by maintenance; `asked` is called at each attempt to take it."""
 
     asked: Callable[[], None]
 
     def lease(self) -> NoReturn:
         self.asked()
-        raise LeaseError("upkeep is at work")
+        raise LeaseError("maintenance is running")
 
 
 class Unpaused(threading.Event):
-    """Lets who waits for it with a time-out go on at once."""
+    """An event whose `wait` returns at once."""
 
     def wait(self, timeout: float | None = None) -> bool:
         assert timeout is not None
@@ -125,7 +125,7 @@ class Unpaused(threading.Event):
 
 
 @pytest.mark.parametrize("diverted", [True, False])
-def test_an_ingest_that_goes_on_bounds_its_log(tmp_path: Path, *, diverted: bool) -> None:
+def test_a_continuous_ingest_truncates_its_log(tmp_path: Path, *, diverted: bool) -> None:
     fleet, watch = fleet_folder(tmp_path / "fleet"), IngestControl(stopping=Unpaused())
     log, commits = fleet.tables / "ingest.log", Busy(fleet.tables)
     sizes: list[int] = []
@@ -159,7 +159,7 @@ def test_an_ingest_that_goes_on_bounds_its_log(tmp_path: Path, *, diverted: bool
     ],
     ids=lambda path: Path(path).name,
 )
-def test_the_bound_is_as_told(path: str) -> None:
-    text = (Path(__file__).parents[2] / path).read_text("utf-8")
+def test_the_documented_size_of_the_log(path: str) -> None:
+    text = (Path(__file__).parents[3] / path).read_text("utf-8")
     [told] = [line for line in text.split("\n\n") if "ingest.log.1" in line]
     assert f"{LOG_BYTES // 2**20} MiB" in told

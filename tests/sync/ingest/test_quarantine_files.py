@@ -1,4 +1,4 @@
-"""What an operator sees of files that are anything but segments, and what may be done with them."""
+"""Listing, inspecting, re-admitting and deleting files of the quarantine."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ SEALED = Lane().seal(some_events(3))[1]
         ),
     )
 )
-def test_any_bytes_can_be_looked_at(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
-    path = tmp_path_factory.getbasetemp() / "looked-at.seg"
+def test_any_bytes_can_be_inspected(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
+    path = tmp_path_factory.getbasetemp() / "inspected.seg"
     path.write_bytes(data)
     look = inspect_file(path)
     assert look.size == len(data)
@@ -53,7 +53,7 @@ def test_any_bytes_can_be_looked_at(tmp_path_factory: pytest.TempPathFactory, da
     assert len(look.first) <= 64 * 3
 
 
-def test_show_tells_all_and_no_terminal_is_spoken_to(fleet: FleetFolder) -> None:
+def test_show_escapes_control_characters(fleet: FleetFolder) -> None:
     spoiled = bytearray(SEALED.replace(b"0.1.0", b"\x1b[2J\n"))
     spoiled[-40] ^= 1
     path = put(fleet.quarantine / "gw.example" / "\x1b[2J.0123.seg", bytes(spoiled))
@@ -89,7 +89,7 @@ def shown_digest(shown: Result) -> str:
 
 
 @pytest.mark.parametrize("charset", ["utf-8", "ascii"])
-def test_what_the_list_prints_is_taken_back(fleet: FleetFolder, charset: str) -> None:
+def test_printed_names_are_accepted(fleet: FleetFolder, charset: str) -> None:
     odd = put_odd(fleet)
     listed = CliRunner(charset).invoke(cli, ["quarantine", "list", "--dir", str(fleet.root)])
     names = [line.split(maxsplit=4)[4] for line in listed.stdout.splitlines()]
@@ -107,13 +107,13 @@ def test_what_the_list_prints_is_taken_back(fleet: FleetFolder, charset: str) ->
     assert waiting == odd.keys()
 
 
-def test_a_whole_path_is_taken_as_it_is(fleet: FleetFolder) -> None:
+def test_an_absolute_path_is_accepted_as_it_is(fleet: FleetFolder) -> None:
     for digest, path in put_odd(fleet).items():
         assert shown_digest(quarantine(fleet, "show", str(path))) == digest
 
 
 @pytest.mark.parametrize("name", ODD)
-def test_a_name_is_taken_as_it_is_where_no_other_is_printed_like_it(
+def test_a_name_is_accepted_unless_another_is_printed_like_it(
     fleet: FleetFolder, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = put(fleet.quarantine / name, b"spoiled")
@@ -122,7 +122,7 @@ def test_a_name_is_taken_as_it_is_where_no_other_is_printed_like_it(
         shown_digest(quarantine(fleet, "show", given_name))
 
 
-def test_what_is_refused_is_named_as_the_list_prints_it(fleet: FleetFolder) -> None:
+def test_messages_name_files_as_the_list_does(fleet: FleetFolder) -> None:
     identity, data = Lane().seal(some_events(3))
     put(fleet.archive / segment_path(identity), data)
     put(fleet.quarantine / "a\\\x1b.seg", data)
@@ -133,21 +133,21 @@ def test_what_is_refused_is_named_as_the_list_prints_it(fleet: FleetFolder) -> N
 
 
 @pytest.mark.parametrize("name", [r"\x00.seg", r"\ud800.seg", r"\U00110000.seg", "\\"])
-def test_what_no_file_can_be_called_is_told_in_one_line(fleet: FleetFolder, name: str) -> None:
+def test_impossible_names_are_refused(fleet: FleetFolder, name: str) -> None:
     done = quarantine(fleet, "show", name)
     assert done.exit_code == 1
-    assert "is no file of the quarantine" in done.stderr
+    assert "is not a file in the quarantine" in done.stderr
 
 
-def test_a_file_outside_is_no_file_of_the_quarantine(fleet: FleetFolder) -> None:
+def test_files_outside_the_quarantine_are_refused(fleet: FleetFolder) -> None:
     outside = land(fleet, Lane().seal(some_events(1)))
     (fleet.quarantine / "link.seg").symlink_to(outside)
     for name in (str(outside), "../landing/x.seg", "none.seg", "link.seg"):
-        assert "is no file of the quarantine" in quarantine(fleet, "drop", name, "--yes").stderr
+        assert "is not a file in the quarantine" in quarantine(fleet, "drop", name, "--yes").stderr
     assert outside.exists()
 
 
-def test_drop_asks(fleet: FleetFolder) -> None:
+def test_drop_asks_for_confirmation(fleet: FleetFolder) -> None:
     path = put(fleet.quarantine / "x.seg", b"spoiled")
     assert quarantine(fleet, "drop", "x.seg", typed="n\n").exit_code == 1
     assert path.exists()
@@ -155,19 +155,19 @@ def test_drop_asks(fleet: FleetFolder) -> None:
     assert not path.exists()
 
 
-def test_what_may_not_be_readmitted_stays_and_says_why(fleet: FleetFolder) -> None:
+def test_an_accepted_segment_cannot_be_readmitted(fleet: FleetFolder) -> None:
     identity, data = Lane().seal(some_events(3))
     put(fleet.archive / segment_path(identity), data)
     path = put(fleet.quarantine / "1-3.seg", data)
     done = quarantine(fleet, "readmit", "1-3.seg")
     assert (done.exit_code, path.exists()) == (1, True)
-    assert "was taken, or waits, already" in done.stderr
+    assert "was accepted or waits already" in done.stderr
     assert quarantine(fleet, "readmit").exit_code == 2
     assert "nothing to re-admit" in quarantine(fleet, "readmit", "--reason", "days").stdout
 
 
 @pytest.mark.parametrize("place", ["landing", "archive"])
-def test_of_a_fork_it_is_said_whether_its_gateway_counts_in_a_new_epoch(
+def test_refusing_a_fork_says_whether_its_gateway_has_a_new_epoch(
     fleet: FleetFolder, place: str
 ) -> None:
     identity, data = Lane().seal(some_events(3))
@@ -177,15 +177,18 @@ def test_of_a_fork_it_is_said_whether_its_gateway_counts_in_a_new_epoch(
     [held] = quarantined.files()
     fork = held._replace(reason="fork", detail="overlaps 1-3")
     later = f"{identity.epoch[:-1]}Z"
-    for epoch, word in ((identity.epoch, "begins one by itself"), (later, f"began {later} since")):
+    for epoch, word in (
+        (identity.epoch, "begins a new epoch by itself"),
+        (later, f"has begun the epoch {later}"),
+    ):
         put(fleet.root / place / segment_path(identity._replace(epoch=epoch)), b"x")
         [], [text] = quarantined.readmit([fork])
-        assert "a fork is not taken: it overlaps 1-3" in text
+        assert "contradicts an accepted segment (overlaps 1-3)" in text
         assert word in text
     assert path.exists()
 
 
-def test_nothing_is_readmitted_beside_an_ingest_or_after_one_that_was_cut_off(
+def test_nothing_is_readmitted_during_an_ingest_or_after_an_interrupted_one(
     fleet: FleetFolder,
 ) -> None:
     path = put(fleet.quarantine / "x.seg", b"spoiled")
@@ -193,5 +196,5 @@ def test_nothing_is_readmitted_beside_an_ingest_or_after_one_that_was_cut_off(
     with commits.lease():
         assert "another ingest is at work" in quarantine(fleet, "readmit", "x.seg").stderr
     commits.commit(Manifest("q", 0, "a", "2025-11-21T12:00:00.000+00:00", ()))
-    assert "was cut off" in quarantine(fleet, "readmit", "x.seg").stderr
+    assert "was interrupted" in quarantine(fleet, "readmit", "x.seg").stderr
     assert path.exists()

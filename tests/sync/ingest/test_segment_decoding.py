@@ -1,4 +1,4 @@
-"""What the workers do, done here: Arrow batches of files in, rows out."""
+"""Decoding of segments as in Spark's workers: Arrow batches of files in, rows out."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DAY_MS = 86_400_000
 
 
 def files(*contents: bytes) -> pa.RecordBatch:
-    """Make a batch as Spark's file source does."""
+    """Return a batch like those of Spark's file source."""
     return pa.RecordBatch.from_pydict(
         {
             "path": [f"file:/landing/{at}.seg" for at in range(len(contents))],
@@ -33,30 +33,30 @@ def files(*contents: bytes) -> pa.RecordBatch:
     )
 
 
-def taken(*contents: bytes) -> list[dict[str, Any]]:
-    """What a worker gives of these files."""
+def decoded(*contents: bytes) -> list[dict[str, Any]]:
+    """Return the rows that a worker makes of these files."""
     batches = list(decode_files([files(*contents)]))
     assert {batch.schema for batch in batches} == {DECODED}
     return [row for batch in batches for row in batch.to_pylist()]
 
 
-def inspected(*contents: bytes) -> list[dict[str, Any]]:
-    return [row for row in taken(*contents) if row["path"]]
+def file_rows(*contents: bytes) -> list[dict[str, Any]]:
+    return [row for row in decoded(*contents) if row["path"]]
 
 
 def parts(*contents: bytes) -> dict[str, pa.Table]:
-    """The events of these files by their day."""
-    found = [row for row in taken(*contents) if row["content"]]
+    """Return the events of these files by day."""
+    found = [row for row in decoded(*contents) if row["content"]]
     tables = {row["day"]: pq.read_table(io.BytesIO(row["content"])) for row in found}
     assert [row["events"] for row in found] == [table.num_rows for table in tables.values()]
     return {day: table.cast(EVENTS) for day, table in tables.items()}
 
 
-def test_a_segment_becomes_a_row_of_what_its_header_says() -> None:
+def test_a_segment_becomes_a_row_with_its_header() -> None:
     lane = Lane()
     lane.skip(2)
     data = lane.seal(some_events(3), (Dropped(1, 2, "full"),))[1]
-    [row] = inspected(data)
+    [row] = file_rows(data)
     assert row["sha256"] == hashlib.sha256(data).hexdigest()
     assert (row["path"], row["size"], row["arrived"]) == ("file:/landing/0.seg", len(data), ARRIVED)
     assert (row["reason"], row["detail"]) == (None, None)
@@ -67,22 +67,22 @@ def test_a_segment_becomes_a_row_of_what_its_header_says() -> None:
     assert row["dropped"] == [{"first_seq": 1, "last_seq": 2, "reason": "full"}]
 
 
-def test_bad_files_become_rows_with_their_reason_among_good_ones() -> None:
+def test_invalid_files_become_rows_with_their_reason() -> None:
     good = Lane().seal(some_events(1))[1]
-    rows = inspected(b"", good, good[:-1], b"?" * (MAX_FILE + 1))
+    rows = file_rows(b"", good, good[:-1], b"?" * (MAX_FILE + 1))
     assert [row["reason"] for row in rows] == ["short", None, "checksum", "size"]
     assert [row["gateway"] for row in rows] == [None, "gw.example", None, None]
     assert all(row["detail"] for row in rows if row["reason"])
 
 
 @pytest.mark.parametrize(("days", "reason"), [(MAX_DAYS, None), (MAX_DAYS + 1, "days")])
-def test_events_may_be_spread_over_so_many_days(days: int, reason: str | None) -> None:
-    [row] = inspected(Lane().seal(some_events(days, step_ms=DAY_MS))[1])
+def test_the_limit_of_days_of_a_segment(days: int, reason: str | None) -> None:
+    [row] = file_rows(Lane().seal(some_events(days, step_ms=DAY_MS))[1])
     assert row["reason"] == reason
     assert (row["gateway"] is None) == (reason is not None)
 
 
-def test_events_become_rows_with_whose_they_are_and_when_they_arrived() -> None:
+def test_events_become_rows_with_gateway_and_arrival() -> None:
     lane = Lane()
     first, second = lane.seal(some_events(2))[1], lane.seal(some_events(1, start=-1))[1]
     found = parts(first, second)
@@ -107,7 +107,7 @@ def test_events_become_rows_with_whose_they_are_and_when_they_arrived() -> None:
     ]
 
 
-def test_events_of_bad_files_are_in_no_part() -> None:
+def test_part_files_have_no_events_of_invalid_files() -> None:
     good, bad = Lane().seal(some_events(2))[1], Lane().seal(some_events(2))[1][:-1]
     days = Lane().seal(some_events(MAX_DAYS + 1, step_ms=DAY_MS))[1]
     assert {day: table.num_rows for day, table in parts(good, bad, days).items()} == {
@@ -116,7 +116,7 @@ def test_events_of_bad_files_are_in_no_part() -> None:
     assert parts(bad, days) == {}
 
 
-def test_a_file_of_several_days_is_divided() -> None:
+def test_events_of_several_days_go_to_several_part_files() -> None:
     found = parts(Lane().seal(some_events(5, step_ms=DAY_MS // 2))[1])
     assert {day: table["seq"].to_pylist() for day, table in found.items()} == {
         "2025-11-21": [1],
@@ -125,11 +125,11 @@ def test_a_file_of_several_days_is_divided() -> None:
     }
 
 
-def test_a_part_travels_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_part_file_is_sent_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     contents = [Lane().seal(some_events(2, step_ms=DAY_MS))[1]]
-    whole = [row for row in taken(*contents) if row["content"]]
+    whole = [row for row in decoded(*contents) if row["content"]]
     monkeypatch.setattr(decoding, "PIECE_BYTES", 1000)
-    pieces = [row for row in taken(*contents) if row["content"]]
+    pieces = [row for row in decoded(*contents) if row["content"]]
     for part in whole:
         found = [row for row in pieces if row["day"] == part["day"]]
         assert b"".join(row["content"] for row in found) == part["content"]

@@ -10,7 +10,7 @@ from sync.tables.storage import LocalStorage
 from tests.helpers.fleet_tables import fleet_folder
 
 
-def test_uris_take_the_place_of_the_folders_parts(tmp_path: Path) -> None:
+def test_uris_replace_parts_of_the_fleet_folder(tmp_path: Path) -> None:
     fleet = fleet_folder(tmp_path / "a:b")
     opened: list[str] = []
 
@@ -45,6 +45,6 @@ def test_uris_take_the_place_of_the_folders_parts(tmp_path: Path) -> None:
         ("s3a://bucket/other", "s3a://bucket/tables", "called `landing`"),
     ],
 )
-def test_what_names_no_place_is_refused(landing: str | None, tables: str | None, said: str) -> None:
+def test_incomplete_options_are_refused(landing: str | None, tables: str | None, said: str) -> None:
     with pytest.raises(FleetError, match=said):
         StorageOptions(None, landing, tables).check()

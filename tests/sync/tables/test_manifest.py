@@ -16,7 +16,7 @@ COUNTS = Counts(segments=2, events=7, duplicates=1, quarantined=3)
 
 
 def manifest(tables: Path, batch: int, query: str = "q") -> Manifest:
-    """Make a manifest, and the files that it names."""
+    """Create a manifest and the files that it names."""
     files = [f"data/{query}/{batch}/a/{name}.parquet" for name in ("segments", "events")]
     for file in files:
         (tables / file).parent.mkdir(parents=True, exist_ok=True)
@@ -25,7 +25,7 @@ def manifest(tables: Path, batch: int, query: str = "q") -> Manifest:
     return Manifest(query, batch, "a", "2025-11-21T12:00:00+00:00", (files[0],), day, COUNTS)
 
 
-def test_what_is_committed_is_read_back_in_order(tmp_path: Path) -> None:
+def test_manifests_are_read_in_order(tmp_path: Path) -> None:
     commits = LocalCommits(tmp_path)
     made = [manifest(tmp_path, batch, query) for query, batch in (("b", 0), ("a", 10), ("a", 9))]
     assert list(commits.manifests()) == []
@@ -46,7 +46,7 @@ def test_a_batch_is_committed_once(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "manifests" / "q").iterdir()] == ["0.json"]
 
 
-def test_a_manifest_does_not_name_what_is_not_there(tmp_path: Path) -> None:
+def test_a_manifest_must_name_existing_files(tmp_path: Path) -> None:
     commits = LocalCommits(tmp_path)
     made = manifest(tmp_path, 0)
     (tmp_path / made.segments[0]).unlink()
@@ -55,7 +55,7 @@ def test_a_manifest_does_not_name_what_is_not_there(tmp_path: Path) -> None:
     assert not commits.committed("q", 0)
 
 
-def test_what_is_filed_is_no_longer_listed_as_unfiled(tmp_path: Path) -> None:
+def test_archived_batches_are_not_listed_as_unarchived(tmp_path: Path) -> None:
     commits = LocalCommits(tmp_path)
     first, second = manifest(tmp_path, 0), manifest(tmp_path, 1)
     commits.commit(first)
@@ -77,7 +77,7 @@ def test_what_is_filed_is_no_longer_listed_as_unfiled(tmp_path: Path) -> None:
         lambda document: json.dumps({k: v for k, v in document.items() if k != "segments"}),
     ],
 )
-def test_a_manifest_that_cannot_be_read_is_named(tmp_path: Path, spoil: object) -> None:
+def test_an_unreadable_manifest_is_an_error_that_names_it(tmp_path: Path, spoil: object) -> None:
     assert callable(spoil)
     commits = LocalCommits(tmp_path)
     commits.commit(manifest(tmp_path, 0))
@@ -87,7 +87,7 @@ def test_a_manifest_that_cannot_be_read_is_named(tmp_path: Path, spoil: object) 
         commits.manifests()
 
 
-def test_the_lease_is_for_one(tmp_path: Path) -> None:
+def test_the_lease_is_exclusive(tmp_path: Path) -> None:
     with LocalCommits(tmp_path).lease():
         with (
             pytest.raises(FleetError, match="another ingest"),
@@ -106,7 +106,7 @@ def _hold(tables: Path, held: multiprocessing.synchronize.Event) -> None:
         multiprocessing.Event().wait(60)
 
 
-def test_the_lease_dies_with_its_process(tmp_path: Path) -> None:
+def test_the_lease_ends_with_its_process(tmp_path: Path) -> None:
     context = multiprocessing.get_context("spawn")
     held = context.Event()
     process = context.Process(target=_hold, args=(tmp_path, held), daemon=True)
@@ -126,7 +126,7 @@ def test_counts_add_up() -> None:
     assert Counts(4, 14, 2, 6) == COUNTS + COUNTS
 
 
-def test_what_a_later_step_replaces_is_not_in_the_tables(tmp_path: Path) -> None:
+def test_replaced_files_are_not_live(tmp_path: Path) -> None:
     batches = [manifest(tmp_path, batch) for batch in (0, 1)]
     made = manifest(tmp_path, 0, UPKEEP)
     old = tuple(each.events["2025-11-21"][0] for each in batches)
@@ -143,10 +143,10 @@ def test_what_a_later_step_replaces_is_not_in_the_tables(tmp_path: Path) -> None
     assert retired([compacted, taken, taken]) == {"2025-11-21": 14}
 
 
-def test_a_listing_that_shows_a_step_of_upkeep_shows_those_before_it(
+def test_a_listing_includes_earlier_maintenance_steps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A listing is no snapshot: it may miss a file that is older than one that it shows."""
+    """A listing is not a snapshot: it may miss a file that is older than one that it shows."""
     commits = LocalCommits(tmp_path)
     assert commits.next_upkeep() == 0
     made = [manifest(tmp_path, number, UPKEEP) for number in range(3)]

@@ -1,4 +1,4 @@
-"""Events gathered into Parquet files in memory: what is held, and what is handed over when."""
+"""Collecting events into Parquet files in memory."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def numbers(part: PartFile) -> list[int]:
     return found
 
 
-def test_nothing_gives_nothing() -> None:
+def test_without_events_there_is_no_file() -> None:
     assert list(PartFiles(SCHEMA).finish()) == []
 
 
-def test_a_day_is_one_part_with_all_its_events_in_their_order() -> None:
+def test_a_day_is_one_file_with_its_events_in_order() -> None:
     gathered = PartFiles(SCHEMA)
     for day, first in (("2026-01-01", 1), ("2026-01-02", 3), ("2026-01-01", 5)):
         assert list(gathered.add(day, rows(first, 2))) == []
@@ -40,7 +40,7 @@ def test_a_day_is_one_part_with_all_its_events_in_their_order() -> None:
     assert list(gathered.finish()) == []
 
 
-def test_what_is_held_is_written_as_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_held_events_become_row_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(part_files, "HELD_BYTES", 2 * rows(1, 10).nbytes)
     gathered = PartFiles(SCHEMA)
     for first in range(1, 60, 10):
@@ -50,7 +50,7 @@ def test_what_is_held_is_written_as_groups(monkeypatch: pytest.MonkeyPatch) -> N
     assert pq.ParquetFile(io.BytesIO(part.content)).metadata.num_row_groups == 3
 
 
-def test_a_part_that_is_large_is_handed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_file_is_finished(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(part_files, "HELD_BYTES", rows(1, 20).nbytes)
     monkeypatch.setattr(part_files, "PART_BYTES", 1)
     gathered = PartFiles(SCHEMA)
@@ -61,7 +61,7 @@ def test_a_part_that_is_large_is_handed_over(monkeypatch: pytest.MonkeyPatch) ->
     assert list(gathered.finish()) == []
 
 
-def test_more_days_than_are_held_open_begin_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_files_are_finished_at_the_limit_of_days(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(part_files, "OPEN_DAYS", 2)
     gathered = PartFiles(SCHEMA)
     found = [
@@ -79,6 +79,6 @@ def test_more_days_than_are_held_open_begin_anew(monkeypatch: pytest.MonkeyPatch
     ]
 
 
-def test_rows_given_as_maps_are_packed() -> None:
+def test_rows_as_maps_become_a_file() -> None:
     content = to_parquet([{"seq": 1, "text": None}], SCHEMA)
     assert pq.read_table(io.BytesIO(content)).to_pylist() == [{"seq": 1, "text": None}]

@@ -1,4 +1,4 @@
-"""What a day was made of, as manifests tell: compaction does not change it, retention does."""
+"""The batches of which a day's events consist: compaction does not change them, retention does."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FIRST = batch(0, today=("a", "b"), tomorrow=("c",))
 SECOND = batch(1, today=("d",))
 
 
-def test_each_batch_changes_the_content_of_the_days_that_it_brings_events_of() -> None:
+def test_a_batch_changes_the_content_of_its_days() -> None:
     before, after = sources([FIRST]), sources([FIRST, SECOND])
     assert [source.files for source in before[DAY]] == [("a", "b")]
     assert [source.files for source in after[DAY]] == [("a", "b", "d")]
@@ -33,7 +33,7 @@ def test_each_batch_changes_the_content_of_the_days_that_it_brings_events_of() -
     assert sources([]) == {}
 
 
-def test_compaction_changes_files_alone() -> None:
+def test_compaction_changes_only_files() -> None:
     compacted = upkeep(0, "compacted", ("a", "b", "d"), "e")
     again = upkeep(1, "compacted", ("e",), "f", "g")
     [plain] = sources([FIRST, SECOND])[DAY]
@@ -41,7 +41,7 @@ def test_compaction_changes_files_alone() -> None:
     assert sources([FIRST, SECOND, again, compacted])[DAY] == (Source(plain.content, ("f", "g")),)
 
 
-def test_what_retention_took_is_a_part_of_its_own() -> None:
+def test_retired_events_are_a_source_of_their_own() -> None:
     compacted = upkeep(0, "compacted", ("a", "b"), "e")
     retired = upkeep(1, "retired", ("e",))
     [before] = sources([FIRST])[DAY]
