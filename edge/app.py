@@ -226,13 +226,13 @@ class App:
         if not settings.web.listen:
             return []
         # imported late: without a status page it takes no memory
-        from edge.web import serving
+        from edge.web import site
         from edge.web.status_snapshot import Sources
 
         known = Sources(settings, store, state, front, router, beats.meter)
-        server, looker = serving.made(known)
+        server, reader = site.build(known)
         stack.callback(server.stop)
-        self._run_task(stack, looker.watch(), "web")
+        self._run_task(stack, reader.measure_lag(), "web")
         return await server.start(load.parse_address(settings.web.listen))
 
     async def _start_control(

@@ -1,1 +1,1 @@
-"""The status page, health and metrics over HTTP: nothing is changed by it, and no message told."""
+"""The status page, health check and metrics over HTTP: read-only, without any message content."""

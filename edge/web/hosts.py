@@ -1,8 +1,8 @@
-"""Which names the status page answers to.
+"""Decide for which host names the status page answers.
 
-A page of a stranger may give its own name this machine's address (DNS rebinding): the browser then
-lets it read what is answered, but sends that name as the `Host`. So only addresses, which no DNS
-decides, and known names are answered. Pure: what the machine is called, others say.
+This protects against DNS rebinding: a foreign web page can point its own domain to this machine,
+and the browser then lets it read the answers, but sends that domain as `Host`. Only IP addresses
+and known names are therefore answered. Pure: the machine's name is an argument.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ _HOST: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\[\]:]+))(?::[0-9]{0,5})?
 _LOCAL: Final = ".local"
 
 
-class Hosts:
-    """`localhost`, the machine's own name with and without `.local`, and the configured ones."""
+class KnownHosts:
+    """`localhost`, the name of the machine with and without `.local`, and configured names."""
 
     def __init__(self, names: Iterable[str], own: str) -> None:
         self._names = {"localhost", *names}
@@ -25,8 +25,8 @@ class Hosts:
         if machine:
             self._names |= {machine, machine + _LOCAL}
 
-    def serves(self, host: str) -> bool:
-        """Tell whether a `Host` (RFC 9110, section 7.2) names this gateway, by whatever port."""
+    def is_known(self, host: str) -> bool:
+        """Return whether a `Host` field (RFC 9110, section 7.2) names this gateway, on any port."""
         found = _HOST.fullmatch(host)
         if found is None:
             return False

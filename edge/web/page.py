@@ -1,6 +1,6 @@
-"""The status page: one document without scripts, for a telephone in front of the gateway as well.
+"""Render the status page: one HTML document without scripts, readable on a telephone.
 
-What devices and nodes are called is shown, and what messages are about is not.
+It shows names of devices and nodes, but no message content.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from typing import Final
 from edge.features.queues.store.depth_events import Depth
 from edge.ops.checks.database import ALWAYS_FULL
 from edge.ops.status import Limit
-from edge.web.status_snapshot import Look, Noted, Process
+from edge.web.status_snapshot import ProcessFigures, RecentEvent, Snapshot
 from sync.common.text import duration, plural, size
 
 NEAR: Final = 0.5
-"""The part of a limit from which on it is shown."""
+"""Used fraction of a limit from which it is shown."""
 
-QUEUES: Final = 20
-"""Queues that are shown, the deepest."""
+MAX_QUEUES: Final = 20
+"""Queues that are shown: those with most items."""
 
 REFRESH: Final = 30
-"""Seconds after which a browser asks again."""
+"""Seconds after which a browser reloads the page."""
 
 _STYLE: Final = """
 :root { color-scheme: light dark; font: 16px/1.4 system-ui, sans-serif; }
@@ -39,20 +39,20 @@ small { opacity: .75; }
 """
 
 
-def page(look: Look, process: Process, now: int) -> str:
-    """Write the page; `now` is in ms since 1970."""
-    name = escape(look.status.gateway)
+def render(snapshot: Snapshot, process: ProcessFigures, now: int) -> str:
+    """Return the page; `now` is in ms since 1970."""
+    name = escape(snapshot.status.gateway)
     parts = (
         f"<h1>{name}</h1>",
-        *_table(("", ""), _facts(look, process, now), head=False),
-        "<h2>Limits that are near</h2>",
-        *_table(("limit", "used", "allowed", "whose"), _limits(look.status.limits)),
+        *_table(("", ""), _facts(snapshot, process, now), head=False),
+        "<h2>Limits at half or more</h2>",
+        *_table(("limit", "used", "allowed", "most used by"), _limits(snapshot.status.limits)),
         "<h2>Queues</h2>",
-        *_table(("queue", "items", "ready", "locked", "delayed", "dead"), _queues(look.queues)),
+        *_table(("queue", "items", "ready", "locked", "delayed", "dead"), _queues(snapshot.queues)),
         "<h2>Warnings since the start</h2>",
-        *_table(("when", "what", "who", "value"), _events(look.noted)),
-        f"<p><small>{escape(_when(now))}, asked again every {REFRESH} s. fieldpost"
-        f" {escape(look.status.version)}</small></p>",
+        *_table(("time", "event", "source", "value"), _events(snapshot.events)),
+        f"<p><small>{escape(_when(now))}, reloaded every {REFRESH} s, fieldpost"
+        f" {escape(snapshot.status.version)}</small></p>",
     )
     body = "\n".join(parts)
     return (
@@ -63,38 +63,41 @@ def page(look: Look, process: Process, now: int) -> str:
     )
 
 
-def _facts(look: Look, process: Process, now: int) -> Iterator[tuple[str, ...]]:
-    status, running, waiting = look.status, process.running, look.status.waiting
-    yield "state", "devices can connect" if process.up else _bad("devices cannot connect")
+def _facts(snapshot: Snapshot, process: ProcessFigures, now: int) -> Iterator[tuple[str, ...]]:
+    status, running, waiting = snapshot.status, process.status, snapshot.status.waiting
+    yield (
+        "state",
+        "devices can connect" if process.accepts_devices else _bad("devices cannot connect"),
+    )
     yield "running for", duration(running.uptime)
     yield "clock", "synchronised" if running.synchronised else _bad("not synchronised")
     yield "sessions", str(status.sessions)
-    yield "centre", _centre(look, now)
-    yield "waiting for the centre", f"{plural(waiting.segments, 'segment')}, {_backlog(look)}"
+    yield "centre", _centre(snapshot, now)
+    yield "backlog", f"{plural(waiting.segments, 'segment')}, {_backlog(snapshot)}"
     yield (
         "messages",
         (
-            f"{waiting.held} held, {waiting.outbox} for their devices, {waiting.offline} plain,"
-            f" {_alert(waiting.dead)} dead"
+            f"{waiting.held} in custody, {waiting.outbox} waiting for devices,"
+            f" {waiting.offline} plain for offline devices, {_alert(waiting.dead)} undeliverable"
         ),
     )
     yield "items", f"{waiting.queued} in queues, {_alert(waiting.queued_dead)} dead"
-    yield "database", f"{size(status.database_bytes)}; {size(status.disk_bytes)} left on the disk"
-    yield "written", f"{size(process.average * 86_400)} a day, by the last hour"
+    yield "database", f"{size(status.database_bytes)}; {size(status.disk_bytes)} free on the disk"
+    yield "written", f"{size(process.write_rate * 86_400)} per day, from the last hour"
 
 
-def _centre(look: Look, now: int) -> str:
-    taken = "has taken nothing yet" if look.taken is None else _ago(look.taken, now)
-    told = "" if look.told is None else f"; last word {look.told.name}, {_when(look.told.time)}"
-    return escape(taken + told)
+def _centre(snapshot: Snapshot, now: int) -> str:
+    if snapshot.last_upload is None:
+        upload = "no upload yet"
+    else:
+        upload = f"last upload {duration(max(0, now - snapshot.last_upload) / 1000)} ago"
+    notice = snapshot.last_notice
+    last = "" if notice is None else f"; last notice {notice.name}, {_when(notice.time)}"
+    return escape(upload + last)
 
 
-def _ago(moment: int, now: int) -> str:
-    return f"took a segment {duration(max(0, now - moment) / 1000)} ago"
-
-
-def _backlog(look: Look) -> str:
-    return size(sum(lane.bytes for lane in look.lanes))
+def _backlog(snapshot: Snapshot) -> str:
+    return size(sum(lane.bytes for lane in snapshot.lanes))
 
 
 def _limits(limits: Iterable[Limit]) -> Iterator[tuple[str, ...]]:
@@ -108,14 +111,14 @@ def _limits(limits: Iterable[Limit]) -> Iterator[tuple[str, ...]]:
 
 
 def _queues(queues: Iterable[Depth]) -> Iterator[tuple[str, ...]]:
-    for row in sorted(queues, key=lambda row: -row.depth)[:QUEUES]:
+    for row in sorted(queues, key=lambda row: -row.depth)[:MAX_QUEUES]:
         ready = row.depth - row.locked - row.delayed
         figures = (row.depth, ready, row.locked, row.delayed)
         yield escape(row.topic), *map(str, figures), _alert(row.dead)
 
 
-def _events(noted: Iterable[Noted]) -> Iterator[tuple[str, ...]]:
-    for wall, event in noted:
+def _events(recent: Iterable[RecentEvent]) -> Iterator[tuple[str, ...]]:
+    for wall, event in recent:
         what = f"{event.kind} {event.name or ''}"
         value = "" if event.value is None else f"{event.value:g}"
         yield _when(wall), escape(what), escape(event.source or ""), value
@@ -124,7 +127,7 @@ def _events(noted: Iterable[Noted]) -> Iterator[tuple[str, ...]]:
 def _table(
     names: tuple[str, ...], rows: Iterable[tuple[str, ...]], *, head: bool = True
 ) -> Iterator[str]:
-    """Write a table; its cells are HTML already. Without rows it says so."""
+    """Yield the lines of a table of HTML cells, or a note that it has no rows."""
     lines = [
         f'<tr><th scope="row">{row[0]}</th>' + "".join(f"<td>{cell}</td>" for cell in row[1:])
         for row in rows

@@ -1,7 +1,4 @@
-"""The socket that the status page is asked at: few callers at once, little time for each.
-
-What is answered is the site's.
-"""
+"""The socket of the status page: few connections at once, and little time for each."""
 
 from __future__ import annotations
 
@@ -13,61 +10,61 @@ from typing import Final
 from edge.config.load import Address
 from edge.errors import ConfigError
 from edge.web import http
-from edge.web.http import Answer, Refused
+from edge.web.http import RequestError, Response
 
-CALLERS: Final = 16
-"""Connections at once. For a further one the oldest goes that has not asked yet, so that nobody
-keeps others out by silence; else it is closed. A browser and Prometheus have one or two."""
+MAX_CONNECTIONS: Final = 16
+"""Concurrent connections. A further one replaces the oldest that has sent no request yet, so that
+silent clients cannot block others; otherwise it is closed. Browsers and Prometheus need one or two.
+"""
 
-CALL_TIME: Final = 10.0
-"""Seconds for a call, from its connection to the last byte of its answer: the database may take
-five of them."""
+TIMEOUT: Final = 10.0
+"""Seconds from connecting to the last byte of the response. The database may take five of them."""
 
 
 class Server:
-    """Listens, and gives each path that is asked for to `answer`, if it `serves` the host."""
+    """Listen, and pass each requested path to `respond` if the host `is_known`."""
 
     def __init__(
-        self, answer: Callable[[str], Awaitable[Answer]], serves: Callable[[str], bool]
+        self, respond: Callable[[str], Awaitable[Response]], is_known: Callable[[str], bool]
     ) -> None:
-        self.answer = answer
-        self.serves = serves
-        self.callers: dict[_Caller, None] = {}
+        self.respond = respond
+        self.is_known = is_known
+        self.connections: dict[_Connection, None] = {}
         self._server: asyncio.Server | None = None
 
     async def start(self, wanted: Address) -> list[Address]:
-        """Listen; returns what was bound; raises `ConfigError` if it cannot be."""
+        """Listen, and return the bound addresses; raises `ConfigError` if that fails."""
         loop = asyncio.get_running_loop()
         try:
             self._server = await loop.create_server(
-                lambda: _Caller(self), wanted.host, wanted.port, backlog=CALLERS
+                lambda: _Connection(self), wanted.host, wanted.port, backlog=MAX_CONNECTIONS
             )
         except (OSError, UnicodeError) as error:
             reason = getattr(error, "strerror", None) or error
-            raise ConfigError(f"web.listen {wanted} cannot be bound: {reason}") from error
+            raise ConfigError(f"web.listen: cannot listen on {wanted}: {reason}") from error
         return [Address(*bound.getsockname()[:2]) for bound in self._server.sockets]
 
     def stop(self) -> None:
-        """Answer nobody any more."""
+        """Stop listening and close all connections."""
         if self._server is not None:
             self._server.close()
-        for caller in list(self.callers):
-            caller.abort()
+        for connection in list(self.connections):
+            connection.abort()
 
-    def admit(self, caller: _Caller) -> bool:
-        """Tell whether there is room for one more, which is made if somebody is silent."""
-        if len(self.callers) >= CALLERS:
-            silent = next((each for each in self.callers if not each.asked), None)
+    def admit(self, connection: _Connection) -> bool:
+        """Return whether one more connection is accepted, closing a silent one if needed."""
+        if len(self.connections) >= MAX_CONNECTIONS:
+            silent = next((each for each in self.connections if not each.has_request), None)
             if silent is None:
                 return False
-            del self.callers[silent]
+            del self.connections[silent]
             silent.abort()
-        self.callers[caller] = None
+        self.connections[connection] = None
         return True
 
 
-class _Caller(asyncio.Protocol):
-    """One connection: one request, one answer."""
+class _Connection(asyncio.Protocol):
+    """A connection: one request, one response."""
 
     def __init__(self, owner: Server) -> None:
         self._owner = owner
@@ -82,50 +79,52 @@ class _Caller(asyncio.Protocol):
         if not self._owner.admit(self):
             transport.abort()
             return
-        self._timer = asyncio.get_running_loop().call_later(CALL_TIME, transport.abort)
+        self._timer = asyncio.get_running_loop().call_later(TIMEOUT, transport.abort)
 
     def data_received(self, data: bytes) -> None:
         assert self._transport is not None  # noqa: S101
         if self._task is not None:
             return
-        self._head += data[: http.HEAD_BYTES + 1]
+        self._head += data[: http.MAX_HEAD_BYTES + 1]
         head, end, _ = self._head.partition(http.END)
-        if end or len(self._head) > http.HEAD_BYTES:
+        if end or len(self._head) > http.MAX_HEAD_BYTES:
             self._transport.pause_reading()
-            asked = head if end else None
-            self._task = asyncio.create_task(self._tell(self._transport, asked))
+            complete = head if end else None
+            self._task = asyncio.create_task(self._respond(self._transport, complete))
 
-    async def _tell(self, transport: asyncio.Transport, head: bytes | None) -> None:
-        """Answer a head; without one, it was too long."""
+    async def _respond(self, transport: asyncio.Transport, head: bytes | None) -> None:
+        """Respond to a request; `head` is `None` if it was too long."""
         try:
             if head is None:
-                raise Refused(431)
+                raise RequestError(431)
             request = http.parse(head)
-            serves = self._owner.serves(request.host)
-            answer = await self._owner.answer(request.path) if serves else http.plain(421)
-            transport.write(http.written(answer, head_only=request.method == "HEAD"))
-        except Refused as refused:
-            transport.write(http.written(http.plain(refused.status)))
+            if self._owner.is_known(request.host):
+                response = await self._owner.respond(request.path)
+            else:
+                response = http.status_response(421)
+            transport.write(http.serialize(response, head_only=request.method == "HEAD"))
+        except RequestError as error:
+            transport.write(http.serialize(http.status_response(error.status)))
         except Exception as error:
-            transport.write(http.written(http.plain(500)))
-            context = {"message": "a page could not be made", "exception": error}
+            transport.write(http.serialize(http.status_response(500)))
+            context = {"message": "a status page could not be rendered", "exception": error}
             asyncio.get_running_loop().call_exception_handler(context)
         transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._owner.callers.pop(self, None)
+        self._owner.connections.pop(self, None)
         if self._timer is not None:
             self._timer.cancel()
         if self._task is not None:
             self._task.cancel()
 
     @property
-    def asked(self) -> bool:
-        """Whether its request has come."""
+    def has_request(self) -> bool:
+        """Whether a request was received."""
         return self._task is not None
 
     def abort(self) -> None:
-        """End the call now."""
+        """Close the connection now."""
         if self._transport is not None:
             with suppress(OSError):
                 self._transport.abort()

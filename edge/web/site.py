@@ -1,80 +1,99 @@
-"""The pages: `/` for people, `/health` for who restarts things, `/metrics` for Prometheus."""
+"""The pages: `/` for people, `/health` for supervisors, `/metrics` for Prometheus."""
 
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
+from edge.engine.database import Transaction
+from edge.engine.group_commit import Store
 from edge.errors import StoreError
 from edge.web import http, metrics, page
-from edge.web.http import Answer
-from edge.web.status_snapshot import Looker
+from edge.web.hosts import KnownHosts
+from edge.web.http import Response
+from edge.web.server import Server
+from edge.web.status_snapshot import SnapshotReader, Sources
+from sync.common.metrics import CONTENT_TYPE
 
-if TYPE_CHECKING:
-    from edge.engine.group_commit import Store
-
-PATIENCE: Final = 3.0
-"""Seconds that the store has for a transaction that does nothing, until the gateway is not well: a
-slow card takes tenths of one."""
+STORE_TIMEOUT: Final = 3.0
+"""Seconds for an empty transaction, after which the store counts as failing. A slow card needs
+tenths of a second."""
 
 _JSON: Final = "application/json"
-_TEXT: Final = "text/plain; version=0.0.4; charset=utf-8"
 _HTML: Final = "text/html; charset=utf-8"
 
 
-class Site:
-    """What is answered to which path."""
+def build(sources: Sources) -> tuple[Server, SnapshotReader]:
+    """Return the server, to be started, and its reader; events are kept from now on."""
+    store, reader = sources.store, SnapshotReader(sources)
+    others = store.before_commit
 
-    def __init__(self, looker: Looker, store: Store) -> None:
-        self._looker = looker
+    def before_commit(tx: Transaction) -> None:
+        reader.keep_events(tx)  # first, because the notifications of people remove the events
+        others(tx)
+
+    store.before_commit = before_commit
+    hosts = KnownHosts(sources.settings.web.names, socket.gethostname())
+    return Server(Site(reader, store).respond, hosts.is_known), reader
+
+
+class Site:
+    """Responds to the paths of the pages."""
+
+    def __init__(self, reader: SnapshotReader, store: Store) -> None:
+        self._reader = reader
         self._store = store
 
-    async def answer(self, path: str) -> Answer:
-        """Answer a path."""
+    async def respond(self, path: str) -> Response:
+        """Return the response for a path."""
         if path == "/health":
             return await self._health()
         if path not in ("/", "/metrics"):
-            return http.plain(404)
+            return http.status_response(404)
         try:
-            look = await self._looker.look()
-        except StoreError:  # a query that takes too long, or a database that is gone
-            return http.plain(503)
-        process = self._looker.process()
+            snapshot = await self._reader.snapshot()
+        except StoreError:  # the query takes too long, or the database is closed
+            return http.status_response(503)
+        process = self._reader.process()
         if path == "/metrics":
-            return Answer(200, _TEXT, metrics.gateway_metrics(look, process).encode())
-        return Answer(200, _HTML, page.page(look, process, round(time.time() * 1000)).encode())
+            text = metrics.format_metrics(snapshot, process)
+            return Response(200, CONTENT_TYPE, text.encode())
+        text = page.render(snapshot, process, round(time.time() * 1000))
+        return Response(200, _HTML, text.encode())
 
-    async def _health(self) -> Answer:
-        """Tell whether messages are taken: the centre may be away for as long as it likes."""
-        store = await self._works()
-        up = self._looker.process().up
-        told: dict[str, object] = {
+    async def _health(self) -> Response:
+        """Report whether messages are accepted. An unreachable centre is not a failure."""
+        store = await self._store_works()
+        up = self._reader.process().accepts_devices
+        health: dict[str, object] = {
             "status": "ok" if store and up else "failing",
             "store": "ok" if store else "failing",
             "front": "up" if up else "down",
         }
         if store:
-            told["uplink"] = await self._uplink()
-        return Answer(200 if store and up else 503, _JSON, msgspec.json.encode(told) + b"\n")
+            health["uplink"] = await self._uplink()
+        return Response(200 if store and up else 503, _JSON, msgspec.json.encode(health) + b"\n")
 
-    async def _works(self) -> bool:
+    async def _store_works(self) -> bool:
         try:
-            await asyncio.wait_for(self._store.run(lambda _tx: None), PATIENCE)
+            await asyncio.wait_for(self._store.run(lambda _tx: None), STORE_TIMEOUT)
         except (StoreError, TimeoutError):
             return False
         return True
 
     async def _uplink(self) -> dict[str, object] | None:
         try:
-            look = await self._looker.look()
+            snapshot = await self._reader.snapshot()
         except StoreError:
             return None
+        notice = snapshot.last_notice
         return {
-            "last_taken": look.taken,
-            "last_notice": None if look.told is None else look.told.name,
-            "waiting_segments": look.status.waiting.segments,
-            "waiting_bytes": sum(lane.bytes for lane in look.lanes),
+            "last_taken": snapshot.last_upload,
+            "last_notice": None if notice is None else notice.name,
+            "waiting_segments": snapshot.status.waiting.segments,
+            "waiting_bytes": sum(lane.bytes for lane in snapshot.lanes),
         }

@@ -1,7 +1,7 @@
-"""What the pages tell: what is read of the database, and what the process knows of itself.
+"""Collect the figures for the status page and the metrics.
 
-The database is asked by its reader, and the answer kept for a while, so that who asks all the time
-costs no more than who asks now and then.
+Results from the database are cached for some seconds, so that frequent requests cost no more than
+rare ones.
 """
 
 from __future__ import annotations
@@ -11,155 +11,157 @@ import resource
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from edge.config.load import Config
-from edge.engine import events
 from edge.engine.database import Transaction
-from edge.engine.events import NewEvent
+from edge.engine.events import NewEvent, logged
+from edge.engine.flash_meter import KernelCounters, WriteMeter
+from edge.engine.group_commit import Store
 from edge.features.eventlog.rules import levels
 from edge.features.eventlog.store import uplink_view
 from edge.features.eventlog.store.uplink_view import LaneStatus, Notice
 from edge.features.queues.store import depth_events
 from edge.features.queues.store.depth_events import Depth
-from edge.ops import status as standing
+from edge.ops import status as gateway_status
 from edge.ops.control import ProcessStatus
 from edge.ops.status import Status, StoredStatus
+from sync.common.metrics import Histogram
 
-if TYPE_CHECKING:
-    from edge.engine.flash_meter import KernelCounters, WriteMeter
-    from edge.engine.group_commit import Store
-    from sync.common.metrics import Histogram
+CACHE_TIME: Final = 5.0
+"""Seconds for which a result from the database is reused."""
 
-FRESH: Final = 5.0
-"""Seconds for which what was read of the database is told again."""
+MAX_EVENTS: Final = 20
+"""Recent events that are kept for the status page."""
 
-KEPT: Final = 20
-"""Events that are kept to be shown."""
+SHOWN_LEVELS: Final = frozenset(levels.at_least("Warning"))
+"""Levels of the events that are kept."""
 
-LEAST: Final = frozenset(levels.at_least("Warning"))
-"""The levels of those."""
+LAG_INTERVAL: Final = 0.5
+"""Seconds between two measurements of the event-loop delay."""
 
-BEAT: Final = 0.5
-"""Seconds between two looks at how late the event loop is."""
-
-LOOKS: Final = 120
-"""Looks of which the worst is told: those of a minute."""
+LAG_SAMPLES: Final = 120
+"""Measurements of which the largest is reported: those of a minute."""
 
 
-class Noted(NamedTuple):
-    """An event as it is shown; `wall` in ms since 1970. Its text is not: it may quote a message."""
+class RecentEvent(NamedTuple):
+    """An event without its text, which may quote a message; `wall` is in ms since 1970."""
 
     wall: int
     event: NewEvent
 
 
-class Look(NamedTuple):
-    """What was read of the database; `taken` is when the centre took a segment last, and `told` the
-    last notice of the uplink."""
+class Snapshot(NamedTuple):
+    """The figures from the database; `last_upload` is in ms since 1970."""
 
     status: Status
     lanes: list[LaneStatus]
-    taken: int | None
-    told: Notice | None
+    last_upload: int | None
+    last_notice: Notice | None
     queues: list[Depth]
-    noted: Sequence[Noted]
+    events: Sequence[RecentEvent]
 
 
-class Process(NamedTuple):
-    """What the process knows of itself. `resident` is its memory in bytes, `window` the seconds
-    that commits keep apart, `average` the bytes a second that are written, `lag` the seconds by
-    which the event loop was late."""
+class ProcessFigures(NamedTuple):
+    """The figures of the process.
 
-    running: ProcessStatus
-    up: bool
+    `resident` is its memory in bytes, `commit_delay` the seconds between batched commits,
+    `write_rate` bytes per second over the last hour, `loop_lag` the event-loop delay in seconds.
+    """
+
+    status: ProcessStatus
+    accepts_devices: bool
     resident: int
     stanzas: int
     transactions: int
     commits: int
     commit_times: Histogram
-    window: float
-    counted: KernelCounters
-    average: float
-    lag: float
+    commit_delay: float
+    written: KernelCounters
+    write_rate: float
+    loop_lag: float
 
 
 class Front(Protocol):
-    """What the outside sees of the gateway."""
+    """The listeners for devices, or the link to the server of a component."""
 
     @property
     def up(self) -> bool:
         """Whether devices can connect."""
 
 
-class Counting(Protocol):
-    """What all stanzas go through."""
+class StanzaCounter(Protocol):
+    """The router, which counts stanzas."""
 
     stanzas: int
 
 
 class Sources(NamedTuple):
-    """Where all that comes from."""
+    """The parts of the gateway that the figures come from."""
 
     settings: Config
     store: Store
-    running: Callable[[], ProcessStatus]
+    process_status: Callable[[], ProcessStatus]
     front: Front
-    router: Counting
+    router: StanzaCounter
     meter: WriteMeter
 
 
-class Looker:
-    """Reads, remembers for a while, and watches."""
+class SnapshotReader:
+    """Reads and caches snapshots, and measures the event-loop delay."""
 
     def __init__(self, sources: Sources, clock: Callable[[], float] = time.monotonic) -> None:
         self._sources = sources
         self._clock = clock
-        self._noted: dict[int, Noted] = {}
+        self._events: dict[int, RecentEvent] = {}
         self._lags: list[float] = []
-        self._read: tuple[float, _Read] | None = None
-        self._turn = asyncio.Lock()
+        self._cached: tuple[float, _Stored] | None = None
+        self._lock = asyncio.Lock()
 
-    def note(self, tx: Transaction) -> None:
-        """Keep the last events that are worth to be shown, on the database's thread: at the end of
-        a transaction. One that is rolled back gives its numbers to the next, whose events replace
-        its own."""
+    def keep_events(self, tx: Transaction) -> None:
+        """Keep the events of a transaction that is about to commit; runs on the database's thread.
+
+        If it is rolled back, the next transaction reuses its event numbers, which replaces them.
+        """
         found = {
-            seq: Noted(tx.now.wall, event)
-            for seq, event in events.logged(tx)
-            if event.level in LEAST
+            seq: RecentEvent(tx.now.wall, event)
+            for seq, event in logged(tx)
+            if event.level in SHOWN_LEVELS
         }
         if found:
-            rows = sorted((self._noted | found).items())
-            self._noted = dict(rows[-KEPT:])
+            rows = sorted((self._events | found).items())
+            self._events = dict(rows[-MAX_EVENTS:])
 
-    async def watch(self) -> None:
-        """See how late the event loop is, for ever."""
+    async def measure_lag(self) -> None:
+        """Measure the event-loop delay for ever."""
         loop = asyncio.get_running_loop()
         while True:
-            due = loop.time() + BEAT
-            await asyncio.sleep(BEAT)
-            self._lags = [*self._lags[1 - LOOKS :], max(0.0, loop.time() - due)]
+            expected = loop.time() + LAG_INTERVAL
+            await asyncio.sleep(LAG_INTERVAL)
+            self._lags = [*self._lags[1 - LAG_SAMPLES :], max(0.0, loop.time() - expected)]
 
-    async def look(self) -> Look:
-        """Return how the gateway stands; raises `StoreError`."""
-        async with self._turn:
+    async def snapshot(self) -> Snapshot:
+        """Return the figures from the database; raises `StoreError`."""
+        async with self._lock:
             now = self._clock()
-            if self._read is None or now - self._read[0] >= FRESH:
-                self._read = (now, await self._sources.store.read(_read))
-        found = self._read[1]
-        settings, running = self._sources.settings, self._sources.running()
-        status = standing.combine(settings, found.rows, running)
-        noted = sorted(self._noted.values(), key=lambda each: -each.wall)
-        return Look(status, found.lanes, found.taken, found.told, found.queues, noted)
+            if self._cached is None or now - self._cached[0] >= CACHE_TIME:
+                self._cached = (now, await self._sources.store.read(_read))
+        stored = self._cached[1]
+        status = gateway_status.combine(
+            self._sources.settings, stored.status, self._sources.process_status()
+        )
+        events = sorted(self._events.values(), key=lambda each: -each.wall)
+        return Snapshot(
+            status, stored.lanes, stored.last_upload, stored.last_notice, stored.queues, events
+        )
 
-    def process(self) -> Process:
-        """Return what the process knows of itself."""
-        _settings, store, running, front, router, meter = self._sources
-        return Process(
-            running(),
+    def process(self) -> ProcessFigures:
+        """Return the figures of the process."""
+        _settings, store, process_status, front, router, meter = self._sources
+        return ProcessFigures(
+            process_status(),
             front.up,
-            _resident(),
+            _resident_bytes(),
             router.stanzas,
             store.commits,
             store.writes,
@@ -171,17 +173,17 @@ class Looker:
         )
 
 
-class _Read(NamedTuple):
-    rows: StoredStatus
+class _Stored(NamedTuple):
+    status: StoredStatus
     lanes: list[LaneStatus]
-    taken: int | None
-    told: Notice | None
+    last_upload: int | None
+    last_notice: Notice | None
     queues: list[Depth]
 
 
-def _read(tx: Transaction) -> _Read:
-    return _Read(
-        standing.read_stored(tx),
+def _read(tx: Transaction) -> _Stored:
+    return _Stored(
+        gateway_status.read_stored(tx),
         uplink_view.lane_status(tx),
         uplink_view.last_upload_time(tx),
         uplink_view.last_notice(tx),
@@ -189,7 +191,6 @@ def _read(tx: Transaction) -> _Read:
     )
 
 
-def _resident() -> int:
-    """Return the bytes of memory that the process has."""
+def _resident_bytes() -> int:
     pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
     return pages * resource.getpagesize()

@@ -1,4 +1,4 @@
-"""A gateway with its status page: where it says that it listens, what it tells while it is used."""
+"""The status page and metrics of a running gateway."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ def figure(text: str, name: str) -> float:
     return float(found[1])
 
 
-async def test_it_tells_of_sessions_messages_and_commits(
+async def test_figures_follow_sessions_messages_and_commits(
     gateway: Gateway, process: Process
 ) -> None:
     before = get(process, "/metrics")
-    assert figure(before, "fieldpost_front_up") == 1
+    assert figure(before, "fieldpost_listener_up") == 1
     async with await log_in(port_of(process), gateway.ca, "pump1", PASSWORD) as pump:
         await pump.assured("m1", log_message(1))
         assert json.loads(get(process, "/health"))["status"] == "ok"

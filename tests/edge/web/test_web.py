@@ -1,4 +1,4 @@
-"""The status page, health and metrics: what they tell, and what they keep to themselves."""
+"""The status page, health check and metrics."""
 
 from __future__ import annotations
 
@@ -28,12 +28,11 @@ from edge.features.eventlog.store.uplink_view import Notice
 from edge.features.queues.store import queue_items
 from edge.ops.control import ProcessStatus
 from edge.ops.status import limits_by_name
-from edge.web import http, page, server, serving, site, status_snapshot
-from edge.web.http import Answer, Refused, Request
-from edge.web.server import CALLERS, Server
+from edge.web import http, page, server, site, status_snapshot
+from edge.web.http import Request, RequestError, Response
+from edge.web.server import MAX_CONNECTIONS, Server
 from edge.web.site import Site
-from edge.web.status_snapshot import Look, Looker, Process, Sources
-from sync.common.metrics import Histogram
+from edge.web.status_snapshot import ProcessFigures, Snapshot, SnapshotReader, Sources
 from tests.helpers import queue_rows, waiting
 from tests.helpers.store import Clock, new_database, opened
 
@@ -45,7 +44,7 @@ USED = {"sessions": 3, "paused": 1}
 
 
 class Front:
-    """A front that is up until the test says otherwise."""
+    """A listener that is up until the test changes it."""
 
     up = True
 
@@ -57,11 +56,11 @@ class Router:
 
 
 class Gateway(NamedTuple):
-    """A store and what tells of it."""
+    """A store and the status page on top of it."""
 
     store: Store
     front: Front
-    looker: Looker
+    reader: SnapshotReader
     site: Site
     server: Server
 
@@ -83,12 +82,12 @@ def made(store: Store, settings: Config = SETTINGS) -> Gateway:
     front = Front()
     meter = WriteMeter(store, settings.flash, lambda: KernelCounters(8192, 4096))
     sources = Sources(settings, store, lambda: running(settings), front, Router(), meter)
-    server, looker = serving.made(sources)
-    return Gateway(store, front, looker, Site(looker, store), server)
+    server, reader = site.build(sources)
+    return Gateway(store, front, reader, Site(reader, store), server)
 
 
-async def looked(gateway: Gateway) -> tuple[Look, Process]:
-    return await gateway.looker.look(), gateway.looker.process()
+async def looked(gateway: Gateway) -> tuple[Snapshot, ProcessFigures]:
+    return await gateway.reader.snapshot(), gateway.reader.process()
 
 
 # Requests and answers.
@@ -104,7 +103,7 @@ async def looked(gateway: Gateway) -> tuple[Look, Process]:
         (b"GET / HTTP/1.1\r\nHost: gw\r\nHost: gw", Request("GET", "/", "")),
     ],
 )
-def test_requests_are_read(head: bytes, found: Request) -> None:
+def test_requests_are_parsed(head: bytes, found: Request) -> None:
     assert http.parse(head) == found
 
 
@@ -124,22 +123,22 @@ def test_requests_are_read(head: bytes, found: Request) -> None:
         (b"GET / HTTP/1.1\r\nTransfer-Encoding: chunked", 413),
     ],
 )
-def test_what_is_no_request_is_refused(head: bytes, status: int) -> None:
-    with pytest.raises(Refused) as refused:
+def test_invalid_requests_are_refused(head: bytes, status: int) -> None:
+    with pytest.raises(RequestError) as refused:
         http.parse(head)
     assert refused.value.status == status
 
 
-def test_an_answer_says_that_nothing_is_kept_or_run() -> None:
-    head, body = http.written(Answer(200, "text/html", b"abc")).split(b"\r\n\r\n")
+def test_responses_forbid_caching_and_scripts() -> None:
+    head, body = http.serialize(Response(200, "text/html", b"abc")).split(b"\r\n\r\n")
     assert body == b"abc"
     fields = dict(line.split(": ", 1) for line in head.decode().split("\r\n")[1:])
     assert fields["Content-Length"] == "3"
     assert fields["Connection"] == "close"
     assert fields["Cache-Control"] == "no-store"
     assert fields["Content-Security-Policy"].startswith("default-src 'none'")
-    assert http.written(Answer(200, "text/html", b"abc"), head_only=True) == head + b"\r\n\r\n"
-    assert b"Allow: GET, HEAD" in http.written(http.plain(405))
+    assert http.serialize(Response(200, "text/html", b"abc"), head_only=True) == head + b"\r\n\r\n"
+    assert b"Allow: GET, HEAD" in http.serialize(http.status_response(405))
 
 
 # The socket.
@@ -151,7 +150,7 @@ async def until(true: Callable[[], bool]) -> None:
         if true():
             return
         await asyncio.sleep(0)
-    raise AssertionError("it has not come true")
+    raise AssertionError("the condition has not become true")
 
 
 @pytest.fixture
@@ -174,7 +173,7 @@ async def call(place: Address, request: bytes) -> bytes:
         writer.close()
 
 
-async def test_pages_are_served_and_nothing_else(place: Address) -> None:
+async def test_only_the_pages_are_served(place: Address) -> None:
     for path, status in (("/", 200), ("/health", 200), ("/metrics", 200), ("/x", 404)):
         answer = await call(place, f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
         assert answer.startswith(f"HTTP/1.1 {status} ".encode())
@@ -184,15 +183,15 @@ async def test_pages_are_served_and_nothing_else(place: Address) -> None:
     assert (await call(place, b"x" * 10_000)).startswith(b"HTTP/1.1 431 ")
 
 
-async def test_a_page_of_a_stranger_is_told_nothing(gateway: Gateway, place: Address) -> None:
-    """DNS rebinding: a name of theirs that points here, so that their script may read answers."""
+async def test_unknown_host_names_are_refused(gateway: Gateway, place: Address) -> None:
+    """A foreign page may point its own name to this machine (DNS rebinding)."""
     asked: list[str] = []
 
-    async def answer(path: str) -> Answer:
+    async def answer(path: str) -> Response:
         asked.append(path)
-        return http.plain(200)
+        return http.status_response(200)
 
-    gateway.server.answer = answer
+    gateway.server.respond = answer
     for path in ("/", "/health", "/metrics", "/x"):
         for host in (b"Host: evil.example:9105\r\n", b"", b"Host: localhost\r\n" * 2):
             told = await call(place, b"GET %s HTTP/1.1\r\n%s\r\n" % (path.encode(), host))
@@ -207,7 +206,7 @@ async def test_a_page_of_a_stranger_is_told_nothing(gateway: Gateway, place: Add
     assert not asked
 
 
-async def test_the_names_of_the_configuration_and_the_machine_s_are_answered(
+async def test_configured_names_and_the_machine_name_are_served(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(socket, "gethostname", lambda: "pi3")
@@ -223,7 +222,7 @@ async def test_the_names_of_the_configuration_and_the_machine_s_are_answered(
         server.stop()
 
 
-async def test_a_request_may_come_in_pieces(place: Address) -> None:
+async def test_request_may_arrive_in_pieces(place: Address) -> None:
     reader, writer = await asyncio.open_connection(*place)
     for piece in (b"GET /hea", b"lth HTTP/1.1\r\nHost: [::1]:80\r\n", b"\r\n"):
         writer.write(piece)
@@ -233,26 +232,31 @@ async def test_a_request_may_come_in_pieces(place: Address) -> None:
     writer.close()
 
 
-async def test_callers_are_bounded_in_number_and_time(
+async def test_connections_are_limited_in_number_and_time(
     gateway: Gateway, place: Address, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server, "CALL_TIME", 0.05)
+    monkeypatch.setattr(server, "TIMEOUT", 0.05)
     patient = await asyncio.open_connection(*place)
     async with asyncio.timeout(WAIT_S):
         with suppress(ConnectionResetError):
             assert await patient[0].read() == b""
-    monkeypatch.setattr(server, "CALL_TIME", 60.0)
+    monkeypatch.setattr(server, "TIMEOUT", 60.0)
     hold = asyncio.Event()
 
-    async def wait(_path: str) -> Answer:
+    async def wait(_path: str) -> Response:
         await hold.wait()
-        return http.plain(200)
+        return http.status_response(200)
 
-    gateway.server.answer = wait
-    many = [await asyncio.open_connection(*place) for _ in range(CALLERS)]
+    gateway.server.respond = wait
+    many = [await asyncio.open_connection(*place) for _ in range(MAX_CONNECTIONS)]
     for _reader, writer in many:
         writer.write(ASK)
-    await until(lambda: sum(caller.asked for caller in gateway.server.callers) == CALLERS)
+    await until(
+        lambda: (
+            sum(connection.has_request for connection in gateway.server.connections)
+            == MAX_CONNECTIONS
+        )
+    )
     assert await call(place, ASK) == b""
     hold.set()
     async with asyncio.timeout(WAIT_S):
@@ -262,50 +266,50 @@ async def test_callers_are_bounded_in_number_and_time(
         writer.close()
 
 
-async def test_nobody_keeps_others_out_by_silence(gateway: Gateway, place: Address) -> None:
-    silent = [await asyncio.open_connection(*place) for _ in range(CALLERS)]
-    await until(lambda: len(gateway.server.callers) == CALLERS)
+async def test_silent_connections_do_not_block_others(gateway: Gateway, place: Address) -> None:
+    silent = [await asyncio.open_connection(*place) for _ in range(MAX_CONNECTIONS)]
+    await until(lambda: len(gateway.server.connections) == MAX_CONNECTIONS)
     for _ in range(3):
         answer = await call(place, b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert answer.startswith(b"HTTP/1.1 200 ")
     async with asyncio.timeout(WAIT_S):
         with suppress(ConnectionResetError):
             assert await silent[0][0].read() == b""
-    await until(lambda: len(gateway.server.callers) == CALLERS - 1)
+    await until(lambda: len(gateway.server.connections) == MAX_CONNECTIONS - 1)
     for _reader, writer in silent:
         writer.close()
 
 
-async def test_a_fault_of_ours_is_told_and_answered(
+async def test_internal_error_is_reported(
     gateway: Gateway, place: Address, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     faults: list[object] = []
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(lambda _loop, context: faults.append(context["exception"]))
 
-    async def fail(_path: str) -> Answer:
+    async def fail(_path: str) -> Response:
         raise ZeroDivisionError
 
-    gateway.server.answer = fail
+    gateway.server.respond = fail
     assert (await call(place, ASK)).startswith(b"HTTP/1.1 500 ")
     assert isinstance(faults[0], ZeroDivisionError)
 
 
-async def test_an_address_that_is_taken_is_told(gateway: Gateway, place: Address) -> None:
-    with pytest.raises(ConfigError, match=r"web\.listen .* cannot be bound"):
-        await Server(gateway.site.answer, lambda _host: True).start(place)
+async def test_address_in_use_is_reported(gateway: Gateway, place: Address) -> None:
+    with pytest.raises(ConfigError, match=r"web\.listen: cannot listen on"):
+        await Server(gateway.site.respond, lambda _host: True).start(place)
 
 
 # Health.
 
 
 async def health(gateway: Gateway) -> tuple[int, dict[str, object]]:
-    answer = await gateway.site.answer("/health")
+    answer = await gateway.site.respond("/health")
     told: dict[str, object] = json.loads(answer.body)
     return answer.status, told
 
 
-async def test_health_is_the_stores_and_the_fronts(gateway: Gateway) -> None:
+async def test_health_depends_on_store_and_listener(gateway: Gateway) -> None:
     status, told = await health(gateway)
     assert (status, told["status"], told["store"], told["front"]) == (200, "ok", "ok", "up")
     gateway.front.up = False
@@ -313,33 +317,33 @@ async def test_health_is_the_stores_and_the_fronts(gateway: Gateway) -> None:
     assert (status, told["front"]) == (503, "down")
 
 
-async def test_a_centre_that_is_away_is_told_and_no_illness(gateway: Gateway) -> None:
+async def test_unreachable_centre_is_healthy(gateway: Gateway) -> None:
     _, told = await health(gateway)
     assert told["uplink"] == {
         "last_taken": None, "last_notice": None, "waiting_segments": 0, "waiting_bytes": 0,
     }  # fmt: skip
 
 
-async def test_a_store_that_is_gone_or_hangs_is(
+async def test_hanging_store_is_unhealthy(
     gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def hang(_unit: object) -> None:
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(site, "PATIENCE", 0.01)
+    monkeypatch.setattr(site, "STORE_TIMEOUT", 0.01)
     monkeypatch.setattr(gateway.store, "run", hang)
     status, told = await health(gateway)
     assert (status, told["store"], told.get("uplink")) == (503, "failing", None)
 
 
-async def test_a_database_that_cannot_be_read_is_no_page(
+async def test_unreadable_database_has_no_page(
     gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def fail(_query: object) -> None:
         raise StoreError("interrupted")
 
     monkeypatch.setattr(gateway.store, "read", fail)
-    assert (await gateway.site.answer("/metrics")).status == 503
+    assert (await gateway.site.respond("/metrics")).status == 503
     status, told = await health(gateway)
     assert (status, told["uplink"]) == (200, None)
 
@@ -349,8 +353,8 @@ async def test_a_database_that_cannot_be_read_is_no_page(
 SAMPLE = re.compile(r'([a-z_]+)(?:\{([a-z]+)="([^"\\\n]*)"\})? ([-+.\deE]+|\+Inf)')
 
 
-async def test_metrics_are_as_prometheus_reads_them(gateway: Gateway) -> None:
-    text = (await gateway.site.answer("/metrics")).body.decode()
+async def test_metrics_follow_the_format_of_prometheus(gateway: Gateway) -> None:
+    text = (await gateway.site.respond("/metrics")).body.decode()
     kinds: dict[str, str] = {}
     found: dict[str, float] = {}
     for line in text.splitlines():
@@ -361,7 +365,7 @@ async def test_metrics_are_as_prometheus_reads_them(gateway: Gateway) -> None:
             sample = SAMPLE.fullmatch(line)
             assert sample is not None, line
             family = re.sub(r"_(bucket|sum|count)$", "", sample[1])
-            assert family in kinds or sample[1] in kinds, "its type stands before it"
+            assert family in kinds or sample[1] in kinds, "its type comes before it"
             found[line.rpartition(" ")[0]] = float(sample[4])
     assert text.count("# HELP") == len(kinds) > 25
     assert set(kinds.values()) == {"counter", "gauge", "histogram"}
@@ -373,9 +377,9 @@ async def test_metrics_are_as_prometheus_reads_them(gateway: Gateway) -> None:
     assert found['fieldpost_limit_used{limit="sessions"}'] == 3
     assert found['fieldpost_limit_allowed{limit="sessions"}'] == 1000
     assert found['fieldpost_backlog_bytes{lane="readings"}'] == 0
-    assert found["fieldpost_paused"] == 1
-    assert found["fieldpost_resident_bytes"] > 2**20
-    assert "fieldpost_uplink_taken_seconds" not in found
+    assert found["fieldpost_rate_limited_connections"] == 1
+    assert found["fieldpost_resident_memory_bytes"] > 2**20
+    assert "fieldpost_uplink_last_upload_timestamp_seconds" not in found
 
 
 async def test_no_device_node_or_queue_is_a_label(gateway: Gateway) -> None:
@@ -385,33 +389,23 @@ async def test_no_device_node_or_queue_is_a_label(gateway: Gateway) -> None:
         waiting.hold(tx, "secret@gw.example", "secret-id")
 
     await gateway.store.run(unit)
-    text = (await gateway.site.answer("/metrics")).body.decode()
+    text = (await gateway.site.respond("/metrics")).body.decode()
     assert "secret" not in text
     assert 'fieldpost_waiting{state="held"} 1' in text
 
 
-async def test_commits_that_changed_something_are_counted_by_their_time(gateway: Gateway) -> None:
+async def test_duration_of_commits_is_counted(gateway: Gateway) -> None:
     await gateway.store.run(lambda tx: tx.run("DELETE FROM meta WHERE key = 'decoy'"))
     await gateway.store.run(lambda _tx: None)
-    text = (await gateway.site.answer("/metrics")).body.decode()
-    assert "fieldpost_commit_seconds_count 1\n" in text
-    assert 'fieldpost_commit_seconds_bucket{le="+Inf"} 1\n' in text
+    text = (await gateway.site.respond("/metrics")).body.decode()
+    assert "fieldpost_commit_duration_seconds_count 1\n" in text
+    assert 'fieldpost_commit_duration_seconds_bucket{le="+Inf"} 1\n' in text
     assert "fieldpost_commits_total 1\n" in text
 
 
-def test_a_histogram_counts_up_to_each_bound() -> None:
-    histogram = Histogram((1.0, 2.0))
-    for value in (0.5, 1.0, 1.5, 7.0):
-        histogram.observe(value)
-    assert list(histogram.cumulative()) == [(1.0, 2), (2.0, 3), (float("inf"), 4)]
-    assert histogram.total == 10.0
-
-
-async def test_the_database_is_read_now_and_then_alone(
-    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    times = iter([0.0, 1.0, status_snapshot.FRESH])
-    looker = Looker(gateway.looker._sources, lambda: next(times))
+async def test_snapshot_is_cached(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    times = iter([0.0, 1.0, status_snapshot.CACHE_TIME])
+    reader = SnapshotReader(gateway.reader._sources, lambda: next(times))
     reads: list[object] = []
     real = gateway.store.read
 
@@ -421,22 +415,22 @@ async def test_the_database_is_read_now_and_then_alone(
 
     monkeypatch.setattr(gateway.store, "read", read)
     for count in (1, 1, 2):
-        await looker.look()
+        await reader.snapshot()
         assert len(reads) == count
 
 
-async def test_the_event_loops_lag_is_that_of_the_last_minute(
+async def test_event_loop_lag_covers_the_last_samples(
     gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(status_snapshot, "BEAT", 0.0)
-    monkeypatch.setattr(status_snapshot, "LOOKS", 3)
-    watching = asyncio.create_task(gateway.looker.watch())
-    await until(lambda: len(gateway.looker._lags) == 3)
+    monkeypatch.setattr(status_snapshot, "LAG_INTERVAL", 0.0)
+    monkeypatch.setattr(status_snapshot, "LAG_SAMPLES", 3)
+    watching = asyncio.create_task(gateway.reader.measure_lag())
+    await until(lambda: len(gateway.reader._lags) == 3)
     for _ in range(9):
         await asyncio.sleep(0)
     watching.cancel()
-    assert len(gateway.looker._lags) == 3
-    assert gateway.looker.process().lag >= 0
+    assert len(gateway.reader._lags) == 3
+    assert gateway.reader.process().loop_lag >= 0
 
 
 # The page.
@@ -462,30 +456,31 @@ class Checked(HTMLParser):
         assert self.open.pop() == tag
 
 
-async def test_the_page_is_one_document_that_runs_nothing(gateway: Gateway) -> None:
-    text = page.page(*await looked(gateway), NOW)
+async def test_page_is_one_document_without_scripts(gateway: Gateway) -> None:
+    text = page.render(*await looked(gateway), NOW)
     found = Checked(text)
     assert not found.names & {"script", "link", "img", "src", "href", "onclick", "iframe", "form"}
     assert "color-scheme: light dark" in text
     assert "width=device-width" in text
-    for fact in ("gw.example", "devices can connect", "2 h", "synchronised", "nothing yet"):
+    for fact in ("gw.example", "devices can connect", "2 h", "synchronised", "no upload yet"):
         assert fact in text
     assert text.count("<p>None.</p>") == 3
 
 
-async def test_what_is_wrong_stands_out(gateway: Gateway) -> None:
+async def test_problems_are_highlighted(gateway: Gateway) -> None:
     gateway.front.up = False
     found, process = await looked(gateway)
     for seconds, shown in ((18_000, "5 h"), (300, "5 min"), (5, "5 s")):
-        text = page.page(found._replace(taken=NOW - 1000 * seconds), process, NOW)
-        assert f"took a segment {shown} ago" in text
-    silent = found._replace(taken=NOW - 4 * 86_400_000, told=Notice("unreachable", "no", NOW))
-    text = page.page(silent, process, NOW)
+        text = page.render(found._replace(last_upload=NOW - 1000 * seconds), process, NOW)
+        assert f"last upload {shown} ago" in text
+    notice = Notice("unreachable", "no", NOW)
+    silent = found._replace(last_upload=NOW - 4 * 86_400_000, last_notice=notice)
+    text = page.render(silent, process, NOW)
     assert '<span class="bad">devices cannot connect</span>' in text
-    assert "took a segment 4 d ago; last word unreachable" in text
+    assert "last upload 4 d ago; last notice unreachable" in text
 
 
-async def test_queues_and_limits_that_are_near_are_shown(gateway: Gateway) -> None:
+async def test_queues_and_nearly_used_limits_are_shown(gateway: Gateway) -> None:
     settings = load.parse(b'[gateway]\ndomain = "gw.example"\n[limits]\ndead_messages = 2')
 
     def unit(tx: Transaction) -> None:
@@ -497,7 +492,7 @@ async def test_queues_and_limits_that_are_near_are_shown(gateway: Gateway) -> No
             waiting.bury(tx, item)
 
     await gateway.store.run(unit)
-    text = page.page(*await looked(made(gateway.store, settings)), NOW)
+    text = page.render(*await looked(made(gateway.store, settings)), NOW)
     Checked(text)
     assert '<th scope="row">&lt;work&gt;</th><td>2</td><td>2</td>' in text
     assert (
@@ -506,9 +501,9 @@ async def test_queues_and_limits_that_are_near_are_shown(gateway: Gateway) -> No
     )
 
 
-async def test_warnings_are_shown_without_what_a_message_says(gateway: Gateway) -> None:
+async def test_warnings_are_shown_without_message_content(gateway: Gateway) -> None:
     def unit(tx: Transaction) -> None:
-        for number in range(status_snapshot.KEPT + 5):
+        for number in range(status_snapshot.MAX_EVENTS + 5):
             event = NewEvent(
                 "message", "<pump>@gw.example", name=f"dead{number}", level="Warning",
                 text="secret", tags={"msgId": "secret"}, value=1.5,
@@ -517,16 +512,16 @@ async def test_warnings_are_shown_without_what_a_message_says(gateway: Gateway) 
         events.append(tx, events.SYSTEM, NewEvent("system", name="heartbeat"))
 
     await gateway.store.run(unit)
-    text = page.page(*await looked(gateway), NOW)
+    text = page.render(*await looked(gateway), NOW)
     Checked(text)
     assert "secret" not in text
     assert "heartbeat" not in text
     assert "&lt;pump&gt;@gw.example" in text
-    assert len(re.findall("message dead", text)) == status_snapshot.KEPT
+    assert len(re.findall("message dead", text)) == status_snapshot.MAX_EVENTS
     assert "message dead24<" in text
 
 
-async def test_an_event_that_was_rolled_back_is_replaced(gateway: Gateway) -> None:
+async def test_rolled_back_event_is_replaced(gateway: Gateway) -> None:
     def fault(_tx: Transaction) -> None:
         raise ZeroDivisionError
 
@@ -542,21 +537,21 @@ async def test_an_event_that_was_rolled_back_is_replaced(gateway: Gateway) -> No
     with pytest.raises(StoreError):
         await gateway.store.run(unit("lost", fails=True))
     await gateway.store.run(unit("kept"))
-    names = [noted.event.name for noted in (await gateway.looker.look()).noted]
+    names = [noted.event.name for noted in (await gateway.reader.snapshot()).events]
     assert names == ["kept"]
 
 
-async def test_who_tells_people_is_told_still(tmp_path: Path) -> None:
+async def test_notifications_still_get_events(tmp_path: Path) -> None:
     told: list[object] = []
     async with opened(new_database(tmp_path), Clock()) as store:
         store.before_commit = lambda tx: told.extend(events.take_logged(tx))
         gateway = made(store)
         event = NewEvent("system", name="x", level="Error")
         await store.run(lambda tx: events.append(tx, events.SYSTEM, event))
-        assert len((await gateway.looker.look()).noted) == len(told) == 1
+        assert len((await gateway.reader.snapshot()).events) == len(told) == 1
 
 
-def test_nothing_of_it_is_imported_where_it_is_off() -> None:
+def test_web_is_not_imported_if_it_is_off() -> None:
     code = "import edge.app, sys; print([name for name in sys.modules if name[:8] == 'edge.web'])"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True

@@ -1,12 +1,12 @@
-"""Whom the status page takes itself for: no name that a stranger's DNS can point here."""
+"""Host names that the status page answers to."""
 
 from __future__ import annotations
 
 import pytest
 
-from edge.web.hosts import Hosts
+from edge.web.hosts import KnownHosts
 
-HOSTS = Hosts(["status.site.example", "gw1"], "Pi-3")
+HOSTS = KnownHosts(["status.site.example", "gw1"], "Pi-3")
 
 
 @pytest.mark.parametrize(
@@ -29,8 +29,8 @@ HOSTS = Hosts(["status.site.example", "gw1"], "Pi-3")
         "gw1:",
     ],
 )
-def test_addresses_and_its_own_names_are_answered(host: str) -> None:
-    assert HOSTS.serves(host)
+def test_addresses_and_known_names_are_accepted(host: str) -> None:
+    assert HOSTS.is_known(host)
 
 
 @pytest.mark.parametrize(
@@ -69,21 +69,21 @@ def test_addresses_and_its_own_names_are_answered(host: str) -> None:
         "localhos\xb7t",
     ],
 )
-def test_nothing_else_is(host: str) -> None:
-    assert not HOSTS.serves(host)
+def test_other_hosts_are_refused(host: str) -> None:
+    assert not HOSTS.is_known(host)
 
 
 @pytest.mark.parametrize("own", ["pi", "pi.local", "PI.local."])
-def test_its_own_name_is_known_with_and_without_local(own: str) -> None:
-    hosts = Hosts([], own)
-    assert hosts.serves("pi")
-    assert hosts.serves("pi.local")
-    assert not hosts.serves("pi.local.local")
+def test_machine_name_is_known_with_and_without_local(own: str) -> None:
+    hosts = KnownHosts([], own)
+    assert hosts.is_known("pi")
+    assert hosts.is_known("pi.local")
+    assert not hosts.is_known("pi.local.local")
 
 
 @pytest.mark.parametrize("own", ["", ".", ".local"])
-def test_a_machine_without_a_name_has_none(own: str) -> None:
-    hosts = Hosts([], own)
-    assert hosts.serves("localhost")
+def test_machine_without_a_name(own: str) -> None:
+    hosts = KnownHosts([], own)
+    assert hosts.is_known("localhost")
     for host in ("", ".", ".local", "local"):
-        assert not hosts.serves(host)
+        assert not hosts.is_known(host)
