@@ -563,15 +563,6 @@ def test_known_downtime_counts_towards_locks_delays_and_ttl(gateway: Gateway) ->
     assert states(gateway) == {"held": "dead", "late": "ready", "old": "dead"}
 
 
-def test_workers_keep_their_locks_when_the_gateway_stops(gateway: Gateway) -> None:
-    subscribe_worker(gateway, ONE, requests=1)
-    publish(gateway, "a", "b")
-    gateway.lifecycle.stop()
-    gateway.leave(ONE)
-    assert states(gateway) == {"a": "locked", "b": "ready"}
-    assert gateway.count("SELECT count(*) FROM subscriptions") == 1
-
-
 def test_items_that_waited_for_a_detached_worker_go_to_others(
     gateway: Gateway,
 ) -> None:

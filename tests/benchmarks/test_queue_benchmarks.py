@@ -1,4 +1,4 @@
-"""What queues are measured with: requests that the gateway takes, and databases that are filled."""
+"""The benchmarks of queues send valid requests and fill databases as intended."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def gateway(tmp_path: Path) -> Iterator[Gateway]:
     made.close()
 
 
-def sent(gateway: Gateway, full: str, iq: bytes) -> bytes:
-    """Have a request done, which is granted; returns what the worker is sent by it."""
+def send(gateway: Gateway, full: str, iq: bytes) -> bytes:
+    """Send a request that succeeds, and return what the worker is sent."""
     reply = gateway.send(full, iq.decode())
     assert reply is not None
     assert reply.type == "result", reply
@@ -38,26 +38,26 @@ def sent(gateway: Gateway, full: str, iq: bytes) -> bytes:
 def test_benchmark_requests_publish_and_delete_an_item(gateway: Gateway) -> None:
     worker, publisher = f"{WORKER}/fw", f"{PUBLISHER}/fw"
     gateway.send(worker, "<presence/>")
-    sent(gateway, worker, queue_payload.subscribe(b"s", WORKER.encode(), NODE, 5))
-    came = sent(gateway, publisher, queue_payload.publish(b"p", NODE, b"i1"))
-    came += sent(gateway, publisher, queue_payload.publish(b"q", NODE, b"i2"))
+    send(gateway, worker, queue_payload.subscribe(b"s", WORKER.encode(), NODE, 5))
+    came = send(gateway, publisher, queue_payload.publish(b"p", NODE, b"i1"))
+    came += send(gateway, publisher, queue_payload.publish(b"q", NODE, b"i2"))
     stanzas = [match[0] for match in STANZA.finditer(came)]
     assert b"".join(stanzas) == came
     found = [item[1] for one in stanzas if (item := ITEM.search(one))]
     assert found == [b"i1", b"i2"]
-    told = sent(gateway, worker, queue_payload.retract(b"r", NODE, found[0]))
-    gone = GONE.search(told)
+    answer = send(gateway, worker, queue_payload.retract(b"r", NODE, found[0]))
+    gone = GONE.search(answer)
     assert gone is not None
     assert gone[1] == b"i1"
-    assert ITEM.search(told) is None
-    sent(gateway, worker, queue_payload.unsubscribe(b"u", WORKER.encode(), NODE))
+    assert ITEM.search(answer) is None
+    send(gateway, worker, queue_payload.unsubscribe(b"u", WORKER.encode(), NODE))
 
 
 def test_benchmark_requests_subscribe_to_a_topic(gateway: Gateway) -> None:
     worker = f"{WORKER}/fw"
     gateway.send(worker, "<presence/>")
-    sent(gateway, worker, queue_payload.subscribe(b"s", WORKER.encode(), TOPIC))
-    came = sent(gateway, f"{PUBLISHER}/fw", queue_payload.publish(b"p", TOPIC, b"i1"))
+    send(gateway, worker, queue_payload.subscribe(b"s", WORKER.encode(), TOPIC))
+    came = send(gateway, f"{PUBLISHER}/fw", queue_payload.publish(b"p", TOPIC, b"i1"))
     item = ITEM.search(came)
     assert item is not None
     assert item[1] == b"i1"
