@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
@@ -69,3 +70,21 @@ def test_links_between_documents_lead_somewhere(path: Path) -> None:
     targets = [path.parent / link for link in links if "://" not in link]
     missing = [str(t) for t in targets if not (t.is_file() or (t.is_dir() and any(t.iterdir())))]
     assert not missing
+
+
+WALK = ARCHITECTURE.split("## The way of an assured message")[1].split("\n## ")[0]
+STEPS = re.findall(r"\[`([\w.]+)`\]\(\.\./\.\./([\w/]+\.py)\)", WALK)
+
+
+def test_the_way_of_a_message_is_short() -> None:
+    assert len(STEPS) > 10
+    assert len({file for _, file in STEPS}) <= 12
+
+
+@pytest.mark.parametrize(("name", "file"), STEPS)
+def test_each_step_of_the_way_is_a_function(name: str, file: str) -> None:
+    body = ast.parse((ROOT / file).read_text("utf-8")).body
+    for part in name.split("."):
+        [found] = [node for node in body if getattr(node, "name", None) == part]
+        assert isinstance(found, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        body = found.body
