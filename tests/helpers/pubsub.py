@@ -99,7 +99,6 @@ def refusal(
 ) -> tuple[str, str, str]:
     """Send a request that is refused; return the error's type, its condition, and its condition of
     publish-subscribe."""
-    gateway.sends(full)
     answer = gateway.tx(gateway.work(full, request_xml(content, type_, ns)))
     error = read_element(answer).find(f"{CLIENT}error")
     assert error is not None, answer

@@ -1,0 +1,92 @@
+"""Options of each kind of subscription and the values that they accept."""
+
+from __future__ import annotations
+
+import pytest
+
+from edge.features.pubsub.rules import subscription as rules
+from edge.features.pubsub.rules.subscription import (
+    InvalidSubscriptionOption,
+    SubscriptionKind,
+    SubscriptionOptions,
+    apply_options,
+    default_options,
+    format_option,
+)
+from edge.features.queues.rules.assignment import Policy
+
+MAX_REQUESTS = 100
+PLAIN, QUEUE, SHARE = SubscriptionKind
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "expected"),
+    [
+        (PLAIN, {rules.DELIVER: ["false"]}, SubscriptionOptions(deliver=False)),
+        (PLAIN, {rules.DELIVER: ["1"]}, SubscriptionOptions()),
+        (PLAIN, {rules.QOS: ["2"]}, SubscriptionOptions(qos=2)),
+        (PLAIN, {rules.EXPIRE: ["presence"]}, SubscriptionOptions(presence=True)),
+        (PLAIN, {rules.EXPIRE: []}, SubscriptionOptions()),
+        (QUEUE, {rules.REQUESTS: ["100"]}, SubscriptionOptions(requests=100)),
+        (SHARE, {rules.REQUESTS: ["1"]}, SubscriptionOptions(requests=1)),
+        (SHARE, {rules.QOS: ["2"]}, SubscriptionOptions(qos=2)),
+        (SHARE, {rules.EXPIRE: ["presence"]}, SubscriptionOptions(presence=True)),
+        (SHARE, {rules.POLICY: ["hash"]}, SubscriptionOptions(policy=Policy.HASH)),
+    ],
+)
+def test_valid_options(
+    kind: SubscriptionKind, values: dict[str, list[str]], expected: SubscriptionOptions
+) -> None:
+    found = apply_options(kind, SubscriptionOptions(), values, MAX_REQUESTS)
+    assert found == expected
+    for name in values:
+        assert apply_options(
+            kind, found, {name: [format_option(found, name) or ""]}, MAX_REQUESTS
+        ) == (expected)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "texts"),
+    [
+        (PLAIN, rules.DELIVER, ["maybe"]),
+        (PLAIN, rules.QOS, ["3"]),
+        (PLAIN, rules.QOS, [""]),
+        (PLAIN, rules.QOS, ["1", "2"]),
+        (PLAIN, rules.EXPIRE, ["2026-01-01T00:00:00Z"]),
+        (PLAIN, rules.REQUESTS, ["5"]),
+        (PLAIN, rules.POLICY, ["hash"]),
+        (PLAIN, "pubsub#include_body", ["1"]),
+        (PLAIN, "pubsub#digest", ["true"]),
+        (PLAIN, "pubsub#subscription_type", ["nodes"]),
+        (PLAIN, "pubsub#other", ["x"]),
+        (QUEUE, rules.QOS, ["1"]),
+        (QUEUE, rules.DELIVER, ["0"]),
+        (QUEUE, rules.POLICY, ["hash"]),
+        (SHARE, rules.DELIVER, ["0"]),
+        (SHARE, rules.POLICY, ["first"]),
+        *((kind, rules.REQUESTS, [text]) for kind in (QUEUE, SHARE) for text in ("0", "101", "x")),
+    ],
+)
+def test_invalid_options(kind: SubscriptionKind, name: str, texts: list[str]) -> None:
+    with pytest.raises(InvalidSubscriptionOption, match=name):
+        apply_options(kind, SubscriptionOptions(), {name: texts}, MAX_REQUESTS)
+
+
+@pytest.mark.parametrize("kind", SubscriptionKind)
+def test_options_of_usual_clients_are_accepted(kind: SubscriptionKind) -> None:
+    values = {
+        "pubsub#include_body": ["false"],
+        "pubsub#digest": ["0"],
+        "pubsub#subscription_type": ["items"],
+        rules.DELIVER: ["1"],
+        rules.QOS: ["0"],
+        rules.EXPIRE: [""],
+    }
+    found = apply_options(kind, SubscriptionOptions(), values, MAX_REQUESTS)
+    assert found == SubscriptionOptions()
+
+
+def test_default_options() -> None:
+    assert default_options(PLAIN, 5) == default_options(QUEUE, 5) == SubscriptionOptions()
+    assert default_options(SHARE, 5) == SubscriptionOptions(qos=1, requests=5)
+    assert default_options(SHARE, MAX_REQUESTS).requests == rules.DEFAULT_REQUESTS
