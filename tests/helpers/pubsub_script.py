@@ -1,8 +1,7 @@
-"""A script of publish-subscribe for any server, and what it answers, told without what may differ.
+"""A script of publish-subscribe requests for any server, with comparable descriptions of answers.
 
-It speaks XEP-0060 by raw sockets. What is told of an answer are its elements, without the ids that
-servers make, the addresses, and what a server may say besides: texts, and the fields of forms that
-nobody asked about.
+It sends XEP-0060 over raw sockets. A description contains the elements of an answer without
+addresses, ids made by servers, texts, and optional form fields.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ PUBSUB: Final = "http://jabber.org/protocol/pubsub"
 OWNER: Final = f"{PUBSUB}#owner"
 STANZAS: Final = "urn:ietf:params:xml:ns:xmpp-stanzas"
 FIELDS: Final = ("pubsub#title", "pubsub#max_items", "pubsub#persist_items")
-"""What is told of a node's configuration."""
+"""The fields of a node's configuration in a description."""
 
 _MADE: Final = {"id", "subid", "to", "from", "jid", "{http://www.w3.org/XML/1998/namespace}lang"}
 _NAMED: Final = ("item", "retract")
@@ -25,17 +24,17 @@ _PING: Final = "<ping xmlns='urn:xmpp:ping'/>"
 
 
 class Step(NamedTuple):
-    """A request: its name, who sends it, its type, and what stands in `<pubsub/>`."""
+    """A request: its name, its sender, its type, and the content of `<pubsub/>`."""
 
     name: str
-    who: str
+    sender: str
     type: str
     content: str
     ns: str = PUBSUB
 
 
 def form(purpose: str, **fields: str) -> str:
-    """Write a form of fields of publish-subscribe."""
+    """Return a submitted form."""
     written = "".join(
         f"<field var='pubsub#{name}'><value>{value}</value></field>"
         for name, value in fields.items()
@@ -47,17 +46,17 @@ def form(purpose: str, **fields: str) -> str:
 
 
 def item(name: str, text: str) -> str:
-    """Write an item."""
+    """Return an item."""
     return f"<item id='{name}'><reading xmlns='urn:example'>{text}</reading></item>"
 
 
 def script(node: str, reader: str) -> list[Step]:
-    """Write the whole life of a node, of which `reader`, a bare JID, is told."""
+    """Return requests for the whole life of a node; `reader` is a subscriber's bare JID."""
     at = f"node='{node}'"
     subscriber = f"{at} jid='{reader}'"
     wanted = form("node_config", title="Boiler", max_items="5", persist_items="1")
     return [
-        Step("subscribe to none", "reader", "set", f"<subscribe {subscriber}/>"),
+        Step("subscribe to a missing node", "reader", "set", f"<subscribe {subscriber}/>"),
         Step("create", "owner", "set", f"<create {at}/><configure>{wanted}</configure>"),
         Step("create again", "owner", "set", f"<create {at}/>"),
         Step("configuration", "owner", "get", f"<configure {at}/>", OWNER),
@@ -79,59 +78,59 @@ def script(node: str, reader: str) -> list[Step]:
         Step("items", "reader", "get", f"<items {at}/>"),
         Step("last item", "reader", "get", f"<items {at} max_items='1'/>"),
         Step("item", "reader", "get", f"<items {at}><item id='i2'/></items>"),
-        Step("item that is none", "reader", "get", f"<items {at}><item id='none'/></items>"),
+        Step("missing item", "reader", "get", f"<items {at}><item id='none'/></items>"),
         Step("retract, not allowed", "reader", "set", f"<retract {at}><item id='i1'/></retract>"),
         Step("retract", "owner", "set", f"<retract {at} notify='true'><item id='i1'/></retract>"),
         Step("retract again", "owner", "set", f"<retract {at}><item id='i1'/></retract>"),
         Step("items left", "reader", "get", f"<items {at}/>"),
         Step("purge", "owner", "set", f"<purge {at}/>", OWNER),
-        Step("items of none", "reader", "get", f"<items {at}/>"),
+        Step("items after purge", "reader", "get", f"<items {at}/>"),
         Step("unsubscribe", "reader", "set", f"<unsubscribe {subscriber}/>"),
         Step("unsubscribe again", "reader", "set", f"<unsubscribe {subscriber}/>"),
         Step("subscribe anew", "reader", "set", f"<subscribe {subscriber}/>"),
         Step("delete, not allowed", "reader", "set", f"<delete {at}/>", OWNER),
         Step("delete", "owner", "set", f"<delete {at}/>", OWNER),
         Step("delete again", "owner", "set", f"<delete {at}/>", OWNER),
-        Step("items of no node", "reader", "get", f"<items {at}/>"),
-        Step("something else", "owner", "set", "<whatever/>"),
+        Step("items of a deleted node", "reader", "get", f"<items {at}/>"),
+        Step("unknown request", "owner", "set", "<whatever/>"),
     ]
 
 
-async def play(
+async def run_script(
     steps: list[Step], people: Mapping[str, Client], service: str, domain: str
 ) -> dict[str, list[str]]:
-    """Play a script at a service.
+    """Send the requests of a script to a service.
 
     Args:
         steps: the requests.
-        people: `owner` and `reader`, who is there.
+        people: the clients `owner` and `reader`; the reader is available.
         service: the address of publish-subscribe.
-        domain: where to send a ping to; its answer comes after all that came before it.
+        domain: the address of a ping, whose answer follows all notifications.
 
     Returns:
-        What is told of each step: its answer, and then what the reader got beside.
+        The description of each step's answer, followed by the reader's notifications.
     """
-    told = {}
+    found = {}
     for step in steps:
         request = f"<pubsub xmlns='{step.ns}'>{step.content}</pubsub>"
-        people[step.who].send(f"<iq type='{step.type}' id='step' to='{service}'>{request}</iq>")
-        answer, before = await _until(people[step.who], "step")
+        people[step.sender].send(f"<iq type='{step.type}' id='step' to='{service}'>{request}</iq>")
+        answer, before = await _until(people[step.sender], "step")
         people["reader"].send(f"<iq type='get' id='ping' to='{domain}'>{_PING}</iq>")
         _pong, after = await _until(people["reader"], "ping")
-        told[step.name] = [tell(answer), *(tell(one) for one in [*before, *after])]
-    return told
+        found[step.name] = [describe(answer), *(describe(one) for one in [*before, *after])]
+    return found
 
 
 async def _until(client: Client, iq: str) -> tuple[Element, list[Element]]:
-    """Read up to the answer of a request; returns it, and the messages that came before."""
+    """Read until the answer to a request; return it and the messages before it."""
     messages: list[Element] = []
     while (found := await client.stanza()).get("id") != iq or not found.tag.endswith("}iq"):
         messages += [found] if found.tag.endswith("}message") else []
     return found, messages
 
 
-def tell(stanza: Element) -> str:
-    """Write what matters of a stanza: of an error its conditions alone."""
+def describe(stanza: Element) -> str:
+    """Describe a stanza; an error by its conditions only."""
     if stanza.get("type") == "error":
         error = stanza.find("{jabber:client}error")
         assert error is not None

@@ -16,9 +16,9 @@ from xml.etree.ElementTree import Element
 
 import pytest
 
+from tests.helpers.expected_xml import difference, read, to_text
 from tests.helpers.gateway import PASSWORD, Gateway, port_of
 from tests.helpers.in_process import in_process
-from tests.helpers.shown import lacking, read, tell
 from tests.helpers.xmpp import Client, condition, log_in
 
 if TYPE_CHECKING:
@@ -238,14 +238,14 @@ class Party:
         else:
             while (found := await self.client.stanza()).tag != wanted.tag:
                 self._aside.append(found)
-        assert not lacking(wanted, found), f"{lacking(wanted, found)}\n{tell(found)}"
+        assert not difference(wanted, found), f"{difference(wanted, found)}\n{to_text(found)}"
         return found
 
     async def expect_nothing(self) -> None:
         """Check that no stanzas except presence have arrived."""
         answer = await self.client.iq("get", "<ping xmlns='urn:xmpp:ping'/>")
         assert answer.get("type") == "result"
-        assert not [tell(found) for found in self._aside if not found.tag.endswith("presence")]
+        assert not [to_text(found) for found in self._aside if not found.tag.endswith("presence")]
 
     async def subscribe(self) -> None:
         """Subscribe the bare JID, as in the examples."""

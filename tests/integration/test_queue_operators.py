@@ -1,4 +1,4 @@
-"""`fieldpost queue` beside a real gateway: who is there is known, and items that hang are freed."""
+"""`fieldpost queue` with a running gateway shows connected members and unlocks stuck items."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.helpers.gateway import DOMAIN, PASSWORD, Gateway, port_of
 from tests.helpers.xmpp import CLIENT, Client, log_in
 
 SOON_S = 20.0
-"""Seconds for what takes five: two busy cores."""
+"""Timeout in seconds for what takes five on an idle machine."""
 
 SERVICE = f"pubsub.{DOMAIN}"
 QUEUEING = (
@@ -36,7 +36,7 @@ async def do(gateway: Gateway, *words: str) -> str:
 
 
 async def ask(client: Client, content: str) -> Element:
-    """Send an iq to the service, and return the answer; what comes before is dropped."""
+    """Send an iq to the service and return the answer; earlier stanzas are dropped."""
     client.send(f"<iq type='set' id='q' to='{SERVICE}'>{content}</iq>")
     async with asyncio.timeout(SOON_S):
         while True:
@@ -50,8 +50,8 @@ async def pubsub(client: Client, content: str) -> None:
     await ask(client, f"<pubsub xmlns='{PUBSUB}'>{content}</pubsub>")
 
 
-async def told(client: Client) -> Element:
-    """Return what the next message tells of an item."""
+async def next_item_element(client: Client) -> Element:
+    """Return the element about an item in the next message."""
     async with asyncio.timeout(SOON_S):
         while True:
             found = await client.element()
@@ -76,7 +76,7 @@ async def test_the_operator_sees_and_unlocks_a_stuck_item(tmp_path: Path) -> Non
             await pubsub(valve, subscribe("valve"))
             for id in ("a", "b"):
                 await pubsub(pump, f"<publish node='work'><item id='{id}'/></publish>")
-            assert (await told(valve)).get("id") == "a"
+            assert (await next_item_element(valve)).get("id") == "a"
             found = await show(gateway)
             (member,) = found["members"]
             assert (member["there"], member["in_flight"]) == ([f"valve@{DOMAIN}/fw"], 1)
@@ -92,5 +92,5 @@ async def test_the_operator_sees_and_unlocks_a_stuck_item(tmp_path: Path) -> Non
             )
             assert asked[0].get("status") == "executing"
             assert await do(gateway, "unlock", "work", "a", "--yes") == "a is unlocked\n"
-            word = await told(valve)
-            assert (word.tag.rpartition("}")[2], word.get("id")) == ("unlock", "a")
+            notice = await next_item_element(valve)
+            assert (notice.tag.rpartition("}")[2], notice.get("id")) == ("unlock", "a")

@@ -1,5 +1,4 @@
-"""Subscriptions over real sockets: a connection that is lost, a gateway that stops, an account that
-another process removes."""
+"""The end of subscriptions over real sockets: lost connections, shutdown, and removed accounts."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ ITEM: Final = element("publish", element("item", "<v xmlns='urn:v'/>", id="a"), 
 
 
 async def _ask(client: Client, content: str) -> Element:
-    """Send a request, and return its answer; what comes before is left out."""
+    """Send a request and return its answer; earlier stanzas are dropped."""
     client.send(request_xml(content))
     while True:
         found = await client.element()
@@ -35,8 +34,8 @@ async def _ask(client: Client, content: str) -> Element:
 
 
 async def _join(client: Client, node: str, jid: str) -> None:
-    behind = options(queue_requests="2")
-    await _ask(client, element("subscribe", node=node, jid=jid) + behind)
+    following = options(queue_requests="2")
+    await _ask(client, element("subscribe", node=node, jid=jid) + following)
 
 
 def _rows(folder: Path, sql: str) -> list[Any]:
@@ -45,7 +44,7 @@ def _rows(folder: Path, sql: str) -> list[Any]:
 
 
 async def _until_none(front: InProcess, sql: str) -> None:
-    """Wait until a query finds nothing: the units that were submitted before have run then."""
+    """Wait until a query finds nothing."""
     async with asyncio.timeout(PATIENCE):
         while await front.store.run(lambda tx: tx.row(sql)) is not None:
             pass
@@ -67,7 +66,7 @@ async def test_a_lost_connection_ends_a_workers_subscription(tmp_path: Path) -> 
         )
 
 
-async def test_a_gateway_that_stops_ends_no_subscription_and_unlocks_nothing(
+async def test_subscriptions_and_locks_survive_the_shutdown_of_the_gateway(
     tmp_path: Path,
 ) -> None:
     async with in_process(tmp_path, "bee", "boss") as front:

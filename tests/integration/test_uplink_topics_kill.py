@@ -1,4 +1,4 @@
-"""What is published to nodes reaches the event log: real clients, a real gateway, and its kill."""
+"""Items published to uplink topics are logged exactly once, even if the gateway is killed."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def container(text: str) -> str:
 
 
 def readings(gateway: Gateway) -> list[tuple[str, float | None, str | None, int | None]]:
-    """What the log has of the pump: name, value, topic and level."""
+    """Return the logged readings of the pump: name, value, topic and QoS."""
     found = list(gateway.events("readings"))
     assert {(event["kind"], event["source"]) for event in found} <= {("reading", PUMP)}
     return [(e["name"], e.get("value"), e.get("topic"), e.get("qos")) for e in found]
 
 
 async def publish(client: Client, node: str, payload: str) -> str:
-    """Publish an item by iq; returns `result`, or the condition of the error."""
+    """Publish an item by iq; return `result` or the condition of the error."""
     item = f"<publish node='{node}'><item id='i1'>{payload}</item></publish>"
     request = f"<pubsub xmlns='{PUBSUB}'>{item}</pubsub>"
     client.send(f"<iq type='set' id='p' to='pubsub.{DOMAIN}'>{request}</iq>")
@@ -37,14 +37,14 @@ async def publish(client: Client, node: str, payload: str) -> str:
 
 
 async def assured(client: Client, to: str, content: str, *, step: str = "assured") -> str | None:
-    """Offer a message, or ask for its delivery; returns the type of the answer."""
+    """Offer a message or request its delivery; return the type of the answer."""
     inner = f"<message xmlns='jabber:client'>{content}</message>" if step == "assured" else ""
     request = f"<{step} xmlns='urn:xmpp:qos' msgId='m1'>{inner}</{step}>"
     client.send(f"<iq type='set' id='a' to='{to}'>{request}</iq>")
     return (await client.element()).get("type")
 
 
-async def test_what_is_published_is_logged_once_and_survives_a_kill(tmp_path: Path) -> None:
+async def test_published_readings_are_logged_once_and_survive_a_kill(tmp_path: Path) -> None:
     gateway = Gateway(tmp_path / "gateway", "pump1", **OPTIONS)
     node = f"pubsub.{DOMAIN}/plant/boiler"
     with gateway.run() as process:

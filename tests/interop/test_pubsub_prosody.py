@@ -1,6 +1,6 @@
-"""The same script of publish-subscribe at Prosody and at the gateway: equivalent answers.
+"""Prosody and the gateway answer the same script of publish-subscribe equivalently.
 
-Where they differ is listed here and, with the reason, in docs/reference/protocol.md.
+The differences are listed here and, with reasons, in docs/reference/protocol.md.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ DIFFERENCES: Final = {
         "result: <pubsub><items node=plant/boiler1><item id=i1><reading>three"
         "<set><first index=1>i1<last>i1<count>2",
     ),
-    "item that is none": (
+    "missing item": (
         "result: <pubsub><items node=plant/boiler1>",
         "cancel: item-not-found",
     ),
@@ -47,20 +47,20 @@ DIFFERENCES: Final = {
         "modify: unexpected-request not-subscribed",
         "cancel: unexpected-request not-subscribed",
     ),
-    "something else": (
+    "unknown request": (
         "cancel: service-unavailable",
         "cancel: feature-not-implemented unsupported",
     ),
 }
-"""What Prosody tells of a step, and what the gateway tells."""
+"""The descriptions of a step at Prosody and at the gateway."""
 
 
-async def played(people: Mapping[str, Client], domain: str, service: str) -> dict[str, str]:
-    """Play the script; returns what is told of each step, a line each."""
+async def run_script(people: Mapping[str, Client], domain: str, service: str) -> dict[str, str]:
+    """Run the script and return the description of each step in one line."""
     people["reader"].send("<presence/>")
     steps = pubsub_script.script(NODE, f"pump2@{domain}")
-    told = await pubsub_script.play(steps, people, service, domain)
-    return {name: " / ".join(lines) for name, lines in told.items()}
+    answers = await pubsub_script.run_script(steps, people, service, domain)
+    return {name: " / ".join(lines) for name, lines in answers.items()}
 
 
 async def at_prosody(folder: Path) -> dict[str, str]:
@@ -71,7 +71,7 @@ async def at_prosody(folder: Path) -> dict[str, str]:
             role: await stack.enter_async_context(await server.log_in(name))
             for role, name in names.items()
         }
-        return await played(people, HOST, PUBSUB)
+        return await run_script(people, HOST, PUBSUB)
 
 
 async def at_gateway(folder: Path) -> dict[str, str]:
@@ -83,10 +83,10 @@ async def at_gateway(folder: Path) -> dict[str, str]:
             role: await stack.enter_async_context(await log_in(port, gateway.ca, name, PASSWORD))
             for role, name in names.items()
         }
-        return await played(people, DOMAIN, f"pubsub.{DOMAIN}")
+        return await run_script(people, DOMAIN, f"pubsub.{DOMAIN}")
 
 
-async def test_both_servers_answer_the_same_but_for_what_is_listed(tmp_path: Path) -> None:
+async def test_both_servers_answer_the_same_except_for_listed_differences(tmp_path: Path) -> None:
     theirs, ours = await at_prosody(tmp_path / "p"), await at_gateway(tmp_path / "g")
     assert list(theirs) == list(ours)
     found = {name: (theirs[name], ours[name]) for name in theirs if theirs[name] != ours[name]}

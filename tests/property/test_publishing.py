@@ -1,5 +1,7 @@
-"""Publishers that do anything, by iq and by message at every level, repeated and interrupted: the
-node has what a model has, its subscribers are told each publication once, and all is counted.
+"""Stateful test of publishing by iq and by message at each QoS, with repetitions and crashes.
+
+The node has the items of a model, its subscriber is notified of each publication once, and the
+totals are right.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ LONG: Final = os.environ.get("FIELDPOST_TEST_LONG") == "1"
 EXAMPLES: Final = 300 if LONG else 10
 NODE: Final = "plant/energy"
 AT: Final = f"{SERVICE}/{NODE}"
-MOST: Final = 3
+MAX_ITEMS: Final = 3
 OWNER: Final = "pump1@gw.example/fw"
 OTHER: Final = "valve@gw.example/fw"
 READER: Final = "panel@gw.example/fw"
@@ -52,20 +54,20 @@ def named(id: str, watts: int) -> str:
 
 
 class Publishing(RuleBasedStateMachine):
-    """A node that two publish to, and one is subscribed to by name and by a filter."""
+    """A node with two publishers and a subscriber by name and by filter."""
 
     def __init__(self) -> None:
         super().__init__()
         self._folder = tempfile.TemporaryDirectory()
-        self.gateway = Gateway(new_database(Path(self._folder.name)), Limits(items=MOST))
+        self.gateway = Gateway(new_database(Path(self._folder.name)), Limits(items=MAX_ITEMS))
         self.gateway.connection.execute("PRAGMA synchronous = OFF")
-        self.kept: dict[str, tuple[str, int]] = {}
+        self.items: dict[str, tuple[str, int]] = {}
         self.held: dict[tuple[str, str], tuple[str, int]] = {}
-        self.news: list[tuple[str, str | None]] = []
+        self.unread: list[tuple[str, str | None]] = []
         for full in FULLS:
             self.gateway.add(full.partition("@")[0])
             appear(self.gateway, full)
-        create(self.gateway, OWNER, NODE, publish_model="open", max_items=str(MOST))
+        create(self.gateway, OWNER, NODE, publish_model="open", max_items=str(MAX_ITEMS))
         for target in (NODE, "plant/#"):
             assert subscribe(self.gateway, READER, target).type == "result"
 
@@ -73,89 +75,89 @@ class Publishing(RuleBasedStateMachine):
         self.gateway.close()
         self._folder.cleanup()
 
-    def published(self, full: str, id: str, watts: int) -> None:
-        """What the model makes of a publication."""
-        self.kept.pop(id, None)
-        self.kept[id] = (full, watts)
-        if len(self.kept) > MOST:
-            del self.kept[next(iter(self.kept))]
-        self.news.append((id, str(watts)))
+    def apply_publication(self, full: str, id: str, watts: int) -> None:
+        """Apply a publication to the model."""
+        self.items.pop(id, None)
+        self.items[id] = (full, watts)
+        if len(self.items) > MAX_ITEMS:
+            del self.items[next(iter(self.items))]
+        self.unread.append((id, str(watts)))
 
     @rule(full=publishers, id=names, watts=numbers)
-    def by_iq(self, full: str, id: str, watts: int) -> None:
+    def publish_by_iq(self, full: str, id: str, watts: int) -> None:
         assert publish(self.gateway, full, NODE, item(id, reading(watts))).type == "result"
-        self.published(full, id, watts)
+        self.apply_publication(full, id, watts)
 
     @rule(full=publishers, id=names, watts=numbers)
-    def by_a_plain_message(self, full: str, id: str, watts: int) -> None:
+    def publish_by_plain_message(self, full: str, id: str, watts: int) -> None:
         xml = message_to_node(NODE, named(id, watts).partition(">")[2].removesuffix("</message>"))
         assert self.gateway.send(full, xml) is None
-        self.published(full, id, watts)
+        self.apply_publication(full, id, watts)
 
     @rule(full=publishers, id=names, watts=numbers)
-    def by_an_acknowledged_message(self, full: str, id: str, watts: int) -> None:
+    def publish_by_acknowledged_message(self, full: str, id: str, watts: int) -> None:
         reply = self.gateway.send(full, acknowledged(named(id, watts), AT))
         assert reply is not None
         assert reply.type == "result"
-        self.published(full, id, watts)
+        self.apply_publication(full, id, watts)
 
     @rule(full=publishers, id=names, watts=numbers, msg_id=st.sampled_from(("m1", "m2")))
-    def offers(self, full: str, id: str, watts: int, msg_id: str) -> None:
-        id, watts = self.held.get((full, msg_id), (id, watts))  # again, it is the same
+    def offer_assured(self, full: str, id: str, watts: int, msg_id: str) -> None:
+        id, watts = self.held.get((full, msg_id), (id, watts))  # a repetition has the same content
         reply = self.gateway.send(full, assured(msg_id, named(id, watts), AT))
         assert reply is not None
         assert reply.type == "result"
         self.held[full, msg_id] = (id, watts)
 
     @rule(full=publishers, msg_id=st.sampled_from(("m1", "m2")), times=st.integers(1, 2))
-    def has_it_delivered(self, full: str, msg_id: str, times: int) -> None:
+    def deliver_assured(self, full: str, msg_id: str, times: int) -> None:
         for _ in range(times):
             self.gateway.send(full, deliver(msg_id, AT))
         found = self.held.pop((full, msg_id), None)
         if found is not None:
-            self.published(full, *found)
+            self.apply_publication(full, *found)
 
     @rule(full=publishers, id=names)
-    def deletes(self, full: str, id: str) -> None:
+    def retract(self, full: str, id: str) -> None:
         reply = retract(self.gateway, full, NODE, id)
-        publisher = self.kept.get(id, (None, 0))[0]
+        publisher = self.items.get(id, (None, 0))[0]
         if full == OWNER:
             assert (reply.type == "result") is (publisher is not None)
         else:
             assert (reply.type == "result") is (publisher == full)
         if reply.type == "result":
-            del self.kept[id]
-            self.news.append((id, "-None"))
+            del self.items[id]
+            self.unread.append((id, "-None"))
 
     @rule()
-    def the_gateway_ends(self) -> None:
-        self.is_told()
+    def crash(self) -> None:
+        self.check_notifications()
         self.gateway.crash()
         self.gateway.connection.execute("PRAGMA synchronous = OFF")
         for full in FULLS:
             appear(self.gateway, full)
 
     @invariant()
-    def is_told(self) -> None:
-        """The reader is told each publication once by each of its subscriptions, in order."""
+    def check_notifications(self) -> None:
+        """Each subscription of the reader is notified of each publication once, in order."""
         found = notifications(self.gateway, READER)
         assert all(one.subid for one in found)
         for subid in {one.subid for one in found}:
             mine = [entry for one in found if one.subid == subid for entry in one.items]
-            assert mine == self.news
-        assert len(found) == 2 * len(self.news)
-        self.news.clear()
+            assert mine == self.unread
+        assert len(found) == 2 * len(self.unread)
+        self.unread.clear()
 
     @invariant()
-    def keeps_what_the_model_keeps(self) -> None:
+    def check_items(self) -> None:
         reply = retrieve(self.gateway, READER, NODE)
-        assert item_ids(reply) == list(self.kept)
+        assert item_ids(reply) == list(self.items)
         assert reply.payload is not None
         found = [int(entry[0].get("watts", "")) for entry in reply.payload[0]]
-        assert found == [watts for _publisher, watts in self.kept.values()]
+        assert found == [watts for _publisher, watts in self.items.values()]
 
     @invariant()
-    def counts_what_it_keeps(self) -> None:
+    def check_totals(self) -> None:
         there = self.gateway.connection.execute(
             "SELECT count(*), coalesce(sum(bytes), 0) FROM items"
         ).fetchone()

@@ -1,4 +1,4 @@
-"""A share over real sockets: a member that vanishes, a gateway that is killed and started again."""
+"""Shared subscriptions over real sockets: a vanished member, and a killed gateway."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ DISCO: Final = "http://jabber.org/protocol/disco#info"
 
 
 class Worker:
-    """A member: it says what it takes, and answers what it is told to."""
+    """A member that announces QoS and answers deliveries on request."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
 
     async def ask(self, content: str) -> Element:
-        """Send a request to the service, and return the answer; what comes before it is lost."""
+        """Send a request to the service and return the answer; earlier stanzas are dropped."""
         payload = f"<pubsub xmlns='{PUBSUB}'>{content}</pubsub>"
         self.client.send(f"<iq type='set' id='ask' to='{SERVICE}'>{payload}</iq>")
         while (found := await self.client.stanza()).get("id") != "ask":
@@ -41,12 +41,12 @@ class Worker:
         self.client.send("<presence/>")
 
     async def join(self, qos: int) -> None:
-        """Join the share."""
+        """Join the shared subscription."""
         bare = self.client.full.partition("/")[0]
         await self.ask(element("subscribe", node=SHARE, jid=bare) + options(qos=str(qos)))
 
-    async def given(self) -> Element:
-        """Wait for the next iq that hands something over; a question what it takes is answered."""
+    async def next_delivery(self) -> Element:
+        """Wait for the next iq that delivers something, and answer queries for capabilities."""
         while True:
             found = await self.client.stanza()
             if found.tag != "{jabber:client}iq" or found.get("type") not in ("get", "set"):
@@ -62,8 +62,8 @@ class Worker:
             f"<iq type='result' id='{iq.get('id')}' to='{iq.get('from')}'>{payload}</iq>"
         )
 
-    async def idle(self) -> None:
-        """See that nothing more has come: the next stanza is the answer to a ping."""
+    async def expect_nothing(self) -> None:
+        """Check that nothing has arrived: the next stanza is the answer to a ping."""
         self.client.send(
             "<iq type='get' id='ping' to='gw.example'><ping xmlns='urn:xmpp:ping'/></iq>"
         )
@@ -72,7 +72,7 @@ class Worker:
 
 @asynccontextmanager
 async def present(process: Process, gateway: Gateway, *users: str) -> AsyncIterator[list[Worker]]:
-    """Log users in, and make them available."""
+    """Log users in and make them available."""
     async with AsyncExitStack() as stack:
         found = []
         for user in users:
@@ -110,15 +110,15 @@ async def test_qos_1_item_of_a_vanished_member_goes_to_another(
             await engine.ask(element("create", node=NODE))
             await ant.join(1)
             await publish(engine, "i1")
-            assert item_of(await ant.given()) == "i1"
+            assert item_of(await ant.next_delivery()) == "i1"
             await bee.join(1)
-            await bee.idle()
+            await bee.expect_nothing()
             ant.client.cut()
-            again = await bee.given()
+            again = await bee.next_delivery()
             assert item_of(again) == "i1"
             bee.answer(again)
             await publish(engine, "i2")
-            assert item_of(await bee.given()) == "i2"
+            assert item_of(await bee.next_delivery()) == "i2"
 
 
 @pytest.mark.parametrize("qos", [1, 2])
@@ -129,23 +129,23 @@ async def test_items_survive_a_killed_gateway(gateway: Gateway, qos: int) -> Non
             await engine.ask(element("create", node=NODE) + f"<configure>{configure}</configure>")
             await ant.join(qos)
             await publish(engine, "i1", "i2")
-            first = await ant.given()
+            first = await ant.next_delivery()
             assert item_of(first) == "i1"
         process.kill9()
     with gateway.run() as process:
         async with present(process, gateway, "bee", "ant") as (bee, ant):
             if qos == 2:
                 await bee.join(2)
-                again = await ant.given()
+                again = await ant.next_delivery()
                 assert (again.get("id"), item_of(again)) == (first.get("id"), "i1")
                 ant.answer(again, received(again))
-                other = await ant.given()
+                other = await ant.next_delivery()
                 steps = {
                     other[0].tag.partition("}")[2],
-                    (await ant.given())[0].tag.partition("}")[2],
+                    (await ant.next_delivery())[0].tag.partition("}")[2],
                 }
                 assert steps == {"assured", "deliver"}
-                await bee.idle()
+                await bee.expect_nothing()
             else:
-                found = [await ant.given(), await ant.given()]
+                found = [await ant.next_delivery(), await ant.next_delivery()]
                 assert sorted(str(item_of(one)) for one in found) == ["i1", "i2"]
