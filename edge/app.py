@@ -38,8 +38,8 @@ from edge.ops.control import ProcessStatus
 from edge.server import control_server
 from edge.server.listener import Listener
 from edge.server.refusal_counters import RefusalCounters
-from edge.uplink import epoch_check, setup
-from edge.uplink.backlog import Facts, StoreBacklog
+from edge.uplink import setup
+from edge.uplink.backlog import GatewayFacts, StoreBacklog
 from sync.common import sd_notify
 from sync.uplink import BacklogUnavailable, BatchLimits, Sealer
 
@@ -155,7 +155,7 @@ class App:
         if settings.log.notify:
             store.before_commit = eventlog.notifier(router.context, settings.log)
         facts = self._facts(clock)
-        await epoch_check.settle(self._folder, store, settings, facts)
+        await setup.begin_epoch_if_needed(self._folder, store, settings, facts)
         backlog = StoreBacklog(store, settings, facts)
         sealer = await self._start_uplink(stack, backlog, clock)
         timer = _start_timer(store, clock, router)
@@ -264,7 +264,7 @@ class App:
         self, stack: AsyncExitStack, backlog: StoreBacklog, clock: Clock
     ) -> Sealer:
         settings, uplink = self._settings, self._settings.uplink
-        road = setup.road(self._folder, settings, backlog, lambda: clock().wall / 1000)
+        road = setup.transport_for(self._folder, settings, backlog, lambda: clock().wall / 1000)
         uploader = None
         if road is not None:
             stack.push_async_callback(road.transport.close)
@@ -281,13 +281,13 @@ class App:
             ),
             clock=lambda: clock().service,
             on_sealed=uploader.wake if uploader else lambda: None,
-            send_notice=backlog.tell,
+            send_notice=backlog.log_notice,
         )
         self._run_task(stack, sealer.run(), "sealer")
         return sealer
 
-    def _facts(self, clock: Clock) -> Facts:
-        return Facts(
+    def _facts(self, clock: Clock) -> GatewayFacts:
+        return GatewayFacts(
             self._folder,
             clock,
             boot=clock.run.boot,
@@ -326,7 +326,7 @@ class App:
         if isinstance(self._failure, StoreBroken):
             return
         try:
-            await setup.close(beats, sealer, backlog)
+            await setup.seal_and_stop(beats, sealer, backlog)
             if self._settings.uplink.enrolment or self._settings.uplink.folder:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(backlog.empty(), LAST_UPLOAD_TIME)

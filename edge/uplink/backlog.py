@@ -1,8 +1,4 @@
-"""The gateway's side of the uplink: the store as the backlog, and a header's facts.
-
-Translates between the store's rows and the records of `sync`. Whether a new epoch begins is decided
-elsewhere; what that does is here, since all that was counted before is sealed with it.
-"""
+"""The gateway's store as the backlog of `sync.uplink`, and the facts for segment headers."""
 
 from __future__ import annotations
 
@@ -21,8 +17,7 @@ from edge.engine.group_commit import Store
 from edge.engine.service_time import Now
 from edge.errors import StoreBroken, StoreError
 from edge.features.eventlog.rules.eviction import BacklogQuota
-from edge.features.eventlog.store import epochs, lost_ranges, segments
-from edge.features.eventlog.store import uplink_view as rows
+from edge.features.eventlog.store import epochs, lost_ranges, segments, uplink_view
 from edge.features.eventlog.store.lost_ranges import LostRange
 from sync import uplink
 from sync.segment import Dropped, Event, Identity, digest_of, encode
@@ -41,18 +36,17 @@ from sync.uplink import (
 T = TypeVar("T")
 
 EVICTED: Final = "backlog-full"
-"""Why a range was dropped, as its lane's next header says it."""
+"""Reason of a range that was dropped because the backlog was full."""
 
 NOT_SEALED: Final = "not-sealed"
-"""Why a range was dropped that no segment can hold when its epoch ends."""
+"""Reason of a range that was dropped because no segment could hold it when its epoch ended."""
 
-
-_GOOD: Final = frozenset({"shipping", "certificate-renewed"})
-"""Notices that tell of nothing wrong."""
+_POSITIVE: Final = frozenset({"shipping", "certificate-renewed"})
+"""Notices that do not report a problem."""
 
 
 class StoreBacklog:
-    """The store, as `sync.uplink.Backlog` asks for it."""
+    """The store as a `sync.uplink.Backlog`; the protocol describes the methods."""
 
     def __init__(self, store: Store, config: Config, facts: uplink.GatewayStateSource) -> None:
         self._store = store
@@ -64,35 +58,35 @@ class StoreBacklog:
         self._closed = False
 
     def close(self) -> None:
-        """Log nothing from now on, and do nothing that is logged: the closing event comes last.
+        """Refuse everything that logs an event from now on, so that the closing event is the last.
 
-        What is sealed still makes no room for itself, one or two segments of each lane. What the
-        centre says of a segment that it does not take, it says again in the next run.
+        Segments can still be sealed, even one or two per lane above the quota. A segment that the
+        centre rejects now is rejected again in the next run.
         """
         self._closed = True
 
     async def lanes(self) -> list[LaneState]:
-        """Say what each lane holds that is not sealed."""
+        """Return the unsealed events of each lane."""
         return await self._read(lambda tx: [LaneState(*lane) for lane in events.lane_status(tx)])
 
     async def draft(self, lane: str, max_events: int, max_bytes: int) -> Draft | None:
-        """Return the lane's oldest events, as many as fit."""
+        """Return the lane's oldest events within the limits."""
         return await self._read(lambda tx: _draft(tx, lane, max_events, max_bytes))
 
     async def seal(self, draft: Draft, data: bytes, digest: bytes) -> bool:
-        """Put a segment in and take its events out, and keep the backlog within its bound."""
+        """Store a segment, delete its events, and keep the backlog within its quota."""
 
         def unit(tx: Transaction) -> bool:
             if not _seal(tx, draft, data, digest):
                 return False
             if not self._closed:
-                make_room(tx, bound_of(self._config))
+                enforce_quota(tx, backlog_quota(self._config))
             return True
 
         return await self._run(unit)
 
     async def next_waiting(self, order: SendOrder = SendOrder.OLDEST) -> WaitingSegment | None:
-        """Return the oldest segment that is to be sent, or the newest."""
+        """Return the oldest or newest segment that waits to be sent."""
         newest = order is SendOrder.NEWEST
         found = await self._read(lambda tx: segments.next_waiting(tx, newest=newest))
         if found is None:
@@ -101,59 +95,58 @@ class StoreBacklog:
         return WaitingSegment(identity, found.digest, found.data)
 
     async def epoch(self) -> str:
-        """Return the epoch that is counted in now."""
+        """Return the current epoch."""
         return await self._read(meta.epoch)
 
     async def digest_at(self, epoch: str, lane: str, seq: int) -> bytes | None:
-        """Return the digest of the segment that a number is sealed in, as far as it is known."""
+        """Return the digest of the segment that contains a number, if it is known."""
         return await self._read(lambda tx: segments.digest_at(tx, epoch, lane, seq))
 
     async def high_watermarks(self) -> dict[str, HighWatermark]:
-        """Say how far each lane of the current epoch is sealed."""
+        """Return the last sealed number and digest of each lane of the current epoch."""
         found = await self._read(segments.lane_heads)
         return {head.lane: HighWatermark(head.sealed, head.digest) for head in found}
 
     async def begin_epoch(self, reason: str) -> str:
-        """Seal all events in the epoch that they were counted in, and count in a new one."""
+        """Seal all events of the current epoch and begin a new one."""
         state = await self.facts.state()
-        return await self._tell(lambda tx: begin_epoch(tx, self._config, state, reason))
+        return await self._run_logging(lambda tx: begin_epoch(tx, self._config, state, reason))
 
     async def acknowledge(self, digest: bytes) -> None:
-        """Note that the centre has it."""
+        """Record that the centre has stored a segment."""
 
         def unit(tx: Transaction) -> None:
             segments.acknowledge(tx, digest, self._limits.recent_bytes)
-            rows.record_upload(tx)
+            uplink_view.record_upload(tx)
 
         await self._run(unit)
         self._settled.set()
 
     async def set_aside(self, digest: bytes, reason: str) -> None:
-        """Keep it, never send it again, and log that."""
-
-        await self._tell(lambda tx: set_aside(tx, digest, reason))
+        """Keep a segment, never send it again, and log an event."""
+        await self._run_logging(lambda tx: set_aside(tx, digest, reason))
         self._settled.set()
 
     async def empty(self) -> None:
-        """Wait until nothing is to be sent."""
+        """Wait until no segment waits to be sent."""
         while await self.next_waiting() is not None:
             await self._settled.wait()
             self._settled.clear()
 
-    async def tell(self, notice: Notice) -> None:
-        """Log what the uplink has to say."""
-        level = "Informational" if notice.name in _GOOD else "Warning"
+    async def log_notice(self, notice: Notice) -> None:
+        """Log a notice of the uplink as an event."""
+        level = "Informational" if notice.name in _POSITIVE else "Warning"
 
         def unit(tx: Transaction) -> None:
             _log(tx, notice.name, level, notice.text)
-            rows.record_notice(tx, notice.name, notice.text)
+            uplink_view.record_notice(tx, notice.name, notice.text)
 
-        await self._tell(unit)
+        await self._run_logging(unit)
 
-    async def _tell(self, unit: Callable[[Transaction], T]) -> T:
-        """Run a unit that logs."""
+    async def _run_logging(self, unit: Callable[[Transaction], T]) -> T:
+        """Run a unit that logs an event."""
         if self._closed:
-            raise BacklogUnavailable("the run is over")
+            raise BacklogUnavailable("the gateway is stopping")
         return await self._run(unit)
 
     async def _run(self, unit: Callable[[Transaction], T]) -> T:
@@ -174,28 +167,25 @@ class StoreBacklog:
 
 
 def begin_epoch(tx: Transaction, config: Config, state: GatewayState, reason: str) -> str:
-    """Seal all that waits in the epoch that it was counted in, and begin a new one; returns it.
+    """Seal all events of the current epoch, begin a new epoch and return it.
 
-    Its first event tells of it. What cannot be sealed is gone then, and told as well.
+    The first event of the new epoch reports it. Events that cannot be sealed are lost and reported.
     """
     events.write_counters(tx)
     before = meta.epoch(tx)
-    unsealed = [gone for lane in events.LANES for gone in _seal_all(tx, config, state, lane)]
+    unsealed = [lost for lane in events.LANES for lost in _seal_all(tx, config, state, lane)]
     epoch = epochs.begin(tx, reason)
     tags = {"reason": reason, "before": before}
-    _log(tx, "epoch", "Warning", f"events are counted anew: {reason}", tags=tags)
-    _tell_lost(tx, unsealed, NOT_SEALED)
-    make_room(tx, bound_of(config))
+    _log(tx, "epoch", "Warning", f"a new epoch begins: {reason}", tags=tags)
+    _log_lost(tx, unsealed, NOT_SEALED)
+    enforce_quota(tx, backlog_quota(config))
     return epoch
 
 
 def _seal_all(
     tx: Transaction, config: Config, state: GatewayState, lane: str
 ) -> list[segments.EvictedRange]:
-    """Seal what waits of a lane, and return the range that no segment can hold, if there is one.
-
-    It may be as much as `limits.unsealed_events`.
-    """
+    """Seal all events of a lane; return the range that no segment can hold, if there is one."""
     uplink = config.uplink
     while draft := _draft(tx, lane, uplink.segment_events, uplink.segment_bytes):
         header = build_header(config.gateway.domain, draft, state)
@@ -230,53 +220,54 @@ def _seal(tx: Transaction, draft: Draft, data: bytes, digest: bytes) -> bool:
     return segments.seal(tx, sealed)
 
 
-def bound_of(config: Config) -> BacklogQuota:
-    """Return how much may wait, and which share of it each lane has for certain."""
+def backlog_quota(config: Config) -> BacklogQuota:
+    """Return the maximum size of the backlog and the guaranteed share of each lane."""
     uplink = config.uplink
     shares = segments.lane_shares(uplink.readings_share, uplink.logs_share)
     return BacklogQuota(config.limits.backlog_bytes, shares)
 
 
-def make_room(tx: Transaction, bound: BacklogQuota) -> None:
-    """Bring what waits within its bound, and tell what had to go."""
-    _tell_lost(tx, segments.evict(tx, bound, EVICTED), EVICTED)
+def enforce_quota(tx: Transaction, quota: BacklogQuota) -> None:
+    """Evict segments until the backlog is within its quota, and log what was lost."""
+    _log_lost(tx, segments.evict(tx, quota, EVICTED), EVICTED)
 
 
 def set_aside(tx: Transaction, digest: bytes, reason: str) -> None:
-    """Keep a segment, never send it again, and log that."""
+    """Keep a segment, never send it again, and log an event."""
     aside = segments.set_aside(tx, digest, reason, REJECTED_SEGMENT_BYTES)
     if aside is not None:
         text = f"segment {digest.hex()[:16]}: {reason}"
         _log(tx, "set_aside", "Error", text, tags=_tags(aside))
-        _tell_lost(tx, [], reason)
+        _log_lost(tx, [], reason)
 
 
-def _tell_lost(tx: Transaction, gone: Sequence[segments.EvictedRange], reason: str) -> None:
-    """Log what went just now, and all of epochs that are over that no event tells of any more.
+def _log_lost(tx: Transaction, lost: Sequence[segments.EvictedRange], reason: str) -> None:
+    """Log the ranges just lost, and all ranges of earlier epochs that are not reported yet.
 
-    An event of the latter has the whole range, and as its value how many went just now.
+    A range of the current epoch is logged by itself. For an earlier epoch, the event has the whole
+    lost range of a lane, and as its value the number of events that were lost just now.
     """
     epoch = meta.epoch(tx)
     counts: Counter[tuple[str, str]] = Counter()
-    for one in gone:
-        count = one.last - one.first + 1
-        if one.epoch == epoch:
-            _tell_range(tx, LostRange(*one[:4], reason), count)
+    for range_ in lost:
+        count = range_.last - range_.first + 1
+        if range_.epoch == epoch:
+            _log_range(tx, LostRange(*range_[:4], reason), count)
         else:
-            counts[one.epoch, one.lane] += count
-    for range_ in lost_ranges.find_unreported(tx):
-        seq = _tell_range(tx, range_, counts.pop((range_.epoch, range_.lane), 0))
+            counts[range_.epoch, range_.lane] += count
+    for unreported in lost_ranges.find_unreported(tx):
+        seq = _log_range(tx, unreported, counts.pop((unreported.epoch, unreported.lane), 0))
         if seq is not None:
-            lost_ranges.mark_reported(tx, range_, seq)
+            lost_ranges.mark_reported(tx, unreported, seq)
 
 
-def _tell_range(tx: Transaction, gone: LostRange, count: int) -> int | None:
-    text = f"{gone.lane} {gone.first}-{gone.last}: {gone.reason}"
-    return _log(tx, "evicted", "Error", text, float(count), _tags(gone))
+def _log_range(tx: Transaction, lost: LostRange, count: int) -> int | None:
+    text = f"{lost.lane} {lost.first}-{lost.last}: {lost.reason}"
+    return _log(tx, "evicted", "Error", text, float(count), _tags(lost))
 
 
-def _tags(gone: LostRange) -> dict[str, str]:
-    return {name: str(value) for name, value in gone._asdict().items()}
+def _tags(range_: LostRange) -> dict[str, str]:
+    return {name: str(value) for name, value in range_._asdict().items()}
 
 
 def _log(
@@ -291,8 +282,8 @@ def _log(
     return events.append(tx, events.SYSTEM, event)
 
 
-class Facts:
-    """What a segment's header tells of the gateway."""
+class GatewayFacts:
+    """The source of the gateway's state for the headers of segments."""
 
     def __init__(
         self,
@@ -311,7 +302,7 @@ class Facts:
         self._config_hash = config_hash
 
     async def state(self) -> GatewayState:
-        """Return the state of this moment."""
+        """Return the current state."""
         used = await asyncio.to_thread(disk_used, self._folder)
         now = self._clock()
         return GatewayState(
@@ -327,11 +318,11 @@ class Facts:
 
 
 def disk_used(folder: Path) -> int:
-    """Return the bytes that the files of a gateway's folder take."""
+    """Return the bytes that a folder uses on the disk."""
     total = 0
     for path in folder.rglob("*"):
         try:
             total += path.stat().st_blocks * 512
-        except OSError:  # a WAL that was removed meanwhile, a link that leads nowhere
+        except OSError:  # the file was removed meanwhile, or is a dangling link
             continue
     return total

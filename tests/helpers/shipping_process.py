@@ -71,7 +71,7 @@ async def work(store: Store, enrolment: Path, chance: random.Random, finish: boo
     backlog = StoreBacklog(store, settings, FixedFacts())
     transport = HttpsTransport(read_enrolment(enrolment), PACED, clock=lambda: 0.0, sleep=piece)
     bell = Wakeup(lambda seconds: asyncio.sleep(min(seconds, 0.02)))
-    uploader = Uploader(DOMAIN, backlog, transport, send_notice=backlog.tell, wakeup=bell)
+    uploader = Uploader(DOMAIN, backlog, transport, send_notice=backlog.log_notice, wakeup=bell)
     sealer = Sealer(
         DOMAIN,
         backlog,
@@ -79,7 +79,7 @@ async def work(store: Store, enrolment: Path, chance: random.Random, finish: boo
         BatchLimits(events=64),
         clock=lambda: 0.0,
         on_sealed=uploader.wake,
-        send_notice=backlog.tell,
+        send_notice=backlog.log_notice,
     )
     task = asyncio.create_task(uploader.run())
     while not finish:

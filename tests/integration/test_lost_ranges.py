@@ -18,7 +18,7 @@ from edge.engine.events import LANES, LOGS, READINGS, SYSTEM, NewEvent
 from edge.engine.service_time import Now
 from edge.features.eventlog.store import epochs, lost_ranges, segments
 from edge.uplink import backlog
-from edge.uplink.backlog import EVICTED, bound_of, make_room
+from edge.uplink.backlog import EVICTED, backlog_quota, enforce_quota
 from sync.segment import decode
 from tests.helpers.backlog import FixedFacts
 from tests.helpers.store import DOMAIN, in_memory
@@ -56,7 +56,7 @@ class Gateway:
 
     def _evict(self, tx: Transaction, percent: int) -> None:
         used = sum(segments.waiting_bytes(tx).values())
-        make_room(tx, bound_of(CONFIG)._replace(bytes=used * percent // 100))
+        enforce_quota(tx, backlog_quota(CONFIG)._replace(bytes=used * percent // 100))
 
     def _take(self, tx: Transaction, newest: int) -> None:
         found = segments.next_waiting(tx, newest=bool(newest))

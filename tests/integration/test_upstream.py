@@ -30,16 +30,16 @@ from edge.features.eventlog.store import epochs, segments
 from edge.ops import events as admin
 from edge.ops import hardware
 from edge.server.refusal_counters import RefusalCounters
-from edge.uplink import epoch_check, setup
+from edge.uplink import setup
 from edge.uplink.backlog import (
     EVICTED,
     NOT_SEALED,
-    Facts,
+    GatewayFacts,
     StoreBacklog,
+    backlog_quota,
     begin_epoch,
-    bound_of,
     disk_used,
-    make_room,
+    enforce_quota,
 )
 from sync.segment import Dropped, Event, Segment, decode, digest_of
 from sync.uplink import (
@@ -72,7 +72,7 @@ def with_limits(limits: Limits) -> Config:
 
 
 def room(size: int) -> BacklogQuota:
-    return bound_of(CONFIG)._replace(bytes=size)
+    return backlog_quota(CONFIG)._replace(bytes=size)
 
 
 def backlog_of(store: Store, settings: Config = CONFIG) -> StoreBacklog:
@@ -88,7 +88,7 @@ def sealer(
     backlog: StoreBacklog | None = None,
 ) -> Sealer:
     backlog = backlog or backlog_of(store, settings)
-    facts = Facts(tmp_path, clock, "boot", "Linux", "fieldpost 1", bytes(32))
+    facts = GatewayFacts(tmp_path, clock, "boot", "Linux", "fieldpost 1", bytes(32))
     return Sealer(
         DOMAIN,
         backlog,
@@ -96,7 +96,7 @@ def sealer(
         BatchLimits(count, 300.0, 1024 * 1024),
         clock=lambda: clock().service,
         on_sealed=lambda: None,
-        send_notice=backlog.tell,
+        send_notice=backlog.log_notice,
     )
 
 
@@ -294,7 +294,7 @@ async def test_a_stop_with_a_full_backlog_ends_with_the_closing_event(
         await flash_meter.start_meter(store, Flash()),
     )
     await write(store, clock, [(lane, NewEvent("log")) for lane in LANES])
-    await setup.close(beats, last, backlog)
+    await setup.seal_and_stop(beats, last, backlog)
     assert await unsealed(store) == {lane: [] for lane in LANES}
     found = [segment for segment in await shipped(store) if segment.header.lane == SYSTEM]
     assert (found[-1].events[-1].kind, found[-1].events[-1].name) == ("system", "stop")
@@ -306,14 +306,16 @@ async def test_nothing_is_logged_after_the_closing_event(
     backlog = backlog_of(store, CONFIG)
     run, meter = Run("boot-1", 0.0), await flash_meter.start_meter(store, Flash())
     beats = background_tasks.HeartbeatSources(store, RefusalCounters(), run, CONFIG.limits, meter)
-    await setup.close(beats, sealer(tmp_path, store, clock, CONFIG, backlog=backlog), backlog)
+    await setup.seal_and_stop(
+        beats, sealer(tmp_path, store, clock, CONFIG, backlog=backlog), backlog
+    )
     last = await backlog.next_waiting()
     assert last is not None
-    with pytest.raises(BacklogUnavailable, match="over"):
-        await backlog.tell(Notice("shipping", "all is well"))
-    with pytest.raises(BacklogUnavailable, match="over"):
+    with pytest.raises(BacklogUnavailable, match="is stopping"):
+        await backlog.log_notice(Notice("shipping", "all is well"))
+    with pytest.raises(BacklogUnavailable, match="is stopping"):
         await backlog.set_aside(last.digest, "conflict")
-    with pytest.raises(BacklogUnavailable, match="over"):
+    with pytest.raises(BacklogUnavailable, match="is stopping"):
         await backlog.begin_epoch("centre-differs")
     assert await unsealed(store) == {lane: [] for lane in LANES}
     assert await backlog.next_waiting() == last
@@ -376,7 +378,7 @@ async def test_a_start_on_another_board_or_card_or_of_a_copy_begins_an_epoch(
 ) -> None:
     async def start(board: str | None, card: str | None) -> list[str]:
         monkeypatch.setattr(hardware, "read", lambda _folder: Hardware(board, card))
-        await epoch_check.settle(tmp_path, store, CONFIG, FixedFacts())
+        await setup.begin_epoch_if_needed(tmp_path, store, CONFIG, FixedFacts())
         found = await store.read(epochs.latest)
         return [str(epoch.reason) for epoch in reversed(found)]
 
@@ -463,7 +465,7 @@ async def test_segments_of_an_epoch_that_is_over_go_like_others_and_no_header_de
     await write(store, clock, [(LOGS, NewEvent("log"))] * 2)
     backlog = backlog_of(store)
     await backlog.begin_epoch("restored")
-    await store.run(lambda tx: make_room(tx, room(0)))
+    await store.run(lambda tx: enforce_quota(tx, room(0)))
     kept = "SELECT epoch, first, last FROM dropped"
     assert await store.read(lambda tx: tx.rows(kept)) == [(EPOCH, 1, 6)]
     await write(store, clock, [(LOGS, NewEvent("log"))])
@@ -547,7 +549,7 @@ async def test_waiting_for_an_empty_backlog_ends_when_all_is_settled(
 async def test_notices_become_events(store: Store) -> None:
     backlog = backlog_of(store)
     for name in ("shipping", "lane-stuck"):
-        await backlog.tell(Notice(name, f"about {name}"))
+        await backlog.log_notice(Notice(name, f"about {name}"))
     rows = (await unsealed(store))[SYSTEM]
     assert [(row[3], row[6], row[9], row[10]) for row in rows] == [
         ("uplink", "shipping", "Informational", "about shipping"),

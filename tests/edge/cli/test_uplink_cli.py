@@ -76,7 +76,7 @@ async def seal(folder: Path, store: Store, lane: str, count: int, a_segment: int
         limits,
         clock=lambda: 0.0,
         on_sealed=lambda: None,
-        send_notice=backlog.tell,
+        send_notice=backlog.log_notice,
     )
     await sealer.flush()
 
@@ -122,7 +122,7 @@ async def test_status_of_each_lane(folder: Path, store: Store) -> None:
     await take(folder, store, 1)
     await store.run(lambda tx: append(tx, LOGS, 3, NewEvent("log")))
     backlog = backlog_of(folder, store)
-    await backlog.tell(Notice("unreachable", "no route\x1b[2J"))
+    await backlog.log_notice(Notice("unreachable", "no route\x1b[2J"))
     found = await told(folder)
     assert isinstance(found["lanes"], list)
     (lane,) = (lane for lane in found["lanes"] if lane["lane"] == LOGS)
@@ -155,7 +155,7 @@ async def test_notice_shows_its_age_and_whether_it_is_resolved(
     folder: Path, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await seal(folder, store, LOGS, 4)
-    await backlog_of(folder, store).tell(Notice("conflict", "409 conflict: other bytes"))
+    await backlog_of(folder, store).log_notice(Notice("conflict", "409 conflict: other bytes"))
     at = Clock()().wall
     monkeypatch.setattr(current_time, "now", lambda: Clock()()._replace(wall=at + 7_500_000))
 
@@ -268,7 +268,7 @@ async def test_route_is_shown_without_secrets(folder: Path) -> None:
     gone = "enrol.json does not exist"
     assert (await told(folder))["to"] == {"trouble": gone}
     (folder / "enrol.json").mkdir()
-    assert (await told(folder))["to"] == {"trouble": "enrol.json: no regular file"}
+    assert (await told(folder))["to"] == {"trouble": "enrol.json: it is not a regular file"}
     (folder / "enrol.json").rmdir()
     (folder / "enrol.json").write_text("{}")
     assert (await told(folder))["to"].keys() == {"trouble"}  # type: ignore[attr-defined]
