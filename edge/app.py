@@ -43,7 +43,7 @@ from edge.uplink.backlog import GatewayFacts, StoreBacklog
 from sync.common import sd_notify
 from sync.uplink import BacklogUnavailable, BatchLimits, Sealer
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # slixmpp's streams take memory, and only a component needs them
     from edge.server.component.component import Component
 
 STOP_TIME: Final = 5.0

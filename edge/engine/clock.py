@@ -1,17 +1,27 @@
-"""Read the clocks of the machine; `service_time` has the rules for their readings."""
+"""Read the clocks of the machine; `service_time` has the rules for their readings.
+
+Source: adjtimex(2).
+"""
 
 from __future__ import annotations
 
+import ctypes
 import time
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from edge.engine.service_time import STEP, ClockReading, Now, Run, ServiceClock
-from edge.ops import hardware
 
 SYNC_CHECK: Final = 1.0
 """Seconds between two checks whether the wall clock is synchronised, unless it is set."""
+
+
+_TIMEX_BYTES: Final = 256
+"""More than the size of `struct timex` on any Linux. With all bytes zero the call only reads."""
+
+_TIME_ERROR: Final = 5
 
 
 def uptime() -> float:
@@ -29,12 +39,25 @@ def boot_id() -> str:
     return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
 
 
+def is_clock_synchronised() -> bool:
+    """Return whether the kernel considers the wall clock synchronised, as time daemons report."""
+    adjtimex = _adjtimex()
+    return adjtimex is not None and adjtimex(ctypes.create_string_buffer(_TIMEX_BYTES)) in range(
+        _TIME_ERROR
+    )
+
+
+@cache
+def _adjtimex() -> Callable[[ctypes.Array[ctypes.c_char]], int] | None:
+    return getattr(ctypes.CDLL(None), "adjtimex", None)
+
+
 class MachineClocks(NamedTuple):
     """The sources of clock readings; tests replace them."""
 
     uptime: Callable[[], float] = uptime
     wall: Callable[[], int] = wall
-    synchronised: Callable[[], bool] = hardware.clock_synchronised
+    synchronised: Callable[[], bool] = is_clock_synchronised
     boot: Callable[[], str] = boot_id
 
     def read(self) -> ClockReading:

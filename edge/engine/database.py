@@ -13,18 +13,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
-from edge.engine.meta import MIGRATED
+from edge.engine.service_time import Now
 from edge.engine.space_rules import WAL_SHARE
 from edge.engine.temporary_tables import TABLES
 from edge.errors import SetupError, StoreBroken, StoreBusy, StoreError, StoreFull
 from sync.common.regular_files import NotRegularError, check_regular
 
-if TYPE_CHECKING:
-    from edge.engine.service_time import Now
-
-    Values = Sequence[Any] | Mapping[str, Any]
+Values: TypeAlias = Sequence[Any] | Mapping[str, Any]
 
 FILE_NAME: Final = "fieldpost.db"
 
@@ -41,6 +38,9 @@ _SETTINGS: Final = (
     "PRAGMA cache_size = -4096",  # KiB
     "PRAGMA journal_size_limit = 4194304",  # bytes that a WAL file keeps after a checkpoint
 )
+
+MIGRATED: Final = "migrated_from"
+"""The schema version before a migration, until the migration is logged; then 0."""
 
 _NOTE_MIGRATED: Final = """
 INSERT INTO meta (key, value) VALUES ('{key}', {version})
@@ -287,6 +287,21 @@ def migrate(connection: sqlite3.Connection) -> None:
             connection.executescript(
                 f"BEGIN IMMEDIATE; {sql}; {noted} PRAGMA user_version = {number}; COMMIT;"
             )
+
+
+def schema_version(tx: Transaction) -> int:
+    """Return the version of the schema."""
+    return int(tx.row("PRAGMA user_version")[0])
+
+
+def integrity_errors(connection: sqlite3.Connection, max_errors: int, *, deep: bool) -> list[str]:
+    """Return errors in a database's structure; with `deep`, check every index entry too."""
+    check = "integrity_check" if deep else "quick_check"
+    found = [row[0] for row in connection.execute(f"PRAGMA {check}({max_errors})")]
+    if deep:
+        rows = connection.execute("PRAGMA foreign_key_check").fetchmany(max_errors)
+        found += [f"row {row[1]} of {row[0]} refers to a missing row of {row[2]}" for row in rows]
+    return [text for text in found if text != "ok"]
 
 
 @contextmanager

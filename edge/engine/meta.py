@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from edge.engine.database import Transaction
+from edge.engine.database import Transaction
 
 EPOCH: Final = "epoch"
 """The ULID made with the sequence counters, which count within it."""
 
 SERVICE: Final = "service"
 """The last saved service seconds."""
-
-MIGRATED: Final = "migrated_from"
-"""The schema version before a migration, until the migration is logged; then 0."""
 
 DECOY: Final = "decoy"
 """The secret from which salts for unknown account names are derived."""

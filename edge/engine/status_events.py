@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from edge.config.limits import Limits
-from edge.engine import events, meta, space
+from edge.engine import database, events, meta, space
 from edge.engine.database import Transaction
 from edge.engine.events import NewEvent
 
@@ -13,7 +13,6 @@ ROOM: Final = 1024 * 1024
 """Bytes of free room from which the database is no longer full. Without this margin, messages that
 come and go at the limit would log an event each time."""
 
-_VERSION: Final = "PRAGMA user_version"
 _FULL: Final = "SELECT since FROM temp.fullness"
 _BEGIN: Final = "INSERT INTO temp.fullness (one, since) VALUES (1, ?)"
 _END: Final = "DELETE FROM temp.fullness"
@@ -21,11 +20,11 @@ _END: Final = "DELETE FROM temp.fullness"
 
 def log_migration(tx: Transaction) -> None:
     """Log a migration of the schema since the last call, by a start or by a command."""
-    before = meta.read_number(tx, meta.MIGRATED)
+    before = meta.read_number(tx, database.MIGRATED)
     if not before:
         return
-    meta.write(tx, meta.MIGRATED, 0.0)
-    (version,) = tx.row(_VERSION)
+    meta.write(tx, database.MIGRATED, 0.0)
+    version = database.schema_version(tx)
     event = NewEvent(
         "store",
         name="migrated",

@@ -1,16 +1,13 @@
-"""Read properties of the machine from the kernel: board, card, clock, temperature, voltage.
+"""Read properties of the machine from the kernel: board, card, temperature, voltage.
 
 Each property may be unknown. Sources: Linux, Documentation/ABI/testing: sysfs-firmware-ofw,
 sysfs-class-block, sysfs-class-thermal; Documentation/hwmon/sysfs-interface.rst and
-raspberrypi-hwmon.rst; Documentation/driver-api/mmc/mmc-dev-attrs.rst; adjtimex(2).
+raspberrypi-hwmon.rst; Documentation/driver-api/mmc/mmc-dev-attrs.rst.
 """
 
 from __future__ import annotations
 
-import ctypes
 import os
-from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -22,11 +19,6 @@ MAX_TEXT: Final = 128
 _BOARD: Final = ("sys/firmware/devicetree/base/serial-number", "sys/class/dmi/id/product_uuid")
 _BLOCK: Final = "sys/dev/block"
 _SECTOR: Final = 512
-
-_TIMEX_BYTES: Final = 256
-"""More than the size of `struct timex` on any Linux. With all bytes zero the call only reads."""
-
-_TIME_ERROR: Final = 5
 
 
 class Disk(NamedTuple):
@@ -88,19 +80,6 @@ def undervoltage(root: Path = Path("/")) -> bool | None:
         if _text(place / "name") == "rpi_volt":
             return bool(_number(place / "in0_lcrit_alarm"))
     return None
-
-
-def clock_synchronised() -> bool:
-    """Return whether the kernel considers the wall clock synchronised, as time daemons report."""
-    adjtimex = _adjtimex()
-    return adjtimex is not None and adjtimex(ctypes.create_string_buffer(_TIMEX_BYTES)) in range(
-        _TIME_ERROR
-    )
-
-
-@cache
-def _adjtimex() -> Callable[[ctypes.Array[ctypes.c_char]], int] | None:
-    return getattr(ctypes.CDLL(None), "adjtimex", None)
 
 
 def _number(path: Path) -> int | None:

@@ -8,14 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Final
 
 from edge.engine import database, meta
 from edge.engine.database import Transaction
 from edge.errors import SetupError
 from edge.ops import current_time
-
-_VERSION: Final = "PRAGMA user_version"
 
 
 @contextmanager
@@ -30,7 +27,7 @@ def reading(folder: Path) -> Iterator[Transaction]:
         closing(database.connect_reader(path)) as connection,
         database.transaction(connection, current_time.now(), "BEGIN") as tx,
     ):
-        if tx.row(_VERSION)[0] < database.migrations()[-1][0]:
+        if database.schema_version(tx) < database.migrations()[-1][0]:
             raise SetupError(
                 f"{path} has an older version; start the gateway to migrate it (`fieldpost run`)"
             )

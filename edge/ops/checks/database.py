@@ -42,7 +42,7 @@ def integrity(folder: Path, *, deep: bool) -> Iterator[Finding]:
             end = began + QUICK_CHECK_TIME
             connection.set_progress_handler(lambda: time.monotonic() > end, PROGRESS_STEPS)
         try:
-            errors = _errors(connection, deep=deep)
+            errors = database.integrity_errors(connection, MAX_ERRORS, deep=deep)
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode != sqlite3.SQLITE_INTERRUPT:
                 raise database.translate(error) from error
@@ -60,15 +60,6 @@ def integrity(folder: Path, *, deep: bool) -> Iterator[Finding]:
     else:
         kind = "deep" if deep else "quick"
         yield Finding("database", OK, f"a {kind} check found no damage")
-
-
-def _errors(connection: sqlite3.Connection, *, deep: bool) -> list[str]:
-    check = "integrity_check" if deep else "quick_check"
-    found = [row[0] for row in connection.execute(f"PRAGMA {check}({MAX_ERRORS})")]
-    if deep:
-        rows = connection.execute("PRAGMA foreign_key_check").fetchmany(MAX_ERRORS)
-        found += [f"row {row[1]} of {row[0]} refers to a missing row of {row[2]}" for row in rows]
-    return [text for text in found if text != "ok"]
 
 
 def wal(status: Status) -> Iterator[Finding]:

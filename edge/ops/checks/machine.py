@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from edge.config.load import Config
+from edge.engine import clock as engine_clock
 from edge.engine import flash_endurance
 from edge.engine.flash_wear import DailyWear
 from edge.engine.space_rules import WAL_SHARE
@@ -52,7 +53,7 @@ def disk(folder: Path, settings: Config, used: int) -> Iterator[Finding]:
 
 def clock() -> Iterator[Finding]:
     """Check that the wall clock is synchronised."""
-    if hardware.clock_synchronised():
+    if engine_clock.is_clock_synchronised():
         yield Finding("clock", OK, "the clock is synchronised")
     else:
         text = "the clock is not synchronised: event timestamps may be wrong"

@@ -15,6 +15,7 @@ from click.testing import CliRunner, Result
 
 from edge.__main__ import main
 from edge.config import load
+from edge.engine import clock as engine_clock
 from edge.engine import database, events, flash_wear
 from edge.engine.events import NewEvent
 from edge.engine.flash_wear import DailyWear, WriteCounts
@@ -237,7 +238,7 @@ def test_free_disk_space(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_clock_synchronisation(
     synchronised: bool, verdict: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hardware, "clock_synchronised", lambda: synchronised)
+    monkeypatch.setattr(engine_clock, "is_clock_synchronised", lambda: synchronised)
     assert verdicts(machine.clock()) == [("clock", verdict)]
 
 

@@ -47,6 +47,12 @@ def find_party(tx: Transaction, bare: str, name: str) -> Party | None:
     return None if row is None else Party(row, bare)
 
 
+def find_contact(tx: Transaction, name: str, jid: str) -> RosterItem | None:
+    """Return the item of a bare JID in the roster of an account, or `None` without the account."""
+    account = roster.account_id(tx, name)
+    return None if account is None else roster.find(tx, account, jid)
+
+
 def own_roster(tx: Transaction, sender: Sender, relation: Relation) -> Party:
     """Return the sender's account; `relation` is that of the addressed roster to the sender.
 

@@ -9,7 +9,7 @@ from edge.engine.access import Sender
 from edge.engine.database import Transaction
 from edge.engine.hooks import Context
 from edge.features.presence.rules.subscriptions import FIELDS
-from edge.features.presence.store import roster
+from edge.features.presence.service import roster
 from edge.features.pubsub.rules import affiliation as rules
 from edge.features.pubsub.rules.affiliation import Affiliation
 from edge.features.pubsub.rules.reasons import Reason
@@ -140,10 +140,9 @@ def _is_in_roster(
     groups = set(node.config.roster_groups_allowed)
     for owner in affiliations.owners(tx, node.id):
         local, _at, domain = owner.rpartition("@")
-        account = roster.account_id(tx, local) if domain == context.domain else None
-        if account is None:
+        contact = roster.find_contact(tx, local, bare) if domain == context.domain else None
+        if contact is None:
             continue
-        contact = roster.find(tx, account, bare)
         if model == "roster":
             admitted = contact.listed and not groups.isdisjoint(contact.groups)
         else:

@@ -1,0 +1,131 @@
+"""The layout's rules that import-linter's contracts do not express, type imports included."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import grimp
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+PURE_ENGINE_MODULES = {"edge.engine.quota", "edge.engine.access"}
+"""Rules of the engine that rules of features may use."""
+
+SQL = re.compile(
+    r"\b(SELECT\s.*\bFROM|INSERT\s.*\bINTO|UPDATE\s\S+\sSET|DELETE\sFROM|CREATE\sTABLE)\b|PRAGMA ",
+    re.DOTALL,
+)
+
+
+class Part(NamedTuple):
+    """The feature and the part of it (`rules`, `store`, `service`, `xmpp`) that a module is in."""
+
+    feature: str
+    name: str
+
+
+@cache
+def graph() -> grimp.ImportGraph:
+    return grimp.build_graph("edge", "sync", "firmware_sim", cache_dir=None)
+
+
+def imports() -> Iterator[tuple[str, str]]:
+    for module in sorted(graph().modules):
+        for imported in sorted(graph().find_modules_directly_imported_by(module)):
+            yield module, imported
+
+
+def part_of(module: str) -> Part | None:
+    names = module.split(".")
+    if names[:2] != ["edge", "features"] or len(names) < 4:
+        return None
+    return Part(names[2], names[3])
+
+
+def is_allowed(module: str, imported: str) -> bool:
+    importer, part = part_of(module), part_of(imported)
+    if importer is None:
+        return True
+    if part is not None:
+        foreign = importer.feature != part.feature
+        if foreign and part.name in ("xmpp", "store"):
+            return False
+        if importer.name == "rules":
+            return part.name == "rules"
+        return part.name != "xmpp" or importer.name == "xmpp"
+    if importer.name == "rules":
+        return not imported.startswith("edge.") or imported in PURE_ENGINE_MODULES
+    if importer.name in ("service", "store"):
+        return not imported.startswith("edge.xmpp") or imported == "edge.xmpp.jid"
+    return True
+
+
+def test_features_meet_through_services_and_know_no_xml_below_their_xmpp() -> None:
+    assert [f"{a} -> {b}" for a, b in imports() if not is_allowed(a, b)] == []
+
+
+@pytest.mark.parametrize(
+    ("module", "imported"),
+    [
+        ("edge.features.pubsub.service.nodes", "edge.features.queues.store.queues"),
+        ("edge.features.pubsub.xmpp", "edge.features.queues.xmpp"),
+        ("edge.features.custody.service", "edge.xmpp.serialize"),
+        ("edge.features.custody.store", "edge.features.custody.xmpp"),
+        ("edge.features.custody.rules", "edge.engine.database"),
+        ("edge.features.custody.rules", "edge.features.custody.store"),
+    ],
+)
+def test_a_forbidden_import_is_found(module: str, imported: str) -> None:
+    assert not is_allowed(module, imported)
+
+
+def cycles(edges: dict[str, set[str]]) -> list[set[str]]:
+    """Return the modules that remain when modules without imports are removed again and again."""
+    edges = {module: set(imported) for module, imported in edges.items()}
+    while leaves := [module for module, imported in edges.items() if not imported]:
+        for leaf in leaves:
+            del edges[leaf]
+        for imported in edges.values():
+            imported.difference_update(leaves)
+    return [{module, *imported} for module, imported in sorted(edges.items())]
+
+
+def test_no_module_imports_itself_through_others() -> None:
+    edges: dict[str, set[str]] = {module: set() for module in graph().modules}
+    for module, imported in imports():
+        edges[module].add(imported)
+    assert cycles(edges) == []
+    assert cycles({"a": {"b"}, "b": {"a"}, "c": {"a"}, "d": set()}) != []
+
+
+def contains_sql(path: Path) -> bool:
+    tree = ast.parse(path.read_text("utf-8"))
+    docstrings = {
+        id(node.body[0].value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        and node.body
+        and isinstance(node.body[0], ast.Expr)
+    }
+    return any(
+        isinstance(node, ast.Constant)
+        and isinstance(node.value, str)
+        and id(node) not in docstrings
+        and SQL.search(node.value) is not None
+        for node in ast.walk(tree)
+    )
+
+
+def test_sql_is_in_the_engine_and_in_stores() -> None:
+    found = {
+        str(path.relative_to(ROOT)) for path in (ROOT / "edge").rglob("*.py") if contains_sql(path)
+    }
+    allowed = re.compile(r"edge/engine/\w+\.py|edge/features/\w+/store(/\w+)?\.py")
+    assert {path for path in found if not allowed.fullmatch(path)} == set()
+    assert "edge/features/custody/store.py" in found
