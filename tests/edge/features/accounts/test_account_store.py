@@ -1,4 +1,4 @@
-"""Accounts, sessions, and what the gateway remembers of itself."""
+"""Accounts, their keys and logins, and the sessions that depend on them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def gateway(tmp_path: Path) -> Iterator[Gateway]:
     made.close()
 
 
-def test_an_account_has_its_keys_by_mechanism(gateway: Gateway) -> None:
+def test_keys_are_found_by_mechanism(gateway: Gateway) -> None:
     keys = credentials.derive("a password")
     gateway.tx(lambda tx: accounts.add(tx, "pump1", keys, trusted=True))
 
@@ -44,14 +44,14 @@ def test_an_account_has_its_keys_by_mechanism(gateway: Gateway) -> None:
     assert gateway.tx(find) == [*keys, None, None]
 
 
-def test_a_name_is_provisioned_once(gateway: Gateway) -> None:
+def test_name_is_provisioned_once(gateway: Gateway) -> None:
     gateway.add("pump1")
     with pytest.raises(SetupError, match="'pump1' exists"):
         gateway.add("pump1", trusted=False)
     assert gateway.count("SELECT trusted FROM accounts") == 1
 
 
-def test_the_keys_go_with_their_account(gateway: Gateway) -> None:
+def test_keys_are_deleted_with_their_account(gateway: Gateway) -> None:
     gateway.tx(lambda tx: accounts.add(tx, "pump1", credentials.derive("x"), trusted=True))
     gateway.tx(lambda tx: tx.run("DELETE FROM accounts"))
     assert gateway.count("SELECT count(*) FROM credentials") == 0
@@ -70,7 +70,7 @@ def test_keys_are_replaced(gateway: Gateway) -> None:
     assert gateway.count("SELECT count(*) FROM credentials") == 2
 
 
-def test_a_revoked_device_looks_like_none_and_has_lost_its_password(gateway: Gateway) -> None:
+def test_revoked_device_loses_its_password(gateway: Gateway) -> None:
     keys = credentials.derive("x")
     gateway.tx(lambda tx: accounts.add(tx, "pump1", keys, trusted=True))
     assert [gateway.tx(lambda tx: accounts.revoke(tx, "pump1")) for _ in range(2)] == [True, False]
@@ -84,14 +84,14 @@ def test_a_revoked_device_looks_like_none_and_has_lost_its_password(gateway: Gat
     assert keys_of(gateway) == keys[0]
 
 
-def test_keys_that_a_revoked_device_has_all_the_same_do_not_count(gateway: Gateway) -> None:
+def test_keys_of_a_revoked_device_are_not_returned(gateway: Gateway) -> None:
     keys = credentials.derive("x")
     gateway.tx(lambda tx: accounts.add(tx, "pump1", keys, trusted=True))
     gateway.tx(lambda tx: tx.run("UPDATE accounts SET revoked = 1"))
     assert keys_of(gateway) is None
 
 
-def test_nobody_is_not_usable_nor_revoked(gateway: Gateway) -> None:
+def test_unknown_device_is_neither_active_nor_revoked(gateway: Gateway) -> None:
     assert not gateway.tx(lambda tx: accounts.is_active(tx, "pump1"))
     assert not gateway.tx(lambda tx: accounts.revoke(tx, "pump1"))
     assert not gateway.tx(lambda tx: accounts.restore(tx, "pump1"))
@@ -116,7 +116,7 @@ def grant_of(gateway: Gateway, name: str = "pump1") -> int | None:
     return gateway.tx(lambda tx: accounts.login_grant(tx, name))
 
 
-def test_a_grant_lasts_until_it_is_revoked_whatever_comes_after(gateway: Gateway) -> None:
+def test_login_grant_changes_with_revocation(gateway: Gateway) -> None:
     assert grant_of(gateway) is None
     seen = set()
     for _ in range(3):
@@ -133,7 +133,7 @@ def test_a_grant_lasts_until_it_is_revoked_whatever_comes_after(gateway: Gateway
 
 
 @pytest.mark.parametrize("again", ["restored", "withdrawn", "another of its name"])
-def test_a_session_does_not_outlive_what_it_logged_in_with(gateway: Gateway, again: str) -> None:
+def test_session_ends_with_its_login_grant(gateway: Gateway, again: str) -> None:
     gateway.add("pump1")
     old = grant_of(gateway)
     full = "pump1@gw.example/fw"
@@ -163,7 +163,7 @@ def provisioned(gateway: Gateway, generation: int) -> bool:
     return sender.provisioned
 
 
-def test_a_removed_device_is_forgotten_and_who_has_its_name_next_finds_nothing_of_it(
+def test_removed_device_leaves_nothing_to_its_successor(
     gateway: Gateway,
 ) -> None:
     for name in ("pump1", "pump2"):
@@ -181,7 +181,7 @@ def test_a_removed_device_is_forgotten_and_who_has_its_name_next_finds_nothing_o
     assert gateway.tx(lambda tx: accounts.remove(tx, "pump1")).total == 0
 
 
-def test_whether_a_device_may_be_sent_plain_messages_instead(gateway: Gateway) -> None:
+def test_downgrade_can_be_set(gateway: Gateway) -> None:
     gateway.add("pump1")
     gateway.tx(lambda tx: accounts.add(tx, "pump2", (), trusted=True, downgrade=True))
     assert [found.downgrade for found in gateway.tx(accounts.list_all)] == [False, True]
@@ -191,7 +191,7 @@ def test_whether_a_device_may_be_sent_plain_messages_instead(gateway: Gateway) -
         assert [found.downgrade for found in gateway.tx(accounts.list_all)] == [wanted, True]
 
 
-def test_what_waits_for_a_removed_device_is_counted_by_where_it_waits(gateway: Gateway) -> None:
+def test_messages_pending_for_a_removed_device_are_counted(gateway: Gateway) -> None:
     for name in ("pump1", "pump2"):
         gateway.add(name)
     source = "pump2@gw.example"
@@ -222,7 +222,7 @@ def know_each_other(tx: Transaction, name: str, other: str) -> None:
 
 
 @pytest.mark.parametrize("change", [accounts.revoke, accounts.restore])
-def test_what_was_known_of_senders_is_forgotten_with_a_change(
+def test_cached_senders_are_forgotten_on_changes(
     gateway: Gateway, change: Callable[[Transaction, str], bool]
 ) -> None:
     gateway.add("pump1")
@@ -238,20 +238,20 @@ def test_what_was_known_of_senders_is_forgotten_with_a_change(
 
 
 @pytest.mark.parametrize("trusted", [True, False])
-def test_a_session_tells_who_sends(gateway: Gateway, trusted: bool) -> None:
+def test_session_has_a_sender(gateway: Gateway, trusted: bool) -> None:
     gateway.add("pump1", trusted=trusted)
     generation = gateway.bind(PUMP)
     expected = Sender(PUMP, "pump1@gw.example", "pump1", True, trusted, generation)
     assert gateway.tx(lambda tx: sessions.sender(tx, generation)) == expected
 
 
-def test_a_session_without_an_account_is_nobodys(gateway: Gateway) -> None:
+def test_session_without_an_account_has_no_sender(gateway: Gateway) -> None:
     generation = gateway.bind(PUMP)
     expected = Sender(PUMP, "pump1@gw.example", "pump1", False, False, generation)
     assert gateway.tx(lambda tx: sessions.sender(tx, generation)) == expected
 
 
-def test_a_new_session_of_the_same_full_jid_replaces_the_old(gateway: Gateway) -> None:
+def test_new_session_replaces_the_old_one(gateway: Gateway) -> None:
     def bind(generation: int, resource: str) -> int | None:
         full = f"pump1@gw.example/{resource}"
         return gateway.tx(
@@ -277,7 +277,7 @@ def test_sessions_end_with_the_process(gateway: Gateway) -> None:
     assert gateway.tx(lambda tx: sessions.sender(tx, generation)) is None
 
 
-def test_what_the_gateway_remembers(gateway: Gateway) -> None:
+def test_meta_values_are_stored(gateway: Gateway) -> None:
     def unit(tx: Transaction) -> None:
         assert meta.read_text(tx, meta.EPOCH) == EPOCH
         assert meta.read_bytes(tx, meta.DECOY) == bytes(32)

@@ -1,4 +1,4 @@
-"""Whose a certificate is, and which are revoked."""
+"""The certificate table: owners, revocation, expiry and limits."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def expiring(gateway: Gateway, days: int = 30) -> list[str]:
     ]
 
 
-def test_a_certificate_is_its_devices(gateway: Gateway) -> None:
+def test_certificate_belongs_to_its_device(gateway: Gateway) -> None:
     issue(gateway, "pump1", "a")
     issue(gateway, "pump1", "b")
     issue(gateway, "pump2", "c")
@@ -51,7 +51,7 @@ def test_a_certificate_is_its_devices(gateway: Gateway) -> None:
     assert owners == ["pump1", "pump1", "pump2", None]
 
 
-def test_one_that_is_revoked_is_nobodys(gateway: Gateway) -> None:
+def test_revoked_certificate_has_no_owner(gateway: Gateway) -> None:
     issue(gateway, "pump1", "a")
     issue(gateway, "pump2", "b")
     revoked = [gateway.tx(lambda tx: certificates.revoke(tx, "pump1")) for _ in range(2)]
@@ -61,7 +61,7 @@ def test_one_that_is_revoked_is_nobodys(gateway: Gateway) -> None:
     assert entry == ("a", gateway.clock().wall)
 
 
-def test_one_of_a_revoked_device_is_nobodys_until_it_is_restored(gateway: Gateway) -> None:
+def test_certificate_of_a_revoked_device_has_no_owner_until_restored(gateway: Gateway) -> None:
     issue(gateway, "pump1", "a")
     assert gateway.tx(lambda tx: accounts.revoke(tx, "pump1"))
     assert owner(gateway, "a") is None
@@ -69,7 +69,7 @@ def test_one_of_a_revoked_device_is_nobodys_until_it_is_restored(gateway: Gatewa
     assert owner(gateway, "a") == "pump1"
 
 
-def test_one_of_a_removed_device_is_nobodys_also_when_the_name_comes_again(
+def test_certificate_of_a_removed_device_has_no_owner_even_with_a_successor(
     gateway: Gateway,
 ) -> None:
     issue(gateway, "pump1", "a")
@@ -81,17 +81,17 @@ def test_one_of_a_removed_device_is_nobodys_also_when_the_name_comes_again(
     assert gateway.tx(lambda tx: certificates.revoke(tx, "pump1")) == 0
 
 
-def test_dates_are_not_looked_at(gateway: Gateway) -> None:
+def test_dates_are_not_checked(gateway: Gateway) -> None:
     issue(gateway, "pump1", "a", days=-1)
     assert owner(gateway, "a") == "pump1"
 
 
-def test_who_is_not_there_gets_none(gateway: Gateway) -> None:
+def test_unknown_device_gets_no_certificate(gateway: Gateway) -> None:
     with pytest.raises(SetupError, match="device 'pump3' does not exist"):
         issue(gateway, "pump3", "a")
 
 
-def test_a_device_has_a_bounded_number_that_are_good(gateway: Gateway) -> None:
+def test_valid_certificates_of_a_device_are_limited(gateway: Gateway) -> None:
     issue(gateway, "pump1", "old", days=-1)
     for number in range(MAX_VALID):
         issue(gateway, "pump1", str(number))
@@ -102,7 +102,7 @@ def test_a_device_has_a_bounded_number_that_are_good(gateway: Gateway) -> None:
     issue(gateway, "pump1", "more")
 
 
-def test_what_ran_out_long_ago_is_forgotten(gateway: Gateway) -> None:
+def test_certificates_expired_long_ago_are_deleted(gateway: Gateway) -> None:
     issue(gateway, "pump1", "mine", days=1)
     issue(gateway, "pump2", "another's", days=1)
     gateway.add("pump3")
@@ -119,7 +119,7 @@ def test_what_ran_out_long_ago_is_forgotten(gateway: Gateway) -> None:
     assert left == ["kept", "next", "another's"], "a wrong clock takes nothing from other devices"
 
 
-def test_who_runs_out_soon(gateway: Gateway) -> None:
+def test_expiring_devices_are_found(gateway: Gateway) -> None:
     for name, days in (("pump3", 30.001), ("pump4", -0.001), ("pump5", 3.0), ("pump6", 2.0)):
         gateway.add(name)
         issue(gateway, name, name, days)
@@ -136,16 +136,14 @@ def test_who_runs_out_soon(gateway: Gateway) -> None:
     ]
 
 
-def test_only_so_many_are_told_of_at_once(
-    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_expiring_devices_are_limited(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(certificates, "MAX_EXPIRING", 1)
     issue(gateway, "pump1", "a", days=2)
     issue(gateway, "pump2", "b", days=1)
     assert expiring(gateway) == ["pump2"]
 
 
-def test_the_latest_of_each_device(gateway: Gateway) -> None:
+def test_latest_expiry_of_each_device(gateway: Gateway) -> None:
     issue(gateway, "pump1", "a", days=2)
     issue(gateway, "pump1", "b", days=1)
     assert gateway.tx(certificates.latest_expiry) == {"pump1": gateway.clock().wall + 2 * DAY_MS}
@@ -153,7 +151,7 @@ def test_the_latest_of_each_device(gateway: Gateway) -> None:
     assert gateway.tx(certificates.latest_expiry) == {}
 
 
-def test_numbers_of_lists_rise(gateway: Gateway) -> None:
+def test_revocation_list_numbers_rise(gateway: Gateway) -> None:
     def number(least: int) -> int:
         return gateway.tx(lambda tx: certificates.next_crl_number(tx, least))
 

@@ -1,4 +1,4 @@
-"""Change of password by the device: who may, what is refused, and that it works from then on."""
+"""Change of the password by the device itself."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def is_password(gateway: Gateway, name: str, password: str) -> bool:
 
 
 @pytest.mark.parametrize("to", ADDRESSES)
-def test_a_device_asks_what_it_takes(gateway: Gateway, to: str | None) -> None:
+def test_device_gets_the_fields(gateway: Gateway, to: str | None) -> None:
     reply = ask(gateway, "", "get", to)
     assert reply.payload is not None
     told = {child.tag.removeprefix(f"{{{REGISTER}}}"): child.text for child in reply.payload}
@@ -69,7 +69,7 @@ def test_a_device_asks_what_it_takes(gateway: Gateway, to: str | None) -> None:
 
 @pytest.mark.parametrize("to", ADDRESSES)
 @pytest.mark.parametrize("name", ["pump1", "PUMP1"])
-def test_a_device_changes_its_password(gateway: Gateway, to: str | None, name: str) -> None:
+def test_device_changes_its_password(gateway: Gateway, to: str | None, name: str) -> None:
     assert ask(gateway, wish(name, "a new &amp; better one"), to=to).type == "result"
     assert is_password(gateway, "pump1", "a new & better one")
     assert not is_password(gateway, "pump1", "old of pump1")
@@ -82,7 +82,7 @@ def test_a_device_changes_its_password(gateway: Gateway, to: str | None, name: s
     )
 
 
-def test_changes_of_a_password_are_told_together(gateway: Gateway) -> None:
+def test_password_changes_are_logged_together(gateway: Gateway) -> None:
     for number in range(3):
         assert ask(gateway, wish("pump1", f"number {number}")).type == "result"
     gateway.clock.service += gateway.limits.refusal_window
@@ -91,13 +91,13 @@ def test_changes_of_a_password_are_told_together(gateway: Gateway) -> None:
     assert told == [("device", "password", None), ("device", "password", 2.0)]
 
 
-def test_a_device_set_apart_changes_its_own_too(gateway: Gateway) -> None:
+def test_untrusted_device_changes_its_password(gateway: Gateway) -> None:
     assert ask(gateway, wish("apart", "new"), sender=APART).type == "result"
     assert is_password(gateway, "apart", "new")
 
 
 @pytest.mark.parametrize("name", ["apart", "nobody", "certified"])
-def test_nobody_changes_the_password_of_another(gateway: Gateway, name: str) -> None:
+def test_password_of_another_cannot_be_changed(gateway: Gateway, name: str) -> None:
     reply = ask(gateway, wish(name, "mine now"))
     assert reply.error == ("cancel", "not-allowed")
     assert is_password(gateway, "apart", "old of apart")
@@ -106,7 +106,7 @@ def test_nobody_changes_the_password_of_another(gateway: Gateway, name: str) -> 
     assert (event.kind, event.name, event.source) == ("limit", "password", BARE)
 
 
-def test_who_logs_in_by_certificate_alone_gets_no_password(gateway: Gateway) -> None:
+def test_device_with_a_certificate_only_gets_no_password(gateway: Gateway) -> None:
     reply = ask(gateway, wish("certified", "new"), sender="certified@gw.example/fw")
     assert reply.error == ("cancel", "not-allowed")
     assert not is_password(gateway, "certified", "new")
@@ -129,17 +129,17 @@ def test_who_logs_in_by_certificate_alone_gets_no_password(gateway: Gateway) -> 
         (wish("pump1", "x") + "<remove/>", ("cancel", "not-allowed")),
     ],
 )
-def test_what_cannot_be_is_refused(gateway: Gateway, content: str, error: tuple[str, str]) -> None:
+def test_invalid_request_is_refused(gateway: Gateway, content: str, error: tuple[str, str]) -> None:
     assert ask(gateway, content).error == error
     assert is_password(gateway, "pump1", "old of pump1")
 
 
-def test_there_is_nothing_to_ask_of_the_account_of_another(gateway: Gateway) -> None:
+def test_account_of_another_has_no_fields(gateway: Gateway) -> None:
     for type_ in ("get", "set"):
         reply = ask(gateway, wish("apart", "x"), type_, "apart@gw.example")
         assert reply.error == ("cancel", "service-unavailable")
 
 
-def test_it_is_not_there_where_accounts_are_another_servers() -> None:
+def test_component_has_no_registration() -> None:
     assert REGISTER in Router(DOMAIN, Limits()).context.hooks.advertised
     assert REGISTER not in Router(DOMAIN, Limits(), accounts=False).context.hooks.advertised

@@ -1,4 +1,4 @@
-"""Ad-hoc commands (XEP-0050) at the publish-subscribe service, and those that queues have."""
+"""Ad-hoc commands (XEP-0050) at the publish-subscribe service, and those of queues."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def query(gateway: Gateway, namespace: str, node: str) -> Element:
 # The engine
 
 
-def test_the_commands_are_listed(gateway: Gateway) -> None:
+def test_commands_are_listed(gateway: Gateway) -> None:
     found = query(gateway, DISCO_ITEMS, COMMANDS)
     assert found.get("node") == COMMANDS
     assert [(item.get("jid"), item.get("node")) for item in found] == [(SERVICE, n) for n in NODES]
@@ -135,7 +135,7 @@ def test_the_commands_are_listed(gateway: Gateway) -> None:
     assert (about[0].get("category"), about[0].get("type")) == ("automation", "command-list")
 
 
-def test_a_command_is_described(gateway: Gateway) -> None:
+def test_command_is_described(gateway: Gateway) -> None:
     identity, *features = query(gateway, DISCO_INFO, NODES[0])
     assert dict(identity.attrib) == {
         "category": "automation",
@@ -146,7 +146,7 @@ def test_a_command_is_described(gateway: Gateway) -> None:
     assert len(query(gateway, DISCO_ITEMS, NODES[0])) == 0
 
 
-def test_a_command_is_begun_with_its_form(gateway: Gateway) -> None:
+def test_command_starts_with_its_form(gateway: Gateway) -> None:
     found = payload(command(gateway, NODES[0]))
     assert (found.tag, found.get("node"), found.get("status")) == (
         f"{C}command",
@@ -162,7 +162,7 @@ def test_a_command_is_begun_with_its_form(gateway: Gateway) -> None:
 
 
 @pytest.mark.parametrize("action", [{}, {"action": "execute"}, {"action": "complete"}])
-def test_a_command_is_completed(gateway: Gateway, action: dict[str, str]) -> None:
+def test_command_completes(gateway: Gateway, action: dict[str, str]) -> None:
     session = begin(gateway, NODES[0])
     reply = command(gateway, NODES[0], form(node="work"), sessionid=session, **action)
     found = payload(reply)
@@ -171,7 +171,7 @@ def test_a_command_is_completed(gateway: Gateway, action: dict[str, str]) -> Non
     assert again.error == ("modify", "bad-request")
 
 
-def test_a_command_is_cancelled(gateway: Gateway) -> None:
+def test_command_is_cancelled(gateway: Gateway) -> None:
     session = begin(gateway, NODES[3])
     found = payload(command(gateway, NODES[3], sessionid=session, action="cancel"))
     assert (found.get("sessionid"), found.get("status")) == (session, "canceled")
@@ -209,20 +209,20 @@ def written(content: str = "", **attrs: str) -> str:
         ({"sessionid": "x" * 65}, ("modify", "bad-request"), "bad-sessionid"),
     ],
 )
-def test_what_cannot_be_is_refused(
+def test_invalid_request_is_refused(
     gateway: Gateway, attrs: dict[str, str], error: tuple[str, str], condition: str
 ) -> None:
     assert refused(gateway, written(**attrs)) == (error, condition)
 
 
-def test_another_command_is_not_there(gateway: Gateway) -> None:
+def test_unknown_command_is_refused(gateway: Gateway) -> None:
     reply = command(gateway, "dance")
     assert reply.error == ("cancel", "item-not-found")
     assert reply.payload is not None
     assert reply.payload.get("node") == "dance"
 
 
-def test_a_session_is_of_one_command_and_of_who_began_it(gateway: Gateway) -> None:
+def test_started_command_belongs_to_its_session_and_node(gateway: Gateway) -> None:
     session = begin(gateway, NODES[0])
     bad = ("modify", "bad-request"), "bad-sessionid"
     assert refused(gateway, written(node=NODES[1], sessionid=session)) == bad
@@ -245,7 +245,7 @@ def test_a_session_is_of_one_command_and_of_who_began_it(gateway: Gateway) -> No
         f"<x xmlns='{DATA_FORMS}' type='submit'><field><value>work</value></field></x>",
     ],
 )
-def test_a_form_that_is_not_filled_in_is_refused(gateway: Gateway, content: str) -> None:
+def test_missing_form_is_refused(gateway: Gateway, content: str) -> None:
     session = begin(gateway, NODES[0])
     found = refused(gateway, written(content, sessionid=session))
     assert found == (("modify", "bad-request"), "bad-payload")
@@ -253,7 +253,7 @@ def test_a_form_that_is_not_filled_in_is_refused(gateway: Gateway, content: str)
     assert payload(filled).get("status") == "completed"  # it may be mended
 
 
-def test_a_command_that_was_begun_long_ago_is_over(gateway: Gateway) -> None:
+def test_old_command_is_expired(gateway: Gateway) -> None:
     session = begin(gateway, NODES[0])
     gateway.clock.service += 600.0
     assert refused(gateway, written(sessionid=session))[1] == "bad-payload"
@@ -262,7 +262,7 @@ def test_a_command_that_was_begun_long_ago_is_over(gateway: Gateway) -> None:
     assert found == (("cancel", "not-allowed"), "session-expired")
 
 
-def test_a_session_has_a_bounded_number_of_commands(build: Build) -> None:
+def test_started_commands_are_limited(build: Build) -> None:
     gateway = build(commands=2)
     ids = [begin(gateway, NODES[0]) for _ in range(3)]
     assert gateway.count("SELECT count(*) FROM temp.commands") == 2
@@ -270,7 +270,7 @@ def test_a_session_has_a_bounded_number_of_commands(build: Build) -> None:
     assert conditions == ["bad-sessionid", "bad-payload", "bad-payload"]
 
 
-def test_who_is_not_trusted_may_execute_nothing(gateway: Gateway) -> None:
+def test_untrusted_sender_may_execute_nothing(gateway: Gateway) -> None:
     apart = "apart@gw.example/x"
     gateway.bind(apart)
     assert command(gateway, NODES[0], sender=apart).error == ("auth", "forbidden")
@@ -297,7 +297,7 @@ def fields(reply: Reply) -> dict[str, list[str]]:
     }
 
 
-def test_the_owner_is_told_how_a_queue_stands(gateway: Gateway) -> None:
+def test_owner_sees_the_state_of_a_queue(gateway: Gateway) -> None:
     reply = do(gateway, "show", node="work")
     assert note(reply) == ("info", "5 items: 2 ready, 1 locked, 1 delayed, 1 dead")
     assert fields(reply) == {
@@ -324,7 +324,7 @@ def test_the_owner_is_told_how_a_queue_stands(gateway: Gateway) -> None:
     assert rows(reply)[2]["sentence"] == "the queue has no subscribers; 1 before it in the queue"
 
 
-def test_one_item_is_told_with_who_is_there(gateway: Gateway) -> None:
+def test_item_is_shown_with_connected_members(gateway: Gateway) -> None:
     def join(tx: Transaction) -> None:
         queue = queues.get(tx, 1)
         assert queue is not None
@@ -348,7 +348,7 @@ def test_one_item_is_told_with_who_is_there(gateway: Gateway) -> None:
     )
 
 
-def test_a_long_answer_is_cut(gateway: Gateway) -> None:
+def test_long_answer_is_truncated(gateway: Gateway) -> None:
     def more(tx: Transaction) -> None:
         queue = queues.of_node(tx, 1)
         assert queue is not None
@@ -363,7 +363,7 @@ def test_a_long_answer_is_cut(gateway: Gateway) -> None:
 
 
 @pytest.mark.parametrize("name", ["show", "unlock", "requeue", "purge"])
-def test_only_an_owner_is_told_and_obeyed(gateway: Gateway, name: str) -> None:
+def test_only_an_owner_may_use_commands(gateway: Gateway, name: str) -> None:
     gateway.tx(lambda tx: affiliations.put(tx, 1, "worker@gw.example", Affiliation.PUBLISHER))
     gateway.bind(OTHER)
     filled: dict[str, str | list[str]] = {"node": "work", "item": "held", "all": "1", "sure": "1"}
@@ -373,12 +373,12 @@ def test_only_an_owner_is_told_and_obeyed(gateway: Gateway, name: str) -> None:
     assert gateway.tx(queue_rows.states)["held"] == "locked"
 
 
-def test_a_node_that_is_no_queue_has_nothing_to_tell(gateway: Gateway) -> None:
+def test_node_without_a_queue_is_refused(gateway: Gateway) -> None:
     gateway.tx(lambda tx: tx.run("DELETE FROM queues"))
     assert do(gateway, "show", node="work").error == ("modify", "bad-request")
 
 
-def test_the_owner_ends_a_lock(gateway: Gateway) -> None:
+def test_owner_unlocks_an_item(gateway: Gateway) -> None:
     assert note(do(gateway, "unlock", node="work", item="held")) == ("info", "held is unlocked")
     assert gateway.due is not None
     assert gateway.due <= gateway.clock.service
@@ -393,19 +393,17 @@ def test_the_owner_ends_a_lock(gateway: Gateway) -> None:
     ("item", "why"),
     [("nix", "there is no item 'nix' in work"), ("one", "item 'one' is not locked, but ready")],
 )
-def test_what_is_not_locked_is_not_unlocked(gateway: Gateway, item: str, why: str) -> None:
+def test_unlocked_item_cannot_be_unlocked(gateway: Gateway, item: str, why: str) -> None:
     assert note(do(gateway, "unlock", node="work", item=item)) == ("error", why)
     assert gateway.events("system", "unlocked") == []
 
 
-def test_an_item_is_needed_for_that(gateway: Gateway) -> None:
+def test_unlock_needs_an_item(gateway: Gateway) -> None:
     assert do(gateway, "unlock", node="work").error == ("modify", "bad-request")
 
 
 @pytest.mark.parametrize("given", [{"items": ["bad", "bad"]}, {"all": "1"}, {"all": "true"}])
-def test_the_owner_lets_dead_items_wait_again(
-    gateway: Gateway, given: dict[str, str | list[str]]
-) -> None:
+def test_owner_requeues_dead_items(gateway: Gateway, given: dict[str, str | list[str]]) -> None:
     reply = do(gateway, "requeue", node="work", **given)
     assert note(reply) == ("info", "1 requeued, 0 still dead")
     assert gateway.tx(queue_rows.states)["bad"] == "ready"
@@ -414,19 +412,19 @@ def test_the_owner_lets_dead_items_wait_again(
 
 
 @pytest.mark.parametrize("given", [{}, {"items": ["bad"], "all": "1"}, {"all": "0"}])
-def test_it_must_be_said_which(gateway: Gateway, given: dict[str, str | list[str]]) -> None:
+def test_requeue_needs_a_selection(gateway: Gateway, given: dict[str, str | list[str]]) -> None:
     assert do(gateway, "requeue", node="work", **given).error == ("modify", "bad-request")
     assert gateway.tx(queue_rows.states)["bad"] == "dead"
 
 
-def test_all_that_are_named_wait_again_or_none(gateway: Gateway) -> None:
+def test_named_items_are_requeued_all_or_none(gateway: Gateway) -> None:
     reply = do(gateway, "requeue", node="work", items=["bad", "one"])
     assert note(reply) == ("error", "item 'one' is not dead, but ready")
     assert gateway.tx(queue_rows.states)["bad"] == "dead"
     assert gateway.events("system", "requeued") == []
 
 
-def test_the_owner_deletes_all(gateway: Gateway) -> None:
+def test_owner_purges_a_queue(gateway: Gateway) -> None:
     assert do(gateway, "purge", node="work").error == ("modify", "bad-request")
     assert do(gateway, "purge", node="work", sure="0").error == ("modify", "bad-request")
     assert len(gateway.tx(queue_rows.states)) == 5

@@ -1,4 +1,4 @@
-"""Learning what a session takes: who is asked, when, whose answer counts, and for whom."""
+"""Queries for QoS support of sessions, verified hashes, and changes of capabilities."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def caps(ver: str, hash_: str = "sha-1", inner: str = "") -> str:
         ((), ""),
     ],
 )
-def test_a_session_without_capabilities_is_asked(
+def test_session_without_capabilities_is_queried(
     known: Known, names: tuple[str, ...], qos: str
 ) -> None:
     id, node = known.ask()
@@ -133,7 +133,7 @@ def test_a_session_without_capabilities_is_asked(
     assert (known.qos(), known.turns) == (qos, [PUMP])
 
 
-def test_a_session_is_asked_once_at_a_time(known: Known) -> None:
+def test_session_has_one_query_at_a_time(known: Known) -> None:
     id, _node = known.ask()
     assert known.learn() == []
     known.send(PUMP, answer(id))
@@ -142,7 +142,7 @@ def test_a_session_is_asked_once_at_a_time(known: Known) -> None:
     assert (known.qos(), known.turns) == (QOS, [PUMP]), "it has been answered"
 
 
-def test_each_session_is_known_for_itself(known: Known) -> None:
+def test_each_session_is_known_separately(known: Known) -> None:
     known.send(PUMP_2, "<presence/>")
     known.turns.clear()
     first, _ = known.ask(PUMP)
@@ -154,7 +154,7 @@ def test_each_session_is_known_for_itself(known: Known) -> None:
 
 
 @pytest.mark.parametrize("presence", [None, "<presence type='unavailable'/>", -1])
-def test_who_may_not_take_messages_takes_none(known: Known, presence: str | int | None) -> None:
+def test_ineligible_session_gets_no_messages(known: Known, presence: str | int | None) -> None:
     if presence is None:
         known.bind(PUMP)
     elif presence == -1:
@@ -168,13 +168,13 @@ def test_who_may_not_take_messages_takes_none(known: Known, presence: str | int 
 
 
 @pytest.mark.parametrize("type_", ["cancel", "auth", "modify"])
-def test_who_knows_no_discovery_takes_no_quality_of_service(known: Known, type_: str) -> None:
+def test_session_without_discovery_has_no_qos(known: Known, type_: str) -> None:
     id, _ = known.ask()
     known.send(PUMP, error(id, type_, "service-unavailable"))
     assert (known.qos(), known.turns) == ("", [PUMP])
 
 
-def test_an_answer_without_its_content_says_nothing(known: Known) -> None:
+def test_empty_answer_means_no_qos(known: Known) -> None:
     id, _ = known.ask()
     known.send(PUMP, f"<iq type='result' id='{id}' to='{DOMAIN}'/>")
     assert known.qos() == ""
@@ -183,7 +183,7 @@ def test_an_answer_without_its_content_says_nothing(known: Known) -> None:
 # Who does not answer.
 
 
-def test_who_does_not_answer_is_asked_again_later_each_time(known: Known) -> None:
+def test_silent_session_is_queried_again_with_growing_delays(known: Known) -> None:
     id, _ = known.ask()
     waits: list[float] = []
     asked: list[Element] = []
@@ -201,7 +201,7 @@ def test_who_does_not_answer_is_asked_again_later_each_time(known: Known) -> Non
     assert (known.qos(), known.turns) == ("", [PUMP])
 
 
-def test_the_wait_is_bounded(tmp_path: Path) -> None:
+def test_delay_is_limited(tmp_path: Path) -> None:
     known = Known(tmp_path, Limits(retry_after=100.0, retry_most=150.0))
     known.send(PUMP, "<presence/>")
     known.elements(PUMP)
@@ -212,7 +212,7 @@ def test_the_wait_is_bounded(tmp_path: Path) -> None:
         assert known.clock.service - before == wait
 
 
-def test_nobody_is_asked_again_for_whom_nothing_waits(known: Known) -> None:
+def test_session_without_waiting_messages_is_not_queried_again(known: Known) -> None:
     known.ask()
     known.late()
     assert known.turns == [PUMP]
@@ -221,7 +221,7 @@ def test_nobody_is_asked_again_for_whom_nothing_waits(known: Known) -> None:
 
 
 @pytest.mark.parametrize("content", [error("{id}", "wait"), error("{id}", "continue"), ""])
-def test_an_answer_that_is_none_is_waited_for(known: Known, content: str) -> None:
+def test_invalid_answer_is_ignored(known: Known, content: str) -> None:
     id, _ = known.ask()
     none = f"<iq type='error' id='{id}' to='{DOMAIN}'/>"
     known.send(PUMP, content.replace("{id}", id) or none)
@@ -230,7 +230,7 @@ def test_an_answer_that_is_none_is_waited_for(known: Known, content: str) -> Non
     assert known.ask() == (id, None)
 
 
-def test_who_is_away_and_may_come_back_has_time(known: Known) -> None:
+def test_detached_session_gets_more_time(known: Known) -> None:
     id, _ = known.ask()
     generation = known.generation(PUMP)
     known.tx(lambda tx: known.lifecycle.detach(tx, generation))
@@ -243,7 +243,7 @@ def test_who_is_away_and_may_come_back_has_time(known: Known) -> None:
     assert known.ask() == (id, None)
 
 
-def test_many_late_answers_are_looked_at_in_batches(
+def test_overdue_answers_are_handled_in_batches(
     known: Known, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("edge.features.discovery.store.BATCH_SIZE", 1)
@@ -258,7 +258,7 @@ def test_many_late_answers_are_looked_at_in_batches(
     assert sorted(known.turns) == [PUMP, PUMP_2]
 
 
-def test_a_session_that_ends_is_forgotten(known: Known) -> None:
+def test_query_ends_with_its_session(known: Known) -> None:
     known.ask()
     known.leave(PUMP)
     known.ring()
@@ -269,7 +269,7 @@ def test_a_session_that_ends_is_forgotten(known: Known) -> None:
 # Whose answer counts.
 
 
-def test_another_cannot_answer_for_a_session(known: Known) -> None:
+def test_other_session_cannot_answer(known: Known) -> None:
     id, _ = known.ask()
     known.send(VALVE, "<presence/>")
     known.ask(VALVE)
@@ -282,14 +282,14 @@ def test_another_cannot_answer_for_a_session(known: Known) -> None:
 
 
 @pytest.mark.parametrize("forged", ["0-1-i", f"{EPOCH}-99-i", "01JZ9-1-i", f"{EPOCH}-x-i"])
-def test_an_answer_to_no_question_is_passed_over(known: Known, forged: str) -> None:
+def test_unexpected_answer_is_ignored(known: Known, forged: str) -> None:
     id, _ = known.ask()
     assert id == f"{EPOCH}-1-i"
     assert known.send(PUMP, answer(forged)) is None
     assert known.qos() is None
 
 
-def test_an_answer_to_another_is_passed_on(known: Known) -> None:
+def test_answer_to_another_address_is_relayed(known: Known) -> None:
     id, _ = known.ask()
     known.send(PUMP, answer(id, features("x"), to=VALVE))
     (passed,) = known.elements(VALVE)
@@ -299,7 +299,7 @@ def test_an_answer_to_another_is_passed_on(known: Known) -> None:
     assert known.qos() is None
 
 
-def test_an_answer_to_an_older_question_does_not_count(known: Known) -> None:
+def test_answer_to_an_older_query_is_ignored(known: Known) -> None:
     old, _ = known.ask()
     known.send(PUMP, caps("new"))
     known.elements(PUMP)
@@ -314,7 +314,7 @@ def test_an_answer_to_an_older_question_does_not_count(known: Known) -> None:
 # By capabilities.
 
 
-def test_a_verified_hash_is_asked_for_once(known: Known) -> None:
+def test_verified_hash_needs_one_query(known: Known) -> None:
     announced = caps(ver(QOS, "x"), inner="<show>away</show>")
     known.send(PUMP, announced)
     known.elements(PUMP)
@@ -337,7 +337,7 @@ def test_a_verified_hash_is_asked_for_once(known: Known) -> None:
         (f"<presence><c xmlns='{CAPS}' node='urn:fw' ver='1.0'/></presence>", features(QOS)),
     ],
 )
-def test_what_is_not_verified_counts_for_the_session_alone(
+def test_unverified_answer_counts_for_its_session_only(
     known: Known, announced: str, content: str
 ) -> None:
     for full in (PUMP, VALVE):
@@ -349,7 +349,7 @@ def test_what_is_not_verified_counts_for_the_session_alone(
     assert known.count("SELECT count(*) FROM capabilities") == 0
 
 
-def test_an_answer_shared_out_otherwise_poisons_nothing(known: Known) -> None:
+def test_differently_divided_answer_poisons_nothing(known: Known) -> None:
     announced = caps(ver("a", QOS))
     known.send(APART, announced)
     known.elements(APART)
@@ -365,7 +365,7 @@ def test_an_answer_shared_out_otherwise_poisons_nothing(known: Known) -> None:
     assert known.qos() == QOS
 
 
-def test_what_is_kept_is_bounded_and_the_least_used_goes(tmp_path: Path) -> None:
+def test_verified_hashes_are_limited_to_the_recently_used(tmp_path: Path) -> None:
     known = Known(tmp_path, Limits(capabilities=2))
 
     def meet(name: str) -> bool:
@@ -384,7 +384,7 @@ def test_what_is_kept_is_bounded_and_the_least_used_goes(tmp_path: Path) -> None
     assert [meet("a"), meet("c"), meet("b")] == [False, False, True]
 
 
-def test_who_does_not_know_the_name_of_its_capabilities_is_asked_for_all(known: Known) -> None:
+def test_session_that_does_not_know_its_node_is_queried_for_all_features(known: Known) -> None:
     known.send(PUMP, caps("v"))
     known.elements(PUMP)
     id, node = known.ask()
@@ -396,7 +396,7 @@ def test_who_does_not_know_the_name_of_its_capabilities_is_asked_for_all(known: 
     assert known.qos() == QOS
 
 
-def test_who_knows_neither_takes_no_quality_of_service(known: Known) -> None:
+def test_session_that_refuses_both_queries_has_no_qos(known: Known) -> None:
     known.send(PUMP, caps("v"))
     known.elements(PUMP)
     id, _ = known.ask()
@@ -418,7 +418,7 @@ def know(known: Known, presence: str, *names: str) -> None:
     known.turns.clear()
 
 
-def test_a_presence_with_other_capabilities_makes_them_unknown(known: Known) -> None:
+def test_other_capabilities_make_a_session_unknown(known: Known) -> None:
     know(known, caps("one"), QOS)
     known.send(PUMP, caps("two"))
     assert (known.qos(), known.turns) == (None, [PUMP])
@@ -428,26 +428,26 @@ def test_a_presence_with_other_capabilities_makes_them_unknown(known: Known) -> 
 
 
 @pytest.mark.parametrize("presence", [caps("one"), "<presence/>", "<presence type='unavailable'/>"])
-def test_a_presence_with_the_same_or_none_changes_nothing(known: Known, presence: str) -> None:
+def test_same_or_no_capabilities_change_nothing(known: Known, presence: str) -> None:
     know(known, caps("one"), QOS)
     known.send(PUMP, presence)
     assert (known.qos(), known.turns) == (QOS, [])
 
 
-def test_who_announces_capabilities_later_is_asked_anew(known: Known) -> None:
+def test_session_that_announces_later_is_queried_anew(known: Known) -> None:
     know(known, "<presence/>")
     assert known.qos() == ""
     known.send(PUMP, caps("one"))
     assert (known.qos(), known.turns) == (None, [PUMP])
 
 
-def test_who_may_take_nothing_just_now_is_not_given_its_turn(known: Known) -> None:
+def test_ineligible_session_runs_no_hooks_for_available(known: Known) -> None:
     know(known, caps("one"), QOS)
     known.send(PUMP, caps("two", inner="<priority>-1</priority>"))
     assert (known.qos(), known.turns) == (None, [])
 
 
-def test_turns_are_taken_by_whoever_the_session_is(known: Known) -> None:
+def test_hooks_run_whatever_session_answers(known: Known) -> None:
     found: list[Sender] = []
     available = known.router.context.hooks.available
     available[:] = [lambda _context, _tx, sender: found.append(sender)]

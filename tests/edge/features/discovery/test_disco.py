@@ -1,4 +1,4 @@
-"""Service discovery and capabilities: of the gateway, of the own account, of another's."""
+"""Service discovery of the gateway, of the own account and of other accounts."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ def refused(reply: Reply) -> str:
     return "/".join(reply.error)
 
 
-def test_the_gateway_names_every_feature_that_is_there_and_no_other(gateway: Gateway) -> None:
+def test_gateway_lists_exactly_its_features(gateway: Gateway) -> None:
     identity, names = told(query(gateway, DISCO_INFO, DOMAIN))
     assert identity == {"category": "server", "type": "im", "name": "Fieldpost"}
     assert names == sorted(gateway.router.context.hooks.advertised)
     assert {DISCO_INFO, DISCO_ITEMS, CAPS, PING, EVENTLOG, SENSOR_DATA, *QOS_ALL} < set(names)
 
 
-def test_capabilities_are_the_hash_of_what_is_told(gateway: Gateway) -> None:
+def test_capabilities_are_the_hash_of_the_answer(gateway: Gateway) -> None:
     _identity, names = told(query(gateway, DISCO_INFO, DOMAIN))
     text = "server/im//Fieldpost<" + "".join(f"{name}<" for name in names)
     expected = b64encode(sha1(text.encode(), usedforsecurity=False).digest()).decode()
@@ -77,14 +77,14 @@ def test_capabilities_are_the_hash_of_what_is_told(gateway: Gateway) -> None:
     )
 
 
-def test_capabilities_of_a_front_that_differs_differ() -> None:
+def test_component_and_server_have_different_capabilities() -> None:
     component = Router(DOMAIN, Limits(), accounts=False)
     embedded = Router(DOMAIN, Limits())
     assert component.stream_features != embedded.stream_features
 
 
 @pytest.mark.parametrize("to", [PUMP_BARE, None])
-def test_nothing_stands_below_an_account(gateway: Gateway, to: str | None) -> None:
+def test_account_has_no_items(gateway: Gateway, to: str | None) -> None:
     reply = query(gateway, DISCO_ITEMS, to)
     assert reply.payload is not None
     assert (reply.payload.tag, len(reply.payload)) == (f"{{{DISCO_ITEMS}}}query", 0)
@@ -92,12 +92,12 @@ def test_nothing_stands_below_an_account(gateway: Gateway, to: str | None) -> No
 
 @pytest.mark.parametrize("to", [DOMAIN, PUMP_BARE, None])
 @pytest.mark.parametrize("namespace", [DISCO_INFO, DISCO_ITEMS])
-def test_there_are_no_other_nodes(gateway: Gateway, to: str | None, namespace: str) -> None:
+def test_unknown_nodes_are_refused(gateway: Gateway, to: str | None, namespace: str) -> None:
     assert refused(query(gateway, namespace, to, node="x")) == "cancel/item-not-found"
 
 
 @pytest.mark.parametrize("to", [PUMP_BARE, None])
-def test_an_account_tells_itself_what_it_is(gateway: Gateway, to: str | None) -> None:
+def test_account_describes_itself(gateway: Gateway, to: str | None) -> None:
     identity, names = told(query(gateway, DISCO_INFO, to))
     assert identity == {"category": "account", "type": "registered"}
     assert names == [DISCO_INFO, DISCO_ITEMS, PING]
@@ -108,7 +108,7 @@ def test_an_account_tells_itself_what_it_is(gateway: Gateway, to: str | None) ->
 
 
 @pytest.mark.parametrize("subscription", ["from", "both"])
-def test_an_account_tells_those_who_see_its_presence(gateway: Gateway, subscription: str) -> None:
+def test_account_describes_itself_to_subscribers(gateway: Gateway, subscription: str) -> None:
     know(gateway, "valve", PUMP_BARE, subscription)
     identity, _names = told(query(gateway, DISCO_INFO, VALVE_BARE))
     assert identity == {"category": "account", "type": "registered"}
@@ -119,7 +119,7 @@ def test_an_account_tells_those_who_see_its_presence(gateway: Gateway, subscript
 @pytest.mark.parametrize("subscription", [None, "none", "to"])
 @pytest.mark.parametrize("namespace", [DISCO_INFO, DISCO_ITEMS])
 @pytest.mark.parametrize("node", [None, "x"])
-def test_to_others_an_account_is_like_none(
+def test_account_seems_not_to_exist_to_others(
     gateway: Gateway, subscription: str | None, namespace: str, node: str | None
 ) -> None:
     if subscription is not None:
@@ -130,12 +130,12 @@ def test_to_others_an_account_is_like_none(
     assert known.text == nobody.text
 
 
-def test_a_session_answers_for_itself(gateway: Gateway) -> None:
+def test_session_answers_for_itself(gateway: Gateway) -> None:
     gateway.bind(VALVE)
     xml = f"<iq type='get' id='i' to='{VALVE}'><query xmlns='{DISCO_INFO}'/></iq>"
     assert gateway.send(PUMP, xml) is None
     assert len(gateway.elements(VALVE)) == 1
 
 
-def test_a_device_set_apart_may_ask_what_the_gateway_is(gateway: Gateway) -> None:
+def test_untrusted_device_may_query_the_gateway(gateway: Gateway) -> None:
     assert query(gateway, DISCO_INFO, DOMAIN, sender=APART).type == "result"

@@ -1,4 +1,4 @@
-"""Whether a start begins a new epoch, and reading what a gateway runs on."""
+"""Rules for new epochs, and how the hardware of a gateway is identified."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ UUID = "sys/class/dmi/id/product_uuid"
 
 
 @pytest.mark.parametrize(("known", "found"), list(product(NUMBERS, NUMBERS)))
-def test_what_is_not_known_is_no_change(known: str | None, found: str | None) -> None:
+def test_unknown_hardware_is_no_change(known: str | None, found: str | None) -> None:
     changed = {known, found} == {"a", "b"}
     board = new_epoch_reason(False, Hardware(known, "c"), Hardware(found, "c"))
     assert board == (NewEpochReason.ANOTHER_BOARD if changed else None)
@@ -32,7 +32,7 @@ def test_what_is_not_known_is_no_change(known: str | None, found: str | None) ->
     assert merge_hardware(Hardware(known), Hardware(found)).board == (found or known)
 
 
-def test_another_board_is_told_before_another_card() -> None:
+def test_changed_board_takes_precedence_over_changed_card() -> None:
     both = new_epoch_reason(False, Hardware("a", "a"), Hardware("b", "b"))
     assert both is NewEpochReason.ANOTHER_BOARD
 
@@ -56,13 +56,13 @@ def machine(root: Path, folder: Path, **files: str) -> Path:
     return root
 
 
-def test_a_board_and_the_card_of_the_folder_are_read(tmp_path: Path) -> None:
+def test_board_and_card_are_read(tmp_path: Path) -> None:
     cid = "035344534c3136478012345678014a00"
     root = machine(tmp_path, tmp_path, cid=f"{cid}\n", serial="10000000abcd1234\0", uuid="x-y")
     assert hardware.read(tmp_path, root) == Hardware("10000000abcd1234", cid)
 
 
-def test_a_whole_disk_has_its_own_id(tmp_path: Path) -> None:
+def test_whole_disk_has_its_own_id(tmp_path: Path) -> None:
     root = machine(tmp_path, tmp_path)
     disk = root / "sys/devices/mmc0:0001/block/mmcblk0/mmcblk0p2"
     (disk / "partition").unlink()
@@ -71,19 +71,19 @@ def test_a_whole_disk_has_its_own_id(tmp_path: Path) -> None:
     assert hardware.read(tmp_path, root).card == "c1d"
 
 
-def test_a_machine_without_a_device_tree_has_its_uuid(tmp_path: Path) -> None:
+def test_machine_without_a_device_tree_has_its_uuid(tmp_path: Path) -> None:
     root = machine(tmp_path, tmp_path, uuid="4c4c4544-0042\n")
     assert hardware.read(tmp_path, root) == Hardware("4c4c4544-0042", None)
 
 
 @pytest.mark.parametrize("text", ["", "\0", "0000000000000000\0", "FFFF-ffff\n"])
-def test_a_number_that_says_nothing_is_not_known(tmp_path: Path, text: str) -> None:
+def test_meaningless_serial_number_is_unknown(tmp_path: Path, text: str) -> None:
     assert hardware.read(tmp_path, machine(tmp_path, tmp_path, serial=text)).board is None
 
 
-def test_a_machine_that_tells_nothing_is_not_known(tmp_path: Path) -> None:
+def test_machine_without_ids_is_unknown(tmp_path: Path) -> None:
     assert hardware.read(tmp_path, tmp_path) == Hardware()
 
 
-def test_this_machine_can_be_asked(tmp_path: Path) -> None:
+def test_this_machine_can_be_read(tmp_path: Path) -> None:
     assert hardware.read(tmp_path) == hardware.read(tmp_path)

@@ -1,4 +1,4 @@
-"""Epochs: in the order in which they began, and what the outbox's rows are named by."""
+"""The epochs table, and the epochs that name the rows of the outbox."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def used(db: sqlite3.Connection, row: int) -> None:
     db.execute("INSERT INTO main.sqlite_sequence VALUES ('outbox', ?)", (row,))
 
 
-def test_epochs_are_ulids_that_rise_whatever_the_clock_says(db: sqlite3.Connection) -> None:
+def test_epochs_are_rising_ulids_whatever_the_clock(db: sqlite3.Connection) -> None:
     walls = [WALL, WALL, WALL + 1, WALL - 10**9, 0, -5, WALL + 10**6]
     made = [epochs.begin(at(db, wall), "restored") for wall in walls]
     assert all(map(is_epoch, made))
@@ -45,13 +45,13 @@ def test_epochs_are_ulids_that_rise_whatever_the_clock_says(db: sqlite3.Connecti
     assert [epoch.epoch for epoch in epochs.latest(at(db), 1)] == [made[-1]]
 
 
-def test_the_oldest_are_forgotten(db: sqlite3.Connection) -> None:
+def test_oldest_epochs_are_deleted(db: sqlite3.Connection) -> None:
     made = [epochs.begin(at(db), "restored") for _ in range(epochs.MAX_EPOCHS + 5)]
     assert db.execute("SELECT count(*) FROM epochs").fetchone() == (epochs.MAX_EPOCHS,)
     assert epochs.epoch_of_row(at(db), 1) == made[-1]
 
 
-def test_a_row_is_named_by_the_epoch_in_which_it_was_written(db: sqlite3.Connection) -> None:
+def test_row_is_named_by_the_epoch_in_which_it_was_written(db: sqlite3.Connection) -> None:
     tx = at(db)
     assert epochs.epoch_of_row(tx, 1) == EPOCH
     used(db, 7)
@@ -65,7 +65,7 @@ def test_a_row_is_named_by_the_epoch_in_which_it_was_written(db: sqlite3.Connect
     assert second < third
 
 
-def test_a_new_epoch_counts_from_one(db: sqlite3.Connection) -> None:
+def test_new_epoch_restarts_sequence_numbers(db: sqlite3.Connection) -> None:
     tx = at(db)
     events.append(tx, LOGS, NewEvent("log"))
     tx.run("DELETE FROM events")
@@ -76,7 +76,7 @@ def test_a_new_epoch_counts_from_one(db: sqlite3.Connection) -> None:
     assert [row.seq for row in events.read(tx, LOGS, 0, 10, 1000)] == [1]
 
 
-def test_what_it_runs_on_is_remembered(db: sqlite3.Connection) -> None:
+def test_hardware_is_recorded(db: sqlite3.Connection) -> None:
     tx = at(db)
     assert epochs.load_hardware(tx) == Hardware()
     epochs.mark_copy(tx)

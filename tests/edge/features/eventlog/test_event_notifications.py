@@ -1,4 +1,4 @@
-"""Telling people what the gateway itself logs: which events, what of them, to whom, how many."""
+"""Notifications of the gateway's events: which events, their content, recipients and limits."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def telling(tmp_path: Path) -> Telling:
     return Telling(tmp_path)
 
 
-def test_a_notice_is_a_message_with_all_that_the_event_says(telling: Telling) -> None:
+def test_notification_has_all_details_of_the_event(telling: Telling) -> None:
     telling.note(
         NewEvent(
             "message",
@@ -122,7 +122,7 @@ def test_a_notice_is_a_message_with_all_that_the_event_says(telling: Telling) ->
     ]
 
 
-def test_a_refusal_names_source_rule_figure_and_count(telling: Telling) -> None:
+def test_limit_event_has_source_rule_figure_and_count(telling: Telling) -> None:
     bare = PUMP.partition("/")[0]
     telling.tx(lambda tx: refusals.log_source(telling.router.context, tx, bare, "held_bytes", 4096))
     (log,) = telling.told()
@@ -133,14 +133,14 @@ def test_a_refusal_names_source_rule_figure_and_count(telling: Telling) -> None:
     assert found == {"count": ("1", "xs:long"), "limit": ("4096", "xs:long")}
 
 
-def test_a_message_that_names_no_destination_is_about_who_sent_it(telling: Telling) -> None:
+def test_message_event_without_a_destination_is_about_its_sender(telling: Telling) -> None:
     telling.note(NewEvent("message", PUMP, name="expired", level="Warning", text="too late"))
     (log,) = telling.told()
     assert (log.get("object"), log.get("subject")) == (PUMP, PUMP)
     assert log[0].text == f"expired: a message from {PUMP} (too late)"
 
 
-def test_what_happens_in_a_queue_or_to_a_node_names_it(telling: Telling) -> None:
+def test_event_of_a_node_names_it(telling: Telling) -> None:
     telling.note(
         NewEvent(
             "message", PUMP, "work", "queue_dead", level="Warning", text="expired",
@@ -158,7 +158,7 @@ def test_what_happens_in_a_queue_or_to_a_node_names_it(telling: Telling) -> None
     assert purged[0].text == "purged at work: 8 items (by the operator)"
 
 
-def test_a_figure_is_told_with_its_unit(telling: Telling) -> None:
+def test_value_is_shown_with_its_unit(telling: Telling) -> None:
     telling.note(NewEvent("system", name="heat", value=61.5, unit="°C", level="Warning"))
     (log,) = telling.told()
     assert log[0].text == f"heat at {DOMAIN}: 61.5 °C"
@@ -166,7 +166,7 @@ def test_a_figure_is_told_with_its_unit(telling: Telling) -> None:
     assert tags == [("value", "61.5", "xs:double"), ("unit", "°C", "xs:string")]
 
 
-def test_an_event_of_the_gateways_own_is_about_the_gateway(telling: Telling) -> None:
+def test_event_of_the_gateway_is_about_the_gateway(telling: Telling) -> None:
     telling.note(WARNING)
     (log,) = telling.told()
     assert (log.get("object"), log.get("subject")) == (DOMAIN, DOMAIN)
@@ -175,14 +175,14 @@ def test_an_event_of_the_gateways_own_is_about_the_gateway(telling: Telling) -> 
 
 
 @pytest.mark.parametrize("level", list(LEVELS)[1:])
-def test_events_from_a_level_on_are_told(tmp_path: Path, level: str) -> None:
+def test_events_from_a_level_on_are_notified(tmp_path: Path, level: str) -> None:
     told = Telling(tmp_path, Log(notify=[VALVE_BARE], notify_level=level))  # type: ignore[arg-type]
     told.note(*(NewEvent("system", name=one, level=one) for one in LEVELS))
     types = list(LEVELS)
     assert told.ids() == types[types.index(level) :]
 
 
-def test_an_event_without_a_level_is_informational_and_heartbeats_are_not_told(
+def test_event_without_a_level_is_informational_and_heartbeats_are_excluded(
     tmp_path: Path,
 ) -> None:
     told = Telling(tmp_path, Log(notify=[VALVE_BARE], notify_level="Informational"))
@@ -191,7 +191,7 @@ def test_an_event_without_a_level_is_informational_and_heartbeats_are_not_told(
     assert (log.get("id"), log.get("type"), log.get("level")) == ("start", "Informational", "Minor")
 
 
-def test_what_devices_log_is_not_told(telling: Telling) -> None:
+def test_events_of_devices_are_not_notified(telling: Telling) -> None:
     xml = (
         f"<message to='{DOMAIN}'><log xmlns='{EVENTLOG}' type='Emergency'><message>x</message>"
         "</log></message>"
@@ -201,14 +201,14 @@ def test_what_devices_log_is_not_told(telling: Telling) -> None:
     assert telling.told() == []
 
 
-def test_several_people_are_told(tmp_path: Path) -> None:
+def test_several_accounts_are_notified(tmp_path: Path) -> None:
     telling = Telling(tmp_path, Log(notify=[VALVE_BARE, "pump1@gw.example"]))
     telling.send(PUMP, "<presence/>")
     telling.note(WARNING)
     assert [len(telling.told(full)) for full in (VALVE, PUMP)] == [1, 1]
 
 
-def test_who_is_away_is_told_later(telling: Telling) -> None:
+def test_absent_account_is_notified_later(telling: Telling) -> None:
     telling.leave(VALVE)
     telling.note(WARNING)
     telling.bind(VALVE)
@@ -228,7 +228,7 @@ def refused(telling: Telling) -> list[tuple[str | None, str | None]]:
     ]
 
 
-def test_a_notice_that_finds_no_room_is_logged_and_not_told(tmp_path: Path) -> None:
+def test_notification_without_room_is_logged(tmp_path: Path) -> None:
     pump = "pump1@gw.example"
     telling = Telling(
         tmp_path, Log(notify=[pump, VALVE_BARE]), Limits(offline_messages=1, offline_ttl=1e6)
@@ -244,7 +244,7 @@ def test_a_notice_that_finds_no_room_is_logged_and_not_told(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("who", ["nobody@gw.example", "valve@gw.example"])
-def test_where_nobody_is_reached_it_is_logged_and_not_told(tmp_path: Path, who: str) -> None:
+def test_notification_without_a_recipient_is_logged(tmp_path: Path, who: str) -> None:
     xmpp = Xmpp(offline="refuse")
     telling = Telling(tmp_path, Log(notify=[who, "pump1@gw.example"]), xmpp=xmpp)
     telling.send(PUMP, "<presence/>")
@@ -254,7 +254,7 @@ def test_where_nobody_is_reached_it_is_logged_and_not_told(tmp_path: Path, who: 
     assert refused(telling) == [(DOMAIN, "nobody_there")]
 
 
-def test_a_notice_that_a_session_ended_without_makes_no_other(tmp_path: Path) -> None:
+def test_returned_notification_causes_no_other(tmp_path: Path) -> None:
     telling = Telling(tmp_path, limits=Limits(offline_messages=1))
     telling.note(WARNING, WARNING, WARNING)
     unread = [send.stanza for send in telling.sends(VALVE)]
@@ -267,7 +267,7 @@ def test_a_notice_that_a_session_ended_without_makes_no_other(tmp_path: Path) ->
 # Not more than so many.
 
 
-def test_what_is_too_much_in_a_minute_is_told_as_a_count(tmp_path: Path) -> None:
+def test_notifications_above_the_limit_are_counted(tmp_path: Path) -> None:
     telling = Telling(tmp_path, Log(notify=[VALVE_BARE], notify_most=3))
     for _ in range(4):
         telling.note(WARNING, WARNING)
@@ -282,7 +282,7 @@ def test_what_is_too_much_in_a_minute_is_told_as_a_count(tmp_path: Path) -> None
     assert telling.ids() == ["heat"], "the next minute"
 
 
-def test_a_minute_begins_with_its_first_event(tmp_path: Path) -> None:
+def test_window_begins_with_its_first_event(tmp_path: Path) -> None:
     telling = Telling(tmp_path, Log(notify=[VALVE_BARE], notify_most=1))
     telling.note(WARNING)
     telling.clock.service += 59.9
@@ -293,7 +293,7 @@ def test_a_minute_begins_with_its_first_event(tmp_path: Path) -> None:
     assert telling.ids() == ["heat"]
 
 
-def test_events_that_are_not_told_do_not_count(tmp_path: Path) -> None:
+def test_excluded_events_do_not_count(tmp_path: Path) -> None:
     telling = Telling(tmp_path, Log(notify=[VALVE_BARE], notify_most=1))
     telling.note(*[NewEvent("system", name="start")] * 5, WARNING)
     assert telling.ids() == ["heat"]
@@ -302,7 +302,7 @@ def test_events_that_are_not_told_do_not_count(tmp_path: Path) -> None:
 # Elsewhere.
 
 
-def test_a_component_sends_to_the_address(tmp_path: Path) -> None:
+def test_component_sends_to_the_address(tmp_path: Path) -> None:
     log = Log(notify=["olga@users.example"])
     telling = Telling(tmp_path, log, accounts=False)
     telling.note(WARNING)
@@ -310,7 +310,7 @@ def test_a_component_sends_to_the_address(tmp_path: Path) -> None:
     assert read_element(send.stanza).get("to") == "olga@users.example"
 
 
-def test_a_transaction_that_is_rolled_back_tells_nothing(telling: Telling) -> None:
+def test_rolled_back_transaction_notifies_nobody(telling: Telling) -> None:
     def unit(tx: Transaction) -> None:
         events.append(tx, events.SYSTEM, WARNING)
         raise KeyError
@@ -326,7 +326,7 @@ def test_a_transaction_that_is_rolled_back_tells_nothing(telling: Telling) -> No
     ("value", "type_"),
     [("12", "xs:long"), ("", "xs:string"), ("1.5", "xs:string"), ("9" * 19, "xs:string")],
 )
-def test_the_type_of_a_tag_is_that_of_its_value(telling: Telling, value: str, type_: str) -> None:
+def test_type_of_a_tag_follows_its_value(telling: Telling, value: str, type_: str) -> None:
     telling.note(WARNING._replace(tags={"t": value}))
     (log,) = telling.told()
     assert log[1].attrib == {"name": "t", "value": value, "type": type_}

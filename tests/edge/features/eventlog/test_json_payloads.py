@@ -1,4 +1,4 @@
-"""XEP-0335: readings in a `<json/>` become events, in a message to the gateway at each level."""
+"""JSON containers (XEP-0335): readings become events, at each QoS level."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def send(gateway: Gateway, level: int, content: str) -> None:
         gateway.send(PUMP, deliver("m1", DOMAIN))
 
 
-def test_a_reading_is_an_event() -> None:
+def test_reading_is_an_event() -> None:
     assert decode('[{"n": "t", "u": "Cel", "v": 21.5, "t": -3}]') == [
         NewEvent("reading", name="t", value=21.5, unit="Cel", tags={"offset_s": "-3"})
     ]
@@ -62,13 +62,15 @@ def test_a_reading_is_an_event() -> None:
         ('{"a": <b/>}', "invalid JSON container: it has child elements"),
     ],
 )
-def test_what_holds_no_readings_is_unreadable(text: str, reason: str) -> None:
+def test_container_without_readings_is_unreadable(text: str, reason: str) -> None:
     with pytest.raises(UnreadablePayload, match=reason):
         decode(text)
 
 
 @pytest.mark.parametrize("level", [0, 1, 2])
-def test_a_message_with_a_container_is_events_at_each_level(gateway: Gateway, level: int) -> None:
+def test_message_with_a_container_becomes_events_at_each_level(
+    gateway: Gateway, level: int
+) -> None:
     send(gateway, level, container('{"watts": 5, "mode": "eco"}'))
     rows = gateway.events("readings")
     assert [(row.kind, row.name, row.value, row.text) for row in rows] == [
@@ -80,14 +82,14 @@ def test_a_message_with_a_container_is_events_at_each_level(gateway: Gateway, le
     }
 
 
-def test_what_cannot_be_read_is_kept_as_dead_with_the_reason(gateway: Gateway) -> None:
+def test_unreadable_message_becomes_a_dead_letter(gateway: Gateway) -> None:
     send(gateway, 2, container('{"watts": NaN}'))
     assert gateway.events("readings") == []
     (event,) = gateway.events("system", "dead")
     assert event.text == "invalid JSON container: NaN is not a JSON number"
 
 
-def test_the_events_of_a_message_are_bounded(gateway: Gateway) -> None:
+def test_events_of_a_message_are_limited(gateway: Gateway) -> None:
     half = container("{" + ",".join(f'"n{n}": 1' for n in range(501)) + "}")
     send(gateway, 1, half + half)
     assert gateway.events("readings") == []

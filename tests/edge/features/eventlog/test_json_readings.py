@@ -1,4 +1,4 @@
-"""JSON of devices: what of it becomes readings, and what is refused, with the reason."""
+"""Readings in JSON of devices: what is accepted, and why the rest is refused."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def why(text: str) -> str:
 # Objects.
 
 
-def test_the_members_of_an_object_are_readings() -> None:
+def test_members_of_an_object_are_readings() -> None:
     text = '{"watts": 1450, "factor": 0.97, "running": true, "fault": false, "mode": "eco"}'
     assert read(text) == [
         Reading("watts", 1450.0),
@@ -37,7 +37,7 @@ def test_the_members_of_an_object_are_readings() -> None:
     ]
 
 
-def test_names_of_objects_within_are_joined() -> None:
+def test_names_of_nested_objects_are_joined() -> None:
     found = read('{"a": {"b": {"c": 1}, "d": 2}, "e": {}, "f": 3}')
     assert [(one.name, one.value) for one in found] == [("a.b.c", 1.0), ("a.d", 2.0), ("f", 3.0)]
 
@@ -53,13 +53,13 @@ def test_names_of_objects_within_are_joined() -> None:
         ("-0.0", "0"),
     ],
 )
-def test_a_time_that_is_told_is_kept_as_it_is_told_with_each_reading(told: str, kept: str) -> None:
+def test_timestamp_is_kept_as_text_with_each_reading(told: str, kept: str) -> None:
     found = read(f'{{"a": 1, "timestamp": {told}, "b": "x"}}')
     tags = {"timestamp": kept}
     assert found == [Reading("a", 1.0, tags=tags), Reading("b", text="x", tags=tags)]
 
 
-def test_a_time_within_is_a_reading_and_one_that_is_none_is_too() -> None:
+def test_nested_or_invalid_timestamp_is_a_reading() -> None:
     assert read('{"a": {"timestamp": 5}, "timestamp": {"b": true}}') == [
         Reading("a.timestamp", 5.0),
         Reading("timestamp.b", 1.0),
@@ -84,11 +84,11 @@ def test_a_time_within_is_a_reading_and_one_that_is_none_is_too() -> None:
         ('{"a.b": 1, "a": {"b": 2}}', "two readings are named 'a.b'"),
     ],
 )
-def test_what_is_no_reading_is_refused(text: str, reason: str) -> None:
+def test_other_values_are_refused(text: str, reason: str) -> None:
     assert why(text) == reason
 
 
-def test_names_and_numbers_of_readings_are_bounded() -> None:
+def test_names_and_numbers_of_readings_are_limited() -> None:
     longest = "n" * MAX_NAME_BYTES
     assert [one.name for one in read(f'{{"{longest}": 1}}')] == [longest]
     assert why(f'{{"{longest}n": 1}}') == "the name of a reading exceeds 256 bytes"
@@ -98,7 +98,7 @@ def test_names_and_numbers_of_readings_are_bounded() -> None:
     assert why(json.dumps(most | {"one": 1})) == "it has more than 1000 readings"
 
 
-def test_a_long_name_over_many_is_not_even_joined() -> None:
+def test_long_name_above_many_is_refused_before_joining() -> None:
     many = ",".join(f'"{number}": 1' for number in range(5000))
     assert why(f'{{"{"n" * 30_000}": {{{many}}}}}').startswith("the name of a reading")
 
@@ -106,12 +106,12 @@ def test_a_long_name_over_many_is_not_even_joined() -> None:
 # SenML (RFC 8428).
 
 
-def test_a_record_is_a_reading() -> None:
+def test_senml_record_is_a_reading() -> None:
     text = f'[{{"n": "{SENSOR}", "u": "Cel", "v": 23.1}}]'
     assert read(text) == [Reading(SENSOR, 23.1, "Cel")]
 
 
-def test_what_records_say_for_those_behind_them() -> None:
+def test_senml_base_fields_apply_to_later_records() -> None:
     text = f"""[
         {{"bn": "{SENSOR}:", "bt": 1.276020076001e+09, "bu": "A", "n": "voltage", "u": "V",
           "v": 120.1}},
@@ -127,12 +127,12 @@ def test_what_records_say_for_those_behind_them() -> None:
     ]
 
 
-def test_a_record_of_base_fields_alone_is_no_reading() -> None:
+def test_senml_record_of_base_fields_only_is_no_reading() -> None:
     assert read('[{"bn": "a", "bver": 10, "unknown": 5}, {"v": 1}]') == [Reading("a", 1.0)]
     assert why('[{"bn": "a", "bv": 5}]') == "it has no readings"
 
 
-def test_the_kinds_of_values() -> None:
+def test_senml_value_types() -> None:
     text = """[{"n": "a", "vs": "on"}, {"n": "b", "vb": true, "u": "/"}, {"n": "c", "vb": false},
         {"n": "d", "vs": ""}, {"n": "e", "v": 0}]"""
     assert read(text) == [
@@ -144,7 +144,7 @@ def test_the_kinds_of_values() -> None:
     ]
 
 
-def test_a_sum_and_what_comes_next_are_told_beside_the_value() -> None:
+def test_senml_sum_and_update_time_are_tags() -> None:
     text = '[{"bs": 100, "n": "a", "v": 5, "s": 20.5, "ut": 60}, {"n": "b", "s": 1, "u": "W"}]'
     assert read(text) == [
         Reading("a", 5.0, tags={"sum": "120.5", "update_s": "60"}),
@@ -180,7 +180,7 @@ def test_a_sum_and_what_comes_next_are_told_beside_the_value() -> None:
         ('{"n": "a", "t": 253402300800, "v": 1}', "253402300800 s is after the year 9999"),
     ],
 )  # fmt: skip
-def test_a_record_that_is_not_taken_refuses_the_pack(record: str, reason: str) -> None:
+def test_invalid_senml_record_refuses_the_pack(record: str, reason: str) -> None:
     assert why(f'[{{"n": "fine", "v": 1}}, {record}]').startswith(reason)
 
 
@@ -213,11 +213,11 @@ def test_a_record_that_is_not_taken_refuses_the_pack(record: str, reason: str) -
         ('{"a": "\\uffff"}', "'a' has a character that XML does not allow"),
     ],
 )
-def test_json_that_is_none_or_ambiguous_is_refused(text: str, reason: str) -> None:
+def test_invalid_or_ambiguous_json_is_refused(text: str, reason: str) -> None:
     assert why(text).startswith(reason)
 
 
-def test_what_is_taken_to_the_bound() -> None:
+def test_largest_values_are_accepted() -> None:
     text = f'{{"a": {MAX_INTEGER}, "b": {-MAX_INTEGER}, "c": 1e300, "d": "\\ud83d\\ude00\\t"}}'
     assert [(one.value, one.text) for one in read(text)] == [
         (float(MAX_INTEGER), None),
@@ -231,14 +231,14 @@ def nested(depth: int) -> str:
     return '{"a":' * depth + "1" + "}" * depth
 
 
-def test_how_deep_it_goes_is_bounded() -> None:
+def test_nesting_is_limited() -> None:
     assert len(read(nested(MAX_DEPTH))) == 1
     assert why(nested(MAX_DEPTH + 1)) == "it is nested more than 8 levels deep"
     assert why("[" * 60_000) == "it is nested more than 8 levels deep"
     assert why('{"a": "' + "\\" * 9 + '["}' + "[" * 9).startswith("it is")
 
 
-def test_brackets_in_texts_are_no_depth() -> None:
+def test_brackets_in_strings_do_not_count_as_nesting() -> None:
     assert strict_json.parse('{"a": "[[[[[[[[[[", "b": "\\"[[[[[[[[[[\\\\"}') == {
         "a": "[[[[[[[[[[",
         "b": '"[[[[[[[[[[\\',

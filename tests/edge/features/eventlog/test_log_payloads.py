@@ -1,4 +1,4 @@
-"""XEP-0337: what of a `<log/>` becomes of an event."""
+"""Log events (XEP-0337): each detail of `<log/>` becomes a part of the event."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def decode(attrs: str = "", content: str = "") -> NewEvent:
     return event
 
 
-def test_a_full_event() -> None:
+def test_complete_event() -> None:
     event = decode(
         "timestamp='2026-07-01T12:00:00Z' id='LogIn' type='Warning' level='Major' object='PLC'"
         " subject='pump1' facility='plant' module='auth'",
@@ -47,24 +47,24 @@ def test_a_full_event() -> None:
     )
 
 
-def test_an_event_that_says_nothing_is_informational() -> None:
+def test_empty_event_is_informational() -> None:
     assert decode() == NewEvent("log", level="Informational", tags={})
     assert decode(content="<message/>").text is None
 
 
 @pytest.mark.parametrize("type_", LEVELS)
-def test_the_types_of_the_specification(type_: str) -> None:
+def test_types_of_the_specification(type_: str) -> None:
     assert decode(f"type='{type_}'").level == type_
     assert len(LEVELS) == 8
 
 
 @pytest.mark.parametrize("type_", ["", "warning", "Loud", "Informational "])
-def test_another_type_is_unreadable(type_: str) -> None:
+def test_unknown_type_is_unreadable(type_: str) -> None:
     with pytest.raises(UnreadablePayload, match="is not one of XEP-0337"):
         decode(f"type='{type_}'")
 
 
-def test_a_tag_without_a_name_and_elements_of_others_are_passed_over() -> None:
+def test_tags_without_a_name_and_foreign_elements_are_ignored() -> None:
     event = decode(
         content="<tag value='7'/><x:tag xmlns:x='urn:x' name='a' value='b'/><other/>"
         "<x:message xmlns:x='urn:x'>no</x:message>"
@@ -72,7 +72,7 @@ def test_a_tag_without_a_name_and_elements_of_others_are_passed_over() -> None:
     assert event == NewEvent("log", level="Informational", tags={})
 
 
-def test_tags_of_one_name_are_all_kept() -> None:
+def test_tags_of_the_same_name_are_all_kept() -> None:
     event = decode(
         content="<tag name='a' value='1' type='xs:long'/><tag name='b' value='x'/>"
         "<tag name='a' value='2'/><tag name='a' value='1' type='xs:string'/>"
@@ -80,12 +80,12 @@ def test_tags_of_one_name_are_all_kept() -> None:
     assert event.tags == {"a": "1", "a:type": "xs:long", "b": "x", "a#2": "2", "a#3": "1"}
 
 
-def test_a_stack_trace_may_stand_in_an_attribute_and_in_an_element() -> None:
+def test_stack_trace_may_be_an_attribute_or_an_element() -> None:
     assert decode("stackTrace='line 1'").tags == {"stackTrace": "line 1"}
     both = decode("stackTrace='line 1'", "<stackTrace>line 1\nline 2</stackTrace>")
     assert both.tags == {"stackTrace": "line 1\nline 2"}
 
 
-def test_what_the_device_tags_does_not_overwrite_what_the_event_says() -> None:
+def test_attributes_of_the_event_replace_tags() -> None:
     event = decode("timestamp='T' level='Minor'", "<tag name='timestamp' value='forged'/>")
     assert event.tags == {"timestamp": "T", "level": "Minor"}

@@ -1,4 +1,4 @@
-"""Segments as rows: a chain that is never cut twice, and a backlog that tells what it lost."""
+"""The segments table: the chain of sealed segments, the backlog, eviction and lost ranges."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def dropped(db: sqlite3.Connection) -> list[tuple[str, int, int, str]]:
 # Drafting and sealing.
 
 
-def test_what_the_same_transaction_wrote_is_dropped_too(db: sqlite3.Connection) -> None:
+def test_events_of_the_same_transaction_are_dropped_too(db: sqlite3.Connection) -> None:
     append(at(db), LOGS, 2, EVENT)
     tx = at(db)
     events.append(tx, LOGS, EVENT)
@@ -77,11 +77,11 @@ def test_what_the_same_transaction_wrote_is_dropped_too(db: sqlite3.Connection) 
     assert events.read(tx, LOGS, 0, 10, ROOM) == []
 
 
-def test_nothing_to_seal_is_no_draft(db: sqlite3.Connection) -> None:
+def test_empty_lane_has_no_draft(db: sqlite3.Connection) -> None:
     assert segments.draft(at(db), LOGS, 10, ROOM) is None
 
 
-def test_a_draft_holds_the_oldest_events_within_its_bounds(db: sqlite3.Connection) -> None:
+def test_draft_holds_the_oldest_events_within_limits(db: sqlite3.Connection) -> None:
     append(at(db), LOGS, 5, EVENT)
     draft = segments.draft(at(db), LOGS, 3, ROOM)
     assert draft is not None
@@ -93,7 +93,7 @@ def test_a_draft_holds_the_oldest_events_within_its_bounds(db: sqlite3.Connectio
     assert [event.seq for event in tiny.events] == [1]
 
 
-def test_sealing_takes_the_events_out_and_chains_the_next(db: sqlite3.Connection) -> None:
+def test_sealing_deletes_events_and_extends_the_chain(db: sqlite3.Connection) -> None:
     append(at(db, 1.0), LOGS, 3, EVENT)
     append(at(db, 8.0), LOGS, 2, EVENT)
     first = sealed(db, LOGS, 3)
@@ -110,7 +110,7 @@ def test_sealing_takes_the_events_out_and_chains_the_next(db: sqlite3.Connection
     assert db.execute("SELECT count(*) FROM events").fetchone() == (0,)
 
 
-def test_a_draft_of_a_chain_that_moved_on_is_refused_and_does_nothing(
+def test_outdated_draft_is_refused(
     db: sqlite3.Connection,
 ) -> None:
     append(at(db), LOGS, 4, EVENT)
@@ -122,7 +122,7 @@ def test_a_draft_of_a_chain_that_moved_on_is_refused_and_does_nothing(
     assert events.unsealed(at(db), LOGS) == 2
 
 
-def test_lanes_have_chains_of_their_own(db: sqlite3.Connection) -> None:
+def test_lanes_have_separate_chains(db: sqlite3.Connection) -> None:
     seal(db, LOGS, 3)
     assert seal(db, READINGS, 2).previous == bytes(32)
 
@@ -130,7 +130,7 @@ def test_lanes_have_chains_of_their_own(db: sqlite3.Connection) -> None:
 # Shipping.
 
 
-def test_the_oldest_that_waits_is_sent_until_it_is_acknowledged(db: sqlite3.Connection) -> None:
+def test_oldest_segment_waits_until_acknowledged(db: sqlite3.Connection) -> None:
     assert segments.next_waiting(at(db)) is None
     first, second = seal(db, LOGS, 2), seal(db, SYSTEM)
     for expected in (first, second):
@@ -141,13 +141,13 @@ def test_the_oldest_that_waits_is_sent_until_it_is_acknowledged(db: sqlite3.Conn
     assert segments.next_waiting(at(db)) is None
 
 
-def test_an_acknowledgement_of_what_is_not_known_changes_nothing(db: sqlite3.Connection) -> None:
+def test_unknown_acknowledgement_changes_nothing(db: sqlite3.Connection) -> None:
     seal(db, LOGS)
     segments.acknowledge(at(db), digest_of("unknown"), ROOM)
     assert waiting(db) == ["logs 1-1"]
 
 
-def test_what_was_acknowledged_is_kept_within_a_bound(db: sqlite3.Connection) -> None:
+def test_acknowledged_segments_are_kept_within_a_quota(db: sqlite3.Connection) -> None:
     sizes = [40, 30, 20, 10]
     for size in sizes:
         segments.acknowledge(at(db), seal(db, LOGS, 1, size).digest, 60)
@@ -157,7 +157,7 @@ def test_what_was_acknowledged_is_kept_within_a_bound(db: sqlite3.Connection) ->
     assert db.execute("SELECT count(*) FROM segments").fetchone() == (0,)
 
 
-def test_what_the_centre_refuses_is_set_aside_within_a_bound_and_never_sent(
+def test_refused_segments_are_set_aside_within_a_quota(
     db: sqlite3.Connection,
 ) -> None:
     made = [seal(db, LOGS, 1, 10) for _ in range(4)]
@@ -174,13 +174,13 @@ def test_what_the_centre_refuses_is_set_aside_within_a_bound_and_never_sent(
 # The backlog's bound.
 
 
-def test_below_the_bound_nothing_goes(db: sqlite3.Connection) -> None:
+def test_nothing_is_evicted_below_the_quota(db: sqlite3.Connection) -> None:
     seal(db, LOGS, 1, 100)
     assert segments.evict(at(db), even(100), "full") == []
     assert waiting(db) == ["logs 1-1"]
 
 
-def test_the_oldest_of_the_lane_that_is_over_goes_and_the_next_header_names_the_range(
+def test_oldest_segment_of_the_largest_lane_is_evicted_and_declared(
     db: sqlite3.Connection,
 ) -> None:
     seal(db, LOGS, 2, 40)
@@ -200,7 +200,7 @@ def test_the_oldest_of_the_lane_that_is_over_goes_and_the_next_header_names_the_
     assert dropped(db) == []
 
 
-def test_a_full_backlog_gets_room_for_more_than_the_word_of_it(db: sqlite3.Connection) -> None:
+def test_full_backlog_is_reduced_below_its_quota(db: sqlite3.Connection) -> None:
     bound = even(20 * EVICTION_DIVISOR)
     while segments.waiting_bytes(at(db))[LOGS] < bound.bytes:
         seal(db, LOGS, size=20)
@@ -212,14 +212,14 @@ def test_a_full_backlog_gets_room_for_more_than_the_word_of_it(db: sqlite3.Conne
     assert segments.evict(at(db), bound, "full") == []
 
 
-def test_neighbours_that_go_together_are_told_as_one(db: sqlite3.Connection) -> None:
+def test_adjacent_evictions_are_one_range(db: sqlite3.Connection) -> None:
     for lane in (LOGS, READINGS, LOGS, READINGS, LOGS):
         seal(db, lane, 2, 50)
     gone = segments.evict(at(db), even(50), "full")
     assert sorted(gone) == [(EPOCH, LOGS, 1, 4, 100), (EPOCH, READINGS, 1, 4, 100)]
 
 
-def test_shares_are_of_all_lanes() -> None:
+def test_shares_cover_all_lanes() -> None:
     shares = segments.lane_shares(0.6, 0.3)
     assert shares == {READINGS: 0.6, LOGS: 0.3, SYSTEM: pytest.approx(0.1)}
 
@@ -231,7 +231,7 @@ def test_shares_are_of_all_lanes() -> None:
     st.floats(0.05, 0.9),
 )
 @settings(deadline=None, max_examples=60)
-def test_a_flood_in_one_lane_costs_no_other_what_it_has_within_its_share(
+def test_flood_in_one_lane_costs_no_other_lane_its_share(
     work: list[tuple[str, int]], size: int, readings: float, logs: float
 ) -> None:
     whole = readings + logs + 0.1
@@ -251,7 +251,7 @@ def test_a_flood_in_one_lane_costs_no_other_what_it_has_within_its_share(
                     assert after[one] > share - 90, "no more than one segment below it"
 
 
-def test_what_was_acknowledged_or_set_aside_is_not_evicted(db: sqlite3.Connection) -> None:
+def test_acknowledged_and_set_aside_segments_are_not_evicted(db: sqlite3.Connection) -> None:
     segments.acknowledge(at(db), seal(db, LOGS, 1, 100).digest, ROOM)
     segments.set_aside(at(db), seal(db, LOGS, 1, 100).digest, "refused", ROOM)
     seal(db, LOGS, 1, 10)
@@ -259,7 +259,7 @@ def test_what_was_acknowledged_or_set_aside_is_not_evicted(db: sqlite3.Connectio
     assert [gone.first for gone in segments.evict(at(db), even(0), "full")] == [3]
 
 
-def test_neighbours_with_one_reason_are_one_range(db: sqlite3.Connection) -> None:
+def test_adjacent_ranges_with_one_reason_are_merged(db: sqlite3.Connection) -> None:
     for _ in range(4):
         seal(db, LOGS, 2)
     segments.evict(at(db), even(30), "full")
@@ -270,7 +270,7 @@ def test_neighbours_with_one_reason_are_one_range(db: sqlite3.Connection) -> Non
     assert dropped(db) == [(LOGS, 1, 4, "full"), (LOGS, 5, 6, "other"), (LOGS, 7, 8, "full")]
 
 
-def test_a_range_that_grew_after_the_draft_is_told_in_part(db: sqlite3.Connection) -> None:
+def test_range_that_grew_after_the_draft_is_partly_declared(db: sqlite3.Connection) -> None:
     for _ in range(3):
         seal(db, LOGS, 2)
     segments.evict(at(db), even(20), "full")
@@ -283,7 +283,7 @@ def test_a_range_that_grew_after_the_draft_is_told_in_part(db: sqlite3.Connectio
     assert dropped(db) == [(LOGS, 3, 6, "full")]
 
 
-def test_a_declaration_lasts_until_the_centre_has_the_segment_that_makes_it(
+def test_declaration_lasts_until_its_segment_is_acknowledged(
     db: sqlite3.Connection,
 ) -> None:
     seal(db, LOGS, 2)
@@ -303,14 +303,14 @@ def test_a_declaration_lasts_until_the_centre_has_the_segment_that_makes_it(
     assert dropped(db) == []
 
 
-def test_an_outage_without_end_takes_one_row(db: sqlite3.Connection) -> None:
+def test_endless_outage_takes_one_row(db: sqlite3.Connection) -> None:
     for _ in range(200):
         seal(db, LOGS)
         segments.evict(at(db), even(30), "full")
     assert db.execute("SELECT count(*) FROM dropped").fetchone() == (1,)
 
 
-def test_a_header_declares_a_bounded_number_of_ranges(
+def test_ranges_per_header_are_limited(
     db: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(segments, "MAX_DROPPED_RANGES", 2)
@@ -360,7 +360,7 @@ def log(db: sqlite3.Connection, service: float, *levels: str | None) -> None:
     tx.run_before_commit()
 
 
-def test_the_oldest_urgent_event_is_known_until_it_is_sealed(db: sqlite3.Connection) -> None:
+def test_oldest_urgent_event_is_known_until_sealed(db: sqlite3.Connection) -> None:
     events.set_urgent(at(db), ["Error", "Alert"])
     log(db, 1.0, None, "Warning", "Critical")
     assert urgent(db) is None
@@ -378,7 +378,7 @@ def test_the_oldest_urgent_event_is_known_until_it_is_sealed(db: sqlite3.Connect
     assert urgent(db, SYSTEM) is None
 
 
-def test_which_levels_are_urgent_can_be_changed(db: sqlite3.Connection) -> None:
+def test_urgent_levels_can_change(db: sqlite3.Connection) -> None:
     tx = at(db)
     assert events.urgent_levels(tx) == "[]"
     log(db, 1.0, "Emergency")
@@ -394,7 +394,7 @@ def test_which_levels_are_urgent_can_be_changed(db: sqlite3.Connection) -> None:
 # Reading what is here.
 
 
-def test_segments_are_read_lane_by_lane(db: sqlite3.Connection) -> None:
+def test_segments_are_read_by_lane(db: sqlite3.Connection) -> None:
     assert segments.lanes(at(db)) == []
     seal(db, SYSTEM, 2)
     seal(db, LOGS, 2)

@@ -1,4 +1,4 @@
-"""XEP-0323: each field of a `<fields/>` is a reading, and a value that is none makes none of it."""
+"""Sensor data (XEP-0323): each field is a reading, and one invalid field makes all unreadable."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def value(kind: str, text: str) -> float | None:
     return event.value
 
 
-def test_a_reading() -> None:
+def test_field_is_a_reading() -> None:
     field = (
         "<numeric name='temperature' momentary='true' automaticReadout='1' value='21.53'"
         " unit='°C' missing='false' writable='true' module='m' stringIds='1'/>"
@@ -43,7 +43,7 @@ def test_a_reading() -> None:
     ]
 
 
-def test_every_field_of_every_timestamp_of_every_node_is_one() -> None:
+def test_all_fields_of_all_nodes_and_timestamps_are_readings() -> None:
     stamp = "<timestamp value='{}'><int name='a' value='1'/><int name='b' value='2'/></timestamp>"
     node = "<node nodeId='{}'>" + stamp.format("T1") + stamp.format("T2") + "</node>"
     events = decode_whole(node.format("n1") + node.format("n2"))
@@ -101,20 +101,20 @@ def test_numbers(kind: str, text: str, expected: float) -> None:
         ".",
     ],
 )
-def test_what_is_no_number_is_unreadable(kind: str, text: str) -> None:
+def test_invalid_number_is_unreadable(kind: str, text: str) -> None:
     with pytest.raises(UnreadablePayload, match="is not a valid"):
         value(kind, text)
 
 
 @pytest.mark.parametrize("kind", ["int", "long"])
 @pytest.mark.parametrize("text", ["1.5", "1e3", "1."])
-def test_an_integer_has_no_fraction(kind: str, text: str) -> None:
+def test_integer_has_no_fraction(kind: str, text: str) -> None:
     with pytest.raises(UnreadablePayload, match="is not a valid"):
         value(kind, text)
 
 
 @pytest.mark.parametrize("text", ["True", "yes", "2", "", " true"])
-def test_what_is_neither_true_nor_false_is_unreadable(text: str) -> None:
+def test_invalid_boolean_is_unreadable(text: str) -> None:
     with pytest.raises(UnreadablePayload, match="is not a valid boolean"):
         value("boolean", text)
 
@@ -128,7 +128,7 @@ def test_texts(kind: str) -> None:
     assert event.text == ""
 
 
-def test_a_node_and_a_timestamp_may_say_nothing() -> None:
+def test_node_and_timestamp_are_optional() -> None:
     (event,) = decode("<int name='x' value='1'/>", node="", when="")
     assert event.tags == {}
 
@@ -137,7 +137,7 @@ def test_a_node_and_a_timestamp_may_say_nothing() -> None:
     "field",
     ["<int value='1'/>", "<int name='' value='1'/>", "<int name='x'/>", "<string name='x'/>"],
 )
-def test_a_field_without_a_name_or_value_is_unreadable(field: str) -> None:
+def test_field_without_a_name_or_value_is_unreadable(field: str) -> None:
     with pytest.raises(UnreadablePayload, match="has no name or no value"):
         decode(field)
 
@@ -150,7 +150,7 @@ def test_a_field_without_a_name_or_value_is_unreadable(field: str) -> None:
         ("<int xmlns='' name='x' value='1'/>", "'int' is not a field"),
     ],
 )
-def test_what_is_no_field_is_unreadable(field: str, named: str) -> None:
+def test_unknown_field_is_unreadable(field: str, named: str) -> None:
     with pytest.raises(UnreadablePayload, match=named):
         decode(field)
 
@@ -159,11 +159,11 @@ def test_what_is_no_field_is_unreadable(field: str, named: str) -> None:
     "content",
     ["", "<node/>", "<node><timestamp/></node>", "<timestamp><int name='x'/></timestamp>"],
 )
-def test_no_field_at_all_is_unreadable(content: str) -> None:
+def test_data_without_fields_is_unreadable(content: str) -> None:
     with pytest.raises(UnreadablePayload, match="no field"):
         decode_whole(content)
 
 
-def test_one_bad_field_makes_all_of_the_message_unreadable() -> None:
+def test_one_invalid_field_makes_the_message_unreadable() -> None:
     with pytest.raises(UnreadablePayload):
         decode("<int name='x' value='1'/><int name='y' value='nan'/>")

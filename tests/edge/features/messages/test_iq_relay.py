@@ -1,4 +1,4 @@
-"""Iqs between devices: relayed with their sender, answered where nobody is, and who may."""
+"""Iqs between devices: relaying, refusals and trust."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def error(reply: Reply | None) -> str:
 
 
 @pytest.mark.parametrize("type_", ["get", "set"])
-def test_a_request_and_its_answer_go_from_session_to_session(gateway: Gateway, type_: str) -> None:
+def test_request_and_answer_are_relayed_between_sessions(gateway: Gateway, type_: str) -> None:
     gateway.bind(VALVE)
     assert gateway.send(PUMP, ask("Valve@gw.example/fw", type_)) is None
     (asked,) = received(gateway, VALVE)
@@ -34,7 +34,7 @@ def test_a_request_and_its_answer_go_from_session_to_session(gateway: Gateway, t
     assert answered.attrib == {"from": VALVE, "to": PUMP, "id": "i", "type": "result"}
 
 
-def test_an_error_is_relayed_as_an_answer(gateway: Gateway) -> None:
+def test_error_is_relayed_as_an_answer(gateway: Gateway) -> None:
     gateway.bind(VALVE)
     xml = f"<iq id='i' type='error' to='{PUMP}'><error type='cancel'/></iq>"
     assert gateway.send(VALVE, xml) is None
@@ -42,7 +42,7 @@ def test_an_error_is_relayed_as_an_answer(gateway: Gateway) -> None:
     assert answered.find(f"{CLIENT}error") is not None
 
 
-def test_quality_of_service_between_two_sessions_is_theirs(gateway: Gateway) -> None:
+def test_qos_between_two_sessions_is_relayed(gateway: Gateway) -> None:
     gateway.bind(VALVE)
     assert gateway.send(PUMP, assured("1", "<message/>", VALVE)) is None
     assert gateway.send(PUMP, acknowledged("<message/>", VALVE)) is None
@@ -54,7 +54,7 @@ def test_quality_of_service_between_two_sessions_is_theirs(gateway: Gateway) -> 
 
 
 @pytest.mark.parametrize("to", [VALVE, "no@gw.example/x", "pump1@gw.example/other"])
-def test_a_request_to_nobody_is_an_unavailable_service(gateway: Gateway, to: str) -> None:
+def test_request_to_nobody_is_service_unavailable(gateway: Gateway, to: str) -> None:
     reply = gateway.send(PUMP, ask(to))
     assert error(reply) == "cancel/service-unavailable"
     assert reply is not None
@@ -62,14 +62,14 @@ def test_a_request_to_nobody_is_an_unavailable_service(gateway: Gateway, to: str
     assert gateway.events() == []
 
 
-def test_a_session_that_waits_to_be_resumed_is_asked_all_the_same(gateway: Gateway) -> None:
+def test_detached_session_gets_requests(gateway: Gateway) -> None:
     generation = gateway.bind(VALVE)
     gateway.tx(lambda tx: gateway.lifecycle.detach(tx, generation))
     assert gateway.send(PUMP, ask(VALVE)) is None
     assert len(received(gateway, VALVE)) == 1
 
 
-def test_who_may_not_ask_learns_nothing(gateway: Gateway) -> None:
+def test_untrusted_sender_learns_nothing(gateway: Gateway) -> None:
     gateway.bind(VALVE)
     there, nobody = gateway.send(APART, ask(VALVE)), gateway.send(APART, ask("no@gw.example/fw"))
     assert error(there) == error(nobody) == "cancel/service-unavailable"
@@ -85,7 +85,7 @@ def test_who_may_not_ask_learns_nothing(gateway: Gateway) -> None:
     assert len(received(gateway, VALVE)) == 1
 
 
-def test_who_may_not_be_asked_may_not_answer(tmp_path: Path) -> None:
+def test_untrusted_session_cannot_answer(tmp_path: Path) -> None:
     gateway = Gateway(new_database(tmp_path), xmpp=Xmpp(trust="roster"))
     provision(gateway)
     gateway.bind(VALVE)
@@ -102,6 +102,6 @@ def test_who_may_not_be_asked_may_not_answer(tmp_path: Path) -> None:
     "to", ["", f" to='{DOMAIN}'", f" to='{VALVE_BARE}'", f" to='{VALVE}'", " to='@gw.example'"]
 )
 @pytest.mark.parametrize("type_", ["result", "error"])
-def test_an_answer_to_nobody_is_passed_over(gateway: Gateway, to: str, type_: str) -> None:
+def test_answer_to_nobody_is_ignored(gateway: Gateway, to: str, type_: str) -> None:
     assert gateway.send(PUMP, f"<iq id='i' type='{type_}'{to}/>") is None
     assert gateway.events() == []

@@ -1,4 +1,4 @@
-"""Messages between devices: where they go, who they are from, and who may not."""
+"""Messages between devices: routing, the stamped sender, and refusals."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def rules(gateway: Gateway) -> list[tuple[str | None, str | None]]:
 
 
 @pytest.mark.parametrize("to", [VALVE, VALVE_BARE, "VALVE@gw.example", "Valve@GW.example/fw"])
-def test_a_message_goes_to_the_session_with_its_sender_stamped(gateway: Gateway, to: str) -> None:
+def test_message_reaches_the_session_with_its_sender(gateway: Gateway, to: str) -> None:
     appear(gateway, VALVE)
     xml = f"<message id='m' to='{to}' from='pump1@gw.example'><body>hello</body></message>"
     assert gateway.send(PUMP, xml) is None
@@ -70,7 +70,7 @@ def test_a_message_goes_to_the_session_with_its_sender_stamped(gateway: Gateway,
     assert gateway.events() == []
 
 
-def test_what_a_message_holds_arrives_as_it_was_sent(gateway: Gateway) -> None:
+def test_message_arrives_unchanged(gateway: Gateway) -> None:
     appear(gateway, VALVE)
     content = "<body xml:lang='de'>&lt;warm&gt;</body><x xmlns='urn:x' xmlns:p='urn:p' p:a='1'/>"
     gateway.send(PUMP, f"<message to='{VALVE}' xml:lang='de'>{content}</message>")
@@ -80,7 +80,7 @@ def test_what_a_message_holds_arrives_as_it_was_sent(gateway: Gateway) -> None:
     assert (got[1].tag, got[1].get("{urn:p}a"), len(got)) == ("{urn:x}x", "1", 2)
 
 
-def test_a_message_without_an_address_is_for_the_own_account(gateway: Gateway) -> None:
+def test_message_without_an_address_goes_to_the_own_account(gateway: Gateway) -> None:
     appear(gateway, VALVE)
     appear(gateway, SECOND, 1)
     assert gateway.send(VALVE, message(None)) is None
@@ -89,14 +89,14 @@ def test_a_message_without_an_address_is_for_the_own_account(gateway: Gateway) -
     assert received(gateway, VALVE) == []
 
 
-def test_a_log_event_for_another_device_is_its_and_not_the_gateways(gateway: Gateway) -> None:
+def test_log_event_to_another_device_is_not_logged_here(gateway: Gateway) -> None:
     appear(gateway, VALVE)
     gateway.send(PUMP, log("x").replace("<message ", f"<message to='{VALVE}' ", 1))
     assert len(received(gateway, VALVE)) == 1
     assert gateway.events() == []
 
 
-def test_the_most_available_session_gets_a_message_and_a_headline_goes_to_all(
+def test_best_session_gets_a_message_and_all_get_a_headline(
     gateway: Gateway,
 ) -> None:
     appear(gateway, VALVE, 5)
@@ -116,7 +116,7 @@ def test_the_most_available_session_gets_a_message_and_a_headline_goes_to_all(
     assert received(gateway, negative) == []
 
 
-def test_a_session_that_waits_to_be_resumed_gets_what_is_for_it(gateway: Gateway) -> None:
+def test_detached_session_gets_its_messages(gateway: Gateway) -> None:
     appear(gateway, VALVE)
     generation = gateway.bind(VALVE)
     gateway.tx(lambda tx: gateway.lifecycle.detach(tx, generation))
@@ -138,7 +138,7 @@ def test_a_session_that_waits_to_be_resumed_gets_what_is_for_it(gateway: Gateway
         ("@gw.example", None, "modify/jid-malformed"),
     ],
 )
-def test_a_message_to_nobody_is_refused_and_logged(
+def test_message_to_nobody_is_refused_and_logged(
     gateway: Gateway, to: str, type_: str | None, expected: str
 ) -> None:
     reply = gateway.send(PUMP, message(to, type_=type_))
@@ -158,7 +158,7 @@ def test_a_message_to_nobody_is_refused_and_logged(
         (VALVE_BARE, "headline", None),
     ],
 )
-def test_a_message_that_nobody_is_there_for_is_logged_and_mostly_answered(
+def test_message_without_a_recipient_is_logged_and_mostly_answered(
     gateway: Gateway, to: str, type_: str | None, answer: str | None
 ) -> None:
     reply = gateway.send(PUMP, message(to, type_=type_))
@@ -167,7 +167,7 @@ def test_a_message_that_nobody_is_there_for_is_logged_and_mostly_answered(
     assert gateway.count("SELECT count(*) FROM offline") == 0
 
 
-def test_a_delay_of_the_gateways_own_is_its_own_to_tell(gateway: Gateway) -> None:
+def test_forged_delay_is_refused(gateway: Gateway) -> None:
     appear(gateway, VALVE)
     for from_, refused in ((DOMAIN, True), ("GW.example", True), ("pump1@gw.example", False)):
         delay = f"<delay xmlns='urn:xmpp:delay' from='{from_}' stamp='2002-09-10T23:08:25Z'/>"
@@ -182,7 +182,7 @@ def test_a_delay_of_the_gateways_own_is_its_own_to_tell(gateway: Gateway) -> Non
 
 @pytest.mark.parametrize("type_", [None, "normal", "chat", "groupchat", "headline"])
 @pytest.mark.parametrize("there", [True, False])
-def test_who_may_not_reach_a_device_is_answered_as_if_there_were_none(
+def test_unreachable_device_seems_not_to_exist(
     gateway: Gateway, type_: str | None, there: bool
 ) -> None:
     if there:
@@ -202,14 +202,14 @@ def test_who_may_not_reach_a_device_is_answered_as_if_there_were_none(
     assert not there or received(gateway, VALVE) == []
 
 
-def test_a_device_hears_from_whom_its_roster_has(gateway: Gateway) -> None:
+def test_device_accepts_messages_of_its_roster_contacts(gateway: Gateway) -> None:
     appear(gateway, VALVE)
     know(gateway, "valve", "apart@gw.example")
     assert gateway.send(APART, message(VALVE)) is None
     assert len(received(gateway, VALVE)) == 1
 
 
-def test_with_trust_by_roster_a_device_hears_from_nobody_else(strict: Gateway) -> None:
+def test_roster_trust_excludes_all_others(strict: Gateway) -> None:
     appear(strict, VALVE)
     assert error(strict.send(PUMP, message(VALVE))) == "cancel/service-unavailable"
     know(strict, "valve", "pump1@gw.example", "from")
@@ -217,7 +217,7 @@ def test_with_trust_by_roster_a_device_hears_from_nobody_else(strict: Gateway) -
     assert len(received(strict, VALVE)) == 1
 
 
-def test_where_nothing_is_stored_a_message_for_nobody_is_refused(strict: Gateway) -> None:
+def test_message_is_refused_without_an_offline_store(strict: Gateway) -> None:
     know(strict, "valve", "pump1@gw.example", "from")
     assert error(strict.send(PUMP, message(VALVE_BARE))) == "cancel/service-unavailable"
     assert rules(strict) == [("pump1@gw.example", "nobody_there")]
@@ -227,7 +227,7 @@ def test_where_nothing_is_stored_a_message_for_nobody_is_refused(strict: Gateway
 # Errors.
 
 
-def test_an_error_is_passed_to_the_session_that_may_have_caused_it(gateway: Gateway) -> None:
+def test_error_reaches_the_session_that_may_have_caused_it(gateway: Gateway) -> None:
     appear(gateway, VALVE)
     xml = f"<message type='error' id='m' to='{PUMP}'><error type='cancel'/></message>"
     assert gateway.send(VALVE, xml) is None
@@ -235,7 +235,7 @@ def test_an_error_is_passed_to_the_session_that_may_have_caused_it(gateway: Gate
     assert (got.get("from"), got.get("type")) == (VALVE, "error")
 
 
-def test_an_error_of_a_device_set_apart_goes_to_who_may_have_sent_it_something(
+def test_error_of_an_untrusted_device_reaches_only_possible_senders(
     gateway: Gateway,
 ) -> None:
     xml = f"<message type='error' id='m' to='{PUMP}'><error type='cancel'/></message>"
@@ -258,14 +258,14 @@ def test_an_error_of_a_device_set_apart_goes_to_who_may_have_sent_it_something(
         "@gw.example",
     ],
 )
-def test_an_error_to_nobody_is_never_answered(gateway: Gateway, to: str | None) -> None:
+def test_error_to_nobody_is_never_answered(gateway: Gateway, to: str | None) -> None:
     assert gateway.send(PUMP, message(to, type_="error")) is None
     assert received(gateway, PUMP) == []
     assert gateway.count("SELECT count(*) FROM offline") == 0
     assert [name for _source, name in rules(gateway)] == []
 
 
-def test_a_component_has_no_accounts_to_send_to(gateway: Gateway) -> None:
+def test_component_has_no_accounts(gateway: Gateway) -> None:
     component = Router(DOMAIN, Limits(), accounts=False)
     work = component.route(stanza(message("valve@gw.example")), PUMP)
     assert callable(work)

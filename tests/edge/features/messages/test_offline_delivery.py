@@ -1,4 +1,4 @@
-"""Messages for devices that are away: stored, sent in pages, kept until the device has them."""
+"""Offline messages: storing, limits, delivery in pages, and expiry."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def error(reply: Reply | None) -> tuple[str, str] | None:
 
 
 @pytest.mark.parametrize("type_", ["normal", "chat"])
-def test_a_message_for_a_device_that_is_away_waits_for_it(gateway: Gateway, type_: str) -> None:
+def test_message_waits_for_an_absent_device(gateway: Gateway, type_: str) -> None:
     assert post(gateway, "hello", type_) is None
     assert stored(gateway) == 1
     sent_at = gateway.clock().wall
@@ -111,15 +111,13 @@ def test_a_message_for_a_device_that_is_away_waits_for_it(gateway: Gateway, type
         ("", True),
     ],
 )
-def test_what_only_tells_a_chat_state_is_not_stored(
-    gateway: Gateway, content: str, kept: bool
-) -> None:
+def test_chat_state_is_not_stored(gateway: Gateway, content: str, kept: bool) -> None:
     assert gateway.send(PUMP, f"<message type='chat' to='{VALVE_BARE}'>{content}</message>") is None
     assert stored(gateway) == int(kept)
     assert gateway.events() == []
 
 
-def test_a_chat_for_a_session_that_is_gone_is_stored_for_its_account(gateway: Gateway) -> None:
+def test_chat_to_an_ended_session_is_stored_for_its_account(gateway: Gateway) -> None:
     assert gateway.send(PUMP, f"<message type='chat' to='{VALVE}'><body>x</body></message>") is None
     come(gateway, SECOND)
     assert bodies(received(gateway, SECOND)) == ["x"]
@@ -128,7 +126,7 @@ def test_a_chat_for_a_session_that_is_gone_is_stored_for_its_account(gateway: Ga
 @pytest.mark.parametrize(
     ("available", "priority", "gets"), [(1, 0, 1), (1, 127, 1), (1, -1, 0), (0, 0, 0)]
 )
-def test_a_session_that_is_not_for_messages_gets_none(
+def test_ineligible_session_gets_no_stored_messages(
     gateway: Gateway, available: int, priority: int, gets: int
 ) -> None:
     post(gateway, "x")
@@ -139,7 +137,7 @@ def test_a_session_that_is_not_for_messages_gets_none(
     assert stored(gateway) == 1 - gets
 
 
-def test_flushing_is_nothing_where_nothing_is_stored(gateway: Gateway) -> None:
+def test_flushing_an_empty_store_does_nothing(gateway: Gateway) -> None:
     come(gateway)
     assert received(gateway, VALVE) == []
 
@@ -147,7 +145,7 @@ def test_flushing_is_nothing_where_nothing_is_stored(gateway: Gateway) -> None:
 # Limits.
 
 
-def test_what_is_stored_for_one_account_is_bounded(make: Make) -> None:
+def test_messages_of_an_account_are_limited(make: Make) -> None:
     gateway = make(Limits(offline_messages=3))
     post_many(gateway, 3)
     reply = post(gateway, "x")
@@ -160,14 +158,14 @@ def test_what_is_stored_for_one_account_is_bounded(make: Make) -> None:
     assert stored(gateway) == 3
 
 
-def test_the_bytes_of_what_is_stored_are_bounded(make: Make) -> None:
+def test_bytes_of_an_account_are_limited(make: Make) -> None:
     gateway = make(Limits(offline_bytes=10_000))
     assert post(gateway, "x" * 9_000) is None
     assert error(post(gateway, "x" * 9_000)) == ("wait", "service-unavailable")
     assert gateway.count("SELECT bytes FROM offline_total") <= 10_000
 
 
-def test_what_is_stored_for_all_accounts_is_bounded(make: Make) -> None:
+def test_messages_of_all_accounts_are_limited(make: Make) -> None:
     gateway = make(Limits(offline_total_messages=8))
     post_many(gateway, 7)
     assert error(post(gateway, "x")) == ("wait", "service-unavailable")
@@ -178,7 +176,7 @@ def test_what_is_stored_for_all_accounts_is_bounded(make: Make) -> None:
     assert stored(gateway) == 8
 
 
-def test_one_source_does_not_shut_the_others_out_of_an_account(make: Make) -> None:
+def test_one_source_cannot_fill_an_account(make: Make) -> None:
     gateway = make(Limits(offline_messages=16))
     post_many(gateway, 14)
     assert error(post(gateway, "x")) == ("wait", "service-unavailable")
@@ -189,7 +187,7 @@ def test_one_source_does_not_shut_the_others_out_of_an_account(make: Make) -> No
     assert stored(gateway) == 16
 
 
-def test_a_removed_account_leaves_nothing_behind(gateway: Gateway) -> None:
+def test_removed_account_leaves_nothing(gateway: Gateway) -> None:
     post_many(gateway, 2)
     gateway.tx(lambda tx: accounts.remove(tx, "valve"))
     assert stored(gateway) == 0
@@ -199,7 +197,7 @@ def test_a_removed_account_leaves_nothing_behind(gateway: Gateway) -> None:
 # Time.
 
 
-def test_what_nobody_comes_for_expires_and_is_told(make: Make) -> None:
+def test_expired_message_is_logged(make: Make) -> None:
     gateway = make(Limits(offline_ttl=100))
     post(gateway, "x")
     assert gateway.due == 1100.0
@@ -216,7 +214,7 @@ def test_what_nobody_comes_for_expires_and_is_told(make: Make) -> None:
     assert event.tags == {"account": "valve"}
 
 
-def test_what_a_session_has_does_not_expire_before_it_is_lost(make: Make) -> None:
+def test_message_at_a_session_expires_only_when_lost(make: Make) -> None:
     gateway = make(Limits(offline_ttl=100))
     post(gateway, "x")
     come(gateway)
@@ -233,7 +231,7 @@ def test_what_a_session_has_does_not_expire_before_it_is_lost(make: Make) -> Non
 # Pages, and what becomes of them.
 
 
-def test_stored_messages_are_sent_in_order_a_page_at_a_time(gateway: Gateway) -> None:
+def test_messages_are_sent_in_order_and_in_pages(gateway: Gateway) -> None:
     texts = post_many(gateway, 70)
     come(gateway)
     pages = []
@@ -244,7 +242,7 @@ def test_stored_messages_are_sent_in_order_a_page_at_a_time(gateway: Gateway) ->
     assert stored(gateway) == 0
 
 
-def test_a_page_leaves_room_for_what_else_the_session_is_sent(make: Make) -> None:
+def test_page_leaves_room_for_other_stanzas(make: Make) -> None:
     gateway = make(Limits(unacknowledged_stanzas=16, unacknowledged_bytes=64 * 1024))
     post_many(gateway, 10)
     come(gateway)
@@ -258,7 +256,7 @@ def test_a_page_leaves_room_for_what_else_the_session_is_sent(make: Make) -> Non
     assert len(received(gateway, VALVE)) == 1
 
 
-def test_a_page_is_with_one_session_until_it_has_confirmed_it(gateway: Gateway) -> None:
+def test_only_one_session_has_a_page(gateway: Gateway) -> None:
     post_many(gateway, 40)
     come(gateway)
     flush(gateway, VALVE)
@@ -267,7 +265,7 @@ def test_a_page_is_with_one_session_until_it_has_confirmed_it(gateway: Gateway) 
     assert len(received(gateway, VALVE)) == 32
 
 
-def test_what_comes_meanwhile_waits_behind(gateway: Gateway) -> None:
+def test_new_messages_wait_behind_stored_ones(gateway: Gateway) -> None:
     texts = post_many(gateway, 33)
     come(gateway)
     assert post(gateway, "late") is None
@@ -280,14 +278,14 @@ def test_what_comes_meanwhile_waits_behind(gateway: Gateway) -> None:
     assert direct.find(DELAY) is None
 
 
-def test_a_chat_state_does_not_wait_behind_what_is_stored(gateway: Gateway) -> None:
+def test_chat_state_does_not_wait(gateway: Gateway) -> None:
     post(gateway, "x")
     come(gateway)
     gateway.send(PUMP, f"<message type='chat' to='{VALVE_BARE}'>{STATE}</message>")
     assert len(received(gateway, VALVE)) == 2
 
 
-def test_rows_go_only_when_the_session_has_them(gateway: Gateway) -> None:
+def test_rows_are_deleted_on_acknowledgement(gateway: Gateway) -> None:
     texts = post_many(gateway, 3)
     come(gateway)
     sends = gateway.sends(VALVE)
@@ -304,7 +302,7 @@ def test_rows_go_only_when_the_session_has_them(gateway: Gateway) -> None:
     assert bodies(received(gateway, VALVE)) == texts[1:]
 
 
-def test_what_one_session_lost_goes_to_another_that_is_there(gateway: Gateway) -> None:
+def test_lost_messages_go_to_another_session(gateway: Gateway) -> None:
     texts = post_many(gateway, 3)
     come(gateway)
     come(gateway, SECOND)
@@ -313,7 +311,7 @@ def test_what_one_session_lost_goes_to_another_that_is_there(gateway: Gateway) -
     assert bodies(received(gateway, SECOND)) == texts
 
 
-def test_nothing_is_lost_by_a_crash(gateway: Gateway) -> None:
+def test_crash_loses_nothing(gateway: Gateway) -> None:
     texts = post_many(gateway, 40)
     come(gateway)
     assert len(gateway.sends(VALVE)) == 32
@@ -323,7 +321,7 @@ def test_nothing_is_lost_by_a_crash(gateway: Gateway) -> None:
     assert got + bodies(received(gateway, VALVE)) == texts
 
 
-def test_a_late_confirmation_of_a_session_that_is_over_changes_nothing(gateway: Gateway) -> None:
+def test_late_acknowledgement_changes_nothing(gateway: Gateway) -> None:
     post(gateway, "x")
     come(gateway)
     generation = gateway.generation(VALVE)
@@ -338,7 +336,7 @@ def test_a_late_confirmation_of_a_session_that_is_over_changes_nothing(gateway: 
 # What is advertised.
 
 
-def test_storing_is_advertised_where_it_is_done() -> None:
+def test_store_is_advertised_when_enabled() -> None:
     assert "msgoffline" in Router(DOMAIN, Limits()).context.hooks.advertised
     assert (
         "msgoffline"

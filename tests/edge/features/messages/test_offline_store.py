@@ -1,4 +1,4 @@
-"""Stored messages as rows: their totals, their order, what a session has, and what falls due."""
+"""The offline table: usage, pages, expiry and restarts."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def add(tx: Transaction, *names: str, size: int = 10) -> None:
         store.add(tx, name, b"<" + b"x" * (size - 1), SENDER)
 
 
-def test_an_account_a_source_and_all_are_counted_and_weighed(tx: Transaction) -> None:
+def test_usage_is_counted_per_account_source_and_total(tx: Transaction) -> None:
     add(tx, "valve", "valve", "lamp")
     store.add(tx, "lamp", b"<" + b"x" * 9, OTHER)
     each = store.stored_size(b"x" * 10, SENDER)
@@ -66,13 +66,13 @@ def test_an_account_a_source_and_all_are_counted_and_weighed(tx: Transaction) ->
     )
 
 
-def test_nothing_is_stored_for_an_account_that_is_not_there(tx: Transaction) -> None:
+def test_nothing_is_stored_without_an_account(tx: Transaction) -> None:
     add(tx, "nobody")
     assert store.usage(tx, "nobody", SENDER) == (0, WaitingUsage(Usage(), Usage(), Usage()))
     assert not store.has_messages(tx, "nobody")
 
 
-def test_sizes_are_added_up_without_reading_stanzas(path: Path, clock: Clock) -> None:
+def test_usage_is_computed_without_reading_stanzas(path: Path, clock: Clock) -> None:
     """They stand behind the stanza in the row: its pages would have to be gone through."""
     seen: list[str] = []
     with (
@@ -89,7 +89,7 @@ def test_sizes_are_added_up_without_reading_stanzas(path: Path, clock: Clock) ->
     assert all(plan.startswith("SEARCH main.offline USING COVERING INDEX") for plan in reads)
 
 
-def test_a_page_is_the_oldest_of_its_account_within_number_and_bytes(tx: Transaction) -> None:
+def test_page_holds_the_oldest_messages_within_limits(tx: Transaction) -> None:
     add(tx, "valve", "lamp", "valve", "valve")
     rows = [stored.row for stored in store.read_page(tx, "valve", 10, 1000)]
     assert rows == [1, 3, 4]
@@ -99,7 +99,7 @@ def test_a_page_is_the_oldest_of_its_account_within_number_and_bytes(tx: Transac
     assert store.read_page(tx, "nobody", 10, 1000) == []
 
 
-def test_what_a_session_has_is_known_by_account(tx: Transaction) -> None:
+def test_messages_at_a_session_are_found_by_account(tx: Transaction) -> None:
     add(tx, "valve", "lamp")
     in_flight.begin(tx, Receipt(store.RECEIPT, 1), 7)
     in_flight.begin(tx, Receipt("another kind", 2), 7)
@@ -110,13 +110,13 @@ def test_what_a_session_has_is_known_by_account(tx: Transaction) -> None:
     assert store.has_messages(tx, "valve")
 
 
-def test_the_accounts_of_rows_are_named_once(tx: Transaction) -> None:
+def test_accounts_of_rows_are_listed_once(tx: Transaction) -> None:
     add(tx, "valve", "lamp", "valve")
     assert store.find_accounts(tx, [3, 2, 1, 99]) == ["valve", "lamp"]
     assert store.find_accounts(tx, []) == []
 
 
-def test_the_old_expire_and_what_a_session_has_does_not(path: Path, clock: Clock) -> None:
+def test_old_messages_expire_unless_a_session_has_them(path: Path, clock: Clock) -> None:
     with closing(database.connect(path)) as connection:
         with database.transaction(connection, clock()) as tx:
             accounts.add(tx, "valve", (), trusted=True)
@@ -135,14 +135,14 @@ def test_the_old_expire_and_what_a_session_has_does_not(path: Path, clock: Clock
             assert store.oldest_since(tx) == 1000.0
 
 
-def test_a_bounded_number_expires_at_once(tx: Transaction) -> None:
+def test_expiry_is_limited_per_unit_of_work(tx: Transaction) -> None:
     add(tx, *["valve"] * (store.BATCH_SIZE + 1))
     assert len(store.expire(tx, 0)) == store.BATCH_SIZE
     assert len(store.expire(tx, 0)) == 1
     assert store.oldest_since(tx) is None
 
 
-def test_rows_outlive_a_restart_and_are_with_nobody_then(path: Path, clock: Clock) -> None:
+def test_rows_survive_a_restart_without_a_session(path: Path, clock: Clock) -> None:
     with (
         closing(database.connect(path)) as connection,
         database.transaction(connection, clock()) as tx,

@@ -1,4 +1,4 @@
-"""What a session was sent and never got: each kind of stanza, back where it came from."""
+"""Stanzas that a session ended without acknowledging: stored, re-routed, answered or dropped."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_messages_are_stored_in_order_with_a_delay(gateway: Gateway, to: str, ty
     assert rules(gateway) == []
 
 
-def test_messages_go_to_another_session_if_there_is_one(gateway: Gateway) -> None:
+def test_messages_go_to_another_session(gateway: Gateway) -> None:
     appear(gateway, SECOND)
     gateway.leave(VALVE, message("a"), message("b", VALVE_BARE))
     got = received(gateway, SECOND)
@@ -67,7 +67,7 @@ def test_messages_go_to_another_session_if_there_is_one(gateway: Gateway) -> Non
     assert gateway.count("SELECT count(*) FROM offline") == 0
 
 
-def test_a_delay_that_a_message_has_is_kept(gateway: Gateway) -> None:
+def test_existing_delay_is_kept(gateway: Gateway) -> None:
     stamp = serialize.timestamp(WALL)
     ours = f"<delay xmlns='urn:xmpp:delay' from='{DOMAIN}' stamp='{stamp}'/>"
     another = ours.replace(DOMAIN, "room.example")
@@ -77,7 +77,7 @@ def test_a_delay_that_a_message_has_is_kept(gateway: Gateway) -> None:
     assert second[0].count(b"<delay") == 2
 
 
-def test_what_is_not_for_later_is_told_or_dropped(gateway: Gateway) -> None:
+def test_other_message_types_are_answered_or_dropped(gateway: Gateway) -> None:
     appear(gateway, SECOND)
     gateway.leave(
         VALVE,
@@ -95,7 +95,7 @@ def test_what_is_not_for_later_is_told_or_dropped(gateway: Gateway) -> None:
 
 
 @pytest.mark.parametrize("type_", ["get", "set"])
-def test_who_asked_something_is_told_that_it_got_no_answer(gateway: Gateway, type_: str) -> None:
+def test_requests_get_an_error(gateway: Gateway, type_: str) -> None:
     asked = f"<iq from='{PUMP}' id='i' type='{type_}' to='{VALVE}'><x xmlns='urn:x'/></iq>"
     gateway.leave(VALVE, asked.encode())
     (told,) = received(gateway, PUMP)
@@ -106,20 +106,20 @@ def test_who_asked_something_is_told_that_it_got_no_answer(gateway: Gateway, typ
     assert error[0].tag == "{urn:ietf:params:xml:ns:xmpp-stanzas}recipient-unavailable"
 
 
-def test_nobody_is_told_who_is_not_there_any_more(gateway: Gateway) -> None:
+def test_absent_senders_get_no_error(gateway: Gateway) -> None:
     gateway.leave(PUMP)
     asked = f"<iq from='{PUMP}' id='i' type='get' to='{VALVE}'><x xmlns='urn:x'/></iq>"
     gateway.leave(VALVE, asked.encode())
     assert gateway.sent == []
 
 
-def test_a_message_to_a_room_is_refused_to_its_sender(gateway: Gateway) -> None:
+def test_groupchat_message_is_refused(gateway: Gateway) -> None:
     gateway.leave(VALVE, message(type_="groupchat"))
     (told,) = received(gateway, PUMP)
     assert (told.get("type"), told.get("id"), told.get("from")) == ("error", "m", VALVE)
 
 
-def test_what_finds_no_room_is_told_to_its_sender_and_logged(gateway: Gateway) -> None:
+def test_message_without_room_is_refused_and_logged(gateway: Gateway) -> None:
     """They were taken before what is stored: there is room for twice as many, but for an eighth."""
     gateway.leave(VALVE, *(message(str(number)) for number in range(10)))
     assert gateway.count("SELECT count(*) FROM offline") == 7
@@ -128,7 +128,7 @@ def test_what_finds_no_room_is_told_to_its_sender_and_logged(gateway: Gateway) -
     assert rules(gateway) == [("pump1@gw.example", "offline_messages")]
 
 
-def test_an_account_that_was_removed_gets_nothing_back(gateway: Gateway) -> None:
+def test_removed_account_stores_nothing(gateway: Gateway) -> None:
     gateway.tx(lambda tx: accounts.remove(tx, "valve"))
     gateway.leave(VALVE, message())
     (told,) = received(gateway, PUMP)
@@ -136,7 +136,7 @@ def test_an_account_that_was_removed_gets_nothing_back(gateway: Gateway) -> None
     assert rules(gateway) == [("pump1@gw.example", "nobody_there")]
 
 
-def test_a_session_that_is_replaced_gives_back_what_it_had(gateway: Gateway) -> None:
+def test_replaced_session_returns_its_stanzas(gateway: Gateway) -> None:
     generation = gateway.generation(VALVE)
     appear(gateway, SECOND)
     gateway.tx(lambda tx: gateway.lifecycle.end(tx, generation, [message("a")]))

@@ -1,4 +1,4 @@
-"""Routing of messages: Table 1 of RFC 6121, transcribed by hand, and which sessions are chosen."""
+"""Routing of messages: Table 1 of RFC 6121, transcribed by hand, and the choice of sessions."""
 
 from __future__ import annotations
 
@@ -81,13 +81,13 @@ def cells() -> list[tuple[str, str, MessageType, str]]:
     return found
 
 
-def test_the_table_has_all_its_rows() -> None:
+def test_transcribed_table_is_complete() -> None:
     assert len(cells()) == 13 * 4
     assert {cell[0] for cell in cells()} == set(SITUATIONS)
 
 
 @pytest.mark.parametrize(("situation", "address", "kind", "mark"), cells())
-def test_messages_go_where_table_1_sends_them(
+def test_messages_are_routed_as_in_table_1(
     situation: str, address: str, kind: MessageType, mark: str
 ) -> None:
     exists, sessions = SITUATIONS[situation]
@@ -112,14 +112,14 @@ MUST_BE_SILENT: Final = [
 
 
 @pytest.mark.parametrize("situation", MUST_BE_SILENT)
-def test_a_headline_for_nobody_is_not_answered(situation: str) -> None:
+def test_headline_to_nobody_is_not_answered(situation: str) -> None:
     exists, sessions = SITUATIONS[situation]
     route = rules.route(MessageType.HEADLINE, sessions, None, exists=exists)
     assert route == Route(Outcome.IGNORE)
 
 
 @pytest.mark.parametrize("situation", SITUATIONS)
-def test_an_error_goes_to_the_session_it_names_or_nowhere(situation: str) -> None:
+def test_error_goes_to_its_session_or_nowhere(situation: str) -> None:
     exists, sessions = SITUATIONS[situation]
     for full in (None, ELSEWHERE):
         assert rules.route(MessageType.ERROR, sessions, full, exists=exists) == Route(
@@ -129,12 +129,12 @@ def test_an_error_goes_to_the_session_it_names_or_nowhere(situation: str) -> Non
     assert matched.outcome is (Outcome.DELIVER if sessions else Outcome.IGNORE)
 
 
-def test_the_table_is_complete() -> None:
+def test_table_is_complete() -> None:
     assert set(rules.TABLE) == set(product(Address, Availability, MessageType))
 
 
 @pytest.mark.parametrize("kind", MessageType)
-def test_an_account_that_may_not_be_reached_is_like_one_that_is_not_there(
+def test_unreachable_account_equals_a_missing_one(
     kind: MessageType,
 ) -> None:
     there = [Session(FULL), Session(OTHER)]
@@ -147,13 +147,13 @@ def test_an_account_that_may_not_be_reached_is_like_one_that_is_not_there(
 @pytest.mark.parametrize(
     "kind", [MessageType.NORMAL, MessageType.CHAT, MessageType.GROUPCHAT, MessageType.HEADLINE]
 )
-def test_a_session_without_presence_is_reached_by_its_full_jid_alone(kind: MessageType) -> None:
+def test_session_without_presence_is_reached_by_its_full_jid_only(kind: MessageType) -> None:
     silent = [Session(FULL, available=False)]
     assert rules.route(kind, silent, FULL, exists=True) == Route(Outcome.DELIVER, silent)
     assert rules.route(kind, silent, None, exists=True).sessions == ()
 
 
-def test_negative_priorities_get_nothing_that_is_for_the_bare_jid() -> None:
+def test_negative_priority_gets_nothing_for_the_bare_jid() -> None:
     sessions = [Session(FULL, priority=1), Session(OTHER, priority=-1), Session("x", False, 5)]
     for kind in (MessageType.NORMAL, MessageType.CHAT, MessageType.HEADLINE):
         route = rules.route(kind, sessions, None, exists=True)
@@ -173,7 +173,7 @@ def test_negative_priorities_get_nothing_that_is_for_the_bare_jid() -> None:
         ([Session("a", detached=True), Session("b", priority=1, detached=True)], "b"),
     ],
 )
-def test_the_most_available_session(sessions: list[Session], chosen: str | None) -> None:
+def test_best_session_is_chosen(sessions: list[Session], chosen: str | None) -> None:
     found = rules.best_session(sessions)
     assert (None if found is None else found.full) == chosen
 
@@ -188,7 +188,7 @@ def test_the_most_available_session(sessions: list[Session], chosen: str | None)
         (MessageType.ERROR, (Outcome.IGNORE, Outcome.IGNORE, Outcome.IGNORE)),
     ],
 )
-def test_what_comes_back_goes_to_the_account(
+def test_returned_message_is_routed_to_the_account(
     kind: MessageType, outcomes: tuple[Outcome, ...]
 ) -> None:
     situations: list[tuple[bool, list[Session]]] = [
@@ -211,5 +211,5 @@ def test_what_comes_back_goes_to_the_account(
         *((kind.value, kind) for kind in MessageType),
     ],
 )
-def test_types_that_are_not_known_are_normal(type_: str | None, kind: MessageType) -> None:
+def test_unknown_types_are_normal(type_: str | None, kind: MessageType) -> None:
     assert rules.parse_type(type_) is kind

@@ -1,4 +1,4 @@
-"""What a session has no room for: each kind of stanza, back while the session goes on."""
+"""Stanzas for which a bound session has no room: stored, answered or dropped."""
 
 from __future__ import annotations
 
@@ -64,9 +64,7 @@ def told(gateway: Gateway) -> list[tuple[str | None, str]]:
 
 
 @pytest.mark.parametrize("type_", ["chat", "normal"])
-def test_a_message_for_the_account_is_stored_and_sent_behind_what_is_there(
-    gateway: Gateway, type_: str
-) -> None:
+def test_account_message_is_stored_and_sent_later(gateway: Gateway, type_: str) -> None:
     turn_back(gateway, message("a", type_=type_), message("b", type_=type_))
     assert gateway.count("SELECT count(*) FROM offline") == 2
     sends = gateway.sends(VALVE)
@@ -75,7 +73,7 @@ def test_a_message_for_the_account_is_stored_and_sent_behind_what_is_there(
     assert told(gateway) == rules(gateway) == []
 
 
-def test_what_comes_later_stands_in_line(gateway: Gateway) -> None:
+def test_later_messages_wait_behind(gateway: Gateway) -> None:
     turn_back(gateway, message("a"))
     letter = AccountMessage(message("b"), PUMP, "valve", MessageType.CHAT, storable=True)
 
@@ -91,7 +89,7 @@ def test_what_comes_later_stands_in_line(gateway: Gateway) -> None:
     assert bodies(received(gateway, VALVE)) == ["b"]
 
 
-def test_what_units_before_have_for_the_account_is_behind_it(gateway: Gateway) -> None:
+def test_messages_of_the_same_transaction_wait_behind(gateway: Gateway) -> None:
     """And what they have that is no message for it goes on to the session."""
     generation = gateway.generation(VALVE)
     passed = b"<iq type='result' id='i' from='pump1@gw.example/fw' to='valve@gw.example/fw'/>"
@@ -123,7 +121,7 @@ def test_what_units_before_have_for_the_account_is_behind_it(gateway: Gateway) -
     ],
     ids=["to a session", "headline", "groupchat", "get", "set"],
 )
-def test_who_sent_what_is_not_stored_is_told(gateway: Gateway, stanza: bytes) -> None:
+def test_sender_of_an_unstorable_stanza_gets_an_error(gateway: Gateway, stanza: bytes) -> None:
     turn_back(gateway, stanza)
     assert told(gateway) == [("mx", "resource-constraint")]
     assert rules(gateway) == [("pump1@gw.example", "crowded")]
@@ -139,19 +137,19 @@ def test_who_sent_what_is_not_stored_is_told(gateway: Gateway, stanza: bytes) ->
     ],
     ids=["error", "result", "presence"],
 )
-def test_what_is_never_answered_is_not_lost_unseen(gateway: Gateway, stanza: bytes) -> None:
+def test_unanswerable_stanza_is_logged(gateway: Gateway, stanza: bytes) -> None:
     turn_back(gateway, stanza)
     assert told(gateway) == []
     assert rules(gateway) == [("pump1@gw.example", "crowded")]
 
 
-def test_what_cannot_be_stored_is_told(gateway: Gateway) -> None:
+def test_store_refusal_is_answered(gateway: Gateway) -> None:
     turn_back(gateway, *(message(str(number)) for number in range(5)))
     assert told(gateway) == [("m3", "service-unavailable"), ("m4", "service-unavailable")]
     assert rules(gateway) == [("pump1@gw.example", "offline_messages")]
 
 
-def test_where_nothing_is_stored_the_sender_is_told(tmp_path: Path) -> None:
+def test_disabled_store_is_answered(tmp_path: Path) -> None:
     gateway = Gateway(new_database(tmp_path), xmpp=Xmpp(offline="refuse"))
     provision(gateway)
     appear(gateway, VALVE)
@@ -160,7 +158,7 @@ def test_where_nothing_is_stored_the_sender_is_told(tmp_path: Path) -> None:
     gateway.close()
 
 
-def test_where_the_session_is_over_it_is_as_if_it_had_had_it(gateway: Gateway) -> None:
+def test_ended_session_returns_the_stanzas(gateway: Gateway) -> None:
     generation = gateway.generation(VALVE)
     gateway.leave(VALVE)
     gateway.tx(
@@ -169,7 +167,7 @@ def test_where_the_session_is_over_it_is_as_if_it_had_had_it(gateway: Gateway) -
     assert gateway.count("SELECT count(*) FROM offline") == 1
 
 
-def test_what_the_session_had_first_stays_first_when_it_ends(gateway: Gateway) -> None:
+def test_stanzas_sent_first_stay_first_when_the_session_ends(gateway: Gateway) -> None:
     """What it had in its buffer comes before what did not fit into it, also for another session."""
     turn_back(gateway, message("b"), message("c"))
     gateway.sends(VALVE)
@@ -179,7 +177,7 @@ def test_what_the_session_had_first_stays_first_when_it_ends(gateway: Gateway) -
     assert bodies(received(gateway, second)) == ["a", "b", "c"]
 
 
-def test_what_another_session_has_already_is_left_there(gateway: Gateway) -> None:
+def test_messages_at_another_session_are_not_moved(gateway: Gateway) -> None:
     second = "valve@gw.example/second"
     turn_back(gateway, message("b"))
     appear(gateway, second)
@@ -190,7 +188,7 @@ def test_what_another_session_has_already_is_left_there(gateway: Gateway) -> Non
     assert [b">b<" in rows[0][1], b">a<" in rows[1][1]] == [True, True]
 
 
-def test_a_route_to_store_needs_nobody(gateway: Gateway) -> None:
+def test_store_route_needs_no_session(gateway: Gateway) -> None:
     """`post` takes the route that is asked for, whoever is there."""
     letter = AccountMessage(message("a"), PUMP, "valve", MessageType.CHAT, storable=True)
     gateway.tx(lambda tx: deliver(gateway.router.context, tx, letter, Route(Outcome.STORE)))

@@ -1,4 +1,4 @@
-"""Messages handed on to devices: the exchange, who is chosen, what comes between, how it ends."""
+"""Delivery from the outbox: the exchange, the choice of a session, order, retries and failures."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def reports(gateway: Gateway, full: str = PUMP) -> list[tuple[str, str, str, str
 
 
 @pytest.mark.parametrize("namespace", QOS_ALL)
-def test_an_assured_message_is_handed_on_by_both_steps(gateway: Gateway, namespace: str) -> None:
+def test_assured_message_takes_two_steps(gateway: Gateway, namespace: str) -> None:
     come(gateway, VALVE, namespace)
     send(gateway, "open")
     (offer,) = handed(gateway, VALVE)
@@ -95,7 +95,7 @@ def test_an_assured_message_is_handed_on_by_both_steps(gateway: Gateway, namespa
     assert gateway.sends(PUMP) == [], "the answers are the gateway's"
 
 
-def test_an_acknowledged_message_is_handed_on_by_one(gateway: Gateway) -> None:
+def test_acknowledged_message_takes_one_step(gateway: Gateway) -> None:
     come(gateway, VALVE)
     reply = gateway.send(PUMP, acknowledged(body("open"), VALVE_BARE))
     assert reply is not None
@@ -106,7 +106,7 @@ def test_an_acknowledged_message_is_handed_on_by_one(gateway: Gateway) -> None:
     assert states(gateway) == []
 
 
-def test_a_message_waits_for_its_device(gateway: Gateway) -> None:
+def test_message_waits_for_its_device(gateway: Gateway) -> None:
     send(gateway, "open")
     gateway.clock.service += 6 * 86400
     gateway.ring()
@@ -120,7 +120,7 @@ def test_a_message_waits_for_its_device(gateway: Gateway) -> None:
     assert states(gateway) == []
 
 
-def test_what_a_revoked_account_sent_waits_and_holds_back_nobody(gateway: Gateway) -> None:
+def test_messages_of_a_revoked_account_wait_and_block_nobody(gateway: Gateway) -> None:
     send(gateway, "close all")
     send(gateway, "open", sender=CAM)
     gateway.tx(lambda tx: accounts.revoke(tx, "pump1"))
@@ -133,7 +133,7 @@ def test_what_a_revoked_account_sent_waits_and_holds_back_nobody(gateway: Gatewa
     assert offer.text == "close all"
 
 
-def test_a_message_to_the_own_account_is_handed_on_too(gateway: Gateway) -> None:
+def test_message_to_the_own_account_is_delivered(gateway: Gateway) -> None:
     come(gateway, VALVE)
     come(gateway, OTHER, priority=5)
     send(gateway, "to myself", sender=VALVE)
@@ -142,9 +142,7 @@ def test_a_message_to_the_own_account_is_handed_on_too(gateway: Gateway) -> None
 
 
 @pytest.mark.parametrize("namespace", ["urn:xmpp:qos", "jabber:client"])
-def test_an_embedded_message_may_have_inherited_its_namespace(
-    gateway: Gateway, namespace: str
-) -> None:
+def test_embedded_message_may_inherit_its_namespace(gateway: Gateway, namespace: str) -> None:
     come(gateway, VALVE)
     xml = (
         f"<iq type='set' id='1' to='{VALVE_BARE}'><q:assured xmlns:q='urn:xmpp:qos' msgId='m1'>"
@@ -162,7 +160,7 @@ def test_an_embedded_message_may_have_inherited_its_namespace(
 # Order, and the window.
 
 
-def test_what_is_behind_is_offered_when_received_and_released_in_order(gateway: Gateway) -> None:
+def test_next_message_is_offered_when_received_and_released_in_order(gateway: Gateway) -> None:
     come(gateway, VALVE)
     for number in range(3):
         send(gateway, f"{number}", f"m{number}")
@@ -179,7 +177,7 @@ def test_what_is_behind_is_offered_when_received_and_released_in_order(gateway: 
     assert next_release.msg_id == second.msg_id
 
 
-def test_one_source_does_not_wait_for_another_however_much_that_has(build: Build) -> None:
+def test_sources_do_not_wait_for_each_other(build: Build) -> None:
     gateway = build(outbox_window=2)
     for number in range(8):
         send(gateway, f"pump {number}", f"m{number}")
@@ -188,7 +186,7 @@ def test_one_source_does_not_wait_for_another_however_much_that_has(build: Build
     assert [one.text for one in handed(gateway, VALVE)] == ["pump 0", "cam"]
 
 
-def test_a_wait_error_holds_back_what_is_behind_and_is_tried_again(gateway: Gateway) -> None:
+def test_wait_error_holds_back_later_messages_and_is_retried(gateway: Gateway) -> None:
     come(gateway, VALVE)
     send(gateway, "open")
     (offer,) = handed(gateway, VALVE)
@@ -203,7 +201,7 @@ def test_a_wait_error_holds_back_what_is_behind_and_is_tried_again(gateway: Gate
     assert behind.text == "behind"
 
 
-def test_a_session_that_comes_is_tried_again_at_once(gateway: Gateway) -> None:
+def test_session_that_becomes_available_is_retried_at_once(gateway: Gateway) -> None:
     come(gateway, VALVE)
     send(gateway, "open")
     (offer,) = handed(gateway, VALVE)
@@ -215,7 +213,7 @@ def test_a_session_that_comes_is_tried_again_at_once(gateway: Gateway) -> None:
 # Retries.
 
 
-def test_an_answer_that_is_late_is_asked_for_again_and_in_the_end_given_up(build: Build) -> None:
+def test_late_answer_is_retried_and_finally_given_up(build: Build) -> None:
     gateway = build(retry_attempts=4)
     come(gateway, VALVE)
     send(gateway, "open")
@@ -235,7 +233,7 @@ def test_an_answer_that_is_late_is_asked_for_again_and_in_the_end_given_up(build
     assert event.tags == {"msgId": "m1", "destination": VALVE_BARE}
 
 
-def test_a_release_that_is_never_answered_is_in_doubt(build: Build) -> None:
+def test_release_without_an_answer_is_in_doubt(build: Build) -> None:
     gateway = build(retry_attempts=2)
     come(gateway, VALVE)
     send(gateway, "open")
@@ -252,7 +250,7 @@ def test_a_release_that_is_never_answered_is_in_doubt(build: Build) -> None:
     assert text.startswith("in doubt: it may have been delivered")
 
 
-def test_a_session_that_waits_to_be_resumed_is_not_asked_again(gateway: Gateway) -> None:
+def test_detached_session_is_not_retried(gateway: Gateway) -> None:
     come(gateway, VALVE)
     send(gateway, "open")
     generation = gateway.generation(VALVE)
@@ -272,7 +270,7 @@ def test_a_session_that_waits_to_be_resumed_is_not_asked_again(gateway: Gateway)
     assert [one.step for one in handed(gateway, VALVE)] == ["assured"]
 
 
-def test_what_a_session_ends_without_does_not_count(gateway: Gateway) -> None:
+def test_lost_session_does_not_count_as_an_attempt(gateway: Gateway) -> None:
     for _ in range(30):
         come(gateway, VALVE)
         if not states(gateway):
@@ -283,7 +281,7 @@ def test_what_a_session_ends_without_does_not_count(gateway: Gateway) -> None:
     assert gateway.count("SELECT attempts FROM outbox") == 0
 
 
-def test_a_restart_counts_no_attempt_and_asks_again_when_the_device_is_back(
+def test_restart_does_not_count_as_an_attempt(
     gateway: Gateway,
 ) -> None:
     come(gateway, VALVE)
@@ -303,7 +301,7 @@ def test_a_restart_counts_no_attempt_and_asks_again_when_the_device_is_back(
     assert gateway.count("SELECT attempts FROM outbox") == 1
 
 
-def test_a_message_keeps_its_name_when_a_new_epoch_begins(gateway: Gateway) -> None:
+def test_message_keeps_its_id_in_a_new_epoch(gateway: Gateway) -> None:
     come(gateway, VALVE)
     send(gateway, "open")
     (offer,) = handed(gateway, VALVE)
@@ -318,7 +316,7 @@ def test_a_message_keeps_its_name_when_a_new_epoch_begins(gateway: Gateway) -> N
     assert offer.msg_id == f"{following}-2"
 
 
-def test_what_has_fallen_due_after_a_restart_is_not_due_for_ever(gateway: Gateway) -> None:
+def test_timer_that_fired_during_a_restart_does_not_fire_forever(gateway: Gateway) -> None:
     come(gateway, VALVE)
     send(gateway, "open")
     gateway.crash()
@@ -331,7 +329,7 @@ def test_what_has_fallen_due_after_a_restart_is_not_due_for_ever(gateway: Gatewa
 # Which session.
 
 
-def test_what_is_only_offered_goes_to_another_session_when_its_own_ends(gateway: Gateway) -> None:
+def test_offered_message_goes_to_another_session(gateway: Gateway) -> None:
     come(gateway, VALVE, priority=5)
     come(gateway, OTHER)
     send(gateway, "open")
@@ -341,7 +339,7 @@ def test_what_is_only_offered_goes_to_another_session_when_its_own_ends(gateway:
     assert (moved.id, moved.to, moved.text) == (offer.id, OTHER, "open")
 
 
-def test_what_was_received_waits_for_its_session_and_holds_back_nobody(gateway: Gateway) -> None:
+def test_received_message_waits_for_its_session_and_blocks_nobody(gateway: Gateway) -> None:
     come(gateway, VALVE, priority=5)
     come(gateway, OTHER)
     send(gateway, "first")
@@ -355,7 +353,7 @@ def test_what_was_received_waits_for_its_session_and_holds_back_nobody(gateway: 
     assert (release.step, release.msg_id) == ("deliver", f"{EPOCH}-1")
 
 
-def test_the_best_session_that_takes_quality_of_service_is_chosen(gateway: Gateway) -> None:
+def test_best_session_with_qos_is_chosen(gateway: Gateway) -> None:
     come(gateway, OTHER, qos="", priority=9)
     come(gateway, VALVE, priority=1)
     send(gateway, "open")
@@ -364,7 +362,7 @@ def test_the_best_session_that_takes_quality_of_service_is_chosen(gateway: Gatew
 
 
 @pytest.mark.parametrize("how", ["negative", "detached", "not available"])
-def test_a_session_that_may_not_have_it_is_sent_nothing(gateway: Gateway, how: str) -> None:
+def test_ineligible_session_gets_nothing(gateway: Gateway, how: str) -> None:
     if how == "not available":
         gateway.bind(VALVE)
     else:
@@ -377,7 +375,7 @@ def test_a_session_that_may_not_have_it_is_sent_nothing(gateway: Gateway, how: s
     assert states(gateway) == ["queued"]
 
 
-def test_a_session_of_which_it_is_not_known_is_asked(gateway: Gateway) -> None:
+def test_session_with_unknown_qos_is_queried(gateway: Gateway) -> None:
     come(gateway, VALVE, qos=None)
     send(gateway, "open")
     (asked,) = gateway.elements(VALVE)
@@ -392,7 +390,7 @@ def test_a_session_of_which_it_is_not_known_is_asked(gateway: Gateway) -> None:
     assert (offer.step, offer.namespace) == ("assured", "urn:nf:iot:qos:1.0")
 
 
-def test_who_knows_no_quality_of_service_waits_unless_its_account_allows_less(
+def test_session_without_qos_waits_unless_downgrade_is_allowed(
     gateway: Gateway,
 ) -> None:
     come(gateway, VALVE, qos="")
@@ -418,7 +416,7 @@ def test_who_knows_no_quality_of_service_waits_unless_its_account_allows_less(
     assert states(gateway) == []
 
 
-def test_a_plain_message_that_a_session_ends_without_is_sent_again(gateway: Gateway) -> None:
+def test_unacknowledged_plain_message_is_sent_again(gateway: Gateway) -> None:
     gateway.count("UPDATE accounts SET downgrade = 1 WHERE name = 'valve' RETURNING 1")
     come(gateway, VALVE, qos="")
     inherited = "<message xmlns='urn:xmpp:qos'><body>open</body></message>"
@@ -436,7 +434,7 @@ def test_a_plain_message_that_a_session_ends_without_is_sent_again(gateway: Gate
 # Answers that are none.
 
 
-def test_nobody_else_answers_for_a_device(gateway: Gateway) -> None:
+def test_nobody_can_answer_for_another_device(gateway: Gateway) -> None:
     come(gateway, VALVE)
     send(gateway, "open")
     (offer,) = handed(gateway, VALVE)
@@ -452,7 +450,7 @@ def test_nobody_else_answers_for_a_device(gateway: Gateway) -> None:
     assert states(gateway) == ["offered"]
 
 
-def test_an_answer_that_comes_twice_changes_nothing(gateway: Gateway) -> None:
+def test_repeated_answer_changes_nothing(gateway: Gateway) -> None:
     come(gateway, VALVE)
     send(gateway, "open")
     (offer,) = handed(gateway, VALVE)
@@ -469,9 +467,7 @@ def test_an_answer_that_comes_twice_changes_nothing(gateway: Gateway) -> None:
 
 
 @pytest.mark.parametrize("payload", ["", "<received xmlns='urn:xmpp:qos' msgId='other'/>", "<x/>"])
-def test_a_result_that_does_not_say_received_is_a_final_error(
-    gateway: Gateway, payload: str
-) -> None:
+def test_result_without_received_is_a_final_error(gateway: Gateway, payload: str) -> None:
     come(gateway, VALVE)
     send(gateway, "open")
     (offer,) = handed(gateway, VALVE)
@@ -485,7 +481,7 @@ def test_a_result_that_does_not_say_received_is_a_final_error(
 
 @pytest.mark.parametrize(("type_", "condition"), [("cancel", "not-allowed"), ("auth", "forbidden"),
                                                   ("modify", "bad-request")])  # fmt: skip
-def test_a_final_error_to_an_offer_ends_it_and_what_is_behind_goes_on(
+def test_final_error_to_an_offer_fails_and_the_next_message_continues(
     gateway: Gateway, type_: str, condition: str
 ) -> None:
     come(gateway, VALVE)
@@ -500,7 +496,7 @@ def test_a_final_error_to_an_offer_ends_it_and_what_is_behind_goes_on(
     assert [one.text for one in handed(gateway, VALVE)] == ["behind"]
 
 
-def test_a_final_error_to_a_release_leaves_it_in_doubt(gateway: Gateway) -> None:
+def test_final_error_to_a_release_is_in_doubt(gateway: Gateway) -> None:
     come(gateway, VALVE)
     send(gateway, "open")
     gateway.send(VALVE, received(handed(gateway, VALVE)[0]))
@@ -510,9 +506,7 @@ def test_a_final_error_to_a_release_leaves_it_in_doubt(gateway: Gateway) -> None
 
 
 @pytest.mark.parametrize("sends", [1, 2])
-def test_an_acknowledged_message_that_was_sent_before_is_in_doubt(
-    gateway: Gateway, sends: int
-) -> None:
+def test_repeated_acknowledged_message_that_fails_is_in_doubt(gateway: Gateway, sends: int) -> None:
     come(gateway, VALVE)
     gateway.send(PUMP, acknowledged(body("open"), VALVE_BARE))
     if sends == 2:
@@ -525,7 +519,7 @@ def test_an_acknowledged_message_that_was_sent_before_is_in_doubt(
     assert reports(gateway) == [("acknowledged", "", "cancel", "not-allowed")]
 
 
-def test_what_nobody_comes_for_expires_and_its_sender_is_told(gateway: Gateway) -> None:
+def test_expired_message_is_reported_to_its_sender(gateway: Gateway) -> None:
     send(gateway, "open")
     gateway.clock.service += gateway.limits.outbox_ttl
     gateway.ring()
@@ -534,7 +528,7 @@ def test_what_nobody_comes_for_expires_and_its_sender_is_told(gateway: Gateway) 
     assert gateway.tx(lambda tx: dead_letters.list_page(tx, 0, 10))[0].state == "failed"
 
 
-def test_a_released_message_that_expires_is_in_doubt_and_a_received_one_has_failed(
+def test_released_message_expires_in_doubt_and_received_one_fails(
     gateway: Gateway,
 ) -> None:
     come(gateway, VALVE)
@@ -551,7 +545,9 @@ def test_a_released_message_that_expires_is_in_doubt_and_a_received_one_has_fail
 
 
 @pytest.mark.parametrize("with_a_session", [True, False])
-def test_what_is_for_a_removed_account_is_dead(gateway: Gateway, with_a_session: bool) -> None:
+def test_messages_to_a_removed_account_become_dead_letters(
+    gateway: Gateway, with_a_session: bool
+) -> None:
     if with_a_session:
         come(gateway, VALVE)
     send(gateway, "open")
@@ -562,7 +558,7 @@ def test_what_is_for_a_removed_account_is_dead(gateway: Gateway, with_a_session:
     assert gateway.count("SELECT reason FROM dead").endswith("the device was removed")
 
 
-def test_a_sender_who_is_away_finds_the_report_when_it_comes(gateway: Gateway) -> None:
+def test_absent_sender_gets_the_report_later(gateway: Gateway) -> None:
     send(gateway, "open")
     gateway.leave(PUMP)
     gateway.clock.service += gateway.limits.outbox_ttl
@@ -573,7 +569,7 @@ def test_a_sender_who_is_away_finds_the_report_when_it_comes(gateway: Gateway) -
     assert (report.get("from"), report.get("to")) == (VALVE_BARE, PUMP)
 
 
-def test_another_session_of_the_sender_is_told_where_its_own_is_not_there(
+def test_report_goes_to_another_session_of_the_sender(
     gateway: Gateway,
 ) -> None:
     send(gateway, "open")
@@ -587,7 +583,7 @@ def test_another_session_of_the_sender_is_told_where_its_own_is_not_there(
 # Requeued by the operator.
 
 
-def test_a_failed_message_is_requeued_as_a_new_one(gateway: Gateway) -> None:
+def test_failed_message_is_requeued_as_new(gateway: Gateway) -> None:
     come(gateway, VALVE)
     send(gateway, "open")
     (offer,) = handed(gateway, VALVE)
@@ -601,7 +597,7 @@ def test_a_failed_message_is_requeued_as_a_new_one(gateway: Gateway) -> None:
     assert [event.name for event in gateway.events("system")] == ["dead", "requeued"]
 
 
-def test_one_in_doubt_is_released_again_and_nothing_more(gateway: Gateway) -> None:
+def test_message_in_doubt_is_released_again_only(gateway: Gateway) -> None:
     come(gateway, VALVE)
     send(gateway, "open")
     gateway.send(VALVE, received(handed(gateway, VALVE)[0]))
@@ -628,7 +624,7 @@ def test_one_in_doubt_is_released_again_and_nothing_more(gateway: Gateway) -> No
         (PUMP, "valve@elsewhere.example", "remote-server-not-found"),
     ],
 )
-def test_an_answer_tells_nothing_to_who_may_not_know(
+def test_answer_reveals_nothing_to_untrusted_senders(
     gateway: Gateway, how: str, sender: str, to: str, error: str
 ) -> None:
     xml = assured("m1", body("x"), to) if how == "assured" else acknowledged(body("x"), to)
@@ -642,14 +638,16 @@ def test_an_answer_tells_nothing_to_who_may_not_know(
     assert gateway.count("SELECT count(*) FROM held") == 0
 
 
-def test_who_is_in_the_roster_of_a_device_may_hand_over_without_trust(gateway: Gateway) -> None:
+def test_roster_contact_may_send_without_trust(gateway: Gateway) -> None:
     know(gateway, "valve", "apart@gw.example")
     come(gateway, VALVE)
     send(gateway, "open", sender=APART)
     assert [one.sender for one in handed(gateway, VALVE)] == [APART]
 
 
-def test_a_message_whose_account_is_gone_when_it_is_released_is_dead(gateway: Gateway) -> None:
+def test_message_whose_account_was_removed_in_custody_becomes_a_dead_letter(
+    gateway: Gateway,
+) -> None:
     gateway.send(PUMP, assured("m1", body("open"), VALVE_BARE))
     gateway.count("DELETE FROM accounts WHERE name = 'valve' RETURNING 1")
     reply = gateway.send(PUMP, deliver("m1", VALVE_BARE))
@@ -659,7 +657,7 @@ def test_a_message_whose_account_is_gone_when_it_is_released_is_dead(gateway: Ga
     assert (letter.state, letter.recipient) == ("refused", "valve")
 
 
-def test_a_message_that_forges_a_delay_of_the_gateway_is_dead(gateway: Gateway) -> None:
+def test_message_with_a_forged_delay_becomes_a_dead_letter(gateway: Gateway) -> None:
     come(gateway, VALVE)
     forged = (
         "<message xmlns='jabber:client'><delay xmlns='urn:xmpp:&#100;elay' from='GW.example'"
@@ -672,7 +670,7 @@ def test_a_message_that_forges_a_delay_of_the_gateway_is_dead(gateway: Gateway) 
     assert "delay" in gateway.count("SELECT reason FROM dead")
 
 
-def test_an_account_holds_so_many_and_what_is_held_counts(build: Build) -> None:
+def test_account_quota_includes_messages_in_custody(build: Build) -> None:
     gateway = build(outbox_messages_per_account=8)
     for number in range(6):
         send(gateway, "x", f"m{number}")
@@ -693,7 +691,7 @@ def test_an_account_holds_so_many_and_what_is_held_counts(build: Build) -> None:
     assert names == {"outbox_messages_per_account"}
 
 
-def test_a_source_has_so_many_in_all_outboxes(build: Build) -> None:
+def test_source_quota_spans_all_outboxes(build: Build) -> None:
     gateway = build(outbox_messages_per_source=2)
     send(gateway, "x", "m0")
     gateway.send(PUMP, assured("m1", body("x"), "cam@gw.example"))
@@ -703,7 +701,7 @@ def test_a_source_has_so_many_in_all_outboxes(build: Build) -> None:
 
 
 @pytest.mark.parametrize("how", ["assured", "acknowledged"])
-def test_a_component_takes_custody_for_itself_alone(tmp_path: Path, how: str) -> None:
+def test_component_takes_custody_only_for_itself(tmp_path: Path, how: str) -> None:
     xmpp = Xmpp(trusted_domains=["plant.example"])
     made = Gateway(new_database(tmp_path), xmpp=xmpp, accounts=False)
     sender, to = "user@plant.example/x", f"valve@{DOMAIN}"
@@ -714,7 +712,7 @@ def test_a_component_takes_custody_for_itself_alone(tmp_path: Path, how: str) ->
     assert reply.error == ("cancel", "service-unavailable")
 
 
-def test_a_device_that_tells_an_error_tells_which(gateway: Gateway) -> None:
+def test_error_of_a_device_is_reported_with_its_condition(gateway: Gateway) -> None:
     come(gateway, VALVE)
     send(gateway, "open")
     (offer,) = handed(gateway, VALVE)
@@ -728,7 +726,7 @@ def test_a_device_that_tells_an_error_tells_which(gateway: Gateway) -> None:
     assert "the valve is stuck" in gateway.count("SELECT reason FROM dead WHERE msg_id = 'm2'")
 
 
-def test_a_device_that_asks_to_wait_for_ever_is_given_up(build: Build) -> None:
+def test_device_that_asks_to_wait_forever_is_given_up(build: Build) -> None:
     gateway = build(retry_attempts=3)
     come(gateway, VALVE)
     send(gateway, "open")
@@ -740,7 +738,7 @@ def test_a_device_that_asks_to_wait_for_ever_is_given_up(build: Build) -> None:
     assert reports(gateway) == [("assured", "m1", "wait", "resource-constraint")]
 
 
-def test_a_session_that_is_not_available_any_more_is_not_asked_again(gateway: Gateway) -> None:
+def test_session_that_became_unavailable_is_not_retried(gateway: Gateway) -> None:
     come(gateway, VALVE)
     send(gateway, "open")
     gateway.send(VALVE, "<presence type='unavailable'/>")
@@ -753,7 +751,7 @@ def test_a_session_that_is_not_available_any_more_is_not_asked_again(gateway: Ga
     assert [one.step for one in handed(gateway, VALVE)] == ["assured"]
 
 
-def test_the_whole_of_what_is_on_its_way_is_bounded_in_bytes(build: Build) -> None:
+def test_unfinished_messages_are_limited_in_bytes(build: Build) -> None:
     gateway = build(unacknowledged_bytes=64 * 1024)
     for number in range(9):
         gateway.add(f"s{number}")
@@ -762,7 +760,7 @@ def test_the_whole_of_what_is_on_its_way_is_bounded_in_bytes(build: Build) -> No
     assert len(handed(gateway, VALVE)) == 3
 
 
-def test_a_plain_message_without_a_session_to_take_it_expires_in_doubt(gateway: Gateway) -> None:
+def test_plain_message_without_an_eligible_session_expires_in_doubt(gateway: Gateway) -> None:
     gateway.count("UPDATE accounts SET downgrade = 1 WHERE name = 'valve' RETURNING 1")
     come(gateway, VALVE, qos="")
     send(gateway, "open")

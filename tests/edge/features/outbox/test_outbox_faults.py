@@ -1,4 +1,4 @@
-"""What somebody might do to a message that is handed on, and to those behind it: in process."""
+"""Faults and abuse around messages in the outbox: lost sessions, forged answers, full stores."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def answer_questions(gateway: Gateway, full: str) -> int:
 # Who is asked, and who is waited for.
 
 
-def test_a_session_that_has_received_is_asked_anew_though_another_can_take_messages(
+def test_received_session_is_queried_again_while_another_can_take_messages(
     gateway: Gateway,
 ) -> None:
     """It announces other capabilities between the two steps: its release must not wait for ever."""
@@ -91,7 +91,7 @@ def test_a_session_that_has_received_is_asked_anew_though_another_can_take_messa
     assert [one.step for one in handed(gateway, VALVE)] == ["deliver"]
 
 
-def test_releases_wait_for_what_is_known_at_once_and_are_sent_once(gateway: Gateway) -> None:
+def test_releases_wait_for_known_capabilities_and_are_sent_once(gateway: Gateway) -> None:
     """Of two that a session has received, both are written down as they were sent."""
     gateway.bind(VALVE)
     announce(gateway, VALVE, "first")
@@ -114,7 +114,7 @@ def test_releases_wait_for_what_is_known_at_once_and_are_sent_once(gateway: Gate
     assert states(gateway) == []
 
 
-def test_who_ceases_to_take_quality_of_service_is_offered_nothing_again(gateway: Gateway) -> None:
+def test_session_that_drops_qos_is_offered_nothing(gateway: Gateway) -> None:
     gateway.bind(VALVE)
     announce(gateway, VALVE, "first")
     send(gateway, "open")
@@ -131,7 +131,7 @@ def test_who_ceases_to_take_quality_of_service_is_offered_nothing_again(gateway:
     assert [one.text for one in handed(gateway, OTHER)] == ["open", "behind"]
 
 
-def test_what_a_session_asked_to_wait_with_is_not_waited_for_when_that_is_gone(
+def test_hold_ends_with_the_session_that_asked_for_it(
     gateway: Gateway,
 ) -> None:
     come(gateway, VALVE)
@@ -143,7 +143,7 @@ def test_what_a_session_asked_to_wait_with_is_not_waited_for_when_that_is_gone(
     assert [one.text for one in handed(gateway, OTHER)] == ["open"]
 
 
-def test_a_full_device_that_reconnects_often_uses_no_attempt_up(gateway: Gateway) -> None:
+def test_full_device_that_reconnects_often_uses_no_attempts(gateway: Gateway) -> None:
     """It is tried at once each time, and so not at the pace at which attempts are counted."""
     send(gateway, "open")
     for _ in range(3 * gateway.limits.retry_attempts):
@@ -158,7 +158,7 @@ def test_a_full_device_that_reconnects_often_uses_no_attempt_up(gateway: Gateway
 
 
 @pytest.mark.parametrize("kind", ["a", "d", "k"])
-def test_a_forged_answer_ends_nothing_of_others(gateway: Gateway, kind: str) -> None:
+def test_forged_answer_ends_nothing(gateway: Gateway, kind: str) -> None:
     come(gateway, VALVE)
     come(gateway, OTHER)
     send(gateway, "open")
@@ -181,9 +181,7 @@ def test_a_forged_answer_ends_nothing_of_others(gateway: Gateway, kind: str) -> 
 
 
 @pytest.mark.parametrize("row", ["0", "999999999999999999", "00000000000000001", "1"])
-def test_an_answer_of_an_older_epoch_or_an_odd_row_changes_nothing(
-    gateway: Gateway, row: str
-) -> None:
+def test_answer_with_an_old_epoch_or_odd_row_changes_nothing(gateway: Gateway, row: str) -> None:
     come(gateway, VALVE)
     send(gateway, "open")
     handed(gateway, VALVE)
@@ -197,7 +195,7 @@ def test_an_answer_of_an_older_epoch_or_an_odd_row_changes_nothing(
 # A message that ends the device's connection.
 
 
-def test_a_message_that_ends_its_sessions_does_not_do_so_for_ever(build: Build) -> None:
+def test_message_that_ends_its_sessions_is_given_up(build: Build) -> None:
     gateway = build(retry_attempts=3)
     send(gateway, "poison")
     cuts = 0
@@ -212,7 +210,7 @@ def test_a_message_that_ends_its_sessions_does_not_do_so_for_ever(build: Build) 
     ]
 
 
-def test_what_was_behind_a_message_that_ends_sessions_is_handed_on(build: Build) -> None:
+def test_messages_behind_one_that_ends_sessions_are_delivered(build: Build) -> None:
     gateway = build(retry_attempts=3)
     send(gateway, "poison")
     send(gateway, "good", "m2", CAM)
@@ -224,7 +222,7 @@ def test_what_was_behind_a_message_that_ends_sessions_is_handed_on(build: Build)
     assert [one.text for one in handed(gateway, VALVE)] == ["good"]
 
 
-def test_a_release_that_ends_sessions_is_in_doubt(build: Build) -> None:
+def test_release_that_ends_sessions_is_in_doubt(build: Build) -> None:
     gateway = build(retry_attempts=2)
     come(gateway, VALVE)
     send(gateway, "open")
@@ -236,7 +234,7 @@ def test_a_release_that_ends_sessions_is_in_doubt(build: Build) -> None:
     assert (letter.state, letter.session) == ("in doubt", VALVE)
 
 
-def test_a_plain_message_that_ends_sessions_is_in_doubt(build: Build) -> None:
+def test_plain_message_that_ends_sessions_is_in_doubt(build: Build) -> None:
     gateway = build(retry_attempts=2)
     gateway.count("UPDATE accounts SET downgrade = 1 WHERE name = 'valve' RETURNING 1")
     send(gateway, "open")
@@ -250,7 +248,7 @@ def test_a_plain_message_that_ends_sessions_is_in_doubt(build: Build) -> None:
 # Revoked.
 
 
-def test_a_revoked_device_is_handed_nothing_more(gateway: Gateway) -> None:
+def test_revoked_device_gets_nothing(gateway: Gateway) -> None:
     """Its session ends within seconds of that; what waits stays, for it may be restored."""
     come(gateway, VALVE)
     for number in range(3):
@@ -261,7 +259,7 @@ def test_a_revoked_device_is_handed_nothing_more(gateway: Gateway) -> None:
     assert [one.text for one in handed(gateway, VALVE) if one.text] == []
 
 
-def test_a_restored_device_gets_what_waited(gateway: Gateway) -> None:
+def test_restored_device_gets_waiting_messages(gateway: Gateway) -> None:
     come(gateway, VALVE)
     send(gateway, "open")
     handed(gateway, VALVE)
@@ -272,7 +270,7 @@ def test_a_restored_device_gets_what_waited(gateway: Gateway) -> None:
     assert [one.text for one in handed(gateway, VALVE)] == ["open"]
 
 
-def test_what_a_removed_device_had_sent_is_handed_on_and_its_failure_harms_nobody(
+def test_messages_of_a_removed_device_are_delivered_and_their_failure_is_harmless(
     gateway: Gateway,
 ) -> None:
     send(gateway, "open")
@@ -289,7 +287,7 @@ def test_what_a_removed_device_had_sent_is_handed_on_and_its_failure_harms_nobod
 # What is told of failures.
 
 
-def test_those_who_fail_often_take_no_reports_from_others(build: Build) -> None:
+def test_failing_senders_do_not_use_up_the_report_quota_of_others(build: Build) -> None:
     gateway = build(offline_messages_per_source=4, offline_messages=100)
     for number in range(8):
         send(gateway, "bad", f"m{number}")
@@ -306,7 +304,7 @@ def test_those_who_fail_often_take_no_reports_from_others(build: Build) -> None:
     assert bind == 1
 
 
-def test_one_source_does_not_push_the_dead_letters_of_others_out(build: Build) -> None:
+def test_source_cannot_push_out_dead_letters_of_others(build: Build) -> None:
     gateway = build(dead_messages=4)
     come(gateway, VALVE)
     send(gateway, "good", "m", CAM)
@@ -320,7 +318,7 @@ def test_one_source_does_not_push_the_dead_letters_of_others_out(build: Build) -
     assert CAM in senders
 
 
-def test_few_large_dead_letters_do_not_push_many_small_ones_out(build: Build) -> None:
+def test_few_large_dead_letters_do_not_push_out_many_small_ones(build: Build) -> None:
     gateway = build(dead_bytes=64 * 1024)
     limit = Usage(gateway.limits.dead_messages, gateway.limits.dead_bytes)
     small = [DeadLetter(CAM, "m", VALVE_BARE, 2, b"x" * 100, "why")] * 20
@@ -332,7 +330,7 @@ def test_few_large_dead_letters_do_not_push_many_small_ones_out(build: Build) ->
     assert [one.sender for one in kept].count(PUMP) == 2
 
 
-def test_who_has_most_dead_letters_is_found_without_reading_them(gateway: Gateway) -> None:
+def test_largest_source_of_dead_letters_is_found_by_an_index(gateway: Gateway) -> None:
     plan = gateway.connection.execute(
         f"EXPLAIN QUERY PLAN {dead_letters._OLDEST}", (1, 1)
     ).fetchall()
@@ -343,7 +341,7 @@ def test_who_has_most_dead_letters_is_found_without_reading_them(gateway: Gatewa
 # Time.
 
 
-def test_what_was_requeued_hides_nothing_that_expires(
+def test_requeued_message_hides_no_expired_message(
     build: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(outbox, "BATCH_SIZE", 2)

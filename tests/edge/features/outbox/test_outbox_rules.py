@@ -1,4 +1,4 @@
-"""The sender's table against the protocol's, written out again, and what the planner promises."""
+"""The outbox's transitions against the protocol's table, written out again, and the planner."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WINDOW = Usage(8, 64 * 1024)
 LIVE = [state for state in State if state not in TERMINAL]
 
 # For each state, what each input leads to: the next state and what is done; `.` is nothing at all.
-# Inputs: its turn, its turn as a plain message, received, empty result, wait error, final error,
+# Inputs: its send, its send as a plain message, received, empty result, wait error, final error,
 # no answer in time, no attempt left, expired, session gone.
 ROWS = {
     (2, "queued"): "offered! plain! . . . . . . failed .",
@@ -49,12 +49,12 @@ def written(level: Level, state: State, event: Input) -> str:
 
 
 @pytest.mark.parametrize(("level", "state"), ROWS)
-def test_each_input_leads_where_the_protocol_says(level: int, state: str) -> None:
+def test_each_input_leads_to_the_state_of_the_protocol(level: int, state: str) -> None:
     found = [written(Level(level), State(state), event) for event in Input]
     assert found == ROWS[level, state].split()
 
 
-def test_every_state_that_a_message_can_be_in_has_its_inputs() -> None:
+def test_every_state_has_its_transitions() -> None:
     assert set(ROWS) == {(level.value, state.value) for level in Level for state in TABLE[level]}
     for level in Level:
         reached = {
@@ -64,7 +64,7 @@ def test_every_state_that_a_message_can_be_in_has_its_inputs() -> None:
 
 
 @pytest.mark.parametrize("level", Level)
-def test_what_was_received_is_never_offered_again(level: Level) -> None:
+def test_received_message_is_never_offered_again(level: Level) -> None:
     after = {State.RECEIVED, State.RELEASED}
     for state, event in product(after & set(TABLE[level]), Input):
         transition = rules.transition(level, state, event)
@@ -72,7 +72,7 @@ def test_what_was_received_is_never_offered_again(level: Level) -> None:
 
 
 @pytest.mark.parametrize("level", Level)
-def test_what_may_have_been_delivered_never_just_fails(level: Level) -> None:
+def test_message_that_may_be_delivered_never_fails(level: Level) -> None:
     """It was released, or sent more than once, or as a plain message: then it is in doubt."""
     for state, event in product({State.RELEASED, State.REPEATED, State.PLAIN}, Input):
         if state in TABLE[level]:
@@ -81,7 +81,7 @@ def test_what_may_have_been_delivered_never_just_fails(level: Level) -> None:
 
 
 @pytest.mark.parametrize("level", Level)
-def test_every_state_ends_with_time(level: Level) -> None:
+def test_every_state_expires(level: Level) -> None:
     for state in TABLE[level]:
         transition = rules.transition(level, state, Input.EXPIRED)
         assert transition is not None
@@ -91,7 +91,9 @@ def test_every_state_ends_with_time(level: Level) -> None:
 # The planner.
 
 
-def line(row: int, state: State = State.QUEUED, source: str = "a", **other: object) -> Candidate:
+def candidate(
+    row: int, state: State = State.QUEUED, source: str = "a", **other: object
+) -> Candidate:
     fields: dict[str, object] = {
         "level": Level.ASSURED,
         "bytes": 100,
@@ -101,74 +103,82 @@ def line(row: int, state: State = State.QUEUED, source: str = "a", **other: obje
 
 
 def planned(
-    *lines: Candidate, turn: Input | None = Input.SEND, window: Usage = WINDOW
+    *candidates: Candidate, send: Input | None = Input.SEND, window: Usage = WINDOW
 ) -> list[int]:
-    return rules.plan(lines, turn, window)
+    return rules.plan(candidates, send, window)
 
 
-def test_the_first_of_each_source_is_offered_and_the_next_when_it_is_received() -> None:
-    assert planned(line(1), line(2, source="b")) == [1, 2]
-    assert planned(line(1), line(2)) == [1]
-    assert planned(line(1, State.OFFERED, in_flight=True), line(2)) == []
-    assert planned(line(1, State.RELEASED, in_flight=True), line(2)) == [2]
+def test_first_message_of_each_source_is_offered_then_the_next_when_received() -> None:
+    assert planned(candidate(1), candidate(2, source="b")) == [1, 2]
+    assert planned(candidate(1), candidate(2)) == [1]
+    assert planned(candidate(1, State.OFFERED, in_flight=True), candidate(2)) == []
+    assert planned(candidate(1, State.RELEASED, in_flight=True), candidate(2)) == [2]
 
 
-def test_a_message_is_released_when_those_before_it_are_over() -> None:
-    first = line(1, State.RELEASED, in_flight=True)
-    assert planned(first, line(2, State.RECEIVED)) == []
-    assert planned(first, line(2, State.RECEIVED, source="b")) == [2]
-    assert planned(line(2, State.RECEIVED)) == [2]
+def test_message_is_released_when_earlier_ones_are_finished() -> None:
+    first = candidate(1, State.RELEASED, in_flight=True)
+    assert planned(first, candidate(2, State.RECEIVED)) == []
+    assert planned(first, candidate(2, State.RECEIVED, source="b")) == [2]
+    assert planned(candidate(2, State.RECEIVED)) == [2]
 
 
-@pytest.mark.parametrize("turn", [Input.SEND, Input.SEND_PLAIN])
-def test_what_arrives_by_being_sent_waits_for_all_before_it(turn: Input) -> None:
-    first = line(1, State.RELEASED, in_flight=True)
-    level = Level.ACKNOWLEDGED if turn is Input.SEND else Level.ASSURED
+@pytest.mark.parametrize("send", [Input.SEND, Input.SEND_PLAIN])
+def test_single_step_delivery_waits_for_all_earlier_messages(send: Input) -> None:
+    first = candidate(1, State.RELEASED, in_flight=True)
+    level = Level.ACKNOWLEDGED if send is Input.SEND else Level.ASSURED
     for state in (State.QUEUED, State.OFFERED, State.PLAIN):
-        second = line(2, state, level=level)
-        assert planned(first, second, turn=turn) == []
-        assert planned(second, turn=turn) == [2]
+        second = candidate(2, state, level=level)
+        assert planned(first, second, send=send) == []
+        assert planned(second, send=send) == [2]
 
 
-def test_nobody_to_take_it() -> None:
+def test_nothing_is_sent_without_an_accepting_session() -> None:
     """What belongs to a session goes to that; all else waits for one that takes it."""
-    lines = line(1, State.OFFERED), line(2, source="b"), line(3, State.RELEASED, "c")
-    assert planned(*lines, turn=None) == [3]
-    assert planned(line(4, State.RECEIVED), turn=None) == [4]
-
-
-def test_what_was_on_its_way_resumes_first_and_in_order() -> None:
-    lines = line(1, source="new"), line(5, State.RELEASED), line(4, State.OFFERED, "b")
-    assert planned(*lines) == [4, 5, 1]
-
-
-def test_what_belongs_to_a_session_that_is_not_there_holds_back_nobody() -> None:
-    gone = (
-        line(1, State.RELEASED, session_bound=False),
-        line(2, State.RECEIVED, session_bound=False, held=True),
+    candidates = (
+        candidate(1, State.OFFERED),
+        candidate(2, source="b"),
+        candidate(3, State.RELEASED, "c"),
     )
-    assert planned(*gone, line(3), window=Usage(1, 100)) == [3]
+    assert planned(*candidates, send=None) == [3]
+    assert planned(candidate(4, State.RECEIVED), send=None) == [4]
 
 
-def test_a_request_to_wait_holds_back_first_offers_behind_it_and_nothing_on_its_way() -> None:
-    held = line(5, State.OFFERED, held=True)
+def test_sent_messages_resume_first_and_in_order() -> None:
+    candidates = (
+        candidate(1, source="new"),
+        candidate(5, State.RELEASED),
+        candidate(4, State.OFFERED, "b"),
+    )
+    assert planned(*candidates) == [4, 5, 1]
+
+
+def test_messages_of_absent_sessions_block_nobody() -> None:
+    gone = (
+        candidate(1, State.RELEASED, session_bound=False),
+        candidate(2, State.RECEIVED, session_bound=False, held=True),
+    )
+    assert planned(*gone, candidate(3), window=Usage(1, 100)) == [3]
+
+
+def test_held_message_blocks_later_first_offers_only() -> None:
+    held = candidate(5, State.OFFERED, held=True)
     others = (
-        line(3, source="earlier"),
-        line(6, State.RELEASED, "b"),
-        line(7, State.OFFERED, "c"),
-        line(8, State.RECEIVED, "d"),
-        line(9, source="e"),
+        candidate(3, source="earlier"),
+        candidate(6, State.RELEASED, "b"),
+        candidate(7, State.OFFERED, "c"),
+        candidate(8, State.RECEIVED, "d"),
+        candidate(9, source="e"),
     )
     assert planned(held, *others) == [6, 7, 8, 3]
 
 
-def test_so_many_are_on_their_way_and_one_always_may_be() -> None:
-    lines = [line(row, source=str(row)) for row in range(1, 12)]
-    assert planned(*lines) == list(range(1, 9))
-    assert planned(*lines, window=Usage(8, 250)) == [1, 2]
-    assert planned(*lines, window=Usage(8, 10)) == [1]
-    waiting = line(1, State.OFFERED, "x", in_flight=True, bytes=200)
-    assert planned(waiting, *lines[1:], window=Usage(8, 250)) == []
+def test_window_limits_sent_messages_but_allows_one() -> None:
+    candidates = [candidate(row, source=str(row)) for row in range(1, 12)]
+    assert planned(*candidates) == list(range(1, 9))
+    assert planned(*candidates, window=Usage(8, 250)) == [1, 2]
+    assert planned(*candidates, window=Usage(8, 10)) == [1]
+    waiting = candidate(1, State.OFFERED, "x", in_flight=True, bytes=200)
+    assert planned(waiting, *candidates[1:], window=Usage(8, 250)) == []
 
 
 LINES = st.lists(
@@ -190,30 +200,30 @@ TURNS = st.sampled_from([None, Input.SEND, Input.SEND_PLAIN])
 
 
 @given(LINES, TURNS)
-def test_what_is_chosen_may_be_sent_in_its_state(
-    lines: list[Candidate], turn: Input | None
+def test_chosen_messages_may_be_sent_in_their_state(
+    candidates: list[Candidate], send: Input | None
 ) -> None:
-    by_row = {found.row: found for found in lines}
-    for row in rules.plan(lines, turn, WINDOW):
+    by_row = {found.row: found for found in candidates}
+    for row in rules.plan(candidates, send, WINDOW):
         chosen = by_row[row]
         assert not chosen.in_flight
         assert not chosen.held
         if chosen.state in BOUND:
             assert chosen.session_bound
         else:
-            assert turn is not None
+            assert send is not None
 
 
 @given(LINES, TURNS)
-def test_no_message_overtakes_another_of_its_source(
-    lines: list[Candidate], turn: Input | None
+def test_messages_of_a_source_are_never_overtaken(
+    candidates: list[Candidate], send: Input | None
 ) -> None:
-    by_row = {found.row: found for found in lines}
-    for row in rules.plan(lines, turn, WINDOW):
+    by_row = {found.row: found for found in candidates}
+    for row in rules.plan(candidates, send, WINDOW):
         chosen = by_row[row]
         earlier = [
             found
-            for found in lines
+            for found in candidates
             if found.source == chosen.source and found.row < row
             if found.state not in BOUND or found.session_bound
         ]
@@ -226,29 +236,27 @@ def test_no_message_overtakes_another_of_its_source(
 
 
 @given(LINES, st.sampled_from([Input.SEND, Input.SEND_PLAIN]))
-def test_something_is_always_sent_under_way_or_waiting_for_its_time(
-    lines: list[Candidate], turn: Input
-) -> None:
+def test_plan_never_deadlocks(candidates: list[Candidate], send: Input) -> None:
     """No set of messages holds itself back for ever: the earliest of a source waits for nobody."""
-    there = [found for found in lines if found.session_bound or found.state not in BOUND]
-    if there and not any(found.in_flight or found.held for found in there):
-        assert rules.plan(lines, turn, WINDOW)
+    present = [found for found in candidates if found.session_bound or found.state not in BOUND]
+    if present and not any(found.in_flight or found.held for found in present):
+        assert rules.plan(candidates, send, WINDOW)
 
 
 @given(LINES)
-def test_what_is_received_is_released_whatever_the_device_asked_to_wait_with(
-    lines: list[Candidate],
+def test_received_message_is_released_while_others_are_held(
+    candidates: list[Candidate],
 ) -> None:
-    chosen = rules.plan(lines, Input.SEND, WINDOW)
-    there = [found for found in lines if found.session_bound or found.state not in BOUND]
-    for found in there:
-        first = min(other.row for other in there if other.source == found.source)
+    chosen = rules.plan(candidates, Input.SEND, WINDOW)
+    present = [found for found in candidates if found.session_bound or found.state not in BOUND]
+    for found in present:
+        first = min(other.row for other in present if other.source == found.source)
         idle = not found.in_flight and not found.held
         if found.state is State.RECEIVED and found.row == first and idle:
             assert found.row in chosen
 
 
-def test_the_diagram_shows_each_transition() -> None:
+def test_diagram_shows_each_transition() -> None:
     drawn = rules.diagram(Level.ASSURED).splitlines()
     assert "    released --> in_doubt: final error" in drawn
     assert "    offered --> offered: session lost / refund attempt" in drawn

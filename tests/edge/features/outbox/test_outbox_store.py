@@ -1,4 +1,4 @@
-"""The outbox's rows: what is loaded, what counts, what expires, and what an operator does."""
+"""The outbox and dead letter tables: loading, usage, timers, expiry, and the operator's actions."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def save(gateway: Gateway, *rows: OutboxRow) -> None:
         gateway.tx(partial(outbox.save, row=row))
 
 
-def test_a_message_comes_back_as_it_was_put_in(gateway: Gateway) -> None:
+def test_message_is_read_as_it_was_added(gateway: Gateway) -> None:
     row = add(gateway)
     found = get(gateway, row)
     assert found[:7] == (row, "valve", PUMP_BARE, PUMP, "m1", 2, "queued")
@@ -60,20 +60,20 @@ def test_a_message_comes_back_as_it_was_put_in(gateway: Gateway) -> None:
     assert gateway.tx(lambda tx: outbox.body(tx, row)) == BODY
 
 
-def test_nobody_has_an_outbox_who_has_no_account(gateway: Gateway) -> None:
+def test_no_outbox_without_an_account(gateway: Gateway) -> None:
     message = PUMP_BARE, PUMP, None, 1, BODY, 100
     assert gateway.tx(lambda tx: outbox.add(tx, "nobody", OutgoingMessage(*message))) is None
     assert gateway.count("SELECT count(*) FROM outbox_bodies") == 0
 
 
-def test_a_number_is_never_used_twice(gateway: Gateway) -> None:
+def test_row_numbers_are_never_reused(gateway: Gateway) -> None:
     first = get(gateway, add(gateway))
     gateway.tx(lambda tx: outbox.remove(tx, first))
     assert add(gateway) > first.row
     assert gateway.count("SELECT count(*) FROM outbox_bodies") == 1
 
 
-def test_the_window_has_what_is_on_its_way_and_the_first_of_each_source(gateway: Gateway) -> None:
+def test_sendable_messages_are_sent_ones_and_the_first_of_each_source(gateway: Gateway) -> None:
     rows = [add(gateway) for _ in range(3)] + [add(gateway, f"s{n}@gw.example") for n in range(9)]
     moving = get(gateway, rows[0])._replace(state="offered", session=VALVE)
     gone = get(gateway, rows[1])._replace(state="released", session="valve@gw.example/gone")
@@ -88,7 +88,7 @@ def test_the_window_has_what_is_on_its_way_and_the_first_of_each_source(gateway:
     ]
 
 
-def test_where_as_many_as_may_are_on_their_way_nothing_queued_is_read(gateway: Gateway) -> None:
+def test_queued_messages_are_not_read_when_the_window_is_full(gateway: Gateway) -> None:
     rows = [add(gateway, f"s{n}@gw.example") for n in range(4)]
     for row, state in zip(rows[:2], ("offered", "repeated"), strict=True):
         save(gateway, get(gateway, row)._replace(state=state, session=VALVE))
@@ -97,7 +97,7 @@ def test_where_as_many_as_may_are_on_their_way_nothing_queued_is_read(gateway: G
         assert [row.row for row in window] == there
 
 
-def test_that_an_answer_is_waited_for_ends_with_the_process(gateway: Gateway) -> None:
+def test_in_flight_rows_end_with_the_process(gateway: Gateway) -> None:
     row = get(gateway, add(gateway))
     generation = gateway.bind(VALVE)
     gateway.tx(lambda tx: outbox.mark_sent(tx, row, generation))
@@ -108,7 +108,7 @@ def test_that_an_answer_is_waited_for_ends_with_the_process(gateway: Gateway) ->
 
 
 @pytest.mark.parametrize("state", ["offered", "plain"])
-def test_what_is_removed_is_not_under_way(gateway: Gateway, state: str) -> None:
+def test_removed_message_is_not_in_flight(gateway: Gateway, state: str) -> None:
     row = get(gateway, add(gateway))._replace(state=state, in_flight=True)
     generation = gateway.bind(VALVE)
     gateway.tx(lambda tx: outbox.mark_sent(tx, row, generation))
@@ -116,7 +116,7 @@ def test_what_is_removed_is_not_under_way(gateway: Gateway, state: str) -> None:
     assert gateway.count("SELECT count(*) FROM temp.under_way") == 0
 
 
-def test_what_is_held_for_an_account_counts(gateway: Gateway) -> None:
+def test_messages_in_custody_count_as_usage(gateway: Gateway) -> None:
     add(gateway)
     add(gateway, to="pump1", size=7)
     add(gateway, "cam@gw.example", size=1000)
@@ -139,7 +139,7 @@ def test_what_is_held_for_an_account_counts(gateway: Gateway) -> None:
     assert gateway.tx(outbox.total) == Usage(3, 1107)
 
 
-def test_what_falls_due_comes_earliest_first(gateway: Gateway) -> None:
+def test_due_messages_come_earliest_first(gateway: Gateway) -> None:
     rows = [get(gateway, add(gateway)) for _ in range(3)]
     due = [2000.0, 1500.0, 3000.0]
     later = [row._replace(due=when) for row, when in zip(rows, due, strict=True)]
@@ -149,7 +149,7 @@ def test_what_falls_due_comes_earliest_first(gateway: Gateway) -> None:
     assert [row.row for row in gateway.tx(outbox.find_due)] == [rows[1].row, rows[0].row]
 
 
-def test_what_expires_is_what_has_waited_and_a_requeued_one_hides_nothing(
+def test_expired_messages_are_found_by_age_despite_requeued_ones(
     gateway: Gateway,
 ) -> None:
     old = add(gateway)
@@ -161,7 +161,7 @@ def test_what_expires_is_what_has_waited_and_a_requeued_one_hides_nothing(
     assert gateway.tx(lambda tx: outbox.find_expired(tx, 101)) == []
 
 
-def test_a_removed_account_leaves_orphans(gateway: Gateway) -> None:
+def test_removed_account_leaves_orphans(gateway: Gateway) -> None:
     row = add(gateway)
     gateway.count("DELETE FROM accounts WHERE name = 'valve' RETURNING 1")
     gateway.add("valve")
@@ -170,7 +170,7 @@ def test_a_removed_account_leaves_orphans(gateway: Gateway) -> None:
 
 
 @pytest.mark.parametrize("query", ["window", "usage"])
-def test_no_query_of_an_account_reads_the_outboxes_of_others(gateway: Gateway, query: str) -> None:
+def test_queries_of_an_account_do_not_read_other_outboxes(gateway: Gateway, query: str) -> None:
     seen: list[str] = []
     gateway.connection.set_trace_callback(seen.append)
     if query == "window":
@@ -199,7 +199,7 @@ def requeue(gateway: Gateway, row: int = 1, *, may_repeat: bool = False) -> int:
     return gateway.tx(lambda tx: dead_letters.requeue(tx, row, may_repeat=may_repeat))
 
 
-def test_the_dead_are_listed_page_by_page(gateway: Gateway) -> None:
+def test_dead_letters_are_listed_in_pages(gateway: Gateway) -> None:
     for _ in range(5):
         bury(gateway)
     first = gateway.tx(lambda tx: dead_letters.list_page(tx, 0, 3))
@@ -211,7 +211,7 @@ def test_the_dead_are_listed_page_by_page(gateway: Gateway) -> None:
 
 
 @pytest.mark.parametrize("state", [dead_letters.FAILED, dead_letters.REFUSED])
-def test_what_was_not_delivered_is_a_new_message(gateway: Gateway, state: str) -> None:
+def test_undelivered_dead_letter_is_requeued_as_new(gateway: Gateway, state: str) -> None:
     bury(gateway, state=state)
     row = requeue(gateway)
     found = get(gateway, row)
@@ -220,14 +220,14 @@ def test_what_was_not_delivered_is_a_new_message(gateway: Gateway, state: str) -
     assert gateway.count("SELECT count(*) FROM dead") == 0
 
 
-def test_what_is_in_doubt_goes_on_where_it_stood(gateway: Gateway) -> None:
+def test_dead_letter_in_doubt_is_released_again(gateway: Gateway) -> None:
     bury(gateway, state=dead_letters.IN_DOUBT, session=VALVE)
     assert requeue(gateway) == 7
     found = get(gateway, 7)
     assert (found.state, found.session, found.sends, found.attempts) == ("released", VALVE, 1, 0)
 
 
-def test_what_is_in_doubt_is_sent_anew_if_that_may_be(gateway: Gateway) -> None:
+def test_dead_letter_in_doubt_is_requeued_as_new_on_request(gateway: Gateway) -> None:
     bury(gateway, state=dead_letters.IN_DOUBT, session=VALVE)
     assert get(gateway, requeue(gateway, may_repeat=True)).state == "queued"
 
@@ -241,7 +241,7 @@ def test_what_is_in_doubt_is_sent_anew_if_that_may_be(gateway: Gateway) -> None:
         ({"state": "in doubt", "session": None}, "add --may-repeat"),
     ],
 )
-def test_what_cannot_be_requeued_says_why_and_stays(
+def test_requeue_that_is_impossible_changes_nothing(
     gateway: Gateway, fields: dict[str, Any], told: str
 ) -> None:
     bury(gateway, **fields)
@@ -251,7 +251,7 @@ def test_what_cannot_be_requeued_says_why_and_stays(
     assert gateway.count("SELECT count(*) FROM outbox") == 0
 
 
-def test_a_dropped_message_is_gone_and_logged(gateway: Gateway) -> None:
+def test_deleted_dead_letter_is_logged(gateway: Gateway) -> None:
     bury(gateway)
     gateway.tx(lambda tx: dead_letters.delete(tx, 1))
     assert gateway.count("SELECT count(*) FROM dead") == 0

@@ -1,4 +1,4 @@
-"""Presence of other servers' users: the trusted see the gateway, and are there once they say so."""
+"""Presence of users of the server that the gateway is a component of."""
 
 from __future__ import annotations
 
@@ -53,9 +53,7 @@ def session(gateway: Gateway) -> sessions.Session | None:
 
 
 @pytest.mark.parametrize("full", [FULL, "anybody@trusted.example/x"])
-def test_who_is_trusted_may_see_the_gateway_and_is_asked_to_be_seen(
-    gateway: Gateway, full: str
-) -> None:
+def test_trusted_user_may_subscribe_and_is_subscribed_to(gateway: Gateway, full: str) -> None:
     enter(gateway, full)
     bare = full.partition("/")[0]
     assert say(gateway, full, "subscribe") == [
@@ -68,7 +66,7 @@ def test_who_is_trusted_may_see_the_gateway_and_is_asked_to_be_seen(
     assert gateway.events(name="untrusted") == []
 
 
-def test_others_may_not_and_that_is_logged(gateway: Gateway) -> None:
+def test_untrusted_user_is_refused_and_logged(gateway: Gateway) -> None:
     full = "pump1@elsewhere.example/fw"
     enter(gateway, full)
     for type_ in ("subscribe", "probe", "unsubscribe"):
@@ -77,7 +75,7 @@ def test_others_may_not_and_that_is_logged(gateway: Gateway) -> None:
     assert event.source == "pump1@elsewhere.example"
 
 
-def test_the_presence_of_the_gateway_tells_its_capabilities(gateway: Gateway) -> None:
+def test_presence_of_the_gateway_announces_its_capabilities(gateway: Gateway) -> None:
     enter(gateway, FULL)
     work = component_presence.handle(
         gateway.router.context, stanza(f"<presence from='{FULL}' to='{DOMAIN}' type='probe'/>")
@@ -107,7 +105,7 @@ def test_the_presence_of_the_gateway_tells_its_capabilities(gateway: Gateway) ->
         ("<priority>much</priority>", 0),
     ],
 )
-def test_who_shows_presence_is_there_and_who_hides_is_not(
+def test_presence_makes_a_session_available_or_unavailable(
     gateway: Gateway, content: str, priority: int
 ) -> None:
     enter(gateway, FULL)
@@ -124,7 +122,7 @@ def test_who_shows_presence_is_there_and_who_hides_is_not(
     assert not found.available
 
 
-def test_a_presence_beyond_its_limit_shows_nothing(gateway: Gateway) -> None:
+def test_oversized_presence_is_ignored(gateway: Gateway) -> None:
     enter(gateway, FULL)
     assert say(gateway, FULL, "", f"<status>{'x' * 5000}</status>") == []
     found = session(gateway)
@@ -133,12 +131,12 @@ def test_a_presence_beyond_its_limit_shows_nothing(gateway: Gateway) -> None:
 
 
 @pytest.mark.parametrize("type_", ["subscribed", "unsubscribed", "error", "odd"])
-def test_what_asks_for_nothing_gets_nothing(gateway: Gateway, type_: str) -> None:
+def test_other_presence_is_ignored(gateway: Gateway, type_: str) -> None:
     enter(gateway, FULL)
     assert say(gateway, FULL, type_) == []
 
 
-def test_those_whom_the_operator_added_are_asked_after(gateway: Gateway) -> None:
+def test_users_added_by_the_operator_are_probed(gateway: Gateway) -> None:
     gateway.add("left-over-of-embedded-days")
 
     def unit(tx: Transaction) -> list[bytes]:
@@ -149,7 +147,7 @@ def test_those_whom_the_operator_added_are_asked_after(gateway: Gateway) -> None
     assert b"to='pump1@users.example'" in probe
 
 
-def test_where_accounts_are_the_gateways_own_no_domain_is_trusted(tmp_path: Path) -> None:
+def test_no_domain_is_trusted_without_a_component(tmp_path: Path) -> None:
     made = Gateway(new_database(tmp_path), xmpp=Xmpp(trusted_domains=["trusted.example"]))
     assert made.router.context.trusted_domains == ()
     made.close()

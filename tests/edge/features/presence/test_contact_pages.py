@@ -1,4 +1,4 @@
-"""What a session is shown of its contacts at its first presence: all of them, in pages."""
+"""Pages of contacts' presence that a session gets after its initial presence."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def confirm(gateway: Gateway, *receipts: Receipt) -> None:
     gateway.tx(lambda tx: gateway.lifecycle.acknowledge(tx, generation, receipts))
 
 
-def test_contacts_come_in_pages_each_when_its_peer_has_the_one_before(gateway: Gateway) -> None:
+def test_next_page_comes_when_the_previous_is_acknowledged(gateway: Gateway) -> None:
     appear(gateway, PUMPS)
     gateway.send(PANEL, "<presence/>")
     pages = [shown(gateway) for _ in range(4)]
@@ -59,19 +59,19 @@ def test_contacts_come_in_pages_each_when_its_peer_has_the_one_before(gateway: G
     assert gateway.count("SELECT count(*) FROM temp.under_way") == 0
 
 
-def test_a_page_that_is_all_waits_for_nothing(gateway: Gateway) -> None:
+def test_single_page_waits_for_nothing(gateway: Gateway) -> None:
     appear(gateway, PUMPS[:PAGE])
     gateway.send(PANEL, "<presence/>")
     assert [send.receipt for send in gateway.sends(PANEL)] == [None] * (1 + PAGE)
 
 
-def test_a_page_has_no_more_bytes_than_its_part(gateway: Gateway) -> None:
+def test_page_is_limited_in_bytes(gateway: Gateway) -> None:
     appear(gateway, PUMPS, f"<status>{'x' * 3900}</status>")
     gateway.send(PANEL, "<presence/>")
     assert [len(shown(gateway)) for _ in range(5)] == [2, 2, 2, 1, 0]
 
 
-def test_a_presence_larger_than_a_page_comes_alone(tmp_path: Path) -> None:
+def test_oversized_presence_is_a_page_of_its_own(tmp_path: Path) -> None:
     limits = Limits(unacknowledged_bytes=64 * 1024, presence_bytes=16 * 1024)
     gateway = Gateway(new_database(tmp_path), limits)
     for full in (PANEL, *PUMPS[:2]):
@@ -84,7 +84,7 @@ def test_a_presence_larger_than_a_page_comes_alone(tmp_path: Path) -> None:
     gateway.close()
 
 
-def test_who_changes_or_goes_meanwhile_is_told_as_ever(gateway: Gateway) -> None:
+def test_changes_between_pages_are_broadcast(gateway: Gateway) -> None:
     appear(gateway, PUMPS[:5])
     gateway.send(PANEL, "<presence/>")
     receipt = last_of_page(gateway)
@@ -95,7 +95,7 @@ def test_who_changes_or_goes_meanwhile_is_told_as_ever(gateway: Gateway) -> None
     assert shown(gateway) == [PUMPS[3], PUMPS[6]]
 
 
-def test_the_pages_end_with_the_sessions_presence_and_begin_anew_with_it(gateway: Gateway) -> None:
+def test_pages_end_with_availability_and_restart_with_it(gateway: Gateway) -> None:
     appear(gateway, PUMPS)
     gateway.send(PANEL, "<presence/>")
     first = last_of_page(gateway)
@@ -112,7 +112,7 @@ def test_the_pages_end_with_the_sessions_presence_and_begin_anew_with_it(gateway
     assert shown(gateway) == list(PUMPS[3:6])
 
 
-def test_a_page_of_none_who_may_be_seen_is_passed_over(gateway: Gateway) -> None:
+def test_page_without_visible_contacts_is_skipped(gateway: Gateway) -> None:
     appear(gateway, PUMPS)
     for name in ("pump1", "pump2", "pump3"):
         gateway.tx(partial(accounts.revoke, name=name))
@@ -120,7 +120,7 @@ def test_a_page_of_none_who_may_be_seen_is_passed_over(gateway: Gateway) -> None
     assert [shown(gateway) for _ in range(3)] == [list(PUMPS[3:6]), list(PUMPS[6:]), []]
 
 
-def test_who_is_removed_meanwhile_is_shown_no_more(gateway: Gateway) -> None:
+def test_removed_account_gets_no_further_pages(gateway: Gateway) -> None:
     appear(gateway, PUMPS)
     gateway.send(PANEL, "<presence/>")
     gateway.tx(lambda tx: accounts.remove(tx, "panel"))
@@ -128,7 +128,7 @@ def test_who_is_removed_meanwhile_is_shown_no_more(gateway: Gateway) -> None:
     assert shown(gateway) == []
 
 
-def test_a_session_that_ends_between_two_pages_leaves_nothing(gateway: Gateway) -> None:
+def test_session_that_ends_between_pages_leaves_nothing(gateway: Gateway) -> None:
     appear(gateway, PUMPS)
     gateway.send(PANEL, "<presence/>")
     gateway.sent.clear()

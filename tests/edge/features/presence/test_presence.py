@@ -1,4 +1,4 @@
-"""Presence between sessions: who is shown whom, when, and what is told when one goes."""
+"""Presence between sessions: broadcast, directed presence, probes, and unavailability."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def gateway(tmp_path: Path) -> Iterator[Gateway]:
 # Broadcast.
 
 
-def test_the_first_presence_is_shown_to_those_who_see_it_and_to_itself(gateway: Gateway) -> None:
+def test_initial_presence_is_broadcast_to_subscribers_and_itself(gateway: Gateway) -> None:
     befriend(gateway, PUMP, PANEL)
     appear(gateway, (PANEL, DESK, VALVE))
     assert gateway.send(PUMP, "<presence/>") is None
@@ -49,7 +49,7 @@ def test_the_first_presence_is_shown_to_those_who_see_it_and_to_itself(gateway: 
     assert told(gateway, VALVE) == []
 
 
-def test_a_presence_arrives_as_it_was_sent_and_stamped(gateway: Gateway) -> None:
+def test_presence_arrives_unchanged_with_its_sender(gateway: Gateway) -> None:
     befriend(gateway, PUMP, PANEL)
     appear(gateway, (PANEL,))
     content = "<show>away</show><status>a &lt; b</status><x xmlns='urn:x'/><priority>5</priority>"
@@ -66,7 +66,7 @@ def test_a_presence_arrives_as_it_was_sent_and_stamped(gateway: Gateway) -> None
     assert seen[1].text == "a < b"
 
 
-def test_what_comes_after_it_is_shown_to_them_and_shows_nothing_more(gateway: Gateway) -> None:
+def test_later_presence_is_broadcast_without_presence_of_others(gateway: Gateway) -> None:
     befriend(gateway, PUMP, PANEL)
     appear(gateway, (PANEL, PUMP))
     gateway.send(PUMP, "<presence><show>dnd</show></presence>")
@@ -77,7 +77,7 @@ def test_what_comes_after_it_is_shown_to_them_and_shows_nothing_more(gateway: Ga
     ("own", "sees", "is_seen"),
     [("subscribe", True, False), ("subscribed", False, True), ("none", False, False)],
 )
-def test_presence_goes_one_way_where_the_subscription_does(
+def test_presence_follows_the_direction_of_the_subscription(
     gateway: Gateway, own: str, sees: bool, is_seen: bool
 ) -> None:
     if own == "subscribe":
@@ -99,7 +99,7 @@ def test_sessions_of_one_account_see_each_other(gateway: Gateway) -> None:
     assert told(gateway, DESK) == [f"available {DESK}", f"available {PANEL}"]
 
 
-def test_who_is_gone_is_told_to_all_who_saw_it(gateway: Gateway) -> None:
+def test_unavailable_presence_reaches_all_who_saw_it(gateway: Gateway) -> None:
     befriend(gateway, PUMP, PANEL)
     appear(gateway, (PANEL, DESK, PUMP, VALVE))
     status = "<presence type='unavailable'><status>off</status></presence>"
@@ -113,7 +113,7 @@ def test_who_is_gone_is_told_to_all_who_saw_it(gateway: Gateway) -> None:
     assert gateway.sent == []
 
 
-def test_who_is_gone_is_shown_nothing_and_is_new_when_it_comes_back(gateway: Gateway) -> None:
+def test_unavailable_session_gets_no_presence_and_starts_anew(gateway: Gateway) -> None:
     befriend(gateway, PUMP, PANEL)
     appear(gateway, (PANEL, PUMP))
     gateway.send(PUMP, "<presence type='unavailable'/>")
@@ -124,7 +124,7 @@ def test_who_is_gone_is_shown_nothing_and_is_new_when_it_comes_back(gateway: Gat
     assert told(gateway, PUMP) == [f"available {PUMP}", f"available {PANEL}"]
 
 
-def test_a_session_that_is_over_is_gone_for_all_who_saw_it(gateway: Gateway) -> None:
+def test_ended_session_becomes_unavailable_for_all_who_saw_it(gateway: Gateway) -> None:
     befriend(gateway, PUMP, PANEL)
     appear(gateway, (PANEL, DESK, PUMP))
     gateway.leave(PUMP)
@@ -135,7 +135,7 @@ def test_a_session_that_is_over_is_gone_for_all_who_saw_it(gateway: Gateway) -> 
     assert gateway.sent == []
 
 
-def test_a_session_that_waits_to_be_resumed_is_there(gateway: Gateway) -> None:
+def test_detached_session_stays_available(gateway: Gateway) -> None:
     befriend(gateway, PUMP, PANEL)
     appear(gateway, (PANEL, PUMP))
     generation = gateway.count("SELECT generation FROM temp.sessions WHERE full = ?", PUMP)
@@ -150,7 +150,7 @@ def test_a_session_that_waits_to_be_resumed_is_there(gateway: Gateway) -> None:
     assert told(gateway, PUMP) == [f"available {DESK}"]
 
 
-def test_a_session_that_is_replaced_goes_before_the_new_one_comes(gateway: Gateway) -> None:
+def test_replaced_session_becomes_unavailable_before_the_new_one(gateway: Gateway) -> None:
     befriend(gateway, PUMP, PANEL)
     appear(gateway, (PANEL, PUMP))
     gateway.bind(PUMP)
@@ -158,7 +158,7 @@ def test_a_session_that_is_replaced_goes_before_the_new_one_comes(gateway: Gatew
     assert told(gateway, PANEL) == [f"unavailable {PUMP}", f"available {PUMP}"]
 
 
-def test_who_was_revoked_is_not_shown_and_is_shown_nothing(gateway: Gateway) -> None:
+def test_revoked_account_neither_sends_nor_gets_presence(gateway: Gateway) -> None:
     befriend(gateway, PUMP, PANEL)
     appear(gateway, (PANEL,))
     gateway.tx(lambda tx: accounts.revoke(tx, "pump1"))
@@ -171,7 +171,7 @@ def test_who_was_revoked_is_not_shown_and_is_shown_nothing(gateway: Gateway) -> 
     assert told(gateway, PANEL) == [f"available {DESK}", f"unavailable {PUMP}"]
 
 
-def test_who_was_removed_shows_itself_to_nobody(gateway: Gateway) -> None:
+def test_removed_account_is_shown_to_nobody(gateway: Gateway) -> None:
     befriend(gateway, PUMP, PANEL)
     appear(gateway, (PANEL,))
     gateway.tx(lambda tx: accounts.remove(tx, "pump1"))
@@ -180,7 +180,7 @@ def test_who_was_removed_shows_itself_to_nobody(gateway: Gateway) -> None:
 
 
 @pytest.mark.parametrize("says_so", [True, False])
-def test_who_was_removed_is_gone_for_all_who_saw_it(gateway: Gateway, says_so: bool) -> None:
+def test_removed_account_becomes_unavailable(gateway: Gateway, says_so: bool) -> None:
     befriend(gateway, PUMP, PANEL)
     say(gateway, VALVE, "subscribe", bare(PUMP))
     appear(gateway, (PANEL, DESK, VALVE, PUMP))
@@ -216,9 +216,7 @@ def test_who_was_removed_is_gone_for_all_who_saw_it(gateway: Gateway, says_so: b
         ("<presence to='gw.example/x'/>", "cancel/service-unavailable"),
     ],
 )
-def test_what_cannot_be_done_is_refused_and_shows_nothing(
-    gateway: Gateway, xml: str, error: str
-) -> None:
+def test_invalid_presence_is_refused(gateway: Gateway, xml: str, error: str) -> None:
     appear(gateway, (PANEL,))
     befriend(gateway, PUMP, PANEL)
     assert refused(gateway, PUMP, xml) == error
@@ -226,14 +224,14 @@ def test_what_cannot_be_done_is_refused_and_shows_nothing(
     assert gateway.count("SELECT available FROM temp.sessions WHERE full = ?", PUMP) == 0
 
 
-def test_a_presence_that_is_too_large_is_in_the_log(gateway: Gateway) -> None:
+def test_oversized_presence_is_logged(gateway: Gateway) -> None:
     large = f"<presence><status>{'x' * 1024}</status></presence>"
     assert refused(gateway, PUMP, large) == "modify/not-acceptable"
     (event,) = gateway.events(name="presence_bytes")
     assert (event.source, event.tags) == (bare(PUMP), {"limit": "1024"})
 
 
-def test_a_refusal_names_what_is_refused(gateway: Gateway) -> None:
+def test_refusal_repeats_address_and_id(gateway: Gateway) -> None:
     reply = gateway.send(PUMP, "<presence id='7' to='x@other.example'/>")
     assert reply is not None
     assert (reply.attrs["id"], reply.attrs["from"]) == ("7", "x@other.example")
@@ -242,14 +240,14 @@ def test_a_refusal_names_what_is_refused(gateway: Gateway) -> None:
 @pytest.mark.parametrize(
     "to", ["", f" to='{PANEL}'", " to='@gw.example'", f" to='{bare(PANEL)}'", " to='o.example'"]
 )
-def test_an_error_is_never_answered(gateway: Gateway, to: str) -> None:
+def test_error_is_never_answered(gateway: Gateway, to: str) -> None:
     for content in ("", "x" * 1024):
         assert gateway.send(PUMP, f"<presence type='error'{to}>{content}</presence>") is None
     assert gateway.events() == []
 
 
 @pytest.mark.parametrize("type_", ["", " type='unavailable'", " type='probe'", " type='error'"])
-def test_presence_for_the_gateway_asks_for_nothing(gateway: Gateway, type_: str) -> None:
+def test_presence_to_the_gateway_is_ignored(gateway: Gateway, type_: str) -> None:
     assert gateway.send(PUMP, f"<presence{type_} to='{DOMAIN}'/>") is None
     assert gateway.sent == []
 
@@ -258,7 +256,7 @@ def test_presence_for_the_gateway_asks_for_nothing(gateway: Gateway, type_: str)
 
 
 @pytest.mark.parametrize("to", [VALVE, bare(VALVE)])
-def test_directed_presence_reaches_whom_it_is_for_and_so_does_its_end(
+def test_directed_presence_reaches_its_target_and_so_does_its_end(
     gateway: Gateway, to: str
 ) -> None:
     appear(gateway, (VALVE,))
@@ -272,7 +270,7 @@ def test_directed_presence_reaches_whom_it_is_for_and_so_does_its_end(
     assert (seen.get("type"), seen.get("from"), seen.get("to")) == ("unavailable", PUMP, to)
 
 
-def test_directed_presence_ends_with_the_sessions_own_and_is_forgotten_then(
+def test_directed_presence_ends_with_unavailability(
     gateway: Gateway,
 ) -> None:
     appear(gateway, (VALVE,))
@@ -283,7 +281,7 @@ def test_directed_presence_ends_with_the_sessions_own_and_is_forgotten_then(
     assert told(gateway, VALVE) == []
 
 
-def test_directed_presence_is_taken_back_by_itself(gateway: Gateway) -> None:
+def test_directed_presence_is_withdrawn_alone(gateway: Gateway) -> None:
     gateway.send(PUMP, f"<presence to='{VALVE}'/>")
     say(gateway, PUMP, "unavailable", VALVE)
     assert told(gateway, VALVE) == [f"available {PUMP}", f"unavailable {PUMP}"]
@@ -292,7 +290,7 @@ def test_directed_presence_is_taken_back_by_itself(gateway: Gateway) -> None:
     assert told(gateway, VALVE) == []
 
 
-def test_who_sees_a_session_anyway_is_told_once_that_it_is_gone(gateway: Gateway) -> None:
+def test_subscriber_with_directed_presence_gets_one_unavailable(gateway: Gateway) -> None:
     befriend(gateway, PUMP, PANEL)
     appear(gateway, (PANEL, PUMP))
     gateway.send(PUMP, f"<presence to='{PANEL}'/>")
@@ -300,7 +298,7 @@ def test_who_sees_a_session_anyway_is_told_once_that_it_is_gone(gateway: Gateway
     assert told(gateway, PANEL) == [f"available {PUMP}", f"unavailable {PUMP}"]
 
 
-def test_a_contact_may_be_told_alone_that_a_session_is_gone(gateway: Gateway) -> None:
+def test_unavailable_presence_may_be_sent_to_one_contact(gateway: Gateway) -> None:
     befriend(gateway, PUMP, PANEL)
     appear(gateway, (PANEL, DESK, PUMP))
     say(gateway, PUMP, "unavailable", PANEL)
@@ -308,7 +306,7 @@ def test_a_contact_may_be_told_alone_that_a_session_is_gone(gateway: Gateway) ->
     assert told(gateway, DESK) == []
 
 
-def test_who_is_not_there_is_not_shown_anything_later(gateway: Gateway) -> None:
+def test_absent_target_gets_nothing_later(gateway: Gateway) -> None:
     for to in ("nobody@gw.example/x", "nobody@gw.example", f"{bare(VALVE)}/other", bare(VALVE)):
         assert gateway.send(PUMP, f"<presence to='{to}'/>") is None
     assert gateway.count("SELECT count(*) FROM temp.directed") == 0
@@ -316,7 +314,7 @@ def test_who_is_not_there_is_not_shown_anything_later(gateway: Gateway) -> None:
     assert told(gateway, VALVE) == [f"available {VALVE}"]
 
 
-def test_directed_presence_has_a_bound(gateway: Gateway) -> None:
+def test_directed_targets_are_limited(gateway: Gateway) -> None:
     for to in (VALVE, PANEL, VALVE):
         assert gateway.send(PUMP, f"<presence to='{to}'/>") is None
     forget(gateway)
@@ -325,7 +323,7 @@ def test_directed_presence_has_a_bound(gateway: Gateway) -> None:
     assert gateway.sent == []
 
 
-def test_directed_presence_reaches_only_whom_its_sender_may_reach(tmp_path: Path) -> None:
+def test_directed_presence_reaches_only_reachable_accounts(tmp_path: Path) -> None:
     gateway = Gateway(new_database(tmp_path), LIMITS, xmpp=Xmpp(trust="roster"))
     for name in ("pump1", "panel"):
         gateway.add(name)
@@ -340,7 +338,7 @@ def test_directed_presence_reaches_only_whom_its_sender_may_reach(tmp_path: Path
     gateway.close()
 
 
-def test_an_error_reaches_the_session_that_it_is_for(gateway: Gateway) -> None:
+def test_error_reaches_the_session_that_it_answers(gateway: Gateway) -> None:
     gateway.send(PUMP, f"<presence to='{VALVE}'/>")
     xml = f"<presence type='error' to='{PUMP}'><error type='cancel'/></presence>"
     assert gateway.send(VALVE, xml) is None
@@ -350,7 +348,7 @@ def test_an_error_reaches_the_session_that_it_is_for(gateway: Gateway) -> None:
 # Probes.
 
 
-def test_a_probe_is_answered_for_who_shows_itself(gateway: Gateway) -> None:
+def test_probe_is_answered_for_available_sessions(gateway: Gateway) -> None:
     befriend(gateway, PUMP, PANEL)
     appear(gateway, (PANEL, DESK, PUMP))
     say(gateway, PUMP, "probe", bare(PANEL))
@@ -365,13 +363,13 @@ def test_a_probe_is_answered_for_who_shows_itself(gateway: Gateway) -> None:
 
 
 @pytest.mark.parametrize("to", [bare(VALVE), VALVE, "nobody@gw.example"])
-def test_a_probe_tells_nothing_of_who_does_not_show_itself(gateway: Gateway, to: str) -> None:
+def test_probe_reveals_nothing_without_a_subscription(gateway: Gateway, to: str) -> None:
     appear(gateway, (VALVE, PUMP))
     say(gateway, PUMP, "probe", to)
     assert gateway.sent == []
 
 
-def test_who_wrongly_believes_to_see_somebody_learns_it_from_a_probe(gateway: Gateway) -> None:
+def test_probe_corrects_a_wrong_subscription(gateway: Gateway) -> None:
     befriend(gateway, PUMP, PANEL)
     appear(gateway, (PUMP,))
     gateway.connection.execute("DELETE FROM roster WHERE jid = ?", (bare(PUMP),))
@@ -379,7 +377,7 @@ def test_who_wrongly_believes_to_see_somebody_learns_it_from_a_probe(gateway: Ga
     assert told(gateway, PUMP) == [f"unsubscribed {bare(PANEL)}", f"push {bare(PANEL)} from"]
 
 
-def test_who_was_removed_probes_nobody(gateway: Gateway) -> None:
+def test_removed_account_cannot_probe(gateway: Gateway) -> None:
     gateway.tx(lambda tx: accounts.remove(tx, "pump1"))
     say(gateway, PUMP, "probe", bare(PANEL))
     assert gateway.sent == []
@@ -391,7 +389,7 @@ def test_who_was_removed_probes_nobody(gateway: Gateway) -> None:
 @pytest.mark.parametrize(
     ("priorities", "sent"), [([-1], 0), ([0], 1), ([-1, -2], 0), ([-1, 0], 1), ([5, -1, 5], 1)]
 )
-def test_stored_messages_come_with_the_first_priority_that_takes_them(
+def test_offline_messages_come_with_the_first_non_negative_priority(
     gateway: Gateway, priorities: list[int], sent: int
 ) -> None:
     gateway.send(PUMP, f"<message to='{bare(VALVE)}'><body>hello</body></message>")

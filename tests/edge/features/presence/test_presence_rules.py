@@ -1,4 +1,4 @@
-"""Priorities, and what a session's own presence brings about."""
+"""Rules of priorities and of the effects of available presence."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from edge.features.presence.rules.presence import Appearance
         ("\u0661", None),  # a digit, and no ASCII
     ],
 )
-def test_a_priority_is_a_small_integer(text: str | None, number: int | None) -> None:
+def test_priority_is_a_small_integer(text: str | None, number: int | None) -> None:
     assert presence.priority(text) == number
 
 
@@ -49,7 +49,7 @@ def test_a_priority_is_a_small_integer(text: str | None, number: int | None) -> 
         (True, -1, 0, Appearance(False, True)),
     ],
 )
-def test_messages_are_taken_from_the_first_priority_that_is_not_negative(
+def test_messages_are_delivered_from_the_first_non_negative_priority(
     available: bool, before: int, now: int, appearance: Appearance
 ) -> None:
     assert presence.appear(available=available, before=before, now=now) == appearance

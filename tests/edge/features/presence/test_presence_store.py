@@ -1,4 +1,4 @@
-"""Rows of rosters and of presence: what is kept, what is counted, and who is found by them."""
+"""The roster table and the presence columns of sessions."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def find(gateway: Gateway, name: str, jid: str) -> RosterItem:
 
 @pytest.mark.parametrize("state", SubscriptionState)
 @pytest.mark.parametrize(("name", "groups"), [(None, ()), ("Pump 1", ("Plant", 'a "b" é'))])
-def test_a_contact_is_found_as_it_was_put(
+def test_item_is_read_as_it_was_saved(
     gateway: Gateway, state: SubscriptionState, name: str | None, groups: tuple[str, ...]
 ) -> None:
     request = REQUEST if state in WAITING else None
@@ -72,18 +72,18 @@ def test_a_contact_is_found_as_it_was_put(
     assert of(gateway, "panel", roster.list_items) == [contact]
 
 
-def test_who_is_not_there_is_nobodys_contact(gateway: Gateway) -> None:
+def test_unknown_contact_is_an_unlisted_item(gateway: Gateway) -> None:
     assert find(gateway, "panel", PUMP) == RosterItem(PUMP)
     assert gateway.tx(lambda tx: roster.account_id(tx, "nobody")) is None
 
 
-def test_a_row_that_says_nothing_is_not_kept(gateway: Gateway) -> None:
+def test_empty_item_is_not_stored(gateway: Gateway) -> None:
     put(gateway, "panel", RosterItem(PUMP, False, SubscriptionState.NONE_IN, REQUEST))
     put(gateway, "panel", RosterItem(PUMP))
     assert gateway.count("SELECT count(*) FROM roster") == 0
 
 
-def test_contacts_and_those_who_merely_ask_are_counted_apart(gateway: Gateway) -> None:
+def test_contacts_and_requests_are_counted_separately(gateway: Gateway) -> None:
     known(gateway, "panel", PUMP, SubscriptionState.TO)
     known(gateway, "panel", "x@gw.example", SubscriptionState.NONE)
     put(gateway, "panel", RosterItem(VALVE, False, SubscriptionState.NONE_IN, REQUEST))
@@ -100,7 +100,7 @@ def test_contacts_and_those_who_merely_ask_are_counted_apart(gateway: Gateway) -
     assert count(True) == 1
 
 
-def test_the_first_request_is_kept_until_it_is_answered() -> None:
+def test_first_request_is_kept_until_answered() -> None:
     asked = RosterItem(PUMP).with_state(SubscriptionState.NONE_IN, b"first")
     assert asked == RosterItem(PUMP, False, SubscriptionState.NONE_IN, b"first")
     assert asked.with_state(SubscriptionState.NONE_IN, b"second").request == b"first"
@@ -109,7 +109,7 @@ def test_the_first_request_is_kept_until_it_is_answered() -> None:
     assert answered.with_state(SubscriptionState.NONE, b"x").listed
 
 
-def test_what_the_owner_sees_is_neither_a_request_nor_who_is_unlisted() -> None:
+def test_visible_fields_hide_requests_and_unlisted_items() -> None:
     listed = RosterItem(PUMP, listed=True)
     assert RosterItem(PUMP).visible_fields is None
     assert RosterItem(PUMP, False, SubscriptionState.NONE_IN, REQUEST).visible_fields is None
@@ -131,7 +131,7 @@ def test_what_the_owner_sees_is_neither_a_request_nor_who_is_unlisted() -> None:
 # Presence.
 
 
-def test_a_session_shows_itself_and_hides_again(gateway: Gateway) -> None:
+def test_session_becomes_available_and_unavailable(gateway: Gateway) -> None:
     generation = gateway.bind(f"{PUMP}/fw")
     gateway.tx(lambda tx: presence.set_available(tx, generation, b"<presence/>", -3))
     found = gateway.tx(lambda tx: sessions.find(tx, f"{PUMP}/fw"))
@@ -147,7 +147,7 @@ def test_a_session_shows_itself_and_hides_again(gateway: Gateway) -> None:
 
 
 @pytest.mark.parametrize("state", [state for state in SubscriptionState if state not in WAITING])
-def test_a_broadcast_is_heard_by_those_whom_the_account_shows_itself(
+def test_broadcast_reaches_contacts_with_a_subscription(
     gateway: Gateway, state: SubscriptionState
 ) -> None:
     known(gateway, "pump1", PANEL, state)
@@ -169,7 +169,7 @@ def test_a_broadcast_is_heard_by_those_whom_the_account_shows_itself(
     "theirs",
     [SubscriptionState.NONE, SubscriptionState.TO, SubscriptionState.FROM, SubscriptionState.BOTH],
 )
-def test_who_is_seen_is_told_with_what_the_contacts_own_roster_says(
+def test_contact_presence_has_the_subscription_of_the_contacts_roster(
     gateway: Gateway, mine: SubscriptionState, theirs: SubscriptionState
 ) -> None:
     known(gateway, "panel", PUMP, mine)
@@ -186,7 +186,7 @@ def test_who_is_seen_is_told_with_what_the_contacts_own_roster_says(
     assert seen == ([expected] if mine in (SubscriptionState.TO, SubscriptionState.BOTH) else [])
 
 
-def test_addresses_that_a_session_has_shown_itself_to_are_known_once(gateway: Gateway) -> None:
+def test_directed_targets_are_stored_once(gateway: Gateway) -> None:
     one, two = gateway.bind(f"{PUMP}/fw"), gateway.bind(f"{PANEL}/a")
 
     def directed(generation: int) -> list[str]:
@@ -207,7 +207,7 @@ def test_addresses_that_a_session_has_shown_itself_to_are_known_once(gateway: Ga
     assert gateway.count("SELECT count(*) FROM temp.directed") == 0
 
 
-def test_looking_for_listeners_reads_no_table_from_end_to_end(gateway: Gateway) -> None:
+def test_queries_for_recipients_scan_no_table(gateway: Gateway) -> None:
     for sql in (presence._AUDIENCE, presence._VISIBLE):
         values = (1,) * sql.count("?")
         plan = gateway.connection.execute(f"EXPLAIN QUERY PLAN {sql}", values).fetchall()

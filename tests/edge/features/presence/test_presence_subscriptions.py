@@ -1,4 +1,4 @@
-"""Subscriptions: the four stanzas between two accounts, and what each is shown then."""
+"""Subscription stanzas between two accounts, and the presence that follows."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def gateway(tmp_path: Path) -> Iterator[Gateway]:
     made.close()
 
 
-def test_a_request_is_shown_approved_and_followed_by_presence(gateway: Gateway) -> None:
+def test_approved_request_is_followed_by_presence(gateway: Gateway) -> None:
     appear(gateway, (PUMP, PANEL, DESK))
     xml = f"<presence type='subscribe' id='s' to='{PANEL}'><status>Please</status></presence>"
     assert gateway.send(PUMP, xml) is None
@@ -58,7 +58,7 @@ def test_a_request_is_shown_approved_and_followed_by_presence(gateway: Gateway) 
     ]
 
 
-def test_a_request_waits_until_it_is_answered_and_is_one(gateway: Gateway) -> None:
+def test_request_is_pending_until_answered(gateway: Gateway) -> None:
     for text in ("first", "second"):
         gateway.send(
             PUMP,
@@ -79,7 +79,7 @@ def test_a_request_waits_until_it_is_answered_and_is_one(gateway: Gateway) -> No
     assert f"subscribe {bare(PUMP)}" not in told(gateway, PANEL)
 
 
-def test_a_subscription_is_taken_back_by_who_shows_itself(gateway: Gateway) -> None:
+def test_owner_cancels_a_subscription(gateway: Gateway) -> None:
     befriend(gateway, PUMP, PANEL)
     appear(gateway, (PUMP, PANEL))
     say(gateway, PANEL, "unsubscribed", bare(PUMP))
@@ -91,7 +91,7 @@ def test_a_subscription_is_taken_back_by_who_shows_itself(gateway: Gateway) -> N
     assert told(gateway, PANEL) == [f"push {bare(PUMP)} to"]
 
 
-def test_a_subscription_is_given_up_by_who_sees(gateway: Gateway) -> None:
+def test_subscriber_cancels_a_subscription(gateway: Gateway) -> None:
     befriend(gateway, PUMP, PANEL)
     appear(gateway, (PUMP, PANEL))
     say(gateway, PUMP, "unsubscribe", bare(PANEL))
@@ -99,7 +99,7 @@ def test_a_subscription_is_given_up_by_who_sees(gateway: Gateway) -> None:
     assert told(gateway, PANEL) == [f"unsubscribe {bare(PUMP)}", f"push {bare(PUMP)} to"]
 
 
-def test_an_approval_may_come_before_the_request(gateway: Gateway) -> None:
+def test_pre_approval_answers_the_request(gateway: Gateway) -> None:
     appear(gateway, (PUMP, PANEL))
     say(gateway, PANEL, "subscribed", bare(PUMP))
     assert told(gateway, PANEL) == [f"push {bare(PUMP)} none approved"]
@@ -114,11 +114,11 @@ def test_an_approval_may_come_before_the_request(gateway: Gateway) -> None:
     ]
 
 
-def test_the_stream_tells_that_approvals_may_come_first(gateway: Gateway) -> None:
+def test_stream_advertises_pre_approval(gateway: Gateway) -> None:
     assert b"<sub xmlns='urn:xmpp:features:pre-approval'/>" in gateway.router.stream_features
 
 
-def test_who_is_seen_already_is_not_asked_again(gateway: Gateway) -> None:
+def test_existing_subscription_is_not_requested_again(gateway: Gateway) -> None:
     befriend(gateway, PUMP, PANEL)
     appear(gateway, (PUMP, PANEL))
     gateway.connection.execute("DELETE FROM roster WHERE jid = ?", (bare(PANEL),))
@@ -128,7 +128,7 @@ def test_who_is_seen_already_is_not_asked_again(gateway: Gateway) -> None:
 
 
 @pytest.mark.parametrize("to", ["nobody@gw.example", DOMAIN])
-def test_who_is_not_there_shows_itself_to_nobody(gateway: Gateway, to: str) -> None:
+def test_request_to_an_unknown_account_is_refused(gateway: Gateway, to: str) -> None:
     appear(gateway, (PUMP,))
     say(gateway, PUMP, "subscribe", to)
     assert told(gateway, PUMP) == [f"push {to} none ask", f"unsubscribed {to}", f"push {to} none"]
@@ -137,7 +137,7 @@ def test_who_is_not_there_shows_itself_to_nobody(gateway: Gateway, to: str) -> N
     assert state_of(gateway, PUMP, "nobody@gw.example") is SubscriptionState.NONE
 
 
-def test_a_device_without_trust_asks_only_those_who_know_it(gateway: Gateway) -> None:
+def test_untrusted_device_may_request_only_from_roster_contacts(gateway: Gateway) -> None:
     appear(gateway, (ODD, PANEL))
     say(gateway, ODD, "subscribe", bare(PANEL))
     assert told(gateway, PANEL) == []
@@ -150,7 +150,7 @@ def test_a_device_without_trust_asks_only_those_who_know_it(gateway: Gateway) ->
 
 
 @pytest.mark.parametrize("name", ["panel", "pump1"])
-def test_who_was_revoked_neither_asks_nor_is_asked(gateway: Gateway, name: str) -> None:
+def test_revoked_account_neither_requests_nor_gets_requests(gateway: Gateway, name: str) -> None:
     appear(gateway, (PANEL,))
     gateway.tx(lambda tx: accounts.revoke(tx, name))
     gateway.send(PUMP, f"<presence type='subscribe' to='{bare(PANEL)}'/>")
@@ -158,7 +158,7 @@ def test_who_was_revoked_neither_asks_nor_is_asked(gateway: Gateway, name: str) 
     assert state_of(gateway, PANEL, PUMP) is SubscriptionState.NONE
 
 
-def test_who_was_revoked_meanwhile_is_not_shown_whom_it_had_asked_to_see(gateway: Gateway) -> None:
+def test_account_revoked_after_its_request_gets_no_presence(gateway: Gateway) -> None:
     appear(gateway, (PUMP, PANEL))
     say(gateway, PUMP, "subscribe", bare(PANEL))
     gateway.tx(lambda tx: accounts.revoke(tx, "pump1"))
@@ -167,7 +167,7 @@ def test_who_was_revoked_meanwhile_is_not_shown_whom_it_had_asked_to_see(gateway
     assert f"available {PANEL}" not in told(gateway, PUMP)
 
 
-def test_a_full_roster_asks_nobody_more(gateway: Gateway) -> None:
+def test_full_roster_sends_no_requests(gateway: Gateway) -> None:
     for name in ("a", "b"):
         say(gateway, PUMP, "subscribed", f"{name}@gw.example")
     xml = f"<presence type='{{}}' to='{bare(PANEL)}'/>"
@@ -180,7 +180,7 @@ def test_a_full_roster_asks_nobody_more(gateway: Gateway) -> None:
     assert {event.name for event in gateway.events()} == {"roster_items"}
 
 
-def test_as_many_wait_to_be_let_in_as_a_roster_has_contacts(gateway: Gateway) -> None:
+def test_pending_requests_are_limited_like_contacts(gateway: Gateway) -> None:
     for name in ("a", "b"):
         gateway.add(name)
         say(gateway, f"{name}@gw.example/x", "subscribe", bare(PANEL))
@@ -193,9 +193,7 @@ def test_as_many_wait_to_be_let_in_as_a_roster_has_contacts(gateway: Gateway) ->
 
 
 @pytest.mark.parametrize(("size", "shown"), [(0, 4), (4000, 3)])
-def test_requests_come_in_pages_that_do_not_end_the_session(
-    tmp_path: Path, size: int, shown: int
-) -> None:
+def test_pending_requests_are_limited_in_bytes(tmp_path: Path, size: int, shown: int) -> None:
     limits = Limits(unacknowledged_stanzas=16, unacknowledged_bytes=64 * 1024)
     gateway = Gateway(new_database(tmp_path), limits)
     gateway.add("panel")

@@ -1,4 +1,4 @@
-"""Rosters as a session sees them: asked for, changed, pushed, and what is refused."""
+"""Roster requests, changes, pushes and refusals."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def put(gateway: Gateway, jid: str, content: str = "", name: str = "") -> None:
 
 
 @pytest.mark.parametrize("to", [None, bare(PANEL)])
-def test_a_new_roster_is_empty_and_is_ones_own(gateway: Gateway, to: str | None) -> None:
+def test_new_roster_is_empty(gateway: Gateway, to: str | None) -> None:
     address = "" if to is None else f" to='{to}'"
     reply = gateway.send(
         PANEL, f"<iq type='get' id='r'{address}><query xmlns='jabber:iq:roster'/></iq>"
@@ -75,7 +75,7 @@ def test_a_new_roster_is_empty_and_is_ones_own(gateway: Gateway, to: str | None)
     assert (reply.payload.tag, len(reply.payload)) == (f"{ROSTER}query", 0)
 
 
-def test_a_contact_is_kept_as_it_is_named_and_sorted(gateway: Gateway) -> None:
+def test_contact_keeps_its_name_and_groups(gateway: Gateway) -> None:
     put(
         gateway,
         "Pump1@GW.example",
@@ -95,19 +95,19 @@ def test_a_contact_is_kept_as_it_is_named_and_sorted(gateway: Gateway) -> None:
     assert (reply.payload[0].get("name"), len(reply.payload[0])) == (None, 0)
 
 
-def test_what_is_not_the_clients_to_set_is_passed_over(gateway: Gateway) -> None:
+def test_attributes_of_the_server_are_ignored(gateway: Gateway) -> None:
     xml = f"<item jid='{bare(PUMP)}' subscription='both' ask='subscribe' approved='true'/>"
     assert change(gateway, xml).type == "result"
     assert fetch(gateway, PANEL) == [f"{bare(PUMP)} none"]
 
 
-def test_a_change_keeps_the_subscription(gateway: Gateway) -> None:
+def test_change_keeps_the_subscription(gateway: Gateway) -> None:
     befriend(gateway, PANEL, PUMP)
     put(gateway, bare(PUMP), name="P")
     assert state_of(gateway, PANEL, PUMP) is SubscriptionState.BOTH
 
 
-def test_changes_are_pushed_to_those_who_asked_for_the_roster_and_to_no_other(
+def test_changes_are_pushed_to_sessions_that_requested_the_roster(
     gateway: Gateway,
 ) -> None:
     fetch(gateway, DESK)
@@ -125,13 +125,13 @@ def test_changes_are_pushed_to_those_who_asked_for_the_roster_and_to_no_other(
     assert told(gateway, PUMP) == []
 
 
-def test_the_answer_to_a_push_is_not_waited_for(gateway: Gateway) -> None:
+def test_push_expects_no_answer(gateway: Gateway) -> None:
     for xml in ("<iq type='result' id='push-1'/>", "<iq type='error' id='push-1'><error/></iq>"):
         assert gateway.send(PANEL, xml) is None
     assert gateway.events() == []
 
 
-def test_two_gateways_accounts_have_rosters_of_their_own(gateway: Gateway) -> None:
+def test_rosters_of_accounts_are_separate(gateway: Gateway) -> None:
     put(gateway, bare(PUMP))
     assert fetch(gateway, PUMP) == []
     assert fetch(gateway, DESK) == [f"{bare(PUMP)} none"]
@@ -168,16 +168,14 @@ def groups(*names: str) -> str:
         ("<item jid='pump1@gw.example' subscription='remove'/>", "cancel/item-not-found"),
     ],
 )
-def test_what_cannot_be_put_is_refused_and_changes_nothing(
-    gateway: Gateway, items: str, error: str
-) -> None:
+def test_invalid_contact_is_refused(gateway: Gateway, items: str, error: str) -> None:
     fetch(gateway, PANEL)
     assert refused(change(gateway, items)) == error
     assert told(gateway, PANEL) == []
     assert gateway.count("SELECT count(*) FROM roster") == 0
 
 
-def test_what_just_fits_is_taken(gateway: Gateway) -> None:
+def test_largest_contact_is_accepted(gateway: Gateway) -> None:
     xml = groups(GROUP, *"abc").replace("<item ", f"<item name='{NAME}' ")
     assert change(gateway, xml).type == "result"
 
@@ -192,7 +190,7 @@ def test_what_just_fits_is_taken(gateway: Gateway) -> None:
         ("other.example", "cancel/remote-server-not-found"),
     ],
 )
-def test_the_roster_of_another_is_not_told_nor_changed(
+def test_roster_of_another_account_is_forbidden(
     gateway: Gateway, type_: str, to: str, error: str
 ) -> None:
     reply = gateway.send(
@@ -205,17 +203,17 @@ def test_the_roster_of_another_is_not_told_nor_changed(
     assert gateway.count("SELECT count(*) FROM roster") == 0
 
 
-def test_who_was_revoked_has_no_roster_any_more(gateway: Gateway) -> None:
+def test_revoked_account_has_no_roster(gateway: Gateway) -> None:
     gateway.tx(lambda tx: accounts.revoke(tx, "panel"))
     assert refused(change(gateway, "<item jid='pump1@gw.example'/>")) == "auth/forbidden"
 
 
-def test_who_was_removed_has_no_roster_any_more(gateway: Gateway) -> None:
+def test_removed_account_has_no_roster(gateway: Gateway) -> None:
     gateway.tx(lambda tx: accounts.remove(tx, "panel"))
     assert refused(change(gateway, "<item jid='pump1@gw.example'/>")) == "auth/forbidden"
 
 
-def test_a_full_roster_takes_no_more_but_lets_its_contacts_be_changed(gateway: Gateway) -> None:
+def test_full_roster_accepts_changes_only(gateway: Gateway) -> None:
     for name in "abc":
         put(gateway, f"{name}@gw.example")
     reply = change(gateway, "<item jid='d@gw.example'/>")
@@ -235,7 +233,7 @@ def remove(gateway: Gateway, full: str, contact: str) -> None:
     assert change(gateway, xml, full=full).type == "result"
 
 
-def test_with_a_contact_both_subscriptions_end(gateway: Gateway) -> None:
+def test_removing_a_contact_ends_both_subscriptions(gateway: Gateway) -> None:
     appear(gateway, (PANEL, PUMP))
     befriend(gateway, PANEL, PUMP)
     remove(gateway, PANEL, PUMP)
@@ -260,7 +258,7 @@ def test_with_a_contact_both_subscriptions_end(gateway: Gateway) -> None:
         ((PANEL, "subscribed", PUMP), SubscriptionState.NONE),
     ],
 )
-def test_a_removed_contact_has_nothing_left_on_either_side(
+def test_removed_contact_leaves_nothing_on_either_side(
     gateway: Gateway, before: tuple[str, ...], after: SubscriptionState
 ) -> None:
     put(gateway, bare(PUMP))
@@ -273,7 +271,7 @@ def test_a_removed_contact_has_nothing_left_on_either_side(
     assert gateway.count(count, bare(PUMP)) == 0
 
 
-def test_who_merely_asked_is_not_in_the_roster_and_cannot_be_removed_from_it(
+def test_pending_request_is_not_a_contact(
     gateway: Gateway,
 ) -> None:
     say(gateway, PUMP, "subscribe", bare(PANEL))
@@ -285,7 +283,7 @@ def test_who_merely_asked_is_not_in_the_roster_and_cannot_be_removed_from_it(
 
 
 @pytest.mark.parametrize("jid", [DOMAIN, "someone@other.example", "nobody@gw.example"])
-def test_a_contact_without_an_account_here_comes_and_goes(gateway: Gateway, jid: str) -> None:
+def test_contact_without_an_account_is_accepted(gateway: Gateway, jid: str) -> None:
     put(gateway, jid)
     assert fetch(gateway, PANEL) == [f"{jid} none"]
     remove(gateway, PANEL, jid)

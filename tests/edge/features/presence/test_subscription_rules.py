@@ -1,4 +1,4 @@
-"""The table of subscriptions against the tables of RFC 6121, written out again from appendix A."""
+"""The subscription table against the tables of RFC 6121, written out again from appendix A."""
 
 from __future__ import annotations
 
@@ -181,26 +181,26 @@ ROWS = rows(APPENDIX) + rows(APPROVED)
 @pytest.mark.parametrize(
     "row", ROWS, ids=lambda row: f"{row[0].name} {row[1].value} in {row[2].value}"
 )
-def test_each_stanza_does_in_each_state_what_the_specification_says(row: Row) -> None:
+def test_each_stanza_changes_each_state_as_specified(row: Row) -> None:
     way, kind, state, decision = row
     assert decide(way, kind, state) == decision
 
 
-def test_the_specifications_tables_are_whole_and_the_table_has_no_other_row() -> None:
+def test_written_tables_are_complete() -> None:
     written = [(way, kind, state) for way, kind, state, _ in ROWS]
     assert len(written) == len(set(written))
     assert set(written) == set(product(Direction, SubscriptionType, SubscriptionState))
     assert {(*key, state) for key, states in TABLE.items() for state in states} == set(written)
 
 
-def test_a_state_and_its_fields_tell_the_same() -> None:
+def test_state_and_fields_correspond() -> None:
     assert set(FIELDS) == set(SubscriptionState)
     assert all(STATES[FIELDS[state]] is state for state in SubscriptionState)
     assert len(STATES) == len(SubscriptionState)
 
 
 @pytest.mark.parametrize("state", SubscriptionState)
-def test_the_fields_are_what_the_states_name_says(state: SubscriptionState) -> None:
+def test_fields_match_the_name_of_the_state(state: SubscriptionState) -> None:
     name, _, pending = state.value.removesuffix(", approved").partition(" + Pending ")
     assert FIELDS[state] == RosterFields(
         name.lower(), "Out" in pending, "In" in pending, state.value.endswith(", approved")
@@ -208,13 +208,13 @@ def test_the_fields_are_what_the_states_name_says(state: SubscriptionState) -> N
     assert subscriptions.shares_presence(state) is name.startswith(("From", "Both"))
 
 
-def test_somebody_who_merely_asks_is_not_in_the_roster() -> None:
+def test_request_alone_does_not_list_a_contact() -> None:
     unlisted = {state for state in SubscriptionState if not subscriptions.is_listed(state)}
     assert unlisted == {SubscriptionState.NONE, SubscriptionState.NONE_IN}
 
 
 @pytest.mark.parametrize("kind", SubscriptionType)
-def test_what_comes_in_never_puts_somebody_into_the_roster(kind: SubscriptionType) -> None:
+def test_inbound_stanza_never_lists_a_contact(kind: SubscriptionType) -> None:
     assert not any(
         subscriptions.is_listed(decide(Direction.IN, kind, state).state)
         for state in SubscriptionState
@@ -223,7 +223,7 @@ def test_what_comes_in_never_puts_somebody_into_the_roster(kind: SubscriptionTyp
 
 
 @pytest.mark.parametrize("state", SubscriptionState)
-def test_saying_it_twice_changes_nothing_more(state: SubscriptionState) -> None:
+def test_repeated_stanza_changes_nothing(state: SubscriptionState) -> None:
     for way, kind in TABLE:
         once = decide(way, kind, state).state
         assert decide(way, kind, once).state is once
