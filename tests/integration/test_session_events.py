@@ -1,4 +1,4 @@
-"""The event log tells that sessions began and ended, and why: real clients and a real gateway."""
+"""Tests of the events that log the beginning and end of sessions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NAMES = ("closer", "loser", "resumer", "twice", "wrong", "sleeper", "asker", "cr
 PING = "<ping xmlns='urn:xmpp:ping'/>"
 
 
-async def known(port: int, user: str) -> Client:
+async def log_in(port: int, user: str) -> Client:
     """Connect and log in, without TLS."""
     client = await Client.connect(port)
     await client.element()
@@ -20,24 +20,24 @@ async def known(port: int, user: str) -> Client:
     return client
 
 
-async def bound(port: int, user: str, resource: str = "fw") -> Client:
+async def bind(port: int, user: str, resource: str = "fw") -> Client:
     """Connect, log in and bind, without TLS."""
-    client = await known(port, user)
+    client = await log_in(port, user)
     await client.bind(resource)
     return client
 
 
-async def test_sessions_are_told_with_the_reason_of_their_end(tmp_path: Path) -> None:
+async def test_sessions_are_logged_with_the_reason_of_their_end(tmp_path: Path) -> None:
     options = {"require_tls": False, "sessions_per_account": 2}
     gateway = Gateway(tmp_path / "gateway", *NAMES, **options)
     with gateway.run() as process:
         port = port_of(process)
-        await closes(port)
-        await comes_back(port)
-        await sleeps(port)
-        await is_replaced(port)
-        await makes_room(port)
-        async with await bound(port, "stays"):
+        await end_streams(port)
+        await resume_twice(port)
+        await let_expire(port)
+        await replace(port)
+        await evict(port)
+        async with await bind(port, "stays"):
             assert process.terminate() == 0
     found = [event for event in gateway.events("system") if event["kind"] == "session"]
     counted: Counter[tuple[str, str, str]] = Counter()
@@ -69,60 +69,59 @@ async def test_sessions_are_told_with_the_reason_of_their_end(tmp_path: Path) ->
     }
 
 
-async def closes(port: int) -> None:
+async def end_streams(port: int) -> None:
     """End streams by their closing tag, by a lost connection, and by a fault."""
     for _ in range(2):
-        async with await bound(port, "closer") as client:
+        async with await bind(port, "closer") as client:
             client.send("</stream:stream>")
             assert await client.closed() is None
-    async with await bound(port, "loser") as client:
+    async with await bind(port, "loser") as client:
         client.cut()
-    async with await bound(port, "wrong") as client:
+    async with await bind(port, "wrong") as client:
         await client.enable()
         client.send("<a xmlns='urn:xmpp:sm:3' h='7'/>")
         assert await client.closed() == "undefined-condition"
 
 
-async def comes_back(port: int) -> None:
+async def resume_twice(port: int) -> None:
     """Resume a session twice, and close it."""
-    client = await bound(port, "resumer")
+    client = await bind(port, "resumer")
     token = await client.enable()
     for _ in range(2):
         client.cut()
-        client = await known(port, "resumer")
+        client = await log_in(port, "resumer")
         assert (await client.resume(token, 0)).tag == f"{SM}resumed"
     async with client:
         client.send("</stream:stream>")
         assert await client.closed() is None
 
 
-async def sleeps(port: int) -> None:
-    """Leave a session until the time in which it may be resumed is over: who asked it something
-    is told so then."""
-    client = await bound(port, "sleeper")
+async def let_expire(port: int) -> None:
+    """Let the time to resume a session expire; a request to it is then answered with an error."""
+    client = await bind(port, "sleeper")
     await client.enable(max_=1)
     client.cut()
-    async with await bound(port, "asker") as asker:
+    async with await bind(port, "asker") as asker:
         answer = await asker.iq("get", PING, "sleeper@gw.example/fw")
         assert answer.get("type") == "error"
         asker.send("</stream:stream>")
         assert await asker.closed() is None
 
 
-async def is_replaced(port: int) -> None:
+async def replace(port: int) -> None:
     """Bind a full JID again."""
-    async with await bound(port, "twice") as first, await bound(port, "twice") as second:
+    async with await bind(port, "twice") as first, await bind(port, "twice") as second:
         assert await first.closed() == "conflict"
         second.send("</stream:stream>")
         assert await second.closed() is None
 
 
-async def makes_room(port: int) -> None:
-    """Bind one session more than an account may have, while one waits to be resumed."""
-    waiting = await bound(port, "crowd", "a")
+async def evict(port: int) -> None:
+    """Bind a session above the account's limit, while one waits to be resumed."""
+    waiting = await bind(port, "crowd", "a")
     await waiting.enable()
     waiting.cut()
-    async with await bound(port, "crowd", "b") as one, await bound(port, "crowd", "c") as other:
+    async with await bind(port, "crowd", "b") as one, await bind(port, "crowd", "c") as other:
         for client in (one, other):
             client.send("</stream:stream>")
             assert await client.closed() is None

@@ -1,4 +1,4 @@
-"""Sessions while the store is busy or a feature fails: nothing is lost, and who waits is told."""
+"""Tests of sessions while the store is busy or full."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from tests.helpers.xmpp import CLIENT, SM, Client, condition
 
 PING = "<ping xmlns='urn:xmpp:ping'/>"
 SHORT = 0.05
-"""Seconds that the database waits for another process, where a test wants it to give up."""
+"""Seconds that the database waits for another process, if a test needs it to give up."""
 
 
-def offer(number: int) -> str:
-    """A stanza whose handling is a row."""
+def assured_iq(number: int) -> str:
+    """Return a stanza whose unit of work writes a row."""
     return (
         f"<iq type='set' id='p{number}' to='gw.example'><assured xmlns='urn:xmpp:qos'"
         f" msgId='m{number}'><message xmlns='jabber:client'/></assured></iq>"
     )
 
 
-def letter(number: int, to: str) -> str:
+def chat_message(number: int, to: str) -> str:
     return f"<message type='chat' id='c{number}' to='{to}'><body>{number}</body></message>"
 
 
@@ -38,33 +38,33 @@ async def next_message(client: Client) -> str | None:
     return element.get("id")
 
 
-async def test_what_the_store_cannot_do_is_told_and_counted(
+async def test_store_errors_are_answered_and_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(database, "BUSY_TIMEOUT", SHORT)
     async with in_process(tmp_path, "cam1", authenticate_delay=0.0) as front:
         waiting = await front.known("cam1")
         client = await front.bound("cam1", "other")
-        async with waiting, client, await Client.connect(front.port) as stranger:
-            await stranger.element()
+        async with waiting, client, await Client.connect(front.port) as other:
+            await other.element()
             await client.enable()
             with front.locked():
-                client.send(offer(1))
+                client.send(assured_iq(1))
                 answer = await client.stanza()
                 assert condition(answer) == "resource-constraint"
-                told = await stranger.authenticate("SCRAM-SHA-256", "cam1", PASSWORD)
-                assert told == "temporary-auth-failure"
+                result = await other.authenticate("SCRAM-SHA-256", "cam1", PASSWORD)
+                assert result == "temporary-auth-failure"
                 request = "<bind xmlns='urn:ietf:params:xml:ns:xmpp-bind'/>"
                 answer = await waiting.iq("set", request, to=None)
                 assert condition(answer) == "resource-constraint"
             assert await client.handled() == 1
-            client.send(offer(1))
+            client.send(assured_iq(1))
             assert (await client.stanza()).get("type") == "result"
             assert await waiting.bind("late") == "cam1@gw.example/late"
             assert front.tally.take_sources()[Refusal("cam1@gw.example", "database_busy")] == 1
 
 
-async def test_a_session_leaves_when_the_store_can_again(
+async def test_a_session_is_removed_when_the_store_recovers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(database, "BUSY_TIMEOUT", SHORT)
@@ -74,17 +74,17 @@ async def test_a_session_leaves_when_the_store_can_again(
         async with leaving, other, await front.bound("cam2") as sender:
             other.send("<presence/>")
             await leaving.enable()
-            sender.send(letter(1, "cam1@gw.example/leaving"))
+            sender.send(chat_message(1, "cam1@gw.example/leaving"))
             assert await next_message(leaving) == "c1"
             with front.locked():
                 leaving.send("</stream:stream>")
                 assert await leaving.closed() is None
-                sender.send(offer(1))
+                sender.send(assured_iq(1))
                 assert condition(await sender.element()) == "resource-constraint"
             assert await next_message(other) == "c1"
 
 
-async def test_what_cannot_be_given_back_is_told_and_its_session_leaves(
+async def test_undelivered_stanzas_are_counted_if_they_cannot_be_stored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(database, "BUSY_TIMEOUT", SHORT)
@@ -94,18 +94,18 @@ async def test_what_cannot_be_given_back_is_told_and_its_session_leaves(
         leaving, sender = await front.bound("cam1"), await front.bound("cam2")
         async with leaving, sender:
             await leaving.enable()
-            sender.send(letter(1, "cam1@gw.example/fw"))
+            sender.send(chat_message(1, "cam1@gw.example/fw"))
             assert await next_message(leaving) == "c1"
             with front.locked():
                 leaving.send("</stream:stream>")
                 assert await leaving.closed() is None
                 while not (counts := front.tally.take())["returned"]:
-                    sender.send(offer(1))
+                    sender.send(assured_iq(1))
                     assert condition(await sender.element()) == "resource-constraint"
                 assert counts["returned"] == 1
 
 
-async def test_resumption_waits_for_what_is_in_flight_and_the_last_to_ask_gets_it(
+async def test_resumption_waits_for_stanzas_in_flight_and_the_last_request_wins(
     tmp_path: Path,
 ) -> None:
     async with in_process(tmp_path, "cam1") as front:
@@ -115,7 +115,7 @@ async def test_resumption_waits_for_what_is_in_flight_and_the_last_to_ask_gets_i
         async with old, first, second:
             with front.locked():
                 for number in range(5):
-                    old.send(offer(number))
+                    old.send(assured_iq(number))
                 await old.writer.drain()
                 old.send("<message type='error' to='gw.example'/>")
                 old.send(f"<r xmlns='{SM[1:-1]}'/>")
@@ -130,11 +130,11 @@ async def test_resumption_waits_for_what_is_in_flight_and_the_last_to_ask_gets_i
             assert [a.get("id") for a in answers] == [f"p{n}" for n in range(min(handled, 5))]
             assert {a.get("type") for a in answers} <= {"result"}
             for number in range(handled, 5):
-                second.send(offer(number))
+                second.send(assured_iq(number))
                 assert (await second.stanza()).get("id") == f"p{number}"
 
 
-async def test_a_session_whose_second_connection_is_lost_too_still_waits(tmp_path: Path) -> None:
+async def test_a_session_survives_the_loss_of_its_second_connection(tmp_path: Path) -> None:
     async with in_process(tmp_path, "cam1") as front:
         old, lost, last = [await front.known("cam1") for _ in range(3)]
         await old.bind("fw")
@@ -150,7 +150,7 @@ async def test_a_session_whose_second_connection_is_lost_too_still_waits(tmp_pat
             assert (await last.iq("get", PING)).get("type") == "result"
 
 
-async def test_sessions_have_a_bound_in_all_and_who_waits_makes_room(tmp_path: Path) -> None:
+async def test_a_waiting_session_is_evicted_at_the_limit_of_all_sessions(tmp_path: Path) -> None:
     async with in_process(tmp_path, "cam1", "cam2", sessions=2, unauthenticated=2) as front:
         cut, there = await front.bound("cam1"), await front.bound("cam2", "one")
         token = await cut.enable()
@@ -165,32 +165,32 @@ async def test_sessions_have_a_bound_in_all_and_who_waits_makes_room(tmp_path: P
                 assert condition(answer) == "resource-constraint"
 
 
-async def test_who_sent_what_never_finds_room_is_told(
+async def test_senders_of_undelivered_stanzas_get_errors_on_a_full_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(session_teardown, "RETRY_INTERVAL", SHORT)
     monkeypatch.setattr(session_teardown, "RETRIES", 1)
-    async with in_process(tmp_path, "cam1", "cam2") as house:
-        leaving, sender = await house.bound("cam1"), await house.bound("cam2")
+    async with in_process(tmp_path, "cam1", "cam2") as front:
+        leaving, sender = await front.bound("cam1"), await front.bound("cam2")
         async with leaving, sender:
             await leaving.enable()
-            sender.send(letter(1, leaving.full))
+            sender.send(chat_message(1, leaving.full))
             large = f"<body>{'x' * 30_000}</body>"
             sender.send(f"<message type='chat' id='c2' to='{leaving.full}'>{large}</message>")
             assert await next_message(leaving) == "c1"
             assert await next_message(leaving) == "c2"
-            await house.store.run(lambda tx: tx.row("PRAGMA max_page_count = 1"))
+            await front.store.run(lambda tx: tx.row("PRAGMA max_page_count = 1"))
             leaving.send("</stream:stream>")
             assert await leaving.closed() is None
-            told = [await sender.element() for _ in range(2)]
-            assert [answer.get("id") for answer in told] == ["c1", "c2"]
-            assert {condition(answer) for answer in told} == {"resource-constraint"}
-            assert house.tally.take()["returned"] == 2
-            async with await house.bound("cam1") as again:
+            errors = [await sender.element() for _ in range(2)]
+            assert [answer.get("id") for answer in errors] == ["c1", "c2"]
+            assert {condition(answer) for answer in errors} == {"resource-constraint"}
+            assert front.tally.take()["returned"] == 2
+            async with await front.bound("cam1") as again:
                 assert (await again.iq("get", PING)).get("type") == "result"
 
 
-async def test_who_is_revoked_goes_though_the_store_was_busy_when_it_was_looked_for(
+async def test_a_revoked_session_ends_although_the_store_was_busy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(database, "BUSY_TIMEOUT", SHORT)
