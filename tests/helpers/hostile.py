@@ -1,6 +1,4 @@
-"""A gateway that is attacked, and what must be true of it afterwards: it lives, it serves an honest
-device, and it has not grown.
-"""
+"""A gateway under attack, and the check that it runs, serves an honest device and has not grown."""
 
 from __future__ import annotations
 
@@ -25,15 +23,15 @@ STARTTLS: Final = "<starttls xmlns='urn:ietf:params:xml:ns:xmpp-tls'/>"
 HONEST: Final = "honest"
 HERE: Final = "127.0.0.1"
 ELSEWHERE: Final = "127.0.0.2"
-"""Two addresses of this machine: an honest device has another than whoever attacks."""
+"""Addresses of the attacker and of the honest device, both of this machine."""
 
 GROWTH_KIB: Final = 8 * 1024
-"""Resident memory that an attack may cost for good: what the allocator keeps of some connections,
-and far less than any attack here sends."""
+"""Resident memory that an attack may cost permanently: what the allocator keeps of some
+connections, far less than any attack sends."""
 
 
-class Door:
-    """The front door of a running gateway."""
+class AttackedGateway:
+    """A running gateway, with clients for attacks."""
 
     def __init__(self, gateway: Gateway, process: Process) -> None:
         self.gateway = gateway
@@ -41,25 +39,25 @@ class Door:
         self.port = port_of(process)
 
     def resident(self) -> int:
-        """KiB of memory that the gateway has resident."""
+        """Return the resident memory of the gateway in KiB."""
         return int(psutil.Process(self.process.pid).memory_info().rss) // 1024
 
-    async def knock(self, address: str = HERE) -> Client:
-        """Connect from an address; nothing is sent."""
+    async def connect(self, address: str = HERE) -> Client:
+        """Connect from an address, and send nothing."""
         return Client(
             *await asyncio.open_connection("127.0.0.1", self.port, local_addr=(address, 0))
         )
 
-    async def greet(self, address: str = HERE) -> Client:
-        """Connect and open a stream, and read what it offers."""
-        client = await self.knock(address)
+    async def open_stream(self, address: str = HERE) -> Client:
+        """Connect, open a stream, and read its features."""
+        client = await self.connect(address)
         client.open()
         await client.element()
         return client
 
-    async def secured(self, address: str = HERE) -> Client:
-        """Connect, start TLS, open a stream, and read what it offers."""
-        client = await self.knock(address)
+    async def open_tls_stream(self, address: str = HERE) -> Client:
+        """Connect, start TLS, open a stream, and read its features."""
+        client = await self.connect(address)
         client.open()
         await client.start_tls(self.gateway.ca)
         await client.element()
@@ -67,54 +65,52 @@ class Door:
 
     async def log_in(self, name: str, resource: str = "fw", address: str = HERE) -> Client:
         """Connect, log in and bind."""
-        client = await self.secured(address)
+        client = await self.open_tls_stream(address)
         assert await client.authenticate("SCRAM-SHA-256", name, PASSWORD) == "success"
         await client.bind(resource)
         return client
 
-    async def serves(self, address: str = ELSEWHERE) -> None:
-        """Assert that an honest device can log in, and is answered."""
+    async def assert_serves(self, address: str = ELSEWHERE) -> None:
+        """Assert that an honest device can log in and is answered."""
         async with await self.log_in(HONEST, address=address) as client:
             assert (await client.iq("get", PING)).get("type") == "result"
 
 
 @contextlib.asynccontextmanager
-async def unharmed(door: Door, growth: int = GROWTH_KIB) -> AsyncIterator[None]:
-    """Run an attack, and assert that the gateway lives, serves, and has not grown."""
-    await door.serves()
-    before = door.resident()
+async def unharmed(attacked: AttackedGateway, growth: int = GROWTH_KIB) -> AsyncIterator[None]:
+    """Run an attack, and assert that the gateway runs, serves and has not grown."""
+    await attacked.assert_serves()
+    before = attacked.resident()
     yield
-    await door.serves()
-    assert door.process.returncode is None
-    assert door.resident() - before < growth, "the gateway has grown"
-    assert "Traceback" not in door.process.stderr, door.process.stderr
+    await attacked.assert_serves()
+    assert attacked.process.returncode is None
+    assert attacked.resident() - before < growth, "the gateway has grown"
+    assert "Traceback" not in attacked.process.stderr, attacked.process.stderr
 
 
 async def until_closed(client: Client, seconds: float = WAIT_S) -> bytes:
-    """Read until the gateway closes the connection; returns what it said."""
-    said = b""
+    """Read until the gateway closes the connection; return what was read."""
+    received = b""
     async with asyncio.timeout(seconds):
         with contextlib.suppress(ConnectionError, ssl.SSLError):
             while data := await client.reader.read(65536):
-                said += data
-    return said
+                received += data
+    return received
 
 
 async def trickle(client: Client, data: bytes, pace: float) -> bytes:
-    """Send byte by byte, one in each `pace` seconds, until all is sent or the gateway closes.
-
-    Returns what the gateway said; the time between two bytes is spent listening to it.
-    """
-    said = b""
+    """Send a byte every `pace` seconds until all are sent or the gateway closes; return what was
+    read meanwhile."""
+    received = b""
     for byte in data:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(pace):
                 try:
                     client.send(bytes([byte]))
-                    heard = await client.reader.read(65536)
+                    data_read = await client.reader.read(65536)
                 except (ConnectionError, ssl.SSLError):
-                    return said
-                if not heard:
-                    return said
-                said += heard
-    return said
+                    return received
+                if not data_read:
+                    return received
+                received += data_read
+    return received

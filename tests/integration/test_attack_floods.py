@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from tests.helpers.gateway import PASSWORD, Gateway
-from tests.helpers.hostile import HONEST, PING, Door, unharmed
+from tests.helpers.hostile import HONEST, PING, AttackedGateway, unharmed
 from tests.helpers.xmpp import Client, condition
 
 GROWTH_KIB = 32 * 1024
@@ -26,14 +26,14 @@ PATIENCE_S = 8.0
 
 
 @pytest.fixture(scope="module")
-def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
+def attacked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AttackedGateway]:
     gateway = Gateway(
         tmp_path_factory.mktemp("floods") / "gateway",
         HONEST, "evil", "victim",
         require_tls=False,
     )  # fmt: skip
     with gateway.run() as process:
-        yield Door(gateway, process)
+        yield AttackedGateway(gateway, process)
         assert process.terminate() == 0
         assert "Traceback" not in process.stderr, process.stderr
 
@@ -95,26 +95,26 @@ TOLD = {
 """The rules that refuse such a flood: each is in the event log, with the account it is from."""
 
 
-def told(door: Door, rule: str) -> bool:
+def told(attacked: AttackedGateway, rule: str) -> bool:
     """Tell whether the event log says that a rule refused the attacker something."""
     return any(
         (event["kind"], event["name"], event["source"]) == ("limit", rule, "evil@gw.example")
-        for event in door.gateway.events("system")
+        for event in attacked.gateway.events("system")
     )
 
 
-async def plain(door: Door, name: str, resource: str) -> Client:
+async def plain(attacked: AttackedGateway, name: str, resource: str) -> Client:
     """Log in and bind, without TLS: it would cost this process more than the gateway."""
-    client = await Client.connect(door.port)
+    client = await Client.connect(attacked.port)
     await client.element()
     assert await client.authenticate("SCRAM-SHA-256", name, PASSWORD) == "success"
     await client.bind(resource)
     return client
 
 
-async def fatten(door: Door) -> None:
+async def fatten(attacked: AttackedGateway) -> None:
     """Fill the roster of the attacker with the largest contacts that are taken."""
-    async with await plain(door, "evil", "fat") as evil:
+    async with await plain(attacked, "evil", "fat") as evil:
         reading = asyncio.create_task(swallow(evil))
         for number in range(200):
             evil.send(
@@ -142,14 +142,16 @@ async def flood(client: Client, data: bytes) -> None:
 
 
 @asynccontextmanager
-async def flooding(door: Door, first: str, data: str, *, reads: bool) -> AsyncIterator[None]:
+async def flooding(
+    attacked: AttackedGateway, first: str, data: str, *, reads: bool
+) -> AsyncIterator[None]:
     async with contextlib.AsyncExitStack() as stack:
-        silent = await stack.enter_async_context(await plain(door, "victim", "silent"))
+        silent = await stack.enter_async_context(await plain(attacked, "victim", "silent"))
         silent.send(HERE)
         await silent.element()
         silent.deafen()
         evil = [
-            await stack.enter_async_context(await plain(door, "evil", f"r{n}"))
+            await stack.enter_async_context(await plain(attacked, "evil", f"r{n}"))
             for n in range(SESSIONS)
         ]
         for client in evil:
@@ -173,16 +175,18 @@ async def answered(client: Client) -> float:
     return time.monotonic() - begun
 
 
-async def logged_in(door: Door) -> float:
+async def logged_in(attacked: AttackedGateway) -> float:
     """Log in with PLAIN, whose hash goes the way of the others'."""
     begun = time.monotonic()
-    async with await door.secured("127.0.0.2") as client:
+    async with await attacked.open_tls_stream("127.0.0.2") as client:
         assert await client.authenticate("PLAIN", HONEST, PASSWORD) == "success"
         return time.monotonic() - begun
 
 
-async def test_a_contact_larger_than_all_of_them_can_be_is_refused(door: Door) -> None:
-    async with await door.log_in("evil", "large") as evil:
+async def test_a_contact_larger_than_all_of_them_can_be_is_refused(
+    attacked: AttackedGateway,
+) -> None:
+    async with await attacked.log_in("evil", "large") as evil:
         item = f"<item jid='{'a' * 600}@gw.example'/>"
         answer = await evil.iq("set", f"<query xmlns='jabber:iq:roster'>{item}</query>", to=None)
         assert condition(answer) == "not-acceptable"
@@ -193,20 +197,23 @@ async def test_a_contact_larger_than_all_of_them_can_be_is_refused(door: Door) -
 @pytest.mark.parametrize("reads", [True, False], ids=["reading", "deaf"])
 @pytest.mark.parametrize("name", FLOODS)
 async def test_others_are_served_and_memory_is_bounded(
-    door: Door, name: str, reads: bool, record_property: Callable[[str, object], None]
+    attacked: AttackedGateway,
+    name: str,
+    reads: bool,
+    record_property: Callable[[str, object], None],
 ) -> None:
     if name == "rosters":
-        await fatten(door)
+        await fatten(attacked)
     first, data = FLOODS[name]
-    async with unharmed(door, GROWTH_KIB):
-        before, most, slowest, logins = door.resident(), 0, 0.0, 0.0
-        during = await door.log_in(HONEST, "during", "127.0.0.2")
-        async with during, flooding(door, first, data, reads=reads):
+    async with unharmed(attacked, GROWTH_KIB):
+        before, most, slowest, logins = attacked.resident(), 0, 0.0, 0.0
+        during = await attacked.log_in(HONEST, "during", "127.0.0.2")
+        async with during, flooding(attacked, first, data, reads=reads):
             for _ in range(4):
                 for _ in range(4):
                     slowest = max(slowest, await answered(during))
-                logins = max(logins, await logged_in(door))
-                most = max(most, door.resident())
+                logins = max(logins, await logged_in(attacked))
+                most = max(most, attacked.resident())
         record_property("slowest_s", round(slowest, 3))
         record_property("log_in_s", round(logins, 3))
         record_property("growth_kib", most - before)
@@ -214,7 +221,7 @@ async def test_others_are_served_and_memory_is_bounded(
         assert logins < PATIENCE_S
         assert most - before < GROWTH_KIB, f"{most - before} KiB"
         if name in TOLD:
-            assert await asyncio.to_thread(told, door, TOLD[name])
+            assert await asyncio.to_thread(told, attacked, TOLD[name])
 
 
 STRANGE = {
@@ -226,28 +233,30 @@ STRANGE = {
 
 
 @pytest.mark.parametrize("name", STRANGE)
-async def test_strangers_keep_nobody_out_and_memory_is_bounded(door: Door, name: str) -> None:
+async def test_strangers_keep_nobody_out_and_memory_is_bounded(
+    attacked: AttackedGateway, name: str
+) -> None:
     """Who has no account: connections without end, and on each as many bytes as it can."""
-    async with unharmed(door, GROWTH_KIB):
-        before, most = door.resident(), 0
-        during = await door.log_in(HONEST, "during", "127.0.0.2")
-        tasks = [asyncio.create_task(pester(door, STRANGE[name])) for _ in range(60)]
+    async with unharmed(attacked, GROWTH_KIB):
+        before, most = attacked.resident(), 0
+        during = await attacked.log_in(HONEST, "during", "127.0.0.2")
+        tasks = [asyncio.create_task(pester(attacked, STRANGE[name])) for _ in range(60)]
         async with during:
             for _ in range(4):
                 assert await answered(during) < PATIENCE_S
-                assert await logged_in(door) < PATIENCE_S
-                most = max(most, door.resident())
+                assert await logged_in(attacked) < PATIENCE_S
+                most = max(most, attacked.resident())
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         assert most - before < GROWTH_KIB, f"{most - before} KiB"
 
 
-async def pester(door: Door, data: bytes) -> None:
+async def pester(attacked: AttackedGateway, data: bytes) -> None:
     """Connect and send until the gateway closes, again and again."""
     while True:
         with contextlib.suppress(OSError):
-            client = await door.knock()
+            client = await attacked.connect()
             client.open()
             try:
                 async with asyncio.timeout(1.0):

@@ -1,8 +1,4 @@
-"""Direct TLS and client certificates, attacked: garbage, no TLS at all, and certificates that are
-another's, out of date, revoked, or that nobody was ever given.
-
-After each attack the gateway lives, serves an honest device, and has not grown.
-"""
+"""Tests of attacks on direct TLS and with client certificates at a running gateway."""
 
 from __future__ import annotations
 
@@ -19,7 +15,7 @@ import pytest
 from edge.ops import certificates, devices, pki
 from edge.ops.pki import Authority
 from tests.helpers.gateway import DOMAIN, Gateway
-from tests.helpers.hostile import HEADER, HONEST, Door, trickle, unharmed, until_closed
+from tests.helpers.hostile import HEADER, HONEST, AttackedGateway, trickle, unharmed, until_closed
 from tests.helpers.xmpp import Client, Closed
 
 AUTHENTICATE_S = 2.0
@@ -28,19 +24,19 @@ PUMP = f"pump1@{DOMAIN}"
 DAY_MS = 24 * 3600 * 1000
 
 
-class DirectDoor(Door):
-    """The door of those who speak TLS from the first byte."""
+class DirectTlsGateway(AttackedGateway):
+    """A gateway attacked on its port for direct TLS."""
 
     @property
     def tls_port(self) -> int:
         return self.process.host_port("xmpps")[1]
 
     async def open_plain(self) -> Client:
-        """Connect, and speak no TLS."""
+        """Connect without TLS."""
         return Client(*await asyncio.open_connection("127.0.0.1", self.tls_port))
 
     async def open_tls(self, chain: Path | None = None, alpn: str = "xmpp-client") -> Client:
-        """Connect by TLS, with a certificate if one is given, and open a stream."""
+        """Connect with direct TLS and an optional certificate, and open a stream."""
         context = ssl.create_default_context(cafile=str(self.gateway.ca))
         context.set_alpn_protocols([alpn])
         if chain is not None:
@@ -54,14 +50,14 @@ class DirectDoor(Door):
 
 
 @pytest.fixture(scope="module")
-def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DirectDoor]:
+def attacked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DirectTlsGateway]:
     gateway = Gateway(
         tmp_path_factory.mktemp("hostile") / "gateway", HONEST, authenticate_time=AUTHENTICATE_S
     )
     for name in ("pump1", "pump2", "stolen"):
         devices.add(gateway.folder, name, None, trusted=True, certificate=True)
     with gateway.run() as process:
-        yield DirectDoor(gateway, process)
+        yield DirectTlsGateway(gateway, process)
         assert process.terminate() == 0
 
 
@@ -69,21 +65,21 @@ def now() -> int:
     return time.time_ns() // 1_000_000
 
 
-def authority(folder: Path) -> Authority:
-    """Read a gateway's CA, as who stole it would."""
+def load_authority(folder: Path) -> Authority:
+    """Load a gateway's CA, as an attacker who stole it would."""
     return pki.load(folder)
 
 
-def write(folder: Path, issued: certificates.Issued) -> Path:
-    """Write a certificate and its key where a client loads them from."""
+def write_chain(folder: Path, issued: certificates.Issued) -> Path:
+    """Write a certificate and its key to a new folder."""
     folder.mkdir()
     for name, content in issued.contents.items():
         (folder / name).write_bytes(content.data)
     return folder
 
 
-async def external(client: Client, authzid: str = "") -> str:
-    """Ask to be let in by a certificate; returns `success` or the condition of the failure."""
+async def log_in_external(client: Client, authzid: str = "") -> str:
+    """Log in by EXTERNAL; return `success` or the condition of the failure."""
     text = base64.b64encode(authzid.encode()).decode() or "="
     client.send(
         "<auth xmlns='urn:ietf:params:xml:ns:xmpp-sasl' mechanism='EXTERNAL'>" + text + "</auth>"
@@ -93,89 +89,98 @@ async def external(client: Client, authzid: str = "") -> str:
     return tag if tag == "success" else answer[0].tag.partition("}")[2]
 
 
-async def mechanisms(client: Client) -> list[str]:
+async def offered_mechanisms(client: Client) -> list[str]:
     features = await client.element()
     return [e.text or "" for e in features.iter() if e.tag.endswith("}mechanism")]
 
 
-async def let_in(door: DirectDoor, chain: Path | None, authzid: str = "") -> str:
-    """Try a certificate; returns `success`, a condition, or `handshake` if TLS fails already."""
+async def try_certificate(attacked: DirectTlsGateway, chain: Path | None, authzid: str = "") -> str:
+    """Log in with a certificate; return `success`, a condition, or `handshake` if TLS fails."""
     try:
-        client = await door.open_tls(chain)
+        client = await attacked.open_tls(chain)
     except (ssl.SSLError, ConnectionError):
         return "handshake"
     async with client:
-        with contextlib.suppress(Closed):  # by TLS 1.3, a client learns of it when it reads
-            await mechanisms(client)
-            return await external(client, authzid)
+        with contextlib.suppress(Closed):  # with TLS 1.3, a client notices when it reads
+            await offered_mechanisms(client)
+            return await log_in_external(client, authzid)
     return "handshake"
 
 
-async def test_a_device_is_let_in_by_its_own_certificate(door: DirectDoor) -> None:
-    async with unharmed(door):
-        chain = certificates.device_folder(door.gateway.folder, "pump1")
+async def test_a_device_logs_in_with_its_certificate(attacked: DirectTlsGateway) -> None:
+    async with unharmed(attacked):
+        chain = certificates.device_folder(attacked.gateway.folder, "pump1")
         for authzid in ("", PUMP):
-            assert await let_in(door, chain, authzid) == "success"
+            assert await try_certificate(attacked, chain, authzid) == "success"
 
 
 @pytest.mark.parametrize("authzid", [f"pump2@{DOMAIN}", HONEST, DOMAIN, "", "pump1@no.example"])
-async def test_a_certificate_is_good_for_its_device_alone(door: DirectDoor, authzid: str) -> None:
-    async with unharmed(door):
-        chain = certificates.device_folder(door.gateway.folder, "pump1")
-        expected = "invalid-authzid" if authzid else "success"
-        assert await let_in(door, chain, authzid) == expected
-
-
-async def test_without_a_certificate_there_is_no_external(door: DirectDoor) -> None:
-    async with unharmed(door), await door.open_tls() as client:
-        assert "EXTERNAL" not in await mechanisms(client)
-        assert await external(client, PUMP) == "invalid-mechanism"
-
-
-async def test_a_certificate_of_another_authority_is_refused(
-    door: DirectDoor, tmp_path: Path
+async def test_a_certificate_is_valid_for_its_device_only(
+    attacked: DirectTlsGateway, authzid: str
 ) -> None:
-    async with unharmed(door):
+    async with unharmed(attacked):
+        chain = certificates.device_folder(attacked.gateway.folder, "pump1")
+        expected = "invalid-authzid" if authzid else "success"
+        assert await try_certificate(attacked, chain, authzid) == expected
+
+
+async def test_external_needs_a_certificate(attacked: DirectTlsGateway) -> None:
+    async with unharmed(attacked), await attacked.open_tls() as client:
+        assert "EXTERNAL" not in await offered_mechanisms(client)
+        assert await log_in_external(client, PUMP) == "invalid-mechanism"
+
+
+async def test_a_certificate_of_another_ca_is_refused(
+    attacked: DirectTlsGateway, tmp_path: Path
+) -> None:
+    async with unharmed(attacked):
         (tmp_path / "another").mkdir()
         forged = pki.create(tmp_path / "another", DOMAIN, now())
-        chain = write(tmp_path / "chain", certificates.issue(forged, PUMP, 30, now()))
-        assert await let_in(door, chain) == "handshake"
+        chain = write_chain(tmp_path / "chain", certificates.issue(forged, PUMP, 30, now()))
+        assert await try_certificate(attacked, chain) == "handshake"
 
 
-async def test_a_certificate_that_is_out_of_date_is_refused(
-    door: DirectDoor, tmp_path: Path
+async def test_an_expired_or_future_certificate_is_refused(
+    attacked: DirectTlsGateway, tmp_path: Path
 ) -> None:
-    async with unharmed(door):
-        ours = authority(door.gateway.folder)
+    async with unharmed(attacked):
+        ours = load_authority(attacked.gateway.folder)
         old = certificates.issue(ours, PUMP, 30, now() - 60 * DAY_MS)
-        assert await let_in(door, write(tmp_path / "old", old)) == "handshake"
+        assert await try_certificate(attacked, write_chain(tmp_path / "old", old)) == "handshake"
         early = certificates.issue(ours, PUMP, 30, now() + 60 * DAY_MS)
-        assert await let_in(door, write(tmp_path / "early", early)) == "handshake"
+        assert (
+            await try_certificate(attacked, write_chain(tmp_path / "early", early)) == "handshake"
+        )
 
 
-async def test_a_certificate_that_nobody_was_given_is_refused(
-    door: DirectDoor, tmp_path: Path
+async def test_an_unregistered_certificate_is_refused(
+    attacked: DirectTlsGateway, tmp_path: Path
 ) -> None:
-    """Signed by the gateway's own authority, for a device that is there, and not on its list."""
-    async with unharmed(door):
-        unlisted = certificates.issue(authority(door.gateway.folder), PUMP, 30, now())
-        assert await let_in(door, write(tmp_path / "unlisted", unlisted)) == "not-authorized"
+    """Issued by the gateway's CA for an existing device, and not registered."""
+    async with unharmed(attacked):
+        unlisted = certificates.issue(load_authority(attacked.gateway.folder), PUMP, 30, now())
+        assert (
+            await try_certificate(attacked, write_chain(tmp_path / "unlisted", unlisted))
+            == "not-authorized"
+        )
 
 
-async def test_a_certificate_that_was_revoked_is_refused_at_once(door: DirectDoor) -> None:
-    async with unharmed(door):
-        chain = certificates.device_folder(door.gateway.folder, "stolen")
-        assert await let_in(door, chain) == "success"
-        devices.revoke(door.gateway.folder, "stolen")
-        assert await let_in(door, chain) in ("handshake", "not-authorized")
+async def test_a_revoked_certificate_is_refused_at_once(attacked: DirectTlsGateway) -> None:
+    async with unharmed(attacked):
+        chain = certificates.device_folder(attacked.gateway.folder, "stolen")
+        assert await try_certificate(attacked, chain) == "success"
+        devices.revoke(attacked.gateway.folder, "stolen")
+        assert await try_certificate(attacked, chain) in ("handshake", "not-authorized")
 
 
-async def test_the_gateways_own_certificate_is_nobodys(door: DirectDoor, tmp_path: Path) -> None:
-    async with unharmed(door):
-        files = pki.files(door.gateway.folder)
+async def test_the_gateways_own_certificate_is_refused(
+    attacked: DirectTlsGateway, tmp_path: Path
+) -> None:
+    async with unharmed(attacked):
+        files = pki.files(attacked.gateway.folder)
         (tmp_path / certificates.CERTIFICATE).write_bytes(files.server.read_bytes())
         (tmp_path / certificates.KEY).write_bytes(files.server_key.read_bytes())
-        assert await let_in(door, tmp_path) in ("handshake", "not-authorized")
+        assert await try_certificate(attacked, tmp_path) in ("handshake", "not-authorized")
 
 
 @pytest.mark.parametrize(
@@ -190,29 +195,29 @@ async def test_the_gateways_own_certificate_is_nobodys(door: DirectDoor, tmp_pat
     ],
     ids=["a stream", "HTTP", "NUL", "SSL 2", "a record too large", "empty records"],
 )
-async def test_what_is_no_tls_is_refused(door: DirectDoor, garbage: bytes) -> None:
-    async with unharmed(door), await door.open_plain() as client:
+async def test_invalid_tls_is_refused(attacked: DirectTlsGateway, garbage: bytes) -> None:
+    async with unharmed(attacked), await attacked.open_plain() as client:
         client.send(garbage)
-        said = await until_closed(client)
-        assert b"<" not in said
-        assert not said or said[0] == 0x15, "no handshake was entered into"
+        received = await until_closed(client)
+        assert b"<" not in received
+        assert not received or received[0] == 0x15, "anything but an alert"
 
 
-async def test_a_handshake_byte_by_byte_is_cut_off_in_time(door: DirectDoor) -> None:
-    async with unharmed(door), await door.open_plain() as client:
-        begun = time.monotonic()
+async def test_a_slow_handshake_is_disconnected_in_time(attacked: DirectTlsGateway) -> None:
+    async with unharmed(attacked), await attacked.open_plain() as client:
+        started = time.monotonic()
         await trickle(client, b"\x16\x03\x01" + b"\x05\x00" * 500, 0.05)
         await until_closed(client)
-        assert time.monotonic() - begun < AUTHENTICATE_S + MARGIN_S
+        assert time.monotonic() - started < AUTHENTICATE_S + MARGIN_S
 
 
-async def test_who_speaks_another_protocol_by_alpn_is_refused_or_not_heard(
-    door: DirectDoor,
+async def test_another_alpn_protocol_is_refused(
+    attacked: DirectTlsGateway,
 ) -> None:
-    """ALPN keeps a browser from being used against the gateway: its request is no stream."""
-    async with unharmed(door):
+    """ALPN protects against browsers that are tricked into connecting to the gateway."""
+    async with unharmed(attacked):
         try:
-            client = await door.open_tls(alpn="http/1.1")
+            client = await attacked.open_tls(alpn="http/1.1")
         except ssl.SSLError:
             return
         async with client:

@@ -1,7 +1,4 @@
-"""Hostile stream management (XEP-0198): another's session, false counts, acknowledging nothing.
-
-After each attack the gateway lives, serves an honest device, and has not grown.
-"""
+"""Tests of attacks on stream management (XEP-0198) of a running gateway."""
 
 from __future__ import annotations
 
@@ -12,16 +9,16 @@ from xml.etree.ElementTree import Element
 import pytest
 
 from tests.helpers.gateway import PASSWORD, Gateway
-from tests.helpers.hostile import HONEST, PING, Door, unharmed, until_closed
+from tests.helpers.hostile import HONEST, PING, AttackedGateway, unharmed, until_closed
 from tests.helpers.xmpp import Client, Closed, condition
 
 SM = "urn:xmpp:sm:3"
 STANZAS = 16
-"""That a session may have sent and not acknowledged, as configured here."""
+"""The configured limit of unacknowledged stanzas."""
 
 
 @pytest.fixture(scope="module")
-def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
+def attacked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AttackedGateway]:
     gateway = Gateway(
         tmp_path_factory.mktemp("hostile") / "gateway",
         HONEST, "evil", "victim",
@@ -29,22 +26,24 @@ def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
         sessions_per_account=4,
     )  # fmt: skip
     with gateway.run() as process:
-        yield Door(gateway, process)
+        yield AttackedGateway(gateway, process)
         assert process.terminate() == 0
 
 
-async def managed(door: Door, name: str, resource: str = "fw") -> tuple[Client, str]:
-    """Log in with a session that can be resumed; returns its id too."""
-    client = await door.log_in(name, resource)
+async def log_in_resumable(
+    attacked: AttackedGateway, name: str, resource: str = "fw"
+) -> tuple[Client, str]:
+    """Log in with a resumable session; return the client and the session's id."""
+    client = await attacked.log_in(name, resource)
     client.send(f"<enable xmlns='{SM}' resume='true'/>")
     enabled = await client.element()
     assert enabled.tag == f"{{{SM}}}enabled"
     return client, enabled.attrib["id"]
 
 
-async def unbound(door: Door, name: str) -> Client:
-    """Log in, and bind nothing."""
-    client = await door.secured()
+async def authenticate(attacked: AttackedGateway, name: str) -> Client:
+    """Authenticate without binding."""
+    client = await attacked.open_tls_stream()
     assert await client.authenticate("SCRAM-SHA-256", name, PASSWORD) == "success"
     return client
 
@@ -54,17 +53,17 @@ async def resume(client: Client, previd: str, h: str = "0") -> Element:
     return await client.element()
 
 
-async def test_nobody_resumes_the_session_of_another(door: Door) -> None:
-    async with unharmed(door):
-        victim, token = await managed(door, "victim")
+async def test_another_accounts_session_cannot_be_resumed(attacked: AttackedGateway) -> None:
+    async with unharmed(attacked):
+        victim, token = await log_in_resumable(attacked, "victim")
         victim.writer.transport.abort()
-        async with await unbound(door, "evil") as evil:
+        async with await authenticate(attacked, "evil") as evil:
             failed = await resume(evil, token)
             assert failed.tag == f"{{{SM}}}failed"
             assert failed[0].tag.endswith("}item-not-found")
-            assert "h" not in failed.attrib, "how much the victim had sent is nobody's business"
+            assert "h" not in failed.attrib, "the count is not revealed to another account"
         plain = base64.b64encode(f"\0evil\0{PASSWORD}".encode()).decode()
-        async with await door.secured() as evil:
+        async with await attacked.open_tls_stream() as evil:
             evil.send(
                 "<authenticate xmlns='urn:xmpp:sasl:2' mechanism='PLAIN'>"
                 f"<initial-response>{plain}</initial-response>"
@@ -73,18 +72,21 @@ async def test_nobody_resumes_the_session_of_another(door: Door) -> None:
             success = await evil.element()
             assert success.find(f"{{{SM}}}resumed") is None
             assert success.find(f"{{{SM}}}failed") is not None
-        async with await unbound(door, "victim") as again:
+        async with await authenticate(attacked, "victim") as again:
             assert (await resume(again, token)).tag == f"{{{SM}}}resumed"
 
 
 @pytest.mark.parametrize("state", ["alive", "waiting"])
-async def test_a_session_is_resumed_once(door: Door, state: str) -> None:
-    """Who has the id and the password takes the session over; there are never two."""
-    async with unharmed(door):
-        first, token = await managed(door, "victim")
+async def test_a_session_is_resumed_once(attacked: AttackedGateway, state: str) -> None:
+    """The last client to resume a session has it."""
+    async with unharmed(attacked):
+        first, token = await log_in_resumable(attacked, "victim")
         if state == "waiting":
             first.writer.transport.abort()
-        async with await unbound(door, "victim") as second, await unbound(door, "victim") as third:
+        async with (
+            await authenticate(attacked, "victim") as second,
+            await authenticate(attacked, "victim") as third,
+        ):
             assert (await resume(second, token)).tag == f"{{{SM}}}resumed"
             answer = await resume(third, token)
             if answer.tag == f"{{{SM}}}resumed":
@@ -108,10 +110,10 @@ async def test_a_session_is_resumed_once(door: Door, state: str) -> None:
         ("none", "4294967295", "item-not-found"),
     ],
 )
-async def test_ids_and_counts_that_are_none(
-    door: Door, previd: str, h: str, condition: str
+async def test_invalid_resume_requests_are_refused(
+    attacked: AttackedGateway, previd: str, h: str, condition: str
 ) -> None:
-    async with unharmed(door), await unbound(door, "evil") as evil:
+    async with unharmed(attacked), await authenticate(attacked, "evil") as evil:
         failed = await resume(evil, previd, h)
         assert failed.tag == f"{{{SM}}}failed"
         assert failed[0].tag.endswith(f"}}{condition}")
@@ -119,15 +121,15 @@ async def test_ids_and_counts_that_are_none(
         assert (await evil.iq("get", PING)).get("type") == "result"
 
 
-async def guess(client: Client) -> None:
+async def guess_ids(client: Client) -> None:
     for number in range(100):
         await resume(client, f"guess-{number}")
 
 
-async def test_ids_cannot_be_guessed_for_long(door: Door) -> None:
-    async with unharmed(door), await unbound(door, "evil") as evil:
+async def test_guessing_ids_ends_the_stream(attacked: AttackedGateway) -> None:
+    async with unharmed(attacked), await authenticate(attacked, "evil") as evil:
         with pytest.raises(Closed, match="policy-violation"):
-            await guess(evil)
+            await guess_ids(evil)
 
 
 @pytest.mark.parametrize(
@@ -141,18 +143,20 @@ async def test_ids_cannot_be_guessed_for_long(door: Door) -> None:
         ("", "bad-format"),
     ],
 )
-async def test_false_counts_end_the_stream(door: Door, count: str, expected: str) -> None:
-    async with unharmed(door):
-        evil, _token = await managed(door, "evil")
+async def test_false_counts_end_the_stream(
+    attacked: AttackedGateway, count: str, expected: str
+) -> None:
+    async with unharmed(attacked):
+        evil, _token = await log_in_resumable(attacked, "evil")
         evil.send(f"<a xmlns='{SM}' h='{count}'/>")
         assert await evil.closed() == expected
 
 
-async def test_a_count_beyond_what_was_sent_does_not_resume(door: Door) -> None:
-    async with unharmed(door):
-        evil, token = await managed(door, "evil")
+async def test_a_count_beyond_what_was_sent_does_not_resume(attacked: AttackedGateway) -> None:
+    async with unharmed(attacked):
+        evil, token = await log_in_resumable(attacked, "evil")
         evil.writer.transport.abort()
-        async with await unbound(door, "evil") as again:
+        async with await authenticate(attacked, "evil") as again:
             again.send(f"<resume xmlns='{SM}' previd='{token}' h='7'/>")
             said = await until_closed(again)
             assert b"<resumed" not in said or b"<stream:error" in said
@@ -166,16 +170,16 @@ async def ask(client: Client, times: int) -> None:
             pass  # a request to acknowledge
 
 
-async def test_who_acknowledges_nothing_is_ended(door: Door) -> None:
-    async with unharmed(door):
-        evil, _token = await managed(door, "evil")
+async def test_who_acknowledges_nothing_is_ended(attacked: AttackedGateway) -> None:
+    async with unharmed(attacked):
+        evil, _token = await log_in_resumable(attacked, "evil")
         with pytest.raises(Closed, match="resource-constraint"):
             await ask(evil, 20 * STANZAS)
 
 
-async def test_managing_what_is_managed_is_refused(door: Door) -> None:
-    async with unharmed(door):
-        evil, token = await managed(door, "evil")
+async def test_stream_management_is_enabled_once(attacked: AttackedGateway) -> None:
+    async with unharmed(attacked):
+        evil, token = await log_in_resumable(attacked, "evil")
         for again in (f"<enable xmlns='{SM}'/>", f"<resume xmlns='{SM}' previd='{token}' h='0'/>"):
             evil.send(again)
             failed = await evil.element()
@@ -184,9 +188,11 @@ async def test_managing_what_is_managed_is_refused(door: Door) -> None:
         evil.writer.transport.abort()
 
 
-async def test_a_flood_of_requests_is_answered_and_costs_nothing(door: Door) -> None:
-    async with unharmed(door):
-        evil, _token = await managed(door, "evil")
+async def test_a_flood_of_requests_for_acknowledgement_is_answered(
+    attacked: AttackedGateway,
+) -> None:
+    async with unharmed(attacked):
+        evil, _token = await log_in_resumable(attacked, "evil")
         for _ in range(20):
             evil.send(f"<r xmlns='{SM}'/>" * 1000)
             for _ in range(1000):
@@ -194,37 +200,37 @@ async def test_a_flood_of_requests_is_answered_and_costs_nothing(door: Door) -> 
         evil.writer.transport.abort()
 
 
-async def test_sessions_that_wait_are_bounded(door: Door) -> None:
-    """Who vanishes again and again leaves no more sessions waiting than an account may have."""
-    async with unharmed(door):
+async def test_waiting_sessions_are_limited(attacked: AttackedGateway) -> None:
+    """Lost connections leave no more waiting sessions than an account may have."""
+    async with unharmed(attacked):
         tokens = []
         for number in range(12):
-            evil, token = await managed(door, "evil", f"r{number}")
+            evil, token = await log_in_resumable(attacked, "evil", f"r{number}")
             tokens.append(token)
             evil.writer.transport.abort()
         resumed = 0
         for token in tokens:
-            async with await unbound(door, "evil") as again:
+            async with await authenticate(attacked, "evil") as again:
                 resumed += (await resume(again, token)).tag == f"{{{SM}}}resumed"
         assert 1 <= resumed <= 4
 
 
-async def test_who_floods_a_session_that_waits_does_not_end_it_and_fills_no_memory(
-    door: Door,
+async def test_a_flood_does_not_end_a_waiting_session(
+    attacked: AttackedGateway,
 ) -> None:
-    """What it has no room for is refused: the flood is the sender's own affair."""
-    async with unharmed(door):
-        victim, token = await managed(door, "victim")
+    """Excess stanzas are refused to their sender."""
+    async with unharmed(attacked):
+        victim, token = await log_in_resumable(attacked, "victim")
         victim.send("<presence/>")
         await victim.element()
         victim.writer.transport.abort()
-        async with await door.log_in("evil") as evil:
+        async with await attacked.log_in("evil") as evil:
             message = f"<message to='victim@gw.example/fw'><body>{'x' * 4000}</body></message>"
             for _ in range(200):
                 evil.send(message)
             told = [condition(await evil.element()) for _ in range(200 - STANZAS // 4)]
             assert set(told) == {"resource-constraint"}
-        async with await unbound(door, "victim") as again:
+        async with await authenticate(attacked, "victim") as again:
             assert (await resume(again, token)).tag == f"{{{SM}}}resumed"
             again.send(f"<iq type='get' id='last' to='gw.example'>{PING}</iq>")
             while (await again.element()).get("id") != "last":

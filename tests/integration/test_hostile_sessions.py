@@ -1,7 +1,6 @@
-"""Hostile devices: who has logged in, and then does harm. Others are served all the while.
+"""Tests of attacks by authenticated devices on a running gateway.
 
-After each attack the gateway lives, serves an honest device, and has not grown. It reads each as
-fast as it can: what is tested here lies behind the rate of a connection.
+Rate limits are off, because these tests are about what lies behind them.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.helpers.gateway import UNPACED, Gateway
-from tests.helpers.hostile import HONEST, PING, Door, unharmed, until_closed
+from tests.helpers.hostile import HONEST, PING, AttackedGateway, unharmed, until_closed
 from tests.helpers.xmpp import WAIT_S, Client, condition, log_message
 
 STALLED_S = 0.5
@@ -23,26 +22,28 @@ MIB = 1024 * KIB
 ENDLESS = 1024 * MIB
 DURING_S = 1.0
 PATIENCE_S = 8.0
-"""What an honest device may wait for an answer during a flood, on two busy cores."""
+"""Maximum time for an honest device's answer during a flood, on two busy cores."""
 BULK_GROWTH_KIB = 16 * KIB
-"""What a flood of large stanzas may cost: the bounds of what waits and of what is sent, filled."""
+"""Growth allowed for a flood of large stanzas, which fills the buffers."""
 
 
 @pytest.fixture(scope="module")
-def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
-    with opened(tmp_path_factory, stalled_time=STALLED_S) as door:
-        yield door
+def attacked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AttackedGateway]:
+    with run_gateway(tmp_path_factory, stalled_time=STALLED_S) as attacked:
+        yield attacked
 
 
 @pytest.fixture(scope="module")
-def patient_door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
-    """A gateway that cuts nobody off who is slow, as a flood on a busy machine is."""
-    with opened(tmp_path_factory, stalled_time=WAIT_S) as door:
-        yield door
+def patient_gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AttackedGateway]:
+    """A gateway that tolerates slow peers, such as a flood on a busy machine."""
+    with run_gateway(tmp_path_factory, stalled_time=WAIT_S) as attacked:
+        yield attacked
 
 
 @contextlib.contextmanager
-def opened(tmp_path_factory: pytest.TempPathFactory, **options: float) -> Iterator[Door]:
+def run_gateway(
+    tmp_path_factory: pytest.TempPathFactory, **options: float
+) -> Iterator[AttackedGateway]:
     gateway = Gateway(
         tmp_path_factory.mktemp("hostile") / "gateway",
         HONEST, "evil", "victim", "deaf",
@@ -51,7 +52,7 @@ def opened(tmp_path_factory: pytest.TempPathFactory, **options: float) -> Iterat
         **UNPACED,
     )  # fmt: skip
     with gateway.run() as process:
-        yield Door(gateway, process)
+        yield AttackedGateway(gateway, process)
         assert process.terminate() == 0
 
 
@@ -85,17 +86,17 @@ HOSTILE: dict[str, tuple[str | bytes, str | None]] = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-async def test_what_breaks_the_stream_ends_it_and_no_other(door: Door, name: str) -> None:
+async def test_a_faulty_stream_ends_alone(attacked: AttackedGateway, name: str) -> None:
     data, expected = HOSTILE[name]
-    async with unharmed(door), await door.log_in("victim") as victim:
-        async with await door.log_in("evil") as evil:
+    async with unharmed(attacked), await attacked.log_in("victim") as victim:
+        async with await attacked.log_in("evil") as evil:
             evil.send(data)
-            told = await evil.closed()
-            assert told == expected or (expected is None and told is not None)
+            reported = await evil.closed()
+            assert reported == expected or (expected is None and reported is not None)
         assert (await victim.iq("get", PING)).get("type") == "result"
 
 
-BULKY = {
+OVERSIZED = {
     "many attributes": "<iq type='get' id='x'" + "".join(f" a{n}='v'" for n in range(80)) + "/>",
     "many levels": f"<message>{'<a>' * 100}{'</a>' * 100}</message>",
     "many elements": f"<message>{'<a/>' * 3000}</message>",
@@ -106,10 +107,10 @@ BULKY = {
 }
 
 
-@pytest.mark.parametrize("name", BULKY)
-async def test_a_stanza_with_too_much_in_it_is_refused(door: Door, name: str) -> None:
-    async with unharmed(door), await door.log_in("evil") as evil:
-        evil.send(BULKY[name])
+@pytest.mark.parametrize("name", OVERSIZED)
+async def test_an_oversized_stanza_ends_the_stream(attacked: AttackedGateway, name: str) -> None:
+    async with unharmed(attacked), await attacked.log_in("evil") as evil:
+        evil.send(OVERSIZED[name])
         assert await evil.closed() == "policy-violation"
 
 
@@ -133,8 +134,8 @@ ODD = {
 
 
 @pytest.mark.parametrize("name", ODD)
-async def test_what_is_only_odd_is_refused_by_a_stanza(door: Door, name: str) -> None:
-    async with unharmed(door), await door.log_in("evil") as evil:
+async def test_odd_requests_get_stanza_errors(attacked: AttackedGateway, name: str) -> None:
+    async with unharmed(attacked), await attacked.log_in("evil") as evil:
         evil.send(ODD[name])
         answer = await evil.element()
         assert (answer.get("type"), answer.get("id")) == ("error", "o")
@@ -142,15 +143,17 @@ async def test_what_is_only_odd_is_refused_by_a_stanza(door: Door, name: str) ->
         assert (await evil.iq("get", PING)).get("type") == "result"
 
 
-async def test_a_forged_sender_ends_the_stream(door: Door) -> None:
-    async with unharmed(door), await door.log_in("evil") as evil:
+async def test_a_forged_sender_ends_the_stream(attacked: AttackedGateway) -> None:
+    async with unharmed(attacked), await attacked.log_in("evil") as evil:
         evil.send(f"<iq type='get' id='f' from='honest@gw.example/fw'>{PING}</iq>")
         assert await evil.closed() == "invalid-from"
 
 
-async def flood(client: Client, data: bytes, most: int, patience: float = STALLED_S * 8) -> int:
-    """Send until so many bytes are taken, or none for so many seconds, or the gateway closes;
-    returns the bytes that were taken."""
+async def send_flood(
+    client: Client, data: bytes, most: int, patience: float = STALLED_S * 8
+) -> int:
+    """Send until `most` bytes are accepted, or none for `patience` seconds, or the gateway closes;
+    return the number of accepted bytes."""
     sent = 0
     with contextlib.suppress(ConnectionError, TimeoutError):
         while sent < most:
@@ -161,8 +164,8 @@ async def flood(client: Client, data: bytes, most: int, patience: float = STALLE
     return sent
 
 
-async def swallow(client: Client) -> None:
-    """Read whatever comes, until it ends."""
+async def read_all(client: Client) -> None:
+    """Read until the connection is closed."""
     with contextlib.suppress(OSError):
         while await client.reader.read(65536):
             pass
@@ -188,25 +191,28 @@ FLOODS = {
 
 
 @pytest.mark.parametrize("name", FLOODS)
-async def test_an_honest_device_is_answered_during_a_flood(patient_door: Door, name: str) -> None:
-    door, data = patient_door, FLOODS[name].encode()
-    async with unharmed(door, BULK_GROWTH_KIB), contextlib.AsyncExitStack() as stack:
+async def test_an_honest_device_is_answered_during_a_flood(
+    patient_gateway: AttackedGateway, name: str
+) -> None:
+    attacked, data = patient_gateway, FLOODS[name].encode()
+    async with unharmed(attacked, BULK_GROWTH_KIB), contextlib.AsyncExitStack() as stack:
         evil = [
-            await stack.enter_async_context(await door.log_in("evil", f"r{n}")) for n in range(3)
+            await stack.enter_async_context(await attacked.log_in("evil", f"r{n}"))
+            for n in range(3)
         ]
-        async with await door.log_in(HONEST, "during") as honest:
-            reading = [asyncio.create_task(swallow(client)) for client in evil]
+        async with await attacked.log_in(HONEST, "during") as honest:
+            reading = [asyncio.create_task(read_all(client)) for client in evil]
             flooding = [
-                asyncio.create_task(flood(client, data, ENDLESS, WAIT_S)) for client in evil
+                asyncio.create_task(send_flood(client, data, ENDLESS, WAIT_S)) for client in evil
             ]
             slowest, asked = 0.0, 0
             ends = time.monotonic() + DURING_S
             while asked < 20 or time.monotonic() < ends:
-                begun = time.monotonic()
+                started = time.monotonic()
                 assert (await honest.iq("get", PING)).get("type") == "result"
-                slowest = max(slowest, time.monotonic() - begun)
+                slowest = max(slowest, time.monotonic() - started)
                 asked += 1
-            assert not any(task.done() for task in flooding), "they could have flooded on"
+            assert not any(task.done() for task in flooding), "the flood ended too early"
             assert slowest < PATIENCE_S
         for task in (*flooding, *reading):
             task.cancel()
@@ -215,54 +221,60 @@ async def test_an_honest_device_is_answered_during_a_flood(patient_door: Door, n
             client.writer.transport.abort()
 
 
-async def test_who_never_reads_its_answers_is_cut_off(door: Door) -> None:
-    async with unharmed(door, BULK_GROWTH_KIB), await door.log_in("evil") as deaf:
+async def test_a_device_that_does_not_read_its_answers_is_disconnected(
+    attacked: AttackedGateway,
+) -> None:
+    async with unharmed(attacked, BULK_GROWTH_KIB), await attacked.log_in("evil") as deaf:
         deaf.reader._transport.pause_reading()  # type: ignore[attr-defined]
         ping = f"<iq type='get' id='{'i' * 4000}' to='gw.example'>{PING}</iq>".encode() * 16
-        assert await flood(deaf, ping, 256 * MIB) < 64 * MIB, "it was read for ever"
+        assert await send_flood(deaf, ping, 256 * MIB) < 64 * MIB, (
+            "the gateway did not stop reading"
+        )
         deaf.reader._transport.resume_reading()  # type: ignore[attr-defined]
         await until_closed(deaf)
 
 
-async def test_who_never_reads_what_others_send_is_cut_off_and_costs_little(door: Door) -> None:
-    async with unharmed(door, BULK_GROWTH_KIB), await door.log_in("deaf") as deaf:
+async def test_a_device_that_does_not_read_messages_is_disconnected(
+    attacked: AttackedGateway,
+) -> None:
+    async with unharmed(attacked, BULK_GROWTH_KIB), await attacked.log_in("deaf") as deaf:
         deaf.send(f"<presence/><iq type='get' id='there' to='gw.example'>{PING}</iq>")
         while (await deaf.element()).get("id") != "there":
             pass  # its own presence comes first
         deaf.reader._transport.pause_reading()  # type: ignore[attr-defined]
-        async with await door.log_in("evil") as evil:
-            gone = asyncio.create_task(told(evil, "service-unavailable"))
+        async with await attacked.log_in("evil") as evil:
+            gone = asyncio.create_task(read_until_error(evil, "service-unavailable"))
             message = f"<message to='{deaf.full}'><body>{'x' * 4000}</body></message>".encode()
             while not gone.done():
-                await flood(evil, message * 16, 1)
+                await send_flood(evil, message * 16, 1)
                 await asyncio.sleep(0)  # drain alone leaves nobody a turn
             await gone
         deaf.reader._transport.resume_reading()  # type: ignore[attr-defined]
         await until_closed(deaf)
 
 
-async def told(client: Client, expected: str) -> None:
-    """Read errors until one has this condition."""
+async def read_until_error(client: Client, expected: str) -> None:
+    """Read errors until one has the expected condition."""
     async with asyncio.timeout(PATIENCE_S):
         while condition(await client.element()) != expected:
             pass
 
 
-async def test_who_vanishes_can_return_at_once(door: Door) -> None:
-    async with unharmed(door):
+async def test_a_device_may_return_after_an_abort(attacked: AttackedGateway) -> None:
+    async with unharmed(attacked):
         for _ in range(20):
-            client = await door.log_in("evil")
+            client = await attacked.log_in("evil")
             client.send(f"<iq type='get' id='1' to='gw.example'>{PING}</iq><message to='evil@gw")
             client.writer.transport.abort()
 
 
-async def test_one_account_cannot_have_all_sessions(door: Door) -> None:
-    async with unharmed(door), contextlib.AsyncExitStack() as stack:
+async def test_sessions_per_account_are_limited(attacked: AttackedGateway) -> None:
+    async with unharmed(attacked), contextlib.AsyncExitStack() as stack:
         for number in range(4):
-            await stack.enter_async_context(await door.log_in("evil", f"r{number}"))
-        async with await door.secured() as another:
+            await stack.enter_async_context(await attacked.log_in("evil", f"r{number}"))
+        async with await attacked.open_tls_stream() as another:
             assert await another.authenticate("PLAIN", "evil", "correct horse") == "success"
             bind = "<bind xmlns='urn:ietf:params:xml:ns:xmpp-bind'><resource>r9</resource></bind>"
             assert condition(await another.iq("set", bind, to=None)) == "resource-constraint"
-        async with await door.log_in("evil", "r0") as replaced:  # one of its own it may replace
+        async with await attacked.log_in("evil", "r0") as replaced:  # one of its own it may replace
             assert (await replaced.iq("get", PING)).get("type") == "result"

@@ -1,7 +1,6 @@
-"""Hostile TLS at the front door of a running gateway: downgrades, injection, stripping, garbage.
+"""Tests of attacks on TLS at a running gateway: downgrades, injection, stripping and garbage.
 
-After each attack the gateway lives, serves an honest device, and has not grown. openssl's own
-client is used for what Python's TLS cannot do.
+openssl's own client is used for what Python's TLS cannot do.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from tests.helpers.hostile import (
     HONEST,
     PING,
     STARTTLS,
-    Door,
+    AttackedGateway,
     unharmed,
     until_closed,
 )
@@ -39,23 +38,23 @@ HELLO_3 = (
 
 
 @pytest.fixture(scope="module")
-def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
+def attacked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AttackedGateway]:
     gateway = Gateway(tmp_path_factory.mktemp("hostile") / "gateway", HONEST, authenticate_time=3.0)
     with gateway.run() as process:
-        yield Door(gateway, process)
+        yield AttackedGateway(gateway, process)
         assert process.terminate() == 0
 
 
-async def proceeding(door: Door) -> Client:
-    """Ask for TLS, and be told to proceed."""
-    client = await door.greet()
+async def request_tls(attacked: AttackedGateway) -> Client:
+    """Request TLS and receive `<proceed/>`."""
+    client = await attacked.open_stream()
     client.send(STARTTLS)
     assert (await client.element()).tag.endswith("}proceed")
     return client
 
 
-def careless() -> ssl.SSLContext:
-    """Make a client's context that accepts anything."""
+def insecure_context() -> ssl.SSLContext:
+    """Return a client's TLS context that accepts everything."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -64,32 +63,34 @@ def careless() -> ssl.SSLContext:
 
 
 @pytest.mark.parametrize("version", ["TLSv1", "TLSv1_1"])
-async def test_old_versions_are_refused(door: Door, version: str) -> None:
-    context = careless()
+async def test_old_versions_are_refused(attacked: AttackedGateway, version: str) -> None:
+    context = insecure_context()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # that is what is tested
+        warnings.simplefilter("ignore", DeprecationWarning)  # the old versions are tested
         context.minimum_version = ssl.TLSVersion.TLSv1
         context.maximum_version = ssl.TLSVersion[version]
-    async with unharmed(door), await proceeding(door) as client:
+    async with unharmed(attacked), await request_tls(attacked) as client:
         with pytest.raises((ssl.SSLError, ConnectionError)):
             await client.writer.start_tls(context)
 
 
 @pytest.mark.parametrize("ciphers", ["eNULL", "aNULL", "kRSA", "PSK", "SRP"])
-async def test_weak_ciphers_are_refused(door: Door, ciphers: str) -> None:
-    context = careless()
+async def test_weak_ciphers_are_refused(attacked: AttackedGateway, ciphers: str) -> None:
+    context = insecure_context()
     context.maximum_version = ssl.TLSVersion.TLSv1_2
     context.set_ciphers(f"{ciphers}:@SECLEVEL=0")
-    async with unharmed(door), await proceeding(door) as client:
+    async with unharmed(attacked), await request_tls(attacked) as client:
         with pytest.raises((ssl.SSLError, ConnectionError)):
             await client.writer.start_tls(context)
 
 
 @pytest.mark.parametrize("version", ["TLSv1_2", "TLSv1_3"])
-async def test_what_is_negotiated_is_strong_and_not_compressed(door: Door, version: str) -> None:
-    context = careless()
+async def test_negotiated_ciphers_are_strong_and_uncompressed(
+    attacked: AttackedGateway, version: str
+) -> None:
+    context = insecure_context()
     context.minimum_version = context.maximum_version = ssl.TLSVersion[version]
-    async with unharmed(door), await proceeding(door) as client:
+    async with unharmed(attacked), await request_tls(attacked) as client:
         await client.writer.start_tls(context)
         tls: ssl.SSLObject = client.writer.get_extra_info("ssl_object")
         name, _protocol, bits = tls.cipher() or ("", "", 0)
@@ -115,70 +116,75 @@ async def test_what_is_negotiated_is_strong_and_not_compressed(door: Door, versi
         "a hello of 16 MiB",
     ],
 )  # fmt: skip
-async def test_what_is_no_handshake_ends_the_connection(door: Door, garbage: bytes) -> None:
-    async with unharmed(door), await proceeding(door) as client:
+async def test_an_invalid_handshake_ends_the_connection(
+    attacked: AttackedGateway, garbage: bytes
+) -> None:
+    async with unharmed(attacked), await request_tls(attacked) as client:
         client.send(garbage)
-        said = await until_closed(client)
-        assert b"<" not in said
-        assert not said or said[0] == ALERT, "no handshake was entered into"
+        received = await until_closed(client)
+        assert b"<" not in received
+        assert not received or received[0] == ALERT, "anything but an alert"
 
 
 @pytest.mark.parametrize("clear", [HEADER, AUTH, HEADER + AUTH + BIND, "</stream:stream>"])
-async def test_plain_text_after_proceed_is_never_answered(door: Door, clear: str) -> None:
-    async with unharmed(door), await proceeding(door) as client:
+async def test_plain_text_after_proceed_is_not_answered(
+    attacked: AttackedGateway, clear: str
+) -> None:
+    async with unharmed(attacked), await request_tls(attacked) as client:
         client.send(clear)
-        said = await until_closed(client)
-        assert not said or said[0] == ALERT
+        received = await until_closed(client)
+        assert not received or received[0] == ALERT
 
 
 @pytest.mark.parametrize(
     "ahead", [AUTH, BIND, HEADER, HEADER + AUTH, f"<iq type='get' id='1'>{PING}</iq>", "<iq", " <"]
 )
-async def test_what_is_injected_before_tls_is_not_taken_for_protected(
-    door: Door, ahead: str
-) -> None:
-    async with unharmed(door), await door.greet() as client:
+async def test_data_injected_before_tls_is_refused(attacked: AttackedGateway, ahead: str) -> None:
+    async with unharmed(attacked), await attacked.open_stream() as client:
         client.send(STARTTLS + ahead)
-        said = await until_closed(client)
-        assert b"<proceed" not in said
-        assert b"<policy-violation " in said
+        received = await until_closed(client)
+        assert b"<proceed" not in received
+        assert b"<policy-violation " in received
 
 
-async def test_what_is_injected_after_proceed_breaks_the_handshake(door: Door) -> None:
-    """The attacker's bytes come between `proceed` and the victim's handshake."""
-    async with unharmed(door), await proceeding(door) as client:
+async def test_data_injected_after_proceed_breaks_the_handshake(attacked: AttackedGateway) -> None:
+    """The attacker sends between `<proceed/>` and the victim's handshake."""
+    async with unharmed(attacked), await request_tls(attacked) as client:
         client.send(AUTH)
         with pytest.raises((ssl.SSLError, ConnectionError)):
-            await client.writer.start_tls(careless())
+            await client.writer.start_tls(insecure_context())
 
 
-async def test_a_stripped_stream_gets_nobody_in(door: Door) -> None:
-    """Who removes STARTTLS from what is offered, learns that nothing is to be had without it."""
-    async with unharmed(door):
+async def test_stripping_starttls_allows_no_login(attacked: AttackedGateway) -> None:
+    """Without TLS, every mechanism is refused."""
+    async with unharmed(attacked):
         for mechanism in ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-1", "EXTERNAL", "ANONYMOUS"):
-            async with await door.knock() as client:
+            async with await attacked.connect() as client:
                 client.open()
                 features = await client.element()
                 assert features[0].tag.endswith("}starttls")
                 assert not [e for e in features.iter() if e.tag.endswith("}mechanism")]
-                told = await client._sasl("auth", b"n,,n=honest,r=c", mechanism)
-                assert told[0].tag.partition("}")[2] in ("encryption-required", "invalid-mechanism")
+                output = await client._sasl("auth", b"n,,n=honest,r=c", mechanism)
+                assert output[0].tag.partition("}")[2] in (
+                    "encryption-required",
+                    "invalid-mechanism",
+                )
         for stanza in (BIND, f"<iq type='get' id='1'>{PING}</iq>", "<message/>", "<presence/>"):
-            async with await door.greet() as client:
+            async with await attacked.open_stream() as client:
                 client.send(stanza)
                 assert await client.closed() == "not-authorized"
 
 
-async def test_tls_within_tls_is_refused(door: Door) -> None:
-    async with unharmed(door), await door.secured() as client:
+async def test_tls_within_tls_is_refused(attacked: AttackedGateway) -> None:
+    async with unharmed(attacked), await attacked.open_tls_stream() as client:
         client.send(STARTTLS)
         assert (await client.element()).tag == "{urn:ietf:params:xml:ns:xmpp-tls}failure"
         assert await client.closed() is None
 
 
-async def test_a_record_that_was_tampered_with_ends_the_stream(door: Door) -> None:
-    async with unharmed(door):
-        client = await door.log_in(HONEST, "tampered")
+async def test_a_forged_record_ends_the_stream(attacked: AttackedGateway) -> None:
+    async with unharmed(attacked):
+        client = await attacked.log_in(HONEST, "tampered")
         plain = client.writer.get_extra_info("socket")
         loop = asyncio.get_running_loop()
         forged = b"\x17\x03\x03\x00\x40" + bytes(64)
@@ -192,22 +198,22 @@ async def test_a_record_that_was_tampered_with_ends_the_stream(door: Door) -> No
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl's command")
-async def test_renegotiation_is_refused(door: Door) -> None:
-    """`R` has openssl's client ask for renegotiation, on the newest TLS that has it."""
-    async with unharmed(door):
+async def test_renegotiation_is_refused(attacked: AttackedGateway) -> None:
+    """`R` makes openssl's client request renegotiation, which TLS 1.2 has."""
+    async with unharmed(attacked):
         process = await asyncio.create_subprocess_exec(
             "openssl", "s_client", "-starttls", "xmpp", "-xmpphost", "gw.example", "-tls1_2",
-            "-connect", f"127.0.0.1:{door.port}", "-CAfile", str(door.gateway.ca),
+            "-connect", f"127.0.0.1:{attacked.port}", "-CAfile", str(attacked.gateway.ca),
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
         )  # fmt: skip
         assert process.stdin is not None
         assert process.stdout is not None
         async with asyncio.timeout(WAIT_S):
-            told = await process.stdout.readuntil(b"Verify return code: 0 (ok)")
+            output = await process.stdout.readuntil(b"Verify return code: 0 (ok)")
             process.stdin.write(b"R\n")
-            told += await process.stdout.read()
+            output += await process.stdout.read()
         assert await process.wait() != 0
-        assert b"RENEGOTIATING" in told
-        assert b"no renegotiation" in told
-        assert told.count(b"Verify return code") == 1
+        assert b"RENEGOTIATING" in output
+        assert b"no renegotiation" in output
+        assert output.count(b"Verify return code") == 1

@@ -1,7 +1,4 @@
-"""Hostile strangers at the front door of a running gateway, before anybody has logged in.
-
-After each attack the gateway lives, serves an honest device, and has not grown.
-"""
+"""Tests of attacks by unauthenticated peers on a running gateway."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ from tests.helpers.hostile import (
     HEADER,
     HONEST,
     STARTTLS,
-    Door,
+    AttackedGateway,
     trickle,
     unharmed,
     until_closed,
@@ -29,16 +26,16 @@ from tests.helpers.hostile import (
 from tests.helpers.xmpp import WAIT_S, Client
 
 AUTHENTICATE_S = 1.5
-"""From connecting to being bound, as configured here."""
+"""The configured time from connecting to binding."""
 MARGIN_S = 4.0
-"""Beyond that, for a busy machine and for TLS to be closed."""
+"""Additional time for a busy machine and for closing TLS."""
 PER_ADDRESS = 20
 MIB = 1024 * 1024
 COMPRESS = "<compress xmlns='http://jabber.org/protocol/compress'><method>zlib</method></compress>"
 
 
 @pytest.fixture(scope="module")
-def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
+def attacked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AttackedGateway]:
     gateway = Gateway(
         tmp_path_factory.mktemp("hostile") / "gateway",
         HONEST,
@@ -47,35 +44,35 @@ def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
         unauthenticated_per_address=PER_ADDRESS,
     )
     with gateway.run() as process:
-        yield Door(gateway, process)
+        yield AttackedGateway(gateway, process)
         assert process.terminate() == 0
 
 
-def refused(port: int, data: bytes) -> bytes:
-    """Send something in place of a stream; returns what was said until the connection closed.
+def send_raw(port: int, data: bytes) -> bytes:
+    """Send data in place of a stream; return what is received until the connection is closed.
 
-    What was said is read also where not all could be sent: by a socket, since asyncio forgets it.
+    A plain socket still receives if not everything could be sent; asyncio drops that.
     """
-    said = b""
+    received = b""
     with socket.create_connection(("127.0.0.1", port), WAIT_S) as connection:
         with contextlib.suppress(ConnectionError):
             connection.sendall(data)
         with contextlib.suppress(ConnectionError):
-            while heard := connection.recv(65536):
-                said += heard
-    return said
+            while data_read := connection.recv(65536):
+                received += data_read
+    return received
 
 
 def random_bytes(count: int) -> bytes:
     return random.Random(20251121).randbytes(count)
 
 
-NO_STREAM = {
+INVALID_STREAMS = {
     "HTTP": (b"GET / HTTP/1.1\r\nHost: gw.example\r\n\r\n", "not-well-formed"),
     "SSH": (b"SSH-2.0-OpenSSH_9.2\r\n", "not-well-formed"),
     "SSL 2": (b"\x80\x2e\x01\x00\x02\x00\x15\x00\x00\x00\x10" + b"\x01\x00\x80" * 7, None),
     "SSL 3": (b"\x16\x03\x00\x00\x2f\x01\x00\x00\x2b\x03\x00" + bytes(36), "not-well-formed"),
-    "TLS where XML is due": (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", "not-well-formed"),
+    "TLS instead of XML": (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", "not-well-formed"),
     "NUL": (bytes(100), "unsupported-encoding"),
     "noise": (random_bytes(64 * 1024), None),
     "UTF-16": (HEADER.encode("utf-16"), "unsupported-encoding"),
@@ -96,7 +93,7 @@ NO_STREAM = {
         HEADER.encode() + b"<a" + b"".join(b" a%d=''" % n for n in range(500)) + b"/>",
         "policy-violation",
     ),
-    "another's domain": (HEADER.replace("gw.", "no.").encode(), "host-unknown"),
+    "another domain": (HEADER.replace("gw.", "no.").encode(), "host-unknown"),
     "a server's stream": (HEADER.replace(":client", ":server").encode(), "invalid-namespace"),
     "a component's": (
         HEADER.replace(":client", ":component:accept").encode(),
@@ -105,19 +102,19 @@ NO_STREAM = {
 }
 
 
-@pytest.mark.parametrize("name", NO_STREAM)
-async def test_what_is_no_stream_is_refused_at_once(door: Door, name: str) -> None:
-    data, condition = NO_STREAM[name]
-    async with unharmed(door):
-        begun = time.monotonic()
-        said = await asyncio.to_thread(refused, door.port, data)
-        assert time.monotonic() - begun < AUTHENTICATE_S, "it was not refused, but timed out"
-        assert b"<stream:error>" in said
-        assert condition is None or f"<{condition} ".encode() in said
+@pytest.mark.parametrize("name", INVALID_STREAMS)
+async def test_invalid_streams_are_refused_at_once(attacked: AttackedGateway, name: str) -> None:
+    data, condition = INVALID_STREAMS[name]
+    async with unharmed(attacked):
+        started = time.monotonic()
+        received = await asyncio.to_thread(send_raw, attacked.port, data)
+        assert time.monotonic() - started < AUTHENTICATE_S, "it timed out instead"
+        assert b"<stream:error>" in received
+        assert condition is None or f"<{condition} ".encode() in received
 
 
-async def test_an_endless_blank_is_nothing_and_is_cut_off(door: Door) -> None:
-    async with unharmed(door), await door.knock() as client:
+async def test_endless_white_space_is_ignored_until_the_timeout(attacked: AttackedGateway) -> None:
+    async with unharmed(attacked), await attacked.connect() as client:
         with contextlib.suppress(ConnectionError):
             async with asyncio.timeout(AUTHENTICATE_S + MARGIN_S):
                 while not client.reader.at_eof():
@@ -133,41 +130,49 @@ async def test_an_endless_blank_is_nothing_and_is_cut_off(door: Door) -> None:
     [HEADER.encode(), b" " * 1000, b"\x16\x03\x01" + b"\x05\x00" * 500],
     ids=["a header", "blanks", "a handshake"],
 )
-async def test_who_sends_byte_by_byte_is_cut_off_in_time(door: Door, data: bytes) -> None:
-    async with unharmed(door), await door.knock() as client:
+async def test_slow_senders_are_disconnected_in_time(
+    attacked: AttackedGateway, data: bytes
+) -> None:
+    async with unharmed(attacked), await attacked.connect() as client:
         if data.startswith(b"\x16"):
             client.open()
             await client.element()
             client.send(STARTTLS)
             await client.element()
-        begun = time.monotonic()
+        started = time.monotonic()
         await trickle(client, data, 0.05)
         await until_closed(client)
-        took = time.monotonic() - begun
-        assert AUTHENTICATE_S / 2 < took < AUTHENTICATE_S + MARGIN_S
+        elapsed = time.monotonic() - started
+        assert AUTHENTICATE_S / 2 < elapsed < AUTHENTICATE_S + MARGIN_S
 
 
-async def test_who_trickles_under_tls_is_cut_off_in_time(door: Door) -> None:
-    async with unharmed(door), await door.secured() as client:
-        begun = time.monotonic()
-        said = await trickle(client, b"<auth xmlns='" + b"x" * 1000, 0.05)
-        assert b"connection-timeout" in said + await until_closed(client)
-        assert time.monotonic() - begun < AUTHENTICATE_S + MARGIN_S
+async def test_slow_senders_under_tls_are_disconnected_in_time(attacked: AttackedGateway) -> None:
+    async with unharmed(attacked), await attacked.open_tls_stream() as client:
+        started = time.monotonic()
+        received = await trickle(client, b"<auth xmlns='" + b"x" * 1000, 0.05)
+        assert b"connection-timeout" in received + await until_closed(client)
+        assert time.monotonic() - started < AUTHENTICATE_S + MARGIN_S
 
 
-async def test_an_honest_device_is_served_while_many_trickle(door: Door) -> None:
-    async with unharmed(door), contextlib.AsyncExitStack() as stack:
-        slow = [await stack.enter_async_context(await door.knock()) for _ in range(PER_ADDRESS)]
+async def test_slow_senders_do_not_block_an_honest_device(attacked: AttackedGateway) -> None:
+    async with unharmed(attacked), contextlib.AsyncExitStack() as stack:
+        slow = [
+            await stack.enter_async_context(await attacked.connect()) for _ in range(PER_ADDRESS)
+        ]
         trickling = [asyncio.create_task(trickle(c, HEADER.encode(), 0.02)) for c in slow]
-        await door.serves()
+        await attacked.assert_serves()
         await asyncio.gather(*trickling)
 
 
-async def test_who_vanishes_in_each_state_leaves_nothing(door: Door) -> None:
-    async with unharmed(door):
+async def test_aborted_connections_leave_nothing_in_any_state(attacked: AttackedGateway) -> None:
+    async with unharmed(attacked):
         for _ in range(5):
-            clients = [await door.knock(), await door.greet(), await door.secured()]
-            handshaking = await door.greet()
+            clients = [
+                await attacked.connect(),
+                await attacked.open_stream(),
+                await attacked.open_tls_stream(),
+            ]
+            handshaking = await attacked.open_stream()
             handshaking.send(STARTTLS)
             await handshaking.element()
             for client in (*clients, handshaking):
@@ -175,25 +180,27 @@ async def test_who_vanishes_in_each_state_leaves_nothing(door: Door) -> None:
                 client.writer.transport.abort()
 
 
-async def test_silent_connections_of_one_address_keep_no_other_out(door: Door) -> None:
-    async with unharmed(door), contextlib.AsyncExitStack() as stack:
-        silent = [await stack.enter_async_context(await door.knock()) for _ in range(PER_ADDRESS)]
-        await door.serves(ELSEWHERE)
-        async with await door.knock() as another:
+async def test_silent_connections_do_not_block_other_addresses(attacked: AttackedGateway) -> None:
+    async with unharmed(attacked), contextlib.AsyncExitStack() as stack:
+        silent = [
+            await stack.enter_async_context(await attacked.connect()) for _ in range(PER_ADDRESS)
+        ]
+        await attacked.assert_serves(ELSEWHERE)
+        async with await attacked.connect() as another:
             another.open()
             assert b"<resource-constraint " in await until_closed(another)
         for client in silent:
             await until_closed(client)
 
 
-async def test_a_thousand_connections_come_and_go(door: Door) -> None:
-    async with unharmed(door):
+async def test_a_thousand_connections_come_and_go(attacked: AttackedGateway) -> None:
+    async with unharmed(attacked):
         for _ in range(1000):
-            client = await door.knock()
+            client = await attacked.connect()
             client.writer.transport.abort()
 
 
-async def test_wrong_passwords_are_answered_late_and_keep_no_other_out(door: Door) -> None:
+async def test_password_guessing_does_not_block_other_addresses(attacked: AttackedGateway) -> None:
     async def guess(client: Client) -> None:
         for _ in range(2):
             assert await client.authenticate("PLAIN", "nobody", "wrong") in (
@@ -201,29 +208,36 @@ async def test_wrong_passwords_are_answered_late_and_keep_no_other_out(door: Doo
                 "temporary-auth-failure",
             )
 
-    async with unharmed(door), contextlib.AsyncExitStack() as stack:
-        guessers = [await stack.enter_async_context(await door.secured()) for _ in range(8)]
+    async with unharmed(attacked), contextlib.AsyncExitStack() as stack:
+        guessers = [
+            await stack.enter_async_context(await attacked.open_tls_stream()) for _ in range(8)
+        ]
         guessing = [asyncio.create_task(guess(client)) for client in guessers]
-        await door.serves(ELSEWHERE)
+        await attacked.assert_serves(ELSEWHERE)
         await asyncio.gather(*guessing, return_exceptions=True)
 
 
-async def test_features_that_nobody_offers_cannot_be_had(door: Door) -> None:
-    async with unharmed(door):
-        for opened in (door.greet(), door.secured(), door.log_in(HONEST, "zip")):
+async def test_compression_is_refused(attacked: AttackedGateway) -> None:
+    async with unharmed(attacked):
+        for opened in (
+            attacked.open_stream(),
+            attacked.open_tls_stream(),
+            attacked.log_in(HONEST, "zip"),
+        ):
             async with await opened as client:
                 client.send(COMPRESS)
                 assert await client.closed() == "unsupported-stanza-type"
 
 
-async def test_what_is_offered_holds_no_compression(door: Door) -> None:
-    async with unharmed(door), await door.knock() as client:
+async def test_compression_is_not_offered(attacked: AttackedGateway) -> None:
+    async with unharmed(attacked), await attacked.connect() as client:
         client.open()
         offered = [await client.element()]
         client.send(STARTTLS)
         await client.element()
         await client.writer.start_tls(
-            ssl.create_default_context(cafile=str(door.gateway.ca)), server_hostname="gw.example"
+            ssl.create_default_context(cafile=str(attacked.gateway.ca)),
+            server_hostname="gw.example",
         )
         client.open()
         offered.append(await client.element())
