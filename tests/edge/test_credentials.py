@@ -1,4 +1,4 @@
-"""Passwords and the keys made from them."""
+"""Tests of passwords and the keys derived from them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from edge.credentials import PasswordError
 @pytest.mark.parametrize(
     "password", ["pencil", "a b", "p\u00e4ss\u00a0w\u00f6rt", "\u2168", "x" * 1024]
 )
-def test_keys_are_those_of_another_implementation(password: str) -> None:
+def test_keys_equal_those_of_another_implementation(password: str) -> None:
     for made in credentials.derive(password):
         theirs = ScramMechanism(made.mechanism).make_auth_info(password, made.iterations, made.salt)
         assert theirs == (made.salt, made.stored_key, made.server_key, made.iterations)
@@ -25,7 +25,7 @@ def test_keys_are_those_of_another_implementation(password: str) -> None:
         assert not credentials.verify("", made)
 
 
-def test_each_derivation_has_salts_of_its_own() -> None:
+def test_salts_are_random() -> None:
     made = [*credentials.derive("pencil"), *credentials.derive("pencil")]
     assert [keys.mechanism for keys in made] == ["SCRAM-SHA-256", "SCRAM-SHA-1"] * 2
     assert len({keys.salt for keys in made}) == 4
@@ -33,7 +33,7 @@ def test_each_derivation_has_salts_of_its_own() -> None:
     assert {len(keys.salt) for keys in made} == {credentials.SALT_BYTES}
 
 
-def test_iterations_are_bounded() -> None:
+def test_iterations_are_limited() -> None:
     assert credentials.derive("x", 5000)[0].iterations == 5000
     for iterations in (0, 4095, credentials.MAX_ITERATIONS + 1):
         with pytest.raises(ValueError, match="iterations"):
@@ -52,7 +52,7 @@ def test_iterations_are_bounded() -> None:
         ("\u0627\u0661\u0628", "\u0627\u0661\u0628"),
     ],
 )
-def test_passwords_are_prepared(password: str, prepared: str) -> None:
+def test_saslprep(password: str, prepared: str) -> None:
     assert credentials.prepare(password) == prepared
     assert scramp.utils.saslprep(password) == prepared
 
@@ -75,7 +75,7 @@ def test_passwords_are_prepared(password: str, prepared: str) -> None:
         "\u00e4" * 1025,
     ],
 )
-def test_passwords_that_cannot_be_used(password: str) -> None:
+def test_invalid_passwords_are_refused(password: str) -> None:
     with pytest.raises(PasswordError):
         credentials.prepare(password)
     with pytest.raises(PasswordError):
@@ -84,7 +84,7 @@ def test_passwords_that_cannot_be_used(password: str) -> None:
 
 
 @pytest.mark.parametrize("mechanism", credentials.MECHANISMS)
-def test_decoys_are_stable_and_look_real(mechanism: str) -> None:
+def test_decoys_are_stable_and_plausible(mechanism: str) -> None:
     secret = b"s" * 16
     real = next(keys for keys in credentials.derive("x") if keys.mechanism == mechanism)
     made = credentials.decoy("nobody", secret, mechanism)
@@ -109,12 +109,12 @@ def test_decoys_of_the_two_mechanisms_differ() -> None:
     assert first.salt != second.salt
 
 
-def test_finding_an_account_takes_as_long_as_making_one_up() -> None:
-    """The challenge of SCRAM is told at once: its time must not say who has an account."""
+def test_a_decoy_takes_as_long_as_an_account() -> None:
+    """The time until the challenge must not reveal whether there is an account."""
     real, _ = credentials.derive("x")
 
     def least(found: credentials.Credentials | None) -> int:
-        """The time of the quickest of many, in ns: what else the machine does only adds to it."""
+        """Return the shortest of many durations in ns, because other processes only add to it."""
         times = []
         for _ in range(500):
             began = time.perf_counter_ns()

@@ -1,4 +1,4 @@
-"""From stanzas to handlers: what is asked of the gateway, how it answers, and what it refuses."""
+"""Tests of the routing of stanzas to features, and of plain messages to the event log."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from edge.xmpp.namespaces import PING
 from tests.helpers.store import DOMAIN, Gateway, Reply, log, new_database, read_reply, stanza
 
 PUMP = "pump1@gw.example/fw"
-STRANGER = "stranger@gw.example/fw"
+UNTRUSTED = "untrusted@gw.example/fw"
 READING = (
     "<message to='gw.example' id='7'><fields xmlns='urn:xmpp:iot:sensordata'><node nodeId='n'>"
     "<timestamp value='T'><numeric name='{name}' value='{value}' unit='C'/></timestamp></node>"
@@ -29,7 +29,7 @@ READING = (
 def gateway(tmp_path: Path) -> Iterator[Gateway]:
     made = Gateway(new_database(tmp_path), Limits(unsealed_events=100))
     made.add("pump1")
-    made.add("stranger", trusted=False)
+    made.add("untrusted", trusted=False)
     yield made
     made.close()
 
@@ -51,10 +51,10 @@ def refused(reply: Reply | None) -> str:
     return "/".join(reply.error)
 
 
-# Ping.
+# Requests
 
 
-def test_ping_and_the_legacy_session_are_answered(gateway: Gateway) -> None:
+def test_ping_and_legacy_session(gateway: Gateway) -> None:
     assert ask(gateway, f"<ping xmlns='{PING}'/>").type == "result"
     xml = "<iq type='set' id='s'><session xmlns='urn:ietf:params:xml:ns:xmpp-session'/></iq>"
     reply = gateway.send(PUMP, xml)
@@ -62,15 +62,15 @@ def test_ping_and_the_legacy_session_are_answered(gateway: Gateway) -> None:
     assert (reply.type, reply.attrs["id"], reply.payload) == ("result", "s", None)
 
 
-# What is refused, and what is passed over.
+# Refused and ignored stanzas
 
 
 @pytest.mark.parametrize("type_", ["get", "set"])
-def test_an_unknown_iq_is_an_unavailable_service(gateway: Gateway, type_: str) -> None:
+def test_an_unknown_iq_is_refused(gateway: Gateway, type_: str) -> None:
     assert refused(ask(gateway, "<x xmlns='urn:x'/>", type_)) == "cancel/service-unavailable"
 
 
-def test_what_is_asked_by_the_wrong_type_is_an_unavailable_service(gateway: Gateway) -> None:
+def test_an_iq_of_the_wrong_type_is_refused(gateway: Gateway) -> None:
     reply = ask(gateway, f"<ping xmlns='{PING}'/>", "set")
     assert refused(reply) == "cancel/service-unavailable"
 
@@ -84,9 +84,7 @@ def test_what_is_asked_by_the_wrong_type_is_an_unavailable_service(gateway: Gate
         ("", "modify/jid-malformed"),
     ],
 )
-def test_an_iq_to_somebody_who_is_not_there_gets_its_error(
-    gateway: Gateway, to: str, error: str
-) -> None:
+def test_an_iq_to_an_unknown_address_is_refused(gateway: Gateway, to: str, error: str) -> None:
     assert refused(ask(gateway, f"<ping xmlns='{PING}'/>", to=to)) == error
 
 
@@ -100,9 +98,7 @@ def test_an_iq_to_somebody_who_is_not_there_gets_its_error(
         "<iq id='i' type='get'><ping xmlns='urn:xmpp:ping'/><ping xmlns='urn:xmpp:ping'/></iq>",
     ],
 )
-def test_an_iq_without_id_type_or_its_one_payload_is_a_bad_request(
-    gateway: Gateway, xml: str
-) -> None:
+def test_a_malformed_iq_is_a_bad_request(gateway: Gateway, xml: str) -> None:
     reply = gateway.send(PUMP, xml)
     assert refused(reply) == "modify/bad-request"
     assert reply is not None
@@ -119,12 +115,12 @@ def test_an_iq_without_id_type_or_its_one_payload_is_a_bad_request(
         "<message type='error'><body>x</body></message>",
     ],
 )
-def test_what_asks_for_nothing_gets_no_answer(gateway: Gateway, xml: str) -> None:
+def test_stanzas_that_need_no_answer_get_none(gateway: Gateway, xml: str) -> None:
     assert gateway.send(PUMP, xml) is None
     assert gateway.events() == []
 
 
-def test_an_error_is_never_answered_with_an_error() -> None:
+def test_errors_are_not_answered() -> None:
     error = StanzaError("bad-request")
     for xml in ("<message type='error'/>", "<iq type='error' id='i'/>", "<iq type='result'/>"):
         assert router.refusal(stanza(xml), error, PUMP) == b""
@@ -133,23 +129,23 @@ def test_an_error_is_never_answered_with_an_error() -> None:
         assert refused(read_reply(router.refusal(stanza(xml), error, PUMP))) == "modify/bad-request"
 
 
-def test_two_features_that_register_the_same_are_an_error() -> None:
+def test_duplicate_registrations_are_an_error() -> None:
     modules = list(feature_modules())
     with pytest.raises(RegistrationError, match="two features register the same server iq"):
         register_features(Hooks(Xmpp()), [*modules, ping], accounts=True)
 
 
-def test_a_component_has_no_features_that_need_accounts() -> None:
+def test_a_component_has_no_account_features() -> None:
     hooks = Hooks(Xmpp())
     register_features(hooks, feature_modules(), accounts=False)
     assert "presence" not in hooks.stanza_handlers
     assert "message" in hooks.stanza_handlers
 
 
-# Plain messages: quality of service 0.
+# Plain messages (quality of service 0)
 
 
-def test_a_plain_message_with_a_log_event_becomes_an_event(gateway: Gateway) -> None:
+def test_a_log_message_becomes_an_event(gateway: Gateway) -> None:
     message = log("hello", id="e1", type="Notice").replace("<message ", "<message to='gw.example' ")
     assert gateway.send(PUMP, message) is None
     (event,) = gateway.events()
@@ -157,7 +153,7 @@ def test_a_plain_message_with_a_log_event_becomes_an_event(gateway: Gateway) -> 
     assert (event.level, event.qos, event.latency_ms) == ("Notice", 0, 0)
 
 
-def test_a_plain_message_with_sensor_data_becomes_readings(gateway: Gateway) -> None:
+def test_a_sensor_data_message_becomes_readings(gateway: Gateway) -> None:
     assert gateway.send(PUMP, READING.format(name="temperature", value="21.5")) is None
     (event,) = gateway.events("readings")
     assert (event.kind, event.source, event.name) == ("reading", PUMP, "temperature")
@@ -166,7 +162,7 @@ def test_a_plain_message_with_sensor_data_becomes_readings(gateway: Gateway) -> 
     assert (event.time, event.clock) == (gateway.clock().wall, True)
 
 
-def test_a_message_may_hold_several_payloads_and_others_besides(gateway: Gateway) -> None:
+def test_a_message_may_have_several_payloads(gateway: Gateway) -> None:
     both = "<log xmlns='urn:xmpp:eventlog'><message>x</message></log><body>to people</body>"
     message = READING.format(name="a", value="1").replace("</message>", f"{both}</message>")
     assert gateway.send(PUMP, message) is None
@@ -176,7 +172,7 @@ def test_a_message_may_hold_several_payloads_and_others_besides(gateway: Gateway
 @pytest.mark.parametrize(
     ("sender", "message", "error", "rule"),
     [
-        (STRANGER, READING.format(name="a", value="1"), "cancel/not-allowed", "untrusted"),
+        (UNTRUSTED, READING.format(name="a", value="1"), "cancel/not-allowed", "untrusted"),
         (
             PUMP,
             "<message id='7' to='gw.example'><body>x</body></message>",
@@ -198,7 +194,7 @@ def test_a_message_may_hold_several_payloads_and_others_besides(gateway: Gateway
         ),
     ],
 )
-def test_a_plain_message_that_is_refused_is_answered_and_logged(
+def test_a_refused_message_is_answered_and_logged(
     gateway: Gateway, sender: str, message: str, error: str, rule: str
 ) -> None:
     reply = gateway.send(sender, message)
@@ -210,7 +206,7 @@ def test_a_plain_message_that_is_refused_is_answered_and_logged(
     assert (event.kind, event.name, event.source) == ("limit", rule, sender.partition("/")[0])
 
 
-def test_a_plain_message_finds_no_room_where_the_lane_is_full(gateway: Gateway) -> None:
+def test_a_message_is_refused_if_its_lane_is_full(gateway: Gateway) -> None:
     reading = READING.format(name="a", value="1")
     for _ in range(100):
         assert gateway.send(PUMP, reading) is None
@@ -220,7 +216,7 @@ def test_a_plain_message_finds_no_room_where_the_lane_is_full(gateway: Gateway) 
     assert gateway.send(PUMP, log("another lane has its own")) is None
 
 
-def test_what_is_told_of_an_unreadable_message_is_bounded(gateway: Gateway) -> None:
+def test_the_error_text_of_an_unreadable_message_is_limited(gateway: Gateway) -> None:
     reply = gateway.send(PUMP, READING.format(name="a", value="x" * 50_000))
     assert refused(reply) == "modify/not-acceptable"
     assert reply is not None

@@ -1,4 +1,4 @@
-"""What the gateway tells of itself: software version and time."""
+"""Tests of software version and entity time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def ask(gateway: Gateway, payload: str, to: str | None) -> Reply:
 
 
 @pytest.mark.parametrize("to", [DOMAIN, None])
-def test_the_gateway_tells_its_version(gateway: Gateway, to: str | None) -> None:
+def test_version_of_the_gateway(gateway: Gateway, to: str | None) -> None:
     reply = ask(gateway, f"<query xmlns='{VERSION}'/>", to)
     assert reply.payload is not None
     assert reply.payload.tag == f"{{{VERSION}}}query"
@@ -30,7 +30,7 @@ def test_the_gateway_tells_its_version(gateway: Gateway, to: str | None) -> None
 
 
 @pytest.mark.parametrize("to", [DOMAIN, None])
-def test_the_gateway_tells_its_time_in_utc(gateway: Gateway, to: str | None) -> None:
+def test_time_is_in_utc(gateway: Gateway, to: str | None) -> None:
     gateway.clock.wall_offset = 123
     reply = ask(gateway, f"<time xmlns='{TIME}'/>", to)
     assert reply.payload is not None
@@ -40,6 +40,6 @@ def test_the_gateway_tells_its_time_in_utc(gateway: Gateway, to: str | None) -> 
 
 
 @pytest.mark.parametrize("payload", [f"<query xmlns='{VERSION}'/>", f"<time xmlns='{TIME}'/>"])
-def test_an_account_does_not_tell_them(gateway: Gateway, payload: str) -> None:
+def test_accounts_have_neither(gateway: Gateway, payload: str) -> None:
     reply = ask(gateway, payload, "pump1@gw.example")
     assert reply.error == ("cancel", "service-unavailable")
