@@ -187,15 +187,11 @@ class Message(NamedTuple):
     since: float | None = None
 
 
-Refusal: TypeAlias = ServiceError | StanzaError
-"""An error that answers a request; a service's own, or ready for the wire."""
-
-
 class Standing(NamedTuple):
     """Whether a sender may hand messages over, and the destination's error if it takes none."""
 
     allowed: bool
-    error: Refusal | None = None
+    error: ServiceError | None = None
 
 
 ALLOWED = Standing(allowed=True)

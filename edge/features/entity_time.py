@@ -1,7 +1,8 @@
-"""Entity time (XEP-0202): the gateway's wall clock. It keeps UTC, and says so."""
+"""Answer requests for the gateway's time, in UTC (XEP-0202)."""
 
 from __future__ import annotations
 
+from edge.engine import answers
 from edge.engine.access import Sender
 from edge.engine.database import Transaction
 from edge.engine.hooks import Context, Hooks, Work
@@ -11,14 +12,13 @@ from edge.xmpp.stanza import Stanza
 
 
 def time(_context: Context, stanza: Stanza) -> Work:
-    """Answer with the moment at which the answer is made."""
+    """Answer with the time of the transaction."""
 
     def work(tx: Transaction, sender: Sender) -> bytes:
         utc = serialize.escape(serialize.timestamp(tx.now.wall))
         content = serialize.tag("tzo", content=b"+00:00") + serialize.tag("utc", content=utc)
         payload = serialize.tag("time", content=content, xmlns=TIME)
-        attrs = stanza.attrs
-        return serialize.iq_result(attrs["id"], sender.full, attrs.get("to"), payload)
+        return answers.result(stanza, sender, payload)
 
     return work
 

@@ -1,4 +1,4 @@
-"""The legacy session request (RFC 3921, section 3): old clients wait for its answer."""
+"""Answer the obsolete session request (RFC 3921, section 3), because old clients wait for it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from edge.xmpp.stanza import Stanza
 
 
 def establish(_context: Context, stanza: Stanza) -> bytes:
-    """Say yes: binding has established all there is."""
+    """Confirm the session, which resource binding has established."""
     return serialize.iq_result(stanza.attrs["id"])
 
 

@@ -1,4 +1,4 @@
-"""Software version (XEP-0092): what runs here, and the kind of system that it runs on."""
+"""Answer requests for the software version and the operating system (XEP-0092)."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import platform
 from typing import Final
 
 from edge import __version__
+from edge.engine import answers
 from edge.engine.access import Sender
 from edge.engine.database import Transaction
 from edge.engine.hooks import Context, Hooks, Work
@@ -13,20 +14,19 @@ from edge.xmpp import serialize
 from edge.xmpp.namespaces import VERSION, clark
 from edge.xmpp.stanza import Stanza
 
-TOLD: Final = {"name": "Fieldpost", "version": __version__, "os": platform.system()}
-"""The system's name and no more: its version would tell which of its faults to try."""
+ELEMENTS: Final = {"name": "Fieldpost", "version": __version__, "os": platform.system()}
+"""The answer's elements. The version of the system is left out, because it would help attackers."""
 
 
 def version(_context: Context, stanza: Stanza) -> Work:
-    """Answer with name, version and system."""
+    """Answer with the name, the version and the operating system."""
     content = b"".join(
-        serialize.tag(name, content=serialize.escape(text)) for name, text in TOLD.items()
+        serialize.tag(name, content=serialize.escape(text)) for name, text in ELEMENTS.items()
     )
     payload = serialize.tag("query", content=content, xmlns=VERSION)
 
     def work(_tx: Transaction, sender: Sender) -> bytes:
-        attrs = stanza.attrs
-        return serialize.iq_result(attrs["id"], sender.full, attrs.get("to"), payload)
+        return answers.result(stanza, sender, payload)
 
     return work
 

@@ -15,7 +15,7 @@ from edge.engine import destinations, events, quota, refusals, space
 from edge.engine.access import Sender
 from edge.engine.database import Transaction
 from edge.engine.events import NewEvent
-from edge.engine.hooks import ALLOWED, Context, Destination, Message, Refusal
+from edge.engine.hooks import ALLOWED, Context, Destination, Message
 from edge.engine.quota import ExceededLimit
 from edge.errors import ServiceError
 from edge.features.custody import rules, store
@@ -187,7 +187,7 @@ def _conclude(
     tx: Transaction,
     sender: Sender,
     decision: Decision,
-    error: Refusal | None = None,
+    error: ServiceError | None = None,
     over: ExceededLimit | None = None,
 ) -> None:
     """Log a decision that is not a plain success, and raise the error that answers it."""

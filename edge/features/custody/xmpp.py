@@ -39,7 +39,7 @@ def assured(context: Context, stanza: Stanza) -> Work:
     def work(tx: Transaction, sender: Sender) -> bytes:
         try:
             service.offer(context, tx, sender, request)
-        except (ServiceError, StanzaError) as error:
+        except ServiceError as error:
             return answers.error(context, stanza, sender, error)
         namespace = stanza.children[0].name[1:].partition("}")[0]
         payload = serialize.tag("received", {"msgId": msg_id}, xmlns=namespace)
@@ -58,7 +58,7 @@ def deliver(context: Context, stanza: Stanza) -> Work:
     def work(tx: Transaction, sender: Sender) -> bytes:
         try:
             service.deliver(context, tx, sender, msg_id)
-        except (ServiceError, StanzaError) as error:
+        except ServiceError as error:
             return answers.error(context, stanza, sender, error)
         return answers.result(stanza, sender)
 
@@ -76,7 +76,7 @@ def acknowledged(context: Context, stanza: Stanza) -> Work:
     def work(tx: Transaction, sender: Sender) -> bytes:
         try:
             service.acknowledge(context, tx, sender, request)
-        except (ServiceError, StanzaError) as error:
+        except ServiceError as error:
             return answers.error(context, stanza, sender, error)
         return answers.result(stanza, sender)
 

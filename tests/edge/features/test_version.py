@@ -25,8 +25,8 @@ def test_version_of_the_gateway(gateway: Gateway, to: str | None) -> None:
     assert reply.payload is not None
     assert reply.payload.tag == f"{{{VERSION}}}query"
     found = {child.tag.removeprefix(f"{{{VERSION}}}"): child.text for child in reply.payload}
-    assert found == {"name": "Fieldpost", "version": __version__, "os": version.TOLD["os"]}
-    assert not any(character.isdigit() for character in version.TOLD["os"])
+    assert found == {"name": "Fieldpost", "version": __version__, "os": version.ELEMENTS["os"]}
+    assert not any(character.isdigit() for character in version.ELEMENTS["os"])
 
 
 @pytest.mark.parametrize("to", [DOMAIN, None])
