@@ -579,7 +579,7 @@ def test_a_disk_that_fails_a_write_loses_nothing_that_was_answered(path: Path) -
     """The system refuses to let the file grow: SQLite calls that an I/O error, not a full disk."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     assert (soft, hard) == (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     done = subprocess.run(
         [sys.executable, "-c", ON_A_REAL_LIMIT, path, str(OS_LIMIT)],
         cwd=root,
