@@ -1,6 +1,6 @@
 """Handling of stanzas that a session has no room for.
 
-The stanzas go back to the store or to their senders at once (`features.messages.overflow_policy`),
+The stanzas go back to the store or to their senders at once (`messages.xmpp.returned_stanzas`),
 and the session continues. Order is kept: while messages are on their way back, those behind them
 take the same way. Of presence, which is a state, the latest of each sender is kept within a limit
 and sent when there is room.

@@ -104,7 +104,7 @@ class QosRequest(NamedTuple):
     Attributes:
         epoch: the epoch in which the row was written, a part of the ids.
         row: the number of the message, a part of the ids.
-        sender: whom the message is from.
+        sender: the sender on the wire.
         recipient: the address that the message is to.
         session: the full JID of the session.
         namespace: the QoS namespace of the session.
@@ -293,7 +293,7 @@ def _plain_message(context: Context, tx: Transaction, row: OutboxRow) -> PlainMe
 
 
 def author(context: Context, row: OutboxRow) -> str:
-    """Return whom a message is from on the wire: its sender or, for an item of a node, the service.
+    """Return the sender on the wire: the original one or, for an item of a node, the service.
 
     Source: XEP-0060, section 7.1.2.
     """
@@ -437,7 +437,7 @@ def _report(
         messages.flush(context, tx, sender)
 
 
-# What sessions do
+# Hooks of sessions
 
 
 class Answer(NamedTuple):

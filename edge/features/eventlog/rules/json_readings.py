@@ -57,13 +57,13 @@ def parse(text: str) -> list[Reading]:
     """
     content = strict_json.parse(text)
     if isinstance(content, list):
-        each = _pack(content)
+        readings = _pack(content)
     elif isinstance(content, dict):
-        each = _members(content)
+        readings = _members(content)
     else:
         raise InvalidJson("it must be an object or a SenML pack")
     found: list[Reading] = []
-    for reading in each:
+    for reading in readings:
         if len(found) == MAX_READINGS:
             raise InvalidJson(f"it has more than {MAX_READINGS} readings")
         found.append(reading)
@@ -72,7 +72,7 @@ def parse(text: str) -> list[Reading]:
     return found
 
 
-def _checked(name: str) -> str:
+def _check_name(name: str) -> str:
     if not name:
         raise InvalidJson("a reading has no name")
     if len(name.encode()) > MAX_NAME_BYTES:
@@ -86,9 +86,9 @@ def _checked(name: str) -> str:
 def _members(content: dict[str, Json]) -> Iterator[Reading]:
     """Yield the readings of an object and of the objects nested in it."""
     tags = {}
-    told = content.get(TIMESTAMP)
-    if _is_number(told) or isinstance(told, str):
-        tags[TIMESTAMP] = _written(told) if _is_number(told) else str(told)
+    timestamp = content.get(TIMESTAMP)
+    if _is_number(timestamp) or isinstance(timestamp, str):
+        tags[TIMESTAMP] = _format_number(timestamp) if _is_number(timestamp) else str(timestamp)
         content = {name: value for name, value in content.items() if name != TIMESTAMP}
     names: set[str] = set()
     for name, value in _leaves(content, ""):
@@ -100,7 +100,7 @@ def _members(content: dict[str, Json]) -> Iterator[Reading]:
 
 def _leaves(content: dict[str, Json], before: str) -> Iterator[tuple[str, Json]]:
     for name, value in content.items():
-        whole = _checked(name and before + name)
+        whole = _check_name(name and before + name)
         if isinstance(value, dict):
             yield from _leaves(value, f"{whole}.")
         else:
@@ -112,8 +112,8 @@ def _member(name: str, value: Json, tags: Mapping[str, str]) -> Reading:
         return Reading(name, text=value, tags=tags)
     if isinstance(value, bool | int | float):
         return Reading(name, float(value), tags=tags)
-    what = "null" if value is None else "an array"
-    raise InvalidJson(f"{name!r} is {what}; use a number, boolean, string or object")
+    kind = "null" if value is None else "an array"
+    raise InvalidJson(f"{name!r} is {kind}; use a number, boolean, string or object")
 
 
 def _is_number(value: Json) -> bool:
@@ -129,14 +129,14 @@ _VERSION: Final = 10
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9:./_-]*")
 """RFC 8428, section 4.5.1."""
 
-_TEXTS: Final = ("bn", "bu", "n", "u", "vs")
-_FIGURES: Final = ("bt", "bv", "bs", "bver", "v", "s", "t", "ut")
-_VALUES: Final = ("v", "vs", "vb")
+_TEXT_FIELDS: Final = ("bn", "bu", "n", "u", "vs")
+_NUMBER_FIELDS: Final = ("bt", "bv", "bs", "bver", "v", "s", "t", "ut")
+_VALUE_FIELDS: Final = ("v", "vs", "vb")
 
 _ABSOLUTE: Final = 2**28
 """From this second on a time is absolute; below, it is relative (RFC 8428, section 4.5.3)."""
 
-_BEGIN: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_UNIX_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class _Base(NamedTuple):
@@ -157,21 +157,21 @@ def _pack(records: list[Json]) -> Iterator[Reading]:
     for record in records:
         if not isinstance(record, dict):
             raise InvalidJson("each record of a SenML pack must be an object")
-        _check(record)
-        base = _based(base, record)
-        if any(field in record for field in ("n", "u", "s", "t", "ut", *_VALUES)):
-            yield _resolved(base, record)
+        _check_record(record)
+        base = _apply_base(base, record)
+        if any(field in record for field in ("n", "u", "s", "t", "ut", *_VALUE_FIELDS)):
+            yield _resolve(base, record)
 
 
-def _check(record: dict[str, Json]) -> None:
+def _check_record(record: dict[str, Json]) -> None:
     for field, value in record.items():
         if field.endswith("_"):
             raise InvalidJson(f"a record has the unknown mandatory field {field!r}")
         if field == "vd":
             raise InvalidJson("a record has binary data (vd), which is not supported")
-        if field in _TEXTS and not isinstance(value, str):
+        if field in _TEXT_FIELDS and not isinstance(value, str):
             raise InvalidJson(f"{field!r} of a record must be a string")
-        if field in _FIGURES and not _is_number(value):
+        if field in _NUMBER_FIELDS and not _is_number(value):
             raise InvalidJson(f"{field!r} of a record must be a number")
         if field == "vb" and not isinstance(value, bool):
             raise InvalidJson("'vb' of a record must be a boolean")
@@ -181,13 +181,13 @@ def _check(record: dict[str, Json]) -> None:
             )
 
 
-def _based(base: _Base, record: Mapping[str, Json]) -> _Base:
+def _apply_base(base: _Base, record: Mapping[str, Json]) -> _Base:
     return _Base(
         str(record.get("bn", base.name)),
         _unit(record, "bu", base.unit),
-        _figure(record, "bt", base.time),
-        _figure(record, "bv", base.value),
-        _figure(record, "bs", base.sum),
+        _number(record, "bt", base.time),
+        _number(record, "bv", base.value),
+        _number(record, "bs", base.sum),
     )
 
 
@@ -196,16 +196,16 @@ def _unit(record: Mapping[str, Json], field: str, otherwise: str | None) -> str 
     return value if isinstance(value, str) else None
 
 
-def _figure(record: Mapping[str, Json], field: str, otherwise: float) -> float:
+def _number(record: Mapping[str, Json], field: str, otherwise: float) -> float:
     value = record.get(field)
     return float(value) if isinstance(value, int | float) else otherwise
 
 
-def _resolved(base: _Base, record: Mapping[str, Json]) -> Reading:
-    name = _checked(base.name + str(record.get("n", "")))
+def _resolve(base: _Base, record: Mapping[str, Json]) -> Reading:
+    name = _check_name(base.name + str(record.get("n", "")))
     if not _NAME.fullmatch(name):
         raise InvalidJson(f"{name!r} is not a valid SenML name")
-    given = [field for field in _VALUES if field in record]
+    given = [field for field in _VALUE_FIELDS if field in record]
     if len(given) > 1 or not (given or "s" in record):
         raise InvalidJson(f"{name!r} must have exactly one value (v, vs or vb)")
     tags = _tags(base, record)
@@ -215,41 +215,41 @@ def _resolved(base: _Base, record: Mapping[str, Json]) -> Reading:
     if "vb" in record:
         return Reading(name, float(record["vb"] is True), unit, None, tags)
     if "v" in record:
-        return Reading(name, _added(base.value, record, "v"), unit, None, tags)
+        return Reading(name, _with_base(base.value, record, "v"), unit, None, tags)
     return Reading(name, None, unit, None, tags)
 
 
 def _tags(base: _Base, record: Mapping[str, Json]) -> dict[str, str]:
     tags = {}
-    time = _added(base.time, record, "t")
+    time = _with_base(base.time, record, "t")
     if time >= _ABSOLUTE:
-        tags[TIMESTAMP] = _moment(time)
+        tags[TIMESTAMP] = _format_time(time)
     elif time:
-        tags[OFFSET] = _written(time)
+        tags[OFFSET] = _format_number(time)
     if "s" in record:
-        tags[SUM] = _written(_added(base.sum, record, "s"))
+        tags[SUM] = _format_number(_with_base(base.sum, record, "s"))
     if "ut" in record:
-        tags[UPDATE] = _written(record["ut"])
+        tags[UPDATE] = _format_number(record["ut"])
     return tags
 
 
-def _added(base: float, record: Mapping[str, Json], field: str) -> float:
-    whole = base + _figure(record, field, 0.0)
+def _with_base(base: float, record: Mapping[str, Json], field: str) -> float:
+    whole = base + _number(record, field, 0.0)
     if not math.isfinite(whole):
         raise InvalidJson(f"{field!r} of a record plus its base value is too large")
     return whole
 
 
-def _moment(seconds: float) -> str:
+def _format_time(seconds: float) -> str:
     """Format an absolute time as XEP-0082 does."""
     try:
-        moment = _BEGIN + timedelta(seconds=seconds)
+        moment = _UNIX_EPOCH + timedelta(seconds=seconds)
     except OverflowError:
-        raise InvalidJson(f"{_written(seconds)} s is after the year 9999") from None
+        raise InvalidJson(f"{_format_number(seconds)} s is after the year 9999") from None
     return moment.isoformat().replace("+00:00", "Z")
 
 
-def _written(number: Json) -> str:
+def _format_number(number: Json) -> str:
     """Format a number, without a decimal point if it is an integer."""
     if isinstance(number, float) and number.is_integer() and abs(number) <= strict_json.MAX_INTEGER:
         return str(int(number))

@@ -25,7 +25,7 @@ _DIGITS: Final = len(str(-MAX_INTEGER))
 _MARK: Final = re.compile(r'\\.|["\[\]{}]', re.DOTALL)
 """Brackets, quotes and escaped characters."""
 
-_UNFIT: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
+_NOT_XML: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 """Characters that a JSON escape can write and XML cannot hold (XML, section 2.2)."""
 
 
@@ -66,35 +66,38 @@ def _check_depth(text: str) -> None:
             depth -= 1
 
 
-def _object(pairs: Sequence[tuple[str, Json]]) -> Json:
+def _build_object(pairs: Sequence[tuple[str, Json]]) -> Json:
     found: dict[str, Json] = {}
     for name, value in pairs:
         if name in found:
             raise InvalidJson(f"it has the name {name!r} twice")
-        if _UNFIT.search(name) or (isinstance(value, str) and _UNFIT.search(value)):
+        if _NOT_XML.search(name) or (isinstance(value, str) and _NOT_XML.search(value)):
             raise InvalidJson(f"{name!r} has a character that XML does not allow")
         found[name] = value
     return found
 
 
-def _whole(text: str) -> int:
+def _parse_integer(text: str) -> int:
     """Parse an integer; check its length first, because parsing takes quadratic time."""
     if len(text) > _DIGITS or abs(int(text)) > MAX_INTEGER:
         raise InvalidJson(f"an integer exceeds {MAX_INTEGER}")
     return int(text)
 
 
-def _number(text: str) -> float:
+def _parse_float(text: str) -> float:
     number = float(text)
     if not math.isfinite(number):
         raise InvalidJson("a number exceeds the range of a 64-bit float")
     return number
 
 
-def _refuse(text: str) -> NoReturn:
+def _refuse_constant(text: str) -> NoReturn:
     raise InvalidJson(f"{text} is not a JSON number")
 
 
 _DECODER: Final = json.JSONDecoder(
-    object_pairs_hook=_object, parse_int=_whole, parse_float=_number, parse_constant=_refuse
+    object_pairs_hook=_build_object,
+    parse_int=_parse_integer,
+    parse_float=_parse_float,
+    parse_constant=_refuse_constant,
 )

@@ -27,8 +27,8 @@ MAX_EPOCHS: Final = 100
 """Most epochs that are kept; a gateway has a handful in its life."""
 
 _CROCKFORD: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
-_CHANCE: Final = 80  # bits of a ULID that tell nothing
-_OF_ROWS: Final = "of rows"
+_RANDOM_BITS: Final = 80
+_ROW_EPOCHS: Final = "of rows"
 
 _LAST_ROW: Final = "SELECT seq FROM main.sqlite_sequence WHERE name = 'outbox'"
 _BEGIN: Final = "INSERT INTO epochs (epoch, began, reason, outbox) VALUES (?, ?, ?, ?)"
@@ -57,13 +57,13 @@ def begin(tx: Transaction, reason: str) -> str:
     sealed.
     """
     before = latest(tx, 1)
-    epoch = _ulid(max(tx.now.wall, _moment(before[0].epoch) + 1 if before else 0))
+    epoch = _ulid(max(tx.now.wall, _time_of(before[0].epoch) + 1 if before else 0))
     last = tx.row(_LAST_ROW)
     tx.run(_BEGIN, (epoch, tx.now.wall, reason, 0 if last is None else last[0]))
     tx.run(_FORGET, (MAX_EPOCHS,))
     meta.write(tx, meta.EPOCH, epoch)
     tx.known.pop(meta.EPOCH, None)
-    tx.known.pop(_OF_ROWS, None)
+    tx.known.pop(_ROW_EPOCHS, None)
     events.reset_counters(tx)
     lost_ranges.report_all_again(tx)
     return epoch
@@ -81,9 +81,9 @@ def epoch_of_row(tx: Transaction, row: int) -> str:
     new message. Rows that a restored copy of the database writes get the new epoch, because the
     device may have seen their numbers before.
     """
-    found: list[Epoch] | None = tx.known.get(_OF_ROWS)
+    found: list[Epoch] | None = tx.known.get(_ROW_EPOCHS)
     if found is None:
-        found = tx.known[_OF_ROWS] = latest(tx)
+        found = tx.known[_ROW_EPOCHS] = latest(tx)
     return next((epoch.epoch for epoch in found if epoch.outbox < row), found[-1].epoch)
 
 
@@ -112,13 +112,13 @@ def save_hardware(tx: Transaction, here: Hardware) -> None:
 
 def _ulid(moment: int) -> str:
     """Make a ULID: 48 bits of milliseconds since 1970 and 80 random bits, in 26 characters."""
-    number = moment << _CHANCE | secrets.randbits(_CHANCE)
+    number = moment << _RANDOM_BITS | secrets.randbits(_RANDOM_BITS)
     return "".join(_CROCKFORD[number >> shift & 31] for shift in range(125, -1, -5))
 
 
-def _moment(ulid: str) -> int:
+def _time_of(ulid: str) -> int:
     """Return a ULID's milliseconds since 1970."""
     number = 0
     for character in ulid:
         number = number << 5 | _CROCKFORD.index(character)
-    return number >> _CHANCE
+    return number >> _RANDOM_BITS

@@ -32,7 +32,7 @@ class LostRange(NamedTuple):
     reason: str
 
 
-_NOTE: Final = "INSERT INTO dropped (epoch, lane, first, last, reason) VALUES (?, ?, ?, ?, ?)"
+_ADD: Final = "INSERT INTO dropped (epoch, lane, first, last, reason) VALUES (?, ?, ?, ?, ?)"
 _EXTEND: Final = """
 UPDATE dropped SET last = :last, told = NULL WHERE epoch = :epoch AND lane = :lane AND first = (
     SELECT max(first) FROM dropped WHERE epoch = :epoch AND lane = :lane
@@ -44,51 +44,51 @@ _DECLARED: Final = "DELETE FROM dropped WHERE epoch = ? AND lane = ? AND last <=
 _DECLARED_IN_PART: Final = """
 UPDATE dropped SET first = ?3 + 1 WHERE epoch = ?1 AND lane = ?2 AND first <= ?3
 """
-_UNTOLD: Final = """
+_UNREPORTED: Final = """
 SELECT epoch, lane, first, last, reason FROM dropped WHERE epoch <> ? AND told IS NULL
 ORDER BY epoch, lane, first
 """
-_NOTE_TOLD: Final = "UPDATE dropped SET told = ? WHERE epoch = ? AND lane = ? AND first = ?"
-_HEARD: Final = "DELETE FROM dropped WHERE epoch <> ? AND told BETWEEN ? AND ?"
-_TELL_AGAIN: Final = "UPDATE dropped SET told = NULL WHERE epoch <> ? AND told BETWEEN ? AND ?"
-_TELL_ALL_AGAIN: Final = "UPDATE dropped SET told = NULL"
+_MARK_REPORTED: Final = "UPDATE dropped SET told = ? WHERE epoch = ? AND lane = ? AND first = ?"
+_ACKNOWLEDGED: Final = "DELETE FROM dropped WHERE epoch <> ? AND told BETWEEN ? AND ?"
+_REPORT_AGAIN: Final = "UPDATE dropped SET told = NULL WHERE epoch <> ? AND told BETWEEN ? AND ?"
+_REPORT_ALL_AGAIN: Final = "UPDATE dropped SET told = NULL"
 _TOO_OLD: Final = "DELETE FROM dropped WHERE epoch < (SELECT min(epoch) FROM epochs)"
 
 
-def add(tx: Transaction, gone: LostRange) -> None:
+def add(tx: Transaction, lost: LostRange) -> None:
     """Record a range, to be declared by the next header or, in an earlier epoch, reported by an
     event.
 
     The range lies behind all earlier ones of its lane. Ranges that its events reported are reported
     again.
     """
-    if tx.run(_EXTEND, gone._asdict() | {"ranges": MAX_RANGES}).rowcount == 0:
-        tx.run(_NOTE, gone)
-    report_again(tx, *gone[:4])
+    if tx.run(_EXTEND, lost._asdict() | {"ranges": MAX_RANGES}).rowcount == 0:
+        tx.run(_ADD, lost)
+    report_again(tx, *lost[:4])
 
 
 def report_again(tx: Transaction, epoch: str, lane: str, first: int, last: int) -> None:
     """Report again the ranges that events in this range report, because it will not be sent."""
     if (epoch, lane) == (meta.epoch(tx), events.SYSTEM):
-        tx.run(_TELL_AGAIN, (epoch, first, last))
+        tx.run(_REPORT_AGAIN, (epoch, first, last))
 
 
 def report_all_again(tx: Transaction) -> None:
     """Report all ranges again in a new epoch, and delete those of epochs that are no longer
     kept.
     """
-    tx.run(_TELL_ALL_AGAIN)
+    tx.run(_REPORT_ALL_AGAIN)
     tx.run(_TOO_OLD)
 
 
 def find_unreported(tx: Transaction) -> list[LostRange]:
     """Return the ranges of earlier epochs that no event reports."""
-    return [LostRange(*row) for row in tx.rows(_UNTOLD, (meta.epoch(tx),))]
+    return [LostRange(*row) for row in tx.rows(_UNREPORTED, (meta.epoch(tx),))]
 
 
-def mark_reported(tx: Transaction, gone: LostRange, seq: int) -> None:
+def mark_reported(tx: Transaction, lost: LostRange, seq: int) -> None:
     """Record which event of the current epoch's system lane reports a range."""
-    tx.run(_NOTE_TOLD, (seq, *gone[:3]))
+    tx.run(_MARK_REPORTED, (seq, *lost[:3]))
 
 
 def delete_acknowledged(
@@ -102,4 +102,4 @@ def delete_acknowledged(
         tx.run(_DECLARED, (epoch, lane, declares))
         tx.run(_DECLARED_IN_PART, (epoch, lane, declares))
     if (epoch, lane) == (meta.epoch(tx), events.SYSTEM):
-        tx.run(_HEARD, (epoch, first, last))
+        tx.run(_ACKNOWLEDGED, (epoch, first, last))

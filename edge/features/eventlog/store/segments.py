@@ -243,7 +243,7 @@ def evict(tx: Transaction, bound: BacklogQuota, reason: str) -> list[EvictedRang
 
     Returns the ranges, adjacent ones merged.
     """
-    gone: dict[tuple[str, str], EvictedRange] = {}
+    latest: dict[tuple[str, str], EvictedRange] = {}
     ended: list[EvictedRange] = []
     left = waiting_bytes(tx)
     low = eviction.eviction_target(bound) if eviction.is_over_quota(left, bound) else bound
@@ -252,13 +252,13 @@ def evict(tx: Transaction, bound: BacklogQuota, reason: str) -> list[EvictedRang
         left[evicted.lane] -= evicted.bytes
         lost_ranges.add(tx, LostRange(*evicted[:4], reason))
         key = evicted.epoch, evicted.lane
-        before = gone.get(key)
+        before = latest.get(key)
         if before is not None and before.last + 1 == evicted.first:
             evicted = evicted._replace(first=before.first, bytes=before.bytes + evicted.bytes)
         elif before is not None:
             ended.append(before)
-        gone[key] = evicted
-    return [*ended, *gone.values()]
+        latest[key] = evicted
+    return [*ended, *latest.values()]
 
 
 def drop_unsealed(tx: Transaction, lane: str, reason: str) -> EvictedRange:
@@ -266,9 +266,9 @@ def drop_unsealed(tx: Transaction, lane: str, reason: str) -> EvictedRange:
     events.write_counters(tx)
     (sealed, _previous), (last,) = tx.row(_CHAIN, (lane,)), tx.row(_LAST, (lane,))
     tx.run(_TAKE_OUT, (lane, last))
-    gone = EvictedRange(meta.epoch(tx), lane, sealed + 1, last, 0)
-    lost_ranges.add(tx, LostRange(*gone[:4], reason))
-    return gone
+    dropped = EvictedRange(meta.epoch(tx), lane, sealed + 1, last, 0)
+    lost_ranges.add(tx, LostRange(*dropped[:4], reason))
+    return dropped
 
 
 def lanes(tx: Transaction) -> list[tuple[str, str]]:

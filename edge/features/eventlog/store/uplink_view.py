@@ -15,8 +15,8 @@ SAMPLE_SIZE: Final = 200
 MAX_ROWS: Final = 1000
 """Most rows of each list in the view."""
 
-_TAKEN: Final = "uplink taken"
-_TOLD: Final = "uplink told"
+_LAST_UPLOAD: Final = "uplink taken"
+_NOTICE: Final = "uplink told"
 
 _LANES: Final = """
 SELECT l.lane, l.last, l.sealed,
@@ -129,22 +129,22 @@ class SegmentRow(NamedTuple):
 
 def record_upload(tx: Transaction) -> None:
     """Record that the central site has just acknowledged a segment."""
-    meta.write(tx, _TAKEN, float(tx.now.wall))
+    meta.write(tx, _LAST_UPLOAD, float(tx.now.wall))
 
 
 def last_upload_time(tx: Transaction) -> int | None:
     """Return when the central site last acknowledged a segment, in ms since 1970 UTC, or `None`."""
-    return round(meta.read_number(tx, _TAKEN)) or None
+    return round(meta.read_number(tx, _LAST_UPLOAD)) or None
 
 
 def record_notice(tx: Transaction, name: str, text: str) -> None:
     """Record the last notice of the uplink."""
-    meta.write(tx, _TOLD, msgspec.json.encode(Notice(name, text, tx.now.wall)).decode())
+    meta.write(tx, _NOTICE, msgspec.json.encode(Notice(name, text, tx.now.wall)).decode())
 
 
 def last_notice(tx: Transaction) -> Notice | None:
     """Return the last notice of the uplink, or `None`."""
-    text = meta.find_text(tx, _TOLD)
+    text = meta.find_text(tx, _NOTICE)
     return None if text is None else msgspec.json.decode(text, type=Notice)
 
 

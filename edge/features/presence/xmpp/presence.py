@@ -169,8 +169,8 @@ def _encode_session_presence(_context: Context, shown: SessionPresence) -> bytes
     return stamped(shown.presence or serialize.presence(), shown.sender, shown.to)
 
 
-def _encode_unavailable(_context: Context, gone: UnavailablePresence) -> bytes:
-    return serialize.presence("unavailable", gone.sender, gone.to)
+def _encode_unavailable(_context: Context, presence: UnavailablePresence) -> bytes:
+    return serialize.presence("unavailable", presence.sender, presence.to)
 
 
 def _encode_subscription(_context: Context, stanza: SubscriptionStanza) -> bytes:
