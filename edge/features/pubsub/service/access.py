@@ -8,7 +8,7 @@ from typing import Final
 from edge.engine.access import Sender
 from edge.engine.database import Transaction
 from edge.engine.hooks import Context
-from edge.features.presence.rules.subscriptions import FIELDS
+from edge.features.presence.rules.subscriptions import shares_presence
 from edge.features.presence.service import roster
 from edge.features.pubsub.rules import affiliation as rules
 from edge.features.pubsub.rules.affiliation import Affiliation
@@ -16,9 +16,6 @@ from edge.features.pubsub.rules.reasons import Reason
 from edge.features.pubsub.service.errors import PubsubError
 from edge.features.pubsub.store import affiliations, nodes
 from edge.features.pubsub.store.nodes import Node
-
-_SEES_PRESENCE: Final = ("from", "both")
-"""Roster subscriptions with which a contact sees the presence of the roster's owner."""
 
 _ROSTER_MODELS: Final = ("presence", "roster")
 """Access models that depend on the rosters of a node's owners."""
@@ -143,11 +140,9 @@ def _is_in_roster(
         contact = roster.find_contact(tx, local, bare) if domain == context.domain else None
         if contact is None:
             continue
-        if model == "roster":
-            admitted = contact.listed and not groups.isdisjoint(contact.groups)
-        else:
-            admitted = FIELDS[contact.state].subscription in _SEES_PRESENCE
-        if admitted:
+        if model == "presence" and shares_presence(contact.state):
+            return True
+        if model == "roster" and contact.listed and not groups.isdisjoint(contact.groups):
             return True
     return False
 

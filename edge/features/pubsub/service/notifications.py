@@ -221,7 +221,7 @@ def send(
     if subscription.qos == 0:
         _send_plain(context, tx, subscription, notification)
         return
-    body = _encode(context, notification._replace(to=None))
+    body = context.encode(notification._replace(to=None))
     account, size = subscription.account, charge("", body)
     exceeded = exceeded_outbox_limit(context, tx, account, size)
     if exceeded is not None:
@@ -232,10 +232,6 @@ def send(
     source = _outbox_source(context, subscription)
     message = OutgoingMessage(source, sender, None, subscription.qos, body, size, only)
     outbox.enqueue(context, tx, account, message)
-
-
-def _encode(context: Context, notification: Notification) -> bytes:
-    return context.encode(notification)
 
 
 def _send_plain(
@@ -253,7 +249,7 @@ def _send_plain(
     available, type_ = sessions.of_account(tx, to), rules.parse_type(notification.type)
     exists = bool(available) or accounts.is_active(tx, subscription.account)
     route = rules.route(type_, available, None, exists=exists)
-    stanza, source = _encode(context, notification), pubsub_service(context.domain)
+    stanza, source = context.encode(notification), pubsub_service(context.domain)
     message = AccountMessage(stanza, source, subscription.account, type_, storable=True)
     refusal = deliver(context, tx, message, route)
     if refusal is not None:

@@ -1,7 +1,8 @@
 """Publish items, whether they come in a request or in a message (XEP-0060, section 7.1).
 
 A plain node stores the item, notifies its subscribers, and puts the item into the queue of each
-share whose filter matches. A queue node puts it into its own queue only.
+share whose filter matches. A queue node puts it into its own queue only. If `[uplink] topics`
+selects the node, the readings and logs in the payload become events in the same transaction.
 """
 
 from __future__ import annotations
@@ -12,9 +13,11 @@ from typing import Final, NamedTuple
 from edge.engine import refusals, space
 from edge.engine.access import Sender
 from edge.engine.database import Transaction
+from edge.engine.events import NewEvent
 from edge.engine.hooks import Context
 from edge.engine.quota import ExceededLimit
-from edge.features.pubsub.rules import node_config
+from edge.features.eventlog import service as eventlog
+from edge.features.pubsub.rules import node_config, topic
 from edge.features.pubsub.rules.node_config import DEFAULT, InvalidOption, NodeConfig
 from edge.features.pubsub.rules.publication import (
     DEFAULT_OPTIONS,
@@ -23,10 +26,9 @@ from edge.features.pubsub.rules.publication import (
     find_fault,
 )
 from edge.features.pubsub.rules.reasons import Reason
-from edge.features.pubsub.service import access, notifications, uplink_topics
+from edge.features.pubsub.service import access, notifications
 from edge.features.pubsub.service import nodes as node_service
 from edge.features.pubsub.service.errors import PubsubError
-from edge.features.pubsub.service.uplink_topics import NO_EVENTS, ItemEvents
 from edge.features.pubsub.store import items, nodes
 from edge.features.pubsub.store.nodes import Node
 from edge.features.queues.service import operations, queue_registry
@@ -45,6 +47,21 @@ NOTIFICATION_OVERHEAD: Final = 512
 """Approximate bytes of a notification beside the payload."""
 
 _NO_PRECONDITIONS: Final[Mapping[str, Sequence[str]]] = {}
+
+
+class ItemEvents(NamedTuple):
+    """Events, with their lanes, that an item contains.
+
+    If a message brought the item, `qos` is the message's level and `since` the service second from
+    which it was in custody.
+    """
+
+    events: Sequence[tuple[str, NewEvent]] = ()
+    qos: int | None = None
+    since: float | None = None
+
+
+NO_EVENTS: Final = ItemEvents()
 
 
 class NewItem(NamedTuple):
@@ -103,6 +120,11 @@ def publish(context: Context, tx: Transaction, sender: Sender, request: Publicat
     put(context, tx, sender, node, item, request.options, queues_)
 
 
+def is_shipped(context: Context, node: str) -> bool:
+    """Return whether `[uplink] topics` selects a node, so that its items are logged."""
+    return bool(context.uplink_topics) and topic.matches_any(context.uplink_topics, node)
+
+
 def find_target(
     context: Context,
     tx: Transaction,
@@ -158,7 +180,9 @@ def check_room(
     """
     found = _find_queues(context, tx, node)
     id, publisher, payload = item.id, sender.full, item.payload
-    exceeded = uplink_topics.exceeded_limit(context, tx, item.logged)
+    logged, exceeded = item.logged.events, None
+    if logged:
+        exceeded = eventlog.exceeded_limit(context, tx, logged)
     if exceeded is None and node.config.queueing:
         exceeded = queue_registry.exceeded_node_limit(context, tx, node, id, publisher, payload)
     elif exceeded is None:
@@ -242,7 +266,8 @@ def put(
         found = None
     config, payload = node.config, item.payload
     if item.logged.events:
-        uplink_topics.log(tx, sender, node.name, item.logged)
+        logged, qos, since = item.logged
+        eventlog.write(tx, logged, sender.full, qos, since, node.name)
     if not config.queueing:
         if config.persist_items:
             _store(context, tx, sender, node, item)

@@ -23,6 +23,7 @@ from edge.engine.hooks import (
     Standing,
 )
 from edge.engine.quota import ExceededLimit
+from edge.features.eventlog import service as eventlog
 from edge.features.outbox import service as outbox
 from edge.features.outbox.service import DeadLetter
 from edge.features.pubsub.rules.publication import (
@@ -30,12 +31,10 @@ from edge.features.pubsub.rules.publication import (
     PublicationShape,
     find_fault,
 )
-from edge.features.pubsub.service import publishing, uplink_topics
+from edge.features.pubsub.service import publishing
 from edge.features.pubsub.service.errors import PubsubError
-from edge.features.pubsub.service.publishing import UNFIT, NewItem
-from edge.features.pubsub.service.uplink_topics import ItemEvents
-from edge.features.pubsub.xmpp.items import ITEM, new_item_id
-from edge.features.pubsub.xmpp.uplink_payloads import read_payload
+from edge.features.pubsub.service.publishing import UNFIT, ItemEvents, NewItem
+from edge.features.pubsub.xmpp.items import ITEM, new_item_id, read_payload
 from edge.xmpp.embedded import as_client_stanza
 from edge.xmpp.errors import FragmentError
 from edge.xmpp.jid import Jid
@@ -102,8 +101,11 @@ class NodeDestination:
         """Return the limit that the message would exceed if it were published now."""
         item, name = NewItem("", message.body), message.to.resource
         node = publishing.find_target(context, tx, message.sender, name)
-        exceeded = uplink_topics.exceeded_limit_unread(context, tx, name)
-        return exceeded or publishing.check_room(context, tx, message.sender, node, item).exceeded
+        if publishing.is_shipped(context, name):
+            exceeded = eventlog.exceeded_limit_unread(context, tx)
+            if exceeded is not None:
+                return exceeded
+        return publishing.check_room(context, tx, message.sender, node, item).exceeded
 
     def recipient(self, _to: Jid) -> str | None:
         """Return `None`, because a node belongs to no account."""

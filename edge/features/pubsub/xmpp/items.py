@@ -6,10 +6,10 @@ import secrets
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from edge.engine import answers
+from edge.engine import answers, event_payloads
 from edge.engine.access import Sender
 from edge.engine.database import Transaction
-from edge.engine.hooks import Context, OffloadedWork, Work
+from edge.engine.hooks import Contents, Context, OffloadedWork, Work
 from edge.features.pubsub.rules.publication import (
     DEFAULT_OPTIONS,
     MAX_ITEM_ID_BYTES,
@@ -21,15 +21,14 @@ from edge.features.pubsub.rules.publication import (
 from edge.features.pubsub.service import access, publishing
 from edge.features.pubsub.service import items as service
 from edge.features.pubsub.service.items import PageRequest
-from edge.features.pubsub.service.publishing import NewItem, Publication
-from edge.features.pubsub.service.uplink_topics import ItemEvents
+from edge.features.pubsub.service.publishing import ItemEvents, NewItem, Publication
 from edge.features.pubsub.store.items import Item
 from edge.features.pubsub.xmpp import forms
-from edge.features.pubsub.xmpp.uplink_payloads import read_payload
 from edge.features.queues.service import operations
 from edge.xmpp import pubsub, rsm, serialize
+from edge.xmpp.errors import FragmentError
 from edge.xmpp.namespaces import PUBSUB, RSM, clark, namespace
-from edge.xmpp.stanza import Child, Stanza, with_namespace
+from edge.xmpp.stanza import Child, Stanza, parse_fragment, with_namespace
 from edge.xmpp.subelements import parse_element
 
 PUBLISH_OPTIONS: Final = f"{PUBSUB}#publish-options"
@@ -44,6 +43,7 @@ unacknowledged."""
 
 ITEM: Final = clark(PUBSUB, "item")
 _PUBLISH_OPTIONS: Final = clark(PUBSUB, "publish-options")
+_NOTHING: Final = Contents([])
 _BOOLEANS: Final = {"1": True, "true": True, "0": False, "false": False}
 
 
@@ -115,6 +115,16 @@ def _read_publish_options(request: Child) -> tuple[ItemOptions, dict[str, Sequen
         return split_options(forms.read_node_options(tree[0], PUBLISH_OPTIONS))
     except InvalidItemOption as error:
         raise pubsub.refusal("bad-request", "invalid-options", str(error)) from None
+
+
+def read_payload(context: Context, node: str, payload: bytes) -> Contents:
+    """Return the events in a payload if its node is shipped, or why it cannot be read."""
+    if not payload or not publishing.is_shipped(context, node):
+        return _NOTHING
+    try:
+        return event_payloads.decode(context, (parse_fragment(payload),))
+    except FragmentError as error:
+        return Contents([], str(error)[: event_payloads.MAX_REASON])
 
 
 # Retrieve
