@@ -36,14 +36,8 @@ class Member(NamedTuple):
     """A member of a queue: a subscription, through one connected session.
 
     A subscription with several sessions appears once for each, with one capacity and one number of
-    items in flight.
-
-    Attributes:
-        subscription: the subscription's number.
-        session: the session's full JID.
-        capacity: items that the subscription accepts at a time.
-        in_flight: items that it has.
-        turn: sequence number of the session's last assignment; the lowest has been idle longest.
+    items in flight. `turn` is the sequence number of the session's last assignment: the session
+    with the lowest has been idle longest.
     """
 
     subscription: int

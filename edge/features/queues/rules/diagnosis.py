@@ -18,67 +18,30 @@ from edge.features.queues.rules.assignment import Policy, ReadyItem
 class Reason(Enum):
     """What holds an item up; the values are those of JSON output and of ad-hoc commands."""
 
-    LOCKED = "locked"
-    """A member has locked it."""
-
-    DELAYED = "delayed"
-    """It was published with a delay."""
-
-    HELD = "aside"
-    """No connected member may subscribe to the node that it was published to."""
-
+    LOCKED = "locked"  # a member has locked it
+    DELAYED = "delayed"  # it was published with a delay
+    HELD = "aside"  # no connected member may subscribe to the node that it was published to
     DEAD = "dead"
-    """It is dead."""
-
-    EXPIRED = "expired"
-    """Its time to live is over."""
-
-    NO_MEMBER = "no_member"
-    """The queue has no members."""
-
-    UNKNOWN = "not_known"
-    """It is not known which members are connected."""
-
-    NOT_CONNECTED = "nobody_there"
-    """No member is connected."""
-
-    QOS_UNSUPPORTED = "unable"
-    """No connected member accepts messages at the QoS of its subscription."""
-
-    NO_ROOM = "full"
-    """Each connected member has as many items as it accepts."""
-
-    OUTBOX_FULL = "stalled"
-    """The outboxes of the members with room are full."""
-
-    TOO_MANY_BYTES = "laden"
-    """The members with room for items have too many bytes of items."""
-
-    GIVEN_BACK = "given_back"
-    """A member gave it back, and the others have as many items as they accept."""
-
-    CHOSEN_MEMBER_BUSY = "bound"
-    """The member that the policy chooses has as many items as it accepts or is not connected."""
-
-    BEHIND_OTHERS = "behind"
-    """Other items go first."""
-
-    NEXT = "next"
-    """Nothing: it is delivered next."""
+    EXPIRED = "expired"  # its time to live is over
+    NO_MEMBER = "no_member"  # the queue has no subscribers
+    UNKNOWN = "not_known"  # it is not known which members are connected
+    NOT_CONNECTED = "nobody_there"  # no member is connected
+    QOS_UNSUPPORTED = "unable"  # no connected member accepts messages at its QoS
+    NO_ROOM = "full"  # each connected member has as many items as it accepts
+    OUTBOX_FULL = "stalled"  # the outboxes of the members with room are full
+    TOO_MANY_BYTES = "laden"  # the members with room have too many bytes of items
+    GIVEN_BACK = "given_back"  # a member gave it back, and the others have no room
+    CHOSEN_MEMBER_BUSY = "bound"  # the member that the policy chooses has no room
+    BEHIND_OTHERS = "behind"  # other items go first
+    NEXT = "next"  # nothing: it is delivered next
 
 
 class MemberState(NamedTuple):
-    """A member of a queue: a subscription with its connected sessions.
+    """A member of a queue: a subscription of a JID with the full JIDs of its connected sessions.
 
-    Attributes:
-        subscription: the subscription's number.
-        jid: the subscribed JID.
-        capacity: items that it accepts at a time.
-        in_flight: items that it has.
-        sessions: full JIDs of its connected sessions.
-        accepts_qos: whether a session accepts messages at the subscription's QoS.
-        outbox_full: whether the outbox of its account has no room.
-        too_many_bytes: whether its items have so many bytes that it gets no more.
+    `accepts_qos` says whether a session accepts messages at the subscription's QoS, `outbox_full`
+    whether the outbox of its account has no room, and `too_many_bytes` whether its items have so
+    many bytes that it gets no more.
     """
 
     subscription: int
@@ -110,16 +73,10 @@ class Members(NamedTuple):
 
 
 class ItemState(NamedTuple):
-    """State of an item.
+    """State of an item: ready, delayed, locked or dead.
 
-    Attributes:
-        row: the item's place in its queue.
-        state: `ready`, `delayed`, `locked` or `dead`.
-        publisher: the publisher's full JID.
-        before: ready items that go before it.
-        avoid: the full JID that gave it back.
-        due: when it becomes ready, in service seconds; a delayed item without it is held.
-        expires: when its time to live ends, in service seconds.
+    `before` counts the ready items that go before it; `avoid` is the full JID that gave it back.
+    `due` and `expires` are service seconds; a delayed item without `due` is held.
     """
 
     row: int

@@ -45,7 +45,6 @@ def unlock(tx: Transaction, queue: Overview, item: str, by: str | None = None) -
     The item does not become dead by this unless the queue allows one delivery only.
 
     Args:
-        tx: the transaction.
         queue: the queue of a node.
         item: the ItemID.
         by: the bare JID of the owner, `None` for the gateway's operator.

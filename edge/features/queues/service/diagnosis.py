@@ -83,8 +83,6 @@ def report(
     """Report on a queue.
 
     Args:
-        tx: a transaction, which is only read.
-        queue: the queue.
         attendance: sessions through which its members are connected, `None` if not known.
         moment: the current time.
         item: report only the items with this ItemID.

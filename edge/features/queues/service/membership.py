@@ -243,8 +243,6 @@ def on_message_ended(
     """Complete, reassign or dead-letter an item when its message in the outbox ends.
 
     Args:
-        context: the hook context.
-        tx: the transaction.
         row: the message; it is removed from the outbox.
         event: the input that ended it or, at QoS 1, separated it from its session.
         state: its new state.

@@ -6,11 +6,9 @@ from typing import NamedTuple
 
 
 class ItemDelivery(NamedTuple):
-    """An item for a member.
+    """An item of a node for a member.
 
     Attributes:
-        node: the name of the node that the item was published to.
-        item: the ItemID.
         body: the payload; empty if there is none.
         redeliveries: how often the item was assigned before.
         subid: the SubID of a member of a shared subscription.
@@ -27,19 +25,11 @@ class ItemDelivery(NamedTuple):
     id: str | None = None
 
 
-class ItemDeleted(NamedTuple):
-    """Notice that the item that a session had locked is deleted."""
+class LockEnded(NamedTuple):
+    """Notice that a session no longer has the lock of an item, which was deleted or unlocked."""
 
     node: str
     item: str
     to: str
     id: str
-
-
-class ItemUnlocked(NamedTuple):
-    """Notice that a session no longer holds the lock of an item."""
-
-    node: str
-    item: str
-    to: str
-    id: str
+    is_deleted: bool

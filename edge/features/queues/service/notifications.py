@@ -14,7 +14,7 @@ from edge.engine.access import Sender
 from edge.engine.database import AWAITS_ANSWER, Receipt, Transaction
 from edge.engine.events import NewEvent
 from edge.engine.hooks import Context
-from edge.features.queues.service.messages import ItemDeleted, ItemDelivery, ItemUnlocked
+from edge.features.queues.service.messages import ItemDelivery, LockEnded
 from edge.features.queues.store import notifications, queue_items
 from edge.features.queues.store.queue_items import Item
 from edge.features.queues.store.queue_members import ConnectedMember
@@ -30,20 +30,19 @@ def deliver(context: Context, tx: Transaction, item: Item, to: ConnectedMember) 
 
 def notify_deleted(context: Context, tx: Transaction, item: Item, full: str) -> None:
     """Notify a session that the item that it had locked is deleted."""
-    id = f"deleted-{item.row}-{item.deliveries}"
-    _store(context, tx, ItemDeleted(item.node, item.item, full, id))
+    _notify(context, tx, item, full, is_deleted=True)
 
 
 def notify_unlocked(context: Context, tx: Transaction, item: Item, full: str) -> None:
-    """Notify a session that it no longer holds the lock of an item."""
-    id = f"unlocked-{item.row}-{item.deliveries}"
-    _store(context, tx, ItemUnlocked(item.node, item.item, full, id))
+    """Notify a session that it no longer has the lock of an item."""
+    _notify(context, tx, item, full, is_deleted=False)
 
 
-def _store(context: Context, tx: Transaction, notice: ItemDeleted | ItemUnlocked) -> None:
+def _notify(context: Context, tx: Transaction, item: Item, full: str, *, is_deleted: bool) -> None:
     """Store a notice, and send it if its session is connected."""
-    full = notice.to
-    account, stanza = full.partition("@")[0], context.encode(notice)
+    id = f"{'deleted' if is_deleted else 'unlocked'}-{item.row}-{item.deliveries}"
+    stanza = context.encode(LockEnded(item.node, item.item, full, id, is_deleted))
+    account = full.partition("@")[0]
     if notifications.make_room(tx, account, context.limits.notifications_per_account):
         _log_dropped(tx, full, "too many notifications are waiting")
     row = notifications.add(tx, account, full, stanza)

@@ -58,11 +58,7 @@ def enqueue(
     dead one is replaced.
 
     Args:
-        context: the hook context.
-        tx: the transaction.
-        queue: the queue.
         node: the name of the node that the item was published to.
-        item_id: its ItemID.
         publisher: the publisher's full JID.
         body: its payload, a complete element; empty if there is none.
         priority: items of the highest priority are delivered first.
@@ -129,10 +125,6 @@ def handle_loss(
     A worker of a queue node that is connected is notified. The caller dispatches.
 
     Args:
-        context: the hook context.
-        tx: the transaction.
-        item: the locked item.
-        loss: why the member lost it.
         qos: the QoS at which an item of a shared subscription was sent, if known.
     """
     queue = queues.get(tx, item.queue)

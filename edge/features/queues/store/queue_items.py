@@ -307,14 +307,8 @@ def has_received(tx: Transaction, row: int, full: str) -> bool:
 
 
 def unlock(tx: Transaction, row: int, avoid: str | None = None, *, delivered: bool = True) -> None:
-    """Make a locked item ready again.
-
-    Args:
-        tx: the transaction.
-        row: the item.
-        avoid: the full JID that must not get it again while other members are connected.
-        delivered: whether it was delivered; if not, the delivery is not counted.
-    """
+    """Make a locked item ready again, and keep it from `avoid`, a full JID, while other members are
+    connected; if it was not `delivered`, that delivery is not counted."""
     tx.run(_UNLOCK, (avoid, not delivered, row))
 
 

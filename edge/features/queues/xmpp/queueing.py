@@ -13,7 +13,7 @@ from edge.features.outbox.service import ITEM_MESSAGE_ENDED
 from edge.features.pubsub.service import access
 from edge.features.queues.service import membership, notifications, operations, share_delivery
 from edge.features.queues.service.errors import QueueError, RefusalReason
-from edge.features.queues.service.messages import ItemDeleted, ItemDelivery, ItemUnlocked
+from edge.features.queues.service.messages import ItemDelivery, LockEnded
 from edge.features.queues.store.notifications import KIND
 from edge.xmpp import pubsub, serialize
 from edge.xmpp.errors import StanzaError
@@ -72,18 +72,10 @@ def encode_delivery(context: Context, message: ItemDelivery) -> bytes:
     return serialize.message(None, service, message.to, content, message.id)
 
 
-def encode_deleted(context: Context, message: ItemDeleted) -> bytes:
-    """Encode the notice that an item is deleted."""
-    return _encode_notice(context, message, serialize.tag("retract", {"id": message.item}))
-
-
-def encode_unlocked(context: Context, message: ItemUnlocked) -> bytes:
-    """Encode the notice that an item is unlocked."""
-    unlock = serialize.tag("unlock", {"id": message.item}, xmlns=QUEUEING)
-    return _encode_notice(context, message, unlock)
-
-
-def _encode_notice(context: Context, message: ItemDeleted | ItemUnlocked, content: bytes) -> bytes:
+def encode_lock_ended(context: Context, message: LockEnded) -> bytes:
+    """Encode the notice that an item was deleted or unlocked."""
+    name, namespace = ("retract", None) if message.is_deleted else ("unlock", QUEUEING)
+    content = serialize.tag(name, {"id": message.item}, xmlns=namespace)
     event = pubsub.event(serialize.tag("items", {"node": message.node}, content))
     return serialize.message(None, pubsub_service(context.domain), message.to, event, message.id)
 
@@ -99,8 +91,7 @@ def register(hooks: Hooks) -> None:
     hooks.advertise_pubsub(QUEUEING)
     hooks.error_mapping(QueueError, _stanza_error)
     hooks.encode(ItemDelivery, encode_delivery)
-    hooks.encode(ItemDeleted, encode_deleted)
-    hooks.encode(ItemUnlocked, encode_unlocked)
+    hooks.encode(LockEnded, encode_lock_ended)
     hooks.on_session_bound(membership.on_session_bound)
     hooks.on_available(membership.on_available)
     hooks.on_caps_known(membership.on_ready)
