@@ -1,4 +1,4 @@
--- What a gateway remembers: the epoch of its counters, its service seconds, its version.
+-- One value for each key: the epoch of the counters, service seconds, the version.
 CREATE TABLE meta (
     key TEXT NOT NULL PRIMARY KEY,
     value ANY NOT NULL
@@ -12,7 +12,7 @@ CREATE TABLE accounts (
     created INTEGER NOT NULL -- ms since 1970 UTC
 ) STRICT;
 
--- What SCRAM needs to check a password, and nothing that would give the password away.
+-- SCRAM credentials, from which the password cannot be recovered.
 CREATE TABLE credentials (
     account INTEGER NOT NULL REFERENCES accounts (id) ON DELETE CASCADE,
     mechanism TEXT NOT NULL,
@@ -23,7 +23,7 @@ CREATE TABLE credentials (
     PRIMARY KEY (account, mechanism)
 ) STRICT, WITHOUT ROWID;
 
--- Assured messages between `assured` and `deliver`, unparsed.
+-- Messages in custody, between `assured` and `deliver`, unparsed.
 CREATE TABLE held (
     id INTEGER PRIMARY KEY,
     source TEXT NOT NULL, -- bare JID of the sender
@@ -32,12 +32,12 @@ CREATE TABLE held (
     destination TEXT NOT NULL,
     body BLOB NOT NULL,
     digest BLOB NOT NULL, -- SHA-256 of the body
-    bytes INTEGER NOT NULL, -- what the source is charged with
+    bytes INTEGER NOT NULL, -- the charge for the limits
     since REAL NOT NULL, -- service seconds
     UNIQUE (source, sender, msg_id)
 ) STRICT;
 
--- What all sources have in custody together.
+-- The total of all messages in custody.
 CREATE TABLE custody_total (
     one INTEGER PRIMARY KEY CHECK (one = 1),
     messages INTEGER NOT NULL,
@@ -54,14 +54,14 @@ CREATE TRIGGER held_removed AFTER DELETE ON held BEGIN
     UPDATE custody_total SET messages = messages - 1, bytes = bytes - old.bytes;
 END;
 
--- The keys of the last released messages of each source, 8 bytes a key: the latest.
+-- The keys of the latest released messages of each source, 8 bytes a key.
 CREATE TABLE released_latest (
     source TEXT NOT NULL PRIMARY KEY,
     keys BLOB NOT NULL,
-    pages INTEGER NOT NULL DEFAULT 0 -- how many of its pages were ever filled
+    pages INTEGER NOT NULL DEFAULT 0 -- number of pages filled so far
 ) STRICT, WITHOUT ROWID;
 
--- The keys before those, a page of 32 in each row: a ring, `slot` counts round.
+-- Earlier keys: a ring of pages with 32 keys each; `slot` is the position in the ring.
 CREATE TABLE released_pages (
     source TEXT NOT NULL,
     slot INTEGER NOT NULL,
@@ -98,7 +98,7 @@ CREATE TRIGGER dead_removed AFTER DELETE ON dead BEGIN
     UPDATE dead_total SET messages = messages - 1, bytes = bytes - old.bytes;
 END;
 
--- Refusals that wait to be told together, one row for each source and rule.
+-- Refusals that are counted until the end of their window, one row for each source and rule.
 CREATE TABLE refusals (
     source TEXT NOT NULL,
     rule TEXT NOT NULL,
@@ -111,7 +111,7 @@ CREATE TABLE refusals (
 CREATE INDEX refusals_due ON refusals (due);
 
 -- The counters of the event log. `sealed` is the last sequence number that is in a segment, `previous`
--- the digest of that segment; `bytes` and `oldest` (service seconds) are of what is not sealed yet.
+-- the digest of that segment; `bytes` and `oldest` (service seconds) describe the unsealed events.
 CREATE TABLE lanes (
     lane TEXT NOT NULL PRIMARY KEY,
     last INTEGER NOT NULL DEFAULT 0,
@@ -128,7 +128,7 @@ CREATE TABLE events (
     lane TEXT NOT NULL,
     seq INTEGER NOT NULL,
     time INTEGER NOT NULL, -- ms since 1970 UTC
-    clock INTEGER NOT NULL, -- was it synchronised
+    clock INTEGER NOT NULL, -- whether the wall clock was synchronised
     kind TEXT NOT NULL,
     source TEXT,
     topic TEXT,
@@ -145,7 +145,7 @@ CREATE TABLE events (
     PRIMARY KEY (lane, seq)
 ) STRICT, WITHOUT ROWID;
 
--- Sealed segments, as they travel.
+-- Sealed segments, as they are shipped.
 CREATE TABLE segments (
     id INTEGER PRIMARY KEY,
     epoch TEXT NOT NULL,
@@ -155,7 +155,7 @@ CREATE TABLE segments (
     digest BLOB NOT NULL UNIQUE,
     state TEXT NOT NULL CHECK (state IN ('waiting', 'acknowledged', 'aside')),
     reason TEXT, -- why it was set aside
-    declares INTEGER, -- the last number of the dropped ranges that it declares
+    declares INTEGER, -- the last number of the evicted ranges that it declares
     bytes INTEGER NOT NULL,
     data BLOB NOT NULL,
     UNIQUE (epoch, lane, first)
@@ -163,7 +163,7 @@ CREATE TABLE segments (
 
 CREATE INDEX segments_by_state ON segments (state, id, lane, bytes);
 
--- Ranges that were evicted before the centre had them, each after those before it in its lane. Every
+-- Ranges of events that were evicted before the centre had them, in the order of their lane. Every
 -- segment of the lane declares them, until the centre has one that does.
 CREATE TABLE dropped (
     lane TEXT NOT NULL,
