@@ -54,7 +54,7 @@ def arrive(folder: FleetFolder, lane: Lane, ago_s: float) -> None:
     land(folder, lane.seal([beat]), at)
 
 
-async def test_it_tells_each_alert_at_least_once_with_one_id(tmp_path: Path) -> None:
+async def test_killed_process_sends_each_alert_at_least_once_with_one_id(tmp_path: Path) -> None:
     folder = fleet_folder(tmp_path / "fleet")
     one, two = Lane(ONE, "system"), Lane(TWO, "system")
     for ago_s in range(9_000, -1, -300):

@@ -75,7 +75,7 @@ def watched(folder: FleetFolder, deliveries: list[Delivery]) -> list[Alert]:
     return told
 
 
-def test_what_was_planted_is_told_once_and_nothing_else(
+def test_planted_problems_are_reported_once_and_nothing_else(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     deliveries: list[Delivery] = []

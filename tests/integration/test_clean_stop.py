@@ -28,7 +28,7 @@ def stands(gateway: Gateway) -> dict[str, Any]:
     return found
 
 
-def test_nothing_is_left_unsealed_where_the_centre_is_gone_or_never_answers(
+def test_clean_stop_seals_everything_without_a_reachable_centre(
     tmp_path: Path,
 ) -> None:
     with ExitStack() as stack:

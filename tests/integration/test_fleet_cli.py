@@ -29,7 +29,7 @@ def fleet(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     return run
 
 
-def test_enrolling_makes_the_folder_and_prints_the_enrolment(
+def test_enrolling_creates_the_folder_and_prints_the_enrolment(
     fleet: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
 ) -> None:
     done = fleet("gateway", "add", GATEWAY, "--url", URL)
@@ -40,7 +40,7 @@ def test_enrolling_makes_the_folder_and_prints_the_enrolment(
     assert len(made["token"]) == 43
 
 
-def test_enrolling_into_a_file_keeps_the_token_off_the_screen(
+def test_enrolling_into_a_file_does_not_print_the_token(
     fleet: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
 ) -> None:
     out = tmp_path / "gw.json"
@@ -51,7 +51,7 @@ def test_enrolling_into_a_file_keeps_the_token_off_the_screen(
     assert read_enrolment(out).token not in done.stdout
 
 
-def test_a_second_enrolment_changes_nothing_unless_it_renews(
+def test_second_enrolment_is_refused_without_renew(
     fleet: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
 ) -> None:
     out = tmp_path / "gw.json"
@@ -70,7 +70,7 @@ def test_a_second_enrolment_changes_nothing_unless_it_renews(
     assert out.read_bytes() != before
 
 
-def test_a_file_that_cannot_be_written_enrols_nobody(
+def test_unwritable_enrolment_file_enrols_nobody(
     fleet: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
 ) -> None:
     out = tmp_path / "missing" / "gw.json"
@@ -81,7 +81,7 @@ def test_a_file_that_cannot_be_written_enrols_nobody(
     assert fleet("gateway", "list").stdout == ""
 
 
-def test_a_record_that_cannot_be_written_leaves_no_file_behind(
+def test_unwritable_record_leaves_no_enrolment_file(
     fleet: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
 ) -> None:
     out = tmp_path / "gw.json"
@@ -113,7 +113,7 @@ def test_gateways_are_listed_and_revoked(
     assert (unknown.returncode, unknown.stderr) == (1, "Error: unknown.example is not enrolled\n")
 
 
-def test_a_damaged_record_is_told(
+def test_damaged_record_is_reported(
     fleet: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
 ) -> None:
     for gateway in (GATEWAY, OTHER):
@@ -125,7 +125,7 @@ def test_a_damaged_record_is_told(
     assert "damaged" in done.stderr
 
 
-def test_another_authority_can_be_named(
+def test_another_authority_can_be_given(
     fleet: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
 ) -> None:
     make_fleet(tmp_path / "foreign")
@@ -161,14 +161,14 @@ def test_another_authority_can_be_named(
         ("nonsense",),
     ],
 )
-def test_wrong_usage_is_2(
+def test_wrong_usage_exits_with_2(
     fleet: Callable[..., subprocess.CompletedProcess[str]], words: tuple[str, ...], tmp_path: Path
 ) -> None:
     assert fleet(*words).returncode == 2
     assert not (tmp_path / "fleet").exists()
 
 
-def test_serving_what_is_no_fleet_folder_is_1(
+def test_serving_a_folder_that_is_not_a_fleet_folder_exits_with_1(
     fleet: Callable[..., subprocess.CompletedProcess[str]],
 ) -> None:
     done = fleet("serve", "--listen", f"{HOST}:0")
@@ -187,7 +187,7 @@ def test_help_names_every_command(
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_stops_the_receiver_cleanly(tmp_path: Path, number: signal.Signals) -> None:
+def test_signal_stops_the_receiver_cleanly(tmp_path: Path, number: signal.Signals) -> None:
     make_fleet(tmp_path / "fleet")
     with start(
         "fieldpost-fleet", "serve", "--dir", tmp_path / "fleet", "--listen", f"{HOST}:0"
@@ -198,7 +198,7 @@ def test_a_signal_stops_the_receiver_cleanly(tmp_path: Path, number: signal.Sign
         assert it.stderr == ""
 
 
-async def test_an_operators_own_certificate_is_shown(tmp_path: Path) -> None:
+async def test_certificate_of_another_authority_is_used(tmp_path: Path) -> None:
     tokens = make_fleet(tmp_path / "fleet")
     make_fleet(tmp_path / "foreign")
     foreign = tmp_path / "foreign" / "pki"
@@ -227,7 +227,7 @@ async def test_an_operators_own_certificate_is_shown(tmp_path: Path) -> None:
         assert process.terminate() == 0
 
 
-def test_a_key_that_is_not_the_certificates_is_told(
+def test_key_of_another_certificate_is_reported(
     fleet: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
 ) -> None:
     make_fleet(tmp_path / "fleet")
@@ -239,7 +239,7 @@ def test_a_key_that_is_not_the_certificates_is_told(
     assert done.stderr.count("\n") == 1
 
 
-def test_a_port_that_is_taken_is_told(
+def test_port_in_use_is_reported(
     fleet: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
 ) -> None:
     make_fleet(tmp_path / "other")
@@ -253,7 +253,7 @@ def test_a_port_that_is_taken_is_told(
         assert "cannot listen" in done.stderr
 
 
-async def test_enrolment_to_landing_by_commands_alone(
+async def test_enrolment_and_upload_with_commands_only(
     fleet: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
 ) -> None:
     """The road of a new gateway: enrol, serve, put, revoke; a refusal is one line of JSON."""

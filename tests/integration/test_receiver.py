@@ -30,7 +30,7 @@ async def centre(tmp_path: Path) -> AsyncIterator[Centre]:
         yield running
 
 
-async def test_a_new_segment_is_201_and_durable(centre: Centre) -> None:
+async def test_new_segment_answers_201_and_is_durable(centre: Centre) -> None:
     data = segment()
     answer = await centre.client.put(data)
     assert (answer.status, answer.body) == (201, {"digest": digest_of(data).hex()})
@@ -39,14 +39,14 @@ async def test_a_new_segment_is_201_and_durable(centre: Centre) -> None:
     assert centre.files(landed=False) == []
 
 
-async def test_the_same_bytes_again_are_200(centre: Centre) -> None:
+async def test_duplicate_answers_200(centre: Centre) -> None:
     await centre.client.put(segment())
     answer = await centre.client.put(segment())
     assert (answer.status, answer.body) == (200, {"digest": digest_of(segment()).hex()})
     assert centre.files() == [LANDED]
 
 
-async def test_other_bytes_are_409_and_kept_aside(centre: Centre) -> None:
+async def test_conflict_answers_409_and_is_set_aside(centre: Centre) -> None:
     await centre.client.put(segment())
     answer = await centre.client.put(segment(text="pump off"))
     assert (answer.status, answer.body["reason"]) == (409, "conflict")
@@ -55,7 +55,7 @@ async def test_other_bytes_are_409_and_kept_aside(centre: Centre) -> None:
     assert (centre.folder.root / aside).read_bytes() == segment(text="pump off")
 
 
-async def test_what_is_archived_is_there(centre: Centre) -> None:
+async def test_archived_segment_counts_as_stored(centre: Centre) -> None:
     await centre.client.put(segment())
     archived = centre.folder.root / LANDED.replace("landing", "archive")
     archived.parent.mkdir(parents=True)
@@ -66,7 +66,7 @@ async def test_what_is_archived_is_there(centre: Centre) -> None:
     assert centre.files() == []
 
 
-async def test_head_tells_what_is_there(centre: Centre) -> None:
+async def test_head_answers_digest_and_size(centre: Centre) -> None:
     assert (await centre.client.head()).status == 404
     await centre.client.put(segment())
     answer = await centre.client.head()
@@ -86,7 +86,7 @@ async def test_head_tells_what_is_there(centre: Centre) -> None:
         (segment()[:-40] + bytes(8) + segment()[-32:], "checksum"),
     ],
 )
-async def test_a_malformed_segment_is_400(centre: Centre, data: bytes, reason: str) -> None:
+async def test_malformed_segment_answers_400(centre: Centre, data: bytes, reason: str) -> None:
     answer = await centre.client.put(data)
     assert (answer.status, answer.body["reason"]) == (400, reason)
     assert answer.body["error"]
@@ -94,20 +94,20 @@ async def test_a_malformed_segment_is_400(centre: Centre, data: bytes, reason: s
 
 
 @pytest.mark.parametrize("named", [identity(1, 4), identity(2, 3)])
-async def test_a_name_that_is_not_the_headers_is_400(centre: Centre, named: Identity) -> None:
+async def test_path_of_another_segment_answers_400(centre: Centre, named: Identity) -> None:
     answer = await centre.client.put(segment(), named)
     assert (answer.status, answer.body["reason"]) == (400, "name")
     assert centre.files() == []
 
 
-async def test_a_gateways_segment_under_anothers_name_is_400(centre: Centre) -> None:
+async def test_segment_of_another_gateway_answers_400(centre: Centre) -> None:
     answer = await centre.client.put(segment(identity(gateway=OTHER)), identity())
     assert (answer.status, answer.body["reason"]) == (400, "name")
     assert centre.files() == []
 
 
 @pytest.mark.parametrize("sum_", ["", "00", "g" * 64, "0" * 64])
-async def test_a_wrong_or_missing_sum_is_400(centre: Centre, sum_: str) -> None:
+async def test_wrong_or_missing_sha256_answers_400(centre: Centre, sum_: str) -> None:
     answer = await centre.client.put(segment(), X_Fieldpost_SHA256=sum_)
     assert (answer.status, answer.body["reason"]) == (400, "sha256")
     assert centre.files() == []
@@ -124,7 +124,7 @@ async def test_a_wrong_or_missing_sum_is_400(centre: Centre, sum_: str) -> None:
         f"{GATEWAY}/01jd0000000000000000000000/logs/1-3",
     ],
 )
-async def test_a_path_that_is_no_segments_is_refused(centre: Centre, path: str) -> None:
+async def test_invalid_segment_path_is_refused(centre: Centre, path: str) -> None:
     head = put_head(centre, f"Content-Length: {len(segment())}", data=segment())
     head = head.replace(identity_path(identity()), path)
     status, answer = await raw_request(centre, head, segment())
@@ -133,7 +133,7 @@ async def test_a_path_that_is_no_segments_is_refused(centre: Centre, path: str) 
     assert centre.files() == centre.files(landed=False) == []
 
 
-async def test_a_body_without_its_length_is_411(centre: Centre) -> None:
+async def test_body_without_content_length_answers_411(centre: Centre) -> None:
     async def pieces() -> AsyncIterator[bytes]:
         yield segment()
 
@@ -147,14 +147,14 @@ async def test_a_body_without_its_length_is_411(centre: Centre) -> None:
     assert centre.files() == []
 
 
-async def test_a_compressed_body_is_not_unpacked(centre: Centre) -> None:
+async def test_content_encoding_is_not_decoded(centre: Centre) -> None:
     packed = zlib.compress(segment(), wbits=31)
     answer = await centre.client.put(packed, Content_Encoding="gzip")
     assert answer.status == 400
     assert centre.files() == []
 
 
-async def test_of_two_at_once_one_is_new(centre: Centre) -> None:
+async def test_one_of_two_concurrent_uploads_is_new(centre: Centre) -> None:
     for first in range(1, 40, 3):
         name = identity(first, first + 2)
         texts = ["on", "on", "off"]
@@ -170,7 +170,7 @@ async def test_of_two_at_once_one_is_new(centre: Centre) -> None:
 @pytest.mark.parametrize(
     ("method", "path", "status"), [("GET", "/", 404), ("POST", "/v1/segments/a/b/c/d", 405)]
 )
-async def test_what_is_not_offered_is_refused(
+async def test_unknown_routes_and_methods_are_refused(
     centre: Centre, method: str, path: str, status: int
 ) -> None:
     answer = await centre.client.send(method, path, {})

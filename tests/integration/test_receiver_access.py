@@ -35,20 +35,20 @@ async def centre(tmp_path: Path) -> AsyncIterator[Centre]:
     ["", "Bearer", "Bearer ", "Basic abc", f"Bearer {new_token()}", "Bearer " + "a" * 4_000],
     ids=["none", "no token", "a space", "basic", "another token", "too long"],
 )
-async def test_no_token_of_ours_is_401(centre: Centre, authorization: str) -> None:
+async def test_invalid_tokens_answer_401(centre: Centre, authorization: str) -> None:
     answer = await centre.client.put(segment(), Authorization=authorization)
     assert (answer.status, answer.body["reason"]) == (401, "token")
     assert answer.headers["www-authenticate"] == "Bearer"
     assert centre.files() == []
 
 
-async def test_a_token_that_is_not_text_is_401(centre: Centre) -> None:
+async def test_token_of_invalid_bytes_answers_401(centre: Centre) -> None:
     head = put_head(centre, "Content-Length: 0").replace("Bearer ", "Bearer \xe4")
     status, _ = await raw_request(centre, head)
     assert status == "HTTP/1.1 401 Unauthorized"
 
 
-async def test_an_unknown_gateway_and_a_wrong_token_are_told_alike(centre: Centre) -> None:
+async def test_unknown_gateway_and_wrong_token_get_the_same_answer(centre: Centre) -> None:
     answers = []
     for gateway in (GATEWAY, "unknown.example"):
         name = identity(gateway=gateway)
@@ -59,7 +59,7 @@ async def test_an_unknown_gateway_and_a_wrong_token_are_told_alike(centre: Centr
     assert answers[0].body == answers[1].body
 
 
-async def test_the_token_of_another_gateway_is_403(centre: Centre) -> None:
+async def test_token_of_another_gateway_answers_403(centre: Centre) -> None:
     foreign = f"Bearer {centre.client.tokens[OTHER]}"
     answer = await centre.client.put(segment(), Authorization=foreign)
     assert (answer.status, answer.body["reason"]) == (403, "gateway")
@@ -68,7 +68,7 @@ async def test_the_token_of_another_gateway_is_403(centre: Centre) -> None:
     assert centre.files() == []
 
 
-async def test_a_revocation_holds_at_once_and_so_does_a_renewal(centre: Centre) -> None:
+async def test_revocation_and_renewal_take_effect_at_once(centre: Centre) -> None:
     gateways = GatewayRegistry(centre.folder)
     assert (await centre.client.put(segment())).status == 201
     gateways.revoke(GATEWAY, 1)
@@ -80,7 +80,7 @@ async def test_a_revocation_holds_at_once_and_so_does_a_renewal(centre: Centre) 
     assert (await centre.client.put(segment())).status == 200
 
 
-async def test_a_gateway_that_is_enrolled_meanwhile_is_known(centre: Centre) -> None:
+async def test_gateway_enrolled_while_running_is_accepted(centre: Centre) -> None:
     name = identity(gateway="new.example")
     centre.client.tokens[name.gateway] = new_token()
     assert (await centre.client.put(segment(name), name)).status == 401
@@ -89,7 +89,7 @@ async def test_a_gateway_that_is_enrolled_meanwhile_is_known(centre: Centre) -> 
     assert (await centre.client.put(segment(name), name)).status == 201
 
 
-async def test_a_damaged_record_shuts_out_its_own_gateway_alone(
+async def test_damaged_record_excludes_its_own_gateway_only(
     centre: Centre,
 ) -> None:
     os.utime(centre.folder.gateways, ns=(1, 1))
@@ -101,9 +101,7 @@ async def test_a_damaged_record_shuts_out_its_own_gateway_alone(
     assert (await centre.client.put(segment(name), name)).status == 201
 
 
-async def test_a_refusal_is_one_line_of_the_log(
-    centre: Centre, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_refusal_is_one_log_line(centre: Centre, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "fieldpost.fleet")
     secret = new_token()
     await centre.client.put(segment(), Authorization=f"Bearer {secret}")

@@ -74,7 +74,7 @@ async def put(connected: Client, gateway: str = GATEWAY) -> Answer:
     return await connected.send("PUT", f"/v1/segments/{identity_path(name)}", sums, segment(name))
 
 
-async def test_a_certificate_does_in_place_of_a_token(centre: Centre, tmp_path: Path) -> None:
+async def test_certificate_authenticates_without_token(centre: Centre, tmp_path: Path) -> None:
     async with showing(centre, pair(centre.folder, tmp_path / "pair.pem")) as connected:
         assert (await put(connected)).status == 201
         assert (await put(connected, OTHER)).status == 403
@@ -84,7 +84,9 @@ async def test_a_certificate_does_in_place_of_a_token(centre: Centre, tmp_path: 
     assert (await put(centre.client)).status == 401, "with neither"
 
 
-async def test_revoking_and_renewing_end_it_at_once(centre: Centre, tmp_path: Path) -> None:
+async def test_revoking_and_renewing_invalidate_the_certificate_at_once(
+    centre: Centre, tmp_path: Path
+) -> None:
     gateways = GatewayRegistry(centre.folder)
     async with showing(centre, pair(centre.folder, tmp_path / "pair.pem")) as connected:
         assert (await put(connected)).status == 201
@@ -103,15 +105,15 @@ async def test_revoking_and_renewing_end_it_at_once(centre: Centre, tmp_path: Pa
         assert (await put(connected)).status == 401
 
 
-async def test_who_is_not_enrolled_is_nobody(centre: Centre, tmp_path: Path) -> None:
+async def test_certificate_of_a_gateway_that_is_not_enrolled_answers_401(
+    centre: Centre, tmp_path: Path
+) -> None:
     for name in ("unknown.example", "Not A Gateway", "a" * 250):
         async with showing(centre, pair(centre.folder, tmp_path / "pair.pem", name)) as connected:
             assert (await put(connected)).status == 401
 
 
-async def test_what_the_authority_did_not_make_for_a_client_is_no_certificate(
-    centre: Centre, tmp_path: Path
-) -> None:
+async def test_other_certificates_are_refused(centre: Centre, tmp_path: Path) -> None:
     make_fleet(tmp_path / "foreign")
     foreign = type(centre.folder)(tmp_path / "foreign")
     server = tmp_path / "server.pem"
@@ -148,7 +150,7 @@ async def ask(
         return response.status, await response.read()
 
 
-async def test_a_certificate_is_made_for_the_gateway_that_asks(
+async def test_certificate_is_issued_to_the_requesting_gateway(
     centre: Centre, tmp_path: Path
 ) -> None:
     key = ec.generate_private_key(ec.SECP256R1())
@@ -172,7 +174,7 @@ async def test_a_certificate_is_made_for_the_gateway_that_asks(
         assert (await ask(connected, request(key), OTHER, token=False))[0] == 403
 
 
-async def test_keys_that_are_used_are_certified_and_others_are_not(centre: Centre) -> None:
+async def test_only_accepted_key_types_are_certified(centre: Centre) -> None:
     good = [
         ed25519.Ed25519PrivateKey.generate(),
         rsa.generate_private_key(65_537, 2_048),
@@ -187,7 +189,7 @@ async def test_keys_that_are_used_are_certified_and_others_are_not(centre: Centr
     assert statuses == [200, 200, 200, 400, 400, 400]
 
 
-async def test_what_is_no_request_is_refused(centre: Centre) -> None:
+async def test_invalid_signing_request_is_refused(centre: Centre) -> None:
     good = x509.load_pem_x509_csr(request(ec.generate_private_key(ec.SECP256R1()))).public_bytes(
         serialization.Encoding.DER
     )
@@ -205,7 +207,7 @@ def as_pem(der: bytes) -> bytes:
     return f"-----BEGIN {label}-----\n{text}-----END {label}-----\n".encode()
 
 
-async def test_certificates_of_a_day_are_bounded(tmp_path: Path) -> None:
+async def test_certificates_per_day_are_limited(tmp_path: Path) -> None:
     limits = ReceiverLimits(certificates_per_day=2)
     async with running_centre(tmp_path / "fleet", limits) as centre:
         body = request(ec.generate_private_key(ec.SECP256R1()))

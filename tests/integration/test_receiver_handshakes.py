@@ -48,7 +48,7 @@ async def put_when_there_is_room(centre: Centre) -> Answer:
                 return await centre.client.put(segment())
 
 
-async def test_a_stalled_handshake_takes_a_place(
+async def test_stalled_handshake_counts_as_connection(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with running_centre(tmp_path / "fleet", ReceiverLimits(connections=2)) as centre:
@@ -61,9 +61,7 @@ async def test_a_stalled_handshake_takes_a_place(
         assert (await put_when_there_is_room(centre)).status == 201
 
 
-async def test_a_handshake_that_takes_too_long_gives_its_place_back(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_handshake_times_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "fieldpost.fleet")
     limits = ReceiverLimits(connections=1, handshake_timeout_s=0.05)
     async with running_centre(tmp_path / "fleet", limits) as centre, stalled(centre, 1) as held:
@@ -72,7 +70,7 @@ async def test_a_handshake_that_takes_too_long_gives_its_place_back(
     assert "refused" in [record.getMessage() for record in caplog.records]
 
 
-async def test_what_is_no_handshake_is_refused_and_gives_its_place_back(tmp_path: Path) -> None:
+async def test_invalid_handshake_is_refused(tmp_path: Path) -> None:
     async with running_centre(tmp_path / "fleet", ReceiverLimits(connections=1)) as centre:
         reader, writer = await asyncio.open_connection(*centre.client.address)
         writer.write(b"GET / HTTP/1.1\r\nHost: centre\r\n\r\n")
@@ -83,7 +81,7 @@ async def test_what_is_no_handshake_is_refused_and_gives_its_place_back(tmp_path
         assert (await put_when_there_is_room(centre)).status == 201
 
 
-async def test_stalled_handshakes_hold_little_memory(tmp_path: Path) -> None:
+async def test_stalled_handshakes_use_little_memory(tmp_path: Path) -> None:
     count = 50
     async with running_centre(tmp_path / "fleet", ReceiverLimits(connections=count)) as centre:
         tracemalloc.start()
@@ -97,7 +95,7 @@ async def test_stalled_handshakes_hold_little_memory(tmp_path: Path) -> None:
     assert (after - before) / count < STALLED_BYTES
 
 
-async def test_a_stop_cuts_a_stalled_handshake(tmp_path: Path) -> None:
+async def test_stop_closes_a_stalled_handshake(tmp_path: Path) -> None:
     async with contextlib.AsyncExitStack() as clients:
         async with running_centre(tmp_path / "fleet", ReceiverLimits(connections=1)) as centre:
             held = await clients.enter_async_context(stalled(centre, 1))
@@ -106,7 +104,7 @@ async def test_a_stop_cuts_a_stalled_handshake(tmp_path: Path) -> None:
         assert await closed(held[0])
 
 
-async def test_an_accept_that_fails_is_told_and_tried_again(
+async def test_failed_accept_is_logged_and_retried(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     faults = [OSError(errno.EMFILE, os.strerror(errno.EMFILE)), ConnectionAbortedError()]
@@ -124,7 +122,7 @@ async def test_an_accept_that_fails_is_told_and_tried_again(
     assert faults == []
 
 
-async def test_a_stop_while_no_connection_can_be_accepted(
+async def test_stop_while_accepting_is_suspended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def failing(_: socket.socket) -> tuple[socket.socket, object]:

@@ -31,12 +31,12 @@ async def ask(centre: Centre, epoch: str = EPOCH, gateway: str = GATEWAY) -> Ans
     return await centre.client.send("GET", f"/v1/gateways/{gateway}/epochs/{epoch}", headers)
 
 
-async def test_an_epoch_that_is_new_has_no_lanes(centre: Centre) -> None:
+async def test_new_epoch_has_no_lanes(centre: Centre) -> None:
     answer = await ask(centre)
     assert (answer.status, answer.body) == (200, {"lanes": {}})
 
 
-async def test_the_head_is_the_last_segment_of_landing_and_archive(centre: Centre) -> None:
+async def test_high_watermark_covers_landing_and_archive(centre: Centre) -> None:
     names = [identity(7, 12), identity(1, 3), identity(100, 101), identity(4, 6)]
     for name in names:
         await centre.client.put(segment(name), name)
@@ -50,7 +50,7 @@ async def test_the_head_is_the_last_segment_of_landing_and_archive(centre: Centr
     assert (await ask(centre)).body == {"lanes": expected}
 
 
-async def test_of_a_fork_the_longer_one_is_told_and_other_names_are_passed_over(
+async def test_longer_segment_of_a_fork_counts_and_other_names_are_ignored(
     centre: Centre,
 ) -> None:
     for name in (identity(2, 9), identity(1, 9), identity(5, 9)):
@@ -67,16 +67,14 @@ async def test_of_a_fork_the_longer_one_is_told_and_other_names_are_passed_over(
     ("epoch", "gateway", "status"),
     [("..%2f..", GATEWAY, 400), (EPOCH.lower(), GATEWAY, 400), (EPOCH, OTHER, 403)],
 )
-async def test_what_is_no_epoch_of_the_caller_is_refused(
+async def test_invalid_epoch_or_other_gateway_is_refused(
     centre: Centre, epoch: str, gateway: str, status: int
 ) -> None:
     assert (await ask(centre, epoch, gateway)).status == status
 
 
 @pytest.mark.parametrize("size", [0, 31])
-async def test_a_file_that_the_disk_cut_short_is_other_bytes_and_keeps_nobody_out(
-    centre: Centre, size: int
-) -> None:
+async def test_truncated_file_is_a_different_segment(centre: Centre, size: int) -> None:
     name = identity(1, 3)
     await centre.client.put(segment(name), name)
     (centre.folder.landing / f"{identity_path(name)}.seg").write_bytes(segment(name)[:size])
@@ -87,6 +85,6 @@ async def test_a_file_that_the_disk_cut_short_is_other_bytes_and_keeps_nobody_ou
     assert (await centre.client.put(segment(name), name)).status == 409
 
 
-async def test_nobody_else_is_told(centre: Centre) -> None:
+async def test_high_watermarks_need_authentication(centre: Centre) -> None:
     path = f"/v1/gateways/{GATEWAY}/epochs/{EPOCH}"
     assert (await centre.client.send("GET", path, {})).status == 401

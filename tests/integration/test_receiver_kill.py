@@ -165,7 +165,7 @@ async def receiver(
 
 
 @pytest.mark.parametrize("seed", [7])
-async def test_what_was_acknowledged_survives_every_kill(
+async def test_acknowledged_segments_survive_kills(
     tmp_path: Path, scale: Callable[[int, int], int], seed: int
 ) -> None:
     tokens = make_fleet(tmp_path / "fleet")

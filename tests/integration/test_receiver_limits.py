@@ -47,7 +47,7 @@ async def centre(tmp_path: Path) -> AsyncIterator[Centre]:
         yield running
 
 
-async def test_beyond_the_bound_409_says_that_nothing_is_kept(tmp_path: Path) -> None:
+async def test_conflict_beyond_the_limit_is_not_kept(tmp_path: Path) -> None:
     async with running_centre(tmp_path / "fleet", ReceiverLimits(aside_files=1)) as centre:
         await centre.client.put(segment())
         answers = [await centre.client.put(segment(text=text)) for text in "ab"]
@@ -56,7 +56,7 @@ async def test_beyond_the_bound_409_says_that_nothing_is_kept(tmp_path: Path) ->
         assert len(centre.files(landed=False)) == 1
 
 
-async def test_a_body_that_is_too_large_is_413_before_it_is_sent(tmp_path: Path) -> None:
+async def test_too_large_body_answers_413_before_it_is_sent(tmp_path: Path) -> None:
     async with running_centre(tmp_path / "fleet", ReceiverLimits(linger_s=0.1)) as centre:
         size = ReceiverLimits().body_bytes + 1
         status, answer = await raw_request(centre, put_head(centre, f"Content-Length: {size}"))
@@ -65,7 +65,7 @@ async def test_a_body_that_is_too_large_is_413_before_it_is_sent(tmp_path: Path)
         assert centre.files(landed=False) == []
 
 
-async def test_the_largest_body_is_received(centre: Centre) -> None:
+async def test_largest_body_is_received(centre: Centre) -> None:
     data = bytes(ReceiverLimits().body_bytes)
     head = put_head(centre, f"Content-Length: {len(data)}", data=data)
     status, answer = await raw_request(centre, head, data)
@@ -75,7 +75,7 @@ async def test_the_largest_body_is_received(centre: Centre) -> None:
 
 @pytest.mark.parametrize("call", ["write", "fsync", "link"])
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
-async def test_a_full_disk_is_507(
+async def test_full_disk_answers_507(
     centre: Centre, monkeypatch: pytest.MonkeyPatch, call: str, code: int
 ) -> None:
     def refuse(*_: object, **__: object) -> None:
@@ -90,7 +90,7 @@ async def test_a_full_disk_is_507(
     assert (await centre.client.put(segment())).status == 201
 
 
-async def test_a_disk_that_fails_is_503(
+async def test_failing_disk_answers_503(
     centre: Centre, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def refuse(number: int) -> None:
@@ -105,7 +105,7 @@ async def test_a_disk_that_fails_is_503(
     assert centre.files() == centre.files(landed=False) == []
 
 
-async def test_bodies_of_one_gateway_are_bounded(tmp_path: Path) -> None:
+async def test_concurrent_uploads_of_one_gateway_are_limited(tmp_path: Path) -> None:
     limits = ReceiverLimits(uploads_per_gateway=2)
     async with running_centre(tmp_path / "fleet", limits) as centre:
         writers = [await open_body(centre) for _ in range(2)]
@@ -120,7 +120,7 @@ async def test_bodies_of_one_gateway_are_bounded(tmp_path: Path) -> None:
         assert (await centre.client.put(segment())).status == 201
 
 
-async def test_bodies_of_all_gateways_are_bounded(tmp_path: Path) -> None:
+async def test_concurrent_uploads_of_all_gateways_are_limited(tmp_path: Path) -> None:
     async with running_centre(tmp_path / "fleet", ReceiverLimits(uploads=1)) as centre:
         writer = await open_body(centre, OTHER)
         await until_open(centre, 1)
@@ -139,7 +139,7 @@ async def test_bodies_of_all_gateways_are_bounded(tmp_path: Path) -> None:
         ReceiverLimits(linger_s=0.1, body_timeout_s=0.05),
     ],
 )
-async def test_a_body_that_stalls_is_given_up(tmp_path: Path, limits: ReceiverLimits) -> None:
+async def test_stalled_body_times_out(tmp_path: Path, limits: ReceiverLimits) -> None:
     async with running_centre(tmp_path / "fleet", limits) as centre:
         head = put_head(centre, f"Content-Length: {len(segment())}", data=segment())
         status, answer = await raw_request(centre, head, segment()[:-10])
@@ -149,7 +149,7 @@ async def test_a_body_that_stalls_is_given_up(tmp_path: Path, limits: ReceiverLi
         assert set(centre.files(landed=False)) <= {partial(segment())}
 
 
-async def test_a_connection_that_breaks_leaves_what_came_and_lands_nothing(
+async def test_broken_connection_leaves_a_partial_upload(
     centre: Centre, caplog: pytest.LogCaptureFixture
 ) -> None:
     writer = await open_body(centre)
@@ -161,7 +161,7 @@ async def test_a_connection_that_breaks_leaves_what_came_and_lands_nothing(
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
 
 
-async def test_connections_are_bounded(tmp_path: Path) -> None:
+async def test_connections_are_limited(tmp_path: Path) -> None:
     limits = ReceiverLimits(connections=1)
     async with running_centre(tmp_path / "fleet", limits) as centre:
         assert (await centre.client.put(segment())).status == 201
@@ -170,7 +170,7 @@ async def test_connections_are_bounded(tmp_path: Path) -> None:
         assert (await centre.client.put(segment())).status == 200, "the first one is kept"
 
 
-async def test_a_connection_that_asks_nothing_is_closed(tmp_path: Path) -> None:
+async def test_connection_without_request_is_closed(tmp_path: Path) -> None:
     async with running_centre(tmp_path / "fleet", ReceiverLimits(idle_timeout_s=0.05)) as centre:
         assert await raw_request(centre, "") == ("", b"")
         assert await raw_request(centre, "PUT /v1") == ("", b"")
@@ -185,7 +185,7 @@ async def refused_at_stop(connected: Client) -> Answer:
                 return answer
 
 
-async def test_requests_in_progress_finish_at_a_stop(tmp_path: Path) -> None:
+async def test_stop_waits_for_requests_in_progress(tmp_path: Path) -> None:
     tokens = make_fleet(tmp_path / "fleet")
     folder = FleetFolder(tmp_path / "fleet")
     told = bind_socket(ListenAddress(HOST, 0))
@@ -226,7 +226,7 @@ async def test_requests_in_progress_finish_at_a_stop(tmp_path: Path) -> None:
             await connected.put(data)
 
 
-async def test_a_body_that_outlasts_the_grace_is_cut_and_lands_nothing(tmp_path: Path) -> None:
+async def test_upload_longer_than_the_drain_timeout_is_aborted(tmp_path: Path) -> None:
     limits = ReceiverLimits(drain_timeout_s=0.05, close_timeout_s=0.05)
     async with running_centre(tmp_path / "fleet", limits) as centre:
         writer = await open_body(centre)
@@ -236,7 +236,7 @@ async def test_a_body_that_outlasts_the_grace_is_cut_and_lands_nothing(tmp_path:
     writer.transport.abort()
 
 
-async def test_a_start_cleans_up_and_tells_what_is_damaged(
+async def test_start_cleans_up_and_reports_damaged_records(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "fieldpost.fleet")
@@ -261,7 +261,7 @@ async def test_a_start_cleans_up_and_tells_what_is_damaged(
     ],
     ids=["requests", "bytes"],
 )
-async def test_a_gateway_that_asks_too_much_waits_and_no_other(
+async def test_rate_limit_applies_to_its_gateway_only(
     tmp_path: Path, limits: ReceiverLimits
 ) -> None:
     async with running_centre(tmp_path / "fleet", limits) as centre:
@@ -277,7 +277,7 @@ async def test_a_gateway_that_asks_too_much_waits_and_no_other(
 @pytest.mark.parametrize(
     "limits", [ReceiverLimits(reserve_bytes=2**62), ReceiverLimits(landing_quota_bytes=10)]
 )
-async def test_without_room_a_body_is_507_before_it_is_sent(
+async def test_body_without_disk_space_answers_507_before_it_is_sent(
     tmp_path: Path, limits: ReceiverLimits
 ) -> None:
     async with running_centre(tmp_path / "fleet", limits) as centre:
@@ -288,7 +288,7 @@ async def test_without_room_a_body_is_507_before_it_is_sent(
         assert (await centre.client.head()).status == 404, "who only asks is told"
 
 
-async def test_what_is_refused_or_repeated_takes_nobody_s_room(tmp_path: Path) -> None:
+async def test_refused_and_duplicate_bodies_release_their_reservation(tmp_path: Path) -> None:
     limits = ReceiverLimits(landing_quota_bytes=5_000)
     async with running_centre(tmp_path / "fleet", limits) as centre:
         rest = [centre.client.put(data) for data in (bytes(4_000), segment()) * 8]

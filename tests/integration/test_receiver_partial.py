@@ -79,7 +79,7 @@ async def offset(centre: Centre) -> int:
     return int(answer.headers[OFFSET])
 
 
-async def test_a_cut_body_is_gone_on_with_and_lands(centre: Centre) -> None:
+async def test_interrupted_upload_is_resumed_and_lands(centre: Centre) -> None:
     assert await offset(centre) == 0
     await cut(centre, DATA[:5_000])
     assert await offset(centre) == 5_000
@@ -93,7 +93,7 @@ async def test_a_cut_body_is_gone_on_with_and_lands(centre: Centre) -> None:
     assert (await centre.client.put(DATA)).status == 200
 
 
-async def test_another_offset_is_416_and_says_which(centre: Centre) -> None:
+async def test_wrong_offset_answers_416_with_the_right_one(centre: Centre) -> None:
     answer = await rest(centre, 100)
     assert (answer.status, answer.headers[OFFSET]) == (416, "0")
     await cut(centre, DATA[:5_000])
@@ -104,7 +104,7 @@ async def test_another_offset_is_416_and_says_which(centre: Centre) -> None:
     assert (await rest(centre, 5_000)).status == 201
 
 
-async def test_a_body_of_which_all_is_there_is_sent_anew(centre: Centre) -> None:
+async def test_completely_received_body_is_sent_again(centre: Centre) -> None:
     """A receiver that died between the last byte and the landing leaves such a one."""
     partial(centre).parent.mkdir()
     partial(centre).write_bytes(DATA)
@@ -113,7 +113,7 @@ async def test_a_body_of_which_all_is_there_is_sent_anew(centre: Centre) -> None
     assert centre.files(landed=False) == []
 
 
-async def test_a_wrong_sum_at_the_end_drops_what_was_there(centre: Centre) -> None:
+async def test_wrong_sha256_discards_the_partial_upload(centre: Centre) -> None:
     await cut(centre, b"x" * 5_000)
     answer = await rest(centre, 5_000)
     assert (answer.status, answer.body["reason"]) == (400, "sha256")
@@ -122,7 +122,7 @@ async def test_a_wrong_sum_at_the_end_drops_what_was_there(centre: Centre) -> No
     assert (await centre.client.put(DATA)).status == 201
 
 
-async def test_a_beginning_is_its_gateways_alone(centre: Centre) -> None:
+async def test_partial_upload_belongs_to_its_gateway(centre: Centre) -> None:
     await cut(centre, DATA[:5_000])
     answer = await centre.client.head(identity(gateway=OTHER), data=DATA)
     assert answer.headers[OFFSET] == "0"
@@ -140,21 +140,19 @@ async def test_a_beginning_is_its_gateways_alone(centre: Centre) -> None:
         (f"bytes {2**24}-{2**24 + TOTAL - 11}/{2**24 + TOTAL - 10}", 413),
     ],
 )
-async def test_a_range_that_is_not_the_rest_is_refused(
-    centre: Centre, value: str, status: int
-) -> None:
+async def test_content_range_must_be_the_rest(centre: Centre, value: str, status: int) -> None:
     answer = await centre.client.put(DATA[10:], Content_Range=value)
     assert answer.status == status
     assert centre.files() == []
 
 
-async def test_a_range_of_nothing_is_refused(centre: Centre) -> None:
+async def test_empty_content_range_is_refused(centre: Centre) -> None:
     head = put_head(centre, "Content-Length: 0", "Content-Range: bytes 5-4/5")
     status, _ = await raw_request(centre, head)
     assert status == "HTTP/1.1 400 Bad Request"
 
 
-async def test_a_sum_that_is_none_is_refused_in_a_question_too(centre: Centre) -> None:
+async def test_invalid_sha256_is_refused_in_head(centre: Centre) -> None:
     path = f"/v1/segments/{GATEWAY}/01JD0000000000000000000000/logs/1-3"
     headers = {
         "Authorization": f"Bearer {centre.client.tokens[GATEWAY]}",
@@ -163,7 +161,7 @@ async def test_a_sum_that_is_none_is_refused_in_a_question_too(centre: Centre) -
     assert (await centre.client.send("HEAD", path, headers)).status == 400
 
 
-async def test_who_comes_again_is_not_kept_waiting_by_the_connection_before(
+async def test_resuming_sender_takes_over_from_its_old_connection(
     centre: Centre,
 ) -> None:
     """As on a mobile link: nobody told the receiver that the first connection is dead."""
@@ -179,7 +177,7 @@ async def test_who_comes_again_is_not_kept_waiting_by_the_connection_before(
         writer.transport.abort()
 
 
-async def test_a_body_that_is_on_its_way_already_is_received_and_not_kept(
+async def test_concurrent_upload_of_the_same_body_is_not_kept(
     centre: Centre,
 ) -> None:
     lines = [f"Content-Length: {TOTAL}", "Expect: 100-continue"]
@@ -194,7 +192,7 @@ async def test_a_body_that_is_on_its_way_already_is_received_and_not_kept(
     await close(first)
 
 
-async def test_a_part_that_another_receiver_writes_comes_later(centre: Centre) -> None:
+async def test_partial_upload_of_another_receiver_answers_503(centre: Centre) -> None:
     await cut(centre, DATA[:5_000])
     elsewhere = PartialUploads(centre.folder, PartialUploadLimits(4, 60.0, 4))
     with elsewhere.open(GATEWAY, hashlib.sha256(DATA).digest(), 5_000):
@@ -204,7 +202,7 @@ async def test_a_part_that_another_receiver_writes_comes_later(centre: Centre) -
     assert (await rest(centre, 5_000)).status == 201
 
 
-async def test_what_has_to_be_read_again_counts_as_sent(tmp_path: Path) -> None:
+async def test_bytes_to_read_again_count_against_the_rate(tmp_path: Path) -> None:
     limits = ReceiverLimits(bytes_per_s=1, rate_window_s=TOTAL)
     async with running_centre(tmp_path / "fleet", limits) as centre:
         partial(centre).parent.mkdir()

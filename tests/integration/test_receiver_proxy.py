@@ -62,7 +62,7 @@ async def behind(tmp_path: Path) -> AsyncIterator[Behind]:
         yield Behind(folder, proxy, receiver, tokens)
 
 
-async def test_a_token_passes_and_so_does_a_certificate(behind: Behind, tmp_path: Path) -> None:
+async def test_proxied_token_and_certificate_authenticate(behind: Behind, tmp_path: Path) -> None:
     async with behind.client() as connected:
         assert (await connected.put(segment())).status == 201
         assert (await connected.put(segment(), Authorization="")).status == 401
@@ -74,7 +74,7 @@ async def test_a_token_passes_and_so_does_a_certificate(behind: Behind, tmp_path
         assert (await connected.send("HEAD", other, headers)).status == 403
 
 
-async def test_a_connection_of_the_proxy_outlasts_a_stranger_of_it(behind: Behind) -> None:
+async def test_proxy_connection_stays_open_after_401(behind: Behind) -> None:
     """It carries other gateways' requests too."""
     reader, writer = await asyncio.open_connection(*behind.receiver)
     for _ in range(3):
@@ -86,16 +86,14 @@ async def test_a_connection_of_the_proxy_outlasts_a_stranger_of_it(behind: Behin
     writer.transport.abort()
 
 
-async def test_a_certificate_that_a_client_only_names_is_not_believed(
-    behind: Behind, tmp_path: Path
-) -> None:
+async def test_repeated_certificate_header_is_ignored(behind: Behind, tmp_path: Path) -> None:
     stolen = quote(behind.pair(tmp_path / "pair.pem").read_text())
     path = f"/v1/segments/{identity_path(identity())}"
     async with behind.client() as connected:
         assert (await connected.send("HEAD", path, {HEADER: stolen})).status == 401
 
 
-async def test_what_the_proxy_lets_through_is_checked_again(behind: Behind, tmp_path: Path) -> None:
+async def test_proxied_certificate_is_verified(behind: Behind, tmp_path: Path) -> None:
     make_fleet(tmp_path / "foreign")
     foreign = Behind(FleetFolder(tmp_path / "foreign"), *behind[1:])
     wrong = [
@@ -119,7 +117,7 @@ async def test_what_the_proxy_lets_through_is_checked_again(behind: Behind, tmp_
     assert statuses == [401] * len(wrong) + [404]
 
 
-async def test_the_log_names_who_called_the_proxy(
+async def test_log_names_the_client_of_the_proxy(
     behind: Behind, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "fieldpost.fleet")
@@ -133,7 +131,7 @@ async def test_the_log_names_who_called_the_proxy(
     assert peers == ["192.0.2.1", "2001:db8::1", HOST, HOST]
 
 
-async def test_who_is_not_the_proxy_is_not_let_in(
+async def test_untrusted_peer_is_refused_behind_proxy(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     make_fleet(tmp_path / "fleet")
@@ -151,7 +149,7 @@ async def test_who_is_not_the_proxy_is_not_let_in(
     assert caplog.records
 
 
-async def test_without_a_header_that_is_named_none_is_looked_at(tmp_path: Path) -> None:
+async def test_certificate_header_is_ignored_by_default(tmp_path: Path) -> None:
     tokens = make_fleet(tmp_path / "fleet")
     folder = FleetFolder(tmp_path / "fleet")
     async with running_receiver(
@@ -167,7 +165,7 @@ async def test_without_a_header_that_is_named_none_is_looked_at(tmp_path: Path) 
             assert answer.status == 401
 
 
-async def test_the_command_says_http(tmp_path: Path) -> None:
+async def test_command_prints_http_behind_proxy(tmp_path: Path) -> None:
     tokens = make_fleet(tmp_path / "fleet")
     words = ("fieldpost-fleet", "serve", "--dir", tmp_path / "fleet", "--listen", f"{HOST}:0")
     with start(*words, "--behind-proxy", "--client-certificate-header", HEADER) as process:
@@ -180,7 +178,7 @@ async def test_the_command_says_http(tmp_path: Path) -> None:
         assert process.terminate() == 0
 
 
-def test_loopback_is_told_from_the_rest() -> None:
+def test_is_loopback() -> None:
     hosts = ["127.0.0.1", "127.9.9.9", "::1", "localhost", "192.0.2.1", "::", "gw.example"]
     assert [is_loopback(host) for host in hosts] == [True] * 4 + [False] * 3
     assert ReverseProxy().is_trusted("::1%lo")

@@ -54,7 +54,7 @@ async def until_there(centre: Centre, count: int) -> None:
             await centre.client.head()
 
 
-async def test_a_receiver_that_stops_leaves_no_body_on_its_way_and_one_that_is_killed_does(
+async def test_stopped_receiver_cleans_up_and_killed_one_does_not(
     tmp_path: Path,
 ) -> None:
     """The same body comes thrice: the first has its beginning, of the others nothing is kept."""
@@ -74,7 +74,7 @@ async def test_a_receiver_that_stops_leaves_no_body_on_its_way_and_one_that_is_k
 
 
 @pytest.mark.parametrize("number", [11])
-async def test_two_receivers_agree_on_what_landed(
+async def test_two_receivers_share_one_folder(
     tmp_path: Path, scale: Callable[[int, int], int], number: int
 ) -> None:
     """Each segment is sent to both at once, with a contradicting one; some are cut before.

@@ -24,7 +24,7 @@ def systemd() -> Iterator[tuple[socket.socket, dict[str, str]]]:
         yield told, {"NOTIFY_SOCKET": f"@{name}"}
 
 
-def test_it_is_ready_when_it_listens_and_says_that_it_stops(tmp_path: Path) -> None:
+def test_systemd_is_notified_of_ready_and_stopping(tmp_path: Path) -> None:
     make_fleet(tmp_path / "fleet")
     words = ("fieldpost-fleet", "serve", "--dir", tmp_path / "fleet", "--listen", f"{HOST}:0")
     with systemd() as (told, env), start(*words, ready=False, env=env) as process:
@@ -37,7 +37,7 @@ def test_it_is_ready_when_it_listens_and_says_that_it_stops(tmp_path: Path) -> N
         assert told.recv(100) == b"STOPPING=1"
 
 
-def test_what_cannot_listen_is_never_ready(tmp_path: Path) -> None:
+def test_failed_start_does_not_notify_ready(tmp_path: Path) -> None:
     make_fleet(tmp_path / "fleet")
     with socket.create_server((HOST, 0)) as taken, systemd() as (told, env):
         at = f"{HOST}:{taken.getsockname()[1]}"

@@ -33,7 +33,7 @@ async def centre(tmp_path: Path) -> AsyncIterator[Centre]:
         yield running
 
 
-async def test_another_authority_is_not_trusted(centre: Centre, tmp_path: Path) -> None:
+async def test_client_rejects_another_authority(centre: Centre, tmp_path: Path) -> None:
     make_fleet(tmp_path / "foreign")
     foreign = tmp_path / "foreign" / "pki" / "ca.pem"
     async with client(centre.client.address, centre.client.tokens, foreign) as stranger:
@@ -42,14 +42,14 @@ async def test_another_authority_is_not_trusted(centre: Centre, tmp_path: Path) 
     assert centre.files() == []
 
 
-async def test_another_name_is_not_trusted(centre: Centre) -> None:
+async def test_client_rejects_another_host_name(centre: Centre) -> None:
     _, port = centre.client.address
     context = ssl.create_default_context(cafile=str(centre.folder.pki / "ca.pem"))
     with pytest.raises(ssl.SSLCertVerificationError):
         await asyncio.open_connection(HOST, port, ssl=context, server_hostname="localhost")
 
 
-async def test_old_tls_is_refused(centre: Centre) -> None:
+async def test_old_tls_versions_are_refused(centre: Centre) -> None:
     context = ssl.create_default_context(cafile=str(centre.folder.pki / "ca.pem"))
     context.set_ciphers("DEFAULT@SECLEVEL=0")
     with pytest.warns(DeprecationWarning, match="deprecated"):
@@ -60,14 +60,14 @@ async def test_old_tls_is_refused(centre: Centre) -> None:
         await asyncio.open_connection(*centre.client.address, ssl=context)
 
 
-async def test_no_handshake_follows_the_first(centre: Centre) -> None:
+async def test_renegotiation_is_refused(centre: Centre) -> None:
     """A client of TLS 1.2 could else ask for one after another on a connection."""
     folder = centre.folder
     shown = ReloadingCertificate(ensure_own_certificate(folder), folder.pki / "ca.pem").context
     assert shown.options & ssl.OP_NO_RENEGOTIATION
 
 
-async def test_a_new_certificate_is_shown_without_a_restart(
+async def test_replaced_certificate_is_used_without_restart(
     centre: Centre, caplog: pytest.LogCaptureFixture
 ) -> None:
     _, port = centre.client.address
@@ -82,7 +82,7 @@ async def test_a_new_certificate_is_shown_without_a_restart(
     assert [record for record in caplog.records if record.levelno == logging.ERROR]
 
 
-async def test_the_certificate_is_looked_after_while_it_runs(
+async def test_certificate_is_renewed_while_running(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     enough, looks = asyncio.Event(), list[int]()
@@ -101,7 +101,7 @@ async def test_the_certificate_is_looked_after_while_it_runs(
     assert [record.getMessage() for record in caplog.records] == ["certificate"]
 
 
-async def test_a_certificate_that_cannot_be_looked_after_at_the_start_is_an_error() -> None:
+async def test_failed_first_renewal_is_an_error() -> None:
     def renew() -> None:
         raise FleetError("spoiled")
 

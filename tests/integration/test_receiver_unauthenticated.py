@@ -79,7 +79,7 @@ async def ask(streams: Streams, head: str) -> bytes:
     ],
     ids=["address", "all", "pace"],
 )
-async def test_idle_strangers_leave_room_for_those_that_are_known(
+async def test_idle_unauthenticated_connections_leave_room_for_gateways(
     tmp_path: Path, limits: ReceiverLimits, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with running_centre(tmp_path / "fleet", limits) as centre:
@@ -94,9 +94,7 @@ async def test_idle_strangers_leave_room_for_those_that_are_known(
 
 
 @pytest.mark.parametrize("said", [b"", b"PUT /v1", HEAD.encode()], ids=["none", "line", "lines"])
-async def test_a_stranger_has_little_time_for_its_first_request(
-    tmp_path: Path, said: bytes
-) -> None:
+async def test_first_request_has_a_time_limit(tmp_path: Path, said: bytes) -> None:
     limits = ReceiverLimits(first_request_timeout_s=0.3)
     async with running_centre(tmp_path / "fleet", limits) as centre:
         async with connected(centre) as ((reader, writer),):
@@ -117,7 +115,9 @@ async def test_a_stranger_has_little_time_for_its_first_request(
         ("OPTIONS * HTTP/1.1\r\nHost: centre\r\n\r\n", b"404"),
     ],
 )
-async def test_a_stranger_is_answered_once(tmp_path: Path, head: str, status: bytes) -> None:
+async def test_unauthenticated_connection_closes_after_one_answer(
+    tmp_path: Path, head: str, status: bytes
+) -> None:
     """Also one that sends a hundred requests at once."""
     async with (
         running_centre(tmp_path / "fleet") as centre,
@@ -131,7 +131,7 @@ async def test_a_stranger_is_answered_once(tmp_path: Path, head: str, status: by
     assert b"\r\nServer: fieldpost\r\n" in answer
 
 
-async def test_a_gateway_is_answered_as_often_as_it_asks(tmp_path: Path) -> None:
+async def test_authenticated_connection_stays_open(tmp_path: Path) -> None:
     async with running_centre(tmp_path / "fleet") as centre, connected(centre) as (streams,):
         others = known(centre).replace(f"/{GATEWAY}/", f"/{OTHER}/")
         for _ in range(2):
@@ -141,7 +141,7 @@ async def test_a_gateway_is_answered_as_often_as_it_asks(tmp_path: Path) -> None
         assert await to_end(streams[0]) == b"", "until it is known no more"
 
 
-async def test_of_too_many_connections_of_a_gateway_the_one_that_rested_longest_ends(
+async def test_longest_idle_connection_of_a_gateway_is_closed(
     tmp_path: Path,
 ) -> None:
     limits = ReceiverLimits(connections_per_gateway=2)
@@ -159,7 +159,7 @@ async def test_of_too_many_connections_of_a_gateway_the_one_that_rested_longest_
         assert b" 404 " in await ask(other, known(centre, OTHER))
 
 
-async def test_a_body_that_trickles_is_given_up_and_gone_on_with(tmp_path: Path) -> None:
+async def test_slow_upload_is_aborted_and_resumed(tmp_path: Path) -> None:
     limits = ReceiverLimits(
         linger_s=0.1,
         buffer_bytes=1,
@@ -205,7 +205,7 @@ async def test_a_body_that_trickles_is_given_up_and_gone_on_with(tmp_path: Path)
         b"GET / HTTP/1.1\nA: b\n\n",
     ],
 )
-async def test_odd_heads_are_refusals_and_no_errors(
+async def test_invalid_http_is_refused_without_stack_trace(
     tmp_path: Path, head: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "fieldpost.fleet")
@@ -219,9 +219,7 @@ async def test_odd_heads_are_refusals_and_no_errors(
     assert told <= {("refused", logging.INFO)}
 
 
-async def test_callers_cannot_fill_the_log(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_log_lines_are_throttled(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "fieldpost.fleet")
     limits = ReceiverLimits(log_lines_per_s=0.01, rate_window_s=300.0, requests_per_s=1_000.0)
     async with running_centre(tmp_path / "fleet", limits) as centre:
@@ -234,7 +232,7 @@ async def test_callers_cannot_fill_the_log(
     assert len(caplog.records) == 9
 
 
-async def test_a_contradiction_is_a_warning_that_names_the_segment(
+async def test_conflict_is_logged_as_warning_with_the_segment(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with running_centre(tmp_path / "fleet") as centre:

@@ -78,7 +78,7 @@ def check_tables(folder: FleetFolder) -> None:
     assert list(folder.landing.rglob("*.seg")) == []
 
 
-async def test_nothing_is_lost_and_nothing_is_there_twice(
+async def test_kills_lose_and_duplicate_nothing(
     tmp_path: Path, scale: Callable[[int, int], int], seed: int
 ) -> None:
     chance, logged = random.Random(seed), 0

@@ -56,7 +56,7 @@ def heads(last: int, digest: bytes | str, lane: str = "readings") -> Script:
     return says(200, {"lanes": {lane: {"last": last, "digest": told}}})
 
 
-async def test_the_centre_is_asked_once_and_what_it_has_is_ours(
+async def test_epoch_is_compared_once_before_shipping(
     pki: LoopbackPki, backlog: SqliteBacklog
 ) -> None:
     first = await seal(backlog)
@@ -75,7 +75,7 @@ async def test_the_centre_is_asked_once_and_what_it_has_is_ours(
         (heads(5, "11" * 32), "centre-differs"),
     ],
 )
-async def test_where_it_is_ahead_or_different_a_new_epoch_begins(
+async def test_centre_ahead_or_different_begins_a_new_epoch(
     pki: LoopbackPki, backlog: SqliteBacklog, told: Script, reason: str
 ) -> None:
     async with road(pki, backlog, heads=[told]) as way:
@@ -87,7 +87,7 @@ async def test_where_it_is_ahead_or_different_a_new_epoch_begins(
 
 
 @pytest.mark.parametrize("status", [404, 405])
-async def test_a_centre_that_does_not_know_the_question_gets_segments(
+async def test_centre_without_epoch_query_gets_segments(
     pki: LoopbackPki, backlog: SqliteBacklog, status: int
 ) -> None:
     async with road(pki, backlog, heads=[says(status)]) as way:
@@ -95,7 +95,7 @@ async def test_a_centre_that_does_not_know_the_question_gets_segments(
         assert (backlog.reasons_begun, way.notices.all) == ([], [])
 
 
-async def test_nothing_is_offered_before_the_answer_and_waits_are_the_usual(
+async def test_nothing_is_sent_before_the_epoch_is_compared(
     pki: LoopbackPki, backlog: SqliteBacklog
 ) -> None:
     bad = [
@@ -115,7 +115,7 @@ async def test_nothing_is_offered_before_the_answer_and_waits_are_the_usual(
 @pytest.mark.parametrize(
     ("last", "begun"), [(5, []), (10, ["centre-differs"]), (90, ["centre-ahead"])]
 )
-async def test_a_conflict_is_set_aside_once_and_the_centre_asked_again(
+async def test_conflict_is_set_aside_and_the_epoch_compared_again(
     pki: LoopbackPki, backlog: SqliteBacklog, last: int, begun: list[str]
 ) -> None:
     first = await seal(backlog)
@@ -132,7 +132,7 @@ async def test_a_conflict_is_set_aside_once_and_the_centre_asked_again(
         assert len(way.centre.got) == 2
 
 
-async def test_a_centre_that_is_always_ahead_makes_one_epoch_in_an_hour(
+async def test_new_epochs_are_limited_to_one_an_hour(
     pki: LoopbackPki, backlog: SqliteBacklog
 ) -> None:
     conflict = says(409, {"reason": "conflict", "error": "other bytes"})
@@ -150,7 +150,7 @@ async def test_a_centre_that_is_always_ahead_makes_one_epoch_in_an_hour(
         assert len(way.centre.asked_heads) == 4
 
 
-async def test_an_end_that_is_not_known_is_another_s_once_the_lane_is_contradicted(
+async def test_unknown_digest_of_a_conflicting_lane_begins_a_new_epoch(
     pki: LoopbackPki, backlog: SqliteBacklog
 ) -> None:
     conflict = says(409, {"reason": "conflict", "error": "other bytes"})
@@ -164,18 +164,14 @@ async def test_an_end_that_is_not_known_is_another_s_once_the_lane_is_contradict
         assert backlog.reasons_begun == ["centre-differs"]
 
 
-async def test_a_database_that_was_rolled_back_and_counted_on_is_found(
-    pki: LoopbackPki, backlog: SqliteBacklog
-) -> None:
+async def test_restored_database_is_detected(pki: LoopbackPki, backlog: SqliteBacklog) -> None:
     """While the centre was out of reach it came past the centre's end, and was cut elsewhere."""
     async with road(pki, backlog, segments=2, heads=[heads(7, bytes(32))]) as way:
         await backlog.until([(1, "acknowledged"), (6, "acknowledged")])
         assert way.notices.names() == ["centre-differs"]
 
 
-async def test_a_store_that_cannot_begin_an_epoch_is_asked_again(
-    pki: LoopbackPki, backlog: SqliteBacklog
-) -> None:
+async def test_begin_epoch_is_retried(pki: LoopbackPki, backlog: SqliteBacklog) -> None:
     async def ahead(centre: Centre, request: web.Request) -> web.StreamResponse:
         backlog.full = True
         return await heads(9, bytes(32))(centre, request)
@@ -189,7 +185,7 @@ async def test_a_store_that_cannot_begin_an_epoch_is_asked_again(
         assert backlog.reasons_begun == ["centre-ahead"]
 
 
-async def test_while_a_backlog_is_shipped_what_is_new_comes_in_between(
+async def test_new_segments_interleave_with_the_backlog(
     pki: LoopbackPki, backlog: SqliteBacklog
 ) -> None:
     async with road(pki, backlog, segments=0) as way:
@@ -214,9 +210,7 @@ async def test_while_a_backlog_is_shipped_what_is_new_comes_in_between(
         assert sorted(firsts) == [1, 6, 11, 16, 21, 26, 31]
 
 
-async def test_a_cap_on_the_link_is_kept_by_time_that_a_test_makes(
-    pki: LoopbackPki, backlog: SqliteBacklog
-) -> None:
+async def test_bandwidth_limit_is_kept(pki: LoopbackPki, backlog: SqliteBacklog) -> None:
     data = await seal(backlog, padding=50_000)
     now = [0.0]
 
@@ -251,7 +245,7 @@ async def offer(transport: HttpsTransport, backlog: SqliteBacklog) -> object:
 
 
 @pytest.mark.parametrize("user", ["", "gw:s%40cret@"])
-async def test_through_a_proxy_the_centre_alone_sees_token_and_segment(
+async def test_proxy_sees_neither_token_nor_segment(
     pki: LoopbackPki, backlog: SqliteBacklog, monkeypatch: pytest.MonkeyPatch, user: str
 ) -> None:
     monkeypatch.delenv("no_proxy", raising=False)
@@ -272,7 +266,7 @@ async def test_through_a_proxy_the_centre_alone_sees_token_and_segment(
 
 
 @pytest.mark.parametrize("answer", ["407 Who are you?", "502 No such centre"])
-async def test_a_proxy_that_refuses_is_a_link_that_is_down(
+async def test_refusing_proxy_is_a_temporary_failure(
     pki: LoopbackPki, backlog: SqliteBacklog, monkeypatch: pytest.MonkeyPatch, answer: str
 ) -> None:
     monkeypatch.setenv("no_proxy", "")
@@ -306,7 +300,7 @@ def serial(certificate: bytes) -> int:
     return x509.load_pem_x509_certificate(certificate).serial_number
 
 
-async def test_a_certificate_is_shown_and_its_successor_from_the_next_connection_on(
+async def test_renewed_certificate_is_used_with_the_next_connection(
     pki: LoopbackPki, backlog: SqliteBacklog
 ) -> None:
     async with running(pki, backlog.gateway) as centre:
@@ -335,9 +329,7 @@ async def test_a_certificate_is_shown_and_its_successor_from_the_next_connection
         assert centre.got[1].method == "POST"
 
 
-async def test_a_centre_that_makes_no_certificates_or_not_now(
-    pki: LoopbackPki, backlog: SqliteBacklog
-) -> None:
+async def test_certify_outcomes(pki: LoopbackPki, backlog: SqliteBacklog) -> None:
     answers = [says(404), says(503, {}, Retry_After="5"), says(200, {"lanes": 1})]
     async with running(pki, backlog.gateway, *answers) as centre:
         transport = HttpsTransport(centre.enrolment)
@@ -349,9 +341,7 @@ async def test_a_centre_that_makes_no_certificates_or_not_now(
     assert isinstance(again, TemporaryFailure)
 
 
-async def test_the_uploader_ships_into_a_folder_once_it_is_there(
-    backlog: SqliteBacklog, tmp_path: Path
-) -> None:
+async def test_uploader_waits_for_the_folder(backlog: SqliteBacklog, tmp_path: Path) -> None:
     stick, time_, notices = tmp_path / "stick", ManualTime(), Notices(backlog)
     for _ in range(2):
         await seal(backlog)

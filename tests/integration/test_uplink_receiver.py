@@ -60,7 +60,7 @@ async def put(centre: Centre, data: bytes, name: Identity, token: str | None = N
         await transport.close()
 
 
-async def test_what_is_sealed_lands_as_it_was_and_is_acknowledged(centre: Centre) -> None:
+async def test_sealed_segments_land_and_are_acknowledged(centre: Centre) -> None:
     backlog = SqliteBacklog(GATEWAY)
     backlog.write("readings", readings(25))
     backlog.write("logs", logs(5))
@@ -94,7 +94,7 @@ async def test_what_is_sealed_lands_as_it_was_and_is_acknowledged(centre: Centre
     backlog.close()
 
 
-async def test_each_answer_is_understood(centre: Centre) -> None:
+async def test_real_receiver_answers_map_to_outcomes(centre: Centre) -> None:
     data = segment()
     assert await put(centre, data, identity()) == Acknowledgement(data[-32:], True)
     assert await put(centre, data, identity()) == Acknowledgement(data[-32:], False)
@@ -114,7 +114,7 @@ def there(fleet: Centre) -> int:
     return sum(path.stat().st_size for path in begun)
 
 
-async def test_a_body_that_is_cut_is_continued_by_the_receiver_s_own_account(
+async def test_interrupted_upload_is_resumed_at_the_receivers_offset(
     tmp_path: Path,
 ) -> None:
     data = segment(text=random.Random(1).randbytes(90_000).hex())
@@ -140,7 +140,7 @@ async def test_a_body_that_is_cut_is_continued_by_the_receiver_s_own_account(
         assert fleet.files(landed=False) == []
 
 
-async def test_the_receiver_says_how_far_it_is(centre: Centre) -> None:
+async def test_receiver_answers_high_watermarks(centre: Centre) -> None:
     transport = HttpsTransport(enrolment(centre))
     assert await transport.high_watermarks(GATEWAY, EPOCH) == {}
     data = segment()
@@ -150,7 +150,7 @@ async def test_the_receiver_says_how_far_it_is(centre: Centre) -> None:
     await transport.close()
 
 
-async def test_a_database_that_was_rolled_back_begins_a_new_epoch(centre: Centre) -> None:
+async def test_restored_database_begins_a_new_epoch(centre: Centre) -> None:
     """What was shipped before the roll-back stays; what is counted anew has an epoch of its own."""
     for text, count, begun in (("before", 9, []), ("after", 4, ["centre-ahead"])):
         backlog, naps = SqliteBacklog(GATEWAY), ManualTime()
@@ -184,7 +184,7 @@ async def test_a_database_that_was_rolled_back_begins_a_new_epoch(centre: Centre
         backlog.close()
 
 
-async def test_a_certificate_stands_for_the_token_and_is_made_anew(
+async def test_certificate_replaces_the_token_and_is_renewed(
     centre: Centre, tmp_path: Path
 ) -> None:
     """Of a year's certificate 65 days are left; the receiver makes the next one, and knows it."""
@@ -221,7 +221,7 @@ async def test_a_certificate_stands_for_the_token_and_is_made_anew(
     await transport.close()
 
 
-async def test_a_token_that_is_not_ours_is_denied(centre: Centre) -> None:
+async def test_wrong_token_is_denied(centre: Centre) -> None:
     data = segment()
     assert isinstance(await put(centre, data, identity(), new_token()), AccessDenial)
     assert isinstance(

@@ -67,7 +67,7 @@ def asked(centre: Centre) -> list[tuple[str, str | None]]:
 
 
 @pytest.mark.parametrize("there", [1, 20_000, 65_536, -1])
-async def test_a_body_is_continued_where_it_was_cut(
+async def test_interrupted_body_is_resumed(
     pki: LoopbackPki, backlog: SqliteBacklog, there: int
 ) -> None:
     data = await seal(backlog, padding=LARGE)
@@ -85,7 +85,7 @@ async def test_a_body_is_continued_where_it_was_cut(
 
 
 @pytest.mark.parametrize("there", [0, None])
-async def test_with_nothing_or_all_of_it_there_it_is_sent_whole(
+async def test_body_without_or_with_complete_partial_is_sent_whole(
     pki: LoopbackPki, backlog: SqliteBacklog, there: int | None
 ) -> None:
     data = await seal(backlog, padding=LARGE)
@@ -97,7 +97,7 @@ async def test_with_nothing_or_all_of_it_there_it_is_sent_whole(
         assert way.centre.got[-1].body == data
 
 
-async def test_cut_again_and_again_it_gets_through_in_the_end(
+async def test_repeatedly_interrupted_body_arrives(
     pki: LoopbackPki, backlog: SqliteBacklog
 ) -> None:
     data = await seal(backlog, padding=LARGE)
@@ -110,7 +110,7 @@ async def test_cut_again_and_again_it_gets_through_in_the_end(
         assert way.centre.got[-1].body == data
 
 
-async def test_a_lost_acknowledgement_of_a_large_body_costs_a_question(
+async def test_lost_acknowledgement_of_a_large_body_costs_a_head_request(
     pki: LoopbackPki, backlog: SqliteBacklog
 ) -> None:
     data = await seal(backlog, padding=LARGE)
@@ -121,7 +121,7 @@ async def test_a_lost_acknowledgement_of_a_large_body_costs_a_question(
         assert [method for method, _ in asked(way.centre)] == ["HEAD", "PUT", "HEAD"]
 
 
-async def test_a_centre_that_has_another_part_says_so_and_a_riddle_ends_whole(
+async def test_changed_offset_is_followed_and_contradictions_end_in_a_whole_body(
     pki: LoopbackPki, backlog: SqliteBacklog
 ) -> None:
     def at(status: int, offset: str) -> Script:
@@ -139,7 +139,7 @@ async def test_a_centre_that_has_another_part_says_so_and_a_riddle_ends_whole(
 
 
 @pytest.mark.parametrize("offset", ["-1", "x", "1_000", "٣", "9" * 30, "", "1e3"])
-async def test_an_offset_that_is_none_is_nothing(
+async def test_invalid_offset_counts_as_zero(
     pki: LoopbackPki, backlog: SqliteBacklog, offset: str
 ) -> None:
     told = {"X_Fieldpost_Offset": offset} if offset.isascii() else {}
@@ -147,7 +147,7 @@ async def test_an_offset_that_is_none_is_nothing(
     assert asked(centre) == [("HEAD", ""), ("PUT", "")]
 
 
-async def test_what_else_the_question_may_bring(pki: LoopbackPki, backlog: SqliteBacklog) -> None:
+async def test_head_outcomes(pki: LoopbackPki, backlog: SqliteBacklog) -> None:
     outcomes, centre = await put(
         pki,
         backlog,
@@ -165,7 +165,7 @@ async def test_what_else_the_question_may_bring(pki: LoopbackPki, backlog: Sqlit
     assert [method for method, _ in asked(centre)] == ["HEAD", "HEAD", "HEAD", "PUT", "HEAD", "PUT"]
 
 
-async def test_a_small_body_is_sent_again_whole_without_a_question(
+async def test_small_body_is_resent_without_head_request(
     pki: LoopbackPki, backlog: SqliteBacklog
 ) -> None:
     async with road(pki, backlog, Partly(10), Partly(20)) as way:
@@ -176,7 +176,7 @@ async def test_a_small_body_is_sent_again_whole_without_a_question(
 
 
 @pytest.mark.parametrize("there", [0, 50_000])
-async def test_who_refuses_a_body_before_its_end_is_heard(
+async def test_early_refusal_is_received(
     pki: LoopbackPki, backlog: SqliteBacklog, there: int
 ) -> None:
     busy = Partly(there, says(503, {"error": "busy"}, Retry_After="7"))
@@ -187,9 +187,7 @@ async def test_who_refuses_a_body_before_its_end_is_heard(
     assert outcome.after in (7.0, None)
 
 
-async def test_it_stops_promptly_in_the_middle_of_a_body(
-    pki: LoopbackPki, backlog: SqliteBacklog
-) -> None:
+async def test_cancelling_during_a_body_is_prompt(pki: LoopbackPki, backlog: SqliteBacklog) -> None:
     await seal(backlog, padding=LARGE)
     async with road(pki, backlog, land, Partly(10, silence), segments=0) as way:
         await way.centre.asked(2)

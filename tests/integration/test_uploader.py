@@ -56,7 +56,7 @@ def backlog() -> Iterator[SqliteBacklog]:
     made.close()
 
 
-async def test_segments_go_out_over_one_connection_the_newest_and_the_oldest_by_turns(
+async def test_segments_alternate_over_one_connection(
     pki: LoopbackPki, backlog: SqliteBacklog
 ) -> None:
     async with road(pki, backlog, segments=3) as way:
@@ -78,7 +78,7 @@ async def test_segments_go_out_over_one_connection_the_newest_and_the_oldest_by_
         assert way.notices.all == []
 
 
-async def test_a_lost_answer_ends_in_the_same_bytes_being_there(
+async def test_lost_answer_is_repeated_as_duplicate(
     pki: LoopbackPki, backlog: SqliteBacklog
 ) -> None:
     # The client itself tries a PUT once more, at once, when its connection was cut: hence two.
@@ -90,7 +90,7 @@ async def test_a_lost_answer_ends_in_the_same_bytes_being_there(
 
 
 @pytest.mark.parametrize("digest", ["00" * 32, "", "zz", None, 7, "AA" * 32])
-async def test_an_acknowledgement_of_other_bytes_is_none(
+async def test_wrong_digest_is_no_acknowledgement(
     pki: LoopbackPki, backlog: SqliteBacklog, digest: Any
 ) -> None:
     async with road(pki, backlog, says(201, {"digest": digest}), land) as way:
@@ -106,7 +106,7 @@ async def test_an_acknowledgement_of_other_bytes_is_none(
     ("status", "reason", "name"),
     [(409, "conflict", "conflict"), (400, "checksum", "refused"), (413, "size", "refused")],
 )
-async def test_what_the_centre_will_never_take_is_set_aside_and_the_next_goes_on(
+async def test_rejected_segment_is_set_aside(
     pki: LoopbackPki, backlog: SqliteBacklog, status: int, reason: str, name: str
 ) -> None:
     refusal = says(status, {"error": "no\nway", "reason": reason})
@@ -120,7 +120,7 @@ async def test_what_the_centre_will_never_take_is_set_aside_and_the_next_goes_on
 
 
 @pytest.mark.parametrize("status", [400, 409, 413])
-async def test_a_proxy_s_error_page_takes_no_segment_away(
+async def test_error_page_of_a_proxy_is_temporary(
     pki: LoopbackPki, backlog: SqliteBacklog, status: int
 ) -> None:
     async with road(pki, backlog, says(status), land) as way:
@@ -130,7 +130,7 @@ async def test_a_proxy_s_error_page_takes_no_segment_away(
         await backlog.until([(1, DONE)])
 
 
-async def test_retry_after_is_honoured_within_its_bound(
+async def test_retry_after_is_honoured_within_limits(
     pki: LoopbackPki, backlog: SqliteBacklog
 ) -> None:
     busy = [
@@ -148,9 +148,7 @@ async def test_retry_after_is_honoured_within_its_bound(
 DATE = "Sat, 21 Nov 2026 10:00:00 GMT"
 
 
-async def test_a_bad_network_is_told_once_and_overcome(
-    pki: LoopbackPki, backlog: SqliteBacklog
-) -> None:
+async def test_bad_network_causes_one_notice(pki: LoopbackPki, backlog: SqliteBacklog) -> None:
     limits = HttpsLimits(total=0.3, rate=1e9)
     bad = [garbage, garbage, silence, endless, says(500), says(302, None, Location="/elsewhere")]
     async with road(pki, backlog, *bad, limits=limits) as way:
@@ -167,16 +165,14 @@ async def test_a_bad_network_is_told_once_and_overcome(
         assert way.centre.enrolment.token not in way.notices.all[0].text
 
 
-async def test_a_success_forgets_the_failures_before_it(
-    pki: LoopbackPki, backlog: SqliteBacklog
-) -> None:
+async def test_success_resets_the_backoff(pki: LoopbackPki, backlog: SqliteBacklog) -> None:
     async with road(pki, backlog, says(500), says(500), land, says(500), segments=2) as way:
         assert await way.naps(3) == [1.0, 2.0, 1.0]
         await backlog.until([(1, DONE), (6, DONE)])
         assert way.notices.names() == ["unreachable", "shipping"] * 2
 
 
-async def test_a_server_of_another_authority_gets_neither_segment_nor_token(
+async def test_server_of_another_authority_gets_nothing(
     pki: LoopbackPki, backlog: SqliteBacklog, tmp_path: Path
 ) -> None:
     other = make_pki(tmp_path)
@@ -191,7 +187,7 @@ async def test_a_server_of_another_authority_gets_neither_segment_nor_token(
 
 
 @pytest.mark.parametrize("status", [401, 403])
-async def test_a_token_that_is_not_known_keeps_everything_and_waits_long(
+async def test_denied_token_keeps_segments_and_backs_off(
     pki: LoopbackPki, backlog: SqliteBacklog, status: int
 ) -> None:
     denied = says(status, {"error": "not enrolled", "reason": "token"})
@@ -202,7 +198,7 @@ async def test_a_token_that_is_not_known_keeps_everything_and_waits_long(
         assert "not enrolled" in way.notices.all[0].text
 
 
-async def test_waking_ends_the_idle_wait(pki: LoopbackPki, backlog: SqliteBacklog) -> None:
+async def test_wakeup_ends_the_idle_wait(pki: LoopbackPki, backlog: SqliteBacklog) -> None:
     async with road(pki, backlog, segments=0) as way:
         await way.time.nap()
         await seal(backlog)
@@ -210,9 +206,7 @@ async def test_waking_ends_the_idle_wait(pki: LoopbackPki, backlog: SqliteBacklo
         await backlog.until([(1, DONE)])
 
 
-async def test_waking_does_not_cut_a_backoff_short(
-    pki: LoopbackPki, backlog: SqliteBacklog
-) -> None:
+async def test_wakeup_does_not_shorten_a_backoff(pki: LoopbackPki, backlog: SqliteBacklog) -> None:
     async with road(pki, backlog, says(500)) as way:
         nap = await way.time.nap()
         for _ in range(3):
@@ -223,7 +217,7 @@ async def test_waking_does_not_cut_a_backoff_short(
         await backlog.until([(1, DONE)])
 
 
-async def test_a_store_that_cannot_is_asked_again(pki: LoopbackPki, backlog: SqliteBacklog) -> None:
+async def test_unavailable_store_is_retried(pki: LoopbackPki, backlog: SqliteBacklog) -> None:
     async with road(pki, backlog, silence) as way:
         await way.centre.asked(1)
     backlog.full = True
@@ -241,7 +235,7 @@ async def test_a_store_that_cannot_is_asked_again(pki: LoopbackPki, backlog: Sql
         assert way.notices.names() == ["store-unavailable", "shipping"]
 
 
-async def test_a_store_that_fills_up_during_an_upload_gets_the_same_answer_later(
+async def test_store_that_fills_up_during_an_upload_recovers(
     pki: LoopbackPki, backlog: SqliteBacklog
 ) -> None:
     async def land_and_fill(centre: Centre, request: Request) -> StreamResponse:
@@ -259,9 +253,7 @@ async def test_a_store_that_fills_up_during_an_upload_gets_the_same_answer_later
 
 
 @pytest.mark.parametrize("state", ["idle", "backoff", "request"])
-async def test_it_stops_promptly_wherever_it_is(
-    pki: LoopbackPki, backlog: SqliteBacklog, state: str
-) -> None:
+async def test_cancelling_is_prompt(pki: LoopbackPki, backlog: SqliteBacklog, state: str) -> None:
     scripts: dict[str, Script] = {"idle": land, "backoff": says(500), "request": silence}
     async with road(pki, backlog, scripts[state]) as way:
         if state == "request":
@@ -271,9 +263,7 @@ async def test_it_stops_promptly_wherever_it_is(
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
-async def test_a_large_segment_and_a_second_uploader(
-    pki: LoopbackPki, backlog: SqliteBacklog
-) -> None:
+async def test_large_segment_from_two_uploaders(pki: LoopbackPki, backlog: SqliteBacklog) -> None:
     events = [
         event._replace(text=sha256(str(event.seq).encode()).hexdigest() * 40)
         for event in logs(1_000)
@@ -298,7 +288,9 @@ async def test_a_large_segment_and_a_second_uploader(
     assert centre.got[1].body == data
 
 
-async def test_nobody_there_and_no_secret_told(backlog: SqliteBacklog, pki: LoopbackPki) -> None:
+async def test_unreachable_centre_notice_has_no_secret(
+    backlog: SqliteBacklog, pki: LoopbackPki
+) -> None:
     async with running(pki, backlog.gateway) as centre:
         enrolment = centre.enrolment
     data = encode(header(1, 2), readings(2))
@@ -310,7 +302,7 @@ async def test_nobody_there_and_no_secret_told(backlog: SqliteBacklog, pki: Loop
         assert enrolment.token not in told
 
 
-def test_a_certificate_that_is_none_makes_no_transport() -> None:
+def test_invalid_certificate_is_refused() -> None:
     ca = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
     enrolment = Enrolment("gw.example", "https://127.0.0.1:1", new_token(), ca)
     with pytest.raises(EnrolmentError, match="`ca` is not a certificate"):
@@ -318,13 +310,13 @@ def test_a_certificate_that_is_none_makes_no_transport() -> None:
 
 
 @pytest.mark.parametrize("field", ["connect", "total", "rate"])
-def test_time_outs_are_above_zero(field: str) -> None:
+def test_limits_must_be_positive(field: str) -> None:
     with pytest.raises(ValueError, match="above 0"):
         HttpsLimits(**{field: 0})
     assert HttpsLimits(total=60, rate=1_000).seconds(30_000) == 90
 
 
-async def test_a_connection_cut_twice_is_a_failure_and_no_loop(
+async def test_connection_closed_twice_is_a_failure(
     pki: LoopbackPki, backlog: SqliteBacklog
 ) -> None:
     async with road(pki, backlog, *[cut] * 4) as way:

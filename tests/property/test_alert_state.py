@@ -85,9 +85,7 @@ def verdicts(seen: FleetState) -> set[Verdict]:
 
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(histories(), st.randoms(use_true_random=False))
-def test_any_order_of_batches_leads_to_the_same_state(
-    batches: list[Batch], dice: random.Random
-) -> None:
+def test_state_does_not_depend_on_order(batches: list[Batch], dice: random.Random) -> None:
     seen = taken(batches)
     shuffled = batches.copy()
     dice.shuffle(shuffled)
@@ -117,7 +115,7 @@ ROUNDS = st.lists(
 
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(ROUNDS)
-def test_each_stretch_is_raised_once_and_recovered_or_still_on(
+def test_each_incident_is_raised_once_and_recovers_once(
     rounds: list[tuple[int, list[str], bool]],
 ) -> None:
     stretches, now = IncidentTracker(), NOON

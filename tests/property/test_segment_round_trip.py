@@ -34,7 +34,7 @@ def bits(value: float | None) -> bytes | None:
 
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(segments())
-def test_what_is_read_is_what_was_written(made: tuple[SegmentHeader, list[Event]]) -> None:
+def test_round_trip(made: tuple[SegmentHeader, list[Event]]) -> None:
     head, events = made
     data = encode(head, events)
     segment = decode(data)
@@ -47,7 +47,7 @@ def test_what_is_read_is_what_was_written(made: tuple[SegmentHeader, list[Event]
 
 @settings(max_examples=EXAMPLES // 5, deadline=None)
 @given(segments())
-def test_a_second_reader_agrees(made: tuple[SegmentHeader, list[Event]]) -> None:
+def test_independent_decoder_agrees(made: tuple[SegmentHeader, list[Event]]) -> None:
     head, events = made
     told, rows = segment_reader.read(encode(head, events))
     assert (told["first"], told["last"], told["boot"]) == (head.first_seq, head.last_seq, head.boot)
@@ -56,7 +56,7 @@ def test_a_second_reader_agrees(made: tuple[SegmentHeader, list[Event]]) -> None
 
 @settings(max_examples=EXAMPLES // 5, deadline=None)
 @given(segments())
-def test_columns_are_the_events_turned(made: tuple[SegmentHeader, list[Event]]) -> None:
+def test_columns_equal_the_events(made: tuple[SegmentHeader, list[Event]]) -> None:
     head, events = made
     read, columns = decode_columns(encode(head, events))
     assert read == head
@@ -68,7 +68,7 @@ def test_columns_are_the_events_turned(made: tuple[SegmentHeader, list[Event]]) 
 
 @settings(max_examples=EXAMPLES // 5, deadline=None)
 @given(segments(), st.randoms(use_true_random=False))
-def test_a_damaged_segment_is_an_error_and_never_another(
+def test_damaged_segment_is_never_decoded(
     made: tuple[SegmentHeader, list[Event]], chance: random.Random
 ) -> None:
     data = bytearray(encode(*made))
@@ -81,7 +81,7 @@ def test_a_damaged_segment_is_an_error_and_never_another(
 
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(st.binary(max_size=200))
-def test_bytes_that_are_no_segment_are_refused(data: bytes) -> None:
+def test_random_bytes_are_refused(data: bytes) -> None:
     for read in (decode, read_header, decode_columns):
         with pytest.raises(SegmentError):
             read(data)
@@ -91,7 +91,7 @@ def small() -> bytes:
     return encode(header(1, 3), readings(3))
 
 
-def test_every_flipped_byte_of_a_small_segment_is_found() -> None:
+def test_every_flipped_byte_of_a_small_segment_is_detected() -> None:
     data = small()
     for place in range(len(data)):
         for mask in (0x01, 0x80, 0xFF):
@@ -103,7 +103,7 @@ def test_every_flipped_byte_of_a_small_segment_is_found() -> None:
                 read_header(bytes(damaged))
 
 
-def test_flipped_bytes_of_a_large_segment_are_found(scale: Callable[[int, int], int]) -> None:
+def test_flipped_bytes_of_a_large_segment_are_detected(scale: Callable[[int, int], int]) -> None:
     events = logs(2_000)
     data = encode(header(1, 2_000, lane="logs"), events)
     chance = random.Random(7)
@@ -114,20 +114,20 @@ def test_flipped_bytes_of_a_large_segment_are_found(scale: Callable[[int, int], 
             decode(bytes(damaged))
 
 
-def test_a_segment_cut_at_any_length_is_refused() -> None:
+def test_truncated_segment_is_refused() -> None:
     data = small()
     for length in range(len(data)):
         with pytest.raises(SegmentError):
             decode(data[:length])
 
 
-def test_bytes_behind_a_segment_are_refused() -> None:
+def test_trailing_bytes_are_refused() -> None:
     with pytest.raises(SegmentError):
         decode(small() + b"\0")
 
 
 @pytest.mark.parametrize("events", [readings(500), logs(500)], ids=["readings", "logs"])
-def test_realistic_events_come_back(events: list[Event]) -> None:
+def test_realistic_events_round_trip(events: list[Event]) -> None:
     data = encode(header(1, 500), events)
     assert decode(data).events == tuple(events)
     assert len(data) < 16 * len(events)

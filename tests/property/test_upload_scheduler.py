@@ -16,7 +16,7 @@ sizes = st.integers(1, LARGEST)
 
 
 @given(share=st.floats(0.1, 0.9), lengths=st.lists(sizes, min_size=1, max_size=200))
-def test_while_both_wait_each_gets_its_share(share: float, lengths: list[int]) -> None:
+def test_both_sides_get_their_share(share: float, lengths: list[int]) -> None:
     turns = UploadScheduler(share)
     sent = dict.fromkeys(SendOrder, 0)
     for size in lengths:
@@ -34,9 +34,7 @@ def test_while_both_wait_each_gets_its_share(share: float, lengths: list[int]) -
         st.one_of(sizes, st.sampled_from(["sealed", "disconnected", "emptied"])), max_size=200
     ),
 )
-def test_nothing_is_owed_for_a_time_in_which_one_side_had_nothing(
-    share: float, steps: list[int | str]
-) -> None:
+def test_unused_share_is_not_saved_up(share: float, steps: list[int | str]) -> None:
     turns = UploadScheduler(share)
     for step in steps:
         if isinstance(step, int):
@@ -54,7 +52,9 @@ def test_nothing_is_owed_for_a_time_in_which_one_side_had_nothing(
 
 
 @given(backlog=st.lists(sizes, min_size=1, max_size=60), live=st.lists(sizes, max_size=20))
-def test_all_is_sent_and_the_backlog_oldest_first(backlog: list[int], live: list[int]) -> None:
+def test_everything_is_sent_and_the_backlog_oldest_first(
+    backlog: list[int], live: list[int]
+) -> None:
     turns = UploadScheduler()
     waiting = deque(enumerate(backlog + live))
     for _ in live:
@@ -70,7 +70,7 @@ def test_all_is_sent_and_the_backlog_oldest_first(backlog: list[int], live: list
     assert past == list(range(len(past)))
 
 
-def test_the_present_goes_first_and_comes_in_between() -> None:
+def test_current_segments_go_first_and_interleave() -> None:
     turns = UploadScheduler(0.25)
     turns.disconnected()
     orders = []
@@ -82,6 +82,6 @@ def test_the_present_goes_first_and_comes_in_between() -> None:
 
 
 @pytest.mark.parametrize("share", [0, 1, -0.5, 2])
-def test_a_share_leaves_something_to_both(share: float) -> None:
+def test_share_must_be_between_0_and_1(share: float) -> None:
     with pytest.raises(ValueError, match="share"):
         UploadScheduler(share)

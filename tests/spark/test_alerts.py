@@ -37,7 +37,7 @@ def arrive(folder: FleetFolder, lanes: list[Lane], number: int) -> None:
         land(folder, lane.seal(events), at / 1000 + 5)
 
 
-def test_tables_of_spark_are_read_without_it(
+def test_tables_are_read_without_spark(
     spark: SparkSession, fleet: FleetFolder, tmp_path: Path
 ) -> None:
     other = fleet_folder(tmp_path / "other")

@@ -65,9 +65,7 @@ def command(request: pytest.FixtureRequest) -> Command:
     return as_a_process
 
 
-def test_ingest_and_report_as_a_user_runs_them(
-    fleet: FleetFolder, tmp_path: Path, command: Command
-) -> None:
+def test_ingest_and_report_commands(fleet: FleetFolder, tmp_path: Path, command: Command) -> None:
     lane, system = Lane(), Lane(lane="system")
     for _ in range(2):
         land(fleet, lane.seal(some_events(10)), at=NOON / 1000 + 60)
@@ -104,7 +102,7 @@ def test_ingest_and_report_as_a_user_runs_them(
 
 
 @pytest.mark.parametrize("words", [["ingest"], ["report", "--out", "out"]])
-def test_what_cannot_be_done_is_told_in_one_line(tmp_path: Path, words: list[str]) -> None:
+def test_failure_is_reported_in_one_line(tmp_path: Path, words: list[str]) -> None:
     done = fleet_command(*words, "--dir", str(tmp_path / "none"))
     assert done.returncode == 1
     assert done.stdout == ""
@@ -113,7 +111,7 @@ def test_what_cannot_be_done_is_told_in_one_line(tmp_path: Path, words: list[str
     assert done.stderr.count("\n") == 1
 
 
-def test_without_java_one_line_says_what_to_install(fleet: FleetFolder, tmp_path: Path) -> None:
+def test_missing_java_is_reported_in_one_line(fleet: FleetFolder, tmp_path: Path) -> None:
     done = as_a_process(
         "ingest", "--dir", str(fleet.root), PATH=str(tmp_path), JAVA_HOME=str(tmp_path)
     )
@@ -122,7 +120,7 @@ def test_without_java_one_line_says_what_to_install(fleet: FleetFolder, tmp_path
     assert "openjdk-17-jre-headless" in done.stderr
 
 
-def test_a_failure_inside_spark_is_one_line_and_its_trace_is_in_the_log(
+def test_spark_failure_is_one_line_with_its_trace_in_the_log(
     fleet: FleetFolder, command: Command
 ) -> None:
     land(fleet, Lane().seal(some_events(2)))
@@ -149,6 +147,6 @@ def test_a_failure_inside_spark_is_one_line_and_its_trace_is_in_the_log(
     assert "step committed" in again.stderr
 
 
-def test_wrong_usage_is_status_2() -> None:
+def test_wrong_usage_exits_with_2() -> None:
     assert fleet_command("report", "--dir", "x").returncode == 2
     assert fleet_command("ingest", "--dir", "x", "--batch-files", "0").returncode == 2

@@ -29,14 +29,14 @@ def fleet(tmp_path: Path) -> Fleet:
 
 
 @pytest.mark.parametrize("segments", [3, 18], ids=["new", "known"])
-def test_seconds_without_bound_are_a_long_patience_and_no_fault(segments: int) -> None:
+def test_huge_service_seconds_give_the_longest_timeout(segments: int) -> None:
     rows = [Segment(EPOCH, at, at, 0, at * 1e307, 0) for at in range(1, segments)]
     assert silence_timeout_ms(GatewayState(system_segments=rows)) == 1000 * MAX_TIMEOUT_S
 
 
 @pytest.mark.parametrize("value", [1.7e308, -1.7e308, 1e19], ids=str)
 @pytest.mark.parametrize(("kind", "name"), [("limit", "rate"), ("queue", "depth")])
-def test_no_figure_that_a_gateway_tells_ends_the_watch(
+def test_extreme_numbers_do_not_stop_the_monitor(
     fleet: Fleet, value: float, kind: str, name: str
 ) -> None:
     fleet.arrive(ONE, event(fleet.now, kind=kind, name=name, topic="jobs", value=value))
@@ -46,7 +46,7 @@ def test_no_figure_that_a_gateway_tells_ends_the_watch(
 
 
 @pytest.mark.parametrize("moment", [-62_135_596_800, 253_402_300_799], ids=["1", "9999"])
-def test_no_year_that_a_gateway_tells_ends_the_watch(fleet: Fleet, moment: int) -> None:
+def test_extreme_years_do_not_stop_the_monitor(fleet: Fleet, moment: int) -> None:
     rows = [
         event(moment, kind="limit", name="rate", value=100.0),
         event(moment, kind="queue", name="depth", topic="jobs", value=9.0),
@@ -59,7 +59,7 @@ def test_no_year_that_a_gateway_tells_ends_the_watch(fleet: Fleet, moment: int) 
 
 @pytest.mark.parametrize("ahead_s", [1_800, 7_200, 20 * YEAR_S])
 @pytest.mark.parametrize("heard", [True, False], ids=["heard", "not heard"])
-def test_a_centre_whose_clock_was_ahead_goes_on_to_tell(
+def test_alerts_continue_after_the_centre_clock_was_ahead(
     fleet: Fleet, ahead_s: int, heard: bool
 ) -> None:
     two_gateways(fleet)
@@ -84,7 +84,7 @@ def test_a_centre_whose_clock_was_ahead_goes_on_to_tell(
     assert ("recovered", "silent", TWO) in fleet.look()
 
 
-def test_an_alert_that_was_raised_while_the_clock_was_ahead_ends_under_its_name() -> None:
+def test_alert_raised_while_the_clock_was_ahead_keeps_its_id() -> None:
     key = Subject("silent", "gw.example", "gw.example")
     stretches = IncidentTracker()
     [raised] = stretches.update(
@@ -99,7 +99,7 @@ def test_an_alert_that_was_raised_while_the_clock_was_ahead_ends_under_its_name(
     assert again.id != raised.id
 
 
-def test_what_waited_to_be_told_while_the_clock_was_ahead_waits_no_longer_for_that() -> None:
+def test_pending_alert_does_not_wait_for_a_clock_that_was_ahead() -> None:
     key = Subject("queue_stuck", "gw.example", "jobs")
     verdict = problem(key, NOON, NOON, "", late=True)
     stretches = IncidentTracker()
@@ -109,9 +109,7 @@ def test_what_waited_to_be_told_while_the_clock_was_ahead_waits_no_longer_for_th
     assert len(stretches.update([verdict], NOON + HOLD_MS)) == 1
 
 
-def test_a_name_ends_no_line_and_steers_no_terminal(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_names_are_escaped_in_the_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name = "Жук \u2028\u0085\u009b2J\u202e\U000e0001"
     out = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(out, "latin-1"))
@@ -126,7 +124,7 @@ def test_a_name_ends_no_line_and_steers_no_terminal(
     assert json.loads(line)["subject"] == name
 
 
-def test_that_alerts_go_untold_is_told(fleet: Fleet, caplog: pytest.LogCaptureFixture) -> None:
+def test_discarded_alerts_are_logged(fleet: Fleet, caplog: pytest.LogCaptureFixture) -> None:
     two_gateways(fleet)
     waiting = fleet.watch.store.load_journal()
     waiting.enqueue([message(0)] * MAX_WEBHOOK_QUEUE, webhook=True)

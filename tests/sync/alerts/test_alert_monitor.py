@@ -99,7 +99,7 @@ def two_gateways(fleet: Fleet) -> None:
     fleet.ingest.run()
 
 
-def test_a_gateway_is_told_as_gone_once_and_as_back_before_the_ingest_runs(fleet: Fleet) -> None:
+def test_silent_gateway_is_raised_once_and_recovers_before_the_ingest_runs(fleet: Fleet) -> None:
     two_gateways(fleet)
     assert fleet.look() == [("raised", "silent", TWO)]
     fleet.watch = fleet.start()
@@ -112,7 +112,7 @@ def test_a_gateway_is_told_as_gone_once_and_as_back_before_the_ingest_runs(fleet
     assert fleet.told() == [("raised", "silent", TWO), ("recovered", "silent", TWO)]
 
 
-def test_a_farewell_that_waits_in_the_landing_is_heard(fleet: Fleet) -> None:
+def test_clean_stop_in_the_landing_counts(fleet: Fleet) -> None:
     two_gateways(fleet)
     stopped = fleet.now - NEW_GATEWAY_TIMEOUT_S - 60
     fleet.arrive(TWO, event(stopped - 60), at=stopped - 60)
@@ -126,14 +126,14 @@ def test_a_farewell_that_waits_in_the_landing_is_heard(fleet: Fleet) -> None:
 
 
 @pytest.mark.parametrize("name", [f"{EPOCH}/system/9-9.seg", f"{EPOCH}/logs/9-9.seg"])
-def test_what_cannot_be_read_in_the_landing_is_no_farewell(fleet: Fleet, name: str) -> None:
+def test_unreadable_file_in_the_landing_is_no_clean_stop(fleet: Fleet, name: str) -> None:
     two_gateways(fleet)
     fleet.arrive(ONE)
     put(fleet.folder.landing / TWO / name, b"no segment", fleet.now - NEW_GATEWAY_TIMEOUT_S - 60)
     assert ("raised", "silent", TWO) in fleet.look()
 
 
-def test_a_gateway_that_was_shut_out_may_be_silent(fleet: Fleet) -> None:
+def test_revoked_gateway_may_be_silent(fleet: Fleet) -> None:
     gateways = GatewayRegistry(fleet.folder)
     for name in (ONE, TWO):
         gateways.enrol(name, "https://centre.example:8443", "token", 0, renew=False)
@@ -154,7 +154,7 @@ def stuck(fleet: Fleet, items: int = 7) -> None:
         fleet.now += 300
 
 
-def test_what_upkeep_does_tells_nothing_and_what_it_replaced_is_learnt_anew(fleet: Fleet) -> None:
+def test_maintenance_causes_no_alerts_and_replaced_files_are_read_again(fleet: Fleet) -> None:
     stuck(fleet)
     manifest = fleet.ingest.run()
     assert manifest is not None
@@ -182,7 +182,7 @@ def test_what_upkeep_does_tells_nothing_and_what_it_replaced_is_learnt_anew(flee
 
 
 @pytest.mark.parametrize("swept", [False, True])
-def test_what_was_gathered_while_nobody_watched_is_taken_once(
+def test_batches_combined_while_stopped_are_read_once(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch, *, swept: bool
 ) -> None:
     two_gateways(fleet)
@@ -211,7 +211,7 @@ def test_what_was_gathered_while_nobody_watched_is_taken_once(
     )
 
 
-def test_a_batch_whose_file_is_gone_leads_to_learning_anew(fleet: Fleet) -> None:
+def test_missing_file_of_a_batch_reads_the_history_again(fleet: Fleet) -> None:
     fleet.arrive(ONE)
     fleet.ingest.run()
     assert fleet.look() == []
@@ -234,7 +234,7 @@ def test_a_batch_whose_file_is_gone_leads_to_learning_anew(fleet: Fleet) -> None
     assert seen.gateways[ONE].queues == {}
 
 
-def test_a_batch_that_could_not_be_read_is_not_taken_by_half(fleet: Fleet) -> None:
+def test_unreadable_batch_is_not_applied_partially(fleet: Fleet) -> None:
     fleet.arrive(ONE)
     fleet.ingest.run()
     fleet.look()
@@ -256,7 +256,7 @@ def test_a_batch_that_could_not_be_read_is_not_taken_by_half(fleet: Fleet) -> No
     assert sorted(seen.gateways[ONE].refusals["rate"].hours.values()) == [9, 9]
 
 
-def test_a_query_that_begins_anew_is_followed_too(fleet: Fleet) -> None:
+def test_new_query_is_followed(fleet: Fleet) -> None:
     fleet.arrive(ONE)
     fleet.ingest.run()
     assert fleet.look() == []
@@ -267,7 +267,7 @@ def test_a_query_that_begins_anew_is_followed_too(fleet: Fleet) -> None:
     assert fleet.look() == [("raised", "queue_stuck", ONE)]
 
 
-def test_a_backlog_that_comes_in_raises_nothing_that_is_over(fleet: Fleet) -> None:
+def test_backlog_raises_no_alert_for_a_past_problem(fleet: Fleet) -> None:
     fleet.arrive(ONE)
     fleet.ingest.run()
     fleet.look()
@@ -287,7 +287,7 @@ def test_a_backlog_that_comes_in_raises_nothing_that_is_over(fleet: Fleet) -> No
     assert fleet.look() == []
 
 
-def test_a_restored_gateway_goes_on_in_its_new_epoch(fleet: Fleet) -> None:
+def test_restored_gateway_continues_in_its_new_epoch(fleet: Fleet) -> None:
     fleet.arrive(ONE, event(fleet.now, name="stop", value=None))
     fleet.lanes[ONE] = Lane(ONE, "system", LATER_EPOCH)
     fleet.arrive(ONE, event(fleet.now, name="start"))
@@ -296,7 +296,7 @@ def test_a_restored_gateway_goes_on_in_its_new_epoch(fleet: Fleet) -> None:
     assert fleet.look() == [("raised", "silent", ONE)]
 
 
-def test_it_learns_from_the_last_days_and_not_from_all(fleet: Fleet) -> None:
+def test_only_the_last_days_are_read(fleet: Fleet) -> None:
     for days in (HISTORY_DAYS + 1, 1):
         told = event(fleet.now - 86_400 * days, kind="limit", name="rate", value=float(days))
         fleet.arrive(ONE, told)
@@ -307,7 +307,7 @@ def test_it_learns_from_the_last_days_and_not_from_all(fleet: Fleet) -> None:
     assert list(seen.gateways[ONE].refusals["rate"].hours.values()) == [1]
 
 
-def test_two_do_not_watch_one_fleet(fleet: Fleet) -> None:
+def test_second_monitor_is_refused(fleet: Fleet) -> None:
     with (
         fleet.watch.store.locked(),
         pytest.raises(FleetError, match="already runs"),
@@ -317,7 +317,7 @@ def test_two_do_not_watch_one_fleet(fleet: Fleet) -> None:
 
 
 @pytest.mark.parametrize("data", [b"{", b'{"version": 99, "seen": {}}'], ids=["spoiled", "newer"])
-def test_what_was_seen_by_another_version_is_learnt_anew(fleet: Fleet, data: bytes) -> None:
+def test_state_of_another_version_is_read_again(fleet: Fleet, data: bytes) -> None:
     fleet.arrive(ONE)
     fleet.ingest.run()
     fleet.look()
@@ -329,13 +329,13 @@ def test_what_was_seen_by_another_version_is_learnt_anew(fleet: Fleet, data: byt
 
 
 @pytest.mark.parametrize("data", [b"{", b'{"version": 99}'], ids=["spoiled", "newer"])
-def test_what_was_told_is_not_guessed_at(fleet: Fleet, data: bytes) -> None:
+def test_unreadable_journal_is_an_error(fleet: Fleet, data: bytes) -> None:
     put(fleet.folder.tables / "alerts" / "told.json", data)
     with pytest.raises(FleetError, match=r"told\.json cannot be read"):
         fleet.start()
 
 
-def test_what_waits_to_be_told_is_bounded_and_the_oldest_go() -> None:
+def test_queues_drop_the_oldest_alerts() -> None:
     told, each = AlertJournal(), message(0)
     first = [message(number) for number in range(MAX_WEBHOOK_QUEUE)]
     assert told.enqueue(first, webhook=True) == 0
@@ -350,9 +350,7 @@ def test_what_waits_to_be_told_is_bounded_and_the_oldest_go() -> None:
     assert told.version == VERSION
 
 
-def test_what_could_not_be_written_is_written_later(
-    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failed_output_is_repeated(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     two_gateways(fleet)
     monkeypatch.setattr(fleet.watch.output, "write", refuse)
     with pytest.raises(OSError, match="disk full"):
@@ -366,7 +364,7 @@ def refuse(*_: object) -> None:
     raise OSError("disk full")
 
 
-async def test_it_looks_until_it_is_stopped_and_gives_up_when_it_cannot_look(
+async def test_monitor_runs_until_stopped_or_repeated_failure(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stopping = asyncio.Event()
@@ -389,7 +387,7 @@ async def test_it_looks_until_it_is_stopped_and_gives_up_when_it_cannot_look(
         await fleet.watch.run(asyncio.Event(), 0.001)
 
 
-async def test_looking_once_fails_while_alerts_wait_for_the_webhook(fleet: Fleet) -> None:
+async def test_once_fails_while_alerts_wait_for_the_webhook(fleet: Fleet) -> None:
     two_gateways(fleet)
     fleet.watch.webhook = Webhook("http://127.0.0.1:1/", clock=lambda: 1.0)
     with pytest.raises(FleetError, match="1 alerts wait for the webhook"):
@@ -410,7 +408,7 @@ async def test_looking_once_fails_while_alerts_wait_for_the_webhook(fleet: Fleet
         ),
     ],
 )
-def test_what_cannot_be_done_is_said_and_no_secret(
+def test_wrong_options_are_reported_without_secrets(
     fleet: Fleet, options: list[str], words: str
 ) -> None:
     token = put(fleet.folder.root / "token", b"sec\nret")
@@ -421,7 +419,7 @@ def test_what_cannot_be_done_is_said_and_no_secret(
     assert "sec" not in done.output.replace("SECONDS", "")
 
 
-def test_too_much_to_watch_is_told_once(
+def test_exceeded_limits_are_logged_once(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("sync.alerts.state.MAX_QUEUES", 1)
@@ -433,7 +431,7 @@ def test_too_much_to_watch_is_told_once(
     assert [record.getMessage() for record in caplog.records] == ["not all is watched"]
 
 
-def test_it_reads_no_file_but_those_of_new_batches(fleet: Fleet) -> None:
+def test_only_files_of_new_batches_are_read(fleet: Fleet) -> None:
     for _ in range(3):
         fleet.arrive(ONE)
         manifest = fleet.ingest.run()

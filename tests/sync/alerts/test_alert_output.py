@@ -25,7 +25,7 @@ def subjects(path: Path) -> list[str]:
     return [json.loads(line)["subject"] for line in path.read_text("utf-8").splitlines()]
 
 
-def test_each_alert_is_a_line_on_standard_output_and_in_the_file(
+def test_each_alert_is_a_line_in_output_and_file(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "alerts.jsonl"
@@ -44,7 +44,7 @@ def test_each_alert_is_a_line_on_standard_output_and_in_the_file(
     ]
 
 
-def test_a_file_that_is_full_makes_room_and_few_are_kept(tmp_path: Path) -> None:
+def test_full_file_is_rotated(tmp_path: Path) -> None:
     out = tmp_path / "alerts.jsonl"
     lines = JsonLinesOutput(out, max_file_bytes=1_000)
     for number in range(20):
@@ -56,7 +56,7 @@ def test_a_file_that_is_full_makes_room_and_few_are_kept(tmp_path: Path) -> None
     assert kept == [f"jobs-{number}\n" for number in range(20)][-len(kept) :]
 
 
-def test_a_line_that_was_cut_spoils_no_other(tmp_path: Path) -> None:
+def test_truncated_line_is_ended(tmp_path: Path) -> None:
     out = tmp_path / "alerts.jsonl"
     out.write_text('{"id": "cut', "utf-8")
     JsonLinesOutput(out).write([message(1)])

@@ -60,7 +60,7 @@ def waits(count: int, start: int = NOON, **what: Any) -> list[tuple[int, dict[st
     return [(start + at * CLOCK_STEPPED, depth(7, **what)) for at in range(count)]
 
 
-def test_a_queue_is_stuck_after_half_an_hour_without_a_delivery() -> None:
+def test_queue_is_stuck_after_half_an_hour_without_delivery() -> None:
     seen, teller = FleetState(), Teller()
     stuck = int(STUCK_S * 1000 / CLOCK_STEPPED) + 1
     assert QUEUE not in told(seen, teller, "system", waits(stuck - 1))
@@ -84,25 +84,25 @@ def test_a_queue_is_stuck_after_half_an_hour_without_a_delivery() -> None:
     ],
     ids=["worked off", "delayed", "empty"],
 )
-def test_a_queue_is_not_stuck(rows: list[tuple[int, dict[str, Any]]]) -> None:
+def test_queue_is_not_stuck(rows: list[tuple[int, dict[str, Any]]]) -> None:
     assert isinstance(told(FleetState(), Teller(), "system", rows)[QUEUE], AllClear)
 
 
-def test_time_of_which_nothing_is_known_makes_no_queue_stuck() -> None:
+def test_gap_between_events_does_not_count() -> None:
     apart = int(DEPTH_GAP_S * 1000) + 1
     rows = [(NOON + at * apart, depth(7)) for at in range(12)]
     assert QUEUE not in told(FleetState(), Teller(), "system", rows)
 
 
 @pytest.mark.parametrize("more", [2, 12])
-def test_a_queue_that_was_stuck_stays_so_when_its_gateway_was_off(more: int) -> None:
+def test_stuck_queue_stays_stuck_while_its_gateway_is_off(more: int) -> None:
     rows = [*waits(7), *waits(more, NOON + 5 * HOUR)]
     found = told(FleetState(), Teller(), "system", rows)[QUEUE]
     assert isinstance(found, Problem)
     assert (found.since, found.until) == (NOON, NOON + 5 * HOUR + (more - 1) * CLOCK_STEPPED)
 
 
-def test_what_is_before_a_delivery_or_a_clock_that_was_set_back_does_not_count() -> None:
+def test_delivery_or_clock_step_restarts_the_time() -> None:
     seen, teller = FleetState(), Teller()
     told(seen, teller, "system", [*waits(7), (NOON + 7 * CLOCK_STEPPED, depth(6, delivered=1))])
     assert QUEUE not in told(seen, teller, "system", waits(6, NOON + 8 * CLOCK_STEPPED))
@@ -114,20 +114,20 @@ def test_what_is_before_a_delivery_or_a_clock_that_was_set_back_does_not_count()
     assert found.since == NOON - 2 * HOUR
 
 
-def test_what_a_backlog_tells_is_said_to_be_late() -> None:
+def test_problem_from_a_backlog_is_late() -> None:
     teller = Teller(delay=int(BACKLOG_S * 1000) + 1)
     found = told(FleetState(), teller, "system", waits(12))[QUEUE]
     assert isinstance(found, Problem)
     assert found.late
 
 
-def test_a_clock_that_is_ahead_dates_nothing_after_its_arrival() -> None:
+def test_event_time_is_limited_to_its_arrival() -> None:
     found = told(FleetState(), Teller(ahead=20 * DAY), "system", waits(12))[QUEUE]
     assert isinstance(found, Problem)
     assert NOON <= found.since < found.until < NOON + HOUR
 
 
-def test_refusals_surge_by_the_hour_where_few_are_usual() -> None:
+def test_refusals_surge_above_the_usual() -> None:
     seen, teller = FleetState(), Teller()
     week = [(NOON - day * DAY, refused(3)) for day in range(7, 0, -1)]
     assert isinstance(told(seen, teller, "system", week)[REFUSALS], AllClear)
@@ -143,7 +143,7 @@ def test_refusals_surge_by_the_hour_where_few_are_usual() -> None:
     assert isinstance(quiet, AllClear)
 
 
-def test_a_surge_begins_with_its_first_hour_and_lasts_over_an_hour_without() -> None:
+def test_surge_begins_with_its_first_hour() -> None:
     rows = [(NOON - DAY, heartbeat())] + [(NOON + at * HOUR, refused(50)) for at in range(3)]
     found = told(FleetState(), Teller(), "system", [*rows, (NOON + 3 * HOUR, heartbeat())])[
         REFUSALS
@@ -152,7 +152,7 @@ def test_a_surge_begins_with_its_first_hour_and_lasts_over_an_hour_without() -> 
     assert found.since == NOON
 
 
-def test_a_surge_over_midnight_is_not_what_is_usual_with_itself() -> None:
+def test_surge_over_midnight_is_not_its_own_baseline() -> None:
     midnight = NOON + 12 * HOUR
     rows = [(midnight - MINUTE, refused(50)), (midnight + MINUTE, refused(50))]
     found = told(FleetState(), Teller(), "system", rows)[REFUSALS]
@@ -161,7 +161,7 @@ def test_a_surge_over_midnight_is_not_what_is_usual_with_itself() -> None:
 
 
 @pytest.mark.parametrize("order", [1, -1], ids=["in order", "backwards"])
-def test_refusals_are_kept_of_few_days(order: int) -> None:
+def test_refusals_are_kept_for_few_days(order: int) -> None:
     seen, teller = FleetState(), Teller()
     segments = [teller.segment("system", [(NOON + at * DAY, refused(3))]) for at in range(20)]
     for segment in segments[::order]:
@@ -172,13 +172,13 @@ def test_refusals_are_kept_of_few_days(order: int) -> None:
     assert gateway.days[-1] == (NOON + 19 * DAY) // DAY
 
 
-def test_many_refusals_that_are_usual_are_no_surge() -> None:
+def test_usual_refusals_are_no_surge() -> None:
     days = [(NOON - day * DAY, refused(30)) for day in range(5, 0, -1)]
     rows = [*days, (NOON, refused(150))]
     assert isinstance(told(FleetState(), Teller(), "system", rows)[REFUSALS], AllClear)
 
 
-def test_nothing_is_a_surge_before_a_day_is_known() -> None:
+def test_no_surge_without_a_baseline() -> None:
     assert isinstance(
         told(FleetState(), Teller(), "system", [(NOON, refused(500))])[REFUSALS], AllClear
     )
@@ -188,7 +188,7 @@ def sends(count: int, every: int = MINUTE, **what: str) -> list[tuple[int, dict[
     return [(NOON + at * every, reading(**what)) for at in range(count)]
 
 
-def test_a_sensor_is_silent_when_others_of_its_gateway_went_on() -> None:
+def test_sensor_is_silent_if_other_readings_continue() -> None:
     seen, teller = FleetState(), Teller()
     told(seen, teller, "readings", sends(10))
     last, floor = NOON + 9 * MINUTE, int(MIN_SILENCE_S * 1000)
@@ -201,7 +201,7 @@ def test_a_sensor_is_silent_when_others_of_its_gateway_went_on() -> None:
     assert f"the usual interval is {format_duration(MINUTE)}" in found.text
 
 
-def test_the_only_sensor_is_silent_when_its_gateway_should_have_shipped_more() -> None:
+def test_only_sensor_is_silent_if_the_gateway_ships_nothing_else() -> None:
     seen, teller = FleetState(), Teller()
     told(seen, teller, "readings", sends(10, every=10 * MINUTE))
     last = NOON + 90 * MINUTE
@@ -211,7 +211,7 @@ def test_the_only_sensor_is_silent_when_its_gateway_should_have_shipped_more() -
 
 
 @pytest.mark.parametrize("name", ["start", "clock_stepped", "clock_synchronised"])
-def test_a_silence_is_counted_from_a_start_or_a_set_clock_on(name: str) -> None:
+def test_silence_counts_from_a_start_or_clock_step(name: str) -> None:
     seen, teller = FleetState(), Teller()
     told(seen, teller, "readings", sends(10))
     told(seen, teller, "system", [(NOON + 5 * HOUR, sign(name))])
@@ -219,7 +219,7 @@ def test_a_silence_is_counted_from_a_start_or_a_set_clock_on(name: str) -> None:
     assert SENSOR not in told(seen, teller, "readings", rows)
 
 
-def test_while_readings_of_the_silence_are_missing_nothing_is_said() -> None:
+def test_no_verdict_while_readings_are_missing() -> None:
     seen, teller = FleetState(), Teller()
     told(seen, teller, "readings", sends(10))
     teller.last["readings"] += 500
@@ -227,7 +227,7 @@ def test_while_readings_of_the_silence_are_missing_nothing_is_said() -> None:
     assert SENSOR not in told(seen, teller, "readings", rows)
 
 
-def test_while_readings_come_late_the_last_of_them_is_all_that_is_known() -> None:
+def test_late_readings_limit_what_is_known() -> None:
     seen, teller = FleetState(), Teller()
     late = Teller(delay=5 * HOUR, last=teller.last)
     told(seen, late, "readings", sends(10))
@@ -235,13 +235,13 @@ def test_while_readings_come_late_the_last_of_them_is_all_that_is_known() -> Non
     assert isinstance(found[SENSOR], AllClear)
 
 
-def test_a_sensor_of_which_no_interval_is_usual_is_not_judged() -> None:
+def test_sensor_without_usual_interval_is_not_judged() -> None:
     seen, teller = FleetState(), Teller()
     told(seen, teller, "readings", sends(5))
     assert SENSOR not in told(seen, teller, "readings", [(NOON + DAY, reading("x"))])
 
 
-def test_a_sensor_that_is_told_as_silent_is_so_until_it_is_heard() -> None:
+def test_silent_sensor_recovers_only_with_a_reading() -> None:
     seen, teller = FleetState(), Teller()
     told(seen, teller, "readings", sends(10))
     last = NOON + 9 * MINUTE
@@ -250,7 +250,7 @@ def test_a_sensor_that_is_told_as_silent_is_so_until_it_is_heard() -> None:
     assert SENSOR in {each.key for each in judge_events(seen, {SENSOR: last})}
 
 
-def test_what_is_too_much_is_counted_and_not_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_subjects_beyond_the_limits_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bounds, "MAX_SENSORS", 3)
     monkeypatch.setattr(bounds, "MAX_QUEUES", 2)
     monkeypatch.setattr(bounds, "MAX_RULES", 1)
@@ -267,14 +267,14 @@ def test_what_is_too_much_is_counted_and_not_watched(monkeypatch: pytest.MonkeyP
     assert seen.unmonitored == 1
 
 
-def test_what_a_gateway_wrote_amiss_counts_as_nothing() -> None:
+def test_invalid_values_count_as_zero() -> None:
     rows = waits(12)
     for _, row in rows:
         row["tags"] = {"delivered": "many", "delayed": "9" * 40}
     assert isinstance(told(FleetState(), Teller(), "system", rows)[QUEUE], Problem)
 
 
-def test_what_nobody_hears_of_is_forgotten_by_its_gateways_own_time() -> None:
+def test_silent_subjects_are_forgotten_by_gateway_time() -> None:
     seen, teller = FleetState(), Teller()
     told(seen, teller, "readings", sends(3))
     told(seen, teller, "system", [*waits(1), (NOON, refused(1))])
@@ -288,7 +288,7 @@ def test_what_nobody_hears_of_is_forgotten_by_its_gateways_own_time() -> None:
     assert seen.gateways == {}
 
 
-def test_a_clock_that_is_ahead_hides_no_sensor_after_a_hole() -> None:
+def test_fast_clock_hides_no_silent_sensor_after_a_gap() -> None:
     seen, teller = FleetState(), Teller(ahead=365 * DAY)
     for row in sends(10):
         told(seen, teller, "readings", [row])

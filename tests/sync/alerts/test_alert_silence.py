@@ -58,14 +58,14 @@ def wrong(found: dict[Subject, Verdict]) -> dict[Subject, int]:
     return {key: each.since for key, each in found.items() if isinstance(each, Problem)}
 
 
-def test_a_gateway_is_gone_when_its_patience_is_over_and_others_still_arrive() -> None:
+def test_gateway_is_silent_after_its_timeout_while_others_arrive() -> None:
     seen = fleet({ONE: 60, TWO: 45})
     assert wrong(judged(seen, at(60))) == {silent(TWO): at(45)}
     assert wrong(judged(fleet({ONE: 60, TWO: 50}), at(60))) == {}
     assert isinstance(judged(seen, at(60))[silent(ONE)], AllClear)
 
 
-def test_one_that_stopped_or_was_revoked_is_not_gone() -> None:
+def test_stopped_or_revoked_gateway_is_not_silent() -> None:
     seen = fleet({ONE: 60, TWO: 30})
     assert wrong(judged(seen, at(60), revoked=TWO)) == {}
     teller = Teller(TWO, last={"system": 100})
@@ -76,7 +76,7 @@ def test_one_that_stopped_or_was_revoked_is_not_gone() -> None:
     assert wrong(judged(seen, at(60))) == {silent(TWO): at(32)}
 
 
-def test_what_waits_in_the_landing_is_heard_before_the_ingest_took_it() -> None:
+def test_landing_counts_before_the_ingest() -> None:
     seen = fleet({ONE: 60, TWO: 30})
     landing = {TWO: LandingBacklog(at(50), at(55))}
     assert wrong(judged(seen, at(60), landing)) == {}
@@ -89,7 +89,7 @@ def test_what_waits_in_the_landing_is_heard_before_the_ingest_took_it() -> None:
     assert wrong(new) == {silent(THREE): at(20), INGEST_BEHIND: at(20)}
 
 
-def test_when_nothing_arrives_from_anybody_one_alert_says_so() -> None:
+def test_silent_fleet_causes_one_alert() -> None:
     seen = fleet({ONE: 60, TWO: 58, THREE: 60})
     found = judged(seen, at(60) + AFTER + 1)
     assert wrong(found) == {FLEET_SILENT: at(60)}
@@ -100,7 +100,7 @@ def test_when_nothing_arrives_from_anybody_one_alert_says_so() -> None:
     assert "fieldpost-fleet serve" in fault.remedy
 
 
-def test_after_that_each_gateway_has_its_patience_to_come_back() -> None:
+def test_each_gateway_has_its_timeout_again_after_a_pause() -> None:
     seen = fleet({ONE: 60, TWO: 60})
     one = Teller(ONE, last={"system": 100})
     for minute in (200, 205, 210):
@@ -111,7 +111,7 @@ def test_after_that_each_gateway_has_its_patience_to_come_back() -> None:
     assert wrong(judged(seen, at(220))) == {silent(TWO): at(60)}
 
 
-def test_the_one_gateway_that_should_send_is_named_itself() -> None:
+def test_single_expected_gateway_is_silent_itself() -> None:
     now = at(60) + AFTER + 1
     assert wrong(judged(fleet({ONE: 60}), now)) == {silent(ONE): at(60)}
     assert wrong(judged(fleet({ONE: 60}), now - 1)) == {}
@@ -126,14 +126,14 @@ def both(one: FleetState, other: FleetState) -> FleetState:
     return FleetState(gateways={**one.gateways, **other.gateways}, arrival_minutes=heard)
 
 
-def test_among_gateways_that_seal_seldom_one_is_gone_when_another_is_heard_after_it() -> None:
+def test_slow_gateway_is_silent_when_another_arrives_after_it() -> None:
     seen = both(fleet({ONE: 600, TWO: 600}, every=60), fleet({THREE: 605}))
     assert wrong(judged(seen, at(640))) == {}
     later = both(fleet({ONE: 660, TWO: 600}, every=60), fleet({THREE: 605}))
     assert wrong(judged(later, at(661))) == {silent(THREE): at(605)}
 
 
-def test_gateways_that_are_gone_or_stopped_make_nobody_else_gone() -> None:
+def test_silent_or_stopped_gateways_do_not_affect_others() -> None:
     seen = both(fleet({ONE: 600, TWO: 600}, every=60), fleet({THREE: 300}))
     on = {silent(THREE): at(300)}
     for now in (at(601), at(650), at(700)):
@@ -146,19 +146,19 @@ def test_gateways_that_are_gone_or_stopped_make_nobody_else_gone() -> None:
     assert isinstance(judged(back, at(606), on=on)[silent(THREE)], AllClear)
 
 
-def test_one_that_is_overdue_waits_for_what_the_others_tell() -> None:
+def test_overdue_gateway_waits_for_the_others() -> None:
     seen = fleet({ONE: 60, TWO: 50, THREE: 60})
     assert wrong(judged(seen, at(63))) == {}
     assert wrong(judged(seen, at(73))) == {FLEET_SILENT: at(60)}
 
 
-def test_while_most_are_not_overdue_yet_the_centre_is_not_to_blame() -> None:
+def test_fleet_is_not_silent_while_most_are_not_overdue() -> None:
     slow = fleet({f"gw-01{number}.example": 600 for number in range(3)}, every=60)
     seen = both(slow, fleet({ONE: 595, TWO: 595}))
     assert wrong(judged(seen, at(630))) == {}
 
 
-def test_what_lies_between_two_epochs_is_no_cadence() -> None:
+def test_time_between_two_epochs_is_no_interval() -> None:
     seen = FleetState()
     for number in range(MIN_SEALINGS + 1):
         teller = Teller(ONE, epoch=f"01JD000000000000000000000{number}")
@@ -166,13 +166,13 @@ def test_what_lies_between_two_epochs_is_no_cadence() -> None:
     assert silence_timeout_ms(seen.gateways[ONE]) == NEW_GATEWAY_TIMEOUT_S * 1000
 
 
-def test_a_gateway_that_seals_seldom_has_more_patience() -> None:
+def test_slow_gateway_has_a_longer_timeout() -> None:
     seen = fleet({ONE: 600, TWO: 480}, every=60)
     assert silence_timeout_ms(seen.gateways[ONE]) == MISSED_INTERVALS * HOUR
     assert wrong(judged(seen, at(600))) == {}
 
 
-def test_a_gateway_that_is_new_has_more_patience_until_its_cadence_is_known() -> None:
+def test_new_gateway_has_a_longer_timeout() -> None:
     young = fleet({ONE: 5 * MIN_SEALINGS - 5})
     assert silence_timeout_ms(young.gateways[ONE]) == NEW_GATEWAY_TIMEOUT_S * 1000
     assert silence_timeout_ms(fleet({ONE: 5 * MIN_SEALINGS}).gateways[ONE]) == AFTER
@@ -180,11 +180,11 @@ def test_a_gateway_that_is_new_has_more_patience_until_its_cadence_is_known() ->
     assert silence_timeout_ms(slow.gateways[ONE]) == MISSED_INTERVALS * HOUR
 
 
-def test_nobody_is_gone_from_a_fleet_of_nobody() -> None:
+def test_empty_fleet_has_no_problem() -> None:
     assert wrong(judged(FleetState(), NOON)) == {}
 
 
-def test_the_ingest_is_behind_when_files_wait_too_long() -> None:
+def test_ingest_is_behind_if_files_wait_too_long() -> None:
     seen = fleet({ONE: 60})
     landing = {ONE: LandingBacklog(at(60), at(60))}
     late = int(INGEST_BEHIND_S * 1000)

@@ -88,7 +88,7 @@ async def test_alerts_are_sent_in_order_with_the_token() -> None:
 
 
 @pytest.mark.parametrize("bad", [500, 503, 429, 401, 404, 307, 0], ids=str)
-async def test_what_was_not_taken_is_sent_again_after_a_pause(bad: int) -> None:
+async def test_failed_alert_is_repeated_after_a_pause(bad: int) -> None:
     ears, posts, clock = Ears(deque([bad, bad])), messages(2), Hand()
     ears.headers = {"Location": "/elsewhere"} if bad == 307 else {}
     async with listening(ears):
@@ -107,7 +107,7 @@ async def test_what_was_not_taken_is_sent_again_after_a_pause(bad: int) -> None:
     assert ears.heard[2:] == ["jobs-0", "jobs-1"]
 
 
-async def test_it_waits_as_long_as_it_is_asked_to_but_no_longer_than_a_quarter_of_an_hour() -> None:
+async def test_retry_after_is_honoured_within_limits() -> None:
     for asked, wait in (("120", 121.0), ("86400", 900.0)):
         ears, posts, clock = Ears(deque([503])), messages(1), Hand()
         ears.headers = {"Retry-After": asked}
@@ -119,7 +119,7 @@ async def test_it_waits_as_long_as_it_is_asked_to_but_no_longer_than_a_quarter_o
             assert await hook.deliver(posts) == 1
 
 
-async def test_one_that_is_away_is_tried_until_it_comes_back() -> None:
+async def test_unreachable_webhook_is_retried() -> None:
     ears, posts, clock = Ears(), messages(1), Hand()
     async with listening(ears):
         url = ears.url
@@ -134,7 +134,7 @@ async def test_one_that_is_away_is_tried_until_it_comes_back() -> None:
     assert (hook.failures, ears.heard) == (0, ["jobs-0"])
 
 
-async def test_an_alert_that_nobody_takes_holds_up_no_other_for_ever() -> None:
+async def test_rejected_alert_is_discarded() -> None:
     ears, posts, clock = Ears(deque([400] * MAX_REJECTIONS)), messages(2), Hand()
     async with listening(ears):
         hook = webhook(ears.url, clock)
@@ -144,7 +144,7 @@ async def test_an_alert_that_nobody_takes_holds_up_no_other_for_ever() -> None:
     assert (posts, ears.heard) == ([], ["jobs-0"] * MAX_REJECTIONS + ["jobs-1"])
 
 
-async def test_a_turn_ends_in_time_and_when_it_is_to_stop() -> None:
+async def test_round_ends_in_time_and_on_stop() -> None:
     ears, posts, clock = Ears(), messages(5), Hand()
 
     def tick() -> bool:
@@ -159,7 +159,7 @@ async def test_a_turn_ends_in_time_and_when_it_is_to_stop() -> None:
     assert ears.heard == [f"jobs-{number}" for number in range(5)]
 
 
-def test_no_failure_repeats_the_url() -> None:
+def test_failures_do_not_contain_the_url() -> None:
     url = URL("https://hooks.example/secret")
     info = RequestInfo(url, "POST", CIMultiDictProxy(CIMultiDict()), url)
     refused = ClientResponseError(info, (), status=407, message="log in")
@@ -168,7 +168,7 @@ def test_no_failure_repeats_the_url() -> None:
     assert _reason(TimeoutError("no answer")) == "TimeoutError: no answer"
 
 
-async def test_a_proxy_that_cannot_be_used_is_a_failure_like_others(
+async def test_unusable_proxy_is_a_failure(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("https_proxy", "socks5://proxy.example:1080")
@@ -182,11 +182,11 @@ async def test_a_proxy_that_cannot_be_used_is_a_failure_like_others(
 @pytest.mark.parametrize(
     "url", ["https://hooks.example/T0/secret", "http://127.0.0.1:8080/x", "http://[::1]/x"]
 )
-def test_alerts_go_over_https_or_within_this_machine(url: str) -> None:
+def test_allowed_urls(url: str) -> None:
     assert check_url(url) == url
 
 
-def test_a_user_in_the_url_and_a_token_do_not_go_together() -> None:
+def test_user_in_the_url_excludes_a_token() -> None:
     url = "https://user:secret@hooks.example/x"
     assert check_url(url) == url
     with pytest.raises(FleetError) as caught:
@@ -204,7 +204,7 @@ def test_a_user_in_the_url_and_a_token_do_not_go_together() -> None:
         "https://[secret",
     ],
 )
-def test_alerts_go_nowhere_else_and_the_error_repeats_no_secret(url: str) -> None:
+def test_refused_urls_are_reported_without_secrets(url: str) -> None:
     with pytest.raises(FleetError) as caught:
         check_url(url)
     assert "secret" not in str(caught.value)

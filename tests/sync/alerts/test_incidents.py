@@ -33,7 +33,7 @@ def states(messages: list[Alert]) -> list[str]:
     return [message.state for message in messages]
 
 
-def test_a_stretch_is_told_when_it_begins_and_when_it_ends_with_the_same_id() -> None:
+def test_incident_is_alerted_at_start_and_end_with_one_id() -> None:
     stretches = IncidentTracker()
     [raised] = stretches.update([bad()], NOON + HOUR)
     assert raised == Alert(
@@ -63,13 +63,13 @@ def test_a_stretch_is_told_when_it_begins_and_when_it_ends_with_the_same_id() ->
     assert stretches.active() == {}
 
 
-def test_what_is_right_from_the_start_is_not_told() -> None:
+def test_no_alert_without_a_problem() -> None:
     stretches = IncidentTracker()
     assert stretches.update([good(NOON)], NOON) == []
     assert stretches.incidents() == []
 
 
-def test_late_news_waits_until_the_rest_of_the_backlog_is_in() -> None:
+def test_late_problem_is_held_back() -> None:
     stretches = IncidentTracker()
     assert stretches.update([bad(late=True)], NOON + DAY) == []
     assert stretches.update([good(NOON + HOUR)], NOON + DAY + MINUTE) == []
@@ -81,7 +81,7 @@ def test_late_news_waits_until_the_rest_of_the_backlog_is_in() -> None:
     assert message.state == "raised"
 
 
-def test_what_flaps_is_told_more_and_more_seldom_and_counted() -> None:
+def test_repeated_incidents_are_alerted_at_growing_intervals() -> None:
     stretches, now = IncidentTracker(), NOON
     raised: list[tuple[int, int]] = []
     for _ in range(4 * 24 * 12):
@@ -100,7 +100,7 @@ def test_what_flaps_is_told_more_and_more_seldom_and_counted() -> None:
     assert stretches.update([bad(now + HOUR)], now + HOUR) != []
 
 
-def test_what_is_still_wrong_after_the_pause_is_told_then() -> None:
+def test_problem_that_outlasts_the_interval_is_alerted() -> None:
     stretches = IncidentTracker()
     stretches.update([bad()], NOON)
     stretches.update([good(NOON + MINUTE)], NOON + MINUTE)
@@ -111,7 +111,7 @@ def test_what_is_still_wrong_after_the_pause_is_told_then() -> None:
     assert (message.id, message.held) == (alert_id(KEY, again), 0)
 
 
-def test_a_stretch_that_is_told_anew_does_not_begin_before_the_last_one_ended() -> None:
+def test_new_incident_begins_after_the_last_one() -> None:
     stretches = IncidentTracker()
     [first] = stretches.update([bad()], NOON)
     stretches.update([good(NOON + 5 * MINUTE)], NOON + HOUR)
@@ -120,7 +120,7 @@ def test_a_stretch_that_is_told_anew_does_not_begin_before_the_last_one_ended() 
     assert second.id != first.id
 
 
-def test_what_nobody_hears_of_ends_after_a_month() -> None:
+def test_forgotten_incident_ends_after_a_month() -> None:
     stretches = IncidentTracker()
     stretches.update([bad()], NOON)
     assert stretches.update([], NOON + FORGET_MS - DAY) == []
@@ -129,7 +129,7 @@ def test_what_nobody_hears_of_ends_after_a_month() -> None:
     assert stretches.incidents() == []
 
 
-def test_who_goes_on_from_what_was_kept_tells_nothing_twice() -> None:
+def test_restored_tracker_repeats_nothing() -> None:
     stretches = IncidentTracker()
     stretches.update([bad()], NOON)
     later = IncidentTracker(stretches.incidents())

@@ -18,7 +18,7 @@ def since(told: str) -> date | None:
     return found
 
 
-def test_a_range_begins_at_a_day_or_is_a_number_of_days() -> None:
+def test_since_is_a_day_or_a_number_of_days() -> None:
     assert since("2025-11-21") == date(2025, 11, 21)
     before = datetime.now(UTC).date()
     last_seven, today = since("7d"), since("1d")
@@ -29,7 +29,7 @@ def test_a_range_begins_at_a_day_or_is_a_number_of_days() -> None:
 
 
 @pytest.mark.parametrize("told", ["yesterday", "7", "99999999d", "2025-02-30", "0d", "-1d", ""])
-def test_what_is_no_range_is_wrong_usage(told: str) -> None:
+def test_invalid_since_is_wrong_usage(told: str) -> None:
     with pytest.raises(click.BadParameter, match="neither a day"):
         since(told)
 
@@ -40,7 +40,7 @@ def as_of(told: str) -> datetime:
     return found
 
 
-def test_a_moment_is_one_of_the_clock_or_the_end_of_a_day() -> None:
+def test_as_of_is_a_time_or_the_end_of_a_day() -> None:
     assert as_of("2025-11-21") == datetime(2025, 11, 21, 23, 59, 59, 999_999, UTC)
     assert as_of("2025-11-21T06:30") == datetime(2025, 11, 21, 6, 30, tzinfo=UTC)
     assert as_of("2025-11-21T06:30:00+02:00") == datetime(2025, 11, 21, 4, 30, tzinfo=UTC)
@@ -50,18 +50,18 @@ def test_a_moment_is_one_of_the_clock_or_the_end_of_a_day() -> None:
 
 
 @pytest.mark.parametrize("told", ["yesterday", "7d", "2025-02-30", "2025-11-21T25:00", ""])
-def test_what_is_no_moment_is_wrong_usage(told: str) -> None:
+def test_invalid_as_of_is_wrong_usage(told: str) -> None:
     with pytest.raises(click.BadParameter, match="neither a day"):
         as_of(told)
 
 
-def test_what_is_not_over_is_wrong_usage() -> None:
+def test_future_as_of_is_wrong_usage() -> None:
     with pytest.raises(click.BadParameter, match="in the future"):
         as_of("9000-01-01")
 
 
 @pytest.mark.parametrize("order", [1, -1])
-def test_a_number_of_days_ends_with_that_of_the_moment(order: int) -> None:
+def test_days_end_with_the_day_of_as_of(order: int) -> None:
     options = [("--since", "7d"), ("--as-of", "2025-11-21T01:00")][::order]
     context = command.make_context(
         "report", [*OPTIONS, *(word for pair in options for word in pair)]
@@ -69,14 +69,14 @@ def test_a_number_of_days_ends_with_that_of_the_moment(order: int) -> None:
     assert context.params["since"] == date(2025, 11, 15)
 
 
-def test_a_cap_is_a_number_of_bytes() -> None:
+def test_cap_is_a_number_of_bytes() -> None:
     context = command.make_context("report", [*OPTIONS, "--cap", "1000"])
     assert context.params["cap"] == 1000
     with pytest.raises(click.BadParameter):
         command.make_context("report", [*OPTIONS, "--cap", "0"])
 
 
-def test_gateways_may_be_several_and_none_is_all() -> None:
+def test_several_gateways_or_all() -> None:
     context = command.make_context("report", [*OPTIONS, "--gateway", "a", "--gateway", "b"])
     assert context.params["gateways"] == ("a", "b")
     assert command.make_context("report", list(OPTIONS)).params["gateways"] == ()

@@ -34,7 +34,7 @@ def changed(**changes: Any) -> str:
     return json.dumps({key: value for key, value in fields.items() if value is not ...})
 
 
-def test_it_is_read_as_it_was_written(tmp_path: Path) -> None:
+def test_round_trip(tmp_path: Path) -> None:
     path = tmp_path / "gw.json"
     write_enrolment(path, GOOD)
     assert read_enrolment(path) == GOOD
@@ -46,7 +46,7 @@ def test_it_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("token", ["", TOKEN])
-def test_a_certificate_may_stand_for_the_token_or_beside_it(tmp_path: Path, token: str) -> None:
+def test_certificate_with_and_without_token(tmp_path: Path, token: str) -> None:
     shown = replace(GOOD, token=token, certificate=CA, key=KEY)
     path = tmp_path / "gw.json"
     write_enrolment(path, shown)
@@ -55,13 +55,11 @@ def test_a_certificate_may_stand_for_the_token_or_beside_it(tmp_path: Path, toke
     assert "kkkk" not in repr(shown)
 
 
-def test_without_a_certificate_the_file_is_as_it_was() -> None:
+def test_file_without_certificate_is_unchanged() -> None:
     assert set(json.loads(format_enrolment(GOOD))) == {"version", "gateway", "url", "token", "ca"}
 
 
-def test_a_write_that_fails_leaves_what_was_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failed_write_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "gw.json"
     write_enrolment(path, GOOD)
 
@@ -105,7 +103,7 @@ def test_a_write_that_fails_leaves_what_was_there(
         changed(certificate=CA, key=KEY.replace("PRIVATE", "ENCRYPTED PRIVATE")),
     ],
 )
-def test_anything_else_is_refused_without_repeating_it(text: str) -> None:
+def test_invalid_files_are_refused_without_quoting_them(text: str) -> None:
     with pytest.raises(EnrolmentError) as caught:
         parse_enrolment(text)
     assert "kkk" not in str(caught.value)
@@ -113,7 +111,7 @@ def test_anything_else_is_refused_without_repeating_it(text: str) -> None:
     assert caught.value.__cause__ is None
 
 
-def test_what_could_not_be_read_again_is_not_written(tmp_path: Path) -> None:
+def test_oversized_file_is_not_written(tmp_path: Path) -> None:
     path = tmp_path / "gw.json"
     write_enrolment(path, GOOD)
     with pytest.raises(EnrolmentError, match="larger"):
@@ -122,7 +120,7 @@ def test_what_could_not_be_read_again_is_not_written(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_what_is_too_large_or_no_text_or_no_file_is_refused(tmp_path: Path) -> None:
+def test_oversized_binary_or_special_files_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "gw.json"
     path.write_bytes(b" " * 65_537)
     with pytest.raises(EnrolmentError, match="larger"):
@@ -155,11 +153,11 @@ def test_what_is_too_large_or_no_text_or_no_file_is_refused(tmp_path: Path) -> N
         ("ftp://a", False),
     ],
 )
-def test_a_centre_s_url(url: str, good: bool) -> None:
+def test_centre_urls(url: str, good: bool) -> None:
     assert is_centre_url(url) is good
 
 
-def test_tokens_are_long_and_never_shown() -> None:
+def test_tokens_are_long_and_not_in_repr() -> None:
     tokens = {new_token() for _ in range(100)}
     assert len(tokens) == 100
     assert all(Enrolment("gw", "https://a", token, CA) for token in tokens)
@@ -167,7 +165,7 @@ def test_tokens_are_long_and_never_shown() -> None:
     assert TOKEN not in f"{GOOD}"
 
 
-def test_a_token_s_digest_is_its_sha_256() -> None:
+def test_token_digest_is_sha256() -> None:
     assert token_digest("abc") == (
         "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
     )

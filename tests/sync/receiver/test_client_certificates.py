@@ -47,7 +47,7 @@ def add(fleet: Fleet, *words: str) -> dict[str, Any]:
     return dict(json.loads(done.stdout))
 
 
-def test_the_file_has_a_certificate_and_its_key(fleet: Fleet) -> None:
+def test_enrolment_has_a_certificate_and_its_key(fleet: Fleet) -> None:
     made = add(fleet, "--certificate", "--days", "30")
     enrolment = parse_enrolment(json.dumps(made))
     certificate = x509.load_pem_x509_certificate(enrolment.certificate.encode())
@@ -61,13 +61,13 @@ def test_the_file_has_a_certificate_and_its_key(fleet: Fleet) -> None:
     assert listed["certificate_ends"] == ends.timestamp() * 1_000
 
 
-def test_without_it_there_is_a_token_alone(fleet: Fleet) -> None:
+def test_enrolment_without_certificate_has_a_token_only(fleet: Fleet) -> None:
     made = add(fleet)
     assert not made.get("certificate")
     assert fleet("gateway", "list").stdout.rstrip().endswith("  token")
 
 
-def test_renewing_ends_the_certificate_before(fleet: Fleet, tmp_path: Path) -> None:
+def test_renewing_invalidates_the_previous_certificate(fleet: Fleet, tmp_path: Path) -> None:
     before = add(fleet, "--certificate")
     after = add(fleet, "--certificate", "--renew")
     gateways = gateways_of(tmp_path)
@@ -81,13 +81,13 @@ def test_renewing_ends_the_certificate_before(fleet: Fleet, tmp_path: Path) -> N
     assert fleet("gateway", "list").stdout.rstrip().endswith("  token")
 
 
-def test_days_without_a_certificate_are_wrong_usage(fleet: Fleet, tmp_path: Path) -> None:
+def test_days_without_certificate_are_wrong_usage(fleet: Fleet, tmp_path: Path) -> None:
     done = fleet("gateway", "add", GATEWAY, "--url", "https://c.example", "--days", "9")
     assert done.exit_code == 2
     assert not (tmp_path / "fleet").exists()
 
 
-def test_a_record_of_before_is_read(tmp_path: Path) -> None:
+def test_record_without_certificate_fields_is_read(tmp_path: Path) -> None:
     make_fleet(tmp_path / "fleet", (GATEWAY,))
     path = tmp_path / "fleet" / "gateways" / f"{GATEWAY}.json"
     old = {
@@ -101,7 +101,7 @@ def test_a_record_of_before_is_read(tmp_path: Path) -> None:
     assert gateways_of(tmp_path).accepts_certificate(GATEWAY, 1)
 
 
-def test_a_certificate_of_nobody_is_noted_nowhere(tmp_path: Path) -> None:
+def test_certificate_of_an_unknown_gateway_is_not_recorded(tmp_path: Path) -> None:
     make_fleet(tmp_path / "fleet", ())
     gateways = gateways_of(tmp_path)
     gateways.record_certificate(GATEWAY, 1)
@@ -109,14 +109,14 @@ def test_a_certificate_of_nobody_is_noted_nowhere(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", [b"", b"x", b"-----BEGIN CERTIFICATE-----\nx\n"])
-def test_what_is_no_certificate_is_nobodys(tmp_path: Path, text: bytes) -> None:
+def test_invalid_certificates_are_refused(tmp_path: Path, text: bytes) -> None:
     make_fleet(tmp_path / "fleet", ())
     authority = (tmp_path / "fleet" / "pki" / "ca.pem").read_bytes()
     assert verify(text, authority, NOW) is None
     assert verify(authority, authority, NOW) is None, "the authority is no gateway"
 
 
-def test_a_receiver_of_a_gateways_name_is_no_gateway(tmp_path: Path) -> None:
+def test_server_certificate_is_no_client_certificate(tmp_path: Path) -> None:
     make_fleet(tmp_path / "fleet", ())
     authority = Authority(tmp_path / "fleet" / "pki")
     (tmp_path / "fleet" / "pki" / "server.pem").unlink()
@@ -124,7 +124,7 @@ def test_a_receiver_of_a_gateways_name_is_no_gateway(tmp_path: Path) -> None:
     assert verify(authority.server.read_bytes(), authority.ca.read_bytes(), NOW) is None
 
 
-def test_a_certificate_can_be_all_there_is(fleet: Fleet, tmp_path: Path) -> None:
+def test_gateway_with_certificate_only(fleet: Fleet, tmp_path: Path) -> None:
     made = add(fleet, "--certificate", "--no-token")
     enrolment = parse_enrolment(json.dumps(made))
     assert enrolment.token == ""

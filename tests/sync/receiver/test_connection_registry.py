@@ -58,11 +58,11 @@ def reason(registry: ConnectionRegistry, address: str) -> str:
         ("fe80::1%eth0", "fe80::/64"),
     ],
 )
-def test_an_address_counts_with_those_its_host_can_choose(address: str, network: str) -> None:
+def test_client_network(address: str, network: str) -> None:
     assert client_network(address) == network
 
 
-async def test_strangers_are_bounded_by_address_and_in_all_and_gateways_are_not() -> None:
+async def test_unauthenticated_connections_are_limited_by_address_and_total() -> None:
     registry = ConnectionRegistry(LIMITS, Metrics(), behind_proxy=False)
     first, second = (begun(registry, "192.0.2.1") for _ in range(2))
     assert reason(registry, "192.0.2.1") == "address"
@@ -78,14 +78,14 @@ async def test_strangers_are_bounded_by_address_and_in_all_and_gateways_are_not(
     assert registry.counts() == {"unauthenticated": 0, "gateway": 0, "proxy": 0}
 
 
-async def test_strangers_never_take_all_places() -> None:
+async def test_unauthenticated_connections_never_use_all_slots() -> None:
     registry = ConnectionRegistry(LIMITS, Metrics(), behind_proxy=False)
     for each in range(5):
         begun(registry, f"192.0.2.{each}")
     assert reason(registry, "192.0.2.9") == "unauthenticated"
 
 
-async def test_a_proxy_is_no_stranger() -> None:
+async def test_proxy_connections_are_not_unauthenticated() -> None:
     registry = ConnectionRegistry(LIMITS, Metrics(), behind_proxy=True)
     wires = [Wire(begun(registry, "127.0.0.1")) for _ in range(6)]
     assert reason(registry, "127.0.0.1") == "connections"
@@ -94,7 +94,7 @@ async def test_a_proxy_is_no_stranger() -> None:
     assert registry.counts() == {"unauthenticated": 0, "gateway": 0, "proxy": 6}
 
 
-async def test_of_too_many_connections_of_a_gateway_the_one_that_rested_longest_is_cut() -> None:
+async def test_longest_idle_connection_of_a_gateway_is_aborted() -> None:
     limits = ReceiverLimits(connections_per_gateway=2)
     metrics = Metrics()
     registry = ConnectionRegistry(limits, metrics, behind_proxy=False)
@@ -108,7 +108,7 @@ async def test_of_too_many_connections_of_a_gateway_the_one_that_rested_longest_
     )
 
 
-async def test_a_request_on_a_connection_that_is_gone_changes_nothing() -> None:
+async def test_request_on_a_closed_connection_has_no_effect() -> None:
     registry = ConnectionRegistry(LIMITS, Metrics(), behind_proxy=False)
     wire = Wire(begun(registry, "192.0.2.1"))
     wire.abort()
@@ -119,7 +119,7 @@ async def test_a_request_on_a_connection_that_is_gone_changes_nothing() -> None:
     assert registry.counts() == {"unauthenticated": 0, "gateway": 0, "proxy": 0}
 
 
-def test_the_pace_is_taken_over_stretches() -> None:
+def test_throughput_is_averaged_over_windows() -> None:
     now = 0.0
     floor = MinThroughput(256, 60.0, lambda: now)
     for _ in range(3):
@@ -133,7 +133,7 @@ def test_the_pace_is_taken_over_stretches() -> None:
     assert floor.add(256 * 90)
 
 
-def test_what_is_left_out_of_the_log_is_counted(caplog: pytest.LogCaptureFixture) -> None:
+def test_suppressed_log_lines_are_counted(caplog: pytest.LogCaptureFixture) -> None:
     seldom = LogThrottle(1e-9, 2e9)
     for _ in range(5):
         seldom.log(logging.WARNING, ("a",), "refused")

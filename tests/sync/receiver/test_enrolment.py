@@ -42,19 +42,19 @@ def enrol(gateways: GatewayRegistry, gateway: str = GATEWAY, *, renew: bool = Fa
     return token
 
 
-def test_a_token_is_its_gateways(gateways: GatewayRegistry) -> None:
+def test_token_identifies_its_gateway(gateways: GatewayRegistry) -> None:
     tokens = {gateway: enrol(gateways, gateway) for gateway in (GATEWAY, OTHER)}
     assert {gateways.authenticate(token) for token in tokens.values()} == {GATEWAY, OTHER}
     assert gateways.authenticate(tokens[GATEWAY]) == GATEWAY
 
 
 @pytest.mark.parametrize("token", ["", "a", "a" * 43, "a" * 129, "\xe4" * 43, "\udce4" * 43])
-def test_what_is_no_token_is_nobodys(gateways: GatewayRegistry, token: str) -> None:
+def test_invalid_tokens_identify_nobody(gateways: GatewayRegistry, token: str) -> None:
     enrol(gateways)
     assert gateways.authenticate(token) is None
 
 
-def test_the_token_itself_is_not_kept(folder: FleetFolder, gateways: GatewayRegistry) -> None:
+def test_token_is_not_stored(folder: FleetFolder, gateways: GatewayRegistry) -> None:
     token = enrol(gateways)
     record = folder.gateways / f"{GATEWAY}.json"
     assert token not in record.read_text()
@@ -62,21 +62,21 @@ def test_the_token_itself_is_not_kept(folder: FleetFolder, gateways: GatewayRegi
     assert record.stat().st_mode & 0o777 == 0o600
 
 
-def test_an_enrolled_gateway_is_not_overwritten(gateways: GatewayRegistry) -> None:
+def test_enrolled_gateway_is_not_overwritten(gateways: GatewayRegistry) -> None:
     token = enrol(gateways)
     with pytest.raises(FleetError, match="--renew"):
         enrol(gateways)
     assert gateways.authenticate(token) == GATEWAY
 
 
-def test_renewing_ends_the_token_before(gateways: GatewayRegistry) -> None:
+def test_renewing_invalidates_the_previous_token(gateways: GatewayRegistry) -> None:
     before = enrol(gateways)
     after = enrol(gateways, renew=True)
     assert gateways.authenticate(before) is None
     assert gateways.authenticate(after) == GATEWAY
 
 
-def test_a_revoked_gateway_is_nobody_until_it_is_renewed(gateways: GatewayRegistry) -> None:
+def test_revoked_gateway_is_refused_until_renewed(gateways: GatewayRegistry) -> None:
     token = enrol(gateways)
     assert gateways.authenticate(token) == GATEWAY
     gateways.revoke(GATEWAY, 2_000)
@@ -88,7 +88,7 @@ def test_a_revoked_gateway_is_nobody_until_it_is_renewed(gateways: GatewayRegist
     assert gateways.authenticate(enrol(gateways, renew=True)) == GATEWAY
 
 
-def test_changes_by_another_process_are_seen_at_once(
+def test_changes_of_another_process_take_effect_at_once(
     folder: FleetFolder, gateways: GatewayRegistry
 ) -> None:
     elsewhere = GatewayRegistry(folder)
@@ -99,7 +99,7 @@ def test_changes_by_another_process_are_seen_at_once(
         assert gateways.authenticate(token) is None
 
 
-def test_the_index_is_kept_once_the_folder_is_settled(
+def test_token_index_is_cached_once_the_folder_is_settled(
     folder: FleetFolder, gateways: GatewayRegistry
 ) -> None:
     token = enrol(gateways)
@@ -110,7 +110,7 @@ def test_the_index_is_kept_once_the_folder_is_settled(
         gateways.authenticate(token)
 
 
-def test_revoking_an_unknown_gateway_says_so(gateways: GatewayRegistry) -> None:
+def test_revoking_an_unknown_gateway_is_an_error(gateways: GatewayRegistry) -> None:
     with pytest.raises(FleetError, match="not enrolled"):
         gateways.revoke(GATEWAY, 1)
 
@@ -119,7 +119,7 @@ def test_revoking_an_unknown_gateway_says_so(gateways: GatewayRegistry) -> None:
     "damage",
     ["", "{", "[]", '{"gateway": 1}', "x" * 20_000, json.dumps({"gateway": OTHER, "url": URL})],
 )
-def test_a_damaged_record_is_told_and_harms_no_other(
+def test_damaged_record_is_reported_and_affects_no_other(
     folder: FleetFolder, gateways: GatewayRegistry, damage: str
 ) -> None:
     enrol(gateways)
@@ -135,7 +135,7 @@ def test_a_damaged_record_is_told_and_harms_no_other(
 
 
 @pytest.mark.parametrize("change", [{"gateway": OTHER}, {"version": 2}])
-def test_a_record_of_another_name_or_version_is_refused(
+def test_record_of_another_name_or_version_is_refused(
     folder: FleetFolder, gateways: GatewayRegistry, change: dict[str, object]
 ) -> None:
     enrol(gateways)
@@ -148,20 +148,18 @@ def test_a_record_of_another_name_or_version_is_refused(
 @pytest.mark.parametrize(
     "name", ["", "..", "../x", "A.example", "a b", "a/b", "a" * 241, "ä.example"]
 )
-def test_names_that_cannot_be_enrolled(gateways: GatewayRegistry, name: str) -> None:
+def test_invalid_gateway_names(gateways: GatewayRegistry, name: str) -> None:
     assert not is_enrollable(name)
     with pytest.raises(FleetError):
         enrol(gateways, name)
 
 
-def test_the_longest_name_can_be_enrolled(gateways: GatewayRegistry) -> None:
+def test_longest_gateway_name(gateways: GatewayRegistry) -> None:
     name = "a" * GATEWAY_LENGTH
     assert gateways.authenticate(enrol(gateways, name)) == name
 
 
-def test_two_commands_change_a_folder_one_after_the_other(
-    folder: FleetFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_folder_lock_is_exclusive(folder: FleetFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sync.common.fleet_folder.LOCK_WAIT_S", 0.0)
     with folder.locked(), pytest.raises(FleetError, match="another command"), folder.locked():
         pass
@@ -169,7 +167,7 @@ def test_two_commands_change_a_folder_one_after_the_other(
         pass
 
 
-def test_a_command_waits_for_another_that_is_about_to_end(folder: FleetFolder) -> None:
+def test_folder_lock_is_waited_for(folder: FleetFolder) -> None:
     held, waited = threading.Event(), list[bool]()
 
     def wait() -> None:
@@ -187,7 +185,7 @@ def test_a_command_waits_for_another_that_is_about_to_end(folder: FleetFolder) -
     assert waited
 
 
-def test_a_log_line_is_one_json_object(capsys: pytest.CaptureFixture[str]) -> None:
+def test_log_line_is_one_json_object(capsys: pytest.CaptureFixture[str]) -> None:
     root = logging.getLogger()
     before = (root.handlers[:], root.level)
     try:
@@ -208,7 +206,7 @@ def test_a_log_line_is_one_json_object(capsys: pytest.CaptureFixture[str]) -> No
     assert "ValueError: why" in second["trace"]
 
 
-def test_a_folder_that_is_none_is_named(tmp_path: Path) -> None:
+def test_missing_fleet_folder_is_reported(tmp_path: Path) -> None:
     with pytest.raises(FleetError, match="not a fleet folder"):
         FleetFolder(tmp_path).require()
     (tmp_path / "file").write_text("")
@@ -216,7 +214,7 @@ def test_a_folder_that_is_none_is_named(tmp_path: Path) -> None:
         FleetFolder(tmp_path / "file").create()
 
 
-def test_who_may_not_use_the_folder_is_told_whose_it_is(
+def test_inaccessible_folder_names_its_owner(
     folder: FleetFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "access", lambda _path, _mode: False)

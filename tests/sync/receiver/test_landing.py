@@ -46,7 +46,7 @@ def files(root: Path) -> list[str]:
     return sorted(path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file())
 
 
-def test_a_segment_lands_whole_under_its_own_name(folder: FleetFolder, landing: Landing) -> None:
+def test_segment_lands_under_its_name(folder: FleetFolder, landing: Landing) -> None:
     data = segment()
     landed = land(landing, data)
     assert landed == (Outcome.NEW, identity(), digest_of(data), None)
@@ -56,7 +56,7 @@ def test_a_segment_lands_whole_under_its_own_name(folder: FleetFolder, landing: 
     assert files(folder.incoming) == []
 
 
-def test_the_same_bytes_are_the_same(folder: FleetFolder, landing: Landing) -> None:
+def test_duplicate_is_same(folder: FleetFolder, landing: Landing) -> None:
     land(landing, segment())
     before = (folder.landing / NAME).stat()
     assert land(landing, segment()).outcome is Outcome.SAME
@@ -64,9 +64,7 @@ def test_the_same_bytes_are_the_same(folder: FleetFolder, landing: Landing) -> N
     assert files(folder.incoming) == files(folder.aside) == []
 
 
-def test_other_bytes_are_kept_aside_and_replace_nothing(
-    folder: FleetFolder, landing: Landing
-) -> None:
+def test_conflict_is_set_aside_and_replaces_nothing(folder: FleetFolder, landing: Landing) -> None:
     land(landing, segment())
     landed = land(landing, segment(text="pump off"))
     assert landed.outcome is Outcome.OTHER
@@ -75,13 +73,13 @@ def test_other_bytes_are_kept_aside_and_replace_nothing(
     assert (folder.landing / NAME).read_bytes() == segment()
 
 
-def test_other_bytes_are_kept_aside_once(folder: FleetFolder, landing: Landing) -> None:
+def test_conflict_is_set_aside_once(folder: FleetFolder, landing: Landing) -> None:
     land(landing, segment())
     kept = {land(landing, segment(text="pump off")).aside for _ in range(3)}
     assert len(kept) == len(files(folder.aside)) == 1
 
 
-def test_aside_is_bounded_in_number(folder: FleetFolder, landing: Landing) -> None:
+def test_aside_is_limited_in_number(folder: FleetFolder, landing: Landing) -> None:
     land(landing, segment())
     landed = [land(landing, segment(text=text)) for text in "abcd"]
     assert {each.outcome for each in landed} == {Outcome.OTHER}
@@ -89,7 +87,7 @@ def test_aside_is_bounded_in_number(folder: FleetFolder, landing: Landing) -> No
     assert len(files(folder.aside)) == 2
 
 
-def test_aside_is_bounded_in_bytes(folder: FleetFolder) -> None:
+def test_aside_is_limited_in_bytes(folder: FleetFolder) -> None:
     size = len(segment(text="a"))
     landing = Landing(folder, "serve", AsideLimits(files=9, size=2 * size))
     landing.clean()
@@ -98,9 +96,7 @@ def test_aside_is_bounded_in_bytes(folder: FleetFolder) -> None:
     assert kept == [True, True, False]
 
 
-def test_aside_of_one_gateway_leaves_room_for_another(
-    folder: FleetFolder, landing: Landing
-) -> None:
+def test_aside_limits_apply_per_gateway(folder: FleetFolder, landing: Landing) -> None:
     other = identity(gateway="other.example")
     for name in (identity(), other):
         land(landing, segment(name))
@@ -111,7 +107,7 @@ def test_aside_of_one_gateway_leaves_room_for_another(
 
 
 @pytest.mark.parametrize(("text", "outcome"), [("pump on", "same"), ("pump off", "other")])
-def test_the_archive_is_looked_at(
+def test_archived_segment_is_found(
     folder: FleetFolder, landing: Landing, text: str, outcome: str
 ) -> None:
     land(landing, segment())
@@ -123,7 +119,7 @@ def test_the_archive_is_looked_at(
     assert files(folder.archive) == [NAME]
 
 
-def test_a_file_that_the_disk_spoiled_is_another_one(folder: FleetFolder, landing: Landing) -> None:
+def test_damaged_stored_file_is_a_conflict(folder: FleetFolder, landing: Landing) -> None:
     land(landing, segment())
     spoiled = bytearray(segment())
     spoiled[5] ^= 1
@@ -134,7 +130,7 @@ def test_a_file_that_the_disk_spoiled_is_another_one(folder: FleetFolder, landin
     assert landed.aside.read_bytes() == segment()
 
 
-def test_find_tells_the_digest_or_nothing(landing: Landing) -> None:
+def test_find_returns_digest_or_none(landing: Landing) -> None:
     assert landing.find(identity()) is None
     land(landing, segment())
     assert landing.find(identity()) == (digest_of(segment()), len(segment()))
@@ -142,7 +138,7 @@ def test_find_tells_the_digest_or_nothing(landing: Landing) -> None:
 
 
 @pytest.mark.parametrize("damage", ["", "no segment", segment()[:-1].hex()])
-def test_what_is_no_segment_is_refused(folder: FleetFolder, landing: Landing, damage: str) -> None:
+def test_invalid_body_is_refused(folder: FleetFolder, landing: Landing, damage: str) -> None:
     with landing.open_temporary() as incoming:
         incoming.write(damage.encode())
         with pytest.raises(SegmentError):
@@ -152,7 +148,7 @@ def test_what_is_no_segment_is_refused(folder: FleetFolder, landing: Landing, da
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EIO])
 @pytest.mark.parametrize("call", ["write", "fsync", "link", "mkdir"])
-def test_a_disk_that_refuses_leaves_nothing_half_written(
+def test_failing_disk_leaves_nothing_half_written(
     folder: FleetFolder, landing: Landing, monkeypatch: pytest.MonkeyPatch, call: str, code: int
 ) -> None:
     def refuse(*_: object, **__: object) -> None:
@@ -166,7 +162,7 @@ def test_a_disk_that_refuses_leaves_nothing_half_written(
     assert land(landing, segment()).outcome is Outcome.NEW
 
 
-def test_a_file_that_is_never_where_it_was_seen_is_an_error(
+def test_endlessly_moving_file_is_an_error(
     folder: FleetFolder, landing: Landing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def there(*_: object) -> None:
@@ -179,7 +175,7 @@ def test_a_file_that_is_never_where_it_was_seen_is_an_error(
 
 
 @pytest.mark.parametrize("part", ["incoming", "landing", "aside", "archive", "quarantine"])
-def test_folders_in_two_file_systems_are_refused(folder: FleetFolder, part: str) -> None:
+def test_folders_must_be_in_one_file_system(folder: FleetFolder, part: str) -> None:
     other = Path("/dev/shm")  # noqa: S108
     if other.stat().st_dev == folder.root.stat().st_dev:
         pytest.skip("there is no second file system here")
@@ -192,7 +188,7 @@ def test_folders_in_two_file_systems_are_refused(folder: FleetFolder, part: str)
 
 
 @pytest.mark.parametrize("write", [create_file, replace_file])
-def test_a_small_file_that_cannot_be_written_leaves_no_temporary(
+def test_failed_small_write_leaves_no_temporary(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: Callable[[Path, bytes], None]
 ) -> None:
     def refuse(_: int) -> None:
@@ -205,7 +201,7 @@ def test_a_small_file_that_cannot_be_written_leaves_no_temporary(
     assert files(tmp_path) == []
 
 
-def test_a_write_that_the_system_cuts_short_goes_on(
+def test_short_writes_are_continued(
     folder: FleetFolder, landing: Landing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = os.write
@@ -232,7 +228,7 @@ def folders_above(path: Path) -> list[str]:
     return [str(above) for above in path.parents[:4]]
 
 
-def test_the_file_and_each_folder_above_it_are_durable_before_it_is_acknowledged(
+def test_file_and_folders_are_synced_before_acknowledgement(
     folder: FleetFolder, landing: Landing, synced: list[str]
 ) -> None:
     folders = folders_above(folder.landing / NAME)
@@ -245,7 +241,7 @@ def test_the_file_and_each_folder_above_it_are_durable_before_it_is_acknowledged
     assert synced[1:] == folders, "who is told `same` may rely on it too"
 
 
-def test_what_is_found_is_made_durable_once_wherever_it_is(
+def test_found_segment_is_synced_once(
     folder: FleetFolder, landing: Landing, synced: list[str]
 ) -> None:
     path, archived = folder.landing / NAME, folder.archive / NAME
@@ -263,7 +259,7 @@ def test_what_is_found_is_made_durable_once_wherever_it_is(
         synced.clear()
 
 
-def test_what_appears_anew_under_its_name_is_made_durable_anew(
+def test_replaced_file_is_synced_again(
     folder: FleetFolder, landing: Landing, synced: list[str]
 ) -> None:
     path = folder.landing / NAME
@@ -281,9 +277,7 @@ def test_what_appears_anew_under_its_name_is_made_durable_anew(
     assert synced == folders_above(path)
 
 
-def test_what_could_not_be_made_durable_is_tried_again(
-    landing: Landing, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failed_sync_is_repeated(landing: Landing, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_: int) -> None:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
@@ -296,9 +290,7 @@ def test_what_could_not_be_made_durable_is_tried_again(
     assert landing.find(identity()) is not None
 
 
-def test_only_so_many_are_known_to_be_durable(
-    folder: FleetFolder, landing: Landing, synced: list[str]
-) -> None:
+def test_sync_cache_is_limited(folder: FleetFolder, landing: Landing, synced: list[str]) -> None:
     place = (folder.landing / NAME).parent
     place.mkdir(parents=True)
     for number in range(1, MAX_SYNCED + 2):
@@ -311,7 +303,7 @@ def test_only_so_many_are_known_to_be_durable(
     assert synced == folders_above(folder.landing / NAME)
 
 
-def test_of_many_at_once_one_is_new(landing: Landing, folder: FleetFolder) -> None:
+def test_one_of_many_concurrent_landings_is_new(landing: Landing, folder: FleetFolder) -> None:
     texts = ["pump on", "pump off"] * 4
     barrier = Barrier(len(texts))
 
@@ -328,7 +320,7 @@ def test_of_many_at_once_one_is_new(landing: Landing, folder: FleetFolder) -> No
     assert (folder.landing / NAME).read_bytes() == segment(text=winner)
 
 
-def test_an_ingest_that_moves_segments_meanwhile_loses_and_doubles_none(
+def test_concurrent_ingest_loses_and_duplicates_nothing(
     folder: FleetFolder, landing: Landing
 ) -> None:
     stop = Event()
@@ -356,7 +348,7 @@ def test_an_ingest_that_moves_segments_meanwhile_loses_and_doubles_none(
     assert files(folder.landing) + files(folder.archive) == [NAME]
 
 
-def test_a_start_removes_what_a_dead_process_left(folder: FleetFolder, landing: Landing) -> None:
+def test_start_removes_files_of_dead_processes(folder: FleetFolder, landing: Landing) -> None:
     left = folder.incoming / "serve" / "0123.part"
     left.write_bytes(b"half")
     others = folder.incoming / "import" / "0123.part"
@@ -367,7 +359,7 @@ def test_a_start_removes_what_a_dead_process_left(folder: FleetFolder, landing: 
     assert others.exists()
 
 
-def test_a_closed_body_takes_no_more(tmp_path: Path) -> None:
+def test_closed_file_refuses_writes(tmp_path: Path) -> None:
     incoming = IncomingFile(tmp_path / "a.part")
     incoming.close()
     incoming.close()
@@ -376,7 +368,7 @@ def test_a_closed_body_takes_no_more(tmp_path: Path) -> None:
     assert files(tmp_path) == []
 
 
-def test_a_path_names_a_segment_and_back() -> None:
+def test_segment_path_round_trip() -> None:
     assert segment_path(identity()) == PurePosixPath(NAME)
     assert parse_segment_path(PurePosixPath(NAME)) == identity()
 
@@ -394,12 +386,12 @@ def test_a_path_names_a_segment_and_back() -> None:
         Identity(GATEWAY, EPOCH, "logs", 3, 2),
     ],
 )
-def test_no_name_leaves_its_folder(wrong: Identity) -> None:
+def test_segment_path_stays_in_its_folder(wrong: Identity) -> None:
     with pytest.raises(SegmentError):
         segment_path(wrong)
 
 
 @pytest.mark.parametrize("path", [NAME[:-4], f"x/{NAME}", NAME.replace("1-3", "01-3"), "1-3.seg"])
-def test_what_is_no_path_of_a_segment_is_refused(path: str) -> None:
+def test_invalid_segment_path_is_refused(path: str) -> None:
     with pytest.raises(SegmentError):
         parse_segment_path(PurePosixPath(path))

@@ -49,7 +49,7 @@ def begin(
         body.write(data)
 
 
-def test_a_body_goes_on_where_it_was_cut(partials: PartialUploads) -> None:
+def test_interrupted_upload_continues(partials: PartialUploads) -> None:
     with partials.open(GATEWAY, SUM, 0) as body:
         body.write(b"ab")
     assert partials.size(GATEWAY, SUM) == 2
@@ -59,7 +59,7 @@ def test_a_body_goes_on_where_it_was_cut(partials: PartialUploads) -> None:
         assert body.sha256() == hashlib.sha256(b"abcd").digest()
 
 
-def test_a_body_that_begins_anew_forgets_what_was_there(partials: PartialUploads) -> None:
+def test_restarted_upload_discards_the_stored_part(partials: PartialUploads) -> None:
     begin(partials, b"wrong and long", 7)
     with partials.open(GATEWAY, bytes([7]) * 32, 0) as body:
         body.write(b"ok")
@@ -68,7 +68,7 @@ def test_a_body_that_begins_anew_forgets_what_was_there(partials: PartialUploads
 
 
 @pytest.mark.parametrize("start", [1, 3, 5, 10**18])
-def test_another_offset_is_told_and_changes_nothing(partials: PartialUploads, start: int) -> None:
+def test_wrong_offset_is_reported_and_has_no_effect(partials: PartialUploads, start: int) -> None:
     begin(partials)
     with pytest.raises(OffsetError) as refused:
         partials.open(GATEWAY, bytes(32), start)
@@ -78,7 +78,7 @@ def test_another_offset_is_told_and_changes_nothing(partials: PartialUploads, st
     assert refused.value.size == 0
 
 
-def test_one_has_it_at_a_time(folder: FleetFolder, partials: PartialUploads) -> None:
+def test_upload_has_one_writer(folder: FleetFolder, partials: PartialUploads) -> None:
     with partials.open(GATEWAY, SUM, 0) as body:
         body.write(b"ab")
         for start in (0, 2):
@@ -89,9 +89,7 @@ def test_one_has_it_at_a_time(folder: FleetFolder, partials: PartialUploads) -> 
     made(folder).open(GATEWAY, SUM, 2).close()
 
 
-def test_what_is_empty_or_adopted_does_not_stay(
-    folder: FleetFolder, partials: PartialUploads
-) -> None:
+def test_empty_or_adopted_file_is_removed(folder: FleetFolder, partials: PartialUploads) -> None:
     partials.open(GATEWAY, SUM, 0).close()
     landing = Landing(folder, "serve", AsideLimits(1, 1))
     landing.clean()
@@ -101,7 +99,7 @@ def test_what_is_empty_or_adopted_does_not_stay(
     assert not [path for path in folder.incoming.rglob("*") if path.is_file()]
 
 
-def test_what_the_disk_refused_does_not_stay(
+def test_file_with_failed_write_is_removed(
     partials: PartialUploads, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object) -> None:
@@ -115,7 +113,9 @@ def test_what_the_disk_refused_does_not_stay(
     assert partials.size(GATEWAY, SUM) == 0
 
 
-def test_the_oldest_of_a_gateway_make_room(partials: PartialUploads, folder: FleetFolder) -> None:
+def test_oldest_uploads_of_a_gateway_make_room(
+    partials: PartialUploads, folder: FleetFolder
+) -> None:
     for number in range(4):
         begin(partials, number=number)
         path = folder.incoming / "partial" / GATEWAY / f"{(bytes([number]) * 32).hex()}.part"
@@ -126,7 +126,7 @@ def test_the_oldest_of_a_gateway_make_room(partials: PartialUploads, folder: Fle
     assert sorted(partials.sizes()) == [4, 4, 4]
 
 
-def test_those_that_are_held_make_no_room(partials: PartialUploads) -> None:
+def test_uploads_in_progress_are_not_removed(partials: PartialUploads) -> None:
     bodies = [partials.open(GATEWAY, bytes([number]) * 32, 0) for number in range(2)]
     with pytest.raises(UploadInProgressError):
         begin(partials, number=2)
@@ -134,7 +134,7 @@ def test_those_that_are_held_make_no_room(partials: PartialUploads) -> None:
         body.close()
 
 
-def test_those_that_are_too_old_are_removed(partials: PartialUploads, folder: FleetFolder) -> None:
+def test_expired_uploads_are_removed(partials: PartialUploads, folder: FleetFolder) -> None:
     for number in range(2):
         begin(partials, number=number)
     (old, _) = sorted((folder.incoming / "partial" / GATEWAY).iterdir())
@@ -145,7 +145,7 @@ def test_those_that_are_too_old_are_removed(partials: PartialUploads, folder: Fl
     assert partials.sizes() == [4]
 
 
-def test_the_name_of_what_landed_leads_to_the_segment_no_more(
+def test_landed_segment_cannot_be_changed_through_its_upload(
     folder: FleetFolder, partials: PartialUploads, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who opened a body before it landed, and gets its lock after, must not write to it."""
@@ -174,7 +174,7 @@ def test_the_name_of_what_landed_leads_to_the_segment_no_more(
     assert [path.read_bytes() for path in folder.landing.rglob("*.seg")] == [data]
 
 
-def test_a_file_that_always_vanishes_is_held(
+def test_endlessly_removed_file_counts_as_in_progress(
     partials: PartialUploads, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os.path, "samestat", lambda *_: False)
@@ -182,7 +182,7 @@ def test_a_file_that_always_vanishes_is_held(
         partials.open(GATEWAY, SUM, 0)
 
 
-def test_going_on_byte_by_byte_reads_nothing_again(
+def test_cached_hash_avoids_reading_again(
     partials: PartialUploads, folder: FleetFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Bytes that are read are counted: what costs is what is there, and not what comes."""
@@ -211,7 +211,9 @@ def test_going_on_byte_by_byte_reads_nothing_again(
         assert count == 100_050, "another process, or this one after its start, reads it once"
 
 
-def test_what_another_process_wrote_is_read(partials: PartialUploads, folder: FleetFolder) -> None:
+def test_file_changed_by_another_process_is_read_again(
+    partials: PartialUploads, folder: FleetFolder
+) -> None:
     begin(partials, b"ab")
     with made(folder).open(GATEWAY, bytes(32), 0) as body:
         body.write(b"cd")
@@ -220,7 +222,7 @@ def test_what_another_process_wrote_is_read(partials: PartialUploads, folder: Fl
         assert body.sha256() == hashlib.sha256(b"cde").digest()
 
 
-def test_the_sums_of_the_last_ones_are_remembered(partials: PartialUploads) -> None:
+def test_hash_cache_is_limited(partials: PartialUploads) -> None:
     gateways = [f"{each}.example" for each in range(6)]
     for gateway in gateways:
         begin(partials, gateway=gateway)

@@ -37,7 +37,7 @@ def read(text: str) -> dict[str, float]:
     return found
 
 
-def test_a_histogram_counts_all_below_each_bound() -> None:
+def test_histogram_is_cumulative() -> None:
     histogram = Histogram((0.1, 1.0))
     for value in (0.05, 0.1, 0.5, 7.0):
         histogram.observe(value)
@@ -50,7 +50,7 @@ def test_a_histogram_counts_all_below_each_bound() -> None:
     }
 
 
-def test_gateways_are_counted_by_their_last_request() -> None:
+def test_gateways_are_counted_by_age_of_last_request() -> None:
     times = iter([0.0, 80_000.0, 86_300.0, 86_500.0])
     metrics = Metrics(lambda: next(times))
     for gateway in ("a", "b", "c"):
@@ -65,7 +65,7 @@ def test_gateways_are_counted_by_their_last_request() -> None:
     }
 
 
-def test_methods_that_are_not_ours_make_no_series() -> None:
+def test_unknown_methods_share_one_series() -> None:
     metrics = Metrics()
     for method in ("GET", "BREW", "X" * 100):
         metrics.count_request(method, 405, "request")
@@ -100,7 +100,7 @@ async def fetch(url: str) -> tuple[int, str, str]:
         return answer.status, answer.content_type, await answer.text()
 
 
-async def test_the_receiver_tells_what_it_did(told: tuple[Client, str]) -> None:
+async def test_metrics_page(told: tuple[Client, str]) -> None:
     connected, url = told
     await connected.put(segment())
     await connected.put(segment())
@@ -137,7 +137,7 @@ async def test_the_receiver_tells_what_it_did(told: tuple[Client, str]) -> None:
     assert OTHER not in text
 
 
-async def test_health_says_whether_segments_are_taken(told: tuple[Client, str]) -> None:
+async def test_health_page(told: tuple[Client, str]) -> None:
     connected, url = told
     assert await fetch(f"{url}/health") == (200, "application/json", '{"status": "ok"}')
     for first in (1, 4, 7):

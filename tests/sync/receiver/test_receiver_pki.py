@@ -34,14 +34,14 @@ def names(folder: FleetFolder) -> set[str]:
     return {str(name.value) for name in found.value}
 
 
-def test_keys_are_the_owners_alone(folder: FleetFolder) -> None:
+def test_keys_are_private(folder: FleetFolder) -> None:
     assert Authority(folder.pki).ensure(("centre.example",), NOW)
     modes = {path.name: path.stat().st_mode & 0o777 for path in folder.pki.iterdir()}
     assert modes == {"ca.pem": 0o644, "ca.key": 0o600, "server.pem": 0o644, "server.key": 0o600}
     assert folder.root.stat().st_mode & 0o777 == folder.pki.stat().st_mode & 0o777 == 0o700
 
 
-def test_the_certificate_passes_a_strict_check(folder: FleetFolder) -> None:
+def test_certificate_passes_strict_verification(folder: FleetFolder) -> None:
     authority = Authority(folder.pki)
     authority.ensure(("centre.example", "192.0.2.1", "2001:db8::1"), dt.datetime.now(dt.UTC))
     for name in ("centre.example", "192.0.2.1", "2001:db8::1"):
@@ -72,7 +72,7 @@ def handshake(authority: Authority, name: str) -> None:
     assert done == {0, 1}
 
 
-def test_a_certificate_that_serves_is_left_alone(folder: FleetFolder) -> None:
+def test_valid_certificate_is_kept(folder: FleetFolder) -> None:
     authority = Authority(folder.pki)
     authority.ensure(("centre.example",), NOW)
     before = authority.server.read_bytes()
@@ -81,7 +81,7 @@ def test_a_certificate_that_serves_is_left_alone(folder: FleetFolder) -> None:
     assert authority.server.read_bytes() == before
 
 
-def test_a_new_host_is_added_and_the_authority_and_keys_stay(folder: FleetFolder) -> None:
+def test_new_host_is_added_without_changing_keys(folder: FleetFolder) -> None:
     authority = Authority(folder.pki)
     authority.ensure(("centre.example",), NOW)
     kept = (authority.ca.read_bytes(), authority.server_key.read_bytes())
@@ -90,7 +90,7 @@ def test_a_new_host_is_added_and_the_authority_and_keys_stay(folder: FleetFolder
     assert (authority.ca.read_bytes(), authority.server_key.read_bytes()) == kept
 
 
-def test_a_certificate_that_ends_soon_is_made_anew(folder: FleetFolder) -> None:
+def test_expiring_certificate_is_renewed(folder: FleetFolder) -> None:
     authority = Authority(folder.pki)
     authority.ensure(("centre.example",), NOW)
     assert not authority.ensure((), NOW + dt.timedelta(days=SERVER_DAYS - RENEW_DAYS - 1))
@@ -101,22 +101,22 @@ def test_a_certificate_that_ends_soon_is_made_anew(folder: FleetFolder) -> None:
 
 
 @pytest.mark.parametrize("host", ["", "a b", "*.example", "a..b", "x" * 70 + ".example"])
-def test_a_host_that_is_no_name_is_refused(folder: FleetFolder, host: str) -> None:
+def test_invalid_host_is_refused(folder: FleetFolder, host: str) -> None:
     with pytest.raises(FleetError, match="neither"):
         Authority(folder.pki).ensure((host,), NOW)
 
 
-def test_a_host_in_another_script_gets_its_ascii_name(folder: FleetFolder) -> None:
+def test_international_host_name_is_encoded(folder: FleetFolder) -> None:
     Authority(folder.pki).ensure(("München.example",), NOW)
     assert names(folder) == {"xn--mnchen-3ya.example"}
 
 
-def test_without_any_host_there_is_no_certificate(folder: FleetFolder) -> None:
+def test_certificate_needs_a_host(folder: FleetFolder) -> None:
     with pytest.raises(FleetError, match="enrol a gateway"):
         Authority(folder.pki).ensure((), NOW)
 
 
-def test_hosts_are_bounded(folder: FleetFolder) -> None:
+def test_hosts_are_limited(folder: FleetFolder) -> None:
     authority = Authority(folder.pki)
     authority.ensure([f"c{number}.example" for number in range(MAX_NAMES)], NOW)
     with pytest.raises(FleetError, match="more than"):
@@ -124,7 +124,7 @@ def test_hosts_are_bounded(folder: FleetFolder) -> None:
 
 
 @pytest.mark.parametrize("name", ["ca.pem", "ca.key", "server.pem", "server.key"])
-def test_a_spoiled_file_is_named(folder: FleetFolder, name: str) -> None:
+def test_damaged_file_is_reported(folder: FleetFolder, name: str) -> None:
     authority = Authority(folder.pki)
     authority.ensure(("centre.example",), NOW)
     (folder.pki / name).write_text("spoiled")
@@ -132,7 +132,7 @@ def test_a_spoiled_file_is_named(folder: FleetFolder, name: str) -> None:
         authority.ensure(("another.example",), NOW)
 
 
-def test_a_key_of_another_kind_is_refused(folder: FleetFolder) -> None:
+def test_key_of_another_type_is_refused(folder: FleetFolder) -> None:
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric import ed25519
 
@@ -148,7 +148,7 @@ def test_a_key_of_another_kind_is_refused(folder: FleetFolder) -> None:
         authority.ensure(("another.example",), NOW)
 
 
-def test_an_authority_that_died_before_its_certificate_keeps_its_key(folder: FleetFolder) -> None:
+def test_existing_authority_key_is_kept(folder: FleetFolder) -> None:
     authority = Authority(folder.pki)
     authority.ensure(("centre.example",), NOW)
     key = (folder.pki / "ca.key").read_bytes()

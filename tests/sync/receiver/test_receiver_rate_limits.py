@@ -21,7 +21,7 @@ class Clock:
         return self.now
 
 
-def test_a_rush_passes_and_then_the_rate_holds() -> None:
+def test_burst_passes_and_then_the_rate_applies() -> None:
     clock = Clock()
     rate = RateLimiter(2.0, 5.0, clock)
     assert [rate.take("a", 1) for _ in range(11)] == [0] * 10 + [1]
@@ -30,7 +30,7 @@ def test_a_rush_passes_and_then_the_rate_holds() -> None:
     assert [rate.take("a", 1) for _ in range(2)] == [0, 1]
 
 
-def test_what_costs_more_than_a_window_passes_and_is_owed() -> None:
+def test_cost_above_a_window_leaves_a_debt() -> None:
     clock = Clock()
     rate = RateLimiter(10.0, 1.0, clock)
     assert rate.take("a", 45) == 0
@@ -40,7 +40,7 @@ def test_what_costs_more_than_a_window_passes_and_is_owed() -> None:
     assert rate.take("a", 45) == 0
 
 
-def test_an_allowance_does_not_grow_beyond_its_window() -> None:
+def test_bucket_does_not_exceed_its_window() -> None:
     clock = Clock()
     rate = RateLimiter(10.0, 1.0, clock)
     rate.take("a", 1)
@@ -48,7 +48,7 @@ def test_an_allowance_does_not_grow_beyond_its_window() -> None:
     assert [rate.take("a", cost) for cost in (10, 1)] == [0, 1]
 
 
-def test_those_who_owe_nothing_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_buckets_are_discarded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rate_limit, "_MAX_BUCKETS", 3)
     clock = Clock()
     rate = RateLimiter(1.0, 1.0, clock)
@@ -61,7 +61,7 @@ def test_those_who_owe_nothing_are_forgotten(monkeypatch: pytest.MonkeyPatch) ->
     assert rate.take("c", 1) == 4
 
 
-def test_the_reserve_stays_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reserve_stays_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = FleetFolder(tmp_path / "fleet")
     folder.create()
     disk = SimpleNamespace(f_bavail=10, f_frsize=100)
@@ -74,7 +74,7 @@ def test_the_reserve_stays_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert refused.value.errno == errno.ENOSPC
 
 
-def test_the_landing_is_bounded_as_of_the_last_measure(tmp_path: Path) -> None:
+def test_landing_quota_uses_the_last_measurement(tmp_path: Path) -> None:
     folder = FleetFolder(tmp_path / "fleet")
     folder.create()
     (folder.landing / "g" / "e").mkdir(parents=True)
@@ -94,7 +94,7 @@ def test_the_landing_is_bounded_as_of_the_last_measure(tmp_path: Path) -> None:
     room.reserve(1_000)
 
 
-def test_what_did_not_land_takes_no_room(tmp_path: Path) -> None:
+def test_reservation_without_landing_is_released(tmp_path: Path) -> None:
     folder = FleetFolder(tmp_path / "fleet")
     folder.create()
     room = DiskQuota(folder, 0, 1_000)
@@ -106,6 +106,6 @@ def test_what_did_not_land_takes_no_room(tmp_path: Path) -> None:
         room.settle(900, landed=False)
 
 
-def test_a_landing_without_a_bound_is_not_measured(tmp_path: Path) -> None:
+def test_landing_without_quota_is_not_measured(tmp_path: Path) -> None:
     room = DiskQuota(FleetFolder(tmp_path / "missing"), 0)
     room.measure()

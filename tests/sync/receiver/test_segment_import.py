@@ -49,7 +49,7 @@ def landed(folder: FleetFolder) -> dict[str, bytes]:
     }
 
 
-def test_any_layout_lands_by_its_headers_and_twice_changes_nothing(
+def test_any_layout_is_imported_and_repetition_has_no_effect(
     folder: FleetFolder, stick: Path
 ) -> None:
     names = [identity(1, 3), identity(4, 6), identity(7, 9)]
@@ -69,7 +69,7 @@ def test_any_layout_lands_by_its_headers_and_twice_changes_nothing(
     assert not list(folder.incoming.rglob("*.part"))
 
 
-def test_what_contradicts_is_kept_aside_and_told(folder: FleetFolder, stick: Path) -> None:
+def test_conflict_is_set_aside_and_reported(folder: FleetFolder, stick: Path) -> None:
     put(stick / "1.seg", segment())
     put(stick / "2.seg", segment(text="pump off"))
     done = run(folder, stick)
@@ -78,7 +78,7 @@ def test_what_contradicts_is_kept_aside_and_told(folder: FleetFolder, stick: Pat
     assert [path.read_bytes() for path in folder.aside.rglob("*.seg")] == [segment(text="pump off")]
 
 
-def test_what_is_bad_is_listed_and_the_rest_is_taken(folder: FleetFolder, stick: Path) -> None:
+def test_invalid_files_are_listed_and_the_rest_imported(folder: FleetFolder, stick: Path) -> None:
     put(stick / "1.seg", b"")
     put(stick / "2.seg", segment()[:-1])
     put(stick / "3.seg", segment(identity(gateway=OTHER)))
@@ -99,7 +99,7 @@ def test_what_is_bad_is_listed_and_the_rest_is_taken(folder: FleetFolder, stick:
     assert len(landed(folder)) == 1
 
 
-def test_gateways_that_are_not_enrolled_need_a_word(folder: FleetFolder, stick: Path) -> None:
+def test_unknown_gateways_need_an_option(folder: FleetFolder, stick: Path) -> None:
     put(stick / "1.seg", segment(identity(gateway=OTHER)))
     put(stick / "2.seg", segment())
     GatewayRegistry(folder).revoke(GATEWAY, 1)
@@ -108,7 +108,7 @@ def test_gateways_that_are_not_enrolled_need_a_word(folder: FleetFolder, stick: 
     assert (done.exit_code, done.stdout) == (0, "new 2  same 0  other 0  bad 0\n")
 
 
-def test_links_pipes_and_depths_without_end_lead_nowhere(
+def test_links_pipes_and_deep_folders_are_not_followed(
     folder: FleetFolder, stick: Path, tmp_path: Path
 ) -> None:
     put(tmp_path / "elsewhere" / "1.seg", segment())
@@ -127,7 +127,7 @@ def test_links_pipes_and_depths_without_end_lead_nowhere(
     assert linked.stdout == "new 1  same 0  other 0  bad 0\n", "what is named is looked at"
 
 
-def test_a_folder_that_cannot_be_read_is_bad_and_the_rest_is_taken(
+def test_unreadable_folder_is_reported_and_the_rest_imported(
     folder: FleetFolder, stick: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number, name in enumerate("abc"):
@@ -146,7 +146,7 @@ def test_a_folder_that_cannot_be_read_is_bad_and_the_rest_is_taken(
 
 
 @pytest.mark.parametrize("flags", [(), ("--json",)])
-def test_names_of_any_bytes_are_told_in_one_line_and_end_nothing(
+def test_file_names_of_any_bytes_are_printed_in_one_line(
     folder: FleetFolder, stick: Path, flags: tuple[str, ...]
 ) -> None:
     for name in (b"\xff.seg", b"a\x1b[2J\nnew  9.seg", "\u202e.seg".encode()):
@@ -160,7 +160,7 @@ def test_names_of_any_bytes_are_told_in_one_line_and_end_nothing(
     assert all(line.isprintable() for line in told)
 
 
-def test_a_file_that_cannot_be_read_is_bad(folder: FleetFolder, stick: Path) -> None:
+def test_unreadable_file_is_reported(folder: FleetFolder, stick: Path) -> None:
     path = put(stick / "1.seg", segment())
     (stick / "2.seg").symlink_to(path)
     done = run(folder, stick / "2.seg")
@@ -168,7 +168,7 @@ def test_a_file_that_cannot_be_read_is_bad(folder: FleetFolder, stick: Path) -> 
     assert "read: " in done.stderr
 
 
-def test_a_full_disk_ends_it_and_it_goes_on_later(
+def test_full_disk_ends_the_import_and_it_can_be_repeated(
     folder: FleetFolder, stick: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for first in (1, 4, 7):
@@ -193,7 +193,7 @@ def test_a_full_disk_ends_it_and_it_goes_on_later(
     assert len(landed(folder)) == 3
 
 
-def test_the_reserve_of_the_disk_stays(
+def test_import_keeps_the_reserve_free(
     folder: FleetFolder, stick: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(stick / "1.seg", segment())
@@ -203,6 +203,6 @@ def test_the_reserve_of_the_disk_stays(
     assert "reserve" in done.stderr
 
 
-def test_nothing_named_is_wrong_usage(folder: FleetFolder) -> None:
+def test_import_without_path_is_wrong_usage(folder: FleetFolder) -> None:
     assert run(folder).exit_code == 2
     assert run(folder, folder.root / "missing").exit_code == 2

@@ -36,7 +36,7 @@ def event(**changes: Any) -> Event:
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
-def test_a_value_that_is_not_finite(value: float) -> None:
+def test_value_must_be_finite(value: float) -> None:
     with pytest.raises(ValueError, match="not a finite number"):
         encode(header(), [event(value=value)])
 
@@ -55,12 +55,12 @@ def test_a_value_that_is_not_finite(value: float) -> None:
         {"seq": 2},
     ],
 )
-def test_an_event_that_would_not_come_back(changes: dict[str, Any]) -> None:
+def test_unencodable_events_are_refused(changes: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"."):
         encode(header(), [event(**changes)])
 
 
-def test_events_that_are_not_the_header_s() -> None:
+def test_events_must_match_the_header() -> None:
     events = readings(3)
     with pytest.raises(ValueError, match="3 events for a range of 2"):
         encode(header(1, 2), events)
@@ -89,25 +89,25 @@ def test_events_that_are_not_the_header_s() -> None:
         {"version": (2, 0)},
     ],
 )
-def test_a_header_that_a_reader_would_refuse(changes: dict[str, Any]) -> None:
+def test_invalid_headers_are_refused(changes: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"."):
         encode(header(**changes), [event()])
 
 
-def test_a_header_of_the_largest_size_is_written() -> None:
+def test_largest_header_is_encoded() -> None:
     dropped = tuple(Dropped(2**63 - 1, 2**63 - 1, "\U0001f4a7" * 32) for _ in range(MAX_DROPPED))
     name = "\U0001f4a7" * 128
     made = header(dropped=dropped, boot=name, firmware=name, software=name)
     assert read_header(encode(made, [event()])) == made
 
 
-def test_the_digest_is_the_last_32_bytes_and_chains() -> None:
+def test_digest_is_the_last_32_bytes() -> None:
     first = encode(header(), [event()])
     second = encode(header(2, 2, previous=digest_of(first)), [event(seq=2)])
     assert decode(second).header.previous == first[-32:] == decode(first).digest
 
 
-def test_the_golden_segments_are_read_as_they_were_written() -> None:
+def test_golden_segments_are_decoded() -> None:
     for name in ("segment-readings", "segment-odd"):
         told = json.loads((GOLDEN / f"{name}.json").read_text(encoding="utf-8"))
         data = (GOLDEN / f"{name}.seg").read_bytes()
@@ -118,28 +118,28 @@ def test_the_golden_segments_are_read_as_they_were_written() -> None:
         assert segment_reader.read(again) == segment_reader.read(data)
 
 
-def test_a_body_larger_than_a_reader_takes_is_not_written() -> None:
+def test_oversized_body_is_not_encoded() -> None:
     text = "x" * (1024 * 1024)
     events = [event(seq=seq, text=f"{seq:02d}" + text) for seq in range(1, 66)]
     with pytest.raises(ValueError, match="body is larger"):
         encode(header(1, 65), events)
 
 
-def test_a_file_larger_than_a_reader_takes_is_not_written() -> None:
+def test_oversized_segment_is_not_encoded() -> None:
     chance = random.Random(1)
     noise = chance.randbytes(17 * 1024 * 1024).decode("latin-1")
     with pytest.raises(ValueError, match="segment is larger"):
         encode(header(), [event(text=noise)])
 
 
-def test_more_tags_than_a_reader_takes_are_not_written() -> None:
+def test_too_many_tags_are_not_encoded() -> None:
     row = {str(key): "" for key in range(bounds.MAX_TAGS // 2)}
     assert pack_tags([row, row]) is not None
     with pytest.raises(ValueError, match="tags"):
         pack_tags([row, row, {"one": "more"}])
 
 
-def test_many_keys_of_tags_take_no_more_than_their_number() -> None:
+def test_many_tag_keys_take_linear_time() -> None:
     events = [event(seq=seq, tags={f"key{seq}": "x"}) for seq in range(1, 5_001)]
     tracemalloc.start()
     try:
@@ -162,7 +162,7 @@ def test_many_keys_of_tags_take_no_more_than_their_number() -> None:
         (["", "a", "", "a"], {"text", "lengths", "index"}),
     ],
 )
-def test_strings_take_the_form_that_suits_them(rows: list[str | None], keys: set[str]) -> None:
+def test_strings_use_the_smallest_form(rows: list[str | None], keys: set[str]) -> None:
     column = pack_texts(rows)
     assert column is not None
     assert column.keys() == keys
@@ -185,9 +185,7 @@ def test_strings_take_the_form_that_suits_them(rows: list[str | None], keys: set
         ([1e9], None, 85),
     ],
 )
-def test_values_take_the_smallest_form_that_is_exact(
-    rows: list[float], form: int | None, tag: int
-) -> None:
+def test_values_use_the_smallest_exact_form(rows: list[float], form: int | None, tag: int) -> None:
     column = pack_values(rows)
     assert column is not None
     assert column.get("decimals") == form
@@ -196,7 +194,7 @@ def test_values_take_the_smallest_form_that_is_exact(
     assert struct.pack(f"<{len(rows)}d", *again) == struct.pack(f"<{len(rows)}d", *rows)
 
 
-def test_decimals_that_only_the_samples_have_are_given_up() -> None:
+def test_inexact_decimals_are_not_used() -> None:
     rows = [float(place) for place in range(1_000)]
     rows[501] = 1 / 3
     column = pack_values(rows)
@@ -204,7 +202,7 @@ def test_decimals_that_only_the_samples_have_are_given_up() -> None:
     assert "floats" in column
 
 
-def test_integers_take_the_smallest_type() -> None:
+def test_integers_use_the_smallest_type() -> None:
     edges = {
         64: [0, 255],
         72: [-128, 127],
@@ -236,7 +234,7 @@ def json_lines(events: list[Event]) -> bytes:
 
 @pytest.mark.parametrize(("count", "ratio"), [(500, 1.6), (2_000, 1.8)])
 @pytest.mark.parametrize("make", [readings, logs])
-def test_it_is_much_smaller_than_json_lines(make: Any, count: int, ratio: float) -> None:
+def test_segment_is_much_smaller_than_json_lines(make: Any, count: int, ratio: float) -> None:
     events = make(count)
     lane = "readings" if make is readings else "logs"
     assert ratio * len(encode(header(1, count, lane=lane), events)) < len(json_lines(events))

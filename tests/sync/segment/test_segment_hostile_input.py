@@ -83,23 +83,23 @@ def u8(*numbers: int) -> CBORTag:
     return CBORTag(64, bytes(numbers))
 
 
-def test_a_forged_segment_without_changes_is_valid() -> None:
+def test_forged_segment_without_changes_is_valid() -> None:
     assert len(decode(forged()).events) == 2
 
 
 class TestFrame:
-    def test_nothing_at_all(self) -> None:
+    def test_empty_data_is_refused(self) -> None:
         assert reason(b"") == "short"
         assert reason(b"\x89FPS" + bytes(35)) == "short"
 
-    def test_another_kind_of_file(self) -> None:
+    def test_other_files_are_refused(self) -> None:
         assert reason(sealed(b"PK\3\4" + bytes(100))) == "magic"
 
-    def test_a_next_major_version_is_told_as_such_even_if_all_else_differs(self) -> None:
+    def test_next_major_version_is_reported_as_such(self) -> None:
         assert reason(b"\x89FPS\x02\x00" + bytes(60)) == "version"
         assert reason(b"\x89FPS\x00\x00" + bytes(60)) == "version"
 
-    def test_a_newer_minor_version_is_read_past_what_it_adds(self) -> None:
+    def test_newer_minor_version_is_decoded(self) -> None:
         head, body = parts()
         head["battery"] = [1, {"volts": 3.7}]
         body["humidity"] = {"ints": u8(1, 2)}
@@ -107,26 +107,26 @@ class TestFrame:
         assert decode(data).header.version == (1, 7)
         assert decode(data).events == tuple(readings(2))
 
-    def test_a_file_larger_than_any_segment(self) -> None:
+    def test_oversized_file_is_refused(self) -> None:
         data = PREFIX.pack(b"\x89FPS", 1, 0, 0) + bytes(bounds.MAX_FILE)
         assert reason(sealed(data)) == "size"
 
-    def test_a_wrong_checksum(self) -> None:
+    def test_wrong_checksum_is_refused(self) -> None:
         data = bytearray(forged())
         data[-1] ^= 1
         assert reason(bytes(data)) == "checksum"
 
-    def test_a_header_longer_than_the_file(self) -> None:
+    def test_header_longer_than_the_file_is_refused(self) -> None:
         assert reason(sealed(PREFIX.pack(b"\x89FPS", 1, 0, 65_535) + bytes(99))) == "header"
 
-    def test_a_header_that_ends_where_the_checksum_begins_leaves_no_body(self) -> None:
+    def test_header_without_body_is_refused(self) -> None:
         head = cbor2.dumps(parts()[0])
         assert reason(frame(head, b"")) == "inflate"
         assert read_header(frame(head, b"")).count == 2
 
 
 class TestInflate:
-    def test_a_zip_bomb_is_stopped_in_bounded_memory(self) -> None:
+    def test_zip_bomb_is_stopped_in_bounded_memory(self) -> None:
         head = cbor2.dumps(parts()[0])
         squeeze = zlib.compressobj(9)
         zeros = bytes(1024 * 1024)
@@ -140,21 +140,21 @@ class TestInflate:
             tracemalloc.stop()
         assert peak < 4 * bounds.MAX_BODY
 
-    def test_one_byte_too_many(self) -> None:
+    def test_body_one_byte_too_large_is_refused(self) -> None:
         assert reason(with_body(bytes(bounds.MAX_BODY + 1))) == "inflate"
 
-    def test_just_as_many_as_allowed_is_the_next_check_s_business(self) -> None:
+    def test_body_of_the_largest_size_is_decompressed(self) -> None:
         assert reason(with_body(bytes(bounds.MAX_BODY))) == "body"
 
-    def test_no_zlib(self) -> None:
+    def test_uncompressed_body_is_refused(self) -> None:
         assert reason(frame(cbor2.dumps(parts()[0]), b"not compressed")) == "inflate"
 
-    def test_a_compressed_body_that_ends_early(self) -> None:
+    def test_truncated_body_is_refused(self) -> None:
         head, body = parts()
         packed = zlib.compress(cbor2.dumps(body))
         assert reason(frame(cbor2.dumps(head), packed[:-5])) == "inflate"
 
-    def test_bytes_behind_the_compressed_body(self) -> None:
+    def test_bytes_after_the_body_are_refused(self) -> None:
         head, body = parts()
         packed = zlib.compress(cbor2.dumps(body))
         assert reason(frame(cbor2.dumps(head), packed + b"\0")) == "inflate"
@@ -200,7 +200,7 @@ ODD_CBOR = {
 
 
 @pytest.mark.parametrize("raw", ODD_CBOR.values(), ids=ODD_CBOR.keys())
-def test_odd_cbor_is_refused_in_body_and_header(raw: bytes) -> None:
+def test_invalid_cbor_is_refused_in_body_and_header(raw: bytes) -> None:
     assert reason(with_body(raw)) == "body"
     if len(raw) <= bounds.MAX_HEADER:
         assert reason(with_header(raw)) == "header"
@@ -208,7 +208,7 @@ def test_odd_cbor_is_refused_in_body_and_header(raw: bytes) -> None:
             read_header(with_header(raw))
 
 
-def test_a_key_that_is_cut_off_is_not_said_to_be_there_twice() -> None:
+def test_truncated_key_is_not_reported_as_repeated() -> None:
     with pytest.raises(SegmentError, match="longer than the data"):
         decode(with_body(b"\xa2\x61a\x01\x62a"))
 
@@ -276,7 +276,7 @@ BAD_HEADERS: list[tuple[str, Any, str]] = [
 
 
 @pytest.mark.parametrize(("key", "value", "expected"), BAD_HEADERS)
-def test_a_header_with_something_wrong(key: str, value: Any, expected: str) -> None:
+def test_invalid_header_fields_are_refused(key: str, value: Any, expected: str) -> None:
     data = forged({key: value})
     assert reason(data) == expected
     with pytest.raises(SegmentError) as caught:
@@ -284,12 +284,12 @@ def test_a_header_with_something_wrong(key: str, value: Any, expected: str) -> N
     assert caught.value.reason == expected
 
 
-def test_a_header_of_more_bytes_than_its_length_can_say() -> None:
+def test_oversized_header_is_refused() -> None:
     with pytest.raises(SegmentError, match="longer than 65535 bytes"):
         unpack_header(bytes(65_536), (1, 0))
 
 
-def test_more_events_than_a_segment_may_hold() -> None:
+def test_too_many_events_are_refused() -> None:
     count = bounds.MAX_EVENTS + 1
     assert reason(forged({"last": count, "count": count})) == "count"
 
@@ -398,7 +398,7 @@ BAD_COLUMNS: list[tuple[str, Any]] = [
 
 
 @pytest.mark.parametrize(("name", "column"), BAD_COLUMNS)
-def test_a_column_with_something_wrong(name: str, column: Any) -> None:
+def test_invalid_columns_are_refused(name: str, column: Any) -> None:
     data = forged(body={name: column})
     assert reason(data) == "column"
     with pytest.raises(SegmentError, match=f"`{name}`: "):
@@ -406,7 +406,7 @@ def test_a_column_with_something_wrong(name: str, column: Any) -> None:
     assert read_header(data).count == 2
 
 
-def test_a_few_bytes_cannot_stand_for_millions_of_tags() -> None:
+def test_few_bytes_cannot_expand_to_millions_of_tags() -> None:
     count = bounds.MAX_EVENTS
     head, body = parts()
     head |= {"last": count, "count": count}
@@ -427,12 +427,12 @@ def test_a_few_bytes_cannot_stand_for_millions_of_tags() -> None:
     assert sum(len(event.tags) for event in made.events) == bounds.MAX_TAGS
 
 
-def test_rows_without_a_value_may_have_any_dictionary() -> None:
+def test_column_without_values_may_have_a_dictionary() -> None:
     column = {"text": "x", "present": b"\0"}
     assert [event.source for event in decode(forged(body={"source": column})).events] == [None] * 2
 
 
-def test_headers_are_records_that_cannot_be_changed() -> None:
+def test_headers_are_immutable() -> None:
     made: Any = header()
     with pytest.raises(AttributeError):
         made.gateway = "other"

@@ -24,7 +24,7 @@ names = st.lists(label, min_size=1, max_size=4).map(".".join)
 
 
 @given(names, st.sampled_from(LANES), st.integers(1, 2**63 - 70_000), st.integers(0, 65_535))
-def test_a_path_names_one_identity(gateway: str, lane: str, first: int, more: int) -> None:
+def test_identity_path_round_trip(gateway: str, lane: str, first: int, more: int) -> None:
     identity = Identity(gateway, EPOCH, lane, first, first + more)
     path = identity_path(identity)
     assert parse_identity(path) == identity
@@ -53,13 +53,13 @@ def test_a_path_names_one_identity(gateway: str, lane: str, first: int, more: in
         (f"gw.example/{EPOCH}/logs/1-65537", "count"),
     ],
 )
-def test_any_other_path_is_refused(path: str, reason: str) -> None:
+def test_invalid_paths_are_refused(path: str, reason: str) -> None:
     with pytest.raises(SegmentError) as caught:
         parse_identity(path)
     assert caught.value.reason == reason
 
 
-def test_the_largest_range_and_the_longest_name() -> None:
+def test_largest_range_and_longest_name() -> None:
     check_identity(Identity("a" * 255, EPOCH, "system", 1, 65_536))
     assert is_gateway("a" * 255)
     assert not is_gateway("a" * 256)
@@ -67,7 +67,7 @@ def test_the_largest_range_and_the_longest_name() -> None:
     assert not is_epoch(EPOCH + "0")
 
 
-def test_a_header_has_its_identity_and_count() -> None:
+def test_header_identity_and_count() -> None:
     made = header(5, 9)
     assert made.identity == Identity(made.gateway, made.epoch, made.lane, 5, 9)
     assert made.count == 5

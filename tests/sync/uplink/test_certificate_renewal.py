@@ -121,12 +121,12 @@ def site(pki: LoopbackPki, tmp_path: Path) -> Callable[..., Site]:
     return lambda at, token="": Site(pki, tmp_path, at, token)
 
 
-def test_a_third_of_its_life_is_left() -> None:
+def test_is_due_in_the_last_third() -> None:
     life = ValidityPeriod(0, 90)
     assert [is_due(life, now) for now in (-5, 0, 60, 60.1, 90, 1_000)] == [False] * 3 + [True] * 3
 
 
-async def test_what_is_good_for_long_is_left_alone(site: Callable[..., Site]) -> None:
+async def test_valid_certificate_is_not_renewed(site: Callable[..., Site]) -> None:
     here = site(BEGIN + LIFE / 2)
     async with here.running():
         await here.look()
@@ -135,7 +135,7 @@ async def test_what_is_good_for_long_is_left_alone(site: Callable[..., Site]) ->
     assert read_enrolment(here.path) == here.first
 
 
-async def test_a_new_one_is_written_and_shown(site: Callable[..., Site]) -> None:
+async def test_renewed_certificate_is_written_and_used(site: Callable[..., Site]) -> None:
     here = site(BEGIN + LIFE * 2 / 3 + MINUTE)
     async with here.running():
         await here.look()
@@ -156,7 +156,7 @@ async def test_a_new_one_is_written_and_shown(site: Callable[..., Site]) -> None
     "answer",
     [TemporaryFailure("the link is down"), AccessDenial("401: no"), b"<html>", b"\xff", b""],
 )
-async def test_a_failure_is_told_and_tried_again_the_next_day(
+async def test_failure_causes_a_notice_and_a_retry_the_next_day(
     site: Callable[..., Site], answer: bytes | Outcome
 ) -> None:
     here = site(BEGIN + LIFE * 0.9)
@@ -171,7 +171,7 @@ async def test_a_failure_is_told_and_tried_again_the_next_day(
     assert here.centre.asked == 3
 
 
-async def test_a_certificate_for_another_key_or_gateway_or_that_has_ended_is_not_taken(
+async def test_unusable_certificates_are_refused(
     site: Callable[..., Site],
 ) -> None:
     here = site(BEGIN + LIFE * 0.9)
@@ -206,7 +206,7 @@ def nameless(request: bytes, at: dt.datetime) -> bytes:
 
 
 @pytest.mark.parametrize("padded", [False, True])
-async def test_a_centre_that_answers_oddly_neither_ends_the_gateway_nor_locks_it_out(
+async def test_invalid_answers_have_no_effect(
     site: Callable[..., Site], monkeypatch: pytest.MonkeyPatch, padded: bool
 ) -> None:
     here = site(BEGIN + LIFE * 0.9)
@@ -227,7 +227,7 @@ async def test_a_centre_that_answers_oddly_neither_ends_the_gateway_nor_locks_it
     assert read_enrolment(here.path) == here.first
 
 
-async def test_a_file_that_somebody_replaced_meanwhile_is_not_touched(
+async def test_replaced_enrolment_file_is_not_overwritten(
     site: Callable[..., Site],
 ) -> None:
     here = site(BEGIN + LIFE * 0.9)
@@ -240,7 +240,7 @@ async def test_a_file_that_somebody_replaced_meanwhile_is_not_touched(
 
 
 @pytest.mark.parametrize("token", ["", "k" * 43])
-async def test_one_that_has_ended_is_shown_no_more_where_a_token_does(
+async def test_expired_certificate_is_not_used_with_a_token(
     site: Callable[..., Site], token: str
 ) -> None:
     here = site(BEGIN + LIFE + MINUTE, token)
@@ -252,9 +252,7 @@ async def test_one_that_has_ended_is_shown_no_more_where_a_token_does(
     assert written.token == token
 
 
-async def test_with_a_token_alone_there_is_nothing_to_do(
-    site: Callable[..., Site], pki: LoopbackPki
-) -> None:
+async def test_no_renewal_without_certificate(site: Callable[..., Site], pki: LoopbackPki) -> None:
     here = site(BEGIN)
     write_enrolment(here.path, Enrolment(GATEWAY, "https://a", new_token(), pki.ca))
     renewal = CertificateRenewal(
@@ -264,7 +262,7 @@ async def test_with_a_token_alone_there_is_nothing_to_do(
     assert here.centre.asked == 0
 
 
-def test_a_pair_that_is_none_is_refused(site: Callable[..., Site], pki: LoopbackPki) -> None:
+def test_certificate_and_key_must_match(site: Callable[..., Site], pki: LoopbackPki) -> None:
     here = site(BEGIN)
     key, _ = make_request(GATEWAY)
     with pytest.raises(EnrolmentError, match="do not match"):
@@ -275,7 +273,7 @@ def test_a_pair_that_is_none_is_refused(site: Callable[..., Site], pki: Loopback
     assert isinstance(client_tls_context(here.first), ssl.SSLContext)
 
 
-def test_the_request_names_the_gateway_alone() -> None:
+def test_signing_request_names_the_gateway() -> None:
     _, request = make_request(GATEWAY)
     asked = x509.load_pem_x509_csr(request)
     names = asked.extensions.get_extension_for_class(x509.SubjectAlternativeName).value

@@ -47,17 +47,17 @@ OURS = {
         ),
     ],
 )
-def test_each_case(
+def test_epoch_comparison(
     theirs: dict[str, HighWatermark], known: dict[str, bytes | None], verdict: EpochVerdict
 ) -> None:
     assert compare_epochs(OURS, theirs, known) is verdict
 
 
-def test_a_lane_that_we_do_not_count_is_ahead() -> None:
+def test_unknown_lane_is_ahead() -> None:
     assert compare_epochs({}, {"logs": HighWatermark(1, ONE)}, {}) is EpochVerdict.AHEAD
 
 
-def test_a_contradiction_takes_the_benefit_of_the_doubt_away() -> None:
+def test_unknown_digest_of_a_conflicting_lane_differs() -> None:
     theirs = {"readings": HighWatermark(10, TWO)}
     assert compare_epochs(OURS, theirs, {}, {"readings"}) is EpochVerdict.DIFFERS
     assert compare_epochs(OURS, theirs, {}, {"logs"}) is EpochVerdict.SAME
@@ -68,9 +68,7 @@ lane_ends = st.dictionaries(st.sampled_from(LANES), st.integers(1, 5))
 
 
 @given(sealed=lane_ends, landed=lane_ends)
-def test_whoever_shipped_what_it_sealed_is_the_same_and_a_rolled_back_one_is_not(
-    sealed: dict[str, int], landed: dict[str, int]
-) -> None:
+def test_only_a_restored_gateway_differs(sealed: dict[str, int], landed: dict[str, int]) -> None:
     chain = {
         lane: [bytes([number, place] * 16) for number in range(6)]
         for place, lane in enumerate(LANES)
@@ -93,7 +91,7 @@ def answer(**lanes: Any) -> dict[str, Any]:
     return {"lanes": lanes}
 
 
-def test_an_answer_is_read_and_lanes_to_come_are_passed_over() -> None:
+def test_unknown_lanes_are_skipped() -> None:
     told = answer(readings={"last": 3, "digest": "31" * 32, "more": 1}, video={"last": "?"})
     assert parse_high_watermarks(told) == {"readings": HighWatermark(3, ONE)}
     assert parse_high_watermarks(answer()) == {}
@@ -116,5 +114,5 @@ def test_an_answer_is_read_and_lanes_to_come_are_passed_over() -> None:
         answer(readings={"last": 3, "digest": None}),
     ],
 )
-def test_what_is_no_answer_is_none(told: dict[str, Any]) -> None:
+def test_invalid_answers_are_none(told: dict[str, Any]) -> None:
     assert parse_high_watermarks(parse_json_object(json.dumps(told).encode())) is None

@@ -45,7 +45,7 @@ def files(root: Path) -> list[str]:
     return sorted(p.relative_to(root).as_posix() for p in root.rglob("*.*") if p.is_file())
 
 
-async def test_a_segment_lands_whole_once_under_its_name(root: Path) -> None:
+async def test_segment_is_written_once_under_its_name(root: Path) -> None:
     transport, one = FolderTransport(root), segment()
     assert await transport.put(one) == Acknowledgement(one.digest, True)
     assert await transport.put(one) == Acknowledgement(one.digest, False)
@@ -54,7 +54,7 @@ async def test_a_segment_lands_whole_once_under_its_name(root: Path) -> None:
     await transport.close()
 
 
-async def test_other_bytes_are_kept_beside_and_nothing_is_replaced(root: Path) -> None:
+async def test_conflicting_segment_is_saved_beside(root: Path) -> None:
     transport, one, other = FolderTransport(root), segment(), segment(boot="another")
     await transport.put(one)
     for _ in range(2):
@@ -70,7 +70,7 @@ async def test_other_bytes_are_kept_beside_and_nothing_is_replaced(root: Path) -
 
 
 @pytest.mark.parametrize("there", ["nothing", "an unmarked folder"])
-async def test_a_share_that_has_gone_is_no_empty_one(tmp_path: Path, there: str) -> None:
+async def test_missing_share_is_no_empty_folder(tmp_path: Path, there: str) -> None:
     root = tmp_path / "share"
     if there != "nothing":
         root.mkdir()
@@ -84,7 +84,7 @@ async def test_a_share_that_has_gone_is_no_empty_one(tmp_path: Path, there: str)
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO])
 @pytest.mark.parametrize("call", ["fsync", "open", "link"])
-async def test_what_the_disk_cannot_is_tried_later_and_leaves_nothing(
+async def test_failed_write_is_temporary_and_leaves_nothing(
     root: Path, monkeypatch: pytest.MonkeyPatch, code: int, call: str
 ) -> None:
     def fail(*_args: object, **_more: object) -> None:
@@ -99,7 +99,7 @@ async def test_what_the_disk_cannot_is_tried_later_and_leaves_nothing(
 
 
 @pytest.mark.parametrize("code", [errno.EPERM, errno.EOPNOTSUPP])
-async def test_a_stick_without_hard_links_will_do(
+async def test_file_system_without_hard_links(
     root: Path, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
     def no_links(*_args: object) -> None:
@@ -113,7 +113,7 @@ async def test_a_stick_without_hard_links_will_do(
     assert len(files(root)) == 2
 
 
-async def test_what_a_cut_left_is_removed(root: Path) -> None:
+async def test_abandoned_temporary_is_removed(root: Path) -> None:
     transport, one = FolderTransport(root), segment()
     path = root / f"{identity_path(one.identity)}.seg"
     path.parent.mkdir(parents=True)
@@ -122,7 +122,7 @@ async def test_what_a_cut_left_is_removed(root: Path) -> None:
     assert files(root) == [path.relative_to(root).as_posix()]
 
 
-async def test_how_far_it_is_and_a_torn_file_says_nothing(root: Path) -> None:
+async def test_high_watermarks_ignore_truncated_files(root: Path) -> None:
     transport = FolderTransport(root)
     assert await transport.high_watermarks(GATEWAY, EPOCH) == {}
     shipped = [segment(1, 5), segment(6, 10), segment(11, 12)]
@@ -142,7 +142,7 @@ async def test_how_far_it_is_and_a_torn_file_says_nothing(root: Path) -> None:
     assert await transport.high_watermarks(GATEWAY, EPOCH) == {}
 
 
-async def test_a_file_without_end_is_no_segment_and_takes_no_memory(root: Path) -> None:
+async def test_huge_file_takes_no_memory(root: Path) -> None:
     transport, one, huge = FolderTransport(root), segment(), segment(6, 10)
     await transport.put(one)
     endless = root / f"{identity_path(huge.identity)}.seg"
@@ -154,7 +154,7 @@ async def test_a_file_without_end_is_no_segment_and_takes_no_memory(root: Path) 
     assert isinstance(await transport.put(huge), Conflict)
 
 
-async def test_a_share_that_hangs_holds_one_thread_and_no_more(
+async def test_hanging_share_blocks_one_thread_only(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     back, hung, fsync = threading.Event(), threading.Event(), os.fsync
@@ -187,11 +187,11 @@ async def test_a_share_that_hangs_holds_one_thread_and_no_more(
         ("file://localhost/mnt/stick", "/mnt/stick"),
     ],
 )
-def test_a_folder_is_a_path_or_a_url(text: str, path: str) -> None:
+def test_folder_is_a_path_or_a_url(text: str, path: str) -> None:
     assert parse_folder(text, Path("/gw")) == Path(path)
 
 
 @pytest.mark.parametrize("text", ["file://server/share", "file:relative", "file:"])
-def test_a_url_of_another_machine_is_none(text: str) -> None:
+def test_url_of_another_machine_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="file:///PATH"):
         parse_folder(text, Path("/gw"))

@@ -23,7 +23,7 @@ def _none(monkeypatch: pytest.MonkeyPatch) -> None:
         ("http://gw:s%40crets@p:1", HttpProxy("http://p:1", "gw", "s@crets")),
     ],
 )
-def test_a_proxy_is_read(text: str, proxy: HttpProxy) -> None:
+def test_proxy_is_parsed(text: str, proxy: HttpProxy) -> None:
     assert parse_proxy(text) == proxy
     assert "crets" not in repr(parse_proxy(text))
 
@@ -31,14 +31,14 @@ def test_a_proxy_is_read(text: str, proxy: HttpProxy) -> None:
 @pytest.mark.parametrize(
     "text", ["https://u:crets@proxy:3128", "socks5://proxy", "http://", "http://p:x", "http://[::1"]
 )
-def test_what_is_none_that_can_be_used_is_said_and_its_password_is_not(text: str) -> None:
+def test_unusable_proxy_is_reported_without_password(text: str) -> None:
     with pytest.raises(ProxyError, match="https_proxy") as caught:
         parse_proxy(text)
     assert "crets" not in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["https_proxy", "HTTPS_PROXY"])
-def test_the_environment_names_it(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_proxy_from_the_environment(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     assert proxy_for("https://centre.example:8443") is None
     monkeypatch.setenv(name, "http://p:1")
     assert proxy_for("https://centre.example:8443") == HttpProxy("http://p:1")
@@ -47,6 +47,6 @@ def test_the_environment_names_it(monkeypatch: pytest.MonkeyPatch, name: str) ->
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "[::1]", "localhost", "a.localhost"])
-def test_this_machine_is_reached_without_one(monkeypatch: pytest.MonkeyPatch, host: str) -> None:
+def test_loopback_uses_no_proxy(monkeypatch: pytest.MonkeyPatch, host: str) -> None:
     monkeypatch.setenv("https_proxy", "http://p:1")
     assert proxy_for(f"https://{host}:8443") is None

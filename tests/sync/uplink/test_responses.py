@@ -55,14 +55,14 @@ def refusal(reason: Any) -> dict[str, Any]:
         (204, b"", TemporaryFailure("204: no reason given")),
     ],
 )
-def test_each_status_has_its_outcome(status: int, body: Any, outcome: Outcome) -> None:
+def test_status_to_outcome(status: int, body: Any, outcome: Outcome) -> None:
     assert answer(status, body) == outcome
 
 
 @pytest.mark.parametrize(
     "body", [b"", b"null", b"[]", b"\xff", b"[" * 4_000, {"digest": 5}, {"digest": "00"}]
 )
-def test_an_acknowledgement_without_a_digest_is_none(body: Any) -> None:
+def test_acknowledgement_needs_a_digest(body: Any) -> None:
     for status in (200, 201):
         outcome = answer(status, body)
         assert isinstance(outcome, TemporaryFailure)
@@ -71,12 +71,12 @@ def test_an_acknowledgement_without_a_digest_is_none(body: Any) -> None:
 
 @pytest.mark.parametrize("status", [400, 409, 413])
 @pytest.mark.parametrize("reason", [None, 5, "", "Two words", "x" * 33, "ünicode"])
-def test_only_the_centre_s_own_word_gives_a_segment_up(status: int, reason: Any) -> None:
+def test_only_the_centres_reason_gives_a_segment_up(status: int, reason: Any) -> None:
     assert isinstance(answer(status, refusal(reason)), TemporaryFailure)
 
 
 @pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 507])
-def test_being_asked_to_wait(status: int) -> None:
+def test_retry_after_in_outcomes(status: int) -> None:
     assert answer(status, None, "30") == TemporaryFailure(f"{status}: no reason given", 30.0)
 
 
@@ -100,24 +100,24 @@ def test_being_asked_to_wait(status: int) -> None:
         ("", NOW, None),
     ],
 )
-def test_retry_after_in_seconds_or_as_a_moment(
+def test_retry_after_in_seconds_or_as_a_date(
     value: str | None, date: str | None, seconds: float | None
 ) -> None:
     assert parse_retry_after(value, date) == seconds
 
 
 @given(st.text(max_size=40), st.text(max_size=40))
-def test_any_header_can_be_read(value: str, date: str) -> None:
+def test_any_retry_after_header_is_accepted(value: str, date: str) -> None:
     seconds = parse_retry_after(value, date)
     assert seconds is None or seconds >= 0
 
 
 @given(st.integers(100, 599), st.binary(max_size=60))
-def test_any_answer_is_judged_and_only_a_digest_lands(status: int, body: bytes) -> None:
+def test_any_response_has_an_outcome(status: int, body: bytes) -> None:
     assert not isinstance(put_outcome(Response(status, None, None, body)), Acknowledgement)
 
 
-def test_the_centre_s_words_are_cut_and_made_printable() -> None:
+def test_foreign_text_is_shortened_and_printable() -> None:
     outcome = answer(500, {"error": "a\r\nb\x1b[2J" + "x" * 1_000})
     assert isinstance(outcome, TemporaryFailure)
     assert outcome.text.startswith(r"500: a b\x1b[2Jxx")

@@ -75,7 +75,7 @@ async def running(
             await task
 
 
-async def test_a_full_lane_is_sealed_and_the_rest_waits_for_its_age(backlog: SqliteBacklog) -> None:
+async def test_full_lane_is_sealed_and_the_rest_waits(backlog: SqliteBacklog) -> None:
     backlog.write("readings", readings(25), since=-20.0)
     backlog.write("logs", logs(3), since=-30.0)
     async with running(backlog) as bench:
@@ -85,7 +85,7 @@ async def test_a_full_lane_is_sealed_and_the_rest_waits_for_its_age(backlog: Sql
         assert bench.notices.all == []
 
 
-async def test_a_lane_is_sealed_when_its_oldest_event_is_old_enough(backlog: SqliteBacklog) -> None:
+async def test_lane_is_sealed_by_age(backlog: SqliteBacklog) -> None:
     backlog.write("logs", logs(3), since=10.0)
     async with running(backlog) as bench:
         bench.now = 20.0
@@ -97,7 +97,7 @@ async def test_a_lane_is_sealed_when_its_oldest_event_is_old_enough(backlog: Sql
         assert bench.ranges() == [("logs", 1, 3)]
 
 
-async def test_what_is_urgent_is_sealed_early_where_nothing_waits_to_be_sent(
+async def test_urgent_events_are_sealed_early_if_idle(
     backlog: SqliteBacklog,
 ) -> None:
     backlog.write("logs", logs(10))
@@ -120,7 +120,7 @@ async def test_what_is_urgent_is_sealed_early_where_nothing_waits_to_be_sent(
         assert bench.ranges() == [("logs", 1, 10), ("readings", 1, 3)]
 
 
-async def test_waking_makes_it_look(backlog: SqliteBacklog) -> None:
+async def test_wakeup_causes_a_check(backlog: SqliteBacklog) -> None:
     async with running(backlog) as bench:
         assert (await bench.wait()).seconds == 60
         backlog.write("logs", logs(10))
@@ -128,7 +128,7 @@ async def test_waking_makes_it_look(backlog: SqliteBacklog) -> None:
         await backlog.until([(1, "waiting")])
 
 
-async def test_the_chain_and_the_facts_are_in_the_headers(backlog: SqliteBacklog) -> None:
+async def test_headers_have_the_chain_and_the_gateway_state(backlog: SqliteBacklog) -> None:
     backlog.dropped = (Dropped(1, 4, "backlog-full"),)
     events = logs(25)
     backlog.write("logs", events)
@@ -148,7 +148,7 @@ async def test_the_chain_and_the_facts_are_in_the_headers(backlog: SqliteBacklog
             assert head.dropped == backlog.dropped
 
 
-async def test_size_cuts_a_segment_too(backlog: SqliteBacklog) -> None:
+async def test_lane_is_sealed_by_size(backlog: SqliteBacklog) -> None:
     backlog.write("logs", [event._replace(text="x" * 1_000) for event in logs(9)])
     async with running(backlog, BatchLimits(events=100, seconds=60, bytes=5_000)) as bench:
         await bench.wait()
@@ -156,7 +156,7 @@ async def test_size_cuts_a_segment_too(backlog: SqliteBacklog) -> None:
         assert backlog.unsealed() < 5
 
 
-async def test_an_event_that_cannot_be_written_holds_up_its_own_lane_alone(
+async def test_unencodable_event_blocks_its_own_lane_only(
     backlog: SqliteBacklog,
 ) -> None:
     bad = [event._replace(qos=9) for event in logs(10)]
@@ -179,7 +179,7 @@ async def test_an_event_that_cannot_be_written_holds_up_its_own_lane_alone(
         assert (await bench.wait()).seconds == 1
 
 
-async def test_a_lane_that_was_stuck_and_is_empty_since_is_forgotten(
+async def test_blocked_lane_that_became_empty_is_skipped(
     backlog: SqliteBacklog,
 ) -> None:
     backlog.write("logs", [event._replace(qos=9) for event in logs(10)])
@@ -191,7 +191,7 @@ async def test_a_lane_that_was_stuck_and_is_empty_since_is_forgotten(
         assert (await bench.wait()).seconds == 60
 
 
-async def test_a_lane_that_was_stuck_goes_on_and_is_told_anew_when_it_is_again(
+async def test_blocked_lane_continues_and_is_reported_again(
     backlog: SqliteBacklog,
 ) -> None:
     backlog.dropped = (Dropped(2, 1, "wrong"),)
@@ -210,7 +210,7 @@ async def test_a_lane_that_was_stuck_goes_on_and_is_told_anew_when_it_is_again(
         assert bench.notices.names() == ["lane-stuck"] * 2
 
 
-async def test_a_store_that_cannot_is_told_once_and_asked_again(backlog: SqliteBacklog) -> None:
+async def test_unavailable_store_is_reported_once_and_retried(backlog: SqliteBacklog) -> None:
     backlog.write("logs", logs(10))
     backlog.full = True
     async with running(backlog) as bench:
@@ -245,7 +245,7 @@ class MovingBacklog(SqliteBacklog):
         return draft and draft._replace(previous=b"\x01" * 32)
 
 
-async def test_a_chain_that_moved_on_is_looked_at_again_later() -> None:
+async def test_refused_draft_is_retried() -> None:
     backlog = MovingBacklog()
     backlog.write("logs", logs(10))
     async with running(backlog) as bench:
@@ -261,7 +261,7 @@ class OvertakenBacklog(SqliteBacklog):
         return None
 
 
-async def test_a_lane_that_is_empty_when_it_is_asked_makes_nothing() -> None:
+async def test_empty_draft_seals_nothing() -> None:
     backlog = OvertakenBacklog()
     backlog.write("logs", logs(10))
     async with running(backlog) as bench:
@@ -271,7 +271,7 @@ async def test_a_lane_that_is_empty_when_it_is_asked_makes_nothing() -> None:
     backlog.close()
 
 
-async def test_flush_seals_every_lane_whatever_its_age(backlog: SqliteBacklog) -> None:
+async def test_flush_seals_every_lane(backlog: SqliteBacklog) -> None:
     backlog.write("readings", readings(15))
     backlog.write("logs", logs(1))
     bench = Bench(backlog, BatchLimits(events=10), "f")
@@ -282,7 +282,7 @@ async def test_flush_seals_every_lane_whatever_its_age(backlog: SqliteBacklog) -
     assert bench.sealed == 3
 
 
-async def test_it_stops_promptly(backlog: SqliteBacklog) -> None:
+async def test_sealer_stops_promptly(backlog: SqliteBacklog) -> None:
     async with running(backlog) as bench:
         await bench.time.nap()
     async with running(backlog) as bench:

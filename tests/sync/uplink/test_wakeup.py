@@ -19,7 +19,7 @@ async def test_time_ends_a_wait() -> None:
     await task
 
 
-async def test_ringing_ends_a_wait_and_is_used_up() -> None:
+async def test_wakeup_ends_one_wait() -> None:
     time = ManualTime()
     bell = Wakeup(time.sleep)
     task = asyncio.create_task(bell.wait(5))
@@ -33,7 +33,7 @@ async def test_ringing_ends_a_wait_and_is_used_up() -> None:
         await task
 
 
-async def test_a_ring_before_the_wait_ends_it_at_once() -> None:
+async def test_wakeup_before_the_wait_ends_it_at_once() -> None:
     time = ManualTime()
     bell = Wakeup(time.sleep)
     bell.wake()
@@ -42,7 +42,7 @@ async def test_a_ring_before_the_wait_ends_it_at_once() -> None:
     assert time.naps.empty()
 
 
-async def test_a_pause_is_not_ended_but_the_ring_is_remembered() -> None:
+async def test_wakeup_during_a_pause_ends_the_next_wait() -> None:
     time = ManualTime()
     bell = Wakeup(time.sleep)
     task = asyncio.create_task(bell.pause(7))
@@ -54,7 +54,7 @@ async def test_a_pause_is_not_ended_but_the_ring_is_remembered() -> None:
     assert time.naps.empty()
 
 
-async def test_a_cancelled_wait_leaves_nothing_behind() -> None:
+async def test_cancelled_wait_leaves_no_tasks() -> None:
     time = ManualTime()
     task = asyncio.create_task(Wakeup(time.sleep).wait(5))
     await time.nap()
@@ -64,6 +64,6 @@ async def test_a_cancelled_wait_leaves_nothing_behind() -> None:
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
-async def test_by_default_it_is_real_time() -> None:
+async def test_default_sleep_is_real_time() -> None:
     await Wakeup().wait(0.001)
     await Wakeup().pause(0)
