@@ -1,4 +1,4 @@
-"""Devices of a gateway under test, for what goes from one to another; see `store.Gateway`."""
+"""Devices of a test gateway (`store.Gateway`) that send messages to each other."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.helpers.store import Gateway
 PUMP: Final = "pump1@gw.example/fw"
 VALVE: Final = "valve@gw.example/fw"
 VALVE_BARE: Final = "valve@gw.example"
-APART: Final = "apart@gw.example/fw"
+UNTRUSTED: Final = "apart@gw.example/fw"
 """A device that was added with --no-trust."""
 
 CLIENT: Final = "{jabber:client}"
@@ -24,27 +24,27 @@ SELECT id, ?, 1, ?, 0, 0 FROM accounts WHERE name = ?
 
 
 def provision(gateway: Gateway) -> None:
-    """Add the devices, and let each but the valve begin a session."""
+    """Add the devices and bind a session for each except the valve."""
     for name in ("pump1", "valve"):
         gateway.add(name)
     gateway.add("apart", trusted=False)
-    for full in (PUMP, APART):
+    for full in (PUMP, UNTRUSTED):
         gateway.bind(full)
 
 
-def appear(gateway: Gateway, full: str, priority: int = 0) -> None:
-    """Begin a session and make it available, as its row says; nobody is told."""
+def make_available(gateway: Gateway, full: str, priority: int = 0) -> None:
+    """Bind a session and mark it available without broadcasting its presence."""
     gateway.bind(full)
     gateway.tx(lambda tx: tx.run(_APPEAR, (priority, full)))
 
 
-def know(gateway: Gateway, owner: str, contact: str, subscription: str = "none") -> None:
-    """Put a contact (bare JID) into the roster of a device, by name."""
+def add_contact(gateway: Gateway, owner: str, contact: str, subscription: str = "none") -> None:
+    """Add a contact (bare JID) to the roster of a device, by name."""
     gateway.tx(lambda tx: tx.run(_KNOW, (contact, subscription, owner)))
 
 
 def received(gateway: Gateway, full: str) -> list[Element]:
-    """Return what a session was sent beside its own answers and presence; it has that then."""
+    """Return what a session was sent except answers and presence; it has acknowledged it."""
     return [stanza for stanza in gateway.elements(full) if stanza.tag != f"{CLIENT}presence"]
 
 

@@ -1,7 +1,6 @@
-"""Rosters and presence in tests: what accounts do to each other, and what their sessions are told.
+"""Rosters and presence of test accounts; what sessions receive is described as short lines.
 
-What a session was told is read as short lines, such as `available pump1@gw.example/fw` or
-`push pump1@gw.example to ask`.
+The lines look like `available pump1@gw.example/fw` or `push pump1@gw.example to ask`.
 """
 
 from __future__ import annotations
@@ -15,9 +14,9 @@ from tests.helpers.store import Gateway
 
 PUMP: Final = "pump1@gw.example/fw"
 PANEL: Final = "panel@gw.example/screen"
-DESK: Final = "panel@gw.example/desk"
+PANEL_DESK: Final = "panel@gw.example/desk"
 VALVE: Final = "valve@gw.example/fw"
-ODD: Final = "odd@gw.example/fw"
+UNTRUSTED: Final = "odd@gw.example/fw"
 """A device that was added with --no-trust."""
 
 ROSTER: Final = "{jabber:iq:roster}"
@@ -25,11 +24,11 @@ CLIENT: Final = "{jabber:client}"
 
 
 def provision(gateway: Gateway) -> None:
-    """Add the accounts, and begin the sessions."""
+    """Add the accounts and bind the sessions."""
     for name in ("pump1", "panel", "valve"):
         gateway.add(name)
     gateway.add("odd", trusted=False)
-    for full in (PUMP, PANEL, DESK, VALVE, ODD):
+    for full in (PUMP, PANEL, PANEL_DESK, VALVE, UNTRUSTED):
         gateway.bind(full)
 
 
@@ -38,66 +37,68 @@ def bare(full: str) -> str:
     return full.partition("/")[0]
 
 
-def line(stanza: Element) -> str:
-    """Write what a stanza tells as one line: a presence's type and sender, or a roster push."""
+def describe(stanza: Element) -> str:
+    """Describe a presence by its type and sender, or a roster push by its item."""
     items = stanza.findall(f"{ROSTER}query/{ROSTER}item")
     if stanza.tag == f"{CLIENT}iq" and stanza.get("type") == "set" and len(items) == 1:
-        return f"push {item_line(items[0])}"
+        return f"push {describe_item(items[0])}"
     assert stanza.tag == f"{CLIENT}presence", stanza.tag
     return f"{stanza.get('type', 'available')} {stanza.get('from')}"
 
 
-def item_line(item: Element) -> str:
-    """Write a roster's item as one line: JID, subscription, and what else is set."""
+def describe_item(item: Element) -> str:
+    """Describe a roster item by its JID, its subscription and what else is set."""
     ask = " ask" if item.get("ask") == "subscribe" else ""
     approved = " approved" if item.get("approved") == "true" else ""
     return f"{item.get('jid')} {item.get('subscription')}{ask}{approved}"
 
 
-def told(gateway: Gateway, full: str) -> list[str]:
-    """Return what a session was told since this was last asked, as lines, in order."""
-    return [line(stanza) for stanza in gateway.elements(full)]
+def received_lines(gateway: Gateway, full: str) -> list[str]:
+    """Return what a session received since the last call, as lines, in order."""
+    return [describe(stanza) for stanza in gateway.elements(full)]
 
 
-def forget(gateway: Gateway) -> None:
-    """Pass over all that was told until now."""
+def discard_sent(gateway: Gateway) -> None:
+    """Discard everything that was sent until now."""
     gateway.sent.clear()
 
 
-def fetch(gateway: Gateway, full: str) -> list[str]:
-    """Ask for a session's roster, and return its items as lines."""
+def request_roster(gateway: Gateway, full: str) -> list[str]:
+    """Request a session's roster and return its items as lines."""
     reply = gateway.send(full, "<iq type='get' id='r'><query xmlns='jabber:iq:roster'/></iq>")
     assert reply is not None
     assert reply.type == "result"
     assert reply.payload is not None
     assert reply.payload.tag == f"{ROSTER}query"
-    return [item_line(item) for item in reply.payload]
+    return [describe_item(item) for item in reply.payload]
 
 
-def appear(gateway: Gateway, fulls: Iterable[str], content: str = "") -> None:
-    """Have sessions ask for their rosters and send initial presence; all is passed over."""
+def send_initial_presence(gateway: Gateway, fulls: Iterable[str], content: str = "") -> None:
+    """Request the rosters of sessions and send their initial presence; discard what they
+    receive.
+    """
     for full in fulls:
-        fetch(gateway, full)
+        request_roster(gateway, full)
         assert gateway.send(full, f"<presence>{content}</presence>") is None
-    forget(gateway)
+    discard_sent(gateway)
 
 
-def say(gateway: Gateway, full: str, kind: str, to: str) -> None:
-    """Send a presence of a type to somebody; it is not answered."""
+def send_presence(gateway: Gateway, full: str, kind: str, to: str) -> None:
+    """Send a presence of a type to a JID; expect no answer."""
     assert gateway.send(full, f"<presence type='{kind}' to='{to}'/>") is None
 
 
-def befriend(gateway: Gateway, one: str, other: str) -> None:
-    """Have two sessions' accounts see each other; all that is told meanwhile is passed over."""
+def subscribe_mutually(gateway: Gateway, one: str, other: str) -> None:
+    """Subscribe two sessions' accounts to each other; discard what they receive."""
     for asking, asked in ((one, other), (other, one)):
-        say(gateway, asking, "subscribe", bare(asked))
-        say(gateway, asked, "subscribed", bare(asking))
+        send_presence(gateway, asking, "subscribe", bare(asked))
+        send_presence(gateway, asked, "subscribed", bare(asking))
     assert state_of(gateway, one, other) is state_of(gateway, other, one) is SubscriptionState.BOTH
-    forget(gateway)
+    discard_sent(gateway)
 
 
 def state_of(gateway: Gateway, full: str, contact: str) -> SubscriptionState:
-    """Return what a contact is in the roster of a session's account, from its row."""
+    """Return the subscription state of a contact in the roster table."""
     row = gateway.connection.execute(
         "SELECT r.subscription, r.ask, r.request IS NOT NULL, r.approved"
         " FROM roster AS r JOIN accounts AS a ON a.id = r.account WHERE a.name = ? AND r.jid = ?",
@@ -108,8 +109,8 @@ def state_of(gateway: Gateway, full: str, contact: str) -> SubscriptionState:
     )
 
 
-def refused(gateway: Gateway, full: str, xml: str) -> str:
-    """Send what is refused, and return the error's type and condition."""
+def send_refused(gateway: Gateway, full: str, xml: str) -> str:
+    """Send an XML stanza that is refused, and return the error's type and condition."""
     reply = gateway.send(full, xml)
     assert reply is not None
     assert (reply.type, reply.attrs["to"]) == ("error", full)

@@ -5,9 +5,15 @@ from __future__ import annotations
 from typing import Final
 from xml.etree.ElementTree import Element
 
-from tests.helpers.custody import CLIENT, Handed, done, handed, received
 from tests.helpers.people import PUMP
 from tests.helpers.pubsub import EVENT, element, send_request, subscribe
+from tests.helpers.qos_devices import (
+    CLIENT,
+    DeviceRequest,
+    empty_result,
+    received_result,
+    take_requests,
+)
 from tests.helpers.store import Gateway
 
 SHARE: Final = "$share:pool:plant/#"
@@ -48,7 +54,7 @@ def item_id(message: Element | None) -> str | None:
 
 def offered(gateway: Gateway, full: str) -> list[str | None]:
     """Return the ItemIDs of the items offered to a session with QoS since the last call."""
-    return [item_id(one.message) for one in handed(gateway, full)]
+    return [item_id(one.message) for one in take_requests(gateway, full)]
 
 
 def plain_items(gateway: Gateway, full: str) -> list[str | None]:
@@ -60,16 +66,16 @@ def plain_items(gateway: Gateway, full: str) -> list[str | None]:
 def answer_all(gateway: Gateway, full: str) -> list[str | None]:
     """Answer all offers to a session until no more come, and return the ItemIDs."""
     taken = []
-    while found := handed(gateway, full):
+    while found := take_requests(gateway, full):
         for one in found:
             answer(gateway, full, one)
         taken += [item_id(one.message) for one in found if one.step != "deliver"]
     return taken
 
 
-def answer(gateway: Gateway, full: str, one: Handed) -> None:
+def answer(gateway: Gateway, full: str, one: DeviceRequest) -> None:
     """Answer one step of a delivery with success."""
-    gateway.send(full, received(one) if one.step == "assured" else done(one))
+    gateway.send(full, received_result(one) if one.step == "assured" else empty_result(one))
 
 
 def item_states(gateway: Gateway) -> list[tuple[str, str]]:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from edge.config.limits import Limits
-from tests.helpers.people import appear
+from tests.helpers.people import make_available
 from tests.helpers.pubsub import (
     SERVICE,
     create,
@@ -66,7 +66,7 @@ class Publishing(RuleBasedStateMachine):
         self.unread: list[tuple[str, str | None]] = []
         for full in FULLS:
             self.gateway.add(full.partition("@")[0])
-            appear(self.gateway, full)
+            make_available(self.gateway, full)
         create(self.gateway, OWNER, NODE, publish_model="open", max_items=str(MAX_ITEMS))
         for target in (NODE, "plant/#"):
             assert subscribe(self.gateway, READER, target).type == "result"
@@ -135,7 +135,7 @@ class Publishing(RuleBasedStateMachine):
         self.gateway.crash()
         self.gateway.connection.execute("PRAGMA synchronous = OFF")
         for full in FULLS:
-            appear(self.gateway, full)
+            make_available(self.gateway, full)
 
     @invariant()
     def check_notifications(self) -> None:

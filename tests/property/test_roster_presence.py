@@ -20,7 +20,14 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from edge.config.limits import Limits
 from edge.features.presence.rules.subscriptions import FIELDS, RosterFields, SubscriptionType
-from tests.helpers.rosters import CLIENT, bare, fetch, item_line, line, state_of
+from tests.helpers.rosters import (
+    CLIENT,
+    bare,
+    describe,
+    describe_item,
+    request_roster,
+    state_of,
+)
 from tests.helpers.store import Gateway, new_database
 
 LONG: Final = os.environ.get("FIELDPOST_TEST_LONG") == "1"
@@ -49,11 +56,11 @@ class Client:
             assert self.roster is not None
             (item,) = stanza[0]
             contact = item.get("jid", "")
-            self.roster[contact] = item_line(item)
+            self.roster[contact] = describe_item(item)
             if item.get("subscription") == "remove":
                 del self.roster[contact]
             return
-        kind, who = line(stanza).split(" ", 1)
+        kind, who = describe(stanza).split(" ", 1)
         if kind == "available":
             self.sees.add(who)
         elif kind == "unavailable":
@@ -133,7 +140,7 @@ class Accounts(RuleBasedStateMachine):
     @rule(full=sessions)
     def ask_for_roster(self, full: str) -> None:
         client = self._client(full)
-        client.roster = {item.split()[0]: item for item in fetch(self.gateway, full)}
+        client.roster = {item.split()[0]: item for item in request_roster(self.gateway, full)}
 
     @rule(full=sessions, contact=contacts, name=st.sampled_from(["", "P"]))
     def name(self, full: str, contact: str, name: str) -> None:
@@ -183,7 +190,7 @@ class Accounts(RuleBasedStateMachine):
     def clients_that_asked_have_their_roster(self) -> None:
         for full, client in self.clients.items():
             if client.roster is not None:
-                assert sorted(client.roster.values()) == sorted(fetch(self.gateway, full))
+                assert sorted(client.roster.values()) == sorted(request_roster(self.gateway, full))
 
 
 TestAccounts = Accounts.TestCase

@@ -18,8 +18,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from edge.config.limits import Limits
-from tests.helpers.custody import Handed, come, done, handed, received, refusal
 from tests.helpers.pubsub import create
+from tests.helpers.qos_devices import (
+    DeviceRequest,
+    bind_eligible,
+    empty_result,
+    error_result,
+    received_result,
+    take_requests,
+)
 from tests.helpers.shared_subscriptions import (
     NODE,
     item_id,
@@ -51,7 +58,7 @@ class Shares(RuleBasedStateMachine):
             self.gateway.add(user)
         create(self.gateway, PUBLISHER, NODE)
         self.members: set[str] = set()
-        self.pending: dict[str, deque[Handed]] = {user: deque() for user in NAMES}
+        self.pending: dict[str, deque[DeviceRequest]] = {user: deque() for user in NAMES}
         self.held: dict[tuple[str, str], str] = {}
         self.bound: dict[str, str] = {}
         self.published: list[str] = []
@@ -85,7 +92,7 @@ class Shares(RuleBasedStateMachine):
     @rule(user=WHO)
     def connect(self, user: str) -> None:
         if not self.is_connected(user):
-            come(self.gateway, self.full(user))
+            bind_eligible(self.gateway, self.full(user))
 
     @rule(user=WHO)
     def join(self, user: str) -> None:
@@ -125,7 +132,7 @@ class Shares(RuleBasedStateMachine):
 
     def refuse(self, user: str, how: str) -> str:
         one = self.pending[user].popleft()
-        return refusal(one, how, "resource-constraint" if how == "wait" else "not-allowed")
+        return error_result(one, how, "resource-constraint" if how == "wait" else "not-allowed")
 
     @rule()
     def crash(self) -> None:
@@ -144,14 +151,14 @@ class Shares(RuleBasedStateMachine):
 
     def poll(self, user: str) -> None:
         if self.qos:
-            found = handed(self.gateway, self.full(user))
+            found = take_requests(self.gateway, self.full(user))
             self.pending[user] += found
             if self.qos == 2:
                 self.bind(user, found)
         else:
             self.had.update(item or "" for item in plain_items(self.gateway, self.full(user)))
 
-    def bind(self, user: str, found: list[Handed]) -> None:
+    def bind(self, user: str, found: list[DeviceRequest]) -> None:
         """Check that an item offered to a member at QoS 2 is offered to no other."""
         for one in found:
             if one.step == "assured":
@@ -164,12 +171,12 @@ class Shares(RuleBasedStateMachine):
         key = user, one.msg_id or ""
         if one.step == "assured":
             self.held[key] = item_id(one.message) or ""
-            return received(one)
+            return received_result(one)
         if one.step == "acknowledged":
             self.had[item_id(one.message) or ""] += 1
         elif key in self.held:
             self.had[self.held.pop(key)] += 1
-        return done(one)
+        return empty_result(one)
 
     # Invariants
 

@@ -31,7 +31,15 @@ from edge.config.limits import Limits
 from edge.engine import database, meta
 from edge.engine.database import Send, Transaction
 from edge.features.outbox.store import dead_letters
-from tests.helpers.custody import Handed, able, body, done, read, received, refusal
+from tests.helpers.qos_devices import (
+    DeviceRequest,
+    empty_result,
+    error_result,
+    make_eligible,
+    message_xml,
+    parse_request,
+    received_result,
+)
 from tests.helpers.store import (
     DOMAIN,
     Gateway,
@@ -84,7 +92,7 @@ class Sender:
         """Return what it sends next, if anything."""
         if self.waits or self.current >= len(self.levels):
             return None
-        message, msg_id = body(f"{self.name} {self.current}"), f"m{self.current}"
+        message, msg_id = message_xml(f"{self.name} {self.current}"), f"m{self.current}"
         if self.levels[self.current] == 1:
             self.waits = "k"
             return acknowledged(message, RECEIVER)
@@ -132,25 +140,29 @@ class Receiver:
         self.did: list[str] = []
         self.refuses: Counter[str] = Counter()  # how many of each step it has no room for
 
-    def take(self, one: Handed) -> str:
+    def take(self, one: DeviceRequest) -> str:
         """Do what it is asked, and return the answer."""
         if self.refuses[one.step]:
             self.refuses[one.step] -= 1
-            return refusal(one, "wait", "resource-constraint")
+            return error_result(one, "wait", "resource-constraint")
         if one.step == "acknowledged":
             assert one.text is not None
             self.did.append(one.text)
-            return done(one)
+            return empty_result(one)
         assert one.msg_id is not None
         if one.step == "assured":
             assert one.text is not None
             assert one.msg_id not in self.released, "what was received is never offered again"
             self.held[one.msg_id] = one.text
-            return received(one)
+            return received_result(one)
         if one.msg_id in self.held:
             self.did.append(self.held.pop(one.msg_id))
             self.released.add(one.msg_id)
-        return done(one) if one.msg_id in self.released else refusal(one, "cancel", "conflict")
+        return (
+            empty_result(one)
+            if one.msg_id in self.released
+            else error_result(one, "cancel", "conflict")
+        )
 
 
 class TwoHops(RuleBasedStateMachine):
@@ -202,9 +214,9 @@ class TwoHops(RuleBasedStateMachine):
         self.cut(full)
         self.gateway.bind(full)
         if full in self.receivers:
-            able(self.gateway, full, priority=SESSIONS.index(full))
+            make_eligible(self.gateway, full, priority=SESSIONS.index(full))
         else:
-            able(self.gateway, full, qos="")
+            make_eligible(self.gateway, full, qos="")
         self.work()
 
     @rule(full=st.sampled_from(SESSIONS))
@@ -244,7 +256,7 @@ class TwoHops(RuleBasedStateMachine):
         """Let a receiver take some of what it was sent."""
         for _ in range(count):
             if self.down[full] and full not in self.detached:
-                one = read(self.down[full].popleft().stanza)
+                one = parse_request(self.down[full].popleft().stanza)
                 xml = self.receivers[full].take(one)
                 self.up.append((full, self.gateway.work(full, xml)))
 

@@ -18,7 +18,7 @@ from edge.features.queues.store import queue_items, queues
 from edge.features.queues.xmpp.commands import TABLE_CHARACTERS
 from edge.xmpp.namespaces import COMMANDS, DATA_FORMS, DISCO_INFO, DISCO_ITEMS
 from tests.helpers import queue_rows
-from tests.helpers.people import appear
+from tests.helpers.people import make_available
 from tests.helpers.queue_rows import FIRST
 from tests.helpers.store import STANZAS, Gateway, Reply, new_database, read_element
 
@@ -337,7 +337,7 @@ def test_item_is_shown_with_connected_members(gateway: Gateway) -> None:
         "no subscriber is connected: worker@gw.example, pump1@gw.example/fw;"
         " 1 before it in the queue"
     ]
-    appear(gateway, OTHER)
+    make_available(gateway, OTHER)
     attending = fields(do(gateway, "show", node="work"))["attending"]
     assert attending[0].startswith("worker@gw.example: has ")
     assert attending[0].endswith(f" of 3; {OTHER}")

@@ -15,7 +15,7 @@ from edge.engine.access import Sender
 from edge.engine.database import Transaction
 from edge.features.discovery import service
 from edge.xmpp.namespaces import CAPS, DISCO_INFO, QOS, QOS_ALL, QOS_IEEE, QOS_NF
-from tests.helpers.people import APART, PUMP, VALVE, provision
+from tests.helpers.people import PUMP, UNTRUSTED, VALVE, provision
 from tests.helpers.store import DOMAIN, EPOCH, Gateway, new_database
 
 PUMP_2 = "pump1@gw.example/two"
@@ -273,7 +273,7 @@ def test_other_session_cannot_answer(known: Known) -> None:
     id, _ = known.ask()
     known.send(VALVE, "<presence/>")
     known.ask(VALVE)
-    for who in (VALVE, APART):
+    for who in (VALVE, UNTRUSTED):
         assert known.send(who, answer(id, "")) is None
     known.send(VALVE, error(id, "cancel"))
     assert (known.qos(), known.qos(VALVE)) == (None, None)
@@ -351,15 +351,15 @@ def test_unverified_answer_counts_for_its_session_only(
 
 def test_differently_divided_answer_poisons_nothing(known: Known) -> None:
     announced = caps(ver("a", QOS))
-    known.send(APART, announced)
-    known.elements(APART)
-    id, _ = known.ask(APART)
+    known.send(UNTRUSTED, announced)
+    known.elements(UNTRUSTED)
+    id, _ = known.ask(UNTRUSTED)
     form = (
         "<x xmlns='jabber:x:data'><field var='FORM_TYPE' type='hidden'>"
         f"<value>{QOS}</value></field></x>"
     )
-    known.send(APART, answer(id, features("a") + form))
-    assert known.qos(APART) == "", "of itself it may say what it likes"
+    known.send(UNTRUSTED, answer(id, features("a") + form))
+    assert known.qos(UNTRUSTED) == "", "of itself it may say what it likes"
     known.send(PUMP, announced)
     assert known.learn() == []
     assert known.qos() == QOS

@@ -19,7 +19,7 @@ from edge.xmpp.namespaces import (
     QOS_ALL,
     SENSOR_DATA,
 )
-from tests.helpers.people import APART, PUMP, VALVE, VALVE_BARE, know
+from tests.helpers.people import PUMP, UNTRUSTED, VALVE, VALVE_BARE, add_contact
 from tests.helpers.store import DOMAIN, Gateway, Reply, read_element
 
 PUMP_BARE = "pump1@gw.example"
@@ -109,7 +109,7 @@ def test_account_describes_itself(gateway: Gateway, to: str | None) -> None:
 
 @pytest.mark.parametrize("subscription", ["from", "both"])
 def test_account_describes_itself_to_subscribers(gateway: Gateway, subscription: str) -> None:
-    know(gateway, "valve", PUMP_BARE, subscription)
+    add_contact(gateway, "valve", PUMP_BARE, subscription)
     identity, _names = told(query(gateway, DISCO_INFO, VALVE_BARE))
     assert identity == {"category": "account", "type": "registered"}
     assert query(gateway, DISCO_ITEMS, VALVE_BARE).type == "result"
@@ -123,7 +123,7 @@ def test_account_seems_not_to_exist_to_others(
     gateway: Gateway, subscription: str | None, namespace: str, node: str | None
 ) -> None:
     if subscription is not None:
-        know(gateway, "valve", PUMP_BARE, subscription)
+        add_contact(gateway, "valve", PUMP_BARE, subscription)
     known = query(gateway, namespace, VALVE_BARE, node=node)
     nobody = query(gateway, namespace, "no@gw.example", node=node)
     assert refused(known) == refused(nobody) == "cancel/service-unavailable"
@@ -138,4 +138,4 @@ def test_session_answers_for_itself(gateway: Gateway) -> None:
 
 
 def test_untrusted_device_may_query_the_gateway(gateway: Gateway) -> None:
-    assert query(gateway, DISCO_INFO, DOMAIN, sender=APART).type == "result"
+    assert query(gateway, DISCO_INFO, DOMAIN, sender=UNTRUSTED).type == "result"

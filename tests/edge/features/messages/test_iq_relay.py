@@ -7,7 +7,16 @@ from pathlib import Path
 import pytest
 
 from edge.config.options import Xmpp
-from tests.helpers.people import APART, CLIENT, PUMP, VALVE, VALVE_BARE, know, provision, received
+from tests.helpers.people import (
+    CLIENT,
+    PUMP,
+    UNTRUSTED,
+    VALVE,
+    VALVE_BARE,
+    add_contact,
+    provision,
+    received,
+)
 from tests.helpers.store import DOMAIN, Gateway, Reply, acknowledged, assured, new_database
 
 
@@ -71,7 +80,10 @@ def test_detached_session_gets_requests(gateway: Gateway) -> None:
 
 def test_untrusted_sender_learns_nothing(gateway: Gateway) -> None:
     gateway.bind(VALVE)
-    there, nobody = gateway.send(APART, ask(VALVE)), gateway.send(APART, ask("no@gw.example/fw"))
+    there, nobody = (
+        gateway.send(UNTRUSTED, ask(VALVE)),
+        gateway.send(UNTRUSTED, ask("no@gw.example/fw")),
+    )
     assert error(there) == error(nobody) == "cancel/service-unavailable"
     assert there is not None
     assert nobody is not None
@@ -80,8 +92,8 @@ def test_untrusted_sender_learns_nothing(gateway: Gateway) -> None:
     assert [(event.source, event.name) for event in gateway.events()] == [
         ("apart@gw.example", "untrusted")
     ]
-    know(gateway, "valve", "apart@gw.example")
-    assert gateway.send(APART, ask(VALVE)) is None
+    add_contact(gateway, "valve", "apart@gw.example")
+    assert gateway.send(UNTRUSTED, ask(VALVE)) is None
     assert len(received(gateway, VALVE)) == 1
 
 
@@ -92,7 +104,7 @@ def test_untrusted_session_cannot_answer(tmp_path: Path) -> None:
     answer = f"<iq id='i' type='result' to='{PUMP}'/>"
     assert gateway.send(VALVE, answer) is None
     assert received(gateway, PUMP) == []
-    know(gateway, "valve", "pump1@gw.example")
+    add_contact(gateway, "valve", "pump1@gw.example")
     assert gateway.send(VALVE, answer) is None
     assert len(received(gateway, PUMP)) == 1
     gateway.close()

@@ -12,14 +12,14 @@ from edge.config.options import Xmpp
 from edge.engine import access
 from edge.engine.router import Router
 from tests.helpers.people import (
-    APART,
     CLIENT,
     PUMP,
+    UNTRUSTED,
     VALVE,
     VALVE_BARE,
-    appear,
+    add_contact,
     bodies,
-    know,
+    make_available,
     provision,
     received,
 )
@@ -59,7 +59,7 @@ def rules(gateway: Gateway) -> list[tuple[str | None, str | None]]:
 
 @pytest.mark.parametrize("to", [VALVE, VALVE_BARE, "VALVE@gw.example", "Valve@GW.example/fw"])
 def test_message_reaches_the_session_with_its_sender(gateway: Gateway, to: str) -> None:
-    appear(gateway, VALVE)
+    make_available(gateway, VALVE)
     xml = f"<message id='m' to='{to}' from='pump1@gw.example'><body>hello</body></message>"
     assert gateway.send(PUMP, xml) is None
     (got,) = received(gateway, VALVE)
@@ -71,7 +71,7 @@ def test_message_reaches_the_session_with_its_sender(gateway: Gateway, to: str) 
 
 
 def test_message_arrives_unchanged(gateway: Gateway) -> None:
-    appear(gateway, VALVE)
+    make_available(gateway, VALVE)
     content = "<body xml:lang='de'>&lt;warm&gt;</body><x xmlns='urn:x' xmlns:p='urn:p' p:a='1'/>"
     gateway.send(PUMP, f"<message to='{VALVE}' xml:lang='de'>{content}</message>")
     (got,) = received(gateway, VALVE)
@@ -81,8 +81,8 @@ def test_message_arrives_unchanged(gateway: Gateway) -> None:
 
 
 def test_message_without_an_address_goes_to_the_own_account(gateway: Gateway) -> None:
-    appear(gateway, VALVE)
-    appear(gateway, SECOND, 1)
+    make_available(gateway, VALVE)
+    make_available(gateway, SECOND, 1)
     assert gateway.send(VALVE, message(None)) is None
     (got,) = received(gateway, SECOND)
     assert (got.get("from"), got.get("to")) == (VALVE, VALVE_BARE)
@@ -90,7 +90,7 @@ def test_message_without_an_address_goes_to_the_own_account(gateway: Gateway) ->
 
 
 def test_log_event_to_another_device_is_not_logged_here(gateway: Gateway) -> None:
-    appear(gateway, VALVE)
+    make_available(gateway, VALVE)
     gateway.send(PUMP, log("x").replace("<message ", f"<message to='{VALVE}' ", 1))
     assert len(received(gateway, VALVE)) == 1
     assert gateway.events() == []
@@ -99,10 +99,10 @@ def test_log_event_to_another_device_is_not_logged_here(gateway: Gateway) -> Non
 def test_best_session_gets_a_message_and_all_get_a_headline(
     gateway: Gateway,
 ) -> None:
-    appear(gateway, VALVE, 5)
-    appear(gateway, SECOND, 1)
+    make_available(gateway, VALVE, 5)
+    make_available(gateway, SECOND, 1)
     negative = "valve@gw.example/quiet"
-    appear(gateway, negative, -1)
+    make_available(gateway, negative, -1)
     for type_ in (None, "normal", "chat", "headline", "no such type"):
         assert gateway.send(PUMP, message(VALVE_BARE, type_ or "none", type_)) is None
     assert bodies(received(gateway, VALVE)) == [
@@ -117,7 +117,7 @@ def test_best_session_gets_a_message_and_all_get_a_headline(
 
 
 def test_detached_session_gets_its_messages(gateway: Gateway) -> None:
-    appear(gateway, VALVE)
+    make_available(gateway, VALVE)
     generation = gateway.bind(VALVE)
     gateway.tx(lambda tx: gateway.lifecycle.detach(tx, generation))
     assert gateway.send(PUMP, message(VALVE)) is None
@@ -168,7 +168,7 @@ def test_message_without_a_recipient_is_logged_and_mostly_answered(
 
 
 def test_forged_delay_is_refused(gateway: Gateway) -> None:
-    appear(gateway, VALVE)
+    make_available(gateway, VALVE)
     for from_, refused in ((DOMAIN, True), ("GW.example", True), ("pump1@gw.example", False)):
         delay = f"<delay xmlns='urn:xmpp:delay' from='{from_}' stamp='2002-09-10T23:08:25Z'/>"
         reply = gateway.send(PUMP, f"<message id='m' to='{VALVE}'>{delay}</message>")
@@ -186,10 +186,10 @@ def test_unreachable_device_seems_not_to_exist(
     gateway: Gateway, type_: str | None, there: bool
 ) -> None:
     if there:
-        appear(gateway, VALVE)
+        make_available(gateway, VALVE)
     for known, unknown in ((VALVE_BARE, "no@gw.example"), (VALVE, "no@gw.example/fw")):
-        refused = gateway.send(APART, message(known, type_=type_))
-        nobody = gateway.send(APART, message(unknown, type_=type_))
+        refused = gateway.send(UNTRUSTED, message(known, type_=type_))
+        nobody = gateway.send(UNTRUSTED, message(unknown, type_=type_))
         assert error(refused) == error(nobody) == "cancel/service-unavailable"
         assert refused is not None
         assert nobody is not None
@@ -203,22 +203,22 @@ def test_unreachable_device_seems_not_to_exist(
 
 
 def test_device_accepts_messages_of_its_roster_contacts(gateway: Gateway) -> None:
-    appear(gateway, VALVE)
-    know(gateway, "valve", "apart@gw.example")
-    assert gateway.send(APART, message(VALVE)) is None
+    make_available(gateway, VALVE)
+    add_contact(gateway, "valve", "apart@gw.example")
+    assert gateway.send(UNTRUSTED, message(VALVE)) is None
     assert len(received(gateway, VALVE)) == 1
 
 
 def test_roster_trust_excludes_all_others(strict: Gateway) -> None:
-    appear(strict, VALVE)
+    make_available(strict, VALVE)
     assert error(strict.send(PUMP, message(VALVE))) == "cancel/service-unavailable"
-    know(strict, "valve", "pump1@gw.example", "from")
+    add_contact(strict, "valve", "pump1@gw.example", "from")
     assert strict.send(PUMP, message(VALVE)) is None
     assert len(received(strict, VALVE)) == 1
 
 
 def test_message_is_refused_without_an_offline_store(strict: Gateway) -> None:
-    know(strict, "valve", "pump1@gw.example", "from")
+    add_contact(strict, "valve", "pump1@gw.example", "from")
     assert error(strict.send(PUMP, message(VALVE_BARE))) == "cancel/service-unavailable"
     assert rules(strict) == [("pump1@gw.example", "nobody_there")]
     assert strict.count("SELECT count(*) FROM offline") == 0
@@ -228,7 +228,7 @@ def test_message_is_refused_without_an_offline_store(strict: Gateway) -> None:
 
 
 def test_error_reaches_the_session_that_may_have_caused_it(gateway: Gateway) -> None:
-    appear(gateway, VALVE)
+    make_available(gateway, VALVE)
     xml = f"<message type='error' id='m' to='{PUMP}'><error type='cancel'/></message>"
     assert gateway.send(VALVE, xml) is None
     (got,) = received(gateway, PUMP)
@@ -239,10 +239,10 @@ def test_error_of_an_untrusted_device_reaches_only_possible_senders(
     gateway: Gateway,
 ) -> None:
     xml = f"<message type='error' id='m' to='{PUMP}'><error type='cancel'/></message>"
-    assert gateway.send(APART, xml) is None
+    assert gateway.send(UNTRUSTED, xml) is None
     assert len(received(gateway, PUMP)) == 1, "the pump may reach it"
-    assert gateway.send(PUMP, xml.replace(PUMP, APART)) is None
-    assert received(gateway, APART) == [], "it may not reach the pump, and so asked nothing"
+    assert gateway.send(PUMP, xml.replace(PUMP, UNTRUSTED)) is None
+    assert received(gateway, UNTRUSTED) == [], "it may not reach the pump, and so asked nothing"
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,16 @@ from edge.engine.router import Router
 from edge.features.accounts.store import accounts
 from edge.features.messages import service
 from edge.xmpp import serialize
-from tests.helpers.people import DELAY, PUMP, VALVE, VALVE_BARE, appear, bodies, provision, received
+from tests.helpers.people import (
+    DELAY,
+    PUMP,
+    VALVE,
+    VALVE_BARE,
+    bodies,
+    make_available,
+    provision,
+    received,
+)
 from tests.helpers.store import DOMAIN, Gateway, Reply, new_database
 
 Make = Callable[[Limits], Gateway]
@@ -66,7 +75,7 @@ def flush(gateway: Gateway, full: str) -> None:
 
 
 def come(gateway: Gateway, full: str = VALVE, priority: int = 0) -> None:
-    appear(gateway, full, priority)
+    make_available(gateway, full, priority)
     flush(gateway, full)
 
 
@@ -130,7 +139,7 @@ def test_ineligible_session_gets_no_stored_messages(
     gateway: Gateway, available: int, priority: int, gets: int
 ) -> None:
     post(gateway, "x")
-    appear(gateway, VALVE, priority)
+    make_available(gateway, VALVE, priority)
     gateway.tx(lambda tx: tx.run("UPDATE temp.sessions SET available = ?", (available,)))
     flush(gateway, VALVE)
     assert len(received(gateway, VALVE)) == gets

@@ -16,8 +16,8 @@ from tests.helpers.people import (
     PUMP,
     VALVE,
     VALVE_BARE,
-    appear,
     bodies,
+    make_available,
     provision,
     received,
 )
@@ -30,7 +30,7 @@ SECOND = "valve@gw.example/second"
 def gateway(tmp_path: Path) -> Iterator[Gateway]:
     made = Gateway(new_database(tmp_path), Limits(offline_messages=4))
     provision(made)
-    appear(made, VALVE)
+    make_available(made, VALVE)
     yield made
     made.close()
 
@@ -59,7 +59,7 @@ def test_messages_are_stored_in_order_with_a_delay(gateway: Gateway, to: str, ty
 
 
 def test_messages_go_to_another_session(gateway: Gateway) -> None:
-    appear(gateway, SECOND)
+    make_available(gateway, SECOND)
     gateway.leave(VALVE, message("a"), message("b", VALVE_BARE))
     got = received(gateway, SECOND)
     assert bodies(got) == ["a", "b"]
@@ -78,7 +78,7 @@ def test_existing_delay_is_kept(gateway: Gateway) -> None:
 
 
 def test_other_message_types_are_answered_or_dropped(gateway: Gateway) -> None:
-    appear(gateway, SECOND)
+    make_available(gateway, SECOND)
     gateway.leave(
         VALVE,
         message(type_="headline"),
@@ -138,6 +138,6 @@ def test_removed_account_stores_nothing(gateway: Gateway) -> None:
 
 def test_replaced_session_returns_its_stanzas(gateway: Gateway) -> None:
     generation = gateway.generation(VALVE)
-    appear(gateway, SECOND)
+    make_available(gateway, SECOND)
     gateway.tx(lambda tx: gateway.lifecycle.end(tx, generation, [message("a")]))
     assert bodies(received(gateway, SECOND)) == ["a"]

@@ -18,8 +18,8 @@ from tests.helpers.people import (
     PUMP,
     VALVE,
     VALVE_BARE,
-    appear,
     bodies,
+    make_available,
     provision,
     received,
 )
@@ -32,7 +32,7 @@ LIMIT = Limits().unacknowledged_bytes
 def gateway(tmp_path: Path) -> Iterator[Gateway]:
     made = Gateway(new_database(tmp_path), Limits(offline_messages=3))
     provision(made)
-    appear(made, VALVE)
+    make_available(made, VALVE)
     yield made
     made.close()
 
@@ -152,7 +152,7 @@ def test_store_refusal_is_answered(gateway: Gateway) -> None:
 def test_disabled_store_is_answered(tmp_path: Path) -> None:
     gateway = Gateway(new_database(tmp_path), xmpp=Xmpp(offline="refuse"))
     provision(gateway)
-    appear(gateway, VALVE)
+    make_available(gateway, VALVE)
     turn_back(gateway, message("a"))
     assert told(gateway) == [("ma", "resource-constraint")]
     gateway.close()
@@ -172,7 +172,7 @@ def test_stanzas_sent_first_stay_first_when_the_session_ends(gateway: Gateway) -
     turn_back(gateway, message("b"), message("c"))
     gateway.sends(VALVE)
     second = "valve@gw.example/second"
-    appear(gateway, second)
+    make_available(gateway, second)
     gateway.leave(VALVE, message("a"))
     assert bodies(received(gateway, second)) == ["a", "b", "c"]
 
@@ -180,7 +180,7 @@ def test_stanzas_sent_first_stay_first_when_the_session_ends(gateway: Gateway) -
 def test_messages_at_another_session_are_not_moved(gateway: Gateway) -> None:
     second = "valve@gw.example/second"
     turn_back(gateway, message("b"))
-    appear(gateway, second)
+    make_available(gateway, second)
     (row,) = (send.receipt.row for send in gateway.sends(VALVE) if send.receipt is not None)
     gateway.leave(second, message("a", to=second))
     rows = gateway.connection.execute("SELECT id, stanza FROM offline ORDER BY id").fetchall()

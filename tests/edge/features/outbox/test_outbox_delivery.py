@@ -12,22 +12,22 @@ from edge.features.accounts.store import accounts
 from edge.features.eventlog.store import epochs
 from edge.features.outbox.store import dead_letters, outbox
 from edge.xmpp.namespaces import QOS_ALL
-from tests.helpers.custody import (
+from tests.helpers.people import PUMP, UNTRUSTED, VALVE, VALVE_BARE, add_contact
+from tests.helpers.qos_devices import (
     CAM,
     CLIENT,
     Build,
-    able,
-    body,
-    building,
-    come,
-    done,
-    hand_over,
-    handed,
-    received,
-    refusal,
+    bind_eligible,
+    empty_result,
+    error_result,
+    gateway_builder,
+    make_eligible,
+    message_xml,
+    received_result,
+    send_assured,
     states,
+    take_requests,
 )
-from tests.helpers.people import APART, PUMP, VALVE, VALVE_BARE, know
 from tests.helpers.store import (
     DOMAIN,
     EPOCH,
@@ -46,7 +46,7 @@ OTHER = "valve@gw.example/spare"
 
 @pytest.fixture
 def build(tmp_path: Path) -> Iterator[Build]:
-    with building(tmp_path) as build:
+    with gateway_builder(tmp_path) as build:
         yield build
 
 
@@ -56,7 +56,7 @@ def gateway(build: Build) -> Gateway:
 
 
 def send(gateway: Gateway, text: str, msg_id: str = "m1", sender: str = PUMP) -> None:
-    hand_over(gateway, sender, msg_id, text, VALVE_BARE)
+    send_assured(gateway, sender, msg_id, text, VALVE_BARE)
 
 
 def reports(gateway: Gateway, full: str = PUMP) -> list[tuple[str, str, str, str]]:
@@ -77,18 +77,18 @@ def reports(gateway: Gateway, full: str = PUMP) -> list[tuple[str, str, str, str
 
 @pytest.mark.parametrize("namespace", QOS_ALL)
 def test_assured_message_takes_two_steps(gateway: Gateway, namespace: str) -> None:
-    come(gateway, VALVE, namespace)
+    bind_eligible(gateway, VALVE, namespace)
     send(gateway, "open")
-    (offer,) = handed(gateway, VALVE)
+    (offer,) = take_requests(gateway, VALVE)
     assert offer[:6] == (f"{EPOCH}-1-a", PUMP, VALVE, "assured", namespace, f"{EPOCH}-1")
     assert offer.message is not None
     assert offer.message.attrib == {"from": PUMP, "to": VALVE_BARE}
     assert offer.text == "open"
-    assert gateway.send(VALVE, received(offer, "jabber:client")) is None
-    (release,) = handed(gateway, VALVE)
+    assert gateway.send(VALVE, received_result(offer, "jabber:client")) is None
+    (release,) = take_requests(gateway, VALVE)
     assert release[:6] == (f"{EPOCH}-1-d", PUMP, VALVE, "deliver", namespace, f"{EPOCH}-1")
     assert states(gateway) == ["released"]
-    gateway.send(VALVE, done(release))
+    gateway.send(VALVE, empty_result(release))
     assert states(gateway) == []
     assert gateway.count("SELECT count(*) FROM outbox_bodies") == 0
     assert gateway.count("SELECT count(*) FROM temp.under_way") == 0
@@ -96,13 +96,13 @@ def test_assured_message_takes_two_steps(gateway: Gateway, namespace: str) -> No
 
 
 def test_acknowledged_message_takes_one_step(gateway: Gateway) -> None:
-    come(gateway, VALVE)
-    reply = gateway.send(PUMP, acknowledged(body("open"), VALVE_BARE))
+    bind_eligible(gateway, VALVE)
+    reply = gateway.send(PUMP, acknowledged(message_xml("open"), VALVE_BARE))
     assert reply is not None
     assert (reply.type, reply.payload) == ("result", None)
-    (sent,) = handed(gateway, VALVE)
+    (sent,) = take_requests(gateway, VALVE)
     assert sent[:6] == (f"{EPOCH}-1-k", PUMP, VALVE, "acknowledged", QOS, None)
-    gateway.send(VALVE, done(sent))
+    gateway.send(VALVE, empty_result(sent))
     assert states(gateway) == []
 
 
@@ -111,12 +111,12 @@ def test_message_waits_for_its_device(gateway: Gateway) -> None:
     gateway.clock.service += 6 * 86400
     gateway.ring()
     assert states(gateway) == ["queued"]
-    come(gateway, VALVE)
-    (offer,) = handed(gateway, VALVE)
+    bind_eligible(gateway, VALVE)
+    (offer,) = take_requests(gateway, VALVE)
     assert offer.text == "open"
-    gateway.send(VALVE, received(offer))
-    (release,) = handed(gateway, VALVE)
-    gateway.send(VALVE, done(release))
+    gateway.send(VALVE, received_result(offer))
+    (release,) = take_requests(gateway, VALVE)
+    gateway.send(VALVE, empty_result(release))
     assert states(gateway) == []
 
 
@@ -124,26 +124,26 @@ def test_messages_of_a_revoked_account_wait_and_block_nobody(gateway: Gateway) -
     send(gateway, "close all")
     send(gateway, "open", sender=CAM)
     gateway.tx(lambda tx: accounts.revoke(tx, "pump1"))
-    come(gateway, VALVE)
-    (offer,) = handed(gateway, VALVE)
+    bind_eligible(gateway, VALVE)
+    (offer,) = take_requests(gateway, VALVE)
     assert offer.text == "open"
     gateway.tx(lambda tx: accounts.restore(tx, "pump1"))
     gateway.tx(gateway.router.run_external_change)
-    (offer,) = handed(gateway, VALVE)
+    (offer,) = take_requests(gateway, VALVE)
     assert offer.text == "close all"
 
 
 def test_message_to_the_own_account_is_delivered(gateway: Gateway) -> None:
-    come(gateway, VALVE)
-    come(gateway, OTHER, priority=5)
+    bind_eligible(gateway, VALVE)
+    bind_eligible(gateway, OTHER, priority=5)
     send(gateway, "to myself", sender=VALVE)
-    (offer,) = handed(gateway, OTHER)
+    (offer,) = take_requests(gateway, OTHER)
     assert (offer.sender, offer.text) == (VALVE, "to myself")
 
 
 @pytest.mark.parametrize("namespace", ["urn:xmpp:qos", "jabber:client"])
 def test_embedded_message_may_inherit_its_namespace(gateway: Gateway, namespace: str) -> None:
-    come(gateway, VALVE)
+    bind_eligible(gateway, VALVE)
     xml = (
         f"<iq type='set' id='1' to='{VALVE_BARE}'><q:assured xmlns:q='urn:xmpp:qos' msgId='m1'>"
         f"<message xmlns='{namespace}' to='other@gw.example' from='forged@gw.example'>"
@@ -151,7 +151,7 @@ def test_embedded_message_may_inherit_its_namespace(gateway: Gateway, namespace:
     )
     gateway.send(PUMP, xml)
     gateway.send(PUMP, deliver("m1", VALVE_BARE))
-    (offer,) = handed(gateway, VALVE)
+    (offer,) = take_requests(gateway, VALVE)
     assert offer.message is not None
     assert offer.message.attrib == {"from": PUMP, "to": VALVE_BARE}
     assert offer.message.tag == f"{{{namespace}}}message"
@@ -161,19 +161,19 @@ def test_embedded_message_may_inherit_its_namespace(gateway: Gateway, namespace:
 
 
 def test_next_message_is_offered_when_received_and_released_in_order(gateway: Gateway) -> None:
-    come(gateway, VALVE)
+    bind_eligible(gateway, VALVE)
     for number in range(3):
         send(gateway, f"{number}", f"m{number}")
-    (first,) = handed(gateway, VALVE)
-    gateway.send(VALVE, received(first))
-    release, second = handed(gateway, VALVE)
+    (first,) = take_requests(gateway, VALVE)
+    gateway.send(VALVE, received_result(first))
+    release, second = take_requests(gateway, VALVE)
     assert (release.step, second.step, second.text) == ("deliver", "assured", "1")
-    gateway.send(VALVE, received(second))
-    (third,) = handed(gateway, VALVE)
+    gateway.send(VALVE, received_result(second))
+    (third,) = take_requests(gateway, VALVE)
     assert (third.step, third.text) == ("assured", "2")
     assert states(gateway) == ["released", "received", "offered"]
-    gateway.send(VALVE, done(release))
-    (next_release,) = handed(gateway, VALVE)
+    gateway.send(VALVE, empty_result(release))
+    (next_release,) = take_requests(gateway, VALVE)
     assert next_release.msg_id == second.msg_id
 
 
@@ -182,32 +182,32 @@ def test_sources_do_not_wait_for_each_other(build: Build) -> None:
     for number in range(8):
         send(gateway, f"pump {number}", f"m{number}")
     send(gateway, "cam", "c", CAM)
-    come(gateway, VALVE)
-    assert [one.text for one in handed(gateway, VALVE)] == ["pump 0", "cam"]
+    bind_eligible(gateway, VALVE)
+    assert [one.text for one in take_requests(gateway, VALVE)] == ["pump 0", "cam"]
 
 
 def test_wait_error_holds_back_later_messages_and_is_retried(gateway: Gateway) -> None:
-    come(gateway, VALVE)
+    bind_eligible(gateway, VALVE)
     send(gateway, "open")
-    (offer,) = handed(gateway, VALVE)
-    gateway.send(VALVE, refusal(offer, "wait", "resource-constraint"))
+    (offer,) = take_requests(gateway, VALVE)
+    gateway.send(VALVE, error_result(offer, "wait", "resource-constraint"))
     send(gateway, "behind", "c", CAM)
-    assert handed(gateway, VALVE) == []
+    assert take_requests(gateway, VALVE) == []
     assert gateway.due is not None
     gateway.clock.service += gateway.limits.retry_after
     gateway.ring()
-    again, behind = handed(gateway, VALVE)
+    again, behind = take_requests(gateway, VALVE)
     assert again == offer._replace(message=again.message)
     assert behind.text == "behind"
 
 
 def test_session_that_becomes_available_is_retried_at_once(gateway: Gateway) -> None:
-    come(gateway, VALVE)
+    bind_eligible(gateway, VALVE)
     send(gateway, "open")
-    (offer,) = handed(gateway, VALVE)
-    gateway.send(VALVE, refusal(offer, "wait", "resource-constraint"))
-    able(gateway, VALVE)
-    assert [one.id for one in handed(gateway, VALVE)] == [offer.id]
+    (offer,) = take_requests(gateway, VALVE)
+    gateway.send(VALVE, error_result(offer, "wait", "resource-constraint"))
+    make_eligible(gateway, VALVE)
+    assert [one.id for one in take_requests(gateway, VALVE)] == [offer.id]
 
 
 # Retries.
@@ -215,15 +215,15 @@ def test_session_that_becomes_available_is_retried_at_once(gateway: Gateway) -> 
 
 def test_late_answer_is_retried_and_finally_given_up(build: Build) -> None:
     gateway = build(retry_attempts=4)
-    come(gateway, VALVE)
+    bind_eligible(gateway, VALVE)
     send(gateway, "open")
-    sent, waited = handed(gateway, VALVE), []
+    sent, waited = take_requests(gateway, VALVE), []
     while states(gateway):
         assert gateway.due is not None
         waited.append(gateway.due - gateway.clock.service)
         gateway.clock.service = gateway.due
         gateway.ring()
-        sent += handed(gateway, VALVE)
+        sent += take_requests(gateway, VALVE)
     assert [one.id for one in sent] == [f"{EPOCH}-1-a"] * 4
     assert waited[0] == 15
     assert all(15 <= seconds <= 15 * 2**n for n, seconds in enumerate(waited))
@@ -235,11 +235,11 @@ def test_late_answer_is_retried_and_finally_given_up(build: Build) -> None:
 
 def test_release_without_an_answer_is_in_doubt(build: Build) -> None:
     gateway = build(retry_attempts=2)
-    come(gateway, VALVE)
+    bind_eligible(gateway, VALVE)
     send(gateway, "open")
-    gateway.send(VALVE, received(handed(gateway, VALVE)[0]))
+    gateway.send(VALVE, received_result(take_requests(gateway, VALVE)[0]))
     for _ in range(2):
-        assert [one.step for one in handed(gateway, VALVE)] == ["deliver"]
+        assert [one.step for one in take_requests(gateway, VALVE)] == ["deliver"]
         gateway.clock.service += 3600
         gateway.ring()
     (letter,) = gateway.tx(lambda tx: dead_letters.list_page(tx, 0, 10))
@@ -251,31 +251,31 @@ def test_release_without_an_answer_is_in_doubt(build: Build) -> None:
 
 
 def test_detached_session_is_not_retried(gateway: Gateway) -> None:
-    come(gateway, VALVE)
+    bind_eligible(gateway, VALVE)
     send(gateway, "open")
     generation = gateway.generation(VALVE)
     gateway.tx(lambda tx: gateway.lifecycle.detach(tx, generation))
-    handed(gateway, VALVE)
+    take_requests(gateway, VALVE)
     for _ in range(30):
         gateway.clock.service += 3600
         gateway.ring()
-    assert handed(gateway, VALVE) == []
+    assert take_requests(gateway, VALVE) == []
     assert gateway.count("SELECT attempts FROM outbox") == 1
     assert gateway.tx(lambda tx: gateway.lifecycle.resume(tx, generation))
-    assert handed(gateway, VALVE) == [], "stream management sends it again"
+    assert take_requests(gateway, VALVE) == [], "stream management sends it again"
     assert gateway.due is not None
     assert gateway.due - gateway.clock.service >= gateway.limits.retry_after
     gateway.clock.service = gateway.due
     gateway.ring()
-    assert [one.step for one in handed(gateway, VALVE)] == ["assured"]
+    assert [one.step for one in take_requests(gateway, VALVE)] == ["assured"]
 
 
 def test_lost_session_does_not_count_as_an_attempt(gateway: Gateway) -> None:
     for _ in range(30):
-        come(gateway, VALVE)
+        bind_eligible(gateway, VALVE)
         if not states(gateway):
             send(gateway, "open")
-        assert [one.id for one in handed(gateway, VALVE)] == [f"{EPOCH}-1-a"]
+        assert [one.id for one in take_requests(gateway, VALVE)] == [f"{EPOCH}-1-a"]
         assert gateway.count("SELECT attempts FROM outbox") == 1
         gateway.leave(VALVE)
     assert gateway.count("SELECT attempts FROM outbox") == 0
@@ -284,40 +284,40 @@ def test_lost_session_does_not_count_as_an_attempt(gateway: Gateway) -> None:
 def test_restart_does_not_count_as_an_attempt(
     gateway: Gateway,
 ) -> None:
-    come(gateway, VALVE)
+    bind_eligible(gateway, VALVE)
     send(gateway, "open")
-    (offer,) = handed(gateway, VALVE)
+    (offer,) = take_requests(gateway, VALVE)
     gateway.crash()
     gateway.ring()
-    come(gateway, VALVE)
-    assert [one.id for one in handed(gateway, VALVE)] == [offer.id]
+    bind_eligible(gateway, VALVE)
+    assert [one.id for one in take_requests(gateway, VALVE)] == [offer.id]
     assert gateway.count("SELECT attempts FROM outbox") == 1
-    gateway.send(VALVE, received(offer))
+    gateway.send(VALVE, received_result(offer))
     gateway.crash()
     gateway.clock.service += 86400
     gateway.ring()
-    come(gateway, VALVE)
-    assert [one.step for one in handed(gateway, VALVE)] == ["deliver"]
+    bind_eligible(gateway, VALVE)
+    assert [one.step for one in take_requests(gateway, VALVE)] == ["deliver"]
     assert gateway.count("SELECT attempts FROM outbox") == 1
 
 
 def test_message_keeps_its_id_in_a_new_epoch(gateway: Gateway) -> None:
-    come(gateway, VALVE)
+    bind_eligible(gateway, VALVE)
     send(gateway, "open")
-    (offer,) = handed(gateway, VALVE)
+    (offer,) = take_requests(gateway, VALVE)
     following = gateway.tx(lambda tx: epochs.begin(tx, "restored"))
-    gateway.send(VALVE, received(offer))
-    (release,) = handed(gateway, VALVE)
+    gateway.send(VALVE, received_result(offer))
+    (release,) = take_requests(gateway, VALVE)
     assert (release.id, release.msg_id) == (f"{EPOCH}-1-d", f"{EPOCH}-1")
-    gateway.send(VALVE, done(release))
+    gateway.send(VALVE, empty_result(release))
     assert states(gateway) == []
     send(gateway, "shut", "m2")
-    (offer,) = handed(gateway, VALVE)
+    (offer,) = take_requests(gateway, VALVE)
     assert offer.msg_id == f"{following}-2"
 
 
 def test_timer_that_fired_during_a_restart_does_not_fire_forever(gateway: Gateway) -> None:
-    come(gateway, VALVE)
+    bind_eligible(gateway, VALVE)
     send(gateway, "open")
     gateway.crash()
     gateway.clock.service += 60
@@ -330,34 +330,34 @@ def test_timer_that_fired_during_a_restart_does_not_fire_forever(gateway: Gatewa
 
 
 def test_offered_message_goes_to_another_session(gateway: Gateway) -> None:
-    come(gateway, VALVE, priority=5)
-    come(gateway, OTHER)
+    bind_eligible(gateway, VALVE, priority=5)
+    bind_eligible(gateway, OTHER)
     send(gateway, "open")
-    (offer,) = handed(gateway, VALVE)
+    (offer,) = take_requests(gateway, VALVE)
     gateway.leave(VALVE)
-    (moved,) = handed(gateway, OTHER)
+    (moved,) = take_requests(gateway, OTHER)
     assert (moved.id, moved.to, moved.text) == (offer.id, OTHER, "open")
 
 
 def test_received_message_waits_for_its_session_and_blocks_nobody(gateway: Gateway) -> None:
-    come(gateway, VALVE, priority=5)
-    come(gateway, OTHER)
+    bind_eligible(gateway, VALVE, priority=5)
+    bind_eligible(gateway, OTHER)
     send(gateway, "first")
-    gateway.send(VALVE, received(handed(gateway, VALVE)[0]))
+    gateway.send(VALVE, received_result(take_requests(gateway, VALVE)[0]))
     gateway.leave(VALVE)
-    assert handed(gateway, OTHER) == []
+    assert take_requests(gateway, OTHER) == []
     send(gateway, "second", "m2")
-    assert [one.text for one in handed(gateway, OTHER)] == ["second"]
-    come(gateway, VALVE, priority=5)
-    (release,) = handed(gateway, VALVE)
+    assert [one.text for one in take_requests(gateway, OTHER)] == ["second"]
+    bind_eligible(gateway, VALVE, priority=5)
+    (release,) = take_requests(gateway, VALVE)
     assert (release.step, release.msg_id) == ("deliver", f"{EPOCH}-1")
 
 
 def test_best_session_with_qos_is_chosen(gateway: Gateway) -> None:
-    come(gateway, OTHER, qos="", priority=9)
-    come(gateway, VALVE, priority=1)
+    bind_eligible(gateway, OTHER, qos="", priority=9)
+    bind_eligible(gateway, VALVE, priority=1)
     send(gateway, "open")
-    assert [one.step for one in handed(gateway, VALVE)] == ["assured"]
+    assert [one.step for one in take_requests(gateway, VALVE)] == ["assured"]
     assert gateway.sends(OTHER) == []
 
 
@@ -366,7 +366,7 @@ def test_ineligible_session_gets_nothing(gateway: Gateway, how: str) -> None:
     if how == "not available":
         gateway.bind(VALVE)
     else:
-        come(gateway, VALVE, priority=-1 if how == "negative" else 0)
+        bind_eligible(gateway, VALVE, priority=-1 if how == "negative" else 0)
     if how == "detached":
         generation = gateway.generation(VALVE)
         gateway.tx(lambda tx: gateway.lifecycle.detach(tx, generation))
@@ -376,7 +376,7 @@ def test_ineligible_session_gets_nothing(gateway: Gateway, how: str) -> None:
 
 
 def test_session_with_unknown_qos_is_queried(gateway: Gateway) -> None:
-    come(gateway, VALVE, qos=None)
+    bind_eligible(gateway, VALVE, qos=None)
     send(gateway, "open")
     (asked,) = gateway.elements(VALVE)
     assert asked.find("{http://jabber.org/protocol/disco#info}query") is not None
@@ -386,14 +386,14 @@ def test_session_with_unknown_qos_is_queried(gateway: Gateway) -> None:
         "<feature var='urn:nf:iot:qos:1.0'/></query></iq>"
     )
     gateway.send(VALVE, answer)
-    (offer,) = handed(gateway, VALVE)
+    (offer,) = take_requests(gateway, VALVE)
     assert (offer.step, offer.namespace) == ("assured", "urn:nf:iot:qos:1.0")
 
 
 def test_session_without_qos_waits_unless_downgrade_is_allowed(
     gateway: Gateway,
 ) -> None:
-    come(gateway, VALVE, qos="")
+    bind_eligible(gateway, VALVE, qos="")
     send(gateway, "first")
     send(gateway, "second", "m2")
     assert gateway.sends(VALVE) == []
@@ -418,13 +418,13 @@ def test_session_without_qos_waits_unless_downgrade_is_allowed(
 
 def test_unacknowledged_plain_message_is_sent_again(gateway: Gateway) -> None:
     gateway.count("UPDATE accounts SET downgrade = 1 WHERE name = 'valve' RETURNING 1")
-    come(gateway, VALVE, qos="")
+    bind_eligible(gateway, VALVE, qos="")
     inherited = "<message xmlns='urn:xmpp:qos'><body>open</body></message>"
     gateway.send(PUMP, acknowledged(inherited, VALVE_BARE))
     assert len(gateway.sends(VALVE)) == 1
     gateway.leave(VALVE)
     assert states(gateway) == ["plain"]
-    come(gateway, VALVE)
+    bind_eligible(gateway, VALVE)
     (message,) = gateway.elements(VALVE)
     assert message.tag == f"{CLIENT}message", "once plain, it remains so"
     assert message.findtext(f"{CLIENT}body") == "open"
@@ -435,42 +435,42 @@ def test_unacknowledged_plain_message_is_sent_again(gateway: Gateway) -> None:
 
 
 def test_nobody_can_answer_for_another_device(gateway: Gateway) -> None:
-    come(gateway, VALVE)
+    bind_eligible(gateway, VALVE)
     send(gateway, "open")
-    (offer,) = handed(gateway, VALVE)
-    gateway.send(CAM, received(offer))
+    (offer,) = take_requests(gateway, VALVE)
+    gateway.send(CAM, received_result(offer))
     assert states(gateway) == ["offered"]
     assert [stanza.get("id") for stanza in gateway.elements(PUMP)] == [offer.id], "passed on"
     other = offer._replace(sender=CAM)
-    gateway.send(VALVE, received(other))
+    gateway.send(VALVE, received_result(other))
     assert states(gateway) == ["offered"]
     assert [stanza.get("id") for stanza in gateway.elements(CAM)] == [offer.id]
     older = offer._replace(id=offer.id.replace(EPOCH, "01JZ0000000000000000000001"))
-    gateway.send(VALVE, received(older))
+    gateway.send(VALVE, received_result(older))
     assert states(gateway) == ["offered"]
 
 
 def test_repeated_answer_changes_nothing(gateway: Gateway) -> None:
-    come(gateway, VALVE)
+    bind_eligible(gateway, VALVE)
     send(gateway, "open")
-    (offer,) = handed(gateway, VALVE)
+    (offer,) = take_requests(gateway, VALVE)
     for _ in range(2):
-        gateway.send(VALVE, received(offer))
-    gateway.send(VALVE, refusal(offer, "cancel", "conflict"))
+        gateway.send(VALVE, received_result(offer))
+    gateway.send(VALVE, error_result(offer, "cancel", "conflict"))
     assert states(gateway) == ["released"]
-    (release,) = handed(gateway, VALVE)
-    gateway.send(VALVE, refusal(release, "wait", "resource-constraint"))
-    gateway.send(VALVE, refusal(release, "cancel", "item-not-found"))
+    (release,) = take_requests(gateway, VALVE)
+    gateway.send(VALVE, error_result(release, "wait", "resource-constraint"))
+    gateway.send(VALVE, error_result(release, "cancel", "item-not-found"))
     assert states(gateway) == ["released"], "an error counts when its answer is waited for"
-    gateway.send(VALVE, done(release))
+    gateway.send(VALVE, empty_result(release))
     assert states(gateway) == []
 
 
 @pytest.mark.parametrize("payload", ["", "<received xmlns='urn:xmpp:qos' msgId='other'/>", "<x/>"])
 def test_result_without_received_is_a_final_error(gateway: Gateway, payload: str) -> None:
-    come(gateway, VALVE)
+    bind_eligible(gateway, VALVE)
     send(gateway, "open")
-    (offer,) = handed(gateway, VALVE)
+    (offer,) = take_requests(gateway, VALVE)
     gateway.send(VALVE, f"<iq type='result' id='{offer.id}' to='{PUMP}'>{payload}</iq>")
     assert states(gateway) == []
     assert reports(gateway) == [("assured", "m1", "cancel", "undefined-condition")]
@@ -484,36 +484,36 @@ def test_result_without_received_is_a_final_error(gateway: Gateway, payload: str
 def test_final_error_to_an_offer_fails_and_the_next_message_continues(
     gateway: Gateway, type_: str, condition: str
 ) -> None:
-    come(gateway, VALVE)
+    bind_eligible(gateway, VALVE)
     send(gateway, "open")
     send(gateway, "behind", "m2")
-    (offer,) = handed(gateway, VALVE)
-    gateway.send(VALVE, refusal(offer, type_, condition))
+    (offer,) = take_requests(gateway, VALVE)
+    gateway.send(VALVE, error_result(offer, type_, condition))
     assert reports(gateway) == [("assured", "m1", type_, condition)]
     (letter,) = gateway.tx(lambda tx: dead_letters.list_page(tx, 0, 10))
     assert (letter.state, letter.recipient, letter.destination) == ("failed", "valve", VALVE_BARE)
     assert (letter.sender, letter.msg_id, letter.session) == (PUMP, "m1", None)
-    assert [one.text for one in handed(gateway, VALVE)] == ["behind"]
+    assert [one.text for one in take_requests(gateway, VALVE)] == ["behind"]
 
 
 def test_final_error_to_a_release_is_in_doubt(gateway: Gateway) -> None:
-    come(gateway, VALVE)
+    bind_eligible(gateway, VALVE)
     send(gateway, "open")
-    gateway.send(VALVE, received(handed(gateway, VALVE)[0]))
-    gateway.send(VALVE, refusal(handed(gateway, VALVE)[0], "cancel", "item-not-found"))
+    gateway.send(VALVE, received_result(take_requests(gateway, VALVE)[0]))
+    gateway.send(VALVE, error_result(take_requests(gateway, VALVE)[0], "cancel", "item-not-found"))
     (letter,) = gateway.tx(lambda tx: dead_letters.list_page(tx, 0, 10))
     assert (letter.state, letter.session) == ("in doubt", VALVE)
 
 
 @pytest.mark.parametrize("sends", [1, 2])
 def test_repeated_acknowledged_message_that_fails_is_in_doubt(gateway: Gateway, sends: int) -> None:
-    come(gateway, VALVE)
-    gateway.send(PUMP, acknowledged(body("open"), VALVE_BARE))
+    bind_eligible(gateway, VALVE)
+    gateway.send(PUMP, acknowledged(message_xml("open"), VALVE_BARE))
     if sends == 2:
         gateway.leave(VALVE)
-        come(gateway, VALVE)
-    sent = handed(gateway, VALVE)[-1]
-    gateway.send(VALVE, refusal(sent, "cancel", "not-allowed"))
+        bind_eligible(gateway, VALVE)
+    sent = take_requests(gateway, VALVE)[-1]
+    gateway.send(VALVE, error_result(sent, "cancel", "not-allowed"))
     (letter,) = gateway.tx(lambda tx: dead_letters.list_page(tx, 0, 10))
     assert letter.state == ("failed" if sends == 1 else "in doubt")
     assert reports(gateway) == [("acknowledged", "", "cancel", "not-allowed")]
@@ -531,11 +531,11 @@ def test_expired_message_is_reported_to_its_sender(gateway: Gateway) -> None:
 def test_released_message_expires_in_doubt_and_received_one_fails(
     gateway: Gateway,
 ) -> None:
-    come(gateway, VALVE)
+    bind_eligible(gateway, VALVE)
     for number in range(2):
         send(gateway, f"{number}", f"m{number}")
-    gateway.send(VALVE, received(handed(gateway, VALVE)[0]))
-    gateway.send(VALVE, received(handed(gateway, VALVE)[1]))
+    gateway.send(VALVE, received_result(take_requests(gateway, VALVE)[0]))
+    gateway.send(VALVE, received_result(take_requests(gateway, VALVE)[1]))
     assert states(gateway) == ["released", "received"]
     gateway.leave(VALVE)
     gateway.clock.service += gateway.limits.outbox_ttl
@@ -549,7 +549,7 @@ def test_messages_to_a_removed_account_become_dead_letters(
     gateway: Gateway, with_a_session: bool
 ) -> None:
     if with_a_session:
-        come(gateway, VALVE)
+        bind_eligible(gateway, VALVE)
     send(gateway, "open")
     gateway.count("DELETE FROM accounts WHERE name = 'valve' RETURNING 1")
     gateway.tx(gateway.router.run_external_change)
@@ -563,7 +563,7 @@ def test_absent_sender_gets_the_report_later(gateway: Gateway) -> None:
     gateway.leave(PUMP)
     gateway.clock.service += gateway.limits.outbox_ttl
     gateway.ring()
-    come(gateway, PUMP)
+    bind_eligible(gateway, PUMP)
     (report,) = gateway.elements(PUMP)
     assert (report.get("type"), report[0].get("msgId")) == ("error", "m1")
     assert (report.get("from"), report.get("to")) == (VALVE_BARE, PUMP)
@@ -574,7 +574,7 @@ def test_report_goes_to_another_session_of_the_sender(
 ) -> None:
     send(gateway, "open")
     gateway.leave(PUMP)
-    come(gateway, "pump1@gw.example/person")
+    bind_eligible(gateway, "pump1@gw.example/person")
     gateway.clock.service += gateway.limits.outbox_ttl
     gateway.ring()
     assert reports(gateway, "pump1@gw.example/person")[0][:2] == ("assured", "m1")
@@ -584,29 +584,29 @@ def test_report_goes_to_another_session_of_the_sender(
 
 
 def test_failed_message_is_requeued_as_new(gateway: Gateway) -> None:
-    come(gateway, VALVE)
+    bind_eligible(gateway, VALVE)
     send(gateway, "open")
-    (offer,) = handed(gateway, VALVE)
-    gateway.send(VALVE, refusal(offer, "cancel", "not-allowed"))
+    (offer,) = take_requests(gateway, VALVE)
+    gateway.send(VALVE, error_result(offer, "cancel", "not-allowed"))
     number = gateway.tx(lambda tx: dead_letters.requeue(tx, 1, may_repeat=False))
     assert number == 2
     gateway.tx(gateway.router.run_external_change)
-    (again,) = handed(gateway, VALVE)
+    (again,) = take_requests(gateway, VALVE)
     assert (again.msg_id, again.text, again.sender) == (f"{EPOCH}-2", "open", PUMP)
     assert gateway.tx(lambda tx: dead_letters.list_page(tx, 0, 10)) == []
     assert [event.name for event in gateway.events("system")] == ["dead", "requeued"]
 
 
 def test_message_in_doubt_is_released_again_only(gateway: Gateway) -> None:
-    come(gateway, VALVE)
+    bind_eligible(gateway, VALVE)
     send(gateway, "open")
-    gateway.send(VALVE, received(handed(gateway, VALVE)[0]))
-    gateway.send(VALVE, refusal(handed(gateway, VALVE)[0], "cancel", "item-not-found"))
+    gateway.send(VALVE, received_result(take_requests(gateway, VALVE)[0]))
+    gateway.send(VALVE, error_result(take_requests(gateway, VALVE)[0], "cancel", "item-not-found"))
     assert gateway.tx(lambda tx: dead_letters.requeue(tx, 1, may_repeat=False)) == 1
     gateway.tx(gateway.router.run_external_change)
-    (release,) = handed(gateway, VALVE)
+    (release,) = take_requests(gateway, VALVE)
     assert release[:6] == (f"{EPOCH}-1-d", PUMP, VALVE, "deliver", QOS, f"{EPOCH}-1")
-    gateway.send(VALVE, done(release))
+    gateway.send(VALVE, empty_result(release))
     assert states(gateway) == []
 
 
@@ -618,8 +618,8 @@ def test_message_in_doubt_is_released_again_only(gateway: Gateway) -> None:
     ("sender", "to", "error"),
     [
         (PUMP, "nobody@gw.example", "service-unavailable"),
-        (APART, "nobody@gw.example", "not-allowed"),
-        (APART, VALVE_BARE, "not-allowed"),
+        (UNTRUSTED, "nobody@gw.example", "not-allowed"),
+        (UNTRUSTED, VALVE_BARE, "not-allowed"),
         (PUMP, "pubsub.gw.example/plant/temp", "item-not-found"),
         (PUMP, "valve@elsewhere.example", "remote-server-not-found"),
     ],
@@ -627,7 +627,11 @@ def test_message_in_doubt_is_released_again_only(gateway: Gateway) -> None:
 def test_answer_reveals_nothing_to_untrusted_senders(
     gateway: Gateway, how: str, sender: str, to: str, error: str
 ) -> None:
-    xml = assured("m1", body("x"), to) if how == "assured" else acknowledged(body("x"), to)
+    xml = (
+        assured("m1", message_xml("x"), to)
+        if how == "assured"
+        else acknowledged(message_xml("x"), to)
+    )
     reply = gateway.send(sender, xml)
     assert reply is not None
     assert reply.error == ("cancel", error)
@@ -639,16 +643,16 @@ def test_answer_reveals_nothing_to_untrusted_senders(
 
 
 def test_roster_contact_may_send_without_trust(gateway: Gateway) -> None:
-    know(gateway, "valve", "apart@gw.example")
-    come(gateway, VALVE)
-    send(gateway, "open", sender=APART)
-    assert [one.sender for one in handed(gateway, VALVE)] == [APART]
+    add_contact(gateway, "valve", "apart@gw.example")
+    bind_eligible(gateway, VALVE)
+    send(gateway, "open", sender=UNTRUSTED)
+    assert [one.sender for one in take_requests(gateway, VALVE)] == [UNTRUSTED]
 
 
 def test_message_whose_account_was_removed_in_custody_becomes_a_dead_letter(
     gateway: Gateway,
 ) -> None:
-    gateway.send(PUMP, assured("m1", body("open"), VALVE_BARE))
+    gateway.send(PUMP, assured("m1", message_xml("open"), VALVE_BARE))
     gateway.count("DELETE FROM accounts WHERE name = 'valve' RETURNING 1")
     reply = gateway.send(PUMP, deliver("m1", VALVE_BARE))
     assert reply is not None
@@ -658,7 +662,7 @@ def test_message_whose_account_was_removed_in_custody_becomes_a_dead_letter(
 
 
 def test_message_with_a_forged_delay_becomes_a_dead_letter(gateway: Gateway) -> None:
-    come(gateway, VALVE)
+    bind_eligible(gateway, VALVE)
     forged = (
         "<message xmlns='jabber:client'><delay xmlns='urn:xmpp:&#100;elay' from='GW.example'"
         " stamp='2020-01-01T00:00:00Z'/></message>"
@@ -674,13 +678,13 @@ def test_account_quota_includes_messages_in_custody(build: Build) -> None:
     gateway = build(outbox_messages_per_account=8)
     for number in range(6):
         send(gateway, "x", f"m{number}")
-    assert gateway.send(PUMP, assured("m6", body("x"), VALVE_BARE)).error is None  # type: ignore[union-attr]
-    reply = gateway.send(PUMP, assured("m7", body("x"), VALVE_BARE))
+    assert gateway.send(PUMP, assured("m6", message_xml("x"), VALVE_BARE)).error is None  # type: ignore[union-attr]
+    reply = gateway.send(PUMP, assured("m7", message_xml("x"), VALVE_BARE))
     assert reply is not None
     assert reply.error == ("wait", "resource-constraint"), "an eighth is for others"
     assert reply.text == "outbox_messages_per_account is 7"
-    assert gateway.send(CAM, assured("m0", body("x"), VALVE_BARE)).error is None  # type: ignore[union-attr]
-    reply = gateway.send(CAM, acknowledged(body("x"), VALVE_BARE))
+    assert gateway.send(CAM, assured("m0", message_xml("x"), VALVE_BARE)).error is None  # type: ignore[union-attr]
+    reply = gateway.send(CAM, acknowledged(message_xml("x"), VALVE_BARE))
     assert reply is not None
     assert reply.text == "outbox_messages_per_account is 8"
     reply = gateway.send(PUMP, deliver("m6", VALVE_BARE))
@@ -694,8 +698,8 @@ def test_account_quota_includes_messages_in_custody(build: Build) -> None:
 def test_source_quota_spans_all_outboxes(build: Build) -> None:
     gateway = build(outbox_messages_per_source=2)
     send(gateway, "x", "m0")
-    gateway.send(PUMP, assured("m1", body("x"), "cam@gw.example"))
-    reply = gateway.send(PUMP, acknowledged(body("x"), VALVE_BARE))
+    gateway.send(PUMP, assured("m1", message_xml("x"), "cam@gw.example"))
+    reply = gateway.send(PUMP, acknowledged(message_xml("x"), VALVE_BARE))
     assert reply is not None
     assert reply.text == "outbox_messages_per_source is 2"
 
@@ -705,7 +709,11 @@ def test_component_takes_custody_only_for_itself(tmp_path: Path, how: str) -> No
     xmpp = Xmpp(trusted_domains=["plant.example"])
     made = Gateway(new_database(tmp_path), xmpp=xmpp, accounts=False)
     sender, to = "user@plant.example/x", f"valve@{DOMAIN}"
-    xml = assured("m1", body("x"), to) if how == "assured" else acknowledged(body("x"), to)
+    xml = (
+        assured("m1", message_xml("x"), to)
+        if how == "assured"
+        else acknowledged(message_xml("x"), to)
+    )
     reply = made.send(sender, xml)
     made.close()
     assert reply is not None
@@ -713,13 +721,13 @@ def test_component_takes_custody_only_for_itself(tmp_path: Path, how: str) -> No
 
 
 def test_error_of_a_device_is_reported_with_its_condition(gateway: Gateway) -> None:
-    come(gateway, VALVE)
+    bind_eligible(gateway, VALVE)
     send(gateway, "open")
-    (offer,) = handed(gateway, VALVE)
+    (offer,) = take_requests(gateway, VALVE)
     gateway.send(VALVE, f"<iq type='error' id='{offer.id}' to='{PUMP}'/>")
     assert reports(gateway) == [("assured", "m1", "cancel", "undefined-condition")]
     send(gateway, "again", "m2")
-    (offer,) = handed(gateway, VALVE)
+    (offer,) = take_requests(gateway, VALVE)
     text = f"<text xmlns='{STANZAS}'>the valve is stuck</text>"
     error = f"<error type='cancel'><x xmlns='urn:x'/>{text}</error>"
     gateway.send(VALVE, f"<iq type='error' id='{offer.id}' to='{PUMP}'>{error}</iq>")
@@ -728,27 +736,27 @@ def test_error_of_a_device_is_reported_with_its_condition(gateway: Gateway) -> N
 
 def test_device_that_asks_to_wait_forever_is_given_up(build: Build) -> None:
     gateway = build(retry_attempts=3)
-    come(gateway, VALVE)
+    bind_eligible(gateway, VALVE)
     send(gateway, "open")
     for _ in range(3):
-        (offer,) = handed(gateway, VALVE)
-        gateway.send(VALVE, refusal(offer, "wait", "resource-constraint"))
+        (offer,) = take_requests(gateway, VALVE)
+        gateway.send(VALVE, error_result(offer, "wait", "resource-constraint"))
         gateway.clock.service += 3600
         gateway.ring()
     assert reports(gateway) == [("assured", "m1", "wait", "resource-constraint")]
 
 
 def test_session_that_became_unavailable_is_not_retried(gateway: Gateway) -> None:
-    come(gateway, VALVE)
+    bind_eligible(gateway, VALVE)
     send(gateway, "open")
     gateway.send(VALVE, "<presence type='unavailable'/>")
-    handed(gateway, VALVE)
+    take_requests(gateway, VALVE)
     gateway.clock.service += 3600
     gateway.ring()
-    assert handed(gateway, VALVE) == []
+    assert take_requests(gateway, VALVE) == []
     assert gateway.count("SELECT attempts FROM outbox") == 0
-    able(gateway, VALVE)
-    assert [one.step for one in handed(gateway, VALVE)] == ["assured"]
+    make_eligible(gateway, VALVE)
+    assert [one.step for one in take_requests(gateway, VALVE)] == ["assured"]
 
 
 def test_unfinished_messages_are_limited_in_bytes(build: Build) -> None:
@@ -756,13 +764,13 @@ def test_unfinished_messages_are_limited_in_bytes(build: Build) -> None:
     for number in range(9):
         gateway.add(f"s{number}")
         send(gateway, "x" * 9000, "m1", f"s{number}@gw.example/fw")
-    come(gateway, VALVE)
-    assert len(handed(gateway, VALVE)) == 3
+    bind_eligible(gateway, VALVE)
+    assert len(take_requests(gateway, VALVE)) == 3
 
 
 def test_plain_message_without_an_eligible_session_expires_in_doubt(gateway: Gateway) -> None:
     gateway.count("UPDATE accounts SET downgrade = 1 WHERE name = 'valve' RETURNING 1")
-    come(gateway, VALVE, qos="")
+    bind_eligible(gateway, VALVE, qos="")
     send(gateway, "open")
     gateway.leave(VALVE)
     gateway.clock.service += gateway.limits.outbox_ttl

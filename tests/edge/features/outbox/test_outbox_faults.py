@@ -13,19 +13,19 @@ from edge.features.accounts.store import accounts
 from edge.features.discovery import store
 from edge.features.outbox.store import dead_letters, outbox
 from edge.features.outbox.store.dead_letters import DeadLetter
-from tests.helpers.custody import (
+from tests.helpers.people import PUMP, UNTRUSTED, VALVE, VALVE_BARE
+from tests.helpers.qos_devices import (
     CAM,
     Build,
-    building,
-    come,
-    done,
-    hand_over,
-    handed,
-    received,
+    bind_eligible,
+    empty_result,
+    gateway_builder,
+    received_result,
+    send_assured,
     states,
+    take_requests,
 )
-from tests.helpers.custody import refusal as refused
-from tests.helpers.people import APART, PUMP, VALVE, VALVE_BARE
+from tests.helpers.qos_devices import error_result as refused
 from tests.helpers.store import (
     DOMAIN,
     EPOCH,
@@ -37,7 +37,7 @@ OTHER = "valve@gw.example/spare"
 
 @pytest.fixture
 def build(tmp_path: Path) -> Iterator[Build]:
-    with building(tmp_path) as build:
+    with gateway_builder(tmp_path) as build:
         yield build
 
 
@@ -47,7 +47,7 @@ def gateway(build: Build) -> Gateway:
 
 
 def send(gateway: Gateway, text: str, msg_id: str = "m1", sender: str = PUMP) -> None:
-    hand_over(gateway, sender, msg_id, text, VALVE_BARE)
+    send_assured(gateway, sender, msg_id, text, VALVE_BARE)
 
 
 def announce(gateway: Gateway, full: str, ver: str) -> None:
@@ -83,12 +83,12 @@ def test_received_session_is_queried_again_while_another_can_take_messages(
     announce(gateway, VALVE, "first")
     send(gateway, "one")
     assert answer_questions(gateway, VALVE) == 1
-    (offer,) = handed(gateway, VALVE)
-    come(gateway, OTHER)
+    (offer,) = take_requests(gateway, VALVE)
+    bind_eligible(gateway, OTHER)
     announce(gateway, VALVE, "second")
-    gateway.send(VALVE, received(offer))
+    gateway.send(VALVE, received_result(offer))
     answer_questions(gateway, VALVE)
-    assert [one.step for one in handed(gateway, VALVE)] == ["deliver"]
+    assert [one.step for one in take_requests(gateway, VALVE)] == ["deliver"]
 
 
 def test_releases_wait_for_known_capabilities_and_are_sent_once(gateway: Gateway) -> None:
@@ -98,19 +98,19 @@ def test_releases_wait_for_known_capabilities_and_are_sent_once(gateway: Gateway
     send(gateway, "one")
     send(gateway, "two", "m2", CAM)
     answer_questions(gateway, VALVE)
-    offers = handed(gateway, VALVE)
-    come(gateway, OTHER)
+    offers = take_requests(gateway, VALVE)
+    bind_eligible(gateway, OTHER)
     announce(gateway, VALVE, "second")
     for offer in offers:
-        gateway.send(VALVE, received(offer))
+        gateway.send(VALVE, received_result(offer))
     assert states(gateway) == ["received", "received"]
     gateway.tx(lambda tx: store.add_verified(tx, "sha-1", "third", "urn:xmpp:qos", 8))
     announce(gateway, VALVE, "third")
     assert states(gateway) == ["released", "released"]
-    releases = handed(gateway, VALVE)
+    releases = take_requests(gateway, VALVE)
     assert [one.step for one in releases] == ["deliver", "deliver"]
     for release in releases:
-        gateway.send(VALVE, done(release))
+        gateway.send(VALVE, empty_result(release))
     assert states(gateway) == []
 
 
@@ -119,7 +119,7 @@ def test_session_that_drops_qos_is_offered_nothing(gateway: Gateway) -> None:
     announce(gateway, VALVE, "first")
     send(gateway, "open")
     answer_questions(gateway, VALVE)
-    assert len(handed(gateway, VALVE)) == 1
+    assert len(take_requests(gateway, VALVE)) == 1
     gateway.tx(lambda tx: store.add_verified(tx, "sha-1", "none", "", 8))
     announce(gateway, VALVE, "none")
     send(gateway, "behind", "m2", CAM)
@@ -127,28 +127,28 @@ def test_session_that_drops_qos_is_offered_nothing(gateway: Gateway) -> None:
     gateway.clock.service += gateway.limits.retry_after
     gateway.ring()
     assert gateway.sends(VALVE) == []
-    come(gateway, OTHER)
-    assert [one.text for one in handed(gateway, OTHER)] == ["open", "behind"]
+    bind_eligible(gateway, OTHER)
+    assert [one.text for one in take_requests(gateway, OTHER)] == ["open", "behind"]
 
 
 def test_hold_ends_with_the_session_that_asked_for_it(
     gateway: Gateway,
 ) -> None:
-    come(gateway, VALVE)
+    bind_eligible(gateway, VALVE)
     send(gateway, "open")
-    (offer,) = handed(gateway, VALVE)
+    (offer,) = take_requests(gateway, VALVE)
     gateway.send(VALVE, refused(offer, "wait", "resource-constraint"))
     gateway.leave(VALVE)
-    come(gateway, OTHER)
-    assert [one.text for one in handed(gateway, OTHER)] == ["open"]
+    bind_eligible(gateway, OTHER)
+    assert [one.text for one in take_requests(gateway, OTHER)] == ["open"]
 
 
 def test_full_device_that_reconnects_often_uses_no_attempts(gateway: Gateway) -> None:
     """It is tried at once each time, and so not at the pace at which attempts are counted."""
     send(gateway, "open")
     for _ in range(3 * gateway.limits.retry_attempts):
-        come(gateway, VALVE)
-        (offer,) = handed(gateway, VALVE)
+        bind_eligible(gateway, VALVE)
+        (offer,) = take_requests(gateway, VALVE)
         gateway.send(VALVE, refused(offer, "wait", "resource-constraint"))
     assert states(gateway) == ["offered"]
     assert gateway.count("SELECT attempts FROM outbox") == 1
@@ -159,13 +159,15 @@ def test_full_device_that_reconnects_often_uses_no_attempts(gateway: Gateway) ->
 
 @pytest.mark.parametrize("kind", ["a", "d", "k"])
 def test_forged_answer_ends_nothing(gateway: Gateway, kind: str) -> None:
-    come(gateway, VALVE)
-    come(gateway, OTHER)
+    bind_eligible(gateway, VALVE)
+    bind_eligible(gateway, OTHER)
     send(gateway, "open")
     full = VALVE if gateway.sends(VALVE) else OTHER
     spare = OTHER if full == VALVE else VALVE
     before = states(gateway)
-    forged = [(one, to) for one in (PUMP, CAM, APART, spare) for to in (PUMP, full, DOMAIN, CAM)]
+    forged = [
+        (one, to) for one in (PUMP, CAM, UNTRUSTED, spare) for to in (PUMP, full, DOMAIN, CAM)
+    ]
     for forger, to in (*forged, (full, CAM), (full, DOMAIN), (full, VALVE_BARE)):
         gateway.send(
             forger,
@@ -182,9 +184,9 @@ def test_forged_answer_ends_nothing(gateway: Gateway, kind: str) -> None:
 
 @pytest.mark.parametrize("row", ["0", "999999999999999999", "00000000000000001", "1"])
 def test_answer_with_an_old_epoch_or_odd_row_changes_nothing(gateway: Gateway, row: str) -> None:
-    come(gateway, VALVE)
+    bind_eligible(gateway, VALVE)
     send(gateway, "open")
-    handed(gateway, VALVE)
+    take_requests(gateway, VALVE)
     epoch = "01JZ0000000000000000000001" if row == "1" else EPOCH
     if row == "00000000000000001":
         epoch = EPOCH.lower()
@@ -200,7 +202,7 @@ def test_message_that_ends_its_sessions_is_given_up(build: Build) -> None:
     send(gateway, "poison")
     cuts = 0
     while states(gateway):
-        come(gateway, VALVE)
+        bind_eligible(gateway, VALVE)
         gateway.leave(VALVE)
         cuts += 1
         assert cuts <= 30
@@ -215,21 +217,21 @@ def test_messages_behind_one_that_ends_sessions_are_delivered(build: Build) -> N
     send(gateway, "poison")
     send(gateway, "good", "m2", CAM)
     for _ in range(40):
-        come(gateway, VALVE)
+        bind_eligible(gateway, VALVE)
         gateway.leave(VALVE)
     assert states(gateway) == ["offered"]
-    come(gateway, VALVE)
-    assert [one.text for one in handed(gateway, VALVE)] == ["good"]
+    bind_eligible(gateway, VALVE)
+    assert [one.text for one in take_requests(gateway, VALVE)] == ["good"]
 
 
 def test_release_that_ends_sessions_is_in_doubt(build: Build) -> None:
     gateway = build(retry_attempts=2)
-    come(gateway, VALVE)
+    bind_eligible(gateway, VALVE)
     send(gateway, "open")
-    gateway.send(VALVE, received(handed(gateway, VALVE)[0]))
+    gateway.send(VALVE, received_result(take_requests(gateway, VALVE)[0]))
     for _ in range(20):
         gateway.leave(VALVE)
-        come(gateway, VALVE)
+        bind_eligible(gateway, VALVE)
     (letter,) = gateway.tx(lambda tx: dead_letters.list_page(tx, 0, 10))
     assert (letter.state, letter.session) == ("in doubt", VALVE)
 
@@ -239,7 +241,7 @@ def test_plain_message_that_ends_sessions_is_in_doubt(build: Build) -> None:
     gateway.count("UPDATE accounts SET downgrade = 1 WHERE name = 'valve' RETURNING 1")
     send(gateway, "open")
     for _ in range(20):
-        come(gateway, VALVE, qos="")
+        bind_eligible(gateway, VALVE, qos="")
         gateway.leave(VALVE)
     (letter,) = gateway.tx(lambda tx: dead_letters.list_page(tx, 0, 10))
     assert letter.state == "in doubt"
@@ -250,24 +252,24 @@ def test_plain_message_that_ends_sessions_is_in_doubt(build: Build) -> None:
 
 def test_revoked_device_gets_nothing(gateway: Gateway) -> None:
     """Its session ends within seconds of that; what waits stays, for it may be restored."""
-    come(gateway, VALVE)
+    bind_eligible(gateway, VALVE)
     for number in range(3):
         send(gateway, f"{number}", f"m{number}")
-    (first,) = handed(gateway, VALVE)
+    (first,) = take_requests(gateway, VALVE)
     gateway.tx(lambda tx: accounts.revoke(tx, "valve"))
-    gateway.send(VALVE, received(first))
-    assert [one.text for one in handed(gateway, VALVE) if one.text] == []
+    gateway.send(VALVE, received_result(first))
+    assert [one.text for one in take_requests(gateway, VALVE) if one.text] == []
 
 
 def test_restored_device_gets_waiting_messages(gateway: Gateway) -> None:
-    come(gateway, VALVE)
+    bind_eligible(gateway, VALVE)
     send(gateway, "open")
-    handed(gateway, VALVE)
+    take_requests(gateway, VALVE)
     gateway.tx(lambda tx: accounts.revoke(tx, "valve"))
     gateway.leave(VALVE)
     gateway.tx(lambda tx: accounts.restore(tx, "valve"))
-    come(gateway, VALVE)
-    assert [one.text for one in handed(gateway, VALVE)] == ["open"]
+    bind_eligible(gateway, VALVE)
+    assert [one.text for one in take_requests(gateway, VALVE)] == ["open"]
 
 
 def test_messages_of_a_removed_device_are_delivered_and_their_failure_is_harmless(
@@ -276,8 +278,8 @@ def test_messages_of_a_removed_device_are_delivered_and_their_failure_is_harmles
     send(gateway, "open")
     gateway.leave(PUMP)
     gateway.tx(lambda tx: accounts.remove(tx, "pump1"))
-    come(gateway, VALVE)
-    (offer,) = handed(gateway, VALVE)
+    bind_eligible(gateway, VALVE)
+    (offer,) = take_requests(gateway, VALVE)
     gateway.send(VALVE, refused(offer, "cancel", "not-acceptable"))
     assert states(gateway) == []
     assert gateway.count("SELECT count(*) FROM offline") == 0
@@ -306,13 +308,13 @@ def test_failing_senders_do_not_use_up_the_report_quota_of_others(build: Build) 
 
 def test_source_cannot_push_out_dead_letters_of_others(build: Build) -> None:
     gateway = build(dead_messages=4)
-    come(gateway, VALVE)
+    bind_eligible(gateway, VALVE)
     send(gateway, "good", "m", CAM)
-    (offer,) = handed(gateway, VALVE)
+    (offer,) = take_requests(gateway, VALVE)
     gateway.send(VALVE, refused(offer, "cancel", "not-acceptable"))
     for number in range(8):
         send(gateway, "bad", f"m{number}")
-        (offer,) = handed(gateway, VALVE)
+        (offer,) = take_requests(gateway, VALVE)
         gateway.send(VALVE, refused(offer, "cancel", "not-acceptable"))
     senders = [one.sender for one in gateway.tx(lambda tx: dead_letters.list_page(tx, 0, 10))]
     assert CAM in senders
@@ -346,12 +348,12 @@ def test_requeued_message_hides_no_expired_message(
 ) -> None:
     monkeypatch.setattr(outbox, "BATCH_SIZE", 2)
     gateway = build(retry_attempts=1)
-    come(gateway, VALVE)
+    bind_eligible(gateway, VALVE)
     for number in range(2):
         send(gateway, "lost", f"m{number}")
-        (offer,) = handed(gateway, VALVE)
-        gateway.send(VALVE, received(offer))
-        (release,) = handed(gateway, VALVE)
+        (offer,) = take_requests(gateway, VALVE)
+        gateway.send(VALVE, received_result(offer))
+        (release,) = take_requests(gateway, VALVE)
         gateway.send(VALVE, refused(release, "cancel", "item-not-found"))
     gateway.leave(VALVE)
     send(gateway, "waits", "w")

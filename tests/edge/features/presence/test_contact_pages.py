@@ -12,7 +12,7 @@ from edge.config.limits import Limits
 from edge.engine.database import Receipt
 from edge.features.accounts.store import accounts
 from edge.features.presence.store import presence
-from tests.helpers.rosters import appear, befriend, told
+from tests.helpers.rosters import received_lines, send_initial_presence, subscribe_mutually
 from tests.helpers.store import Gateway, new_database, read_element
 
 PANEL = "panel@gw.example/screen"
@@ -28,14 +28,14 @@ def gateway(tmp_path: Path) -> Iterator[Gateway]:
     made.add("panel")
     for full in PUMPS:
         made.add(full.partition("@")[0])
-        befriend(made, PANEL, full)
+        subscribe_mutually(made, PANEL, full)
     yield made
     made.close()
 
 
 def shown(gateway: Gateway) -> list[str]:
     """Return whom the panel was shown since this was last asked, which it has then."""
-    lines = [line.split(" ") for line in told(gateway, PANEL)]
+    lines = [line.split(" ") for line in received_lines(gateway, PANEL)]
     return [who for kind, who in lines if kind == "available" and who != PANEL]
 
 
@@ -52,7 +52,7 @@ def confirm(gateway: Gateway, *receipts: Receipt) -> None:
 
 
 def test_next_page_comes_when_the_previous_is_acknowledged(gateway: Gateway) -> None:
-    appear(gateway, PUMPS)
+    send_initial_presence(gateway, PUMPS)
     gateway.send(PANEL, "<presence/>")
     pages = [shown(gateway) for _ in range(4)]
     assert pages == [list(PUMPS[:3]), list(PUMPS[3:6]), list(PUMPS[6:]), []]
@@ -60,13 +60,13 @@ def test_next_page_comes_when_the_previous_is_acknowledged(gateway: Gateway) -> 
 
 
 def test_single_page_waits_for_nothing(gateway: Gateway) -> None:
-    appear(gateway, PUMPS[:PAGE])
+    send_initial_presence(gateway, PUMPS[:PAGE])
     gateway.send(PANEL, "<presence/>")
     assert [send.receipt for send in gateway.sends(PANEL)] == [None] * (1 + PAGE)
 
 
 def test_page_is_limited_in_bytes(gateway: Gateway) -> None:
-    appear(gateway, PUMPS, f"<status>{'x' * 3900}</status>")
+    send_initial_presence(gateway, PUMPS, f"<status>{'x' * 3900}</status>")
     gateway.send(PANEL, "<presence/>")
     assert [len(shown(gateway)) for _ in range(5)] == [2, 2, 2, 1, 0]
 
@@ -77,26 +77,26 @@ def test_oversized_presence_is_a_page_of_its_own(tmp_path: Path) -> None:
     for full in (PANEL, *PUMPS[:2]):
         gateway.add(full.partition("@")[0])
     for full in PUMPS[:2]:
-        befriend(gateway, PANEL, full)
-    appear(gateway, PUMPS[:2], f"<status>{'x' * 12_000}</status>")
+        subscribe_mutually(gateway, PANEL, full)
+    send_initial_presence(gateway, PUMPS[:2], f"<status>{'x' * 12_000}</status>")
     gateway.send(PANEL, "<presence/>")
     assert [shown(gateway) for _ in range(3)] == [[PUMPS[0]], [PUMPS[1]], []]
     gateway.close()
 
 
 def test_changes_between_pages_are_broadcast(gateway: Gateway) -> None:
-    appear(gateway, PUMPS[:5])
+    send_initial_presence(gateway, PUMPS[:5])
     gateway.send(PANEL, "<presence/>")
     receipt = last_of_page(gateway)
     gateway.send(PUMPS[4], "<presence type='unavailable'/>")
     gateway.send(PUMPS[6], "<presence/>")
-    assert told(gateway, PANEL) == [f"unavailable {PUMPS[4]}", f"available {PUMPS[6]}"]
+    assert received_lines(gateway, PANEL) == [f"unavailable {PUMPS[4]}", f"available {PUMPS[6]}"]
     confirm(gateway, receipt)
     assert shown(gateway) == [PUMPS[3], PUMPS[6]]
 
 
 def test_pages_end_with_availability_and_restart_with_it(gateway: Gateway) -> None:
-    appear(gateway, PUMPS)
+    send_initial_presence(gateway, PUMPS)
     gateway.send(PANEL, "<presence/>")
     first = last_of_page(gateway)
     assert first == (presence.RECEIPT, gateway.generation(PUMPS[PAGE - 1]))
@@ -113,7 +113,7 @@ def test_pages_end_with_availability_and_restart_with_it(gateway: Gateway) -> No
 
 
 def test_page_without_visible_contacts_is_skipped(gateway: Gateway) -> None:
-    appear(gateway, PUMPS)
+    send_initial_presence(gateway, PUMPS)
     for name in ("pump1", "pump2", "pump3"):
         gateway.tx(partial(accounts.revoke, name=name))
     gateway.send(PANEL, "<presence/>")
@@ -121,7 +121,7 @@ def test_page_without_visible_contacts_is_skipped(gateway: Gateway) -> None:
 
 
 def test_removed_account_gets_no_further_pages(gateway: Gateway) -> None:
-    appear(gateway, PUMPS)
+    send_initial_presence(gateway, PUMPS)
     gateway.send(PANEL, "<presence/>")
     gateway.tx(lambda tx: accounts.remove(tx, "panel"))
     assert shown(gateway) == list(PUMPS[:PAGE])
@@ -129,7 +129,7 @@ def test_removed_account_gets_no_further_pages(gateway: Gateway) -> None:
 
 
 def test_session_that_ends_between_pages_leaves_nothing(gateway: Gateway) -> None:
-    appear(gateway, PUMPS)
+    send_initial_presence(gateway, PUMPS)
     gateway.send(PANEL, "<presence/>")
     gateway.sent.clear()
     gateway.leave(PANEL)

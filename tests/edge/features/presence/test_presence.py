@@ -11,18 +11,18 @@ from edge.config.limits import Limits
 from edge.config.options import Xmpp
 from edge.features.accounts.store import accounts
 from tests.helpers.rosters import (
-    DESK,
     PANEL,
+    PANEL_DESK,
     PUMP,
     VALVE,
-    appear,
     bare,
-    befriend,
-    forget,
+    discard_sent,
     provision,
-    refused,
-    say,
-    told,
+    received_lines,
+    send_initial_presence,
+    send_presence,
+    send_refused,
+    subscribe_mutually,
 )
 from tests.helpers.store import DOMAIN, Gateway, new_database
 
@@ -41,17 +41,25 @@ def gateway(tmp_path: Path) -> Iterator[Gateway]:
 
 
 def test_initial_presence_is_broadcast_to_subscribers_and_itself(gateway: Gateway) -> None:
-    befriend(gateway, PUMP, PANEL)
-    appear(gateway, (PANEL, DESK, VALVE))
+    subscribe_mutually(gateway, PUMP, PANEL)
+    send_initial_presence(gateway, (PANEL, PANEL_DESK, VALVE))
     assert gateway.send(PUMP, "<presence/>") is None
-    assert told(gateway, PUMP) == [f"available {PUMP}", f"available {PANEL}", f"available {DESK}"]
-    assert told(gateway, PANEL) == told(gateway, DESK) == [f"available {PUMP}"]
-    assert told(gateway, VALVE) == []
+    assert received_lines(gateway, PUMP) == [
+        f"available {PUMP}",
+        f"available {PANEL}",
+        f"available {PANEL_DESK}",
+    ]
+    assert (
+        received_lines(gateway, PANEL)
+        == received_lines(gateway, PANEL_DESK)
+        == [f"available {PUMP}"]
+    )
+    assert received_lines(gateway, VALVE) == []
 
 
 def test_presence_arrives_unchanged_with_its_sender(gateway: Gateway) -> None:
-    befriend(gateway, PUMP, PANEL)
-    appear(gateway, (PANEL,))
+    subscribe_mutually(gateway, PUMP, PANEL)
+    send_initial_presence(gateway, (PANEL,))
     content = "<show>away</show><status>a &lt; b</status><x xmlns='urn:x'/><priority>5</priority>"
     gateway.send(PUMP, f"<presence id='p' xml:lang='de' from='{PUMP}'>{content}</presence>")
     (seen,) = gateway.elements(PANEL)
@@ -67,10 +75,10 @@ def test_presence_arrives_unchanged_with_its_sender(gateway: Gateway) -> None:
 
 
 def test_later_presence_is_broadcast_without_presence_of_others(gateway: Gateway) -> None:
-    befriend(gateway, PUMP, PANEL)
-    appear(gateway, (PANEL, PUMP))
+    subscribe_mutually(gateway, PUMP, PANEL)
+    send_initial_presence(gateway, (PANEL, PUMP))
     gateway.send(PUMP, "<presence><show>dnd</show></presence>")
-    assert told(gateway, PUMP) == told(gateway, PANEL) == [f"available {PUMP}"]
+    assert received_lines(gateway, PUMP) == received_lines(gateway, PANEL) == [f"available {PUMP}"]
 
 
 @pytest.mark.parametrize(
@@ -81,117 +89,125 @@ def test_presence_follows_the_direction_of_the_subscription(
     gateway: Gateway, own: str, sees: bool, is_seen: bool
 ) -> None:
     if own == "subscribe":
-        say(gateway, PUMP, "subscribe", bare(PANEL))
-        say(gateway, PANEL, "subscribed", bare(PUMP))
+        send_presence(gateway, PUMP, "subscribe", bare(PANEL))
+        send_presence(gateway, PANEL, "subscribed", bare(PUMP))
     if own == "subscribed":
-        say(gateway, PANEL, "subscribe", bare(PUMP))
-        say(gateway, PUMP, "subscribed", bare(PANEL))
-    appear(gateway, (PANEL,))
+        send_presence(gateway, PANEL, "subscribe", bare(PUMP))
+        send_presence(gateway, PUMP, "subscribed", bare(PANEL))
+    send_initial_presence(gateway, (PANEL,))
     gateway.send(PUMP, "<presence/>")
-    assert (f"available {PANEL}" in told(gateway, PUMP)) is sees
-    assert (f"available {PUMP}" in told(gateway, PANEL)) is is_seen
+    assert (f"available {PANEL}" in received_lines(gateway, PUMP)) is sees
+    assert (f"available {PUMP}" in received_lines(gateway, PANEL)) is is_seen
 
 
 def test_sessions_of_one_account_see_each_other(gateway: Gateway) -> None:
-    appear(gateway, (PANEL,))
-    gateway.send(DESK, "<presence/>")
-    assert told(gateway, PANEL) == [f"available {DESK}"]
-    assert told(gateway, DESK) == [f"available {DESK}", f"available {PANEL}"]
+    send_initial_presence(gateway, (PANEL,))
+    gateway.send(PANEL_DESK, "<presence/>")
+    assert received_lines(gateway, PANEL) == [f"available {PANEL_DESK}"]
+    assert received_lines(gateway, PANEL_DESK) == [f"available {PANEL_DESK}", f"available {PANEL}"]
 
 
 def test_unavailable_presence_reaches_all_who_saw_it(gateway: Gateway) -> None:
-    befriend(gateway, PUMP, PANEL)
-    appear(gateway, (PANEL, DESK, PUMP, VALVE))
+    subscribe_mutually(gateway, PUMP, PANEL)
+    send_initial_presence(gateway, (PANEL, PANEL_DESK, PUMP, VALVE))
     status = "<presence type='unavailable'><status>off</status></presence>"
     assert gateway.send(PUMP, status) is None
     (seen,) = gateway.elements(PANEL)
     assert (seen.get("type"), seen.get("from"), seen[0].text) == ("unavailable", PUMP, "off")
-    assert told(gateway, DESK) == told(gateway, PUMP) == [f"unavailable {PUMP}"]
-    assert told(gateway, VALVE) == []
+    assert (
+        received_lines(gateway, PANEL_DESK)
+        == received_lines(gateway, PUMP)
+        == [f"unavailable {PUMP}"]
+    )
+    assert received_lines(gateway, VALVE) == []
     gateway.send(PUMP, status)
     gateway.leave(PUMP)
     assert gateway.sent == []
 
 
 def test_unavailable_session_gets_no_presence_and_starts_anew(gateway: Gateway) -> None:
-    befriend(gateway, PUMP, PANEL)
-    appear(gateway, (PANEL, PUMP))
+    subscribe_mutually(gateway, PUMP, PANEL)
+    send_initial_presence(gateway, (PANEL, PUMP))
     gateway.send(PUMP, "<presence type='unavailable'/>")
-    forget(gateway)
+    discard_sent(gateway)
     gateway.send(PANEL, "<presence/>")
-    assert told(gateway, PUMP) == []
+    assert received_lines(gateway, PUMP) == []
     gateway.send(PUMP, "<presence/>")
-    assert told(gateway, PUMP) == [f"available {PUMP}", f"available {PANEL}"]
+    assert received_lines(gateway, PUMP) == [f"available {PUMP}", f"available {PANEL}"]
 
 
 def test_ended_session_becomes_unavailable_for_all_who_saw_it(gateway: Gateway) -> None:
-    befriend(gateway, PUMP, PANEL)
-    appear(gateway, (PANEL, DESK, PUMP))
+    subscribe_mutually(gateway, PUMP, PANEL)
+    send_initial_presence(gateway, (PANEL, PANEL_DESK, PUMP))
     gateway.leave(PUMP)
-    assert told(gateway, PANEL) == told(gateway, DESK) == [f"unavailable {PUMP}"]
-    gateway.leave(DESK)
-    assert told(gateway, PANEL) == [f"unavailable {DESK}"]
+    assert (
+        received_lines(gateway, PANEL)
+        == received_lines(gateway, PANEL_DESK)
+        == [f"unavailable {PUMP}"]
+    )
+    gateway.leave(PANEL_DESK)
+    assert received_lines(gateway, PANEL) == [f"unavailable {PANEL_DESK}"]
     gateway.leave(PANEL)
     assert gateway.sent == []
 
 
 def test_detached_session_stays_available(gateway: Gateway) -> None:
-    befriend(gateway, PUMP, PANEL)
-    appear(gateway, (PANEL, PUMP))
+    subscribe_mutually(gateway, PUMP, PANEL)
+    send_initial_presence(gateway, (PANEL, PUMP))
     generation = gateway.count("SELECT generation FROM temp.sessions WHERE full = ?", PUMP)
     gateway.tx(lambda tx: gateway.lifecycle.detach(tx, generation))
-    assert told(gateway, PANEL) == []
-    gateway.send(DESK, "<presence/>")
-    assert told(gateway, DESK) == [
-        f"available {DESK}",
+    assert received_lines(gateway, PANEL) == []
+    gateway.send(PANEL_DESK, "<presence/>")
+    assert received_lines(gateway, PANEL_DESK) == [
+        f"available {PANEL_DESK}",
         f"available {PANEL}",
         f"available {PUMP}",
     ]
-    assert told(gateway, PUMP) == [f"available {DESK}"]
+    assert received_lines(gateway, PUMP) == [f"available {PANEL_DESK}"]
 
 
 def test_replaced_session_becomes_unavailable_before_the_new_one(gateway: Gateway) -> None:
-    befriend(gateway, PUMP, PANEL)
-    appear(gateway, (PANEL, PUMP))
+    subscribe_mutually(gateway, PUMP, PANEL)
+    send_initial_presence(gateway, (PANEL, PUMP))
     gateway.bind(PUMP)
     gateway.send(PUMP, "<presence/>")
-    assert told(gateway, PANEL) == [f"unavailable {PUMP}", f"available {PUMP}"]
+    assert received_lines(gateway, PANEL) == [f"unavailable {PUMP}", f"available {PUMP}"]
 
 
 def test_revoked_account_neither_sends_nor_gets_presence(gateway: Gateway) -> None:
-    befriend(gateway, PUMP, PANEL)
-    appear(gateway, (PANEL,))
+    subscribe_mutually(gateway, PUMP, PANEL)
+    send_initial_presence(gateway, (PANEL,))
     gateway.tx(lambda tx: accounts.revoke(tx, "pump1"))
     gateway.send(PUMP, "<presence/>")
-    assert told(gateway, PANEL) == []
-    assert told(gateway, PUMP) == []
-    gateway.send(DESK, "<presence/>")
-    assert told(gateway, DESK) == [f"available {DESK}", f"available {PANEL}"]
+    assert received_lines(gateway, PANEL) == []
+    assert received_lines(gateway, PUMP) == []
+    gateway.send(PANEL_DESK, "<presence/>")
+    assert received_lines(gateway, PANEL_DESK) == [f"available {PANEL_DESK}", f"available {PANEL}"]
     gateway.leave(PUMP)
-    assert told(gateway, PANEL) == [f"available {DESK}", f"unavailable {PUMP}"]
+    assert received_lines(gateway, PANEL) == [f"available {PANEL_DESK}", f"unavailable {PUMP}"]
 
 
 def test_removed_account_is_shown_to_nobody(gateway: Gateway) -> None:
-    befriend(gateway, PUMP, PANEL)
-    appear(gateway, (PANEL,))
+    subscribe_mutually(gateway, PUMP, PANEL)
+    send_initial_presence(gateway, (PANEL,))
     gateway.tx(lambda tx: accounts.remove(tx, "pump1"))
     assert gateway.send(PUMP, "<presence/>") is None
-    assert told(gateway, PANEL) == []
+    assert received_lines(gateway, PANEL) == []
 
 
 @pytest.mark.parametrize("says_so", [True, False])
 def test_removed_account_becomes_unavailable(gateway: Gateway, says_so: bool) -> None:
-    befriend(gateway, PUMP, PANEL)
-    say(gateway, VALVE, "subscribe", bare(PUMP))
-    appear(gateway, (PANEL, DESK, VALVE, PUMP))
+    subscribe_mutually(gateway, PUMP, PANEL)
+    send_presence(gateway, VALVE, "subscribe", bare(PUMP))
+    send_initial_presence(gateway, (PANEL, PANEL_DESK, VALVE, PUMP))
     gateway.send(PANEL, "<presence type='unavailable'/>")
-    forget(gateway)
+    discard_sent(gateway)
     gateway.tx(lambda tx: accounts.remove(tx, "pump1"))
     if says_so:
         gateway.send(PUMP, "<presence type='unavailable'/>")
     gateway.leave(PUMP)
-    assert told(gateway, DESK) == [f"unavailable {PUMP}"]
-    assert told(gateway, PANEL) == told(gateway, VALVE) == []
+    assert received_lines(gateway, PANEL_DESK) == [f"unavailable {PUMP}"]
+    assert received_lines(gateway, PANEL) == received_lines(gateway, VALVE) == []
 
 
 # What a presence may say.
@@ -217,16 +233,16 @@ def test_removed_account_becomes_unavailable(gateway: Gateway, says_so: bool) ->
     ],
 )
 def test_invalid_presence_is_refused(gateway: Gateway, xml: str, error: str) -> None:
-    appear(gateway, (PANEL,))
-    befriend(gateway, PUMP, PANEL)
-    assert refused(gateway, PUMP, xml) == error
+    send_initial_presence(gateway, (PANEL,))
+    subscribe_mutually(gateway, PUMP, PANEL)
+    assert send_refused(gateway, PUMP, xml) == error
     assert gateway.sent == []
     assert gateway.count("SELECT available FROM temp.sessions WHERE full = ?", PUMP) == 0
 
 
 def test_oversized_presence_is_logged(gateway: Gateway) -> None:
     large = f"<presence><status>{'x' * 1024}</status></presence>"
-    assert refused(gateway, PUMP, large) == "modify/not-acceptable"
+    assert send_refused(gateway, PUMP, large) == "modify/not-acceptable"
     (event,) = gateway.events(name="presence_bytes")
     assert (event.source, event.tags) == (bare(PUMP), {"limit": "1024"})
 
@@ -259,12 +275,12 @@ def test_presence_to_the_gateway_is_ignored(gateway: Gateway, type_: str) -> Non
 def test_directed_presence_reaches_its_target_and_so_does_its_end(
     gateway: Gateway, to: str
 ) -> None:
-    appear(gateway, (VALVE,))
+    send_initial_presence(gateway, (VALVE,))
     assert gateway.send(PUMP, f"<presence to='{to}'><show>chat</show></presence>") is None
     (seen,) = gateway.elements(VALVE)
     assert (seen.get("from"), seen.get("to"), seen[0].text) == (PUMP, to, "chat")
     gateway.send(PUMP, "<presence/>")
-    assert told(gateway, VALVE) == []
+    assert received_lines(gateway, VALVE) == []
     gateway.leave(PUMP)
     (seen,) = gateway.elements(VALVE)
     assert (seen.get("type"), seen.get("from"), seen.get("to")) == ("unavailable", PUMP, to)
@@ -273,37 +289,37 @@ def test_directed_presence_reaches_its_target_and_so_does_its_end(
 def test_directed_presence_ends_with_unavailability(
     gateway: Gateway,
 ) -> None:
-    appear(gateway, (VALVE,))
+    send_initial_presence(gateway, (VALVE,))
     gateway.send(PUMP, f"<presence to='{VALVE}'/>")
     gateway.send(PUMP, "<presence type='unavailable'/>")
-    assert told(gateway, VALVE) == [f"available {PUMP}", f"unavailable {PUMP}"]
+    assert received_lines(gateway, VALVE) == [f"available {PUMP}", f"unavailable {PUMP}"]
     gateway.leave(PUMP)
-    assert told(gateway, VALVE) == []
+    assert received_lines(gateway, VALVE) == []
 
 
 def test_directed_presence_is_withdrawn_alone(gateway: Gateway) -> None:
     gateway.send(PUMP, f"<presence to='{VALVE}'/>")
-    say(gateway, PUMP, "unavailable", VALVE)
-    assert told(gateway, VALVE) == [f"available {PUMP}", f"unavailable {PUMP}"]
-    say(gateway, PUMP, "unavailable", VALVE)
+    send_presence(gateway, PUMP, "unavailable", VALVE)
+    assert received_lines(gateway, VALVE) == [f"available {PUMP}", f"unavailable {PUMP}"]
+    send_presence(gateway, PUMP, "unavailable", VALVE)
     gateway.leave(PUMP)
-    assert told(gateway, VALVE) == []
+    assert received_lines(gateway, VALVE) == []
 
 
 def test_subscriber_with_directed_presence_gets_one_unavailable(gateway: Gateway) -> None:
-    befriend(gateway, PUMP, PANEL)
-    appear(gateway, (PANEL, PUMP))
+    subscribe_mutually(gateway, PUMP, PANEL)
+    send_initial_presence(gateway, (PANEL, PUMP))
     gateway.send(PUMP, f"<presence to='{PANEL}'/>")
     gateway.leave(PUMP)
-    assert told(gateway, PANEL) == [f"available {PUMP}", f"unavailable {PUMP}"]
+    assert received_lines(gateway, PANEL) == [f"available {PUMP}", f"unavailable {PUMP}"]
 
 
 def test_unavailable_presence_may_be_sent_to_one_contact(gateway: Gateway) -> None:
-    befriend(gateway, PUMP, PANEL)
-    appear(gateway, (PANEL, DESK, PUMP))
-    say(gateway, PUMP, "unavailable", PANEL)
-    assert told(gateway, PANEL) == [f"unavailable {PUMP}"]
-    assert told(gateway, DESK) == []
+    subscribe_mutually(gateway, PUMP, PANEL)
+    send_initial_presence(gateway, (PANEL, PANEL_DESK, PUMP))
+    send_presence(gateway, PUMP, "unavailable", PANEL)
+    assert received_lines(gateway, PANEL) == [f"unavailable {PUMP}"]
+    assert received_lines(gateway, PANEL_DESK) == []
 
 
 def test_absent_target_gets_nothing_later(gateway: Gateway) -> None:
@@ -311,14 +327,16 @@ def test_absent_target_gets_nothing_later(gateway: Gateway) -> None:
         assert gateway.send(PUMP, f"<presence to='{to}'/>") is None
     assert gateway.count("SELECT count(*) FROM temp.directed") == 0
     gateway.send(VALVE, "<presence/>")
-    assert told(gateway, VALVE) == [f"available {VALVE}"]
+    assert received_lines(gateway, VALVE) == [f"available {VALVE}"]
 
 
 def test_directed_targets_are_limited(gateway: Gateway) -> None:
     for to in (VALVE, PANEL, VALVE):
         assert gateway.send(PUMP, f"<presence to='{to}'/>") is None
-    forget(gateway)
-    assert refused(gateway, PUMP, f"<presence to='{DESK}'/>") == "wait/resource-constraint"
+    discard_sent(gateway)
+    assert (
+        send_refused(gateway, PUMP, f"<presence to='{PANEL_DESK}'/>") == "wait/resource-constraint"
+    )
     assert [event.name for event in gateway.events()] == ["directed_presences"]
     assert gateway.sent == []
 
@@ -330,11 +348,11 @@ def test_directed_presence_reaches_only_reachable_accounts(tmp_path: Path) -> No
     for full in (PUMP, PANEL):
         gateway.bind(full)
     assert gateway.send(PUMP, f"<presence to='{PANEL}'/>") is None
-    assert told(gateway, PANEL) == []
+    assert received_lines(gateway, PANEL) == []
     assert [event.name for event in gateway.events()] == ["untrusted"]
-    befriend(gateway, PUMP, PANEL)
+    subscribe_mutually(gateway, PUMP, PANEL)
     gateway.send(PUMP, f"<presence to='{PANEL}'/>")
-    assert told(gateway, PANEL) == [f"available {PUMP}"]
+    assert received_lines(gateway, PANEL) == [f"available {PUMP}"]
     gateway.close()
 
 
@@ -342,44 +360,47 @@ def test_error_reaches_the_session_that_it_answers(gateway: Gateway) -> None:
     gateway.send(PUMP, f"<presence to='{VALVE}'/>")
     xml = f"<presence type='error' to='{PUMP}'><error type='cancel'/></presence>"
     assert gateway.send(VALVE, xml) is None
-    assert told(gateway, PUMP) == [f"error {VALVE}"]
+    assert received_lines(gateway, PUMP) == [f"error {VALVE}"]
 
 
 # Probes.
 
 
 def test_probe_is_answered_for_available_sessions(gateway: Gateway) -> None:
-    befriend(gateway, PUMP, PANEL)
-    appear(gateway, (PANEL, DESK, PUMP))
-    say(gateway, PUMP, "probe", bare(PANEL))
-    assert told(gateway, PUMP) == [f"available {DESK}", f"available {PANEL}"]
-    say(gateway, PUMP, "probe", DESK)
-    assert told(gateway, PUMP) == [f"available {DESK}"]
-    say(gateway, PUMP, "probe", f"{bare(PANEL)}/x")
-    assert told(gateway, PUMP) == [f"unavailable {bare(PANEL)}/x"]
-    say(gateway, DESK, "probe", bare(PANEL))
-    assert told(gateway, DESK) == [f"available {DESK}", f"available {PANEL}"]
-    assert told(gateway, PANEL) == []
+    subscribe_mutually(gateway, PUMP, PANEL)
+    send_initial_presence(gateway, (PANEL, PANEL_DESK, PUMP))
+    send_presence(gateway, PUMP, "probe", bare(PANEL))
+    assert received_lines(gateway, PUMP) == [f"available {PANEL_DESK}", f"available {PANEL}"]
+    send_presence(gateway, PUMP, "probe", PANEL_DESK)
+    assert received_lines(gateway, PUMP) == [f"available {PANEL_DESK}"]
+    send_presence(gateway, PUMP, "probe", f"{bare(PANEL)}/x")
+    assert received_lines(gateway, PUMP) == [f"unavailable {bare(PANEL)}/x"]
+    send_presence(gateway, PANEL_DESK, "probe", bare(PANEL))
+    assert received_lines(gateway, PANEL_DESK) == [f"available {PANEL_DESK}", f"available {PANEL}"]
+    assert received_lines(gateway, PANEL) == []
 
 
 @pytest.mark.parametrize("to", [bare(VALVE), VALVE, "nobody@gw.example"])
 def test_probe_reveals_nothing_without_a_subscription(gateway: Gateway, to: str) -> None:
-    appear(gateway, (VALVE, PUMP))
-    say(gateway, PUMP, "probe", to)
+    send_initial_presence(gateway, (VALVE, PUMP))
+    send_presence(gateway, PUMP, "probe", to)
     assert gateway.sent == []
 
 
 def test_probe_corrects_a_wrong_subscription(gateway: Gateway) -> None:
-    befriend(gateway, PUMP, PANEL)
-    appear(gateway, (PUMP,))
+    subscribe_mutually(gateway, PUMP, PANEL)
+    send_initial_presence(gateway, (PUMP,))
     gateway.connection.execute("DELETE FROM roster WHERE jid = ?", (bare(PUMP),))
-    say(gateway, PUMP, "probe", bare(PANEL))
-    assert told(gateway, PUMP) == [f"unsubscribed {bare(PANEL)}", f"push {bare(PANEL)} from"]
+    send_presence(gateway, PUMP, "probe", bare(PANEL))
+    assert received_lines(gateway, PUMP) == [
+        f"unsubscribed {bare(PANEL)}",
+        f"push {bare(PANEL)} from",
+    ]
 
 
 def test_removed_account_cannot_probe(gateway: Gateway) -> None:
     gateway.tx(lambda tx: accounts.remove(tx, "pump1"))
-    say(gateway, PUMP, "probe", bare(PANEL))
+    send_presence(gateway, PUMP, "probe", bare(PANEL))
     assert gateway.sent == []
 
 

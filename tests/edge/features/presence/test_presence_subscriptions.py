@@ -11,20 +11,20 @@ from edge.config.limits import Limits
 from edge.features.accounts.store import accounts
 from edge.features.presence.rules.subscriptions import SubscriptionState
 from tests.helpers.rosters import (
-    DESK,
-    ODD,
     PANEL,
+    PANEL_DESK,
     PUMP,
-    appear,
+    UNTRUSTED,
     bare,
-    befriend,
-    fetch,
-    forget,
+    discard_sent,
     provision,
-    refused,
-    say,
+    received_lines,
+    request_roster,
+    send_initial_presence,
+    send_presence,
+    send_refused,
     state_of,
-    told,
+    subscribe_mutually,
 )
 from tests.helpers.store import DOMAIN, Gateway, new_database
 
@@ -40,20 +40,24 @@ def gateway(tmp_path: Path) -> Iterator[Gateway]:
 
 
 def test_approved_request_is_followed_by_presence(gateway: Gateway) -> None:
-    appear(gateway, (PUMP, PANEL, DESK))
+    send_initial_presence(gateway, (PUMP, PANEL, PANEL_DESK))
     xml = f"<presence type='subscribe' id='s' to='{PANEL}'><status>Please</status></presence>"
     assert gateway.send(PUMP, xml) is None
-    assert told(gateway, PUMP) == [f"push {bare(PANEL)} none ask"]
+    assert received_lines(gateway, PUMP) == [f"push {bare(PANEL)} none ask"]
     (asked,) = gateway.elements(PANEL)
     assert (asked.get("from"), asked.get("to"), asked.get("id")) == (bare(PUMP), bare(PANEL), "s")
     assert asked[0].text == "Please"
-    assert told(gateway, DESK) == [f"subscribe {bare(PUMP)}"]
-    say(gateway, DESK, "subscribed", bare(PUMP))
-    assert told(gateway, PANEL) == told(gateway, DESK) == [f"push {bare(PUMP)} from"]
-    assert told(gateway, PUMP) == [
+    assert received_lines(gateway, PANEL_DESK) == [f"subscribe {bare(PUMP)}"]
+    send_presence(gateway, PANEL_DESK, "subscribed", bare(PUMP))
+    assert (
+        received_lines(gateway, PANEL)
+        == received_lines(gateway, PANEL_DESK)
+        == [f"push {bare(PUMP)} from"]
+    )
+    assert received_lines(gateway, PUMP) == [
         f"subscribed {bare(PANEL)}",
         f"push {bare(PANEL)} to",
-        f"available {DESK}",
+        f"available {PANEL_DESK}",
         f"available {PANEL}",
     ]
 
@@ -64,49 +68,49 @@ def test_request_is_pending_until_answered(gateway: Gateway) -> None:
             PUMP,
             f"<presence type='subscribe' to='{bare(PANEL)}'><status>{text}</status></presence>",
         )
-    for full in (PANEL, DESK):
+    for full in (PANEL, PANEL_DESK):
         gateway.send(full, "<presence/>")
         asked = [e for e in gateway.elements(full) if e.get("type") == "subscribe"]
         assert [request[0].text for request in asked] == ["first"]
-    assert fetch(gateway, PANEL) == []
-    say(gateway, PANEL, "unsubscribed", bare(PUMP))
+    assert request_roster(gateway, PANEL) == []
+    send_presence(gateway, PANEL, "unsubscribed", bare(PUMP))
     assert (
         state_of(gateway, PUMP, PANEL) is state_of(gateway, PANEL, PUMP) is SubscriptionState.NONE
     )
     gateway.send(PANEL, "<presence type='unavailable'/>")
-    forget(gateway)
+    discard_sent(gateway)
     gateway.send(PANEL, "<presence/>")
-    assert f"subscribe {bare(PUMP)}" not in told(gateway, PANEL)
+    assert f"subscribe {bare(PUMP)}" not in received_lines(gateway, PANEL)
 
 
 def test_owner_cancels_a_subscription(gateway: Gateway) -> None:
-    befriend(gateway, PUMP, PANEL)
-    appear(gateway, (PUMP, PANEL))
-    say(gateway, PANEL, "unsubscribed", bare(PUMP))
-    assert told(gateway, PUMP) == [
+    subscribe_mutually(gateway, PUMP, PANEL)
+    send_initial_presence(gateway, (PUMP, PANEL))
+    send_presence(gateway, PANEL, "unsubscribed", bare(PUMP))
+    assert received_lines(gateway, PUMP) == [
         f"unavailable {PANEL}",
         f"unsubscribed {bare(PANEL)}",
         f"push {bare(PANEL)} from",
     ]
-    assert told(gateway, PANEL) == [f"push {bare(PUMP)} to"]
+    assert received_lines(gateway, PANEL) == [f"push {bare(PUMP)} to"]
 
 
 def test_subscriber_cancels_a_subscription(gateway: Gateway) -> None:
-    befriend(gateway, PUMP, PANEL)
-    appear(gateway, (PUMP, PANEL))
-    say(gateway, PUMP, "unsubscribe", bare(PANEL))
-    assert told(gateway, PUMP) == [f"push {bare(PANEL)} from", f"unavailable {PANEL}"]
-    assert told(gateway, PANEL) == [f"unsubscribe {bare(PUMP)}", f"push {bare(PUMP)} to"]
+    subscribe_mutually(gateway, PUMP, PANEL)
+    send_initial_presence(gateway, (PUMP, PANEL))
+    send_presence(gateway, PUMP, "unsubscribe", bare(PANEL))
+    assert received_lines(gateway, PUMP) == [f"push {bare(PANEL)} from", f"unavailable {PANEL}"]
+    assert received_lines(gateway, PANEL) == [f"unsubscribe {bare(PUMP)}", f"push {bare(PUMP)} to"]
 
 
 def test_pre_approval_answers_the_request(gateway: Gateway) -> None:
-    appear(gateway, (PUMP, PANEL))
-    say(gateway, PANEL, "subscribed", bare(PUMP))
-    assert told(gateway, PANEL) == [f"push {bare(PUMP)} none approved"]
-    assert told(gateway, PUMP) == []
-    say(gateway, PUMP, "subscribe", bare(PANEL))
-    assert told(gateway, PANEL) == [f"push {bare(PUMP)} from"]
-    assert told(gateway, PUMP) == [
+    send_initial_presence(gateway, (PUMP, PANEL))
+    send_presence(gateway, PANEL, "subscribed", bare(PUMP))
+    assert received_lines(gateway, PANEL) == [f"push {bare(PUMP)} none approved"]
+    assert received_lines(gateway, PUMP) == []
+    send_presence(gateway, PUMP, "subscribe", bare(PANEL))
+    assert received_lines(gateway, PANEL) == [f"push {bare(PUMP)} from"]
+    assert received_lines(gateway, PUMP) == [
         f"push {bare(PANEL)} none ask",
         f"subscribed {bare(PANEL)}",
         f"push {bare(PANEL)} to",
@@ -119,61 +123,68 @@ def test_stream_advertises_pre_approval(gateway: Gateway) -> None:
 
 
 def test_existing_subscription_is_not_requested_again(gateway: Gateway) -> None:
-    befriend(gateway, PUMP, PANEL)
-    appear(gateway, (PUMP, PANEL))
+    subscribe_mutually(gateway, PUMP, PANEL)
+    send_initial_presence(gateway, (PUMP, PANEL))
     gateway.connection.execute("DELETE FROM roster WHERE jid = ?", (bare(PANEL),))
-    say(gateway, PUMP, "subscribe", bare(PANEL))
-    assert told(gateway, PANEL) == []
-    assert told(gateway, PUMP)[1:3] == [f"subscribed {bare(PANEL)}", f"push {bare(PANEL)} to"]
+    send_presence(gateway, PUMP, "subscribe", bare(PANEL))
+    assert received_lines(gateway, PANEL) == []
+    assert received_lines(gateway, PUMP)[1:3] == [
+        f"subscribed {bare(PANEL)}",
+        f"push {bare(PANEL)} to",
+    ]
 
 
 @pytest.mark.parametrize("to", ["nobody@gw.example", DOMAIN])
 def test_request_to_an_unknown_account_is_refused(gateway: Gateway, to: str) -> None:
-    appear(gateway, (PUMP,))
-    say(gateway, PUMP, "subscribe", to)
-    assert told(gateway, PUMP) == [f"push {to} none ask", f"unsubscribed {to}", f"push {to} none"]
+    send_initial_presence(gateway, (PUMP,))
+    send_presence(gateway, PUMP, "subscribe", to)
+    assert received_lines(gateway, PUMP) == [
+        f"push {to} none ask",
+        f"unsubscribed {to}",
+        f"push {to} none",
+    ]
     for kind in ("subscribed", "unsubscribed", "unsubscribe"):
-        say(gateway, PUMP, kind, "nobody@gw.example")
+        send_presence(gateway, PUMP, kind, "nobody@gw.example")
     assert state_of(gateway, PUMP, "nobody@gw.example") is SubscriptionState.NONE
 
 
 def test_untrusted_device_may_request_only_from_roster_contacts(gateway: Gateway) -> None:
-    appear(gateway, (ODD, PANEL))
-    say(gateway, ODD, "subscribe", bare(PANEL))
-    assert told(gateway, PANEL) == []
-    assert told(gateway, ODD)[1] == f"unsubscribed {bare(PANEL)}"
+    send_initial_presence(gateway, (UNTRUSTED, PANEL))
+    send_presence(gateway, UNTRUSTED, "subscribe", bare(PANEL))
+    assert received_lines(gateway, PANEL) == []
+    assert received_lines(gateway, UNTRUSTED)[1] == f"unsubscribed {bare(PANEL)}"
     assert [event.name for event in gateway.events()] == ["untrusted"]
-    say(gateway, PANEL, "subscribe", bare(ODD))
-    forget(gateway)
-    say(gateway, ODD, "subscribe", bare(PANEL))
-    assert told(gateway, PANEL) == [f"subscribe {bare(ODD)}"]
+    send_presence(gateway, PANEL, "subscribe", bare(UNTRUSTED))
+    discard_sent(gateway)
+    send_presence(gateway, UNTRUSTED, "subscribe", bare(PANEL))
+    assert received_lines(gateway, PANEL) == [f"subscribe {bare(UNTRUSTED)}"]
 
 
 @pytest.mark.parametrize("name", ["panel", "pump1"])
 def test_revoked_account_neither_requests_nor_gets_requests(gateway: Gateway, name: str) -> None:
-    appear(gateway, (PANEL,))
+    send_initial_presence(gateway, (PANEL,))
     gateway.tx(lambda tx: accounts.revoke(tx, name))
     gateway.send(PUMP, f"<presence type='subscribe' to='{bare(PANEL)}'/>")
-    assert told(gateway, PANEL) == []
+    assert received_lines(gateway, PANEL) == []
     assert state_of(gateway, PANEL, PUMP) is SubscriptionState.NONE
 
 
 def test_account_revoked_after_its_request_gets_no_presence(gateway: Gateway) -> None:
-    appear(gateway, (PUMP, PANEL))
-    say(gateway, PUMP, "subscribe", bare(PANEL))
+    send_initial_presence(gateway, (PUMP, PANEL))
+    send_presence(gateway, PUMP, "subscribe", bare(PANEL))
     gateway.tx(lambda tx: accounts.revoke(tx, "pump1"))
-    forget(gateway)
-    say(gateway, PANEL, "subscribed", bare(PUMP))
-    assert f"available {PANEL}" not in told(gateway, PUMP)
+    discard_sent(gateway)
+    send_presence(gateway, PANEL, "subscribed", bare(PUMP))
+    assert f"available {PANEL}" not in received_lines(gateway, PUMP)
 
 
 def test_full_roster_sends_no_requests(gateway: Gateway) -> None:
     for name in ("a", "b"):
-        say(gateway, PUMP, "subscribed", f"{name}@gw.example")
+        send_presence(gateway, PUMP, "subscribed", f"{name}@gw.example")
     xml = f"<presence type='{{}}' to='{bare(PANEL)}'/>"
     for kind in ("subscribe", "subscribed"):
-        assert refused(gateway, PUMP, xml.format(kind)) == "wait/resource-constraint"
-    say(gateway, PUMP, "unsubscribe", bare(PANEL))
+        assert send_refused(gateway, PUMP, xml.format(kind)) == "wait/resource-constraint"
+    send_presence(gateway, PUMP, "unsubscribe", bare(PANEL))
     assert (
         state_of(gateway, PANEL, PUMP) is state_of(gateway, PUMP, PANEL) is SubscriptionState.NONE
     )
@@ -183,11 +194,11 @@ def test_full_roster_sends_no_requests(gateway: Gateway) -> None:
 def test_pending_requests_are_limited_like_contacts(gateway: Gateway) -> None:
     for name in ("a", "b"):
         gateway.add(name)
-        say(gateway, f"{name}@gw.example/x", "subscribe", bare(PANEL))
+        send_presence(gateway, f"{name}@gw.example/x", "subscribe", bare(PANEL))
     xml = f"<presence type='subscribe' to='{bare(PANEL)}'/>"
-    assert refused(gateway, PUMP, xml) == "wait/resource-constraint"
-    assert fetch(gateway, PUMP) == []
-    say(gateway, PANEL, "unsubscribed", "a@gw.example")
+    assert send_refused(gateway, PUMP, xml) == "wait/resource-constraint"
+    assert request_roster(gateway, PUMP) == []
+    send_presence(gateway, PANEL, "unsubscribed", "a@gw.example")
     assert gateway.send(PUMP, xml) is None
     assert state_of(gateway, PANEL, PUMP) is SubscriptionState.NONE_IN
 
@@ -204,11 +215,11 @@ def test_pending_requests_are_limited_in_bytes(tmp_path: Path, size: int, shown:
         assert gateway.send(f"{name}@gw.example/x", xml) is None
     gateway.bind(PANEL)
     gateway.send(PANEL, "<presence/>")
-    asked = [line for line in told(gateway, PANEL) if line.startswith("subscribe ")]
+    asked = [line for line in received_lines(gateway, PANEL) if line.startswith("subscribe ")]
     assert asked == [f"subscribe {name}@gw.example" for name in "abcdef"[:shown]]
-    say(gateway, PANEL, "unsubscribed", "a@gw.example")
+    send_presence(gateway, PANEL, "unsubscribed", "a@gw.example")
     gateway.send(PANEL, "<presence type='unavailable'/>")
     gateway.send(PANEL, "<presence/>")
-    asked = [line for line in told(gateway, PANEL) if line.startswith("subscribe ")]
+    asked = [line for line in received_lines(gateway, PANEL) if line.startswith("subscribe ")]
     assert asked == [f"subscribe {name}@gw.example" for name in "abcdef"[1 : shown + 1]]
     gateway.close()

@@ -12,20 +12,20 @@ from edge.features.accounts.store import accounts
 from edge.features.presence.rules.subscriptions import SubscriptionState
 from edge.features.presence.xmpp import roster
 from tests.helpers.rosters import (
-    DESK,
     PANEL,
+    PANEL_DESK,
     PUMP,
     ROSTER,
-    appear,
     bare,
-    befriend,
-    fetch,
-    forget,
-    item_line,
+    describe_item,
+    discard_sent,
     provision,
-    say,
+    received_lines,
+    request_roster,
+    send_initial_presence,
+    send_presence,
     state_of,
-    told,
+    subscribe_mutually,
 )
 from tests.helpers.store import DOMAIN, Gateway, Reply, new_database
 
@@ -98,11 +98,11 @@ def test_contact_keeps_its_name_and_groups(gateway: Gateway) -> None:
 def test_attributes_of_the_server_are_ignored(gateway: Gateway) -> None:
     xml = f"<item jid='{bare(PUMP)}' subscription='both' ask='subscribe' approved='true'/>"
     assert change(gateway, xml).type == "result"
-    assert fetch(gateway, PANEL) == [f"{bare(PUMP)} none"]
+    assert request_roster(gateway, PANEL) == [f"{bare(PUMP)} none"]
 
 
 def test_change_keeps_the_subscription(gateway: Gateway) -> None:
-    befriend(gateway, PANEL, PUMP)
+    subscribe_mutually(gateway, PANEL, PUMP)
     put(gateway, bare(PUMP), name="P")
     assert state_of(gateway, PANEL, PUMP) is SubscriptionState.BOTH
 
@@ -110,19 +110,19 @@ def test_change_keeps_the_subscription(gateway: Gateway) -> None:
 def test_changes_are_pushed_to_sessions_that_requested_the_roster(
     gateway: Gateway,
 ) -> None:
-    fetch(gateway, DESK)
+    request_roster(gateway, PANEL_DESK)
     put(gateway, bare(PUMP))
-    assert told(gateway, PANEL) == []
-    (push,) = gateway.elements(DESK)
+    assert received_lines(gateway, PANEL) == []
+    (push,) = gateway.elements(PANEL_DESK)
     assert push.attrib.keys() == {"type", "id", "to"}
-    assert (push.get("type"), push.get("to")) == ("set", DESK)
+    assert (push.get("type"), push.get("to")) == ("set", PANEL_DESK)
     (item,) = push[0]
-    assert item_line(item) == f"{bare(PUMP)} none"
-    fetch(gateway, PANEL)
+    assert describe_item(item) == f"{bare(PUMP)} none"
+    request_roster(gateway, PANEL)
     put(gateway, bare(PUMP), name="P")
-    ids = {stanza.get("id") for full in (PANEL, DESK) for stanza in gateway.elements(full)}
+    ids = {stanza.get("id") for full in (PANEL, PANEL_DESK) for stanza in gateway.elements(full)}
     assert len(ids | {push.get("id")}) == 3
-    assert told(gateway, PUMP) == []
+    assert received_lines(gateway, PUMP) == []
 
 
 def test_push_expects_no_answer(gateway: Gateway) -> None:
@@ -133,8 +133,8 @@ def test_push_expects_no_answer(gateway: Gateway) -> None:
 
 def test_rosters_of_accounts_are_separate(gateway: Gateway) -> None:
     put(gateway, bare(PUMP))
-    assert fetch(gateway, PUMP) == []
-    assert fetch(gateway, DESK) == [f"{bare(PUMP)} none"]
+    assert request_roster(gateway, PUMP) == []
+    assert request_roster(gateway, PANEL_DESK) == [f"{bare(PUMP)} none"]
 
 
 # What is refused.
@@ -169,9 +169,9 @@ def groups(*names: str) -> str:
     ],
 )
 def test_invalid_contact_is_refused(gateway: Gateway, items: str, error: str) -> None:
-    fetch(gateway, PANEL)
+    request_roster(gateway, PANEL)
     assert refused(change(gateway, items)) == error
-    assert told(gateway, PANEL) == []
+    assert received_lines(gateway, PANEL) == []
     assert gateway.count("SELECT count(*) FROM roster") == 0
 
 
@@ -234,13 +234,13 @@ def remove(gateway: Gateway, full: str, contact: str) -> None:
 
 
 def test_removing_a_contact_ends_both_subscriptions(gateway: Gateway) -> None:
-    appear(gateway, (PANEL, PUMP))
-    befriend(gateway, PANEL, PUMP)
+    send_initial_presence(gateway, (PANEL, PUMP))
+    subscribe_mutually(gateway, PANEL, PUMP)
     remove(gateway, PANEL, PUMP)
-    assert fetch(gateway, PANEL) == []
-    assert fetch(gateway, PUMP) == [f"{bare(PANEL)} none"]
-    assert told(gateway, PANEL) == [f"push {bare(PUMP)} remove", f"unavailable {PUMP}"]
-    assert told(gateway, PUMP) == [
+    assert request_roster(gateway, PANEL) == []
+    assert request_roster(gateway, PUMP) == [f"{bare(PANEL)} none"]
+    assert received_lines(gateway, PANEL) == [f"push {bare(PUMP)} remove", f"unavailable {PUMP}"]
+    assert received_lines(gateway, PUMP) == [
         f"unsubscribe {bare(PANEL)}",
         f"push {bare(PANEL)} to",
         f"unavailable {PANEL}",
@@ -264,7 +264,7 @@ def test_removed_contact_leaves_nothing_on_either_side(
     put(gateway, bare(PUMP))
     if before:
         one, kind, other = before
-        say(gateway, one, kind, bare(other))
+        send_presence(gateway, one, kind, bare(other))
     remove(gateway, PANEL, PUMP)
     assert state_of(gateway, PANEL, PUMP) is state_of(gateway, PUMP, PANEL) is after
     count = "SELECT count(*) FROM roster WHERE request IS NOT NULL OR jid = ?"
@@ -274,9 +274,9 @@ def test_removed_contact_leaves_nothing_on_either_side(
 def test_pending_request_is_not_a_contact(
     gateway: Gateway,
 ) -> None:
-    say(gateway, PUMP, "subscribe", bare(PANEL))
-    assert fetch(gateway, PANEL) == []
-    forget(gateway)
+    send_presence(gateway, PUMP, "subscribe", bare(PANEL))
+    assert request_roster(gateway, PANEL) == []
+    discard_sent(gateway)
     xml = f"<item jid='{bare(PUMP)}' subscription='remove'/>"
     assert refused(change(gateway, xml)) == "cancel/item-not-found"
     assert state_of(gateway, PANEL, PUMP) is SubscriptionState.NONE_IN
@@ -285,6 +285,6 @@ def test_pending_request_is_not_a_contact(
 @pytest.mark.parametrize("jid", [DOMAIN, "someone@other.example", "nobody@gw.example"])
 def test_contact_without_an_account_is_accepted(gateway: Gateway, jid: str) -> None:
     put(gateway, jid)
-    assert fetch(gateway, PANEL) == [f"{jid} none"]
+    assert request_roster(gateway, PANEL) == [f"{jid} none"]
     remove(gateway, PANEL, jid)
-    assert fetch(gateway, PANEL) == []
+    assert request_roster(gateway, PANEL) == []

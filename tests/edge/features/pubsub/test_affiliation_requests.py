@@ -9,7 +9,7 @@ import pytest
 
 from edge.config.limits import Limits
 from edge.features.pubsub.store import affiliations
-from tests.helpers.people import APART, PUMP, VALVE, appear, provision
+from tests.helpers.people import PUMP, UNTRUSTED, VALVE, make_available, provision
 from tests.helpers.pubsub import (
     OWNER,
     PUBSUB,
@@ -33,7 +33,7 @@ LAMP_BARE: Final = "lamp@gw.example"
 @pytest.fixture
 def gateway(gateway: Gateway) -> Gateway:
     """A gateway on which the pump owns the node `a` and the valve is available."""
-    appear(gateway, VALVE)
+    make_available(gateway, VALVE)
     create(gateway, PUMP, "a")
     return gateway
 
@@ -74,7 +74,7 @@ def test_an_account_sees_its_own_affiliations(gateway: Gateway) -> None:
 def test_own_affiliations_need_an_existing_node_and_a_trusted_account(gateway: Gateway) -> None:
     missing = element("affiliations", node="c")
     assert refusal(gateway, PUMP, missing, "get") == ("cancel", "item-not-found", "")
-    assert refusal(gateway, APART, "<affiliations/>", "get") == ("auth", "forbidden", "")
+    assert refusal(gateway, UNTRUSTED, "<affiliations/>", "get") == ("auth", "forbidden", "")
 
 
 def test_an_owner_changes_affiliations(gateway: Gateway) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from edge.config.limits import Limits
-from tests.helpers.people import APART, PUMP, VALVE, appear, provision
+from tests.helpers.people import PUMP, UNTRUSTED, VALVE, make_available, provision
 from tests.helpers.pubsub import (
     create,
     element,
@@ -34,7 +34,7 @@ def gateway(tmp_path: Path) -> Iterator[Gateway]:
     """A gateway on which the pump owns a node with five items."""
     gateway = Gateway(new_database(tmp_path), Limits(unacknowledged_bytes=64 * 1024))
     provision(gateway)
-    appear(gateway, VALVE)
+    make_available(gateway, VALVE)
     create(gateway, PUMP, NODE, publish_model="open", max_items="200")
     for number in range(5):
         publish(gateway, PUMP, NODE, item(f"i{number}", reading(number)))
@@ -138,7 +138,7 @@ def test_an_invalid_retrieval_is_refused(
 
 
 def test_an_untrusted_account_retrieves_nothing(gateway: Gateway) -> None:
-    assert error_of(retrieve(gateway, APART, NODE)) == ("auth", "forbidden")
+    assert error_of(retrieve(gateway, UNTRUSTED, NODE)) == ("auth", "forbidden")
 
 
 def test_an_empty_node_has_no_items(gateway: Gateway) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from edge.config.limits import Limits
 from edge.config.options import Pubsub
-from tests.helpers.people import APART, PUMP, VALVE, appear, provision
+from tests.helpers.people import PUMP, UNTRUSTED, VALVE, make_available, provision
 from tests.helpers.pubsub import (
     SERVICE,
     create,
@@ -41,7 +41,7 @@ def build(tmp_path: Path) -> Iterator[Callable[..., Gateway]]:
         )
         made.append(gateway)
         provision(gateway)
-        appear(gateway, VALVE)
+        make_available(gateway, VALVE)
         create(gateway, PUMP, NODE, publish_model="open")
         return gateway
 
@@ -179,7 +179,7 @@ def test_where_nothing_can_be_published_is_told_at_once(
 
 @LEVELS
 def test_who_is_not_trusted_is_refused(gateway: Gateway, level: int) -> None:
-    assert send(gateway, level, reading(1), APART).error == ("cancel", "not-allowed")
+    assert send(gateway, level, reading(1), UNTRUSTED).error == ("cancel", "not-allowed")
 
 
 @LEVELS

@@ -12,7 +12,14 @@ from edge.config.limits import Limits
 from edge.features.pubsub.rules.node_config import OPTIONS
 from edge.features.pubsub.store import nodes
 from edge.features.pubsub.store.nodes import Node
-from tests.helpers.people import APART, PUMP, VALVE, appear, know, provision
+from tests.helpers.people import (
+    PUMP,
+    UNTRUSTED,
+    VALVE,
+    add_contact,
+    make_available,
+    provision,
+)
 from tests.helpers.pubsub import (
     EVENT,
     FORM,
@@ -41,7 +48,7 @@ BAD_REQUEST: Final = ("modify", "bad-request", "")
 @pytest.fixture
 def gateway(gateway: Gateway) -> Gateway:
     """A gateway on which the pump may create nodes and the valve is available."""
-    appear(gateway, VALVE)
+    make_available(gateway, VALVE)
     return gateway
 
 
@@ -153,7 +160,7 @@ def test_a_refused_name_is_explained(gateway: Gateway) -> None:
 
 
 def test_an_untrusted_account_creates_nothing(gateway: Gateway) -> None:
-    assert refusal(gateway, APART, element("create", node="a")) == ("auth", "forbidden", "")
+    assert refusal(gateway, UNTRUSTED, element("create", node="a")) == ("auth", "forbidden", "")
 
 
 def test_nodes_are_limited_and_a_refusal_is_logged(tmp_path: Path) -> None:
@@ -407,7 +414,7 @@ def test_rosters_of_owners_give_access(gateway: Gateway) -> None:
     assert refuse("closed") == ("cancel", "not-allowed", "closed-node")
     for node in ("seen", "crew"):
         affiliate(gateway, PUMP, node, lamp="owner")  # which has neither an account nor a roster
-    know(gateway, "pump1", "valve@gw.example", "from")
+    add_contact(gateway, "pump1", "valve@gw.example", "from")
     assert subscribe(gateway, VALVE, "seen", VALVE).type == "result"
     assert refuse("crew") == not_in_group
     gateway.tx(lambda tx: tx.run("UPDATE roster SET groups = '[\"crew\"]'"))

@@ -11,7 +11,14 @@ from msgspec.structs import replace
 
 from edge.config.limits import Limits
 from edge.config.options import Pubsub
-from tests.helpers.people import APART, PUMP, VALVE, VALVE_BARE, appear, provision
+from tests.helpers.people import (
+    PUMP,
+    UNTRUSTED,
+    VALVE,
+    VALVE_BARE,
+    make_available,
+    provision,
+)
 from tests.helpers.pubsub import (
     PUBSUB,
     create,
@@ -53,7 +60,7 @@ def build(tmp_path: Path) -> Iterator[Build]:
         )
         built.append(gateway)
         provision(gateway)
-        appear(gateway, VALVE)
+        make_available(gateway, VALVE)
         create(gateway, PUMP, NODE, publish_model="open")
         return gateway
 
@@ -180,7 +187,7 @@ def test_subscribers_may_publish_if_the_node_allows_it(gateway: Gateway) -> None
     assert error_of(publish(gateway, VALVE, "ours", item("x"))) == ("auth", "forbidden")
     subscribe(gateway, VALVE, "ours")
     assert publish(gateway, VALVE, "ours", item("x")).type == "result"
-    assert error_of(publish(gateway, APART, NODE, item("x"))) == ("auth", "forbidden")
+    assert error_of(publish(gateway, UNTRUSTED, NODE, item("x"))) == ("auth", "forbidden")
 
 
 # Notifications
@@ -232,7 +239,7 @@ def test_a_new_subscriber_gets_the_last_item_with_its_time(gateway: Gateway) -> 
 
 def test_a_subscribed_publisher_is_notified_too(gateway: Gateway) -> None:
     gateway.leave(PUMP)
-    appear(gateway, PUMP)
+    make_available(gateway, PUMP)
     subscribe(gateway, PUMP, NODE)
     publish(gateway, PUMP, NODE, item("x", reading(1)))
     assert len(notifications(gateway, PUMP)) == 1
@@ -407,7 +414,7 @@ def test_an_item_of_a_queue_node_is_only_in_its_queue(gateway: Gateway) -> None:
 
 def test_shares_get_the_same_items_as_plain_subscriptions(gateway: Gateway) -> None:
     gateway.leave(VALVE)
-    appear(gateway, VALVE)
+    make_available(gateway, VALVE)
     subscribe(gateway, VALVE, "$share:one:plant/#", qos="0")
     subscribe(gateway, VALVE, "$share:two:plant/+", qos="0")
     subscribe(gateway, VALVE, NODE)

@@ -10,7 +10,7 @@ import pytest
 from edge.config.options import Pubsub
 from edge.engine.database import Transaction
 from edge.xmpp.namespaces import COMMANDS, DISCO_INFO, DISCO_ITEMS, QOS_ALL, QUEUEING, RSM
-from tests.helpers.people import APART, PUMP, VALVE, know, provision
+from tests.helpers.people import PUMP, UNTRUSTED, VALVE, add_contact, provision
 from tests.helpers.pubsub import (
     FORM,
     OWNER,
@@ -73,7 +73,7 @@ def test_the_gateway_lists_the_service(gateway: Gateway) -> None:
     assert len(payload(query(gateway, DISCO_ITEMS, to="pump1@gw.example"))) == 0
 
 
-@pytest.mark.parametrize("full", [PUMP, APART])
+@pytest.mark.parametrize("full", [PUMP, UNTRUSTED])
 def test_anybody_sees_the_identity_of_the_service(gateway: Gateway, full: str) -> None:
     identity = payload(query(gateway, DISCO_INFO, full=full)).find(f"{INFO}identity")
     assert identity is not None
@@ -165,10 +165,10 @@ def test_a_node_is_listed_to_accounts_that_may_use_it(gateway: Gateway) -> None:
     affiliate(gateway, PUMP, "drop", valve="publish-only")
     affiliate(gateway, PUMP, "shut", valve="outcast")
     assert names(query(gateway, DISCO_ITEMS, full=VALVE)) == ["drop", "open"]
-    know(gateway, "pump1", "valve@gw.example", "both")
+    add_contact(gateway, "pump1", "valve@gw.example", "both")
     assert names(query(gateway, DISCO_ITEMS, full=VALVE)) == ["drop", "open", "seen"]
     assert len(names(query(gateway, DISCO_ITEMS))) == 5
-    assert error_of(query(gateway, DISCO_ITEMS, full=APART)) == FORBIDDEN
+    assert error_of(query(gateway, DISCO_ITEMS, full=UNTRUSTED)) == FORBIDDEN
 
 
 def test_nodes_are_listed_in_pages(gateway: Gateway) -> None:
@@ -224,7 +224,7 @@ def test_a_node_without_access_is_refused(gateway: Gateway, namespace: str) -> N
         (PUMP, "none", ("cancel", "item-not-found")),
         (VALVE, "closed", ("cancel", "not-allowed")),
         (VALVE, "shut", FORBIDDEN),
-        (APART, "shut", FORBIDDEN),
+        (UNTRUSTED, "shut", FORBIDDEN),
     ):
         assert error_of(query(gateway, namespace, node, full=full)) == error
 

@@ -11,7 +11,7 @@ from edge.config.limits import Limits
 from edge.engine import events
 from edge.engine.database import Transaction
 from edge.engine.events import NewEvent
-from tests.helpers.people import PUMP, VALVE, appear, provision
+from tests.helpers.people import PUMP, VALVE, make_available, provision
 from tests.helpers.pubsub import (
     SERVICE,
     create,
@@ -59,7 +59,7 @@ def build(tmp_path: Path) -> Iterator[Callable[..., Gateway]]:
         )
         made.append(gateway)
         provision(gateway)
-        appear(gateway, VALVE)
+        make_available(gateway, VALVE)
         create(gateway, PUMP, NODE, publish_model="open")
         return gateway
 
@@ -104,7 +104,7 @@ def logged(gateway: Gateway) -> list[tuple[str, str | None, str | None, int | No
 
 def test_sensor_data_that_is_published_by_iq_becomes_readings(gateway: Gateway) -> None:
     subscribe(gateway, PUMP, NODE)
-    appear(gateway, PUMP)
+    make_available(gateway, PUMP)
     assert published_id(publish(gateway, VALVE, NODE, item("i1", WARM))) == "i1"
     warm, on = gateway.events("readings")
     assert (warm.topic, warm.source, warm.name, warm.value, warm.unit) == (

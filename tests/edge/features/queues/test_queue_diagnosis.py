@@ -16,7 +16,7 @@ from edge.features.queues.store import overview, queue_items, queues
 from edge.features.queues.store.overview import Attendance
 from edge.features.queues.store.queues import Queue
 from tests.helpers import queue_rows
-from tests.helpers.people import appear
+from tests.helpers.people import make_available
 from tests.helpers.queue_rows import FIRST, PUBLISHER, WORKER
 from tests.helpers.store import Gateway, new_database
 
@@ -225,8 +225,8 @@ def test_connected_sessions_are_bound_available_and_not_detached(gateway: Gatewa
     gateway.bind(SECOND)
     gateway.bind("second@gw.example/c")
     assert attendance() == [connected(full, SECOND)]
-    appear(gateway, f"{WORKER}/z", 1)
-    appear(gateway, f"{WORKER}/hidden", -1)
+    make_available(gateway, f"{WORKER}/z", 1)
+    make_available(gateway, f"{WORKER}/hidden", -1)
     assert attendance() == [connected(bare, f"{WORKER}/z"), connected(full, SECOND)]
     gateway.tx(lambda tx: tx.run("UPDATE temp.sessions SET detached = 1"))
     assert attendance() == []

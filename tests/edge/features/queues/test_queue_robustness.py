@@ -13,7 +13,7 @@ from edge.config.limits import Limits
 from edge.features.accounts.store import accounts
 from edge.features.queues.rules.transitions import MAX_DELIVERIES
 from tests.helpers import queue_nodes, shared_subscriptions
-from tests.helpers.people import PUMP, appear
+from tests.helpers.people import PUMP, make_available
 from tests.helpers.pubsub import create, element, send_request, subscribe
 from tests.helpers.shared_subscriptions import NODE, SHARE, join, plain_items, publish
 from tests.helpers.store import DOMAIN, Gateway, new_database
@@ -42,7 +42,7 @@ def gateway(tmp_path: Path) -> Iterator[Gateway]:
 
 def _able(gateway: Gateway, *sessions: str) -> None:
     for full in sessions:
-        appear(gateway, full)
+        make_available(gateway, full)
     gateway.tx(lambda tx: tx.run(_ABLE))
 
 
@@ -50,8 +50,8 @@ def _able(gateway: Gateway, *sessions: str) -> None:
 
 
 def test_items_at_qos_0_received_by_one_session_do_not_count_for_another(gateway: Gateway) -> None:
-    appear(gateway, FIRST)
-    appear(gateway, SECOND)
+    make_available(gateway, FIRST)
+    make_available(gateway, SECOND)
     join(gateway, FIRST, qos="0", queue_requests="1")
     for name in "abcd":
         publish(gateway, name)
@@ -66,8 +66,8 @@ def test_items_at_qos_0_lost_with_a_session_do_not_count_for_another(
     gateway: Gateway, jid: str | None
 ) -> None:
     """A membership by full JID ends with its session."""
-    appear(gateway, FIRST)
-    appear(gateway, SECOND)
+    make_available(gateway, FIRST)
+    make_available(gateway, SECOND)
     join(gateway, FIRST, qos="0", queue_requests="1")
     if jid is not None:
         join(gateway, FIRST, "$share:pool:other", jid, qos="0", expire="presence")
@@ -177,7 +177,7 @@ def test_a_worker_is_notified_if_another_session_ended_its_subscription(
     gateway: Gateway,
 ) -> None:
     queue_nodes.set_up(gateway)
-    appear(gateway, FIRST)
+    make_available(gateway, FIRST)
     queue_nodes.subscribe_worker(gateway, FIRST, 1, FIRST.partition("/")[0])
     queue_nodes.publish(gateway, "a")
     assert queue_nodes.deliveries(gateway, FIRST) == ["a"]
@@ -212,7 +212,7 @@ def test_unserved_shares_leave_room_for_queue_nodes(tmp_path: Path) -> None:
     queue_nodes.set_up(gateway)
     create(gateway, queue_nodes.OWNER, NODE)
     gateway.add("idle")
-    appear(gateway, f"idle@{DOMAIN}/1", priority=-1)
+    make_available(gateway, f"idle@{DOMAIN}/1", priority=-1)
     join(gateway, f"idle@{DOMAIN}/1", jid=f"idle@{DOMAIN}")
     publish(gateway, "a", "b", full=queue_nodes.OWNER)
     item = element("item", "<v xmlns='urn:v'/>", id="c")

@@ -16,22 +16,22 @@ from edge.features.queues.rules.transitions import MAX_DELIVERIES
 from edge.features.queues.service import admin
 from edge.features.queues.store import overview
 from edge.xmpp.namespaces import REDELIVERED, clark
-from tests.helpers.custody import (
-    CAM,
-    Build,
-    Handed,
-    able,
-    building,
-    come,
-    done,
-    hand_over,
-    handed,
-    received,
-    refusal,
-    states,
-)
 from tests.helpers.people import PUMP, VALVE, VALVE_BARE
 from tests.helpers.pubsub import SERVICE, create, element, send_request, subscribe
+from tests.helpers.qos_devices import (
+    CAM,
+    Build,
+    DeviceRequest,
+    bind_eligible,
+    empty_result,
+    error_result,
+    gateway_builder,
+    make_eligible,
+    received_result,
+    send_assured,
+    states,
+    take_requests,
+)
 from tests.helpers.shared_subscriptions import (
     NODE,
     SHARE,
@@ -52,7 +52,7 @@ CAM_BARE: Final = f"cam@{DOMAIN}"
 
 @pytest.fixture
 def build(tmp_path: Path) -> Iterator[Build]:
-    with building(tmp_path) as build:
+    with gateway_builder(tmp_path) as build:
         yield build
 
 
@@ -64,8 +64,8 @@ def gateway(build: Build) -> Gateway:
 def ready(gateway: Gateway) -> Gateway:
     """Create the node that the pump publishes to; all sessions support QoS."""
     create(gateway, PUMP, NODE, publish_model="open")
-    able(gateway, CAM)
-    come(gateway, VALVE)
+    make_eligible(gateway, CAM)
+    bind_eligible(gateway, VALVE)
     return gateway
 
 
@@ -91,7 +91,7 @@ def test_each_item_goes_to_one_member(gateway: Gateway, qos: str) -> None:
 def test_the_default_qos_of_a_share_is_1(gateway: Gateway) -> None:
     join(gateway, VALVE)
     publish(gateway, "i1")
-    (one,) = handed(gateway, VALVE)
+    (one,) = take_requests(gateway, VALVE)
     assert (one.step, one.sender, one.to) == ("acknowledged", SERVICE, VALVE)
     assert one.message is not None
     assert one.message.find(".//{urn:v}v") is not None
@@ -100,7 +100,7 @@ def test_the_default_qos_of_a_share_is_1(gateway: Gateway) -> None:
 def test_a_delivery_names_the_subscription(gateway: Gateway) -> None:
     found = join(gateway, VALVE)
     publish(gateway, "i1")
-    (one,) = handed(gateway, VALVE)
+    (one,) = take_requests(gateway, VALVE)
     assert one.message is not None
     header = one.message.find(".//{http://jabber.org/protocol/shim}header")
     assert header is not None
@@ -174,10 +174,10 @@ def test_shares_can_be_disabled(tmp_path: Path) -> None:
 def test_items_wait_while_no_member_has_room(gateway: Gateway) -> None:
     join(gateway, VALVE, queue_requests="2")
     publish(gateway, *ids(5))
-    first = handed(gateway, VALVE)
+    first = take_requests(gateway, VALVE)
     assert len(first) == 2
     assert [state for _item, state in item_states(gateway)].count("ready") == 3
-    gateway.send(VALVE, done(first[0]))
+    gateway.send(VALVE, empty_result(first[0]))
     assert offered(gateway, VALVE) == ["i2"]
 
 
@@ -194,7 +194,7 @@ def test_a_durable_member_gets_nothing_while_disconnected(gateway: Gateway) -> N
     join(gateway, CAM)
     publish(gateway, *ids(3))
     assert answer_all(gateway, CAM) == ids(3)
-    come(gateway, VALVE)
+    bind_eligible(gateway, VALVE)
     assert offered(gateway, VALVE) == []
 
 
@@ -203,7 +203,7 @@ def test_items_published_without_connected_members_wait_for_the_first(gateway: G
     gateway.leave(VALVE)
     publish(gateway, *ids(3))
     assert states(gateway) == []
-    come(gateway, OTHER)
+    bind_eligible(gateway, OTHER)
     assert answer_all(gateway, OTHER) == ids(3)
 
 
@@ -218,7 +218,7 @@ def test_a_detached_member_gets_no_new_items(gateway: Gateway) -> None:
 
 
 def test_a_full_jid_is_served_by_its_own_session_only(gateway: Gateway) -> None:
-    come(gateway, OTHER, priority=5)
+    bind_eligible(gateway, OTHER, priority=5)
     join(gateway, VALVE, jid=VALVE)
     publish(gateway, "i1")
     assert offered(gateway, OTHER) == []
@@ -243,12 +243,12 @@ def test_a_full_jid_need_not_be_available(gateway: Gateway) -> None:
 
 
 def test_a_member_is_queried_for_qos_when_an_item_waits(gateway: Gateway) -> None:
-    come(gateway, OTHER, qos=None)
+    bind_eligible(gateway, OTHER, qos=None)
     join(gateway, OTHER, jid=OTHER)
     assert gateway.elements(OTHER) == []
     publish(gateway, "i1")
     assert len(gateway.elements(OTHER)) == 1
-    able(gateway, OTHER)
+    make_eligible(gateway, OTHER)
     assert offered(gateway, OTHER) == ["i1"]
 
 
@@ -256,7 +256,7 @@ def test_a_member_is_queried_for_qos_when_an_item_waits(gateway: Gateway) -> Non
 def test_a_session_without_qos_support_gets_no_items_at_qos_1_or_2(
     gateway: Gateway, qos: str
 ) -> None:
-    come(gateway, OTHER, qos="")
+    bind_eligible(gateway, OTHER, qos="")
     join(gateway, OTHER, jid=OTHER, qos=qos)
     join(gateway, CAM, qos=qos)
     publish(gateway, *ids(2))
@@ -268,7 +268,7 @@ def test_a_session_without_qos_support_gets_items_if_its_account_is_downgraded(
     gateway: Gateway,
 ) -> None:
     gateway.tx(lambda tx: accounts.set_downgrade(tx, "valve", downgrade=True))
-    come(gateway, OTHER, qos="")
+    bind_eligible(gateway, OTHER, qos="")
     join(gateway, OTHER, jid=OTHER)
     publish(gateway, *ids(2))
     assert plain_items(gateway, OTHER) == ids(2)
@@ -278,23 +278,23 @@ def test_a_session_without_qos_support_gets_items_if_its_account_is_downgraded(
 # QoS 1: reassigned
 
 
-def lose_connection(gateway: Gateway, _offer: Handed) -> None:
+def lose_connection(gateway: Gateway, _offer: DeviceRequest) -> None:
     gateway.leave(VALVE)
 
 
-def become_unavailable(gateway: Gateway, _offer: Handed) -> None:
+def become_unavailable(gateway: Gateway, _offer: DeviceRequest) -> None:
     gateway.send(VALVE, "<presence type='unavailable'/>")
 
 
-def refuse(gateway: Gateway, offer: Handed) -> None:
-    gateway.send(VALVE, refusal(offer, "cancel", "not-allowed"))
+def refuse(gateway: Gateway, offer: DeviceRequest) -> None:
+    gateway.send(VALVE, error_result(offer, "cancel", "not-allowed"))
 
 
-def unsubscribe(gateway: Gateway, _offer: Handed) -> None:
+def unsubscribe(gateway: Gateway, _offer: DeviceRequest) -> None:
     leave(gateway, VALVE)
 
 
-def remove_account(gateway: Gateway, _offer: Handed) -> None:
+def remove_account(gateway: Gateway, _offer: DeviceRequest) -> None:
     gateway.tx(lambda tx: tx.run("DELETE FROM accounts WHERE name = 'valve'"))
     gateway.tx(gateway.router.run_external_change)
 
@@ -303,14 +303,14 @@ def remove_account(gateway: Gateway, _offer: Handed) -> None:
     "lose", [lose_connection, become_unavailable, refuse, unsubscribe, remove_account]
 )
 def test_qos_1_lost_item_goes_to_another_member(
-    gateway: Gateway, lose: Callable[[Gateway, Handed], None]
+    gateway: Gateway, lose: Callable[[Gateway, DeviceRequest], None]
 ) -> None:
     join(gateway, VALVE)
     publish(gateway, "i1")
     join(gateway, CAM)
-    (offer,) = handed(gateway, VALVE)
+    (offer,) = take_requests(gateway, VALVE)
     lose(gateway, offer)
-    (one,) = handed(gateway, CAM)
+    (one,) = take_requests(gateway, CAM)
     assert one.message is not None
     times = one.message.find(clark(REDELIVERED, "redelivered"))
     assert times is not None
@@ -342,14 +342,14 @@ def test_qos_1_acknowledged_item_is_not_reassigned(gateway: Gateway) -> None:
 def test_qos_1_answer_of_an_ended_session_is_ignored(gateway: Gateway) -> None:
     join(gateway, VALVE)
     publish(gateway, "i1")
-    (one,) = handed(gateway, VALVE)
+    (one,) = take_requests(gateway, VALVE)
     gateway.leave(VALVE)
-    come(gateway, VALVE)
-    (again,) = handed(gateway, VALVE)
+    bind_eligible(gateway, VALVE)
+    (again,) = take_requests(gateway, VALVE)
     assert again.msg_id == one.msg_id or again.id != one.id
-    gateway.send(VALVE, done(one))
+    gateway.send(VALVE, empty_result(one))
     assert [state for _item, state in item_states(gateway)] == ["locked"]
-    gateway.send(VALVE, done(again))
+    gateway.send(VALVE, empty_result(again))
     assert item_states(gateway) == []
 
 
@@ -360,7 +360,7 @@ def test_qos_1_item_goes_to_another_member_after_a_restart(gateway: Gateway) -> 
     gateway.ring()
     assert states(gateway) == []
     assert item_states(gateway) == [("i1", "ready")]
-    come(gateway, CAM)
+    bind_eligible(gateway, CAM)
     join(gateway, CAM)
     assert answer_all(gateway, CAM) == ["i1"]
 
@@ -371,7 +371,7 @@ def test_qos_1_item_stays_with_a_member_that_returns_at_once_after_a_restart(
     join(gateway, VALVE)
     publish(gateway, "i1")
     gateway.crash()
-    come(gateway, VALVE)
+    bind_eligible(gateway, VALVE)
     gateway.ring()
     assert answer_all(gateway, VALVE) == ["i1"]
     assert item_states(gateway) == []
@@ -381,8 +381,8 @@ def test_qos_1_item_that_is_always_refused_is_dead(gateway: Gateway) -> None:
     join(gateway, VALVE)
     publish(gateway, "i1")
     for _ in range(MAX_DELIVERIES):
-        (one,) = handed(gateway, VALVE)
-        gateway.send(VALVE, refusal(one, "cancel", "not-allowed"))
+        (one,) = take_requests(gateway, VALVE)
+        gateway.send(VALVE, error_result(one, "cancel", "not-allowed"))
     assert item_states(gateway) == [("i1", "dead")]
     assert [event.name for event in gateway.events(name="queue_dead")] == ["queue_dead"]
 
@@ -406,8 +406,8 @@ def test_qos_1_item_stays_after_a_wait_error(gateway: Gateway) -> None:
     join(gateway, VALVE)
     publish(gateway, "i1")
     join(gateway, CAM)
-    (one,) = handed(gateway, VALVE)
-    gateway.send(VALVE, refusal(one, "wait", "resource-constraint"))
+    (one,) = take_requests(gateway, VALVE)
+    gateway.send(VALVE, error_result(one, "wait", "resource-constraint"))
     assert offered(gateway, CAM) == []
     gateway.leave(VALVE)
     assert offered(gateway, CAM) == ["i1"]
@@ -427,7 +427,7 @@ def test_qos_0_items_lost_with_a_session_are_logged_and_not_reassigned(gateway: 
     assert item_states(gateway) == []
     (event,) = gateway.events(name="share_lost")
     assert event.value == 2.0
-    come(gateway, VALVE)
+    bind_eligible(gateway, VALVE)
     assert plain_items(gateway, VALVE) == []
 
 
@@ -443,12 +443,12 @@ def test_qos_0_items_in_flight_do_not_exceed_requests(gateway: Gateway) -> None:
 def test_qos_2_item_waits_for_its_member(gateway: Gateway) -> None:
     join(gateway, VALVE, qos="2")
     publish(gateway, "i1")
-    (offer,) = handed(gateway, VALVE)
+    (offer,) = take_requests(gateway, VALVE)
     join(gateway, CAM, qos="2")
     gateway.leave(VALVE)
     assert offered(gateway, CAM) == []
-    come(gateway, VALVE)
-    (again,) = handed(gateway, VALVE)
+    bind_eligible(gateway, VALVE)
+    (again,) = take_requests(gateway, VALVE)
     assert (again.id, again.msg_id) == (offer.id, offer.msg_id)
     answer(gateway, VALVE, again)
     assert answer_all(gateway, VALVE) == []
@@ -461,27 +461,27 @@ def test_qos_2_offer_is_taken_over_by_another_session_of_a_bare_jid(
 ) -> None:
     join(gateway, VALVE, jid=jid, qos="2")
     publish(gateway, "i1")
-    (offer,) = handed(gateway, VALVE)
+    (offer,) = take_requests(gateway, VALVE)
     gateway.leave(VALVE)
-    come(gateway, OTHER)
+    bind_eligible(gateway, OTHER)
     if jid == VALVE:
-        assert handed(gateway, OTHER) == []
-        come(gateway, VALVE)
-    (again,) = handed(gateway, VALVE if jid == VALVE else OTHER)
+        assert take_requests(gateway, OTHER) == []
+        bind_eligible(gateway, VALVE)
+    (again,) = take_requests(gateway, VALVE if jid == VALVE else OTHER)
     assert again.msg_id == offer.msg_id
 
 
 def test_qos_2_received_item_waits_for_its_session(gateway: Gateway) -> None:
     join(gateway, VALVE, qos="2")
     publish(gateway, "i1")
-    gateway.send(VALVE, received(handed(gateway, VALVE)[0]))
+    gateway.send(VALVE, received_result(take_requests(gateway, VALVE)[0]))
     gateway.leave(VALVE)
-    come(gateway, OTHER)
-    assert handed(gateway, OTHER) == []
-    come(gateway, VALVE)
-    (release,) = handed(gateway, VALVE)
+    bind_eligible(gateway, OTHER)
+    assert take_requests(gateway, OTHER) == []
+    bind_eligible(gateway, VALVE)
+    (release,) = take_requests(gateway, VALVE)
     assert release.step == "deliver"
-    gateway.send(VALVE, done(release))
+    gateway.send(VALVE, empty_result(release))
     assert item_states(gateway) == []
 
 
@@ -490,27 +490,27 @@ def test_qos_2_item_stays_with_its_member_after_a_restart(gateway: Gateway, step
     join(gateway, VALVE, qos="2")
     join(gateway, CAM, jid=CAM, qos="2")
     publish(gateway, "i1")
-    full = next(full for full in (VALVE, CAM) if (found := handed(gateway, full)))
+    full = next(full for full in (VALVE, CAM) if (found := take_requests(gateway, full)))
     if steps:
-        gateway.send(full, received(found[0]))
+        gateway.send(full, received_result(found[0]))
     gateway.crash()
     gateway.ring()
     other = CAM if full == VALVE else VALVE
-    come(gateway, other)
-    assert handed(gateway, other) == []
-    come(gateway, full)
-    assert [one.step for one in handed(gateway, full)] == [["assured", "deliver"][steps]]
+    bind_eligible(gateway, other)
+    assert take_requests(gateway, other) == []
+    bind_eligible(gateway, full)
+    assert [one.step for one in take_requests(gateway, full)] == [["assured", "deliver"][steps]]
 
 
 def test_qos_2_unsent_items_go_to_another_member(gateway: Gateway) -> None:
     join(gateway, VALVE, qos="2", queue_requests="20")
     publish(gateway, *ids(12))
-    sent = len(handed(gateway, VALVE))
+    sent = len(take_requests(gateway, VALVE))
     assert sent < 12
     join(gateway, CAM, qos="2", queue_requests="20")
     gateway.leave(VALVE)
     assert answer_all(gateway, CAM) == ids(12)[sent:]
-    come(gateway, VALVE)
+    bind_eligible(gateway, VALVE)
     assert answer_all(gateway, VALVE) == ids(12)[:sent]
 
 
@@ -529,8 +529,8 @@ def test_qos_2_received_item_is_in_doubt_when_the_subscription_ends(
 ) -> None:
     join(gateway, VALVE, qos="2")
     publish(gateway, "i1")
-    gateway.send(VALVE, received(handed(gateway, VALVE)[0]))
-    (release,) = handed(gateway, VALVE)
+    gateway.send(VALVE, received_result(take_requests(gateway, VALVE)[0]))
+    (release,) = take_requests(gateway, VALVE)
     join(gateway, CAM, qos="2")
     leave(gateway, VALVE)
     assert offered(gateway, CAM) == []
@@ -539,9 +539,9 @@ def test_qos_2_received_item_is_in_doubt_when_the_subscription_ends(
     assert (dead.state, dead.session) == ("in doubt", VALVE)
     gateway.tx(lambda tx: dead_letters.requeue(tx, dead.row, may_repeat=False))
     gateway.tx(gateway.router.run_external_change)
-    (again,) = handed(gateway, VALVE)
+    (again,) = take_requests(gateway, VALVE)
     assert (again.id, again.step) == (release.id, "deliver")
-    gateway.send(VALVE, done(again))
+    gateway.send(VALVE, empty_result(again))
     assert states(gateway) == []
 
 
@@ -549,7 +549,7 @@ def test_qos_2_plain_message_in_flight_is_in_doubt_when_the_subscription_ends(
     gateway: Gateway,
 ) -> None:
     gateway.tx(lambda tx: accounts.set_downgrade(tx, "valve", downgrade=True))
-    able(gateway, VALVE, qos="")
+    make_eligible(gateway, VALVE, qos="")
     join(gateway, VALVE, qos="2")
     publish(gateway, "i1")
     join(gateway, CAM, qos="2")
@@ -565,8 +565,8 @@ def test_qos_2_requeued_item_in_doubt_goes_to_the_same_account(
 ) -> None:
     join(gateway, VALVE, qos="2")
     publish(gateway, "i1")
-    gateway.send(VALVE, received(handed(gateway, VALVE)[0]))
-    gateway.send(VALVE, refusal(handed(gateway, VALVE)[0], "cancel", "not-allowed"))
+    gateway.send(VALVE, received_result(take_requests(gateway, VALVE)[0]))
+    gateway.send(VALVE, error_result(take_requests(gateway, VALVE)[0], "cancel", "not-allowed"))
     assert item_states(gateway) == []
     (dead,) = gateway.tx(lambda tx: dead_letters.list_page(tx, 0, 10))
     gateway.tx(lambda tx: dead_letters.requeue(tx, dead.row, may_repeat=True))
@@ -577,7 +577,7 @@ def test_qos_2_requeued_item_in_doubt_goes_to_the_same_account(
 def test_requeued_dead_items_go_to_any_member(gateway: Gateway) -> None:
     join(gateway, VALVE, qos="2")
     publish(gateway, "i1")
-    gateway.send(VALVE, refusal(handed(gateway, VALVE)[0], "cancel", "not-allowed"))
+    gateway.send(VALVE, error_result(take_requests(gateway, VALVE)[0], "cancel", "not-allowed"))
     replace_valve_by_cam(gateway)
 
     def requeue(tx: Transaction) -> None:
@@ -624,11 +624,11 @@ def test_a_non_durable_membership_ends_with_its_session(gateway: Gateway) -> Non
 
 @pytest.mark.parametrize("end", [unsubscribe, remove_account])
 def test_a_share_ends_with_its_last_member(
-    gateway: Gateway, end: Callable[[Gateway, Handed], None]
+    gateway: Gateway, end: Callable[[Gateway, DeviceRequest], None]
 ) -> None:
     join(gateway, VALVE, queue_requests="1")
     publish(gateway, *ids(3))
-    (offer,) = handed(gateway, VALVE)
+    (offer,) = take_requests(gateway, VALVE)
     end(gateway, offer)
     assert item_states(gateway) == []
     assert states(gateway) == []
@@ -650,8 +650,8 @@ def test_by_hash_items_of_a_publisher_go_to_one_member_in_order(gateway: Gateway
     full = VALVE if gateway.count(
         "SELECT count(*) FROM outbox WHERE recipient = 'valve'"
     ) else CAM  # fmt: skip
-    (first,) = handed(gateway, full)
-    assert handed(gateway, CAM if full == VALVE else VALVE) == []
+    (first,) = take_requests(gateway, full)
+    assert take_requests(gateway, CAM if full == VALVE else VALVE) == []
     answer(gateway, full, first)
     assert answer_all(gateway, full) == ids(5)[1:]
 
@@ -659,7 +659,7 @@ def test_by_hash_items_of_a_publisher_go_to_one_member_in_order(gateway: Gateway
 def test_by_hash_order_is_kept_after_the_member_is_lost(gateway: Gateway) -> None:
     join(gateway, VALVE, queue_policy="hash")
     publish(gateway, *ids(5))
-    first = handed(gateway, VALVE)
+    first = take_requests(gateway, VALVE)
     answer(gateway, VALVE, first[0])
     join(gateway, CAM, queue_policy="hash")
     gateway.leave(VALVE)
@@ -680,16 +680,16 @@ def test_items_wait_for_a_member_whose_outbox_is_full(build: Build) -> None:
     gateway = ready(build(outbox_messages_per_account=8))
     gateway.leave(VALVE)
     for number in range(7):
-        hand_over(gateway, PUMP, f"m{number}", "x", VALVE_BARE)
-    come(gateway, VALVE)
+        send_assured(gateway, PUMP, f"m{number}", "x", VALVE_BARE)
+    bind_eligible(gateway, VALVE)
     join(gateway, VALVE)
     publish(gateway, *ids(2))
     assert [state for _item, state in item_states(gateway)] == ["ready"] * 2
-    others = handed(gateway, VALVE)
+    others = take_requests(gateway, VALVE)
     while others:
         for one in others:
             answer(gateway, VALVE, one)
-        others = handed(gateway, VALVE)
+        others = take_requests(gateway, VALVE)
     gateway.clock.service += 60
     gateway.ring()
     assert answer_all(gateway, VALVE) == ids(2)
@@ -710,8 +710,8 @@ def test_items_go_to_others_if_an_outbox_is_full(build: Build) -> None:
     gateway = ready(build(outbox_messages_per_account=8))
     gateway.leave(VALVE)
     for number in range(7):
-        hand_over(gateway, PUMP, f"m{number}", "x", VALVE_BARE)
-    come(gateway, VALVE)
+        send_assured(gateway, PUMP, f"m{number}", "x", VALVE_BARE)
+    bind_eligible(gateway, VALVE)
     join(gateway, VALVE)
     join(gateway, CAM)
     publish(gateway, *ids(2))

@@ -1,4 +1,6 @@
-"""Devices that are handed messages, on `store.Gateway`: who comes, what they get and answer."""
+"""Devices that a test gateway delivers messages to: their sessions, the requests they get,
+answers.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from xml.etree.ElementTree import Element
 from edge.config.limits import Limits
 from edge.engine import sessions
 from edge.engine.database import Transaction
-from tests.helpers.people import APART, PUMP
+from tests.helpers.people import PUMP, UNTRUSTED
 from tests.helpers.store import QOS, Gateway, Reply, assured, deliver, new_database, read_element
 
 _APPEAR: Final = "UPDATE temp.sessions SET available = 1, priority = ? WHERE full = ?"
@@ -20,12 +22,12 @@ CLIENT: Final = "{jabber:client}"
 CAM: Final = "cam@gw.example/fw"
 
 Build = Callable[..., Gateway]
-"""Makes a gateway with these limits: pump1, cam and apart, untrusted, are there; valve is not."""
+"""Makes a gateway with these limits. pump1, cam and the untrusted apart are bound; valve is not."""
 
 
 @contextmanager
-def building(folder: Path) -> Iterator[Build]:
-    """Make gateways, and close them at the end."""
+def gateway_builder(folder: Path) -> Iterator[Build]:
+    """Yield a function that makes gateways, and close them at the end."""
     made: list[Gateway] = []
 
     def build(**limits: float) -> Gateway:
@@ -34,7 +36,7 @@ def building(folder: Path) -> Iterator[Build]:
         for name in ("pump1", "valve", "cam"):
             gateway.add(name)
         gateway.add("apart", trusted=False)
-        for full in (PUMP, CAM, APART):
+        for full in (PUMP, CAM, UNTRUSTED):
             gateway.bind(full)
         return gateway
 
@@ -44,13 +46,13 @@ def building(folder: Path) -> Iterator[Build]:
 
 
 def states(gateway: Gateway) -> list[str]:
-    """How far the messages in all outboxes have come, the oldest first."""
+    """Return the states of the messages in all outboxes, the oldest first."""
     rows = gateway.connection.execute("SELECT state FROM outbox ORDER BY id").fetchall()
     return [state for (state,) in rows]
 
 
-class Handed(NamedTuple):
-    """An iq by which a device is handed a message, read: `step` is the payload's local name."""
+class DeviceRequest(NamedTuple):
+    """A parsed request that delivers a message; `step` is the local name of its payload."""
 
     id: str
     sender: str
@@ -62,13 +64,13 @@ class Handed(NamedTuple):
     message: Element | None
 
 
-def body(text: str) -> str:
-    """Write a message with a text."""
+def message_xml(text: str) -> str:
+    """Return a message with a text."""
     return f"<message xmlns='jabber:client'><body>{text}</body></message>"
 
 
-def able(gateway: Gateway, full: str, qos: str | None = QOS, priority: int = 0) -> None:
-    """Let a session that is bound take messages, with quality of service in a namespace."""
+def make_eligible(gateway: Gateway, full: str, qos: str | None = QOS, priority: int = 0) -> None:
+    """Make a bound session eligible for messages, with QoS support in a namespace."""
     generation = gateway.generation(full)
 
     def unit(tx: Transaction) -> None:
@@ -82,53 +84,53 @@ def able(gateway: Gateway, full: str, qos: str | None = QOS, priority: int = 0) 
     gateway.tx(unit)
 
 
-def come(gateway: Gateway, full: str, qos: str | None = QOS, priority: int = 0) -> None:
-    """Begin a session that takes messages."""
+def bind_eligible(gateway: Gateway, full: str, qos: str | None = QOS, priority: int = 0) -> None:
+    """Bind a session that is eligible for messages."""
     gateway.bind(full)
-    able(gateway, full, qos, priority)
+    make_eligible(gateway, full, qos, priority)
 
 
-def read(stanza: bytes) -> Handed:
-    """Read the iq by which a message is handed over."""
+def parse_request(stanza: bytes) -> DeviceRequest:
+    """Parse a request that delivers a message."""
     iq = read_element(stanza)
     assert (iq.tag, iq.get("type"), len(iq)) == (f"{CLIENT}iq", "set", 1)
     namespace, _, step = iq[0].tag[1:].partition("}")
     message = iq[0][0] if len(iq[0]) else None
     text = None if message is None else message.findtext(f"{CLIENT}body")
     where = iq.attrib["id"], iq.attrib["from"], iq.attrib["to"]
-    return Handed(*where, step, namespace, iq[0].get("msgId"), text, message)
+    return DeviceRequest(*where, step, namespace, iq[0].get("msgId"), text, message)
 
 
-def handed(gateway: Gateway, full: str) -> list[Handed]:
-    """Return what a session was handed since this was last asked."""
+def take_requests(gateway: Gateway, full: str) -> list[DeviceRequest]:
+    """Return the requests sent to a session since the last call."""
     stanzas = [send.stanza for send in gateway.sends(full)]
-    return [read(stanza) for stanza in stanzas if stanza.startswith(b"<iq type='set'")]
+    return [parse_request(stanza) for stanza in stanzas if stanza.startswith(b"<iq type='set'")]
 
 
-def received(one: Handed, namespace: str = QOS) -> str:
-    """Write the result that says that a message was received."""
+def received_result(one: DeviceRequest, namespace: str = QOS) -> str:
+    """Return the result that answers an assured message."""
     return (
         f"<iq type='result' id='{one.id}' to='{one.sender}'>"
         f"<received xmlns='{namespace}' msgId='{one.msg_id}'/></iq>"
     )
 
 
-def done(one: Handed) -> str:
-    """Write the empty result."""
+def empty_result(one: DeviceRequest) -> str:
+    """Return an empty result."""
     return f"<iq type='result' id='{one.id}' to='{one.sender}'/>"
 
 
-def refusal(one: Handed, type_: str, condition: str) -> str:
-    """Write an error in answer."""
+def error_result(one: DeviceRequest, type_: str, condition: str) -> str:
+    """Return an error in answer to a request."""
     return (
         f"<iq type='error' id='{one.id}' to='{one.sender}'><error type='{type_}'>"
         f"<{condition} xmlns='urn:ietf:params:xml:ns:xmpp-stanzas'/></error></iq>"
     )
 
 
-def hand_over(gateway: Gateway, sender: str, msg_id: str, text: str, to: str) -> None:
-    """Send an assured message by both of its steps; it is in the outbox then."""
-    for xml in (assured(msg_id, body(text), to), deliver(msg_id, to)):
+def send_assured(gateway: Gateway, sender: str, msg_id: str, text: str, to: str) -> None:
+    """Send an assured message by both of its steps, so that it is in the outbox."""
+    for xml in (assured(msg_id, message_xml(text), to), deliver(msg_id, to)):
         reply: Reply | None = gateway.send(sender, xml)
         assert reply is not None
         assert reply.error is None, reply
