@@ -1,4 +1,4 @@
-"""What `spark-submit` runs: `fieldpost-fleet`, from the zip that `--py-files` brings."""
+"""The script for `spark-submit`: `fieldpost-fleet` from the zip of `--py-files`."""
 
 from __future__ import annotations
 

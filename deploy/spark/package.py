@@ -1,9 +1,7 @@
-"""Packs what Spark's driver and workers need of Fieldpost into one zip for `--py-files`.
+"""Pack what Spark's driver and workers need of Fieldpost into one zip for `--py-files`.
 
-Usage: package.py FOLDER. Writes FOLDER/fieldpost-spark.zip with the parts of `sync` that it runs
-and what is beside them: the same sources make the same bytes. What they import from elsewhere is
-not in
-it: see README.md.
+Usage: package.py FOLDER. Writes FOLDER/fieldpost-spark.zip; the same sources give the same bytes.
+Other dependencies are not included: see README.md.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ LONG_AGO = (1980, 1, 1, 0, 0, 0)
 
 
 def package(folder: Path) -> Path:
-    """Write the zip into `folder`; gives its path."""
+    """Write the zip into `folder` and return its path."""
     sync = ROOT / "sync"
     files = [path for part in PARTS for path in (sync / part).rglob("*")]
     chosen = sorted(path for path in [*files, *sync.glob("*")] if path.suffix in SUFFIXES)

@@ -1,13 +1,14 @@
-"""Checkpoints: files that each hold all manifests before them, so that few have to be read.
+"""Checkpoints of manifests: files that each combine all earlier manifests, so that few must be
+read.
 
-`manifests/gathered/NUMBER.gz` below the tables: gzip of lines of JSON. The first line says how many
-manifests follow and which batches they are of; each other line is one of them. The gathering with
-the highest number counts, and it has all that those before it have. `manifests/gathered/0.json`
-holds nothing and stays for good: what read manifests before there were checkpoints takes it for a
-manifest of a newer version, and refuses the tables instead of reading less.
+`manifests/gathered/NUMBER.gz` below the tables' folder is gzipped JSON, one document a line. The
+first line has the number of manifests and the batches they belong to; each other line is a
+manifest. The checkpoint with the highest number is valid, and includes all earlier ones.
+`manifests/gathered/0.json` is empty and permanent: versions without checkpoints take it for a
+manifest of a newer version, and refuse the tables instead of reading them incompletely.
 
-Here too: which manifests are in no gathering, and how files go that stand for nothing any more.
-Knows manifests as maps, and neither which files are in the tables nor when to gather.
+This module also finds the manifests that are in no checkpoint, and removes files that are no longer
+needed.
 """
 
 from __future__ import annotations
@@ -27,44 +28,45 @@ from sync.common.errors import FleetError
 from sync.tables.storage import Storage
 
 VERSION: Final = 1
-"""Version of a gathering's layout; another one is refused, not guessed at."""
+"""Version of a checkpoint's layout; other versions are refused."""
 
 MANIFESTS: Final = "manifests"
-"""The folder of manifests below the tables' folder; in it is one for each query."""
+"""The folder of manifests below the tables' folder; it has a folder for each query."""
 
 GATHERED: Final = "gathered"
 """The folder of checkpoints beside those of the queries."""
 
 MANIFEST: Final = ".json"
 FILED: Final = ".filed"
-"""How names end: of a manifest, and of the mark that its segments have left the landing."""
+"""Suffixes of a manifest, and of the marker that its segments have left the landing."""
 
 REMOVED_AT_ONCE: Final = 100
-"""Files that are removed before the lease is renewed: seconds, where each is a request."""
+"""Files that are removed before the lease is renewed: seconds, if each is a request."""
 
 NOTHING: Final = 0
-"""The number of what is gathered before the first gathering."""
+"""The number of the state before the first checkpoint."""
 
 _MARK: Final = f"{MANIFESTS}/{GATHERED}/{NOTHING}.json"
 _MARKED: Final = {"version": 2, "why": "manifests are gathered: an older version cannot read them"}
 _SUFFIX: Final = ".gz"
 _LEVEL: Final = 6
-_SPOILED: Final = (EOFError, zlib.error, gzip.BadGzipFile, ValueError, TypeError, KeyError)
+_DAMAGED: Final = (EOFError, zlib.error, gzip.BadGzipFile, ValueError, TypeError, KeyError)
 
 
 Segments = tuple[tuple[str, ...], frozenset[str]]
-"""Files of the table of segments, and replaced files that are named elsewhere; `segments_left`."""
+"""Files of the table of segments, and replaced files that are named elsewhere; see `segments_left`.
+"""
 
 
 class BatchKeys:
-    """Which batches of which queries: runs of numbers, as those of a query have hardly a gap."""
+    """A set of batches of queries, as ranges of numbers, which have hardly any gaps."""
 
     def __init__(self, runs: Mapping[str, Iterable[tuple[int, int]]]) -> None:
         self.runs = {query: [range(*run) for run in of] for query, of in runs.items()}
 
     @classmethod
     def of(cls, keys: Iterable[tuple[str, int]]) -> BatchKeys:
-        """Take single ones together, in any order."""
+        """Return the set of these batches."""
         runs: dict[str, list[tuple[int, int]]] = {}
         for query, number in sorted(keys):
             of = runs.setdefault(query, [])
@@ -73,23 +75,23 @@ class BatchKeys:
         return cls(runs)
 
     def __contains__(self, key: tuple[str, int]) -> bool:
-        """Tell whether this batch of this query is among them."""
+        """Return whether this batch of this query is in the set."""
         return any(key[1] in run for run in self.runs.get(key[0], ()))
 
     def last(self, query: str) -> int:
-        """Give the highest number of a query; -1 if there is none."""
+        """Return the highest number of a query; -1 if there is none."""
         return max((run[-1] for run in self.runs.get(query, ())), default=-1)
 
 
 class CheckpointFile(NamedTuple):
-    """A gathering in the storage: its number, and when it was written, in seconds since 1970."""
+    """A checkpoint in the storage: its number, and when it was written (seconds since 1970)."""
 
     number: int
     modified: float
 
 
 class ManifestCheckpoints:
-    """The checkpoints in a storage of tables. Remembers keys and segments of what it read last."""
+    """The checkpoints in a storage of tables; keys and segments of the last one read are cached."""
 
     def __init__(self, tables: Storage) -> None:
         self._tables = tables
@@ -97,39 +99,39 @@ class ManifestCheckpoints:
         self._left: tuple[int, Segments] = (NOTHING, ((), frozenset()))
 
     def stored(self) -> list[CheckpointFile]:
-        """List them by their numbers."""
+        """List the checkpoints by number."""
         found = self._tables.files(f"{MANIFESTS}/{GATHERED}", _SUFFIX)
         named = [(PurePosixPath(file.path).stem, file.modified) for file in found]
         return sorted(CheckpointFile(int(stem), at) for stem, at in named if stem.isdecimal())
 
     def latest(self) -> int:
-        """Give the number of the one that counts; `NOTHING` if there is none."""
+        """Return the number of the valid checkpoint; `NOTHING` if there is none."""
         stored = self.stored()
         return stored[-1].number if stored else NOTHING
 
     def keys(self, number: int) -> BatchKeys:
-        """Tell which manifests one has.
+        """Return the batches whose manifests a checkpoint has.
 
-        Raises FileNotFoundError when it is there no more, FleetError when it cannot be read.
+        Raises FileNotFoundError if it no longer exists, FleetError if it cannot be read.
         """
         if self._known[0] != number:
             self._known = (number, self.read_keys(number))
         return self._known[1]
 
     def read_keys(self, number: int) -> BatchKeys:
-        """Tell which manifests one has, and remember nothing; raises as `keys` does."""
+        """Return the same as `keys`, without the cache."""
         if number == NOTHING:
             return BatchKeys({})
         try:
             return _keys(self._lines(number))
-        except _SPOILED as error:
+        except _DAMAGED as error:
             raise self._unreadable(number, error) from error
 
     def documents(self, number: int) -> Iterator[dict[str, Any]]:
-        """Give its manifests one by one, in the order in which they were gathered.
+        """Yield the manifests of a checkpoint, in the order in which they were added.
 
-        Raises FileNotFoundError when it is there no more; FleetError, at its end, when it is cut
-        short or spoiled.
+        Raises FileNotFoundError if it no longer exists; FleetError, at the end, if it is truncated
+        or damaged.
         """
         if number == NOTHING:
             return
@@ -138,22 +140,22 @@ class ManifestCheckpoints:
             header = _header(lines)
             self._known = (number, BatchKeys(header["keys"]))
             yield from map(msgspec.json.decode, _whole(lines, header["manifests"]))
-        except _SPOILED as error:
+        except _DAMAGED as error:
             raise self._unreadable(number, error) from error
 
     def segments(self, number: int) -> Segments:
-        """Give what `segments_left` makes of its manifests; raises as `documents` does."""
+        """Return `segments_left` of its manifests; raises as `documents` does."""
         if self._left[0] != number:
             try:
                 self._left = (number, segments_left(self.documents(number)))
-            except _SPOILED as error:
+            except _DAMAGED as error:
                 raise self._unreadable(number, error) from error
         return self._left[1]
 
     def add(self, number: int, documents: Sequence[Mapping[str, Any]]) -> None:
-        """Create the one after `number`: whole, with all that is in that one, and more manifests.
+        """Create the checkpoint after `number`: the manifests of that one, and more.
 
-        Raises FileExistsError when there is such a one, FleetError when that one cannot be read.
+        Raises FileExistsError if it exists, FleetError if that one cannot be read.
         """
         with contextlib.suppress(FileExistsError):
             self._tables.create(_MARK, json.dumps(_MARKED, sort_keys=True).encode() + b"\n")
@@ -161,7 +163,7 @@ class ManifestCheckpoints:
         try:
             with gzip.GzipFile("", "wb", _LEVEL, data, mtime=0) as file:
                 file.writelines(self._joined(number, documents))
-        except _SPOILED as error:
+        except _DAMAGED as error:
             raise self._unreadable(number, error) from error
         self._tables.create(_path(number + 1), data.getvalue())
 
@@ -178,7 +180,7 @@ class ManifestCheckpoints:
         yield from map(_encode, documents)
 
     def remove(self, number: int) -> None:
-        """Remove one; harmless when it is gone."""
+        """Remove a checkpoint; it need not exist."""
         self._tables.remove(_path(number))
 
     def _lines(self, number: int) -> Iterator[bytes]:
@@ -186,26 +188,28 @@ class ManifestCheckpoints:
 
     def _unreadable(self, number: int, error: Exception) -> FleetError:
         name = self._tables.uri(_path(number))
-        return FleetError(f"{name} is no gathering that this version can read: {error!r}")
+        return FleetError(
+            f"{name} is not a checkpoint of manifests that this version can read: {error!r}"
+        )
 
 
 class LooseManifests(NamedTuple):
-    """What is in no gathering: manifests by query and number, and all that is marked as filed."""
+    """The manifests in no checkpoint, by query and number, and all markers of archived batches."""
 
     manifests: list[PurePosixPath]
     filed: set[str]
 
     def unarchived(self, but: str) -> list[PurePosixPath]:
-        """Give those that are not marked, but for those of one query."""
+        """Return the manifests without a marker, except those of one query."""
         found = (path for path in self.manifests if path.parent.name != but)
         return [path for path in found if path.with_suffix(FILED).as_posix() not in self.filed]
 
 
 def list_loose(tables: Storage, gathered: BatchKeys, gapless: str) -> LooseManifests:
-    """List what is not `gathered`.
+    """List the manifests that are not in `gathered`.
 
-    A listing is no snapshot: it may show a step of upkeep and not the one before, which it builds
-    upon. As the numbers of the query `gapless` have no gap, those before its last are there.
+    A listing is not a snapshot: it may include a maintenance step and miss the one before, on which
+    it depends. The numbers of the query `gapless` have no gaps, so those before its last one exist.
     """
     paths = {PurePosixPath(file.path) for file in tables.files(MANIFESTS)}
     found = {path for path in paths if path.suffix == MANIFEST and key_of(path)[1] >= 0}
@@ -218,15 +222,16 @@ def list_loose(tables: Storage, gathered: BatchKeys, gapless: str) -> LooseManif
 def remove_checkpointed_files(
     tables: Storage, checkpoints: ManifestCheckpoints, before: float, most: int | None
 ) -> int:
-    """Remove files of what was gathered `before` (seconds since 1970), at most `most` of them.
+    """Remove files of manifests in checkpoints of `before` (seconds since 1970), at most `most`.
 
-    Checkpoints of before then go too. Needs the lease. Gives how many files of manifests went.
+    Earlier checkpoints are removed too. Needs the lease. Returns how many files of manifests were
+    removed.
     """
     stored = checkpoints.stored()
     old = [each.number for each in stored if each.modified < before]
     if not old:
         return 0
-    # one that a driver left which had lost its lease may have what the one that counts has not
+    # a checkpoint of a driver that lost its lease may have manifests that the valid one lacks
     both = (checkpoints.read_keys(old[-1]), checkpoints.keys(stored[-1].number))
     names = [file.path for file in tables.files(MANIFESTS)]
     gone = [name for name in names if all(key_of(PurePosixPath(name)) in keys for keys in both)]
@@ -241,18 +246,19 @@ def remove_checkpointed_files(
 
 
 def key_of(path: PurePosixPath) -> tuple[str, int]:
-    """Read query and number from the path of a manifest or its mark; -1 where it is neither."""
+    """Return query and number from the path of a manifest or its marker; -1 for other paths."""
     number = int(path.stem) if path.stem.isdecimal() and path.parent.name != GATHERED else -1
     return path.parent.name, number
 
 
 def path_of(query: str, number: int, suffix: str) -> str:
-    """Name the manifest of a batch, or the mark beside it."""
+    """Return the path of a batch's manifest or marker."""
     return f"{MANIFESTS}/{query}/{number}{suffix}"
 
 
 def segments_left(documents: Iterable[Mapping[str, Any]]) -> Segments:
-    """Give the files of segments that are left, and what is replaced that none of these names."""
+    """Return the files of segments that are not replaced, and replaced files that no manifest
+    names."""
     gone: set[str] = set()
     named: set[str] = set()
     segments: list[str] = []
@@ -282,7 +288,7 @@ def _header_of(keys: Iterable[tuple[str, int]], manifests: int) -> dict[str, Any
 
 
 def _whole(lines: Iterable[bytes], count: int) -> Iterator[bytes]:
-    """Give the lines. Raises ValueError at their end unless there were so many."""
+    """Yield the lines. Raises ValueError at the end if their number is wrong."""
     found = 0
     for line in lines:
         found += 1

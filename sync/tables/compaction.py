@@ -1,8 +1,8 @@
-"""Makes few large files of the many small ones that batches write; no row changes.
+"""Combine the many small files that batches write into few large ones; no row changes.
 
-Each step writes new files to an attempt's folder and commits one manifest that names them together
-with those that they replace: a reader of manifests sees the files of before or of after. Steps that
-were cut off leave what nobody reads. What is replaced goes later (`sync.tables.vacuum`).
+Each step writes new files to the folder of an attempt and commits one manifest that names these
+files and those that they replace, so a reader sees either. Interrupted steps leave files that
+nobody reads. Replaced files are removed later (`sync.tables.vacuum`).
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from sync.tables.tables import Attempt, read_event_files, read_segment_files
 from sync.tables.vacuum import require_files
 
 TARGET: Final = 128 * 1024 * 1024
-"""Bytes of a compacted file: a task of Spark's reads so much at a time (`maxPartitionBytes`)."""
+"""Bytes of a compacted file: Spark reads this much in one task (`maxPartitionBytes`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class CompactionResult:
-    """What a compaction did: days of events it touched; files that went, and that took their place.
+    """The result of a compaction: days of events that changed, files replaced, and files written.
 
-    Files of `segments` are counted too.
+    Files of `segments` are included.
     """
 
     days: int = 0
@@ -40,9 +40,9 @@ class CompactionResult:
 
 
 class Compaction:
-    """A compaction of the tables in `tables`, to files of about `target` bytes; needs the lease.
+    """A compaction of the tables in `tables` to files of about `target` bytes; needs the lease.
 
-    `on_step` is told `written` and `committed` of each step.
+    `on_step` is called with `written` and `committed` in each step.
     """
 
     def __init__(
@@ -63,9 +63,9 @@ class Compaction:
     def run(self, chosen: Callable[[str], bool], *, segments: bool = True) -> CompactionResult:
         """Compact the days (`YYYY-MM-DD`) that are `chosen`, and the table of segments.
 
-        Raises FleetError when rows would change, OSError when the storage refuses.
+        Raises FleetError if rows would change, OSError if the storage refuses.
         """
-        # the number first: what another commits after this look has it, and then nothing is changed
+        # The number is taken first: if another driver commits meanwhile, this commit fails
         self._number = self._commits.next_upkeep()
         manifests = self._commits.manifests()
         sizes = require_files(self._tables, manifests)
@@ -84,12 +84,12 @@ class Compaction:
         return CompactionResult(days, replaced, written)
 
     def _small(self, paths: Sequence[str], sizes: Mapping[str, int]) -> list[str]:
-        """Choose what is worth it: files below half of the target, if they are several."""
+        """Choose the files below half of the target, if there are several."""
         small = [path for path in paths if sizes[path] < self._target // 2]
         return small if len(small) > 1 else []
 
     def _filed(self, paths: Sequence[str]) -> list[str]:
-        """Leave out what an ingest that was cut off has still to file away by."""
+        """Leave out files that an interrupted ingest still needs to archive segments."""
         unfiled = {path for each in self._commits.unarchived() for path in each.segments}
         return [path for path in paths if path not in unfiled]
 
@@ -99,7 +99,7 @@ class Compaction:
         rows = read_event_files(self._spark, self._tables, small)
         written = step.attempt.write_events(rows, files)
         if set(written) != {day}:
-            msg = f"the files of {day} hold events of {', '.join(written)}"
+            msg = f"files of {day} contain events of {', '.join(written)}"
             raise FleetError(msg)
         _require_same(rows, read_event_files(self._spark, self._tables, written[day]))
         self._commit(step.manifest(small, events=written))
@@ -124,7 +124,7 @@ class Compaction:
 
 
 class _Step(NamedTuple):
-    """One step of upkeep: its number, and what its attempt's folder is called."""
+    """A maintenance step: its number, and the name of its attempt."""
 
     tables: Storage
     number: int
@@ -149,8 +149,8 @@ class _Step(NamedTuple):
 
 
 def _require_same(before: DataFrame, after: DataFrame) -> None:
-    """Count the rows, which the files' own footers tell."""
+    """Compare the numbers of rows, which the files' footers contain."""
     had, has = before.count(), after.count()
     if had != has:
-        msg = f"{had} rows would become {has}; nothing was changed"
+        msg = f"compaction would change {had} rows to {has}; nothing was changed"
         raise FleetError(msg)

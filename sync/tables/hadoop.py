@@ -1,9 +1,9 @@
-"""Storage that Spark reaches through Hadoop's file systems: HDFS, and object stores as `s3a://`.
+"""Storage in Hadoop's file systems: HDFS, and object stores such as `s3a://`.
 
-What is created must not be there before, and of several who try one may win. HDFS does that by a
-rename, an object store by a conditional write
-(docs/explanation/decisions/0023-storage-commits-and-leases.md); where
-neither is known to hold, the storage is refused. All calls go through the driver's JVM.
+Creating a file must fail if it exists, and only one of several concurrent writers may succeed. HDFS
+guarantees that by rename, object stores by conditional writes
+(docs/explanation/decisions/0023-storage-commits-and-leases.md); other storage is refused. All calls
+go through the driver's JVM.
 """
 
 from __future__ import annotations
@@ -30,28 +30,28 @@ if TYPE_CHECKING:
 
 
 LEASES: Final = "leases"
-"""Where leases are kept, below the root: `leases/NUMBER.json`. The highest number counts."""
+"""The folder of leases below the root: `leases/NUMBER.json`. The highest number is valid."""
 
 LEASE_S: Final = 900.0
-"""Seconds until a lease that was not renewed is another's to take. It is renewed before each commit
-and at the steps between, so one is lost only where a step takes longer and somebody else waits. The
-clocks of drivers must agree far better than this."""
+"""Seconds after which a lease that was not renewed may be taken by another driver. It is renewed
+before each commit and between steps, so it is lost only if a step takes longer and another driver
+waits. The drivers' clocks must agree far better than this."""
 
 LOOKS: Final = 4
-"""Looks for the newest lease, which its holder may replace between listing and reading."""
+"""Attempts to read the newest lease, which its holder may replace between listing and reading."""
 
 CONDITIONAL: Final = "fs.option.create.conditional.overwrite"
-"""Hadoop's word for a write that fails at its end when there is something by then: S3A has it from
+"""Hadoop's option for a write that fails at its end if the file exists by then. S3A has it from
 Hadoop 3.4.2 on, unless `fs.s3a.create.conditional.enabled` is false."""
 
 RENAMES: Final = ("hdfs",)
-"""File systems whose rename is atomic and fails when its target exists."""
+"""File systems whose rename is atomic and fails if the target exists."""
 
 _MISSING: Final = "java.io.FileNotFoundException"
 
 
 class Lease(NamedTuple):
-    """Who may write until when (seconds since 1970); `number` orders it among all leases."""
+    """The right to write until a time (seconds since 1970); `number` orders all leases."""
 
     number: int
     owner: str
@@ -60,9 +60,9 @@ class Lease(NamedTuple):
 
 
 def storage_at(spark: SparkSession, uri: str) -> Storage:
-    """Open what `uri` names: a plain path or `file:` as a local folder, all else through Hadoop.
+    """Open the storage at `uri`: a plain path or `file:` as a local folder, others through Hadoop.
 
-    Raises FleetError when there is no such file system.
+    Raises FleetError if there is no such file system.
     """
     if urlsplit(uri).scheme in ("", "file"):
         path = uri.removeprefix("file:")
@@ -75,9 +75,9 @@ def storage_at(spark: SparkSession, uri: str) -> Storage:
 
 
 class HadoopStorage:
-    """A folder in a file system of Hadoop's; see `sync.tables.storage.Storage`.
+    """A folder in a Hadoop file system; see `sync.tables.storage.Storage`.
 
-    `create` replaces the way in which this kind of file system creates what must not be there.
+    `create` replaces the way to create a file exclusively in this file system.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class HadoopStorage:
     ) -> None:
         jvm: Any = spark._jvm
         self._new_path = jvm.org.apache.hadoop.fs.Path
-        with _told(root):
+        with _java_errors(root):
             top = self._new_path(root)
             self._fs = top.getFileSystem(spark._jsc.hadoopConfiguration())
             self._root = str(self._fs.makeQualified(top).toString()).rstrip("/")
@@ -96,19 +96,19 @@ class HadoopStorage:
         self._held: Lease | None = None
 
     def uri(self, path: str = "") -> str:
-        """Name a path; see `Storage`."""
+        """Return the URI of a path; see `Storage`."""
         return f"{self._root}/{path}".rstrip("/")
 
     def relative(self, uri: str) -> str:
-        """Cut the root off; see `Storage`."""
+        """Return the path of a URI; see `Storage`."""
         if not uri.startswith(f"{self._root}/"):
             uri = str(self._fs.makeQualified(self._new_path(uri)).toString())
         return PurePosixPath(uri).relative_to(self._root).as_posix()
 
     def files(self, folder: str = "", suffix: str = "") -> Iterator[File]:
-        """Walk the folder; see `Storage`."""
+        """List the files; see `Storage`."""
         top = self.uri(folder)
-        with contextlib.suppress(FileNotFoundError), _told(top):
+        with contextlib.suppress(FileNotFoundError), _java_errors(top):
             found = self._fs.listFiles(self._new_path(top), True)
             while found.hasNext():
                 status = found.next()
@@ -119,19 +119,19 @@ class HadoopStorage:
 
     def folders(self, folder: str) -> list[str]:
         """List the folders; see `Storage`."""
-        with contextlib.suppress(FileNotFoundError), _told(self.uri(folder)):
+        with contextlib.suppress(FileNotFoundError), _java_errors(self.uri(folder)):
             found = self._fs.listStatus(self._path(folder))
             return sorted(str(each.getPath().getName()) for each in found if each.isDirectory())
         return []
 
     def exists(self, path: str) -> bool:
-        """Look; see `Storage`."""
-        with _told(self.uri(path)):
+        """Return whether the path exists; see `Storage`."""
+        with _java_errors(self.uri(path)):
             return bool(self._fs.exists(self._path(path)))
 
     def read(self, path: str) -> bytes:
         """Read; see `Storage`."""
-        with _told(self.uri(path)):
+        with _java_errors(self.uri(path)):
             stream = self._fs.open(self._path(path))
             try:
                 return bytes(stream.readAllBytes())
@@ -139,14 +139,14 @@ class HadoopStorage:
                 stream.close()
 
     def create(self, path: str, data: bytes) -> None:
-        """Create; see `Storage`. Raises FleetError where this file system cannot do it safely.
+        """Create; see `Storage`. Raises FleetError if this file system cannot do it safely.
 
-        A request whose answer was lost may be sent twice and then meet what it made itself: what is
-        there is compared. So `data` must not be what another could write, unless that is as good.
+        A request whose answer was lost may be sent twice and then find its own file, so an existing
+        file is compared. Two writers must not write the same `data` unless that is harmless.
         """
         create = self._create or self._way(path)
         try:
-            with _told(self.uri(path)):
+            with _java_errors(self.uri(path)):
                 create(self._fs, self._path(path), data)
         except OSError as error:
             try:
@@ -157,11 +157,11 @@ class HadoopStorage:
                 raise FileExistsError(path) from None
 
     def move(self, moves: Mapping[str, str]) -> list[str]:
-        """Rename, which an object store does by a copy and a removal; see `Storage`."""
+        """Rename, which an object store does by copying and deleting; see `Storage`."""
         return [source for source, target in moves.items() if not self._moved(source, target)]
 
     def _moved(self, source: str, target: str) -> bool:
-        """Move a file; False where other bytes are at the target."""
+        """Move a file; return False if a different file is at the target."""
         try:
             if self.exists(target):
                 if self.read(source) != self.read(target):
@@ -176,7 +176,7 @@ class HadoopStorage:
 
     def _rename(self, source: str, target: str) -> None:
         old, new = self._path(source), self._path(target)
-        with _told(self.uri(source)):
+        with _java_errors(self.uri(source)):
             self._fs.mkdirs(new.getParent())
             if not self._fs.rename(old, new):
                 if not self._fs.exists(old):
@@ -186,24 +186,24 @@ class HadoopStorage:
 
     def remove(self, path: str) -> None:
         """Delete; see `Storage`."""
-        with _told(self.uri(path)):
+        with _java_errors(self.uri(path)):
             self._fs.delete(self._path(path), True)
 
     def make_durable(self, paths: Iterable[str]) -> None:
-        """See that the files are there: these file systems keep what was closed; see `Storage`."""
+        """Check that the files exist: these file systems keep closed files; see `Storage`."""
         for path in paths:
-            with _told(self.uri(path)):
+            with _java_errors(self.uri(path)):
                 self._fs.getFileStatus(self._path(path))
 
     @contextlib.contextmanager
     def lease(self) -> Iterator[None]:
-        """Hold the newest lease for at most `LEASE_S` since it was last kept; see `Storage`."""
+        """Hold the newest lease for at most `LEASE_S` after it was last renewed; see `Storage`."""
         newest = self._newest()
         if newest is not None and newest.until > time.time():
             until = datetime.fromtimestamp(newest.until, UTC).isoformat(timespec="seconds")
             msg = (
-                f"another ingest is at work on {self._root}, on {newest.host}; wait for it to end, "
-                f"or if it is dead, until {until}"
+                f"another ingest is at work on {self._root}, on host {newest.host}; wait until it "
+                f"ends or, if it has crashed, until {until}"
             )
             raise LeaseError(msg)
         self._held = self._write(newest.number + 1 if newest else 0, LEASE_S)
@@ -215,14 +215,14 @@ class HadoopStorage:
                 self._write(held.number + 1, 0, held)
 
     def keep_lease(self) -> None:
-        """Renew the lease, which fails when another has taken it; see `Storage`."""
+        """Renew the lease; fails if another driver has taken it; see `Storage`."""
         if self._held is None:
             msg = f"nobody holds the lease on {self._root}"
             raise LeaseError(msg)
         self._held = self._write(self._held.number + 1, LEASE_S, self._held)
 
     def _write(self, number: int, length_s: float, before: Lease | None = None) -> Lease:
-        """Create a lease: its number is free unless another was faster."""
+        """Create a lease; fails if another driver was faster."""
         lease = Lease(number, secrets.token_hex(8), socket.gethostname(), time.time() + length_s)
         try:
             self.create(_lease_path(number), json.dumps(lease._asdict()).encode())
@@ -240,17 +240,17 @@ class HadoopStorage:
                 return None
             with contextlib.suppress(FileNotFoundError):
                 return Lease(**json.loads(self.read(max(paths))))
-        msg = f"another ingest is at work on {self._root}; wait for it to end"
+        msg = f"another ingest is at work on {self._root}; wait until it ends"
         raise LeaseError(msg)
 
     def _way(self, path: str) -> Callable[[Any, Any, bytes], None]:
-        """Choose how to create what must not be there; FleetError where no way is known."""
+        """Choose how to create files exclusively. Raises FleetError if no way is known."""
         if self._fs.hasPathCapability(self._path(path), CONDITIONAL):
             return _conditionally
         if urlsplit(self._root).scheme in RENAMES:
             return _by_rename
         msg = (
-            f"{self._root} cannot create a file only if there is none: tables need HDFS, or an "
+            f"{self._root} cannot create files exclusively: tables need HDFS, or an "
             "object store with conditional writes (s3a of Hadoop 3.4.2 or newer)"
         )
         raise FleetError(msg)
@@ -264,14 +264,14 @@ def _lease_path(number: int) -> str:
 
 
 def _conditionally(fs: Any, path: Any, data: bytes) -> None:
-    """Write; the store refuses at the end if there is something by then."""
+    """Write; the store refuses at the end if the file exists by then."""
     stream = fs.createFile(path).recursive().must(CONDITIONAL, True).build()
     stream.write(bytearray(data))
     stream.close()
 
 
 def _by_rename(fs: Any, path: Any, data: bytes) -> None:
-    """Write beside the name and rename, which fails when the name is taken."""
+    """Write to another name and rename, which fails if the target exists."""
     part = path.getParent().suffix(f"/.{secrets.token_hex(8)}.part")
     stream = fs.createFile(part).recursive().build()
     stream.write(bytearray(data))
@@ -283,8 +283,8 @@ def _by_rename(fs: Any, path: Any, data: bytes) -> None:
 
 
 @contextlib.contextmanager
-def _told(name: str) -> Iterator[None]:
-    """Turn what Java raises into the error that Python has for it."""
+def _java_errors(name: str) -> Iterator[None]:
+    """Translate Java exceptions to Python's."""
     try:
         yield
     except Py4JJavaError as error:

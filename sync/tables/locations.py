@@ -1,7 +1,4 @@
-"""Where an ingest reads and writes: the storage of the segments and the storage of the tables.
-
-In a fleet folder both are on one disk. On a cluster each is what its URI says.
-"""
+"""The storage of the segments and the storage of the tables, in a fleet folder or by URI."""
 
 from __future__ import annotations
 
@@ -21,10 +18,10 @@ QUARANTINE: Final = "quarantine"
 """The folders of segments; see `sync.common.fleet_folder.FleetFolder`."""
 
 DATA: Final = "data"
-"""The tables' own files: `data/QUERY/BATCH/ATTEMPT` below the tables' folder."""
+"""The folder of the tables' files: `data/QUERY/BATCH/ATTEMPT` below the tables' folder."""
 
 CHECKPOINTS: Final = "checkpoints"
-"""The streams' checkpoints, below the tables' folder; the one with the highest number is in use."""
+"""The folder of the stream's checkpoints, of which the one with the highest number is in use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,33 +33,33 @@ class FleetStorage:
 
     @classmethod
     def of(cls, folder: FleetFolder) -> FleetStorage:
-        """Give the places of a fleet folder, as they are called without symbolic links."""
+        """Return the storage of a fleet folder, with symbolic links resolved."""
         root = folder.root.resolve()
         return cls(LocalStorage(root), LocalStorage(root / folder.tables.name))
 
 
 @dataclass(frozen=True, slots=True)
 class StorageOptions:
-    """Where a command was told to work: a fleet folder, or URIs in place of its parts."""
+    """The storage options of a command: a fleet folder, or URIs instead of its parts."""
 
     folder: Path | None
     landing: str | None
     tables: str | None
 
     def check(self) -> None:
-        """Raise FleetError unless this names a landing and tables, and a folder that is one."""
+        """Raise FleetError unless the options name a landing, tables, and a valid fleet folder."""
         if not (self.landing and self.tables):
             self._own().require()
         if self.landing and PurePosixPath(self.landing).name != LANDING:
-            msg = f"{self.landing} has to be called `{LANDING}`: what is beside it has names too"
+            msg = f"the folder {self.landing} must be named `{LANDING}`"
             raise FleetError(msg)
 
     def log(self, name: str) -> Path | None:
-        """Name the file for what Spark says; without a fleet folder there is none."""
+        """Return the file for Spark's messages; without a fleet folder there is none."""
         return self.folder / "tables" / name if self.folder else None
 
     def open(self, storage_at: Callable[[str], Storage]) -> FleetStorage:
-        """Open the places; `storage_at` opens a URI. Raises FleetError when one cannot be."""
+        """Open the storage; `storage_at` opens a URI. Raises FleetError if that fails."""
         if self.landing:
             segments = storage_at(self.landing.rstrip("/").removesuffix(f"/{LANDING}"))
         else:

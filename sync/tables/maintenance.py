@@ -1,7 +1,4 @@
-"""What keeps the tables small: compaction and retention, each under the lease, each with a sweep.
-
-The order of things and what is told of them; how each is done is in the modules it calls.
-"""
+"""Maintenance of the tables: compaction, retention, and removing unused files."""
 
 from __future__ import annotations
 
@@ -29,15 +26,15 @@ from sync.tables.vacuum import (
 )
 
 LEASE_WAIT_S: Final = 600.0
-"""Seconds that upkeep waits for an ingest to end: a continuous one pauses between two readings."""
+"""Seconds that maintenance waits for the lease: a continuous ingest pauses between two runs."""
 
 LEASE_POLL_S: Final = 0.5
-"""Seconds between two looks at the lease: shorter than the pause of a continuous ingest."""
+"""Seconds between two attempts to take the lease: less than a continuous ingest's pause."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetentionPolicy:
-    """Days that are kept of events, of the archive and of the quarantine; None: for good."""
+    """Days for which events, the archive and the quarantine are kept; None means forever."""
 
     events: int | None = None
     archive: int | None = None
@@ -46,7 +43,7 @@ class RetentionPolicy:
 
 @dataclass(frozen=True, slots=True)
 class RetentionResult:
-    """What a retention took, or would take: rows by day, where they were counted, and files."""
+    """What was removed, or would be: rows by day, if they were counted, and files."""
 
     days: dict[str, int]
     event_files: tuple[str, ...]
@@ -57,7 +54,7 @@ class RetentionResult:
 
 @contextlib.contextmanager
 def leased(commits: Commits, wait_s: float = LEASE_WAIT_S) -> Iterator[None]:
-    """Hold the lease, once it is free. Raises LeaseError when it is not within `wait_s` seconds."""
+    """Hold the lease as soon as it is free; raise LeaseError after `wait_s` seconds."""
     deadline = time.monotonic() + wait_s
     with contextlib.ExitStack() as stack:
         while True:
@@ -80,9 +77,9 @@ def compact(
     segments: bool = True,
     wait_s: float = LEASE_WAIT_S,
 ) -> tuple[CompactionResult, UnusedFiles]:
-    """Compact the days that are `chosen`, and remove what was replaced long enough ago.
+    """Compact the days that are `chosen`, and remove files that were replaced long enough ago.
 
-    Manifests are gathered, and those that were gathered long enough ago go too.
+    Manifests are combined into a checkpoint, and files of earlier combined manifests are removed.
     """
     with leased(commits, wait_s):
         done = compaction.run(chosen, segments=segments)
@@ -105,11 +102,10 @@ def retain(
     dry_run: bool = False,
     wait_s: float = LEASE_WAIT_S,
 ) -> RetentionResult:
-    """Take away what is older than `keep` says at `now`; `dry_run` only tells what that is.
+    """Remove what is older than `keep` says at `now`; with `dry_run`, only report what that is.
 
-    `summarise` is called before events go, so that what reports are made of outlives them.
-    Raises FileNotFoundError, before anything is changed, when a file is missing that the tables
-    name.
+    `summarise` is called before events are removed, so that the reports' summaries outlive them.
+    Raises FileNotFoundError, before anything is changed, if a file of the tables is missing.
     """
     at = now.timestamp()
     with leased(commits, wait_s):

@@ -1,9 +1,8 @@
-"""What is in the tables: one manifest for each batch, committed whole or not at all.
+"""The content of the tables: one manifest for each batch, committed as a whole or not at all.
 
-A file of the tables that no manifest names does not exist for a reader, nor does one that a later
-manifest replaces: `live` says which are left. `Commits` keeps the manifests in a `Storage`: those
-that came lately each in a file, all before them in one (`sync.tables.checkpoint`). Neither reads
-nor writes the tables' own files: those go through Spark.
+A file that no manifest names is not part of the tables, nor is one that a later manifest replaces;
+`live_files` returns the others. `Commits` keeps the manifests in a `Storage`: the latest each in a
+file, all earlier ones in a checkpoint (`sync.tables.checkpoint`).
 """
 
 from __future__ import annotations
@@ -34,21 +33,21 @@ from sync.tables.checkpoint import (
 from sync.tables.storage import LocalStorage, Storage
 
 VERSION: Final = 1
-"""Version of the manifest's own layout; one that is newer is refused, not guessed at."""
+"""Version of a manifest's layout; newer versions are refused."""
 
 UPKEEP: Final = "upkeep"
-"""What compaction and retention commit under, for a query's id. Their numbers have no gap."""
+"""The query id under which compaction and retention commit. Their numbers have no gaps."""
 
 LOOKS: Final = 4
-"""Looks at manifests that are gathered meanwhile, which happens once in many batches."""
+"""Attempts to read manifests that are combined meanwhile, which happens once in many batches."""
 
 _T = TypeVar("_T")
-_ODD: Final = (ValueError, KeyError, TypeError, AttributeError)
+_INVALID: Final = (ValueError, KeyError, TypeError, AttributeError)
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """How many files a batch read and what became of them, and how many events it wrote."""
+    """How many files a batch read, by fate, and how many events it wrote."""
 
     segments: int = 0
     events: int = 0
@@ -66,11 +65,12 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What one batch of one query added to the tables, or one step of their upkeep changed.
+    """What one batch of a query added to the tables, or what one maintenance step changed.
 
     `events` maps a day (UTC, `YYYY-MM-DD`) to files, `segments` lists files, each by its path
     relative to the tables' folder. `committed_at` is ISO 8601 in UTC. `replaces` lists files that
-    are in the tables no longer. `retired` maps a day to the number of rows that went with them.
+    are no longer part of the tables. `retired` maps a day to the number of rows that retention
+    removed.
     """
 
     query: str
@@ -87,14 +87,14 @@ class Manifest:
 
 @dataclass(frozen=True, slots=True)
 class LiveFiles:
-    """The files that are in the tables: of events by day, in the order of days; of segments."""
+    """The files of the tables: of events by day, in the order of days, and of segments."""
 
     events: Mapping[str, tuple[str, ...]]
     segments: tuple[str, ...]
 
 
 def live_files(manifests: Iterable[Manifest]) -> LiveFiles:
-    """Tell which files these manifests leave in the tables; keeps none of the manifests."""
+    """Return the files that these manifests leave in the tables."""
     gone: set[str] = set()
     segments: list[str] = []
     days: dict[str, list[str]] = {}
@@ -111,7 +111,7 @@ def live_files(manifests: Iterable[Manifest]) -> LiveFiles:
 
 
 def retired(manifests: Iterable[Manifest]) -> dict[str, int]:
-    """Count the rows of each day (`YYYY-MM-DD`) that retention took out of the tables."""
+    """Count the rows of each day (`YYYY-MM-DD`) that retention removed from the tables."""
     rows: dict[str, int] = {}
     for each in manifests:
         for day, number in each.retired.items():
@@ -120,11 +120,13 @@ def retired(manifests: Iterable[Manifest]) -> dict[str, int]:
 
 
 class Commits:
-    """Manifests in a storage: `manifests/QUERY/BATCH.json`, at most one for each (query, batch).
+    """The manifests in a storage: `manifests/QUERY/BATCH.json`, at most one for each (query,
+    batch).
 
-    A manifest appears whole, and once; before that, the files that it names are made durable. Once
-    it is gathered the gathering is what counts, and its own file goes later. So who finds a file
-    gone, or a newer gathering at the end than at the beginning, looks once more.
+    A manifest appears as a whole, and once; the files that it names are made durable before that.
+    Once it is in a checkpoint, the checkpoint is authoritative, and its own file is removed later.
+    So a reader that finds a file missing, or a newer checkpoint at the end than at the beginning,
+    reads again.
     """
 
     def __init__(self, tables: Storage) -> None:
@@ -132,20 +134,20 @@ class Commits:
         self._checkpoints = ManifestCheckpoints(tables)
 
     def lease(self) -> AbstractContextManager[None]:
-        """Be the one driver for the length of the block; LeaseError when there is another."""
+        """Hold the lease within the block; raises LeaseError if another driver holds it."""
         return self._tables.lease()
 
     def committed(self, query: str, batch: int) -> bool:
-        """Tell whether this batch of this query is in the tables."""
+        """Return whether this batch of this query is in the tables."""
         if self._tables.exists(path_of(query, batch, MANIFEST)):
             return True
         return self._steadily(lambda number: (query, batch) in self._checkpoints.keys(number))
 
     def commit(self, manifest: Manifest) -> None:
-        """Put the batch into the tables, durably and at once, with the files that it names.
+        """Add the batch to the tables, durably and atomically, with the files that it names.
 
-        Raises FleetError when it is in them already, or the lease is lost, and changes nothing
-        then. Raises OSError when a file is missing or spoiled.
+        Raises FleetError if it was added already or the lease is lost, OSError if a file is missing
+        or damaged; nothing is changed then.
         """
         self._tables.make_durable([*manifest.segments, *itertools.chain(*manifest.events.values())])
         self._tables.keep_lease()
@@ -155,36 +157,36 @@ class Commits:
             self._tables.create(path, encode(manifest))
         except FileExistsError:
             raise _committed_already(manifest) from None
-        # who slept here for a day may have met another's commit that was gathered since
+        # if this driver was suspended, another may have committed and combined this batch
         self._require_new(manifest)
 
     def manifests(self) -> Sequence[Manifest]:
-        """List all that is committed, in the order of (query, batch).
+        """Return all manifests, in the order of (query, batch).
 
-        Raises FleetError for one that cannot be read.
+        Raises FleetError if one cannot be read.
         """
         return self.fold(lambda found: sorted(found, key=lambda each: (each.query, each.batch)))
 
     def fold(self, take: Callable[[Iterator[Manifest]], _T]) -> _T:
-        """Give what `take` makes of all that is committed, one by one, in any order.
+        """Return what `take` makes of an iterator of all manifests, in any order.
 
-        It is called once more when manifests were gathered meanwhile. Raises as `manifests` does.
+        It is called again if manifests were combined meanwhile. Raises as `manifests` does.
         """
         return self._steadily(lambda number: take(self._all(number)))
 
     def segments(self) -> Sequence[str]:
-        """Name the files of the table `segments`, as `live` does; raises as `manifests` does.
+        """Return the files of the table `segments`; raises as `manifests` does.
 
-        What was gathered is read when it was gathered anew, and not each time.
+        A checkpoint is read only if it is new.
         """
         return self._steadily(self._segments)
 
     def after(self, followed: Mapping[str, int]) -> Iterator[Manifest]:
-        """Give the batches beyond those that were `followed`, by query; each query's in order.
+        """Yield the batches after those in `followed`, by query, in order within each query.
 
-        Upkeep is left out. Raises as `manifests` does; OSError when one is lost.
+        Maintenance steps are left out. Raises as `manifests` does; OSError if a batch is lost.
         """
-        # in this order: what is listed no more by then has been gathered
+        # in this order, because what is no longer listed is in a checkpoint
         queries = {*self._tables.folders(MANIFESTS)}
         queries |= {*self._steadily(self._checkpoints.keys).runs}
         for query in sorted(queries - {UPKEEP, GATHERED}):
@@ -200,21 +202,22 @@ class Commits:
         return self._steadily(lambda at: [*map(self._read, self._loose(at).unarchived(UPKEEP))])
 
     def mark_archived(self, manifest: Manifest) -> None:
-        """Note that the segments of this manifest have left the landing."""
+        """Record that the segments of this manifest have left the landing."""
         try:
             self._tables.create(path_of(manifest.query, manifest.batch, FILED), b"")
         except FileExistsError:
             return
 
     def next_upkeep(self) -> int:
-        """Number the next step of upkeep. Call it under the lease."""
+        """Return the number of the next maintenance step. Needs the lease."""
         return self._steadily(self._last_upkeep) + 1
 
     def checkpoint(self, least: int = 1) -> int:
-        """Put all manifests into one file, if `least` of them are in none yet; gives how many are.
+        """Combine all manifests into one file if at least `least` are in none; return how many
+        were.
 
-        Does nothing while a batch is unfiled. Call it under the lease. Raises FleetError when it is
-        lost, or a manifest cannot be read; OSError when the storage refuses.
+        Does nothing while a batch is not archived. Needs the lease. Raises FleetError if it is lost
+        or a manifest cannot be read, OSError if the storage refuses.
         """
         number = self._checkpoints.latest()
         loose = self._loose(number)
@@ -225,21 +228,23 @@ class Commits:
         try:
             self._checkpoints.add(number, added)
         except FileExistsError:
-            msg = "another ingest has gathered the manifests, and so has the lease"
+            msg = "another ingest has combined the manifests, so it has taken the lease"
             raise LeaseError(msg) from None
         return len(added)
 
     def remove_checkpointed(self, before: float, most: int | None = None) -> int:
-        """Remove files of what was gathered `before` (seconds since 1970); gives how many.
+        """Remove files of manifests in checkpoints of `before` (seconds since 1970); return their
+        number.
 
-        No more than `most`, if given. Call it under the lease; may be cut off anywhere.
+        Removes at most `most`, if given. Needs the lease; may be interrupted anywhere.
         """
         return remove_checkpointed_files(self._tables, self._checkpoints, before, most)
 
     def _steadily(self, look: Callable[[int], _T]) -> _T:
-        """Look at manifests by the gathering that counts, until that was the same at the end.
+        """Return what `look` returns for the valid checkpoint, if that is the same afterwards.
 
-        What it has not is in files of their own then, as nothing goes before a newer one has it.
+        Manifests that it lacks are then in files of their own, because these are removed only after
+        a newer checkpoint has them.
         """
         missing: FileNotFoundError | None = None
         for _ in range(LOOKS):
@@ -253,7 +258,7 @@ class Commits:
                 return found
         if missing is not None:
             raise missing
-        msg = f"manifests in {self._tables.uri(MANIFESTS)} were gathered at each look; try again"
+        msg = f"manifests in {self._tables.uri(MANIFESTS)} keep changing; try again"
         raise FleetError(msg)
 
     def _loose(self, number: int) -> LooseManifests:
@@ -271,7 +276,7 @@ class Commits:
         return [path for path in (*before, *new) if path not in gone]
 
     def _from(self, query: str, first: int) -> dict[int, Manifest]:
-        """Give a batch that is committed; if it is gathered, with those of its query after it."""
+        """Return a committed batch; if it is in a checkpoint, also the later ones of its query."""
 
         def look(number: int) -> dict[int, Manifest]:
             if (query, first) not in self._checkpoints.keys(number):
@@ -288,7 +293,7 @@ class Commits:
         return max([gathered, *(key_of(path)[1] for path in loose)])
 
     def _require_new(self, manifest: Manifest) -> None:
-        """Raise FleetError when a gathering has another attempt at the manifest's batch."""
+        """Raise FleetError if a checkpoint has another attempt at the manifest's batch."""
         query, batch = manifest.query, manifest.batch
         gathered = self._steadily(lambda at: (query, batch) in self._checkpoints.keys(at))
         if gathered and self._from(query, batch)[batch].attempt != manifest.attempt:
@@ -302,20 +307,22 @@ class Commits:
                 msg = "another version"
                 raise ValueError(msg)
             return _manifest(document)
-        except _ODD as error:
-            msg = f"{self._tables.uri(name)} is no manifest that this version can read: {error!r}"
+        except _INVALID as error:
+            msg = (
+                f"{self._tables.uri(name)} is not a manifest that this version can read: {error!r}"
+            )
             raise FleetError(msg) from error
 
     def _made(self, document: dict[str, Any]) -> Manifest:
         try:
             return _manifest(document)
-        except _ODD as error:
-            msg = f"a gathered manifest in {self._tables.uri()} cannot be read: {error!r}"
+        except _INVALID as error:
+            msg = f"a manifest in a checkpoint in {self._tables.uri()} cannot be read: {error!r}"
             raise FleetError(msg) from error
 
 
 class LocalCommits(Commits):
-    """The manifests of the tables in a folder of a local disk."""
+    """The manifests of the tables in a local folder."""
 
     def __init__(self, tables: Path) -> None:
         super().__init__(LocalStorage(tables))
@@ -326,13 +333,13 @@ def _committed_already(manifest: Manifest) -> FleetError:
 
 
 def encode(manifest: Manifest) -> bytes:
-    """Write a manifest as it is in a file of its own."""
+    """Return a manifest as the content of its file."""
     text = json.dumps({"version": VERSION} | asdict(manifest), indent=1, sort_keys=True)
     return text.encode() + b"\n"
 
 
 def _manifest(document: dict[str, Any]) -> Manifest:
-    """Make a manifest of a map, which it changes. Raises what `_ODD` names."""
+    """Create a manifest from a map, which is changed. Raises the errors in `_ODD`."""
     document["query"] = sys.intern(document["query"])
     document["events"] = {
         sys.intern(day): tuple(paths) for day, paths in document.get("events", {}).items()

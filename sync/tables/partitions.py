@@ -1,8 +1,8 @@
-"""In how many partitions rows are worked: what is small in one, which needs no shuffle.
+"""Helpers that keep small DataFrames in one partition, so that a report needs no shuffle.
 
-Between two stages Spark writes files, plans anew and starts tasks: for some thousand rows that
-takes longer than the work itself. Rows that all are in one partition are together whatever they are
-grouped, joined or sorted by, and so a report of small tables is one stage. Reads no rows.
+Between two stages Spark writes files, plans again and starts tasks: for some thousand rows that
+takes longer than the work itself. Rows in one partition are together whatever they are grouped,
+joined or sorted by, so a report of small tables is one stage.
 """
 
 from __future__ import annotations
@@ -17,23 +17,22 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 SMALL_BYTES: Final = 32 * 1024 * 1024
-"""Bytes of files up to which what is made of them is small: one task works off so many in seconds,
-and sorts them within the driver's memory."""
+"""Bytes of files up to which rows are small: one task processes them in seconds and sorts them
+within the driver's memory."""
 
 _IN_PLACE: Final = {
     "spark.sql.autoBroadcastJoinThreshold": "-1",
     "spark.sql.maxSinglePartitionBytes": str(2**62),
     "spark.sql.optimizer.canChangeCachedPlanOutputPartitioning": "false",
 }
-"""Joins would be made broadcasts, each of which is a job, and what is in one partition would be
-divided for a join that is reckoned to be large, as any of a join is: the product is taken. What is
-cached stays as it was divided."""
+"""Settings without which joins become broadcasts, each of which is a job, and a single partition is
+divided for a join that Spark estimates as large, as it does with any join."""
 
 
 def size_of(rows: DataFrame) -> int:
-    """Give the bytes of all that these rows are made of, as Spark reckons: of files, their sizes.
+    """Return Spark's estimate of the bytes that these rows are made from: of files, their sizes.
 
-    What is read twice counts twice; of what is no file little may be known, and it counts as huge.
+    Files that are read twice count twice; sources that are not files count as huge.
     """
     plan: Any = rows._jdf.queryExecution().analyzed()
     leaves = plan.collectLeaves()
@@ -41,21 +40,21 @@ def size_of(rows: DataFrame) -> int:
 
 
 def coalesced(rows: DataFrame) -> DataFrame:
-    """Give the rows, in one partition if they are small.
+    """Return the rows in one partition if they are small.
 
-    Those of an inner or a full outer join, and of a union, have to be gathered again.
+    The results of inner joins, full outer joins and unions must be coalesced again.
     """
     return rows.coalesce(1) if size_of(rows) <= SMALL_BYTES else rows
 
 
 def empty_frame(spark: SparkSession, schema: StructType) -> DataFrame:
-    """Give no rows of a schema, of which Spark knows that they are none."""
+    """Return a DataFrame without rows that Spark knows to be empty."""
     columns = (F.lit(None).cast(each.dataType).alias(each.name) for each in schema)
     return spark.range(0).select(*columns)
 
 
 def union(first: DataFrame, *others: DataFrame) -> DataFrame:
-    """Give the rows of all, by their columns' names; null where one lacks a column."""
+    """Return the rows of all DataFrames by column name; missing columns are null."""
 
     def both(one: DataFrame, other: DataFrame) -> DataFrame:
         return one.unionByName(other, allowMissingColumns=True)
@@ -65,7 +64,7 @@ def union(first: DataFrame, *others: DataFrame) -> DataFrame:
 
 @contextmanager
 def without_repartitioning(spark: SparkSession) -> Iterator[None]:
-    """Have Spark leave rows where they are, as far as it can, for the length of the block."""
+    """Keep Spark from dividing rows anew, as far as possible, within the block."""
     before = {name: str(spark.conf.get(name)) for name in _IN_PLACE}
     for name, value in _IN_PLACE.items():
         spark.conf.set(name, value)

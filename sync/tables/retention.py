@@ -1,8 +1,8 @@
-"""Takes old days out of the tables, and old segments out of archive and quarantine.
+"""Remove old days from the tables, and old segments from archive and quarantine.
 
-Events go by a manifest that says which files went and how many rows of each day; the table of
-segments, the ledger, stays whole: what comes again is known as a duplicate for good. The last
-segment of each lane stays in the archive, where the receiver sees how far a lane is. Needs the
+Events are removed by a manifest that names the files and the number of rows of each day. The table
+of segments, the ledger, stays complete, so that repeated segments are recognised forever. The last
+segment of each lane stays in the archive, where the receiver looks up how far a lane is. Needs the
 lease.
 """
 
@@ -25,27 +25,27 @@ from sync.tables.storage import File, Storage
 from sync.tables.tables import DAY, read_event_files
 
 AHEAD: Final = timedelta(days=1)
-"""How far ahead of the centre's a gateway's day may be and still be of the present: time zones."""
+"""How far a gateway's day may be ahead of the centre's and still be current: time zones."""
 
 
 @dataclass(frozen=True, slots=True)
 class OldDays:
-    """Days (UTC, `YYYY-MM-DD`) that may go, each with its files."""
+    """Days (UTC, `YYYY-MM-DD`) that may be removed, each with its files."""
 
     days: Mapping[str, tuple[str, ...]]
 
     @property
     def files(self) -> tuple[str, ...]:
-        """All the files."""
+        """The files of all days."""
         return tuple(path for paths in self.days.values() for path in paths)
 
 
 def old_days(manifests: Sequence[Manifest], now: datetime, keep: int) -> OldDays:
     """Choose the days of events that are older than `keep` days at `now`.
 
-    A day goes as a whole, and only if all of it was written more than `keep` days ago: what came
-    late, or from a gateway whose clock is years behind, is kept as long as the rest. What is dated
-    in the future goes by when it was written alone.
+    A day is removed as a whole, and only if all of it was written more than `keep` days ago: late
+    events, and those of a clock that is years behind, are kept as long as others. Days in the
+    future are judged only by when they were written.
     """
     cutoff = now - timedelta(days=keep)
     kept = (cutoff.date().isoformat(), (now + AHEAD).date().isoformat())
@@ -67,9 +67,9 @@ def old_days(manifests: Sequence[Manifest], now: datetime, keep: int) -> OldDays
 def retire(
     spark: SparkSession, tables: Storage, commits: Commits, old: OldDays, now: datetime, number: int
 ) -> dict[str, int]:
-    """Take these days out of the tables at once; gives the number of rows of each.
+    """Remove these days from the tables in one step; return the number of rows of each.
 
-    `number` is the step's, taken before `old` was looked for. The files go later
+    `number` is the step's, taken before `old` was chosen. The files are removed later
     (`sync.tables.vacuum`).
     """
     if not old.days:
@@ -93,8 +93,8 @@ def retire(
 def old_archive(segments: Storage, now: float, keep: int) -> list[File]:
     """Choose the files of the archive that arrived more than `keep` days before `now`.
 
-    The last segment of each lane of an epoch is not among them, nor, without a segment's name, the
-    last file of a folder.
+    The last segment of each lane of an epoch is left out, and so is the last file of a folder if
+    names are not those of segments.
     """
     lanes: dict[str, list[File]] = {}
     for file in segments.files(ARCHIVE, SUFFIX):
@@ -113,6 +113,6 @@ def old_quarantine(segments: Storage, now: float, keep: int) -> list[File]:
 
 
 def _last(path: str) -> tuple[int, str]:
-    """Give the last number that a segment's name tells; -1 for another name."""
+    """Return the last number in a segment's name; -1 for other names."""
     last = PurePosixPath(path).stem.rpartition("-")[2]
     return (int(last) if last.isdecimal() and last.isascii() else -1, path)

@@ -1,7 +1,7 @@
-"""The one place where a Spark session is made, and the limits that it runs within.
+"""Create Spark sessions with the project's settings and limits.
 
-Runs no job. Under `spark-submit` master, memory, hosts and Python are its own: here are only the
-settings without which the tables would be others, or a worker's memory not bounded.
+Under `spark-submit`, master, memory, hosts and Python are those of the cluster; only the settings
+that the tables and the workers' memory depend on are set here.
 """
 
 from __future__ import annotations
@@ -22,44 +22,45 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ANSI: Final = "spark.sql.ansi.enabled"
-"""Whether a number that is too large is an error to Spark, which it is by default."""
+"""Whether an overflow is an error in Spark, as it is by default."""
 
 DRIVER_MEMORY: Final = "1g"
-"""Heap of the driver: 2,000 segments of a usual size and the sort buffers of a report fit in."""
+"""Heap of the driver: enough for 2,000 ordinary segments and the sort buffers of a report."""
 
 BATCH_FILES: Final = 2_000
-"""Files in one batch: the driver holds a row for each, and a crash repeats at most so many."""
+"""Files in a batch: the driver holds a row for each, and a crash repeats at most so many."""
 
 SHUFFLE_PARTITIONS: Final = 8
-"""Partitions after a shuffle: a fleet's tables are small; Spark's default 200 are made for more."""
+"""Partitions after a shuffle: a fleet's tables are small, Spark's default 200 is for larger ones.
+"""
 
 ARROW_RECORDS: Final = 64
-"""Files in one Arrow batch to a worker: at 16 MiB, the largest segment, 1 GiB at the very worst."""
+"""Files in one Arrow batch to a worker: 1 GiB at worst, if all have the maximum of 16 MiB."""
 
 ARROW_BYTES: Final = "64m"
-"""Bytes in one Arrow batch to a worker, whichever of the two bounds comes first."""
+"""Bytes in one Arrow batch to a worker; the smaller of the two limits applies."""
 
 OPEN_COST: Final = 8 * 1024
-"""Bytes that opening a file counts for where files are shared out to tasks: a segment of a usual
-size, or two. By Spark's default, 4 MiB, a task takes 8 segments, and each leaves a file; with this
-a batch of usual segments has one task for each core."""
+"""Bytes that opening a file counts for when files are distributed to tasks: an ordinary segment or
+two. With Spark's default of 4 MiB, a task takes 8 segments and each leaves a file; with this, a
+batch of ordinary segments has one task for each core."""
 
 TASK_BYTES: Final = 32 * 1024 * 1024
-"""Bytes of segments that one task of an ingest takes. The parts that it makes of them, about as
-large, are in the driver's heap together, in several copies, on their way to Python."""
+"""Bytes of segments that one task of an ingest takes. Its part files, about as large, are in the
+driver's heap at once, in several copies."""
 
 LISTING_TASKS: Final = 32
-"""Tasks that look up the files of a batch: by Spark's default each file has one of its own, and a
-batch of 2,000 files took longer to begin than to read."""
+"""Tasks that list the files of a batch: by default each file has its own, and listing 2,000 files
+takes longer than reading them."""
 
 SORTED_ROWS: Final = 65_536
-"""Rows that a sort holds before it writes them out, some 16 MB of events: with 1 GB for the driver
-each of two tasks is sure of 54 MB, and of four 27. A sort that is being filled gives up nothing to
-the window functions before it in its task, which end the report when they get no memory."""
+"""Rows that a sort holds before it spills, some 16 MB of events: with 1 GB for the driver each of
+two tasks has 54 MB for sure, each of four 27. A growing sort frees no memory for the window
+functions before it in its task, which fail if they get none."""
 
 LISTED_LOCALLY: Final = 2 * BATCH_FILES
-"""Paths that the driver looks up by itself where they are on its own disk: the files of a batch, in
-a quarter of the time that tasks need for it."""
+"""Paths that the driver lists by itself if they are on its disk: the files of a batch, in a quarter
+of the time that tasks need."""
 
 _LISTED: Final = "spark.sql.sources.parallelPartitionDiscovery.threshold"
 
@@ -88,9 +89,9 @@ logger.native.level = error
 
 
 def settings(extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Give every setting of a session on this machine by name; `extra` is laid over them.
+    """Return all settings of a session on this machine; `extra` takes precedence.
 
-    The raw local file system is for here alone: S3A and YARN need the one with checksums.
+    The raw local file system is for local sessions only: S3A and YARN need the one with checksums.
     """
     return (
         {
@@ -108,12 +109,12 @@ def settings(extra: Mapping[str, str] | None = None) -> dict[str, str]:
 
 
 def submitted_settings() -> dict[str, str]:
-    """Give the settings that hold wherever Spark runs, over those of a `spark-submit`.
+    """Return the settings that apply wherever Spark runs, over those of `spark-submit`.
 
-    A committer that renames when the job ends, and not task by task, leaves nothing of a task that
-    was tried twice. A union that tells how it is partitioned gives wrong rows in Spark 4.1 to 4.3
-    where one of its parts is read a second time (SPARK-59122): it tells nothing. Times of any year
-    are of the calendar in use now.
+    A committer that renames when the job ends, and not for each task, leaves nothing of a repeated
+    task. A union that reports its partitioning gives wrong rows in Spark 4.1 to 4.3 if one of its
+    parts is read again (SPARK-59122), so it does not report it. Times of any year are in the
+    present calendar.
     """
     return {
         "spark.sql.session.timeZone": "UTC",
@@ -133,7 +134,7 @@ def submitted_settings() -> dict[str, str]:
 
 
 def is_submitted(environ: Mapping[str, str]) -> bool:
-    """Tell whether this process was started by `spark-submit`, which has a JVM ready for it."""
+    """Return whether this process was started by `spark-submit`, which provides a JVM."""
     return "PYSPARK_GATEWAY_PORT" in environ
 
 
@@ -141,10 +142,10 @@ def is_submitted(environ: Mapping[str, str]) -> bool:
 def spark_session(
     name: str, *, extra: Mapping[str, str] | None = None, options: str = ""
 ) -> Iterator[SparkSession]:
-    """Run Spark in this process for the length of the block, and end it together with its JVM.
+    """Run Spark in this process within the block, and end it with its JVM.
 
     `name` is the application's; `options` go to the JVM. Under `spark-submit` the session is the
-    cluster's, and so are its Java and its Python. Raises FleetError where no Java will do or Spark
+    cluster's, and so are its Java and Python. Raises FleetError if no Java is suitable or Spark
     does not start.
     """
     if is_submitted(os.environ):
@@ -193,7 +194,7 @@ def _create(name: str, conf: Mapping[str, str]) -> SparkSession:
 
 
 def _stop(session: SparkSession) -> None:
-    """Stop Spark and wait for its JVM, which would else outlive the block by a moment."""
+    """Stop Spark and wait for its JVM, which would otherwise outlive the block for a moment."""
     from pyspark import SparkContext
 
     session.stop()
@@ -211,7 +212,7 @@ def _stop(session: SparkSession) -> None:
 
 @contextlib.contextmanager
 def _environment(java_home: Path) -> Iterator[None]:
-    """Point Spark at this Java and at this Python, and put the environment back afterwards."""
+    """Point Spark to this Java and this Python, and restore the environment afterwards."""
     wanted = {
         "JAVA_HOME": str(java_home),
         "PYSPARK_PYTHON": sys.executable,
@@ -232,10 +233,10 @@ def _environment(java_home: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def spark_errors(log: Path | None) -> Iterator[None]:
-    """Tell what Spark raises in the block as a FleetError of one line, and all else to `log`.
+    """Raise errors of Spark in the block as a FleetError of one line; write all else to `log`.
 
-    What the JVM and its workers write on stderr goes to `log`, and so does the trace of an error.
-    It is begun anew each time and so never holds more than one run. None: nothing is diverted.
+    What the JVM and its workers write to stderr goes to `log`, and so does the trace of an error.
+    The log is begun anew each time, so it holds one run. None: nothing is redirected.
     """
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
@@ -256,10 +257,10 @@ def spark_errors(log: Path | None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def without_overflow_errors(spark: SparkSession) -> Iterator[None]:
-    """Let no number that is too large end what is computed in the block.
+    """Let overflowing numbers in the block become null or wrong instead of an error.
 
-    A gateway may tell any numbers: what is reckoned of its own goes wrong then, and the rest of the
-    fleet is told of all the same.
+    A gateway may send any number: its own results are wrong then, and those of the rest of the
+    fleet are computed nevertheless.
     """
     with _set(spark, ANSI, "false"):
         yield
@@ -267,9 +268,9 @@ def without_overflow_errors(spark: SparkSession) -> Iterator[None]:
 
 @contextlib.contextmanager
 def file_batches(spark: SparkSession, *, local: bool) -> Iterator[None]:
-    """Let each task of what is begun in the block read at most `TASK_BYTES` of files.
+    """Let each task that starts in the block read at most `TASK_BYTES` of files.
 
-    `here`: they are on a disk of the driver's, which looks them up by itself.
+    `local`: the files are on a disk of the driver, which lists them by itself.
     """
     listed = LISTED_LOCALLY if local else spark.conf.get(_LISTED)
     with (
@@ -290,7 +291,7 @@ def _set(spark: SparkSession, name: str, value: str) -> Iterator[None]:
 
 
 def _trace(error: BaseException, log: Path | None) -> None:
-    """Write the error's trace to the log, after what the JVM wrote; without one, on stderr."""
+    """Append the error's trace to the log; without a log, write it to stderr."""
     text = "".join(traceback.format_exception(error))
     if log is None:
         sys.stderr.write(text)
@@ -323,14 +324,14 @@ def _stderr_into(log: Path | None) -> Iterator[None]:
 
 
 def summarise_error(error: BaseException) -> str:
-    """Say in one line, of at most 300 characters, what went wrong: the first cause that has words.
+    """Return the first cause of an error that has a message, in one line of at most 300 characters.
 
-    An error from the JVM is asked for its innermost cause; the rest of its trace is for the log.
+    An error of the JVM is asked for its innermost cause; the rest of its trace is in the log.
     """
     java = getattr(error, "java_exception", None)
     try:
         text = str(error)
-    except AssertionError:  # Spark asks its session for the text, and that may be over
+    except AssertionError:  # Spark asks its session for the text, and the session may have ended
         text = str(getattr(error, "_desc", ""))
     if java is not None:
         while java.getCause() is not None:

@@ -1,8 +1,6 @@
-"""File systems as the centre's tables and their upkeep use them: few calls, each of which can fail.
+"""The file systems of the tables: an interface of few calls, and its implementation on a disk.
 
-`Storage` is the interface; `LocalStorage` is a folder on a disk, made durable by fsync.
-`sync.tables.hadoop` has the one for what Spark reaches through Hadoop. Knows nothing of segments,
-manifests or batches, and nothing of rows: what is created here is bytes.
+`sync.tables.hadoop` has the implementation for Hadoop's file systems.
 """
 
 from __future__ import annotations
@@ -27,16 +25,16 @@ from sync.common.durable_files import (
 from sync.common.errors import LeaseError
 
 LEASE: Final = "lease"
-"""Where the lease on a storage is kept, below its root."""
+"""The file of the lease, below the root."""
 
 _SCHEME: Final = "file:"
 
 _HIDDEN: Final = (".", "_")
-"""How the names of files and folders begin that no listing tells of."""
+"""First characters of the names of files and folders that listings leave out."""
 
 
 class File(NamedTuple):
-    """A file: its path below the storage's root, `size` in bytes, `modified` in seconds of 1970."""
+    """A file: its path below the root, `size` in bytes, `modified` in seconds since 1970."""
 
     path: str
     size: int
@@ -44,88 +42,88 @@ class File(NamedTuple):
 
 
 class Storage(Protocol):
-    """A folder in some file system. Paths are relative to it and have slashes between their parts.
+    """A folder in some file system. Paths are relative to it, with slashes.
 
-    Names that begin with `.` or `_` are hidden from listings, as Spark's file source passes over
-    them. Every call raises OSError when the storage refuses.
+    Names that begin with `.` or `_` are left out of listings, as Spark's file source does. Every
+    call raises OSError if the storage refuses.
     """
 
     def uri(self, path: str = "") -> str:
-        """Name a path for Spark, unquoted."""
+        """Return the URI of a path for Spark, unquoted."""
         ...
 
     def relative(self, uri: str) -> str:
-        """Give the path of what Spark names, unquoted, by `uri`; ValueError when not below."""
+        """Return the path of a URI from Spark, unquoted; raises ValueError if it is elsewhere."""
         ...
 
     def files(self, folder: str = "", suffix: str = "") -> Iterator[File]:
         """List the files below `folder`, at any depth, whose names end in `suffix`; none if absent.
 
-        What is removed meanwhile is passed over.
+        Files that are removed meanwhile are skipped.
         """
         ...
 
     def folders(self, folder: str) -> list[str]:
-        """Name the folders right in `folder`, in order; none if it is absent."""
+        """Return the names of the folders in `folder`, sorted; none if it is absent."""
         ...
 
     def exists(self, path: str) -> bool:
-        """Tell whether there is a file or a folder."""
+        """Return whether there is a file or a folder at `path`."""
         ...
 
     def read(self, path: str) -> bytes:
-        """Read a whole file. Raises FileNotFoundError when there is none."""
+        """Read a whole file. Raises FileNotFoundError if it does not exist."""
         ...
 
     def create(self, path: str, data: bytes) -> None:
         """Create a file, whole and durable, and the folders above it.
 
-        Of several who try, one succeeds. Raises FileExistsError when there is one already.
+        Of several concurrent writers one succeeds. Raises FileExistsError if the file exists.
         """
         ...
 
     def move(self, moves: Mapping[str, str]) -> list[str]:
-        """Move files, each to the path that it has here, unless other bytes are at that.
+        """Move files to their targets, except those whose target has different content.
 
-        Gives those that stay for it. The same bytes there are as good as a move, and a file that is
-        absent is passed over. Whoever looks at the target after the source finds the file at every
-        moment. May be cut off anywhere and called again.
+        Returns the latter. A target with the same content counts as moved, and absent files are
+        skipped. A reader that looks at the target after the source finds the file at any time. May
+        be interrupted anywhere and repeated.
         """
         ...
 
     def remove(self, path: str) -> None:
-        """Remove a file, or a folder with all that is in it; harmless when it is absent."""
+        """Remove a file, or a folder with its content; it need not exist."""
         ...
 
     def make_durable(self, paths: Iterable[str]) -> None:
-        """Make files durable that Spark wrote. Raises FileNotFoundError when one is missing."""
+        """Make files durable that Spark wrote. Raises FileNotFoundError if one is missing."""
         ...
 
     def lease(self) -> AbstractContextManager[None]:
-        """Be the one writer for the length of the block; LeaseError when there is another."""
+        """Hold the lease within the block; raises LeaseError if another process holds it."""
         ...
 
     def keep_lease(self) -> None:
-        """Raise LeaseError unless the lease is still held: for what must not be done twice."""
+        """Raise LeaseError unless the lease is still held."""
         ...
 
 
 class LocalStorage:
     """A folder of a local disk; see `Storage`.
 
-    What is created or moved is linked under its name, and folders are fsynced. The lease is a lock
-    of the kernel's on a file, which ends with the process that holds it.
+    Files are created and moved by linking, and folders are fsynced. The lease is a kernel lock on a
+    file, which ends with the process.
     """
 
     def __init__(self, root: Path) -> None:
         self.root = root
 
     def uri(self, path: str = "") -> str:
-        """Name a path; see `Storage`."""
+        """Return the URI of a path; see `Storage`."""
         return str(self.root / path)
 
     def relative(self, uri: str) -> str:
-        """Cut the root off; see `Storage`."""
+        """Return the path of a URI; see `Storage`."""
         path = PurePosixPath(uri.removeprefix(_SCHEME))
         return path.relative_to(self.root.as_posix()).as_posix()
 
@@ -146,7 +144,7 @@ class LocalStorage:
         return sorted(path.name for path in top.iterdir() if path.is_dir()) if top.exists() else []
 
     def exists(self, path: str) -> bool:
-        """Look; see `Storage`."""
+        """Return whether the path exists; see `Storage`."""
         return (self.root / path).exists()
 
     def read(self, path: str) -> bytes:
@@ -202,7 +200,7 @@ class LocalStorage:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(descriptor)
-            msg = f"another ingest is at work on {self.root}; wait for it to end"
+            msg = f"another ingest is at work on {self.root}; wait until it ends"
             raise LeaseError(msg) from None
         try:
             yield
@@ -210,17 +208,17 @@ class LocalStorage:
             os.close(descriptor)
 
     def keep_lease(self) -> None:
-        """Do nothing: the kernel's lock is held until the block ends."""
+        """Do nothing, because the kernel's lock is held until the block ends."""
 
 
 def _unless_absent(error: OSError) -> None:
-    """Raise what a walk meets, but for a folder that is not there, or no longer."""
+    """Raise the error of a walk unless a folder does not exist."""
     if not isinstance(error, FileNotFoundError | NotADirectoryError):
         raise error
 
 
 def _linked(source: Path, target: Path) -> bool | None:
-    """Link a file; False where other bytes are at the target, None where the file is absent."""
+    """Link a file; return False if the target has different content, None if it is absent."""
     try:
         try:
             os.link(source, target)

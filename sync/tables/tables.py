@@ -1,8 +1,7 @@
-"""The tables: what their columns are, how a batch writes its part, and how readers find it.
+"""The tables: their columns, how a batch writes its part, and how readers find their files.
 
-`events` has a row for each event. `segments` has a row for each file that was ever read, with what
-became of it (`fate`): the accepted rows are the ledger. Files are found by manifests alone; this
-module commits none.
+`events` has a row for each event. `segments` has a row for each file that was ever read, with its
+`fate`; the accepted rows are the ledger. Files are found by manifests alone.
 """
 
 from __future__ import annotations
@@ -59,8 +58,8 @@ EVENTS: Final = StructType(
         StructField("arrived", TimestampType()),
     ]
 )
-"""An event (docs/reference/segment-format.md), whose it is, and when its segment arrived at the
-centre."""
+"""An event (docs/reference/segment-format.md), its gateway, epoch and lane, and when its segment
+arrived at the centre."""
 
 DROPPED: Final = ArrayType(
     StructType(
@@ -71,7 +70,7 @@ DROPPED: Final = ArrayType(
         ]
     )
 )
-"""The ranges that a gateway says it gave up."""
+"""The ranges of numbers that a gateway reports as dropped."""
 
 SEGMENTS: Final = StructType(
     [
@@ -100,8 +99,8 @@ SEGMENTS: Final = StructType(
         StructField("dropped", DROPPED),
     ]
 )
-"""A file that was read: its path below the fleet folder, when it arrived, what became of it, why,
-and what its header says, where it has one (`bad` ones have none)."""
+"""A file that was read: its path below the fleet folder, when it arrived, its fate, the reason, and
+its header if it has a valid one."""
 
 DECODED: Final = StructType(
     [
@@ -115,19 +114,19 @@ DECODED: Final = StructType(
 pieces of part files."""
 
 DAY: Final = StructField("day", DateType())
-"""The event's day in UTC: what files of events are divided by, and readers get as a column."""
+"""The event's day in UTC, by which files are divided."""
 
 ACCEPTED: Final = "accepted"
 
 ORDER: Final = ("gateway", "lane", "epoch", "seq")
-"""How compacted events lie in their files: most reports look at lanes, many at one gateway."""
+"""How compacted events are sorted in their files: most reports read by lane, many one gateway."""
 
 _PARQUET: Final = ".parquet"
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """The folder that one try at one batch writes to: no other try has the same.
+    """The folder of one attempt at one batch; no other attempt has the same.
 
     `folder` is below `tables`.
     """
@@ -136,10 +135,10 @@ class Attempt:
     folder: str
 
     def write_events(self, events: DataFrame, files: int | None = None) -> dict[str, Paths]:
-        """Write rows of `EVENTS` by day; gives the files of each day.
+        """Write rows of `EVENTS` by day; return the files of each day.
 
-        With `files`, into at most so many for a day, in an order in which a reader of one
-        gateway's lane can pass over most.
+        With `files`, a day has at most so many, sorted so that a reader of one gateway's lane skips
+        most.
         """
         day = F.date_format("time", "yyyy-MM-dd").alias(DAY.name)
         rows = events.select(*EVENTS.fieldNames(), day)
@@ -154,7 +153,7 @@ class Attempt:
         return {day: tuple(paths) for day, paths in sorted(found.items())}
 
     def put_events(self, parts: Iterable[PartFile]) -> tuple[dict[str, Paths], int]:
-        """Create a file of each part; gives the files of each day, and the number of events."""
+        """Create a file of each part file; return the files of each day, and how many events."""
         found: dict[str, list[str]] = {}
         events = 0
         for number, part in enumerate(parts):
@@ -165,13 +164,13 @@ class Attempt:
         return {day: tuple(paths) for day, paths in sorted(found.items())}, events
 
     def put_segments(self, rows: Iterable[Mapping[str, Any]]) -> Paths:
-        """Create a file of rows of `SEGMENTS`, given as maps; gives it."""
+        """Create a file with rows of `SEGMENTS`, given as maps; return it."""
         path = f"{self.folder}/segments/{0:05}{_PARQUET}"
         self.tables.create(path, to_parquet(sorted(rows, key=_by_lane), arrow_schemas.SEGMENTS))
         return (path,)
 
     def write_segments(self, segments: DataFrame) -> Paths:
-        """Write rows of `SEGMENTS` to one file; gives it."""
+        """Write rows of `SEGMENTS` to one file; return it."""
         rows = segments.select(*SEGMENTS.fieldNames()).coalesce(1)
         rows = rows.sortWithinPartitions("gateway", "epoch", "lane", "first_seq")
         folder = f"{self.folder}/segments"
@@ -189,7 +188,7 @@ def _by_lane(row: Mapping[str, Any]) -> tuple[str, str, str, int]:
 def read_events(
     spark: SparkSession, tables: Storage | Path, manifests: Iterable[Manifest]
 ) -> DataFrame:
-    """Read the events that the manifests leave in the tables: `EVENTS` and `DAY`."""
+    """Read the events of the files that the manifests leave: `EVENTS` and `DAY`."""
     found = live_files(manifests).events
     return read_event_files(spark, tables, [path for paths in found.values() for path in paths])
 
@@ -197,29 +196,28 @@ def read_events(
 def read_event_files(
     spark: SparkSession, tables: Storage | Path, files: Sequence[str]
 ) -> DataFrame:
-    """Read the events of some of the files that `live` gives: `EVENTS` and `DAY`."""
+    """Read the events of some of the files of `live_files`: `EVENTS` and `DAY`."""
     return _read(spark, tables, files, EVENTS).withColumn(DAY.name, F.to_date("time"))
 
 
 def read_segments(
     spark: SparkSession, tables: Storage | Path, manifests: Iterable[Manifest]
 ) -> DataFrame:
-    """Read the files' rows that the manifests leave in the tables: `SEGMENTS`."""
+    """Read the rows of the files that the manifests leave: `SEGMENTS`."""
     return _read(spark, tables, live_files(manifests).segments, SEGMENTS)
 
 
 def read_segment_files(
     spark: SparkSession, tables: Storage | Path, files: Sequence[str]
 ) -> DataFrame:
-    """Read the rows of some of the files that `live` gives: `SEGMENTS`."""
+    """Read the rows of some of the files of `live_files`: `SEGMENTS`."""
     return _read(spark, tables, files, SEGMENTS)
 
 
 def refused(segments: DataFrame) -> DataFrame:
-    """Give the rows of `SEGMENTS` of files that are still not taken, each path and content once.
+    """Select the rows of files that are still refused, each path and content once.
 
-    What was re-admitted from the quarantine and taken then, or came as a duplicate of what was
-    taken, is left out: the same bytes cannot be bad any more.
+    A file that was accepted later, or is a duplicate of an accepted one, is left out.
     """
     taken = segments.where(F.col("fate").isin(ACCEPTED, "duplicate")).select("sha256")
     bad = segments.where(F.col("fate").isin("bad", "fork"))
@@ -237,5 +235,5 @@ def _read(
 
 
 def escape_glob(path: str) -> str:
-    r"""Quote what Hadoop would take for a pattern: a folder may be called `[a]`."""
+    """Escape the characters that Hadoop would take for a pattern: a folder may be named `[a]`."""
     return "".join(f"\\{char}" if char in "\\*?[]{}" else char for char in path)

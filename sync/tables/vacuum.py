@@ -1,8 +1,7 @@
-"""Removes what nobody reads any more from the tables' storage.
+"""Remove files from the tables' storage that nobody reads any more.
 
-Files that upkeep has replaced, once readers had time to end; what attempts that were cut off had
-written; checkpoints that a newer one has taken the place of. Needs the lease. Decides nothing about
-what is in the tables.
+These are files that maintenance has replaced, once readers had time to finish; files of interrupted
+attempts; and old checkpoints of the stream. Needs the lease.
 """
 
 from __future__ import annotations
@@ -18,19 +17,19 @@ from sync.tables.manifest import Manifest, live_files
 from sync.tables.storage import File, Storage
 
 GRACE_S: Final = 86_400
-"""Seconds for which a file stays that was replaced: a report that began before reads it still."""
+"""Seconds for which a replaced file is kept: a report that began before still reads it."""
 
 ABANDONED_S: Final = 7 * 86_400
-"""Seconds after which what no manifest names is taken for abandoned, and not for a batch whose
-manifest was lost and is being put back."""
+"""Seconds after which files that no manifest names count as abandoned. Earlier, they may be of a
+batch whose manifest was lost and is being restored."""
 
 _ATTEMPT: Final = 4
-"""Parts of an attempt's path: `data/QUERY/BATCH/ATTEMPT`."""
+"""Parts of the path of an attempt: `data/QUERY/BATCH/ATTEMPT`."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnusedFiles:
-    """What may go: files that were replaced, folders of attempts, folders of checkpoints."""
+    """What may be removed: replaced files, folders of attempts, folders of stream checkpoints."""
 
     replaced: tuple[str, ...] = ()
     attempts: tuple[str, ...] = ()
@@ -39,7 +38,7 @@ class UnusedFiles:
 
 @dataclass(slots=True)
 class _Folder:
-    """An attempt's folder: its files by path, and when the newest of them was written."""
+    """The folder of an attempt: its files, and when the newest of them was written."""
 
     files: list[str] = field(default_factory=list)
     newest: float = 0.0
@@ -50,7 +49,7 @@ class _Folder:
 
 
 def find_unused(tables: Storage, manifests: Sequence[Manifest], now: float) -> UnusedFiles:
-    """Find what may go at `now` (seconds since 1970). Call it under the lease."""
+    """Find what may be removed at `now` (seconds since 1970). Needs the lease."""
     gone = {
         path
         for each in manifests
@@ -72,7 +71,7 @@ def find_unused(tables: Storage, manifests: Sequence[Manifest], now: float) -> U
 
 
 def remove_unused(tables: Storage, rubbish: UnusedFiles) -> None:
-    """Remove it. May be cut off anywhere. Raises OSError when the storage refuses."""
+    """Remove these files. May be interrupted anywhere. Raises OSError if the storage refuses."""
     for path in rubbish.replaced:
         tables.remove(path)
         tables.remove(_checksum(path))
@@ -84,9 +83,9 @@ def remove_unused(tables: Storage, rubbish: UnusedFiles) -> None:
 
 
 def require_files(tables: Storage, manifests: Iterable[Manifest]) -> dict[str, int]:
-    """Give the size in bytes of each file that is in the tables.
+    """Return the size in bytes of each file of the tables.
 
-    Raises FileNotFoundError when one is missing.
+    Raises FileNotFoundError if one is missing.
     """
     there = {file.path: file.size for file in tables.files(DATA)}
     found = live_files(manifests)
@@ -106,7 +105,7 @@ def _folders(files: Iterable[File]) -> dict[str, _Folder]:
 
 
 def _checkpoints(tables: Storage, now: float) -> Iterable[str]:
-    """Name the checkpoints that are not the newest and were not written to for long."""
+    """Yield stream checkpoints that are not the newest and have not been written to for long."""
     numbers = sorted(int(name) for name in tables.folders(CHECKPOINTS) if name.isdecimal())
     for number in numbers[:-1]:
         folder = f"{CHECKPOINTS}/{number:06d}"
@@ -116,6 +115,6 @@ def _checkpoints(tables: Storage, now: float) -> Iterable[str]:
 
 
 def _checksum(path: str) -> str:
-    """Name the file that Hadoop keeps beside another on a local disk."""
+    """Return the checksum file that Hadoop keeps beside a file on a local disk."""
     at = PurePosixPath(path)
     return str(at.with_name(f".{at.name}.crc"))

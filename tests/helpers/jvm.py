@@ -1,7 +1,7 @@
-"""How tests run Spark's JVM: what starts soonest, and has room for all reports."""
+"""Options of the JVM in tests: it starts fast and has memory for all reports."""
 
 from __future__ import annotations
 
 FAST_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m -Xshare:auto"
-"""The simplest compiler and collector. With that compiler alone a JVM has 48 MB for code unless it
-is told otherwise; all reports together take more, and then it dies."""
+"""The simplest compiler and collector. With that compiler alone, the default code cache is 48 MB;
+all reports together need more, and without it the JVM fails."""

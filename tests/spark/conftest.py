@@ -1,4 +1,4 @@
-"""One Spark for all the tests of this folder, warmed by one Arrow job."""
+"""One Spark session for all tests of this folder."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ INTERPRETED = {
     "spark.sql.lightweightPlanChangeValidation": "false",
     "spark.python.sql.dataFrameDebugging.enabled": "false",
 }
-"""Compiling what runs once over ten rows takes half of all time. `make test-long` compiles, as
-users do, and so does what the normal run starts as a process."""
+"""Compiling code that runs once over ten rows takes half of all time. `make test-long` compiles, as
+users do, and so do the processes of the normal run."""
 
 
 @pytest.fixture(scope="session")

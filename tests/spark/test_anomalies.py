@@ -22,7 +22,7 @@ from tests.helpers.small_tables import START, at, events, table, told
 pytestmark = pytest.mark.spark
 
 
-def test_an_hour_tells_how_it_began_and_ended(spark: SparkSession) -> None:
+def test_summary_of_an_hour(spark: SparkSession) -> None:
     def read(second: float, value: float | None, **columns: Any) -> dict[str, Any]:
         told_of = {"gateway": "gw", "epoch": "E", "lane": "readings", "kind": "reading"}
         place = {"seq": int(second), "time": at(second), "value": value}
@@ -49,7 +49,7 @@ def hourly(
     name: str = "",
     first: int = 0,
 ) -> list[dict[str, Any]]:
-    """Make a sensor's hours, by their medians; it did not vary in those that are `still`."""
+    """Return hours of a sensor with these medians; it is constant in those in `still`."""
     rows = []
     for place, median in enumerate(medians, first):
         begin = place * 3600
@@ -127,7 +127,7 @@ for sensor in range(MIN_TYPE + 1):
     CASES += hourly(f"f{sensor:02}", values, name="mixed")
 
 
-def test_flat_lines_and_odd_hours_are_found_and_nothing_else(spark: SparkSession) -> None:
+def test_flat_lines_and_unusual_hours_are_found_and_no_others(spark: SparkSession) -> None:
     from pyspark.sql.types import StructType
 
     hours = table(spark, StructType([*HOURS.fields, DAY]), CASES)

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.spark
 FIRST, SECOND = "01A", "01B"
 
 
-def sign(
+def life_event(
     gateway: str,
     seq: int,
     name: str,
@@ -43,75 +43,77 @@ def sign(
 
 
 def limit(gateway: str, seq: int, seconds: float) -> dict[str, Any]:
-    return sign(gateway, seq, "heartbeat", seconds) | {"kind": "limit"}
+    return life_event(gateway, seq, "heartbeat", seconds) | {"kind": "limit"}
 
 
 def arrival(gateway: str, seconds: float) -> dict[str, Any]:
     return {"gateway": gateway, "arrived": at(seconds), "fate": "accepted"}
 
 
-class Signs(NamedTuple):
-    """What is made of events: their runs, and the time between them."""
+class Life(NamedTuple):
+    """The runs of events, and the spans that are derived from them."""
 
     life: DataFrame
-    times: DataFrame
+    spans: DataFrame
 
 
-def signs_of(spark: SparkSession, rows: list[dict[str, Any]]) -> Signs:
+def life_of(spark: SparkSession, rows: list[dict[str, Any]]) -> Life:
     told = events(spark, rows).persist()
     life = heartbeats.DAILY.compute(told).persist()
-    return Signs(life, spans(life, lanes.DAILY.compute(told)).persist())
+    return Life(life, spans(life, lanes.DAILY.compute(told)).persist())
 
 
 @pytest.fixture(scope="module")
-def lives(spark: SparkSession) -> Signs:
+def lives(spark: SparkSession) -> Life:
     rows = [
         # whole: two heartbeats, one 150 s late (no outage), stopped for 100 s, started, and on
-        sign("whole", 1, "start", 0),
-        sign("whole", 2, "heartbeat", 60),
+        life_event("whole", 1, "start", 0),
+        life_event("whole", 2, "heartbeat", 60),
         limit("whole", 3, 61),
-        sign("whole", 4, "heartbeat", 210),
-        sign("whole", 5, "stop", 220),
-        sign("whole", 6, "start", 320),
-        sign("whole", 7, "heartbeat", 380),
+        life_event("whole", 4, "heartbeat", 210),
+        life_event("whole", 5, "stop", 220),
+        life_event("whole", 6, "start", 320),
+        life_event("whole", 7, "heartbeat", 380),
         # torn: dies after 60 s and is away for 151 s, restarts in a new epoch
-        sign("torn", 1, "start", 0),
-        sign("torn", 2, "heartbeat", 60),
-        sign("torn", 3, "start", 211),
-        sign("torn", 1, "start", 300, epoch=SECOND),
+        life_event("torn", 1, "start", 0),
+        life_event("torn", 2, "heartbeat", 60),
+        life_event("torn", 3, "start", 211),
+        life_event("torn", 1, "start", 300, epoch=SECOND),
         # holed: of 1,000 s nothing is known, 3 to 5 did not come; then its clock is set
-        sign("holed", 1, "start", 0),
-        sign("holed", 2, "heartbeat", 60),
-        sign("holed", 6, "heartbeat", 1060),
-        sign("holed", 7, "heartbeat", 1120, clock=False),
-        sign("holed", 8, "heartbeat", 90_000),
-        sign("holed", 9, "heartbeat", 90_060),
+        life_event("holed", 1, "start", 0),
+        life_event("holed", 2, "heartbeat", 60),
+        life_event("holed", 6, "heartbeat", 1060),
+        life_event("holed", 7, "heartbeat", 1120, clock=False),
+        life_event("holed", 8, "heartbeat", 90_000),
+        life_event("holed", 9, "heartbeat", 90_060),
         # brisk: a heartbeat each 10 s, then each 100 s
-        sign("brisk", 1, "start", 0, value=10.0),
-        sign("brisk", 2, "heartbeat", 25, value=10.0),
-        sign("brisk", 3, "start", 50.5, value=100.0),
-        sign("brisk", 4, "heartbeat", 250.5, value=100.0),
+        life_event("brisk", 1, "start", 0, value=10.0),
+        life_event("brisk", 2, "heartbeat", 25, value=10.0),
+        life_event("brisk", 3, "start", 50.5, value=100.0),
+        life_event("brisk", 4, "heartbeat", 250.5, value=100.0),
         # steady: told every 60 s from before midnight until after, in a lane with other events
         *(
-            sign("steady", 1 + 2 * at, "heartbeat" if at else "start", 43_000 + 60 * at, value=60.0)
+            life_event(
+                "steady", 1 + 2 * at, "heartbeat" if at else "start", 43_000 + 60 * at, value=60.0
+            )
             for at in range(10)
         ),
         *(limit("steady", 2 + 2 * at, 43_001 + 60 * at) for at in range(9)),
         # lost: of what it did last in its first epoch nothing came; then another one begins
-        sign("lost", 1, "start", 0),
-        sign("lost", 1, "start", 1000, epoch=SECOND),
+        life_event("lost", 1, "start", 0),
+        life_event("lost", 1, "start", 1000, epoch=SECOND),
         # moved: its clock is set by an hour while it is synchronised
-        sign("moved", 1, "start", 0, value=60.0),
-        sign("moved", 2, "heartbeat", 60, value=60.0),
-        sign("moved", 3, "clock_stepped", 3_700, value=3_600.0),
-        sign("moved", 4, "heartbeat", 3_720, value=60.0),
+        life_event("moved", 1, "start", 0, value=60.0),
+        life_event("moved", 2, "heartbeat", 60, value=60.0),
+        life_event("moved", 3, "clock_stepped", 3_700, value=3_600.0),
+        life_event("moved", 4, "heartbeat", 3_720, value=60.0),
         # fresh: one sign alone
-        sign("fresh", 1, "start", 500),
+        life_event("fresh", 1, "start", 500),
     ]
-    return signs_of(spark, rows)
+    return life_of(spark, rows)
 
 
-def test_signs_in_time_are_one_run_for_each_day(lives: Signs) -> None:
+def test_timely_life_events_are_one_run_for_each_day(lives: Life) -> None:
     rows = lives.life.where("gateway IN ('steady', 'brisk')").orderBy("gateway", "begin")
     columns = ("gateway", "first_seq", "last_seq", "first_name", "last_name", "interval")
     assert told(rows, *columns) == [
@@ -122,8 +124,8 @@ def test_signs_in_time_are_one_run_for_each_day(lives: Signs) -> None:
     ]
 
 
-def test_spans_tell_running_stopped_outage_unknown_and_clock(lives: Signs) -> None:
-    rows = lives.times
+def test_states_of_spans(lives: Life) -> None:
+    rows = lives.spans
     assert rows.schema.simpleString() == SPANS.simpleString()
     found = [
         (gateway, end - begin, state, ended)
@@ -158,8 +160,8 @@ def test_spans_tell_running_stopped_outage_unknown_and_clock(lives: Signs) -> No
     ]
 
 
-def test_outages_are_listed_latest_first(lives: Signs) -> None:
-    report = outages(lives.times)
+def test_outages_are_listed_latest_first(lives: Life) -> None:
+    report = outages(lives.spans)
     assert report.schema.simpleString() == OUTAGES.simpleString()
     assert told(report, *OUTAGES.fieldNames()) == [
         ("torn", 60, 211, 151, "restarted"),
@@ -167,8 +169,8 @@ def test_outages_are_listed_latest_first(lives: Signs) -> None:
     ]
 
 
-def test_stretches_join_what_follows_in_one_state(lives: Signs) -> None:
-    rows = stretches(lives.times)
+def test_stretches_join_consecutive_spans_of_one_state(lives: Life) -> None:
+    rows = stretches(lives.spans)
     found = [
         (gateway, end - begin, state)
         for gateway, begin, end, state in told(rows, *STRETCHES.fieldNames())
@@ -193,7 +195,7 @@ def test_stretches_join_what_follows_in_one_state(lives: Signs) -> None:
     ]
 
 
-def test_running_and_reachable_are_told_apart(spark: SparkSession, lives: Signs) -> None:
+def test_running_and_reachable_are_separate(spark: SparkSession, lives: Life) -> None:
     segments = table(
         spark,
         SEGMENTS,
@@ -266,9 +268,7 @@ def test_running_and_reachable_are_told_apart(spark: SparkSession, lives: Signs)
     ]
 
 
-def test_a_range_begins_with_a_day_and_tells_states_as_they_are(
-    spark: SparkSession, lives: Signs
-) -> None:
+def test_a_range_of_days_does_not_change_states(spark: SparkSession, lives: Life) -> None:
     since, midnight = date(2025, 11, 22), 43_200
     segments = table(spark, SEGMENTS, [arrival("holed", 0), arrival("holed", midnight + 750)])
     holed = [each.where("gateway = 'holed'") for each in lives]
@@ -279,7 +279,7 @@ def test_a_range_begins_with_a_day_and_tells_states_as_they_are(
     assert told(report, "longest_silence_s", "reachable_share") == [(750, 0.25)]
 
 
-def test_what_is_a_silence_depends_on_how_often_a_gateway_seals(spark: SparkSession) -> None:
+def test_the_limit_of_silence_depends_on_how_often_a_gateway_seals(spark: SparkSession) -> None:
     def sealed(gateway: str, count: int, each: float) -> list[dict[str, Any]]:
         told = {"lane": "system", "epoch": FIRST}
         return [
@@ -288,7 +288,7 @@ def test_what_is_a_silence_depends_on_how_often_a_gateway_seals(spark: SparkSess
         ]
 
     rows = [*sealed("seldom", 6, 1200.0), *sealed("new", 5, 1200.0), *sealed("usual", 6, 60.0)]
-    report = availability(*signs_of(spark, []), table(spark, SEGMENTS, rows), at(2000))
+    report = availability(*life_of(spark, []), table(spark, SEGMENTS, rows), at(2000))
     assert told(report, "gateway", "silent_after_s", "silences", "state") == [
         ("new", 750, 1, "silent"),
         ("seldom", 3000, 0, "unknown"),
@@ -297,11 +297,11 @@ def test_what_is_a_silence_depends_on_how_often_a_gateway_seals(spark: SparkSess
 
 
 def test_a_clean_stop_is_no_silence(spark: SparkSession) -> None:
-    signed = signs_of(spark, [sign("gw", 1, "start", 0), sign("gw", 2, "stop", 30)])
+    signed = life_of(spark, [life_event("gw", 1, "start", 0), life_event("gw", 2, "stop", 30)])
     report = availability(*signed, table(spark, SEGMENTS, [arrival("gw", 30)]), at(90_000))
     assert told(report, "state", "running_share", "last_seen") == [("stopped", 1, 30)]
 
 
-def test_of_nothing_there_is_nothing_to_tell(spark: SparkSession) -> None:
-    report = availability(*signs_of(spark, []), table(spark, SEGMENTS, []), at(0))
+def test_without_data_there_are_no_rows(spark: SparkSession) -> None:
+    report = availability(*life_of(spark, []), table(spark, SEGMENTS, []), at(0))
     assert report.collect() == []

@@ -1,4 +1,4 @@
-"""A batch is of the bytes that were judged: a file changed under it ends it, and is judged anew."""
+"""A segment that changes during its batch: the batch fails, and the segment is judged anew."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ pytestmark = pytest.mark.spark
 
 
 @pytest.mark.parametrize("count", [4, 5])
-def test_a_segment_that_is_changed_after_it_was_judged_ends_the_batch(
+def test_a_batch_fails_if_a_segment_changes_after_it_was_judged(
     spark: SparkSession, fleet: FleetFolder, count: int
 ) -> None:
-    """The copy has the batch read once more, and what stands there then is another segment."""
+    """Because of the copy, the batch is decoded twice, the second time with another segment."""
     sealed = Lane().seal(some_events(4))
     path = land(fleet, sealed, at=NOON / 1000)
     put(fleet.landing / "copy" / "x.seg", sealed[1], at=NOON / 1000 + 1)
@@ -28,7 +28,7 @@ def test_a_segment_that_is_changed_after_it_was_judged_ends_the_batch(
         if step == "judged":
             put(path, Lane().seal(some_events(count, start=NOON + 7))[1], at=NOON / 1000)
 
-    with pytest.raises(FleetError, match="was changed after it was judged"):
+    with pytest.raises(FleetError, match="changed while it was ingested"):
         run_ingest(spark, fleet, LocalCommits(fleet.tables), change)
     assert list(LocalCommits(fleet.tables).manifests()) == []
 

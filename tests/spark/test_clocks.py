@@ -96,7 +96,7 @@ HELD = [
 ]
 
 
-def test_clocks_that_are_wrong_are_told_and_others_are_not(spark: SparkSession) -> None:
+def test_wrong_clocks_are_found_and_no_others(spark: SparkSession) -> None:
     days = DAILY.compute(events(spark, EVENTS))
     report = clocks.clocks(days, table(spark, SEGMENTS, HELD))
     assert report.schema.simpleString() == clocks.SCHEMA.simpleString()

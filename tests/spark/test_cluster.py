@@ -1,4 +1,4 @@
-"""What `make spark-package` makes: alone, and on a cluster of a master and two workers."""
+"""The zip of `make spark-package`: by itself, and on a cluster of a master and two workers."""
 
 from __future__ import annotations
 
@@ -28,6 +28,10 @@ ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy" / "spark"
 SPARK = Path(pyspark.__file__).parent
 LIMIT_S = 600
+PARTS = (
+    *("alerts", "cli", "common", "ingest", "pages"),
+    *("receiver", "reports", "segment", "tables"),
+)
 
 
 @pytest.fixture
@@ -38,12 +42,9 @@ def package(tmp_path: Path) -> Path:
     return tmp_path / "dist" / "fieldpost-spark.zip"
 
 
-def test_the_package_is_all_that_the_commands_need_of_fieldpost(
-    package: Path, tmp_path: Path
-) -> None:
+def test_the_package_has_all_that_the_commands_need(package: Path, tmp_path: Path) -> None:
     names = zipfile.ZipFile(package).namelist()
-    parts = {"__init__.py", "words.py", "central", "format"}
-    assert {name.split("/")[1] for name in names} == parts
+    assert {name.split("/")[1] for name in names} == {"__init__.py", *PARTS}
     subprocess.run(
         [sys.executable, DEPLOY / "package.py", tmp_path / "again"], check=True, timeout=LIMIT_S
     )
@@ -69,7 +70,7 @@ def test_the_package_is_all_that_the_commands_need_of_fieldpost(
 
 @contextmanager
 def daemon(name: str, said: str, environ: dict[str, str], *words: str) -> Iterator[str]:
-    """Run one of Spark's daemons; gives the first line that has `said`, as soon as it is there."""
+    """Run one of Spark's daemons; yield the first line of its log that contains `said`."""
     process = subprocess.Popen(
         [SPARK / "bin" / "spark-class", f"org.apache.spark.deploy.{name}", *words],
         stdout=subprocess.DEVNULL,
@@ -95,7 +96,7 @@ def daemon(name: str, said: str, environ: dict[str, str], *words: str) -> Iterat
 
 
 @pytest.mark.long
-def test_an_ingest_that_is_submitted_to_a_cluster(
+def test_an_ingest_on_a_cluster(
     spark: SparkSession, fleet: FleetFolder, package: Path, tmp_path: Path
 ) -> None:
     lanes = [Lane(gateway=f"gw-{at:03}.example") for at in range(5)]

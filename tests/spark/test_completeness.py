@@ -66,7 +66,7 @@ def segment(
 
 
 def report_of(told: DataFrame, segments: DataFrame) -> DataFrame:
-    """Make the report as it is made of the summaries of these events."""
+    """Compute the report from the summaries of these events."""
     told = told.persist()
     numbers, dropped = lanes.DAILY.compute(told), completeness.DAILY.compute(told)
     return completeness.completeness(numbers.persist(), dropped, segments).persist()
@@ -75,7 +75,7 @@ def report_of(told: DataFrame, segments: DataFrame) -> DataFrame:
 COUNTS = ("expected", "received", "missing", "declared", "unexplained", "duplicates")
 
 
-def test_what_came_in_full_is_complete(spark: SparkSession) -> None:
+def test_a_complete_lane(spark: SparkSession) -> None:
     rows = events_of("logs", range(1, 6))
     segments = table(
         spark,
@@ -91,7 +91,7 @@ def test_what_came_in_full_is_complete(spark: SparkSession) -> None:
     assert told(report, "repeated_segments", "forks", "chain_breaks") == [(0, 0, 0)]
 
 
-def test_prefix_and_holes_are_missing_and_what_was_declared_is_explained(
+def test_missing_events_at_the_start_and_between_and_declared_ones(
     spark: SparkSession,
 ) -> None:
     # 1-10 never came; 21-30 were dropped, told twice and in parts; of 41-50 only 41-44 were told
@@ -106,7 +106,7 @@ def test_prefix_and_holes_are_missing_and_what_was_declared_is_explained(
     assert told(report, "chain_breaks") == [(0,)]
 
 
-def test_a_range_that_was_declared_and_landed_after_all_counts_as_received(
+def test_a_declared_range_that_arrives_counts_as_received(
     spark: SparkSession,
 ) -> None:
     # 1-10 was evicted while its upload was under way, and landed; so was 21-30, told as one range
@@ -125,7 +125,7 @@ def test_a_range_that_was_declared_and_landed_after_all_counts_as_received(
     assert told(report, "repeated_segments", "forks", "chain_breaks") == [(1, 0, 0)]
 
 
-def test_a_declared_range_that_lands_later_than_its_declaration_is_ingested_and_received(
+def test_a_declared_range_that_arrives_after_its_declaration_is_ingested(
     spark: SparkSession, fleet: FleetFolder
 ) -> None:
     lane, commits = Lane(), LocalCommits(fleet.tables)
@@ -144,7 +144,7 @@ def test_a_declared_range_that_lands_later_than_its_declaration_is_ingested_and_
     assert report() == [(7, 7, 0, 0, 0, 0, 0, 0)]
 
 
-def test_an_event_declares_too_what_no_segment_follows(spark: SparkSession) -> None:
+def test_events_declare_dropped_ranges_too(spark: SparkSession) -> None:
     # logs: 6-7 given up, 8 set aside, and nothing came after; readings: told of both ways, of
     # another epoch; the third, the fourth and the last tell nothing that can be counted
     def evicted(seq: int, name: str = "evicted", **tags: str) -> dict[str, Any]:
@@ -185,7 +185,7 @@ def test_days_of_one_lane_are_counted_together(spark: SparkSession) -> None:
     assert told(report, *COUNTS) == [(5, 5, 0, 0, 0, 1)]
 
 
-def test_rows_that_the_tables_lost_or_doubled_are_told(spark: SparkSession) -> None:
+def test_lost_and_duplicated_rows_are_counted(spark: SparkSession) -> None:
     rows = [*events_of("logs", [1, 2, 4, 4, 5]), *events_of("readings", [1])]
     segments = [segment("logs", 1, 5), segment("readings", 1, 1)]
     report = report_of(events(spark, rows), table(spark, SEGMENTS, segments))
@@ -195,7 +195,7 @@ def test_rows_that_the_tables_lost_or_doubled_are_told(spark: SparkSession) -> N
     ]
 
 
-def test_forks_repetitions_and_broken_chains_are_counted(spark: SparkSession) -> None:
+def test_forks_repeated_segments_and_chain_breaks_are_counted(spark: SparkSession) -> None:
     segments = [
         segment("logs", 1, 2, "not-the-beginning"),
         segment("logs", 3, 4, "not-the-one-before"),
@@ -243,5 +243,5 @@ def test_closed_open_and_torn_epochs(spark: SparkSession) -> None:
     ]
 
 
-def test_of_nothing_there_is_nothing_to_tell(spark: SparkSession) -> None:
+def test_without_data_there_are_no_rows(spark: SparkSession) -> None:
     assert report_of(events(spark, []), table(spark, SEGMENTS, [])).collect() == []

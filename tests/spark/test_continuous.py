@@ -1,4 +1,4 @@
-"""An ingest that goes on, and one that is asked to stop."""
+"""Continuous ingest, and stopping it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.spark
 
 
 class TakenOnce(LocalCommits):
-    """Tables whose lease upkeep holds when it is asked for first."""
+    """Tables whose lease is held by maintenance at the first attempt."""
 
     asked = 0
 
@@ -31,43 +31,43 @@ class TakenOnce(LocalCommits):
     def lease(self) -> Iterator[None]:
         self.asked += 1
         if self.asked == 1:
-            raise LeaseError("upkeep is at work")
+            raise LeaseError("maintenance is running")
         with super().lease():
             yield
 
 
-def test_it_reads_again_and_stops_after_the_batch_that_is_at_work(
+def test_a_continuous_ingest_repeats_and_stops_after_the_current_batch(
     spark: SparkSession, fleet: FleetFolder
 ) -> None:
-    lane, commits, watch = Lane(), TakenOnce(fleet.tables), IngestControl()
+    lane, commits, control = Lane(), TakenOnce(fleet.tables), IngestControl()
     land(fleet, lane.seal(some_events(2)))
-    told: list[IngestResult] = []
+    results: list[IngestResult] = []
     committed: list[Manifest] = []
 
     def on_batch(manifest: Manifest) -> None:
         committed.append(manifest)
         if len(committed) == 2:
-            watch.stopping.set()
+            control.stopping.set()
 
-    def on_reading(summary: IngestResult) -> None:
-        told.append(summary)
-        if len(told) == 1:
+    def on_run(result: IngestResult) -> None:
+        results.append(result)
+        if len(results) == 1:
             for _ in range(3):
                 land(fleet, lane.seal(some_events(2)))
 
-    watch = IngestControl(on_batch=on_batch, stopping=watch.stopping)
+    control = IngestControl(on_batch=on_batch, stopping=control.stopping)
     total = run_continuously(
-        *(spark, FleetStorage.of(fleet), commits, watch, on_reading), every_s=0, batch_files=1
+        *(spark, FleetStorage.of(fleet), commits, control, on_run), every_s=0, batch_files=1
     )
     assert commits.asked == 3
-    assert told == [IngestResult(1, Counts(1, 2)), IngestResult(1, Counts(1, 2))]
+    assert results == [IngestResult(1, Counts(1, 2)), IngestResult(1, Counts(1, 2))]
     assert total == IngestResult(2, Counts(2, 4))
     assert committed == list(commits.manifests())
     assert len(waiting(fleet)) == 2
     assert run_ingest(spark, fleet, commits).counts == Counts(2, 4)
 
 
-def test_signals_ask_it_to_stop_and_are_given_back() -> None:
+def test_signals_stop_it_and_their_handlers_are_restored() -> None:
     stopping = threading.Event()
     before = signal.getsignal(signal.SIGTERM)
     with stopped_by_signals(stopping):

@@ -32,7 +32,7 @@ def test_latency_by_gateway_and_level_is_exact(spark: SparkSession) -> None:
     ]
 
 
-def test_lag_keeps_synchronised_clocks_apart(spark: SparkSession) -> None:
+def test_lag_separates_synchronised_clocks(spark: SparkSession) -> None:
     rows = [event(clock=True, arrived=at(1.5)), event(clock=True, arrived=at(3))]
     rows += [event(clock=False, arrived=at(-0.25))]
     report = lag.lag(lag.DAILY.compute(events(spark, rows)))
@@ -43,7 +43,7 @@ def test_lag_keeps_synchronised_clocks_apart(spark: SparkSession) -> None:
     ]
 
 
-def test_a_percentile_of_lag_is_one_that_occurred_and_two_per_cent_above_at_most(
+def test_percentiles_of_lag_occurred_and_are_two_per_cent_too_high_at_most(
     spark: SparkSession,
 ) -> None:
     rows = [event(clock=True, arrived=at(0.3 * number)) for number in range(1, 1001)]
@@ -54,7 +54,7 @@ def test_a_percentile_of_lag_is_one_that_occurred_and_two_per_cent_above_at_most
     assert (most, all_of_them) == (300, 1000)
 
 
-def test_what_was_offered_again_is_counted_by_source(spark: SparkSession) -> None:
+def test_repeated_offers_are_counted_by_source(spark: SparkSession) -> None:
     told_of = event(lane="system", kind="message", name="repeated", source="pump@gw", value=3.0)
     rows = [
         told_of,
@@ -125,7 +125,7 @@ def test_totals_are_counted_by_lane_and_kind_and_by_time(spark: SparkSession) ->
     assert told(hourly, "begin", "events") == [(begin - 3600, 1), (begin, 4)]
 
 
-def test_activity_of_a_day_is_counted_in_steps_that_suit_the_day(spark: SparkSession) -> None:
+def test_the_step_of_counts_suits_the_day(spark: SparkSession) -> None:
     rows = [event(time=at(second)) for second in (0, 97, 90_000)]
     rows += [event("other", time=at(second)) for second in (0, 40_000)]
     daily = totals.DAILY.compute(events(spark, rows)).orderBy("gateway", "begin").persist()
@@ -142,11 +142,11 @@ def test_activity_of_a_day_is_counted_in_steps_that_suit_the_day(spark: SparkSes
 @pytest.mark.parametrize(
     ("span", "step"), [(0, 1), (96, 1), (97, 10), (86_400, 3_600), (1e12, 2_592_000)]
 )
-def test_activity_is_counted_in_steps_that_a_plot_can_show(span: float, step: int) -> None:
+def test_the_step_of_a_plot(span: float, step: int) -> None:
     assert totals.step_for(span) == step
 
 
-def test_what_was_refused_is_listed_once_latest_first(spark: SparkSession) -> None:
+def test_refused_files_are_listed_once_latest_first(spark: SparkSession) -> None:
     bad = {"path": "landing/b", "sha256": "1", "fate": "bad", "reason": "magic", "size": 3}
     rows = [
         bad | {"arrived": at(1)},

@@ -128,7 +128,7 @@ def test_spark_failure_is_one_line_with_its_trace_in_the_log(
     done = command("ingest", "--dir", str(fleet.root))
     assert done.returncode == 1
     assert done.stdout == ""
-    assert done.stderr.startswith("Error: the ingest stopped: ")
+    assert done.stderr.startswith("Error: the ingest failed: ")
     assert done.stderr.count("\n") == 1
     assert "Traceback" in (fleet.tables / "ingest.log").read_text()
     assert len(waiting(fleet)) == 1

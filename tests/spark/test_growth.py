@@ -18,7 +18,7 @@ MB = 1_000_000
 
 
 def sent(gateway: str, *used: float, days: float = 0.25) -> list[dict[str, Any]]:
-    """Make segments, one every `days`, at which the folder took so many bytes."""
+    """Return segments, one every `days`, with these sizes of the folder."""
     return [
         {
             "gateway": gateway,
@@ -72,7 +72,7 @@ EVENTS = [
 ]
 
 
-def test_storage_that_will_be_full_is_told_and_other_is_not(spark: SparkSession) -> None:
+def test_storage_that_is_full_or_soon_full_is_found(spark: SparkSession) -> None:
     days = DAILY.compute(events(spark, EVENTS))
     held = table(spark, SEGMENTS, HELD)
     report = growth.growth(days, held)
@@ -107,5 +107,5 @@ def test_storage_that_will_be_full_is_told_and_other_is_not(spark: SparkSession)
     assert told(ours, "cap", "cap_from", "state") == [(116 * MB, "operator", "soon")] * 2
 
 
-def test_the_cap_that_is_assumed_is_the_gateways_default() -> None:
+def test_the_default_limit_is_the_gateways_default() -> None:
     assert Limits().database_bytes == DEFAULT_CAP

@@ -36,7 +36,7 @@ DAY_MS = 86_400_000
 
 
 class Cut(Exception):
-    """The crash that a test asks for."""
+    """The crash that a test causes."""
 
 
 def cut_after(step: str) -> Callable[[str], None]:
@@ -71,7 +71,7 @@ def fates(spark: SparkSession, fleet: FleetFolder) -> dict[str, tuple[str, str |
     return {row["path"]: (row["fate"], row["reason"]) for row in rows}
 
 
-def test_every_field_of_an_event_and_of_its_segment_arrives(
+def test_every_field_of_an_event_and_of_its_segment_is_stored(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     fleet = fleet_folder(tmp_path / "fleet [a] 100%20 #ü?")
@@ -113,7 +113,7 @@ def test_every_field_of_an_event_and_of_its_segment_arrives(
     assert (segment["software"], segment["disk_used"]) == ("0.1.0", 1_000_000)
 
 
-def test_what_was_read_moves_to_the_archive_and_is_not_read_again(
+def test_ingested_segments_are_archived_and_not_read_again(
     spark: SparkSession, fleet: FleetFolder
 ) -> None:
     lane = Lane()
@@ -130,7 +130,7 @@ def test_what_was_read_moves_to_the_archive_and_is_not_read_again(
     assert sorted(seq for _, _, seq in numbers(spark, fleet)) == list(range(1, 11))
 
 
-def test_the_same_bytes_under_other_names_count_once(
+def test_the_same_segment_under_other_names_counts_once(
     spark: SparkSession, fleet: FleetFolder
 ) -> None:
     sealed = Lane().seal(some_events(4))
@@ -143,9 +143,7 @@ def test_the_same_bytes_under_other_names_count_once(
     assert waiting(fleet) == set()
 
 
-def test_forks_are_quarantined_whichever_way_they_come(
-    spark: SparkSession, fleet: FleetFolder
-) -> None:
+def test_forks_are_quarantined(spark: SparkSession, fleet: FleetFolder) -> None:
     lane, clone = Lane(), Lane()
     land(fleet, lane.seal(some_events(4)), at=NOON / 1000)
     land(fleet, clone.seal(some_events(6)), at=NOON / 1000 + 1)
@@ -165,13 +163,13 @@ def test_forks_are_quarantined_whichever_way_they_come(
     assert details == [
         "follows what 5-6",
         "overlaps 1-4",
-        "the receiver has other bytes under its name",
+        "the receiver has a different file with this name",
     ]
     assert len(list(fleet.quarantine.rglob("*.seg"))) == 3
     assert waiting(fleet) == set()
 
 
-def test_bad_segments_are_quarantined_and_the_rest_goes_on(
+def test_bad_segments_are_quarantined_and_others_are_ingested(
     spark: SparkSession, fleet: FleetFolder
 ) -> None:
     lane = Lane()
@@ -199,10 +197,10 @@ def test_bad_segments_are_quarantined_and_the_rest_goes_on(
     assert bytes(flipped) in kept
 
 
-def test_clocks_that_are_wrong_by_years_are_taken_and_no_segment_makes_many_files(
+def test_wrong_clocks_are_accepted_and_limited_in_days(
     spark: SparkSession, fleet: FleetFolder
 ) -> None:
-    """A board without a clock of its own is in 1970 until it is told the time, or for weeks."""
+    """A board without a clock starts in 1970 and may stay there for weeks."""
     behind, ahead, stepped = (Lane(gateway=f"gw-{at}.example") for at in range(3))
     for day in range(21):
         land(fleet, behind.seal(some_events(2, start=day * DAY_MS)))
@@ -226,9 +224,7 @@ def test_clocks_that_are_wrong_by_years_are_taken_and_no_segment_makes_many_file
     assert sorted(manifest.events) == sorted(set().union(*days.values()))
 
 
-def test_the_order_in_which_segments_come_does_not_matter(
-    spark: SparkSession, fleet: FleetFolder
-) -> None:
+def test_segments_may_arrive_in_any_order(spark: SparkSession, fleet: FleetFolder) -> None:
     lane, chance = Lane(), random.Random(8)
     sealed = [lane.seal(some_events(2)) for _ in range(12)]
     order = [*sealed, *chance.choices(sealed, k=6)]
@@ -244,7 +240,7 @@ def test_the_order_in_which_segments_come_does_not_matter(
 
 
 @pytest.mark.parametrize("step", [step for step in STEPS if step != "judged"])
-def test_an_ingest_that_dies_after_any_step_is_made_good_by_the_next(
+def test_an_ingest_that_crashes_after_any_step_is_completed_by_the_next(
     spark: SparkSession, fleet: FleetFolder, step: str
 ) -> None:
     lane = Lane()
@@ -266,7 +262,7 @@ def test_an_ingest_that_dies_after_any_step_is_made_good_by_the_next(
     assert {path.name for path in fleet.tables.glob("data/*/*/*")} == named
 
 
-def test_batches_see_what_the_batches_before_them_took(
+def test_a_batch_is_checked_against_earlier_batches_of_its_run(
     spark: SparkSession, fleet: FleetFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     commits, looks = LocalCommits(fleet.tables), []
@@ -279,7 +275,9 @@ def test_batches_see_what_the_batches_before_them_took(
         return noted
 
     monkeypatch.setattr(commits, "segments", counted("ledger", commits.segments))
-    monkeypatch.setattr("sync.ingest.batch.waiting", counted("landing", archive.waiting_files))
+    monkeypatch.setattr(
+        "sync.ingest.batch.waiting_files", counted("landing", archive.waiting_files)
+    )
     lane = Lane()
     for at in range(3):
         land(fleet, lane.seal(some_events(2)), at=NOON / 1000 + at)
@@ -291,7 +289,7 @@ def test_batches_see_what_the_batches_before_them_took(
     assert sorted(looks) == ["landing", "ledger"], "or it grows with the square of what landed"
 
 
-def test_what_was_gathered_is_known_without_its_manifests_and_without_a_checkpoint(
+def test_combined_manifests_suffice_without_a_stream_checkpoint(
     spark: SparkSession, fleet: FleetFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sync.ingest.ingest.CHECKPOINT_AFTER", 2)
@@ -311,7 +309,7 @@ def test_what_was_gathered_is_known_without_its_manifests_and_without_a_checkpoi
     assert sorted(seq for _, _, seq in numbers(spark, fleet)) == list(range(1, 7))
 
 
-def test_many_small_segments_leave_a_file_for_each_core(
+def test_many_small_segments_make_one_file_for_each_core(
     spark: SparkSession, fleet: FleetFolder
 ) -> None:
     lane = Lane()
@@ -322,7 +320,7 @@ def test_many_small_segments_leave_a_file_for_each_core(
     assert [len(paths) for paths in manifest.events.values()] == [2]
 
 
-def test_the_ledger_gives_those_that_a_claim_can_meet(spark: SparkSession) -> None:
+def test_related_claims_share_a_number_or_a_predecessor(spark: SparkSession) -> None:
     ranges = [(1, 10), (65_530, 65_540), (131_071, 131_072), (2**53 + 1, 2**53 + 2), (2**62, 2**62)]
     ledger = [Claim("gw", "e", "logs", *each, f"d{each}", f"p{each}") for each in ranges]
     other = [each._replace(gateway="other") for each in ledger]
@@ -342,7 +340,7 @@ def test_the_ledger_gives_those_that_a_claim_can_meet(spark: SparkSession) -> No
     assert met(2**40, 2**40, f"p{(1, 10)}") == [1]
 
 
-def test_a_lost_checkpoint_neither_doubles_nor_skips(
+def test_a_lost_stream_checkpoint_causes_no_duplicates_and_no_losses(
     spark: SparkSession, fleet: FleetFolder
 ) -> None:
     lane = Lane()
@@ -357,7 +355,7 @@ def test_a_lost_checkpoint_neither_doubles_nor_skips(
     assert (fleet.archive / "gw.example" / lane.epoch / "logs" / "1-4.seg").read_bytes() == first[1]
 
 
-def test_files_that_the_stream_passes_over_are_read_by_a_new_query(
+def test_files_that_the_stream_misses_are_read_by_a_new_query(
     spark: SparkSession, fleet: FleetFolder
 ) -> None:
     lane = Lane()
@@ -377,9 +375,7 @@ def test_files_that_the_stream_passes_over_are_read_by_a_new_query(
     assert sorted(seq for _, _, seq in numbers(spark, fleet)) == list(range(1, 13))
 
 
-def test_a_checkpoint_that_a_power_cut_spoiled_is_begun_anew(
-    spark: SparkSession, fleet: FleetFolder
-) -> None:
+def test_a_damaged_stream_checkpoint_is_replaced(spark: SparkSession, fleet: FleetFolder) -> None:
     lane = Lane()
     land(fleet, lane.seal(some_events(4)))
     ingest(spark, fleet)
@@ -391,7 +387,7 @@ def test_a_checkpoint_that_a_power_cut_spoiled_is_begun_anew(
     assert sorted(seq for _, _, seq in numbers(spark, fleet)) == list(range(1, 9))
 
 
-def test_one_driver_at_a_time(spark: SparkSession, fleet: FleetFolder) -> None:
+def test_the_lease_allows_one_driver(spark: SparkSession, fleet: FleetFolder) -> None:
     with (
         LocalCommits(fleet.tables).lease(),
         pytest.raises(FleetError, match="another ingest is at work"),

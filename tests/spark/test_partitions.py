@@ -38,7 +38,7 @@ GATEWAYS, DAYS, READINGS = 4, 2, 3
 
 
 def stored(spark: SparkSession, folder: Path, *numbers: int) -> DataFrame:
-    """Give rows that are in two files."""
+    """Return rows that are in two files."""
     rows = [{"gateway": "gw", "n": number} for number in numbers]
     table(spark, SCHEMA, rows).repartition(2).write.parquet(str(folder))
     return spark.read.schema(SCHEMA).parquet(str(folder))
@@ -52,7 +52,7 @@ def partitions_of(rows: DataFrame) -> int:
     return rows.rdd.getNumPartitions()
 
 
-def test_what_is_small_is_in_one_partition(
+def test_small_frames_are_in_one_partition(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(partitions, "SMALL_BYTES", 8_000)
@@ -79,7 +79,7 @@ def test_what_is_small_is_in_one_partition(
         spark.conf.unset("spark.sql.files.maxPartitionBytes")
 
 
-def test_settings_are_put_back_whatever_happens(spark: SparkSession) -> None:
+def test_settings_are_restored_after_an_error(spark: SparkSession) -> None:
     name = "spark.sql.autoBroadcastJoinThreshold"
     before = spark.conf.get(name)
     within = []
@@ -117,7 +117,7 @@ def batch(spark: SparkSession, tables: Path) -> Manifest:
 
 
 def stages(spark: SparkSession) -> int:
-    """Count the stages of all jobs so far that belong to no group."""
+    """Count the stages of all jobs so far that are in no group."""
     tracker = spark.sparkContext.statusTracker()
     jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup()]
     return sum(len(job.stageIds) for job in jobs if job is not None)
@@ -143,7 +143,7 @@ def test_a_report_of_small_tables_needs_no_shuffle(spark: SparkSession, tmp_path
     assert needed == {each.name: 2 if each.name in two else 1 for each in REPORTS}
 
 
-def test_many_events_are_divided_and_make_the_same(
+def test_many_events_in_several_partitions_give_the_same_rows(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     manifest = batch(spark, tmp_path)

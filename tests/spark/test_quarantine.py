@@ -1,4 +1,4 @@
-"""From the quarantine back into the tables, and what the tables tell of it then."""
+"""Re-admitting files from the quarantine to the tables."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def listed(fleet: FleetFolder) -> dict[str, str]:
     return {held["path"]: held["reason"] for held in map(json.loads, lines)}
 
 
-def test_a_newer_minor_version_is_read_and_a_newer_major_one_waits_in_the_quarantine(
+def test_a_newer_minor_version_is_read_and_a_newer_major_one_is_quarantined(
     spark: SparkSession, fleet: FleetFolder
 ) -> None:
     lane = Lane()
@@ -51,7 +51,7 @@ def test_a_newer_minor_version_is_read_and_a_newer_major_one_waits_in_the_quaran
     [alien_name] = [name for name, reason in reasons.items() if reason == "version"]
     shown = quarantine(fleet, "show", alien_name).stdout
     assert "version     2.0" in shown
-    assert "version: version 2.0; 1 is read here" in shown
+    assert "version: the segment has version 2.0; supported is 1" in shown
     assert "  shape     [1, 2]" in shown
     assert alien[:64].hex(" ") in shown
 
@@ -77,7 +77,7 @@ def test_a_newer_minor_version_is_read_and_a_newer_major_one_waits_in_the_quaran
     assert (fleet.archive / segment_path(second)).read_bytes() == data
 
 
-def test_what_was_taken_later_is_refused_no_more(spark: SparkSession) -> None:
+def test_files_accepted_later_are_no_longer_refused(spark: SparkSession) -> None:
     rows = [
         {"path": path, "sha256": digest, "fate": fate}
         for path, digest, fate in (

@@ -20,7 +20,7 @@ BEFORE = MIDNIGHT - 4 * STEP
 
 
 def depths(queue: str, *told_of: tuple[float, float, dict[str, Any]]) -> list[dict[str, Any]]:
-    """Make a queue's events: when, how many items, and tags."""
+    """Return depth events of a queue: time, number of items, tags."""
     return [
         {
             "gateway": "gw",
@@ -39,7 +39,7 @@ def depths(queue: str, *told_of: tuple[float, float, dict[str, Any]]) -> list[di
 
 
 def every(start: float, count: int, value: float = 3, **tags: Any) -> list[tuple[Any, ...]]:
-    """Give `count` events that follow each other as they should."""
+    """Return `count` depth events at the usual interval."""
     return [(start + STEP * place, value, {"delivered": 0, **tags}) for place in range(count)]
 
 
@@ -69,7 +69,7 @@ CASES = {
 }
 
 
-def test_queues_nobody_works_off_are_stuck_and_nothing_else_is(spark: SparkSession) -> None:
+def test_stuck_queues_are_found_and_no_others(spark: SparkSession) -> None:
     other = [
         done("message", "queue_dead", topic="a"),
         done("message", "queue_dead", topic="a"),

@@ -28,7 +28,7 @@ def refused(source: str | None, day: int, times: float | None, **columns: Any) -
     }
 
 
-def test_a_surge_is_far_above_what_is_usual(spark: SparkSession) -> None:
+def test_a_surge_is_far_above_the_usual_count(spark: SparkSession) -> None:
     many = float(SURGE_MIN)
     rows = [refused("steady", day, 40.0) for day in range(10)]
     rows += [refused("more", day, 40.0) for day in range(9)]
@@ -56,7 +56,7 @@ def test_a_surge_is_far_above_what_is_usual(spark: SparkSession) -> None:
     ]
 
 
-def test_on_the_first_day_nothing_is_a_surge(spark: SparkSession) -> None:
+def test_there_is_no_surge_on_the_first_day(spark: SparkSession) -> None:
     rows = [refused("pump", 0, 99.0), refused("pump", 1, 9.0)]
     report = refusals.refusals(DAILY.compute(events(spark, rows)), at(DAY))
     assert told(report, "source", "latest", "usual", "surge") == [("pump", 99, None, False)]

@@ -94,7 +94,7 @@ HELD = [
 ]
 
 
-def test_silent_is_what_told_nothing_for_long_and_nothing_else(spark: SparkSession) -> None:
+def test_silent_sensors_are_found_and_no_others(spark: SparkSession) -> None:
     rows = events(spark, EVENTS)
     held = table(spark, SEGMENTS, HELD)
     report = sensors.sensors(DAILY.compute(rows), DAILY_LIVES.compute(rows), held)

@@ -35,7 +35,7 @@ BOTH = (EVENTS_A_DAY, NONE)
 
 
 def batch(spark: SparkSession, tables: Path, number: int, *days: int) -> Manifest:
-    """Write a batch with an event of gw at each of these days, as the ingest does."""
+    """Write a batch with an event on each of these days."""
     rows: list[dict[str, Any]] = [{"gateway": "gw", "time": at(day * DAY_S)} for day in days]
     attempt = Attempt(LocalStorage(tables), f"data/q/{number}/attempt")
     return Manifest(
@@ -54,7 +54,7 @@ def parquet(tables: Path) -> set[Path]:
     return set((tables / FOLDER).rglob("*.parquet"))
 
 
-def test_only_days_that_were_touched_are_computed_anew(
+def test_only_days_with_new_events_are_computed(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = batch(spark, tmp_path, 0, 0, 1, 1)
@@ -85,7 +85,9 @@ def test_only_days_that_were_touched_are_computed_anew(
     assert len(held - parquet(tmp_path)) == 2 + 2
 
 
-def test_what_is_spoiled_or_cut_off_is_computed_anew(spark: SparkSession, tmp_path: Path) -> None:
+def test_damaged_and_incomplete_summaries_are_computed_again(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     only = batch(spark, tmp_path, 0, 0)
     summarise(spark, tmp_path, [only], BOTH)
     [path] = parquet(tmp_path)
@@ -98,7 +100,7 @@ def test_what_is_spoiled_or_cut_off_is_computed_anew(spark: SparkSession, tmp_pa
     assert (kept.days, told(kept)) == ((0, 1, 0), {21: 1})
 
 
-def test_what_retention_took_stays_in_the_summaries(spark: SparkSession, tmp_path: Path) -> None:
+def test_summaries_of_removed_events_are_kept(spark: SparkSession, tmp_path: Path) -> None:
     first = batch(spark, tmp_path, 0, 0, 1)
     second = batch(spark, tmp_path, 1, 0)
     summarise(spark, tmp_path, [first, second], BOTH)

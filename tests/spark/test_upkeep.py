@@ -1,4 +1,4 @@
-"""Compaction and retention: no row is lost or doubled, whatever is cut off where."""
+"""Compaction and retention lose and duplicate no row, wherever they are interrupted."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ FIRST, SECOND = "2025-11-21", "2025-11-22"
 
 
 class Cut(Exception):
-    """The crash that a test asks for."""
+    """The crash that a test causes."""
 
 
 class Tables:
-    """The tables of a fleet folder with a few batches in them, as a test looks at them."""
+    """The tables of a fleet folder with a few batches."""
 
     def __init__(self, spark: SparkSession, fleet: FleetFolder) -> None:
         self.spark, self.fleet = spark, fleet
@@ -93,7 +93,7 @@ def tables(none: Tables) -> Tables:
     return none
 
 
-def test_compaction_changes_files_and_no_row_wherever_it_is_cut_off(
+def test_compaction_changes_no_row_wherever_it_is_interrupted(
     tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows, before = tables.rows(), live_files(tables.commits.manifests())
@@ -137,7 +137,7 @@ def test_compaction_changes_files_and_no_row_wherever_it_is_cut_off(
     assert counts == Counts(duplicates=1)
 
 
-def test_compaction_makes_files_of_about_the_target_and_refuses_what_is_not_whole(
+def test_compaction_respects_the_target_and_refuses_incomplete_tables(
     tables: Tables,
 ) -> None:
     rows = tables.rows()
@@ -159,10 +159,10 @@ def test_compaction_makes_files_of_about_the_target_and_refuses_what_is_not_whol
     assert len(tables.commits.manifests()) == 4
 
 
-def test_retention_takes_whole_days_and_keeps_the_ledger(
+def test_retention_removes_whole_days_and_keeps_the_ledger(
     tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The clock of the centre is far past the events' days: only what is kept of them matters."""
+    """The centre's clock is far past the days of the events."""
     rows = tables.rows()
     keep = RetentionPolicy(events=30, archive=30, quarantine=30)
     tables.batch(0, NOON + 400 * 365 * DAY_MS)  # clocks that are wrong by years, at present
@@ -195,7 +195,7 @@ def test_retention_takes_whole_days_and_keeps_the_ledger(
     assert len(tables.parquet()) == len(live_files(tables.commits.manifests()).segments) == 4
 
 
-def test_a_day_is_kept_while_some_of_it_is_young() -> None:
+def test_a_day_is_kept_while_part_of_it_is_recent() -> None:
     old = [
         Manifest("q", batch, "a", at, (), {day: (f"{batch}",)})
         for batch, (at, day) in enumerate(
@@ -213,7 +213,7 @@ def test_a_day_is_kept_while_some_of_it_is_young() -> None:
     assert set(old_days(old, now, 30).days) == {"2025-01-01", "2055-01-01"}
 
 
-def test_what_was_abandoned_goes_after_a_week(none: Tables) -> None:
+def test_abandoned_files_are_removed_after_a_week(none: Tables) -> None:
     root = none.fleet.tables
     cut = put(root / "data/lost/0/cut/events/day=2025-11-21/x.parquet", b"rows")
     young = put(root / "data/lost/1/cut/events/day=2025-11-21/x.parquet", b"rows")
@@ -231,6 +231,6 @@ def test_what_was_abandoned_goes_after_a_week(none: Tables) -> None:
     assert (root / "checkpoints/000003").exists()
 
 
-def test_upkeep_waits_for_the_lease_and_says_so(none: Tables) -> None:
+def test_maintenance_waits_for_the_lease(none: Tables) -> None:
     with none.commits.lease(), pytest.raises(FleetError, match="another ingest is at work"):
         none.compact()

@@ -89,7 +89,9 @@ HELD = [
 ]
 
 
-def test_a_version_is_worse_if_its_gateways_err_more_than_before(spark: SparkSession) -> None:
+def test_a_version_is_worse_if_its_gateways_have_more_errors_than_before(
+    spark: SparkSession,
+) -> None:
     days = DAILY.compute(events(spark, EVENTS))
     report = versions.versions(days, table(spark, SEGMENTS, HELD))
     assert report.schema.simpleString() == versions.SCHEMA.simpleString()

@@ -1,6 +1,6 @@
-"""What the reports are made of: small tables by day, each kept until an event of its day arrives.
+"""Daily summaries: small tables by day that reports are computed from.
 
-A summary is mergeable: that of two days tells all that a report needs of both.
+A summary is mergeable: the rows of two days together have all that a report needs of both.
 """
 
 from sync.tables.summaries.stored import DayCount, StoredSummaries, summarise

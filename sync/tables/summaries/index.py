@@ -1,9 +1,9 @@
-"""What is kept of summaries: folders of files, each of which one small JSON file makes count.
+"""The index of stored summaries: JSON files that each make the files of their folder valid.
 
-`summaries/ATTEMPT/kept.json` below the tables' folder names the files of its folder, and what their
-rows were made of. It is created last and never changed; rows made of the same are the same, so it
-does not matter which of two is read. All of it is a help and no truth: what is lost or spoiled
-costs the time to compute it anew. Runs no Spark.
+`summaries/ATTEMPT/kept.json` below the tables' folder names the files of its folder and the content
+that their rows were computed from. It is created last and never changed. Rows of the same content
+are equal, so it does not matter which of two is read. All of this is a cache: what is lost or
+damaged is computed again.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from typing import Final, NamedTuple
 from sync.tables.storage import File, Storage
 
 FOLDER: Final = "summaries"
-"""Where the summaries lie, below the tables' folder: `ATTEMPT/NAME/of=DAY/FILE`."""
+"""The folder of summaries below the tables' folder: `ATTEMPT/NAME/of=DAY/FILE`."""
 
 GRACE_S: Final = 3_600
-"""Seconds for which files stay after others took their place: a report that began before may be
-reading them, and takes minutes."""
+"""Seconds for which replaced files are kept: a report that began before may read them for minutes.
+"""
 
 ORPHAN_S: Final = 86_400
-"""Seconds after which the folder of a report that was cut off goes: no report takes a day."""
+"""Seconds after which the folder of an interrupted report is removed: no report takes a day."""
 
 _KEPT: Final = "kept.json"
 
@@ -32,7 +32,7 @@ _VERSION: Final = 1
 
 
 class Key(NamedTuple):
-    """Whose rows: the summary's name and shape, the day, and what its events were made of."""
+    """What rows belong to: the summary's name and shape, the day, and the content of its events."""
 
     name: str
     shape: str
@@ -42,7 +42,7 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Files that hold the rows of a key, below the tables' folder: none when there are no rows."""
+    """The files with the rows of a key, below the tables' folder: none if there are no rows."""
 
     attempt: str
     files: tuple[str, ...]
@@ -53,14 +53,14 @@ Index = dict[Key, Entry]
 
 
 def read_index(tables: Storage) -> Index:
-    """Read what is kept, without that whose files are not there in full."""
+    """Read all entries whose files are complete."""
     return dict(_all(tables))
 
 
 def add_entries(tables: Storage, attempt: str, files: Mapping[Key, Iterable[File]]) -> None:
-    """Have the files of this attempt count, durably, all of them or none.
+    """Make the files of this attempt valid, durably, all of them or none.
 
-    Raises OSError when the disk refuses.
+    Raises OSError if the disk refuses.
     """
     sizes = {key: {file.path: file.size for file in found} for key, found in files.items()}
     tables.make_durable([path for found in sizes.values() for path in found])
@@ -70,10 +70,10 @@ def add_entries(tables: Storage, attempt: str, files: Mapping[Key, Iterable[File
 
 
 def remove_replaced(tables: Storage, wanted: Iterable[Key]) -> None:
-    """Remove what was replaced, and what reports that were cut off have left.
+    """Remove replaced rows, and what interrupted reports have left.
 
-    What else is kept of a summary and a day that are wanted, under another shape or content, was
-    replaced; what nothing is known of stays. Raises OSError when the disk refuses.
+    Rows of a wanted summary and day with another shape or content are replaced; rows of unknown
+    summaries are kept. Raises OSError if the disk refuses.
     """
     now, kept = time.time(), list(_all(tables))
     index = dict(kept)
@@ -93,7 +93,7 @@ def remove_replaced(tables: Storage, wanted: Iterable[Key]) -> None:
 
 
 def _remove_orphans(tables: Storage, now: float) -> None:
-    """Remove attempts that were cut off: they have no `kept.json`, and nothing new."""
+    """Remove interrupted attempts: they have no `kept.json` and no recent files."""
     newest: dict[str, float] = {}
     complete = set()
     for file in tables.files(FOLDER):
@@ -107,7 +107,7 @@ def _remove_orphans(tables: Storage, now: float) -> None:
 
 
 def _all(tables: Storage) -> Iterator[tuple[Key, Entry]]:
-    """Read all that is kept, in an order that stays: one key may be there more than once."""
+    """Yield all entries in a stable order; a key may occur more than once."""
     there = {file.path: file for file in tables.files(FOLDER)}
     for path, file in sorted(there.items()):
         if path.endswith(f"/{_KEPT}"):
@@ -115,7 +115,7 @@ def _all(tables: Storage) -> Iterator[tuple[Key, Entry]]:
 
 
 def _entries(tables: Storage, file: File, there: Mapping[str, File]) -> Iterator[tuple[Key, Entry]]:
-    """Read one `kept.json`; gives nothing of one that cannot be read."""
+    """Yield the entries of one `kept.json`; none if it cannot be read."""
     attempt = file.path.split("/")[1]
     try:
         document = json.loads(tables.read(file.path))

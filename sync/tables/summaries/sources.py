@@ -1,8 +1,8 @@
-"""What the events of each day were made of: the batches that brought some, as manifests tell.
+"""The batches that the events of each day came from, according to the manifests.
 
-Compaction changes the files and not the events, so it changes nothing here. Retention takes events
-away: what they were made of is told apart from what is there, so that what was kept of them counts
-on. Reads nothing.
+Compaction changes files and not events, so it changes nothing here. Retention removes events: what
+these came from is kept apart from what is left, so that stored summaries of removed events stay
+valid.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ _Batch = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A part of a day's events: `content` in a few letters, and the files, none if retired."""
+    """A part of a day's events: a hash of its `content`, and its files, none if it was removed."""
 
     content: str
     files: tuple[str, ...] = ()
 
 
 def sources(manifests: Sequence[Manifest]) -> dict[str, tuple[Source, ...]]:
-    """Give the parts of every day that has or had events, by day (UTC, `YYYY-MM-DD`), in order.
+    """Return the parts of every day that has or had events, by day (UTC, `YYYY-MM-DD`), sorted.
 
-    Each retention makes one part of what it took; what is in the tables is the last part.
+    Each retention makes one part of what it removed; the present events are the last part.
     """
     there: dict[str, dict[str, frozenset[_Batch]]] = {}
     taken: dict[str, list[Source]] = {}
@@ -55,7 +55,7 @@ def sources(manifests: Sequence[Manifest]) -> dict[str, tuple[Source, ...]]:
 
 
 def _replace(files: dict[str, frozenset[_Batch]], gone: set[str]) -> frozenset[_Batch]:
-    """Take files away; gives the batches whose events were in them."""
+    """Remove files; return the batches whose events were in them."""
     taken = [files.pop(path) for path in sorted(gone & files.keys())]
     return frozenset().union(*taken)
 

@@ -1,10 +1,10 @@
-"""Keeps the summaries of each day as Parquet, and computes those whose day was touched since.
+"""Store the summaries of each day as Parquet, and compute those whose events have changed.
 
-A day's rows are known by what its events were made of (`sync.tables.summaries.sources`) and by the
-summary's shape. As long as both are the same they are read; else they are computed from that day's
-events alone, for all summaries together, and written to a folder of their own, which counts once
-its index is there (`sync.tables.summaries.index`). A report that is cut off leaves nothing that
-counts; two at once do the same work twice and agree. Judges nothing.
+Stored rows are identified by the content of the day's events (`sync.tables.summaries.sources`) and
+by the summary's shape. If both are unchanged, the rows are read; otherwise they are computed from
+that day's events, for all summaries together, and written to a new folder that becomes valid with
+its index (`sync.tables.summaries.index`). An interrupted report leaves nothing that is valid; two
+concurrent reports do the same work twice and agree.
 """
 
 from __future__ import annotations
@@ -31,19 +31,20 @@ from sync.tables.summaries.summary import Summary
 from sync.tables.tables import DAY, escape_glob, read_event_files
 
 AT_ONCE: Final = 4
-"""Summaries that are computed at once: most are small, and much of what they take is planning."""
+"""Summaries that are computed at once: most are small, and much of their time is planning."""
 
 PART: Final = 4 * 1024 * 1024
 """Bytes of files whose events make one partition, some hundred thousand events."""
 
 _OF: Final = "of"
-"""What the rows' files are divided by: the day again, which stays a column of the rows too."""
+"""The column by which files are divided: the day again, which stays a column of the rows too."""
 
 
 class DayCount(NamedTuple):
-    """How many days were read as they were kept, how many were computed anew, how many are lost.
+    """How many days were reused, how many were computed, and how many are lost.
 
-    Lost to a summary at least are days that retention took before it was computed as it is now.
+    A day is lost if retention removed its events before one of the summaries was computed in its
+    present form.
     """
 
     reused: int
@@ -53,7 +54,7 @@ class DayCount(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StoredSummaries:
-    """The summaries as of one moment: `rows` gives those of one as a table, `days` counts."""
+    """The summaries as of one moment: `rows` returns those of one as a DataFrame, `days` counts."""
 
     spark: SparkSession
     tables: Storage
@@ -61,7 +62,7 @@ class StoredSummaries:
     _files: Mapping[str, Mapping[str, tuple[str, ...]]]
 
     def rows(self, summary: Summary, since: date | None = None) -> DataFrame:
-        """Give `summary.schema` and `day` of all days, or of those not before `since` (UTC)."""
+        """Return `summary.schema` and `day` of all days, or of those from `since` (UTC) on."""
         schema = StructType([*summary.schema.fields, DAY])
         first = since.isoformat() if since else ""
         by_day = self._files[summary.name]
@@ -72,7 +73,7 @@ class StoredSummaries:
         return self.spark.read.schema(schema).parquet(*paths)
 
     def until(self, last: date) -> StoredSummaries:
-        """Give the same without the days after `last` (UTC); `days` counts as before."""
+        """Return the summaries without the days after `last` (UTC); `days` is unchanged."""
         end = last.isoformat()
         found = {
             name: {day: paths for day, paths in by_day.items() if day <= end}
@@ -87,10 +88,10 @@ def summarise(
     manifests: Sequence[Manifest],
     summaries: Sequence[Summary],
 ) -> StoredSummaries:
-    """Bring `summaries` up to date with the events that `manifests` name, and give them.
+    """Bring `summaries` up to date with the events that `manifests` name, and return them.
 
-    `tables` is where the tables lie. Writes below it, and nothing where no day was touched. Raises
-    OSError when the disk refuses: what was kept before is kept still.
+    `tables` is the storage of the tables. Writes to it only if events have changed. Raises OSError
+    if the disk refuses; what was stored before stays valid.
     """
     storage = LocalStorage(tables) if isinstance(tables, Path) else tables
     days = sources(manifests)
@@ -114,7 +115,7 @@ def summarise(
 
 
 def _wanted(summary: Summary, days: Mapping[str, Sequence[Source]]) -> dict[Key, tuple[str, ...]]:
-    """Name all that makes up this summary, with the files to compute it from."""
+    """Return all keys of this summary, with the files to compute each from."""
     return {
         Key(summary.name, summary.shape, day, source.content): source.files
         for day, parts in days.items()
@@ -123,12 +124,12 @@ def _wanted(summary: Summary, days: Mapping[str, Sequence[Source]]) -> dict[Key,
 
 
 def _stale(wanted: Mapping[Key, tuple[str, ...]], index: Index) -> dict[Key, tuple[str, ...]]:
-    """Choose what is not kept and can be computed."""
+    """Choose what is not stored and can be computed."""
     return {key: files for key, files in wanted.items() if files and key not in index}
 
 
 def _found(wanted: Iterable[Key], index: Index) -> dict[str, tuple[str, ...]]:
-    """Give the files of each day that hold rows."""
+    """Return the files of each day that have rows."""
     found: dict[str, tuple[str, ...]] = {}
     for key in wanted:
         if key in index:
@@ -138,7 +139,7 @@ def _found(wanted: Iterable[Key], index: Index) -> dict[str, tuple[str, ...]]:
 
 @contextmanager
 def _divided(events: DataFrame, parts: int) -> Iterator[DataFrame]:
-    """Read the events once for all summaries: those of a day and a gateway together, in order."""
+    """Read the events once for all summaries, sorted, those of a day and a gateway together."""
     divided = events.repartition(parts, DAY.name, "gateway") if parts > 1 else events.coalesce(1)
     divided = divided.sortWithinPartitions(DAY.name, "gateway", "epoch", "lane", "seq")
     divided.persist()
@@ -155,7 +156,7 @@ def _compute(
     stale: Mapping[str, Mapping[Key, tuple[str, ...]]],
     events: DataFrame,
 ) -> None:
-    """Compute and write what is stale of all summaries, and have it count."""
+    """Compute and write all that is stale, and make it valid."""
     attempt, parts = secrets.token_hex(8), -(-size_of(events) // PART)
     touched = {key.day for keys in stale.values() for key in keys}
 
@@ -178,7 +179,7 @@ def _compute(
 
 
 def _rows(summary: Summary, events: DataFrame) -> DataFrame:
-    """Compute the rows of these events, with what their files are divided by."""
+    """Compute the rows of these events, with the column by which files are divided."""
     rows = conform(summary.compute(events), StructType([*summary.schema.fields, DAY]))
     return rows.withColumn(_OF, F.col(DAY.name).cast("string"))
 

@@ -1,4 +1,4 @@
-"""What a summary is. Reads no table."""
+"""The declaration of a summary."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Rows of `schema` for each day, made of that day's events alone.
+    """Rows of `schema` for each day, computed from that day's events alone.
 
-    `compute` takes events of some days (`sync.tables.tables`: `EVENTS` and `DAY`) and gives the
-    columns of `schema` and `day`; no row of it depends on another day's events, and so `day` is in
-    each of its `groupBy` and of its windows. `name` is unique among all summaries and is a folder's
-    name; that of a report's only summary is the report's. `version` is raised when it computes
-    something else: what was kept of a day is computed anew then, as it is for another schema.
+    `compute` takes events of some days (`EVENTS` and `DAY` of `sync.tables.tables`) and returns the
+    columns of `schema` and `day`. No row may depend on events of another day, so `day` must be in
+    each `groupBy` and window. `name` is unique among all summaries and is the name of a folder.
+    Raise `version` when the computation changes: stored rows are then computed again, as they are
+    for another schema.
 
-    Rows have to be mergeable: those of two days, or of two parts of one day, tell together all that
-    a report needs of both. So it has sums, counts, first and last, runs and histograms, but no mean
-    and no percentile.
+    Rows must be mergeable: those of two days, or of two parts of a day, together have all that a
+    report needs of both. So they have sums, counts, first and last values, runs and histograms, but
+    no means and no percentiles.
     """
 
     name: str
@@ -34,6 +34,6 @@ class Summary:
 
     @property
     def shape(self) -> str:
-        """What rows of this summary look like: they can be read as long as it is the same."""
+        """A hash of what rows look like: they can be read as long as it is the same."""
         told = f"{self.name} {self.version} {self.schema.json()}"
         return hashlib.sha256(told.encode()).hexdigest()[:16]

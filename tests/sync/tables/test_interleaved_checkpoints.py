@@ -1,4 +1,4 @@
-"""Ingests, upkeep, reports and alerts over one storage, in any order of their calls, and cut off.
+"""Ingests, maintenance, reports and alerts on one storage, in any order of calls, interrupted.
 
 Each has its turn for one call of the storage. The lease is lost at any time, and what is gathered
 is swept at once: no reader is given time.
@@ -182,7 +182,7 @@ def start(world: World, kind: str) -> Actor:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_one_sleeps_before_each_of_its_calls_while_others_do_all_they_do(kind: str) -> None:
+def test_a_process_suspended_before_any_call(kind: str) -> None:
     calls, over = 0, False
     while not over:
         world = World(tidies=False)
@@ -208,9 +208,7 @@ def test_one_sleeps_before_each_of_its_calls_while_others_do_all_they_do(kind: s
     st.lists(st.sampled_from(KINDS), min_size=2, max_size=6),
     st.randoms(use_true_random=False),
 )
-def test_each_batch_counts_once_in_every_order_of_calls_and_wherever_one_is_cut_off(
-    kinds: list[str], random: Random
-) -> None:
+def test_each_batch_counts_once_in_any_order_of_calls(kinds: list[str], random: Random) -> None:
     interleave(kinds, random)
 
 

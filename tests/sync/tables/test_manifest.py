@@ -83,7 +83,7 @@ def test_an_unreadable_manifest_is_an_error_that_names_it(tmp_path: Path, spoil:
     commits.commit(manifest(tmp_path, 0))
     path = tmp_path / "manifests" / "q" / "0.json"
     path.write_text(spoil(json.loads(path.read_text())))
-    with pytest.raises(FleetError, match=r"0\.json is no manifest"):
+    with pytest.raises(FleetError, match=r"0\.json is not a manifest"):
         commits.manifests()
 
 

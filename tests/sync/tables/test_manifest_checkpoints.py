@@ -1,4 +1,4 @@
-"""Manifests that are gathered: what a gathering holds, what cannot be read, what goes when."""
+"""Checkpoints of manifests: content, damaged ones, and removal of combined manifests."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
 
 
 def put(storage: Storage, path: str, data: bytes = b"", at: float | None = None) -> None:
-    """Put a file there, whatever its name, of a certain time."""
+    """Write a file with a certain time of modification."""
     import os
 
     if isinstance(storage, MemoryStorage):
@@ -44,7 +44,7 @@ def put(storage: Storage, path: str, data: bytes = b"", at: float | None = None)
 
 
 def commit(storage: Storage, query: str, number: int, replaces: tuple[str, ...] = ()) -> Manifest:
-    """Commit a batch, or a step of upkeep, and mark a batch as filed."""
+    """Commit a maintenance step, or a batch that is marked as archived."""
     files = [f"data/{query}/{number}/t/{name}.parquet" for name in ("segments", "events")]
     for file in files:
         put(storage, file)
@@ -70,7 +70,9 @@ def test_the_storage_in_memory_keeps_the_promises_of_every_storage(storage: Stor
     keeps_promises(storage, lambda path, data, at: put(storage, path, data, at))
 
 
-def test_what_is_gathered_is_read_as_before_and_its_own_files_go_later(storage: Storage) -> None:
+def test_combined_manifests_are_read_as_before_and_their_files_are_removed_later(
+    storage: Storage,
+) -> None:
     with storage.lease():
         made = [commit(storage, "a", number) for number in range(3)]
         made.append(commit(storage, UPKEEP, 0, (*made[0].segments, *made[1].events[DAY])))
@@ -104,7 +106,7 @@ def test_what_is_gathered_is_read_as_before_and_its_own_files_go_later(storage: 
         assert list(Commits(storage).manifests()) == made
 
 
-def test_a_gathered_batch_is_not_committed_again(storage: Storage) -> None:
+def test_a_combined_batch_is_not_committed_again(storage: Storage) -> None:
     with storage.lease():
         made = commit(storage, "a", 0)
         commits = Commits(storage)
@@ -121,7 +123,7 @@ def test_a_gathered_batch_is_not_committed_again(storage: Storage) -> None:
         assert list(commits.after({})) != []
 
 
-def test_nothing_is_gathered_while_a_batch_is_unfiled(storage: Storage) -> None:
+def test_nothing_is_combined_while_a_batch_is_not_archived(storage: Storage) -> None:
     with storage.lease():
         commits = Commits(storage)
         made = Manifest("a", 0, "t", AT, ())
@@ -131,7 +133,7 @@ def test_nothing_is_gathered_while_a_batch_is_unfiled(storage: Storage) -> None:
         assert (commits.checkpoint(), commits.unarchived()) == (1, [])
 
 
-def test_who_lost_the_lease_gathers_nothing_that_counts() -> None:
+def test_a_driver_that_lost_its_lease_cannot_combine_manifests() -> None:
     disk = Disk()
     one, other = Commits(MemoryStorage(disk)), Commits(MemoryStorage(disk))
     with one.lease(), other.lease(), pytest.raises(LeaseError):
@@ -139,7 +141,7 @@ def test_who_lost_the_lease_gathers_nothing_that_counts() -> None:
     assert one.manifests() == []
 
 
-def test_batches_are_followed_across_a_gathering(storage: Storage) -> None:
+def test_batches_are_followed_across_a_checkpoint(storage: Storage) -> None:
     with storage.lease():
         made = [commit(storage, query, number) for query in "ab" for number in range(3)]
         commit(storage, UPKEEP, 0)
@@ -164,7 +166,7 @@ def test_batches_are_followed_across_a_gathering(storage: Storage) -> None:
             lambda data: gzip.compress(
                 gzip.decompress(data).replace(b'"version":1', b'"version":2')
             ),
-            "the format of the backup is not 1",
+            "another version",
         ),
         (
             lambda data: gzip.compress(b"\n".join(gzip.decompress(data).splitlines()[:-1])),
@@ -180,7 +182,7 @@ def test_batches_are_followed_across_a_gathering(storage: Storage) -> None:
         ),
     ],
 )
-def test_a_gathering_that_is_spoiled_or_newer_is_refused(
+def test_a_damaged_or_newer_checkpoint_is_refused(
     storage: Storage, spoil: Callable[[bytes], bytes], why: str
 ) -> None:
     with storage.lease():
@@ -196,8 +198,8 @@ def test_a_gathering_that_is_spoiled_or_newer_is_refused(
             Commits(storage).segments()
 
 
-def test_what_knows_no_gatherings_finds_a_manifest_that_it_refuses(storage: Storage) -> None:
-    """Before there were gatherings, `manifests/X/NUMBER.json` of version 1 was a manifest."""
+def test_versions_without_checkpoints_refuse_the_tables(storage: Storage) -> None:
+    """For them, `manifests/X/NUMBER.json` of version 1 is a manifest."""
     with storage.lease():
         commit(storage, "a", 0)
         Commits(storage).checkpoint()
@@ -208,7 +210,7 @@ def test_what_knows_no_gatherings_finds_a_manifest_that_it_refuses(storage: Stor
     assert json.loads(storage.read(f"manifests/{left}"))["version"] == 2
 
 
-def test_a_manifest_that_is_lost_is_missed_after_some_looks() -> None:
+def test_a_lost_manifest_is_an_error_after_some_attempts() -> None:
     calls: list[str] = []
     storage = MemoryStorage(Disk(), calls.append)
     with storage.lease():
@@ -221,7 +223,7 @@ def test_a_manifest_that_is_lost_is_missed_after_some_looks() -> None:
     assert calls.count("read") == LOOKS
 
 
-def test_a_reader_gives_up_where_manifests_are_gathered_at_each_look() -> None:
+def test_a_reader_gives_up_if_manifests_keep_changing() -> None:
     disk = Disk()
     other = MemoryStorage(disk)
     left = 1
@@ -236,13 +238,13 @@ def test_a_reader_gives_up_where_manifests_are_gathered_at_each_look() -> None:
     with other.lease():
         commit(other, "a", 0)
         reader = MemoryStorage(disk, ask)
-        with pytest.raises(FleetError, match="gathered at each look"):
+        with pytest.raises(FleetError, match="keep changing"):
             Commits(reader).fold(lambda found: [*found, *reader.folders("")])
     assert left == LOOKS + 1
 
 
 @given(st.sets(st.tuples(st.sampled_from("ab"), st.integers(0, 20))))
-def test_keys_know_which_they_are(keys: set[tuple[str, int]]) -> None:
+def test_batch_keys_are_a_set(keys: set[tuple[str, int]]) -> None:
     shuffled = list(keys)
     random.Random(len(keys)).shuffle(shuffled)
     found = BatchKeys.of(shuffled)
