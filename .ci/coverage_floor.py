@@ -1,7 +1,7 @@
-"""Enforces the floors of coverage, by branch, on the JSON report of `coverage`.
+"""Check the minimum branch coverage in the JSON report of `coverage`.
 
-Usage: coverage_floor.py REPORT.json. What other parts rest on has to be covered whole; the rest
-together has to reach a lower floor. It runs no test and measures nothing itself.
+Usage: coverage_floor.py REPORT.json. The critical parts must be covered completely; the other files
+together must reach a lower minimum.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ WHOLE = (
     "sync/segment/",
     "sync/uplink/batcher.py",
 )
-"""Covered to 100 %: what reads bytes of strangers, decides, or writes what is kept for years."""
+"""Prefixes covered to 100 %: parsers of untrusted bytes, pure rules, and the segment format."""
 
 REST_FLOOR = 90.0
-"""Percent, for all the other files together."""
+"""Percent, for all other files together."""
 
 
 class Tally(NamedTuple):
-    """Lines and branches: how many there are, and how many were run."""
+    """The numbers of existing and of executed lines and branches."""
 
     there: int = 0
     run: int = 0
 
     def plus(self, summary: dict[str, Any]) -> Tally:
-        """Add one file's summary, as coverage writes it."""
+        """Add the summary of one file from the report."""
         return Tally(
             self.there + summary["num_statements"] + summary.get("num_branches", 0),
             self.run + summary["covered_lines"] + summary.get("covered_branches", 0),
@@ -44,7 +44,7 @@ class Tally(NamedTuple):
 
     @property
     def percent(self) -> float:
-        """What was run, in percent; nothing to run is 100."""
+        """The executed part in percent; 100 if there is nothing to execute."""
         return 100.0 * self.run / self.there if self.there else 100.0
 
 
@@ -61,9 +61,9 @@ def _whole_faults(files: dict[str, Any]) -> list[str]:
     for prefix in WHOLE:
         under = {name: file for name, file in files.items() if name.startswith(prefix)}
         if not under:
-            faults.append(f"{prefix}: no such file in the report, so its floor guards nothing")
+            faults.append(f"{prefix}: no such file in the report, so its minimum checks nothing")
         faults += [
-            f"{name}: {_gaps(file)} not run; the floor of {prefix} is 100 %"
+            f"{name}: {_gaps(file)} not run; {prefix} must be covered to 100 %"
             for name, file in sorted(under.items())
             if Tally().plus(file["summary"]).percent < 100.0
         ]
@@ -79,19 +79,19 @@ def _rest(files: dict[str, Any]) -> Tally:
 
 
 def faults(report: dict[str, Any]) -> list[str]:
-    """List what is below its floor, one line each; an empty list is a pass."""
+    """Return one line for each file or group below its minimum; an empty list is a pass."""
     if not report["meta"]["branch_coverage"]:
-        return ["the report was made without branches"]
+        return ["the report has no branch coverage"]
     files = report["files"]
     found = _whole_faults(files)
     rest = _rest(files)
     if rest.percent < REST_FLOOR:
-        found.append(f"the rest: {rest.percent:.2f} %, the floor is {REST_FLOOR:.0f} %")
+        found.append(f"other files: {rest.percent:.2f} %, at least {REST_FLOOR:.0f} % are required")
     return found
 
 
 def main(argv: list[str]) -> int:
-    """Print the verdict; exit status 0 for a pass, 1 for a fault, 2 for wrong usage."""
+    """Print the result; return 0 for a pass, 1 for a failure, 2 for wrong usage."""
     if len(argv) != 2:
         sys.stderr.write("usage: coverage_floor.py REPORT.json\n")
         return 2
@@ -101,7 +101,9 @@ def main(argv: list[str]) -> int:
         sys.stderr.write(f"coverage: {fault}\n")
     if not found:
         rest = _rest(report["files"]).percent
-        sys.stdout.write(f"coverage: 100 % of {', '.join(WHOLE)}; {rest:.1f} % of the rest\n")
+        sys.stdout.write(
+            f"coverage: 100 % of {', '.join(WHOLE)}; {rest:.1f} % of the other files\n"
+        )
     return 1 if found else 0
 
 

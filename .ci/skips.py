@@ -1,8 +1,8 @@
-"""Fails a run whose skipped tests are not the expected ones, from pytest's JUnit report.
+"""Fail if other tests than the expected ones were skipped, according to pytest's JUnit report.
 
-Usage: skips.py REPORT.xml EXPECTED. EXPECTED has one pattern of `fnmatch` a line, against
-`folder.file::test` as the report names it, and `#` comments. An xfail counts as a skip: both are
-tests that showed nothing. A report without a test is a fault, not a pass.
+Usage: skips.py REPORT.xml EXPECTED. EXPECTED has one `fnmatch` pattern per line for
+`folder.file::test`, the name in the report, and `#` comments. An xfail counts as a skip, because
+both prove nothing. A report without tests is a failure.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from xml.etree import ElementTree
 
 
 def expected(text: str) -> list[str]:
-    """Read the patterns, without comments and empty lines."""
+    """Return the patterns without comments and empty lines."""
     lines = (line.partition("#")[0].strip() for line in text.splitlines())
     return [line for line in lines if line]
 
 
 def faults(report: bytes, patterns: list[str]) -> list[str]:
-    """List the tests that were skipped and match no pattern, each with its reason."""
+    """Return the skipped tests that match no pattern, each with its reason."""
     root = ElementTree.fromstring(report)  # noqa: S314 - pytest wrote it a moment ago
     cases = list(root.iter("testcase"))
     if not cases:
@@ -35,7 +35,7 @@ def faults(report: bytes, patterns: list[str]) -> list[str]:
 
 
 def main(argv: list[str]) -> int:
-    """Print each fault; exit status 0 without one, 1 with, 2 for wrong usage."""
+    """Print each unexpected skip; return 0 if there is none, 1 if there is, 2 for wrong usage."""
     if len(argv) != 3:
         sys.stderr.write("usage: skips.py REPORT.xml EXPECTED\n")
         return 2

@@ -1,4 +1,4 @@
-"""install.sh below a folder that stands for a machine: offline, and without root's powers."""
+"""install.sh in a folder that represents a machine, offline and without root privileges."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DOMAIN = "gw.example"
 def install(
     root: Path, *words: str | Path, env: dict[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Run the script below `root`; what the package needs is found where the tests have it."""
+    """Run the script below `root`; the dependencies are those of the test environment."""
     offline = {
         "PYTHON": f"{sys.base_prefix}/bin/python3",
         "PYTHONPATH": sysconfig.get_path("purelib"),
@@ -49,7 +49,7 @@ def files(folder: Path) -> set[str]:
 
 
 def commands(folder: Path, **answers: str) -> dict[str, str]:
-    """A PATH on which some of the system's commands give other answers."""
+    """Return a PATH on which some system commands are replaced."""
     folder.mkdir()
     for name, answer in answers.items():
         (folder / name).write_text(f"#!/bin/sh\necho {answer}\n", "utf-8")
@@ -62,7 +62,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build(tmp_path_factory.mktemp("wheel"))
 
 
-def test_a_dry_run_tells_all_and_changes_nothing(tmp_path: Path) -> None:
+def test_dry_run_prints_every_step_and_changes_nothing(tmp_path: Path) -> None:
     root = machine(tmp_path / "pi")
     before = files(root)
     constraint = tmp_path / "constraints.txt"
@@ -79,9 +79,7 @@ def test_a_dry_run_tells_all_and_changes_nothing(tmp_path: Path) -> None:
     assert not (root / "opt").exists()
 
 
-def test_it_installs_then_upgrades_and_a_failed_upgrade_changes_nothing(
-    tmp_path: Path, wheel: Path
-) -> None:
+def test_install_upgrade_and_failed_upgrade(tmp_path: Path, wheel: Path) -> None:
     root = machine(tmp_path / "pi")
     opt, state = root / "opt/fieldpost", root / "var/lib/fieldpost"
 
@@ -110,7 +108,7 @@ def test_it_installs_then_upgrades_and_a_failed_upgrade_changes_nothing(
     broken.write_bytes(b"no wheel")
     failed = install(root, broken)
     assert failed.returncode == 1
-    assert "what runs now is untouched" in failed.stderr
+    assert "the current version is untouched" in failed.stderr
     assert (opt / "current").readlink() == upgraded
     assert {path.name for path in (opt / "releases").iterdir()} == {current.name, upgraded.name}
 
@@ -123,7 +121,7 @@ def test_it_installs_then_upgrades_and_a_failed_upgrade_changes_nothing(
         ("ID=fedora\nVERSION_ID=42\n", "not Debian"),
     ],
 )
-def test_another_system_is_refused(tmp_path: Path, system: str, complaint: str) -> None:
+def test_unsupported_system_is_refused(tmp_path: Path, system: str, complaint: str) -> None:
     done = install(machine(tmp_path / "pi", system), "--dry-run", "--domain", DOMAIN, "fieldpost")
     assert done.returncode == 1
     assert complaint in done.stderr
@@ -136,9 +134,7 @@ def test_another_system_is_refused(tmp_path: Path, system: str, complaint: str) 
         ({"uname": "aarch64", "getconf": "32"}, "32-bit"),
     ],
 )
-def test_a_32_bit_machine_is_refused(
-    tmp_path: Path, answers: dict[str, str], complaint: str
-) -> None:
+def test_32_bit_machine_is_refused(tmp_path: Path, answers: dict[str, str], complaint: str) -> None:
     env = commands(tmp_path / "bin", **answers)
     done = install(machine(tmp_path / "pi"), "--dry-run", "--domain", DOMAIN, "fieldpost", env=env)
     assert done.returncode == 1
@@ -149,25 +145,25 @@ def test_a_32_bit_machine_is_refused(
     ("words", "complaint"),
     [
         (["fieldpost"], "--domain"),
-        (["--domain", DOMAIN], "name the package"),
-        (["--domain", DOMAIN, "one", "two"], "one package"),
+        (["--domain", DOMAIN], "the package is missing"),
+        (["--domain", DOMAIN, "one", "two"], "give one package"),
         (["--domain"], "needs a value"),
         (["--bogus"], "unknown option"),
     ],
 )
-def test_wrong_usage_is_told_apart(tmp_path: Path, words: list[str], complaint: str) -> None:
+def test_wrong_usage_has_status_2(tmp_path: Path, words: list[str], complaint: str) -> None:
     done = install(machine(tmp_path / "pi"), "--dry-run", *words)
     assert done.returncode == 2
     assert complaint in done.stderr
 
 
-def test_a_wheel_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_missing_wheel_is_reported(tmp_path: Path) -> None:
     done = install(machine(tmp_path / "pi"), "--dry-run", "--domain", DOMAIN, "absent.whl")
     assert done.returncode == 1
-    assert "absent.whl is not there" in done.stderr
+    assert "absent.whl does not exist" in done.stderr
 
 
-def test_a_folder_with_files_but_no_configuration_is_left_alone(tmp_path: Path) -> None:
+def test_folder_with_files_but_no_configuration_is_not_changed(tmp_path: Path) -> None:
     root = machine(tmp_path / "pi")
     state = root / "var/lib/fieldpost"
     state.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""The verdicts of `.ci`: what is below its floor, and what was skipped unawares, fails the run."""
+"""The checks of `.ci`: minimum coverage and unexpected skips."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def run(script: str, *words: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 def covered(lines: int, branches: int = 0, of: int = 100) -> dict[str, Any]:
-    """One file's part of coverage's report: `of` lines and 10 branches, so many of them run."""
+    """Return a file's summary in the coverage report: `of` lines and 10 branches."""
     return {
         "summary": {
             "num_statements": of,
@@ -61,34 +61,34 @@ def floor(folder: Path, branch: bool = True, **files: dict[str, Any]) -> tuple[i
     return done.returncode, done.stderr
 
 
-def test_coverage_at_the_floors_passes(tmp_path: Path) -> None:
+def test_sufficient_coverage_passes(tmp_path: Path) -> None:
     assert floor(tmp_path, edge__app=covered(91, 8)) == (0, "")
 
 
-def test_one_branch_not_run_in_what_others_rest_on_fails(tmp_path: Path) -> None:
+def test_uncovered_branch_of_a_critical_part_fails(tmp_path: Path) -> None:
     status, said = floor(tmp_path, edge__xmpp__jid=covered(100, 9))
     assert status == 1
     assert "edge/xmpp/jid.py: branches 1->2 not run" in said
 
 
-def test_the_rest_below_its_floor_fails(tmp_path: Path) -> None:
+def test_low_coverage_of_other_files_fails(tmp_path: Path) -> None:
     status, said = floor(tmp_path, edge__app=covered(91, 7))
     assert status == 1
-    assert "the rest: 89.09 %" in said
+    assert "other files: 89.09 %" in said
 
 
-def test_a_floor_without_a_file_fails(tmp_path: Path) -> None:
+def test_missing_critical_part_fails(tmp_path: Path) -> None:
     report = tmp_path / "coverage.json"
     report.write_text(json.dumps({"meta": {"branch_coverage": True}, "files": {}}), "utf-8")
     done = run("coverage_floor.py", report)
     assert done.returncode == 1
-    assert done.stderr.count("guards nothing") == len(WHOLE)
+    assert done.stderr.count("checks nothing") == len(WHOLE)
 
 
-def test_a_report_without_branches_fails(tmp_path: Path) -> None:
+def test_report_without_branches_fails(tmp_path: Path) -> None:
     status, said = floor(tmp_path, branch=False)
     assert status == 1
-    assert "without branches" in said
+    assert "no branch coverage" in said
 
 
 PASSED = '<testcase classname="tests.unit.test_a" name="test_one"/>'

@@ -1,4 +1,4 @@
-"""The README from a blank card to `ready`: what it tells a person to type works as it stands."""
+"""The commands in the README of deploy/raspberrypi work."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ README = (FOLDER / "README.md").read_text("utf-8")
 SECONDS = 60
 
 
-def typed() -> list[list[str]]:
-    """The commands of the README's console blocks, one list of words each, without `sudo`."""
+def commands() -> list[list[str]]:
+    """Return the commands in the console blocks, split into words, without `sudo`."""
     blocks = re.findall(r"```console\n(.*?)```", README, re.DOTALL)
     lines = [line[2:] for block in blocks for line in block.splitlines() if line[:2] == "$ "]
     parts = [part for line in lines for part in re.split(r" (?:&&|\|) ", line)]
@@ -32,16 +32,16 @@ def tool(*words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_each_option_of_the_install_script_exists() -> None:
+def test_options_of_the_install_script_exist() -> None:
     script = (FOLDER / "install.sh").read_text("utf-8")
-    calls = [command for command in typed() if command[0].endswith("install.sh")]
+    calls = [command for command in commands() if command[0].endswith("install.sh")]
     options = {word for command in calls for word in command if word.startswith("--")}
     assert {"--domain", "--constraint"} <= options
     assert options <= set(re.findall(r"--[a-z-]+", script.partition("set -euo")[0]))
 
 
-def test_each_command_of_the_gateway_exists() -> None:
-    calls = [command for command in typed() if command[0] == "fieldpost"]
+def test_commands_of_the_gateway_exist() -> None:
+    calls = [command for command in commands() if command[0] == "fieldpost"]
     assert ["fieldpost", "device", "add", "pump1"] in calls
     for command in calls:
         words = [word for word in command if word not in ("pump1",)]
@@ -51,12 +51,12 @@ def test_each_command_of_the_gateway_exists() -> None:
         assert all(option in done.stdout for option in options)
 
 
-def test_naming_the_enrolment_changes_the_configuration(tmp_path: Path) -> None:
+def test_sed_command_sets_the_enrolment(tmp_path: Path) -> None:
     gateway = tmp_path / "gw"
     assert (
         tool("fieldpost", "init", "--dir", str(gateway), "--domain", "gw1.example").returncode == 0
     )
-    [edit] = [command for command in typed() if command[0] == "sed"]
+    [edit] = [command for command in commands() if command[0] == "sed"]
     assert edit[-1] == "/var/lib/fieldpost/fieldpost.toml"
     file = gateway / "fieldpost.toml"
     subprocess.run([*edit[:-1], file], check=True, timeout=SECONDS)

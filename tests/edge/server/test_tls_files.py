@@ -1,4 +1,4 @@
-"""What an operator is told of certificates that cannot be used, file by file."""
+"""Errors for missing or wrong certificate files."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("crl.pem", "ca.key", "crl.pem cannot be used: "),
     ],
 )
-def test_what_is_wrong_is_told_with_the_file(
+def test_error_names_the_file(
     made: Path, tmp_path: Path, name: str, other: str | None, told: str
 ) -> None:
     folder = shutil.copytree(made, tmp_path / "gateway")
@@ -47,7 +47,7 @@ def test_what_is_wrong_is_told_with_the_file(
     assert "_ssl.c" not in str(error.value)
 
 
-def test_without_a_list_of_revoked_certificates_it_runs(made: Path, tmp_path: Path) -> None:
+def test_revocation_list_is_optional(made: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(made, tmp_path / "gateway")
     (folder / "pki" / "crl.pem").unlink()
     TlsContexts(folder, pytest.fail)

@@ -1,4 +1,4 @@
-"""The systemd unit: valid, hardened, and able to run what the gateway needs."""
+"""The systemd unit is valid, hardened, and permits what the gateway needs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def settings() -> dict[str, list[str]]:
 
 
 @needs_systemd
-def test_systemd_takes_the_unit_without_a_word() -> None:
+def test_unit_is_valid_without_warnings() -> None:
     done = subprocess.run(
         [VERIFY, UNIT], capture_output=True, text=True, check=False, timeout=SECONDS
     )
@@ -49,7 +49,7 @@ def test_systemd_takes_the_unit_without_a_word() -> None:
         ("Type=notify", "Type=notified"),
     ],
 )
-def test_a_mistake_in_the_unit_is_found(tmp_path: Path, line: str, complaint: str) -> None:
+def test_mistake_in_the_unit_is_found(tmp_path: Path, line: str, complaint: str) -> None:
     wrong = tmp_path / UNIT.name
     text = UNIT.read_text("utf-8")
     assert line in text
@@ -62,7 +62,7 @@ def test_a_mistake_in_the_unit_is_found(tmp_path: Path, line: str, complaint: st
 
 
 @needs_systemd
-def test_its_exposure_is_low() -> None:
+def test_exposure_is_low() -> None:
     done = subprocess.run(
         ["systemd-analyze", "security", "--offline=yes", "--no-pager", UNIT],
         capture_output=True,
@@ -78,20 +78,20 @@ def test_its_exposure_is_low() -> None:
 
 
 @needs_systemd
-def test_the_gateway_may_ask_whether_the_clock_is_synchronised() -> None:
+def test_clock_synchronisation_can_be_read() -> None:
     """A filter without these calls would stamp every event as of an unsynchronised clock."""
     assert "ProtectClock" not in settings()
     added = settings()["SystemCallFilter"][-1].split()
     assert {"adjtimex", "clock_adjtime"} <= set(added)
 
 
-def test_it_comes_back_whatever_happens() -> None:
+def test_service_restarts_after_any_exit() -> None:
     unit = settings()
     assert unit["Restart"] == ["always"]
     assert unit["StartLimitIntervalSec"] == ["0"]
 
 
-def test_the_install_script_and_the_unit_name_the_same_places() -> None:
+def test_install_script_and_unit_use_the_same_paths() -> None:
     script = (UNIT.parent / "install.sh").read_text("utf-8")
     places = dict(re.findall(r"^readonly ([A-Z]+)=(/\S+|fieldpost)$", script, re.MULTILINE))
     unit = settings()

@@ -1,4 +1,4 @@
-"""What `pip install fieldpost` brings: its own files whole, and none of the centre's weight."""
+"""The wheel contains all files of the packages, and the gateway needs no package of the centre."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def names(extra: str) -> set[str]:
     }
 
 
-def test_a_gateway_needs_nothing_of_the_centre() -> None:
+def test_gateway_needs_no_package_of_the_centre() -> None:
     gateway = names(extra="")
     assert {"aiosqlite", "cbor2", "slixmpp"} <= gateway
     assert not gateway & CENTRE
 
 
-def test_the_centre_brings_spark() -> None:
+def test_fleet_extra_needs_spark() -> None:
     assert {"pyspark", "pyarrow", "pandas"} <= names(extra="fleet")
 
 
@@ -39,7 +39,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
         return set(archive.namelist())
 
 
-def test_the_wheel_holds_every_file_of_its_packages(wheel: set[str]) -> None:
+def test_wheel_contains_every_file(wheel: set[str]) -> None:
     files = {
         path.relative_to(ROOT).as_posix()
         for package in PACKAGES
@@ -55,7 +55,7 @@ def test_the_wheel_holds_every_file_of_its_packages(wheel: set[str]) -> None:
     assert files <= wheel
 
 
-def test_the_wheel_holds_nothing_else(wheel: set[str]) -> None:
+def test_wheel_contains_nothing_else(wheel: set[str]) -> None:
     tops = {name.split("/")[0] for name in wheel}
     assert {top for top in tops if not top.endswith(".dist-info")} == PACKAGES
     assert not {name for name in wheel if "__pycache__" in name or name.startswith("tests")}
