@@ -1,13 +1,12 @@
-"""A connection without a socket: the parser and the negotiation, and what they ask for answered at
-once, as `edge.server` would.
+"""A connection without sockets: the parser and the negotiation, with immediate results of actions.
 
-It holds the negotiation to what must be true of any stream, whatever the peer sends:
+It checks what must be true of any stream, whatever the peer sends:
 
-- what is sent is well-formed and legal (`oracle.Output`), and nothing is sent after the end;
-- nobody is authenticated who has not proved to know the password, or who is not under TLS where
-  that is required; nothing is bound before, and no stanza reaches the features before that.
+- the output is well-formed and legal (`oracle.Output`), and nothing follows the end;
+- only a peer that has proved to know the password is authenticated, under TLS if that is required;
+  no session is bound, and no stanza routed, before that.
 
-There is no store: the account `cam1` exists, with the password `PASSWORD`, and one session of it
+There is no store: the account `cam1` exists with the password `PASSWORD`, and one of its sessions
 waits to be resumed.
 """
 
@@ -38,16 +37,16 @@ from tests.fuzz.oracle import Output
 DOMAIN: Final = "gw.example"
 USER: Final = "cam1"
 PASSWORD: Final = "correct horse"
-MOST_FAILURES: Final = 5
-"""Attempts to authenticate that may fail on one stream (RFC 6120, section 6.4.5)."""
-MOST_STANZAS: Final = 64
+MAX_FAILURES: Final = 5
+"""Maximum failed attempts on one stream (RFC 6120, section 6.4.5)."""
+MAX_STANZAS: Final = 64
 WAITING_ID: Final = "waiting"
-"""The id of the one session that waits to be resumed."""
-STRANGER_BYTES: Final = 10 * 1024
-KNOWN_BYTES: Final = 64 * 1024
+"""The id of the only session that waits to be resumed."""
+UNAUTHENTICATED_BYTES: Final = 10 * 1024
+AUTHENTICATED_BYTES: Final = 64 * 1024
 
 FIRST: Final = b"n,,n=cam1,r=clientnonce"
-"""The client's first message of SCRAM that `Front.proof` goes on from."""
+"""The client's first message of SCRAM, which `Front.proof` continues."""
 RIGHT: Final = f"\0{USER}\0{PASSWORD}".encode()
 WRONG: Final = f"\0{USER}\0wrong".encode()
 """Messages of PLAIN."""
@@ -57,17 +56,17 @@ _CHALLENGE: Final = re.compile(rb"r=([^,]+),s=([^,]+),i=[0-9]+")
 
 
 class How(IntFlag):
-    """How the gateway is: configured, and able. Sums of these."""
+    """Settings and faults of the gateway, which may be combined."""
 
     IN_THE_CLEAR = 1  # TLS is not required
-    REFUSING = 2  # no session can be bound
+    REFUSING = 2  # sessions cannot be bound
     WITHOUT_STORE = 4  # credentials cannot be looked up
-    SHOWN = 8  # the client has shown the account's certificate
-    DIRECT = 16  # TLS from the beginning
+    SHOWN = 8  # the client has presented the account's certificate
+    DIRECT = 16  # direct TLS
 
 
 class Front:
-    """One connection of a client, whose bytes are given to `receive`."""
+    """One connection of a client."""
 
     def __init__(self, how: How) -> None:
         self.how = how
@@ -76,20 +75,20 @@ class Front:
             require_tls=How.IN_THE_CLEAR not in how,
             secure=How.DIRECT in how,
             certificate=How.SHOWN in how and How.DIRECT in how,
-            limits=(STRANGER_BYTES, KNOWN_BYTES),
+            limits=(UNAUTHENTICATED_BYTES, AUTHENTICATED_BYTES),
         )
         self.output = Output()
         self.routed: list[Stanza] = []
         self.over = False
-        self._parser = StreamParser(STRANGER_BYTES)
+        self._parser = StreamParser(UNAUTHENTICATED_BYTES)
         self._items: deque[Item | StreamError] = deque()
         self._proved = False
         self._known = False
-        self._limit = STRANGER_BYTES
+        self._limit = UNAUTHENTICATED_BYTES
         self._management: Management[None] | None = None
 
     def receive(self, data: bytes) -> None:
-        """Take what the client sends."""
+        """Process bytes of the client."""
         if self.over:
             return
         try:
@@ -102,7 +101,7 @@ class Front:
             self._handle(self._items.popleft())
 
     def proof(self) -> bytes:
-        """Answer the last challenge as who knows the password would; it lets in who sends it."""
+        """Return the response to the last challenge that authenticates with the password."""
         challenges = [e.text or "" for e in self.output.elements if e.tag.endswith("}challenge")]
         challenge = base64.b64decode(challenges[-1]) if challenges else b""
         match = _CHALLENGE.fullmatch(challenge)
@@ -131,8 +130,8 @@ class Front:
             self._route(item)
         else:
             self._perform(negotiation.receive(item, more=self._more))
-        assert negotiation.failures <= MOST_FAILURES
-        assert not self._management or self._management.bytes <= KNOWN_BYTES
+        assert negotiation.failures <= MAX_FAILURES
+        assert not self._management or self._management.bytes <= AUTHENTICATED_BYTES
 
     @property
     def _more(self) -> bool:
@@ -215,8 +214,8 @@ class Front:
         assert self.negotiation.secure or How.IN_THE_CLEAR in self.how
         assert not self._known, "authenticated twice"
         self._known = True
-        self._limit = KNOWN_BYTES
-        self._parser.set_limit(KNOWN_BYTES)
+        self._limit = AUTHENTICATED_BYTES
+        self._parser.set_limit(AUTHENTICATED_BYTES)
 
     def _bind(self, resource: str | None, enable: EnableRequest | None) -> None:
         assert self._known
@@ -235,13 +234,13 @@ class Front:
         assert self._known
         assert 0 <= h < management.WRAP
         if previd == WAITING_ID:
-            self._management = Management(MOST_STANZAS, KNOWN_BYTES)
+            self._management = Management(MAX_STANZAS, AUTHENTICATED_BYTES)
             self._perform(self.negotiation.resumed(f"{USER}@{DOMAIN}/fw", previd, 0))
         else:
             self._perform(self.negotiation.not_resumed(None if previd == "gone" else 5))
 
     def _enable(self, wanted: EnableRequest) -> bytes:
-        self._management = Management(MOST_STANZAS, KNOWN_BYTES)
+        self._management = Management(MAX_STANZAS, AUTHENTICATED_BYTES)
         assert wanted.max is None or 0 <= wanted.max < management.WRAP
         return management.enabled("id" if wanted.resume else None, wanted.max)
 
@@ -274,7 +273,7 @@ def _salted(hash_: str, salt: bytes) -> bytes:
 
 @cache
 def _keys(mechanism: str) -> Credentials:
-    """Make the account's credentials from a salt that is always the same."""
+    """Return the account's credentials with a constant salt."""
     hash_ = _HASHES[mechanism]
     salted = _salted(hash_, b"salt of 16 bytes")
     stored = hashlib.new(hash_, hmac.digest(salted, b"Client Key", hash_)).digest()

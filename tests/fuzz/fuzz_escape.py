@@ -1,7 +1,7 @@
-"""Writing: any text, as an element's text and as an attribute's value, in any quotes.
+"""Target: writing of any text, as an element's text and as an attribute's value, in either quotes.
 
-What is written parses, and gives the text back. A character that XML cannot carry is U+FFFD then,
-and nothing else changes; so nobody's text becomes markup.
+What is written can be parsed, and gives the text back, except that a character that XML cannot
+carry becomes U+FFFD. So text never becomes markup.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _ILLEGAL: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010f
 
 
 def check(data: bytes) -> None:
-    """Write a text, and read it."""
+    """Write a text and parse it."""
     text = data.decode("utf-8", "surrogateescape")
     expected = _ILLEGAL.sub("\ufffd", text)
     escaped, value = serialize.escape(text), serialize.escape_attribute(text)

@@ -1,9 +1,9 @@
-"""Stored fragments: bytes that should be one element, and may be anything.
+"""Target: stored fragments, which should be one element and may be any bytes.
 
-- Nothing is raised but `FragmentError`.
-- What is accepted is exactly one element, whatever stands around it: the bytes cannot close what
-  they are put into. Put between others they are still one, and the same.
-- The limit of bytes holds.
+- Only `FragmentError` is raised.
+- What is accepted is exactly one element, whatever surrounds it: the bytes cannot close the element
+  that they are inserted into.
+- The limit of bytes applies.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _AROUND: Final = b"<x xmlns='jabber:client'><before/>%b<after/></x>"
 
 
 def check(data: bytes) -> None:
-    """Parse a fragment, alone and within others."""
+    """Parse a fragment alone and between other elements."""
     try:
         tree = parse_fragment(data)
     except FragmentError:
         return
-    whole = ElementTree.fromstring(_AROUND % data)  # noqa: S314 - what is tested
+    whole = ElementTree.fromstring(_AROUND % data)  # noqa: S314 - this is the tested input
     before, other, after = whole
     assert (before.tag, after.tag) == ("{jabber:client}before", "{jabber:client}after")
     assert same(tree, other)

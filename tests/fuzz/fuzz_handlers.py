@@ -1,14 +1,14 @@
-"""The features: stanzas of bound sessions, against a real store in memory.
+"""Target: the features, with stanzas of bound sessions and a real store in memory.
 
-An input is steps separated by NUL bytes. A stanza's first byte says whose it is: `1` and `2` are
-two sessions of one trusted device, `3` of another, `4` of one that is not trusted; anything else is
-part of the stanza, and `1` sends it. `T` lets an hour pass. With the digit of a session, `C` has
-its peer confirm what it was sent, `D` loses its connection, `R` brings it back, and `L` ends it:
-what was not confirmed goes back where it came from. Each input begins with the same database.
+An input is steps separated by NUL bytes. A stanza's first byte names its session: `1` and `2` are
+sessions of one trusted device, `3` of another, `4` of an untrusted one; any other byte is part of a
+stanza of `1`. `T` lets an hour pass. With a session's digit, `C` confirms what it was sent, `D`
+loses its connection, `R` resumes it, and `L` ends it, so that unconfirmed stanzas are routed again.
+Each input begins with the same database.
 
-- No handler and no unit of work raises what it should not, whatever it is given.
-- What is answered is one stanza, well-formed and legal, and an iq's answer is to that iq.
-- What others are sent is so too, goes to sessions that are there, and names its sender truly.
+- Handlers and units of work raise no unexpected error.
+- An answer is one stanza, well-formed and legal, and an iq's answer has its id.
+- A stanza for others is so too, goes to a bound session, and names its true sender.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from edge.xmpp.namespaces import PUBSUB, PUBSUB_OWNER
 from edge.xmpp.parser import ParseError, StreamParser
 from edge.xmpp.stanza import STANZA_NAMES, Stanza
 from tests.fuzz.oracle import CLIENT, one_element, one_stanza
+from tests.helpers.parser_corpus import HEADER
 from tests.helpers.store import DOMAIN, Gateway, new_database
-from tests.helpers.wire_corpus import HEADER
 
 SERVICE: Final = f"{addresses.PUBSUB}.{DOMAIN}"
 
 MAX_BYTES: Final = 4096
 
 MAX_STEPS: Final = 24
-"""Of one input: enough to subscribe, approve, show oneself, go, and be told what comes of it."""
+"""Maximum steps of an input: enough to subscribe, approve, become available and leave."""
 HOUR: Final = 3600.0
 SESSIONS: Final = {
     b"1": f"pump1@{DOMAIN}/fw",
@@ -51,7 +51,7 @@ _HAPPENS: Final = re.compile(rb"([TCDRL])([1-4]?)")
 
 
 def check(data: bytes) -> None:
-    """Let sessions send stanzas, come and go, one after the other."""
+    """Let sessions send stanzas, come and go."""
     site = _Site()
     for step in data.split(b"\0", MAX_STEPS)[:MAX_STEPS]:
         if happening := _HAPPENS.fullmatch(step):
@@ -63,7 +63,7 @@ def check(data: bytes) -> None:
 
 
 def seeds() -> list[bytes]:
-    """Write one bare stanza for each that some feature has a handler for."""
+    """Return a minimal stanza for each handler of a feature."""
     hooks = Router(DOMAIN, Limits()).context.hooks
     known = {("message", "", ""), ("presence", "", ""), ("iq", "", ""), ("iq", "result", "")}
     for handlers in (hooks.server_iqs, hooks.own_account_iqs, hooks.any_iqs):
@@ -84,7 +84,7 @@ def _empty(name: str, content: str = "", more: str = "") -> str:
 
 
 def _pubsub(name: str) -> str:
-    """Write a request of publish-subscribe, for a node that nobody has made."""
+    """Return a publish-subscribe request for a node that does not exist."""
     space = PUBSUB_OWNER if name.startswith(f"{{{PUBSUB_OWNER}}}") else PUBSUB
     request = _empty(name, "<item id='1'/>", f" node='a' jid='pump1@{DOMAIN}'")
     return f"<pubsub xmlns='{space}'>{request}</pubsub>"
@@ -106,7 +106,7 @@ def _stanzas(xml: bytes) -> list[Stanza]:
 
 
 class _Site:
-    """A gateway and its sessions, as they are in one run."""
+    """A gateway and its sessions during one input."""
 
     def __init__(self) -> None:
         self._gateway = _fresh()
@@ -116,13 +116,13 @@ class _Site:
             self._bind(full)
 
     def send(self, full: str, stanza: Stanza) -> None:
-        """Let a session send a stanza; it is bound if it is not there."""
+        """Send a stanza of a session, which is bound if necessary."""
         gateway = self._gateway
         if full not in self._waiting:
             self._bind(full)
         try:
             work = gateway.work(full, stanza.raw.decode())
-        except StanzaError as error:  # from what is done beside the loop, as a session takes it
+        except StanzaError as error:  # of offloaded work, as a session handles it
             answer = refusal(stanza, error, full)
         else:
             answer = gateway.tx(work)
@@ -131,7 +131,7 @@ class _Site:
         self._hand_over(full)
 
     def happens(self, what: bytes, full: str) -> None:
-        """Let time pass, or something happen to a session."""
+        """Let time pass, or an event happen to a session."""
         gateway, life = self._gateway, self._gateway.lifecycle
         if what == b"T":
             gateway.clock.service += HOUR
@@ -158,7 +158,7 @@ class _Site:
         self._hand_over(full)
 
     def _hand_over(self, sender: str | None) -> None:
-        """Take what others are sent because of a sender, or of what has happened."""
+        """Check the stanzas for other sessions that a stanza or an event has caused."""
         sends, self._gateway.sent = self._gateway.sent, []
         for send in sends:
             to = self._there[send.generation]
@@ -179,23 +179,23 @@ def _check_answer(answer: Element, stanza: Stanza, full: str) -> None:
 
 
 def _check_sender(stanza: Element, sender: str, to: str) -> None:
-    """Check that nobody speaks as another, but for the service, which tells what was published; to
-    an account in its own name the server does, by iq or presence. (Its own sessions see together
-    what one of them may see of others.)"""
-    told = stanza.get("from", DOMAIN).partition("/")[0]
+    """Check that a stanza's sender is true, or is the service, which notifies of items, or is the
+    recipient's own account, for which the server sends iqs and presence. (All sessions of an
+    account see what one of them may see.)"""
+    named = stanza.get("from", DOMAIN).partition("/")[0]
     actor, own = sender.partition("/")[0], to.partition("/")[0]
     allowed = {actor, DOMAIN, SERVICE}
     if stanza.tag != CLIENT + "message":
         allowed.add(own)
     shown = actor == own and stanza.tag == CLIENT + "presence"
-    assert told in allowed or shown, f"{sender} spoke to {to} as {told}"
+    assert named in allowed or shown, f"{sender} sent to {to} as {named}"
 
 
 @cache
 def _context() -> tuple[Gateway, sqlite3.Connection]:
-    """Make a gateway on a file that nobody sees, and a copy of it as it is at first."""
+    """Create a gateway on a temporary file, and a copy of its initial database."""
     folder = tempfile.TemporaryDirectory()
-    atexit.register(folder.cleanup)  # the gateway looks how much room its disk has
+    atexit.register(folder.cleanup)  # the gateway checks the free space of its disk
     gateway = Gateway(new_database(Path(folder.name)))
     gateway.connection.execute("PRAGMA synchronous = OFF")
     gateway.connection.execute("PRAGMA journal_mode = MEMORY")
@@ -208,7 +208,7 @@ def _context() -> tuple[Gateway, sqlite3.Connection]:
 
 
 def _fresh() -> Gateway:
-    """Return the gateway as it is at first, without sessions."""
+    """Return the gateway in its initial state, without sessions."""
     gateway, first = _context()
     first.backup(gateway.connection)
     tables = gateway.connection.execute("SELECT name FROM sqlite_temp_master WHERE type = 'table'")

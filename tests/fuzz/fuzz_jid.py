@@ -1,10 +1,9 @@
-"""Addresses: any text, also text that no Unicode encoding has.
+"""Target: addresses, which may be any text, including text that has no Unicode encoding.
 
-- Nothing is raised but `JidError`.
-- What is accepted is normal: parsed again it is the same, in each part and as a whole. So two
-  addresses that are different texts after preparation are two, and stay two.
-- Its parts are bounded, and hold nothing that would make them another part of an address.
-- An account's name and a resource alone are judged as they are within an address.
+- Only `JidError` is raised.
+- What is accepted is normalised: parsed again it is the same, each part and the whole.
+- The parts are limited, and have no characters of another part.
+- Local parts and resources alone are judged as they are within an address.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _NOT_TEXT: Final = frozenset({"Cc", "Cs"})
 
 
 def check(data: bytes) -> None:
-    """Parse an address in each of the ways there are."""
+    """Parse a text as an address, a local part and a resource."""
     text = data.decode("utf-8", "surrogateescape")
     _check_address(text)
     _check_local(text)

@@ -1,13 +1,14 @@
-"""Stream management (XEP-0198): counts that go round, and elements with numbers in them.
+"""Target: stream management (XEP-0198), its wrapping counters and its elements.
 
-An input that begins with `<` is an element of the peer's, read in each of the ways there are: the
-one that it is says what is wrong by `StreamError` or `StanzaError`, and numbers are in range.
+An input that begins with `<` is an element of the peer, read by all readers: they raise only
+`StreamError` or `StanzaError`, and numbers are in range.
 
-Any other is a history. Its first four bytes are where the counters begin; then each byte is a step:
-up to 0x7f, a stanza of so many bytes is sent; 0x80, one of the peer's is handled; 0x81, the peer is
-asked; 0x82, the next four bytes are an `h` that it sends, made up; above that, it acknowledges so
-many less 0x83 more than before. A model that never goes round says what must come of it: each
-stanza is acknowledged once, in order, or is still there, and what was not sent ends the stream.
+Any other input is a history. Its first four bytes are the start of the counters; each further byte
+is a step: up to 0x7f, send a stanza of so many bytes; 0x80, handle a stanza; 0x81, request an
+acknowledgement; 0x82, receive an acknowledgement with the next four bytes as `h`; above that,
+receive an acknowledgement of so many stanzas minus 0x83 more than before. A model with counters
+that do not wrap gives the expected result: each stanza is acknowledged once, in order, or is still
+kept, and an acknowledgement of unsent stanzas ends the stream.
 """
 
 from __future__ import annotations
@@ -22,15 +23,15 @@ from edge.xmpp.stanza import Stanza
 from edge.xmpp.stream import management
 from edge.xmpp.stream.management import WRAP, Management
 from tests.fuzz.oracle import one_element
-from tests.helpers.wire_corpus import HEADER
+from tests.helpers.parser_corpus import HEADER
 
 MAX_BYTES: Final = 1024
-MOST_STANZAS: Final = 8
-MOST_BYTES: Final = 256
+MAX_STANZAS: Final = 8
+MAX_HELD_BYTES: Final = 256
 
 
 def check(data: bytes) -> None:
-    """Read an element, or go through a history."""
+    """Read an element, or run a history."""
     if data.startswith(b"<"):
         _check_element(data)
     else:
@@ -52,8 +53,8 @@ def _check_element(data: bytes) -> None:
             if resume is not None:
                 assert 0 <= resume.h < WRAP
                 assert 0 < len(resume.previd) <= management.MAX_ID
-                told = one_element(management.resumed(resume.previd, resume.h))
-                assert told.get("previd") == resume.previd
+                answer = one_element(management.resumed(resume.previd, resume.h))
+                assert answer.get("previd") == resume.previd
             h = _read(management.read_ack, item)
             assert h is None or 0 <= h < WRAP
 
@@ -66,10 +67,10 @@ def _read(reader: Callable[[Stanza], Any], item: Stanza) -> Any:
 
 
 class _History:
-    """One side's state, and a model of it in numbers that never go round."""
+    """The state, and a model of it with counters that do not wrap."""
 
     def __init__(self, start: int) -> None:
-        self._side: Management[int] = Management(MOST_STANZAS, MOST_BYTES, start=start)
+        self._side: Management[int] = Management(MAX_STANZAS, MAX_HELD_BYTES, start=start)
         self._start = start
         self._sent = 0
         self._handled = 0
@@ -77,7 +78,7 @@ class _History:
         self._over = False
 
     def run(self, steps: bytes) -> None:
-        """Go through all steps, or to the end of the stream."""
+        """Run all steps, or until the stream ends."""
         queue = deque(steps)
         while queue and not self._over:
             self._step(queue.popleft(), queue)
@@ -93,8 +94,8 @@ class _History:
             assert one_element(self._side.request()).tag == management.REQUEST
             assert not self._side.wants_request()
         elif step == 0x82:
-            made_up = bytes(queue.popleft() for _ in range(min(4, len(queue))))
-            self._acknowledge(int.from_bytes(made_up))
+            received = bytes(queue.popleft() for _ in range(min(4, len(queue))))
+            self._acknowledge(int.from_bytes(received))
         else:
             acknowledged = self._start + self._sent - len(self._there)
             self._acknowledge((acknowledged + step - 0x83) % WRAP)
@@ -104,7 +105,7 @@ class _History:
         self._there.append((self._sent, size))
         self._sent += 1
         held = sum(size for _number, size in self._there)
-        assert within == (len(self._there) <= MOST_STANZAS and held <= MOST_BYTES)
+        assert within == (len(self._there) <= MAX_STANZAS and held <= MAX_HELD_BYTES)
         self._over = not within
 
     def _acknowledge(self, h: int) -> None:

@@ -1,10 +1,10 @@
-"""Stream negotiation: a client that sends anything, in any order.
+"""Target: stream negotiation, with a client that sends anything in any order.
 
-An input's first byte chooses how the gateway is: a digit to base 32, which is a sum of `How`. What
-follows is sent as it is, but for `%` and a letter, which stands for a whole element (`ELEMENTS`),
-and `|`, which ends what is sent at once. So inputs are short, and chance finds the way in.
+An input's first byte, a digit to base 32, is a sum of `How`. The rest is sent unchanged, except
+that `%` and a letter stand for an element (`ELEMENTS`), and `|` ends a piece. So inputs are short,
+and random ones reach all states.
 
-The promises are those of `front.Front`.
+`front.Front` checks what must be true.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import re
 from typing import Final
 
 from tests.fuzz.front import FIRST, RIGHT, WAITING_ID, WRONG, Front, How
-from tests.helpers.wire_corpus import HEADER
+from tests.helpers.parser_corpus import HEADER
 
 MAX_BYTES: Final = 2048
 DIGITS: Final = b"0123456789abcdefghijklmnopqrstuv"
@@ -87,18 +87,18 @@ ELEMENTS: Final = {
     b"x": b"</stream:stream>",
 }
 PROOFS: Final = {b"%p": _SASL, b"%r": _SASL2}
-"""What stands for the answer to the last challenge that lets the client in."""
+"""Tokens for the response to the last challenge that authenticates the client."""
 _RESPONSE: Final = b"<response xmlns='%b'>%b</response>"
 _TOKEN: Final = re.compile(rb"%.|\||[^%|]+|%", re.DOTALL)
 
 
 def check(data: bytes) -> None:
-    """Negotiate with a client that sends this."""
+    """Negotiate with a client that sends `data`."""
     play(data)
 
 
 def play(data: bytes) -> Front:
-    """Negotiate, and return the connection as it is then."""
+    """Negotiate, and return the connection."""
     front = Front(How(max(DIGITS.find(data[:1]), 0)))
     piece = b""
     for token in _TOKEN.findall(data[1:]):

@@ -1,14 +1,13 @@
-"""The stream parser: any bytes, split anyhow.
+"""Target: the stream parser, with any bytes in any split.
 
-An input is what follows a good header, or a whole stream if it begins with `!`; with `~` the
-parser is a tolerant one, with little room. How it is split is drawn from its checksum, so that it
-tells everything.
+An input is what follows a valid header, or a whole stream if it begins with `!`; with `~` the
+parser is tolerant and has low limits. The checksum of the input determines the splits.
 
-- Nothing is raised but `StreamError`, and no more is held back than one stanza may have.
-- The split makes no difference to what comes out. (Where the bytes are not well-formed, it may make
-  one to when that is seen, never to what came out before: a quote too many hides a tag's end.)
-- Another parser (ElementTree's) finds the same stanzas in the same bytes.
-- A stanza's bytes, and each child's, stand alone: parsed again they give the same tree.
+- Only `StreamError` is raised, and at most one stanza is kept.
+- The split makes no difference to the items. (If the bytes are not well-formed, it may change when
+  that is noticed, because an extra quote hides a tag's end.)
+- ElementTree's parser finds the same stanzas.
+- The raw bytes of each stanza and child are self-contained: parsed again they give the same tree.
 """
 
 from __future__ import annotations
@@ -22,39 +21,41 @@ from xml.etree.ElementTree import Element
 
 from edge.xmpp.parser import MAX_STANZA_BYTES, ParseError, StreamParser
 from edge.xmpp.stanza import Child, Item, Stanza
-from tests.helpers.wire_corpus import HEADER, flat
+from tests.helpers.parser_corpus import HEADER, flat
 
 MAX_BYTES: Final = 12 * 1024
 
 BYTEWISE_BYTES: Final = 512
-"""Inputs up to this size are also fed byte by byte; all in some random pieces."""
+"""Inputs up to this size are also fed byte by byte."""
 
 
 def check(data: bytes) -> None:
-    """Parse a stream in several ways, and compare."""
+    """Parse a stream in several splits and by two parsers, and compare."""
     mode = data[:1] if data[:1] in (b"!", b"~") else b""
     header, body = b"" if mode == b"!" else HEADER, data[len(mode) :]
     tolerant = mode == b"~"
-    told = _run([header + body], tolerant=tolerant)
-    others, well_formed = _by_another(header + body)
+    result = _run([header + body], tolerant=tolerant)
+    others, well_formed = _by_element_tree(header + body)
     for pieces in _splits(header, body, random.Random(zlib.crc32(body))):
         again = _run(pieces, tolerant=tolerant)
-        assert [*map(flat, again.items)] == [*map(flat, told.items)], "the split made a difference"
-        assert again.fault == told.fault or not well_formed, "the split made a difference"
-    stanzas = [item for item in told.items if isinstance(item, Stanza)]
+        assert [*map(flat, again.items)] == [*map(flat, result.items)], (
+            "the split made a difference"
+        )
+        assert again.fault == result.fault or not well_formed, "the split made a difference"
+    stanzas = [item for item in result.items if isinstance(item, Stanza)]
     for stanza, other in zip(stanzas, others[: len(stanzas)], strict=True):
-        if type(stanza) is Stanza:  # of one that is too bulky there is only the first tag
+        if type(stanza) is Stanza:  # an oversized stanza has only its first tag
             _check_bytes(stanza, other)
 
 
-class _Told(NamedTuple):
-    """What a parser told: its items, and the condition of its error, if any."""
+class _Result(NamedTuple):
+    """The result of a parser: its items, and the condition of its error, if any."""
 
     items: list[Item]
     fault: str | None
 
 
-def _run(pieces: list[bytes], *, tolerant: bool) -> _Told:
+def _run(pieces: list[bytes], *, tolerant: bool) -> _Result:
     parser = StreamParser(MAX_STANZA_BYTES, 8, 32, 8, tolerant=True) if tolerant else StreamParser()
     items: list[Item] = []
     fault = None
@@ -67,7 +68,7 @@ def _run(pieces: list[bytes], *, tolerant: bool) -> _Told:
         fault = error.condition
     parser.close()
     assert fault is None or parser.pending == 0
-    return _Told(items, fault)
+    return _Result(items, fault)
 
 
 def _splits(header: bytes, body: bytes, rng: random.Random) -> Iterator[list[bytes]]:
@@ -78,8 +79,8 @@ def _splits(header: bytes, body: bytes, rng: random.Random) -> Iterator[list[byt
     yield [stream[a:b] for a, b in zip([0, *cuts], [*cuts, len(stream)], strict=True)]
 
 
-def _by_another(stream: bytes) -> tuple[list[Element], bool]:
-    """Find the stanzas by ElementTree, and whether all there is may be well-formed."""
+def _by_element_tree(stream: bytes) -> tuple[list[Element], bool]:
+    """Return the stanzas that ElementTree finds, and whether the stream may be well-formed."""
     parser: Any = ElementTree.XMLPullParser(("start", "end"))
     depth = 0
     found: list[Element] = []
@@ -111,7 +112,7 @@ def _check_child(child: Child, expected: Element) -> None:
 
 
 def same(one: Element, other: Element, *, tail: bool = False) -> bool:
-    """Tell whether two trees are equal; the text after the outermost counts if `tail`."""
+    """Return whether two trees are equal; the tail of the root counts if `tail`."""
     return (
         one.tag == other.tag
         and one.attrib == other.attrib

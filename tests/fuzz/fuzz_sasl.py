@@ -1,10 +1,10 @@
-"""SASL messages: base64, PLAIN, and both messages of SCRAM, all of a client's own making.
+"""Target: SASL messages: base64, PLAIN, EXTERNAL and both messages of SCRAM.
 
-An input's first byte chooses what the rest is.
+An input's first byte selects what the rest is.
 
-- Nothing is raised but `SaslFailure`.
-- base64 is accepted in its one canonical form alone.
-- Whoever does not know the password is never let in, whatever they answer; who does know it, is.
+- Only `SaslFailure` is raised.
+- base64 is accepted in its canonical form only.
+- A client without the password is never authenticated; one with the password always is.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _HASHES: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-1": "sha1"}
 
 
 def check(data: bytes) -> None:
-    """Take a message that a client made up."""
+    """Process a message of a client."""
     kind, rest = data[:1], data[1:]
     with suppress(SaslFailure):
         if kind == b"6":
@@ -59,7 +59,7 @@ def _check_plain(data: bytes) -> None:
 
 
 def _check_scram(mechanism: str, data: bytes) -> None:
-    """Begin with what stands before a NUL, and answer the challenge with what comes after it."""
+    """Begin with the bytes before a NUL, and answer the challenge with those after it."""
     first, _, answer = data.partition(b"\0")
     exchange = sasl.begin(mechanism, first, _NONCE)
     assert isinstance(exchange, ScramExchange)

@@ -1,11 +1,11 @@
-"""Stamping: a client's stanza goes on with another sender, and everything else as it came.
+"""Target: stamping of stanzas with another sender.
 
 An input is what follows the header of a stream; each stanza in it is stamped.
 
-- The tree is the same but for `from` (and `to`, where that is replaced): whatever is written within
-  other attributes, whichever quotes and prefixes there are.
-- There is one sender, and it is ours. Stamped again with the same, the bytes are the same.
-- A child that is added is the last; nothing before it changes.
+- The tree is the same except for `from` (and `to`, if replaced), whatever the other attributes,
+  quotes and prefixes are.
+- There is one sender, and it is ours. Stamping twice gives the same bytes.
+- An added child is the last; nothing before it changes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from xml.etree.ElementTree import Element
 from edge.xmpp.parser import ParseError, StreamParser
 from edge.xmpp.stanza import Stanza, parse_fragment, stamped, stamped_with
 from tests.fuzz.fuzz_parser import same
-from tests.helpers.wire_corpus import HEADER
+from tests.helpers.parser_corpus import HEADER
 
 MAX_BYTES: Final = 4096
 

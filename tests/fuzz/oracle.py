@@ -1,4 +1,4 @@
-"""What must be true of every byte that the gateway sends, whatever it was sent."""
+"""Checks of everything that the gateway sends, for any input."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ KINDS: Final = {
 
 
 class Output:
-    """What is sent on one connection: one well-formed stream after the other, legal throughout."""
+    """The output of a connection: successive well-formed and legal streams."""
 
     def __init__(self) -> None:
         self.elements: list[Element] = []
@@ -39,12 +39,12 @@ class Output:
         self.restart()
 
     def restart(self) -> None:
-        """Expect a new stream; the one before lacks nothing but its end."""
+        """Expect a new stream; only the end of the last one is missing."""
         self._parser: Any = ElementTree.XMLPullParser(("start", "end"))
         self._depth = 0
 
     def take(self, data: bytes) -> None:
-        """Read what is sent: it must be well-formed, complete to the last tag, and legal."""
+        """Check sent bytes: they must be complete elements, well-formed and legal."""
         assert not self.ended or not data, "sent after the end"
         self._parser.feed(data)
         for event, element in self._parser.read_events():
@@ -53,11 +53,11 @@ class Output:
                 check_element(element)
                 self.elements.append(element)
             self.ended = event == "end" and self._depth == 0
-        assert self._depth == (0 if self.ended else 1), "an element is cut short"
+        assert self._depth == (0 if self.ended else 1), "an element is incomplete"
 
 
 def check_element(element: Element) -> None:
-    """Check a first-level element of a stream that the gateway sends."""
+    """Check a first-level element of the gateway's stream."""
     if element.tag in STANZAS:
         check_stanza(element)
     elif element.tag == STREAMS + "error":
@@ -69,12 +69,12 @@ def check_element(element: Element) -> None:
 
 
 def check_stanza(stanza: Element) -> None:
-    """Check a stanza's type, and its error if it is one."""
+    """Check a stanza's type, and its error if it has one."""
     kind = stanza.get("type")
     assert stanza.tag in STANZAS
     assert kind in KINDS[stanza.tag], f"no such type: {kind}"
     if stanza.tag == CLIENT + "iq":
-        assert "id" in stanza.attrib or kind == "error"  # of one that had none
+        assert "id" in stanza.attrib or kind == "error"  # the refused iq had none
         assert kind == "error" or len(stanza) <= 1
     if kind != "error":
         return
@@ -85,14 +85,14 @@ def check_stanza(stanza: Element) -> None:
 
 
 def one_stanza(data: bytes) -> Element:
-    """Read exactly one stanza, as the gateway hands it to a session."""
+    """Parse exactly one stanza, as the gateway sends it to a session."""
     stanza = one_element(data)
     check_stanza(stanza)
     return stanza
 
 
 def one_element(data: bytes) -> Element:
-    """Read exactly one first-level element."""
+    """Parse exactly one first-level element."""
     stream = ElementTree.fromstring(b"<s xmlns='jabber:client'>%b</s>" % data)  # noqa: S314
     assert len(stream) == 1
     assert not stream.text

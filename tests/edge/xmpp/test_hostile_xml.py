@@ -10,7 +10,7 @@ import pytest
 from edge.xmpp import xml_declaration
 from edge.xmpp.errors import StreamError
 from edge.xmpp.parser import StreamParser
-from tests.helpers.wire_corpus import HEADER, feed_all, flat, run
+from tests.helpers.parser_corpus import HEADER, feed_all, flat, run
 
 STREAM = HEADER.partition(b"\n")[2]  # without the XML declaration
 
@@ -64,6 +64,14 @@ NOT_WELL_FORMED = {
     "overlong UTF-8": b"<a>\xc0\x80</a>",
     "surrogate in UTF-8": b"<a>\xed\xa0\x80</a>",
     "U+FFFE": b"<a>\xef\xbf\xbe</a>",
+    "reference to U+FFFE": b"<a>&#xFFFE;</a>",
+    "reference to a control character": b"<a b='&#1;'/>",
+    "reference beyond Unicode": b"<a>&#x110000;</a>",
+    "reference that overflows": b"<a>&#99999999999999999999;</a>",
+    "bare ampersand": b"<a>&</a>",
+    "overlong UTF-8 of three bytes": b"<a>\xe0\x80\xaf</a>",
+    "overlong UTF-8 in a value": b"<a b='\xc0\xbc'/>",
+    "UTF-8 beyond Unicode": b"<a>\xf4\x90\x80\x80</a>",
     "UTF-8 cut by a tag": b"<a>\xe2\x82</a>",
     "namespace with our separator": b"<a xmlns='u}v'/>",
     "more after the end": b"</stream:stream><presence/>",

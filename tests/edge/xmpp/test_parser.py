@@ -17,8 +17,8 @@ from edge.xmpp.errors import StreamError, UsageError
 from edge.xmpp.namespaces import CLIENT, QOS, STREAMS, XML, clark
 from edge.xmpp.parser import ParseError, StreamParser
 from edge.xmpp.stanza import Stanza, StreamClose, StreamOpen, parse_fragment
-from tests.helpers.wire_corpus import HEADER, feed_all, splits
-from tests.helpers.wire_corpus import STREAMS as CORPUS
+from tests.helpers.parser_corpus import HEADER, feed_all, splits
+from tests.helpers.parser_corpus import STREAMS as CORPUS
 
 ROOT = Path(__file__).parents[3]
 SYSTEM_PYTHON = Path("/usr/bin/python3")
@@ -54,7 +54,7 @@ def test_splits_make_no_difference_under_the_system_python() -> None:
     if version.stdout.strip() != "True":
         pytest.skip("the system's Python is older than 3.11")
     done = subprocess.run(
-        [SYSTEM_PYTHON, "-S", "-m", "tests.helpers.wire_corpus"],  # -S: no installed packages
+        [SYSTEM_PYTHON, "-S", "-m", "tests.helpers.parser_corpus"],  # -S: no installed packages
         cwd=ROOT,
         env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"},
         capture_output=True,

@@ -29,7 +29,7 @@ from edge.xmpp.namespaces import (
 )
 from edge.xmpp.parser import StreamParser
 from edge.xmpp.stanza import MAX_FRAGMENT_BYTES, Stanza, StreamOpen, parse_fragment
-from tests.helpers.wire_corpus import HEADER
+from tests.helpers.parser_corpus import HEADER
 
 NASTY = "<>&'\"\t\r\n]]>\u00e9\U0001f600"
 

@@ -12,7 +12,7 @@ from edge.xmpp import serialize
 from edge.xmpp.errors import UsageError
 from edge.xmpp.parser import StreamParser
 from edge.xmpp.stanza import Stanza, parse_fragment, stamped, stamped_with, stamper
-from tests.helpers.wire_corpus import HEADER, STREAMS
+from tests.helpers.parser_corpus import HEADER, STREAMS
 
 ME = "pump1@gw.example/fw"
 YOU = "gw.example"

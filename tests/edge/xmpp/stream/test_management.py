@@ -17,7 +17,7 @@ from edge.xmpp.stream.management import (
     ResumeRequest,
     Unacknowledged,
 )
-from tests.helpers.wire_corpus import HEADER
+from tests.helpers.parser_corpus import HEADER
 
 
 def element(raw: str) -> Stanza:

@@ -1,7 +1,7 @@
-"""Clients that send anything of the vocabulary in any order, and a session that answers at random.
+"""Properties of stream negotiation with any sequence of elements and random results.
 
-Whatever comes, negotiation answers by its table: it raises nothing, sends well-formed streams,
-authenticates nobody who has not proved it, and ends after a few failures.
+Negotiation follows its table: it raises nothing, sends well-formed streams, authenticates only with
+proof, and ends the stream after a few failures.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ VOCABULARY = [
     b" ",
 ]
 END = b"</stream:stream>"
-GOOD = [
+VALID = [
     [HEADER, STARTTLS, HEADER, PLAIN, HEADER, BIND_REQUEST],
     [HEADER, STARTTLS, HEADER, authenticate("PLAIN", SECRET, BIND2 + RESUME)],
     [HEADER, STARTTLS, HEADER, auth("EXTERNAL", b""), HEADER, RESUME, BIND_REQUEST],
@@ -82,14 +82,14 @@ GOOD = [
 
 
 class Session:
-    """Carries out what negotiation asks for, with answers of chance."""
+    """A caller of the negotiation, with random results of its actions."""
 
     def __init__(self, choose: Callable[[int], int], *, secure: bool = False) -> None:
         self.negotiation = Negotiation(
             "gw.example", limits=(10_000, 60_000), secure=secure, certificate=secure
         )
         self.parser = StreamParser()
-        self.client = StreamParser(1_000_000)  # reads what is sent
+        self.client = StreamParser(1_000_000)  # parses the output
         self.choose = choose
         self.proved = False
         self.authenticated = 0
@@ -135,7 +135,7 @@ class Session:
                 self.answer(action)
 
     def read(self, data: bytes) -> None:
-        """The client reads whole elements, and no more after the end."""
+        """Check that the client reads complete elements, and none after the end."""
         if data.startswith(b"<success ") and b"sasl:2" in data:
             assert self.authenticated
         self.client.feed(data)
@@ -178,29 +178,29 @@ class Session:
 
 @st.composite
 def streams(draw: st.DrawFn) -> list[bytes]:
-    """A good road, with a few things put in, left out or repeated."""
-    road = list(draw(st.sampled_from(GOOD)))
+    """Draw a valid sequence with elements added, removed or repeated."""
+    sequence = list(draw(st.sampled_from(VALID)))
     for _ in range(draw(st.integers(0, 6))):
-        at = draw(st.integers(0, len(road)))
+        at = draw(st.integers(0, len(sequence)))
         if draw(st.booleans()):
-            road.insert(at, draw(st.sampled_from(VOCABULARY)))
+            sequence.insert(at, draw(st.sampled_from(VOCABULARY)))
         else:
-            road[at : at + 1] = []
-    return [*road, *draw(st.lists(st.sampled_from([*VOCABULARY, END]), max_size=8))]
+            sequence[at : at + 1] = []
+    return [*sequence, *draw(st.lists(st.sampled_from([*VOCABULARY, END]), max_size=8))]
 
 
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(
-    road=st.one_of(streams(), st.lists(st.sampled_from(VOCABULARY), max_size=12)),
+    sequence=st.one_of(streams(), st.lists(st.sampled_from(VOCABULARY), max_size=12)),
     secure=st.booleans(),
     data=st.data(),
 )
-def test_any_client(road: list[bytes], secure: bool, data: st.DataObject) -> None:
+def test_any_sequence_of_elements(sequence: list[bytes], secure: bool, data: st.DataObject) -> None:
     def choose(count: int) -> int:
         return data.draw(st.integers(0, count - 1))
 
     session = Session(choose, secure=secure)
-    for piece in road:
+    for piece in sequence:
         session.feed(piece)
         assert not session.negotiation.waiting
     it = session.negotiation
@@ -212,24 +212,24 @@ def test_any_client(road: list[bytes], secure: bool, data: st.DataObject) -> Non
 
 
 @pytest.mark.parametrize(
-    ("road", "answers", "expected"),
+    ("sequence", "answers", "expected"),
     [
-        (GOOD[0], [1, 0, 0, 1], State.BOUND),
-        (GOOD[0], [1, 0, 0, 0], State.UNBOUND),
-        (GOOD[1], [1, 0, 0, 0], State.BOUND),  # resumed
-        (GOOD[1], [1, 0, 0, 1, 1], State.BOUND),  # bound
-        (GOOD[1], [1, 0, 0, 1, 0], State.UNBOUND),
-        (GOOD[2], [1, 0, 1, 1], State.BOUND),
-        (GOOD[2][:-1], [1, 0, 0], State.BOUND),
+        (VALID[0], [1, 0, 0, 1], State.BOUND),
+        (VALID[0], [1, 0, 0, 0], State.UNBOUND),
+        (VALID[1], [1, 0, 0, 0], State.BOUND),  # resumed
+        (VALID[1], [1, 0, 0, 1, 1], State.BOUND),  # bound
+        (VALID[1], [1, 0, 0, 1, 0], State.UNBOUND),
+        (VALID[2], [1, 0, 1, 1], State.BOUND),
+        (VALID[2][:-1], [1, 0, 0], State.BOUND),
     ],
 )
-def test_the_good_roads_lead_to_a_session(
-    road: list[bytes], answers: list[int], expected: State
+def test_valid_sequences_lead_to_a_session(
+    sequence: list[bytes], answers: list[int], expected: State
 ) -> None:
-    """So what is random above is random around something."""
+    """This shows that the random sequences are variations of valid ones."""
     given = iter(answers)
     session = Session(lambda _count: next(given))
-    for piece in road:
+    for piece in sequence:
         session.feed(piece)
     assert session.negotiation.state is expected
     assert session.authenticated == 1
@@ -237,12 +237,12 @@ def test_the_good_roads_lead_to_a_session(
 
 
 @settings(max_examples=EXAMPLES // 4, deadline=None)
-@given(road=st.lists(st.sampled_from([RESUME, ENABLE, BIND_REQUEST]), min_size=8, max_size=8))
-def test_requests_that_go_on_for_ever_are_ended(road: list[bytes]) -> None:
-    """Each is refused, and a few refusals are enough."""
+@given(sequence=st.lists(st.sampled_from([RESUME, ENABLE, BIND_REQUEST]), min_size=8, max_size=8))
+def test_repeated_requests_end_the_stream(sequence: list[bytes]) -> None:
+    """All are refused, until the stream ends."""
     refusals = 0
     it = ServerStream().to(State.UNBOUND)
-    for piece in road:
+    for piece in sequence:
         wanted = it.feed(piece)
         match wanted:
             case [actions.Resume()]:

@@ -1,7 +1,7 @@
 """Streams for tests of the parser, and its items in a comparable form.
 
-`python -m tests.helpers.wire_corpus` feeds every stream split at every point and byte by byte, and
-fails if a split makes a difference. It needs only the standard library.
+`python -m tests.helpers.parser_corpus` feeds every stream split at every point and byte by byte,
+and fails if a split makes a difference. It needs only the standard library.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""Two ends with stream management over a link that is cut: nothing is lost, nothing comes twice.
+"""Stateful test of two ends with stream management over a link that is cut: no stanza is lost or
+repeated.
 
-Each end sends numbered stanzas, handles what comes some time after it came (as a store that
-commits), asks for acknowledgements and gives them. When the link is cut, all that is under way is
-gone. What came and was not handled is gone too (a client that has crashed), or is handled in the
-meantime (a gateway's store), and before the session is resumed.
+Each end sends numbered stanzas, handles received ones some time later (like a store that commits),
+requests acknowledgements and sends them. A cut drops everything on the link. Received and unhandled
+stanzas are dropped too (a crashed client), or are handled before the session is resumed (a
+gateway).
 """
 
 from __future__ import annotations
@@ -31,13 +32,13 @@ EXAMPLES = 2000 if os.environ.get("FIELDPOST_TEST_LONG") == "1" else 60
 
 
 class End:
-    """One end, and what is on its way to it."""
+    """One end, and the elements on their way to it."""
 
     def __init__(self, start: int) -> None:
         self.start = start
         self.management: Management[int] = Management(BOUND, 10_000, start=start)
-        self.link: deque[tuple[str, int]] = deque()  # what comes to this end
-        self.came: deque[int] = deque()  # stanzas that came and are not handled yet
+        self.link: deque[tuple[str, int]] = deque()  # elements on their way to this end
+        self.received: deque[int] = deque()  # received stanzas that are not handled yet
         self.handled: list[int] = []
         self.sent = 0
         self.settled: list[int] = []  # its own stanzas, acknowledged
@@ -45,7 +46,7 @@ class End:
     def cut(self, *, forgets: bool) -> None:
         self.link.clear()
         if forgets:
-            self.came.clear()
+            self.received.clear()
 
 
 class Resumption(RuleBasedStateMachine):
@@ -53,7 +54,7 @@ class Resumption(RuleBasedStateMachine):
 
     @initialize(starts=st.tuples(*[st.sampled_from([0, WRAP - 1, WRAP - 5])] * 2))
     def begin(self, starts: tuple[int, int]) -> None:
-        """Each counts what the other sends, so the counters of a direction begin alike."""
+        """Begin the counters of each direction with the same value."""
         self.ends = [End(starts[0]), End(starts[1])]
         self.connected = True
         for own, other in ((0, 1), (1, 0)):
@@ -66,8 +67,8 @@ class Resumption(RuleBasedStateMachine):
 
     @precondition(lambda self: not self.connected)
     @rule(own=ENDS)
-    def send_while_away(self, own: int) -> None:
-        """What is sent while there is no link waits for one."""
+    def send_without_link(self, own: int) -> None:
+        """Send while there is no link."""
         self._send(own)
 
     def _send(self, own: int) -> None:
@@ -82,13 +83,13 @@ class Resumption(RuleBasedStateMachine):
     @precondition(lambda self: self.connected)
     @rule(own=ENDS)
     def receive(self, own: int) -> None:
-        """Take one thing from the link."""
+        """Receive an element from the link."""
         end, other = self.ends[own], self.ends[1 - own]
         if not end.link:
             return
         kind, number = end.link.popleft()
         if kind == "stanza":
-            end.came.append(number)
+            end.received.append(number)
         elif kind == "ack":
             end.settled += end.management.acknowledge(number)
         else:
@@ -96,21 +97,21 @@ class Resumption(RuleBasedStateMachine):
 
     @precondition(lambda self: self.connected)
     @rule(own=ENDS)
-    def ask(self, own: int) -> None:
+    def request(self, own: int) -> None:
         self.ends[own].management.request()
         self.ends[1 - own].link.append(("request", 0))
 
     @precondition(lambda self: self.connected)
     @rule(own=ENDS)
-    def acknowledge_unasked(self, own: int) -> None:
+    def acknowledge_unrequested(self, own: int) -> None:
         self.ends[1 - own].link.append(("ack", self.ends[own].management.h))
 
     @rule(own=ENDS)
     def handle(self, own: int) -> None:
-        """Commit the work of one stanza that came."""
+        """Commit the unit of work of a received stanza."""
         end = self.ends[own]
-        if end.came:
-            end.handled.append(end.came.popleft())
+        if end.received:
+            end.handled.append(end.received.popleft())
             end.management.handled()
 
     @precondition(lambda self: self.connected)
@@ -120,10 +121,10 @@ class Resumption(RuleBasedStateMachine):
         for end in self.ends:
             end.cut(forgets=forgets)
 
-    @precondition(lambda self: not self.connected and not any(end.came for end in self.ends))
+    @precondition(lambda self: not self.connected and not any(end.received for end in self.ends))
     @rule()
     def resume(self) -> None:
-        """Each tells how much it has handled; the rest is sent again."""
+        """Exchange the numbers of handled stanzas, and send the others again."""
         self.connected = True
         for own, other in ((0, 1), (1, 0)):
             end = self.ends[own]
@@ -132,8 +133,8 @@ class Resumption(RuleBasedStateMachine):
                 self.ends[other].link.append(("stanza", token))
 
     @rule(own=ENDS, ahead=st.integers(1, WRAP // 2))
-    def too_high(self, own: int, ahead: int) -> None:
-        """What was not sent cannot be acknowledged, and the attempt changes nothing."""
+    def acknowledge_unsent(self, own: int, ahead: int) -> None:
+        """An acknowledgement of unsent stanzas fails and changes nothing."""
         end = self.ends[own]
         before = end.management.unacknowledged
         with pytest.raises(StreamError):
@@ -141,7 +142,7 @@ class Resumption(RuleBasedStateMachine):
         assert end.management.unacknowledged == before
 
     @invariant()
-    def nothing_is_lost_and_nothing_twice(self) -> None:
+    def no_stanza_is_lost_or_repeated(self) -> None:
         for own, other in ((0, 1), (1, 0)):
             end, peer = self.ends[own], self.ends[other]
             waiting = [token for _, token in end.management.unacknowledged]
@@ -150,7 +151,7 @@ class Resumption(RuleBasedStateMachine):
             assert set(end.settled) <= set(peer.handled)
 
     @invariant()
-    def what_is_counted_was_handled(self) -> None:
+    def counters_match_the_handled_stanzas(self) -> None:
         for own, other in ((0, 1), (1, 0)):
             end = self.ends[own]
             assert 0 <= end.management.h < WRAP
@@ -161,20 +162,20 @@ class Resumption(RuleBasedStateMachine):
             assert end.management.bytes == sum(sizes)
 
     def teardown(self) -> None:
-        """Let the link stand long enough, and all has come."""
+        """Keep the link up until everything has arrived."""
         if not hasattr(self, "ends"):
             return
         if self.connected:
             self.cut(forgets=True)
         for own in (0, 1):
-            while self.ends[own].came:
+            while self.ends[own].received:
                 self.handle(own)
         self.resume()
         for own in (0, 1):
             end = self.ends[own]
             while end.link:
                 self.receive(own)
-            while end.came:
+            while end.received:
                 self.handle(own)
         for own in (0, 1):
             assert self.ends[1 - own].handled == list(range(self.ends[own].sent))

@@ -1,4 +1,4 @@
-"""Addresses and passwords: the short way is the long way, and ours is that of others."""
+"""Properties of addresses, passwords and SASL messages, compared with other implementations."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ADDRESSES = st.one_of(
 
 
 @given(ADDRESSES)
-def test_addresses_are_what_slixmpp_makes_of_them(text: str) -> None:
+def test_addresses_equal_those_of_slixmpp(text: str) -> None:
     bare, slash, resource = text.partition("/")
     try:
         theirs = JID(bare.removesuffix(".") + slash + resource)
@@ -38,7 +38,7 @@ def test_addresses_are_what_slixmpp_makes_of_them(text: str) -> None:
         with pytest.raises(JidError):
             jid.parse(text)
         return
-    unstable = JID(theirs.full) != theirs  # what it becomes would become something else again
+    unstable = JID(theirs.full) != theirs  # normalising again gives another result
     if not theirs.domain or theirs.domain.endswith(".") or unstable:  # empty, or not normalised
         with pytest.raises(JidError):
             jid.parse(text)
@@ -51,7 +51,7 @@ def test_addresses_are_what_slixmpp_makes_of_them(text: str) -> None:
 
 
 @given(st.text(max_size=30))
-def test_passwords_are_prepared_as_another_implementation_does(password: str) -> None:
+def test_prepared_passwords_equal_those_of_scramp(password: str) -> None:
     try:
         theirs = scramp.utils.saslprep(password)
     except (ScramException, UnicodeEncodeError):
@@ -73,7 +73,9 @@ def test_base64_is_decoded_or_refused(text: str) -> None:
 
 
 @given(st.sampled_from(sasl.SCRAM), st.binary(max_size=60), st.binary(max_size=60))
-def test_any_message_is_answered_or_refused(mechanism: str, first: bytes, last: bytes) -> None:
+def test_any_scram_message_is_answered_or_refused(
+    mechanism: str, first: bytes, last: bytes
+) -> None:
     keys = credentials.decoy("nobody", b"s" * 16, mechanism)
     for initial in (first, b"n,,n=user,r=" + first, b"n,,n=user,r=abc"):
         try:
