@@ -41,7 +41,7 @@ class QueueStatus(NamedTuple):
 
 
 def find(tx: Transaction, name: str) -> Overview:
-    """Return the queue of a node or of a shared subscription, in either way of writing it.
+    """Return the queue of a node or of a shared subscription, in either spelling.
 
     Raises `SetupError` if there is none.
     """

@@ -1,6 +1,6 @@
-"""Why an item of a queue does not move, as one reason.
+"""Diagnosis of an item of a queue that does not move.
 
-The tests are made in the order in which dispatch is held up. An item that is locked, delayed or
+The checks follow the order of dispatch. An item that is locked, delayed or
 dead is not ready. A ready item needs a member that is connected, that accepts its QoS, that has
 room, and that the queue's policy chooses. Then the items before it go first.
 """
@@ -16,7 +16,7 @@ from edge.features.queues.rules.assignment import Policy, ReadyItem
 
 
 class Reason(Enum):
-    """What holds an item up; the values are those of JSON output and of ad-hoc commands."""
+    """Reason why an item does not move; the values appear in JSON and in ad-hoc commands."""
 
     LOCKED = "locked"  # a member has locked it
     DELAYED = "delayed"  # it was published with a delay
@@ -92,7 +92,7 @@ _NOT_READY = {"locked": Reason.LOCKED, "dead": Reason.DEAD}
 
 
 def diagnose(item: ItemState, members: Members, now: float) -> Reason:
-    """Return what holds an item up at `now`, in service seconds."""
+    """Return why an item does not move at `now`, in service seconds."""
     if item.state in _NOT_READY:
         return _NOT_READY[item.state]
     if item.state == "delayed":

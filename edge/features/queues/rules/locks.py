@@ -1,4 +1,4 @@
-"""Who may delete or unlock an item of a queue node (XEP-0254)."""
+"""Permissions to delete or unlock an item of a queue node (XEP-0254)."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Final
 
 
 class Action(Enum):
-    """What the caller requests."""
+    """Request for an item."""
 
     DELETE = "delete"
     UNLOCK = "unlock"
 
 
 class Lock(Enum):
-    """Who has locked the item, as seen by the caller."""
+    """Owner of the item's lock, as seen by the caller."""
 
     OWN = "the caller"
     FOREIGN = "another session"
@@ -23,7 +23,7 @@ class Lock(Enum):
 
 
 class Role(Enum):
-    """What the caller is to the item; the first that applies counts."""
+    """Relation of the caller to the item; the first that applies counts."""
 
     RECEIVER = "received it before"
     OWNER = "the node's owner"
@@ -57,7 +57,7 @@ VERDICTS: Final[Mapping[tuple[Action, Lock], Mapping[Role, Verdict]]] = {
     (Action.UNLOCK, Lock.FOREIGN): _FOREIGN,
     (Action.UNLOCK, Lock.NONE): _UNLOCKED,
 }
-"""Who may do what with an existing item."""
+"""The answers to requests for an existing item."""
 
 
 def decide(action: Action, lock: Lock, role: Role) -> Verdict:

@@ -1,4 +1,4 @@
-"""What becomes of an item of a queue when it leaves its member unfinished.
+"""Transitions of an item of a queue that its member does not complete.
 
 An item waits until it is assigned to a member: a subscription, through one of its connected
 sessions. It is then locked until the member completes it, gives it back or loses it. Each lock
@@ -44,7 +44,7 @@ class Loss(Enum):
 
 
 class Outcome(Enum):
-    """What becomes of the item."""
+    """Result of a loss for the item."""
 
     READY = "ready"
     READY_FOR_ANOTHER = "ready for another"
@@ -86,7 +86,7 @@ def kind(qos: int | None) -> Kind:
 
 
 def outcome(kind: Kind, loss: Loss, deliveries: int, max_deliveries: int) -> Outcome:
-    """Return what becomes of a locked item.
+    """Return the result of a loss for a locked item.
 
     Args:
         kind: the kind of the item.

@@ -1,4 +1,4 @@
-"""What an operator or a node's owner does with the items of a queue: unlock, requeue, purge.
+"""Operations of the operator and of node owners on items of queues: unlock, requeue, purge.
 
 Each operation is one transaction with its event. The running gateway notices the change, notifies
 workers and dispatches what waits.
@@ -116,7 +116,7 @@ def purge(tx: Transaction, queue: Overview, limit: int, by: str | None = None) -
 
 
 def purge_running(context: Context, tx: Transaction, queue: Overview, limit: int, by: str) -> int:
-    """Delete up to `limit` items in the running gateway, which counts the items of its members."""
+    """Delete up to `limit` items from within the gateway, and recount those of its members."""
     count = purge(tx, queue, limit, by)
     queue_members.recount_queue(tx, queue.id, context.limits.unacknowledged_bytes)
     return count

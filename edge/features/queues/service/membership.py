@@ -1,5 +1,4 @@
-"""Members of queues: how they join and leave, and what their sessions, time and other processes
-change.
+"""Members of queues: joining, leaving, sessions, timers, and changes by other processes.
 
 A session that becomes eligible gets ready items; one that ends gives back its items. Which
 subscriptions end with a session is decided by publish-subscribe. Source: XEP-0254, "Implementation
@@ -142,7 +141,7 @@ def on_ready(context: Context, tx: Transaction, sender: Sender) -> None:
 
 
 def on_detached(context: Context, tx: Transaction, sender: Sender) -> None:
-    """Assign to others what waited for a session that lost its connection; it keeps its items."""
+    """Assign items that wait for a session without connection to others; it keeps its own."""
     dispatch_all(context, tx, queue_members.queues_of(tx, sender.generation))
 
 
@@ -166,7 +165,7 @@ def on_session_lost(context: Context, tx: Transaction, sender: Sender) -> None:
 
 
 def on_session_end(context: Context, tx: Transaction, sender: Sender) -> None:
-    """Take back the items of shared subscriptions that do not belong to the session's member."""
+    """Take back a session's items of shared subscriptions, except those bound to it at QoS 2."""
     queue_members.remove_session(tx, sender.generation)
     items = queue_items.reassignable(tx, sender.full)
     dispatch_all(context, tx, _take_share_items(context, tx, items, Loss.CONNECTION))

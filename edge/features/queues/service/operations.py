@@ -1,8 +1,7 @@
 """Operations on items of queues: enqueue, complete, delete, unlock, dead-letter.
 
-They serve queue nodes and shared subscriptions alike. `rules.transitions` decides what becomes of
-an item that its member loses. Source: XEP-0254; MQTT-234, as completed by the project's protocol
-decisions.
+They serve queue nodes and shared subscriptions alike. Source: XEP-0254; MQTT-234, as completed by
+the project's protocol decisions.
 """
 
 from __future__ import annotations
@@ -156,7 +155,7 @@ def make_ready_unsent(context: Context, tx: Transaction, item: Item) -> None:
 
 
 def _kind(tx: Transaction, queue: Queue, item: Item) -> Kind:
-    """Return the kind of a locked item; QoS 2 if its member is gone without a trace."""
+    """Return the kind of a locked item; QoS 2 if its subscription and its message are gone."""
     if queue.node is not None:
         return Kind.NODE
     member = find_subscription(tx, item.subscription or 0)

@@ -313,8 +313,8 @@ def unlock(tx: Transaction, row: int, avoid: str | None = None, *, delivered: bo
 
 
 def end_lock(tx: Transaction, row: int, max_deliveries: int) -> None:
-    """Let the lock of an item time out now, without making the item dead for it unless the queue
-    allows one delivery only."""
+    """Let the lock of an item time out now; this makes the item dead only if the queue allows one
+    delivery."""
     tx.run(_END_LOCK, (tx.now.service, max_deliveries, row))
 
 
@@ -439,7 +439,7 @@ def reassignable(tx: Transaction, full: str) -> list[Item]:
 
 
 def reassignable_after_restart(tx: Transaction) -> list[Item]:
-    """Return such items of all sessions that are not connected: up to `BATCH`."""
+    """Return reassignable items of all sessions that are not connected: up to `BATCH`."""
     return _items(tx, _REASSIGNABLE_AFTER_RESTART, (BATCH,))
 
 

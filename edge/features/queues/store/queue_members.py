@@ -210,7 +210,7 @@ def with_room(tx: Transaction, queue: int, limit: int) -> list[ConnectedMember]:
 
 
 def connected(tx: Transaction, queue: int) -> list[ConnectedMember]:
-    """Return all connected members of a queue; the capacity of one without room is what it has."""
+    """Return all connected members of a queue; one without room has its items as capacity."""
     return [_connected(row) for row in tx.rows(_CONNECTED, (queue,))]
 
 
