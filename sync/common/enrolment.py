@@ -7,7 +7,6 @@ token and key are secret, so that they appear in no `repr` and no error text.
 from __future__ import annotations
 
 import json
-import os
 import re
 import secrets
 import stat
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from sync.common.durable_files import replace_file
 from sync.segment.identity import is_gateway
 
 _VERSION: Final = 1
@@ -148,21 +148,7 @@ def write_enrolment(path: Path, enrolment: Enrolment) -> None:
 
     Raises `OSError`, and `EnrolmentError` if it would be too large to be read again.
     """
-    text = format_enrolment(enrolment)
-    if len(text.encode()) > _MAX_FILE:
+    data = format_enrolment(enrolment).encode()
+    if len(data) > _MAX_FILE:
         raise EnrolmentError(f"it is larger than {_MAX_FILE} bytes")
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    replace_file(path, data)
