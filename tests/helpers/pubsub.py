@@ -7,7 +7,16 @@ from typing import Final, NamedTuple
 from xml.etree.ElementTree import Element
 from xml.sax.saxutils import quoteattr
 
-from tests.helpers.store import DOMAIN, STANZAS, Gateway, Reply, read_element
+from tests.helpers.store import (
+    DOMAIN,
+    STANZAS,
+    Gateway,
+    Reply,
+    acknowledged,
+    assured,
+    deliver,
+    read_element,
+)
 
 PUBSUB: Final = "http://jabber.org/protocol/pubsub"
 OWNER: Final = f"{PUBSUB}#owner"
@@ -16,6 +25,8 @@ ERRORS: Final = f"{PUBSUB}#errors"
 FORM: Final = "jabber:x:data"
 CLIENT: Final = "{jabber:client}"
 SERVICE: Final = f"pubsub.{DOMAIN}"
+NODE: Final = "plant/energy"
+"""A node that several tests share."""
 
 _READING: Final = "<reading xmlns='urn:example:plant' watts='{}'/>"
 _RSM: Final = "http://jabber.org/protocol/rsm"
@@ -178,11 +189,35 @@ def retract(
     return send_request(gateway, full, content, type_)
 
 
+def send_message(
+    gateway: Gateway, full: str, level: int, content: str, node: str | None = NODE
+) -> Reply | None:
+    """Send a message to a node, or to the service, at a level of quality of service.
+
+    Returns the answer to its last step, if there is one.
+    """
+    to = SERVICE if node is None else f"{SERVICE}/{node}"
+    if level == 0:
+        return gateway.send(full, f"<message to='{to}' id='m'>{content}</message>")
+    if level == 1:
+        return gateway.send(full, acknowledged(embedded(content), to))
+    reply = gateway.send(full, assured("m1", embedded(content), to))
+    if reply is not None and reply.error is None:
+        reply = gateway.send(full, deliver("m1", to))
+    return reply
+
+
+def stored_ids(gateway: Gateway, full: str, node: str = NODE) -> list[str]:
+    """Return the ItemIDs that a node stores."""
+    return item_ids(retrieve(gateway, full, node))
+
+
 # Answers
 
 
-def error_of(reply: Reply) -> tuple[str, str]:
+def error_of(reply: Reply | None) -> tuple[str, str]:
     """Return the type and the condition of an error."""
+    assert reply is not None
     assert reply.error is not None, reply
     return reply.error
 

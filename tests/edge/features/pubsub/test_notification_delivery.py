@@ -1,4 +1,4 @@
-"""Notifications at the level of their subscription: how they travel, wait, and end."""
+"""Delivery of notifications at the level of their subscription."""
 
 from __future__ import annotations
 
@@ -79,12 +79,12 @@ def items(messages: list[Element]) -> list[str | None]:
     return [item(message) for message in messages]
 
 
-def told(gateway: Gateway, full: str) -> list[str | None]:
+def received_items(gateway: Gateway, full: str) -> list[str | None]:
     return [item(one.message) for one in take_requests(gateway, full)]
 
 
 def answer_all(gateway: Gateway, full: str) -> list[DeviceRequest]:
-    """Take what a session was handed, and answer it until nothing more comes."""
+    """Answer the exchanges that a session receives until there are no more; return them."""
     taken = []
     while found := take_requests(gateway, full):
         for one in found:
@@ -96,7 +96,7 @@ def answer_all(gateway: Gateway, full: str) -> list[DeviceRequest]:
 # Level 0
 
 
-def test_at_level_0_it_is_a_message_to_the_best_session(gateway: Gateway) -> None:
+def test_at_level_0_a_headline_goes_to_all_sessions(gateway: Gateway) -> None:
     make_available(gateway, VALVE)
     make_available(gateway, OTHER, priority=5)
     notify(gateway, subscribe(gateway, 0), "i1", "headline")
@@ -106,7 +106,7 @@ def test_at_level_0_it_is_a_message_to_the_best_session(gateway: Gateway) -> Non
     assert (message.get("to"), message.get("type"), item(message)) == (VALVE_BARE, "headline", "i1")
 
 
-def test_at_level_0_a_normal_one_goes_to_one_session_alone(gateway: Gateway) -> None:
+def test_at_level_0_a_normal_message_goes_to_the_most_available_session(gateway: Gateway) -> None:
     make_available(gateway, VALVE)
     make_available(gateway, OTHER, priority=5)
     notify(gateway, subscribe(gateway, 0), "i1")
@@ -114,13 +114,13 @@ def test_at_level_0_a_normal_one_goes_to_one_session_alone(gateway: Gateway) -> 
     assert items(gateway.elements(OTHER)) == ["i1"]
 
 
-def test_at_level_0_who_is_away_finds_it_stored(gateway: Gateway) -> None:
+def test_at_level_0_a_normal_message_is_stored_offline(gateway: Gateway) -> None:
     notify(gateway, subscribe(gateway, 0), "i1")
     bind_eligible(gateway, VALVE)
     assert items(gateway.elements(VALVE)) == ["i1"]
 
 
-def test_at_level_0_a_headline_for_nobody_is_logged(gateway: Gateway) -> None:
+def test_at_level_0_a_headline_without_a_session_is_logged(gateway: Gateway) -> None:
     notify(gateway, subscribe(gateway, 0), "i1", "headline")
     (event,) = gateway.events(name="nobody_there")
     assert event.source == VALVE_BARE
@@ -128,7 +128,7 @@ def test_at_level_0_a_headline_for_nobody_is_logged(gateway: Gateway) -> None:
     assert gateway.elements(VALVE) == []
 
 
-def test_at_level_0_a_session_has_it_alone_that_is_subscribed_alone(gateway: Gateway) -> None:
+def test_at_level_0_a_full_jid_gets_it_only_in_its_session(gateway: Gateway) -> None:
     subscription = subscribe(gateway, 0, VALVE)
     make_available(gateway, OTHER)
     notify(gateway, subscription, "i1")
@@ -140,7 +140,7 @@ def test_at_level_0_a_session_has_it_alone_that_is_subscribed_alone(gateway: Gat
     assert gateway.elements(OTHER) == []
 
 
-def test_at_level_0_a_revoked_account_is_sent_nothing(gateway: Gateway) -> None:
+def test_at_level_0_a_revoked_account_gets_nothing(gateway: Gateway) -> None:
     subscription = subscribe(gateway, 0)
     gateway.tx(lambda tx: tx.run("UPDATE accounts SET revoked = 1 WHERE name = 'valve'"))
     notify(gateway, subscription, "i1")
@@ -152,7 +152,7 @@ def test_at_level_0_a_revoked_account_is_sent_nothing(gateway: Gateway) -> None:
 
 
 @pytest.mark.parametrize(("qos", "step"), [(1, "acknowledged"), (2, "assured")])
-def test_at_a_level_it_comes_from_the_service(gateway: Gateway, qos: int, step: str) -> None:
+def test_at_higher_levels_the_service_is_the_sender(gateway: Gateway, qos: int, step: str) -> None:
     bind_eligible(gateway, VALVE)
     notify(gateway, subscribe(gateway, qos), "i1", "headline")
     (one,) = take_requests(gateway, VALVE)
@@ -162,7 +162,7 @@ def test_at_a_level_it_comes_from_the_service(gateway: Gateway, qos: int, step: 
     assert (one.message.get("type"), item(one.message)) == ("headline", "i1")
 
 
-def test_an_acknowledged_one_is_over_when_it_is_answered(gateway: Gateway) -> None:
+def test_an_acknowledged_notification_ends_with_its_answer(gateway: Gateway) -> None:
     bind_eligible(gateway, VALVE)
     notify(gateway, subscribe(gateway, 1), "i1")
     (one,) = take_requests(gateway, VALVE)
@@ -170,7 +170,7 @@ def test_an_acknowledged_one_is_over_when_it_is_answered(gateway: Gateway) -> No
     assert states(gateway) == []
 
 
-def test_an_assured_one_is_released_and_over(gateway: Gateway) -> None:
+def test_an_assured_notification_ends_with_its_release(gateway: Gateway) -> None:
     bind_eligible(gateway, VALVE)
     notify(gateway, subscribe(gateway, 2), "i1")
     (offer,) = take_requests(gateway, VALVE)
@@ -181,7 +181,7 @@ def test_an_assured_one_is_released_and_over(gateway: Gateway) -> None:
     assert states(gateway) == []
 
 
-def test_an_answer_to_another_address_of_the_service_is_none(gateway: Gateway) -> None:
+def test_an_answer_to_another_address_or_from_another_session_is_ignored(gateway: Gateway) -> None:
     bind_eligible(gateway, VALVE)
     notify(gateway, subscribe(gateway, 1), "i1")
     (one,) = take_requests(gateway, VALVE)
@@ -192,16 +192,16 @@ def test_an_answer_to_another_address_of_the_service_is_none(gateway: Gateway) -
     assert states(gateway) == ["offered"]
 
 
-def test_an_answer_of_before_the_gateway_was_made_anew_is_passed_over(gateway: Gateway) -> None:
+def test_an_answer_to_an_earlier_epoch_is_ignored(gateway: Gateway) -> None:
     bind_eligible(gateway, VALVE)
     notify(gateway, subscribe(gateway, 1), "i1")
     (one,) = take_requests(gateway, VALVE)
-    stranger = one._replace(id=one.id.replace("01JZ", "01JA"))
-    assert gateway.send(VALVE, empty_result(stranger)) is None
+    earlier = one._replace(id=one.id.replace("01JZ", "01JA"))
+    assert gateway.send(VALVE, empty_result(earlier)) is None
     assert states(gateway) == ["offered"]
 
 
-def test_who_is_away_has_them_in_order_when_it_comes(gateway: Gateway) -> None:
+def test_waiting_notifications_are_delivered_in_order(gateway: Gateway) -> None:
     subscription = subscribe(gateway, 1)
     for text in ("i1", "i2", "i3"):
         notify(gateway, subscription, text)
@@ -209,7 +209,7 @@ def test_who_is_away_has_them_in_order_when_it_comes(gateway: Gateway) -> None:
     assert [item(one.message) for one in answer_all(gateway, VALVE)] == ["i1", "i2", "i3"]
 
 
-def test_they_outlast_a_crash(gateway: Gateway) -> None:
+def test_notifications_survive_a_crash(gateway: Gateway) -> None:
     bind_eligible(gateway, VALVE)
     notify(gateway, subscribe(gateway, 2), "i1")
     (offer,) = take_requests(gateway, VALVE)
@@ -219,63 +219,63 @@ def test_they_outlast_a_crash(gateway: Gateway) -> None:
     assert (again.id, again.msg_id) == (offer.id, offer.msg_id)
 
 
-def test_subscriptions_do_not_wait_for_each_other(gateway: Gateway) -> None:
+def test_subscriptions_do_not_wait_for_one_another(gateway: Gateway) -> None:
     bind_eligible(gateway, VALVE)
     notify(gateway, subscribe(gateway, 1), "i1")
     notify(gateway, subscribe(gateway, 1, subid="s2"), "i2")
-    assert told(gateway, VALVE) == ["i1", "i2"]
+    assert received_items(gateway, VALVE) == ["i1", "i2"]
 
 
-# One session alone
+# Subscriptions of full JIDs
 
 
-def test_one_session_alone_has_what_it_is_subscribed_to(gateway: Gateway) -> None:
+def test_a_full_jids_notification_goes_to_its_session(gateway: Gateway) -> None:
     bind_eligible(gateway, OTHER, priority=5)
     bind_eligible(gateway, VALVE)
     notify(gateway, subscribe(gateway, 1, VALVE), "i1")
-    assert told(gateway, OTHER) == []
+    assert received_items(gateway, OTHER) == []
     (one,) = take_requests(gateway, VALVE)
     assert one.message is not None
     assert (one.to, one.message.get("to")) == (VALVE, VALVE)
 
 
-def test_it_waits_for_that_session_and_no_other(gateway: Gateway) -> None:
+def test_a_full_jids_notification_waits_for_its_session(gateway: Gateway) -> None:
     bind_eligible(gateway, OTHER)
     notify(gateway, subscribe(gateway, 2, VALVE), "i1")
-    assert told(gateway, OTHER) == []
+    assert received_items(gateway, OTHER) == []
     bind_eligible(gateway, VALVE)
     assert [item(one.message) for one in answer_all(gateway, VALVE)] == ["i1", None]
-    assert told(gateway, OTHER) == []
+    assert received_items(gateway, OTHER) == []
 
 
-def test_what_was_sent_to_it_is_not_another_s_when_it_goes(gateway: Gateway) -> None:
+def test_a_full_jids_notification_is_sent_again_only_to_its_session(gateway: Gateway) -> None:
     bind_eligible(gateway, OTHER)
     bind_eligible(gateway, VALVE)
     notify(gateway, subscribe(gateway, 1, VALVE), "i1")
     (one,) = take_requests(gateway, VALVE)
     gateway.leave(VALVE)
-    assert told(gateway, OTHER) == []
+    assert received_items(gateway, OTHER) == []
     bind_eligible(gateway, VALVE)
     (again,) = take_requests(gateway, VALVE)
     assert again.id == one.id
 
 
-def test_what_waits_for_one_session_takes_no_place_on_the_way(build: Build) -> None:
+def test_notifications_that_wait_for_a_session_use_no_window(build: Build) -> None:
     gateway = build(outbox_window=2)
     bind_eligible(gateway, VALVE)
     bind_eligible(gateway, OTHER)
     alone = [subscribe(gateway, 1, VALVE, subid=f"a{number}") for number in range(3)]
     for number, subscription in enumerate(alone):
         notify(gateway, subscription, f"i{number}")
-    assert told(gateway, VALVE) == ["i0", "i1"]
+    assert received_items(gateway, VALVE) == ["i0", "i1"]
     gateway.leave(VALVE)
     shared = [subscribe(gateway, 1, subid=f"b{number}") for number in range(2)]
     for number, subscription in enumerate(shared):
         notify(gateway, subscription, f"j{number}")
-    assert told(gateway, OTHER) == ["j0", "j1"]
+    assert received_items(gateway, OTHER) == ["j0", "j1"]
 
 
-def test_a_session_of_which_nothing_is_known_is_asked_though_another_takes(
+def test_a_session_with_unknown_capabilities_is_queried(
     gateway: Gateway,
 ) -> None:
     bind_eligible(gateway, OTHER)
@@ -283,12 +283,12 @@ def test_a_session_of_which_nothing_is_known_is_asked_though_another_takes(
     notify(gateway, subscribe(gateway, 1, VALVE), "i1")
     (asked,) = gateway.elements(VALVE)
     assert asked[0].tag == "{http://jabber.org/protocol/disco#info}query"
-    assert told(gateway, OTHER) == []
+    assert received_items(gateway, OTHER) == []
     make_eligible(gateway, VALVE)
-    assert told(gateway, VALVE) == ["i1"]
+    assert received_items(gateway, VALVE) == ["i1"]
 
 
-def test_a_session_without_quality_of_service_has_it_plainly_if_its_account_allows(
+def test_a_session_without_quality_of_service_gets_a_plain_message_if_its_account_allows(
     gateway: Gateway,
 ) -> None:
     bind_eligible(gateway, OTHER)
@@ -300,21 +300,21 @@ def test_a_session_without_quality_of_service_has_it_plainly_if_its_account_allo
     (message,) = gateway.elements(VALVE)
     assert (message.tag, message.get("from"), item(message)) == (f"{CLIENT}message", SERVICE, "i1")
     assert states(gateway) == []
-    assert told(gateway, OTHER) == []
+    assert received_items(gateway, OTHER) == []
 
 
-def test_a_session_that_is_negative_takes_nothing_for_itself_alone(gateway: Gateway) -> None:
+def test_a_session_with_negative_priority_gets_nothing(gateway: Gateway) -> None:
     bind_eligible(gateway, VALVE, priority=-1)
     notify(gateway, subscribe(gateway, 1, VALVE), "i1")
-    assert told(gateway, VALVE) == []
+    assert received_items(gateway, VALVE) == []
     make_eligible(gateway, VALVE)
-    assert told(gateway, VALVE) == ["i1"]
+    assert received_items(gateway, VALVE) == ["i1"]
 
 
 # Limits
 
 
-def test_nodes_are_not_bound_by_the_limit_of_one_source(build: Build) -> None:
+def test_the_limit_of_one_source_does_not_apply(build: Build) -> None:
     gateway = build(outbox_messages_per_source=2)
     subscription = subscribe(gateway, 1)
     for number in range(5):
@@ -322,19 +322,19 @@ def test_nodes_are_not_bound_by_the_limit_of_one_source(build: Build) -> None:
     assert len(states(gateway)) == 5
 
 
-def test_a_full_outbox_is_told_and_leaves_room_to_others(build: Build) -> None:
+def test_a_full_outbox_is_logged_and_keeps_its_reserve_for_others(build: Build) -> None:
     gateway = build(outbox_messages_per_account=8)
     subscription = subscribe(gateway, 1)
     for number in range(9):
         notify(gateway, subscription, f"i{number}")
-    assert len(states(gateway)) == 7  # an eighth is for those who send little
+    assert len(states(gateway)) == 7  # an eighth is reserved for sources with few messages
     (event,) = gateway.events(name="outbox_messages_per_account")
     assert (event.source, event.tags) == (VALVE_BARE, {"limit": "7"})
-    send_assured(gateway, PUMP, "m1", "there is room", VALVE_BARE)
+    send_assured(gateway, PUMP, "m1", "text", VALVE_BARE)
     assert len(states(gateway)) == 8
 
 
-def test_all_outboxes_together_bound_notifications_too(build: Build) -> None:
+def test_the_limit_of_all_outboxes_applies(build: Build) -> None:
     gateway = build(outbox_messages=8)
     notify(gateway, subscribe(gateway, 1), "i1")
     subscription = subscribe(gateway, 1, "cam@gw.example", subid="s2")
@@ -344,10 +344,10 @@ def test_all_outboxes_together_bound_notifications_too(build: Build) -> None:
     assert [event.name for event in gateway.events()] == ["outbox_messages"]
 
 
-# The end
+# Failures and ended subscriptions
 
 
-def test_one_that_fails_is_kept_and_nobody_is_told(gateway: Gateway) -> None:
+def test_a_failed_notification_becomes_a_dead_letter_without_a_report(gateway: Gateway) -> None:
     bind_eligible(gateway, VALVE)
     notify(gateway, subscribe(gateway, 1, VALVE), "i1")
     (one,) = take_requests(gateway, VALVE)
@@ -360,7 +360,7 @@ def test_one_that_fails_is_kept_and_nobody_is_told(gateway: Gateway) -> None:
     assert gateway.sent == []
 
 
-def test_one_that_is_requeued_is_for_that_session_alone_still(gateway: Gateway) -> None:
+def test_a_requeued_notification_is_still_for_its_session(gateway: Gateway) -> None:
     bind_eligible(gateway, OTHER)
     bind_eligible(gateway, VALVE)
     notify(gateway, subscribe(gateway, 1, VALVE), "i1")
@@ -370,10 +370,10 @@ def test_one_that_is_requeued_is_for_that_session_alone_still(gateway: Gateway) 
     gateway.tx(gateway.router.run_external_change)
     (one,) = take_requests(gateway, VALVE)
     assert (one.sender, item(one.message)) == (SERVICE, "i1")
-    assert told(gateway, OTHER) == []
+    assert received_items(gateway, OTHER) == []
 
 
-def test_one_in_doubt_is_released_again_by_the_operator(gateway: Gateway) -> None:
+def test_a_requeued_notification_in_doubt_is_released_again(gateway: Gateway) -> None:
     bind_eligible(gateway, VALVE)
     notify(gateway, subscribe(gateway, 2), "i1")
     gateway.send(VALVE, received_result(take_requests(gateway, VALVE)[0]))
@@ -388,7 +388,7 @@ def test_one_in_doubt_is_released_again_by_the_operator(gateway: Gateway) -> Non
     assert states(gateway) == []
 
 
-def test_one_that_waits_too_long_dies(gateway: Gateway) -> None:
+def test_a_notification_that_waits_too_long_becomes_a_dead_letter(gateway: Gateway) -> None:
     notify(gateway, subscribe(gateway, 1), "i1")
     gateway.clock.service += gateway.limits.outbox_ttl + 1
     gateway.ring()
@@ -404,7 +404,9 @@ def dropped(gateway: Gateway) -> list[float | None]:
     return [event.value for event in gateway.events(name="notifications_dropped")]
 
 
-def test_what_waits_for_a_subscription_is_dropped_with_it_and_told(gateway: Gateway) -> None:
+def test_waiting_notifications_are_dropped_with_their_subscription_and_logged(
+    gateway: Gateway,
+) -> None:
     bind_eligible(gateway, VALVE)
     first, other = subscribe(gateway, 1), subscribe(gateway, 1, subid="s2")
     for text in ("i1", "i2", "i3"):
@@ -416,12 +418,14 @@ def test_what_waits_for_a_subscription_is_dropped_with_it_and_told(gateway: Gate
     assert states(gateway) == []
 
 
-def test_nothing_is_told_of_a_subscription_that_nothing_waited_for(gateway: Gateway) -> None:
+def test_nothing_is_logged_if_no_notification_was_dropped(gateway: Gateway) -> None:
     end(gateway, subscribe(gateway, 1))
     assert dropped(gateway) == []
 
 
-def test_what_ends_with_a_session_leaves_what_that_has_received(gateway: Gateway) -> None:
+def test_a_subscription_bound_to_presence_keeps_only_received_notifications(
+    gateway: Gateway,
+) -> None:
     bind_eligible(gateway, VALVE)
     subscription = subscribe(gateway, 2, VALVE, presence=True)
     notify(gateway, subscription, "i1")
@@ -433,7 +437,7 @@ def test_what_ends_with_a_session_leaves_what_that_has_received(gateway: Gateway
     assert states(gateway) == ["released"]
 
 
-def test_rows_name_for_whom_alone_they_are(gateway: Gateway) -> None:
+def test_the_outbox_row_of_a_full_jid_names_its_session(gateway: Gateway) -> None:
     notify(gateway, subscribe(gateway, 1, VALVE), "i1")
     row = gateway.tx(lambda tx: outbox.find(tx, 1))
     assert row is not None

@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Final
 
 import pytest
 from msgspec.structs import replace
 
-from edge.config.limits import Limits
-from edge.config.options import Pubsub
-from tests.helpers.people import (
-    PUMP,
-    UNTRUSTED,
-    VALVE,
-    VALVE_BARE,
-    make_available,
-    provision,
-)
+from tests.helpers.people import PUMP, UNTRUSTED, VALVE, VALVE_BARE, make_available
 from tests.helpers.pubsub import (
+    NODE,
     PUBSUB,
     create,
     element,
@@ -35,12 +26,12 @@ from tests.helpers.pubsub import (
     refusal,
     request_xml,
     retrieve,
+    stored_ids,
     subid,
     subscribe,
 )
-from tests.helpers.store import Gateway, new_database
+from tests.helpers.store import Gateway
 
-NODE: Final = "plant/energy"
 LARGE: Final = f"<x xmlns='urn:x'>{'y' * 40_000}</x>"
 FULL: Final = ("wait", "resource-constraint")
 
@@ -48,35 +39,9 @@ Build = Callable[..., Gateway]
 
 
 @pytest.fixture
-def build(tmp_path: Path) -> Iterator[Build]:
-    """A function that builds gateways with some limits; nodes below `auto/` are auto-created."""
-    built: list[Gateway] = []
-
-    def build(**limits: float) -> Gateway:
-        gateway = Gateway(
-            new_database(tmp_path),
-            Limits(**limits),  # type: ignore[arg-type]
-            pubsub=Pubsub(auto_create=["auto/#"]),
-        )
-        built.append(gateway)
-        provision(gateway)
-        make_available(gateway, VALVE)
-        create(gateway, PUMP, NODE, publish_model="open")
-        return gateway
-
-    yield build
-    for gateway in built:
-        gateway.close()
-
-
-@pytest.fixture
 def gateway(build: Build) -> Gateway:
     """A gateway with the default limits, on which the pump owns a node that is open to all."""
     return build()
-
-
-def stored(gateway: Gateway, node: str = NODE) -> list[str]:
-    return item_ids(retrieve(gateway, PUMP, node))
 
 
 def publish_request(*items: str, node: str | None = NODE, **options: str) -> str:
@@ -103,13 +68,13 @@ def test_a_published_item_is_stored_sent_and_acknowledged(gateway: Gateway) -> N
 def test_an_item_without_an_id_gets_a_unique_one(gateway: Gateway) -> None:
     found = {published_id(publish(gateway, PUMP, NODE, item(None, reading(1)))) for _ in range(3)}
     assert len(found) == 3
-    assert set(stored(gateway)) == found
+    assert set(stored_ids(gateway, PUMP)) == found
 
 
 def test_the_same_id_replaces_the_item(gateway: Gateway) -> None:
     for name, watts in (("a", 1), ("b", 2), ("a", 3)):
         publish(gateway, PUMP, NODE, item(name, reading(watts)))
-    assert stored(gateway) == ["b", "a"]
+    assert stored_ids(gateway, PUMP) == ["b", "a"]
 
 
 def test_a_payload_keeps_namespaces_declared_around_it(gateway: Gateway) -> None:
@@ -151,7 +116,7 @@ def test_an_invalid_publication_is_refused(
     create(gateway, PUMP, "signal", persist_items="0", deliver_payloads="0")
     create(gateway, PUMP, "typed", type="ate")
     assert refusal(gateway, PUMP, content)[1:] == (condition, specific)
-    assert stored(gateway) == []
+    assert stored_ids(gateway, PUMP) == []
 
 
 def test_a_refusal_repeats_the_request(gateway: Gateway) -> None:
@@ -223,7 +188,7 @@ def test_a_node_may_store_items_without_notifications(gateway: Gateway) -> None:
     subscribe(gateway, VALVE, "silent")
     publish(gateway, PUMP, "silent", item("x", reading(1)))
     assert notifications(gateway, VALVE) == []
-    assert stored(gateway, "silent") == ["x"]
+    assert stored_ids(gateway, PUMP, "silent") == ["x"]
 
 
 def test_a_new_subscriber_gets_the_last_item_with_its_time(gateway: Gateway) -> None:
@@ -260,7 +225,7 @@ def test_a_met_precondition_changes_nothing(gateway: Gateway) -> None:
 def test_an_unmet_precondition_refuses_the_item(gateway: Gateway, name: str, value: str) -> None:
     content = publish_request(item("x", reading(1)), **{name: value})
     assert refusal(gateway, PUMP, content)[1:] == ("conflict", "precondition-not-met")
-    assert stored(gateway) == []
+    assert stored_ids(gateway, PUMP) == []
 
 
 def test_publishing_creates_a_node_that_auto_create_matches(gateway: Gateway) -> None:
@@ -299,7 +264,7 @@ def test_a_node_keeps_its_newest_items(gateway: Gateway) -> None:
     create(gateway, PUMP, "small", max_items="2")
     for name in "abc":
         publish(gateway, PUMP, "small", item(name))
-    assert stored(gateway, "small") == ["b", "c"]
+    assert stored_ids(gateway, PUMP, "small") == ["b", "c"]
 
 
 def test_items_expire(gateway: Gateway) -> None:
@@ -308,10 +273,10 @@ def test_items_expire(gateway: Gateway) -> None:
     assert gateway.due is not None
     gateway.clock.service += 59
     gateway.ring()
-    assert stored(gateway, "brief") == ["x"]
+    assert stored_ids(gateway, PUMP, "brief") == ["x"]
     gateway.clock.service += 1
     gateway.ring()
-    assert stored(gateway, "brief") == []
+    assert stored_ids(gateway, PUMP, "brief") == []
 
 
 @pytest.mark.parametrize(("limit", "figure", "fits"), [("items", 2, 2), ("items_bytes", 65536, 1)])
@@ -332,7 +297,7 @@ def test_a_full_node_replaces_its_oldest_item_if_all_nodes_are_full(build: Build
     create(gateway, PUMP, "small", max_items="2")
     for name in "abc":
         assert publish(gateway, PUMP, "small", item(name)).type == "result"
-    assert stored(gateway, "small") == ["b", "c"]
+    assert stored_ids(gateway, PUMP, "small") == ["b", "c"]
 
 
 def test_the_copies_in_all_shares_count_together(build: Build) -> None:
@@ -371,7 +336,7 @@ def test_the_notifications_of_an_item_are_limited_together(build: Build) -> None
     reply = publish(gateway, PUMP, NODE, item("b", LARGE))
     assert reply.text == "unacknowledged_total_bytes is 65536"
     assert publish(gateway, PUMP, NODE, item("b", reading(1))).type == "result"
-    assert stored(gateway) == ["a", "b"]
+    assert stored_ids(gateway, PUMP) == ["a", "b"]
 
 
 def test_the_reserve_of_the_database_takes_no_new_items(gateway: Gateway) -> None:
@@ -385,7 +350,7 @@ def test_the_reserve_of_the_database_takes_no_new_items(gateway: Gateway) -> Non
     plain = gateway.send(PUMP, message_to_node(NODE, reading(1)))
     assert plain is not None
     assert plain.error == FULL
-    assert stored(gateway) == []
+    assert stored_ids(gateway, PUMP) == []
 
 
 def test_a_full_share_refuses_the_publication(build: Build) -> None:
@@ -395,7 +360,7 @@ def test_a_full_share_refuses_the_publication(build: Build) -> None:
     assert subscribe(gateway, VALVE, f"$share:s:{NODE}").type == "result"
     assert publish(gateway, PUMP, NODE, item("a")).type == "result"
     assert error_of(publish(gateway, PUMP, NODE, item("b"))) == FULL
-    assert stored(gateway) == ["a"]
+    assert stored_ids(gateway, PUMP) == ["a"]
 
 
 # Queue nodes and shares

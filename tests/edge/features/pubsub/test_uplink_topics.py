@@ -1,34 +1,33 @@
-"""`[uplink] topics`: what is published to nodes becomes events, with the item or not at all."""
+"""Events of items that are published to nodes that `[uplink] topics` selects."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
-from edge.config.limits import Limits
 from edge.engine import events
 from edge.engine.database import Transaction
 from edge.engine.events import NewEvent
-from tests.helpers.people import PUMP, VALVE, make_available, provision
+from tests.helpers.people import PUMP, VALVE, make_available
 from tests.helpers.pubsub import (
+    NODE,
     SERVICE,
     create,
     embedded,
     error_of,
     item,
-    item_ids,
     notifications,
     publish,
     published_id,
     reading,
-    retrieve,
+    send_message,
+    stored_ids,
     subscribe,
 )
-from tests.helpers.store import Gateway, Reply, acknowledged, assured, deliver, new_database
+from tests.helpers.store import Gateway, Reply, assured, deliver
 
-NODE = "plant/boiler/temp"
+TOPICS = ("plant/+", "jobs/#")
 FIELDS = (
     "<fields xmlns='urn:xmpp:iot:sensordata' seqnr='1'><node nodeId='b1'>"
     "<timestamp value='T'>{}</timestamp></node></fields>"
@@ -37,7 +36,9 @@ WARM = FIELDS.format("<numeric name='t' value='21.5' unit='°C'/><boolean name='
 UNREADABLE = FIELDS.format("<numeric name='t' value='warm'/>")
 LOG = "<log xmlns='urn:xmpp:eventlog' id='Started' type='Notice'><message>It runs.</message></log>"
 BROKEN = "<json xmlns='urn:xmpp:json:0'>{\"a\": NaN}</json>"
-WHY = "field 't' is not a valid numeric: 'warm'"
+PROBLEM = "field 't' is not a valid numeric: 'warm'"
+
+Build = Callable[..., Gateway]
 
 LEVELS = pytest.mark.parametrize("level", [0, 1, 2])
 
@@ -47,62 +48,26 @@ def json(text: str) -> str:
 
 
 @pytest.fixture
-def build(tmp_path: Path) -> Iterator[Callable[..., Gateway]]:
-    """Make gateways with these limits and a node of the pump's: open to all, and reported."""
-    made: list[Gateway] = []
-
-    def build(topics: tuple[str, ...] = ("plant/+/temp", "jobs/#"), **limits: float) -> Gateway:
-        gateway = Gateway(
-            new_database(tmp_path),
-            Limits(**limits),  # type: ignore[arg-type]
-            topics=topics,
-        )
-        made.append(gateway)
-        provision(gateway)
-        make_available(gateway, VALVE)
-        create(gateway, PUMP, NODE, publish_model="open")
-        return gateway
-
-    yield build
-    for gateway in made:
-        gateway.close()
+def gateway(build: Build) -> Gateway:
+    """A gateway with the default limits."""
+    return build(topics=TOPICS)
 
 
-@pytest.fixture
-def gateway(build: Callable[..., Gateway]) -> Gateway:
-    """One with its defaults."""
-    return build()
-
-
-def send(gateway: Gateway, level: int, content: str, node: str = NODE) -> Reply:
-    """Send a message to a node at a level, as the valve; returns the last answer, if any."""
-    to = f"{SERVICE}/{node}"
-    if level == 0:
-        reply = gateway.send(VALVE, f"<message to='{to}' id='m'>{content}</message>")
-    elif level == 1:
-        reply = gateway.send(VALVE, acknowledged(embedded(content), to))
-    else:
-        reply = gateway.send(VALVE, assured("m1", embedded(content), to))
-        if reply is not None and reply.error is None:
-            reply = gateway.send(VALVE, deliver("m1", to))
-    return reply  # type: ignore[return-value]
-
-
-def kept(gateway: Gateway, node: str = NODE) -> list[str]:
-    return item_ids(retrieve(gateway, PUMP, node))
+def send(gateway: Gateway, level: int, content: str, node: str = NODE) -> Reply | None:
+    return send_message(gateway, VALVE, level, content, node)
 
 
 def logged(gateway: Gateway) -> list[tuple[str, str | None, str | None, int | None]]:
-    """What went into the lanes of devices: kind, name, topic and level."""
+    """Return the events in the lanes of devices: kind, name, topic and level."""
     rows = [*gateway.events("readings"), *gateway.events("logs")]
     assert {row.source for row in rows} <= {VALVE}
     return [(row.kind, row.name, row.topic, row.qos) for row in rows]
 
 
-# What is published becomes events.
+# Shipped items
 
 
-def test_sensor_data_that_is_published_by_iq_becomes_readings(gateway: Gateway) -> None:
+def test_published_sensor_data_becomes_readings(gateway: Gateway) -> None:
     subscribe(gateway, PUMP, NODE)
     make_available(gateway, PUMP)
     assert published_id(publish(gateway, VALVE, NODE, item("i1", WARM))) == "i1"
@@ -113,18 +78,18 @@ def test_sensor_data_that_is_published_by_iq_becomes_readings(gateway: Gateway) 
     assert warm.tags == {"node": "b1", "timestamp": "T"}
     assert (warm.qos, warm.latency_ms) == (None, None)
     assert (on.name, on.value, on.topic) == ("on", 1.0, NODE)
-    assert kept(gateway) == ["i1"]
+    assert stored_ids(gateway, PUMP) == ["i1"]
     assert len(notifications(gateway, PUMP)) == 1
 
 
 @LEVELS
-def test_what_is_published_by_message_has_its_level(gateway: Gateway, level: int) -> None:
+def test_events_of_a_message_have_its_level(gateway: Gateway, level: int) -> None:
     send(gateway, level, f"<item xmlns='http://jabber.org/protocol/pubsub' id='i'>{WARM}</item>")
     assert logged(gateway) == [("reading", "t", NODE, level), ("reading", "on", NODE, level)]
-    assert kept(gateway) == ["i"]
+    assert stored_ids(gateway, PUMP) == ["i"]
 
 
-def test_an_assured_one_tells_how_long_it_was_in_custody(gateway: Gateway) -> None:
+def test_events_of_an_assured_message_have_its_time_in_custody_as_latency(gateway: Gateway) -> None:
     to = f"{SERVICE}/{NODE}"
     gateway.send(VALVE, assured("m1", embedded(WARM), to))
     assert logged(gateway) == []
@@ -134,10 +99,10 @@ def test_an_assured_one_tells_how_long_it_was_in_custody(gateway: Gateway) -> No
         assert reply is not None
         assert reply.error is None
     assert [row.latency_ms for row in gateway.events("readings")] == [2500, 2500]
-    assert len(kept(gateway)) == 1
+    assert len(stored_ids(gateway, PUMP)) == 1
 
 
-def test_logs_and_json_are_taken_as_well(gateway: Gateway) -> None:
+def test_logs_and_json_containers_become_events(gateway: Gateway) -> None:
     send(gateway, 0, LOG)
     send(gateway, 1, json('[{"n": "a", "v": 1}]'))
     publish(gateway, VALVE, NODE, item("i", json('{"b": {"c": true}}')))
@@ -148,7 +113,7 @@ def test_logs_and_json_are_taken_as_well(gateway: Gateway) -> None:
     ]
 
 
-def test_a_queue_node_is_reported_when_it_gets_an_item(gateway: Gateway) -> None:
+def test_items_of_a_queue_node_become_events_when_published(gateway: Gateway) -> None:
     create(gateway, PUMP, "jobs", queueing="1", publish_model="open")
     publish(gateway, VALVE, "jobs", item("i1", WARM))
     send(gateway, 2, LOG, "jobs")
@@ -156,59 +121,59 @@ def test_a_queue_node_is_reported_when_it_gets_an_item(gateway: Gateway) -> None
     assert gateway.count("SELECT count(*) FROM queue_items") == 2
 
 
-def test_what_a_node_does_not_keep_is_logged_all_the_same(gateway: Gateway) -> None:
-    create(gateway, PUMP, "plant/x/temp", publish_model="open", persist_items="0")
-    publish(gateway, VALVE, "plant/x/temp", item("i1", WARM))
+def test_items_that_are_not_stored_become_events(gateway: Gateway) -> None:
+    create(gateway, PUMP, "plant/x", publish_model="open", persist_items="0")
+    publish(gateway, VALVE, "plant/x", item("i1", WARM))
     assert len(logged(gateway)) == 2
 
 
-def test_other_payloads_and_none_are_published_as_ever(gateway: Gateway) -> None:
+def test_items_without_events_are_published(gateway: Gateway) -> None:
     publish(gateway, VALVE, NODE, item("i1", reading(5)))
     send(gateway, 1, reading(6))
     create(gateway, PUMP, "jobs/note", publish_model="open", persist_items="0",
            deliver_payloads="0")  # fmt: skip
     publish(gateway, VALVE, "jobs/note")
     assert logged(gateway) == []
-    assert len(kept(gateway)) == 2
+    assert len(stored_ids(gateway, PUMP)) == 2
 
 
-@pytest.mark.parametrize("topics", [(), ("plant/+",), ("plant/boiler/temp/x", "$x/#")])
+@pytest.mark.parametrize("topics", [(), ("plant",), (f"{NODE}/x", "$x/#")])
 @pytest.mark.parametrize("content", [WARM, UNREADABLE, BROKEN])
-def test_nodes_that_no_topic_matches_are_as_ever(
-    build: Callable[..., Gateway], topics: tuple[str, ...], content: str
+def test_items_of_other_nodes_are_not_read(
+    build: Build, topics: tuple[str, ...], content: str
 ) -> None:
-    gateway = build(topics)
+    gateway = build(topics=topics)
     publish(gateway, VALVE, NODE, item("i1", content))
     send(gateway, 2, content)
     assert logged(gateway) == []
-    assert len(kept(gateway)) == 2
+    assert len(stored_ids(gateway, PUMP)) == 2
     assert gateway.events("system") == []
 
 
-# What cannot be read, or has no room, changes nothing.
+# Refused items
 
 
 @pytest.mark.parametrize(
-    ("content", "why"),
+    ("content", "problem"),
     [
-        (UNREADABLE, WHY),
+        (UNREADABLE, PROBLEM),
         (BROKEN, "invalid JSON container: NaN is not a JSON number"),
         ("<log xmlns='urn:xmpp:eventlog' type='Odd'/>", "log type 'Odd' is not one of XEP-0337"),
     ],
 )
-def test_unreadable_contents_are_a_bad_request_and_nothing_is_done(
-    gateway: Gateway, content: str, why: str
+def test_an_unreadable_payload_is_refused_and_changes_nothing(
+    gateway: Gateway, content: str, problem: str
 ) -> None:
     reply = publish(gateway, VALVE, NODE, item("i1", content))
     assert error_of(reply) == ("modify", "bad-request")
-    assert reply.text == why
-    assert kept(gateway) == []
+    assert reply.text == problem
+    assert stored_ids(gateway, PUMP) == []
     assert logged(gateway) == []
     (event,) = gateway.events("system", "unreadable")
     assert (event.kind, event.source) == ("limit", VALVE.partition("/")[0])
 
 
-def test_who_may_not_publish_is_told_that_first(gateway: Gateway) -> None:
+def test_the_right_to_publish_is_checked_before_the_payload(gateway: Gateway) -> None:
     create(gateway, PUMP, "jobs/own")
     reply = publish(gateway, VALVE, "jobs/own", item("i1", UNREADABLE))
     assert error_of(reply) == ("auth", "forbidden")
@@ -216,19 +181,21 @@ def test_who_may_not_publish_is_told_that_first(gateway: Gateway) -> None:
 
 def test_an_unreadable_plain_message_is_refused(gateway: Gateway) -> None:
     reply = send(gateway, 0, UNREADABLE)
-    assert error_of(reply) == ("modify", "not-acceptable")
-    assert reply.text == WHY
-    assert kept(gateway) == []
+    assert reply is not None
+    assert (reply.error, reply.text) == (("modify", "not-acceptable"), PROBLEM)
+    assert stored_ids(gateway, PUMP) == []
 
 
 @pytest.mark.parametrize("level", [1, 2])
-def test_an_unreadable_message_with_a_guarantee_is_kept_as_dead(
+def test_an_unreadable_message_at_a_higher_level_becomes_a_dead_letter(
     gateway: Gateway, level: int
 ) -> None:
-    assert send(gateway, level, UNREADABLE).type == "result"
+    reply = send(gateway, level, UNREADABLE)
+    assert reply is not None
+    assert reply.type == "result"
     (event,) = gateway.events("system", "dead")
-    assert event.text == WHY
-    assert kept(gateway) == []
+    assert event.text == PROBLEM
+    assert stored_ids(gateway, PUMP) == []
     assert logged(gateway) == []
 
 
@@ -248,10 +215,8 @@ def fill(gateway: Gateway, lane: str, count: int) -> None:
 
 
 @pytest.mark.parametrize("queue", [False, True])
-def test_where_the_log_has_no_room_who_publishes_waits(
-    build: Callable[..., Gateway], queue: bool
-) -> None:
-    gateway = build(unsealed_events=100)
+def test_a_full_event_log_refuses_items_with_events(build: Build, queue: bool) -> None:
+    gateway = build(topics=TOPICS, unsealed_events=100)
     node = "jobs" if queue else NODE
     if queue:
         create(gateway, PUMP, "jobs", queueing="1", publish_model="open")
@@ -271,8 +236,8 @@ def test_where_the_log_has_no_room_who_publishes_waits(
     ) == 1  # fmt: skip
 
 
-def test_what_is_held_already_waits_for_room_in_the_log(build: Callable[..., Gateway]) -> None:
-    gateway = build(unsealed_events=100)
+def test_a_held_message_waits_for_room_in_the_event_log(build: Build) -> None:
+    gateway = build(topics=TOPICS, unsealed_events=100)
     to = f"{SERVICE}/{NODE}"
     gateway.send(VALVE, assured("m1", embedded(WARM), to))
     fill(gateway, "readings", 100)
@@ -280,31 +245,31 @@ def test_what_is_held_already_waits_for_room_in_the_log(build: Callable[..., Gat
     assert reply is not None
     assert error_of(reply) == ("wait", "resource-constraint")
     assert gateway.count("SELECT count(*) FROM held") == 1
-    assert kept(gateway) == []
+    assert stored_ids(gateway, PUMP) == []
 
 
-def test_who_brings_many_at_once_waits_earlier(build: Callable[..., Gateway]) -> None:
-    gateway = build(unsealed_events=100)
+def test_an_item_with_many_events_leaves_room_for_others(build: Build) -> None:
+    gateway = build(topics=TOPICS, unsealed_events=100)
     fill(gateway, "readings", 50)
     many = json("{" + ",".join(f'"n{n}": {n}' for n in range(10)) + "}")
     assert error_of(publish(gateway, VALVE, NODE, item("i", many))) == (
         "wait", "resource-constraint",
     )  # fmt: skip
     publish(gateway, VALVE, NODE, item("i", json('{"n": 1}')))
-    assert kept(gateway) == ["i"]
+    assert stored_ids(gateway, PUMP) == ["i"]
 
 
-def test_the_events_of_an_item_are_bounded(gateway: Gateway) -> None:
+def test_the_events_of_an_item_are_limited(gateway: Gateway) -> None:
     many = json("{" + ",".join(f'"n{n}": 1' for n in range(1001)) + "}")
     reply = publish(gateway, VALVE, NODE, item("i", many))
     assert error_of(reply) == ("modify", "bad-request")
     assert reply.text == "invalid JSON container: it has more than 1000 readings"
 
 
-def test_where_the_item_has_no_room_nothing_is_logged(build: Callable[..., Gateway]) -> None:
-    gateway = build(items=1, items_per_node=1)
-    create(gateway, PUMP, "plant/x/temp", publish_model="open")
+def test_an_item_without_room_adds_no_events(build: Build) -> None:
+    gateway = build(topics=TOPICS, items=1, items_per_node=1)
+    create(gateway, PUMP, "plant/x", publish_model="open")
     publish(gateway, VALVE, NODE, item("i1", reading(1)))
-    reply = publish(gateway, VALVE, "plant/x/temp", item("i2", WARM))
+    reply = publish(gateway, VALVE, "plant/x", item("i2", WARM))
     assert error_of(reply) == ("wait", "resource-constraint")
     assert logged(gateway) == []
