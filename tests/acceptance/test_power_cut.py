@@ -300,7 +300,7 @@ def test_a_power_cut_loses_nothing_acknowledged_and_repeats_nothing(
         assert wrong == []
 
 
-def test_there_were_checkpoints_a_new_wal_and_one_that_began_again(recorded: Recorded) -> None:
+def test_the_recorded_run_has_checkpoints_and_restarted_wals(recorded: Recorded) -> None:
     """Or the cuts would have missed the moments that matter."""
     done = list(power_cut.records(recorded.log.read_bytes()))
     made = [record for record in done if record.what == "C" and record.data.decode() == WAL]
@@ -313,7 +313,7 @@ def test_there_were_checkpoints_a_new_wal_and_one_that_began_again(recorded: Rec
 
 
 @pytest.mark.parametrize("forgets", [WAL, pytest.param(database.FILE_NAME, marks=pytest.mark.long)])
-def test_a_sync_that_is_not_waited_for_is_found_out(
+def test_a_missing_sync_is_detected(
     recorded: Recorded, tmp_path: Path, seed: int, forgets: str
 ) -> None:
     """The same run, as if one of the two files had never been synced."""

@@ -1,4 +1,4 @@
-"""What a running gateway does from time to time."""
+"""Tests of the periodic check of certificates."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def told(gateway: Gateway) -> list[tuple[str | None, float | None]]:
     return [(row.source, row.value) for row in rows]
 
 
-def test_devices_whose_certificate_runs_out_are_told_of_once_a_day(gateway: Gateway) -> None:
+def test_expiring_certificates_are_logged_once_a_day(gateway: Gateway) -> None:
     issue(gateway, "soon", 7.5)
     issue(gateway, "later", 300)
     gateway.tx(background_tasks.log_expiring_certificates)
@@ -47,7 +47,7 @@ def test_devices_whose_certificate_runs_out_are_told_of_once_a_day(gateway: Gate
     assert told(gateway) == [("soon", 7.0), ("soon", 6.0)]
 
 
-def test_a_clock_that_was_set_back_silences_nothing(gateway: Gateway) -> None:
+def test_a_clock_set_back_does_not_suppress_the_log(gateway: Gateway) -> None:
     issue(gateway, "soon", 7.5)
     gateway.tx(background_tasks.log_expiring_certificates)
     gateway.clock.wall_offset = -10 * DAY_MS
@@ -55,7 +55,7 @@ def test_a_clock_that_was_set_back_silences_nothing(gateway: Gateway) -> None:
     assert [source for source, _ in told(gateway)] == ["soon", "soon"]
 
 
-async def test_the_servers_certificate_is_renewed_in_time_and_a_fault_is_counted(
+async def test_the_server_certificate_is_renewed_and_failures_are_counted(
     tmp_path: Path,
 ) -> None:
     async with in_process(tmp_path) as front:

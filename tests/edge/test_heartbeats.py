@@ -1,4 +1,4 @@
-"""What is counted where no unit of work runs: by rule, and by source where one is known."""
+"""Tests of refusals that are counted in memory and logged by heartbeats."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def told(store: Store) -> list[tuple[str | None, str | None, float | None]
     return await store.run(unit)
 
 
-def test_sources_are_told_apart() -> None:
+def test_refusals_are_counted_by_source() -> None:
     counted = RefusalCounters()
     counted.add("tls", source="192.0.2.1")
     counted.add("tls", 2, "192.0.2.1")
@@ -48,7 +48,7 @@ def test_sources_are_told_apart() -> None:
     assert (counted.take(), counted.take_sources()) == ({}, {})
 
 
-def test_sources_are_bounded_and_the_rest_counts_as_other(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_further_sources_count_as_other(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(refusal_counters, "SOURCES", 2)
     counted = RefusalCounters()
     for number in range(5):
@@ -64,7 +64,7 @@ def test_sources_are_bounded_and_the_rest_counts_as_other(monkeypatch: pytest.Mo
     }
 
 
-def test_what_is_put_back_is_bounded_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_returned_counts_are_limited_too(monkeypatch: pytest.MonkeyPatch) -> None:
     counted = RefusalCounters()
     for number in range(4):
         counted.add("tls", source=f"192.0.2.{number}")
@@ -77,7 +77,7 @@ def test_what_is_put_back_is_bounded_too(monkeypatch: pytest.MonkeyPatch) -> Non
     assert len(sources) == 4
 
 
-async def test_a_heartbeat_tells_them_once_a_window(tmp_path: Path) -> None:
+async def test_a_heartbeat_logs_them_once_a_window(tmp_path: Path) -> None:
     clock, counted = Clock(), RefusalCounters()
     async with opened(new_database(tmp_path), clock) as store:
         counted.add("authentication", 3, "192.0.2.1")
@@ -106,7 +106,7 @@ async def test_a_heartbeat_tells_them_once_a_window(tmp_path: Path) -> None:
         ("not-well-formed", {}),
     ],
 )
-async def test_a_refusal_names_its_figure(tmp_path: Path, rule: str, limit: dict[str, str]) -> None:
+async def test_a_refusal_names_its_limit(tmp_path: Path, rule: str, limit: dict[str, str]) -> None:
     counted = RefusalCounters()
     counted.add(rule, source="192.0.2.1")
     async with opened(new_database(tmp_path)) as store:
@@ -115,7 +115,7 @@ async def test_a_refusal_names_its_figure(tmp_path: Path, rule: str, limit: dict
         assert row.tags == limit
 
 
-async def test_what_cannot_be_told_is_counted_still(tmp_path: Path) -> None:
+async def test_counts_that_cannot_be_logged_are_kept(tmp_path: Path) -> None:
     counted = RefusalCounters()
     counted.add("tls", source="192.0.2.1")
     counted.add("database")

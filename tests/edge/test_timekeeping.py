@@ -1,4 +1,4 @@
-"""Keeping the time of a run: what is saved when, and what is told of the wall clock."""
+"""Tests of saving the service seconds and of watching the wall clock."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ async def keeping(path: Path, world: World) -> AsyncIterator[Kept]:
         await store.close()
 
 
-async def test_a_young_run_is_saved_often_and_then_by_heartbeats(path: Path) -> None:
+async def test_time_is_saved_often_at_first_and_then_by_heartbeats(path: Path) -> None:
     async with keeping(path, World()) as kept:
         task = asyncio.create_task(
             timekeeping.save_often_at_start(kept.store, kept.clock.run, 60.0, kept.time.sleep)
@@ -81,7 +81,7 @@ async def test_a_young_run_is_saved_often_and_then_by_heartbeats(path: Path) -> 
         assert kept.saved() == SavedTime(60.0, "boot-1", 160.0)
 
 
-async def test_heartbeats_save_and_the_end_is_clean(path: Path) -> None:
+async def test_heartbeats_save_the_time_and_the_stop_is_clean(path: Path) -> None:
     async with keeping(path, World(synchronised=True)) as kept:
         kept.world.true = 60.0
         for name, clean in (("heartbeat", False), (background_tasks.STOP, True)):
@@ -95,7 +95,7 @@ async def test_heartbeats_save_and_the_end_is_clean(path: Path) -> None:
             assert kept.saved().trusted is not None
 
 
-async def test_what_happens_to_the_wall_clock_is_told_and_what_does_not_is_not(path: Path) -> None:
+async def test_only_changes_of_the_wall_clock_are_logged(path: Path) -> None:
     world = World()
     async with keeping(path, world) as kept:
         work = timekeeping.watch_wall_clock(kept.store, kept.clock, kept.clock(), kept.time.sleep)
@@ -124,7 +124,7 @@ async def test_what_happens_to_the_wall_clock_is_told_and_what_does_not_is_not(p
         assert kept.saved().trusted is not None, "saved at once"
 
 
-async def test_what_could_not_be_written_is_noticed_again(path: Path) -> None:
+async def test_a_change_that_could_not_be_logged_is_found_again(path: Path) -> None:
     world = World()
     async with keeping(path, world) as kept:
         work = timekeeping.watch_wall_clock(kept.store, kept.clock, kept.clock(), kept.time.sleep)
@@ -145,7 +145,7 @@ async def test_what_could_not_be_written_is_noticed_again(path: Path) -> None:
         assert [row[:2] for row in kept.events()] == [("clock_stepped", 7.0)]
 
 
-async def test_the_first_saves_outlast_a_store_without_room(path: Path) -> None:
+async def test_early_saves_continue_after_a_store_error(path: Path) -> None:
     async with keeping(path, World()) as kept:
         with closing(database.connect(path)) as db:
             db.execute(
@@ -163,7 +163,7 @@ async def test_the_first_saves_outlast_a_store_without_room(path: Path) -> None:
         assert kept.saved().service == 5.0
 
 
-def test_a_start_goes_on_from_what_the_database_has(path: Path) -> None:
+def test_a_start_continues_from_the_database(path: Path) -> None:
     world = World(synchronised=True)
     start = timekeeping.resume_time(path, world.machine.read())
     assert start.known is TimeOffSource.NOTHING
@@ -174,7 +174,7 @@ def test_a_start_goes_on_from_what_the_database_has(path: Path) -> None:
     assert (start.saved.service, start.off, start.known) == (8.5, 8.5, TimeOffSource.UPTIME)
 
 
-async def test_a_time_off_is_settled_at_the_first_trusted_moment(path: Path) -> None:
+async def test_a_time_off_is_counted_at_the_first_trusted_moment(path: Path) -> None:
     world = World()
     async with keeping(path, world) as kept:
         before = SavedTime(0.0, "boot-0", 0.0, TrustedMoment(0.0, round(EPOCH * 1000)))
@@ -202,7 +202,7 @@ async def test_a_time_off_is_settled_at_the_first_trusted_moment(path: Path) -> 
         assert kept.saved().before is None
 
 
-async def test_a_time_off_is_waited_for_only_where_there_is_one(path: Path) -> None:
+async def test_the_time_off_task_runs_only_if_a_time_off_is_unknown(path: Path) -> None:
     async with keeping(path, World()) as kept:
         for state, names in (
             (SavedTime(), ["first saves", "clock"]),
@@ -225,7 +225,7 @@ async def test_a_time_off_is_waited_for_only_where_there_is_one(path: Path) -> N
         (TimeOffSource.NOTHING, None, None),
     ],
 )
-def test_the_starting_event_tells_what_was_before(
+def test_the_start_event_describes_the_previous_run(
     known: TimeOffSource, off: str | None, level: str | None
 ) -> None:
     event = timekeeping.start_event(Start(SavedTime(1.0, "boot-1"), 12.5, known, "clean"), 60.0)

@@ -1,4 +1,4 @@
-"""Rows that wait, put where the gateway puts them: for what an operator sees of them."""
+"""Rows of waiting messages, events and items, for tests of what operators see."""
 
 from __future__ import annotations
 

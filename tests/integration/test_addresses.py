@@ -1,4 +1,4 @@
-"""How many sessions one address has: so many, those that wait included, and others have theirs."""
+"""Tests of the limit of sessions per address, detached sessions included."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def until_waiting(gateway: InProcess, client: Client) -> None:
                 return
 
 
-async def test_one_address_has_so_many_sessions_and_others_have_theirs(tmp_path: Path) -> None:
+async def test_sessions_are_limited_per_address(tmp_path: Path) -> None:
     async with full(tmp_path) as (gateway, one, _two), await known(gateway, "three") as three:
         assert await refused(three) == "resource-constraint"
         async with await bound(gateway, "four", ELSEWHERE) as four:
@@ -77,7 +77,7 @@ async def test_one_address_has_so_many_sessions_and_others_have_theirs(tmp_path:
     assert told[0]["tags"] == {"limit": "2"}
 
 
-async def test_one_that_waits_to_be_resumed_makes_room(tmp_path: Path) -> None:
+async def test_a_detached_session_makes_room(tmp_path: Path) -> None:
     async with full(tmp_path) as (gateway, one, _two):
         token = await one.enable()
         one.cut()
@@ -86,7 +86,7 @@ async def test_one_that_waits_to_be_resumed_makes_room(tmp_path: Path) -> None:
             assert (await again.resume(token, 0)).tag == f"{SM}failed"
 
 
-async def test_a_session_that_moves_counts_where_it_is(tmp_path: Path) -> None:
+async def test_a_resumed_session_counts_for_its_new_address(tmp_path: Path) -> None:
     async with full(tmp_path) as (gateway, one, two):
         token = await one.enable()
         one.cut()
@@ -107,7 +107,7 @@ async def test_a_session_that_moves_counts_where_it_is(tmp_path: Path) -> None:
         assert (await two.iq("get", PING)).get("type") == "result"
 
 
-async def test_what_is_used_is_told_by_the_option_that_bounds_it(tmp_path: Path) -> None:
+async def test_usage_is_reported_by_the_name_of_its_limit(tmp_path: Path) -> None:
     async with in_process(tmp_path, *NAMES) as gateway:
         assert set(gateway.front.used().values()) == {0}
         async with (

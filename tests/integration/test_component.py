@@ -1,4 +1,4 @@
-"""A component's link to a server that is scripted: well-meaning, wrong, hostile, gone."""
+"""Tests of a component's link to a scripted server: correct, invalid, hostile and lost."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ async def starting(
             assert site.faults == []
 
 
-async def test_what_comes_with_the_servers_word_is_answered(tmp_path: Path) -> None:
+async def test_stanzas_in_one_read_with_the_handshake_are_answered(tmp_path: Path) -> None:
     async with starting(tmp_path) as (_site, server, task):
         link = await server.link()
         await link.shake(ping(1))
@@ -121,7 +121,7 @@ async def test_what_comes_with_the_servers_word_is_answered(tmp_path: Path) -> N
         assert found & {"p1", "probe"}
 
 
-async def test_every_split_of_the_servers_words_is_the_same(tmp_path: Path) -> None:
+async def test_the_handshake_may_be_split_anywhere(tmp_path: Path) -> None:
     async with starting(tmp_path) as (_site, server, task):
         link = await server.link()
         await link.opened()
@@ -131,7 +131,7 @@ async def test_every_split_of_the_servers_words_is_the_same(tmp_path: Path) -> N
         await task
 
 
-async def test_a_stanza_may_name_the_namespace_of_components_itself(tmp_path: Path) -> None:
+async def test_a_stanza_may_declare_the_component_namespace_itself(tmp_path: Path) -> None:
     async with attached(tmp_path) as (_site, link, _server):
         assert (await link.element()).get("type") == "probe"
         named = ping(1).replace("<iq ", "<iq xmlns='jabber:component:accept' ")
@@ -147,7 +147,7 @@ async def test_a_stanza_may_name_the_namespace_of_components_itself(tmp_path: Pa
         ("policy-violation", "the server ended the stream: policy-violation"),
     ],
 )
-async def test_what_the_server_ends_the_stream_with_is_told_in_words(
+async def test_a_stream_error_of_the_server_is_reported(
     tmp_path: Path, condition: str, told: str
 ) -> None:
     async with starting(tmp_path) as (site, server, _task):
@@ -172,7 +172,7 @@ async def test_what_the_server_ends_the_stream_with_is_told_in_words(
         (None, "the server closed the connection"),
     ],
 )
-async def test_a_server_that_makes_no_sense_is_left_and_called_again(
+async def test_the_link_is_retried_after_invalid_data(
     tmp_path: Path, said: str | None, told: str
 ) -> None:
     async with starting(tmp_path) as (site, server, _task):
@@ -187,7 +187,7 @@ async def test_a_server_that_makes_no_sense_is_left_and_called_again(
         await again.shake()
 
 
-async def test_a_server_that_says_nothing_is_left(
+async def test_a_silent_server_is_disconnected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(link_module, "ATTACH_TIMEOUT", 0.2)
@@ -199,7 +199,7 @@ async def test_a_server_that_says_nothing_is_left(
         assert "attached to" in await site.heard()
 
 
-async def test_a_name_that_nobody_knows_is_told(
+async def test_an_unknown_host_name_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def unknown(*_: object, **__: object) -> None:
@@ -215,7 +215,7 @@ async def test_a_name_that_nobody_knows_is_told(
         await site.component.stop(1)
 
 
-async def test_addresses_that_cannot_be_are_passed_over_and_counted(tmp_path: Path) -> None:
+async def test_stanzas_with_invalid_addresses_are_counted_and_dropped(tmp_path: Path) -> None:
     async with attached(tmp_path) as (site, link, _server):
         assert (await link.element()).get("type") == "probe"
         link.say(
@@ -230,7 +230,7 @@ async def test_addresses_that_cannot_be_are_passed_over_and_counted(tmp_path: Pa
         assert site.tally.take()["component_address"] == 5
 
 
-async def test_answers_come_in_order_and_from_the_address_that_was_asked(tmp_path: Path) -> None:
+async def test_answers_come_in_order_from_the_requested_address(tmp_path: Path) -> None:
     async with attached(tmp_path) as (_site, link, _server):
         assert (await link.element()).get("type") == "probe"
         bad = f"<iq type='get' id='b' from='{PUMP}' to='{DOMAIN}'/>"
@@ -245,7 +245,7 @@ async def test_answers_come_in_order_and_from_the_address_that_was_asked(tmp_pat
             assert (refused.get("id"), refused.get("type")) == ("b", "error")
 
 
-async def test_the_link_waits_while_too_much_is_under_way(
+async def test_reading_pauses_while_too_many_units_wait(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dispatcher, "IN_FLIGHT", 2)
@@ -256,7 +256,7 @@ async def test_the_link_waits_while_too_much_is_under_way(
         assert found == [f"p{number}" for number in range(500)]
 
 
-async def test_sessions_are_bounded_whoever_speaks(tmp_path: Path) -> None:
+async def test_remote_sessions_are_limited(tmp_path: Path) -> None:
     limits = replace(Limits(), sessions=6, unauthenticated=3)
     async with attached(tmp_path, limits) as (site, link, _server):
         assert (await link.element()).get("type") == "probe"
@@ -269,7 +269,7 @@ async def test_sessions_are_bounded_whoever_speaks(tmp_path: Path) -> None:
         assert await site.sessions() <= 6
 
 
-async def test_a_lost_link_ends_all_sessions_and_is_made_again(tmp_path: Path) -> None:
+async def test_a_lost_link_ends_all_sessions_and_is_reconnected(tmp_path: Path) -> None:
     async with attached(tmp_path) as (site, link, server):
         assert (await link.element()).get("type") == "probe"
         await link.ask(ping(1))
@@ -284,7 +284,7 @@ async def test_a_lost_link_ends_all_sessions_and_is_made_again(tmp_path: Path) -
         assert (await again.ask(ping(2))).get("id") == "p2"
 
 
-async def test_people_elsewhere_are_told_of_events_while_there_is_a_link(tmp_path: Path) -> None:
+async def test_remote_users_are_notified_of_events_while_the_link_is_up(tmp_path: Path) -> None:
     event = NewEvent("system", name="heat", level="Error")
 
     def note(tx: Transaction) -> None:
@@ -304,7 +304,7 @@ async def test_people_elsewhere_are_told_of_events_while_there_is_a_link(tmp_pat
         assert site.tally.take()["component_unsent"] >= 1
 
 
-async def test_a_server_that_does_not_read_is_cut_off(
+async def test_a_server_that_does_not_read_is_disconnected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(link_module, "UNSENT_BYTES", 1)
@@ -315,7 +315,7 @@ async def test_a_server_that_does_not_read_is_cut_off(
         assert "the server does not read" in await site.heard()
 
 
-async def test_a_server_that_reads_nothing_for_long_is_cut_off(tmp_path: Path) -> None:
+async def test_a_server_that_stops_reading_is_disconnected(tmp_path: Path) -> None:
     limits = replace(Limits(), stalled_time=0.2)
     async with attached(tmp_path, limits) as (site, link, _server):
         assert (await link.element()).get("type") == "probe"
@@ -324,7 +324,7 @@ async def test_a_server_that_reads_nothing_for_long_is_cut_off(tmp_path: Path) -
         assert "the server does not read" in await site.heard()
 
 
-async def test_a_store_that_cannot_is_told_as_an_error_to_try_again(tmp_path: Path) -> None:
+async def test_a_store_error_is_answered_as_temporary(tmp_path: Path) -> None:
     async with attached(tmp_path) as (site, link, _server):
         assert (await link.element()).get("type") == "probe"
         await site.store.close()
@@ -335,7 +335,7 @@ async def test_a_store_that_cannot_is_told_as_an_error_to_try_again(tmp_path: Pa
 
 
 @pytest.mark.parametrize("content", [None, "", " \n", b"\xff"])
-async def test_a_secret_that_cannot_be_read_is_a_mistake_in_the_configuration(
+async def test_an_unreadable_secret_is_a_configuration_error(
     tmp_path: Path, content: str | bytes | None
 ) -> None:
     async with opened(new_database(tmp_path)) as store:
@@ -348,7 +348,7 @@ async def test_a_secret_that_cannot_be_read_is_a_mistake_in_the_configuration(
         await site.component.stop(1)
 
 
-async def test_what_a_unit_sends_reaches_who_is_there_and_no_one_else(tmp_path: Path) -> None:
+async def test_stanzas_of_a_unit_reach_only_connected_peers(tmp_path: Path) -> None:
     async with attached(tmp_path) as (site, link, _server):
         assert (await link.element()).get("type") == "probe"
         await link.ask(ping(1))

@@ -116,7 +116,7 @@ async def post(client: Client, text: str) -> str | None:
     return found
 
 
-async def test_the_reserve_is_for_what_is_there(
+async def test_stored_messages_are_delivered_from_the_reserve(
     gateway: Gateway, process: Process, others: Others
 ) -> None:
     async with await bound(process, "writer") as writer:
@@ -148,7 +148,7 @@ async def test_the_reserve_is_for_what_is_there(
         assert await writer.deliver("late") == "delivered"
 
 
-async def test_a_disk_without_a_byte_left_is_told_and_outlived(
+async def test_a_completely_full_disk_is_reported_and_survived(
     gateway: Gateway, process: Process, others: Others
 ) -> None:
     async with await bound(process, "writer") as writer:
@@ -171,7 +171,7 @@ async def test_a_disk_without_a_byte_left_is_told_and_outlived(
     assert sorted(logged) == ["1", "2"]
 
 
-async def test_a_disk_that_fills_while_messages_come_loses_none_that_was_answered(
+async def test_a_disk_that_fills_up_loses_no_answered_message(
     gateway: Gateway, process: Process, others: Others
 ) -> None:
     """Also what was answered while there was less and less room."""
@@ -192,7 +192,7 @@ async def test_a_disk_that_fills_while_messages_come_loses_none_that_was_answere
     assert path.stat().st_size < DISK
 
 
-async def test_a_process_that_reads_without_end_costs_no_more_than_the_bounds(
+async def test_an_endless_reader_stays_within_the_space_limits(
     tmp_path: Path,
 ) -> None:
     """New messages wait, what is held goes on; then only reading does; and all when it has gone."""

@@ -1,4 +1,4 @@
-"""No number is lost without a word, through evictions, refusals and new epochs, in any order."""
+"""Tests that every event number is stored, shipped or declared as lost, in any order of events."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ LOST_WITH_ITS_EPOCH: Final[list[Work]] = [
 @example([*LOST_WITH_ITS_EPOCH, ("begin", 0), ("evict", 0)], 64)
 @example([("write", LOGS), ("seal", LOGS), ("evict", 0), ("begin", 0), ("evict", 0)], 64)
 @settings(deadline=None, max_examples=60)
-def test_every_number_of_every_epoch_is_here_or_there_or_told(
+def test_every_number_of_every_epoch_is_stored_shipped_or_declared(
     work: list[Work], ranges: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch, in_memory() as db:
@@ -154,7 +154,7 @@ def test_every_number_of_every_epoch_is_here_or_there_or_told(
         assert gateway.silent() == {}
 
 
-def test_it_is_told_until_the_centre_has_heard() -> None:
+def test_lost_ranges_are_declared_until_the_centre_acknowledges() -> None:
     with in_memory() as db:
         gateway = Gateway(db)
         for work in LOST_WITH_ITS_EPOCH:
@@ -171,7 +171,7 @@ def test_it_is_told_until_the_centre_has_heard() -> None:
         assert gateway.silent() == {}
 
 
-def test_ranges_are_forgotten_with_their_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lost_ranges_are_removed_with_their_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(epochs, "MAX_EPOCHS", 2)
     with in_memory() as db:
         gateway = Gateway(db)
@@ -184,7 +184,7 @@ def test_ranges_are_forgotten_with_their_epoch(monkeypatch: pytest.MonkeyPatch) 
         assert gateway.rows() == []
 
 
-def test_why_a_range_went_stays_with_it() -> None:
+def test_a_lost_range_keeps_its_reason() -> None:
     with in_memory() as db:
         gateway = Gateway(db)
         for work in LOST_WITH_ITS_EPOCH:

@@ -1,4 +1,4 @@
-"""Who has more contacts than a session may leave unacknowledged is shown them all, and stays."""
+"""Tests of a session with more contacts than it may leave stanzas unacknowledged."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ async def shown(client: Client, *, managed: bool) -> set[str]:
 
 
 @pytest.mark.parametrize("managed", [True, False])
-async def test_a_session_is_shown_more_contacts_than_it_may_leave_unacknowledged(
+async def test_a_session_receives_more_presences_than_it_may_leave_unacknowledged(
     port: int, managed: bool
 ) -> None:
     async with AsyncExitStack() as stack:

@@ -1,4 +1,4 @@
-"""People are told what the gateway logs, over real sockets; and devices what they can do."""
+"""Tests of notifying users of events, and of asking devices for capabilities, over sockets."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def refused(port: int, gateway: Gateway, times: int) -> None:
             assert condition(await client.element()) == "not-acceptable"
 
 
-async def test_people_are_told_at_once_or_when_they_come(tmp_path: Path) -> None:
+async def test_users_are_notified_at_once_or_when_they_log_in(tmp_path: Path) -> None:
     gateway = Gateway(tmp_path / "gateway", "cam1", "olga", notify=[OLGA], refusal_window=0.5)
     with gateway.run() as process:
         port = port_of(process)
@@ -78,7 +78,7 @@ async def messages(client: Client, count: int) -> list[Element]:
     return found
 
 
-async def test_the_event_and_what_is_told_of_it_are_one_transaction(tmp_path: Path) -> None:
+async def test_an_event_and_its_notification_are_one_transaction(tmp_path: Path) -> None:
     async with in_process(tmp_path, "olga") as front:
         front.store.before_commit = eventlog.notifier(front.router.context, Log(notify=[OLGA]))
         event = NewEvent("system", name="heat", level="Error")
@@ -99,7 +99,7 @@ async def test_the_event_and_what_is_told_of_it_are_one_transaction(tmp_path: Pa
             assert [isinstance(fault, Exception) for fault in faults] == [True, False]
 
 
-async def test_a_device_is_asked_for_what_it_takes_over_its_stream(tmp_path: Path) -> None:
+async def test_a_device_is_asked_for_its_capabilities(tmp_path: Path) -> None:
     async with in_process(tmp_path, "cam1") as front, await front.bound("cam1") as cam1:
         cam1.send("<presence/>")
         await cam1.stanza()
@@ -139,7 +139,7 @@ async def ask_much(client: Client) -> None:
         ("unacknowledged_total_bytes", {"unacknowledged_total_bytes": 131_072}),
     ],
 )
-async def test_a_session_that_ends_for_what_it_leaves_is_told_of(
+async def test_a_session_ended_for_unacknowledged_stanzas_is_notified(
     tmp_path: Path, rule: str, options: dict[str, int]
 ) -> None:
     async with in_process(tmp_path, "cam1", **UNPACED, **options) as front:

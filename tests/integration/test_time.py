@@ -71,7 +71,7 @@ async def until(true: Callable[[], bool]) -> None:
             await asyncio.sleep(0.05)
 
 
-async def test_a_message_expires_in_a_gateway_that_is_never_up_for_its_ttl(
+async def test_a_message_expires_in_a_gateway_with_short_runs(
     gateway: Gateway, tmp_path: Path
 ) -> None:
     """Each run lasts for less than a second of ours, in a boot of its own, on a wrong clock."""
@@ -90,7 +90,7 @@ async def test_a_message_expires_in_a_gateway_that_is_never_up_for_its_ttl(
     assert "expired" in system(gateway)
 
 
-async def test_a_clock_that_is_set_expires_nothing_and_is_told(
+async def test_setting_the_clock_expires_nothing_and_is_logged(
     gateway: Gateway, tmp_path: Path
 ) -> None:
     clock = tmp_path / "clock"
@@ -114,7 +114,7 @@ async def test_a_clock_that_is_set_expires_nothing_and_is_told(
     assert (second["previous"], second["off_known"]) == ("unclean", "uptime")
 
 
-async def test_a_day_without_power_is_counted_once_it_is_known(
+async def test_a_day_without_power_is_counted_when_it_becomes_known(
     gateway: Gateway, tmp_path: Path
 ) -> None:
     """What came before the clock was right again is not older for it."""

@@ -1,4 +1,4 @@
-"""For how long commits wait for each other: within bounds, smooth, and settling where it helps."""
+"""Property tests of the rules for delaying commits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def wait(pressure: float, budget: int, most: float) -> float:
 
 
 @given(PRESSURES, BUDGETS, MOST)
-def test_it_is_none_within_the_budget_and_all_at_twice_that(
+def test_the_delay_is_zero_within_the_budget_and_maximal_at_twice_the_budget(
     pressure: float, budget: int, most: float
 ) -> None:
     found = wait(pressure, budget, most)
@@ -30,7 +30,7 @@ def test_it_is_none_within_the_budget_and_all_at_twice_that(
 
 
 @given(PRESSURES, st.floats(0, 1), BUDGETS, MOST)
-def test_more_written_means_no_shorter_wait_and_it_never_jumps(
+def test_the_delay_grows_continuously_with_the_rate(
     pressure: float, more: float, budget: int, most: float
 ) -> None:
     before, after = wait(pressure, budget, most), wait(pressure + more, budget, most)
@@ -38,12 +38,12 @@ def test_more_written_means_no_shorter_wait_and_it_never_jumps(
 
 
 @given(RATES, MOST)
-def test_without_a_budget_nothing_waits(rate: float, most: float) -> None:
+def test_without_a_budget_commits_are_not_delayed(rate: float, most: float) -> None:
     assert commit_delay.commit_wait(rate, 0, most) == 0
 
 
 @given(RATES, RATES, st.floats(0, 10**6))
-def test_an_average_lies_between_what_it_was_and_what_is(
+def test_the_average_lies_between_the_old_average_and_the_rate(
     average: float, rate: float, seconds: float
 ) -> None:
     found = commit_delay.updated_average(average, rate, seconds)
@@ -53,7 +53,7 @@ def test_an_average_lies_between_what_it_was_and_what_is(
 
 
 @given(RATES, RATES, st.floats(0, 10**4), st.floats(0, 10**4))
-def test_looking_more_often_gives_the_same(
+def test_the_average_does_not_depend_on_the_sampling_interval(
     average: float, rate: float, first: float, second: float
 ) -> None:
     twice = commit_delay.updated_average(
@@ -64,7 +64,7 @@ def test_looking_more_often_gives_the_same(
 
 
 @given(st.floats(0.1, 20), st.floats(1, 500))
-def test_it_settles_where_the_wait_makes_less_be_written(load: float, units: float) -> None:
+def test_delay_and_rate_settle_at_an_equilibrium(load: float, units: float) -> None:
     """A commit of `units` a second, each of a page, and a page for each unit: what is written with
     a wait is less, and how much less depends on how much comes."""
     most, budget = 0.05, 10**9

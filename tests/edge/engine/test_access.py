@@ -1,4 +1,4 @@
-"""The matrix of rights: who, what, on what. Every combination stands here, written by hand."""
+"""Tests of authorisation: every right of every role and relation, written out by hand."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ DECIDING: Final = frozenset({"provisioned", "trusted", "revoked"})
 """What of a sender decides on its rights."""
 
 
-def test_nobody_else_decides() -> None:
+def test_only_this_module_decides_about_access() -> None:
     """Handlers and sockets ask the rules: what a sender is, they only pass on to `relation`."""
     edge = Path(access.__file__).parents[1]
     found = []
@@ -131,7 +131,7 @@ def test_nobody_else_decides() -> None:
 
 
 @pytest.mark.parametrize("right", RIGHTS)
-def test_each_right_of_everybody_to_everything(right: str) -> None:
+def test_every_right_of_every_role_and_relation(right: str) -> None:
     for (who, row), (column, relation) in product(
         zip(Role, RIGHTS[right], strict=True), enumerate(RELATIONS)
     ):
@@ -149,7 +149,7 @@ def test_services_are_for_trusted_devices_and_users_of_trusted_domains(
 
 
 @pytest.mark.parametrize("trust", get_args(Trust))
-def test_who_may_ask_is_answered_and_nobody_else(trust: Trust) -> None:
+def test_an_asker_is_answered_only_if_it_may_ask(trust: Trust) -> None:
     for who, asker, relation in product(Role, Role, RELATIONS):
         answer = access.may_answer(PEOPLE[who], PEOPLE[asker], relation, trust)
         asked = access.may_reach(PEOPLE[asker], relation, trust)
@@ -172,7 +172,7 @@ def test_who_may_ask_is_answered_and_nobody_else(trust: Trust) -> None:
         (False, True, False, "to", Relation.OTHER),
     ],
 )  # fmt: skip
-def test_what_an_account_is_to_somebody(
+def test_relations_of_accounts(
     own: bool, exists: bool, listed: bool, subscription: str, expected: Relation
 ) -> None:
     found = access.relation(own=own, exists=exists, listed=listed, subscription=subscription)
@@ -195,7 +195,7 @@ def test_a_trusted_domain_is_the_whole_domain_of_a_user(bare: str, trusted: bool
     assert access.is_in_trusted_domain(bare, TRUSTED_DOMAINS) is trusted
 
 
-def test_a_device_set_apart_stays_so_in_a_trusted_domain() -> None:
+def test_an_untrusted_device_stays_untrusted_in_a_trusted_domain() -> None:
     apart = PEOPLE[Role.REMOTE]._replace(provisioned=True)
     assert access.role_of(apart, TRUSTED_DOMAINS) is Role.UNTRUSTED
     assert access.role_of(apart._replace(provisioned=False, revoked=True), TRUSTED_DOMAINS) is (
@@ -207,5 +207,7 @@ def test_a_device_set_apart_stays_so_in_a_trusted_domain() -> None:
     ("account", "owner", "allowed"),
     [("a", "a", True), ("a", "b", False), ("a", "A", False), ("", "", False), ("a", "", False)],
 )
-def test_a_session_is_resumed_by_its_own_account(account: str, owner: str, allowed: bool) -> None:
+def test_only_the_same_account_may_resume_a_session(
+    account: str, owner: str, allowed: bool
+) -> None:
     assert access.may_resume(account, owner) is allowed

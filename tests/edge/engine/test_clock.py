@@ -1,4 +1,4 @@
-"""Reading the machine's clocks."""
+"""Tests of reading the machine's clocks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def world() -> World:
     return World(synchronised=True)
 
 
-def test_service_seconds_go_with_the_uptime_and_not_with_the_wall_clock(world: World) -> None:
+def test_service_seconds_follow_the_uptime_not_the_wall_clock(world: World) -> None:
     clock = Clock(50.0, world.machine)
     assert clock() == (50.0, EPOCH * 1000, True)
     world.true, world.error = 10.0, 3600.0
@@ -22,7 +22,7 @@ def test_service_seconds_go_with_the_uptime_and_not_with_the_wall_clock(world: W
     assert clock.run == Run("boot-1", -50.0)
 
 
-def test_the_kernel_is_asked_once_in_a_while(world: World) -> None:
+def test_synchronisation_is_checked_at_an_interval(world: World) -> None:
     clock = Clock(0.0, world.machine)
     asked = world.asked
     world.synchronised = False
@@ -35,7 +35,7 @@ def test_the_kernel_is_asked_once_in_a_while(world: World) -> None:
 
 
 @pytest.mark.parametrize("moved", [STEP, -STEP])
-def test_a_clock_that_was_set_is_not_trusted_for_a_moment_longer(
+def test_synchronisation_is_checked_at_once_after_the_clock_was_set(
     world: World, moved: float
 ) -> None:
     clock = Clock(0.0, world.machine)
@@ -46,7 +46,7 @@ def test_a_clock_that_was_set_is_not_trusted_for_a_moment_longer(
     assert not clock().synchronised
 
 
-def test_a_time_that_became_right_while_it_was_read_is_read_again(world: World) -> None:
+def test_the_wall_clock_is_read_again_after_it_was_set(world: World) -> None:
     """What is stamped as of a synchronised clock is never the time of before that."""
     world.synchronised, world.error = False, -1000.0
 
@@ -60,7 +60,7 @@ def test_a_time_that_became_right_while_it_was_read_is_read_again(world: World) 
     assert clock() == (0.0, EPOCH * 1000, True)
 
 
-def test_the_clocks_of_this_machine() -> None:
+def test_the_real_clocks() -> None:
     before, after = MachineClocks().read(), MachineClocks().read()
     assert before.boot == after.boot
     assert 0 < before.uptime <= after.uptime

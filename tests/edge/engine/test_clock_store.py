@@ -1,4 +1,4 @@
-"""What is kept of time, and whom a time off makes older."""
+"""Tests of the saved time, and of ageing stored rows by a time off."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def noted(db: sqlite3.Connection) -> list[tuple[float, str, str]]:
     return db.execute(sql).fetchall()
 
 
-def test_what_is_saved_is_read_again(db: sqlite3.Connection) -> None:
+def test_a_saved_state_is_loaded_unchanged(db: sqlite3.Connection) -> None:
     tx = at(db, 0.0, trusted=False)
     assert clock_store.load(tx) == SavedTime()
     for state in (
@@ -70,14 +70,14 @@ def test_what_is_saved_is_read_again(db: sqlite3.Connection) -> None:
         assert meta.last_service_second(tx) == state.service
 
 
-def test_an_older_database_has_service_seconds_alone(db: sqlite3.Connection) -> None:
+def test_an_older_database_has_only_service_seconds(db: sqlite3.Connection) -> None:
     tx = at(db, 0.0, trusted=False)
     meta.write(tx, meta.SERVICE, 1234.5)
     assert clock_store.load(tx) == SavedTime(1234.5)
 
 
 @pytest.mark.parametrize("table", ["held", "outbox", "offline", "events"])
-def test_service_time_is_at_least_that_of_the_newest_row(
+def test_the_last_service_second_is_at_least_that_of_the_newest_row(
     db: sqlite3.Connection, table: str
 ) -> None:
     store(db, 50.0)
@@ -87,7 +87,7 @@ def test_service_time_is_at_least_that_of_the_newest_row(
     assert meta.last_service_second(at(db, 0.0, trusted=False)) == 150.0
 
 
-def test_a_time_off_makes_older_what_was_there_and_nothing_else(db: sqlite3.Connection) -> None:
+def test_a_time_off_ages_only_earlier_rows(db: sqlite3.Connection) -> None:
     store(db, 1000.0)
     clock_store.save(
         at(db, 0.0, trusted=False),
@@ -115,7 +115,7 @@ def test_a_time_off_makes_older_what_was_there_and_nothing_else(db: sqlite3.Conn
     assert clock_store.load(tx).clean
 
 
-def test_an_implausible_time_off_is_told_and_makes_nothing_older(db: sqlite3.Connection) -> None:
+def test_an_implausible_time_off_is_logged_and_ages_no_rows(db: sqlite3.Connection) -> None:
     store(db, 1000.0)
     state = SavedTime(1000.0, "two", 1000.0, TrustedMoment(1000.0, WALL), 1000.0)
     clock_store.save(at(db, 0.0, trusted=False), state)

@@ -1,4 +1,4 @@
-"""Opening the database: its schema and settings, its versions, and what its errors mean."""
+"""Tests of opening the database: schema, settings, migrations and errors."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def empty(tmp_path: Path) -> Iterator[sqlite3.Connection]:
         yield connection
 
 
-def test_the_schema_after_all_migrations_is_the_schema_as_written(path: Path) -> None:
+def test_the_migrated_schema_equals_the_written_schema(path: Path) -> None:
     with closing(database.connect_reader(path)) as connection:
         assert normalised(schema(connection)) == normalised(SCHEMA.read_text("utf-8"))
 
@@ -64,9 +64,7 @@ def test_migrations_are_numbered_from_one_without_a_gap() -> None:
     assert numbers == list(range(1, len(numbers) + 1))
 
 
-def test_an_older_database_is_brought_up_to_date_step_by_step(
-    path: Path, empty: sqlite3.Connection
-) -> None:
+def test_an_older_database_is_migrated_step_by_step(path: Path, empty: sqlite3.Connection) -> None:
     database.migrate(empty)
     with closing(database.connect_reader(path)) as fresh:
         assert schema(empty) == schema(fresh)
@@ -75,7 +73,7 @@ def test_an_older_database_is_brought_up_to_date_step_by_step(
     database.migrate(empty)  # nothing more to do
 
 
-def test_a_migration_that_fails_changes_nothing(
+def test_a_failed_migration_changes_nothing(
     empty: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steps = [(1, "CREATE TABLE a (x)"), (2, "CREATE TABLE b (x); CREATE TABLE a (x)")]
@@ -87,7 +85,7 @@ def test_a_migration_that_fails_changes_nothing(
     assert empty.execute("SELECT group_concat(name) FROM sqlite_schema").fetchone() == ("a",)
 
 
-def test_a_newer_database_is_refused_and_left_alone(path: Path) -> None:
+def test_a_newer_database_is_refused_unchanged(path: Path) -> None:
     newest = database.migrations()[-1][0]
     with closing(sqlite3.connect(path)) as connection:
         connection.execute(f"PRAGMA user_version = {newest + 1}")
@@ -97,7 +95,7 @@ def test_a_newer_database_is_refused_and_left_alone(path: Path) -> None:
         assert connection.execute("PRAGMA user_version").fetchone() == (newest + 1,)
 
 
-def test_the_settings_are_in_force(path: Path) -> None:
+def test_the_settings_are_applied(path: Path) -> None:
     with closing(database.connect(path, max_bytes=64 * 1024 * 1024)) as connection:
 
         def pragma(name: str) -> object:
@@ -113,11 +111,11 @@ def test_the_settings_are_in_force(path: Path) -> None:
         assert pragma("max_page_count") == (64 * 1024 * 1024 - WAL_SHARE) // 4096
 
 
-def test_the_file_is_its_owners_alone(path: Path) -> None:
+def test_the_file_is_private_to_its_owner(path: Path) -> None:
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-def test_there_is_one_database_and_it_is_made_once(path: Path, tmp_path: Path) -> None:
+def test_a_missing_or_existing_database_is_an_error(path: Path, tmp_path: Path) -> None:
     with pytest.raises(SetupError, match="exists"):
         database.create(path)
     missing = tmp_path / "missing.db"
@@ -127,7 +125,7 @@ def test_there_is_one_database_and_it_is_made_once(path: Path, tmp_path: Path) -
     assert not missing.exists()
 
 
-def test_what_is_no_database_is_told_so(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_database_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "text.db"
     path.write_text("not a database, but text that is long enough for a header\n" * 100)
     with pytest.raises(StoreBroken, match="not a database"):
@@ -135,7 +133,7 @@ def test_what_is_no_database_is_told_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("connect", [database.connect, database.connect_reader])
-def test_what_cannot_be_opened_is_told_so(
+def test_an_unreadable_database_is_an_error(
     tmp_path: Path, connect: Callable[[Path], sqlite3.Connection]
 ) -> None:
     with pytest.raises(SetupError, match="cannot be read: it is a folder"):
@@ -152,7 +150,7 @@ def test_what_cannot_be_opened_is_told_so(
         connect(path)
 
 
-def test_a_reader_cannot_write_and_needs_no_gateway_that_runs(path: Path) -> None:
+def test_a_reader_cannot_write_and_needs_no_running_gateway(path: Path) -> None:
     with closing(database.connect_reader(path)) as reader:
         with (
             pytest.raises(StoreError, match="readonly"),
@@ -163,7 +161,7 @@ def test_a_reader_cannot_write_and_needs_no_gateway_that_runs(path: Path) -> Non
             assert tx.row("SELECT count(*) FROM meta") == (2,)
 
 
-def test_a_single_transaction_commits_or_changes_nothing(path: Path) -> None:
+def test_a_transaction_commits_or_changes_nothing(path: Path) -> None:
     with closing(database.connect(path)) as connection:
         with database.transaction(connection, MOMENT) as tx:
             tx.run("INSERT INTO meta VALUES ('a', 1)")
@@ -181,7 +179,7 @@ def _write_then(connection: sqlite3.Connection, key: str, sql: str) -> None:
         tx.run(sql)
 
 
-def test_the_alarm_rings_for_the_earliest() -> None:
+def test_the_timer_is_set_to_the_earliest_moment() -> None:
     with closing(sqlite3.connect(":memory:")) as connection:
         tx = database.Transaction(connection, MOMENT)
         assert tx.due is None
@@ -207,7 +205,7 @@ def test_the_alarm_rings_for_the_earliest() -> None:
         (sqlite3.SQLITE_CONSTRAINT_UNIQUE, StoreError),
     ],
 )
-def test_what_sqlites_errors_mean(code: int, kind: type[StoreError]) -> None:
+def test_errors_of_sqlite_are_translated(code: int, kind: type[StoreError]) -> None:
     error = sqlite3.OperationalError("it says")
     error.sqlite_errorcode = code
     found = database.translate(error)
@@ -216,7 +214,9 @@ def test_what_sqlites_errors_mean(code: int, kind: type[StoreError]) -> None:
     assert type(database.translate(sqlite3.ProgrammingError("closed"))) is StoreError
 
 
-def test_what_cannot_be_made_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_database_that_cannot_be_created_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(database, "migrations", lambda: [(1, "CREATE NOTHING")])
     with pytest.raises(StoreError, match="syntax error"):
         database.create(tmp_path / "new.db")

@@ -1,4 +1,4 @@
-"""What happens often is counted, and told by heartbeats: seldom, bounded, and all of it."""
+"""Tests of counting frequent events and logging the counters."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def counted(gateway: Gateway) -> int:
     return int(gateway.count("SELECT count(*) FROM temp.folded"))
 
 
-def test_nothing_is_written_until_it_is_told(gateway: Gateway) -> None:
+def test_counting_writes_nothing_to_the_disk(gateway: Gateway) -> None:
     before = gateway.count("SELECT total_changes()")
     assert tell(gateway) == []
     note(gateway, reason="lost")
@@ -67,7 +67,7 @@ def test_nothing_is_written_until_it_is_told(gateway: Gateway) -> None:
     }
 
 
-def test_the_same_is_told_once_in_a_while_and_none_of_it_is_lost(gateway: Gateway) -> None:
+def test_a_counter_is_logged_at_intervals_and_loses_nothing(gateway: Gateway) -> None:
     note(gateway)
     assert len(tell(gateway)) == 1
     told = 0.0
@@ -81,7 +81,7 @@ def test_the_same_is_told_once_in_a_while_and_none_of_it_is_lost(gateway: Gatewa
     assert len(gateway.events("system")) == 1 + 3600 // LOG_INTERVAL
 
 
-def test_what_ceases_is_forgotten_and_told_at_once_when_it_comes_back(gateway: Gateway) -> None:
+def test_an_idle_counter_is_removed_and_logged_at_once_when_it_returns(gateway: Gateway) -> None:
     note(gateway)
     tell(gateway)
     gateway.clock.service += LOG_INTERVAL - 0.001
@@ -94,7 +94,7 @@ def test_what_ceases_is_forgotten_and_told_at_once_when_it_comes_back(gateway: G
     assert len(tell(gateway)) == 1
 
 
-def test_at_the_end_all_is_told_that_was_counted(gateway: Gateway) -> None:
+def test_a_stop_logs_all_counters(gateway: Gateway) -> None:
     note(gateway)
     tell(gateway)
     note(gateway)
@@ -103,9 +103,7 @@ def test_at_the_end_all_is_told_that_was_counted(gateway: Gateway) -> None:
     assert brief(tell(gateway, everything=True)) == [(A, "ended", 1.0, {"ago_s": "0"})]
 
 
-def test_sources_are_bounded_and_the_rest_counts_as_other(
-    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_further_sources_count_as_other(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(event_counters, "MAX_COUNTERS", 2)
     for number in range(5):
         note(gateway, f"d{number}@gw.example", reason="lost")
@@ -121,7 +119,7 @@ def test_sources_are_bounded_and_the_rest_counts_as_other(
     assert counted(gateway) == 4
 
 
-def test_what_is_rolled_back_was_not(gateway: Gateway) -> None:
+def test_a_rollback_undoes_counting(gateway: Gateway) -> None:
     def unit(tx: Transaction) -> None:
         event_counters.count(tx, "session", "began", A)
         raise ZeroDivisionError
@@ -131,7 +129,7 @@ def test_what_is_rolled_back_was_not(gateway: Gateway) -> None:
     assert tell(gateway) == []
 
 
-def test_a_topic_is_told(gateway: Gateway) -> None:
+def test_a_topic_is_logged(gateway: Gateway) -> None:
     gateway.tx(
         lambda tx: event_counters.count(tx, "share", "made", A, topic="t/#", tags={"share": "s"})
     )

@@ -1,4 +1,4 @@
-"""The event log: numbers without a gap, bytes that add up, and pages that are bounded."""
+"""Tests of the event log: gapless numbers, lane status and limited pages."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ def test_an_event_is_read_as_it_was_written(db: sqlite3.Connection) -> None:
     assert type(first.clock) is bool
 
 
-def test_each_lane_counts_for_itself_from_one(db: sqlite3.Connection) -> None:
+def test_each_lane_has_its_own_sequence_from_one(db: sqlite3.Connection) -> None:
     for lane in (LOGS, SYSTEM, LOGS, LOGS):
         append(at(db), lane, 1, EVENT)
     numbers = {lane: [row.seq for row in events.read(at(db), lane, 0, 10, 1000)] for lane in LANES}
     assert numbers == {READINGS: [], LOGS: [1, 2, 3], SYSTEM: [1]}
 
 
-def test_what_waits_is_counted_and_weighed_with_the_moment_of_the_oldest(
+def test_lane_status_has_number_bytes_and_oldest_event(
     db: sqlite3.Connection,
 ) -> None:
     assert events.lane_status(at(db)) == [
@@ -75,14 +75,14 @@ def test_what_waits_is_counted_and_weighed_with_the_moment_of_the_oldest(
     assert events.fullest_message_lane(at(db)) == 3
 
 
-def test_the_fullest_lane_is_one_that_messages_go_to(db: sqlite3.Connection) -> None:
+def test_the_fullest_lane_is_one_of_the_message_lanes(db: sqlite3.Connection) -> None:
     append(at(db), SYSTEM, 9, EVENT)
     append(at(db), READINGS, 2, EVENT)
     append(at(db), LOGS, 1, EVENT)
     assert events.fullest_message_lane(at(db)) == 2
 
 
-def test_a_page_is_bounded_in_number_and_bytes_and_never_empty(db: sqlite3.Connection) -> None:
+def test_a_page_is_limited_in_events_and_bytes_but_never_empty(db: sqlite3.Connection) -> None:
     append(at(db), LOGS, 10, EVENT)
 
     def page(after: int, count: int, size: int) -> list[int]:
@@ -98,7 +98,7 @@ def test_a_page_is_bounded_in_number_and_bytes_and_never_empty(db: sqlite3.Conne
 
 @given(st.lists(st.tuples(st.sampled_from(LANES), st.integers(1, 5), st.booleans()), max_size=30))
 @settings(deadline=None, max_examples=60)
-def test_numbers_have_no_gap_whatever_is_rolled_back(
+def test_rollbacks_leave_no_gap_in_the_sequence(
     transactions: list[tuple[str, int, bool]],
 ) -> None:
     with in_memory() as db:
@@ -115,7 +115,7 @@ def test_numbers_have_no_gap_whatever_is_rolled_back(
         assert states == {lane: (count, count * SIZE) for lane, count in written.items()}
 
 
-def test_within_a_transaction_the_counters_are_true_before_they_are_written(
+def test_counters_are_current_within_a_transaction(
     db: sqlite3.Connection,
 ) -> None:
     tx = at(db, 3.0)
@@ -131,7 +131,7 @@ def test_within_a_transaction_the_counters_are_true_before_they_are_written(
     assert state == LaneStatus(LOGS, 4, 4 * SIZE, 3.0, None)
 
 
-def test_the_gateway_s_own_events_are_bounded_and_counted_beyond(
+def test_further_events_of_the_gateway_itself_are_counted_not_written(
     db: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(events, "MAX_SYSTEM_EVENTS", 3)

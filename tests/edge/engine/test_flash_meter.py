@@ -1,4 +1,4 @@
-"""What the gateway writes is measured, and commits wait where it is too much."""
+"""Tests of measuring what the gateway writes, and of delaying commits."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def made(store: Store, kernel: Kernel) -> WriteMeter:
     return WriteMeter(store, OPTIONS, lambda: kernel.counted, lambda: kernel.now)
 
 
-async def test_what_was_written_is_told_once_and_not_lost_if_it_was_not_kept(store: Store) -> None:
+async def test_measured_writes_count_until_they_are_logged(store: Store) -> None:
     kernel = Kernel()
     meter = made(store, kernel)
     kernel.write(60, 8192, 5000)
@@ -56,7 +56,7 @@ async def test_what_was_written_is_told_once_and_not_lost_if_it_was_not_kept(sto
     assert meter.measure().pages == 1, "parts of pages add up"
 
 
-async def test_commits_wait_beyond_the_budget_and_not_within(store: Store) -> None:
+async def test_commits_are_delayed_only_above_the_budget(store: Store) -> None:
     kernel = Kernel()
     meter = made(store, kernel)
 
@@ -72,7 +72,7 @@ async def test_commits_wait_beyond_the_budget_and_not_within(store: Store) -> No
     assert hours(20, 500) == 0
 
 
-async def test_the_average_is_of_the_last_hour(store: Store) -> None:
+async def test_the_average_covers_the_last_hour(store: Store) -> None:
     kernel = Kernel()
     meter = made(store, kernel)
     kernel.write(commit_delay.HOUR, 3_600_000)
@@ -81,7 +81,7 @@ async def test_the_average_is_of_the_last_hour(store: Store) -> None:
     meter.mark_logged(meter.measure())
 
 
-async def test_the_kernel_counts_what_the_store_writes(store: Store) -> None:
+async def test_the_kernel_counts_the_writes_of_the_store(store: Store) -> None:
     meter = await flash_meter.start_meter(store, OPTIONS)
     await store.run(lambda tx: meta.write(tx, "k", b"x" * 100_000))
     found = meter.measure()
@@ -89,5 +89,5 @@ async def test_the_kernel_counts_what_the_store_writes(store: Store) -> None:
     assert found.commits == 1
 
 
-def test_where_the_kernel_does_not_count_it_is_nothing() -> None:
+def test_without_kernel_counters_the_counts_are_zero() -> None:
     assert flash_meter.kernel_counters(0).thread == 0

@@ -1,4 +1,4 @@
-"""What was written by day: kept for more than a year, told once a day, whatever the clock does."""
+"""Tests of the daily counts of what was written to the flash card."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def told(gateway: Gateway) -> list[tuple[str, float | None]]:
     return [(row.tags["day"], row.value) for row in gateway.events("system", "wear")]
 
 
-def test_what_is_written_on_a_day_adds_up(gateway: Gateway) -> None:
+def test_counts_of_a_day_add_up(gateway: Gateway) -> None:
     for _ in range(3):
         add(gateway)
     assert gateway.tx(partial(flash_wear.recent_days, count=9)) == [
@@ -44,7 +44,7 @@ def test_what_is_written_on_a_day_adds_up(gateway: Gateway) -> None:
     assert told(gateway) == []
 
 
-def test_a_day_that_is_over_is_told_once(gateway: Gateway) -> None:
+def test_a_finished_day_is_logged_once(gateway: Gateway) -> None:
     for day in (0, 0, 1, 1, 2):
         add(gateway, day)
     assert told(gateway) == [("2025-10-09", 24_576.0), ("2025-10-10", 24_576.0)]
@@ -55,13 +55,13 @@ def test_a_day_that_is_over_is_told_once(gateway: Gateway) -> None:
     }  # fmt: skip
 
 
-def test_days_without_anything_are_not_told(gateway: Gateway) -> None:
+def test_days_without_writes_are_not_logged(gateway: Gateway) -> None:
     add(gateway)
     add(gateway, 5)
     assert told(gateway) == [("2025-10-09", 12_288.0)]
 
 
-def test_a_clock_that_is_set_back_tells_nothing_twice_and_silences_nothing(
+def test_a_clock_set_back_neither_repeats_nor_suppresses_a_day(
     gateway: Gateway,
 ) -> None:
     for day in (0, 1, 4000, 1):
@@ -73,7 +73,9 @@ def test_a_clock_that_is_set_back_tells_nothing_twice_and_silences_nothing(
     )
 
 
-def test_so_many_days_are_kept(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_limited_number_of_days_is_kept(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(flash_wear, "KEPT_DAYS", 3)
     for day in range(6):
         add(gateway, day)

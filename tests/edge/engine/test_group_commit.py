@@ -1,4 +1,4 @@
-"""Group commit: one transaction for all that waits, answers after it, and each unit on its own."""
+"""Tests of group commit: shared transactions, failures, limits, full disks and the thread."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ async def submit(store: Store, path: Path, units: list[Unit]) -> Answers:
 # One group.
 
 
-async def test_all_that_waits_is_one_commit_and_answered_after_it_in_order(path: Path) -> None:
+async def test_waiting_units_share_a_commit_and_are_answered_after_it_in_order(path: Path) -> None:
     names = [f"k{number}" for number in range(100)]
     async with opened(path) as store:
         before = store.commits
@@ -103,7 +103,7 @@ async def test_all_that_waits_is_one_commit_and_answered_after_it_in_order(path:
     assert answers.committed == [set(names)] * 100
 
 
-async def test_a_group_is_bounded(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_group_has_a_maximum_size(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group_commit, "GROUP_UNITS", 10)
     async with opened(path) as store:
         answers = await submit(store, path, [write(f"k{number}") for number in range(25)])
@@ -112,7 +112,7 @@ async def test_a_group_is_bounded(path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize("failing", [False, True])
-async def test_units_that_have_much_to_send_are_committed_one_after_another(
+async def test_a_group_ends_when_it_has_much_to_send(
     path: Path, monkeypatch: pytest.MonkeyPatch, failing: bool
 ) -> None:
     monkeypatch.setattr(group_commit, "MAX_SEND_BYTES", 2 * (10 + group_commit.SEND_COST))
@@ -145,7 +145,7 @@ async def test_units_that_have_much_to_send_are_committed_one_after_another(
             assert store.commits == before + 3
 
 
-async def test_units_of_a_group_see_what_those_before_them_wrote(path: Path) -> None:
+async def test_units_see_the_writes_of_earlier_units_of_the_group(path: Path) -> None:
     def count(tx: Transaction) -> float:
         value = meta.read_number(tx, "count") + 1
         meta.write(tx, "count", value)
@@ -156,7 +156,7 @@ async def test_units_of_a_group_see_what_those_before_them_wrote(path: Path) -> 
         assert store.commits == 1
 
 
-async def test_all_units_of_a_group_have_one_moment_and_the_earliest_alarm_rings(
+async def test_units_of_a_group_share_one_moment_and_the_earliest_timer(
     path: Path,
 ) -> None:
     clock = Clock(service=50.0)
@@ -178,7 +178,7 @@ async def test_all_units_of_a_group_have_one_moment_and_the_earliest_alarm_rings
         assert rung == [70.0]
 
 
-async def test_a_commit_is_told_to_those_who_watch_the_log(path: Path) -> None:
+async def test_on_flush_is_called_after_each_commit(path: Path) -> None:
     flushed: list[int] = []
     async with opened(path) as store:
         store.on_flush = lambda: flushed.append(store.commits)
@@ -187,7 +187,7 @@ async def test_a_commit_is_told_to_those_who_watch_the_log(path: Path) -> None:
     assert flushed == [1, 2]
 
 
-async def test_on_a_slow_disk_a_group_waits_for_company(
+async def test_on_a_slow_disk_a_group_waits_for_more_units(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(commit_window, "SLOW_COMMIT", 0.0)
@@ -206,7 +206,7 @@ async def test_on_a_slow_disk_a_group_waits_for_company(
 NEVER = 3600.0
 
 
-async def test_a_window_keeps_commits_apart_and_the_first_waits_for_nobody(path: Path) -> None:
+async def test_the_minimum_interval_separates_commits_but_not_the_first(path: Path) -> None:
     moments: list[float] = []
 
     def unit(_tx: Transaction) -> None:
@@ -219,7 +219,7 @@ async def test_a_window_keeps_commits_apart_and_the_first_waits_for_nobody(path:
     assert all(after - before > 0.04 for before, after in pairwise(moments))
 
 
-async def test_what_comes_within_the_window_is_one_commit(path: Path) -> None:
+async def test_units_within_the_interval_share_a_commit(path: Path) -> None:
     async with opened(path) as store:
         store.commit_window.min_interval = 0.05
         await store.run(write("first"))
@@ -233,7 +233,7 @@ async def test_what_comes_within_the_window_is_one_commit(path: Path) -> None:
 
 
 @pytest.mark.parametrize("bound", ["GROUP_UNITS", "GROUP_BYTES", "waiting"])
-async def test_a_full_group_waits_no_more(
+async def test_a_full_group_is_committed_at_once(
     path: Path, bound: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in (group_commit, commit_window):
@@ -253,7 +253,7 @@ async def test_a_full_group_waits_no_more(
         await asyncio.wait_for(answers.all.wait(), 30)
 
 
-async def test_the_end_waits_for_nobody(path: Path) -> None:
+async def test_closing_does_not_wait_for_the_interval(path: Path) -> None:
     async with opened(path) as store:
         store.commit_window.min_interval = NEVER
         await store.run(write("first"))
@@ -262,7 +262,7 @@ async def test_the_end_waits_for_nobody(path: Path) -> None:
     assert await last == "last"
 
 
-async def test_transactions_that_wrote_are_counted_apart(path: Path) -> None:
+async def test_writing_transactions_are_counted_separately(path: Path) -> None:
     async with opened(path) as store:
         await store.run(write("a"))
         await store.run(lambda _tx: None)
@@ -273,7 +273,7 @@ async def test_transactions_that_wrote_are_counted_apart(path: Path) -> None:
 
 
 @pytest.mark.parametrize("place", [0, 3, 6])
-async def test_a_unit_that_fails_alone_gets_its_error(path: Path, place: int) -> None:
+async def test_only_the_failing_unit_gets_the_error(path: Path, place: int) -> None:
     names = [f"k{number}" for number in range(6)]
     units: list[Unit] = [write(name) for name in names]
     units.insert(place, fail)
@@ -288,7 +288,7 @@ async def test_a_unit_that_fails_alone_gets_its_error(path: Path, place: int) ->
     assert keys(path) == set(names)
 
 
-async def test_the_units_beside_one_that_fails_run_again_from_the_start(path: Path) -> None:
+async def test_the_other_units_of_a_failed_group_run_again(path: Path) -> None:
     runs: list[str] = []
 
     def counted(tx: Transaction) -> float:
@@ -303,7 +303,7 @@ async def test_the_units_beside_one_that_fails_run_again_from_the_start(path: Pa
     assert len(runs) == 3, "once rolled back, then each again"
 
 
-async def test_what_a_failing_unit_wrote_is_gone_and_so_is_its_alarm(path: Path) -> None:
+async def test_a_failing_units_writes_and_timer_are_undone(path: Path) -> None:
     def writes_then_fails(tx: Transaction) -> None:
         meta.write(tx, "half", 1.0)
         tx.wake_at(1.0)
@@ -319,7 +319,7 @@ async def test_what_a_failing_unit_wrote_is_gone_and_so_is_its_alarm(path: Path)
     assert rung == []
 
 
-async def test_after_a_group_that_failed_the_earliest_alarm_of_the_others_rings(
+async def test_the_earliest_timer_of_the_other_units_survives_a_failed_group(
     path: Path,
 ) -> None:
     rung: list[float] = []
@@ -329,7 +329,7 @@ async def test_after_a_group_that_failed_the_earliest_alarm_of_the_others_rings(
     assert rung == [5.0]
 
 
-async def test_an_error_of_ours_and_one_of_sqlite_come_as_what_they_are(path: Path) -> None:
+async def test_store_errors_pass_through_and_sqlite_errors_are_translated(path: Path) -> None:
     def ours(_tx: Transaction) -> None:
         raise StoreFull("said so")
 
@@ -345,7 +345,7 @@ async def test_an_error_of_ours_and_one_of_sqlite_come_as_what_they_are(path: Pa
     assert fine == "fine"
 
 
-async def test_an_answer_that_fails_keeps_no_other_back(path: Path) -> None:
+async def test_a_failing_answer_does_not_block_others(path: Path) -> None:
     told: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _loop, context: told.append(context))
 
@@ -363,7 +363,7 @@ async def test_an_answer_that_fails_keeps_no_other_back(path: Path) -> None:
 # Cancelling and closing.
 
 
-async def test_a_caller_that_is_cancelled_does_not_undo_its_unit(path: Path) -> None:
+async def test_cancelling_the_caller_does_not_undo_the_unit(path: Path) -> None:
     async with opened(path) as store:
         task = asyncio.ensure_future(store.run(write("a")))
         await asyncio.sleep(0)
@@ -383,7 +383,7 @@ async def _cancelled_while_it_fails(store: Store) -> None:
     await task
 
 
-async def test_closing_commits_what_waits_and_what_its_answers_ask_for(path: Path) -> None:
+async def test_closing_commits_waiting_units_and_those_of_their_answers(path: Path) -> None:
     store = await Store.open(path, Clock(), UnitLimits(10, 1000))
     outcomes: list[object] = []
 
@@ -397,7 +397,7 @@ async def test_closing_commits_what_waits_and_what_its_answers_ask_for(path: Pat
     assert keys(path) == {"first", "second"}
 
 
-async def test_a_closed_store_says_so_and_leaves_no_thread(path: Path) -> None:
+async def test_a_closed_store_refuses_units_and_ends_its_threads(path: Path) -> None:
     before = set(threading.enumerate())
     async with opened(path) as store:
         threads = set(threading.enumerate()) - before
@@ -411,7 +411,7 @@ async def test_a_closed_store_says_so_and_leaves_no_thread(path: Path) -> None:
         await store.read(lambda _tx: None)
 
 
-async def test_what_cannot_be_opened_leaves_no_thread(
+async def test_a_failed_open_leaves_no_thread(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = set(threading.enumerate())
@@ -433,7 +433,7 @@ async def test_what_cannot_be_opened_leaves_no_thread(
 
 
 @pytest.mark.parametrize(("bounds", "fitting"), [((4, 10_000), 3), ((100, 300), 2)])
-async def test_it_says_when_it_is_full_and_once_when_there_is_room_again(
+async def test_full_is_reported_and_on_room_is_called_once(
     path: Path, bounds: tuple[int, int], fitting: int
 ) -> None:
     async with opened(path, bounds=UnitLimits(*bounds)) as store:
@@ -450,7 +450,7 @@ async def test_it_says_when_it_is_full_and_once_when_there_is_room_again(
         assert store.full is False
 
 
-async def test_bytes_are_counted_until_the_commit(path: Path) -> None:
+async def test_bytes_of_a_unit_count_until_its_commit(path: Path) -> None:
     running, go_on = threading.Event(), threading.Event()
 
     def slow(_tx: Transaction) -> None:
@@ -471,7 +471,7 @@ async def test_bytes_are_counted_until_the_commit(path: Path) -> None:
 # Reading.
 
 
-async def test_a_query_sees_one_snapshot_of_what_is_committed(path: Path) -> None:
+async def test_a_query_sees_one_committed_snapshot(path: Path) -> None:
     async with opened(path) as store:
         await store.run(write("a", 1.0))
         first, go_on = threading.Event(), threading.Event()
@@ -511,7 +511,7 @@ async def fill(store: Store) -> int:
     raise AssertionError("it is never full")
 
 
-async def test_a_full_disk_refuses_what_does_not_fit_and_takes_what_does(path: Path) -> None:
+async def test_a_full_disk_refuses_only_units_that_do_not_fit(path: Path) -> None:
     async with opened(path, max_bytes=WAL_SHARE + 2 * 1024 * 1024) as store:
         fitted = await fill(store)
         assert fitted > 5
@@ -533,7 +533,7 @@ def keys_in(tx: Transaction) -> int:
     return int(tx.row("SELECT count(*) - 2 FROM meta")[0])
 
 
-async def test_a_full_disk_is_read_and_recovers_without_a_restart(path: Path) -> None:
+async def test_a_full_disk_can_be_read_and_recovers_without_a_restart(path: Path) -> None:
     async with opened(path, max_bytes=WAL_SHARE + 2 * 1024 * 1024) as store:
         fitted = await fill(store)
         with pytest.raises(StoreFull):
@@ -575,7 +575,7 @@ asyncio.run(main(Path(sys.argv[1]), int(sys.argv[2])))
 """
 
 
-def test_a_disk_that_fails_a_write_loses_nothing_that_was_answered(path: Path) -> None:
+def test_a_failed_write_loses_nothing_that_was_answered(path: Path) -> None:
     """The system refuses to let the file grow: SQLite calls that an I/O error, not a full disk."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     assert (soft, hard) == (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
@@ -599,7 +599,7 @@ def test_a_disk_that_fails_a_write_loses_nothing_that_was_answered(path: Path) -
 # A database that another process holds, and one that is broken.
 
 
-async def test_a_database_that_is_held_is_busy_for_the_whole_group_at_once(
+async def test_a_locked_database_is_busy_for_the_whole_group_at_once(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(database, "BUSY_TIMEOUT", 0.05)
@@ -614,7 +614,7 @@ async def test_a_database_that_is_held_is_busy_for_the_whole_group_at_once(
         assert await store.run(write("after")) == "after"
 
 
-async def test_a_writer_waits_for_another_process_a_while(path: Path) -> None:
+async def test_a_writer_waits_for_another_process(path: Path) -> None:
     async with opened(path) as store:
         with lock(path):
             task = asyncio.ensure_future(store.run(write("a")))
@@ -639,7 +639,7 @@ async def test_a_broken_database_is_reported_before_it_is_answered(path: Path) -
     assert told == [StoreBroken, "StoreBroken", StoreBroken]
 
 
-async def test_a_commit_that_fails_for_itself_is_told_and_keeps_nobody_waiting(path: Path) -> None:
+async def test_a_failure_outside_the_units_is_reported_and_answers_all(path: Path) -> None:
     faults: list[object] = []
     asyncio.get_running_loop().set_exception_handler(
         lambda _loop, context: faults.append(context["exception"])
@@ -682,7 +682,7 @@ async def test_a_function_runs_on_the_database_thread_in_one_hop(path: Path) -> 
     await thread.close()
 
 
-async def test_a_call_that_was_cancelled_still_runs_to_its_end(path: Path) -> None:
+async def test_a_cancelled_call_still_runs_to_its_end(path: Path) -> None:
     thread = await DatabaseThread.start(lambda: database.connect(path))
     started, go_on, ended = threading.Event(), threading.Event(), threading.Event()
 
@@ -704,7 +704,7 @@ async def test_a_call_that_was_cancelled_still_runs_to_its_end(path: Path) -> No
 # What is known from one transaction to the next.
 
 
-async def test_a_senders_trust_ends_with_the_next_group_after_another_process_took_it(
+async def test_a_change_by_another_process_invalidates_cached_senders(
     path: Path,
 ) -> None:
     def trusted(tx: Transaction) -> bool:
@@ -723,9 +723,7 @@ async def test_a_senders_trust_ends_with_the_next_group_after_another_process_to
 
 
 @pytest.mark.parametrize("rolled_back", [False, True], ids=["by us", "by SQLite"])
-async def test_what_a_unit_that_failed_came_to_know_is_forgotten(
-    path: Path, rolled_back: bool
-) -> None:
+async def test_a_failed_unit_leaves_nothing_in_the_caches(path: Path, rolled_back: bool) -> None:
     def bind_and_fail(tx: Transaction) -> None:
         sessions.bind(tx, 7, "pump1", "pump1@gw", "pump1@gw/fw")
         assert sessions.sender(tx, 7) is not None

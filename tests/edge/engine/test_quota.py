@@ -1,4 +1,4 @@
-"""Custody's limits: never exceeded, fair to small sources, and nobody evicted for nothing."""
+"""Tests of the quota rules: limits, eviction and the reserved share."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def decide(
     return plan_eviction(size, source, total, limits, lambda: mine, GRACE)
 
 
-def test_what_fits_is_taken_and_nobody_is_looked_at() -> None:
+def test_a_message_that_fits_examines_no_candidates() -> None:
     def never() -> list[EvictionCandidate]:
         raise AssertionError("below its limit, a source's messages are not looked at")
 
@@ -75,7 +75,7 @@ def test_what_fits_is_taken_and_nobody_is_looked_at() -> None:
         (1001, [], ExceededLimit("held_bytes_per_source", 1000)),
     ],
 )
-def test_the_limits_of_a_source_are_named(
+def test_the_exceeded_limit_of_a_source_is_named(
     size: int, mine: list[EvictionCandidate], over: ExceededLimit
 ) -> None:
     assert decide(size, mine) == EvictionPlan(over)
@@ -86,19 +86,19 @@ def test_exactly_at_a_limit_is_within_it() -> None:
     assert decide(1000, []) == EvictionPlan(None)
 
 
-def test_only_what_is_older_than_the_grace_makes_room() -> None:
+def test_only_messages_older_than_the_grace_are_evicted() -> None:
     young = held((1, GRACE), (1, 0.0), (1, 0.0), (1, 0.0))
     assert decide(1, young) == EvictionPlan(ExceededLimit("held_messages_per_source", 4))
     old = held((1, GRACE + 0.001), (1, 0.0), (1, 0.0), (1, 0.0))
     assert decide(1, old) == EvictionPlan(None, (1,))
 
 
-def test_as_many_make_room_as_it_takes_and_no_more() -> None:
+def test_no_more_messages_are_evicted_than_needed() -> None:
     mine = held((300, 9e9), (300, 9e9), (300, 9e9), (100, 9e9))
     assert decide(500, mine) == EvictionPlan(None, (1, 2))
 
 
-def test_where_room_cannot_be_made_none_goes() -> None:
+def test_nothing_is_evicted_if_it_does_not_make_enough_room() -> None:
     mine = held((300, 9e9), (300, 0.0), (300, 0.0))
     assert decide(500, mine) == EvictionPlan(ExceededLimit("held_bytes_per_source", 1000))
     mine, full_house = held(*[(1, 9e9)] * 4), held_limits(Usage(4, 1000), Usage(15, 4000))
@@ -107,7 +107,7 @@ def test_where_room_cannot_be_made_none_goes() -> None:
     )
 
 
-def test_who_replaces_its_own_is_not_kept_from_it_by_the_others() -> None:
+def test_a_source_may_replace_its_own_messages_in_a_full_store() -> None:
     """Sources have filled all that is open to those who hold many."""
     mine, limits = held(*[(10, 9e9)] * 6), held_limits(Usage(6, 1000), Usage(40, 400))
     assert decide(10, mine, Usage(34, 0), limits) == EvictionPlan(None, (1,))
@@ -125,7 +125,7 @@ def test_who_replaces_its_own_is_not_kept_from_it_by_the_others() -> None:
     )
 
 
-def test_no_more_messages_are_looked_at_than_it_takes() -> None:
+def test_no_more_candidates_are_examined_than_needed() -> None:
     def candidates() -> Iterator[EvictionCandidate]:
         yield EvictionCandidate(1, 10, 9e9)
         yield EvictionCandidate(2, 10, 1.0)
@@ -135,7 +135,7 @@ def test_no_more_messages_are_looked_at_than_it_takes() -> None:
     assert plan_eviction(20, source, source, LIMITS, candidates, GRACE).evict == ()
 
 
-def test_an_eighth_is_kept_for_those_who_hold_few() -> None:
+def test_a_share_is_reserved_for_sources_with_few_messages() -> None:
     messages = TOTAL.messages - TOTAL.messages // RESERVED_SHARE
     limits = held_limits(Usage(100, 100_000), TOTAL)
     many = held(*[(1, 0.0)] * FEW_MESSAGES)
@@ -168,7 +168,7 @@ MESSAGES = st.lists(st.tuples(st.integers(0, 60), st.floats(0, 2 * GRACE)), max_
         st.builds(Usage, st.integers(8, 24), st.integers(64, 500)),
     ),
 )
-def test_a_plan_keeps_every_promise(
+def test_a_plan_keeps_all_limits(
     size: int, mine: list[tuple[int, float]], others: Usage, limits: Limits
 ) -> None:
     messages = sorted(held(*mine), key=lambda message: -message.age)
@@ -200,7 +200,7 @@ def test_a_plan_keeps_every_promise(
 
 
 @given(size=st.integers(0, 120), mine=MESSAGES, others=st.integers(0, 20))
-def test_a_source_below_its_limit_loses_nothing(
+def test_a_source_below_its_limit_loses_no_message(
     size: int, mine: list[tuple[int, float]], others: int
 ) -> None:
     messages = held(*mine)
@@ -229,7 +229,7 @@ WAITING = WaitingUsage(Usage(16, 1600), Usage(12, 1200), Usage(80, 8000))
     ],
 )
 @pytest.mark.parametrize("options", [OFFLINE_LIMITS, OUTBOX_LIMITS])
-def test_what_waits_for_an_account_is_bounded_and_nobody_shuts_the_others_out(
+def test_waiting_messages_are_limited_and_a_share_is_reserved(
     options: LimitNames,
     size: int,
     mine: int,
@@ -250,5 +250,5 @@ def test_what_waits_for_an_account_is_bounded_and_nobody_shuts_the_others_out(
 
 @pytest.mark.parametrize("options", [OFFLINE_LIMITS, OUTBOX_LIMITS])
 @pytest.mark.parametrize("what", ["messages", "bytes"])
-def test_the_rules_are_named_after_options(options: LimitNames, what: str) -> None:
+def test_limits_are_named_after_options(options: LimitNames, what: str) -> None:
     assert {option.format(what) for option in options} <= set(Limits.__struct_fields__)

@@ -1,4 +1,4 @@
-"""Refusals folded by source and rule, and the units of work that time brings."""
+"""Tests of folding refusals into events, and of expiry by the timer."""
 
 from __future__ import annotations
 
@@ -42,7 +42,9 @@ def rows(gateway: Gateway) -> int:
     return int(gateway.count("SELECT count(*) FROM refusals"))
 
 
-def test_the_first_is_told_at_once_and_the_rest_when_the_window_is_over(gateway: Gateway) -> None:
+def test_the_first_refusal_is_logged_at_once_and_the_others_after_the_window(
+    gateway: Gateway,
+) -> None:
     refuse(gateway, A, figure=32)
     assert told(gateway) == [(A, "rule", 1.0)]
     assert gateway.due == gateway.clock.service + WINDOW
@@ -60,7 +62,7 @@ def test_the_first_is_told_at_once_and_the_rest_when_the_window_is_over(gateway:
     assert gateway.due == gateway.clock.service + WINDOW, "the window begins anew"
 
 
-def test_a_window_in_which_nothing_came_is_closed(gateway: Gateway) -> None:
+def test_a_window_without_refusals_is_closed(gateway: Gateway) -> None:
     refuse(gateway, A)
     gateway.clock.service += WINDOW
     gateway.ring()
@@ -70,14 +72,14 @@ def test_a_window_in_which_nothing_came_is_closed(gateway: Gateway) -> None:
     assert told(gateway) == [(A, "rule", 1.0)] * 2
 
 
-def test_sources_and_rules_are_told_apart(gateway: Gateway) -> None:
+def test_sources_and_rules_are_logged_separately(gateway: Gateway) -> None:
     for source, rule in ((A, "x"), (A, "y"), (B, "x")):
         refuse(gateway, source, rule, times=2)
     assert told(gateway) == [(A, "x", 1.0), (A, "y", 1.0), (B, "x", 1.0)]
     assert gateway.events("system")[0].tags == {}
 
 
-def test_beyond_the_bound_sources_are_told_as_other(gateway: Gateway) -> None:
+def test_further_sources_are_logged_as_other(gateway: Gateway) -> None:
     for number in range(10):
         refuse(gateway, f"s{number}@gw.example")
     assert rows(gateway) == LIMITS.refusal_sources + 1
@@ -90,7 +92,7 @@ def test_beyond_the_bound_sources_are_told_as_other(gateway: Gateway) -> None:
     assert told(gateway)[4:] == [(refusals.OTHER_SOURCE, "rule", 6.0)]
 
 
-def test_nothing_is_lost_between_the_windows(gateway: Gateway) -> None:
+def test_no_refusal_is_lost_between_windows(gateway: Gateway) -> None:
     sent = 0
     for number in range(50):
         refuse(gateway, A, times=number % 4)
@@ -114,12 +116,12 @@ def hold(gateway: Gateway, msg_id: str) -> None:
     gateway.tx(unit)
 
 
-def test_a_gateway_with_nothing_due_asks_for_no_alarm(gateway: Gateway) -> None:
+def test_no_timer_is_set_if_nothing_is_due(gateway: Gateway) -> None:
     gateway.ring()
     assert gateway.due is None
 
 
-def test_the_alarm_is_armed_for_the_earliest(gateway: Gateway) -> None:
+def test_the_timer_is_set_for_the_earliest_expiry(gateway: Gateway) -> None:
     start = gateway.clock.service
     hold(gateway, "m1")
     gateway.clock.service += 10
@@ -131,9 +133,7 @@ def test_the_alarm_is_armed_for_the_earliest(gateway: Gateway) -> None:
     assert gateway.due == start + 10 + WINDOW
 
 
-def test_much_that_is_due_is_done_in_batches(
-    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_due_rows_are_handled_in_batches(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "EXPIRY_BATCH", 2)
     monkeypatch.setattr(refusals, "BATCH", 2)
     for number in range(3):
@@ -151,7 +151,7 @@ def test_much_that_is_due_is_done_in_batches(
     assert gateway.due == gateway.clock.service + WINDOW
 
 
-def test_a_wall_clock_that_jumps_expires_nothing(gateway: Gateway) -> None:
+def test_a_jump_of_the_wall_clock_expires_nothing(gateway: Gateway) -> None:
     hold(gateway, "m1")
     gateway.clock.wall_offset = 10**12
     gateway.ring()
@@ -161,7 +161,7 @@ def test_a_wall_clock_that_jumps_expires_nothing(gateway: Gateway) -> None:
 # Refusals that are counted elsewhere, and the end.
 
 
-def test_refusals_that_were_counted_are_folded_like_any(gateway: Gateway) -> None:
+def test_refusals_counted_elsewhere_are_folded_too(gateway: Gateway) -> None:
     def refuse_some(times: int, source: str = A) -> None:
         gateway.tx(lambda tx: refusals.count(tx, source, "rule", None, WINDOW, 3, times))
 
@@ -184,7 +184,7 @@ def test_refusals_that_were_counted_are_folded_like_any(gateway: Gateway) -> Non
     assert told(gateway)[5:] == [(refusals.OTHER_SOURCE, "rule", 5.0)]
 
 
-def test_at_the_end_all_is_told(gateway: Gateway) -> None:
+def test_a_stop_logs_all_counted_refusals(gateway: Gateway) -> None:
     refuse(gateway, A, times=5, figure=3)
     refuse(gateway, B)
     gateway.tx(refusals.close_all_windows)

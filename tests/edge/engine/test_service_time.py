@@ -1,4 +1,4 @@
-"""Service seconds: they go on where they were, and what was switched off is counted once."""
+"""Tests of the rules of service seconds across starts, boots and changes of the wall clock."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def after(seconds: float) -> int:
     return WALL + round(seconds * 1000)
 
 
-def test_service_time_goes_on_from_what_was_saved() -> None:
+def test_service_seconds_continue_from_the_saved_ones() -> None:
     clock = ServiceClock(saved=3600.0, uptime=50.0)
     assert clock.at(50.0) == 3600.0
     assert clock.at(52.5) == 3602.5
@@ -41,27 +41,20 @@ def test_service_time_goes_on_from_what_was_saved() -> None:
 
 
 @given(SECONDS, SECONDS, SECONDS)
-def test_service_time_runs_as_the_uptime_does(saved: float, started: float, passed: float) -> None:
+def test_service_seconds_run_with_the_uptime(saved: float, started: float, passed: float) -> None:
     clock = ServiceClock(saved, started)
     assert clock.at(started + passed) == saved + passed
 
 
-def test_a_moment_names_its_parts() -> None:
-    now = Now(service=1.5, wall=1_760_000_000_000, synchronised=False)
-    assert (now.service, now.wall, now.synchronised) == (1.5, 1_760_000_000_000, False)
-
-
 @pytest.mark.parametrize("synchronised", [True, False])
 @pytest.mark.parametrize("wall", [0, WALL - 10**9, WALL, after(DAY), after(MAX_TIME_OFF * 9)])
-def test_in_the_same_boot_the_uptime_tells_whatever_the_wall_clock_says(
-    wall: int, synchronised: bool
-) -> None:
+def test_within_a_boot_the_time_off_is_taken_from_the_uptime(wall: int, synchronised: bool) -> None:
     start = start_run(BEFORE, 0.0, ClockReading("one", 530.0, wall, synchronised))
     assert (start.off, start.known, start.saved.service) == (30.0, TimeOffSource.UPTIME, 1030.0)
     assert start.saved == SavedTime(1030.0, "one", 530.0, BEFORE.trusted, None)
 
 
-def test_time_off_is_counted_from_the_last_sign_that_rows_give() -> None:
+def test_time_off_is_counted_from_the_latest_row() -> None:
     start = start_run(BEFORE, 1020.0, ClockReading("one", 530.0, WALL, synchronised=True))
     assert (start.off, start.saved.service) == (10.0, 1030.0)
     start = start_run(BEFORE, 1040.0, ClockReading("one", 530.0, WALL, synchronised=True))
@@ -79,7 +72,7 @@ def test_time_off_is_counted_from_the_last_sign_that_rows_give() -> None:
         (after(-DAY), 0.0, TimeOffSource.WALL, 1000.0),
     ],
 )
-def test_in_another_boot_a_trusted_clock_tells_within_reason(
+def test_across_boots_the_time_off_is_taken_from_a_trusted_clock(
     wall: int, off: float, known: TimeOffSource, service: float
 ) -> None:
     start = start_run(BEFORE, 0.0, ClockReading("two", 5.0, wall, synchronised=True))
@@ -88,12 +81,12 @@ def test_in_another_boot_a_trusted_clock_tells_within_reason(
     assert start.saved.before is None
 
 
-def test_an_uptime_that_goes_backwards_is_of_another_boot() -> None:
+def test_a_smaller_uptime_means_another_boot() -> None:
     start = start_run(BEFORE, 0.0, ClockReading("one", 499.0, after(60), synchronised=True))
     assert (start.off, start.known) == (60.0, TimeOffSource.WALL)
 
 
-def test_where_the_clock_was_never_trusted_nothing_is_known() -> None:
+def test_without_a_trusted_moment_the_time_off_is_unknown() -> None:
     saved = BEFORE._replace(trusted=None)
     start = start_run(saved, 1010.0, ClockReading("two", 5.0, after(DAY), synchronised=True))
     assert (start.off, start.known) == (0.0, TimeOffSource.NOTHING)
@@ -106,14 +99,14 @@ def test_the_first_start_of_all() -> None:
     assert start.previous == "unknown"
 
 
-def test_how_the_run_before_ended_is_told() -> None:
+def test_the_end_of_the_previous_run_is_reported() -> None:
     at = ClockReading("one", 530.0, WALL, synchronised=False)
     assert start_run(BEFORE, 0.0, at).previous == "clean"
     assert start_run(BEFORE._replace(clean=False), 0.0, at).previous == "unclean"
     assert not start_run(BEFORE, 0.0, at).saved.clean
 
 
-def test_a_time_off_becomes_known_with_the_first_trusted_moment() -> None:
+def test_a_time_off_becomes_known_at_the_first_trusted_moment() -> None:
     start = start_run(BEFORE, 1010.0, ClockReading("two", 5.0, 0, synchronised=False))
     assert (start.off, start.known, start.saved.before) == (0.0, TimeOffSource.LATER, 1010.0)
     run = Run("two", 1005.0)
@@ -128,7 +121,7 @@ def test_a_time_off_becomes_known_with_the_first_trusted_moment() -> None:
     assert advance(saved, run, Now(1080.0, after(DAY + 80), synchronised=True))[1] is None
 
 
-def test_several_boots_without_a_trusted_clock_are_one_time_off() -> None:
+def test_boots_without_a_trusted_clock_add_up_to_one_time_off() -> None:
     saved = start_run(BEFORE, 0.0, ClockReading("two", 5.0, 0, synchronised=False)).saved
     saved, _ = advance(saved, Run("two", 995.0), Now(1100.0, 0, synchronised=False))
     again = start_run(saved, 0.0, ClockReading("three", 5.0, after(DAY), synchronised=True))
@@ -139,7 +132,7 @@ def test_several_boots_without_a_trusted_clock_are_one_time_off() -> None:
     )
 
 
-def test_an_implausible_time_off_is_told_and_not_asked_about_again() -> None:
+def test_an_implausible_time_off_is_reported_once() -> None:
     saved = start_run(BEFORE, 0.0, ClockReading("two", 5.0, 0, synchronised=False)).saved
     now = Now(1010.0, after(MAX_TIME_OFF + 11), synchronised=True)
     saved, off = advance(saved, Run("two", 995.0), now)
@@ -151,6 +144,6 @@ def test_an_implausible_time_off_is_told_and_not_asked_about_again() -> None:
     ("moved", "told"),
     [(0.0, 0.0), (0.4, 0.0), (-0.4, 0.0), (STEP, STEP), (-STEP, -STEP), (3600.0, 3600.0)],
 )
-def test_a_clock_that_was_set_is_told_apart_from_one_that_runs(moved: float, told: float) -> None:
+def test_a_clock_that_was_set_differs_from_one_that_drifts(moved: float, told: float) -> None:
     last, now = Now(100.0, WALL, True), Now(160.0, after(60.0 + moved), True)
     assert clock_step(last, now) == pytest.approx(told)

@@ -1,4 +1,4 @@
-"""What the gateway tells of sessions and shares: counted as it happens, and told later."""
+"""Tests of the events about sessions and shares."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def tell(gateway: Gateway) -> list[Told]:
     ]
 
 
-def test_a_session_begins_and_ends(gateway: Gateway) -> None:
+def test_begin_and_end_of_a_session_are_counted(gateway: Gateway) -> None:
     generation = gateway.bind(PUMP)
     gateway.tx(lambda tx: gateway.lifecycle.detach(tx, generation))
     gateway.tx(lambda tx: gateway.lifecycle.resume(tx, generation))
@@ -51,13 +51,13 @@ def test_a_session_begins_and_ends(gateway: Gateway) -> None:
     ]
 
 
-def test_a_session_that_nobody_says_the_reason_of(gateway: Gateway) -> None:
+def test_a_session_without_end_reason(gateway: Gateway) -> None:
     generation = gateway.bind(PUMP)
     gateway.tx(lambda tx: gateway.lifecycle.end_without_stanzas(tx, generation))
     assert tell(gateway)[1] == ("session", "ended", PUMP_BARE, 1.0, UNKNOWN_REASON)
 
 
-def test_the_one_that_is_replaced_ended_and_another_began(gateway: Gateway) -> None:
+def test_a_replaced_session_ends_and_another_begins(gateway: Gateway) -> None:
     gateway.bind(PUMP)
     gateway.bind(PUMP)
     assert tell(gateway) == [
@@ -66,14 +66,14 @@ def test_the_one_that_is_replaced_ended_and_another_began(gateway: Gateway) -> N
     ]
 
 
-def test_what_ends_since_the_gateway_stops_is_not_told(gateway: Gateway) -> None:
+def test_sessions_that_end_with_the_gateway_are_not_counted(gateway: Gateway) -> None:
     gateway.bind(PUMP)
     gateway.lifecycle.stop()
     gateway.leave(PUMP)
     assert [told[1] for told in tell(gateway)] == ["began"]
 
 
-def test_sessions_of_another_server_are_not_the_gateways(tmp_path: Path) -> None:
+def test_sessions_of_another_server_are_not_counted(tmp_path: Path) -> None:
     component = Gateway(new_database(tmp_path), accounts=False)
     component.bind("pump1@users.example/fw")
     component.leave("pump1@users.example/fw")
@@ -84,7 +84,7 @@ def test_sessions_of_another_server_are_not_the_gateways(tmp_path: Path) -> None
 WRITES = (sqlite3.SQLITE_INSERT, sqlite3.SQLITE_UPDATE, sqlite3.SQLITE_DELETE)
 
 
-def test_what_a_session_does_is_counted_without_a_row_on_the_disk(gateway: Gateway) -> None:
+def test_counting_a_session_writes_no_row_to_the_disk(gateway: Gateway) -> None:
     """So a log-in costs no commit, and needs no room."""
 
     def judge(action: int, _table: object, _column: object, where: object, _by: object) -> int:

@@ -1,4 +1,4 @@
-"""The database on the disk: measured, bounded with its WAL, and given back."""
+"""Tests of measuring, limiting and freeing the space of the database and its WAL."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ async def fill(store: Store, name: str = "fill{}") -> tuple[int, StoreFull]:
 # What it takes, and what is admitted.
 
 
-async def test_what_is_measured_is_what_is_there(path: Path) -> None:
+async def test_measured_space_equals_the_files(path: Path) -> None:
     async with opened(path) as store:
         for number in range(10):
             await store.run(write(f"k{number}"))
@@ -88,7 +88,7 @@ async def test_what_is_measured_is_what_is_there(path: Path) -> None:
         assert freed.disk > 0
 
 
-def test_a_database_in_memory_has_all_the_room(path: Path) -> None:
+def test_a_database_in_memory_has_unlimited_room(path: Path) -> None:
     with in_memory() as connection, database.transaction(connection, MOMENT) as tx:
         assert space.measure(tx)[2:] == (0, space.UNBOUNDED)
     with closing(sqlite3.connect(path)) as connection:
@@ -96,7 +96,7 @@ def test_a_database_in_memory_has_all_the_room(path: Path) -> None:
         assert space.measure(tx).wal == 0, "there is no WAL"
 
 
-def test_what_is_admitted_takes_its_room_in_the_transaction(path: Path) -> None:
+def test_reserved_room_is_taken_within_the_transaction(path: Path) -> None:
     limits = Limits(database_bytes=32 * MIB, database_reserve=MIB)
     with closing(database.connect(path)) as connection:
         with database.transaction(connection, MOMENT) as tx:
@@ -111,7 +111,7 @@ def test_what_is_admitted_takes_its_room_in_the_transaction(path: Path) -> None:
             assert space.reserve(tx, most, limits) is None, "nothing was written"
 
 
-async def test_new_messages_wait_while_the_wal_is_long_and_what_is_kept_goes_on(
+async def test_new_messages_are_refused_while_the_wal_is_too_long(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(group_commit, "RECLAIM_INTERVAL", 0.0)
@@ -135,7 +135,7 @@ async def test_new_messages_wait_while_the_wal_is_long_and_what_is_kept_goes_on(
 # The last bound.
 
 
-async def test_the_file_leaves_the_wal_its_share(path: Path) -> None:
+async def test_the_database_file_leaves_room_for_the_wal(path: Path) -> None:
     async with opened(path, max_bytes=WAL_SHARE + 4 * MIB) as store:
         number, why = await fill(store)
         assert (number > 10, why.rule) == (True, "database_bytes")
@@ -172,7 +172,7 @@ async def test_a_reader_without_end_cannot_make_the_wal_grow_beyond_the_database
             other.commit()  # nothing of ours is locked
 
 
-async def test_a_group_in_which_some_write_is_answered_one_by_one(path: Path) -> None:
+async def test_reading_units_succeed_beside_writing_ones_in_a_full_wal(path: Path) -> None:
     async with opened(path, max_bytes=12 * MIB) as store:
         with reading(path):
             await fill(store, "k")
@@ -188,7 +188,7 @@ async def test_a_group_in_which_some_write_is_answered_one_by_one(path: Path) ->
 # What is given back.
 
 
-async def test_the_file_shrinks_when_a_backlog_has_gone(
+async def test_the_file_shrinks_after_a_backlog(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(group_commit, "RECLAIM_INTERVAL", 0.0)
@@ -210,7 +210,9 @@ async def test_the_file_shrinks_when_a_backlog_has_gone(
         assert connection.execute("SELECT value FROM meta WHERE key = 'stays'").fetchone()
 
 
-async def test_tidying_waits_for_nobody(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_reclaiming_space_does_not_wait_for_other_processes(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Another process has the database: what cannot be given back now can be later."""
     monkeypatch.setattr(space, "FREE_PAGES", 0)
     async with opened(path) as store:
@@ -231,9 +233,7 @@ async def test_tidying_waits_for_nobody(path: Path, monkeypatch: pytest.MonkeyPa
         assert await store.run(lambda tx: tx.row("PRAGMA busy_timeout")) == (5000,)
 
 
-async def test_a_query_that_takes_too_long_is_interrupted(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_slow_query_is_interrupted(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     endless = (
         "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n"
     )
@@ -245,7 +245,7 @@ async def test_a_query_that_takes_too_long_is_interrupted(
         assert await store.read(lambda tx: meta.read_text(tx, meta.EPOCH))
 
 
-async def test_nothing_new_is_taken_into_a_database_that_was_removed(path: Path) -> None:
+async def test_a_removed_database_accepts_no_messages(path: Path) -> None:
     """It would be acknowledged, and gone when the process ends."""
     broken: list[StoreBroken] = []
     async with opened(path) as store:

@@ -1,4 +1,4 @@
-"""Whether the database has room for a new message: at and beyond each bound."""
+"""Tests of the rules for room in the database, at and beyond each limit."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ RESERVE = ExceededLimit("database_reserve", 10 * MIB)
         (0, SpaceUsage(0, 0, 0, -1), RESERVE),
     ],
 )
-def test_each_bound(size: int, space: SpaceUsage, expected: ExceededLimit | None) -> None:
+def test_each_limit(size: int, space: SpaceUsage, expected: ExceededLimit | None) -> None:
     assert exceeded_limit(size, space, BOUNDS) == expected
 
 
@@ -49,7 +49,7 @@ SIZES = st.integers(0, 200 * MIB)
 
 
 @given(size=SIZES, space=st.builds(SpaceUsage, SIZES, SIZES, SIZES, SIZES))
-def test_what_is_admitted_leaves_the_reserve(size: int, space: SpaceUsage) -> None:
+def test_accepted_messages_leave_the_reserve(size: int, space: SpaceUsage) -> None:
     assert (exceeded_limit(size, space, BOUNDS) is None) is (size <= free_room(space, BOUNDS))
     if exceeded_limit(size, space, BOUNDS) is None:
         assert space.wal <= BOUNDS.wal

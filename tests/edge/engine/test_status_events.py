@@ -1,4 +1,4 @@
-"""What the store tells of itself: a schema that was brought up to date, and want of room."""
+"""Tests of the events about migrations and a full database."""
 
 from __future__ import annotations
 
@@ -33,14 +33,12 @@ def gateway(tmp_path: Path) -> Iterator[Gateway]:
     made.close()
 
 
-def test_a_new_database_was_never_migrated(gateway: Gateway) -> None:
+def test_a_new_database_logs_no_migration(gateway: Gateway) -> None:
     gateway.tx(status_events.log_migration)
     assert gateway.events() == []
 
 
-def test_a_migration_is_told_once_whoever_made_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_migration_is_logged_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = new_database(tmp_path)
     steps = database.migrations()
     newest = steps[-1][0]
@@ -62,9 +60,7 @@ def test_a_migration_is_told_once_whoever_made_it(
     gateway.close()
 
 
-def test_a_migration_that_fails_is_not_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_migration_is_not_logged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = new_database(tmp_path)
     steps = database.migrations()
     monkeypatch.setattr(database, "migrations", lambda: [*steps, (steps[-1][0] + 1, "CREATE x")])
@@ -76,7 +72,7 @@ def test_a_migration_that_fails_is_not_told(
         assert found.fetchone() == (0,)
 
 
-def test_want_of_room_is_told_when_it_begins_and_when_it_is_over(
+def test_the_begin_and_end_of_a_full_database_are_logged(
     gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     left = 2 * ROOM
@@ -110,7 +106,7 @@ def test_want_of_room_is_told_when_it_begins_and_when_it_is_over(
     assert asked == [0, 0, ROOM, ROOM, ROOM, 0]
 
 
-def test_what_the_store_lacks_is_what_it_refuses(gateway: Gateway) -> None:
+def test_the_reported_limit_is_the_limit_that_refuses(gateway: Gateway) -> None:
     tight = Limits(database_bytes=8 * 1024 * 1024, database_reserve=1024 * 1024)
 
     def unit(tx: Transaction) -> None:
@@ -126,7 +122,7 @@ def test_what_the_store_lacks_is_what_it_refuses(gateway: Gateway) -> None:
 
 
 @pytest.mark.parametrize("full", [False, True])
-async def test_a_heartbeat_tells_what_happened_often_where_there_is_room_and_a_stop_always(
+async def test_a_heartbeat_logs_counters_if_there_is_room_and_a_stop_always(
     tmp_path: Path, full: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if full:

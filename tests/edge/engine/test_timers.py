@@ -1,4 +1,4 @@
-"""The one alarm: it rings at the earliest second it was set to, by the clock of the service."""
+"""Tests of the process's one timer."""
 
 from __future__ import annotations
 
@@ -49,21 +49,21 @@ async def bell() -> AsyncIterator[Bell]:
     made.alarm.cancel()
 
 
-async def test_what_is_due_already_rings_once(bell: Bell) -> None:
+async def test_a_due_timer_fires_once(bell: Bell) -> None:
     bell.alarm.set(999.0)
     await bell.rings()
     bell.alarm.set(1000.0)
     await bell.rings()
 
 
-async def test_the_earliest_counts(bell: Bell) -> None:
+async def test_the_earliest_moment_counts(bell: Bell) -> None:
     bell.alarm.set(2000.0)
     bell.alarm.set(1000.0)
     bell.alarm.set(3000.0)
     await bell.rings()
 
 
-async def test_a_wait_that_was_too_short_goes_on(bell: Bell) -> None:
+async def test_a_wait_that_was_too_short_is_continued(bell: Bell) -> None:
     """The event loop's clock may be ahead of the service's."""
     bell.alarm.set(1000.01)
     for _ in range(3):
@@ -75,7 +75,7 @@ async def test_a_wait_that_was_too_short_goes_on(bell: Bell) -> None:
     await bell.rings()
 
 
-async def test_time_in_which_the_loop_stood_still_is_seen(
+async def test_time_in_which_the_machine_was_suspended_counts(
     bell: Bell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A machine that was suspended for days does not wait for those days again."""
@@ -85,7 +85,7 @@ async def test_time_in_which_the_loop_stood_still_is_seen(
     await bell.rings()
 
 
-async def test_a_cancelled_alarm_is_silent(bell: Bell) -> None:
+async def test_a_cancelled_timer_does_not_fire(bell: Bell) -> None:
     bell.alarm.set(1000.0)
     bell.alarm.cancel()
     later = Bell()

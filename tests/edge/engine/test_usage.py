@@ -1,4 +1,4 @@
-"""What is used of each bound: read by indexes, so that bodies are left where they are."""
+"""Tests of the queries for the usage of limits."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def gateway(tmp_path: Path) -> Iterator[Gateway]:
 
 
 @pytest.mark.parametrize("sql", [*usage._EACH.values(), usage._SEGMENTS])
-def test_rows_with_bodies_are_read_by_an_index(gateway: Gateway, sql: str) -> None:
+def test_rows_with_bodies_are_read_through_an_index(gateway: Gateway, sql: str) -> None:
     values = ("waiting",) if "?" in sql else ()
     plan = [row[3] for row in gateway.connection.execute(f"EXPLAIN QUERY PLAN {sql}", values)]
     names = {*WITH_BODIES, *WITH_BODIES.values()}
@@ -33,14 +33,14 @@ def test_rows_with_bodies_are_read_by_an_index(gateway: Gateway, sql: str) -> No
     assert all("INDEX" in step for step in steps), plan
 
 
-def test_each_query_is_of_limits_that_exist(gateway: Gateway) -> None:
+def test_each_query_is_for_existing_limits(gateway: Gateway) -> None:
     found = gateway.tx(usage.limits)
     named = {name for names in (*usage._TOTALS, *usage._EACH) for name in names}
     assert found.keys() == named | {"refusal_sources", "backlog_bytes", "recent_bytes"}
     assert {used.value for used in found.values()} == {0}
 
 
-def test_what_a_removed_device_left_counts_in_the_total_alone(gateway: Gateway) -> None:
+def test_messages_of_a_removed_device_count_only_in_the_total(gateway: Gateway) -> None:
     gateway.add("valve")
     gateway.tx(lambda tx: waiting.queue(tx, "pump1@gw.example", "m1", "valve", 70))
     assert gateway.tx(usage.limits)["outbox_bytes_per_account"] == (70, "valve")

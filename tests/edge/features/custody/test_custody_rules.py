@@ -1,4 +1,4 @@
-"""The receiver's decision table against the protocol's, written out again; who gets there."""
+"""Tests of custody's decision tables against the protocol, written out by hand."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from itertools import product
 
 import pytest
 
-from edge.engine import access
-from edge.engine.access import Sender
 from edge.features.custody import rules
 from edge.features.custody.rules import Answer, Decision, Effect, Reason, Situation
 from edge.features.custody.xmpp import CONDITIONS
@@ -67,12 +65,12 @@ def written(request: str, situation: Situation, decision: Decision) -> tuple[obj
 
 
 @pytest.mark.parametrize("row", TABLE, ids=lambda row: f"{row[0]}: {row[1]}")
-def test_each_row_is_decided_as_the_protocol_says(row: tuple[str, str, str, str, bool]) -> None:
+def test_each_decision_is_that_of_the_protocol(row: tuple[str, str, str, str, bool]) -> None:
     situation = Situation(row[1])
     assert written(row[0], situation, TABLES[row[0]][situation]) == row
 
 
-def test_there_is_no_other_row() -> None:
+def test_there_are_no_other_decisions() -> None:
     rows = {
         written(request, situation, decision)
         for request, table in TABLES.items()
@@ -81,7 +79,7 @@ def test_there_is_no_other_row() -> None:
     assert rows == set(TABLE)
 
 
-def test_what_is_not_a_plain_success_is_logged_under_a_rule_of_its_own_meaning() -> None:
+def test_each_rule_stands_for_one_situation() -> None:
     by_rule: dict[str, set[Situation]] = {}
     for table in TABLES.values():
         for situation, decision in table.items():
@@ -156,15 +154,7 @@ def test_every_deliver_of_a_held_message_is_classified(
     assert situation in rules.RELEASED
 
 
-def test_a_deliver_of_what_is_not_held_is_classified_by_the_memory_of_keys() -> None:
+def test_a_deliver_without_held_message_is_classified_by_the_released_keys() -> None:
     assert rules.missing(released=True) is Situation.RELEASED
     assert rules.missing(released=False) is Situation.UNKNOWN
     assert {Situation.RELEASED, Situation.UNKNOWN} <= set(rules.RELEASED)
-
-
-@pytest.mark.parametrize(("provisioned", "trusted"), list(product([False, True], repeat=2)))
-def test_only_a_provisioned_device_that_was_not_set_apart_uses_the_services(
-    provisioned: bool, trusted: bool
-) -> None:
-    sender = Sender("pump1@gw.example/fw", "pump1@gw.example", "pump1", provisioned, trusted, 1)
-    assert access.may_use_services(sender) is (provisioned and trusted)

@@ -1,4 +1,4 @@
-"""Messages in custody: their rows, what they are charged with, and the totals that must agree."""
+"""Tests of custody's rows: held messages, charges, released keys, dead letters and totals."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def hold(tx: Transaction, source: str, msg_id: str, body: bytes = b"body") -> He
     return found
 
 
-def test_what_is_held_is_found_by_its_key(db: sqlite3.Connection) -> None:
+def test_a_held_message_is_found_by_its_key(db: sqlite3.Connection) -> None:
     tx = at(db, 5.0)
     held = hold(tx, A, "m1", b"\x00\xff")
     assert held[1:] == (
@@ -65,12 +65,12 @@ def test_a_key_is_held_once(db: sqlite3.Connection) -> None:
         hold(tx, A, "m1", b"another")
 
 
-def test_a_message_is_charged_with_its_body_and_the_bytes_of_its_key() -> None:
+def test_a_message_is_charged_with_body_and_key() -> None:
     assert quota.charge("", b"") == quota.ROW_OVERHEAD
     assert quota.charge("é", b"xyz") == quota.ROW_OVERHEAD + 5
 
 
-def test_usage_is_of_the_source_and_of_all(db: sqlite3.Connection) -> None:
+def test_usage_of_a_source_and_in_total(db: sqlite3.Connection) -> None:
     tx = at(db)
     assert custody.usage(tx, A) == (Usage(0, 0), Usage(0, 0))
     hold(tx, A, "m1", b"x" * 10)
@@ -81,7 +81,7 @@ def test_usage_is_of_the_source_and_of_all(db: sqlite3.Connection) -> None:
     assert custody.usage(tx, B) == (Usage(0, 0), Usage(1, size + 10))
 
 
-def test_what_is_released_is_remembered_and_what_is_removed_is_not(db: sqlite3.Connection) -> None:
+def test_released_keys_are_remembered_and_removed_ones_are_not(db: sqlite3.Connection) -> None:
     tx = at(db)
     custody.release(tx, hold(tx, A, "m1"), 256)
     assert custody.find(tx, A, f"{A}/r", "m1") is None
@@ -93,7 +93,7 @@ def test_what_is_released_is_remembered_and_what_is_removed_is_not(db: sqlite3.C
     assert not was_released(tx, A, f"{A}/r", "m2")
 
 
-def test_removing_a_message_forgets_that_its_key_was_released_before(
+def test_removing_a_message_forgets_an_earlier_release_of_its_key(
     db: sqlite3.Connection,
 ) -> None:
     tx = at(db)
@@ -106,9 +106,7 @@ def test_removing_a_message_forgets_that_its_key_was_released_before(
 
 
 @pytest.mark.parametrize("keys", [1, 32, 33, 256])
-def test_at_least_the_last_released_keys_are_remembered_and_not_many_more(
-    db: sqlite3.Connection, keys: int
-) -> None:
+def test_the_number_of_remembered_keys_is_limited(db: sqlite3.Connection, keys: int) -> None:
     tx, most = at(db), keys + 2 * PAGE_KEYS
     for number in range(most + 100):
         custody.release(tx, hold(tx, A, f"m{number}"), keys)
@@ -119,7 +117,7 @@ def test_at_least_the_last_released_keys_are_remembered_and_not_many_more(
     assert not was_released(tx, B, f"{A}/r", f"m{most}")
 
 
-def test_a_key_is_forgotten_wherever_it_is_remembered(db: sqlite3.Connection) -> None:
+def test_a_key_is_forgotten_in_every_page(db: sqlite3.Connection) -> None:
     tx = at(db)
     names = [f"m{number}" for number in range(100)]
     for name in names:
@@ -132,7 +130,7 @@ def test_a_key_is_forgotten_wherever_it_is_remembered(db: sqlite3.Connection) ->
     assert found == names
 
 
-def test_the_oldest_come_first_with_their_age_and_charge(db: sqlite3.Connection) -> None:
+def test_eviction_candidates_come_oldest_first(db: sqlite3.Connection) -> None:
     rows = []
     for number in range(3):
         rows.append(hold(at(db, float(number)), A, f"m{number}", b"x" * number).row)
@@ -143,7 +141,7 @@ def test_the_oldest_come_first_with_their_age_and_charge(db: sqlite3.Connection)
     ]
 
 
-def test_expiry_is_by_service_time_and_in_batches(
+def test_messages_expire_by_service_seconds_in_batches(
     db: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(custody, "EXPIRY_BATCH", 3)
@@ -181,7 +179,9 @@ def names(db: sqlite3.Connection) -> list[str]:
     return [row[0] for row in db.execute("SELECT name FROM events ORDER BY seq")]
 
 
-def test_the_dead_are_bounded_in_number_and_each_end_is_told(db: sqlite3.Connection) -> None:
+def test_dead_letters_are_limited_in_number_and_evictions_are_logged(
+    db: sqlite3.Connection,
+) -> None:
     for number in range(4):
         bury(db, letter(number), Usage(2, 10_000))
     assert buried(db) == ["m2", "m3"]
@@ -190,7 +190,7 @@ def test_the_dead_are_bounded_in_number_and_each_end_is_told(db: sqlite3.Connect
     assert tags == ['{"msgId":"m0"}', '{"msgId":"m1"}']
 
 
-def test_the_dead_are_bounded_in_bytes(db: sqlite3.Connection) -> None:
+def test_dead_letters_are_limited_in_bytes(db: sqlite3.Connection) -> None:
     for number in range(3):
         bury(db, letter(number, 40), Usage(100, 100))
     assert buried(db) == ["m1", "m2"]
@@ -199,7 +199,7 @@ def test_the_dead_are_bounded_in_bytes(db: sqlite3.Connection) -> None:
     assert db.execute("SELECT messages, bytes FROM dead_total").fetchone() == (1, 1000)
 
 
-def test_a_dead_message_may_have_no_id(db: sqlite3.Connection) -> None:
+def test_a_dead_letter_may_have_no_message_id(db: sqlite3.Connection) -> None:
     bury(db, letter(0)._replace(msg_id=None), Usage(1, 100))
     assert buried(db) == [None]
     assert db.execute("SELECT tags, text, qos FROM events").fetchone() == (None, "why", 2)
@@ -220,7 +220,7 @@ OPERATIONS = st.lists(
 
 @given(OPERATIONS)
 @settings(deadline=None, max_examples=60)
-def test_totals_are_what_a_recount_gives(operations: list[tuple[str, str, int, int]]) -> None:
+def test_totals_equal_a_recount(operations: list[tuple[str, str, int, int]]) -> None:
     with in_memory() as db:
         for operation, source, number, size in operations:
             db.execute("BEGIN")
