@@ -1,4 +1,4 @@
-"""What gateways tell, for tests of the alerts: events and segments with few words."""
+"""Create events and segments of gateways for tests of the alerts."""
 
 from __future__ import annotations
 

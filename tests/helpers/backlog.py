@@ -1,7 +1,4 @@
-"""A backlog over SQLite in memory: the store's side of the uplink's Protocols, made small.
-
-It is what the uplink is tested with; the gateway's own is tested where it is written.
-"""
+"""A small implementation of the uplink's `Backlog` over SQLite in memory."""
 
 from __future__ import annotations
 

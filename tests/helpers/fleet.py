@@ -1,7 +1,4 @@
-"""A centre for tests: a fleet folder with enrolled gateways, segments to send, and a client.
-
-The receiver runs in this process or as the real command; both are the product's own code.
-"""
+"""A centre for tests: a fleet folder with enrolled gateways, a receiver and a client."""
 
 from __future__ import annotations
 

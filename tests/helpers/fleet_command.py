@@ -1,7 +1,4 @@
-"""`fieldpost-fleet` in the test's own process: one of its own takes longer to start than to answer.
-
-Output, exit status and errors are what a process would give: it is the same entry.
-"""
+"""Run `fieldpost-fleet` in the test's process, which is faster than starting one."""
 
 from __future__ import annotations
 

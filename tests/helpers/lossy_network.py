@@ -1,4 +1,4 @@
-"""An uploader and a scripted centre, a backlog in memory, and time that a test ends."""
+"""An uploader with a scripted centre, a backlog in memory and manual time."""
 
 from __future__ import annotations
 

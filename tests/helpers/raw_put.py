@@ -1,4 +1,4 @@
-"""Uploads that no tidy client makes: raw heads, bodies that stay open, answers to their end."""
+"""Raw HTTP uploads: arbitrary headers, unfinished bodies, complete answers."""
 
 from __future__ import annotations
 

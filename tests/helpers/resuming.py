@@ -1,4 +1,4 @@
-"""A client that goes on with bodies that were cut, as a gateway does, and one that cuts them."""
+"""A client that interrupts and resumes uploads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real HTTPS server that answers as it is told: the centre on its worst days."""
+"""A real HTTPS server that answers each request with the next script."""
 
 from __future__ import annotations
 

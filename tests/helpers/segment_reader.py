@@ -1,8 +1,4 @@
-"""A second reader of segments, made from the document alone: cbor2 and the standard library.
-
-It trusts its input. What it is for is that two readers, written apart, agree; so it shares nothing
-with the first, and imports nothing of the project.
-"""
+"""An independent segment decoder, written from the format's documentation only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Segments of all shapes, for property tests: few rows, and values that are hard to write."""
+"""Hypothesis strategies for segments with few rows and difficult values."""
 
 from __future__ import annotations
 

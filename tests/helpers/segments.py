@@ -1,4 +1,4 @@
-"""Segments for tests: headers, and events as a gateway's sensors make them."""
+"""Create segments: headers, and events of typical sensors."""
 
 from __future__ import annotations
 

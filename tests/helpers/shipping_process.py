@@ -1,8 +1,4 @@
-"""A gateway's uplink as a process of its own, to be killed: it logs, seals and ships, and says so.
-
-`python -m tests.helpers.shipping_process DATABASE ENROLMENT SEED [finish]`: with `finish` it logs
-nothing, ships all that waits, and ends. Each line on standard output is a step that is done.
-"""
+"""A gateway's uplink as a process that tests kill."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The real `fieldpost-fleet alerts`: killed between sending and saving, gone on with, stopped."""
+"""The `fieldpost-fleet alerts` command, killed between saving and sending, and restarted."""
 
 from __future__ import annotations
 

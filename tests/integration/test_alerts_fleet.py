@@ -1,7 +1,4 @@
-"""The alerts of a simulated fleet, as time goes by: what was planted, once each, and nothing else.
-
-Twice in that time a simulated gateway has no link: that is told too, and that it is back.
-"""
+"""Alerts of a simulated fleet with planted problems."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A clean stop seals every event, whatever the centre does meanwhile."""
+"""A clean stop seals every event, whatever the centre does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The `fieldpost-fleet` command as an operator and a script see it: output and exit status."""
+"""Output and exit status of the `fieldpost-fleet` command."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The receiver over real TLS, in this process: its answers to segments."""
+"""The receiver's answers to uploads over TLS."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may write what: tokens, other gateways, revocation, and what the log tells."""
+"""Authorization: tokens, other gateways, revocation, log lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gateways that show a certificate: who is known by one, until when, and how it is made anew."""
+"""Client certificates: authentication, revocation, renewal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who comes through the receiver's door: handshakes that stall, too many at once, none left."""
+"""TLS handshakes: stalled, invalid, too many, interrupted accept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far the centre has an epoch, as a gateway asks it at its start."""
+"""High watermarks of an epoch, as a gateway queries them."""
 
 from __future__ import annotations
 

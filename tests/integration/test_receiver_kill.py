@@ -1,9 +1,4 @@
-"""The real receiver, killed at random moments: what it acknowledged is there, nothing is half.
-
-Senders do all that a bad link makes of an upload: bodies are cut and gone on with, acknowledgements
-are lost, segments are repeated, and come in any order. In the long counts the ingest takes what
-landed after all kills, and its tables are compared with what was sent.
-"""
+"""The receiver killed at random moments keeps what it acknowledged."""
 
 from __future__ import annotations
 

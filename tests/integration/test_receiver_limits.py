@@ -1,4 +1,4 @@
-"""The receiver at its bounds: too much, too slow, a full disk, a stop."""
+"""The receiver at its limits: size, concurrency, full disk, rate, stop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bodies that are cut and gone on with: what the receiver tells; that only a whole one lands."""
+"""Interrupted uploads: offsets, resumption, concurrency."""
 
 from __future__ import annotations
 

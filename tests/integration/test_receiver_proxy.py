@@ -1,4 +1,4 @@
-"""The receiver behind a proxy that ends TLS: what it believes of it, and whom it lets in."""
+"""The receiver behind a reverse proxy that terminates TLS."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two receivers, each a process of its own, that share a fleet folder and race for the same."""
+"""Two receiver processes that share a fleet folder."""
 
 from __future__ import annotations
 

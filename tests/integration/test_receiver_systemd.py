@@ -1,4 +1,4 @@
-"""What the receiver tells systemd: that it can be reached, and that it stops."""
+"""Notifications of the receiver to systemd."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The receiver and its certificate: whom a gateway trusts."""
+"""TLS versions and server certificate of the receiver."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the receiver lets strangers do, and connections that are slow, many, or speak no HTTP."""
+"""Unauthenticated, slow, excessive and invalid connections."""
 
 from __future__ import annotations
 

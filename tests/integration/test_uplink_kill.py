@@ -1,7 +1,4 @@
-"""The uplink under `kill -9` at random moments, and the real receiver: all is there, and once.
-
-In the long counts the ingest takes what landed after all kills, and its tables are compared too.
-"""
+"""The uplink killed at random moments, with a real receiver."""
 
 from __future__ import annotations
 

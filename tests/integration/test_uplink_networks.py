@@ -1,4 +1,4 @@
-"""What else is on the way to a centre: another's copy of the epoch, turns, a cap, proxies, keys."""
+"""The uplink with epochs, scheduling, bandwidth limits, proxies and certificates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The uplink and the centre's own receiver: both ends of one contract, over real TLS."""
+"""The uplink with the real receiver over TLS."""
 
 from __future__ import annotations
 

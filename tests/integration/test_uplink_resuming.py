@@ -1,4 +1,4 @@
-"""Bodies that are cut on their way: continued where the centre has them, and landed once."""
+"""Interrupted uploads, resumed by the transport."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The uploader against a real HTTPS server that does everything a centre and a network can do."""
+"""The uploader with a scripted HTTPS server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Any order of batches leads to the same state, and any verdicts to stretches that pair up."""
+"""The alert state is independent of the order of batches; alerts form pairs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a segment was made of is what is read from it, to the bit; and no flipped byte passes."""
+"""Segments round-trip exactly, and damaged segments are detected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The link between present and past: what each gets, whatever the sizes and the order of things."""
+"""The upload scheduler keeps its shares for any sizes and order."""
 
 from __future__ import annotations
 

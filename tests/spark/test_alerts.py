@@ -1,4 +1,4 @@
-"""What Spark wrote is what the alerts read without it."""
+"""The alerts read tables that Spark wrote."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The two commands as a user runs them."""
+"""The ingest and report commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gateways that lie, and a centre whose clock was wrong: the alerts go on, and stay right."""
+"""Alerts with invalid gateway data and after clock changes of the centre."""
 
 from __future__ import annotations
 

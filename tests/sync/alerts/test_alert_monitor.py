@@ -1,4 +1,4 @@
-"""The whole watch over a fleet folder: landing and tables in, alerts out, each told once."""
+"""The alert monitor over a fleet folder: landing and tables in, alerts out."""
 
 from __future__ import annotations
 

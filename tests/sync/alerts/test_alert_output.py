@@ -1,4 +1,4 @@
-"""Alerts as lines of JSON: whole, durable, and bounded."""
+"""Alerts as JSON lines: complete, durable and rotated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stuck queues, surges of refusals and silent sensors: what of them is told, and what is not."""
+"""The rules for stuck queues, surges of refusals and silent sensors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gateways that are gone, a centre that hears nobody, an ingest that does not keep up."""
+"""The rules for silent gateways, a silent fleet and a late ingest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A webhook that refuses, is slow, is away and comes back: each alert gets there, in order."""
+"""Webhook delivery: order, retries, rejections, allowed URLs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One alert when a stretch begins, one when it ends, few of what flaps."""
+"""Incidents: one alert at the start, one at the end, growing intervals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What part of all there is `fieldpost-fleet report` is asked for, by its options."""
+"""The options of `fieldpost-fleet report`."""
 
 from __future__ import annotations
 

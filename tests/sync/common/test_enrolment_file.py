@@ -1,4 +1,4 @@
-"""The enrolment file: read and written whole, by its owner alone, and its token kept to itself."""
+"""The enrolment file: round trip, validation, secrecy."""
 
 from __future__ import annotations
 

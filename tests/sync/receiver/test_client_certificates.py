@@ -1,4 +1,4 @@
-"""Enrolling with a certificate: the file, the record, and what the list tells of it."""
+"""Enrolment with a client certificate: file, record, list."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who counts as a stranger, as one address, and as a body that is too slow."""
+"""Connection limits, minimum throughput and throttled log."""
 
 from __future__ import annotations
 

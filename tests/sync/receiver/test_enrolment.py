@@ -1,4 +1,4 @@
-"""Enrolment at the centre: records, tokens and the log."""
+"""Enrolment records, tokens, folder lock and log lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The landing on a real file system: whole or not at all, and never replaced."""
+"""The landing on a real file system: atomic, durable, never replaced."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Beginnings of bodies on a real file system: who has them, how many stay, and that none lands."""
+"""Interrupted uploads on a real file system: ownership, limits, hashes."""
 
 from __future__ import annotations
 

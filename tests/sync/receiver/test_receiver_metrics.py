@@ -1,4 +1,4 @@
-"""What the receiver counts, as Prometheus reads it."""
+"""The receiver's metrics and health pages."""
 
 from __future__ import annotations
 

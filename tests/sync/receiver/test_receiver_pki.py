@@ -1,4 +1,4 @@
-"""The authority and the receiver's certificate: names, ends, keys and their files."""
+"""The certificate authority and the receiver's certificate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one gateway may ask in a while, by a clock of the test's; and the room there is."""
+"""Rate limits and disk quota, with a manual clock."""
 
 from __future__ import annotations
 

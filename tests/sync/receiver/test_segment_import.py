@@ -1,4 +1,4 @@
-"""Segments from folders and sticks: any layout, any order, twice, and what is none of them."""
+"""Import of segments from folders: any layout, repetition, invalid files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the encoder refuses to write, and how small it writes the rest."""
+"""The encoder: what it refuses, and the size of what it encodes."""
 
 from __future__ import annotations
 

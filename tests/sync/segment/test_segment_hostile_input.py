@@ -1,4 +1,4 @@
-"""What a stranger may send instead of a segment: each ends in a `SegmentError` that says which."""
+"""Decoding untrusted bytes ends in a `SegmentError` with the right reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names of segments: safe as paths, and one way to write each."""
+"""Segment names: safe as paths, with one spelling."""
 
 from __future__ import annotations
 

@@ -1,3 +1,5 @@
+"""The search for a supported Java."""
+
 from __future__ import annotations
 
 import re

@@ -1,4 +1,4 @@
-"""A cap on the link: pieces, their times, and what comes of pauses."""
+"""The bandwidth limit: pieces, times and timeouts."""
 
 from __future__ import annotations
 

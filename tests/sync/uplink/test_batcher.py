@@ -1,4 +1,4 @@
-"""When a lane is sealed: every combination of number, size and age at and around its bounds."""
+"""When a lane is sealed: number, size, age and urgency around their limits."""
 
 from __future__ import annotations
 

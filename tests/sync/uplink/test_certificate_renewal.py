@@ -1,4 +1,4 @@
-"""A certificate's renewal: when, what is asked, what is taken, and what a failure leaves."""
+"""Renewal of the gateway's certificate: time, request, checks, failures."""
 
 from __future__ import annotations
 

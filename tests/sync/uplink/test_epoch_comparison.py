@@ -1,4 +1,4 @@
-"""The centre's copy of an epoch against ours: each case, and answers that are none."""
+"""The comparison of the centre's epoch with the gateway's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The folder as a way to the centre: names, atomicity, and every way a share can be wrong."""
+"""The folder transport: names, atomicity, failing shares."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The proxy on the way to the centre, as the environment names it."""
+"""The HTTP proxy from the environment."""
 
 from __future__ import annotations
 

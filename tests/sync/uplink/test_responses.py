@@ -1,4 +1,4 @@
-"""What each answer means for the segment."""
+"""Outcomes of the centre's responses."""
 
 from __future__ import annotations
 

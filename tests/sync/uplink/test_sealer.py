@@ -1,4 +1,4 @@
-"""The loop that seals: what is due and nothing else, in a chain, whatever the store does."""
+"""The sealer: what is due, the chain of digests, an unavailable store."""
 
 from __future__ import annotations
 

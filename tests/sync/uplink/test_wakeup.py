@@ -1,4 +1,4 @@
-"""Waiting that a call ends."""
+"""A wait that a wakeup ends."""
 
 from __future__ import annotations
 
