@@ -25,12 +25,12 @@ MINUTE = 60_000
 HOUR = 60 * MINUTE
 DAY = 24 * HOUR
 USUAL_MS = 2_000
-"""From sealing to arrival."""
+"""Usual time from sealing to arrival, in milliseconds."""
 
 
 @dataclass
-class Teller:
-    """A gateway that tells: each batch of events is a segment of a lane, sealed at its last event.
+class GatewayEvents:
+    """A gateway whose events are added to the state, one segment of a lane for each batch.
 
     `delay` (ms) is how long a segment takes to the centre, `ahead` (ms) what its clock is ahead.
     """
@@ -44,7 +44,7 @@ class Teller:
     def segment(
         self, lane: str, events: Iterable[tuple[int, dict[str, Any]]]
     ) -> tuple[Segment, list[Event]]:
-        """Make a segment of events: each is its true time and what else there is to say of it."""
+        """Make a segment of events, given by their true times and further fields."""
         told = []
         rows = list(events)
         first = self.last.get(lane, 0) + 1
@@ -68,8 +68,8 @@ class Teller:
         return Segment(self.epoch, first, last, sealed, rows[-1][0] / 1000, arrived), told
 
 
-def take(seen: FleetState, segment: Segment, events: list[Event]) -> None:
-    """Take a segment and its events, as a batch of the tables brings them."""
+def add_to_state(seen: FleetState, segment: Segment, events: list[Event]) -> None:
+    """Add a segment and its events to the state, as a batch of the tables does."""
     known = add_arrival(seen, events[0].gateway, segment.arrived)
     assert known is not None
     add_segment(known, events[0].lane, segment, LATE_MS)
@@ -77,15 +77,17 @@ def take(seen: FleetState, segment: Segment, events: list[Event]) -> None:
         add_event(known, event)
 
 
-def heartbeat() -> dict[str, Any]:
+def heartbeat_event() -> dict[str, Any]:
     return {"kind": "system", "name": "heartbeat", "value": 60.0}
 
 
-def sign(name: str) -> dict[str, Any]:
+def system_event(name: str) -> dict[str, Any]:
     return {"kind": "system", "name": name}
 
 
-def depth(items: int, delivered: int = 0, delayed: int = 0, queue: str = "jobs") -> dict[str, Any]:
+def depth_event(
+    items: int, delivered: int = 0, delayed: int = 0, queue: str = "jobs"
+) -> dict[str, Any]:
     tags = {"delivered": str(delivered), "delayed": str(delayed), "members": "2"}
     return {
         "kind": "queue",
@@ -96,9 +98,13 @@ def depth(items: int, delivered: int = 0, delayed: int = 0, queue: str = "jobs")
     }
 
 
-def refused(times: int, rule: str = "rate", source: str = "pump@gw.example") -> dict[str, Any]:
+def refusal_event(
+    times: int, rule: str = "rate", source: str = "pump@gw.example"
+) -> dict[str, Any]:
     return {"kind": "limit", "name": rule, "source": source, "value": float(times)}
 
 
-def reading(sensor: str = "temperature", source: str = "probe@gw.example/fw") -> dict[str, Any]:
+def reading_event(
+    sensor: str = "temperature", source: str = "probe@gw.example/fw"
+) -> dict[str, Any]:
     return {"source": source, "topic": "cellar", "name": sensor, "value": 20.5}

@@ -32,7 +32,7 @@ CREATE TABLE segments (
 
 
 class SqliteBacklog:
-    """Events and segments as rows. `full` makes every call say that the store cannot."""
+    """Events and segments as rows. `full` makes every call raise `BacklogUnavailable`."""
 
     def __init__(self, gateway: str = header().gateway) -> None:
         self.gateway = gateway
@@ -52,7 +52,7 @@ class SqliteBacklog:
         self._rows.close()
 
     def write(self, lane: str, events: Sequence[Event], since: float = 0.0) -> None:
-        """Write events, whose sequence numbers follow those of the lane."""
+        """Append events to a lane, with its next sequence numbers."""
         for event in events:
             text = json.dumps([*event[:-1], dict(event.tags)])
             row = (lane, event.seq, since, len(text), text)
@@ -72,15 +72,15 @@ class SqliteBacklog:
         return [data for (data,) in self._rows.execute("SELECT data FROM segments ORDER BY id")]
 
     def clear(self) -> None:
-        """Lose all events that no segment has."""
+        """Delete all unsealed events."""
         self._rows.execute("DELETE FROM events")
 
     def forget(self, first: int) -> None:
-        """Lose the segments that begin with this number, as what was shipped is not kept."""
+        """Delete the segments that begin with this number, like shipped ones."""
         self._rows.execute("DELETE FROM segments WHERE first = ?", (first,))
 
     def unsealed(self) -> int:
-        """Return how many events no segment has."""
+        """Return the number of unsealed events."""
         count: int = self._rows.execute("SELECT count(*) FROM events").fetchone()[0]
         return count
 
@@ -174,7 +174,7 @@ class SqliteBacklog:
     async def begin_epoch(self, reason: str) -> str:
         """See `Backlog`; one draft of each lane is sealed, and the new epoch has no first event."""
         self._check()
-        state = await FixedFacts().state()
+        state = await FixedState().state()
         for lane in LANES:
             draft = await self.draft(lane, 65_536, 2**30)
             if draft is not None:
@@ -212,29 +212,29 @@ class SqliteBacklog:
             raise BacklogUnavailable("the disk is full")
 
 
-class FixedFacts:
-    """Tells the same of the gateway each time."""
+class FixedState:
+    """A gateway state that never changes."""
 
     def __init__(self, firmware: str = "Linux 6.6") -> None:
         self.firmware = firmware
 
     async def state(self) -> GatewayState:
-        """See `Facts`."""
+        """See `GatewayStateSource`."""
         return GatewayState("boot-1", START, 1.5, True, self.firmware, "0.1.0", bytes(32), 4_096)
 
 
 class Notices:
-    """Keeps what people would be told, as long as the store they are told through can."""
+    """Collects notices, unless the backlog is unavailable."""
 
     def __init__(self, backlog: SqliteBacklog) -> None:
         self.backlog = backlog
         self.all: list[Notice] = []
 
     async def tell(self, notice: Notice) -> None:
-        """See `Tell`."""
+        """See `SendNotice`."""
         await self.backlog.lanes()
         self.all.append(notice)
 
     def names(self) -> list[str]:
-        """Return the words, in order."""
+        """Return the names of the notices, in order."""
         return [notice.name for notice in self.all]

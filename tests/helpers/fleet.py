@@ -29,14 +29,14 @@ HOST = "127.0.0.1"
 
 
 def identity(first: int = 1, last: int = 3, gateway: str = GATEWAY) -> Identity:
-    """A segment's identity in the lane `logs`."""
+    """Return the identity of a segment in the lane `logs`."""
     return Identity(gateway, EPOCH, "logs", first, last)
 
 
 def segment(
     name: Identity | None = None, text: str = "pump on", previous: bytes = bytes(32)
 ) -> bytes:
-    """A valid segment; another `text` makes other bytes of the same name.
+    """Return a valid segment; another `text` makes a different segment of the same name.
 
     `previous` is the digest of the one before it in its lane.
     """
@@ -60,7 +60,7 @@ def segment(
 
 
 def make_fleet(root: Path, gateways: tuple[str, ...] = (GATEWAY, OTHER)) -> dict[str, str]:
-    """Make a fleet folder at `root` with enrolled gateways, and return their tokens."""
+    """Create a fleet folder at `root` with enrolled gateways; return their tokens."""
     folder = FleetFolder(root)
     folder.create()
     Authority(folder.pki).ensure((HOST,), dt.datetime.now(dt.UTC))
@@ -72,7 +72,7 @@ def make_fleet(root: Path, gateways: tuple[str, ...] = (GATEWAY, OTHER)) -> dict
 
 @dataclass(frozen=True)
 class Answer:
-    """An answer of the receiver: status, headers in lower case, and the JSON object it holds."""
+    """An answer of the receiver: status, headers in lower case, and JSON body."""
 
     status: int
     headers: dict[str, str]
@@ -81,18 +81,18 @@ class Answer:
 
 @dataclass(frozen=True)
 class Client:
-    """Talks to a receiver at `address` as a gateway does, with a real client over TLS."""
+    """A client that sends a gateway's requests to the receiver at `address` over TLS."""
 
     address: tuple[str, int]
     session: aiohttp.ClientSession
     tokens: dict[str, str]
 
     def url(self, path: str) -> str:
-        """The URL of a path."""
+        """Return the URL of a path."""
         return f"https://{self.address[0]}:{self.address[1]}{path}"
 
     async def put(self, data: bytes, name: Identity | None = None, **changes: str) -> Answer:
-        """Put a segment by its own gateway's token; `changes` replace headers."""
+        """Upload a segment with its own gateway's token; `changes` replace headers."""
         called = name or identity()
         headers = {
             "Authorization": f"Bearer {self.tokens[called.gateway]}",
@@ -102,7 +102,7 @@ class Client:
         return await self.send("PUT", f"/v1/segments/{identity_path(called)}", headers, data)
 
     async def head(self, name: Identity | None = None, data: bytes | None = None) -> Answer:
-        """Ask for a segment by its gateway's token, and how much of the body `data` is there."""
+        """Send HEAD for a segment, and for the stored part of the body `data`."""
         called = name or identity()
         headers = {"Authorization": f"Bearer {self.tokens[called.gateway]}"}
         if data is not None:
@@ -124,7 +124,7 @@ class Client:
 async def client(
     address: tuple[str, int], tokens: dict[str, str], ca: Path, pair: Path | None = None
 ) -> AsyncIterator[Client]:
-    """A client that trusts the authority in the file `ca`, and shows the certificate in `pair`."""
+    """Yield a client that trusts the authority in the file `ca` and presents the certificate `pair`."""
     context = ssl.create_default_context(cafile=str(ca))
     if pair is not None:
         context.load_cert_chain(pair)
@@ -136,13 +136,13 @@ async def client(
 
 @dataclass(frozen=True)
 class Centre:
-    """A receiver that runs in this process, and a client of it."""
+    """A receiver in this process, and a client."""
 
     folder: FleetFolder
     client: Client
 
     def files(self, *, landed: bool = True) -> list[str]:
-        """Every file of the landing, or of all that is not landing, enrolment or keys."""
+        """Return the files of the landing, or those that are not landing, enrolment or keys."""
         roots = (
             (self.folder.landing,)
             if landed
@@ -155,7 +155,7 @@ class Centre:
 
 @contextlib.asynccontextmanager
 async def running_centre(root: Path, limits: ReceiverLimits | None = None) -> AsyncIterator[Centre]:
-    """A receiver in this process on a free port, with two enrolled gateways."""
+    """Run a receiver in this process on a free port, with two enrolled gateways."""
     tokens = make_fleet(root)
     folder = FleetFolder(root)
     chain = ensure_own_certificate(folder)

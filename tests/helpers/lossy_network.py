@@ -13,12 +13,12 @@ from sync.uplink import HttpsLimits, HttpsTransport, Uploader, Wakeup
 from tests.helpers.backlog import Notices, SqliteBacklog
 from tests.helpers.manual_time import ManualTime
 from tests.helpers.pki import LoopbackPki
-from tests.helpers.scripted_centre import Centre, Script, running
+from tests.helpers.scripted_centre import Centre, Script, running_scripted_centre
 from tests.helpers.segments import header, readings
 
 
-class Road:
-    """An uploader that runs, and what is around it."""
+class RunningUploader:
+    """A running uploader with its backlog, its centre and its manual time."""
 
     def __init__(self, backlog: SqliteBacklog, centre: Centre, transport: HttpsTransport) -> None:
         self.backlog = backlog
@@ -37,7 +37,7 @@ class Road:
         )
 
     async def naps(self, count: int) -> list[float]:
-        """End so many naps, and return how long they would have been."""
+        """End `count` sleeps; return their durations."""
         seconds = []
         for _ in range(count):
             nap = await self.time.nap()
@@ -47,7 +47,7 @@ class Road:
 
 
 @contextlib.asynccontextmanager
-async def road(
+async def running_uploader(
     pki: LoopbackPki,
     backlog: SqliteBacklog,
     *scripts: Script,
@@ -55,11 +55,11 @@ async def road(
     limits: HttpsLimits | None = None,
     enrolment: Enrolment | None = None,
     heads: Sequence[Script] = (),
-) -> AsyncIterator[Road]:
-    """Seal segments, start a centre with these scripts, and ship."""
+) -> AsyncIterator[RunningUploader]:
+    """Seal segments, start a scripted centre, and run the uploader."""
     for _ in range(segments):
-        await seal(backlog)
-    async with running(pki, backlog.gateway, *scripts) as centre:
+        await seal_segment(backlog)
+    async with running_scripted_centre(pki, backlog.gateway, *scripts) as centre:
         centre.heads.extend(heads)
         transport = HttpsTransport(enrolment or centre.enrolment, limits)
         if enrolment is not None:
@@ -67,7 +67,7 @@ async def road(
                 Enrolment(enrolment.gateway, centre.enrolment.url, enrolment.token, enrolment.ca),
                 limits,
             )
-        made = Road(backlog, centre, transport)
+        made = RunningUploader(backlog, centre, transport)
         task = asyncio.create_task(made.uploader.run())
         try:
             yield made
@@ -78,8 +78,8 @@ async def road(
             await transport.close()
 
 
-async def seal(backlog: SqliteBacklog, count: int = 5, padding: int = 0) -> bytes:
-    """Put one more segment in and return its bytes: more than `padding`, which does not shrink."""
+async def seal_segment(backlog: SqliteBacklog, count: int = 5, padding: int = 0) -> bytes:
+    """Seal one more segment with `padding` incompressible bytes; return its bytes."""
     first = backlog.states()[-1][0] + 5 if backlog.states() else 1
     text = random.Random(first).randbytes(padding).hex() if padding else None
     events = [

@@ -17,7 +17,7 @@ from tests.helpers.fleet import (
 
 
 async def raw_request(centre: Centre, head: str, body: bytes = b"") -> tuple[str, bytes]:
-    """Send bytes that no tidy client would, and read the answer to its end."""
+    """Send raw bytes and read the answer to its end."""
     context = ssl.create_default_context(cafile=str(centre.folder.pki / "ca.pem"))
     reader, writer = await asyncio.open_connection(*centre.client.address, ssl=context)
     try:
@@ -45,8 +45,8 @@ def put_head(centre: Centre, *lines: str, data: bytes = b"", gateway: str = GATE
     )
 
 
-async def open_body(centre: Centre, gateway: str = GATEWAY) -> asyncio.StreamWriter:
-    """Begin a body, send its first bytes, and leave it open once the receiver is at it."""
+async def start_upload(centre: Centre, gateway: str = GATEWAY) -> asyncio.StreamWriter:
+    """Start an upload, and return once the receiver has its first bytes."""
     context = ssl.create_default_context(cafile=str(centre.folder.pki / "ca.pem"))
     reader, writer = await asyncio.open_connection(*centre.client.address, ssl=context)
     head = put_head(centre, "Content-Length: 1000", "Expect: 100-continue", gateway=gateway)
@@ -59,10 +59,10 @@ async def open_body(centre: Centre, gateway: str = GATEWAY) -> asyncio.StreamWri
     return writer
 
 
-async def begun(
+async def started_uploads(
     centre: Centre, data: bytes, whole: bytes
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Send the first bytes of a body on a connection that stays open, which is read by the test."""
+    """Start an upload on a connection that stays open and is read by the test."""
     context = ssl.create_default_context(cafile=str(centre.folder.pki / "ca.pem"))
     reader, writer = await asyncio.open_connection(*centre.client.address, ssl=context)
     head = put_head(centre, f"Content-Length: {len(whole)}", "Expect: 100-continue", data=whole)
@@ -73,8 +73,8 @@ async def begun(
     return reader, writer
 
 
-def open_bodies(centre: Centre) -> int:
-    """How many bodies' files the receiver, which runs in this process, has open."""
+def partial_file_count(centre: Centre) -> int:
+    """Return how many files of uploads the receiver in this process has open."""
     count = 0
     for descriptor in Path("/proc/self/fd").iterdir():
         with contextlib.suppress(FileNotFoundError):
@@ -83,10 +83,10 @@ def open_bodies(centre: Centre) -> int:
     return count
 
 
-async def until_open(centre: Centre, count: int) -> None:
-    """Ask until `count` bodies are open, for 10 s at most."""
+async def until_partial_files(centre: Centre, count: int) -> None:
+    """Wait, at most 10 s, until `count` files of uploads are open."""
     async with asyncio.timeout(10):
-        while open_bodies(centre) != count:
+        while partial_file_count(centre) != count:
             await centre.client.head()
 
 

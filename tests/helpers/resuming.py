@@ -13,18 +13,18 @@ from sync.segment import Identity, identity_path
 from tests.helpers.fleet import Answer, Client
 
 FINAL = frozenset({200, 201, 409})
-"""What an upload can end with."""
+"""The final status codes of an upload."""
 
 PIECE = 16 * 1024
 
 
 def pieces(data: bytes) -> Iterable[bytes]:
-    """The data in pieces of 16 KiB."""
+    """Yield the data in pieces of 16 KiB."""
     return (data[at : at + PIECE] for at in range(0, len(data), PIECE))
 
 
-async def cut(connected: Client, name: Identity, data: bytes, size: int) -> None:
-    """Send the first bytes of a body, and break the connection."""
+async def send_interrupted(connected: Client, name: Identity, data: bytes, size: int) -> None:
+    """Send the first bytes of a body and close the connection."""
 
     async def body() -> AsyncIterator[bytes]:
         for piece in pieces(data[:size]):
@@ -40,13 +40,13 @@ async def cut(connected: Client, name: Identity, data: bytes, size: int) -> None
         await connected.send("PUT", f"/v1/segments/{identity_path(name)}", headers, body())
 
 
-async def go_on(
+async def resume(
     connected: Client,
     name: Identity,
     data: bytes,
     sending: Callable[[bytes], Iterable[bytes]] = pieces,
 ) -> Answer:
-    """Ask how much is there and send the rest, until it is answered for good; for 30 s at most.
+    """Query the offset and send the rest, until there is a final answer, at most for 30 s.
 
     `sending` gives the pieces of what is sent. Raises OSError or ClientError when the connection
     breaks.
@@ -71,7 +71,7 @@ async def _rest(
     there: int,
     sending: Callable[[bytes], Iterable[bytes]],
 ) -> Answer:
-    """Send what is not there of a body; all of it if there is nothing, or nothing left to send."""
+    """Send the missing part of a body; all of it if nothing, or everything, is stored."""
     start = there if there < len(data) else 0
     headers = {
         "Authorization": f"Bearer {connected.tokens[name.gateway]}",

@@ -19,8 +19,8 @@ Script = Callable[["Centre", web.Request], Awaitable[web.StreamResponse]]
 """Answers one request to the centre."""
 
 
-class Got(NamedTuple):
-    """A request as it came in: `connection` is the client's address, `serial` its certificate's."""
+class ReceivedRequest(NamedTuple):
+    """A received request: `connection` is the client's address, `serial` that of its certificate."""
 
     method: str
     path: str
@@ -36,7 +36,7 @@ class Centre:
 
     enrolment: Enrolment
     scripts: deque[Script] = field(default_factory=deque)
-    got: list[Got] = field(default_factory=list)
+    got: list[ReceivedRequest] = field(default_factory=list)
     held: set[str] = field(default_factory=set)
     came: asyncio.Event = field(default_factory=asyncio.Event)
     heads: deque[Script] = field(default_factory=deque)
@@ -51,14 +51,16 @@ class Centre:
         """
         if request.method == "GET":
             self.asked_heads.append(request.path)
-            told = self.heads.popleft() if self.heads else says(200, {"lanes": {}})
+            told = self.heads.popleft() if self.heads else answers(200, {"lanes": {}})
             return await told(self, request)
-        script = self.scripts.popleft() if self.scripts else land
+        script = self.scripts.popleft() if self.scripts else accept
         body = await self._read(request, script)
         peer = request.get_extra_info("peername")
         shown = request.get_extra_info("peercert") or {}
         headers = dict(request.headers)
-        got = Got(request.method, request.path, headers, body, peer, shown.get("serialNumber"))
+        got = ReceivedRequest(
+            request.method, request.path, headers, body, peer, shown.get("serialNumber")
+        )
         self.got.append(got)
         self.came.set()
         return await script(self, request)
@@ -67,23 +69,23 @@ class Centre:
         """Read the body, or what a `Partly` wants of it, behind the beginning that is there."""
         body_sum = request.headers.get("X-Fieldpost-SHA256", "")
         body = self.begun.get(body_sum, b"") if "Content-Range" in request.headers else b""
-        most = script.size if isinstance(script, Partly) else 2**30
+        most = script.size if isinstance(script, DisconnectAfter) else 2**30
         while len(body) < most and (piece := await request.content.read(most - len(body))):
             body += piece
-        if isinstance(script, Partly):
+        if isinstance(script, DisconnectAfter):
             self.begun[body_sum] = body
         return body
 
     async def asked(self, times: int) -> None:
-        """Wait until so many requests have come."""
+        """Wait until this number of requests was received."""
         async with asyncio.timeout(10):
             while len(self.got) < times:
                 self.came.clear()
                 await self.came.wait()
 
 
-async def land(centre: Centre, request: web.Request) -> web.StreamResponse:
-    """201 with the digest; 200 for what is held already; to HEAD, how much of a body is there."""
+async def accept(centre: Centre, request: web.Request) -> web.StreamResponse:
+    """Answer 201 with the digest, 200 for a duplicate; answer HEAD with the offset."""
     if request.method == "HEAD":
         begun = centre.begun.get(request.headers["X-Fieldpost-SHA256"], b"")
         return web.Response(status=404, headers={"X-Fieldpost-Offset": str(len(begun))})
@@ -92,25 +94,25 @@ async def land(centre: Centre, request: web.Request) -> web.StreamResponse:
     return web.json_response({"digest": digest_of(centre.got[-1].body).hex()}, status=status)
 
 
-async def land_and_cut(centre: Centre, request: web.Request) -> web.StreamResponse:
-    """Take the segment and lose the answer."""
-    await land(centre, request)
-    return await cut(centre, request)
+async def accept_and_disconnect(centre: Centre, request: web.Request) -> web.StreamResponse:
+    """Store the segment and close the connection without an answer."""
+    await accept(centre, request)
+    return await disconnect(centre, request)
 
 
-async def cut(_centre: Centre, request: web.Request) -> web.StreamResponse:
-    """End the connection without an answer."""
+async def disconnect(_centre: Centre, request: web.Request) -> web.StreamResponse:
+    """Close the connection without an answer."""
     if request.transport is not None:
         request.transport.abort()
     return web.Response()
 
 
 @dataclass(frozen=True)
-class Partly:
-    """Do something when so many bytes of a body are there; they are kept."""
+class DisconnectAfter:
+    """Run a script after a number of bytes of a body, which are kept."""
 
     size: int
-    then: Script = cut
+    then: Script = disconnect
 
     async def __call__(self, centre: Centre, request: web.Request) -> web.StreamResponse:
         """See `Script`."""
@@ -118,21 +120,21 @@ class Partly:
 
 
 async def garbage(_centre: Centre, request: web.Request) -> web.StreamResponse:
-    """Answer something that is no HTTP."""
+    """Answer something that is not HTTP."""
     if request.transport is not None:
         request.transport.write(b"\0\0\0 what? \r\n\r\n")
         request.transport.close()
     return web.Response()
 
 
-async def silence(_centre: Centre, _request: web.Request) -> web.StreamResponse:
-    """Never answer: the client's going ends it."""
+async def no_answer(_centre: Centre, _request: web.Request) -> web.StreamResponse:
+    """Never answer."""
     await asyncio.Event().wait()
     return web.Response()
 
 
-async def endless(_centre: Centre, request: web.Request) -> web.StreamResponse:
-    """Begin an answer that never ends."""
+async def endless_answer(_centre: Centre, request: web.Request) -> web.StreamResponse:
+    """Start an answer that never ends."""
     response = web.StreamResponse(status=201, headers={"Content-Length": "1000"})
     await response.prepare(request)
     await response.write(b'{"digest"')
@@ -140,8 +142,8 @@ async def endless(_centre: Centre, request: web.Request) -> web.StreamResponse:
     return response
 
 
-def says(status: int, body: object = None, **headers: str) -> Script:
-    """Answer a status, a JSON body and headers (`_` stands for `-`)."""
+def answers(status: int, body: object = None, **headers: str) -> Script:
+    """Return a script that answers a status, a JSON body and headers (`_` stands for `-`)."""
 
     async def script(_centre: Centre, _request: web.Request) -> web.StreamResponse:
         named = {key.replace("_", "-"): value for key, value in headers.items()}
@@ -153,8 +155,10 @@ def says(status: int, body: object = None, **headers: str) -> Script:
 
 
 @contextlib.asynccontextmanager
-async def running(pki: LoopbackPki, gateway: str, *scripts: Script) -> AsyncIterator[Centre]:
-    """Start the server on a free port; everything is gone at the end."""
+async def running_scripted_centre(
+    pki: LoopbackPki, gateway: str, *scripts: Script
+) -> AsyncIterator[Centre]:
+    """Run the server on a free port."""
     app = web.Application(client_max_size=32 * 1024 * 1024)
     runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
     token = new_token()

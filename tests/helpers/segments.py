@@ -14,7 +14,7 @@ START = 1_790_000_000_000
 
 
 def header(first: int = 1, last: int = 1, **changes: Any) -> SegmentHeader:
-    """A valid header for the events `first` to `last`."""
+    """Return a valid header for the events `first` to `last`."""
     made = SegmentHeader(
         gateway="gw7.site.example",
         epoch=EPOCH,
@@ -35,7 +35,7 @@ def header(first: int = 1, last: int = 1, **changes: Any) -> SegmentHeader:
 
 
 def readings(count: int, seed: int = 1) -> list[Event]:
-    """Readings of 20 devices with two fields each: jittered times, decimals, a few tags."""
+    """Return readings of 20 devices, two fields each: jittered times, decimals, a few tags."""
     chance = random.Random(seed)
     time = START
     levels = [chance.uniform(5, 80) for _ in range(20)]
@@ -66,7 +66,7 @@ def readings(count: int, seed: int = 1) -> list[Event]:
 
 
 def logs(count: int, seed: int = 1) -> list[Event]:
-    """Log events of 20 devices: ids, texts with numbers in them, more tags."""
+    """Return log events of 20 devices: ids, texts with numbers, more tags."""
     chance = random.Random(seed)
     time = START
     events = []
@@ -97,6 +97,6 @@ def logs(count: int, seed: int = 1) -> list[Event]:
 
 
 def iso(milliseconds: int) -> str:
-    """A time as devices write it."""
+    """Format a time as devices do."""
     moment = datetime.fromtimestamp(milliseconds / 1000, UTC)
     return f"{moment:%Y-%m-%dT%H:%M:%S}.{milliseconds % 1000:03d}Z"

@@ -23,49 +23,51 @@ from sync.uplink import (
     Uploader,
     Wakeup,
 )
-from tests.helpers.backlog import FixedFacts
+from tests.helpers.backlog import FixedState
 from tests.helpers.store import DOMAIN, opened
 
 PACED = HttpsLimits(bandwidth=65_536)
-"""A cap, so that each piece of a body is a step: the clock stands still, and nobody waits."""
+"""A bandwidth limit, so that each piece of a body is a step; the clock stands still."""
 
 LAST = "SELECT last FROM lanes WHERE lane = 'readings'"
 
 
-def text_of(seq: int) -> str:
-    """What the event of a number says: at times much, that does not shrink."""
+def event_text(seq: int) -> str:
+    """Return the text of an event: sometimes long and incompressible."""
     return random.Random(seq).randbytes(4_000 if seq % 3 else 10).hex()
 
 
-async def say(*words: object) -> None:
-    """Tell a step."""
+async def report(*words: object) -> None:
+    """Print a step."""
     sys.stdout.write(" ".join(map(str, words)) + "\n")
     sys.stdout.flush()
 
 
-async def piece(_seconds: float) -> None:
-    """Tell that a piece of a body is to go, in place of waiting for its time."""
-    await say("piece")
+async def short_pause(_seconds: float) -> None:
+    """Print that a piece of a body is sent, instead of waiting for its time."""
+    await report("piece")
     await asyncio.sleep(0)
 
 
 async def log(store: Store, count: int) -> None:
-    """Log so many readings in one transaction; say the last number when it is durable."""
+    """Log readings in one transaction; print the last number when it is durable."""
 
     def unit(tx: Transaction) -> int:
         ((last,),) = tx.rows(LAST)
         for seq in range(last + 1, last + 1 + count):
-            events.append(tx, READINGS, NewEvent("reading", text=text_of(seq)))
+            events.append(tx, READINGS, NewEvent("reading", text=event_text(seq)))
         return int(last) + count
 
-    await say("logged", await store.run(unit))
+    await report("logged", await store.run(unit))
 
 
-async def work(store: Store, enrolment: Path, chance: random.Random, finish: bool) -> None:
-    """Log, seal and ship for ever, or ship what waits and end."""
+async def run_uplink(store: Store, enrolment: Path, chance: random.Random, finish: bool) -> None:
+    """Log, seal and ship forever, or ship what waits and exit."""
     settings = load.parse(annotated_file.render(DOMAIN).encode())
-    backlog = StoreBacklog(store, settings, FixedFacts())
-    transport = HttpsTransport(read_enrolment(enrolment), PACED, clock=lambda: 0.0, sleep=piece)
+    backlog = StoreBacklog(store, settings, FixedState())
+    transport = HttpsTransport(
+        read_enrolment(enrolment), PACED, clock=lambda: 0.0, sleep=short_pause
+    )
     bell = Wakeup(lambda seconds: asyncio.sleep(min(seconds, 0.02)))
     uploader = Uploader(DOMAIN, backlog, transport, send_notice=backlog.log_notice, wakeup=bell)
     sealer = Sealer(
@@ -80,10 +82,10 @@ async def work(store: Store, enrolment: Path, chance: random.Random, finish: boo
     task = asyncio.create_task(uploader.run())
     while not finish:
         await log(store, chance.randrange(1, 120))
-        await say("sealed", await sealer.flush())
+        await report("sealed", await sealer.flush())
         if chance.random() < 0.7:
             await backlog.empty()
-            await say("shipped")
+            await report("shipped")
     await sealer.flush()
     await backlog.empty()
     task.cancel()
@@ -93,11 +95,11 @@ async def work(store: Store, enrolment: Path, chance: random.Random, finish: boo
 
 
 async def main() -> None:
-    """Open the store and work."""
+    """Open the store and run."""
     path, enrolment, seed, *finish = sys.argv[1:]
     async with opened(Path(path)) as store:
-        await say("open")
-        await work(store, Path(enrolment), random.Random(seed), bool(finish))
+        await report("open")
+        await run_uplink(store, Path(enrolment), random.Random(seed), bool(finish))
 
 
 if __name__ == "__main__":

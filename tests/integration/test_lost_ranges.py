@@ -20,11 +20,11 @@ from edge.features.eventlog.store import epochs, lost_ranges, segments
 from edge.uplink import backlog
 from edge.uplink.backlog import EVICTED, backlog_quota, enforce_quota
 from sync.segment import decode
-from tests.helpers.backlog import FixedFacts
+from tests.helpers.backlog import FixedState
 from tests.helpers.store import DOMAIN, in_memory
 
 CONFIG: Final = load.parse(annotated_file.render(DOMAIN).encode())
-STATE: Final = asyncio.run(FixedFacts().state())
+STATE: Final = asyncio.run(FixedState().state())
 ROOM: Final = 10**9
 
 Work: TypeAlias = tuple[str, str | int]

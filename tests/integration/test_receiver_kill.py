@@ -18,7 +18,7 @@ from sync.segment import Identity, decode, digest_of, read_header
 from tests.helpers.fleet import GATEWAY, HOST, OTHER, Client, client, identity, make_fleet, segment
 from tests.helpers.ingested import ingested
 from tests.helpers.processes import Process, start
-from tests.helpers.resuming import cut, go_on, pieces
+from tests.helpers.resuming import pieces, resume, send_interrupted
 
 SENDERS = 2
 AHEAD = 8
@@ -104,10 +104,10 @@ async def send(killing: Killing, connected: Client, gateway: str) -> None:
             upload.unsure[name] = data
         trouble = upload.random.random()
         if trouble < 0.2:
-            await cut(connected, name, data, upload.random.randrange(len(data)))
+            await send_interrupted(connected, name, data, upload.random.randrange(len(data)))
             continue
         with contextlib.suppress(aiohttp.ClientError, OSError):
-            answer = await go_on(connected, name, data, killing.pieces)
+            answer = await resume(connected, name, data, killing.pieces)
             if trouble > 0.35:
                 upload.note(name, data, answer.status)
 
@@ -180,9 +180,9 @@ async def test_acknowledged_segments_survive_kills(
         check(upload, folder)
     async with receiver(folder, tokens) as (process, connected):
         name, upload.unsure[name] = upload.fresh(GATEWAY)
-        await cut(connected, name, upload.unsure[name], len(upload.unsure[name]) // 2)
+        await send_interrupted(connected, name, upload.unsure[name], len(upload.unsure[name]) // 2)
         for name, data in [*upload.unsure.items(), *upload.rest()]:
-            answer = await go_on(connected, name, data)
+            answer = await resume(connected, name, data)
             upload.note(name, data, answer.status)
         assert process.terminate() == 0
     assert landed(folder) == upload.acknowledged

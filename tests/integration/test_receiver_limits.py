@@ -33,7 +33,13 @@ from tests.helpers.fleet import (
     running_centre,
     segment,
 )
-from tests.helpers.raw_put import close, open_body, put_head, raw_request, until_open
+from tests.helpers.raw_put import (
+    close,
+    put_head,
+    raw_request,
+    start_upload,
+    until_partial_files,
+)
 
 
 def partial(data: bytes) -> str:
@@ -108,27 +114,27 @@ async def test_failing_disk_answers_503(
 async def test_concurrent_uploads_of_one_gateway_are_limited(tmp_path: Path) -> None:
     limits = ReceiverLimits(uploads_per_gateway=2)
     async with running_centre(tmp_path / "fleet", limits) as centre:
-        writers = [await open_body(centre) for _ in range(2)]
-        await until_open(centre, 2)
+        writers = [await start_upload(centre) for _ in range(2)]
+        await until_partial_files(centre, 2)
         answer = await centre.client.put(segment())
         assert (answer.status, answer.body["reason"]) == (429, "busy")
         assert answer.headers["retry-after"] == "5"
         name = identity(gateway=OTHER)
         assert (await centre.client.put(segment(name), name)).status == 201
         await close(*writers)
-        await until_open(centre, 0)
+        await until_partial_files(centre, 0)
         assert (await centre.client.put(segment())).status == 201
 
 
 async def test_concurrent_uploads_of_all_gateways_are_limited(tmp_path: Path) -> None:
     async with running_centre(tmp_path / "fleet", ReceiverLimits(uploads=1)) as centre:
-        writer = await open_body(centre, OTHER)
-        await until_open(centre, 1)
+        writer = await start_upload(centre, OTHER)
+        await until_partial_files(centre, 1)
         answer = await centre.client.put(segment())
         assert (answer.status, answer.body["reason"]) == (503, "busy")
         assert answer.headers["retry-after"] == "5"
         await close(writer)
-        await until_open(centre, 0)
+        await until_partial_files(centre, 0)
         assert (await centre.client.put(segment())).status == 201
 
 
@@ -152,10 +158,10 @@ async def test_stalled_body_times_out(tmp_path: Path, limits: ReceiverLimits) ->
 async def test_broken_connection_leaves_a_partial_upload(
     centre: Centre, caplog: pytest.LogCaptureFixture
 ) -> None:
-    writer = await open_body(centre)
-    await until_open(centre, 1)
+    writer = await start_upload(centre)
+    await until_partial_files(centre, 1)
     await close(writer)
-    await until_open(centre, 0)
+    await until_partial_files(centre, 0)
     assert centre.files() == []
     assert set(centre.files(landed=False)) <= {partial(b"")}
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
@@ -212,7 +218,7 @@ async def test_stop_waits_for_requests_in_progress(tmp_path: Path) -> None:
         path = f"/v1/segments/{identity_path(identity())}"
         put = asyncio.create_task(connected.send("PUT", path, headers, body()))
         await begun.wait()
-        await until_open(Centre(folder, connected), 1)
+        await until_partial_files(Centre(folder, connected), 1)
         other = identity(4, 6)
         assert (await connected.put(segment(other), other)).status == 201, "and stays connected"
         stopping = asyncio.create_task(running.__aexit__(None, None, None))
@@ -229,8 +235,8 @@ async def test_stop_waits_for_requests_in_progress(tmp_path: Path) -> None:
 async def test_upload_longer_than_the_drain_timeout_is_aborted(tmp_path: Path) -> None:
     limits = ReceiverLimits(drain_timeout_s=0.05, close_timeout_s=0.05)
     async with running_centre(tmp_path / "fleet", limits) as centre:
-        writer = await open_body(centre)
-        await until_open(centre, 1)
+        writer = await start_upload(centre)
+        await until_partial_files(centre, 1)
     assert centre.files() == []
     assert set(centre.files(landed=False)) <= {partial(b"")}
     writer.transport.abort()

@@ -14,7 +14,13 @@ import pytest
 from sync.receiver.incoming_files import PartialUploadLimits, PartialUploads
 from sync.receiver.limits import ReceiverLimits
 from tests.helpers.fleet import GATEWAY, OTHER, Answer, Centre, identity, running_centre, segment
-from tests.helpers.raw_put import close, open_bodies, put_head, raw_request, until_open
+from tests.helpers.raw_put import (
+    close,
+    partial_file_count,
+    put_head,
+    raw_request,
+    until_partial_files,
+)
 
 DATA = segment(text=random.Random(1).randbytes(20_000).hex())
 TOTAL = len(DATA)
@@ -42,7 +48,7 @@ async def cut(centre: Centre, data: bytes, length: int = TOTAL, start: int = 0) 
     writer = await begun(centre, lines, data)
     await until_written(centre, start + len(data))
     await close(writer)
-    await until_open(centre, 0)
+    await until_partial_files(centre, 0)
 
 
 async def until_written(centre: Centre, size: int) -> None:
@@ -166,11 +172,11 @@ async def test_resuming_sender_takes_over_from_its_old_connection(
 ) -> None:
     """As on a mobile link: nobody told the receiver that the first connection is dead."""
     first = await begun(centre, [f"Content-Length: {TOTAL}", "Expect: 100-continue"], DATA[:5_000])
-    await until_open(centre, 1)
+    await until_partial_files(centre, 1)
     assert 0 <= await offset(centre) <= 5_000
-    assert open_bodies(centre) == 0
+    assert partial_file_count(centre) == 0
     second = await begun(centre, [f"Content-Length: {TOTAL}", "Expect: 100-continue"], DATA[:6_000])
-    await until_open(centre, 1)
+    await until_partial_files(centre, 1)
     there = await offset(centre)
     assert (await rest(centre, there)).status == 201
     for writer in (first, second):
@@ -182,11 +188,11 @@ async def test_concurrent_upload_of_the_same_body_is_not_kept(
 ) -> None:
     lines = [f"Content-Length: {TOTAL}", "Expect: 100-continue"]
     first = await begun(centre, lines, DATA[:100])
-    await until_open(centre, 1)
+    await until_partial_files(centre, 1)
     assert (await centre.client.put(DATA)).status == 201
-    assert open_bodies(centre) == 1
+    assert partial_file_count(centre) == 1
     first.write(DATA[100:])
-    await until_open(centre, 0)
+    await until_partial_files(centre, 0)
     assert centre.files(landed=False) == []
     assert len(centre.files()) == 1
     await close(first)

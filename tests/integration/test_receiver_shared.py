@@ -15,8 +15,8 @@ from sync.common.fleet_folder import FleetFolder
 from sync.segment import identity_path
 from tests.helpers.fleet import HOST, Centre, Client, client, identity, make_fleet, segment
 from tests.helpers.processes import Process, start
-from tests.helpers.raw_put import open_body
-from tests.helpers.resuming import cut, go_on
+from tests.helpers.raw_put import start_upload
+from tests.helpers.resuming import resume, send_interrupted
 
 
 @contextlib.asynccontextmanager
@@ -62,7 +62,7 @@ async def test_stopped_receiver_cleans_up_and_killed_one_does_not(
     async with two_receivers(folder.root) as (receivers, clients):
         writers = []
         for count, each in enumerate((clients[0], clients[0], clients[1]), start=1):
-            writers.append(await open_body(Centre(folder, each)))
+            writers.append(await start_upload(Centre(folder, each)))
             await until_there(Centre(folder, clients[0]), count)
         assert len(on_their_way(folder.root)) == 2
         receivers[1].kill9()
@@ -90,8 +90,10 @@ async def test_two_receivers_share_one_folder(
             texts = [chance.randbytes(chance.choice((10, 30_000))).hex() for _ in range(2)]
             ours, theirs = (segment(name, text) for text in texts)
             if chance.random() < 0.5:
-                await cut(chance.choice(clients), name, ours, chance.randrange(1, len(ours)))
-            sent = (go_on(each, name, ours) for each in clients)
+                await send_interrupted(
+                    chance.choice(clients), name, ours, chance.randrange(1, len(ours))
+                )
+            sent = (resume(each, name, ours) for each in clients)
             answers = await asyncio.gather(*sent, clients[first % 2].put(theirs, name))
             statuses = Counter(answer.status for answer in answers)
             assert statuses[201] <= 1

@@ -14,7 +14,7 @@ import pytest
 from sync.receiver.limits import ReceiverLimits
 from sync.segment import identity_path
 from tests.helpers.fleet import GATEWAY, OTHER, Centre, identity, running_centre, segment
-from tests.helpers.raw_put import begun, close, until_open
+from tests.helpers.raw_put import close, started_uploads, until_partial_files
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 HEAD = f"HEAD /v1/segments/{identity_path(identity())} HTTP/1.1\r\nHost: centre\r\n"
@@ -169,7 +169,7 @@ async def test_slow_upload_is_aborted_and_resumed(tmp_path: Path) -> None:
     )
     data = segment(text="x" * 1_000)
     async with running_centre(tmp_path / "fleet", limits) as centre:
-        reader, writer = await begun(centre, data[:10], data)
+        reader, writer = await started_uploads(centre, data[:10], data)
         answering = asyncio.ensure_future(to_end(reader))
         sent = 10
         async with asyncio.timeout(10):
@@ -180,7 +180,7 @@ async def test_slow_upload_is_aborted_and_resumed(tmp_path: Path) -> None:
                     sent += 1
         assert b" 408 " in answering.result()
         await close(writer)
-        await until_open(centre, 0)
+        await until_partial_files(centre, 0)
         there = int((await centre.client.head(data=data)).headers["x-fieldpost-offset"])
         assert 10 <= there < len(data)
 

@@ -15,7 +15,7 @@ from sync.common.fleet_folder import FleetFolder
 from sync.segment import decode
 from tests.helpers.fleet import GATEWAY, Centre, running_centre
 from tests.helpers.ingested import ingested
-from tests.helpers.shipping_process import text_of
+from tests.helpers.shipping_process import event_text
 from tests.helpers.store import DOMAIN, EPOCH, new_database
 
 assert GATEWAY == DOMAIN
@@ -52,7 +52,7 @@ def check(centre: Centre, logged: int) -> None:
     texts = [(event.seq, event.text) for segment in lane for event in segment.events]
     assert [seq for seq, _ in texts] == list(range(1, len(texts) + 1))
     assert len(texts) >= logged
-    assert all(text == text_of(seq) for seq, text in texts)
+    assert all(text == event_text(seq) for seq, text in texts)
     assert {segment.header.epoch for segment in found} == {EPOCH}
     digests = [bytes(32), *(segment.digest for segment in lane)]
     assert [segment.header.previous for segment in lane] == digests[:-1]
@@ -70,7 +70,7 @@ def check_tables(folder: FleetFolder) -> None:
     columns = ("lane", "seq", "kind", "name")
     assert Counter(tuple(row[name] for name in columns) for row in tables.events) == told
     texts = {row["seq"]: row["text"] for row in tables.events if row["lane"] == "readings"}
-    assert texts == {seq: text_of(seq) for seq in range(1, len(texts) + 1)}
+    assert texts == {seq: event_text(seq) for seq in range(1, len(texts) + 1)}
     assert Counter(row["fate"] for row in tables.segments) == {"accepted": len(landed)}
     assert list(folder.landing.rglob("*.seg")) == []
 

@@ -29,10 +29,18 @@ from sync.uplink.renewal import make_request
 from sync.uplink.uploader import MIN_EPOCH_INTERVAL_S
 from tests.helpers.backlog import Notices, SqliteBacklog
 from tests.helpers.connect_proxy import proxying
-from tests.helpers.lossy_network import road, seal
+from tests.helpers.lossy_network import running_uploader, seal_segment
 from tests.helpers.manual_time import ManualTime
 from tests.helpers.pki import LoopbackPki, make_pki
-from tests.helpers.scripted_centre import Centre, Script, land, running, says
+from tests.helpers.scripted_centre import (
+    Centre,
+    Script,
+    accept,
+    running_scripted_centre,
+)
+from tests.helpers.scripted_centre import (
+    answers as says,
+)
 from tests.helpers.segments import EPOCH, header
 
 IDLE = 300.0
@@ -59,8 +67,8 @@ def heads(last: int, digest: bytes | str, lane: str = "readings") -> Script:
 async def test_epoch_is_compared_once_before_shipping(
     pki: LoopbackPki, backlog: SqliteBacklog
 ) -> None:
-    first = await seal(backlog)
-    async with road(pki, backlog, heads=[heads(5, digest_of(first))]) as way:
+    first = await seal_segment(backlog)
+    async with running_uploader(pki, backlog, heads=[heads(5, digest_of(first))]) as way:
         await backlog.until([(1, "acknowledged"), (6, "acknowledged")])
         assert (await way.time.nap()).seconds == IDLE
         assert way.centre.asked_heads == [f"/v1/gateways/{backlog.gateway}/epochs/{EPOCH}"]
@@ -78,7 +86,7 @@ async def test_epoch_is_compared_once_before_shipping(
 async def test_centre_ahead_or_different_begins_a_new_epoch(
     pki: LoopbackPki, backlog: SqliteBacklog, told: Script, reason: str
 ) -> None:
-    async with road(pki, backlog, heads=[told]) as way:
+    async with running_uploader(pki, backlog, heads=[told]) as way:
         await backlog.until([(1, "acknowledged")])
         assert (await way.time.nap()).seconds == IDLE
         assert backlog.reasons_begun == [reason]
@@ -90,7 +98,7 @@ async def test_centre_ahead_or_different_begins_a_new_epoch(
 async def test_centre_without_epoch_query_gets_segments(
     pki: LoopbackPki, backlog: SqliteBacklog, status: int
 ) -> None:
-    async with road(pki, backlog, heads=[says(status)]) as way:
+    async with running_uploader(pki, backlog, heads=[says(status)]) as way:
         await backlog.until([(1, "acknowledged")])
         assert (backlog.reasons_begun, way.notices.all) == ([], [])
 
@@ -105,7 +113,7 @@ async def test_nothing_is_sent_before_the_epoch_is_compared(
         says(200, None),
         says(401, {"error": "who?"}),
     ]
-    async with road(pki, backlog, heads=bad) as way:
+    async with running_uploader(pki, backlog, heads=bad) as way:
         assert await way.naps(4) == [1.0, 2.0, 7 + 4, 8.0]
         assert (await way.time.nap()).seconds == 450.0
         assert way.centre.got == []
@@ -118,11 +126,11 @@ async def test_nothing_is_sent_before_the_epoch_is_compared(
 async def test_conflict_is_set_aside_and_the_epoch_compared_again(
     pki: LoopbackPki, backlog: SqliteBacklog, last: int, begun: list[str]
 ) -> None:
-    first = await seal(backlog)
+    first = await seal_segment(backlog)
     digest = digest_of(first) if last == 5 else bytes(32)
     conflict = says(409, {"reason": "conflict", "error": "other bytes"})
     asked = [says(200, {"lanes": {}}), heads(last, digest)]
-    async with road(pki, backlog, conflict, conflict, heads=asked) as way:
+    async with running_uploader(pki, backlog, conflict, conflict, heads=asked) as way:
         assert (await way.time.nap()).seconds == IDLE
         assert [state for _, state in backlog.states()] == ["aside", "aside"]
         assert backlog.reasons_begun == begun
@@ -137,12 +145,14 @@ async def test_new_epochs_are_limited_to_one_an_hour(
 ) -> None:
     conflict = says(409, {"reason": "conflict", "error": "other bytes"})
     ahead = heads(10_000, bytes(32))
-    async with road(pki, backlog, *[conflict] * 3, segments=0, heads=[ahead] * 4) as way:
+    async with running_uploader(
+        pki, backlog, *[conflict] * 3, segments=0, heads=[ahead] * 4
+    ) as way:
         await way.time.nap()
         assert backlog.reasons_begun == ["centre-ahead"]
         for hours, begun in ((0.0, 1), (0.99, 1), (1.0, 2)):
             way.seconds = hours * MIN_EPOCH_INTERVAL_S
-            await seal(backlog)
+            await seal_segment(backlog)
             way.uploader.wake()
             await way.time.nap()
             assert backlog.states()[-1][1] == "aside"
@@ -155,10 +165,12 @@ async def test_unknown_digest_of_a_conflicting_lane_begins_a_new_epoch(
 ) -> None:
     conflict = says(409, {"reason": "conflict", "error": "other bytes"})
     for _ in range(2):
-        await seal(backlog)
+        await seal_segment(backlog)
     backlog.forget(1)
     unknown = heads(5, bytes(32))
-    async with road(pki, backlog, conflict, segments=0, heads=[unknown, unknown]) as way:
+    async with running_uploader(
+        pki, backlog, conflict, segments=0, heads=[unknown, unknown]
+    ) as way:
         assert (await way.time.nap()).seconds == IDLE
         assert way.notices.names() == ["conflict", "centre-differs"]
         assert backlog.reasons_begun == ["centre-differs"]
@@ -166,7 +178,7 @@ async def test_unknown_digest_of_a_conflicting_lane_begins_a_new_epoch(
 
 async def test_restored_database_is_detected(pki: LoopbackPki, backlog: SqliteBacklog) -> None:
     """While the centre was out of reach it came past the centre's end, and was cut elsewhere."""
-    async with road(pki, backlog, segments=2, heads=[heads(7, bytes(32))]) as way:
+    async with running_uploader(pki, backlog, segments=2, heads=[heads(7, bytes(32))]) as way:
         await backlog.until([(1, "acknowledged"), (6, "acknowledged")])
         assert way.notices.names() == ["centre-differs"]
 
@@ -176,7 +188,7 @@ async def test_begin_epoch_is_retried(pki: LoopbackPki, backlog: SqliteBacklog) 
         backlog.full = True
         return await heads(9, bytes(32))(centre, request)
 
-    async with road(pki, backlog, heads=[ahead, heads(9, bytes(32))]) as way:
+    async with running_uploader(pki, backlog, heads=[ahead, heads(9, bytes(32))]) as way:
         nap = await way.time.nap()
         assert (nap.seconds, backlog.reasons_begun) == (1.0, [])
         backlog.full = False
@@ -188,17 +200,17 @@ async def test_begin_epoch_is_retried(pki: LoopbackPki, backlog: SqliteBacklog) 
 async def test_new_segments_interleave_with_the_backlog(
     pki: LoopbackPki, backlog: SqliteBacklog
 ) -> None:
-    async with road(pki, backlog, segments=0) as way:
+    async with running_uploader(pki, backlog, segments=0) as way:
         assert (await way.time.nap()).seconds == IDLE
         for _ in range(6):
-            await seal(backlog)
+            await seal_segment(backlog)
 
         async def seal_another(centre: Centre, request: web.Request) -> web.StreamResponse:
-            await seal(backlog)
+            await seal_segment(backlog)
             way.uploader.wake()
-            return await land(centre, request)
+            return await accept(centre, request)
 
-        way.centre.scripts.extend([says(500), land, land, seal_another])
+        way.centre.scripts.extend([says(500), accept, accept, seal_another])
         way.uploader.wake()
         await way.naps(1)
         await way.time.nap()
@@ -211,14 +223,14 @@ async def test_new_segments_interleave_with_the_backlog(
 
 
 async def test_bandwidth_limit_is_kept(pki: LoopbackPki, backlog: SqliteBacklog) -> None:
-    data = await seal(backlog, padding=50_000)
+    data = await seal_segment(backlog, padding=50_000)
     now = [0.0]
 
     async def sleep(seconds: float) -> None:
         now[0] += seconds
 
     waiting = WaitingSegment(header(1, 5).identity, digest_of(data), data)
-    async with running(pki, backlog.gateway) as centre:
+    async with running_scripted_centre(pki, backlog.gateway) as centre:
         limits = HttpsLimits(bandwidth=8_000)
         transport = HttpsTransport(centre.enrolment, limits, clock=lambda: now[0], sleep=sleep)
         assert await transport.put(waiting) == Acknowledgement(digest_of(data), True)
@@ -235,7 +247,7 @@ def by_name(centre: Centre) -> Enrolment:
 
 async def offer(transport: HttpsTransport, backlog: SqliteBacklog) -> object:
     """Offer one segment and close the connection."""
-    data = await seal(backlog)
+    data = await seal_segment(backlog)
     first = backlog.states()[-1][0]
     outcome = await transport.put(
         WaitingSegment(header(first, first + 4).identity, digest_of(data), data)
@@ -250,7 +262,7 @@ async def test_proxy_sees_neither_token_nor_segment(
 ) -> None:
     monkeypatch.delenv("no_proxy", raising=False)
     monkeypatch.delenv("NO_PROXY", raising=False)
-    async with running(pki, backlog.gateway) as centre, proxying() as proxy:
+    async with running_scripted_centre(pki, backlog.gateway) as centre, proxying() as proxy:
         monkeypatch.setenv("https_proxy", f"http://{user}{proxy.url}")
         enrolment = by_name(centre)
         assert isinstance(await offer(HttpsTransport(enrolment), backlog), Acknowledgement)
@@ -270,7 +282,7 @@ async def test_refusing_proxy_is_a_temporary_failure(
     pki: LoopbackPki, backlog: SqliteBacklog, monkeypatch: pytest.MonkeyPatch, answer: str
 ) -> None:
     monkeypatch.setenv("no_proxy", "")
-    async with running(pki, backlog.gateway) as centre, proxying() as proxy:
+    async with running_scripted_centre(pki, backlog.gateway) as centre, proxying() as proxy:
         proxy.answer = answer
         monkeypatch.setenv("https_proxy", f"http://gw:secret@{proxy.url}")
         outcome = await offer(HttpsTransport(by_name(centre)), backlog)
@@ -303,10 +315,10 @@ def serial(certificate: bytes) -> int:
 async def test_renewed_certificate_is_used_with_the_next_connection(
     pki: LoopbackPki, backlog: SqliteBacklog
 ) -> None:
-    async with running(pki, backlog.gateway) as centre:
+    async with running_scripted_centre(pki, backlog.gateway) as centre:
         enrolment, number = certified(pki, centre.enrolment)
         transport = HttpsTransport(enrolment)
-        data = await seal(backlog)
+        data = await seal_segment(backlog)
         waiting = WaitingSegment(header(1, 5).identity, digest_of(data), data)
         assert isinstance(await transport.put(waiting), Acknowledgement)
 
@@ -331,7 +343,7 @@ async def test_renewed_certificate_is_used_with_the_next_connection(
 
 async def test_certify_outcomes(pki: LoopbackPki, backlog: SqliteBacklog) -> None:
     answers = [says(404), says(503, {}, Retry_After="5"), says(200, {"lanes": 1})]
-    async with running(pki, backlog.gateway, *answers) as centre:
+    async with running_scripted_centre(pki, backlog.gateway, *answers) as centre:
         transport = HttpsTransport(centre.enrolment)
         told = [await transport.certify(b"request") for _ in answers]
         await transport.close()
@@ -344,7 +356,7 @@ async def test_certify_outcomes(pki: LoopbackPki, backlog: SqliteBacklog) -> Non
 async def test_uploader_waits_for_the_folder(backlog: SqliteBacklog, tmp_path: Path) -> None:
     stick, time_, notices = tmp_path / "stick", ManualTime(), Notices(backlog)
     for _ in range(2):
-        await seal(backlog)
+        await seal_segment(backlog)
     uploader = Uploader(
         backlog.gateway,
         backlog,

@@ -34,7 +34,7 @@ from sync.uplink import (
     Wakeup,
 )
 from sync.uplink.renewal import validity_of
-from tests.helpers.backlog import FixedFacts, Notices, SqliteBacklog
+from tests.helpers.backlog import FixedState, Notices, SqliteBacklog
 from tests.helpers.fleet import EPOCH, GATEWAY, OTHER, Centre, identity, running_centre, segment
 from tests.helpers.manual_time import ManualTime
 from tests.helpers.segments import logs, readings
@@ -73,7 +73,7 @@ async def test_sealed_segments_land_and_are_acknowledged(centre: Centre) -> None
     sealer = Sealer(
         GATEWAY,
         backlog,
-        FixedFacts(),
+        FixedState(),
         BatchLimits(events=10),
         clock=lambda: 0.0,
         on_sealed=uploader.wake,
@@ -164,7 +164,7 @@ async def test_restored_database_begins_a_new_epoch(centre: Centre) -> None:
         sealer = Sealer(
             GATEWAY,
             backlog,
-            FixedFacts(),
+            FixedState(),
             BatchLimits(events=3),
             clock=lambda: 0.0,
             on_sealed=uploader.wake,

@@ -17,17 +17,17 @@ from sync.uplink import (
     WaitingSegment,
 )
 from tests.helpers.backlog import SqliteBacklog
-from tests.helpers.lossy_network import road, seal
+from tests.helpers.lossy_network import running_uploader, seal_segment
 from tests.helpers.pki import LoopbackPki, make_pki
 from tests.helpers.scripted_centre import (
     Centre,
-    Partly,
+    DisconnectAfter,
     Script,
-    land,
-    land_and_cut,
-    running,
-    says,
-    silence,
+    accept,
+    accept_and_disconnect,
+    answers,
+    no_answer,
+    running_scripted_centre,
 )
 from tests.helpers.segments import header
 
@@ -51,9 +51,9 @@ async def put(
     pki: LoopbackPki, backlog: SqliteBacklog, *scripts: Script, tries: int = 1
 ) -> tuple[list[Outcome], Centre]:
     """Offer one large segment so often, without an uploader."""
-    data = await seal(backlog, padding=LARGE)
+    data = await seal_segment(backlog, padding=LARGE)
     waiting = WaitingSegment(header(1, 5).identity, digest_of(data), data)
-    async with running(pki, backlog.gateway, *scripts) as centre:
+    async with running_scripted_centre(pki, backlog.gateway, *scripts) as centre:
         transport = HttpsTransport(centre.enrolment)
         outcomes = [await transport.put(waiting) for _ in range(tries)]
         await transport.close()
@@ -70,9 +70,9 @@ def asked(centre: Centre) -> list[tuple[str, str | None]]:
 async def test_interrupted_body_is_resumed(
     pki: LoopbackPki, backlog: SqliteBacklog, there: int
 ) -> None:
-    data = await seal(backlog, padding=LARGE)
+    data = await seal_segment(backlog, padding=LARGE)
     there %= len(data)
-    async with road(pki, backlog, land, Partly(there), segments=0) as way:
+    async with running_uploader(pki, backlog, accept, DisconnectAfter(there), segments=0) as way:
         await way.naps(1)
         await backlog.until(DONE)
         assert asked(way.centre) == [("HEAD", ""), ("PUT", ""), ("HEAD", ""), ("PUT", str(there))]
@@ -88,9 +88,9 @@ async def test_interrupted_body_is_resumed(
 async def test_body_without_or_with_complete_partial_is_sent_whole(
     pki: LoopbackPki, backlog: SqliteBacklog, there: int | None
 ) -> None:
-    data = await seal(backlog, padding=LARGE)
-    first = Partly(len(data) if there is None else there)
-    async with road(pki, backlog, land, first, segments=0) as way:
+    data = await seal_segment(backlog, padding=LARGE)
+    first = DisconnectAfter(len(data) if there is None else there)
+    async with running_uploader(pki, backlog, accept, first, segments=0) as way:
         await way.naps(1)
         await backlog.until(DONE)
         assert asked(way.centre)[2:] == [("HEAD", ""), ("PUT", "")]
@@ -100,9 +100,9 @@ async def test_body_without_or_with_complete_partial_is_sent_whole(
 async def test_repeatedly_interrupted_body_arrives(
     pki: LoopbackPki, backlog: SqliteBacklog
 ) -> None:
-    data = await seal(backlog, padding=LARGE)
-    cuts = [part for size in (30_000, 60_000, 90_000) for part in (land, Partly(size))]
-    async with road(pki, backlog, *cuts, segments=0) as way:
+    data = await seal_segment(backlog, padding=LARGE)
+    cuts = [part for size in (30_000, 60_000, 90_000) for part in (accept, DisconnectAfter(size))]
+    async with running_uploader(pki, backlog, *cuts, segments=0) as way:
         await way.naps(3)
         await backlog.until(DONE)
         starts = [start for method, start in asked(way.centre) if method == "PUT"]
@@ -113,9 +113,11 @@ async def test_repeatedly_interrupted_body_arrives(
 async def test_lost_acknowledgement_of_a_large_body_costs_a_head_request(
     pki: LoopbackPki, backlog: SqliteBacklog
 ) -> None:
-    data = await seal(backlog, padding=LARGE)
-    there = says(200, {}, X_Fieldpost_Digest=digest_of(data).hex())
-    async with road(pki, backlog, land, land_and_cut, there, segments=0) as way:
+    data = await seal_segment(backlog, padding=LARGE)
+    there = answers(200, {}, X_Fieldpost_Digest=digest_of(data).hex())
+    async with running_uploader(
+        pki, backlog, accept, accept_and_disconnect, there, segments=0
+    ) as way:
         await way.naps(1)
         await backlog.until(DONE)
         assert [method for method, _ in asked(way.centre)] == ["HEAD", "PUT", "HEAD"]
@@ -125,9 +127,9 @@ async def test_changed_offset_is_followed_and_contradictions_end_in_a_whole_body
     pki: LoopbackPki, backlog: SqliteBacklog
 ) -> None:
     def at(status: int, offset: str) -> Script:
-        return says(status, {"reason": "range", "error": "no"}, X_Fieldpost_Offset=offset)
+        return answers(status, {"reason": "range", "error": "no"}, X_Fieldpost_Offset=offset)
 
-    outcomes, centre = await put(pki, backlog, at(404, "70000"), at(416, "100"), land)
+    outcomes, centre = await put(pki, backlog, at(404, "70000"), at(416, "100"), accept)
     assert [start for _, start in asked(centre)] == ["", "70000", "100"]
     riddle = [at(404, "70000"), at(416, "1"), at(416, "2"), at(416, "3")]
     other = SqliteBacklog()
@@ -143,7 +145,7 @@ async def test_invalid_offset_counts_as_zero(
     pki: LoopbackPki, backlog: SqliteBacklog, offset: str
 ) -> None:
     told = {"X_Fieldpost_Offset": offset} if offset.isascii() else {}
-    _, centre = await put(pki, backlog, says(404, {}, **told))
+    _, centre = await put(pki, backlog, answers(404, {}, **told))
     assert asked(centre) == [("HEAD", ""), ("PUT", "")]
 
 
@@ -151,12 +153,12 @@ async def test_head_outcomes(pki: LoopbackPki, backlog: SqliteBacklog) -> None:
     outcomes, centre = await put(
         pki,
         backlog,
-        says(503, {}, Retry_After="9"),
-        says(401, {}),
-        says(405, {}),
-        says(500, {}),
-        says(200, {}, X_Fieldpost_Digest="00" * 32),
-        says(409, {"reason": "conflict", "error": "other bytes"}),
+        answers(503, {}, Retry_After="9"),
+        answers(401, {}),
+        answers(405, {}),
+        answers(500, {}),
+        answers(200, {}, X_Fieldpost_Digest="00" * 32),
+        answers(409, {"reason": "conflict", "error": "other bytes"}),
         tries=4,
     )
     assert outcomes[0] == TemporaryFailure("503: no reason given", 9.0)
@@ -168,7 +170,7 @@ async def test_head_outcomes(pki: LoopbackPki, backlog: SqliteBacklog) -> None:
 async def test_small_body_is_resent_without_head_request(
     pki: LoopbackPki, backlog: SqliteBacklog
 ) -> None:
-    async with road(pki, backlog, Partly(10), Partly(20)) as way:
+    async with running_uploader(pki, backlog, DisconnectAfter(10), DisconnectAfter(20)) as way:
         await way.naps(1)
         await backlog.until(DONE)
         assert {method for method, _ in asked(way.centre)} == {"PUT"}
@@ -179,8 +181,8 @@ async def test_small_body_is_resent_without_head_request(
 async def test_early_refusal_is_received(
     pki: LoopbackPki, backlog: SqliteBacklog, there: int
 ) -> None:
-    busy = Partly(there, says(503, {"error": "busy"}, Retry_After="7"))
-    (outcome,), _ = await put(pki, backlog, land, busy)
+    busy = DisconnectAfter(there, answers(503, {"error": "busy"}, Retry_After="7"))
+    (outcome,), _ = await put(pki, backlog, accept, busy)
     assert isinstance(
         outcome, TemporaryFailure
     )  # or the cut is seen first, and the wait is our own
@@ -188,7 +190,9 @@ async def test_early_refusal_is_received(
 
 
 async def test_cancelling_during_a_body_is_prompt(pki: LoopbackPki, backlog: SqliteBacklog) -> None:
-    await seal(backlog, padding=LARGE)
-    async with road(pki, backlog, land, Partly(10, silence), segments=0) as way:
+    await seal_segment(backlog, padding=LARGE)
+    async with running_uploader(
+        pki, backlog, accept, DisconnectAfter(10, no_answer), segments=0
+    ) as way:
         await way.centre.asked(2)
     assert asyncio.all_tasks() == {asyncio.current_task()}

@@ -20,19 +20,19 @@ from sync.uplink import (
     WaitingSegment,
 )
 from tests.helpers.backlog import SqliteBacklog
-from tests.helpers.lossy_network import road, seal
+from tests.helpers.lossy_network import running_uploader, seal_segment
 from tests.helpers.pki import LoopbackPki, make_pki
 from tests.helpers.scripted_centre import (
     Centre,
     Script,
-    cut,
-    endless,
+    accept,
+    accept_and_disconnect,
+    answers,
+    disconnect,
+    endless_answer,
     garbage,
-    land,
-    land_and_cut,
-    running,
-    says,
-    silence,
+    no_answer,
+    running_scripted_centre,
 )
 from tests.helpers.segments import header, logs, readings
 
@@ -59,7 +59,7 @@ def backlog() -> Iterator[SqliteBacklog]:
 async def test_segments_alternate_over_one_connection(
     pki: LoopbackPki, backlog: SqliteBacklog
 ) -> None:
-    async with road(pki, backlog, segments=3) as way:
+    async with running_uploader(pki, backlog, segments=3) as way:
         assert (await way.time.nap()).seconds == IDLE
         assert backlog.states() == [(1, DONE), (6, DONE), (11, DONE)]
         paths = [
@@ -82,7 +82,7 @@ async def test_lost_answer_is_repeated_as_duplicate(
     pki: LoopbackPki, backlog: SqliteBacklog
 ) -> None:
     # The client itself tries a PUT once more, at once, when its connection was cut: hence two.
-    async with road(pki, backlog, land_and_cut, land_and_cut) as way:
+    async with running_uploader(pki, backlog, accept_and_disconnect, accept_and_disconnect) as way:
         await way.naps(1)
         await backlog.until([(1, DONE)])
         assert [got.body for got in way.centre.got] == backlog.data() * 3
@@ -93,7 +93,7 @@ async def test_lost_answer_is_repeated_as_duplicate(
 async def test_wrong_digest_is_no_acknowledgement(
     pki: LoopbackPki, backlog: SqliteBacklog, digest: Any
 ) -> None:
-    async with road(pki, backlog, says(201, {"digest": digest}), land) as way:
+    async with running_uploader(pki, backlog, answers(201, {"digest": digest}), accept) as way:
         nap = await way.time.nap()
         assert backlog.states() == [(1, WAITING)]
         nap.end()
@@ -109,8 +109,8 @@ async def test_wrong_digest_is_no_acknowledgement(
 async def test_rejected_segment_is_set_aside(
     pki: LoopbackPki, backlog: SqliteBacklog, status: int, reason: str, name: str
 ) -> None:
-    refusal = says(status, {"error": "no\nway", "reason": reason})
-    async with road(pki, backlog, refusal, land, segments=2) as way:
+    refusal = answers(status, {"error": "no\nway", "reason": reason})
+    async with running_uploader(pki, backlog, refusal, accept, segments=2) as way:
         assert (await way.time.nap()).seconds == IDLE
         assert backlog.states() == [(1, DONE), (6, ASIDE)]
         assert backlog.reasons() == [None, reason]
@@ -123,7 +123,7 @@ async def test_rejected_segment_is_set_aside(
 async def test_error_page_of_a_proxy_is_temporary(
     pki: LoopbackPki, backlog: SqliteBacklog, status: int
 ) -> None:
-    async with road(pki, backlog, says(status), land) as way:
+    async with running_uploader(pki, backlog, answers(status), accept) as way:
         nap = await way.time.nap()
         assert backlog.states() == [(1, WAITING)]
         nap.end()
@@ -134,12 +134,12 @@ async def test_retry_after_is_honoured_within_limits(
     pki: LoopbackPki, backlog: SqliteBacklog
 ) -> None:
     busy = [
-        says(503, {"error": "busy"}, Retry_After="7"),
-        says(429, None, Retry_After="999999999"),
-        says(507, {"error": "full"}, Retry_After="Sat, 21 Nov 2026 10:01:00 GMT", Date=DATE),
-        says(503, None, Retry_After="soon"),
+        answers(503, {"error": "busy"}, Retry_After="7"),
+        answers(429, None, Retry_After="999999999"),
+        answers(507, {"error": "full"}, Retry_After="Sat, 21 Nov 2026 10:01:00 GMT", Date=DATE),
+        answers(503, None, Retry_After="soon"),
     ]
-    async with road(pki, backlog, *busy) as way:
+    async with running_uploader(pki, backlog, *busy) as way:
         assert await way.naps(4) == [7 + 1, 900, 60 + 4, 8]
         await backlog.until([(1, DONE)])
         assert way.notices.names() == ["unreachable", "shipping"]
@@ -150,8 +150,15 @@ DATE = "Sat, 21 Nov 2026 10:00:00 GMT"
 
 async def test_bad_network_causes_one_notice(pki: LoopbackPki, backlog: SqliteBacklog) -> None:
     limits = HttpsLimits(total=0.3, rate=1e9)
-    bad = [garbage, garbage, silence, endless, says(500), says(302, None, Location="/elsewhere")]
-    async with road(pki, backlog, *bad, limits=limits) as way:
+    bad = [
+        garbage,
+        garbage,
+        no_answer,
+        endless_answer,
+        answers(500),
+        answers(302, None, Location="/elsewhere"),
+    ]
+    async with running_uploader(pki, backlog, *bad, limits=limits) as way:
         delays = []
         while backlog.states() == [(1, WAITING)]:
             nap = await way.time.nap()
@@ -166,7 +173,9 @@ async def test_bad_network_causes_one_notice(pki: LoopbackPki, backlog: SqliteBa
 
 
 async def test_success_resets_the_backoff(pki: LoopbackPki, backlog: SqliteBacklog) -> None:
-    async with road(pki, backlog, says(500), says(500), land, says(500), segments=2) as way:
+    async with running_uploader(
+        pki, backlog, answers(500), answers(500), accept, answers(500), segments=2
+    ) as way:
         assert await way.naps(3) == [1.0, 2.0, 1.0]
         await backlog.until([(1, DONE), (6, DONE)])
         assert way.notices.names() == ["unreachable", "shipping"] * 2
@@ -177,7 +186,7 @@ async def test_server_of_another_authority_gets_nothing(
 ) -> None:
     other = make_pki(tmp_path)
     enrolment = Enrolment(backlog.gateway, "https://centre", new_token(), other.ca)
-    async with road(pki, backlog, enrolment=enrolment) as way:
+    async with running_uploader(pki, backlog, enrolment=enrolment) as way:
         assert await way.naps(2) == [1.0, 2.0]
         await way.time.nap()
         assert way.centre.got == []
@@ -190,8 +199,8 @@ async def test_server_of_another_authority_gets_nothing(
 async def test_denied_token_keeps_segments_and_backs_off(
     pki: LoopbackPki, backlog: SqliteBacklog, status: int
 ) -> None:
-    denied = says(status, {"error": "not enrolled", "reason": "token"})
-    async with road(pki, backlog, denied, denied, denied, land) as way:
+    denied = answers(status, {"error": "not enrolled", "reason": "token"})
+    async with running_uploader(pki, backlog, denied, denied, denied, accept) as way:
         assert await way.naps(3) == [30.0, 60.0, 120.0]
         await backlog.until([(1, DONE)])
         assert way.notices.names() == ["denied", "shipping"]
@@ -199,15 +208,15 @@ async def test_denied_token_keeps_segments_and_backs_off(
 
 
 async def test_wakeup_ends_the_idle_wait(pki: LoopbackPki, backlog: SqliteBacklog) -> None:
-    async with road(pki, backlog, segments=0) as way:
+    async with running_uploader(pki, backlog, segments=0) as way:
         await way.time.nap()
-        await seal(backlog)
+        await seal_segment(backlog)
         way.uploader.wake()
         await backlog.until([(1, DONE)])
 
 
 async def test_wakeup_does_not_shorten_a_backoff(pki: LoopbackPki, backlog: SqliteBacklog) -> None:
-    async with road(pki, backlog, says(500)) as way:
+    async with running_uploader(pki, backlog, answers(500)) as way:
         nap = await way.time.nap()
         for _ in range(3):
             way.uploader.wake()
@@ -218,10 +227,10 @@ async def test_wakeup_does_not_shorten_a_backoff(pki: LoopbackPki, backlog: Sqli
 
 
 async def test_unavailable_store_is_retried(pki: LoopbackPki, backlog: SqliteBacklog) -> None:
-    async with road(pki, backlog, silence) as way:
+    async with running_uploader(pki, backlog, no_answer) as way:
         await way.centre.asked(1)
     backlog.full = True
-    async with road(pki, backlog, segments=0) as way:
+    async with running_uploader(pki, backlog, segments=0) as way:
         nap = await way.time.nap()
         assert (nap.seconds, way.notices.names()) == (1.0, [])
         assert way.centre.got == []
@@ -240,9 +249,9 @@ async def test_store_that_fills_up_during_an_upload_recovers(
 ) -> None:
     async def land_and_fill(centre: Centre, request: Request) -> StreamResponse:
         backlog.full = True
-        return await land(centre, request)
+        return await accept(centre, request)
 
-    async with road(pki, backlog, land_and_fill) as way:
+    async with running_uploader(pki, backlog, land_and_fill) as way:
         nap = await way.time.nap()
         backlog.full = False
         nap.end()
@@ -254,8 +263,8 @@ async def test_store_that_fills_up_during_an_upload_recovers(
 
 @pytest.mark.parametrize("state", ["idle", "backoff", "request"])
 async def test_cancelling_is_prompt(pki: LoopbackPki, backlog: SqliteBacklog, state: str) -> None:
-    scripts: dict[str, Script] = {"idle": land, "backoff": says(500), "request": silence}
-    async with road(pki, backlog, scripts[state]) as way:
+    scripts: dict[str, Script] = {"idle": accept, "backoff": answers(500), "request": no_answer}
+    async with running_uploader(pki, backlog, scripts[state]) as way:
         if state == "request":
             await way.centre.asked(1)
         else:
@@ -271,7 +280,7 @@ async def test_large_segment_from_two_uploaders(pki: LoopbackPki, backlog: Sqlit
     data = encode(header(1, 1_000, lane="logs"), events)
     assert len(data) > 1024 * 1024
     waiting = WaitingSegment(header(1, 1_000, lane="logs").identity, data[-32:], data)
-    async with running(pki, backlog.gateway) as centre:
+    async with running_scripted_centre(pki, backlog.gateway) as centre:
         transport = HttpsTransport(centre.enrolment)
         outcomes = [await transport.put(waiting) for _ in range(2)]
         await transport.close()
@@ -291,7 +300,7 @@ async def test_large_segment_from_two_uploaders(pki: LoopbackPki, backlog: Sqlit
 async def test_unreachable_centre_notice_has_no_secret(
     backlog: SqliteBacklog, pki: LoopbackPki
 ) -> None:
-    async with running(pki, backlog.gateway) as centre:
+    async with running_scripted_centre(pki, backlog.gateway) as centre:
         enrolment = centre.enrolment
     data = encode(header(1, 2), readings(2))
     transport = HttpsTransport(enrolment)
@@ -319,7 +328,7 @@ def test_limits_must_be_positive(field: str) -> None:
 async def test_connection_closed_twice_is_a_failure(
     pki: LoopbackPki, backlog: SqliteBacklog
 ) -> None:
-    async with road(pki, backlog, *[cut] * 4) as way:
+    async with running_uploader(pki, backlog, *[disconnect] * 4) as way:
         nap = await way.time.nap()
         assert len(way.centre.got) <= 2
         nap.end()

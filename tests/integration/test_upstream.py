@@ -50,7 +50,7 @@ from sync.uplink import (
     Sealer,
     SendOrder,
 )
-from tests.helpers.backlog import FixedFacts
+from tests.helpers.backlog import FixedState
 from tests.helpers.store import DOMAIN, EPOCH, Clock, append, new_database, opened
 
 CONFIG = load.parse(annotated_file.render(DOMAIN).encode())
@@ -76,7 +76,7 @@ def room(size: int) -> BacklogQuota:
 
 
 def backlog_of(store: Store, settings: Config = CONFIG) -> StoreBacklog:
-    return StoreBacklog(store, settings, FixedFacts())
+    return StoreBacklog(store, settings, FixedState())
 
 
 def sealer(
@@ -378,7 +378,7 @@ async def test_a_start_on_another_board_or_card_or_of_a_copy_begins_an_epoch(
 ) -> None:
     async def start(board: str | None, card: str | None) -> list[str]:
         monkeypatch.setattr(hardware, "read", lambda _folder: Hardware(board, card))
-        await setup.begin_epoch_if_needed(tmp_path, store, CONFIG, FixedFacts())
+        await setup.begin_epoch_if_needed(tmp_path, store, CONFIG, FixedState())
         found = await store.read(epochs.latest)
         return [str(epoch.reason) for epoch in reversed(found)]
 
@@ -402,7 +402,7 @@ async def test_a_start_on_another_board_or_card_or_of_a_copy_begins_an_epoch(
 async def test_events_of_the_unit_in_which_an_epoch_begins_are_counted_right(
     store: Store, clock: Clock
 ) -> None:
-    state = await FixedFacts().state()
+    state = await FixedState().state()
 
     def unit(tx: Transaction) -> None:
         events.append(tx, LOGS, NewEvent("log", text="old"))

@@ -24,13 +24,13 @@ from tests.helpers.alerting import (
     DAY,
     MINUTE,
     NOON,
-    Teller,
-    depth,
-    heartbeat,
-    reading,
-    refused,
-    sign,
-    take,
+    GatewayEvents,
+    add_to_state,
+    depth_event,
+    heartbeat_event,
+    reading_event,
+    refusal_event,
+    system_event,
 )
 
 EXAMPLES = 2_000 if os.environ.get("FIELDPOST_TEST_LONG") == "1" else 60
@@ -38,11 +38,18 @@ EXAMPLES = 2_000 if os.environ.get("FIELDPOST_TEST_LONG") == "1" else 60
 Batch = tuple[Segment, list[Event]]
 
 SYSTEM = st.one_of(
-    st.builds(depth, st.integers(0, 3), st.integers(0, 1), queue=st.sampled_from("ab")),
-    st.builds(refused, st.integers(1, 60), rule=st.sampled_from("rs")),
-    st.sampled_from([heartbeat(), sign("start"), sign("stop"), sign("clock_stepped")]),
+    st.builds(depth_event, st.integers(0, 3), st.integers(0, 1), queue=st.sampled_from("ab")),
+    st.builds(refusal_event, st.integers(1, 60), rule=st.sampled_from("rs")),
+    st.sampled_from(
+        [
+            heartbeat_event(),
+            system_event("start"),
+            system_event("stop"),
+            system_event("clock_stepped"),
+        ]
+    ),
 )
-READINGS = st.builds(reading, sensor=st.sampled_from("xyz"))
+READINGS = st.builds(reading_event, sensor=st.sampled_from("xyz"))
 
 
 @st.composite
@@ -50,7 +57,7 @@ def histories(draw: st.DrawFn) -> list[Batch]:
     """Segments of two gateways, the clock of one of which is off, and some of which come late."""
     made: list[Batch] = []
     for name in ("gw-001.example", "gw-002.example"):
-        teller = Teller(name, ahead=draw(st.sampled_from([0, -20 * DAY, 3 * DAY])))
+        teller = GatewayEvents(name, ahead=draw(st.sampled_from([0, -20 * DAY, 3 * DAY])))
         now = NOON
         for _ in range(draw(st.integers(1, 12))):
             lane, rows = draw(st.sampled_from([("system", SYSTEM), ("readings", READINGS)]))
@@ -70,7 +77,7 @@ def histories(draw: st.DrawFn) -> list[Batch]:
 def taken(batches: list[Batch]) -> FleetState:
     seen = FleetState()
     for batch in batches:
-        take(seen, *batch)
+        add_to_state(seen, *batch)
     return seen
 
 

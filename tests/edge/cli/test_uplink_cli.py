@@ -29,7 +29,7 @@ from edge.uplink.backlog import StoreBacklog, begin_epoch
 from sync.common.enrolment import Enrolment, new_token, write_enrolment
 from sync.segment import decode
 from sync.uplink import BatchLimits, Notice, Sealer
-from tests.helpers.backlog import FixedFacts
+from tests.helpers.backlog import FixedState
 from tests.helpers.segments import START
 from tests.helpers.store import Clock, append, opened
 
@@ -61,7 +61,7 @@ async def told(folder: Path) -> dict[str, object]:
 
 
 def backlog_of(folder: Path, store: Store) -> StoreBacklog:
-    return StoreBacklog(store, load.load(folder), FixedFacts())
+    return StoreBacklog(store, load.load(folder), FixedState())
 
 
 async def seal(folder: Path, store: Store, lane: str, count: int, a_segment: int = 2) -> None:
@@ -72,7 +72,7 @@ async def seal(folder: Path, store: Store, lane: str, count: int, a_segment: int
     sealer = Sealer(
         "gw.example",
         backlog,
-        FixedFacts(),
+        FixedState(),
         limits,
         clock=lambda: 0.0,
         on_sealed=lambda: None,
@@ -231,7 +231,7 @@ def test_time_until_the_backlog_is_full(
 async def test_forecast_uses_the_latest_segments(folder: Path, store: Store) -> None:
     await seal(folder, store, LOGS, 2)
     await store.run(lambda tx: append(tx, LOGS, 1, NewEvent("log")))
-    state = (await FixedFacts().state())._replace(sealed_at=START + 3_600_000)
+    state = (await FixedState().state())._replace(sealed_at=START + 3_600_000)
     await store.run(lambda tx: begin_epoch(tx, load.load(folder), state, "restored"))
     found = await told(folder)
     waiting = await store.read(lambda tx: sum(segments.waiting_bytes(tx).values()))

@@ -32,13 +32,13 @@ from tests.helpers.alerting import (
     HOUR,
     MINUTE,
     NOON,
-    Teller,
-    depth,
-    heartbeat,
-    reading,
-    refused,
-    sign,
-    take,
+    GatewayEvents,
+    add_to_state,
+    depth_event,
+    heartbeat_event,
+    reading_event,
+    refusal_event,
+    system_event,
 )
 
 QUEUE = Subject("queue_stuck", GATEWAY, "jobs")
@@ -48,23 +48,25 @@ CLOCK_STEPPED = int(DEPTH_EVENT_S * 1000)
 
 
 def told(
-    seen: FleetState, teller: Teller, lane: str, rows: list[tuple[int, dict[str, Any]]]
+    seen: FleetState, teller: GatewayEvents, lane: str, rows: list[tuple[int, dict[str, Any]]]
 ) -> dict[Subject, Verdict]:
     """Tell each row in a segment of its own."""
     for row in rows:
-        take(seen, *teller.segment(lane, [row]))
+        add_to_state(seen, *teller.segment(lane, [row]))
     return {each.key: each for each in judge_events(seen, {})}
 
 
 def waits(count: int, start: int = NOON, **what: Any) -> list[tuple[int, dict[str, Any]]]:
-    return [(start + at * CLOCK_STEPPED, depth(7, **what)) for at in range(count)]
+    return [(start + at * CLOCK_STEPPED, depth_event(7, **what)) for at in range(count)]
 
 
 def test_queue_is_stuck_after_half_an_hour_without_delivery() -> None:
-    seen, teller = FleetState(), Teller()
+    seen, teller = FleetState(), GatewayEvents()
     stuck = int(STUCK_S * 1000 / CLOCK_STEPPED) + 1
     assert QUEUE not in told(seen, teller, "system", waits(stuck - 1))
-    found = told(seen, teller, "system", [(NOON + (stuck - 1) * CLOCK_STEPPED, depth(9))])[QUEUE]
+    found = told(seen, teller, "system", [(NOON + (stuck - 1) * CLOCK_STEPPED, depth_event(9))])[
+        QUEUE
+    ]
     assert isinstance(found, Problem)
     assert (found.since, found.until, found.late) == (
         NOON,
@@ -72,41 +74,45 @@ def test_queue_is_stuck_after_half_an_hour_without_delivery() -> None:
         False,
     )
     assert "items: 9, members: 2" in found.text
-    assert isinstance(told(seen, teller, "system", [(NOON + HOUR, depth(8, 1))])[QUEUE], AllClear)
+    assert isinstance(
+        told(seen, teller, "system", [(NOON + HOUR, depth_event(8, 1))])[QUEUE], AllClear
+    )
 
 
 @pytest.mark.parametrize(
     "rows",
     [
         waits(12, delivered=1),
-        [(at, depth(7, delayed=7)) for at, _ in waits(12)],
-        [(at, depth(0)) for at, _ in waits(12)],
+        [(at, depth_event(7, delayed=7)) for at, _ in waits(12)],
+        [(at, depth_event(0)) for at, _ in waits(12)],
     ],
     ids=["worked off", "delayed", "empty"],
 )
 def test_queue_is_not_stuck(rows: list[tuple[int, dict[str, Any]]]) -> None:
-    assert isinstance(told(FleetState(), Teller(), "system", rows)[QUEUE], AllClear)
+    assert isinstance(told(FleetState(), GatewayEvents(), "system", rows)[QUEUE], AllClear)
 
 
 def test_gap_between_events_does_not_count() -> None:
     apart = int(DEPTH_GAP_S * 1000) + 1
-    rows = [(NOON + at * apart, depth(7)) for at in range(12)]
-    assert QUEUE not in told(FleetState(), Teller(), "system", rows)
+    rows = [(NOON + at * apart, depth_event(7)) for at in range(12)]
+    assert QUEUE not in told(FleetState(), GatewayEvents(), "system", rows)
 
 
 @pytest.mark.parametrize("more", [2, 12])
 def test_stuck_queue_stays_stuck_while_its_gateway_is_off(more: int) -> None:
     rows = [*waits(7), *waits(more, NOON + 5 * HOUR)]
-    found = told(FleetState(), Teller(), "system", rows)[QUEUE]
+    found = told(FleetState(), GatewayEvents(), "system", rows)[QUEUE]
     assert isinstance(found, Problem)
     assert (found.since, found.until) == (NOON, NOON + 5 * HOUR + (more - 1) * CLOCK_STEPPED)
 
 
 def test_delivery_or_clock_step_restarts_the_time() -> None:
-    seen, teller = FleetState(), Teller()
-    told(seen, teller, "system", [*waits(7), (NOON + 7 * CLOCK_STEPPED, depth(6, delivered=1))])
+    seen, teller = FleetState(), GatewayEvents()
+    told(
+        seen, teller, "system", [*waits(7), (NOON + 7 * CLOCK_STEPPED, depth_event(6, delivered=1))]
+    )
     assert QUEUE not in told(seen, teller, "system", waits(6, NOON + 8 * CLOCK_STEPPED))
-    seen, teller = FleetState(), Teller()
+    seen, teller = FleetState(), GatewayEvents()
     told(seen, teller, "system", waits(6))
     assert QUEUE not in told(seen, teller, "system", waits(6, NOON - 2 * HOUR))
     found = told(seen, teller, "system", waits(1, NOON - 2 * HOUR + 6 * CLOCK_STEPPED))[QUEUE]
@@ -115,57 +121,59 @@ def test_delivery_or_clock_step_restarts_the_time() -> None:
 
 
 def test_problem_from_a_backlog_is_late() -> None:
-    teller = Teller(delay=int(BACKLOG_S * 1000) + 1)
+    teller = GatewayEvents(delay=int(BACKLOG_S * 1000) + 1)
     found = told(FleetState(), teller, "system", waits(12))[QUEUE]
     assert isinstance(found, Problem)
     assert found.late
 
 
 def test_event_time_is_limited_to_its_arrival() -> None:
-    found = told(FleetState(), Teller(ahead=20 * DAY), "system", waits(12))[QUEUE]
+    found = told(FleetState(), GatewayEvents(ahead=20 * DAY), "system", waits(12))[QUEUE]
     assert isinstance(found, Problem)
     assert NOON <= found.since < found.until < NOON + HOUR
 
 
 def test_refusals_surge_above_the_usual() -> None:
-    seen, teller = FleetState(), Teller()
-    week = [(NOON - day * DAY, refused(3)) for day in range(7, 0, -1)]
+    seen, teller = FleetState(), GatewayEvents()
+    week = [(NOON - day * DAY, refusal_event(3)) for day in range(7, 0, -1)]
     assert isinstance(told(seen, teller, "system", week)[REFUSALS], AllClear)
-    few = told(seen, teller, "system", [(NOON, refused(SURGE_MIN - 1))])[REFUSALS]
+    few = told(seen, teller, "system", [(NOON, refusal_event(SURGE_MIN - 1))])[REFUSALS]
     assert isinstance(few, AllClear)
-    found = told(seen, teller, "system", [(NOON + MINUTE, refused(1, source="x@gw.example"))])
+    found = told(seen, teller, "system", [(NOON + MINUTE, refusal_event(1, source="x@gw.example"))])
     surge = found[REFUSALS]
     assert isinstance(surge, Problem)
     assert (surge.since, surge.until) == (NOON, NOON + MINUTE)
     assert "in an hour; usual are 3 in the worst" in surge.text
     assert "x@gw.example" in surge.text
-    quiet = told(seen, teller, "system", [(NOON + 2 * HOUR, heartbeat())])[REFUSALS]
+    quiet = told(seen, teller, "system", [(NOON + 2 * HOUR, heartbeat_event())])[REFUSALS]
     assert isinstance(quiet, AllClear)
 
 
 def test_surge_begins_with_its_first_hour() -> None:
-    rows = [(NOON - DAY, heartbeat())] + [(NOON + at * HOUR, refused(50)) for at in range(3)]
-    found = told(FleetState(), Teller(), "system", [*rows, (NOON + 3 * HOUR, heartbeat())])[
-        REFUSALS
+    rows = [(NOON - DAY, heartbeat_event())] + [
+        (NOON + at * HOUR, refusal_event(50)) for at in range(3)
     ]
+    found = told(
+        FleetState(), GatewayEvents(), "system", [*rows, (NOON + 3 * HOUR, heartbeat_event())]
+    )[REFUSALS]
     assert isinstance(found, Problem)
     assert found.since == NOON
 
 
 def test_surge_over_midnight_is_not_its_own_baseline() -> None:
     midnight = NOON + 12 * HOUR
-    rows = [(midnight - MINUTE, refused(50)), (midnight + MINUTE, refused(50))]
-    found = told(FleetState(), Teller(), "system", rows)[REFUSALS]
+    rows = [(midnight - MINUTE, refusal_event(50)), (midnight + MINUTE, refusal_event(50))]
+    found = told(FleetState(), GatewayEvents(), "system", rows)[REFUSALS]
     assert isinstance(found, Problem)
     assert found.since == midnight - HOUR
 
 
 @pytest.mark.parametrize("order", [1, -1], ids=["in order", "backwards"])
 def test_refusals_are_kept_for_few_days(order: int) -> None:
-    seen, teller = FleetState(), Teller()
-    segments = [teller.segment("system", [(NOON + at * DAY, refused(3))]) for at in range(20)]
+    seen, teller = FleetState(), GatewayEvents()
+    segments = [teller.segment("system", [(NOON + at * DAY, refusal_event(3))]) for at in range(20)]
     for segment in segments[::order]:
-        take(seen, *segment)
+        add_to_state(seen, *segment)
     gateway = seen.gateways[GATEWAY]
     assert len(gateway.days) == bounds.MAX_DAYS
     assert {hour // 24 for hour in gateway.refusals["rate"].hours} == set(gateway.days)
@@ -173,80 +181,83 @@ def test_refusals_are_kept_for_few_days(order: int) -> None:
 
 
 def test_usual_refusals_are_no_surge() -> None:
-    days = [(NOON - day * DAY, refused(30)) for day in range(5, 0, -1)]
-    rows = [*days, (NOON, refused(150))]
-    assert isinstance(told(FleetState(), Teller(), "system", rows)[REFUSALS], AllClear)
+    days = [(NOON - day * DAY, refusal_event(30)) for day in range(5, 0, -1)]
+    rows = [*days, (NOON, refusal_event(150))]
+    assert isinstance(told(FleetState(), GatewayEvents(), "system", rows)[REFUSALS], AllClear)
 
 
 def test_no_surge_without_a_baseline() -> None:
     assert isinstance(
-        told(FleetState(), Teller(), "system", [(NOON, refused(500))])[REFUSALS], AllClear
+        told(FleetState(), GatewayEvents(), "system", [(NOON, refusal_event(500))])[REFUSALS],
+        AllClear,
     )
 
 
 def sends(count: int, every: int = MINUTE, **what: str) -> list[tuple[int, dict[str, Any]]]:
-    return [(NOON + at * every, reading(**what)) for at in range(count)]
+    return [(NOON + at * every, reading_event(**what)) for at in range(count)]
 
 
 def test_sensor_is_silent_if_other_readings_continue() -> None:
-    seen, teller = FleetState(), Teller()
+    seen, teller = FleetState(), GatewayEvents()
     told(seen, teller, "readings", sends(10))
     last, floor = NOON + 9 * MINUTE, int(MIN_SILENCE_S * 1000)
     assert isinstance(
-        told(seen, teller, "readings", [(last + floor, reading("x"))])[SENSOR], AllClear
+        told(seen, teller, "readings", [(last + floor, reading_event("x"))])[SENSOR], AllClear
     )
-    found = told(seen, teller, "readings", [(last + floor + 1, reading("x"))])[SENSOR]
+    found = told(seen, teller, "readings", [(last + floor + 1, reading_event("x"))])[SENSOR]
     assert isinstance(found, Problem)
     assert (found.since, found.until, found.late) == (last, last + floor + 1, False)
     assert f"the usual interval is {format_duration(MINUTE)}" in found.text
 
 
 def test_only_sensor_is_silent_if_the_gateway_ships_nothing_else() -> None:
-    seen, teller = FleetState(), Teller()
+    seen, teller = FleetState(), GatewayEvents()
     told(seen, teller, "readings", sends(10, every=10 * MINUTE))
     last = NOON + 90 * MINUTE
     enough = last + int(SILENT_INTERVALS * 10 * MINUTE + NEW_GATEWAY_TIMEOUT_S * 1000)
-    assert isinstance(told(seen, teller, "system", [(enough, heartbeat())])[SENSOR], AllClear)
-    assert isinstance(told(seen, teller, "system", [(enough + 1, heartbeat())])[SENSOR], Problem)
+    assert isinstance(told(seen, teller, "system", [(enough, heartbeat_event())])[SENSOR], AllClear)
+    assert isinstance(
+        told(seen, teller, "system", [(enough + 1, heartbeat_event())])[SENSOR], Problem
+    )
 
 
 @pytest.mark.parametrize("name", ["start", "clock_stepped", "clock_synchronised"])
 def test_silence_counts_from_a_start_or_clock_step(name: str) -> None:
-    seen, teller = FleetState(), Teller()
+    seen, teller = FleetState(), GatewayEvents()
     told(seen, teller, "readings", sends(10))
-    told(seen, teller, "system", [(NOON + 5 * HOUR, sign(name))])
-    rows = [(NOON + 5 * HOUR + MINUTE, reading("x"))]
+    told(seen, teller, "system", [(NOON + 5 * HOUR, system_event(name))])
+    rows = [(NOON + 5 * HOUR + MINUTE, reading_event("x"))]
     assert SENSOR not in told(seen, teller, "readings", rows)
 
 
 def test_no_verdict_while_readings_are_missing() -> None:
-    seen, teller = FleetState(), Teller()
+    seen, teller = FleetState(), GatewayEvents()
     told(seen, teller, "readings", sends(10))
     teller.last["readings"] += 500
-    rows = [(NOON + 5 * HOUR, reading("x"))]
+    rows = [(NOON + 5 * HOUR, reading_event("x"))]
     assert SENSOR not in told(seen, teller, "readings", rows)
 
 
 def test_late_readings_limit_what_is_known() -> None:
-    seen, teller = FleetState(), Teller()
-    late = Teller(delay=5 * HOUR, last=teller.last)
+    seen, teller = FleetState(), GatewayEvents()
+    late = GatewayEvents(delay=5 * HOUR, last=teller.last)
     told(seen, late, "readings", sends(10))
-    found = told(seen, teller, "system", [(NOON + 5 * HOUR, heartbeat())])
+    found = told(seen, teller, "system", [(NOON + 5 * HOUR, heartbeat_event())])
     assert isinstance(found[SENSOR], AllClear)
 
 
 def test_sensor_without_usual_interval_is_not_judged() -> None:
-    seen, teller = FleetState(), Teller()
+    seen, teller = FleetState(), GatewayEvents()
     told(seen, teller, "readings", sends(5))
-    assert SENSOR not in told(seen, teller, "readings", [(NOON + DAY, reading("x"))])
+    assert SENSOR not in told(seen, teller, "readings", [(NOON + DAY, reading_event("x"))])
 
 
 def test_silent_sensor_recovers_only_with_a_reading() -> None:
-    seen, teller = FleetState(), Teller()
+    seen, teller = FleetState(), GatewayEvents()
     told(seen, teller, "readings", sends(10))
     last = NOON + 9 * MINUTE
     assert SENSOR not in {each.key for each in judge_events(seen, {SENSOR: last})}
-    told(seen, teller, "readings", [(last + MINUTE, reading())])
+    told(seen, teller, "readings", [(last + MINUTE, reading_event())])
     assert SENSOR in {each.key for each in judge_events(seen, {SENSOR: last})}
 
 
@@ -255,11 +266,11 @@ def test_subjects_beyond_the_limits_are_counted(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(bounds, "MAX_QUEUES", 2)
     monkeypatch.setattr(bounds, "MAX_RULES", 1)
     monkeypatch.setattr(bounds, "MAX_GATEWAYS", 1)
-    seen, teller = FleetState(), Teller()
-    told(seen, teller, "readings", [(NOON + at, reading(f"s{at}")) for at in range(5)])
-    told(seen, teller, "readings", [(NOON, reading("n" * 600))])
-    told(seen, teller, "system", [(NOON, depth(1, queue=f"q{at}")) for at in range(3)])
-    told(seen, teller, "system", [(NOON, refused(1, rule=f"r{at}")) for at in range(3)])
+    seen, teller = FleetState(), GatewayEvents()
+    told(seen, teller, "readings", [(NOON + at, reading_event(f"s{at}")) for at in range(5)])
+    told(seen, teller, "readings", [(NOON, reading_event("n" * 600))])
+    told(seen, teller, "system", [(NOON, depth_event(1, queue=f"q{at}")) for at in range(3)])
+    told(seen, teller, "system", [(NOON, refusal_event(1, rule=f"r{at}")) for at in range(3)])
     gateway = seen.gateways[GATEWAY]
     sizes = (len(gateway.sensors), len(gateway.queues), len(gateway.refusals))
     assert (sizes, gateway.unmonitored, seen.unmonitored) == ((3, 2, 1), 6, 0)
@@ -271,14 +282,14 @@ def test_invalid_values_count_as_zero() -> None:
     rows = waits(12)
     for _, row in rows:
         row["tags"] = {"delivered": "many", "delayed": "9" * 40}
-    assert isinstance(told(FleetState(), Teller(), "system", rows)[QUEUE], Problem)
+    assert isinstance(told(FleetState(), GatewayEvents(), "system", rows)[QUEUE], Problem)
 
 
 def test_silent_subjects_are_forgotten_by_gateway_time() -> None:
-    seen, teller = FleetState(), Teller()
+    seen, teller = FleetState(), GatewayEvents()
     told(seen, teller, "readings", sends(3))
-    told(seen, teller, "system", [*waits(1), (NOON, refused(1))])
-    told(seen, teller, "readings", [(NOON + 2 * DAY, reading("x"))])
+    told(seen, teller, "system", [*waits(1), (NOON, refusal_event(1))])
+    told(seen, teller, "readings", [(NOON + 2 * DAY, reading_event("x"))])
     forget(seen, NOON + 3 * DAY, 3 * DAY)
     assert len(seen.gateways[GATEWAY].sensors) == 2
     forget(seen, NOON + 3 * DAY, DAY + 1)
@@ -289,10 +300,10 @@ def test_silent_subjects_are_forgotten_by_gateway_time() -> None:
 
 
 def test_fast_clock_hides_no_silent_sensor_after_a_gap() -> None:
-    seen, teller = FleetState(), Teller(ahead=365 * DAY)
+    seen, teller = FleetState(), GatewayEvents(ahead=365 * DAY)
     for row in sends(10):
         told(seen, teller, "readings", [row])
     teller.last["readings"] += 500
-    told(seen, teller, "readings", [(NOON + HOUR, reading("x"))])
-    found = told(seen, teller, "readings", [(NOON + 5 * HOUR, reading("x"))])
+    told(seen, teller, "readings", [(NOON + HOUR, reading_event("x"))])
+    found = told(seen, teller, "readings", [(NOON + 5 * HOUR, reading_event("x"))])
     assert isinstance(found[SENSOR], Problem)

@@ -19,7 +19,16 @@ from sync.alerts.rules import (
 )
 from sync.alerts.state import FleetState
 from sync.reports.shared.thresholds import MIN_SEALINGS, MISSED_INTERVALS, SILENCE_S
-from tests.helpers.alerting import HOUR, MINUTE, NOON, USUAL_MS, Teller, heartbeat, sign, take
+from tests.helpers.alerting import (
+    HOUR,
+    MINUTE,
+    NOON,
+    USUAL_MS,
+    GatewayEvents,
+    add_to_state,
+    heartbeat_event,
+    system_event,
+)
 
 AFTER = int(SILENCE_S * 1000)
 ONE, TWO, THREE = "gw-001.example", "gw-002.example", "gw-003.example"
@@ -29,9 +38,9 @@ def fleet(minutes: dict[str, int], every: int = 5) -> FleetState:
     """Make gateways that told something every so often, from noon for so many minutes."""
     seen = FleetState()
     for name, until in minutes.items():
-        teller = Teller(name)
+        teller = GatewayEvents(name)
         for at in range(0, until + 1, every):
-            take(seen, *teller.segment("system", [(NOON + at * MINUTE, heartbeat())]))
+            add_to_state(seen, *teller.segment("system", [(NOON + at * MINUTE, heartbeat_event())]))
     return seen
 
 
@@ -68,11 +77,11 @@ def test_gateway_is_silent_after_its_timeout_while_others_arrive() -> None:
 def test_stopped_or_revoked_gateway_is_not_silent() -> None:
     seen = fleet({ONE: 60, TWO: 30})
     assert wrong(judged(seen, at(60), revoked=TWO)) == {}
-    teller = Teller(TWO, last={"system": 100})
-    take(seen, *teller.segment("system", [(NOON + 31 * MINUTE, sign("stop"))]))
+    teller = GatewayEvents(TWO, last={"system": 100})
+    add_to_state(seen, *teller.segment("system", [(NOON + 31 * MINUTE, system_event("stop"))]))
     assert wrong(judged(seen, at(60))) == {}
-    teller = Teller(TWO, epoch="01JE0000000000000000000000")
-    take(seen, *teller.segment("system", [(NOON + 32 * MINUTE, sign("start"))]))
+    teller = GatewayEvents(TWO, epoch="01JE0000000000000000000000")
+    add_to_state(seen, *teller.segment("system", [(NOON + 32 * MINUTE, system_event("start"))]))
     assert wrong(judged(seen, at(60))) == {silent(TWO): at(32)}
 
 
@@ -102,12 +111,12 @@ def test_silent_fleet_causes_one_alert() -> None:
 
 def test_each_gateway_has_its_timeout_again_after_a_pause() -> None:
     seen = fleet({ONE: 60, TWO: 60})
-    one = Teller(ONE, last={"system": 100})
+    one = GatewayEvents(ONE, last={"system": 100})
     for minute in (200, 205, 210):
-        take(seen, *one.segment("system", [(NOON + minute * MINUTE, heartbeat())]))
+        add_to_state(seen, *one.segment("system", [(NOON + minute * MINUTE, heartbeat_event())]))
     assert wrong(judged(seen, at(212))) == {}
     for minute in (215, 220):
-        take(seen, *one.segment("system", [(NOON + minute * MINUTE, heartbeat())]))
+        add_to_state(seen, *one.segment("system", [(NOON + minute * MINUTE, heartbeat_event())]))
     assert wrong(judged(seen, at(220))) == {silent(TWO): at(60)}
 
 
@@ -161,8 +170,8 @@ def test_fleet_is_not_silent_while_most_are_not_overdue() -> None:
 def test_time_between_two_epochs_is_no_interval() -> None:
     seen = FleetState()
     for number in range(MIN_SEALINGS + 1):
-        teller = Teller(ONE, epoch=f"01JD000000000000000000000{number}")
-        take(seen, *teller.segment("system", [(NOON + number * MINUTE, heartbeat())]))
+        teller = GatewayEvents(ONE, epoch=f"01JD000000000000000000000{number}")
+        add_to_state(seen, *teller.segment("system", [(NOON + number * MINUTE, heartbeat_event())]))
     assert silence_timeout_ms(seen.gateways[ONE]) == NEW_GATEWAY_TIMEOUT_S * 1000
 
 

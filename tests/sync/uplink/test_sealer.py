@@ -10,7 +10,7 @@ import pytest
 
 from sync.segment import Dropped, Event, SegmentHeader, decode
 from sync.uplink import BacklogUnavailable, BatchLimits, Draft, Sealer, Wakeup
-from tests.helpers.backlog import FixedFacts, Notices, SqliteBacklog
+from tests.helpers.backlog import FixedState, Notices, SqliteBacklog
 from tests.helpers.manual_time import ManualTime, Nap
 from tests.helpers.segments import START, logs, readings
 
@@ -29,7 +29,7 @@ class Bench:
         self.sealer = Sealer(
             backlog.gateway,
             backlog,
-            FixedFacts(firmware),
+            FixedState(firmware),
             limits,
             clock=lambda: self.now,
             on_sealed=self.count,
