@@ -124,7 +124,7 @@ class Client:
 async def client(
     address: tuple[str, int], tokens: dict[str, str], ca: Path, pair: Path | None = None
 ) -> AsyncIterator[Client]:
-    """Yield a client that trusts the authority in the file `ca` and presents the certificate `pair`."""
+    """Yield a client that trusts the authority `ca` and presents the certificate `pair`."""
     context = ssl.create_default_context(cafile=str(ca))
     if pair is not None:
         context.load_cert_chain(pair)

@@ -20,7 +20,7 @@ Script = Callable[["Centre", web.Request], Awaitable[web.StreamResponse]]
 
 
 class ReceivedRequest(NamedTuple):
-    """A received request: `connection` is the client's address, `serial` that of its certificate."""
+    """A received request with the client's address and the serial number of its certificate."""
 
     method: str
     path: str
