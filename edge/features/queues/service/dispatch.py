@@ -162,22 +162,22 @@ def _assign_page(context: Context, tx: Transaction, queue: Queue, page: _Page) -
             again = True
             continue
         item, first_choice = items[row], members[planned.subscription, planned.session]
-        member, is_held = _choose_eligible(context, tx, queue, item, first_choice)
-        if member is None and not is_held and queue.policy == Policy.LEAST_LOADED.value:
+        chosen, is_held = _choose_eligible(context, tx, queue, item, first_choice)
+        if chosen is None and not is_held and queue.policy == Policy.LEAST_LOADED.value:
             behind = _assign_behind(context, tx, queue)
             return assigned + behind, behind > 0
-        if member is None:
+        if chosen is None:
             again = again or is_held
             continue
-        if _assign(context, tx, queue, item, member):
+        if _assign(context, tx, queue, item, chosen):
             assigned += 1
-            if not _count(context, tx, queue, item, member):
-                without_room.add(member.member.subscription)
+            if not _count(context, tx, queue, item, chosen):
+                without_room.add(chosen.member.subscription)
         else:
             again = True
-            without_room.add(member.member.subscription)
-            _stall(tx, member)
-        if member is not first_choice:  # the loads on which the plan is based have changed
+            without_room.add(chosen.member.subscription)
+            _stall(tx, chosen)
+        if chosen is not first_choice:  # the loads on which the plan is based have changed
             return assigned, True
     return assigned, again
 
@@ -190,14 +190,14 @@ def _assign_behind(context: Context, tx: Transaction, queue: Queue) -> int:
         if item.node in blocked_nodes or item.holder is not None:
             continue
         free = queue_members.with_room(tx, queue.id, 1)
-        member = _choose_eligible(context, tx, queue, item, free[0]).member if free else None
-        if member is None:
+        chosen = _choose_eligible(context, tx, queue, item, free[0]).member if free else None
+        if chosen is None:
             blocked_nodes.add(item.node)
-        elif _assign(context, tx, queue, item, member):
+        elif _assign(context, tx, queue, item, chosen):
             assigned += 1
-            _count(context, tx, queue, item, member)
+            _count(context, tx, queue, item, chosen)
         else:
-            _stall(tx, member)
+            _stall(tx, chosen)
     return assigned
 
 
@@ -227,12 +227,12 @@ def _choose_eligible(
     return _Choice(min(free, key=lambda one: one.member.in_flight) if free else None)
 
 
-def _bare(member: ConnectedMember) -> str:
-    return member.member.session.partition("/")[0]
+def _bare(connected: ConnectedMember) -> str:
+    return connected.member.session.partition("/")[0]
 
 
-def _stall(tx: Transaction, member: ConnectedMember) -> None:
-    queue_members.set_stalled(tx, member.member.subscription)
+def _stall(tx: Transaction, connected: ConnectedMember) -> None:
+    queue_members.set_stalled(tx, connected.member.subscription)
     tx.wake_at(tx.now.service + STALL)
 
 
