@@ -1,1 +1,1 @@
-"""Sockets and time: everything that waits for the outside."""
+"""The network server: sockets, TLS, connections, sessions, components and the control socket."""

@@ -37,7 +37,7 @@ OUT_OF_ORDER: Final = frozenset((management.REQUEST, management.ACK))
 
 
 class Connection(asyncio.BufferedProtocol):
-    """A connection.
+    """A connection: parses its input, negotiates or passes stanzas to its session, and writes.
 
     Args:
         context: the server's shared state.
@@ -173,7 +173,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def peer(self) -> str:
-        """The account, or the source if there is no session, for the event log."""
+        """The account's bare JID, or the source before login, for the event log."""
         return self._source if self._session is None else self._session.bare
 
     @property

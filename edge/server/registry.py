@@ -195,7 +195,7 @@ class Registry:
         self._resumable[session.sm_id] = session
 
     def find_resumable(self, sm_id: str) -> Session | None:
-        """Return the session that can be resumed by this id."""
+        """Return the session that can be resumed by this id, if any."""
         return self._resumable.get(sm_id)
 
     def mark_detached(self, session: Session) -> None:

@@ -98,7 +98,7 @@ class SessionRegistry(Protocol):
 
 
 class Session:
-    """A session.
+    """A session: its stanzas in flight, its unacknowledged stanzas, and its life.
 
     Args:
         context: the server's shared state.

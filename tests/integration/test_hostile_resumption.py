@@ -97,30 +97,6 @@ async def test_a_session_is_resumed_once(attacked: AttackedGateway, state: str) 
             assert await first.closed() in ("conflict", None)
 
 
-@pytest.mark.parametrize(
-    ("previd", "h", "condition"),
-    [
-        ("", "0", "bad-request"),
-        ("x" * 5000, "0", "bad-request"),
-        ("none", "-1", "bad-request"),
-        ("none", "4294967296", "bad-request"),
-        ("none", "\u0661", "bad-request"),
-        ("none", "", "bad-request"),
-        ("../../etc/passwd", "0", "item-not-found"),
-        ("none", "4294967295", "item-not-found"),
-    ],
-)
-async def test_invalid_resume_requests_are_refused(
-    attacked: AttackedGateway, previd: str, h: str, condition: str
-) -> None:
-    async with unharmed(attacked), await authenticate(attacked, "evil") as evil:
-        failed = await resume(evil, previd, h)
-        assert failed.tag == f"{{{SM}}}failed"
-        assert failed[0].tag.endswith(f"}}{condition}")
-        await evil.bind("after")
-        assert (await evil.iq("get", PING)).get("type") == "result"
-
-
 async def guess_ids(client: Client) -> None:
     for number in range(100):
         await resume(client, f"guess-{number}")
@@ -133,15 +109,7 @@ async def test_guessing_ids_ends_the_stream(attacked: AttackedGateway) -> None:
 
 
 @pytest.mark.parametrize(
-    ("count", "expected"),
-    [
-        ("1", "undefined-condition"),
-        ("4294967295", "undefined-condition"),
-        ("-1", "bad-format"),
-        ("4294967296", "bad-format"),
-        ("x" * 5000, "bad-format"),
-        ("", "bad-format"),
-    ],
+    ("count", "expected"), [("1", "undefined-condition"), ("x" * 5000, "bad-format")]
 )
 async def test_false_counts_end_the_stream(
     attacked: AttackedGateway, count: str, expected: str

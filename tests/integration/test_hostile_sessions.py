@@ -56,33 +56,25 @@ def run_gateway(
         assert process.terminate() == 0
 
 
-HOSTILE: dict[str, tuple[str | bytes, str | None]] = {
+HOSTILE: dict[str, tuple[str | bytes, str]] = {
     "document type": ("<!DOCTYPE x [<!ENTITY a 'ha'>]>", "restricted-xml"),
-    "entity": ("<message><body>&bomb;</body></message>", "restricted-xml"),
-    "comment": ("<message><!-- x --></message>", "restricted-xml"),
-    "instruction": ("<?php x ?>", "restricted-xml"),
-    "NUL": ("<message><body>\0</body></message>", "not-well-formed"),
-    "NUL by reference": ("<message><body>&#0;</body></message>", "not-well-formed"),
-    "surrogates by reference": ("<message id='&#xD83D;&#xDE00;'/>", "not-well-formed"),
     "invalid UTF-8": (b"<message><body>\xc3\x28</body></message>", "not-well-formed"),
-    "overlong UTF-8": (b"<message to='evil\xc0\xaf@gw.example'/>", "not-well-formed"),
-    "surrogates in UTF-8": (b"<message>\xed\xa0\xbd\xed\xb8\x80</message>", "not-well-formed"),
-    "an attribute twice": ("<iq id='1' id='2'/>", "not-well-formed"),
-    "text between stanzas": ("Hello", "bad-format"),
     "CDATA between stanzas": ("<![CDATA[<iq/>]]>", "bad-format"),
-    "a second stream": ("<stream:stream>", "bad-format"),
     "a long name": (f"<{'n' * 70_000}/>", "policy-violation"),
-    "a long attribute": (f"<message id='{'n' * 70_000}'/>", "policy-violation"),
     "a long body": (f"<message><body>{'n' * 70_000}", "policy-violation"),
-    "a tag that never ends": (f"<message {' ' * 70_000}", "policy-violation"),
+    "many levels": (f"<message>{'<a>' * 100}{'</a>' * 100}</message>", "policy-violation"),
+    "many elements": (f"<message>{'<a/>' * 3000}</message>", "policy-violation"),
     "authentication again": (
         "<auth xmlns='urn:ietf:params:xml:ns:xmpp-sasl' mechanism='PLAIN'>AGEAYg==</auth>",
         "policy-violation",
     ),
-    "TLS again": ("<starttls xmlns='urn:ietf:params:xml:ns:xmpp-tls'/>", "policy-violation"),
     "no stanza": ("<x xmlns='urn:x'/>", "unsupported-stanza-type"),
-    "a server's stanza": ("<message xmlns='jabber:server'/>", None),
+    "a forged sender": (
+        f"<iq type='get' id='f' from='honest@gw.example/fw'>{PING}</iq>",
+        "invalid-from",
+    ),
 }
+"""Examples of each error; the tests of the parser and of negotiation have all cases."""
 
 
 @pytest.mark.parametrize("name", HOSTILE)
@@ -91,44 +83,19 @@ async def test_a_faulty_stream_ends_alone(attacked: AttackedGateway, name: str) 
     async with unharmed(attacked), await attacked.log_in("victim") as victim:
         async with await attacked.log_in("evil") as evil:
             evil.send(data)
-            reported = await evil.closed()
-            assert reported == expected or (expected is None and reported is not None)
+            assert await evil.closed() == expected
         assert (await victim.iq("get", PING)).get("type") == "result"
-
-
-OVERSIZED = {
-    "many attributes": "<iq type='get' id='x'" + "".join(f" a{n}='v'" for n in range(80)) + "/>",
-    "many levels": f"<message>{'<a>' * 100}{'</a>' * 100}</message>",
-    "many elements": f"<message>{'<a/>' * 3000}</message>",
-    "many namespaces": "<message>"
-    + "".join(f"<a xmlns:p{n}='urn:{n}'>" for n in range(100))
-    + "</a>" * 100
-    + "</message>",
-}
-
-
-@pytest.mark.parametrize("name", OVERSIZED)
-async def test_an_oversized_stanza_ends_the_stream(attacked: AttackedGateway, name: str) -> None:
-    async with unharmed(attacked), await attacked.log_in("evil") as evil:
-        evil.send(OVERSIZED[name])
-        assert await evil.closed() == "policy-violation"
 
 
 ODD = {
     "an address of 3 KiB": f"<iq type='get' id='o' to='{'a' * 3000}@gw.example'>{PING}</iq>",
-    "an address with NUL's look": f"<iq type='get' id='o' to='&#x2400;@gw.example'>{PING}</iq>",
     "a fullwidth at": f"<iq type='get' id='o' to='honest&#xFF20;gw.example'>{PING}</iq>",
-    "an override": f"<iq type='get' id='o' to='&#x202E;honest@gw.example'>{PING}</iq>",
-    "no address": f"<iq type='get' id='o' to=''>{PING}</iq>",
     "nobody": f"<iq type='get' id='o' to='nobody@gw.example/x'>{PING}</iq>",
-    "another's domain": f"<iq type='get' id='o' to='a@elsewhere.example'>{PING}</iq>",
     "two payloads": f"<iq type='get' id='o'>{PING}{PING}</iq>",
-    "no payload": "<iq type='set' id='o'/>",
-    "an unknown type": f"<iq type='steal' id='o'>{PING}</iq>",
     "an unknown payload": "<iq type='set' id='o' to='gw.example'><own xmlns='urn:evil'/></iq>",
     "registration of another": "<iq type='set' id='o'><query xmlns='jabber:iq:register'>"
     "<username>honest</username><password>mine</password></query></iq>",
-    "a roster that is another's": "<iq type='set' id='o' to='honest@gw.example'>"
+    "another's roster": "<iq type='set' id='o' to='honest@gw.example'>"
     "<query xmlns='jabber:iq:roster'><item jid='evil@gw.example'/></query></iq>",
 }
 
@@ -141,12 +108,6 @@ async def test_odd_requests_get_stanza_errors(attacked: AttackedGateway, name: s
         assert (answer.get("type"), answer.get("id")) == ("error", "o")
         assert condition(answer)
         assert (await evil.iq("get", PING)).get("type") == "result"
-
-
-async def test_a_forged_sender_ends_the_stream(attacked: AttackedGateway) -> None:
-    async with unharmed(attacked), await attacked.log_in("evil") as evil:
-        evil.send(f"<iq type='get' id='f' from='honest@gw.example/fw'>{PING}</iq>")
-        assert await evil.closed() == "invalid-from"
 
 
 async def send_flood(

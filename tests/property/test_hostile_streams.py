@@ -261,6 +261,20 @@ def test_elements_in_any_order(stream: Stream, extra: list[bytes]) -> None:
 
 
 @patient
+@given(
+    settings_=st.integers(0, sum(How)),
+    sequence=st.lists(st.sampled_from(sorted(ELEMENTS)), max_size=12),
+)
+def test_any_sequence_with_any_settings(settings_: int, sequence: list[bytes]) -> None:
+    front = Front(How(settings_))
+    front.receive(HEADER)
+    for letter in sequence:
+        front.receive(ELEMENTS[letter])
+    assert front.over is (error_condition(front) is not None or front.output.ended)
+    assert not front.routed or front.negotiation.username == "cam1"
+
+
+@patient
 @given(stream=streams(), left_out=st.integers(0, 8))
 def test_a_missing_step_prevents_progress(stream: Stream, left_out: int) -> None:
     steps = stream.steps

@@ -1,4 +1,4 @@
-"""A gateway that tells nonsense: the report is made, and right of all others."""
+"""A report over a gateway that ships extreme values: it is made, and correct for all others."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ pytestmark = pytest.mark.spark
 LIAR, MOST, FIGURE = "liar.example", 2**63 - 1, 1.7e308
 
 
-def nonsense() -> Iterator[Event]:
-    """Tell everything that is read by its name, with figures that are beyond all."""
+def extreme_events() -> Iterator[Event]:
+    """Yield events of every name that reports read, with extreme values."""
     kinds = {
         "system": ("heartbeat", "start", "clock_stepped", "clock_synchronised", "{"),
         "queue": ("depth", "dead", "lock_timeout", "{"),
@@ -48,7 +48,7 @@ def nonsense() -> Iterator[Event]:
 
 
 @pytest.mark.long
-def test_a_gateway_that_tells_nonsense_keeps_nobody_from_the_report(
+def test_extreme_values_of_one_gateway_do_not_affect_the_report_of_others(
     spark: SparkSession, fleet: FleetFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     @contextlib.contextmanager
@@ -59,7 +59,7 @@ def test_a_gateway_that_tells_nonsense_keeps_nobody_from_the_report(
     land(fleet, Lane().seal(some_events(10)), at=NOON / 1000 + 60)
     for name in ("system", "readings"):
         lane = Lane(LIAR, name)
-        land(fleet, lane.seal(list(nonsense())), at=NOON / 1000 + 60)
+        land(fleet, lane.seal(list(extreme_events())), at=NOON / 1000 + 60)
         last = Lane(LIAR, name, LATER_EPOCH, MOST - 10)
         gone = (Dropped(1, MOST, "backlog"), Dropped(2, MOST, "backlog"))
         ends = [Event(1, at, True, "system", name="stop") for at in (-62_135_596_800_000, NOON)]
@@ -71,8 +71,8 @@ def test_a_gateway_that_tells_nonsense_keeps_nobody_from_the_report(
     assert made.returncode == 0
     assert spark.conf.get("spark.sql.ansi.enabled") == "true"
     tables = json.loads((out / "report.json").read_text())["tables"]
-    [lane_told] = [row for row in tables["completeness"] if row["gateway"] != LIAR]
-    assert (lane_told["received"], lane_told["unexplained"]) == (10, 0)
+    [lane_row] = [row for row in tables["completeness"] if row["gateway"] != LIAR]
+    assert (lane_row["received"], lane_row["unexplained"]) == (10, 0)
     assert LIAR in {row["gateway"] for row in tables["completeness"]}
     assert "Infinity" not in (out / "report.json").read_text()
     assert "NaN" not in (out / "report.json").read_text()

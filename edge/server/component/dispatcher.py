@@ -51,7 +51,7 @@ class StanzaLink(Protocol):
 
 
 class Dispatcher:
-    """The dispatcher of one component."""
+    """The dispatcher of one component: its sessions, and its stanzas in flight."""
 
     def __init__(self, store: Store, router: Router, counters: RefusalCounters) -> None:
         self._store = store

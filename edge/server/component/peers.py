@@ -48,7 +48,7 @@ class Peers:
         return None
 
     def add(self, full: str) -> Peer:
-        """Add an untrusted peer; the caller then removes the `excess`."""
+        """Add an untrusted peer; call `remove_excess` afterwards."""
         peer = Peer(full, next(self._generations))
         self._untrusted[full] = peer
         self._by_generation[peer.generation] = peer

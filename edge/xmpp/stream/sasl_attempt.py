@@ -50,7 +50,7 @@ def offered(*, secure: bool, certificate: bool, require_tls: bool) -> tuple[str,
 
 
 class SaslAttempt:
-    """An attempt.
+    """The state of one attempt.
 
     Args:
         profile: the profile that the client uses.

@@ -3,7 +3,6 @@ account."""
 
 from __future__ import annotations
 
-import base64
 import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,8 +11,6 @@ import pytest
 
 from edge.xmpp import jid
 from edge.xmpp.jid import JidError
-from tests.fuzz.front import PASSWORD, USER, Front, How
-from tests.fuzz.fuzz_negotiation import ELEMENTS
 from tests.helpers.store import DOMAIN, Gateway, acknowledged, assured, deliver, log, new_database
 
 LOOKALIKES = {
@@ -103,20 +100,6 @@ def test_equivalent_names_reach_the_same_account(gateway: Gateway, name: str) ->
     assert len(gateway.sends(OWN)) == 1
 
 
-UNSTABLE = ("\u1d2c", "\u03f9", "\u1d2e", "\u1d37")
-"""Characters assigned after stringprep was written that normalise to capitals, so that normalising
-again would give another result. The fuzzer found the second."""
-
-
-@pytest.mark.parametrize("character", UNSTABLE)
-@pytest.mark.parametrize("written", ["{}dmin@gw.example", "admin@{}w.example", "a{}@gw.example/x"])
-def test_unstable_characters_are_refused(character: str, written: str) -> None:
-    with pytest.raises(JidError):
-        jid.parse(written.format(character))
-    with pytest.raises(JidError):
-        jid.prepare_local(character + "dmin")
-
-
 def test_every_accepted_character_is_stable(scale: Callable[[int, int], int]) -> None:
     for number in range(scale(0x3000, 0x110000)):
         character = chr(number)
@@ -124,35 +107,3 @@ def test_every_accepted_character_is_stable(scale: Callable[[int, int], int]) ->
             with contextlib.suppress(JidError):
                 parsed = jid.parse(address)
                 assert jid.parse(parsed.full) == parsed, hex(number)
-
-
-def log_in(name: str, authzid: str = "") -> Front:
-    """Log in by PLAIN with the account's password."""
-    front = Front(How.DIRECT)
-    front.receive(ELEMENTS[b"h"])
-    message = base64.b64encode(f"{authzid}\0{name}\0{PASSWORD}".encode())
-    front.receive(
-        b"<auth xmlns='urn:ietf:params:xml:ns:xmpp-sasl' mechanism='PLAIN'>%b</auth>" % message
-    )
-    return front
-
-
-@pytest.mark.parametrize("name", [USER.upper(), "\uff43am1", "ca\u00adm1", "cam\u00b9"])
-def test_equivalent_names_log_in_to_the_account(name: str) -> None:
-    assert log_in(name).negotiation.username == USER
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["\u0441am1", "caml", "cam1 ", "cam1@gw.example", "cam1/x", "cam\uff201", "", "\u202ecam1"],
-)
-def test_lookalikes_do_not_log_in(name: str) -> None:
-    assert log_in(name).negotiation.username == ""
-
-
-@pytest.mark.parametrize(
-    "authzid",
-    ["\u0441am1", "cam2", "cam1@other.example", "cam1@gw.ex\u0430mple", "gw.example", "@"],
-)
-def test_another_identity_is_refused(authzid: str) -> None:
-    assert log_in(USER, authzid).negotiation.username == ""
