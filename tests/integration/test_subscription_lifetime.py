@@ -50,7 +50,7 @@ async def _until_none(front: InProcess, sql: str) -> None:
             pass
 
 
-async def test_a_lost_connection_ends_a_workers_subscription(tmp_path: Path) -> None:
+async def test_a_lost_connection_ends_the_subscription_of_a_worker(tmp_path: Path) -> None:
     async with (
         in_process(tmp_path, "bee", "boss") as front,
         await front.bound("boss") as boss,
@@ -83,7 +83,7 @@ async def test_subscriptions_and_locks_survive_the_shutdown_of_the_gateway(
     ]
 
 
-async def test_a_share_ends_with_the_account_of_its_last_member(tmp_path: Path) -> None:
+async def test_a_share_ends_when_the_account_of_its_last_member_is_removed(tmp_path: Path) -> None:
     async with in_process(tmp_path, "bee", "boss") as front, await front.bound("bee") as bee:
         await _join(bee, "$share:s:#", "bee@gw.example")
         path = front.gateway.folder / database.FILE_NAME

@@ -1,4 +1,4 @@
-"""slixmpp's own plugin of publish-subscribe as owner, publisher, subscriber and worker."""
+"""slixmpp's plugin for XEP-0060 as owner, publisher, subscriber and worker."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ QUEUEING: Final = "urn:xmpp:pubsub:queueing:0"
 
 
 class People:
-    """Sessions of slixmpp at the site, each when it is first named."""
+    """Logs in sessions of slixmpp by name."""
 
     def __init__(self, site: Site, stack: AsyncExitStack) -> None:
         self._site = site
@@ -30,8 +30,8 @@ class People:
     async def __call__(self, name: str) -> Peer:
         login = self._site.login(name, "SCRAM-SHA-256")
         address = (login.host, login.port)
-        made = peer(login.jid, PASSWORD, login.ca, address, SERVICE)
-        return await self._stack.enter_async_context(made)
+        session = peer(login.jid, PASSWORD, login.ca, address, SERVICE)
+        return await self._stack.enter_async_context(session)
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def ids(items: Any) -> list[str]:
     return [item["id"] for item in items]
 
 
-async def test_a_node_is_made_configured_and_deleted(people: People) -> None:
+async def test_create_configure_and_delete_a_node(people: People) -> None:
     owner, other = await people("slix-owner"), await people("slix-other")
     pubsub, node = owner.pubsub, "slix/configured"
     await pubsub.create_node(
@@ -72,19 +72,19 @@ async def test_a_node_is_made_configured_and_deleted(people: People) -> None:
     assert await refused(pubsub.get_node_config(SERVICE, node)) == ("cancel", "item-not-found")
 
 
-async def test_defaults_and_a_node_without_a_name(people: People) -> None:
+async def test_default_configuration_and_an_instant_node(people: People) -> None:
     owner = await people("slix-owner")
     default = (await owner.pubsub.get_node_config(SERVICE))["pubsub_owner"]["default"]["form"]
     assert default.get_values()["pubsub#access_model"] == "open"
-    made = await owner.pubsub.create_node(SERVICE, None)
-    name = made["pubsub"]["create"]["node"]
+    created = await owner.pubsub.create_node(SERVICE, None)
+    name = created["pubsub"]["create"]["node"]
     assert name
     nodes = (await owner.pubsub.get_nodes(SERVICE, timeout=WAIT_S))["disco_items"]["items"]
     assert name in {node for _jid, node, _name in nodes}
     await owner.pubsub.delete_node(SERVICE, name)
 
 
-async def test_items_are_published_told_asked_for_retracted_and_purged(people: People) -> None:
+async def test_publish_retrieve_retract_and_purge_items(people: People) -> None:
     owner, reader = await people("slix-owner"), await people("slix-reader")
     pubsub, node = owner.pubsub, "slix/items"
     await pubsub.create_node(SERVICE, node, owner.form(max_items="10", notify_retract="true"))
@@ -93,18 +93,18 @@ async def test_items_are_published_told_asked_for_retracted_and_purged(people: P
         await pubsub.publish(SERVICE, node, f"i{number}", payload(f"{number} <&>"))
         item = (await reader.news("pubsub_publish"))["items"]["item"]
         assert (item["id"], item["payload"].text) == (f"i{number}", f"{number} <&>")
-    given = await pubsub.publish(SERVICE, node, payload=payload("named by the service"))
-    made = given["pubsub"]["publish"]["item"]["id"]
-    assert (await reader.news("pubsub_publish"))["items"]["item"]["id"] == made
+    answer = await pubsub.publish(SERVICE, node, payload=payload("named by the service"))
+    assigned = answer["pubsub"]["publish"]["item"]["id"]
+    assert (await reader.news("pubsub_publish"))["items"]["item"]["id"] == assigned
 
     got = (await reader.pubsub.get_items(SERVICE, node))["pubsub"]["items"]
-    assert sorted(ids(got)) == sorted(["i0", "i1", "i2", made])
+    assert sorted(ids(got)) == sorted(["i0", "i1", "i2", assigned])
     one = (await reader.pubsub.get_item(SERVICE, node, "i1"))["pubsub"]["items"]
     assert [(item["id"], item["payload"].text) for item in one] == [("i1", "1 <&>")]
     some = (await reader.pubsub.get_items(SERVICE, node, max_items=1))["pubsub"]["items"]
-    assert ids(some) == [made]
+    assert ids(some) == [assigned]
     named = (await reader.pubsub.get_item_ids(SERVICE, node))["disco_items"]["items"]
-    assert sorted(name for _jid, _node, name in named) == sorted(["i0", "i1", "i2", made])
+    assert sorted(name for _jid, _node, name in named) == sorted(["i0", "i1", "i2", assigned])
 
     assert await refused(reader.pubsub.publish(SERVICE, node, "x", payload("x"))) == (
         "auth",
@@ -120,13 +120,13 @@ async def test_items_are_published_told_asked_for_retracted_and_purged(people: P
     await pubsub.delete_node(SERVICE, node)
 
 
-async def test_many_items_come_page_by_page(people: People) -> None:
+async def test_retrieve_many_items_in_pages(people: People) -> None:
     owner = await people("slix-owner")
     node, count = "slix/pages", 25
     await owner.pubsub.create_node(SERVICE, node, owner.form(max_items="100"))
     for number in range(count):
         await owner.pubsub.publish(SERVICE, node, f"i{number:02}", payload(str(number)))
-    register_stanza_plugin(Pubsub, Set)  # which slixmpp itself forgets
+    register_stanza_plugin(Pubsub, Set)  # slixmpp does not register it
     pages = owner.pubsub.get_items(SERVICE, node, iterator=True)
     found = [ids(page["pubsub"]["items"]) async for page in pages]
     assert len(found) > 1
@@ -134,7 +134,7 @@ async def test_many_items_come_page_by_page(people: People) -> None:
     await owner.pubsub.delete_node(SERVICE, node)
 
 
-async def test_affiliations_are_given_told_and_kept(people: People) -> None:
+async def test_set_and_list_affiliations(people: People) -> None:
     owner, other = await people("slix-owner"), await people("slix-other")
     pubsub, node = owner.pubsub, "slix/affiliations"
     await pubsub.create_node(SERVICE, node, owner.form(access_model="whitelist"))
@@ -158,22 +158,22 @@ async def test_affiliations_are_given_told_and_kept(people: People) -> None:
     await pubsub.delete_node(SERVICE, node)
 
 
-async def test_subscriptions_have_options_and_are_listed_and_ended(people: People) -> None:
+async def test_subscription_options_lists_and_ends(people: People) -> None:
     owner, reader = await people("slix-owner"), await people("slix-reader")
     pubsub, node = owner.pubsub, "slix/subscriptions"
     await pubsub.create_node(SERVICE, node)
-    made = await reader.pubsub.subscribe(SERVICE, node, options=reader.form(deliver="false"))
-    assert made["pubsub"]["subscription"]["subscription"] == "subscribed"
-    subid = made["pubsub"]["subscription"]["subid"]
+    answer = await reader.pubsub.subscribe(SERVICE, node, options=reader.form(deliver="false"))
+    assert answer["pubsub"]["subscription"]["subscription"] == "subscribed"
+    subid = answer["pubsub"]["subscription"]["subid"]
     assert subid
-    asked = reader.pubsub.get_subscription_options(SERVICE, node, reader.bare)
-    form = (await asked)["pubsub"]["options"]["options"]
+    request = reader.pubsub.get_subscription_options(SERVICE, node, reader.bare)
+    form = (await request)["pubsub"]["options"]["options"]
     assert form.get_values()["pubsub#deliver"] is False
     await pubsub.publish(SERVICE, node, "i1", payload("unheard"))
     await reader.quiet()
 
     options = reader.form(deliver="true")
-    # slixmpp sends what sets options in an iq of type get, which no server takes for a set.
+    # slixmpp sets options with an iq of type get, which servers refuse.
     iq = reader.client.make_iq_set(ito=SERVICE)
     iq["pubsub"]["options"]["node"], iq["pubsub"]["options"]["jid"] = (
         node,
@@ -199,14 +199,14 @@ async def test_subscriptions_have_options_and_are_listed_and_ended(people: Peopl
     await pubsub.delete_node(SERVICE, node)
 
 
-async def test_a_worker_takes_deletes_and_gives_back_items_of_a_queue(people: People) -> None:
+async def test_a_worker_takes_and_deletes_items_of_a_queue(people: People) -> None:
     owner, worker = await people("slix-owner"), await people("slix-worker")
     node = "slix/queue"
     await owner.pubsub.create_node(SERVICE, node, owner.form(queueing="true"))
     assert await refused(worker.pubsub.subscribe(SERVICE, node)) == ("modify", "not-acceptable")
     options = worker.form(queue_requests="1")
-    made = await worker.pubsub.subscribe(SERVICE, node, options=options)
-    assert made["pubsub"]["subscription"]["subscription"] == "subscribed"
+    answer = await worker.pubsub.subscribe(SERVICE, node, options=options)
+    assert answer["pubsub"]["subscription"]["subscription"] == "subscribed"
     for name in ("i1", "i2"):
         await owner.pubsub.publish(SERVICE, node, name, payload(name))
     for name in ("i1", "i2"):
@@ -221,7 +221,7 @@ async def test_a_worker_takes_deletes_and_gives_back_items_of_a_queue(people: Pe
     await owner.pubsub.delete_node(SERVICE, node)
 
 
-async def test_it_discovers_what_the_service_and_a_node_can_do(people: People) -> None:
+async def test_discover_the_service_and_a_node(people: People) -> None:
     owner = await people("slix-owner")
     disco = owner.client.plugin["xep_0030"]
     node = "slix/discovered"

@@ -95,7 +95,7 @@ class Publication(NamedTuple):
 
 
 def publish(context: Context, tx: Transaction, sender: Sender, request: Publication) -> None:
-    """Publish an item; raises `PubsubError` before anything is changed."""
+    """Publish an item; raises `PubsubError` before it changes anything but the log."""
     node = find_target(context, tx, sender, request.node, request.preconditions)
     fault = find_fault(request.shape, node.config)
     if fault is not None:

@@ -72,10 +72,9 @@ class Target(NamedTuple):
 
 
 class SubscribedOptions(NamedTuple):
-    """A subscription with the name of its target, its kind and its options."""
+    """A subscription with its kind and its options."""
 
     subscription: Subscription
-    target: str
     kind: SubscriptionKind
     options: SubscriptionOptions
 
@@ -123,7 +122,7 @@ def _check_size(context: Context, text: str) -> None:
         raise topic.InvalidFilter(f"a filter and the name of a share have at most {limit} bytes")
 
 
-def target_name(tx: Transaction, subscription: Subscription) -> str:
+def _target_name(tx: Transaction, subscription: Subscription) -> str:
     """Return what a subscription is to: the name of the node, the filter, or the share."""
     if subscription.node is not None:
         node = nodes.by_id(tx, subscription.node)
@@ -181,9 +180,6 @@ def subscribe(
         values: the options to set.
         subid: the SubID of a new subscription.
 
-    Returns:
-        The subscription with its options.
-
     Raises:
         PubsubError: the request is refused.
     """
@@ -198,7 +194,7 @@ def subscribe(
     new = _apply_options(context, kind, old, values)
     policy = _share_policy(subject, new)
     if found is None:
-        check_room(context, tx, sender.bare, sender.account)
+        _check_room(context, tx, sender.bare, sender.account)
         found = _add(tx, sender, jid, subid, target, subject, new)
         if found.queue is not None:
             membership.join(context, tx, found)
@@ -206,7 +202,7 @@ def subscribe(
             notifications.send_last_item(context, tx, found, subject.node)
     elif values:
         found = _change(context, tx, found, new)
-    return SubscribedOptions(found, target.text, kind, new._replace(policy=policy))
+    return SubscribedOptions(found, kind, new._replace(policy=policy))
 
 
 def _find_subject(context: Context, tx: Transaction, sender: Sender, target: Target) -> _Subject:
@@ -242,7 +238,7 @@ def _policy_conflict(policy: Policy) -> PubsubError:
     return PubsubError(Reason.POLICY_CONFLICT, f"the policy of this share is {policy.value}")
 
 
-def check_room(
+def _check_room(
     context: Context, tx: Transaction, bare: str, account: str, *, others: int = 0
 ) -> None:
     """Check that an account may have one more subscription (section 6.1.3.9); raises `PubsubError`.
@@ -310,7 +306,7 @@ def unsubscribe(
 
 def end(context: Context, tx: Transaction, subscription: Subscription, reason: EndReason) -> None:
     """End a subscription: release its items, and end its share with the last member."""
-    queue, name = subscription.queue, target_name(tx, subscription)
+    queue, name = subscription.queue, _target_name(tx, subscription)
     if queue is not None:
         membership.leave(context, tx, subscription, _LOSSES.get(reason, Loss.UNSUBSCRIBED))
     subscriptions.remove(tx, subscription)
@@ -385,7 +381,7 @@ def get_options(
 ) -> SubscribedOptions:
     """Return the options of a subscription of the sender (section 6.3.2); raises `PubsubError`."""
     found = _get(tx, sender, target, jid, subid)
-    return SubscribedOptions(found, target.text, _kind(found), _options_with_policy(tx, found))
+    return SubscribedOptions(found, _kind(found), _options_with_policy(tx, found))
 
 
 def set_options(
@@ -429,7 +425,7 @@ def list_own(
     found = subscriptions.of_account(tx, sender.account)
     if target is not None:
         found = [one for one in found if _is_to(tx, target, one)]
-    return [(one, target_name(tx, one)) for one in found]
+    return [(one, _target_name(tx, one)) for one in found]
 
 
 def _is_to(tx: Transaction, target: Target, subscription: Subscription) -> bool:
@@ -501,7 +497,7 @@ def _check_change(
         problem = f"{change.jid} may not subscribe"
     if problem:
         raise PubsubError(Reason.SUBSCRIPTION_NOT_ACCEPTABLE, problem)
-    check_room(context, tx, bare, account, others=added)
+    _check_room(context, tx, bare, account, others=added)
     return True
 
 

@@ -46,7 +46,7 @@ def subscribe(context: Context, stanza: Stanza) -> Work:
     def act(tx: Transaction, sender: Sender) -> bytes:
         subscriber = _read_new_subscriber(element)
         try:
-            found, _target, kind, options = service.subscribe(
+            found, kind, options = service.subscribe(
                 context, tx, sender, target, subscriber, values or {}, subid
             )
         except PubsubError as error:
@@ -152,7 +152,7 @@ def get_options(context: Context, stanza: Stanza) -> Work:
 
     def act(tx: Transaction, sender: Sender) -> bytes:
         subscriber, subid = _read_subscriber(element), element.attrs.get("subid")
-        found, _, kind, options = service.get_options(tx, sender, target, subscriber, subid)
+        found, kind, options = service.get_options(tx, sender, target, subscriber, subid)
         form = forms.subscription_form("form", kind, options)
         attrs = {"node": target.text, "jid": found.jid, "subid": found.subid}
         return pubsub.payload(serialize.tag("options", attrs, form))
