@@ -65,7 +65,7 @@ def list_(folder: Path, as_json: bool) -> None:
 )
 @report_errors
 def show(name: str, folder: Path, as_json: bool, item: str | None, limit: int) -> None:
-    """Show a queue, its members, and for each item why it does not move.
+    """Show a queue and why its items do not move.
 
     Which members are connected is only known while the gateway is running; otherwise a `-` is
     printed.
@@ -87,9 +87,10 @@ def show(name: str, folder: Path, as_json: bool, item: str | None, limit: int) -
 @_yes
 @report_errors
 def unlock(name: str, item: str, folder: Path, yes: bool) -> None:
-    """Take an item of a queue node from its worker, as if its lock had timed out.
+    """Unlock an item of a queue node.
 
-    If the worker has acted on the item already, it is acted on twice.
+    It is taken from its worker as if its lock had timed out. If the worker has acted on the item
+    already, it is acted on twice.
     """
     if not yes:
         found = queues.show(folder, name, item=item, limit=1).report.items[0]
@@ -106,10 +107,11 @@ def unlock(name: str, item: str, folder: Path, yes: bool) -> None:
 @_yes
 @report_errors
 def requeue(name: str, items: tuple[str, ...], folder: Path, all_: bool, yes: bool) -> None:
-    """Make dead items ready again, each at its old place in the queue: all named items, or none.
+    """Make dead items ready again.
 
-    An item that was delivered before may be acted on twice, even in a shared subscription at QoS 0
-    or 2.
+    Each returns to its old place in the queue. If one of the named items is not dead, none is
+    requeued. An item that was delivered before may be acted on twice, even in a shared
+    subscription at QoS 0 or 2.
     """
     if bool(items) == all_:
         raise click.UsageError("give either ITEM... or --all")
@@ -127,7 +129,10 @@ def requeue(name: str, items: tuple[str, ...], folder: Path, all_: bool, yes: bo
 @_yes
 @report_errors
 def purge(name: str, folder: Path, yes: bool) -> None:
-    """Delete all items of a queue, except those delivered to members of a shared subscription."""
+    """Delete all items of a queue.
+
+    Items delivered to members of a shared subscription stay.
+    """
     if not yes:
         _confirm(_counts(queues.get(folder, name)), "delete them for good?")
     click.echo(f"{queues.purge(folder, name)} deleted")

@@ -54,7 +54,7 @@ def unlock(tx: Transaction, queue: Overview, item: str, by: str | None = None) -
             subscription's, whose items belong to the members that they were delivered to.
     """
     if queue.node is None:
-        text = f"{queue.name} is a shared subscription: its items are not locked, but delivered"
+        text = f"{queue.name} is a shared subscription, whose items cannot be unlocked"
         raise QueueError(RefusalReason.NOT_A_QUEUE, text)
     found = queue_items.find(tx, queue.id, item)
     if found is None:

@@ -197,7 +197,7 @@ class _Explainer:
         return f"{text}; delivery {item.deliveries} of {self._queue.max_deliveries + item.spared}"
 
     def _unknown(self, _item: Item) -> str:
-        return f"no gateway is running; subscribers: {self._all_names()}"
+        return f"the gateway did not name its connected members; subscribers: {self._all_names()}"
 
     def _not_connected(self, _item: Item) -> str:
         return f"no subscriber is connected: {self._all_names()}"
