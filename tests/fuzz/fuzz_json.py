@@ -1,10 +1,10 @@
 """JSON of devices: any text.
 
-- Nothing is raised but `BadJson`.
-- What is accepted is JSON to Python's own reader too, and no name in it is given twice.
-- Readings are bounded in number, have a name of bounded length, a finite value or none, and no
-  character that XML has none for; nor have their tags.
-- What is read is the same however its structure is spaced.
+- Only `InvalidJson` is raised.
+- Python's own parser accepts every text that is accepted, and no name occurs twice.
+- Readings are limited in number; each has a name of limited length, a finite value or none, and only
+  characters that XML allows, as have its tags.
+- White space between tokens does not change the result.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _ILLEGAL: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010f
 
 
 def check(data: bytes) -> None:
-    """Read a text, and look at what is told of it."""
+    """Parse a text and check the result."""
     text = data.decode("utf-8", "surrogateescape")
     try:
         readings = json_readings.parse(text)

@@ -1,4 +1,4 @@
-"""JSON of devices, as hypothesis makes it: nothing is lost, nothing is guessed, nothing breaks."""
+"""Generated JSON of devices: no value is lost or guessed, and no limit is exceeded."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ anything = st.recursive(
 
 
 def flat(content: dict[str, Any], before: str = "") -> dict[str, Any]:
-    """Name the leaves of an object, as the document has it."""
+    """Yield the leaves of an object with their joined names."""
     found: dict[str, Any] = {}
     for name, value in content.items():
         if isinstance(value, dict):
@@ -46,7 +46,7 @@ def flat(content: dict[str, Any], before: str = "") -> dict[str, Any]:
 
 
 def depth(content: Any) -> int:
-    """Tell how deep something is nested."""
+    """Return the nesting depth of a value."""
     inner = content.values() if isinstance(content, dict) else content
     if not isinstance(content, dict | list):
         return 0
@@ -73,7 +73,7 @@ def test_each_leaf_of_an_object_is_one_reading(content: dict[str, Any]) -> None:
 
 @settings(deadline=None)
 @given(content=anything)
-def test_whatever_python_writes_is_read_as_it_was_or_refused(content: Any) -> None:
+def test_json_written_by_python_is_parsed_unchanged_or_refused(content: Any) -> None:
     text = json.dumps(content)
     try:
         found = strict_json.parse(text)
@@ -85,7 +85,7 @@ def test_whatever_python_writes_is_read_as_it_was_or_refused(content: Any) -> No
 
 @settings(deadline=None)
 @given(text=st.text(st.sampled_from('[]{}",:\\u0018ntfa.eE+-N \t'), max_size=60))
-def test_what_looks_like_json_breaks_no_promise(text: str) -> None:
+def test_json_like_text_violates_no_guarantee(text: str) -> None:
     fuzz_json.check(text.encode())
 
 
@@ -104,10 +104,10 @@ records = st.fixed_dictionaries(
 
 @settings(deadline=None)
 @given(pack=st.lists(st.tuples(records, st.floats(-1e9, 1e9)), min_size=1, max_size=12))
-def test_a_pack_is_its_records_resolved_one_by_one(
+def test_pack_equals_its_resolved_records(
     pack: list[tuple[dict[str, Any], float]],
 ) -> None:
-    """Resolved, and written so that no record needs another, a pack says the same."""
+    """A pack resolved into independent records has the same readings."""
     written = [{**record, "v": value} for record, value in pack]
     found = json_readings.parse(json.dumps(written))
     bases: dict[str, Any] = {"bn": "", "bt": 0.0, "bv": 0.0, "bu": None}

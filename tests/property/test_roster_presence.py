@@ -1,8 +1,8 @@
-"""Accounts that do anything to each other: what clients believe from what they are told is so.
+"""Accounts that subscribe, appear and leave at random; each client's view matches the tables.
 
-Each session keeps what a client would: whom it sees, from the presence that it is told, and its
-roster, from pushes. After every step, that is compared with what the rows and the rules of RFC 6121
-say, and the two sides of each pair with each other.
+Each session keeps the view of a client: the presence that it sees, and its roster from pushes.
+After every step the views are compared with the tables and the rules of RFC 6121, and the two
+sides of each pair with each other.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LONG: Final = os.environ.get("FIELDPOST_TEST_LONG") == "1"
 EXAMPLES: Final = 200 if LONG else 25
 NAMES: Final = ("panel", "pump1", "valve")
 LIMITS: Final = Limits(unacknowledged_stanzas=16)
-"""So that a page of contacts has two of the four that there may be."""
+"""Limits with which a page of contacts holds two of at most four."""
 SESSIONS: Final = tuple(f"{name}@gw.example/{r}" for name in NAMES for r in ("a", "b"))
 BARES: Final = tuple(f"{name}@gw.example" for name in NAMES)
 
@@ -43,7 +43,7 @@ contacts = st.sampled_from(BARES)
 
 
 class Client:
-    """What a client knows: whom it sees, and its roster as lines, by JID."""
+    """A client's view: the presence it sees, and its roster as lines by JID."""
 
     def __init__(self) -> None:
         self.available = False
@@ -51,7 +51,7 @@ class Client:
         self.roster: dict[str, str] | None = None
 
     def take(self, stanza: Element) -> None:
-        """Take a stanza from the server as a client does."""
+        """Apply a stanza from the server to the view."""
         if stanza.tag == f"{CLIENT}iq":
             assert self.roster is not None
             (item,) = stanza[0]
@@ -94,9 +94,9 @@ class Accounts(RuleBasedStateMachine):
         self._client(full)
         reply = self.gateway.send(full, xml)
         assert reply is None or reply.error is None
-        self._hear()
+        self._update_views()
 
-    def _hear(self) -> None:
+    def _update_views(self) -> None:
         while self.gateway.sent:  # what is heard may bring the next page
             for full, client in self.clients.items():
                 for stanza in self.gateway.elements(full):
@@ -104,14 +104,14 @@ class Accounts(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        """Have one session of each account there, with its roster."""
+        """Make one session of each account available, with its roster."""
         for full in SESSIONS[::2]:
-            self.ask_for_roster(full)
+            self.request_roster(full)
             self.appear(full, 0)
 
     @rule(full=sessions, other=sessions)
-    def agree(self, full: str, other: str) -> None:
-        """Have one account see another, which chance alone rarely brings about."""
+    def subscribe(self, full: str, other: str) -> None:
+        """Subscribe one account to another, which random steps rarely achieve."""
         self.subscription(full, bare(other), SubscriptionType.SUBSCRIBE)
         self.subscription(other, bare(full), SubscriptionType.SUBSCRIBED)
 
@@ -121,12 +121,12 @@ class Accounts(RuleBasedStateMachine):
             self._send(full, f"<presence type='{kind.value}' to='{contact}'/>")
 
     @rule(full=sessions, priority=st.integers(-1, 1))
-    def appear(self, full: str, priority: int) -> None:
+    def become_available(self, full: str, priority: int) -> None:
         self._client(full).available = True
         self._send(full, f"<presence><priority>{priority}</priority></presence>")
 
     @rule(full=sessions)
-    def go(self, full: str) -> None:
+    def become_unavailable(self, full: str) -> None:
         self._send(full, "<presence type='unavailable'/>")
         self.clients[full].available = False
         self.clients[full].sees.clear()
@@ -135,21 +135,21 @@ class Accounts(RuleBasedStateMachine):
     def leave(self, full: str) -> None:
         if self.clients.pop(full, None) is not None:
             self.gateway.leave(full)
-            self._hear()
+            self._update_views()
 
     @rule(full=sessions)
-    def ask_for_roster(self, full: str) -> None:
+    def request_roster(self, full: str) -> None:
         client = self._client(full)
         client.roster = {item.split()[0]: item for item in request_roster(self.gateway, full)}
 
     @rule(full=sessions, contact=contacts, name=st.sampled_from(["", "P"]))
-    def name(self, full: str, contact: str, name: str) -> None:
+    def rename(self, full: str, contact: str, name: str) -> None:
         if contact != bare(full):
             self._set(full, f"<item jid='{contact}' name='{name}'/>")
 
     @rule(full=sessions, contact=contacts)
     def remove(self, full: str, contact: str) -> None:
-        self.ask_for_roster(full)
+        self.request_roster(full)
         if contact in (self.clients[full].roster or {}):
             self._set(full, f"<item jid='{contact}' subscription='remove'/>")
 
@@ -159,7 +159,7 @@ class Accounts(RuleBasedStateMachine):
         reply = self.gateway.send(full, xml)
         assert reply is not None
         assert reply.type == "result"
-        self._hear()
+        self._update_views()
 
     def _fields(self, one: str, other: str) -> RosterFields:
         return FIELDS[state_of(self.gateway, one, other)]
@@ -175,7 +175,7 @@ class Accounts(RuleBasedStateMachine):
                 assert mine.ask is theirs.pending
 
     @invariant()
-    def clients_see_who_may_be_seen_and_is_there(self) -> None:
+    def clients_see_available_visible_sessions(self) -> None:
         for full, client in self.clients.items():
             expected = set(self._visible(bare(full))) if client.available else set()
             assert client.sees == expected, full
@@ -187,7 +187,7 @@ class Accounts(RuleBasedStateMachine):
                 yield full
 
     @invariant()
-    def clients_that_asked_have_their_roster(self) -> None:
+    def interested_clients_have_their_roster(self) -> None:
         for full, client in self.clients.items():
             if client.roster is not None:
                 assert sorted(client.roster.values()) == sorted(request_roster(self.gateway, full))

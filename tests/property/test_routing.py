@@ -1,7 +1,7 @@
-"""Messages to a device that comes, goes, loses its connection and confirms late: none is lost.
+"""Messages to a device whose sessions come, end and acknowledge at random: none is lost.
 
-Whatever happens, each message that was taken arrives, or waits, or its sender is told; and nothing
-that a session confirmed arrives again.
+Each accepted message arrives, or waits, or its sender gets an error; nothing that a session
+acknowledged arrives again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LIMITS = Limits(offline_messages=6, unacknowledged_stanzas=16)
 
 
 class Device:
-    """One session of the valve: what is on its way to it, and what it has confirmed."""
+    """A session of the valve: stanzas on their way to it, and those that it acknowledged."""
 
     def __init__(self) -> None:
         self.under_way: list[Send] = []
@@ -47,10 +47,10 @@ class Messages(RuleBasedStateMachine):
         self.gateway.close()
         shutil.rmtree(self.folder)
 
-    # What happens.
+    # Steps
 
     @rule(type_=st.sampled_from(["normal", "chat"]))
-    def post(self, type_: str) -> None:
+    def send_message(self, type_: str) -> None:
         body = str(len(self.taken) + len(self.refused))
         reply = self.gateway.send(
             PUMP,
@@ -64,7 +64,7 @@ class Messages(RuleBasedStateMachine):
         self._collect()
 
     @rule(resource=st.sampled_from(RESOURCES), priority=st.integers(-1, 2))
-    def appear(self, resource: str, priority: int) -> None:
+    def become_available(self, resource: str, priority: int) -> None:
         full = f"{VALVE_BARE}/{resource}"
         if resource not in self.sessions:
             self.gateway.bind(full)
@@ -74,18 +74,18 @@ class Messages(RuleBasedStateMachine):
 
     @precondition(lambda self: self.sessions)
     @rule(data=st.data(), count=st.integers(1, 5))
-    def confirm(self, data: st.DataObject, count: int) -> None:
-        self._confirm(data.draw(st.sampled_from(sorted(self.sessions))), count)
+    def acknowledge(self, data: st.DataObject, count: int) -> None:
+        self._acknowledge(data.draw(st.sampled_from(sorted(self.sessions))), count)
 
     @precondition(lambda self: self.sessions)
     @rule(data=st.data(), had=st.integers(0, 3))
     def end(self, data: st.DataObject, had: int) -> None:
-        """A session ends; its device had some of the stanzas that it never confirmed."""
+        """End a session whose device has some of the unacknowledged stanzas."""
         self._end(data.draw(st.sampled_from(sorted(self.sessions))), had)
 
     @rule()
     def crash(self) -> None:
-        """The gateway is killed: what was only on its way is with nobody, what is stored stays."""
+        """Kill the gateway: stanzas on their way are lost, stored ones stay."""
         for device in self.sessions.values():
             for send in device.under_way:
                 if send.receipt is None:
@@ -95,7 +95,7 @@ class Messages(RuleBasedStateMachine):
         self.gateway.sent.clear()
         self.gateway.bind(PUMP)
 
-    # How it is followed.
+    # Bookkeeping
 
     def _collect(self) -> None:
         for resource, device in self.sessions.items():
@@ -107,7 +107,7 @@ class Messages(RuleBasedStateMachine):
             self.taken.remove(body)
             self.refused.add(body)
 
-    def _confirm(self, resource: str, count: int) -> None:
+    def _acknowledge(self, resource: str, count: int) -> None:
         device = self.sessions[resource]
         confirmed, device.under_way = device.under_way[:count], device.under_way[count:]
         self.arrived += [_body(send) for send in confirmed]
@@ -123,7 +123,7 @@ class Messages(RuleBasedStateMachine):
         self.gateway.leave(f"{VALVE_BARE}/{resource}", *unconfirmed)
         self._collect()
 
-    # What is true.
+    # Invariants
 
     @invariant()
     def nothing_is_lost(self) -> None:
@@ -140,7 +140,7 @@ class Messages(RuleBasedStateMachine):
         assert not twice
 
     @invariant()
-    def nothing_waits_where_somebody_is_there(self) -> None:
+    def nothing_waits_while_a_session_is_available(self) -> None:
         count = self.gateway.count("SELECT count(*) FROM offline")
         there = self.gateway.count(
             "SELECT count(*) FROM temp.sessions WHERE bare = ? AND available AND priority >= 0",

@@ -41,7 +41,7 @@ def ask(
     reply = gateway.send(sender, xml)
     assert reply is not None
     assert (reply.attrs["id"], reply.attrs["to"], reply.attrs.get("from")) == ("i", sender, to)
-    assert reply.payload is None or type_ == "get", "what was sent is not repeated"
+    assert reply.payload is None or type_ == "get", "the answer does not repeat the request"
     return reply
 
 

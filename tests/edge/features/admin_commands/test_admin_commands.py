@@ -53,7 +53,7 @@ def build(tmp_path: Path) -> Iterator[Build]:
 
 @pytest.fixture
 def gateway(build: Build) -> Gateway:
-    """A gateway with the queue `work` of olga's, with items in each state, and nobody there."""
+    """A gateway with olga's queue `work`, which has items in each state and no member."""
     made = build()
     made.tx(lambda tx: queue_rows.fill(tx, queue_rows.node(tx)))
     return made
@@ -62,7 +62,7 @@ def gateway(build: Build) -> Gateway:
 def command(
     gateway: Gateway, node: str, content: str = "", *, sender: str = OLGA, **attrs: str
 ) -> Reply:
-    """Send a command; attributes as they stand there."""
+    """Send a command with these attributes."""
     written = "".join(f" {name}={quoteattr(value)}" for name, value in attrs.items())
     reply = gateway.send(
         sender,
@@ -96,12 +96,12 @@ def form(**fields: str | list[str]) -> str:
 
 
 def do(gateway: Gateway, name: str, **fields: str | list[str]) -> Reply:
-    """Begin a command of queues, and complete it with a form; olga does."""
+    """Start a command of queues as olga and complete it with a form."""
     return do_as(OLGA, gateway, name, **fields)
 
 
 def do_as(sender: str, gateway: Gateway, name: str, **fields: str | list[str]) -> Reply:
-    """Do the same as another."""
+    """Start and complete a command as another account."""
     session = begin(gateway, f"{FORM}#{name}", sender)
     filled = form(FORM_TYPE=[FORM], **fields)
     return command(gateway, f"{FORM}#{name}", filled, sender=sender, sessionid=session)
@@ -123,7 +123,7 @@ def query(gateway: Gateway, namespace: str, node: str) -> Element:
     return payload(reply)
 
 
-# The engine
+# Commands in general
 
 
 def test_commands_are_listed(gateway: Gateway) -> None:
@@ -180,7 +180,7 @@ def test_command_is_cancelled(gateway: Gateway) -> None:
 
 
 def refused(gateway: Gateway, xml: str, sender: str = OLGA) -> tuple[tuple[str, str], str]:
-    """Send a command; return the error, and the condition of XEP-0050 in it."""
+    """Send a command; return the error and its condition of XEP-0050."""
     request = f"<iq type='set' id='c' to='{SERVICE}'>{xml}</iq>"
     answer = read_element(gateway.tx(gateway.work(sender, request)))
     repeated, error = answer

@@ -22,7 +22,7 @@ PUMP_2 = "pump1@gw.example/two"
 
 
 class Known(Gateway):
-    """A gateway whose features only note for whom they take turns."""
+    """A gateway whose hooks only record the sessions for which they run."""
 
     def __init__(self, folder: Path, limits: Limits | None = None) -> None:
         super().__init__(new_database(folder), limits)
@@ -34,7 +34,7 @@ class Known(Gateway):
         ]
 
     def learn(self, full: str = PUMP) -> list[Element]:
-        """Learn of a session; returns what it was asked."""
+        """Learn a session's QoS support; return the query sent to it, if any."""
 
         def unit(tx: Transaction) -> None:
             session = sessions.find(tx, full)
@@ -46,7 +46,7 @@ class Known(Gateway):
         return [stanza for stanza in self.elements(full) if stanza.tag.endswith("iq")]
 
     def ask(self, full: str = PUMP) -> tuple[str, str | None]:
-        """The same where it has to be asked; returns the question's id and node."""
+        """Learn a session that must be queried; return the query's id and node."""
         (iq,) = self.learn(full)
         assert (iq.get("type"), iq.get("to"), iq.get("from")) == ("get", full, DOMAIN)
         assert iq[0].tag == f"{{{DISCO_INFO}}}query"
@@ -58,7 +58,7 @@ class Known(Gateway):
         return session.qos
 
     def late(self) -> None:
-        """Do what is due when the alarm rings next."""
+        """Run the timer hook when the timer fires next."""
         self.ring()
         assert self.due is not None
         self.clock.service = self.due
@@ -108,7 +108,7 @@ def caps(ver: str, hash_: str = "sha-1", inner: str = "") -> str:
     )
 
 
-# By service discovery.
+# Queries
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_session_has_one_query_at_a_time(known: Known) -> None:
     known.send(PUMP, answer(id))
     assert known.learn() == []
     assert known.send(PUMP, answer(id, "")) is None
-    assert (known.qos(), known.turns) == (QOS, [PUMP]), "it has been answered"
+    assert (known.qos(), known.turns) == (QOS, [PUMP]), "the query is answered"
 
 
 def test_each_session_is_known_separately(known: Known) -> None:
@@ -180,7 +180,7 @@ def test_empty_answer_means_no_qos(known: Known) -> None:
     assert known.qos() == ""
 
 
-# Who does not answer.
+# Silent sessions
 
 
 def test_silent_session_is_queried_again_with_growing_delays(known: Known) -> None:
@@ -266,7 +266,7 @@ def test_query_ends_with_its_session(known: Known) -> None:
     assert known.count("SELECT count(*) FROM asked") == 0
 
 
-# Whose answer counts.
+# Answers that count
 
 
 def test_other_session_cannot_answer(known: Known) -> None:
@@ -311,7 +311,7 @@ def test_answer_to_an_older_query_is_ignored(known: Known) -> None:
     assert known.qos() == QOS
 
 
-# By capabilities.
+# Announced capabilities
 
 
 def test_verified_hash_needs_one_query(known: Known) -> None:
@@ -359,7 +359,7 @@ def test_differently_divided_answer_poisons_nothing(known: Known) -> None:
         f"<value>{QOS}</value></field></x>"
     )
     known.send(UNTRUSTED, answer(id, features("a") + form))
-    assert known.qos(UNTRUSTED) == "", "of itself it may say what it likes"
+    assert known.qos(UNTRUSTED) == "", "the answer counts for its own session"
     known.send(PUMP, announced)
     assert known.learn() == []
     assert known.qos() == QOS
@@ -369,7 +369,7 @@ def test_verified_hashes_are_limited_to_the_recently_used(tmp_path: Path) -> Non
     known = Known(tmp_path, Limits(capabilities=2))
 
     def meet(name: str) -> bool:
-        """Tell whether a device of this kind has to be asked."""
+        """Return whether a device of this kind is queried."""
         known.bind(PUMP)
         known.send(PUMP, caps(ver(name)))
         known.elements(PUMP)
@@ -407,7 +407,7 @@ def test_session_that_refuses_both_queries_has_no_qos(known: Known) -> None:
     assert known.qos() == ""
 
 
-# What changes.
+# Changes
 
 
 def know(known: Known, presence: str, *names: str) -> None:

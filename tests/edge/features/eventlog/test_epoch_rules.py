@@ -38,7 +38,7 @@ def test_changed_board_takes_precedence_over_changed_card() -> None:
 
 
 def machine(root: Path, folder: Path, **files: str) -> Path:
-    """Make a `sys` in which `folder` lies on the second partition of a card."""
+    """Make a `/sys` tree with `folder` on the second partition of a card."""
     device = folder.stat().st_dev
     card = root / "sys/devices/mmc0:0001"
     partition = card / "block/mmcblk0/mmcblk0p2"

@@ -28,7 +28,7 @@ def at(db: sqlite3.Connection, wall: int = WALL) -> Transaction:
 
 
 def used(db: sqlite3.Connection, row: int) -> None:
-    """Let the outbox have had so many rows."""
+    """Pretend that the outbox has had this many rows."""
     db.execute("DELETE FROM main.sqlite_sequence WHERE name = 'outbox'")
     db.execute("INSERT INTO main.sqlite_sequence VALUES ('outbox', ?)", (row,))
 

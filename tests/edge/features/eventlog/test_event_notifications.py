@@ -27,7 +27,7 @@ LOG = f"{{{EVENTLOG}}}log"
 
 
 class Telling(Gateway):
-    """A gateway that tells the valve's people, as `app` has it do."""
+    """A gateway that notifies the valve's account, as `app` sets it up."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class Telling(Gateway):
         self.tx(unit)
 
     def told(self, full: str = VALVE) -> list[Element]:
-        """Return the log events that a session was sent."""
+        """Return the log events sent to a session."""
         found = [stanza.find(LOG) for stanza in self.elements(full)]
         return [log for log in found if log is not None]
 
@@ -219,7 +219,7 @@ def test_absent_account_is_notified_later(telling: Telling) -> None:
     assert delay.get("from") == DOMAIN
 
 
-# No notice makes another.
+# Notifications cause no notifications
 
 
 def refused(telling: Telling) -> list[tuple[str | None, str | None]]:
@@ -264,7 +264,7 @@ def test_returned_notification_causes_no_other(tmp_path: Path) -> None:
     assert telling.count("SELECT count(*) FROM offline") == 2
 
 
-# Not more than so many.
+# Limits
 
 
 def test_notifications_above_the_limit_are_counted(tmp_path: Path) -> None:
@@ -299,7 +299,7 @@ def test_excluded_events_do_not_count(tmp_path: Path) -> None:
     assert telling.ids() == ["heat"]
 
 
-# Elsewhere.
+# Components and rollback
 
 
 def test_component_sends_to_the_address(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ def decode(text: str) -> list[NewEvent]:
 
 @pytest.fixture
 def gateway(tmp_path: Path) -> Iterator[Gateway]:
-    """One with devices."""
+    """A gateway with devices."""
     gateway = Gateway(new_database(tmp_path))
     provision(gateway)
     yield gateway
@@ -37,7 +37,7 @@ def gateway(tmp_path: Path) -> Iterator[Gateway]:
 
 
 def send(gateway: Gateway, level: int, content: str) -> None:
-    """Send a message to the gateway at a level."""
+    """Send a message to the gateway at a QoS level."""
     if level == 0:
         gateway.send(PUMP, f"<message to='{DOMAIN}' id='m'>{content}</message>")
     elif level == 1:

@@ -23,7 +23,7 @@ def why(text: str) -> str:
     return str(refused.value)
 
 
-# Objects.
+# Objects
 
 
 def test_members_of_an_object_are_readings() -> None:
@@ -103,7 +103,7 @@ def test_long_name_above_many_is_refused_before_joining() -> None:
     assert why(f'{{"{"n" * 30_000}": {{{many}}}}}').startswith("the name of a reading")
 
 
-# SenML (RFC 8428).
+# SenML (RFC 8428)
 
 
 def test_senml_record_is_a_reading() -> None:
@@ -184,7 +184,7 @@ def test_invalid_senml_record_refuses_the_pack(record: str, reason: str) -> None
     assert why(f'[{{"n": "fine", "v": 1}}, {record}]').startswith(reason)
 
 
-# JSON itself.
+# JSON syntax
 
 
 @pytest.mark.parametrize(

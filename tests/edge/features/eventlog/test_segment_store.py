@@ -33,7 +33,7 @@ def at(db: sqlite3.Connection, service: float = 0.0) -> Transaction:
 
 
 def sealed(db: sqlite3.Connection, lane: str, count: int = 100, size: int = 10) -> NewSegment:
-    """Draft a segment of what waits, of `size` bytes."""
+    """Draft a segment of the waiting events, of `size` bytes."""
     draft = segments.draft(at(db), lane, count, ROOM)
     assert draft is not None
     first, last = draft.events[0].seq, draft.events[-1].seq
@@ -53,7 +53,7 @@ def seal(db: sqlite3.Connection, lane: str, count: int = 1, size: int = 10) -> N
 
 
 def even(size: int) -> BacklogQuota:
-    """Let so many bytes wait, with the same share for each lane."""
+    """Return a quota of `size` bytes with the same share for each lane."""
     return BacklogQuota(size, dict.fromkeys(LANES, 1 / 3))
 
 
@@ -66,7 +66,7 @@ def dropped(db: sqlite3.Connection) -> list[tuple[str, int, int, str]]:
     return db.execute("SELECT lane, first, last, reason FROM dropped ORDER BY 1, 2").fetchall()
 
 
-# Drafting and sealing.
+# Drafting and sealing
 
 
 def test_events_of_the_same_transaction_are_dropped_too(db: sqlite3.Connection) -> None:
@@ -127,7 +127,7 @@ def test_lanes_have_separate_chains(db: sqlite3.Connection) -> None:
     assert seal(db, READINGS, 2).previous == bytes(32)
 
 
-# Shipping.
+# Shipping
 
 
 def test_oldest_segment_waits_until_acknowledged(db: sqlite3.Connection) -> None:
@@ -171,7 +171,7 @@ def test_refused_segments_are_set_aside_within_a_quota(
     assert found.digest == made[3].digest
 
 
-# The backlog's bound.
+# The backlog's quota
 
 
 def test_nothing_is_evicted_below_the_quota(db: sqlite3.Connection) -> None:
@@ -195,7 +195,7 @@ def test_oldest_segment_of_the_largest_lane_is_evicted_and_declared(
     next_one = sealed(db, READINGS)
     assert next_one.dropped == (DroppedRange(1, 5, "full"),)
     assert segments.seal(at(db), next_one)
-    assert dropped(db) == [(READINGS, 1, 5, "full")], "until the centre has it"
+    assert dropped(db) == [(READINGS, 1, 5, "full")], "until the central site acknowledges it"
     segments.acknowledge(at(db), next_one.digest, ROOM)
     assert dropped(db) == []
 
@@ -248,7 +248,7 @@ def test_flood_in_one_lane_costs_no_other_lane_its_share(
                 if before[one] <= share:
                     assert one not in lost
                 else:
-                    assert after[one] > share - 90, "no more than one segment below it"
+                    assert after[one] > share - 90, "at most one segment below the share"
 
 
 def test_acknowledged_and_set_aside_segments_are_not_evicted(db: sqlite3.Connection) -> None:
@@ -292,12 +292,12 @@ def test_declaration_lasts_until_its_segment_is_acknowledged(
     assert first.dropped == (DroppedRange(1, 2, "full"),)
     segments.evict(at(db), even(0), "full")
     second = seal(db, LOGS)
-    assert second.dropped == (DroppedRange(1, 3, "full"),), "the first never got there"
+    assert second.dropped == (DroppedRange(1, 3, "full"),), "the first was never acknowledged"
     segments.set_aside(at(db), second.digest, "refused", ROOM)
     third = seal(db, LOGS)
     assert third.dropped == (DroppedRange(1, 3, "full"),)
     segments.acknowledge(at(db), seal(db, SYSTEM).digest, ROOM)
-    assert dropped(db), "another lane's"
+    assert dropped(db), "the range is of another lane"
     segments.acknowledge(at(db), third.digest, ROOM)
     assert seal(db, LOGS).dropped == ()
     assert dropped(db) == []
@@ -345,7 +345,7 @@ def test_every_number_is_waiting_or_declared_once(work: list[tuple[str, int, int
             assert sorted(numbers) == list(range(1, last + 1))
 
 
-# What is urgent.
+# Urgent events
 
 
 def urgent(db: sqlite3.Connection, lane: str = LOGS) -> float | None:
@@ -391,7 +391,7 @@ def test_urgent_levels_can_change(db: sqlite3.Connection) -> None:
     assert urgent(db) == 2.0
 
 
-# Reading what is here.
+# Reading segments
 
 
 def test_segments_are_read_by_lane(db: sqlite3.Connection) -> None:
@@ -405,7 +405,7 @@ def test_segments_are_read_by_lane(db: sqlite3.Connection) -> None:
         return segments.first_after(at(db), EPOCH, SYSTEM, seq)
 
     assert after(0) == b"system 1-2"
-    assert after(1) == b"system 1-2", "a part of it was not read yet"
+    assert after(1) == b"system 1-2", "a part of the segment was not read yet"
     assert after(2) == b"system 3-4"
     assert after(4) is None
     assert segments.first_after(at(db), "another epoch", SYSTEM, 0) is None

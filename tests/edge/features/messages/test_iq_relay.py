@@ -59,7 +59,7 @@ def test_qos_between_two_sessions_is_relayed(gateway: Gateway) -> None:
     assert gateway.count("SELECT count(*) FROM held") == 0
     to_bare = gateway.send(PUMP, acknowledged("<message/>", VALVE_BARE))
     assert to_bare is not None
-    assert to_bare.type == "result", "that is for the gateway to hand on"
+    assert to_bare.type == "result", "the gateway delivers messages to bare JIDs itself"
 
 
 @pytest.mark.parametrize("to", [VALVE, "no@gw.example/x", "pump1@gw.example/other"])

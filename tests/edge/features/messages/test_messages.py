@@ -54,7 +54,7 @@ def rules(gateway: Gateway) -> list[tuple[str | None, str | None]]:
     return [(event.source, event.name) for event in gateway.events("system")]
 
 
-# Where they go.
+# Routing
 
 
 @pytest.mark.parametrize("to", [VALVE, VALVE_BARE, "VALVE@gw.example", "Valve@GW.example/fw"])
@@ -124,7 +124,7 @@ def test_detached_session_gets_its_messages(gateway: Gateway) -> None:
     assert bodies(received(gateway, VALVE)) == ["hello"]
 
 
-# What is refused, and in which words.
+# Refusals
 
 
 @pytest.mark.parametrize(
@@ -224,7 +224,7 @@ def test_message_is_refused_without_an_offline_store(strict: Gateway) -> None:
     assert strict.count("SELECT count(*) FROM offline") == 0
 
 
-# Errors.
+# Errors
 
 
 def test_error_reaches_the_session_that_may_have_caused_it(gateway: Gateway) -> None:
@@ -240,9 +240,11 @@ def test_error_of_an_untrusted_device_reaches_only_possible_senders(
 ) -> None:
     xml = f"<message type='error' id='m' to='{PUMP}'><error type='cancel'/></message>"
     assert gateway.send(UNTRUSTED, xml) is None
-    assert len(received(gateway, PUMP)) == 1, "the pump may reach it"
+    assert len(received(gateway, PUMP)) == 1, "the pump may reach the device"
     assert gateway.send(PUMP, xml.replace(PUMP, UNTRUSTED)) is None
-    assert received(gateway, UNTRUSTED) == [], "it may not reach the pump, and so asked nothing"
+    assert received(gateway, UNTRUSTED) == [], (
+        "the device may not reach the pump, so it has sent nothing"
+    )
 
 
 @pytest.mark.parametrize(

@@ -89,7 +89,7 @@ def error(reply: Reply | None) -> tuple[str, str] | None:
     return None if reply is None else reply.error
 
 
-# What is stored, and what is not.
+# Storing
 
 
 @pytest.mark.parametrize("type_", ["normal", "chat"])
@@ -151,7 +151,7 @@ def test_flushing_an_empty_store_does_nothing(gateway: Gateway) -> None:
     assert received(gateway, VALVE) == []
 
 
-# Limits.
+# Limits
 
 
 def test_messages_of_an_account_are_limited(make: Make) -> None:
@@ -181,7 +181,9 @@ def test_messages_of_all_accounts_are_limited(make: Make) -> None:
     to_apart = "<message to='apart@gw.example'><body>x</body></message>"
     gateway.leave("apart@gw.example/fw")
     assert error(gateway.send(PUMP, to_apart)) == ("wait", "service-unavailable")
-    assert gateway.send(VALVE, to_apart) is None, "an eighth is for sources that have few"
+    assert gateway.send(VALVE, to_apart) is None, (
+        "an eighth is reserved for sources with few messages"
+    )
     assert stored(gateway) == 8
 
 
@@ -203,7 +205,7 @@ def test_removed_account_leaves_nothing(gateway: Gateway) -> None:
     assert gateway.count("SELECT bytes FROM offline_total") == 0
 
 
-# Time.
+# Time
 
 
 def test_expired_message_is_logged(make: Make) -> None:
@@ -237,7 +239,7 @@ def test_message_at_a_session_expires_only_when_lost(make: Make) -> None:
     assert stored(gateway) == 0
 
 
-# Pages, and what becomes of them.
+# Pages
 
 
 def test_messages_are_sent_in_order_and_in_pages(gateway: Gateway) -> None:
@@ -260,7 +262,7 @@ def test_page_leaves_room_for_other_stanzas(make: Make) -> None:
     for _ in range(3):
         post(gateway, "x" * 20_000)
     come(gateway)
-    assert len(received(gateway, VALVE)) == 3, "two short ones, and a long one that fits"
+    assert len(received(gateway, VALVE)) == 3, "two short messages and a long one that fits"
     assert len(received(gateway, VALVE)) == 1
     assert len(received(gateway, VALVE)) == 1
 
@@ -342,7 +344,7 @@ def test_late_acknowledgement_changes_nothing(gateway: Gateway) -> None:
     assert stored(gateway) == 1
 
 
-# What is advertised.
+# Advertising
 
 
 def test_store_is_advertised_when_enabled() -> None:

@@ -73,7 +73,7 @@ def test_nothing_is_stored_without_an_account(tx: Transaction) -> None:
 
 
 def test_usage_is_computed_without_reading_stanzas(path: Path, clock: Clock) -> None:
-    """They stand behind the stanza in the row: its pages would have to be gone through."""
+    """Sizes are stored after the stanza in the row; reading them would read its pages."""
     seen: list[str] = []
     with (
         closing(database.connect(path)) as connection,

@@ -91,7 +91,7 @@ def test_other_message_types_are_answered_or_dropped(gateway: Gateway) -> None:
     )
     assert received(gateway, SECOND) == received(gateway, PUMP) == []
     assert gateway.count("SELECT count(*) FROM offline") == 0
-    assert rules(gateway) == [("pump1@gw.example", "nobody_there")], "a headline is not lost unseen"
+    assert rules(gateway) == [("pump1@gw.example", "nobody_there")], "a lost headline is logged"
 
 
 @pytest.mark.parametrize("type_", ["get", "set"])
@@ -120,7 +120,7 @@ def test_groupchat_message_is_refused(gateway: Gateway) -> None:
 
 
 def test_message_without_room_is_refused_and_logged(gateway: Gateway) -> None:
-    """They were taken before what is stored: there is room for twice as many, but for an eighth."""
+    """They were admitted before, so twice the quota is available, minus the reserved eighth."""
     gateway.leave(VALVE, *(message(str(number)) for number in range(10)))
     assert gateway.count("SELECT count(*) FROM offline") == 7
     told = received(gateway, PUMP)

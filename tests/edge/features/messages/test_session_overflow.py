@@ -56,7 +56,7 @@ def rules(gateway: Gateway) -> list[tuple[str | None, str | None]]:
 
 
 def told(gateway: Gateway) -> list[tuple[str | None, str]]:
-    """Return the ids of what the sender was told an error for, and the conditions."""
+    """Return the ids and conditions of the errors that the sender got."""
     return [
         (stanza.get("id"), stanza.find("{jabber:client}error")[0].tag.partition("}")[2])  # type: ignore[index]
         for stanza in received(gateway, PUMP)
@@ -68,7 +68,7 @@ def test_account_message_is_stored_and_sent_later(gateway: Gateway, type_: str) 
     turn_back(gateway, message("a", type_=type_), message("b", type_=type_))
     assert gateway.count("SELECT count(*) FROM offline") == 2
     sends = gateway.sends(VALVE)
-    assert all(send.receipt is not None for send in sends), "as rows, which always fit"
+    assert all(send.receipt is not None for send in sends), "rows always fit"
     assert [b">a<" in sends[0].stanza, b">b<" in sends[1].stanza] == [True, True]
     assert told(gateway) == rules(gateway) == []
 
@@ -90,7 +90,7 @@ def test_later_messages_wait_behind(gateway: Gateway) -> None:
 
 
 def test_messages_of_the_same_transaction_wait_behind(gateway: Gateway) -> None:
-    """And what they have that is no message for it goes on to the session."""
+    """Other stanzas of the transaction are sent to the session."""
     generation = gateway.generation(VALVE)
     passed = b"<iq type='result' id='i' from='pump1@gw.example/fw' to='valve@gw.example/fw'/>"
     private = message("p", to=VALVE)
@@ -168,7 +168,7 @@ def test_ended_session_returns_the_stanzas(gateway: Gateway) -> None:
 
 
 def test_stanzas_sent_first_stay_first_when_the_session_ends(gateway: Gateway) -> None:
-    """What it had in its buffer comes before what did not fit into it, also for another session."""
+    """Stanzas in the session's buffer come before those that did not fit, for other sessions too."""
     turn_back(gateway, message("b"), message("c"))
     gateway.sends(VALVE)
     second = "valve@gw.example/second"
@@ -189,7 +189,7 @@ def test_messages_at_another_session_are_not_moved(gateway: Gateway) -> None:
 
 
 def test_store_route_needs_no_session(gateway: Gateway) -> None:
-    """`post` takes the route that is asked for, whoever is there."""
+    """`deliver` follows the given route whether or not a session is available."""
     letter = AccountMessage(message("a"), PUMP, "valve", MessageType.CHAT, storable=True)
     gateway.tx(lambda tx: deliver(gateway.router.context, tx, letter, Route(Outcome.STORE)))
     assert gateway.count("SELECT count(*) FROM offline") == 1

@@ -60,7 +60,7 @@ def send(gateway: Gateway, text: str, msg_id: str = "m1", sender: str = PUMP) ->
 
 
 def reports(gateway: Gateway, full: str = PUMP) -> list[tuple[str, str, str, str]]:
-    """What a sender was told of messages that went nowhere: name, msgId, error type, condition."""
+    """Return a sender's failure reports: element, msgId, error type and condition."""
     found = []
     for stanza in gateway.elements(full):
         assert (stanza.tag, stanza.get("type")) == (f"{CLIENT}message", "error")
@@ -72,7 +72,7 @@ def reports(gateway: Gateway, full: str = PUMP) -> list[tuple[str, str, str, str
     return found
 
 
-# The exchange.
+# The exchange
 
 
 @pytest.mark.parametrize("namespace", QOS_ALL)
@@ -92,7 +92,7 @@ def test_assured_message_takes_two_steps(gateway: Gateway, namespace: str) -> No
     assert states(gateway) == []
     assert gateway.count("SELECT count(*) FROM outbox_bodies") == 0
     assert gateway.count("SELECT count(*) FROM temp.under_way") == 0
-    assert gateway.sends(PUMP) == [], "the answers are the gateway's"
+    assert gateway.sends(PUMP) == [], "answers are not relayed to the sender"
 
 
 def test_acknowledged_message_takes_one_step(gateway: Gateway) -> None:
@@ -157,7 +157,7 @@ def test_embedded_message_may_inherit_its_namespace(gateway: Gateway, namespace:
     assert offer.message.tag == f"{{{namespace}}}message"
 
 
-# Order, and the window.
+# Order and the window
 
 
 def test_next_message_is_offered_when_received_and_released_in_order(gateway: Gateway) -> None:
@@ -210,7 +210,7 @@ def test_session_that_becomes_available_is_retried_at_once(gateway: Gateway) -> 
     assert [one.id for one in take_requests(gateway, VALVE)] == [offer.id]
 
 
-# Retries.
+# Retries
 
 
 def test_late_answer_is_retried_and_finally_given_up(build: Build) -> None:
@@ -262,7 +262,7 @@ def test_detached_session_is_not_retried(gateway: Gateway) -> None:
     assert take_requests(gateway, VALVE) == []
     assert gateway.count("SELECT attempts FROM outbox") == 1
     assert gateway.tx(lambda tx: gateway.lifecycle.resume(tx, generation))
-    assert take_requests(gateway, VALVE) == [], "stream management sends it again"
+    assert take_requests(gateway, VALVE) == [], "stream management repeats it"
     assert gateway.due is not None
     assert gateway.due - gateway.clock.service >= gateway.limits.retry_after
     gateway.clock.service = gateway.due
@@ -326,7 +326,7 @@ def test_timer_that_fired_during_a_restart_does_not_fire_forever(gateway: Gatewa
     assert gateway.due > gateway.clock.service
 
 
-# Which session.
+# The choice of a session
 
 
 def test_offered_message_goes_to_another_session(gateway: Gateway) -> None:
@@ -426,12 +426,12 @@ def test_unacknowledged_plain_message_is_sent_again(gateway: Gateway) -> None:
     assert states(gateway) == ["plain"]
     bind_eligible(gateway, VALVE)
     (message,) = gateway.elements(VALVE)
-    assert message.tag == f"{CLIENT}message", "once plain, it remains so"
+    assert message.tag == f"{CLIENT}message", "a plain message stays plain"
     assert message.findtext(f"{CLIENT}body") == "open"
     assert states(gateway) == []
 
 
-# Answers that are none.
+# Invalid answers
 
 
 def test_nobody_can_answer_for_another_device(gateway: Gateway) -> None:
@@ -440,7 +440,7 @@ def test_nobody_can_answer_for_another_device(gateway: Gateway) -> None:
     (offer,) = take_requests(gateway, VALVE)
     gateway.send(CAM, received_result(offer))
     assert states(gateway) == ["offered"]
-    assert [stanza.get("id") for stanza in gateway.elements(PUMP)] == [offer.id], "passed on"
+    assert [stanza.get("id") for stanza in gateway.elements(PUMP)] == [offer.id], "relayed"
     other = offer._replace(sender=CAM)
     gateway.send(VALVE, received_result(other))
     assert states(gateway) == ["offered"]
@@ -461,7 +461,7 @@ def test_repeated_answer_changes_nothing(gateway: Gateway) -> None:
     (release,) = take_requests(gateway, VALVE)
     gateway.send(VALVE, error_result(release, "wait", "resource-constraint"))
     gateway.send(VALVE, error_result(release, "cancel", "item-not-found"))
-    assert states(gateway) == ["released"], "an error counts when its answer is waited for"
+    assert states(gateway) == ["released"], "an error counts only while an answer is expected"
     gateway.send(VALVE, empty_result(release))
     assert states(gateway) == []
 
@@ -476,7 +476,7 @@ def test_result_without_received_is_a_final_error(gateway: Gateway, payload: str
     assert reports(gateway) == [("assured", "m1", "cancel", "undefined-condition")]
 
 
-# How it ends.
+# Failures
 
 
 @pytest.mark.parametrize(("type_", "condition"), [("cancel", "not-allowed"), ("auth", "forbidden"),
@@ -580,7 +580,7 @@ def test_report_goes_to_another_session_of_the_sender(
     assert reports(gateway, "pump1@gw.example/person")[0][:2] == ("assured", "m1")
 
 
-# Requeued by the operator.
+# Requeued by the operator
 
 
 def test_failed_message_is_requeued_as_new(gateway: Gateway) -> None:
@@ -610,7 +610,7 @@ def test_message_in_doubt_is_released_again_only(gateway: Gateway) -> None:
     assert states(gateway) == []
 
 
-# Who may, and how much.
+# Trust and quotas
 
 
 @pytest.mark.parametrize("how", ["assured", "acknowledged"])
@@ -681,7 +681,7 @@ def test_account_quota_includes_messages_in_custody(build: Build) -> None:
     assert gateway.send(PUMP, assured("m6", message_xml("x"), VALVE_BARE)).error is None  # type: ignore[union-attr]
     reply = gateway.send(PUMP, assured("m7", message_xml("x"), VALVE_BARE))
     assert reply is not None
-    assert reply.error == ("wait", "resource-constraint"), "an eighth is for others"
+    assert reply.error == ("wait", "resource-constraint"), "an eighth is reserved for others"
     assert reply.text == "outbox_messages_per_account is 7"
     assert gateway.send(CAM, assured("m0", message_xml("x"), VALVE_BARE)).error is None  # type: ignore[union-attr]
     reply = gateway.send(CAM, acknowledged(message_xml("x"), VALVE_BARE))
@@ -689,7 +689,7 @@ def test_account_quota_includes_messages_in_custody(build: Build) -> None:
     assert reply.text == "outbox_messages_per_account is 8"
     reply = gateway.send(PUMP, deliver("m6", VALVE_BARE))
     assert reply is not None
-    assert reply.error is None, "its room was charged when it was offered"
+    assert reply.error is None, "its room was charged with the offer"
     assert gateway.tx(outbox.total).messages == 8
     names = {event.name for event in gateway.events("system")}
     assert names == {"outbox_messages_per_account"}

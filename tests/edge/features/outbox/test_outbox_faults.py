@@ -51,13 +51,13 @@ def send(gateway: Gateway, text: str, msg_id: str = "m1", sender: str = PUMP) ->
 
 
 def announce(gateway: Gateway, full: str, ver: str) -> None:
-    """Broadcast presence with capabilities."""
+    """Broadcast presence that announces capabilities."""
     caps = f"hash='sha-1' node='https://fw.example' ver='{ver}'"
     gateway.send(full, f"<presence><c xmlns='http://jabber.org/protocol/caps' {caps}/></presence>")
 
 
 def answer_questions(gateway: Gateway, full: str) -> int:
-    """Answer what a session was asked of its capabilities; returns how often it was."""
+    """Answer a session's capability queries; return their number."""
     asked = 0
     for one in gateway.elements(full):
         if one.find("{http://jabber.org/protocol/disco#info}query") is None:
@@ -72,13 +72,13 @@ def answer_questions(gateway: Gateway, full: str) -> int:
     return asked
 
 
-# Who is asked, and who is waited for.
+# Queries and waiting
 
 
 def test_received_session_is_queried_again_while_another_can_take_messages(
     gateway: Gateway,
 ) -> None:
-    """It announces other capabilities between the two steps: its release must not wait for ever."""
+    """New capabilities between the two steps must not hold up the release forever."""
     gateway.bind(VALVE)
     announce(gateway, VALVE, "first")
     send(gateway, "one")
@@ -92,7 +92,7 @@ def test_received_session_is_queried_again_while_another_can_take_messages(
 
 
 def test_releases_wait_for_known_capabilities_and_are_sent_once(gateway: Gateway) -> None:
-    """Of two that a session has received, both are written down as they were sent."""
+    """Both of two received messages are stored as sent."""
     gateway.bind(VALVE)
     announce(gateway, VALVE, "first")
     send(gateway, "one")
@@ -144,7 +144,7 @@ def test_hold_ends_with_the_session_that_asked_for_it(
 
 
 def test_full_device_that_reconnects_often_uses_no_attempts(gateway: Gateway) -> None:
-    """It is tried at once each time, and so not at the pace at which attempts are counted."""
+    """Each retry is immediate, so it must not count as an attempt."""
     send(gateway, "open")
     for _ in range(3 * gateway.limits.retry_attempts):
         bind_eligible(gateway, VALVE)
@@ -154,7 +154,7 @@ def test_full_device_that_reconnects_often_uses_no_attempts(gateway: Gateway) ->
     assert gateway.count("SELECT attempts FROM outbox") == 1
 
 
-# Who answers what.
+# Forged and odd answers
 
 
 @pytest.mark.parametrize("kind", ["a", "d", "k"])
@@ -194,7 +194,7 @@ def test_answer_with_an_old_epoch_or_odd_row_changes_nothing(gateway: Gateway, r
     assert states(gateway) == ["offered"]
 
 
-# A message that ends the device's connection.
+# Messages that end the device's connection
 
 
 def test_message_that_ends_its_sessions_is_given_up(build: Build) -> None:
@@ -247,11 +247,11 @@ def test_plain_message_that_ends_sessions_is_in_doubt(build: Build) -> None:
     assert letter.state == "in doubt"
 
 
-# Revoked.
+# Revoked and removed accounts
 
 
 def test_revoked_device_gets_nothing(gateway: Gateway) -> None:
-    """Its session ends within seconds of that; what waits stays, for it may be restored."""
+    """Its session ends within seconds; its messages wait because it may be restored."""
     bind_eligible(gateway, VALVE)
     for number in range(3):
         send(gateway, f"{number}", f"m{number}")
@@ -286,7 +286,7 @@ def test_messages_of_a_removed_device_are_delivered_and_their_failure_is_harmles
     assert gateway.events("system", "dead")
 
 
-# What is told of failures.
+# Reports and dead letters
 
 
 def test_failing_senders_do_not_use_up_the_report_quota_of_others(build: Build) -> None:
@@ -340,7 +340,7 @@ def test_largest_source_of_dead_letters_is_found_by_an_index(gateway: Gateway) -
     assert "COVERING INDEX" in scan
 
 
-# Time.
+# Time
 
 
 def test_requeued_message_hides_no_expired_message(

@@ -24,9 +24,9 @@ from edge.features.outbox.rules import (
 WINDOW = Usage(8, 64 * 1024)
 LIVE = [state for state in State if state not in TERMINAL]
 
-# For each state, what each input leads to: the next state and what is done; `.` is nothing at all.
-# Inputs: its send, its send as a plain message, received, empty result, wait error, final error,
-# no answer in time, no attempt left, expired, session gone.
+# The next state and action for each input of each state; `.` is no transition.
+# Inputs: send, send plain, received, empty result, wait error, final error, no answer in time,
+# no attempts left, expired, session lost.
 ROWS = {
     (2, "queued"): "offered! plain! . . . . . . failed .",
     (2, "offered"): "offered! plain! received . offered~ failed offered! failed failed offered-",
@@ -73,7 +73,7 @@ def test_received_message_is_never_offered_again(level: Level) -> None:
 
 @pytest.mark.parametrize("level", Level)
 def test_message_that_may_be_delivered_never_fails(level: Level) -> None:
-    """It was released, or sent more than once, or as a plain message: then it is in doubt."""
+    """A message released, sent more than once, or sent plain is in doubt instead."""
     for state, event in product({State.RELEASED, State.REPEATED, State.PLAIN}, Input):
         if state in TABLE[level]:
             transition = rules.transition(level, state, event)
@@ -88,7 +88,7 @@ def test_every_state_expires(level: Level) -> None:
         assert transition.state in TERMINAL
 
 
-# The planner.
+# The planner
 
 
 def candidate(
@@ -133,7 +133,7 @@ def test_single_step_delivery_waits_for_all_earlier_messages(send: Input) -> Non
 
 
 def test_nothing_is_sent_without_an_accepting_session() -> None:
-    """What belongs to a session goes to that; all else waits for one that takes it."""
+    """A received message goes to its session; all others wait for a session that accepts them."""
     candidates = (
         candidate(1, State.OFFERED),
         candidate(2, source="b"),
@@ -237,7 +237,7 @@ def test_messages_of_a_source_are_never_overtaken(
 
 @given(LINES, st.sampled_from([Input.SEND, Input.SEND_PLAIN]))
 def test_plan_never_deadlocks(candidates: list[Candidate], send: Input) -> None:
-    """No set of messages holds itself back for ever: the earliest of a source waits for nobody."""
+    """The earliest message of a source waits for no other message."""
     present = [found for found in candidates if found.session_bound or found.state not in BOUND]
     if present and not any(found.in_flight or found.held for found in present):
         assert rules.plan(candidates, send, WINDOW)

@@ -166,7 +166,9 @@ def test_removed_account_leaves_orphans(gateway: Gateway) -> None:
     gateway.count("DELETE FROM accounts WHERE name = 'valve' RETURNING 1")
     gateway.add("valve")
     assert [found.row for found in gateway.tx(outbox.find_orphans)] == [row]
-    assert gateway.tx(lambda tx: outbox.find_sendable(tx, "valve", 8)) == [], "another has the name"
+    assert gateway.tx(lambda tx: outbox.find_sendable(tx, "valve", 8)) == [], (
+        "a new account has the name"
+    )
 
 
 @pytest.mark.parametrize("query", ["window", "usage"])
@@ -186,7 +188,7 @@ def test_queries_of_an_account_do_not_read_other_outboxes(gateway: Gateway, quer
         assert not scans, (sql, plan)
 
 
-# What an operator does with the dead.
+# The operator's actions on dead letters
 
 
 def bury(gateway: Gateway, **fields: Any) -> None:

@@ -36,7 +36,7 @@ def enter(gateway: Gateway, full: str) -> None:
 
 
 def say(gateway: Gateway, full: str, type_: str, content: str = "") -> list[tuple[str, str]]:
-    """Send a presence; returns (type, to) of what is sent back, in order."""
+    """Send a presence; return (type, to) of the presence sent back, in order."""
     kind = f" type='{type_}'" if type_ else ""
     read = stanza(f"<presence from='{full}' to='{DOMAIN}'{kind}>{content}</presence>")
     work = component_presence.handle(gateway.router.context, read)

@@ -19,7 +19,7 @@ PANEL = "panel@gw.example/screen"
 PUMPS = tuple(f"pump{number}@gw.example/fw" for number in range(1, 8))
 LIMITS = Limits(unacknowledged_stanzas=24, unacknowledged_bytes=64 * 1024)
 PAGE = 3
-"""An eighth of those stanzas."""
+"""An eighth of the limit of unacknowledged stanzas."""
 
 
 @pytest.fixture
@@ -34,13 +34,13 @@ def gateway(tmp_path: Path) -> Iterator[Gateway]:
 
 
 def shown(gateway: Gateway) -> list[str]:
-    """Return whom the panel was shown since this was last asked, which it has then."""
+    """Return whose presence the panel got since the last call, and acknowledge it."""
     lines = [line.split(" ") for line in received_lines(gateway, PANEL)]
     return [who for kind, who in lines if kind == "available" and who != PANEL]
 
 
 def last_of_page(gateway: Gateway) -> Receipt:
-    """Return the receipt of what the panel was sent last, and pass over all of it."""
+    """Return the receipt of the panel's last stanza, and discard all of them."""
     receipt = gateway.sends(PANEL)[-1].receipt
     assert receipt is not None
     return receipt

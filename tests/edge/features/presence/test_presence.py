@@ -37,7 +37,7 @@ def gateway(tmp_path: Path) -> Iterator[Gateway]:
     made.close()
 
 
-# Broadcast.
+# Broadcast
 
 
 def test_initial_presence_is_broadcast_to_subscribers_and_itself(gateway: Gateway) -> None:
@@ -210,7 +210,7 @@ def test_removed_account_becomes_unavailable(gateway: Gateway, says_so: bool) ->
     assert received_lines(gateway, PANEL) == received_lines(gateway, VALVE) == []
 
 
-# What a presence may say.
+# Invalid presence
 
 
 @pytest.mark.parametrize(
@@ -268,7 +268,7 @@ def test_presence_to_the_gateway_is_ignored(gateway: Gateway, type_: str) -> Non
     assert gateway.sent == []
 
 
-# Directed presence.
+# Directed presence
 
 
 @pytest.mark.parametrize("to", [VALVE, bare(VALVE)])
@@ -363,7 +363,7 @@ def test_error_reaches_the_session_that_it_answers(gateway: Gateway) -> None:
     assert received_lines(gateway, PUMP) == [f"error {VALVE}"]
 
 
-# Probes.
+# Probes
 
 
 def test_probe_is_answered_for_available_sessions(gateway: Gateway) -> None:
@@ -404,7 +404,7 @@ def test_removed_account_cannot_probe(gateway: Gateway) -> None:
     assert gateway.sent == []
 
 
-# Stored messages.
+# Offline messages
 
 
 @pytest.mark.parametrize(

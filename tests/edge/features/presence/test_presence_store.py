@@ -56,7 +56,7 @@ def find(gateway: Gateway, name: str, jid: str) -> RosterItem:
     return of(gateway, name, lambda tx, account: roster.find(tx, account, jid))
 
 
-# Rows.
+# Roster items
 
 
 @pytest.mark.parametrize("state", SubscriptionState)
@@ -128,7 +128,7 @@ def test_visible_fields_hide_requests_and_unlisted_items() -> None:
     assert listed._replace(groups=("P",)).visible_fields != listed.visible_fields
 
 
-# Presence.
+# Presence
 
 
 def test_session_becomes_available_and_unavailable(gateway: Gateway) -> None:

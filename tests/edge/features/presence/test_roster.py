@@ -60,7 +60,7 @@ def put(gateway: Gateway, jid: str, content: str = "", name: str = "") -> None:
     assert change(gateway, xml).type == "result"
 
 
-# Asking and changing.
+# Requests and changes
 
 
 @pytest.mark.parametrize("to", [None, bare(PANEL)])
@@ -137,7 +137,7 @@ def test_rosters_of_accounts_are_separate(gateway: Gateway) -> None:
     assert request_roster(gateway, PANEL_DESK) == [f"{bare(PUMP)} none"]
 
 
-# What is refused.
+# Refusals
 
 NAME = "x" * roster.MAX_NAME_BYTES
 GROUP = "é" * (roster.MAX_GROUP_BYTES // 2)
@@ -225,7 +225,7 @@ def test_full_roster_accepts_changes_only(gateway: Gateway) -> None:
     put(gateway, "d@gw.example")
 
 
-# Removing: the presence of the two ends with the contact (section 2.5.2).
+# Removal, which ends both subscriptions (section 2.5.2)
 
 
 def remove(gateway: Gateway, full: str, contact: str) -> None:

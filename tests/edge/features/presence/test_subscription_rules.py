@@ -111,8 +111,8 @@ From + Pending Out     yes  From
 Both                   yes  From
 """
 
-# Section 3.4: with the approval given before the request. It is withdrawn without being told, uses
-# itself up when the request comes, and is not touched by the rest.
+# Section 3.4: pre-approval. It is withdrawn without informing the contact, is used up by the
+# request, and is not changed by other stanzas.
 APPROVED = """
 3.4 out subscribe
 None, approved                yes  None + Pending Out, approved

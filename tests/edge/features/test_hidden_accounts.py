@@ -1,4 +1,4 @@
-"""Who may not reach an account cannot find out whether it is there, by whatever they send."""
+"""An account cannot be discovered by senders that may not reach it, whatever they send."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from edge.config.options import Xmpp
 from edge.features.accounts.store import accounts
 from tests.helpers.store import DOMAIN, Gateway, assured, deliver, log, new_database
 
-APART: Final = f"apart@{DOMAIN}/fw"
+UNTRUSTED: Final = f"apart@{DOMAIN}/fw"
 PUMP: Final = f"pump1@{DOMAIN}/fw"
 NAMES: Final = ("w-here", "w-away", "w-gone", "w-never")
-"""One that is there and shows itself, one without a session, a revoked one, and no account."""
+"""An available account, one without a session, a revoked one, and a name without an account."""
 
 SENT: Final = {
     **{
@@ -74,7 +74,7 @@ def gateway(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Gateway]
     made.tx(lambda tx: accounts.revoke(tx, "w-gone"))
     made.bind(f"w-here@{DOMAIN}/fw")
     made.send(f"w-here@{DOMAIN}/fw", "<presence/>")
-    for full in (APART, PUMP):
+    for full in (UNTRUSTED, PUMP):
         made.send(full, ROSTER)
         made.send(full, "<presence/>")
     made.sent.clear()
@@ -82,10 +82,10 @@ def gateway(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Gateway]
     made.close()
 
 
-def told(gateway: Gateway, full: str, name: str, what: str) -> list[str]:
-    """All that comes back, at once and when it is asked for the roster: with the name taken out.
+def answers_to(gateway: Gateway, full: str, name: str, what: str) -> list[str]:
+    """Return all that is sent back, at once and on a roster request, without the name.
 
-    The rosters are empty again then."""
+    All rosters are emptied afterwards."""
     xml = SENT[what].format(f"{name}@{DOMAIN}", name)
     found = [gateway.tx(gateway.work(full, xml))]
     found += [send.stanza for send in gateway.sends(full)]
@@ -98,14 +98,16 @@ def told(gateway: Gateway, full: str, name: str, what: str) -> list[str]:
 
 
 @pytest.mark.parametrize("what", SENT)
-def test_one_set_apart_is_told_the_same_whoever_it_is_for(gateway: Gateway, what: str) -> None:
-    answers = {name: told(gateway, APART, name, what) for name in NAMES}
+def test_untrusted_sender_gets_the_same_answer_for_every_account(
+    gateway: Gateway, what: str
+) -> None:
+    answers = {name: answers_to(gateway, UNTRUSTED, name, what) for name in NAMES}
     assert all(answer == answers["w-never"] for answer in answers.values()), answers
     answers_what_was_asked = "result" in what or "error" in what
     if gateway.router.context.xmpp.trust == "roster" or not answers_what_was_asked:
-        assert gateway.sends(f"w-here@{DOMAIN}/fw") == [], "and nobody hears of it"
+        assert gateway.sends(f"w-here@{DOMAIN}/fw") == [], "the account must not notice"
 
 
 @pytest.mark.parametrize("what", SENT)
-def test_a_revoked_account_is_as_good_as_none(gateway: Gateway, what: str) -> None:
-    assert told(gateway, PUMP, "w-gone", what) == told(gateway, PUMP, "w-never", what)
+def test_revoked_account_seems_not_to_exist(gateway: Gateway, what: str) -> None:
+    assert answers_to(gateway, PUMP, "w-gone", what) == answers_to(gateway, PUMP, "w-never", what)
