@@ -2,8 +2,8 @@
 
 - Only `InvalidJson` is raised.
 - Python's own parser accepts every text that is accepted, and no name occurs twice.
-- Readings are limited in number; each has a name of limited length, a finite value or none, and only
-  characters that XML allows, as have its tags.
+- Readings are limited in number; each has a name of limited length, a finite value or none, and
+  only characters that XML allows, as have its tags.
 - White space between tokens does not change the result.
 """
 

@@ -107,7 +107,7 @@ class Accounts(RuleBasedStateMachine):
         """Make one session of each account available, with its roster."""
         for full in SESSIONS[::2]:
             self.request_roster(full)
-            self.appear(full, 0)
+            self.become_available(full, 0)
 
     @rule(full=sessions, other=sessions)
     def subscribe(self, full: str, other: str) -> None:

@@ -168,7 +168,7 @@ def test_ended_session_returns_the_stanzas(gateway: Gateway) -> None:
 
 
 def test_stanzas_sent_first_stay_first_when_the_session_ends(gateway: Gateway) -> None:
-    """Stanzas in the session's buffer come before those that did not fit, for other sessions too."""
+    """Buffered stanzas come before those that did not fit, for other sessions too."""
     turn_back(gateway, message("b"), message("c"))
     gateway.sends(VALVE)
     second = "valve@gw.example/second"
