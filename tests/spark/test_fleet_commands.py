@@ -48,7 +48,7 @@ def as_a_process(*arguments: str, **environ: str) -> subprocess.CompletedProcess
 
 @pytest.fixture
 def lent(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Command:
-    """Run commands in this process with the tests' Spark: a JVM takes ten seconds to warm up."""
+    """Run commands in this process with the tests' Spark session, which is warm."""
 
     @contextlib.contextmanager
     def session(name: str) -> Iterator[SparkSession]:
@@ -76,7 +76,7 @@ def test_ingest_and_report_commands(fleet: FleetFolder, tmp_path: Path, command:
     land(fleet, system.seal(beats), at=NOON / 1000 + 61)
     put(fleet.landing / "gw.example" / "x.seg", b"spoiled")
 
-    ingested = as_a_process("ingest", "--dir", str(fleet.root))
+    ingested = command("ingest", "--dir", str(fleet.root))
     assert (ingested.returncode, ingested.stderr) == (0, "")
     assert ingested.stdout == (
         "ingested 3 segments with 22 events in 1 batch; 0 duplicates skipped, 1 quarantined\n"
