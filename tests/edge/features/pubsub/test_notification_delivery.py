@@ -10,7 +10,6 @@ from xml.etree.ElementTree import Element
 import pytest
 
 from edge.engine.database import Transaction
-from edge.features.accounts.store import accounts
 from edge.features.outbox.store import dead_letters, outbox
 from edge.features.pubsub.service import notifications
 from edge.features.pubsub.service.notifications import ItemPublished, Notification
@@ -83,14 +82,17 @@ def received_items(gateway: Gateway, full: str) -> list[str | None]:
     return [item(one.message) for one in take_requests(gateway, full)]
 
 
-def answer_all(gateway: Gateway, full: str) -> list[DeviceRequest]:
-    """Answer the exchanges that a session receives until there are no more; return them."""
-    taken = []
-    while found := take_requests(gateway, full):
+def answer_all(gateway: Gateway, full: str, *requests: DeviceRequest) -> list[DeviceRequest]:
+    """Answer requests of the outbox to a session until there are no more; return them."""
+    answered: list[DeviceRequest] = []
+    found = list(requests) or take_requests(gateway, full)
+    while found:
         for one in found:
+            assert one.sender == SERVICE
             gateway.send(full, received_result(one) if one.step == "assured" else empty_result(one))
-        taken += found
-    return taken
+        answered += found
+        found = take_requests(gateway, full)
+    return answered
 
 
 # Level 0
@@ -160,24 +162,7 @@ def test_at_higher_levels_the_service_is_the_sender(gateway: Gateway, qos: int, 
     assert one.message is not None
     assert (one.message.get("from"), one.message.get("to")) == (SERVICE, VALVE_BARE)
     assert (one.message.get("type"), item(one.message)) == ("headline", "i1")
-
-
-def test_an_acknowledged_notification_ends_with_its_answer(gateway: Gateway) -> None:
-    bind_eligible(gateway, VALVE)
-    notify(gateway, subscribe(gateway, 1), "i1")
-    (one,) = take_requests(gateway, VALVE)
-    gateway.send(VALVE, empty_result(one))
-    assert states(gateway) == []
-
-
-def test_an_assured_notification_ends_with_its_release(gateway: Gateway) -> None:
-    bind_eligible(gateway, VALVE)
-    notify(gateway, subscribe(gateway, 2), "i1")
-    (offer,) = take_requests(gateway, VALVE)
-    gateway.send(VALVE, received_result(offer))
-    (release,) = take_requests(gateway, VALVE)
-    assert (release.step, release.sender) == ("deliver", SERVICE)
-    gateway.send(VALVE, empty_result(release))
+    answer_all(gateway, VALVE, one)
     assert states(gateway) == []
 
 
@@ -190,33 +175,6 @@ def test_an_answer_to_another_address_or_from_another_session_is_ignored(gateway
     assert states(gateway) == ["offered"]
     assert gateway.send(CAM, empty_result(one)) is None
     assert states(gateway) == ["offered"]
-
-
-def test_an_answer_to_an_earlier_epoch_is_ignored(gateway: Gateway) -> None:
-    bind_eligible(gateway, VALVE)
-    notify(gateway, subscribe(gateway, 1), "i1")
-    (one,) = take_requests(gateway, VALVE)
-    earlier = one._replace(id=one.id.replace("01JZ", "01JA"))
-    assert gateway.send(VALVE, empty_result(earlier)) is None
-    assert states(gateway) == ["offered"]
-
-
-def test_waiting_notifications_are_delivered_in_order(gateway: Gateway) -> None:
-    subscription = subscribe(gateway, 1)
-    for text in ("i1", "i2", "i3"):
-        notify(gateway, subscription, text)
-    bind_eligible(gateway, VALVE)
-    assert [item(one.message) for one in answer_all(gateway, VALVE)] == ["i1", "i2", "i3"]
-
-
-def test_notifications_survive_a_crash(gateway: Gateway) -> None:
-    bind_eligible(gateway, VALVE)
-    notify(gateway, subscribe(gateway, 2), "i1")
-    (offer,) = take_requests(gateway, VALVE)
-    gateway.crash()
-    bind_eligible(gateway, VALVE)
-    (again,) = take_requests(gateway, VALVE)
-    assert (again.id, again.msg_id) == (offer.id, offer.msg_id)
 
 
 def test_subscriptions_do_not_wait_for_one_another(gateway: Gateway) -> None:
@@ -288,29 +246,6 @@ def test_a_session_with_unknown_capabilities_is_queried(
     assert received_items(gateway, VALVE) == ["i1"]
 
 
-def test_a_session_without_quality_of_service_gets_a_plain_message_if_its_account_allows(
-    gateway: Gateway,
-) -> None:
-    bind_eligible(gateway, OTHER)
-    bind_eligible(gateway, VALVE, qos="")
-    notify(gateway, subscribe(gateway, 1, VALVE), "i1")
-    assert gateway.elements(VALVE) == []
-    gateway.tx(lambda tx: accounts.set_downgrade(tx, "valve", downgrade=True))
-    make_eligible(gateway, VALVE, qos="")
-    (message,) = gateway.elements(VALVE)
-    assert (message.tag, message.get("from"), item(message)) == (f"{CLIENT}message", SERVICE, "i1")
-    assert states(gateway) == []
-    assert received_items(gateway, OTHER) == []
-
-
-def test_a_session_with_negative_priority_gets_nothing(gateway: Gateway) -> None:
-    bind_eligible(gateway, VALVE, priority=-1)
-    notify(gateway, subscribe(gateway, 1, VALVE), "i1")
-    assert received_items(gateway, VALVE) == []
-    make_eligible(gateway, VALVE)
-    assert received_items(gateway, VALVE) == ["i1"]
-
-
 # Limits
 
 
@@ -371,29 +306,6 @@ def test_a_requeued_notification_is_still_for_its_session(gateway: Gateway) -> N
     (one,) = take_requests(gateway, VALVE)
     assert (one.sender, item(one.message)) == (SERVICE, "i1")
     assert received_items(gateway, OTHER) == []
-
-
-def test_a_requeued_notification_in_doubt_is_released_again(gateway: Gateway) -> None:
-    bind_eligible(gateway, VALVE)
-    notify(gateway, subscribe(gateway, 2), "i1")
-    gateway.send(VALVE, received_result(take_requests(gateway, VALVE)[0]))
-    gateway.send(VALVE, error_result(take_requests(gateway, VALVE)[0], "cancel", "not-allowed"))
-    (letter,) = gateway.tx(lambda tx: dead_letters.list_page(tx, 0, 10))
-    assert (letter.state, letter.session) == ("in doubt", VALVE)
-    gateway.tx(lambda tx: dead_letters.requeue(tx, letter.row, may_repeat=False))
-    gateway.tx(gateway.router.run_external_change)
-    (release,) = take_requests(gateway, VALVE)
-    assert (release.step, release.sender) == ("deliver", SERVICE)
-    gateway.send(VALVE, empty_result(release))
-    assert states(gateway) == []
-
-
-def test_a_notification_that_waits_too_long_becomes_a_dead_letter(gateway: Gateway) -> None:
-    notify(gateway, subscribe(gateway, 1), "i1")
-    gateway.clock.service += gateway.limits.outbox_ttl + 1
-    gateway.ring()
-    (letter,) = gateway.tx(lambda tx: dead_letters.list_page(tx, 0, 10))
-    assert letter.destination == VALVE_BARE
 
 
 def end(gateway: Gateway, subscription: Subscription) -> None:
