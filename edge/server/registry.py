@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from itertools import count
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from edge.config.limits import Limits
 from edge.engine import access
@@ -33,14 +33,11 @@ class RegisteredConnection(Protocol):
         """Read again, unless something else prevents it."""
 
 
-class EndedSession:
-    """The account of an ended session and the number of stanzas that it had handled."""
+class EndedSession(NamedTuple):
+    """The account of an ended session, and the number of stanzas that it has handled."""
 
-    __slots__ = ("account", "handled")
-
-    def __init__(self, account: str, handled: int) -> None:
-        self.account = account
-        self.handled = handled
+    account: str
+    handled: int
 
 
 class Registry:
@@ -221,7 +218,7 @@ class Registry:
     def update_ended(self, sm_id: str, handled: int) -> None:
         """Update the number of stanzas that an ended session has handled."""
         if (ended := self._ended.get(sm_id)) is not None:
-            ended.handled = handled
+            self._ended[sm_id] = ended._replace(handled=handled)
 
     def handled_by_ended(self, sm_id: str, account: str) -> int | None:
         """Return the number of stanzas that an account's ended session had handled, if known."""

@@ -123,30 +123,18 @@ def _check_readable(path: Path) -> None:
         raise SetupError(f"{path} cannot be read: {error.strerror}") from error
 
 
-class _Slots(asyncio.Semaphore):
-    """A semaphore that knows how many slots are in use."""
-
-    def __init__(self, slots: int) -> None:
-        super().__init__(slots)
-        self._slots = slots
-
-    @property
-    def used(self) -> int:
-        return self._slots - self._value
-
-
 class TlsServer:
-    """The server side of TLS handshakes, limited in number."""
+    """The server side of TLS handshakes, limited in number.
+
+    Attributes:
+        active_handshakes: number of handshakes that occupy a slot.
+    """
 
     def __init__(self, contexts: TlsContexts, limits: Limits) -> None:
         self._contexts = contexts
         self._timeout = limits.authenticate_time
-        self._slots = _Slots(limits.handshakes)
-
-    @property
-    def active_handshakes(self) -> int:
-        """Number of handshakes that occupy a slot."""
-        return self._slots.used
+        self._slots = asyncio.Semaphore(limits.handshakes)
+        self.active_handshakes = 0
 
     async def handshake(
         self, protocol: asyncio.BaseProtocol, plain: asyncio.Transport, hello: bytes | None
@@ -159,27 +147,39 @@ class TlsServer:
             hello: with direct TLS, the client's first message, which was read before.
         """
         async with self._slots:
-            if plain.is_closing():  # the connection was lost: TLS on it would never end
-                return None
-            loop = asyncio.get_running_loop()
-            handshake = loop.create_task(
-                loop.start_tls(
-                    plain,
-                    protocol,
-                    self._contexts.get(direct=hello is not None),
-                    server_side=True,
-                    ssl_handshake_timeout=self._timeout,
-                    ssl_shutdown_timeout=CLOSE_TIMEOUT,
-                )
-            )
-            if hello is not None:
-                await asyncio.sleep(0)  # let it begin and set its own protocol
-                _feed(plain.get_protocol(), hello)
-            await asyncio.wait({handshake}, timeout=SLOT_TIME)
+            self.active_handshakes += 1
+            try:
+                handshake = await self._begin(protocol, plain, hello)
+            finally:
+                self.active_handshakes -= 1
+        if handshake is None:
+            return None
         try:
             return await handshake
         except OSError:  # includes TLS errors and time-outs
             return None
+
+    async def _begin(
+        self, protocol: asyncio.BaseProtocol, plain: asyncio.Transport, hello: bytes | None
+    ) -> asyncio.Task[asyncio.Transport | None] | None:
+        if plain.is_closing():  # the connection was lost: TLS on it would never end
+            return None
+        loop = asyncio.get_running_loop()
+        handshake = loop.create_task(
+            loop.start_tls(
+                plain,
+                protocol,
+                self._contexts.get(direct=hello is not None),
+                server_side=True,
+                ssl_handshake_timeout=self._timeout,
+                ssl_shutdown_timeout=CLOSE_TIMEOUT,
+            )
+        )
+        if hello is not None:
+            await asyncio.sleep(0)  # let it begin and set its own protocol
+            _feed(plain.get_protocol(), hello)
+        await asyncio.wait({handshake}, timeout=SLOT_TIME)
+        return handshake
 
 
 def _feed(protocol: asyncio.BaseProtocol, data: bytes) -> None:

@@ -30,9 +30,6 @@ class UnauthenticatedConnections(Generic[T]):
     def __len__(self) -> int:
         return len(self._sources)
 
-    def __contains__(self, connection: T) -> bool:
-        return connection in self._sources
-
     def largest_group(self) -> int:
         """Return the number of connections of the source that has most."""
         return max(map(len, self._by_source.values()), default=0)

@@ -53,11 +53,6 @@ def escape(text: str) -> bytes:
     return _TEXT_SPECIAL.sub(_replace, text).encode()
 
 
-def escape_attribute(value: str) -> bytes:
-    """Escape an attribute's value for either kind of quotes."""
-    return _ATTRIBUTE_SPECIAL.sub(_replace, value).encode()
-
-
 def attribute(name: str, value: str | None) -> bytes:
     """Build ` name='value'` with its leading space, or nothing if the value is None."""
     return _attribute(name, value).encode()

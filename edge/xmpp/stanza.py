@@ -103,9 +103,6 @@ class Child:
             return raw
         return _declare(raw, _scope(whole, self._start), used)
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.name!r}, {self.attrs!r})"
-
 
 class Stanza(Child):
     """A first-level child of the stream: a stanza, or an element of negotiation.
@@ -160,17 +157,11 @@ class StreamOpen:
         self.namespace = namespace
         self.prefixed = prefixed
 
-    def __repr__(self) -> str:
-        return f"StreamOpen({self.name!r}, {self.attrs!r}, {self.namespace!r})"
-
 
 class StreamClose:
     """The end of the peer's stream."""
 
     __slots__ = ()
-
-    def __repr__(self) -> str:
-        return "StreamClose()"
 
 
 Item: TypeAlias = StreamOpen | Stanza | StreamClose

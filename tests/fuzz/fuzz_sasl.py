@@ -55,7 +55,6 @@ def _check_plain(data: bytes) -> None:
     assert isinstance(exchange, PlainExchange)
     written = "\0".join((exchange.authzid, exchange.username, exchange.password))
     assert written.encode() == data
-    assert repr(exchange) == f"PlainExchange({exchange.username!r})"
 
 
 def _check_scram(mechanism: str, data: bytes) -> None:

@@ -173,16 +173,11 @@ class Management(Generic[T]):
         self.h = (self.h + 1) % WRAP
 
     def answer(self) -> bytes:
-        """Return `<a/>`, which acknowledges the peer's stanzas."""
-        return ack(self.h)
+        """Build `<a/>`, which acknowledges the peer's stanzas (XEP-0198, section 4)."""
+        return tag("a", {"h": str(self.h)}, xmlns=SM)
 
 
 # Building
-
-
-def ack(h: int) -> bytes:
-    """Build `<a/>` (XEP-0198, section 4)."""
-    return tag("a", {"h": str(h)}, xmlns=SM)
 
 
 def enabled(id: str | None = None, max: int | None = None) -> bytes:

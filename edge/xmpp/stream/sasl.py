@@ -107,22 +107,15 @@ class PlainExchange:
         password: in clear text.
     """
 
-    mechanism = PLAIN
-
     def __init__(self, initial: bytes) -> None:
         parts = _text(initial).split("\0")
         if len(parts) != 3 or not parts[1] or not parts[2]:
             raise SaslFailure("malformed-request")
         self.authzid, self.username, self.password = parts
 
-    def __repr__(self) -> str:
-        return f"PlainExchange({self.username!r})"
-
 
 class ExternalExchange:
     """An exchange of EXTERNAL: one message, an `authzid` or empty; TLS identified the client."""
-
-    mechanism = EXTERNAL
 
     def __init__(self, initial: bytes) -> None:
         self.authzid = _text(initial)
@@ -191,9 +184,6 @@ class ScramExchange:
             raise SaslFailure("not-authorized")
         verifier = hmac.digest(credentials.server_key, signed, algorithm)
         return b"v=" + base64.b64encode(verifier)
-
-    def __repr__(self) -> str:
-        return f"ScramExchange({self.mechanism!r}, {self.username!r})"
 
 
 def begin(

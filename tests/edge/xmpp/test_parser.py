@@ -72,7 +72,6 @@ def test_stream_header() -> None:
     assert item.attrs == {"to": "gw.example", "version": "1.0", clark(XML, "lang"): "en"}
     assert item.namespace == CLIENT
     assert item.prefixed
-    assert "gw.example" in repr(item)
 
 
 def test_header_without_prefix_or_default_namespace() -> None:
@@ -99,7 +98,6 @@ def test_the_envelope_is_two_levels_deep() -> None:
     assert message.children == []
     assert message.raw == CORPUS["assured"].split(b"'9'>")[1].split(b"</assured>")[0]
     assert message.tree()[0].get("id") == "T"
-    assert "msgId" in repr(payload)
 
 
 def test_stanza_without_children() -> None:
@@ -152,7 +150,6 @@ def test_end_of_a_stream() -> None:
     made = new_parser()
     items = made.feed(b"<presence/></stream:stream>")
     assert isinstance(items[1], StreamClose)
-    assert repr(items[1]) == "StreamClose()"
     assert made.feed(b" \n") == []
     with pytest.raises(StreamError) as caught:
         made.feed(b"<presence/>")

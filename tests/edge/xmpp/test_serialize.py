@@ -61,7 +61,7 @@ def test_text_and_values_survive_a_round_trip() -> None:
 @pytest.mark.parametrize("illegal", ["\0", "\x08", "\x0b", "\x1f", "\ud800", "\ufffe", "\uffff"])
 def test_illegal_characters_are_replaced(illegal: str) -> None:
     assert serialize.escape(f"a{illegal}b").decode() == "a\ufffdb"
-    assert serialize.escape_attribute(f"a{illegal}b").decode() == "a\ufffdb"
+    assert serialize.attribute("k", f"a{illegal}b").decode() == " k='a\ufffdb'"
 
 
 def test_an_empty_element_is_self_closing() -> None:

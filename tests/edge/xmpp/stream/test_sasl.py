@@ -279,7 +279,6 @@ def test_plain_message() -> None:
         "us\u00e9r",
         "p\u00e4ss",
     )
-    assert exchange.mechanism == "PLAIN"
 
 
 @pytest.mark.parametrize(
@@ -288,11 +287,6 @@ def test_plain_message() -> None:
 def test_malformed_plain_messages_fail(initial: bytes) -> None:
     with pytest.raises(SaslFailure, match="malformed-request"):
         sasl.begin("PLAIN", initial)
-
-
-def test_repr_hides_secrets() -> None:
-    assert "secret" not in repr(sasl.begin("PLAIN", b"\0user\0secret"))
-    assert "user" in repr(sasl.begin("SCRAM-SHA-1", b"n,,n=user,r=abc"))
 
 
 @pytest.mark.parametrize("mechanism", ["", "plain", "SCRAM-SHA-256-PLUS", "DIGEST-MD5"])
