@@ -28,7 +28,7 @@ OFFSET = "x-fieldpost-offset"
 
 
 def partial(centre: Centre) -> Path:
-    """Where the beginning of the body lies."""
+    """Return the path of the partial upload."""
     return centre.folder.incoming / "partial" / GATEWAY / f"{hashlib.sha256(DATA).hexdigest()}.part"
 
 
@@ -41,7 +41,7 @@ async def centre(tmp_path: Path) -> AsyncIterator[Centre]:
 
 
 async def cut(centre: Centre, data: bytes, length: int = TOTAL, start: int = 0) -> None:
-    """Send the first bytes of what is announced, and break the connection."""
+    """Send the first bytes of a body and close the connection."""
     lines = [f"Content-Length: {length}", "Expect: 100-continue"]
     if start:
         lines.append(f"Content-Range: bytes {start}-{start + length - 1}/{start + length}")
@@ -52,14 +52,14 @@ async def cut(centre: Centre, data: bytes, length: int = TOTAL, start: int = 0) 
 
 
 async def until_written(centre: Centre, size: int) -> None:
-    """Ask for something else until the body's file has so many bytes, for 10 s at most."""
+    """Wait, at most 10 s, until the file of the upload has `size` bytes."""
     async with asyncio.timeout(10):
         while not (partial(centre).exists() and partial(centre).stat().st_size == size):
             await centre.client.head()
 
 
 async def begun(centre: Centre, lines: list[str], data: bytes) -> asyncio.StreamWriter:
-    """Send bytes of a body on a connection that stays open, once the receiver is at it."""
+    """Start an upload on a connection that stays open."""
     context = ssl.create_default_context(cafile=str(centre.folder.pki / "ca.pem"))
     reader, writer = await asyncio.open_connection(*centre.client.address, ssl=context)
     writer.write(put_head(centre, *lines, data=DATA).replace("\n", "\r\n").encode())
@@ -71,7 +71,7 @@ async def begun(centre: Centre, lines: list[str], data: bytes) -> asyncio.Stream
 
 
 async def rest(centre: Centre, start: int, data: bytes = DATA, total: int = TOTAL) -> Answer:
-    """Send a body from a byte on."""
+    """Send the rest of a body."""
     return await centre.client.put(
         data[start:],
         X_Fieldpost_SHA256=hashlib.sha256(DATA).hexdigest(),
@@ -111,7 +111,7 @@ async def test_wrong_offset_answers_416_with_the_right_one(centre: Centre) -> No
 
 
 async def test_completely_received_body_is_sent_again(centre: Centre) -> None:
-    """A receiver that died between the last byte and the landing leaves such a one."""
+    """This happens if a receiver died between the last byte and the landing."""
     partial(centre).parent.mkdir()
     partial(centre).write_bytes(DATA)
     assert await offset(centre) == TOTAL
@@ -170,7 +170,7 @@ async def test_invalid_sha256_is_refused_in_head(centre: Centre) -> None:
 async def test_resuming_sender_takes_over_from_its_old_connection(
     centre: Centre,
 ) -> None:
-    """As on a mobile link: nobody told the receiver that the first connection is dead."""
+    """As on a mobile link, where the receiver does not notice that a connection is dead."""
     first = await begun(centre, [f"Content-Length: {TOTAL}", "Expect: 100-continue"], DATA[:5_000])
     await until_partial_files(centre, 1)
     assert 0 <= await offset(centre) <= 5_000

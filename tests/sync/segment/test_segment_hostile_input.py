@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 import tracemalloc
 import zlib
+from collections.abc import Callable
 from hashlib import sha256
 from typing import Any
 
@@ -30,17 +31,17 @@ PREFIX = struct.Struct(">4sBBH")
 
 
 def sealed(data: bytes) -> bytes:
-    """Bytes with the right checksum behind them."""
+    """Return the bytes with their checksum appended."""
     return data + sha256(data).digest()
 
 
 def frame(head: bytes, packed: bytes, major: int = 1, minor: int = 0) -> bytes:
-    """A file of these parts with everything around them right."""
+    """Return a segment of these parts with a valid frame."""
     return sealed(PREFIX.pack(b"\x89FPS", major, minor, len(head)) + head + packed)
 
 
 def parts(count: int = 2) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The maps of a valid header and of a valid body."""
+    """Return the maps of a valid header and a valid body."""
     data = encode(header(1, count), readings(count))
     length = PREFIX.unpack_from(data)[3]
     head = cbor2.loads(data[8 : 8 + length])
@@ -50,7 +51,7 @@ def parts(count: int = 2) -> tuple[dict[str, Any], dict[str, Any]]:
 def forged(
     head: dict[str, Any] | None = None, body: dict[str, Any] | None = None, count: int = 2
 ) -> bytes:
-    """A valid segment of `count` events with some keys of header and body replaced or removed."""
+    """Return a valid segment with some keys of header and body replaced, or removed (`...`)."""
     made = parts(count)
     for target, changes in zip(made, (head or {}, body or {}), strict=True):
         target.update(changes)
@@ -87,81 +88,78 @@ def test_forged_segment_without_changes_is_valid() -> None:
     assert len(decode(forged()).events) == 2
 
 
-class TestFrame:
-    def test_empty_data_is_refused(self) -> None:
-        assert reason(b"") == "short"
-        assert reason(b"\x89FPS" + bytes(35)) == "short"
-
-    def test_other_files_are_refused(self) -> None:
-        assert reason(sealed(b"PK\3\4" + bytes(100))) == "magic"
-
-    def test_next_major_version_is_reported_as_such(self) -> None:
-        assert reason(b"\x89FPS\x02\x00" + bytes(60)) == "version"
-        assert reason(b"\x89FPS\x00\x00" + bytes(60)) == "version"
-
-    def test_newer_minor_version_is_decoded(self) -> None:
-        head, body = parts()
-        head["battery"] = [1, {"volts": 3.7}]
-        body["humidity"] = {"ints": u8(1, 2)}
-        data = frame(cbor2.dumps(head), zlib.compress(cbor2.dumps(body)), minor=7)
-        assert decode(data).header.version == (1, 7)
-        assert decode(data).events == tuple(readings(2))
-
-    def test_oversized_file_is_refused(self) -> None:
-        data = PREFIX.pack(b"\x89FPS", 1, 0, 0) + bytes(bounds.MAX_FILE)
-        assert reason(sealed(data)) == "size"
-
-    def test_wrong_checksum_is_refused(self) -> None:
-        data = bytearray(forged())
-        data[-1] ^= 1
-        assert reason(bytes(data)) == "checksum"
-
-    def test_header_longer_than_the_file_is_refused(self) -> None:
-        assert reason(sealed(PREFIX.pack(b"\x89FPS", 1, 0, 65_535) + bytes(99))) == "header"
-
-    def test_header_without_body_is_refused(self) -> None:
-        head = cbor2.dumps(parts()[0])
-        assert reason(frame(head, b"")) == "inflate"
-        assert read_header(frame(head, b"")).count == 2
+def wrong_checksum() -> bytes:
+    data = bytearray(forged())
+    data[-1] ^= 1
+    return bytes(data)
 
 
-class TestInflate:
-    def test_zip_bomb_is_stopped_in_bounded_memory(self) -> None:
-        head = cbor2.dumps(parts()[0])
-        squeeze = zlib.compressobj(9)
-        zeros = bytes(1024 * 1024)
-        packed = b"".join(squeeze.compress(zeros) for _ in range(512)) + squeeze.flush()
-        assert len(packed) < 1024 * 1024
-        tracemalloc.start()
-        try:
-            assert reason(frame(head, packed)) == "inflate"
-            _, peak = tracemalloc.get_traced_memory()
-        finally:
-            tracemalloc.stop()
-        assert peak < 4 * bounds.MAX_BODY
+def packed_body() -> bytes:
+    return zlib.compress(cbor2.dumps(parts()[1]))
 
-    def test_body_one_byte_too_large_is_refused(self) -> None:
-        assert reason(with_body(bytes(bounds.MAX_BODY + 1))) == "inflate"
 
-    def test_body_of_the_largest_size_is_decompressed(self) -> None:
-        assert reason(with_body(bytes(bounds.MAX_BODY))) == "body"
+BAD_FRAMES = {
+    "empty": (lambda: b"", "short"),
+    "too short": (lambda: b"\x89FPS" + bytes(35), "short"),
+    "another kind of file": (lambda: sealed(b"PK\3\4" + bytes(100)), "magic"),
+    "next major version": (lambda: b"\x89FPS\x02\x00" + bytes(60), "version"),
+    "major version 0": (lambda: b"\x89FPS\x00\x00" + bytes(60), "version"),
+    "oversized": (
+        lambda: sealed(PREFIX.pack(b"\x89FPS", 1, 0, 0) + bytes(bounds.MAX_FILE)),
+        "size",
+    ),
+    "wrong checksum": (wrong_checksum, "checksum"),
+    "header longer than the file": (
+        lambda: sealed(PREFIX.pack(b"\x89FPS", 1, 0, 65_535) + bytes(99)),
+        "header",
+    ),
+    "no body": (lambda: frame(cbor2.dumps(parts()[0]), b""), "inflate"),
+    "body not compressed": (lambda: frame(cbor2.dumps(parts()[0]), b"not compressed"), "inflate"),
+    "truncated body": (lambda: frame(cbor2.dumps(parts()[0]), packed_body()[:-5]), "inflate"),
+    "bytes after the body": (
+        lambda: frame(cbor2.dumps(parts()[0]), packed_body() + b"\0"),
+        "inflate",
+    ),
+    "body one byte too large": (lambda: with_body(bytes(bounds.MAX_BODY + 1)), "inflate"),
+    "body of the largest size": (lambda: with_body(bytes(bounds.MAX_BODY)), "body"),
+}
 
-    def test_uncompressed_body_is_refused(self) -> None:
-        assert reason(frame(cbor2.dumps(parts()[0]), b"not compressed")) == "inflate"
 
-    def test_truncated_body_is_refused(self) -> None:
-        head, body = parts()
-        packed = zlib.compress(cbor2.dumps(body))
-        assert reason(frame(cbor2.dumps(head), packed[:-5])) == "inflate"
+@pytest.mark.parametrize(("data", "expected"), BAD_FRAMES.values(), ids=BAD_FRAMES.keys())
+def test_invalid_frames_are_refused(data: Callable[[], bytes], expected: str) -> None:
+    assert reason(data()) == expected
 
-    def test_bytes_after_the_body_are_refused(self) -> None:
-        head, body = parts()
-        packed = zlib.compress(cbor2.dumps(body))
-        assert reason(frame(cbor2.dumps(head), packed + b"\0")) == "inflate"
+
+def test_header_is_decoded_without_a_body() -> None:
+    assert read_header(frame(cbor2.dumps(parts()[0]), b"")).count == 2
+
+
+def test_newer_minor_version_is_decoded() -> None:
+    head, body = parts()
+    head["battery"] = [1, {"volts": 3.7}]
+    body["humidity"] = {"ints": u8(1, 2)}
+    data = frame(cbor2.dumps(head), zlib.compress(cbor2.dumps(body)), minor=7)
+    assert decode(data).header.version == (1, 7)
+    assert decode(data).events == tuple(readings(2))
+
+
+def test_zip_bomb_is_stopped_in_bounded_memory() -> None:
+    head = cbor2.dumps(parts()[0])
+    squeeze = zlib.compressobj(9)
+    zeros = bytes(1024 * 1024)
+    packed = b"".join(squeeze.compress(zeros) for _ in range(512)) + squeeze.flush()
+    assert len(packed) < 1024 * 1024
+    tracemalloc.start()
+    try:
+        assert reason(frame(head, packed)) == "inflate"
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 4 * bounds.MAX_BODY
 
 
 PLAIN = cbor2.dumps({"a": 1})
-ODD_CBOR = {
+INVALID_CBOR = {
     "nothing": b"",
     "an integer": b"\x01",
     "an array": b"\x81\x01",
@@ -199,7 +197,7 @@ ODD_CBOR = {
 }
 
 
-@pytest.mark.parametrize("raw", ODD_CBOR.values(), ids=ODD_CBOR.keys())
+@pytest.mark.parametrize("raw", INVALID_CBOR.values(), ids=INVALID_CBOR.keys())
 def test_invalid_cbor_is_refused_in_body_and_header(raw: bytes) -> None:
     assert reason(with_body(raw)) == "body"
     if len(raw) <= bounds.MAX_HEADER:
