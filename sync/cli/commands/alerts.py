@@ -68,9 +68,10 @@ def command(
     *,
     once: bool,
 ) -> None:
-    """Report problems in the fleet when they begin and when they end, until SIGTERM.
+    """Report problems in the fleet, until SIGTERM.
 
-    Each alert is a line of JSON on standard output. Alerts need an ingest that runs all the time,
+    Each problem causes an alert when it begins and when it ends, as a line of JSON on standard
+    output. Alerts need an ingest that runs all the time,
     `fieldpost-fleet ingest --continuous`, but no Java. With --once, exit status 1 means that some
     alerts could not be delivered to the webhook yet.
     """
@@ -82,10 +83,10 @@ def command(
     fleet = FleetFolder(folder)
     fleet.require()
     json_log.log_to_stderr()
-    keeping = StateStore(fleet.tables)
-    with keeping.locked():
-        watch = AlertMonitor(fleet, keeping, JsonLinesOutput(out), _webhook(webhook, token_file))
-        asyncio.run(look_once(watch) if once else _go_on(watch, interval))
+    store = StateStore(fleet.tables)
+    with store.locked():
+        monitor = AlertMonitor(fleet, store, JsonLinesOutput(out), _webhook(webhook, token_file))
+        asyncio.run(check_once(monitor) if once else _run_until_signal(monitor, interval))
 
 
 def _webhook(url: str | None, token_file: Path | None) -> Webhook | None:
@@ -113,17 +114,17 @@ def _token(file: Path | None) -> str:
     return token
 
 
-async def look_once(watch: AlertMonitor) -> None:
-    """Look and deliver once. Raises FleetError while alerts still wait for the webhook."""
-    watch.check()
-    await watch.deliver()
-    if watch.undelivered:
-        msg = f"{watch.undelivered} alerts wait for the webhook"
+async def check_once(monitor: AlertMonitor) -> None:
+    """Check and deliver once. Raises FleetError while alerts still wait for the webhook."""
+    monitor.check()
+    await monitor.deliver()
+    if monitor.undelivered:
+        msg = f"{monitor.undelivered} alerts wait for the webhook"
         raise FleetError(msg)
 
 
-async def _go_on(watch: AlertMonitor, interval: int) -> None:
+async def _run_until_signal(monitor: AlertMonitor, interval: int) -> None:
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
-    await watch.run(stopping, interval)
+    await monitor.run(stopping, interval)

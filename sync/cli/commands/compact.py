@@ -51,11 +51,11 @@ def command(
     from sync.tables.manifest import Commits
     from sync.tables.spark_session import spark_errors, spark_session
 
-    named = StorageOptions(folder, landing, tables)
-    named.check()
-    log = None if verbose else named.log("compact.log")
+    options = StorageOptions(folder, landing, tables)
+    options.check()
+    log = None if verbose else options.log("compact.log")
     with spark_errors(log), spark_session("fieldpost-compact") as spark:
-        places = named.open(lambda uri: storage_at(spark, uri))
+        places = options.open(lambda uri: storage_at(spark, uri))
         commits = Commits(places.tables)
         compaction = Compaction(spark, places.tables, commits)
         done, rubbish = compact(

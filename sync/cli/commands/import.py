@@ -33,9 +33,9 @@ if TYPE_CHECKING:  # a heavy import, made where it is used
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 def command(paths: tuple[Path, ...], folder: Path, *, anyone: bool, as_json: bool) -> None:
-    """Import the segments at and below each PATH, in any layout and order.
+    """Import exported segments from files and folders.
 
-    Files are not changed, and importing them again has no effect. Exit status 1 if a file was
+    Imports all segments at and below each PATH, in any layout. Files are not changed, and importing them again has no effect. Exit status 1 if a file was
     refused.
     """
     from sync.receiver.segment_import import ImportOutcome, segments_below

@@ -15,7 +15,7 @@ from sync.common.errors import FleetError
 from sync.common.fleet_folder import FleetFolder
 from sync.common.text import plural
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # heavy imports, made where they are used
     from sync.ingest.inspect_file import FileInspection
     from sync.ingest.quarantine import Quarantine, QuarantinedFile
 
@@ -30,12 +30,12 @@ def command() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 def list_files(folder: Path, *, as_json: bool) -> None:
     """List quarantined files with the reason of each, oldest first."""
-    for held in _quarantine(folder).files():
+    for file in _quarantine(folder).files():
         if as_json:
-            click.echo(json.dumps(_document(held)))
+            click.echo(json.dumps(_document(file)))
         else:
-            day = held.arrived.strftime("%Y-%m-%d %H:%M")
-            print_line(f"{day}  {held.reason:<9}  {held.size:>9}  {held.shown}")
+            day = file.arrived.strftime("%Y-%m-%d %H:%M")
+            print_line(f"{day}  {file.reason:<9}  {file.size:>9}  {file.shown}")
 
 
 @command.command()
@@ -45,12 +45,14 @@ def list_files(folder: Path, *, as_json: bool) -> None:
 def show(file: str, folder: Path, *, as_json: bool) -> None:
     """Show why FILE was refused, its header if readable, and its first bytes."""
     quarantine = _quarantine(folder)
-    held = quarantine.find(file)
-    look = quarantine.inspect(held)
+    quarantined = quarantine.find(file)
+    inspected = quarantine.inspect(quarantined)
     if as_json:
-        click.echo(json.dumps(_document(held) | _looked(look)))
+        click.echo(json.dumps(_document(quarantined) | _inspection(inspected)))
         return
-    for name, value in (_document(held) | {"path": held.shown} | _looked(look)).items():
+    for name, value in (
+        _document(quarantined) | {"path": quarantined.shown} | _inspection(inspected)
+    ).items():
         if name == "header":
             for key, text in value.items():
                 print_line(f"  {key:<10}{text}")
@@ -93,9 +95,9 @@ def drop(files: tuple[str, ...], folder: Path, *, yes: bool) -> None:
     chosen = _chosen(quarantine, files, None)
     if not yes:
         click.confirm(f"Delete {plural(len(chosen), 'file')} permanently?", abort=True)
-    for held in chosen:
-        quarantine.drop(held)
-        print_line(f"dropped {held.shown}")
+    for file in chosen:
+        quarantine.drop(file)
+        print_line(f"dropped {file.shown}")
 
 
 def _quarantine(folder: Path) -> Quarantine:
@@ -110,20 +112,20 @@ def _chosen(
     quarantine: Quarantine, files: Sequence[str], reason: str | None
 ) -> list[QuarantinedFile]:
     if reason is not None:
-        return [held for held in quarantine.files() if held.reason == reason]
+        return [file for file in quarantine.files() if file.reason == reason]
     return [quarantine.find(name) for name in files]
 
 
-def _document(held: QuarantinedFile) -> dict[str, Any]:
-    return held._asdict() | {"arrived": held.arrived.isoformat(timespec="seconds")}
+def _document(file: QuarantinedFile) -> dict[str, Any]:
+    return file._asdict() | {"arrived": file.arrived.isoformat(timespec="seconds")}
 
 
-def _looked(look: FileInspection) -> dict[str, Any]:
-    fault = f"{look.reason}: {look.detail}"
+def _inspection(inspected: FileInspection) -> dict[str, Any]:
+    fault = f"{inspected.reason}: {inspected.detail}"
     return {
-        "sha256": look.sha256,
-        "version": look.version,
-        "now": "readable by this version" if look.reason is None else fault,
-        "header": look.header,
-        "first": look.first,
+        "sha256": inspected.sha256,
+        "version": inspected.version,
+        "now": "readable by this version" if inspected.reason is None else fault,
+        "header": inspected.header,
+        "first": inspected.first,
     }

@@ -12,7 +12,7 @@ import click
 from sync.cli.options import fleet_dir
 from sync.common.fleet_folder import FleetFolder
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # a heavy import, made where it is used
     from sync.reports.shared.findings import Findings
 
 _SHOWN = (
@@ -130,9 +130,9 @@ def command(
     as_json: bool,
     verbose: bool,
 ) -> None:
-    """Write a report from the tables: an HTML page, CSV and JSON files.
+    """Write a report from the tables.
 
-    Only days with new events since the last report are recomputed.
+    The report consists of HTML pages, CSV files and a JSON file. Only days with new events since the last report are recomputed.
 
     Spark's messages of the last run are in DIR/tables/report.log, unless --verbose shows them.
     """

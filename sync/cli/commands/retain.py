@@ -12,7 +12,7 @@ import click
 from sync.cli.options import cluster_places
 from sync.tables.locations import StorageOptions
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # a heavy import, made where it is used
     from sync.tables.maintenance import RetentionResult
 
 _DAYS = click.IntRange(min=1)
@@ -62,13 +62,13 @@ def command(
     from sync.tables.spark_session import spark_errors, spark_session
     from sync.tables.summaries import summarise
 
-    named = StorageOptions(folder, landing, tables)
-    named.check()
+    options = StorageOptions(folder, landing, tables)
+    options.check()
     with (
-        spark_errors(None if verbose else named.log("retain.log")),
+        spark_errors(None if verbose else options.log("retain.log")),
         spark_session("fieldpost-retain") as spark,
     ):
-        places = named.open(lambda uri: storage_at(spark, uri))
+        places = options.open(lambda uri: storage_at(spark, uri))
         found = retain(
             spark,
             places,

@@ -24,7 +24,7 @@ from sync.alerts.persistence import (
 from sync.alerts.rules import NEW_GATEWAY_TIMEOUT_S
 from sync.alerts.sources import HISTORY_DAYS, BatchReader
 from sync.alerts.webhook import Webhook
-from sync.cli.commands.alerts import look_once
+from sync.cli.commands.alerts import check_once
 from sync.cli.main import cli
 from sync.common.errors import FleetError
 from sync.common.fleet_folder import FleetFolder
@@ -391,7 +391,7 @@ async def test_once_fails_while_alerts_wait_for_the_webhook(fleet: Fleet) -> Non
     two_gateways(fleet)
     fleet.watch.webhook = Webhook("http://127.0.0.1:1/", clock=lambda: 1.0)
     with pytest.raises(FleetError, match="1 alerts wait for the webhook"):
-        await look_once(fleet.watch)
+        await check_once(fleet.watch)
     fleet.watch = fleet.start()
     assert fleet.watch.undelivered == 1
     assert fleet.told() == [("raised", "silent", TWO)]
