@@ -35,8 +35,8 @@ if TYPE_CHECKING:  # a heavy import, made where it is used
 def command(paths: tuple[Path, ...], folder: Path, *, anyone: bool, as_json: bool) -> None:
     """Import exported segments from files and folders.
 
-    Imports all segments at and below each PATH, in any layout. Files are not changed, and importing them again has no effect. Exit status 1 if a file was
-    refused.
+    Imports all segments at and below each PATH, in any layout. Files are not changed, and importing
+    them again has no effect. Exit status 1 if a file was refused.
     """
     from sync.receiver.segment_import import ImportOutcome, segments_below
 

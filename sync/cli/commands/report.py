@@ -132,7 +132,8 @@ def command(
 ) -> None:
     """Write a report from the tables.
 
-    The report consists of HTML pages, CSV files and a JSON file. Only days with new events since the last report are recomputed.
+    The report consists of HTML pages, CSV files and a JSON file. Only days with new events since
+    the last report are recomputed.
 
     Spark's messages of the last run are in DIR/tables/report.log, unless --verbose shows them.
     """
