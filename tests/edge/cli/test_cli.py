@@ -1,4 +1,4 @@
-"""The `fieldpost` command: what it prints, and how it fails. `run` is tested as a process."""
+"""The `fieldpost` command: errors, usage, events. `run` is tested as a process."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import sys
 from contextlib import closing
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 
@@ -63,43 +64,69 @@ def write(folder: Path) -> str:
         return unit(tx)
 
 
-def test_the_version() -> None:
+def test_version() -> None:
     assert call("--version").output == f"fieldpost, version {__version__}\n"
 
 
-def test_a_command_imports_no_other() -> None:
-    told = (
+def test_command_imports_no_other_command() -> None:
+    code = (
         "import sys; from edge.__main__ import main;"
         "main(['status', '--help'], standalone_mode=False);"
         "print(*(name for name in sys.modules if name.startswith('edge.cli.')))"
     )
-    done = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1].split() == ["edge.cli.status"]
 
 
-def test_init_says_what_comes_next(tmp_path: Path) -> None:
+def test_init_prints_the_next_step(tmp_path: Path) -> None:
     result = call("init", "--dir", tmp_path / "gw", "--domain", "gw.example")
     assert result.exit_code == 0
     assert result.output.startswith(f"created gw.example in {tmp_path / 'gw'}; next: ")
 
 
-def test_what_goes_wrong_is_told_in_one_line_with_status_1(folder: Path, tmp_path: Path) -> None:
-    failures = [
-        call("init", "--dir", folder, "--domain", "gw.example"),
-        call("init", "--dir", tmp_path / "x", "--domain", "GW"),
-        call("device", "add", "Pump", "--dir", folder),
-        call("device", "add", "pump", "--dir", tmp_path / "nowhere"),
-        call("device", "add", "pump", "--dir", folder, "--password", "\x07"),
-        call("events", "--dir", tmp_path / "nowhere"),
-        call("run", "--dir", tmp_path / "nowhere"),
+def command_of(*names: str) -> click.Command:
+    found: click.Command = main
+    for name in names:
+        assert isinstance(found, click.Group)
+        child = found.get_command(click.Context(found), name)
+        assert child is not None
+        found = child
+    return found
+
+
+def all_commands(*names: str) -> list[tuple[str, ...]]:
+    """Return the names of all commands, those in groups as pairs."""
+    group = command_of(*names)
+    if not isinstance(group, click.Group):
+        return [names]
+    children = group.list_commands(click.Context(group))
+    return [leaf for child in children for leaf in all_commands(*names, child)]
+
+
+@pytest.mark.parametrize("command", all_commands(), ids=" ".join)
+def test_errors_are_one_line_and_status_1(
+    command: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Run each command on a missing folder."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "backup").write_text("not a backup")
+    leaf = command_of(*command)
+    extra: tuple[str, ...] = ("--domain", "GW") if command == ("init",) else ()
+    extra += ("--yes",) if any(each.name == "yes" for each in leaf.params) else ()
+    arguments = [
+        {"switch": "on", "file": "backup"}.get(each.name or "", "1")
+        for each in leaf.params
+        if isinstance(each, click.Argument)
     ]
-    for result in failures:
-        assert result.exit_code == 1
+    result = call(*command, *arguments, *extra, "--dir", tmp_path / "nowhere")
+    if command == ("doctor",):
+        assert (result.exit_code, result.output.startswith("wrong  configuration")) == (1, True)
+    else:
+        assert (result.exit_code, result.output.count("\n")) == (1, 1), result.output
         assert result.output.startswith("Error: ")
-        assert result.output.count("\n") == 1
 
 
-def test_wrong_usage_is_status_2(folder: Path) -> None:
+def test_wrong_usage_has_status_2(folder: Path) -> None:
     device = ("device", "add", "pump", "--dir", folder)
     wrong = [
         call("init", "--dir", folder),
@@ -113,7 +140,7 @@ def test_wrong_usage_is_status_2(folder: Path) -> None:
     assert password_of(folder, "pump") is None
 
 
-def test_a_device_is_added_with_a_password_that_was_made_up(folder: Path) -> None:
+def test_device_is_added_with_a_generated_password(folder: Path) -> None:
     result = call("device", "add", "pump1", "--dir", folder)
     assert result.exit_code == 0
     jid, password = result.output.splitlines()
@@ -123,7 +150,7 @@ def test_a_device_is_added_with_a_password_that_was_made_up(folder: Path) -> Non
     assert credentials.verify(password, stored)
 
 
-def test_a_device_is_added_with_a_password_of_ones_own(folder: Path) -> None:
+def test_device_is_added_with_a_chosen_password(folder: Path) -> None:
     by_option = call("device", "add", "pump1", "--dir", folder, "--password", "secret one")
     by_input = call(
         *("device", "add", "pump2", "--dir", folder, "--password-stdin", "--no-trust"),
@@ -140,7 +167,7 @@ def test_a_device_is_added_with_a_password_of_ones_own(folder: Path) -> None:
     assert rows == [("pump1", 1), ("pump2", 0)]
 
 
-def test_the_folder_may_come_from_the_environment(folder: Path) -> None:
+def test_folder_is_read_from_the_environment(folder: Path) -> None:
     result = call("device", "add", "pump1", env={"FIELDPOST_DIR": str(folder)})
     assert result.exit_code == 0
 
@@ -183,7 +210,7 @@ def test_events_as_text(folder: Path) -> None:
     assert system.endswith("  system/1  system  start")
 
 
-def test_events_of_a_node_name_it(folder: Path) -> None:
+def test_events_show_their_topic(folder: Path) -> None:
     with changing(folder) as tx:
         event = NewEvent("queue", topic="work", name="purged", value=8.0, unit="items")
         events.append(tx, events.SYSTEM, event)
@@ -191,15 +218,10 @@ def test_events_of_a_node_name_it(folder: Path) -> None:
     assert line.endswith("  system/1  queue  work  purged  8 items")
 
 
-def test_the_help_tells_what_the_mark_behind_a_time_means() -> None:
-    told = " ".join(call("events", "--help").output.split())
-    assert "`?` after a time means that the clock was not synchronised" in told
-
-
 FORGED = "hot\n2026-07-01T12:00:00.000Z  system/1  system  stop\r\x1b[2J\u2028\u202e\x85"
 
 
-def test_a_device_cannot_forge_a_line(folder: Path) -> None:
+def test_device_cannot_forge_a_line(folder: Path) -> None:
     with (
         closing(database.connect(folder / database.FILE_NAME)) as connection,
         database.transaction(connection, current_time.now()) as tx,
@@ -217,7 +239,7 @@ def test_a_device_cannot_forge_a_line(folder: Path) -> None:
     assert json.loads(as_json)["text"] == FORGED
 
 
-def test_a_terminal_that_lacks_a_character_is_shown_its_number(folder: Path) -> None:
+def test_characters_outside_the_encoding_are_escaped(folder: Path) -> None:
     with (
         closing(database.connect(folder / database.FILE_NAME)) as connection,
         database.transaction(connection, current_time.now()) as tx,
@@ -233,7 +255,7 @@ def test_a_terminal_that_lacks_a_character_is_shown_its_number(folder: Path) -> 
 
 
 @pytest.mark.parametrize("kind", ["folder", "empty", "text"])
-def test_a_database_that_is_none_is_told_in_one_line(folder: Path, kind: str) -> None:
+def test_invalid_database_is_reported(folder: Path, kind: str) -> None:
     path = folder / database.FILE_NAME
     path.unlink()
     if kind == "folder":
@@ -248,7 +270,7 @@ def test_a_database_that_is_none_is_told_in_one_line(folder: Path, kind: str) ->
         assert result.output.count("\n") == 1
 
 
-def test_a_damaged_segment_is_told_and_no_traceback(folder: Path) -> None:
+def test_damaged_segment_is_reported(folder: Path) -> None:
     epoch = write(folder)
     sealed = segments.NewSegment(
         *(epoch, events.READINGS, 1, 1, digest_of("x"), b"no segment", bytes(32)), ()
@@ -263,9 +285,7 @@ def test_a_damaged_segment_is_told_and_no_traceback(folder: Path) -> None:
     assert result.output.startswith("Error: a segment in the database is damaged: ")
 
 
-def test_who_may_not_read_the_folder_is_told_whose_it_is(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_user_is_told_the_owner(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     owner = folder.stat().st_uid
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     monkeypatch.setattr(os, "geteuid", lambda: owner)

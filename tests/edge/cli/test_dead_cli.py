@@ -1,4 +1,4 @@
-"""The `fieldpost dead` commands: what they print and ask, and that they do all or nothing."""
+"""The `fieldpost dead` commands: output, confirmation, all or nothing."""
 
 from __future__ import annotations
 
@@ -66,13 +66,13 @@ def logged(folder: Path) -> list[tuple[str | None, str | None]]:
         return [(row.name, row.level) for row in events.read(tx, events.SYSTEM, 0, 100, 2**20)]
 
 
-def test_nothing_is_dead_at_first(folder: Path) -> None:
+def test_empty_list(folder: Path) -> None:
     for options in ((), ("--json",), ("--all",)):
         result = dead(folder, "list", *options)
         assert (result.exit_code, result.output) == (0, "")
 
 
-def test_the_list_for_people_says_what_doubt_means(folder: Path) -> None:
+def test_list_as_text_explains_doubt(folder: Path) -> None:
     bury(folder)
     bury(folder, msg_id=None, recipient=None, outbox=None, state="refused")
     plain = dead(folder, "list")
@@ -91,7 +91,7 @@ def test_the_list_for_people_says_what_doubt_means(folder: Path) -> None:
     assert dead(folder, "list", "--json").stderr == ""
 
 
-def test_the_list_for_programs(folder: Path) -> None:
+def test_list_as_json(folder: Path) -> None:
     bury(folder, **DOUBTFUL)
     (found,) = listed(folder)
     moment = found.pop("time")
@@ -111,9 +111,7 @@ def test_the_list_for_programs(folder: Path) -> None:
     }
 
 
-def test_the_latest_are_listed_and_all_where_asked_for(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_list_shows_the_latest_or_all(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(admin, "PAGE", 7)  # pages end in between
     count = LIST_LIMIT + 3
 
@@ -131,7 +129,7 @@ def test_the_latest_are_listed_and_all_where_asked_for(
     assert whole.stderr == ""
 
 
-def test_a_message_is_shown_with_its_body(folder: Path) -> None:
+def test_show_prints_the_body(folder: Path) -> None:
     bury(folder, body="<message>\n<body>ä\x1b[2J</body></message>".encode() + b"\xff")
     bury(folder, **DOUBTFUL)
     result = dead(folder, "show", 1)
@@ -150,7 +148,7 @@ def test_a_message_is_shown_with_its_body(folder: Path) -> None:
     assert admin.IN_DOUBT_HELP in dead(folder, "show", 2).stdout
 
 
-def test_what_was_not_delivered_is_sent_again(folder: Path) -> None:
+def test_requeue_sends_messages_again(folder: Path) -> None:
     for msg_id in ("m1", "m2", "m3"):
         bury(folder, msg_id=msg_id)
     result = dead(folder, "requeue", 2, 1, 2)
@@ -165,7 +163,7 @@ def test_what_was_not_delivered_is_sent_again(folder: Path) -> None:
         assert usage.waiting(tx).outbox == 2
 
 
-def test_all_are_requeued_or_none(folder: Path) -> None:
+def test_requeue_is_all_or_nothing(folder: Path) -> None:
     bury(folder)
     bury(folder, recipient=None, outbox=None, state="refused")
     bury(folder, recipient="gone")
@@ -181,7 +179,7 @@ def test_all_are_requeued_or_none(folder: Path) -> None:
     assert logged(folder) == []
 
 
-def test_one_in_doubt_is_released_again_and_not_offered(folder: Path) -> None:
+def test_message_in_doubt_is_released_again(folder: Path) -> None:
     bury(folder, **DOUBTFUL)
     result = dead(folder, "requeue", 1)
     assert (result.exit_code, result.output) == (0, "1 is requeued\n")
@@ -189,14 +187,14 @@ def test_one_in_doubt_is_released_again_and_not_offered(folder: Path) -> None:
     assert (number, msg_id, state, session) == (7, "m1", "released", SESSION)
 
 
-def test_one_in_doubt_is_sent_anew_where_the_operator_says_so(folder: Path) -> None:
+def test_message_in_doubt_is_sent_again_after_confirmation(folder: Path) -> None:
     for number in (7, 8):
         bury(folder, **{**DOUBTFUL, "outbox": number})
     refused = dead(folder, "requeue", 1, "--may-repeat", text="n\n")
     assert refused.exit_code == 1
     assert admin.IN_DOUBT_HELP in refused.stderr
     assert "acted on twice?" in refused.stderr
-    assert dead(folder, "requeue", 1, "--may-repeat").exit_code == 1  # nobody answers
+    assert dead(folder, "requeue", 1, "--may-repeat").exit_code == 1  # no answer on standard input
     assert outbox(folder) == []
     assert dead(folder, "requeue", 1, "--may-repeat", text="y\n").exit_code == 0
     unasked = dead(folder, "requeue", 2, "--may-repeat", "--yes")
@@ -205,12 +203,7 @@ def test_one_in_doubt_is_sent_anew_where_the_operator_says_so(folder: Path) -> N
     assert listed(folder) == []
 
 
-def test_sending_anew_what_is_in_no_doubt_is_not_asked(folder: Path) -> None:
-    bury(folder)
-    assert dead(folder, "requeue", 1, "--may-repeat").output == "1 is requeued\n"
-
-
-def test_dropping_asks_and_takes_yes(folder: Path) -> None:
+def test_drop_asks_for_confirmation(folder: Path) -> None:
     bury(folder, **DOUBTFUL)
     for msg_id in ("m2", "m3"):
         bury(folder, msg_id=msg_id)
@@ -228,16 +221,8 @@ def test_dropping_asks_and_takes_yes(folder: Path) -> None:
     assert logged(folder) == [("dropped", "Warning")] * 3
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [("show",), ("show", "x"), ("show", "0"), ("requeue",), ("drop", "--yes"), ("list", "1")],
-)
-def test_wrong_usage_is_status_2(folder: Path, wrong: tuple[str, ...]) -> None:
-    assert dead(folder, *wrong).exit_code == 2
-
-
 @pytest.mark.parametrize("command", [("show", 3), ("drop", 3), ("drop", 3, "--yes")])
-def test_what_is_not_there_is_told(folder: Path, command: tuple[object, ...]) -> None:
+def test_missing_dead_letter_is_reported(folder: Path, command: tuple[object, ...]) -> None:
     result = dead(folder, *command)
     assert result.exit_code == 1
     assert result.stderr == "Error: dead letter 3 does not exist\n"

@@ -1,4 +1,4 @@
-"""`fieldpost status` with no gateway running: each limit, what waits, and what cannot be known."""
+"""`fieldpost status` without a running gateway."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ NOT_COUNTED = {
     *("outbox_ttl", "outbox_window", "retry_after", "retry_most", "retry_attempts"),
     *("capabilities", "refusal_window", "database_reserve"),
 }
-"""Times, rates, the sizes of one thing, and what only a session itself can count."""
+"""Options without a use: times, rates, sizes of one stanza, and what only a session counts."""
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def status(folder: Path) -> dict[str, Any]:
 
 
 def used(folder: Path) -> dict[str, Any]:
-    """What is used by name, and whose that is where it is one's."""
+    """Return the use of each limit, with its source if the limit is per source."""
     limits = status(folder)["limits"]
     return {
         name: (limit["used"], limit["of"]) if "of" in limit else limit["used"]
@@ -80,7 +80,7 @@ def used(folder: Path) -> dict[str, Any]:
 
 
 def fill(tx: Transaction) -> None:
-    """Let different things wait, of pump1 more than of others."""
+    """Store messages, items and events, most of them from pump1."""
     for name in ("pump1", "valve"):
         accounts.add(tx, name, (), trusted=True)
     for number in range(3):
@@ -112,7 +112,7 @@ def fill(tx: Transaction) -> None:
 
 
 def publish_and_subscribe(tx: Transaction) -> None:
-    """Two nodes of pump1's with items, one of the valve's; a queue, and a share."""
+    """Create two nodes of pump1 with items, one of the valve, a queue and a shared subscription."""
     for name, owner in (("a", PUMP), ("b", PUMP), ("work", VALVE)):
         tx.run("INSERT INTO nodes (name, owner, config) VALUES (?, ?, '{}')", (name, owner))
     for node, jid in ((1, PUMP), (1, VALVE), (2, PUMP)):
@@ -154,7 +154,7 @@ VALUES ('e', 'logs', ?1, 1, CAST(?1 AS BLOB), ?2, ?3, x'')
 """
 
 
-def test_every_limit_is_shown_with_what_is_allowed(folder: Path) -> None:
+def test_every_limit_is_shown_with_its_value(folder: Path) -> None:
     path = folder / load.FILE_NAME
     path.write_text(path.read_text("utf-8").replace("sessions = 1000", "sessions = 999"), "utf-8")
     limits = status(folder)["limits"]
@@ -173,22 +173,22 @@ def test_every_limit_is_shown_with_what_is_allowed(folder: Path) -> None:
             assert figures[0] == ("-" if limit["used"] is None else str(limit["used"]))
 
 
-def test_what_is_used_is_shown_of_each_limit_that_has_it(folder: Path) -> None:
-    """A new option is in one of the two sets: nobody forgets to say which."""
+def test_use_is_shown_for_every_counted_limit(folder: Path) -> None:
+    """A new option must be added to one of the two sets."""
     limits = status(folder)["limits"]
     assert {name for name, limit in limits.items() if "used" not in limit} == NOT_COUNTED
     unknown = {name for name, limit in limits.items() if limit.get("used", 0) is None}
     assert unknown == PROCESS_LIMITS
 
 
-def test_an_empty_gateway_uses_nothing(folder: Path) -> None:
+def test_new_gateway_uses_nothing(folder: Path) -> None:
     found = used(folder)
     for name in ("database_bytes", "wal_bytes", *PROCESS_LIMITS):
         found.pop(name)
     assert set(found.values()) == {0}
 
 
-def test_the_fullest_is_named_where_each_has_a_limit_of_its_own(folder: Path) -> None:
+def test_source_that_uses_most_is_named(folder: Path) -> None:
     change(folder, fill)
     found = used(folder)
     assert 0 < found.pop("database_bytes") < 1024 * 1024
@@ -235,7 +235,7 @@ def test_the_fullest_is_named_where_each_has_a_limit_of_its_own(folder: Path) ->
     }
 
 
-def test_what_waits_is_told_and_what_is_known_without_a_gateway(folder: Path) -> None:
+def test_waiting_objects_and_unknown_values(folder: Path) -> None:
     change(folder, fill)
     found = status(folder)
     assert found["waiting"] == {
@@ -269,20 +269,12 @@ def test_what_waits_is_told_and_what_is_known_without_a_gateway(folder: Path) ->
         assert line in lines
 
 
-def test_a_source_cannot_steer_the_terminal(folder: Path) -> None:
+def test_source_cannot_control_the_terminal(folder: Path) -> None:
     change(folder, lambda tx: waiting.hold(tx, "\x1b[2J@users.example", "1"))
     assert "\x1b" not in call(folder, "status").stdout
 
 
-def test_what_goes_wrong_is_told_in_one_line_with_status_1(folder: Path, tmp_path: Path) -> None:
-    (folder / database.FILE_NAME).unlink()
-    for result in (call(folder, "status"), call(tmp_path / "nowhere", "status")):
-        assert result.exit_code == 1
-        assert result.stderr.startswith("Error: ")
-        assert result.output.count("\n") == 1
-
-
-def test_a_database_of_an_older_version_is_told(folder: Path) -> None:
+def test_database_of_an_older_version_is_reported(folder: Path) -> None:
     change(folder, lambda tx: tx.run("PRAGMA user_version = 2"))
     for command in (("status",), ("device", "list")):
         result = call(folder, *command)

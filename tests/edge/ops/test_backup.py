@@ -1,4 +1,4 @@
-"""A backup and what is made of it: whole or not at all, marked, and its owner's alone."""
+"""Backup and restore: complete or not at all, marked as a copy, private."""
 
 from __future__ import annotations
 
@@ -60,9 +60,7 @@ def rows(folder: Path) -> dict[str, list[tuple[object, ...]]]:
     return found
 
 
-def test_what_is_restored_is_what_was_backed_up_but_for_a_mark(
-    folder: Path, tmp_path: Path
-) -> None:
+def test_restore_returns_everything_marked_as_a_copy(folder: Path, tmp_path: Path) -> None:
     place, other = tmp_path / "gw.backup", tmp_path / "other"
     result = call("backup", place, "--dir", folder)
     assert result.exit_code == 0, result.output
@@ -83,7 +81,7 @@ def test_what_is_restored_is_what_was_backed_up_but_for_a_mark(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["gw", "gw.backup", "other"]
 
 
-def test_a_backup_is_one_state_while_others_write(
+def test_backup_is_consistent_during_writes(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steps = 0
@@ -129,7 +127,7 @@ def damaged(place: Path, tmp_path: Path) -> dict[str, Path]:
     return found
 
 
-def test_what_is_damaged_is_not_restored_and_leaves_nothing(folder: Path, tmp_path: Path) -> None:
+def test_damaged_backup_is_refused(folder: Path, tmp_path: Path) -> None:
     place = tmp_path / "file"
     backup.write(folder, place)
     for name, path in damaged(place, tmp_path).items():
@@ -141,7 +139,7 @@ def test_what_is_damaged_is_not_restored_and_leaves_nothing(folder: Path, tmp_pa
     assert not list(tmp_path.glob(".*"))
 
 
-def test_a_bit_that_flipped_is_found_or_did_not_matter(folder: Path, tmp_path: Path) -> None:
+def test_flipped_bit_is_detected_or_harmless(folder: Path, tmp_path: Path) -> None:
     place = tmp_path / "file"
     backup.write(folder, place)
     data = place.read_bytes()
@@ -186,14 +184,14 @@ ABOUT = {"gateway": "gw.example", "epoch": "01JZ0000000000000000000000", "made":
         ({"backup.json": {"backup": 1, **ABOUT}}, "fieldpost.toml does not exist"),
     ],
 )
-def test_other_archives_are_refused(tmp_path: Path, members: dict[str, object], why: str) -> None:
+def test_invalid_archive_is_refused(tmp_path: Path, members: dict[str, object], why: str) -> None:
     place = archive(tmp_path / "file", **members)
     with pytest.raises(FieldpostError, match=why):
         backup.restore(place, tmp_path / "other")
     assert not (tmp_path / "other").exists()
 
 
-def test_a_database_that_is_not_marked_is_refused(folder: Path, tmp_path: Path) -> None:
+def test_database_without_the_mark_is_refused(folder: Path, tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "file", "w") as file:
         file.writestr("backup.json", json.dumps({"backup": 1, **ABOUT}))
         for name in (load.FILE_NAME, database.FILE_NAME):
@@ -202,7 +200,7 @@ def test_a_database_that_is_not_marked_is_refused(folder: Path, tmp_path: Path) 
         backup.restore(tmp_path / "file", tmp_path / "other")
 
 
-def test_nothing_that_is_there_is_replaced(folder: Path, tmp_path: Path) -> None:
+def test_existing_files_are_not_replaced(folder: Path, tmp_path: Path) -> None:
     place = tmp_path / "file"
     backup.write(folder, place)
     before = place.read_bytes()
@@ -213,7 +211,7 @@ def test_nothing_that_is_there_is_replaced(folder: Path, tmp_path: Path) -> None
     assert place.read_bytes() == before
 
 
-def test_a_backup_that_finds_no_room_leaves_nothing(
+def test_full_disk_leaves_no_backup(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(_descriptor: int) -> None:
@@ -228,7 +226,7 @@ def test_a_backup_that_finds_no_room_leaves_nothing(
     assert [path.name for path in tmp_path.iterdir()] == ["gw"]
 
 
-def test_no_room_for_the_copy_of_the_database_is_told_as_such(
+def test_missing_room_for_the_copy_is_reported(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_args: object) -> None:
@@ -241,7 +239,7 @@ def test_no_room_for_the_copy_of_the_database_is_told_as_such(
     assert [path.name for path in tmp_path.iterdir()] == ["gw"]
 
 
-def test_a_file_that_the_backup_lacks_is_named(folder: Path, tmp_path: Path) -> None:
+def test_missing_file_is_named(folder: Path, tmp_path: Path) -> None:
     (folder / "enrol.json").unlink()
     result = call("backup", tmp_path / "file", "--dir", folder)
     why = f"{folder / 'enrol.json'}: No such file or directory"
@@ -249,7 +247,7 @@ def test_a_file_that_the_backup_lacks_is_named(folder: Path, tmp_path: Path) -> 
     assert [path.name for path in tmp_path.iterdir()] == ["gw"]
 
 
-def test_an_enrolment_elsewhere_is_asked_to_be_brought_here(folder: Path, tmp_path: Path) -> None:
+def test_enrolment_outside_the_folder_is_refused(folder: Path, tmp_path: Path) -> None:
     text = (folder / load.FILE_NAME).read_text()
     (folder / load.FILE_NAME).write_text(text.replace('"enrol.json"', '"../enrol.json"'))
     with pytest.raises(SetupError, match=r"\.\./enrol\.json is not in"):
@@ -263,9 +261,7 @@ def named(folder: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["pki/enrol.json", "./enrol.json"])
-def test_an_enrolment_anywhere_in_the_folder_is_restored(
-    folder: Path, tmp_path: Path, name: str
-) -> None:
+def test_enrolment_inside_the_folder_is_restored(folder: Path, tmp_path: Path, name: str) -> None:
     (folder / "enrol.json").rename(folder / name)
     named(folder, name)
     backup.write(folder, tmp_path / "file")
@@ -274,7 +270,7 @@ def test_an_enrolment_anywhere_in_the_folder_is_restored(
 
 
 @pytest.mark.parametrize("name", ["{}/enrol.json", "pki/../enrol.json"])
-def test_a_name_that_would_lead_elsewhere_once_it_is_restored_is_refused(
+def test_non_relative_name_is_refused(
     folder: Path, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     named(folder, name.format(folder))

@@ -75,13 +75,13 @@ def shake_hands(server: ssl.SSLContext, place: Path) -> bytes | None:
 # What a device gets.
 
 
-def test_openssl_accepts_a_device_and_knows_its_fingerprint(folder: Path) -> None:
+def test_openssl_accepts_a_device_certificate(folder: Path) -> None:
     place = provision(folder)
     seen = shake_hands(server_context(folder), place)
     assert seen == ssl.PEM_cert_to_DER_cert((place / "cert.pem").read_text())
 
 
-def test_openssl_refuses_a_revoked_device_and_no_other(folder: Path) -> None:
+def test_openssl_refuses_only_revoked_certificates(folder: Path) -> None:
     revoked, good = provision(folder), provision(folder, "pump2")
     devices.revoke(folder, "pump1")
     server = server_context(folder)
@@ -90,7 +90,7 @@ def test_openssl_refuses_a_revoked_device_and_no_other(folder: Path) -> None:
     assert shake_hands(server, good) is not None
 
 
-def test_a_list_loaded_later_counts_also_within_one_second(folder: Path) -> None:
+def test_newer_revocation_list_wins_within_one_second(folder: Path) -> None:
     places = [provision(folder, name) for name in ("pump1", "pump2", "pump3")]
     server = server_context(folder)
     for name, place in zip(("pump1", "pump2", "pump3"), places, strict=True):
@@ -101,7 +101,7 @@ def test_a_list_loaded_later_counts_also_within_one_second(folder: Path) -> None
             shake_hands(server, place)
 
 
-def test_another_gateways_device_is_nobody_here(folder: Path, tmp_path: Path) -> None:
+def test_certificate_of_another_gateway_is_refused(folder: Path, tmp_path: Path) -> None:
     setup.init(tmp_path / "other", "gw.example")
     foreign = provision(tmp_path / "other")
     (foreign / "ca.pem").write_bytes(pki.files(folder).ca.read_bytes())
@@ -110,7 +110,7 @@ def test_another_gateways_device_is_nobody_here(folder: Path, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("domain", ["gw.example", f"{'a' * 60}.{'b' * 60}.example"])
-def test_a_certificate_names_the_jid_and_is_for_clients_alone(tmp_path: Path, domain: str) -> None:
+def test_certificate_names_the_jid_and_is_for_clients_only(tmp_path: Path, domain: str) -> None:
     setup.init(tmp_path / "gw", domain)
     certificate = read(provision(tmp_path / "gw") / "cert.pem")
     jid = f"pump1@{domain}"
@@ -132,7 +132,7 @@ def test_a_certificate_names_the_jid_and_is_for_clients_alone(tmp_path: Path, do
     assert issuer.key_identifier == key_of_ca.digest
 
 
-def test_the_longest_jid_is_encoded(folder: Path) -> None:
+def test_longest_jid_is_encoded(folder: Path) -> None:
     jid = f"{'x' * 64}@{'d' * 253}"
     made = certificates.issue(pki.load(folder), jid, 1, current_time.now().wall)
     certificate = x509.load_pem_x509_certificate(made.contents["cert.pem"].data)
@@ -141,7 +141,7 @@ def test_the_longest_jid_is_encoded(folder: Path) -> None:
     assert name.value == b"\x0c\x82\x01\x3e" + jid.encode()
 
 
-def test_its_dates_leave_room_for_slow_clocks_and_end_with_the_ca(folder: Path) -> None:
+def test_validity_starts_early_and_ends_with_the_ca(folder: Path) -> None:
     ca, now = pki.load(folder), current_time.now().wall
 
     def dates(days: int, at: int) -> tuple[datetime.datetime, datetime.datetime]:
@@ -159,7 +159,7 @@ def test_its_dates_leave_room_for_slow_clocks_and_end_with_the_ca(folder: Path) 
         certificates.issue(ca, "p@gw.example", 1, now + 21 * YEAR)
 
 
-def test_no_two_certificates_share_a_key_or_a_number(folder: Path) -> None:
+def test_keys_and_serials_are_unique(folder: Path) -> None:
     ca, now = pki.load(folder), current_time.now().wall
     made = [certificates.issue(ca, "p@gw.example", 1, now) for _ in range(8)]
     for part in ({one.serial for one in made}, {one.contents["key.pem"].data for one in made}):
@@ -169,7 +169,7 @@ def test_no_two_certificates_share_a_key_or_a_number(folder: Path) -> None:
 # The list of revoked certificates.
 
 
-def test_a_new_gateway_has_an_empty_list_that_lasts_as_long_as_its_ca(folder: Path) -> None:
+def test_new_gateway_has_an_empty_revocation_list(folder: Path) -> None:
     crl, ca = crl_of(folder), read(pki.files(folder).ca)
     assert list(crl) == []
     assert crl.next_update_utc == ca.not_valid_after_utc
@@ -178,7 +178,7 @@ def test_a_new_gateway_has_an_empty_list_that_lasts_as_long_as_its_ca(folder: Pa
     assert pki.files(folder).crl.stat().st_mode & 0o777 == 0o644
 
 
-def test_the_list_names_what_is_revoked_and_counts_on(folder: Path) -> None:
+def test_revocation_list_names_revoked_certificates(folder: Path) -> None:
     numbers = [number_of(folder)]
     serials = set()
     for name in ("pump1", "pump2"):
@@ -206,7 +206,7 @@ def write_crl(folder: Path, now: int) -> None:
 
 
 @pytest.mark.parametrize("shift", [-10 * YEAR, -DAY, 0, DAY, 10 * YEAR])
-def test_a_list_is_never_of_the_future_and_its_number_never_falls(folder: Path, shift: int) -> None:
+def test_revocation_list_survives_a_wrong_clock(folder: Path, shift: int) -> None:
     now = current_time.now().wall
     write_crl(folder, now + shift)
     first = number_of(folder)
@@ -215,7 +215,7 @@ def test_a_list_is_never_of_the_future_and_its_number_never_falls(folder: Path, 
     assert crl_of(folder).last_update_utc <= pki.to_datetime(now)
 
 
-def test_a_list_of_a_ca_that_ran_out_is_refused(folder: Path) -> None:
+def test_expired_ca_cannot_sign_a_revocation_list(folder: Path) -> None:
     before = pki.files(folder).crl.read_bytes()
     with pytest.raises(SetupError, match="the gateway's CA expired on 20"):
         write_crl(folder, current_time.now().wall + 21 * YEAR)
@@ -225,7 +225,7 @@ def test_a_list_of_a_ca_that_ran_out_is_refused(folder: Path) -> None:
 # The server's certificate.
 
 
-def test_the_servers_certificate_is_renewed_in_its_last_third(folder: Path) -> None:
+def test_server_certificate_is_renewed_in_its_last_third(folder: Path) -> None:
     paths, now = pki.files(folder), current_time.now().wall
     before, key = read(paths.server), paths.server_key.read_bytes()
     assert not pki.renew_server(folder, "gw.example", now)
@@ -250,7 +250,7 @@ def test_devices_accept_the_renewed_certificate(folder: Path) -> None:
     assert shake_hands(server_context(folder), place) is not None
 
 
-def test_it_does_not_outlive_the_ca(folder: Path) -> None:
+def test_server_certificate_ends_with_the_ca(folder: Path) -> None:
     now, ca = current_time.now().wall, der.read(pki.files(folder).ca)
     for years in (4, 9, 14, 18, 19):
         pki.renew_server(folder, "gw.example", now + years * YEAR)
@@ -258,7 +258,7 @@ def test_it_does_not_outlive_the_ca(folder: Path) -> None:
     assert not pki.renew_server(folder, "gw.example", ca.ends - DAY)
 
 
-def test_a_certificate_of_another_ca_is_left_alone(folder: Path, tmp_path: Path) -> None:
+def test_certificate_of_another_ca_is_not_renewed(folder: Path, tmp_path: Path) -> None:
     setup.init(tmp_path / "other", "other.example")
     foreign = pki.files(tmp_path / "other").server.read_bytes()
     pki.files(folder).server.write_bytes(foreign)
@@ -266,7 +266,7 @@ def test_a_certificate_of_another_ca_is_left_alone(folder: Path, tmp_path: Path)
     assert pki.files(folder).server.read_bytes() == foreign
 
 
-def test_to_look_at_the_servers_certificate_needs_no_heavy_import(folder: Path) -> None:
+def test_checking_for_renewal_does_not_import_cryptography(folder: Path) -> None:
     code = (
         "import sys, pathlib\n"
         "from edge.ops import devices, pki, setup\n"
@@ -280,7 +280,7 @@ def test_to_look_at_the_servers_certificate_needs_no_heavy_import(folder: Path) 
 # A CA that is not as it should be.
 
 
-def test_a_ca_that_cannot_sign_is_told_in_one_line(folder: Path, tmp_path: Path) -> None:
+def test_unusable_ca_is_reported_in_one_line(folder: Path, tmp_path: Path) -> None:
     paths = pki.files(folder)
     key = paths.ca_key.read_bytes()
     setup.init(tmp_path / "other", "gw.example")
@@ -296,7 +296,7 @@ def test_a_ca_that_cannot_sign_is_told_in_one_line(folder: Path, tmp_path: Path)
         pki.load(folder)
 
 
-def test_a_server_certificate_of_another_kind_is_told(folder: Path) -> None:
+def test_unsupported_key_type_is_reported(folder: Path) -> None:
     from cryptography.hazmat.primitives import hashes
     from cryptography.hazmat.primitives.asymmetric import ed25519
 
@@ -316,7 +316,7 @@ def test_a_server_certificate_of_another_kind_is_told(folder: Path) -> None:
         pki.renew_server(folder, "gw.example", now + DAY)
 
 
-def test_the_store_knows_what_was_issued(folder: Path) -> None:
+def test_issued_certificate_is_recorded(folder: Path) -> None:
     place = provision(folder)
     certificate = read(place / "cert.pem")
     with (

@@ -19,7 +19,7 @@ def folder(tmp_path: Path) -> Path:
     return Gateway(tmp_path / "gw", listen="", listen_tls="", **options).folder
 
 
-def test_a_user_is_added_listed_revoked_and_removed(folder: Path) -> None:
+def test_user_is_added_listed_revoked_and_removed(folder: Path) -> None:
     added = devices.add(folder, JID, None, trusted=True)
     assert (added.jid, added.password, added.certificate) == (JID, None, None)
     (listed,) = devices.list_all(folder)
@@ -37,12 +37,12 @@ def test_a_user_is_added_listed_revoked_and_removed(folder: Path) -> None:
 @pytest.mark.parametrize(
     "name", ["pump1", "@users.example", "Pump@users.example", "a@b@users.example", f"{JID}/fw"]
 )
-def test_what_is_no_bare_jid_is_refused(folder: Path, name: str) -> None:
+def test_invalid_bare_jid_is_refused(folder: Path, name: str) -> None:
     with pytest.raises((SetupError, ConfigError), match=r"must be 1 to 64|is not a domain name"):
         devices.add(folder, name, None, trusted=True)
 
 
-def test_secrets_are_the_servers(folder: Path) -> None:
+def test_credentials_are_managed_by_the_server(folder: Path) -> None:
     with pytest.raises(SetupError, match="on its server"):
         devices.add(folder, JID, "correct horse", trusted=True)
     with pytest.raises(SetupError, match="on its server"):
@@ -54,7 +54,7 @@ def test_secrets_are_the_servers(folder: Path) -> None:
         devices.renew(folder, JID)
 
 
-def test_messages_are_the_servers_to_hand_on(folder: Path) -> None:
+def test_delivery_is_done_by_the_server(folder: Path) -> None:
     with pytest.raises(SetupError, match="its server delivers messages"):
         devices.add(folder, JID, None, trusted=True, downgrade=True)
     devices.add(folder, JID, None, trusted=True)
@@ -62,7 +62,7 @@ def test_messages_are_the_servers_to_hand_on(folder: Path) -> None:
         devices.set_downgrade(folder, JID, True)
 
 
-def test_a_gateway_of_its_own_takes_no_jids(tmp_path: Path) -> None:
+def test_jid_is_refused_without_a_component(tmp_path: Path) -> None:
     setup.init(tmp_path / "gw", "gw.example", "127.0.0.1:0")
     with pytest.raises(SetupError, match=r"device name 'pump1@users\.example' must be"):
         devices.add(tmp_path / "gw", JID, None, trusted=True)

@@ -1,4 +1,4 @@
-"""The control socket: one line asks, one line answers, and callers are bounded."""
+"""The control socket: requests, answers and limits."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ import pytest
 
 from edge.errors import SetupError, StoreFull
 from edge.features.queues.store.overview import Attendance
-from edge.ops import control as asking
-from edge.ops import setup, status
+from edge.ops import control, setup, status
 from edge.ops.control import ProcessStatus, QueueAttendance
 from edge.server import control_server
 from edge.server.control_server import MAX_CLIENTS, MAX_REQUEST_BYTES, ControlServer
@@ -57,12 +56,12 @@ async def served(tmp_path: Path) -> AsyncIterator[ControlServer]:
 
 
 async def ask(folder: Path) -> ProcessStatus | None:
-    return await asyncio.to_thread(asking.process_status, folder)
+    return await asyncio.to_thread(control.process_status, folder)
 
 
 async def call(folder: Path, request: bytes) -> bytes:
     """Send bytes and return all that comes until the end."""
-    reader, writer = await asyncio.open_unix_connection(folder / asking.SOCKET)
+    reader, writer = await asyncio.open_unix_connection(folder / control.SOCKET)
     writer.write(request)
     try:
         return await asyncio.wait_for(reader.read(), WAIT_S)
@@ -82,32 +81,30 @@ async def until(true: Callable[[], bool]) -> None:
             await asyncio.sleep(0)
 
 
-async def test_who_asks_is_told(served: ControlServer, tmp_path: Path) -> None:
+async def test_status_is_answered(served: ControlServer, tmp_path: Path) -> None:
     assert await ask(tmp_path) == STATE
     assert await ask(tmp_path) == STATE
     await until(lambda: not served.clients)
 
 
-async def test_who_is_there_of_a_queue_is_told(served: ControlServer, tmp_path: Path) -> None:
-    found = await asyncio.to_thread(asking.attendance, tmp_path, 1)
+async def test_attendance_is_answered(served: ControlServer, tmp_path: Path) -> None:
+    found = await asyncio.to_thread(control.attendance, tmp_path, 1)
     assert found == QueueAttendance(service=9.5, attending=ATTENDING)
-    found = await asyncio.to_thread(asking.attendance, tmp_path, 2000)
+    found = await asyncio.to_thread(control.attendance, tmp_path, 2000)
     assert found is not None
     assert len(found.attending) == 2000
 
 
-async def test_that_the_database_does_not_answer_is_told(
-    served: ControlServer, tmp_path: Path
-) -> None:
+async def test_database_error_is_reported(served: ControlServer, tmp_path: Path) -> None:
     with pytest.raises(SetupError, match="busy"):
-        await asyncio.to_thread(asking.attendance, tmp_path, FAULTY)
+        await asyncio.to_thread(control.attendance, tmp_path, FAULTY)
 
 
-async def test_who_asks_twice_is_answered_once(served: ControlServer, tmp_path: Path) -> None:
+async def test_one_request_per_connection(served: ControlServer, tmp_path: Path) -> None:
     assert (await call(tmp_path, b"members 1\nstatus\n")).count(b"\n") == 1
 
 
-async def test_a_question_that_takes_long_ends_with_the_socket(tmp_path: Path) -> None:
+async def test_slow_request_ends_with_the_socket(tmp_path: Path) -> None:
     begun, ended = asyncio.Event(), asyncio.Event()
 
     async def long(_queue: int) -> QueueAttendance:
@@ -127,12 +124,12 @@ async def test_a_question_that_takes_long_ends_with_the_socket(tmp_path: Path) -
     await asyncio.wait_for(ended.wait(), WAIT_S)
 
 
-async def test_the_socket_is_its_owners_alone(tmp_path: Path) -> None:
+async def test_socket_is_private(tmp_path: Path) -> None:
     old = os.umask(0o777)
     try:
         made = ControlServer(tmp_path, lambda: STATE, there)
         await made.start()
-        assert (tmp_path / asking.SOCKET).stat().st_mode & 0o777 == 0o600
+        assert (tmp_path / control.SOCKET).stat().st_mode & 0o777 == 0o600
         made.stop()
     finally:
         os.umask(old)
@@ -142,7 +139,7 @@ async def test_it_is_gone_with_the_gateway(tmp_path: Path) -> None:
     made = ControlServer(tmp_path, lambda: STATE, there)
     made.stop()
     await made.start()
-    assert names(tmp_path) == [asking.SOCKET]
+    assert names(tmp_path) == [control.SOCKET]
     made.stop()
     assert names(tmp_path) == []
     assert await ask(tmp_path) is None
@@ -150,7 +147,7 @@ async def test_it_is_gone_with_the_gateway(tmp_path: Path) -> None:
 
 async def test_a_killed_gateways_socket_is_replaced(tmp_path: Path) -> None:
     with closing(socket.socket(socket.AF_UNIX)) as left:
-        left.bind(str(tmp_path / asking.SOCKET))
+        left.bind(str(tmp_path / control.SOCKET))
     assert await ask(tmp_path) is None
     made = ControlServer(tmp_path, lambda: STATE, there)
     await made.start()
@@ -159,7 +156,7 @@ async def test_a_killed_gateways_socket_is_replaced(tmp_path: Path) -> None:
 
 
 async def test_what_is_no_socket_is_left_alone(tmp_path: Path) -> None:
-    place = tmp_path / asking.SOCKET
+    place = tmp_path / control.SOCKET
     place.write_text("mine", "utf-8")
     made = ControlServer(tmp_path, lambda: STATE, there)
     with pytest.raises(OSError, match="in use"):
@@ -181,14 +178,14 @@ async def test_a_long_path_is_no_obstacle(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "request_", [b"nothing\n", b"\n", b"status \n", b"members\n", b"members x\n", b"members 1 2\n"]
 )
-async def test_an_unknown_request_is_told_so(
+async def test_unknown_request_is_reported(
     served: ControlServer, tmp_path: Path, request_: bytes
 ) -> None:
     assert await call(tmp_path, request_) == b'{"error":"unknown request"}\n'
 
 
-async def test_a_request_may_come_in_pieces(served: ControlServer, tmp_path: Path) -> None:
-    reader, writer = await asyncio.open_unix_connection(tmp_path / asking.SOCKET)
+async def test_request_may_arrive_in_pieces(served: ControlServer, tmp_path: Path) -> None:
+    reader, writer = await asyncio.open_unix_connection(tmp_path / control.SOCKET)
     for piece in (b"sta", b"tus", b"\n"):
         writer.write(piece)
         await writer.drain()
@@ -197,16 +194,16 @@ async def test_a_request_may_come_in_pieces(served: ControlServer, tmp_path: Pat
     writer.close()
 
 
-async def test_a_request_without_an_end_is_cut_off(served: ControlServer, tmp_path: Path) -> None:
+async def test_endless_request_is_cut_off(served: ControlServer, tmp_path: Path) -> None:
     assert await call(tmp_path, b"x" * (MAX_REQUEST_BYTES + 1)) == b""
     assert await ask(tmp_path) == STATE
 
 
-async def test_callers_are_bounded_in_number(served: ControlServer, tmp_path: Path) -> None:
+async def test_connections_are_limited_in_number(served: ControlServer, tmp_path: Path) -> None:
     with ExitStack() as stack:
         for _ in range(MAX_CLIENTS):
             one = stack.enter_context(socket.socket(socket.AF_UNIX))
-            one.connect(str(tmp_path / asking.SOCKET))
+            one.connect(str(tmp_path / control.SOCKET))
         await until(lambda: len(served.clients) == MAX_CLIENTS)
         assert await call(tmp_path, b"") == b""
         with pytest.raises(SetupError, match="busy"):
@@ -215,14 +212,14 @@ async def test_callers_are_bounded_in_number(served: ControlServer, tmp_path: Pa
     assert await ask(tmp_path) == STATE
 
 
-async def test_callers_are_bounded_in_time(
+async def test_connections_are_limited_in_time(
     served: ControlServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(control_server, "REQUEST_TIMEOUT", 0.01)
     assert await call(tmp_path, b"stat") == b""
 
 
-async def test_who_still_asks_at_the_end_is_cut_off(served: ControlServer, tmp_path: Path) -> None:
+async def test_stop_closes_connections(served: ControlServer, tmp_path: Path) -> None:
     asked = asyncio.create_task(call(tmp_path, b"stat"))
     await until(lambda: bool(served.clients))
     served.stop()
@@ -232,7 +229,7 @@ async def test_who_still_asks_at_the_end_is_cut_off(served: ControlServer, tmp_p
 def answering(folder: Path, answer: bytes | None) -> threading.Thread:
     """Answer one caller with something else, or not at all; returns when it listens."""
     listening = socket.socket(socket.AF_UNIX)
-    listening.bind(str(folder / asking.SOCKET))
+    listening.bind(str(folder / control.SOCKET))
     listening.listen()
 
     def serve() -> None:
@@ -247,7 +244,7 @@ def answering(folder: Path, answer: bytes | None) -> threading.Thread:
 
 
 @pytest.mark.parametrize("answer", [b"", b"{}\n", b"nonsense\n", b"x" * 5_000_000])
-def test_an_answer_that_is_none_is_told(tmp_path: Path, answer: bytes) -> None:
+def test_invalid_answer_is_reported(tmp_path: Path, answer: bytes) -> None:
     setup.init(tmp_path / "gw", "gw.example")
     thread = answering(tmp_path / "gw", answer)
     found = status.read(tmp_path / "gw")
@@ -257,8 +254,8 @@ def test_an_answer_that_is_none_is_told(tmp_path: Path, answer: bytes) -> None:
     thread.join()
 
 
-def test_a_gateway_that_does_not_answer_is_not_waited_for(tmp_path: Path) -> None:
+def test_silent_gateway_times_out(tmp_path: Path) -> None:
     thread = answering(tmp_path, None)
     with pytest.raises(SetupError, match=r"has not answered for 0\.05 s"):
-        asking.process_status(tmp_path, timeout=0.05)
+        control.process_status(tmp_path, timeout=0.05)
     thread.join()

@@ -1,4 +1,4 @@
-"""What is read of a certificate without cryptography, against what cryptography reads."""
+"""The DER reader returns the same as `cryptography`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def ms(moment: datetime.datetime) -> int:
     return round(moment.timestamp() * 1000)
 
 
-def test_it_reads_what_cryptography_reads(folder: Path) -> None:
+def test_fields_match_cryptography(folder: Path) -> None:
     paths = pki.files(folder)
     for path in (paths.ca, paths.server):
         certificate, facts = x509.load_pem_x509_certificate(path.read_bytes()), der.read(path)
@@ -39,7 +39,7 @@ def test_it_reads_what_cryptography_reads(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("year", [1999, 2049, 2050, 2150])
-def test_both_kinds_of_time(folder: Path, year: int) -> None:
+def test_both_time_types(folder: Path, year: int) -> None:
     ca = pki.load(folder)
     ends = datetime.datetime(year, 2, 3, 4, 5, 6, tzinfo=datetime.UTC)
     begins = ends - datetime.timedelta(days=1)
@@ -49,7 +49,7 @@ def test_both_kinds_of_time(folder: Path, year: int) -> None:
     assert der.read(path)[2:] == (ms(begins), ms(ends))
 
 
-def test_the_first_of_a_chain_is_read(folder: Path) -> None:
+def test_first_certificate_of_a_chain_is_read(folder: Path) -> None:
     paths = pki.files(folder)
     expected = der.read(paths.server)
     chain = b"Subject: gw.example\n" + paths.server.read_bytes() + paths.ca.read_bytes()
@@ -57,7 +57,7 @@ def test_the_first_of_a_chain_is_read(folder: Path) -> None:
     assert der.read(paths.server) == expected
 
 
-def test_what_is_no_certificate_is_told(folder: Path) -> None:
+def test_invalid_certificate_is_reported(folder: Path) -> None:
     path = pki.files(folder).server
     lines = path.read_text().splitlines()
     data = base64.b64decode("".join(lines[1:-1]))
@@ -72,20 +72,20 @@ def test_what_is_no_certificate_is_told(folder: Path) -> None:
         der.read(path)
 
 
-def test_damage_is_told_or_does_not_matter(folder: Path) -> None:
+def test_damage_is_detected_or_harmless(folder: Path) -> None:
     path = pki.files(folder).server
     data = base64.b64decode("".join(path.read_text().splitlines()[1:-1]))
-    told = 0
+    reported = 0
     for at in range(200):  # up to behind the dates and names
         path.write_bytes(pem(data[:at] + bytes((data[at] ^ 0xFF,)) + data[at + 1 :]))
         try:
             der.read(path)
         except SetupError:
-            told += 1
-    assert told > 20
+            reported += 1
+    assert reported > 20
 
 
-def test_a_certificate_of_version_1_has_no_version(folder: Path) -> None:
+def test_version_1_certificate_is_read(folder: Path) -> None:
     facts = der.read(pki.files(folder).server)
     data = base64.b64decode("".join(pki.files(folder).server.read_text().splitlines()[1:-1]))
     certificate = x509.load_der_x509_certificate(data)
@@ -98,7 +98,7 @@ def test_a_certificate_of_version_1_has_no_version(folder: Path) -> None:
     assert der.read(path) == facts
 
 
-def test_times_are_those_of_the_making(folder: Path) -> None:
+def test_certificate_begins_a_day_ago(folder: Path) -> None:
     facts = der.read(pki.files(folder).server)
     now = moment.now().wall
     assert 0 <= now - 24 * 3600 * 1000 - facts.begins < 60_000

@@ -1,4 +1,4 @@
-"""Provisioning devices: passwords, certificates, revocation, removal."""
+"""Devices: passwords, certificates, revocation, removal."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from edge.config import load
 from edge.engine import database, events
 from edge.engine.database import Transaction
 from edge.engine.events import StoredEvent
-from edge.errors import ConfigError, SetupError, StoreFull
+from edge.errors import SetupError, StoreFull
 from edge.features.accounts.store import accounts
 from edge.features.accounts.store import certificates as issued
 from edge.features.pubsub.store import affiliations
@@ -68,7 +68,7 @@ def stored(folder: Path, name: str, mechanism: str = "SCRAM-SHA-256") -> credent
     return found
 
 
-def test_a_device_gets_a_password_that_is_kept_nowhere(folder: Path) -> None:
+def test_generated_password_is_not_stored(folder: Path) -> None:
     jid, password, place = devices.add(folder, "pump1", None, trusted=True)
     assert jid == "pump1@gw.example"
     assert place is None
@@ -79,7 +79,7 @@ def test_a_device_gets_a_password_that_is_kept_nowhere(folder: Path) -> None:
     assert password.encode() not in written
 
 
-def test_a_password_of_ones_own_is_not_repeated(folder: Path) -> None:
+def test_chosen_password_is_not_returned(folder: Path) -> None:
     added = devices.add(folder, "pump1", "its password", trusted=False)
     assert added == ("pump1@gw.example", None, None)
     assert credentials.verify("its password", stored(folder, "pump1"))
@@ -87,7 +87,7 @@ def test_a_password_of_ones_own_is_not_repeated(folder: Path) -> None:
         assert connection.execute("SELECT name, trusted FROM accounts").fetchall() == [("pump1", 0)]
 
 
-def test_a_name_is_given_once(folder: Path) -> None:
+def test_name_is_unique(folder: Path) -> None:
     devices.add(folder, "pump1", "x", trusted=True)
     with pytest.raises(SetupError, match="exists"):
         devices.add(folder, "pump1", "y", trusted=True)
@@ -95,35 +95,30 @@ def test_a_name_is_given_once(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["a", "pump-1", "p.1_x", "x" * 64, "0"])
-def test_names(folder: Path, name: str) -> None:
+def test_valid_name(folder: Path, name: str) -> None:
     assert devices.add(folder, name, "x", trusted=True)[0] == f"{name}@gw.example"
 
 
 @pytest.mark.parametrize(
     "name", ["", "Pump", "-a", "a-", ".", "a@b", "a/b", "a b", "ä", "x" * 65, "a\n"]
 )
-def test_what_is_no_name_is_refused(folder: Path, name: str) -> None:
+def test_invalid_name_is_refused(folder: Path, name: str) -> None:
     with pytest.raises(SetupError, match="device name"):
         devices.add(folder, name, "x", trusted=True)
 
 
 @pytest.mark.parametrize("password", ["", "\x07", "x" * 2000])
-def test_a_password_that_cannot_be_used_is_refused_in_one_line(folder: Path, password: str) -> None:
+def test_invalid_password_is_refused_in_one_line(folder: Path, password: str) -> None:
     with pytest.raises(SetupError) as raised:
         devices.add(folder, "pump1", password, trusted=True)
     assert "password" in str(raised.value)
     assert "\n" not in str(raised.value)
 
 
-def test_a_folder_that_is_no_gateways_is_told_so(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="create the gateway with `fieldpost init`"):
-        devices.add(tmp_path, "pump1", "x", trusted=True)
-
-
 # Certificates.
 
 
-def test_a_device_with_a_certificate_has_no_password(folder: Path) -> None:
+def test_device_with_a_certificate_has_no_password(folder: Path) -> None:
     jid, password, place = devices.add(folder, "pump1", None, trusted=True, certificate=True)
     assert (jid, password, place) == (JID, None, folder / "devices" / "pump1")
     assert place is not None
@@ -132,21 +127,21 @@ def test_a_device_with_a_certificate_has_no_password(folder: Path) -> None:
     assert (device.password, device.days, device.revoked) == (False, 364, None)
 
 
-def test_it_may_have_both(folder: Path) -> None:
+def test_device_may_have_certificate_and_password(folder: Path) -> None:
     added = devices.add(folder, "pump1", "secret", trusted=True, certificate=True)
     assert added.password is None
     assert credentials.verify("secret", stored(folder, "pump1"))
     assert added.certificate is not None
 
 
-def test_how_long_a_certificate_is_valid_is_configured(folder: Path) -> None:
+def test_validity_of_certificates_is_configurable(folder: Path) -> None:
     path = folder / load.FILE_NAME
     path.write_text(path.read_text().replace("certificate_days = 365", "certificate_days = 30"))
     devices.add(folder, "pump1", None, trusted=True, certificate=True)
     assert [device.days for device in devices.list_all(folder)] == [29]
 
 
-def test_the_files_of_a_certificate_are_their_owners(folder: Path) -> None:
+def test_files_of_a_certificate_have_private_modes(folder: Path) -> None:
     place = devices.add(folder, "pump1", None, trusted=True, certificate=True).certificate
     assert place is not None
     modes = {path.name: path.stat().st_mode & 0o777 for path in place.iterdir()}
@@ -155,9 +150,7 @@ def test_the_files_of_a_certificate_are_their_owners(folder: Path) -> None:
     assert (place / "ca.pem").read_bytes() == pki.files(folder).ca.read_bytes()
 
 
-def test_what_is_not_recorded_leaves_no_certificate(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failed_commit_leaves_no_certificate(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_args: object) -> None:
         raise StoreFull("no room")
 
@@ -168,14 +161,14 @@ def test_what_is_not_recorded_leaves_no_certificate(
     assert devices.list_all(folder) == []
 
 
-def test_without_the_key_of_the_ca_no_device_is_added(folder: Path) -> None:
+def test_missing_ca_key_adds_no_device(folder: Path) -> None:
     pki.files(folder).ca_key.unlink()
     with pytest.raises(SetupError, match=r"ca\.key cannot be read"):
         devices.add(folder, "pump1", None, trusted=True, certificate=True)
     assert devices.list_all(folder) == []
 
 
-def test_a_new_certificate_leaves_the_old_one_valid(folder: Path) -> None:
+def test_renewal_keeps_the_old_certificate_valid(folder: Path) -> None:
     place = devices.add(folder, "pump1", None, trusted=True, certificate=True).certificate
     assert place is not None
     old, old_key = ((place / name).read_bytes() for name in ("cert.pem", "key.pem"))
@@ -186,7 +179,7 @@ def test_a_new_certificate_leaves_the_old_one_valid(folder: Path) -> None:
     assert [path.name for path in place.parent.iterdir()] == ["pump1"]
 
 
-def test_a_new_certificate_may_end_the_old_ones(folder: Path) -> None:
+def test_renewal_can_revoke_old_certificates(folder: Path) -> None:
     place = devices.add(folder, "pump1", None, trusted=True, certificate=True).certificate
     assert place is not None
     old, crl = (place / "cert.pem").read_bytes(), pki.files(folder).crl.read_bytes()
@@ -196,14 +189,14 @@ def test_a_new_certificate_may_end_the_old_ones(folder: Path) -> None:
     assert pki.files(folder).crl.read_bytes() != crl
 
 
-def test_a_device_with_a_password_may_get_a_certificate_later(folder: Path) -> None:
+def test_certificate_can_be_added_to_a_password(folder: Path) -> None:
     devices.add(folder, "pump1", "secret", trusted=True)
     place = devices.renew(folder, "pump1").folder
     assert owner(folder, (place / "cert.pem").read_bytes()) == "pump1"
     assert credentials.verify("secret", stored(folder, "pump1"))
 
 
-def test_certificates_of_one_device_are_bounded(folder: Path) -> None:
+def test_certificates_of_a_device_are_limited(folder: Path) -> None:
     devices.add(folder, "pump1", None, trusted=True)
     for _ in range(issued.MAX_VALID):
         devices.renew(folder, "pump1")
@@ -214,7 +207,7 @@ def test_certificates_of_one_device_are_bounded(folder: Path) -> None:
     assert devices.renew(folder, "pump1", revoke_old=True).revoked == issued.MAX_VALID
 
 
-def test_a_folder_of_an_older_version_gets_its_list_of_revoked(folder: Path) -> None:
+def test_missing_revocation_list_is_created(folder: Path) -> None:
     pki.files(folder).crl.unlink()
     devices.add(folder, "pump1", None, trusted=True, certificate=True)
     assert pki.files(folder).crl.exists()
@@ -223,7 +216,7 @@ def test_a_folder_of_an_older_version_gets_its_list_of_revoked(folder: Path) -> 
 # Revocation.
 
 
-def test_revoked_is_refused_in_every_way_and_said(folder: Path) -> None:
+def test_revocation_covers_password_and_certificates(folder: Path) -> None:
     place = devices.add(folder, "pump1", "secret", trusted=True, certificate=True).certificate
     assert place is not None
     devices.renew(folder, "pump1")
@@ -239,7 +232,7 @@ def test_revoked_is_refused_in_every_way_and_said(folder: Path) -> None:
     ]
 
 
-def test_to_revoke_again_changes_nothing(folder: Path) -> None:
+def test_revoking_twice_changes_nothing(folder: Path) -> None:
     devices.add(folder, "pump1", "secret", trusted=True)
     assert devices.revoke(folder, "pump1") == 0
     before = devices.list_all(folder)
@@ -248,14 +241,14 @@ def test_to_revoke_again_changes_nothing(folder: Path) -> None:
     assert len(logged(folder)) == 1
 
 
-def test_a_revoked_name_is_not_added_again_and_says_how_it_comes_back(folder: Path) -> None:
+def test_revoked_device_cannot_be_added_again(folder: Path) -> None:
     devices.add(folder, "pump1", "secret", trusted=True)
     devices.revoke(folder, "pump1")
     with pytest.raises(SetupError, match=r"device passwd pump1.*device certificate pump1"):
         devices.add(folder, "pump1", "other", trusted=True)
 
 
-def test_a_new_password_brings_a_device_back_without_its_certificates(folder: Path) -> None:
+def test_new_password_restores_a_device_without_its_certificates(folder: Path) -> None:
     place = devices.add(folder, "pump1", "old", trusted=True, certificate=True).certificate
     assert place is not None
     devices.revoke(folder, "pump1")
@@ -265,7 +258,7 @@ def test_a_new_password_brings_a_device_back_without_its_certificates(folder: Pa
     assert [row.name for row in logged(folder)] == ["revoked", "restored"]
 
 
-def test_a_new_certificate_brings_a_device_back_without_its_password(folder: Path) -> None:
+def test_new_certificate_restores_a_device_without_its_password(folder: Path) -> None:
     devices.add(folder, "pump1", "old", trusted=True)
     devices.revoke(folder, "pump1")
     place, _, restored = devices.renew(folder, "pump1")
@@ -274,7 +267,7 @@ def test_a_new_certificate_brings_a_device_back_without_its_password(folder: Pat
     assert query(folder, lambda tx: accounts.credentials(tx, "pump1", "SCRAM-SHA-256")) is None
 
 
-def test_a_revocation_holds_even_if_the_list_cannot_be_written(folder: Path) -> None:
+def test_revocation_holds_without_a_revocation_list(folder: Path) -> None:
     place = devices.add(folder, "pump1", None, trusted=True, certificate=True).certificate
     assert place is not None
     pki.files(folder).ca_key.unlink()
@@ -288,17 +281,17 @@ def test_a_revocation_holds_even_if_the_list_cannot_be_written(folder: Path) -> 
 # Passwords.
 
 
-def test_a_password_is_made_up_once(folder: Path) -> None:
+def test_password_is_generated(folder: Path) -> None:
     devices.add(folder, "pump1", "old", trusted=True)
-    made_up, restored = devices.set_password(folder, "pump1", None)
-    assert made_up is not None
+    generated, restored = devices.set_password(folder, "pump1", None)
+    assert generated is not None
     assert not restored
-    assert credentials.verify(made_up, stored(folder, "pump1"))
+    assert credentials.verify(generated, stored(folder, "pump1"))
     assert not credentials.verify("old", stored(folder, "pump1"))
     assert logged(folder) == []
 
 
-def test_a_bad_password_changes_nothing(folder: Path) -> None:
+def test_invalid_password_changes_nothing(folder: Path) -> None:
     devices.add(folder, "pump1", "old", trusted=True)
     with pytest.raises(SetupError, match="password"):
         devices.set_password(folder, "pump1", "\x07")
@@ -314,9 +307,7 @@ def test_a_bad_password_changes_nothing(folder: Path) -> None:
         lambda folder, name: devices.set_password(folder, name, "x"),
     ],
 )
-def test_who_is_not_there_is_told_so(
-    folder: Path, operation: Callable[[Path, str], object]
-) -> None:
+def test_missing_device_is_reported(folder: Path, operation: Callable[[Path, str], object]) -> None:
     with pytest.raises(SetupError, match="device 'pump1' does not exist"):
         operation(folder, "pump1")
     assert not certificates.device_folder(folder, "pump1").exists()
@@ -325,7 +316,7 @@ def test_who_is_not_there_is_told_so(
 # Removal.
 
 
-def test_what_is_removed_is_gone_but_for_its_revoked_certificates(folder: Path) -> None:
+def test_removal_keeps_only_revoked_certificates(folder: Path) -> None:
     place = devices.add(folder, "pump1", None, trusted=True, certificate=True).certificate
     assert place is not None
     certificate = (place / "cert.pem").read_bytes()
@@ -345,7 +336,7 @@ def test_what_is_removed_is_gone_but_for_its_revoked_certificates(folder: Path) 
     assert (event.source, event.name, event.value, event.unit) == (JID, "removed", 1.0, "messages")
 
 
-def test_who_gets_a_removed_devices_name_is_in_no_roster(folder: Path) -> None:
+def test_reused_name_is_in_no_roster(folder: Path) -> None:
     for name in ("pump1", "panel"):
         devices.add(folder, name, None, trusted=True)
     change(
@@ -359,7 +350,7 @@ def test_who_gets_a_removed_devices_name_is_in_no_roster(folder: Path) -> None:
     assert query(folder, lambda tx: tx.rows("SELECT jid FROM roster")) == []
 
 
-def test_who_gets_a_removed_devices_name_gets_the_nodes_that_it_alone_owned(folder: Path) -> None:
+def test_reused_name_keeps_nodes_without_other_owners(folder: Path) -> None:
     devices.add(folder, "pump1", None, trusted=True)
     for node, others in (("mine", "member"), ("ours", "owner")):
         row = f"VALUES ('{node}', '{JID}', '{{}}')"
@@ -381,7 +372,7 @@ def test_who_gets_a_removed_devices_name_gets_the_nodes_that_it_alone_owned(fold
     ]
 
 
-def test_what_is_removed_is_gone_even_if_the_list_cannot_be_written(folder: Path) -> None:
+def test_removal_succeeds_without_a_revocation_list(folder: Path) -> None:
     place = devices.add(folder, "pump1", None, trusted=True, certificate=True).certificate
     assert place is not None
     certificate = (place / "cert.pem").read_bytes()
@@ -393,7 +384,7 @@ def test_what_is_removed_is_gone_even_if_the_list_cannot_be_written(folder: Path
     assert owner(folder, certificate) is None
 
 
-def test_a_name_that_comes_again_is_another_device(folder: Path) -> None:
+def test_reused_name_has_no_old_credentials(folder: Path) -> None:
     place = devices.add(folder, "pump1", "old", trusted=True, certificate=True).certificate
     assert place is not None
     certificate = (place / "cert.pem").read_bytes()
@@ -403,7 +394,7 @@ def test_a_name_that_comes_again_is_another_device(folder: Path) -> None:
     assert not credentials.verify("old", stored(folder, "pump1"))
 
 
-def test_events_of_commands_are_of_the_services_present(folder: Path) -> None:
+def test_events_have_the_saved_service_time(folder: Path) -> None:
     devices.add(folder, "pump1", "x", trusted=True)
     change(folder, "INSERT INTO meta VALUES ('service', 1234.5)")
     devices.revoke(folder, "pump1")
@@ -411,9 +402,7 @@ def test_events_of_commands_are_of_the_services_present(folder: Path) -> None:
         assert connection.execute("SELECT since FROM events").fetchall() == [(1234.5,)]
 
 
-def test_a_command_that_finds_the_folder_busy_says_so(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_busy_folder_is_reported(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(durable_files, "LOCK_WAIT", 0.0)
     (folder / "devices").mkdir()
     with (
@@ -427,7 +416,7 @@ def test_a_command_that_finds_the_folder_busy_says_so(
 # Downgrade.
 
 
-def test_a_device_may_be_sent_plain_messages_from_the_start_or_later(folder: Path) -> None:
+def test_downgrade_can_be_set_and_changed(folder: Path) -> None:
     devices.add(folder, "pump1", None, trusted=True, downgrade=True)
     devices.add(folder, "pump2", None, trusted=True)
     assert [found.downgrade for found in devices.list_all(folder)] == [True, False]

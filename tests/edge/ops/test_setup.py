@@ -1,4 +1,4 @@
-"""Making a gateway's folder."""
+"""`fieldpost init`: creating a gateway's folder."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def folder(tmp_path: Path) -> Path:
     return made
 
 
-def test_a_new_folder_has_all_that_a_gateway_needs(folder: Path) -> None:
+def test_new_folder_is_complete(folder: Path) -> None:
     assert sorted(path.name for path in folder.iterdir()) == [
         "fieldpost.db",
         "fieldpost.toml",
@@ -37,7 +37,7 @@ def test_a_new_folder_has_all_that_a_gateway_needs(folder: Path) -> None:
         assert len(meta.read_bytes(tx, meta.DECOY)) == 32
 
 
-def test_keys_are_their_owners_alone_and_certificates_fit(folder: Path) -> None:
+def test_keys_are_private_and_match_the_certificates(folder: Path) -> None:
     files = pki.files(folder)
     assert folder.stat().st_mode & 0o077 == 0
     for key in (files.ca_key, files.server_key):
@@ -50,33 +50,31 @@ def test_keys_are_their_owners_alone_and_certificates_fit(folder: Path) -> None:
     server.load_cert_chain(files.server, files.server_key)
 
 
-def test_two_folders_have_nothing_secret_in_common(folder: Path, tmp_path: Path) -> None:
+def test_two_gateways_have_different_keys(folder: Path, tmp_path: Path) -> None:
     setup.init(tmp_path / "other", "gw.example")
     for name in ("pki/ca.key", "pki/server.key", "pki/ca.pem"):
         assert (folder / name).read_bytes() != (tmp_path / "other" / name).read_bytes()
 
 
-def test_the_address_may_be_chosen(tmp_path: Path) -> None:
+def test_address_can_be_chosen(tmp_path: Path) -> None:
     setup.init(tmp_path / "deep" / "gw", "gw.example", "[::]:5222")
     assert load.load(tmp_path / "deep" / "gw").listen == (("::", 5222),)
 
 
-def test_an_empty_folder_is_filled(tmp_path: Path) -> None:
+def test_empty_folder_is_filled(tmp_path: Path) -> None:
     (tmp_path / "gw").mkdir()
     setup.init(tmp_path / "gw", "gw.example")
     assert load.load(tmp_path / "gw").gateway.domain == "gw.example"
 
 
-def test_what_is_there_is_never_touched(folder: Path) -> None:
+def test_existing_folder_is_not_changed(folder: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
     with pytest.raises(SetupError, match="exists and is not empty"):
         setup.init(folder, "gw.example")
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
 
 
-def test_the_folder_one_stands_in_is_not_replaced(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_current_folder_is_not_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for name in (".", str(tmp_path)):
         with pytest.raises(SetupError, match="run this from another folder"):
@@ -86,15 +84,15 @@ def test_the_folder_one_stands_in_is_not_replaced(
 
 
 @pytest.mark.parametrize(("domain", "listen"), [("GW", ()), ("gw.example", ("nowhere",))])
-def test_a_bad_option_makes_nothing(tmp_path: Path, domain: str, listen: tuple[str, ...]) -> None:
+def test_invalid_option_creates_nothing(
+    tmp_path: Path, domain: str, listen: tuple[str, ...]
+) -> None:
     with pytest.raises(ConfigError):
         setup.init(tmp_path / "gw", domain, *listen)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_fails_half_way_leaves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failure_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(_path: Path) -> None:
         raise StoreFull("no room")
 

@@ -1,4 +1,4 @@
-"""Files of the configuration that are none: told at once, where reading them would never end."""
+"""FIFOs, folders, devices and sockets in place of files are reported and never opened."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sync.common import regular_files
 from sync.common.regular_files import NotRegularError
 
 PATIENCE_S = 60.0
-"""Seconds that a command has: it would read a FIFO for ever."""
+"""Seconds for a command: reading a FIFO would never end."""
 
 COMPONENT = '[xmpp]\nlisten = ""\nlisten_tls = ""\ncomponent = "127.0.0.1:1"\n'
 
@@ -49,7 +49,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def put(path: Path, kind: str) -> str:
-    """Put what is no regular file in a place; returns what is to be told of it."""
+    """Create a special file; return the expected error."""
     path.unlink(missing_ok=True)
     KINDS[kind](path)
     return f"it is {kind}, but a regular file is needed"
@@ -60,7 +60,7 @@ def configure(folder: Path, text: str) -> None:
 
 
 def lines(folder: Path, *command: str) -> list[str]:
-    """Run a command, as a process that can be ended; returns its lines: it has failed."""
+    """Run a command that fails, in a process with a timeout; return its lines."""
     done = subprocess.run(
         [sys.executable, "-m", "edge", *command, "--dir", str(folder)],
         capture_output=True, text=True, timeout=PATIENCE_S, check=False, stdin=subprocess.DEVNULL,
@@ -73,7 +73,7 @@ def lines(folder: Path, *command: str) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_no_regular_file_is_not_opened(tmp_path: Path, kind: str) -> None:
+def test_special_file_is_not_opened(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "it"
     told = put(path, kind)
     (tmp_path / "link").symlink_to(path)
@@ -84,12 +84,12 @@ def test_what_is_no_regular_file_is_not_opened(tmp_path: Path, kind: str) -> Non
             assert (caught.value.strerror, caught.value.filename) == (told, str(place))
 
 
-def test_what_is_missing_is_told_as_ever(tmp_path: Path) -> None:
+def test_missing_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         regular_files.read_regular(tmp_path / "none")
 
 
-def test_links_and_files_that_are_read_only_are_read(tmp_path: Path) -> None:
+def test_links_and_read_only_files_are_read(tmp_path: Path) -> None:
     """As systemd's LoadCredential= and mounted secrets are: links to files of mode 0400."""
     (tmp_path / "..data").mkdir()
     real = tmp_path / "..data" / "secret"
@@ -116,9 +116,7 @@ def test_links_and_files_that_are_read_only_are_read(tmp_path: Path) -> None:
     ],
     ids=" ".join,
 )
-def test_a_configuration_that_is_a_fifo_is_told_in_a_line(
-    folder: Path, command: tuple[str, ...]
-) -> None:
+def test_fifo_as_configuration_is_reported(folder: Path, command: tuple[str, ...]) -> None:
     path = folder / "fieldpost.toml"
     told = put(path, "a FIFO")
     line, *rest = lines(folder, *command)
@@ -127,7 +125,7 @@ def test_a_configuration_that_is_a_fifo_is_told_in_a_line(
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "a FIFO"])
-def test_a_configuration_that_is_something_else_is_told(folder: Path, kind: str) -> None:
+def test_special_file_as_configuration_is_reported(folder: Path, kind: str) -> None:
     told = put(folder / "fieldpost.toml", kind)
     for command in ("doctor", "status"):
         result = CliRunner().invoke(main, [command, "--dir", str(folder)])
@@ -135,7 +133,7 @@ def test_a_configuration_that_is_something_else_is_told(folder: Path, kind: str)
         assert f"fieldpost.toml cannot be read: {told}" in result.output
 
 
-def test_a_configuration_behind_a_link_is_read(folder: Path, tmp_path: Path) -> None:
+def test_configuration_behind_a_link_is_read(folder: Path, tmp_path: Path) -> None:
     (folder / "fieldpost.toml").rename(tmp_path / "managed.toml")
     (folder / "fieldpost.toml").symlink_to(tmp_path / "managed.toml")
     assert CliRunner().invoke(main, ["config", "check", "--dir", str(folder)]).exit_code == 0
@@ -145,7 +143,7 @@ def test_a_configuration_behind_a_link_is_read(folder: Path, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("name", ["server.pem", "server.key", "ca.pem", "crl.pem"])
-def test_a_gateway_does_not_wait_for_its_certificates(folder: Path, name: str) -> None:
+def test_fifo_as_certificate_is_reported(folder: Path, name: str) -> None:
     configure(folder, '[xmpp]\nlisten = "127.0.0.1:0"\nlisten_tls = "127.0.0.1:0"\n')
     told = put(folder / "pki" / name, "a FIFO")
     (line,) = lines(folder, "run")
@@ -153,56 +151,56 @@ def test_a_gateway_does_not_wait_for_its_certificates(folder: Path, name: str) -
 
 
 @pytest.mark.parametrize("name", ["ca.pem", "ca.key"])
-def test_a_device_s_certificate_is_not_waited_for(folder: Path, name: str) -> None:
+def test_fifo_as_ca_is_reported(folder: Path, name: str) -> None:
     told = put(folder / "pki" / name, "a FIFO")
     (line,) = lines(folder, "device", "add", "pump1", "--certificate")
     assert line == f"Error: {folder}/pki/{name} cannot be read: {told}"
 
 
-def test_doctor_names_each_file_that_is_none(folder: Path) -> None:
+def test_doctor_names_each_special_file(folder: Path) -> None:
     configure(folder, '[uplink]\nenrolment = "enrolment.json"\n')
     names = ("pki/ca.pem", "pki/server.pem", "pki/server.key", "pki/ca.key", "enrolment.json")
     told, *_ = [put(folder / name, "a FIFO") for name in names]
     output = "\n".join(lines(folder, "doctor"))
     for name in names:
         assert re.search(rf"^wrong .*{re.escape(name)}.*{told}$", output, re.MULTILINE), name
-    assert "is open to others" not in output
+    assert "other users can access" not in output
 
 
-def test_doctor_does_not_wait_for_a_database(folder: Path) -> None:
+def test_doctor_reports_a_fifo_as_database(folder: Path) -> None:
     told = put(folder / "fieldpost.db", "a FIFO")
     output = "\n".join(lines(folder, "doctor"))
     assert f"{folder}/fieldpost.db cannot be read: {told}" in output
 
 
 @pytest.mark.parametrize("command", ["status", "run"])
-def test_nobody_waits_for_a_database(folder: Path, command: str) -> None:
+def test_fifo_as_database_is_reported(folder: Path, command: str) -> None:
     told = put(folder / "fieldpost.db", "a FIFO")
     (line,) = lines(folder, command)
     assert line == f"Error: {folder}/fieldpost.db cannot be read: {told}"
 
 
-def test_an_enrolment_is_not_waited_for(folder: Path) -> None:
+def test_fifo_as_enrolment_is_reported(folder: Path) -> None:
     listen = '[xmpp]\nlisten = "127.0.0.1:0"\nlisten_tls = "127.0.0.1:0"\n'
     configure(folder, f'{listen}[uplink]\nenrolment = "enrolment.json"\n')
     put(folder / "enrolment.json", "a FIFO")
     (line,) = lines(folder, "run")
-    assert line == "Error: uplink.enrolment: no regular file"
+    assert line == "Error: uplink.enrolment: it is not a regular file"
     result = subprocess.run(
         [sys.executable, "-m", "edge", "uplink", "status", "--json", "--dir", str(folder)],
         capture_output=True, text=True, timeout=PATIENCE_S, check=True,
     )  # fmt: skip
-    assert "enrolment.json: no regular file" in result.stdout
+    assert "enrolment.json: it is not a regular file" in result.stdout
 
 
-def test_a_component_s_secret_is_not_waited_for(folder: Path) -> None:
+def test_fifo_as_component_secret_is_reported(folder: Path) -> None:
     configure(folder, f'{COMPONENT}component_secret = "secret"\n')
     told = put(folder / "secret", "a FIFO")
     (line,) = lines(folder, "run")
     assert line == f"Error: xmpp.component_secret: {folder}/secret cannot be read: {told}"
 
 
-def test_a_backup_does_not_wait_for_what_it_is_to_hold(folder: Path, tmp_path: Path) -> None:
+def test_fifo_in_a_backup_is_reported(folder: Path, tmp_path: Path) -> None:
     configure(folder, '[uplink]\nenrolment = "enrolment.json"\n')
     place = tmp_path / "gw.zip"
     told = put(folder / "enrolment.json", "a FIFO")

@@ -1,4 +1,4 @@
-"""Files and folders appear whole or not at all."""
+"""Files and folders appear completely or not at all."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def put(place: Path, contents: dict[str, FileContent]) -> None:
         put()
 
 
-def test_a_file_is_replaced_with_its_mode(tmp_path: Path) -> None:
+def test_file_is_replaced_with_its_mode(tmp_path: Path) -> None:
     path = tmp_path / "file"
     durable_files.replace_file(path, b"one", PUBLIC_FILE)
     durable_files.replace_file(path, b"two", PRIVATE_FILE)
@@ -30,7 +30,7 @@ def test_a_file_is_replaced_with_its_mode(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_who_may_read_a_file_does_not_hang_on_who_writes_it(tmp_path: Path) -> None:
+def test_mode_does_not_depend_on_the_umask(tmp_path: Path) -> None:
     before = os.umask(0o077)
     try:
         durable_files.replace_file(tmp_path / "file", b"one", PUBLIC_FILE)
@@ -39,7 +39,7 @@ def test_who_may_read_a_file_does_not_hang_on_who_writes_it(tmp_path: Path) -> N
     assert (tmp_path / "file").stat().st_mode & 0o777 == 0o644
 
 
-def test_a_full_disk_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "file"
     durable_files.replace_file(path, b"one", PUBLIC_FILE)
     monkeypatch.setattr(os, "fsync", fails)
@@ -53,14 +53,14 @@ def fails(*_args: object) -> None:
     raise OSError(errno.ENOSPC, "No space left on device")
 
 
-def test_a_new_file_replaces_none(tmp_path: Path) -> None:
+def test_new_file_replaces_none(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"here")
     with pytest.raises(FileExistsError):
         durable_files.write_new(tmp_path / "file", b"x", PUBLIC_FILE)
     assert (tmp_path / "file").read_bytes() == b"here"
 
 
-def test_a_folder_is_there_when_it_is_put_and_not_before(tmp_path: Path) -> None:
+def test_folder_appears_when_it_is_moved(tmp_path: Path) -> None:
     place = tmp_path / "devices" / "pump1"
     with durable_files.staged_folder(place, NEW) as put:
         assert not place.exists()
@@ -72,14 +72,14 @@ def test_a_folder_is_there_when_it_is_put_and_not_before(tmp_path: Path) -> None
     assert list(place.parent.iterdir()) == [place]
 
 
-def test_a_folder_that_is_not_put_leaves_nothing(tmp_path: Path) -> None:
+def test_folder_that_is_not_moved_leaves_nothing(tmp_path: Path) -> None:
     place = tmp_path / "devices" / "pump1"
     with durable_files.staged_folder(place, NEW):
         pass
     assert list(place.parent.iterdir()) == []
 
 
-def test_a_folder_replaces_another_as_a_whole(tmp_path: Path) -> None:
+def test_folder_replaces_another_completely(tmp_path: Path) -> None:
     place = tmp_path / "devices" / "pump1"
     put(place, NEW)
     put(place, OLD)
@@ -88,7 +88,7 @@ def test_a_folder_replaces_another_as_a_whole(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("there", [True, False])
-def test_where_a_folder_cannot_be_put_the_old_one_stays(
+def test_failed_move_keeps_the_old_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: bool
 ) -> None:
     place = tmp_path / "devices" / "pump1"
@@ -111,7 +111,7 @@ def test_where_a_folder_cannot_be_put_the_old_one_stays(
 
 
 @pytest.mark.parametrize("kind", ["file", "link", "broken link"])
-def test_what_is_no_folder_is_replaced_and_removed_as_what_it_is(tmp_path: Path, kind: str) -> None:
+def test_file_or_link_in_place_of_a_folder_is_replaced(tmp_path: Path, kind: str) -> None:
     place, elsewhere = tmp_path / "devices" / "pump1", tmp_path / "stick"
 
     def bar() -> None:
@@ -135,7 +135,7 @@ def test_what_is_no_folder_is_replaced_and_removed_as_what_it_is(tmp_path: Path,
     assert elsewhere.exists() == (kind == "link")
 
 
-def test_what_a_power_cut_left_goes_with_the_next_attempt(tmp_path: Path) -> None:
+def test_leftovers_of_a_power_cut_are_deleted(tmp_path: Path) -> None:
     place = tmp_path / "devices" / "pump1"
     put(place, OLD)
     for name in (".pump1.0123abcd", ".pump1.x.0123abcd", ".pump10.0123abcd"):
@@ -145,7 +145,7 @@ def test_what_a_power_cut_left_goes_with_the_next_attempt(tmp_path: Path) -> Non
     assert left == [".pump1.x.0123abcd", ".pump10.0123abcd", "pump1"]
 
 
-def test_one_command_at_a_time(tmp_path: Path) -> None:
+def test_lock_admits_one_command_at_a_time(tmp_path: Path) -> None:
     place = tmp_path / "devices" / "pump1"
     inside, waits = threading.Event(), threading.Event()
 
@@ -165,9 +165,7 @@ def test_one_command_at_a_time(tmp_path: Path) -> None:
     assert (place / "a").read_bytes() == b"new"
 
 
-def test_a_folder_that_is_busy_for_long_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_busy_folder_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(durable_files, "LOCK_WAIT", 0.05)
     place = tmp_path / "devices" / "pump1"
     with (
@@ -177,7 +175,7 @@ def test_a_folder_that_is_busy_for_long_is_told(
         put(place, NEW)
 
 
-def test_a_folder_is_removed_and_one_that_is_not_there_is_no_fault(tmp_path: Path) -> None:
+def test_removing_a_folder_is_idempotent(tmp_path: Path) -> None:
     place = tmp_path / "devices" / "pump1"
     durable_files.remove_folder(place)
     put(place, NEW)
