@@ -1,8 +1,7 @@
-"""A headless Chromium that sees files of this machine and nothing else, for tests and pictures.
+"""A headless Chromium for tests and screenshots, restricted to local files.
 
-Debian's packages `chromium` and `chromium-driver`, driven by selenium. Nothing is looked for in
-the network: both programs are named, every host name is refused, and the browser is told that it
-is offline.
+It uses Debian's packages `chromium` and `chromium-driver`, driven by selenium. There is no network
+access: both programs are named explicitly, every host name is refused, and the browser is offline.
 """
 
 from __future__ import annotations
@@ -21,23 +20,23 @@ from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 
 PROGRAMS: Final = ("chromium", "chromedriver")
-"""What has to be on the path: `make browser-packages` puts it there."""
+"""The programs that `make browser-packages` installs."""
 
 LOAD_S: Final = 20
-"""Seconds in which a page has to be there: it takes less than one."""
+"""Seconds within which a page must load: it takes less than one."""
 
 PHONE: Final = (360, 740)
 DESKTOP: Final = (1280, 900)
-"""Width and height of a screen, in the pixels of CSS."""
+"""Width and height of a screen in CSS pixels."""
 
 PAPER_PX: Final = 1032
-"""Width of a printed page in the pixels of CSS: A4 laid across, less the style's margins."""
+"""Width of a printed page in CSS pixels: A4 in landscape, less the margins."""
 
 Scheme = Literal["light", "dark"]
 
 
 def missing() -> str:
-    """Say what keeps a browser from being started here; "" if nothing does."""
+    """Return why no browser can be started here; "" if one can."""
     lacking = [name for name in PROGRAMS if shutil.which(name) is None]
     return f"there is no {' and no '.join(lacking)} (make browser-packages)" if lacking else ""
 

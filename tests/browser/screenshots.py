@@ -1,6 +1,6 @@
-"""Makes the pictures of the report in docs/images: the same fleet each time, as the tests see it.
+"""Create the screenshots of the report in docs/images, always of the same sample fleet.
 
-Run by `make screenshots`. Each picture has few colours, and so few bytes.
+Run by `make screenshots`. Each image has few colours, and so few bytes.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from tests.helpers.sample_findings import sample
 FOLDER: Final = Path(__file__).parents[2] / "docs" / "images"
 
 MOST_BYTES: Final = 200_000
-"""Bytes of a picture: they are in the repository, and pages with them are read over slow links."""
+"""Maximum bytes of an image: they are in the repository, and are read over slow links."""
 
 COLOURS: Final = 128
-"""Colours of a picture: a page has a dozen, and the rest is the edges of letters."""
+"""Colours of an image: a page has a dozen, and letters have blended edges."""
 
 GATEWAY: Final = "gateways/gw-005.example.html"
 
 
 class Picture(NamedTuple):
-    """What is shown of which page: from an element on, on which screen, in which colours."""
+    """A screenshot: the page, the first element, the screen, and the colour scheme."""
 
     name: str
     page: str
@@ -49,7 +49,7 @@ PICTURES: Final = (
 
 
 def main() -> int:
-    """Make all pictures; exit status 1 where there is no browser."""
+    """Create all screenshots; exit status 1 if there is no browser."""
     if missing():
         sys.stderr.write(f"{missing()}\n")
         return 1

@@ -1,4 +1,4 @@
-"""The report's pages in a real browser: whole, silent, alone, on any screen and on paper."""
+"""The report's pages in a browser: on any screen, in print, without scripts or requests."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ WIDER = "return document.documentElement.scrollWidth - document.documentElement.
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A report of a made-up fleet of which every kind of problem is told."""
+    """A report of the sample fleet."""
     return write_report(sample(8), tmp_path_factory.mktemp("report")).parent
 
 
@@ -52,7 +52,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 @pytest.mark.parametrize("scheme", get_args(Scheme))
 @pytest.mark.parametrize("screen", [PHONE, DESKTOP], ids=["phone", "desktop"])
 @pytest.mark.parametrize("name", PAGES)
-def test_a_page_is_shown_whole_and_asks_for_nothing_else(
+def test_a_page_fits_the_screen_and_makes_no_requests(
     browser: Browser, report: Path, name: str, screen: tuple[int, int], scheme: Scheme
 ) -> None:
     browser.look(report / name, screen, scheme)
@@ -69,7 +69,7 @@ def test_a_page_is_shown_whole_and_asks_for_nothing_else(
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_everything_that_is_folded_unfolds(browser: Browser, report: Path, name: str) -> None:
+def test_folded_parts_unfold(browser: Browser, report: Path, name: str) -> None:
     browser.look(report / name, PHONE)
     folded = browser.ask(
         "return [...document.querySelectorAll('details')].filter(each => !each.open).length"
@@ -88,7 +88,7 @@ def test_everything_that_is_folded_unfolds(browser: Browser, report: Path, name:
     assert browser.complaints() == []
 
 
-def test_links_lead_from_page_to_page_and_back(browser: Browser, report: Path) -> None:
+def test_links_between_pages(browser: Browser, report: Path) -> None:
     browser.look(report / "index.html")
     browser.follow("gw-002.example")
     assert browser.ask("return document.title") == "gw-002.example: Fieldpost"
@@ -137,7 +137,7 @@ def test_a_page_can_be_printed(browser: Browser, report: Path, name: str) -> Non
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_somebody_who_hears_a_page_is_told_of_its_plots_and_tables(
+def test_plots_and_tables_are_accessible_to_screen_readers(
     browser: Browser, report: Path, name: str
 ) -> None:
     browser.look(report / name)
@@ -153,9 +153,7 @@ def test_somebody_who_hears_a_page_is_told_of_its_plots_and_tables(
     assert len(regions) == 3
 
 
-def test_hundreds_of_gateways_and_long_names_fit_on_a_phone(
-    browser: Browser, tmp_path: Path
-) -> None:
+def test_hundreds_of_gateways_and_long_names_fit_a_phone(browser: Browser, tmp_path: Path) -> None:
     names = [f"gw-{at:03d}.{'far-away.' * (at % 5)}example" for at in range(400)]
     names[3] = "g" * 63 + ".example"
     found = whole(

@@ -1,8 +1,8 @@
-"""Holds what a report says is wrong against what was planted: the kind, the place, and the time.
+"""Compare the problems of a report with the faults of a simulated fleet: kind, place and time.
 
-`report` is what report.json holds, `truth` what truth.json does. Nothing may be told but what was
-planted, each once, where it is. Where the report says when, it must be when it was, by the clock of
-the gateway, but for what `SLACK` states.
+`report` is report.json, `truth` is truth.json. The report must have each simulated fault once, in
+its place, and no other problem. Times in the report must be right by the gateway's clock, within
+`SLACK`.
 """
 
 from __future__ import annotations
@@ -35,34 +35,34 @@ WHERE = {
     "refusals": _SOURCE,
     "repeats": _SOURCE,
 }
-"""What the report calls the place of a problem; that of others is the gateway."""
+"""The place of a problem in the report by kind; of other kinds it is the gateway."""
 
 HOUR = 3_600.0
 
 
 class Span(NamedTuple):
-    """From when to when something is told to have been; None where the report does not say."""
+    """The begin and end that a report states; None if it does not state one."""
 
     begin: datetime | None = None
     end: datetime | None = None
 
 
 class Slack(NamedTuple):
-    """Seconds by which a told begin and end may be off."""
+    """Seconds by which a stated begin and end may be off."""
 
     begin: float = 0.0
     end: float = 0.0
 
 
 class Case(NamedTuple):
-    """A planted fault, and what it is compared with."""
+    """A simulated fault, and what it is compared with."""
 
     entry: Json
     truth: Json
     tables: Json
 
     def rows(self, table: str, **of: Any) -> list[Json]:
-        """Give the rows of a table that have these values; those of the gateway."""
+        """Return the rows of a table with these values, of the gateway."""
         chosen = {"gateway": self.entry["gateway"], **of}
         return [
             row
@@ -71,20 +71,20 @@ class Case(NamedTuple):
         ]
 
     def row(self, table: str, **of: Any) -> Json:
-        """Give the one row that has these values."""
+        """Return the only row with these values."""
         rows = self.rows(table, **of)
         assert len(rows) == 1, (self.entry, table, rows)
         return rows[0]
 
     @property
     def interval(self) -> float:
-        """Seconds between two readings of a sensor, at most."""
+        """Maximum seconds between two readings of a sensor."""
         sensors, jitter = 8, 1.2
         return sensors * jitter * 86_400 / float(self.truth["readings"])
 
     @property
     def unheard(self) -> float:
-        """Seconds of the windows in which readings of the gateway were lost."""
+        """Seconds in which readings of the gateway were lost."""
         shares = {"gap": 0.05, "evictions": 0.15}
         of = (each for each in self.truth["planted"] if each["gateway"] == self.entry["gateway"])
         return self.length * sum(shares.get(each["fault"], 0.0) for each in of)
@@ -96,7 +96,7 @@ class Case(NamedTuple):
 
     @property
     def sealing(self) -> float:
-        """Seconds from an event of the system lane to the sealing of the next one, at most."""
+        """Maximum seconds from an event of the system lane to the next sealing."""
         return float(self.truth["seal"]) + float(self.truth["heartbeat"])
 
 
@@ -115,7 +115,7 @@ def _outage(case: Case) -> Span:
 
 
 def _unsynchronised(case: Case) -> Span:
-    """The report tells how long, and not when: as long as it was, by its heartbeats."""
+    """Check the duration, by heartbeats; the report does not state when."""
     row = case.row("clocks", state="unsynchronised")
     planted = _moment(case.entry["to"]), _moment(case.entry["from"])
     assert planted[0] is not None
@@ -131,7 +131,7 @@ def _step(case: Case) -> Span:
 
 
 def _drift(case: Case) -> Span:
-    """It drifted all the time: by how much, is told to a tenth."""
+    """Check the drift, within a tenth; it lasts all the time."""
     row = case.row("clocks", state="drifting")
     told = row["gain_ppm"] if row["drift_ppm"] is None else row["drift_ppm"]
     assert abs(told - case.entry["size"]) <= case.entry["size"] / 10, case.entry
@@ -151,7 +151,7 @@ def _refused(case: Case, *, fork: bool) -> Span:
 
 
 def _evicted(case: Case) -> Span:
-    """It says so when the most part of the window is over."""
+    """Check the time of the last eviction, which is reported when most of the window is over."""
     case.row("completeness", **case.entry["place"])
     told = _moment(case.row("growth")["last_evicted"])
     begin, end = _moment(case.entry["clock_from"]), _moment(case.entry["clock_to"])
@@ -199,7 +199,7 @@ def _refusals(case: Case) -> Span:
 
 
 def _full(case: Case) -> Span:
-    """The day on which it is full is told to a twelfth of the time until then, or closer."""
+    """Check the day on which storage is full, within a twelfth of the time until then."""
     row = case.row("growth", state="soon")
     grown = row["trend_day"]
     assert abs(grown - case.entry["size"]) <= case.entry["size"] / 20, case.entry
@@ -222,7 +222,7 @@ def _torn(case: Case) -> Span:
 
 
 def _counted(table: str, **of: int) -> Callable[[Case], Span]:
-    """The report counts them and does not say when."""
+    """Check a count; the report does not state when."""
 
     def told(case: Case) -> Span:
         case.row(table, **of, **case.entry["place"])
@@ -231,7 +231,7 @@ def _counted(table: str, **of: int) -> Callable[[Case], Span]:
     return told
 
 
-TOLD: dict[str, Callable[[Case], Span]] = {
+CHECKS: dict[str, Callable[[Case], Span]] = {
     "outage": _outage,
     "unclean_restart": _counted("availability", unclean_restarts=1),
     "silent": lambda case: _span(case.row("availability", state="silent"), "last_arrival"),
@@ -257,7 +257,7 @@ TOLD: dict[str, Callable[[Case], Span]] = {
     ),
     "version_errors": _version,
 }
-"""From when to when the report tells a kind of problem to have been; more is checked on the way."""
+"""The function that checks each kind of problem, and returns when it was by the report."""
 
 SLACK: dict[str, Callable[[Case], Slack]] = {
     "outage": lambda case: Slack(case.truth["heartbeat"], case.truth["heartbeat"]),
@@ -278,21 +278,20 @@ SLACK: dict[str, Callable[[Case], Slack]] = {
     "repeats": lambda _: Slack(HOUR, 2 * HOUR),
     "version_errors": lambda case: Slack(0.07 * case.length, 2 * case.sealing),
 }
-"""How far a told time may be off, and why: signs come with the heartbeat; what was not sealed does
-not come; a copy's segments come an hour after the original's, and its logs are few; a device is
-told of every hour; a version is rolled out for some hours; of readings that were lost nobody knows
-what they said."""
+"""How far a stated time may be off: events come with heartbeats; what was not sealed does not
+arrive; segments of a copy come an hour later, and its logs are few; refusals of a device are
+reported hourly; a version is rolled out over hours; lost readings leave gaps."""
 
 
 def where(entry: Json) -> tuple[str, str, str]:
-    """Name the problem that the report must tell: its kind, its gateway, its place."""
+    """Return kind, gateway and place of the problem that the report must have."""
     place = WHERE.get(entry["kind"], "{gateway}")
     named = {name: written(value) for name, value in entry["place"].items()}
     return entry["kind"], entry["gateway"], place.format(gateway=entry["gateway"], **named)
 
 
 def check_problems(truth: Json, report: Json) -> None:
-    """Require that all that was planted is told, where it is, and nothing else is."""
+    """Require that the report has all simulated faults, in their places, and nothing else."""
     told = [(each["kind"], each["gateway"], each["where"]) for each in report["problems"]]
     planted = {where(entry) for entry in truth["planted"] if entry["kind"]}
     assert set(told) == planted, set(told) ^ planted
@@ -300,7 +299,7 @@ def check_problems(truth: Json, report: Json) -> None:
 
 
 def check_times(truth: Json, report: Json) -> None:
-    """Require that what was planted is told to have been when it was."""
+    """Require that the report's times are those of the simulated faults."""
     clocks = {
         entry["gateway"]
         for entry in truth["planted"]
@@ -310,7 +309,7 @@ def check_times(truth: Json, report: Json) -> None:
         if not entry["kind"]:
             continue
         case = Case(entry, truth, report["tables"])
-        span = TOLD[entry["kind"]](case)
+        span = CHECKS[entry["kind"]](case)
         slack = SLACK[entry["kind"]](case) if entry["kind"] in SLACK else Slack()
         set_once = entry["kind"] == "queue_stuck" and entry["gateway"] in clocks
         if span.begin is not None and not set_once:  # then it is told from the step on
@@ -320,7 +319,7 @@ def check_times(truth: Json, report: Json) -> None:
 
 
 def _near(entry: Json, which: str, told: datetime, slack: float) -> None:
-    """Compare with the planted moment: by the gateway's clock, or by the centre's."""
+    """Compare a time with the simulated one: by the gateway's clock or by the centre's."""
     by_centre = entry["kind"] in ("silent", "fork", "bad_segment", "version_errors")
     planted = datetime.fromisoformat(entry[which if by_centre else f"clock_{which}"])
     off = abs((told - planted).total_seconds())

@@ -1,4 +1,4 @@
-"""What the ingest makes of a fleet folder: the real command, and its tables read without Spark."""
+"""Ingest a fleet folder with the real command, and read its tables without Spark."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Tables(NamedTuple):
 
 
 def ingested(fleet: FleetFolder) -> Tables:
-    """Ingest all that waits, by the command, and give what the tables have then."""
+    """Ingest all waiting files with the command, and return the tables' rows."""
     done = subprocess.run(
         [sys.executable, "-m", "sync.cli", "ingest", "--dir", str(fleet.root)],
         capture_output=True,

@@ -1,8 +1,6 @@
-"""An ingest as a process of its own, to be killed: it says each step, and can kill itself at one.
+"""An ingest in a process of its own that reports each step and can kill itself after one.
 
-`python -m tests.helpers.killed_driver FLEET [STEP NUMBER]`: with a step it dies by SIGKILL when it
-takes that one for the NUMBERth time. Each line on standard output is a step that was taken; `over`
-is the last one, when nothing is left to do.
+Usage: killed_driver.py FOLDER [STEP NUMBER]. Kills itself when STEP is taken for the NUMBERth time.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ from sync.tables.spark_session import spark_session
 from tests.helpers.jvm import FAST_JVM
 
 BATCH_FILES = 5
-"""So few that a driver has some batches to do, and dies in one of them."""
+"""Files in a batch: few, so that a driver has several batches."""
 
 SETTINGS = {
     "spark.master": "local[2]",
@@ -31,13 +29,13 @@ SETTINGS = {
 
 
 def say(word: str) -> None:
-    """Tell a step."""
+    """Report a step."""
     sys.stdout.write(f"{word}\n")
     sys.stdout.flush()
 
 
 def main() -> None:
-    """Ingest all that waits."""
+    """Ingest all waiting files."""
     fleet = FleetFolder(Path(sys.argv[1]))
     dies_at, left = (sys.argv[2], int(sys.argv[3])) if sys.argv[2:] else ("", 0)
 

@@ -1,4 +1,4 @@
-"""Reads a page of the report as a strict reader does, and collects what tests ask of it."""
+"""A strict parser for pages of the report."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ RUN = {"script", "link", "img", "iframe", "object", "embed", "base", "form"}
 
 
 class Page(HTMLParser):
-    """A page, each element of which is closed, and which runs and fetches nothing."""
+    """A page: all elements must be closed, and none may run or fetch anything."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -68,7 +68,7 @@ class Page(HTMLParser):
 
 
 def checked(text: str) -> str:
-    """Give the page back when it is sound and can be used without seeing it."""
+    """Return the page if it is valid and usable without seeing it."""
     page = Page(text)
     assert set(page.ids.values()) <= {1}
     assert page.named <= set(page.ids)

@@ -1,6 +1,6 @@
-"""Rows of a fleet that is made up, always the same: what `sample_findings` is put together from.
+"""Rows of an invented fleet, always the same, from which `sample_findings` is assembled.
 
-What is wrong with a gateway is told by its place in the fleet.
+The place of a gateway in the fleet determines its problem.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ _MIB: Final = 2**20
 Row = dict[str, Any]
 
 SILENT, OUT, GAP, FORK, STUCK, FULL, CLOCK, FLAT = range(8)
-"""What is wrong with the first gateways, one thing each; with the others nothing is."""
+"""Problems of the first gateways, one each; the others have none."""
 
 
 def ago(hours: float) -> datetime:
-    """Give a moment so many hours before the report."""
+    """Return the time so many hours before the report."""
     return NOW - timedelta(hours=hours)
 
 

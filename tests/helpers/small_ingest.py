@@ -1,8 +1,8 @@
-"""An ingest without Spark, for tests of what follows the tables: the same files and manifests.
+"""An ingest without Spark, for tests of what reads the tables: it writes the same files and
+manifests.
 
-It decodes and judges with the centre's own functions; only who runs them is another. One that is
-made anew is another query, as after a lost checkpoint.
-All files go to the archive, and nothing is made durable.
+It decodes and judges with the centre's own functions. A new instance is a new query, as after a
+lost stream checkpoint. All files go to the archive, and nothing is fsynced.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ FILES = pa.schema(
 
 @dataclass
 class SmallIngest:
-    """Takes what waits in the landing of `folder` into its tables, as batches of `query`."""
+    """Ingests what waits in the landing of `folder`, as batches of `query`."""
 
     folder: FleetFolder
     query: str = "00000000-0000-0000-0000-000000000001"
@@ -45,7 +45,7 @@ class SmallIngest:
     known: list[Claim] = field(default_factory=list)
 
     def run(self) -> Manifest | None:
-        """Take all that waits, and file it away; None when nothing does."""
+        """Ingest all waiting files and archive them; return None if there are none."""
         segments = LocalStorage(self.folder.root)
         files = sorted(
             waiting_files(segments).values(), key=lambda file: (file.modified, file.path)
@@ -116,5 +116,5 @@ class SmallIngest:
 
 
 def _taken(batch: pa.RecordBatch) -> list[dict[str, Any]]:
-    """What a worker gives of these files: rows of files, and of parts."""
+    """Return a worker's rows for these files: rows of files, and of part files."""
     return [row for taken in decode_files([batch]) for row in taken.to_pylist()]

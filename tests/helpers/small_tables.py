@@ -1,4 +1,4 @@
-"""Tables that are small enough to check by hand: rows name only the columns that matter."""
+"""Small DataFrames for tests: rows name only the columns that matter."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ START = datetime(2025, 11, 21, 12, tzinfo=UTC)
 
 
 def at(seconds: float) -> datetime:
-    """Give the time so many seconds after `START`."""
+    """Return the time so many seconds after `START`."""
     return START + timedelta(seconds=seconds)
 
 
 def table(spark: SparkSession, schema: StructType, rows: Sequence[dict[str, Any]]) -> DataFrame:
-    """Make a table of `schema`; columns that a row does not name are null."""
+    """Create a DataFrame of `schema`; columns that a row does not name are null."""
     names = schema.fieldNames()
     unknown = {name for row in rows for name in row} - set(names)
     assert not unknown, unknown
@@ -27,7 +27,7 @@ def table(spark: SparkSession, schema: StructType, rows: Sequence[dict[str, Any]
 
 
 def events(spark: SparkSession, rows: Sequence[dict[str, Any]]) -> DataFrame:
-    """Make a table of events with their day, as what computes a summary takes them."""
+    """Create a DataFrame of events with their day, as summaries get them."""
     from pyspark.sql import functions as F
 
     from sync.tables.tables import EVENTS
@@ -36,7 +36,7 @@ def events(spark: SparkSession, rows: Sequence[dict[str, Any]]) -> DataFrame:
 
 
 def told(report: DataFrame, *names: str) -> list[tuple[Any, ...]]:
-    """Collect the named columns, in the report's own order; times as seconds after `START`."""
+    """Collect columns in the report's order; times as seconds after `START`."""
     rows = report.select(*names).toArrow().to_pylist()
     return [tuple(_plain(row[name]) for name in names) for row in rows]
 

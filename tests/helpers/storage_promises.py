@@ -1,4 +1,4 @@
-"""What every storage promises (`sync.tables.storage.Storage`), asked of one that is empty."""
+"""Tests of the interface `sync.tables.storage.Storage`, for any empty storage."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NOON_S = 1_763_726_400.0
 
 
 def keeps_promises(storage: Storage, put: Callable[[str, bytes, float | None], object]) -> None:
-    """See that it does; `put` puts a file there by other means, with its time."""
+    """Test the storage; `put` writes a file by other means, with a time of modification."""
     assert (list(storage.files("none")), storage.folders("none")) == ([], [])
     storage.create("a/b [1] 100%20 #ü/x.json", b"one")
     with pytest.raises(FileExistsError):
