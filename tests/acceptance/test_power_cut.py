@@ -1,8 +1,8 @@
-"""The power goes at any moment: nothing acknowledged is missing afterwards, and nothing is twice.
+"""Tests of power cuts at any moment: nothing acknowledged is lost, and nothing is repeated.
 
-The gateway runs under `write_log.c`, and devices send to it. Each answer is noted with how long the
-log was when it was read: what it depends on was recorded before. Then the log is played back, and
-at many points a folder is made as a disk might show it after a cut there (`helpers.power_cut`).
+The gateway runs under `write_log.c`, which records its writes and syncs, and devices send to it.
+Each answer is recorded with the length of the log. Then the log is replayed: for many
+points in it, a folder is made as a disk might show it after a cut there (`helpers.power_cut`).
 """
 
 from __future__ import annotations

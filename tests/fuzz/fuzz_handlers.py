@@ -135,7 +135,7 @@ class _Site:
         gateway, life = self._gateway, self._gateway.lifecycle
         if what == b"T":
             gateway.clock.service += HOUR
-            gateway.ring()
+            gateway.run_timers()
         elif full in self._waiting:
             generation = gateway.generation(full)
             if what == b"C":
@@ -149,7 +149,7 @@ class _Site:
             else:
                 sends = self._waiting.pop(full)
                 del self._there[generation]
-                gateway.leave(full, *(send.stanza for send in sends if send.receipt is None))
+                gateway.end(full, *(send.stanza for send in sends if send.receipt is None))
         self._hand_over(None)
 
     def _bind(self, full: str) -> None:

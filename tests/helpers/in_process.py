@@ -1,7 +1,7 @@
-"""A gateway's front door in the test's own process: real sockets, store and folder.
+"""A gateway's listener in the test's own process, with real sockets, store and folder.
 
-For what a process from outside cannot be brought to: a database that is locked at a certain moment,
-a feature that fails. Its TLS certificate is real, and nobody needs it.
+For situations that a separate process cannot be brought into, such as a database that is locked at
+a certain moment, or a failing feature.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tests.helpers.xmpp import Client
 
 
 class InProcess(NamedTuple):
-    """What a test may touch of it."""
+    """The parts that a test may use."""
 
     gateway: Gateway
     store: Store
@@ -41,7 +41,7 @@ class InProcess(NamedTuple):
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep the database from the gateway, as another process would."""
+        """Lock the database as another process would."""
         other = sqlite3.connect(self.gateway.folder / database.FILE_NAME, isolation_level=None)
         try:
             other.execute("BEGIN IMMEDIATE")
@@ -66,7 +66,7 @@ class InProcess(NamedTuple):
 
 @asynccontextmanager
 async def in_process(folder: Path, *names: str, **options: object) -> AsyncIterator[InProcess]:
-    """Open the front door of a gateway with these devices."""
+    """Open the listener of a gateway with these devices."""
     gateway = Gateway(folder / "gateway", *names, require_tls=False, **options)
     settings = load.load(gateway.folder)
     limits = settings.limits

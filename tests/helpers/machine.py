@@ -1,6 +1,6 @@
 """A machine whose clocks a test sets, in the test's own process or in a gateway's.
 
-`World` knows the true time, and what a machine in it shows: its boots, its wall clock's error, and
+`World` knows the true time and the state of a machine: its boots, the error of its wall clock, and
 whether that is synchronised. `python -m tests.helpers.machine DIR FILE SPEED` runs the gateway of
 `DIR` on the clocks that `FILE` has, as `show` writes them; its uptime runs `SPEED` times as fast.
 """
@@ -21,11 +21,11 @@ from edge.engine.clock import MachineClocks
 from tests.helpers.processes import Process
 
 EPOCH: Final = 1_760_000_000.0
-"""The true time, in seconds since 1970 UTC, at which a world begins."""
+"""The true time at which a world begins, in seconds since 1970 UTC."""
 
 
 class World:
-    """True time, and a machine in it."""
+    """The true time, and a machine."""
 
     def __init__(self, *, synchronised: bool = False) -> None:
         self.true = 0.0
@@ -36,7 +36,7 @@ class World:
         self.asked = 0
 
     def reboot(self, *, synchronised: bool = False, error: float = 0.0) -> None:
-        """Boot anew, with a wall clock that is wrong by `error` seconds."""
+        """Boot again, with a wall clock that is wrong by `error` seconds."""
         self.boots += 1
         self.booted = self.true - 5.0
         self.synchronised = synchronised
@@ -44,7 +44,7 @@ class World:
 
     @property
     def machine(self) -> MachineClocks:
-        """The clocks of it."""
+        """Return the machine's clocks."""
         return MachineClocks(
             uptime=lambda: self.true - self.booted,
             wall=lambda: round((EPOCH + self.true + self.error) * 1000),
@@ -58,7 +58,7 @@ class World:
 
 
 class Shown(NamedTuple):
-    """What a gateway of another process is shown, until it is shown something else.
+    """The clock readings for a gateway in another process, until the next ones.
 
     `uptime` in seconds at its start; `wall` in seconds before or after the real wall clock.
     """
@@ -70,7 +70,7 @@ class Shown(NamedTuple):
 
 
 def show(path: Path, shown: Shown) -> None:
-    """Write what a gateway is to be shown, whole."""
+    """Write the clock readings for a gateway atomically."""
     new = path.with_suffix(".new")
     new.write_text(json.dumps(shown), "utf-8")
     new.replace(path)

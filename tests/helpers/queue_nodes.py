@@ -116,4 +116,4 @@ def states(gateway: Gateway) -> dict[str, str]:
 def advance(gateway: Gateway, seconds: float) -> None:
     """Advance the service clock and run timers."""
     gateway.clock.service += seconds
-    gateway.ring()
+    gateway.run_timers()

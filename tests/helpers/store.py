@@ -1,7 +1,7 @@
-"""A gateway's store and router for tests, without sockets: real SQLite, real handlers, a set clock.
+"""A gateway without sockets for tests: real SQLite, real handlers, and a clock that the test sets.
 
-`Gateway` runs each stanza in a transaction of its own, at once. `opened` gives the group-committing
-store on a loop. Stanzas come from bytes through the real parser, and answers are read as trees.
+`Gateway` runs each stanza in its own transaction. `opened` opens the group-committing store on an
+event loop. Stanzas are parsed from bytes by the real parser, and answers are parsed to trees.
 """
 
 from __future__ import annotations
@@ -48,19 +48,19 @@ _OPEN: Final = (
 
 
 class Clock:
-    """A clock that stands still until a test moves it; call it for the moment."""
+    """A clock that stands still until a test moves it; call it for the current moment."""
 
     def __init__(self, service: float = 1000.0) -> None:
         self.service = service
         self.wall_offset = 0
 
     def __call__(self) -> Now:
-        """Return the moment; the wall clock goes with the service, but for its offset (ms)."""
+        """Return the current moment; the wall clock is the service seconds plus `wall_offset`."""
         return Now(self.service, WALL + round(self.service * 1000) + self.wall_offset, True)
 
 
 def new_database(folder: Path) -> Path:
-    """Make the database of a new gateway, as `fieldpost init` does."""
+    """Create the database of a new gateway, as `fieldpost init` does."""
     path = folder / database.FILE_NAME
     path.touch(mode=0o600, exist_ok=False)
     path.write_bytes(_made())
@@ -69,7 +69,7 @@ def new_database(folder: Path) -> Path:
 
 @cache
 def _made() -> bytes:
-    """The file of a new database: hundreds of tests want one, and to make it takes a while."""
+    """Return the file of a new database, cached because creating one takes time."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / database.FILE_NAME
         database.create(path)
@@ -85,7 +85,7 @@ def _made() -> bytes:
 
 @contextmanager
 def in_memory() -> Iterator[sqlite3.Connection]:
-    """Open a database that lives in memory: the same schema, for what needs many of them."""
+    """Open a database in memory with the same schema, for tests that need many."""
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
         _migrated().backup(connection)
         connection.execute("PRAGMA foreign_keys = ON")
@@ -108,7 +108,7 @@ async def opened(
     bounds: UnitLimits = BOUNDS,
     max_bytes: int | None = None,
 ) -> AsyncIterator[Store]:
-    """Open the group-committing store, and close it again."""
+    """Open the group-committing store, and close it at the end."""
     store = await Store.open(path, clock or Clock(), bounds, max_bytes)
     try:
         yield store
@@ -127,7 +127,7 @@ def stanza(xml: str) -> Stanza:
 
 
 class Reply(NamedTuple):
-    """An answer, read: its attributes, its payload (not the error), and its error."""
+    """A parsed answer: its attributes, its payload (not the error), and its error."""
 
     attrs: dict[str, str]
     payload: Element | None
@@ -141,7 +141,7 @@ class Reply(NamedTuple):
 
 
 def read_reply(answer: bytes) -> Reply | None:
-    """Read an answer; `None` for nothing."""
+    """Parse an answer; return `None` if there is none."""
     if not answer:
         return None
     root = read_element(answer)
@@ -157,12 +157,12 @@ def read_reply(answer: bytes) -> Reply | None:
 
 
 def read_element(stanza: bytes) -> Element:
-    """Read a stanza of ours as a client would."""
+    """Parse a stanza of the gateway as a client would."""
     return ElementTree.fromstring(b"<s xmlns='jabber:client'>%b</s>" % stanza)[0]  # noqa: S314
 
 
 class Gateway:
-    """The inner half of a gateway on one connection: each stanza is one committed transaction."""
+    """A gateway on one database connection; each stanza is one committed transaction."""
 
     def __init__(
         self,
@@ -187,7 +187,7 @@ class Gateway:
         self.connection = self._connect()
 
     def _connect(self) -> sqlite3.Connection:
-        """Open the database; no test of this class cuts the power, so nothing waits for a disk."""
+        """Open the database without syncs, because these tests do not cut the power."""
         connection = database.connect(self.path)
         connection.execute("PRAGMA synchronous = OFF")
         return connection
@@ -197,13 +197,13 @@ class Gateway:
         self.connection.close()
 
     def crash(self) -> None:
-        """End as `kill -9` would, from the database's view: what is not committed is gone."""
+        """Lose what is not committed, as after `kill -9`."""
         self.connection.close()
         self.connection = self._connect()
         self._bound.clear()
 
     def tx(self, unit: Callable[[Transaction], T]) -> T:
-        """Run a unit of work in a transaction, and commit it."""
+        """Run a unit of work in its own transaction, and commit it."""
         with database.transaction(self.connection, self.clock()) as tx:
             outcome = unit(tx)
             self.due = tx.due
@@ -215,7 +215,7 @@ class Gateway:
         self.tx(lambda tx: accounts.add(tx, name, (), trusted=trusted))
 
     def bind(self, full: str) -> int:
-        """Begin a session of `full`; returns its generation."""
+        """Bind a session; return its generation."""
         self._generation += 1
         generation = self._generation
         bare = full.partition("/")[0]
@@ -225,23 +225,23 @@ class Gateway:
         return generation
 
     def bound(self) -> list[str]:
-        """Return the full JIDs of the sessions that were bound here and have not left."""
+        """Return the full JIDs of the bound sessions."""
         return list(self._bound)
 
     def is_bound(self, full: str) -> bool:
-        """Tell whether a session of this full JID was bound here and has not left."""
+        """Return whether a session of this full JID is bound."""
         return full in self._bound
 
-    def is_there(self, generation: int) -> bool:
-        """Tell the same of a session by its number."""
+    def is_generation_bound(self, generation: int) -> bool:
+        """Return whether a session of this generation is bound."""
         return generation in self._bound.values()
 
     def generation(self, full: str) -> int:
-        """Return the number of a session that was bound here."""
+        """Return the generation of a bound session."""
         return self._bound[full]
 
     def work(self, full: str, xml: str) -> Callable[[Transaction], bytes]:
-        """Route a stanza of a session; returns its unit of work."""
+        """Route a stanza of a session; return its unit of work."""
         generation = self._bound[full] if full in self._bound else self.bind(full)
         work = self.router.route(stanza(xml), full)
         if isinstance(work, bytes):
@@ -252,23 +252,23 @@ class Gateway:
         return guarded(work, generation)
 
     def send(self, full: str, xml: str) -> Reply | None:
-        """Handle a stanza of a session, and return what it answers."""
+        """Handle a stanza of a session; return the answer."""
         return read_reply(self.tx(self.work(full, xml)))
 
     def received(self, full: str) -> list[Reply]:
-        """Return what a session was sent beside its own answers since this was last asked."""
+        """Return what a session was sent, beside answers, since the last call."""
         replies = [read_reply(send.stanza) for send in self.sends(full)]
         return [reply for reply in replies if reply is not None]
 
     def sends(self, full: str) -> list[Send]:
-        """Return the same as it was sent, with receipts."""
+        """Return the stanzas that a session was sent since the last call, with receipts."""
         generation = self._bound[full]
         mine = [send for send in self.sent if send.generation == generation]
         self.sent = [send for send in self.sent if send.generation != generation]
         return mine
 
     def elements(self, full: str) -> list[Element]:
-        """Return the same as trees; whoever was sent them has them from then on."""
+        """Return the same as trees, and acknowledge them."""
         mine = self.sends(full)
         receipts = [send.receipt for send in mine if send.receipt is not None]
         if receipts:
@@ -276,17 +276,17 @@ class Gateway:
             self.tx(lambda tx: self.lifecycle.acknowledge(tx, generation, receipts))
         return [read_element(send.stanza) for send in mine]
 
-    def leave(self, full: str, *unconfirmed: bytes) -> None:
+    def end(self, full: str, *unacknowledged: bytes) -> None:
         """End a session."""
         generation = self._bound.pop(full)
-        self.tx(lambda tx: self.lifecycle.end(tx, generation, unconfirmed))
+        self.tx(lambda tx: self.lifecycle.end(tx, generation, unacknowledged))
 
-    def ring(self) -> None:
+    def run_timers(self) -> None:
         """Do what is due."""
         self.tx(lambda tx: timers.run(self.router.context, tx))
 
     def events(self, lane: str | None = None, name: str | None = None) -> list[StoredEvent]:
-        """Read the events that are not sealed: of one lane or of all, of one name or of any."""
+        """Return the unsealed events, of one lane or all, of one name or any."""
         with database.transaction(self.connection, self.clock()) as tx:
             lanes = LANES if lane is None else (lane,)
             rows = [row for one in lanes for row in events.read(tx, one, 0, 100_000, 2**40)]
@@ -298,19 +298,19 @@ class Gateway:
 
 
 def append(tx: Transaction, lane: str, count: int, event: NewEvent) -> None:
-    """Write the same event several times, as all that the transaction does."""
+    """Append the same event several times in a transaction."""
     for _ in range(count):
         events.append(tx, lane, event)
     tx.run_before_commit()
 
 
 def digest_of(name: str) -> bytes:
-    """Make a digest of 32 bytes that is told apart by `name`."""
+    """Return a digest of 32 bytes that is unique for `name`."""
     return hashlib.sha256(name.encode()).digest()
 
 
 def log(text: str, **attrs: str) -> str:
-    """Write a message with a log event."""
+    """Return a message with a log event."""
     written = "".join(f" {key}='{value}'" for key, value in attrs.items())
     return (
         f"<message xmlns='jabber:client'><log xmlns='urn:xmpp:eventlog'{written}>"
@@ -319,7 +319,7 @@ def log(text: str, **attrs: str) -> str:
 
 
 def assured(msg_id: str, message: str, to: str | None = DOMAIN, ns: str = QOS) -> str:
-    """Write the iq that offers an assured message."""
+    """Return the iq that offers an assured message."""
     address = "" if to is None else f" to='{to}'"
     return (
         f"<iq type='set' id='a-{msg_id}'{address}>"
@@ -328,13 +328,13 @@ def assured(msg_id: str, message: str, to: str | None = DOMAIN, ns: str = QOS) -
 
 
 def deliver(msg_id: str, to: str | None = DOMAIN, ns: str = QOS) -> str:
-    """Write the iq that asks for the delivery of an assured message."""
+    """Return the iq that requests the delivery of an assured message."""
     address = "" if to is None else f" to='{to}'"
     return f"<iq type='set' id='d-{msg_id}'{address}><deliver xmlns='{ns}' msgId='{msg_id}'/></iq>"
 
 
 def acknowledged(message: str, to: str | None = DOMAIN, ns: str = QOS) -> str:
-    """Write the iq that carries an acknowledged message."""
+    """Return the iq that carries an acknowledged message."""
     address = "" if to is None else f" to='{to}'"
     return (
         f"<iq type='set' id='k'{address}><acknowledged xmlns='{ns}'>{message}</acknowledged></iq>"

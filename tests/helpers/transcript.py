@@ -99,7 +99,7 @@ class Stage:
             self._gateway.add(match["name"], trusted=not match["apart"])
         elif match["seconds"]:
             self._gateway.clock.service += float(match["seconds"])
-            self._gateway.ring()
+            self._gateway.run_timers()
         elif match["killed"]:
             self._gateway.crash()
             self._inbox.clear()
@@ -117,7 +117,7 @@ class Stage:
             if answer:
                 self._inbox[full].append(read_element(answer))
         elif what == "leaves":
-            self._gateway.leave(full)
+            self._gateway.end(full)
             self._hand_over()
         elif what == "receives:":
             self._expect(full, xml)
@@ -126,7 +126,9 @@ class Stage:
 
     def _hand_over(self) -> None:
         """Give sessions what they were sent; confirming that may bring them more."""
-        while any(self._gateway.is_there(send.generation) for send in self._gateway.sent):
+        while any(
+            self._gateway.is_generation_bound(send.generation) for send in self._gateway.sent
+        ):
             for full in self._gateway.bound():
                 self._inbox[full] += self._gateway.elements(full)
         self._gateway.sent.clear()

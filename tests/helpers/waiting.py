@@ -52,7 +52,7 @@ def bury(
     outbox: int | None = 7,
     session: str | None = None,
 ) -> int:
-    """Put a message of pump1's among the dead; returns its number."""
+    """Add a dead letter of pump1; return its number."""
     destination = "gw.example" if recipient is None else f"{recipient}@gw.example"
     row = tx.row(
         _BURY,

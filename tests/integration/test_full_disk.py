@@ -1,7 +1,7 @@
-"""The disk is full: new messages are asked to wait, the rest goes on, and nobody has to restart.
+"""Tests of a full disk: new messages are refused, the rest works, and no restart is needed.
 
-First others leave less than the gateway's reserve: what it has is still delivered and deleted. Then
-they leave nothing at all: it can still be asked.
+First, less than the gateway's reserve is free, so that stored messages are still delivered and
+deleted. Then nothing is free, and the gateway still answers.
 """
 
 from __future__ import annotations

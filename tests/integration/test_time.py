@@ -1,4 +1,4 @@
-"""Gateways that crash, lose their power, and have their clock set: what waits expires in time.
+"""Tests of expiry in gateways that crash, lose their power, or have their clock set.
 
 Real processes, on clocks that the test sets (`tests.helpers.machine`).
 """

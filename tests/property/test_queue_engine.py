@@ -103,7 +103,7 @@ class QueueMachine(RuleBasedStateMachine):
     def subscribe(self, full: str) -> None:
         if not self.gateway.is_bound(full):
             self.gateway.bind(full)
-            self.gateway.ring()
+            self.gateway.run_timers()
             self.receive()
         if full in PAIR:
             self.gateway.send(full, "<presence/>")
@@ -115,7 +115,7 @@ class QueueMachine(RuleBasedStateMachine):
     def bind(self, full: str) -> None:
         if not self.gateway.is_bound(full):
             self.gateway.bind(full)
-            self.gateway.ring()
+            self.gateway.run_timers()
 
     @rule(full=st.sampled_from(WORKERS), number=st.integers(0, 5))
     def delete(self, full: str, number: int) -> None:
@@ -141,7 +141,7 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(full=st.sampled_from(WORKERS))
     def leave(self, full: str) -> None:
         if self.gateway.is_bound(full):
-            self.gateway.leave(full)
+            self.gateway.end(full)
             self.believes[full].clear()
             self.detached.discard(full)
 
@@ -177,13 +177,13 @@ class QueueMachine(RuleBasedStateMachine):
     def wait(self, seconds: int) -> None:
         helper.advance(self.gateway, seconds)
         while self.gateway.due is not None and self.gateway.due <= self.gateway.clock.service:
-            self.gateway.ring()
+            self.gateway.run_timers()
 
     @rule()
     def crash(self) -> None:
         self.gateway.crash()
         self.detached.clear()
-        self.gateway.ring()
+        self.gateway.run_timers()
         for full in (OWNER, *PUBLISHERS):
             self.gateway.bind(full)
 

@@ -134,7 +134,7 @@ class Accounts(RuleBasedStateMachine):
     @rule(full=sessions)
     def leave(self, full: str) -> None:
         if self.clients.pop(full, None) is not None:
-            self.gateway.leave(full)
+            self.gateway.end(full)
             self._update_views()
 
     @rule(full=sessions)

@@ -120,7 +120,7 @@ class Messages(RuleBasedStateMachine):
         device = self.sessions.pop(resource)
         self.maybe |= {_body(send) for send in device.under_way[:had]}
         unconfirmed = [send.stanza for send in device.under_way if send.receipt is None]
-        self.gateway.leave(f"{VALVE_BARE}/{resource}", *unconfirmed)
+        self.gateway.end(f"{VALVE_BARE}/{resource}", *unconfirmed)
         self._collect()
 
     # Invariants

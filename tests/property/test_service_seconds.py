@@ -1,8 +1,8 @@
-"""Runs, crashes, boots, and a wall clock that is set at will: what is stored gets as old as it is.
+"""Property tests of service seconds across runs, crashes, boots and changes of the wall clock.
 
-A world knows the true time. The gateway sees its clocks alone, and keeps what it keeps in a real
-database. Nothing gets older than it is, but for the error of trusted clocks; and what was stored
-when time was known is as old as it is, whenever time is known again.
+A world knows the true time; the gateway sees only its clocks, and stores its state in a real
+database. No row gets older than it is, except for the error of trusted clocks. A row that was
+stored while time was known has its true age whenever time is known again.
 """
 
 from __future__ import annotations

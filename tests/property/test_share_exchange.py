@@ -117,7 +117,7 @@ class Shares(RuleBasedStateMachine):
         for _ in range(min(arrive, len(self.pending[user]))):
             self.receive(user)
         self.pending[user].clear()
-        self.gateway.leave(self.full(user))
+        self.gateway.end(self.full(user))
 
     @rule(user=WHO, count=st.integers(1, 4), how=st.sampled_from(["", "", "", "cancel", "wait"]))
     def answer(self, user: str, count: int, how: str) -> None:
@@ -140,12 +140,12 @@ class Shares(RuleBasedStateMachine):
             self.pending[user].clear()
         self.gateway.crash()
         self.gateway.sent.clear()
-        self.gateway.ring()
+        self.gateway.run_timers()
 
     @rule(seconds=st.sampled_from([1, 60, 4000]))
     def advance(self, seconds: float) -> None:
         self.gateway.clock.service += seconds
-        self.gateway.ring()
+        self.gateway.run_timers()
 
     # A member by the specification
 
@@ -237,7 +237,7 @@ class Shares(RuleBasedStateMachine):
                     self.gateway.send(self.full(user), self.receive(user))
                     self.poll(user)
             self.gateway.clock.service += 4000
-            self.gateway.ring()
+            self.gateway.run_timers()
             if all(state == "dead" for _item, state in item_states(self.gateway)):
                 break
         assert all(state == "dead" for _item, state in item_states(self.gateway))

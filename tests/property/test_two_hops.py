@@ -1,9 +1,8 @@
-"""Two hops, device to gateway to device, and crashes of each of the three: what arrives, how often.
+"""Property tests of exactly-once delivery from device to gateway to device, with crashes of each.
 
-Senders and receivers are scripted here, with a memory that survives them; the gateway is its own
-router and store, on a file, reached through the XML. A link loses what is on its way when it is
-cut; a session that is resumed loses nothing. A crash of the gateway may come before the commit of
-what it works on, or after it and before anybody is told.
+Senders and receivers are scripted, with a memory that survives their crashes. The gateway is the
+real router and store on a file, driven by XML. A cut link loses the stanzas in transit; a resumed
+session loses nothing. The gateway may crash before a commit, or after it and before its answers.
 """
 
 from __future__ import annotations
@@ -223,7 +222,7 @@ class TwoHops(RuleBasedStateMachine):
     def leave(self, full: str) -> None:
         if self.gateway.is_bound(full):
             self.cut(full)
-            self.gateway.leave(full)
+            self.gateway.end(full)
             self.work()
 
     @rule(full=st.sampled_from(SESSIONS))
@@ -323,7 +322,7 @@ class TwoHops(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from([5.0, 15.0, 45.0]))
     def wait(self, seconds: float) -> None:
         self.gateway.clock.service += seconds
-        self.gateway.ring()
+        self.gateway.run_timers()
         self.work()
 
     @rule(count=st.integers(0, 6), committed=st.booleans())
@@ -340,7 +339,7 @@ class TwoHops(RuleBasedStateMachine):
         self.gateway.crash()
         self.gateway.sent.clear()
         self.gateway.clock.service = max(self.gateway.tx(meta.last_service_second), 1000.0)
-        self.gateway.ring()
+        self.gateway.run_timers()
         for full in self.down:
             self.cut(full)
         for full in self.senders:

@@ -74,7 +74,7 @@ def fill(gateway: Gateway, count: int = 8, to: str = "gw.example") -> int:
     for name in orphans()[:count]:
         for number in range(LIMITS.held_messages_per_source + 1):
             taken += offer(gateway, name, f"m{number}", to) == "result"
-        gateway.leave(f"{name}@gw.example/fw")
+        gateway.end(f"{name}@gw.example/fw")
     return taken
 
 
@@ -102,7 +102,7 @@ def test_what_they_left_makes_room_for_themselves_after_the_grace(gateway: Gatew
 def test_what_they_left_is_gone_after_its_time(gateway: Gateway) -> None:
     taken = fill(gateway)
     gateway.clock.service += LIMITS.held_ttl + 1
-    gateway.ring()
+    gateway.run_timers()
     assert held(gateway) == 0
     assert len(gateway.events("system", "expired")) == taken
     for number in range(LIMITS.held_messages_per_source):
@@ -124,7 +124,7 @@ def test_a_device_that_reboots_in_each_exchange_locks_out_neither_others_nor_its
         else:
             refused += 1
             assert gateway.clock.service - last <= LIMITS.held_grace + interval
-        gateway.leave("amnesiac@gw.example/fw")
+        gateway.end("amnesiac@gw.example/fw")
         exchange(gateway, f"h{number}")
         assert held(gateway) <= most
         gateway.clock.service += interval
@@ -140,7 +140,7 @@ def test_what_is_held_for_a_device_locks_nobody_out_of_its_line(gateway: Gateway
     for number in range(FEW_MESSAGES):
         exchange(gateway, f"h{number}", ABSENT, TEXT)
     gateway.clock.service += LIMITS.held_ttl + 1
-    gateway.ring()
+    gateway.run_timers()
     exchange(gateway, "later", ABSENT, TEXT)
 
 

@@ -51,10 +51,10 @@ def test_the_first_refusal_is_logged_at_once_and_the_others_after_the_window(
     refuse(gateway, A, times=5, figure=16)
     assert told(gateway) == [(A, "rule", 1.0)]
     gateway.clock.service += WINDOW - 0.001
-    gateway.ring()
+    gateway.run_timers()
     assert len(told(gateway)) == 1
     gateway.clock.service += 0.001
-    gateway.ring()
+    gateway.run_timers()
     assert told(gateway) == [(A, "rule", 1.0), (A, "rule", 5.0)]
     first, last = gateway.events("system")
     assert (first.kind, first.level, first.tags) == ("limit", "Warning", {"limit": "32"})
@@ -65,7 +65,7 @@ def test_the_first_refusal_is_logged_at_once_and_the_others_after_the_window(
 def test_a_window_without_refusals_is_closed(gateway: Gateway) -> None:
     refuse(gateway, A)
     gateway.clock.service += WINDOW
-    gateway.ring()
+    gateway.run_timers()
     assert rows(gateway) == 0
     assert gateway.due is None
     refuse(gateway, A)
@@ -88,7 +88,7 @@ def test_further_sources_are_logged_as_other(gateway: Gateway) -> None:
         refusals.OTHER_SOURCE,
     ]
     gateway.clock.service += WINDOW
-    gateway.ring()
+    gateway.run_timers()
     assert told(gateway)[4:] == [(refusals.OTHER_SOURCE, "rule", 6.0)]
 
 
@@ -98,10 +98,10 @@ def test_no_refusal_is_lost_between_windows(gateway: Gateway) -> None:
         refuse(gateway, A, times=number % 4)
         sent += number % 4
         gateway.clock.service += 17.0
-        gateway.ring()
+        gateway.run_timers()
     for _ in range(2):
         gateway.clock.service += WINDOW
-        gateway.ring()
+        gateway.run_timers()
     assert sum(value or 0 for *_, value in told(gateway)) == sent
     assert rows(gateway) == 0
 
@@ -117,7 +117,7 @@ def hold(gateway: Gateway, msg_id: str) -> None:
 
 
 def test_no_timer_is_set_if_nothing_is_due(gateway: Gateway) -> None:
-    gateway.ring()
+    gateway.run_timers()
     assert gateway.due is None
 
 
@@ -126,10 +126,10 @@ def test_the_timer_is_set_for_the_earliest_expiry(gateway: Gateway) -> None:
     hold(gateway, "m1")
     gateway.clock.service += 10
     hold(gateway, "m2")
-    gateway.ring()
+    gateway.run_timers()
     assert gateway.due == start + LIMITS.held_ttl
     refuse(gateway, A)
-    gateway.ring()
+    gateway.run_timers()
     assert gateway.due == start + 10 + WINDOW
 
 
@@ -140,11 +140,11 @@ def test_due_rows_are_handled_in_batches(gateway: Gateway, monkeypatch: pytest.M
         hold(gateway, f"m{number}")
         refuse(gateway, f"s{number}@gw.example", times=2)
     gateway.clock.service += LIMITS.held_ttl
-    gateway.ring()
+    gateway.run_timers()
     assert gateway.count("SELECT count(*) FROM held") == 1
     assert gateway.due is not None
     assert gateway.due <= gateway.clock.service, "the rest is due at once"
-    gateway.ring()
+    gateway.run_timers()
     assert gateway.count("SELECT count(*) FROM held") == 0
     assert len(gateway.events("system", "expired")) == 3
     assert len(gateway.events("system", "rule")) == 6
@@ -154,7 +154,7 @@ def test_due_rows_are_handled_in_batches(gateway: Gateway, monkeypatch: pytest.M
 def test_a_jump_of_the_wall_clock_expires_nothing(gateway: Gateway) -> None:
     hold(gateway, "m1")
     gateway.clock.wall_offset = 10**12
-    gateway.ring()
+    gateway.run_timers()
     assert gateway.count("SELECT count(*) FROM held") == 1
 
 
@@ -170,7 +170,7 @@ def test_refusals_counted_elsewhere_are_folded_too(gateway: Gateway) -> None:
     refuse(gateway, A)
     assert told(gateway) == [(A, "rule", 4.0)]
     gateway.clock.service += WINDOW
-    gateway.ring()
+    gateway.run_timers()
     assert told(gateway) == [(A, "rule", 4.0), (A, "rule", 3.0)]
     for name in ("b", "c", "d", "e"):
         refuse_some(5, name)
@@ -180,7 +180,7 @@ def test_refusals_counted_elsewhere_are_folded_too(gateway: Gateway) -> None:
         (refusals.OTHER_SOURCE, "rule", 5.0),
     ]
     gateway.clock.service += WINDOW
-    gateway.ring()
+    gateway.run_timers()
     assert told(gateway)[5:] == [(refusals.OTHER_SOURCE, "rule", 5.0)]
 
 

@@ -69,14 +69,14 @@ def test_a_replaced_session_ends_and_another_begins(gateway: Gateway) -> None:
 def test_sessions_that_end_with_the_gateway_are_not_counted(gateway: Gateway) -> None:
     gateway.bind(PUMP)
     gateway.lifecycle.stop()
-    gateway.leave(PUMP)
+    gateway.end(PUMP)
     assert [told[1] for told in tell(gateway)] == ["began"]
 
 
 def test_sessions_of_another_server_are_not_counted(tmp_path: Path) -> None:
     component = Gateway(new_database(tmp_path), accounts=False)
     component.bind("pump1@users.example/fw")
-    component.leave("pump1@users.example/fw")
+    component.end("pump1@users.example/fw")
     assert tell(component) == []
     component.close()
 

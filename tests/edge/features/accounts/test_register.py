@@ -86,7 +86,7 @@ def test_password_changes_are_logged_together(gateway: Gateway) -> None:
     for number in range(3):
         assert ask(gateway, wish("pump1", f"number {number}")).type == "result"
     gateway.clock.service += gateway.limits.refusal_window
-    gateway.ring()
+    gateway.run_timers()
     told = [(event.kind, event.name, event.value) for event in gateway.events("system")]
     assert told == [("device", "password", None), ("device", "password", 2.0)]
 

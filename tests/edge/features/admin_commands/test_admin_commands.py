@@ -228,7 +228,7 @@ def test_started_command_belongs_to_its_session_and_node(gateway: Gateway) -> No
     assert refused(gateway, written(node=NODES[1], sessionid=session)) == bad
     gateway.bind(OTHER)
     assert refused(gateway, written(sessionid=session), OTHER) == bad
-    gateway.leave(OLGA)
+    gateway.end(OLGA)
     gateway.bind(OLGA)
     assert refused(gateway, written(sessionid=session)) == bad
     assert gateway.count("SELECT count(*) FROM temp.commands") == 0
@@ -382,7 +382,7 @@ def test_owner_unlocks_an_item(gateway: Gateway) -> None:
     assert note(do(gateway, "unlock", node="work", item="held")) == ("info", "held is unlocked")
     assert gateway.due is not None
     assert gateway.due <= gateway.clock.service
-    gateway.ring()
+    gateway.run_timers()
     assert gateway.tx(queue_rows.states)["held"] == "ready"
     (event,) = gateway.events("system", "unlocked")
     assert (event.kind, event.source, event.topic) == ("queue", "olga@gw.example", "work")

@@ -242,7 +242,7 @@ def test_repeats_are_logged_by_source_with_their_number(gateway: Gateway) -> Non
     assert (first.kind, first.source, first.value) == ("message", "pump1@gw.example", 1.0)
     assert (first.level, first.tags) == ("Informational", {})
     gateway.clock.service += gateway.router.context.limits.refusal_window
-    gateway.ring()
+    gateway.run_timers()
     _, rest = gateway.events("system", "repeated")
     assert rest.value == 3.0
 
@@ -481,7 +481,7 @@ def test_a_held_message_expires(gateway: Gateway) -> None:
     gateway.send(PUMP, assured("m1", log("x")))
     assert gateway.due == gateway.clock.service + gateway.limits.held_ttl
     gateway.clock.service = gateway.due
-    gateway.ring()
+    gateway.run_timers()
     assert held(gateway) == 0
     (event,) = gateway.events("system", "expired")
     assert event.tags == {"msgId": "m1", "destination": DOMAIN}
@@ -494,7 +494,7 @@ def test_a_reused_key_that_expires_is_not_reported_as_delivered(gateway: Gateway
     gateway.send(PUMP, deliver("m1"))
     gateway.send(PUMP, assured("m1", log("second")))
     gateway.clock.service += gateway.limits.held_ttl
-    gateway.ring()
+    gateway.run_timers()
     assert refused(gateway.send(PUMP, deliver("m1"))) == "cancel/item-not-found"
     assert logged(gateway) == ["first"]
 

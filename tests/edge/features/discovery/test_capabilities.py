@@ -59,10 +59,10 @@ class Known(Gateway):
 
     def late(self) -> None:
         """Run the timer hook when the timer fires next."""
-        self.ring()
+        self.run_timers()
         assert self.due is not None
         self.clock.service = self.due
-        self.ring()
+        self.run_timers()
 
     def ring(self) -> None:
         self.tx(lambda tx: service.on_timer(self.router.context, tx))
@@ -254,14 +254,14 @@ def test_overdue_answers_are_handled_in_batches(
     known.late()
     assert len(known.turns) == 1
     assert known.due == known.clock.service
-    known.ring()
+    known.run_timers()
     assert sorted(known.turns) == [PUMP, PUMP_2]
 
 
 def test_query_ends_with_its_session(known: Known) -> None:
     known.ask()
-    known.leave(PUMP)
-    known.ring()
+    known.end(PUMP)
+    known.run_timers()
     assert known.due is None
     assert known.count("SELECT count(*) FROM asked") == 0
 
@@ -376,7 +376,7 @@ def test_verified_hashes_are_limited_to_the_recently_used(tmp_path: Path) -> Non
         asked = known.learn()
         if asked:
             known.send(PUMP, answer(asked[0].attrib["id"], features(name)))
-        known.leave(PUMP)
+        known.end(PUMP)
         return bool(asked)
 
     assert [meet("a"), meet("b"), meet("a"), meet("c")] == [True, True, False, True]

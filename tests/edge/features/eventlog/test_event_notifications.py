@@ -209,7 +209,7 @@ def test_several_accounts_are_notified(tmp_path: Path) -> None:
 
 
 def test_absent_account_is_notified_later(telling: Telling) -> None:
-    telling.leave(VALVE)
+    telling.end(VALVE)
     telling.note(WARNING)
     telling.bind(VALVE)
     telling.send(VALVE, "<presence/>")
@@ -238,7 +238,7 @@ def test_notification_without_room_is_logged(tmp_path: Path) -> None:
     assert telling.ids() == ["heat"] * 3
     assert refused(telling) == [(DOMAIN, "offline_messages")]
     telling.clock.service += 60
-    telling.ring()
+    telling.run_timers()
     assert refused(telling) == [(DOMAIN, "offline_messages")] * 2
     assert telling.told() == []
 
@@ -248,7 +248,7 @@ def test_notification_without_a_recipient_is_logged(tmp_path: Path, who: str) ->
     xmpp = Xmpp(offline="refuse")
     telling = Telling(tmp_path, Log(notify=[who, "pump1@gw.example"]), xmpp=xmpp)
     telling.send(PUMP, "<presence/>")
-    telling.leave(VALVE)
+    telling.end(VALVE)
     telling.note(WARNING)
     assert [log.get("id") for log in telling.told(PUMP)] == ["heat"]
     assert refused(telling) == [(DOMAIN, "nobody_there")]
@@ -259,7 +259,7 @@ def test_returned_notification_causes_no_other(tmp_path: Path) -> None:
     telling.note(WARNING, WARNING, WARNING)
     unread = [send.stanza for send in telling.sends(VALVE)]
     assert len(unread) == 3
-    telling.leave(VALVE, *unread)
+    telling.end(VALVE, *unread)
     assert refused(telling) == [(DOMAIN, "offline_messages")]
     assert telling.count("SELECT count(*) FROM offline") == 2
 
@@ -273,7 +273,7 @@ def test_notifications_above_the_limit_are_counted(tmp_path: Path) -> None:
         telling.note(WARNING, WARNING)
     assert telling.ids() == ["heat", "heat", "heat", "notices"]
     telling.clock.service += 60
-    telling.ring()
+    telling.run_timers()
     (closing,) = telling.told()
     tags = {tag.get("name"): tag.get("value") for tag in closing[1:]}
     assert (closing.get("id"), tags) == ("notices", {"count": "4", "limit": "3"})

@@ -179,7 +179,7 @@ def test_messages_of_all_accounts_are_limited(make: Make) -> None:
     post_many(gateway, 7)
     assert error(post(gateway, "x")) == ("wait", "service-unavailable")
     to_apart = "<message to='apart@gw.example'><body>x</body></message>"
-    gateway.leave("apart@gw.example/fw")
+    gateway.end("apart@gw.example/fw")
     assert error(gateway.send(PUMP, to_apart)) == ("wait", "service-unavailable")
     assert gateway.send(VALVE, to_apart) is None, (
         "an eighth is reserved for sources with few messages"
@@ -215,10 +215,10 @@ def test_expired_message_is_logged(make: Make) -> None:
     gateway.clock.service = 1050.0
     post(gateway, "y")
     gateway.clock.service = 1099.0
-    gateway.ring()
+    gateway.run_timers()
     assert (stored(gateway), gateway.due) == (2, 1100.0)
     gateway.clock.service = 1100.0
-    gateway.ring()
+    gateway.run_timers()
     assert (stored(gateway), gateway.due) == (1, 1150.0)
     (event,) = gateway.events("system")
     assert (event.kind, event.name, event.source, event.qos) == ("message", "expired", PUMP, 0)
@@ -230,12 +230,12 @@ def test_message_at_a_session_expires_only_when_lost(make: Make) -> None:
     post(gateway, "x")
     come(gateway)
     gateway.clock.service = 1200.0
-    gateway.ring()
+    gateway.run_timers()
     assert stored(gateway) == 1
     assert gateway.due is None
-    gateway.leave(VALVE)
+    gateway.end(VALVE)
     assert gateway.count("SELECT count(*) FROM temp.under_way") == 0
-    gateway.ring()
+    gateway.run_timers()
     assert stored(gateway) == 0
 
 
@@ -258,7 +258,7 @@ def test_page_leaves_room_for_other_stanzas(make: Make) -> None:
     post_many(gateway, 10)
     come(gateway)
     assert len(received(gateway, VALVE)) == 8
-    gateway.leave(VALVE)
+    gateway.end(VALVE)
     for _ in range(3):
         post(gateway, "x" * 20_000)
     come(gateway)
@@ -307,7 +307,7 @@ def test_rows_are_deleted_on_acknowledgement(gateway: Gateway) -> None:
     generation = gateway.generation(VALVE)
     gateway.tx(lambda tx: gateway.lifecycle.acknowledge(tx, generation, [first]))
     assert stored(gateway) == 2
-    gateway.leave(VALVE)
+    gateway.end(VALVE)
     assert stored(gateway) == 2
     come(gateway)
     assert bodies(received(gateway, VALVE)) == texts[1:]
@@ -318,7 +318,7 @@ def test_lost_messages_go_to_another_session(gateway: Gateway) -> None:
     come(gateway)
     come(gateway, SECOND)
     assert received(gateway, SECOND) == []
-    gateway.leave(VALVE)
+    gateway.end(VALVE)
     assert bodies(received(gateway, SECOND)) == texts
 
 
@@ -338,7 +338,7 @@ def test_late_acknowledgement_changes_nothing(gateway: Gateway) -> None:
     generation = gateway.generation(VALVE)
     (send,) = gateway.sends(VALVE)
     assert send.receipt is not None
-    gateway.leave(VALVE)
+    gateway.end(VALVE)
     receipts = [send.receipt]
     gateway.tx(lambda tx: gateway.lifecycle.acknowledge(tx, generation, receipts))
     assert stored(gateway) == 1

@@ -49,7 +49,7 @@ def rules(gateway: Gateway) -> list[tuple[str | None, str | None]]:
 @pytest.mark.parametrize("type_", ["normal", "chat"])
 @pytest.mark.parametrize("to", [VALVE, VALVE_BARE])
 def test_messages_are_stored_in_order_with_a_delay(gateway: Gateway, to: str, type_: str) -> None:
-    gateway.leave(VALVE, *(message(body, to, type_) for body in "abc"))
+    gateway.end(VALVE, *(message(body, to, type_) for body in "abc"))
     rows = gateway.connection.execute("SELECT stanza, sender FROM offline ORDER BY id").fetchall()
     assert [sender for _stanza, sender in rows] == [PUMP] * 3
     for text, row in zip((b"a", b"b", b"c"), rows, strict=True):
@@ -60,7 +60,7 @@ def test_messages_are_stored_in_order_with_a_delay(gateway: Gateway, to: str, ty
 
 def test_messages_go_to_another_session(gateway: Gateway) -> None:
     make_available(gateway, SECOND)
-    gateway.leave(VALVE, message("a"), message("b", VALVE_BARE))
+    gateway.end(VALVE, message("a"), message("b", VALVE_BARE))
     got = received(gateway, SECOND)
     assert bodies(got) == ["a", "b"]
     assert [stanza.find(DELAY) for stanza in got] == [None, None]
@@ -71,7 +71,7 @@ def test_existing_delay_is_kept(gateway: Gateway) -> None:
     stamp = serialize.timestamp(WALL)
     ours = f"<delay xmlns='urn:xmpp:delay' from='{DOMAIN}' stamp='{stamp}'/>"
     another = ours.replace(DOMAIN, "room.example")
-    gateway.leave(VALVE, message("a", extra=ours), message("b", extra=another))
+    gateway.end(VALVE, message("a", extra=ours), message("b", extra=another))
     first, second = gateway.connection.execute("SELECT stanza FROM offline ORDER BY id").fetchall()
     assert first[0] == message("a", extra=ours)
     assert second[0].count(b"<delay") == 2
@@ -79,7 +79,7 @@ def test_existing_delay_is_kept(gateway: Gateway) -> None:
 
 def test_other_message_types_are_answered_or_dropped(gateway: Gateway) -> None:
     make_available(gateway, SECOND)
-    gateway.leave(
+    gateway.end(
         VALVE,
         message(type_="headline"),
         message(type_="error"),
@@ -97,7 +97,7 @@ def test_other_message_types_are_answered_or_dropped(gateway: Gateway) -> None:
 @pytest.mark.parametrize("type_", ["get", "set"])
 def test_requests_get_an_error(gateway: Gateway, type_: str) -> None:
     asked = f"<iq from='{PUMP}' id='i' type='{type_}' to='{VALVE}'><x xmlns='urn:x'/></iq>"
-    gateway.leave(VALVE, asked.encode())
+    gateway.end(VALVE, asked.encode())
     (told,) = received(gateway, PUMP)
     assert told.tag == f"{CLIENT}iq"
     assert told.attrib == {"type": "error", "id": "i", "to": PUMP, "from": VALVE}
@@ -107,21 +107,21 @@ def test_requests_get_an_error(gateway: Gateway, type_: str) -> None:
 
 
 def test_absent_senders_get_no_error(gateway: Gateway) -> None:
-    gateway.leave(PUMP)
+    gateway.end(PUMP)
     asked = f"<iq from='{PUMP}' id='i' type='get' to='{VALVE}'><x xmlns='urn:x'/></iq>"
-    gateway.leave(VALVE, asked.encode())
+    gateway.end(VALVE, asked.encode())
     assert gateway.sent == []
 
 
 def test_groupchat_message_is_refused(gateway: Gateway) -> None:
-    gateway.leave(VALVE, message(type_="groupchat"))
+    gateway.end(VALVE, message(type_="groupchat"))
     (told,) = received(gateway, PUMP)
     assert (told.get("type"), told.get("id"), told.get("from")) == ("error", "m", VALVE)
 
 
 def test_message_without_room_is_refused_and_logged(gateway: Gateway) -> None:
     """They were admitted before, so twice the quota is available, minus the reserved eighth."""
-    gateway.leave(VALVE, *(message(str(number)) for number in range(10)))
+    gateway.end(VALVE, *(message(str(number)) for number in range(10)))
     assert gateway.count("SELECT count(*) FROM offline") == 7
     told = received(gateway, PUMP)
     assert [stanza.get("type") for stanza in told] == ["error"] * 3
@@ -130,7 +130,7 @@ def test_message_without_room_is_refused_and_logged(gateway: Gateway) -> None:
 
 def test_removed_account_stores_nothing(gateway: Gateway) -> None:
     gateway.tx(lambda tx: accounts.remove(tx, "valve"))
-    gateway.leave(VALVE, message())
+    gateway.end(VALVE, message())
     (told,) = received(gateway, PUMP)
     assert told.get("type") == "error"
     assert rules(gateway) == [("pump1@gw.example", "nobody_there")]

@@ -160,7 +160,7 @@ def test_disabled_store_is_answered(tmp_path: Path) -> None:
 
 def test_ended_session_returns_the_stanzas(gateway: Gateway) -> None:
     generation = gateway.generation(VALVE)
-    gateway.leave(VALVE)
+    gateway.end(VALVE)
     gateway.tx(
         lambda tx: gateway.lifecycle.reroute_overflow(tx, generation, [message("a", to=VALVE)])
     )
@@ -173,7 +173,7 @@ def test_stanzas_sent_first_stay_first_when_the_session_ends(gateway: Gateway) -
     gateway.sends(VALVE)
     second = "valve@gw.example/second"
     make_available(gateway, second)
-    gateway.leave(VALVE, message("a"))
+    gateway.end(VALVE, message("a"))
     assert bodies(received(gateway, second)) == ["a", "b", "c"]
 
 
@@ -182,7 +182,7 @@ def test_messages_at_another_session_are_not_moved(gateway: Gateway) -> None:
     turn_back(gateway, message("b"))
     make_available(gateway, second)
     (row,) = (send.receipt.row for send in gateway.sends(VALVE) if send.receipt is not None)
-    gateway.leave(second, message("a", to=second))
+    gateway.end(second, message("a", to=second))
     rows = gateway.connection.execute("SELECT id, stanza FROM offline ORDER BY id").fetchall()
     assert rows[0][0] == row
     assert [b">b<" in rows[0][1], b">a<" in rows[1][1]] == [True, True]

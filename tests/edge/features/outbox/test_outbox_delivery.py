@@ -109,7 +109,7 @@ def test_acknowledged_message_takes_one_step(gateway: Gateway) -> None:
 def test_message_waits_for_its_device(gateway: Gateway) -> None:
     send(gateway, "open")
     gateway.clock.service += 6 * 86400
-    gateway.ring()
+    gateway.run_timers()
     assert states(gateway) == ["queued"]
     bind_eligible(gateway, VALVE)
     (offer,) = take_requests(gateway, VALVE)
@@ -195,7 +195,7 @@ def test_wait_error_holds_back_later_messages_and_is_retried(gateway: Gateway) -
     assert take_requests(gateway, VALVE) == []
     assert gateway.due is not None
     gateway.clock.service += gateway.limits.retry_after
-    gateway.ring()
+    gateway.run_timers()
     again, behind = take_requests(gateway, VALVE)
     assert again == offer._replace(message=again.message)
     assert behind.text == "behind"
@@ -222,7 +222,7 @@ def test_late_answer_is_retried_and_finally_given_up(build: Build) -> None:
         assert gateway.due is not None
         waited.append(gateway.due - gateway.clock.service)
         gateway.clock.service = gateway.due
-        gateway.ring()
+        gateway.run_timers()
         sent += take_requests(gateway, VALVE)
     assert [one.id for one in sent] == [f"{EPOCH}-1-a"] * 4
     assert waited[0] == 15
@@ -241,7 +241,7 @@ def test_release_without_an_answer_is_in_doubt(build: Build) -> None:
     for _ in range(2):
         assert [one.step for one in take_requests(gateway, VALVE)] == ["deliver"]
         gateway.clock.service += 3600
-        gateway.ring()
+        gateway.run_timers()
     (letter,) = gateway.tx(lambda tx: dead_letters.list_page(tx, 0, 10))
     assert (letter.state, letter.session, letter.outbox) == ("in doubt", VALVE, 1)
     assert [event.level for event in gateway.events("system", "in_doubt")] == ["Error"]
@@ -258,7 +258,7 @@ def test_detached_session_is_not_retried(gateway: Gateway) -> None:
     take_requests(gateway, VALVE)
     for _ in range(30):
         gateway.clock.service += 3600
-        gateway.ring()
+        gateway.run_timers()
     assert take_requests(gateway, VALVE) == []
     assert gateway.count("SELECT attempts FROM outbox") == 1
     assert gateway.tx(lambda tx: gateway.lifecycle.resume(tx, generation))
@@ -266,7 +266,7 @@ def test_detached_session_is_not_retried(gateway: Gateway) -> None:
     assert gateway.due is not None
     assert gateway.due - gateway.clock.service >= gateway.limits.retry_after
     gateway.clock.service = gateway.due
-    gateway.ring()
+    gateway.run_timers()
     assert [one.step for one in take_requests(gateway, VALVE)] == ["assured"]
 
 
@@ -277,7 +277,7 @@ def test_lost_session_does_not_count_as_an_attempt(gateway: Gateway) -> None:
             send(gateway, "open")
         assert [one.id for one in take_requests(gateway, VALVE)] == [f"{EPOCH}-1-a"]
         assert gateway.count("SELECT attempts FROM outbox") == 1
-        gateway.leave(VALVE)
+        gateway.end(VALVE)
     assert gateway.count("SELECT attempts FROM outbox") == 0
 
 
@@ -288,14 +288,14 @@ def test_restart_does_not_count_as_an_attempt(
     send(gateway, "open")
     (offer,) = take_requests(gateway, VALVE)
     gateway.crash()
-    gateway.ring()
+    gateway.run_timers()
     bind_eligible(gateway, VALVE)
     assert [one.id for one in take_requests(gateway, VALVE)] == [offer.id]
     assert gateway.count("SELECT attempts FROM outbox") == 1
     gateway.send(VALVE, received_result(offer))
     gateway.crash()
     gateway.clock.service += 86400
-    gateway.ring()
+    gateway.run_timers()
     bind_eligible(gateway, VALVE)
     assert [one.step for one in take_requests(gateway, VALVE)] == ["deliver"]
     assert gateway.count("SELECT attempts FROM outbox") == 1
@@ -321,7 +321,7 @@ def test_timer_that_fired_during_a_restart_does_not_fire_forever(gateway: Gatewa
     send(gateway, "open")
     gateway.crash()
     gateway.clock.service += 60
-    gateway.ring()
+    gateway.run_timers()
     assert gateway.due is not None
     assert gateway.due > gateway.clock.service
 
@@ -334,7 +334,7 @@ def test_offered_message_goes_to_another_session(gateway: Gateway) -> None:
     bind_eligible(gateway, OTHER)
     send(gateway, "open")
     (offer,) = take_requests(gateway, VALVE)
-    gateway.leave(VALVE)
+    gateway.end(VALVE)
     (moved,) = take_requests(gateway, OTHER)
     assert (moved.id, moved.to, moved.text) == (offer.id, OTHER, "open")
 
@@ -344,7 +344,7 @@ def test_received_message_waits_for_its_session_and_blocks_nobody(gateway: Gatew
     bind_eligible(gateway, OTHER)
     send(gateway, "first")
     gateway.send(VALVE, received_result(take_requests(gateway, VALVE)[0]))
-    gateway.leave(VALVE)
+    gateway.end(VALVE)
     assert take_requests(gateway, OTHER) == []
     send(gateway, "second", "m2")
     assert [one.text for one in take_requests(gateway, OTHER)] == ["second"]
@@ -422,7 +422,7 @@ def test_unacknowledged_plain_message_is_sent_again(gateway: Gateway) -> None:
     inherited = "<message xmlns='urn:xmpp:qos'><body>open</body></message>"
     gateway.send(PUMP, acknowledged(inherited, VALVE_BARE))
     assert len(gateway.sends(VALVE)) == 1
-    gateway.leave(VALVE)
+    gateway.end(VALVE)
     assert states(gateway) == ["plain"]
     bind_eligible(gateway, VALVE)
     (message,) = gateway.elements(VALVE)
@@ -510,7 +510,7 @@ def test_repeated_acknowledged_message_that_fails_is_in_doubt(gateway: Gateway, 
     bind_eligible(gateway, VALVE)
     gateway.send(PUMP, acknowledged(message_xml("open"), VALVE_BARE))
     if sends == 2:
-        gateway.leave(VALVE)
+        gateway.end(VALVE)
         bind_eligible(gateway, VALVE)
     sent = take_requests(gateway, VALVE)[-1]
     gateway.send(VALVE, error_result(sent, "cancel", "not-allowed"))
@@ -522,7 +522,7 @@ def test_repeated_acknowledged_message_that_fails_is_in_doubt(gateway: Gateway, 
 def test_expired_message_is_reported_to_its_sender(gateway: Gateway) -> None:
     send(gateway, "open")
     gateway.clock.service += gateway.limits.outbox_ttl
-    gateway.ring()
+    gateway.run_timers()
     assert states(gateway) == []
     assert reports(gateway) == [("assured", "m1", "wait", "recipient-unavailable")]
     assert gateway.tx(lambda tx: dead_letters.list_page(tx, 0, 10))[0].state == "failed"
@@ -537,9 +537,9 @@ def test_released_message_expires_in_doubt_and_received_one_fails(
     gateway.send(VALVE, received_result(take_requests(gateway, VALVE)[0]))
     gateway.send(VALVE, received_result(take_requests(gateway, VALVE)[1]))
     assert states(gateway) == ["released", "received"]
-    gateway.leave(VALVE)
+    gateway.end(VALVE)
     gateway.clock.service += gateway.limits.outbox_ttl
-    gateway.ring()
+    gateway.run_timers()
     found = gateway.tx(lambda tx: dead_letters.list_page(tx, 0, 10))
     assert [letter.state for letter in found] == ["in doubt", "failed"]
 
@@ -560,9 +560,9 @@ def test_messages_to_a_removed_account_become_dead_letters(
 
 def test_absent_sender_gets_the_report_later(gateway: Gateway) -> None:
     send(gateway, "open")
-    gateway.leave(PUMP)
+    gateway.end(PUMP)
     gateway.clock.service += gateway.limits.outbox_ttl
-    gateway.ring()
+    gateway.run_timers()
     bind_eligible(gateway, PUMP)
     (report,) = gateway.elements(PUMP)
     assert (report.get("type"), report[0].get("msgId")) == ("error", "m1")
@@ -573,10 +573,10 @@ def test_report_goes_to_another_session_of_the_sender(
     gateway: Gateway,
 ) -> None:
     send(gateway, "open")
-    gateway.leave(PUMP)
+    gateway.end(PUMP)
     bind_eligible(gateway, "pump1@gw.example/person")
     gateway.clock.service += gateway.limits.outbox_ttl
-    gateway.ring()
+    gateway.run_timers()
     assert reports(gateway, "pump1@gw.example/person")[0][:2] == ("assured", "m1")
 
 
@@ -742,7 +742,7 @@ def test_device_that_asks_to_wait_forever_is_given_up(build: Build) -> None:
         (offer,) = take_requests(gateway, VALVE)
         gateway.send(VALVE, error_result(offer, "wait", "resource-constraint"))
         gateway.clock.service += 3600
-        gateway.ring()
+        gateway.run_timers()
     assert reports(gateway) == [("assured", "m1", "wait", "resource-constraint")]
 
 
@@ -752,7 +752,7 @@ def test_session_that_became_unavailable_is_not_retried(gateway: Gateway) -> Non
     gateway.send(VALVE, "<presence type='unavailable'/>")
     take_requests(gateway, VALVE)
     gateway.clock.service += 3600
-    gateway.ring()
+    gateway.run_timers()
     assert take_requests(gateway, VALVE) == []
     assert gateway.count("SELECT attempts FROM outbox") == 0
     make_eligible(gateway, VALVE)
@@ -772,8 +772,8 @@ def test_plain_message_without_an_eligible_session_expires_in_doubt(gateway: Gat
     gateway.count("UPDATE accounts SET downgrade = 1 WHERE name = 'valve' RETURNING 1")
     bind_eligible(gateway, VALVE, qos="")
     send(gateway, "open")
-    gateway.leave(VALVE)
+    gateway.end(VALVE)
     gateway.clock.service += gateway.limits.outbox_ttl
-    gateway.ring()
+    gateway.run_timers()
     (letter,) = gateway.tx(lambda tx: dead_letters.list_page(tx, 0, 10))
     assert (letter.state, letter.session) == ("in doubt", None)

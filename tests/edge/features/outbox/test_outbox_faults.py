@@ -125,7 +125,7 @@ def test_session_that_drops_qos_is_offered_nothing(gateway: Gateway) -> None:
     send(gateway, "behind", "m2", CAM)
     gateway.sends(VALVE)
     gateway.clock.service += gateway.limits.retry_after
-    gateway.ring()
+    gateway.run_timers()
     assert gateway.sends(VALVE) == []
     bind_eligible(gateway, OTHER)
     assert [one.text for one in take_requests(gateway, OTHER)] == ["open", "behind"]
@@ -138,7 +138,7 @@ def test_hold_ends_with_the_session_that_asked_for_it(
     send(gateway, "open")
     (offer,) = take_requests(gateway, VALVE)
     gateway.send(VALVE, refused(offer, "wait", "resource-constraint"))
-    gateway.leave(VALVE)
+    gateway.end(VALVE)
     bind_eligible(gateway, OTHER)
     assert [one.text for one in take_requests(gateway, OTHER)] == ["open"]
 
@@ -203,7 +203,7 @@ def test_message_that_ends_its_sessions_is_given_up(build: Build) -> None:
     cuts = 0
     while states(gateway):
         bind_eligible(gateway, VALVE)
-        gateway.leave(VALVE)
+        gateway.end(VALVE)
         cuts += 1
         assert cuts <= 30
     assert cuts == 30
@@ -218,7 +218,7 @@ def test_messages_behind_one_that_ends_sessions_are_delivered(build: Build) -> N
     send(gateway, "good", "m2", CAM)
     for _ in range(40):
         bind_eligible(gateway, VALVE)
-        gateway.leave(VALVE)
+        gateway.end(VALVE)
     assert states(gateway) == ["offered"]
     bind_eligible(gateway, VALVE)
     assert [one.text for one in take_requests(gateway, VALVE)] == ["good"]
@@ -230,7 +230,7 @@ def test_release_that_ends_sessions_is_in_doubt(build: Build) -> None:
     send(gateway, "open")
     gateway.send(VALVE, received_result(take_requests(gateway, VALVE)[0]))
     for _ in range(20):
-        gateway.leave(VALVE)
+        gateway.end(VALVE)
         bind_eligible(gateway, VALVE)
     (letter,) = gateway.tx(lambda tx: dead_letters.list_page(tx, 0, 10))
     assert (letter.state, letter.session) == ("in doubt", VALVE)
@@ -242,7 +242,7 @@ def test_plain_message_that_ends_sessions_is_in_doubt(build: Build) -> None:
     send(gateway, "open")
     for _ in range(20):
         bind_eligible(gateway, VALVE, qos="")
-        gateway.leave(VALVE)
+        gateway.end(VALVE)
     (letter,) = gateway.tx(lambda tx: dead_letters.list_page(tx, 0, 10))
     assert letter.state == "in doubt"
 
@@ -266,7 +266,7 @@ def test_restored_device_gets_waiting_messages(gateway: Gateway) -> None:
     send(gateway, "open")
     take_requests(gateway, VALVE)
     gateway.tx(lambda tx: accounts.revoke(tx, "valve"))
-    gateway.leave(VALVE)
+    gateway.end(VALVE)
     gateway.tx(lambda tx: accounts.restore(tx, "valve"))
     bind_eligible(gateway, VALVE)
     assert [one.text for one in take_requests(gateway, VALVE)] == ["open"]
@@ -276,7 +276,7 @@ def test_messages_of_a_removed_device_are_delivered_and_their_failure_is_harmles
     gateway: Gateway,
 ) -> None:
     send(gateway, "open")
-    gateway.leave(PUMP)
+    gateway.end(PUMP)
     gateway.tx(lambda tx: accounts.remove(tx, "pump1"))
     bind_eligible(gateway, VALVE)
     (offer,) = take_requests(gateway, VALVE)
@@ -293,11 +293,11 @@ def test_failing_senders_do_not_use_up_the_report_quota_of_others(build: Build) 
     gateway = build(offline_messages_per_source=4, offline_messages=100)
     for number in range(8):
         send(gateway, "bad", f"m{number}")
-    gateway.leave(PUMP)
+    gateway.end(PUMP)
     send(gateway, "good", "m", CAM)
-    gateway.leave(CAM)
+    gateway.end(CAM)
     gateway.clock.service += gateway.limits.outbox_ttl + 1
-    gateway.ring()
+    gateway.run_timers()
     assert states(gateway) == []
     bind = gateway.count(
         "SELECT count(*) FROM offline AS o JOIN accounts AS a ON a.id = o.account"
@@ -355,12 +355,12 @@ def test_requeued_message_hides_no_expired_message(
         gateway.send(VALVE, received_result(offer))
         (release,) = take_requests(gateway, VALVE)
         gateway.send(VALVE, refused(release, "cancel", "item-not-found"))
-    gateway.leave(VALVE)
+    gateway.end(VALVE)
     send(gateway, "waits", "w")
     gateway.clock.service += gateway.limits.outbox_ttl - 60
     for letter in gateway.tx(lambda tx: dead_letters.list_page(tx, 0, 10)):
         gateway.tx(partial(dead_letters.requeue, row=letter.row, may_repeat=False))
     assert states(gateway) == ["released", "released", "queued"]
     gateway.clock.service += 61
-    gateway.ring()
+    gateway.run_timers()
     assert states(gateway) == ["released", "released"]

@@ -132,7 +132,7 @@ def test_session_that_ends_between_pages_leaves_nothing(gateway: Gateway) -> Non
     send_initial_presence(gateway, PUMPS)
     gateway.send(PANEL, "<presence/>")
     gateway.sent.clear()
-    gateway.leave(PANEL)
+    gateway.end(PANEL)
     assert gateway.count("SELECT count(*) FROM temp.under_way") == 0
     told_to_pumps = [read_element(send.stanza).get("type") for send in gateway.sent]
     assert told_to_pumps == ["unavailable"] * len(PUMPS)

@@ -121,7 +121,7 @@ def test_unavailable_presence_reaches_all_who_saw_it(gateway: Gateway) -> None:
     )
     assert received_lines(gateway, VALVE) == []
     gateway.send(PUMP, status)
-    gateway.leave(PUMP)
+    gateway.end(PUMP)
     assert gateway.sent == []
 
 
@@ -139,15 +139,15 @@ def test_unavailable_session_gets_no_presence_and_starts_anew(gateway: Gateway) 
 def test_ended_session_becomes_unavailable_for_all_who_saw_it(gateway: Gateway) -> None:
     subscribe_mutually(gateway, PUMP, PANEL)
     send_initial_presence(gateway, (PANEL, PANEL_DESK, PUMP))
-    gateway.leave(PUMP)
+    gateway.end(PUMP)
     assert (
         received_lines(gateway, PANEL)
         == received_lines(gateway, PANEL_DESK)
         == [f"unavailable {PUMP}"]
     )
-    gateway.leave(PANEL_DESK)
+    gateway.end(PANEL_DESK)
     assert received_lines(gateway, PANEL) == [f"unavailable {PANEL_DESK}"]
-    gateway.leave(PANEL)
+    gateway.end(PANEL)
     assert gateway.sent == []
 
 
@@ -183,7 +183,7 @@ def test_revoked_account_neither_sends_nor_gets_presence(gateway: Gateway) -> No
     assert received_lines(gateway, PUMP) == []
     gateway.send(PANEL_DESK, "<presence/>")
     assert received_lines(gateway, PANEL_DESK) == [f"available {PANEL_DESK}", f"available {PANEL}"]
-    gateway.leave(PUMP)
+    gateway.end(PUMP)
     assert received_lines(gateway, PANEL) == [f"available {PANEL_DESK}", f"unavailable {PUMP}"]
 
 
@@ -205,7 +205,7 @@ def test_removed_account_becomes_unavailable(gateway: Gateway, says_so: bool) ->
     gateway.tx(lambda tx: accounts.remove(tx, "pump1"))
     if says_so:
         gateway.send(PUMP, "<presence type='unavailable'/>")
-    gateway.leave(PUMP)
+    gateway.end(PUMP)
     assert received_lines(gateway, PANEL_DESK) == [f"unavailable {PUMP}"]
     assert received_lines(gateway, PANEL) == received_lines(gateway, VALVE) == []
 
@@ -281,7 +281,7 @@ def test_directed_presence_reaches_its_target_and_so_does_its_end(
     assert (seen.get("from"), seen.get("to"), seen[0].text) == (PUMP, to, "chat")
     gateway.send(PUMP, "<presence/>")
     assert received_lines(gateway, VALVE) == []
-    gateway.leave(PUMP)
+    gateway.end(PUMP)
     (seen,) = gateway.elements(VALVE)
     assert (seen.get("type"), seen.get("from"), seen.get("to")) == ("unavailable", PUMP, to)
 
@@ -293,7 +293,7 @@ def test_directed_presence_ends_with_unavailability(
     gateway.send(PUMP, f"<presence to='{VALVE}'/>")
     gateway.send(PUMP, "<presence type='unavailable'/>")
     assert received_lines(gateway, VALVE) == [f"available {PUMP}", f"unavailable {PUMP}"]
-    gateway.leave(PUMP)
+    gateway.end(PUMP)
     assert received_lines(gateway, VALVE) == []
 
 
@@ -302,7 +302,7 @@ def test_directed_presence_is_withdrawn_alone(gateway: Gateway) -> None:
     send_presence(gateway, PUMP, "unavailable", VALVE)
     assert received_lines(gateway, VALVE) == [f"available {PUMP}", f"unavailable {PUMP}"]
     send_presence(gateway, PUMP, "unavailable", VALVE)
-    gateway.leave(PUMP)
+    gateway.end(PUMP)
     assert received_lines(gateway, VALVE) == []
 
 
@@ -310,7 +310,7 @@ def test_subscriber_with_directed_presence_gets_one_unavailable(gateway: Gateway
     subscribe_mutually(gateway, PUMP, PANEL)
     send_initial_presence(gateway, (PANEL, PUMP))
     gateway.send(PUMP, f"<presence to='{PANEL}'/>")
-    gateway.leave(PUMP)
+    gateway.end(PUMP)
     assert received_lines(gateway, PANEL) == [f"available {PUMP}", f"unavailable {PUMP}"]
 
 

@@ -203,7 +203,7 @@ def test_directed_targets_are_stored_once(gateway: Gateway) -> None:
     assert directed(one) == [f"{VALVE}/a"]
     gateway.tx(lambda tx: presence.clear_directed(tx, one))
     assert (directed(one), directed(two)) == ([], [VALVE])
-    gateway.leave(f"{PANEL}/a")
+    gateway.end(f"{PANEL}/a")
     assert gateway.count("SELECT count(*) FROM temp.directed") == 0
 
 

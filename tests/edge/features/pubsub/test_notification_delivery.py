@@ -211,7 +211,7 @@ def test_a_full_jids_notification_is_sent_again_only_to_its_session(gateway: Gat
     bind_eligible(gateway, VALVE)
     notify(gateway, subscribe(gateway, 1, VALVE), "i1")
     (one,) = take_requests(gateway, VALVE)
-    gateway.leave(VALVE)
+    gateway.end(VALVE)
     assert received_items(gateway, OTHER) == []
     bind_eligible(gateway, VALVE)
     (again,) = take_requests(gateway, VALVE)
@@ -226,7 +226,7 @@ def test_notifications_that_wait_for_a_session_use_no_window(build: Build) -> No
     for number, subscription in enumerate(alone):
         notify(gateway, subscription, f"i{number}")
     assert received_items(gateway, VALVE) == ["i0", "i1"]
-    gateway.leave(VALVE)
+    gateway.end(VALVE)
     shared = [subscribe(gateway, 1, subid=f"b{number}") for number in range(2)]
     for number, subscription in enumerate(shared):
         notify(gateway, subscription, f"j{number}")

@@ -203,7 +203,7 @@ def test_a_new_subscriber_gets_the_last_item_with_its_time(gateway: Gateway) -> 
 
 
 def test_a_subscribed_publisher_is_notified_too(gateway: Gateway) -> None:
-    gateway.leave(PUMP)
+    gateway.end(PUMP)
     make_available(gateway, PUMP)
     subscribe(gateway, PUMP, NODE)
     publish(gateway, PUMP, NODE, item("x", reading(1)))
@@ -272,10 +272,10 @@ def test_items_expire(gateway: Gateway) -> None:
     publish(gateway, PUMP, "brief", item("x"))
     assert gateway.due is not None
     gateway.clock.service += 59
-    gateway.ring()
+    gateway.run_timers()
     assert stored_ids(gateway, PUMP, "brief") == ["x"]
     gateway.clock.service += 1
-    gateway.ring()
+    gateway.run_timers()
     assert stored_ids(gateway, PUMP, "brief") == []
 
 
@@ -302,7 +302,7 @@ def test_a_full_node_replaces_its_oldest_item_if_all_nodes_are_full(build: Build
 
 def test_the_copies_in_all_shares_count_together(build: Build) -> None:
     gateway = build(queue_items=4)
-    gateway.leave(VALVE)
+    gateway.end(VALVE)
     gateway.bind(VALVE)
     for share in ("one", "two", "three"):
         subscribe(gateway, VALVE, f"$share:{share}:{NODE}")
@@ -355,7 +355,7 @@ def test_the_reserve_of_the_database_takes_no_new_items(gateway: Gateway) -> Non
 
 def test_a_full_share_refuses_the_publication(build: Build) -> None:
     gateway = build(items_per_queue=1)
-    gateway.leave(VALVE)
+    gateway.end(VALVE)
     gateway.bind(VALVE)
     assert subscribe(gateway, VALVE, f"$share:s:{NODE}").type == "result"
     assert publish(gateway, PUMP, NODE, item("a")).type == "result"
@@ -378,7 +378,7 @@ def test_an_item_of_a_queue_node_is_only_in_its_queue(gateway: Gateway) -> None:
 
 
 def test_shares_get_the_same_items_as_plain_subscriptions(gateway: Gateway) -> None:
-    gateway.leave(VALVE)
+    gateway.end(VALVE)
     make_available(gateway, VALVE)
     subscribe(gateway, VALVE, "$share:one:plant/#", qos="0")
     subscribe(gateway, VALVE, "$share:two:plant/+", qos="0")

@@ -473,7 +473,7 @@ def become_unavailable(gateway: Gateway, full: str) -> None:
 
 
 def end_session(gateway: Gateway, full: str) -> None:
-    gateway.leave(full)
+    gateway.end(full)
 
 
 @pytest.mark.parametrize("leave", [become_unavailable, end_session])
@@ -508,9 +508,9 @@ def test_a_bare_jids_subscription_without_presence_ends_with_the_last_session(
 ) -> None:
     subscribe(gateway, PUMP, NODE, BARE, expire="presence")
     gateway.bind(TWIN)
-    gateway.leave(TWIN)
+    gateway.end(TWIN)
     assert len(list_subscriptions(gateway, PUMP)) == 1
-    gateway.leave(PUMP)
+    gateway.end(PUMP)
     assert list_subscriptions(gateway, PUMP) == []
 
 
@@ -518,7 +518,7 @@ def test_a_session_that_never_was_available_does_not_keep_a_subscription(gateway
     subscribe(gateway, PUMP, NODE, BARE, expire="presence")
     gateway.bind(TWIN)
     gateway.send(PUMP, "<presence/>")
-    gateway.leave(PUMP)
+    gateway.end(PUMP)
     assert list_subscriptions(gateway, TWIN) == []
 
 
@@ -543,16 +543,16 @@ def test_subscriptions_end_if_no_session_returns_after_a_restart(gateway: Gatewa
     subscribe(gateway, METER, "meter/#", expire="presence")
     subscribe(gateway, METER, NODE)
     gateway.crash()
-    gateway.ring()
+    gateway.run_timers()
     deadline = gateway.clock.service + gateway.limits.resume_time
     assert gateway.due == deadline
     gateway.bind(TWIN)
     gateway.clock.service = deadline
-    gateway.ring()
+    gateway.run_timers()
     assert [one["jid"] for one in list_subscriptions(gateway, TWIN)] == [TWIN, BARE]
     assert [one["node"] for one in list_subscriptions(gateway, METER)] == [NODE]
-    gateway.leave(TWIN)
-    gateway.ring()
+    gateway.end(TWIN)
+    gateway.run_timers()
     assert list_subscriptions(gateway, PUMP) == []
 
 
@@ -561,6 +561,6 @@ def test_many_subscriptions_end_in_batches_after_a_restart(gateway: Gateway) -> 
         subscribe(gateway, PUMP, f"a{number}/#", expire="presence")
     gateway.crash()
     for _ in range(3):
-        gateway.ring()
+        gateway.run_timers()
         gateway.clock.service += gateway.limits.resume_time
     assert list_subscriptions(gateway, PUMP) == []

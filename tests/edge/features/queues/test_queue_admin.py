@@ -67,7 +67,7 @@ def test_an_item_unlocked_while_the_gateway_is_stopped_is_assigned_at_start(
     admin.unlock(tmp_path, NODE, "a")
     gateway.bind(TWO)
     subscribe_worker(gateway, TWO)
-    gateway.ring()
+    gateway.run_timers()
     assert messages(gateway, TWO) == [Received("item", "a", 1)]
 
 

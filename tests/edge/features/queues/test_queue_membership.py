@@ -146,7 +146,7 @@ def _become_unavailable(gateway: Gateway, full: str) -> None:
 
 
 def _leave(gateway: Gateway, full: str) -> None:
-    gateway.leave(full)
+    gateway.end(full)
 
 
 def test_workers_keep_items_and_subscriptions_when_the_gateway_stops(gateway: Gateway) -> None:
@@ -154,7 +154,7 @@ def test_workers_keep_items_and_subscriptions_when_the_gateway_stops(gateway: Ga
     subscribe(gateway, BEE, "plant/#", BEE, expire="presence")
     publish(gateway, WORK, "a")
     gateway.lifecycle.stop()
-    gateway.leave(BEE)
+    gateway.end(BEE)
     assert locked(gateway) == 1
     gateway.crash()
     assert len(list_subscriptions(gateway, f"{BARE}/other")) == 2

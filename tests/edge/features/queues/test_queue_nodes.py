@@ -195,7 +195,7 @@ def test_sticky_assigns_all_items_to_one_worker_until_it_leaves(gateway: Gateway
     subscribe_worker(gateway, TWO, requests=10)
     publish(gateway, "a", "b", "c")
     assert (deliveries(gateway, ONE), deliveries(gateway, TWO)) == (["a", "b"], [])
-    gateway.leave(ONE)
+    gateway.end(ONE)
     assert deliveries(gateway, TWO) == ["a", "b", "c"]
     subscribe_worker(gateway, ONE, requests=2)
     publish(gateway, "d")
@@ -217,10 +217,10 @@ def test_a_long_dispatch_continues_in_the_next_unit_of_work(gateway: Gateway) ->
     publish(gateway, *(f"i{number}" for number in range(300)))
     for full in (ONE, TWO, THREE):
         gateway.bind(full)
-    gateway.ring()
+    gateway.run_timers()
     assert gateway.due == gateway.clock.service
     assert 0 < gateway.count("SELECT count(*) FROM queue_items WHERE state = 'locked'") < 300
-    gateway.ring()
+    gateway.run_timers()
     for full in (ONE, TWO, THREE):
         assert len(deliveries(gateway, full)) == 100
 
@@ -273,7 +273,7 @@ def test_an_unlocked_item_may_be_deleted_by_owner_and_publisher(gateway: Gateway
 def test_an_ended_lock_is_an_unexpected_request(gateway: Gateway) -> None:
     subscribe_worker(gateway, ONE)
     publish(gateway, "a")
-    gateway.leave(ONE)
+    gateway.end(ONE)
     gateway.bind(ONE)
     assert states(gateway) == {"a": "ready"}
     assert errors(gateway, ONE, "a") == ("wait/unexpected-request",) * 2
@@ -434,7 +434,7 @@ def test_a_locked_item_expires_only_after_it_is_unlocked(gateway: Gateway) -> No
     advance(gateway, 20)
     assert states(gateway) == {"a": "locked"}
     unlock(gateway, ONE, "a")
-    gateway.ring()
+    gateway.run_timers()
     assert states(gateway) == {"a": "dead"}
 
 
@@ -445,7 +445,7 @@ def test_a_session_that_ends_loses_its_items_and_its_subscription(gateway: Gatew
     subscribe_worker(gateway, ONE)
     subscribe_worker(gateway, TWO, requests=1)
     publish(gateway, "a", "b", "c")
-    gateway.leave(ONE)
+    gateway.end(ONE)
     assert states(gateway) == {"a": "ready", "b": "locked", "c": "ready"}
     retract(gateway, TWO, "b")
     assert [one.id for one in messages(gateway, TWO)] == ["b", "b", "a"]
@@ -478,7 +478,7 @@ def test_another_session_of_a_bare_jid_takes_over_items(gateway: Gateway) -> Non
     gateway.send(ONE, "<presence type='unavailable'/>")
     assert unacknowledged_deliveries(gateway, second) == [had]
     assert gateway.count("SELECT count(*) FROM subscriptions") == 1
-    gateway.leave(second)
+    gateway.end(second)
     assert set(states(gateway).values()) == {"ready"}
     assert gateway.count("SELECT count(*) FROM subscriptions") == 0
 
@@ -520,10 +520,10 @@ def test_locks_survive_a_restart_and_time_out(
     publish(gateway, "a", "b")
     gateway.clock.service += 30
     gateway.crash()
-    gateway.ring()
+    gateway.run_timers()
     assert states(gateway) == {"a": "locked", "b": "ready"}
     gateway.bind(ONE)
-    gateway.ring()
+    gateway.run_timers()
     assert deliveries(gateway, ONE) == []  # it has as many items as it accepts
     assert retract(gateway, ONE, "a").type == "result"
     assert messages(gateway, ONE) == [Received("retract", "a"), Received("item", "b")]
@@ -576,7 +576,7 @@ def test_a_returning_session_of_a_full_jid_gets_waiting_items(gateway: Gateway) 
     for full in (PUBLISHER, ONE):
         gateway.bind(full)
     assert gateway.sends(ONE) == []  # only after it has learned that it is bound
-    gateway.ring()
+    gateway.run_timers()
     publish(gateway, "a")
     assert deliveries(gateway, ONE) == ["a"]
 
@@ -590,10 +590,10 @@ def test_a_notification_is_stored_until_its_session_has_received_it(gateway: Gat
     deliveries(gateway, ONE)
     retract(gateway, ONE, "a")
     assert unacknowledged(gateway, ONE) == [Received("retract", "a")]
-    gateway.leave(ONE)
+    gateway.end(ONE)
     assert gateway.count("SELECT count(*) FROM notifications") == 1
     gateway.bind(ONE)
-    gateway.ring()
+    gateway.run_timers()
     assert messages(gateway, ONE) == [Received("retract", "a")]
     assert gateway.count("SELECT count(*) FROM notifications") == 0
 
@@ -604,7 +604,7 @@ def test_a_notification_survives_a_crash(gateway: Gateway) -> None:
     retract(gateway, ONE, "a")
     gateway.crash()
     gateway.bind(ONE)
-    gateway.ring()
+    gateway.run_timers()
     assert messages(gateway, ONE) == [Received("retract", "a")]
 
 
@@ -612,7 +612,7 @@ def test_a_notification_waits_for_its_own_session_and_expires(gateway: Gateway) 
     subscribe_worker(gateway, ONE)
     publish(gateway, "a")
     retract(gateway, ONE, "a")
-    gateway.leave(ONE)
+    gateway.end(ONE)
     other = "one@gw.example/v"
     gateway.bind(other)
     gateway.send(other, "<presence/>")

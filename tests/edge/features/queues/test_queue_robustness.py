@@ -56,7 +56,7 @@ def test_items_at_qos_0_received_by_one_session_do_not_count_for_another(gateway
     for name in "abcd":
         publish(gateway, name)
         assert plain_items(gateway, FIRST) + plain_items(gateway, SECOND) == [name]
-    gateway.leave(FIRST)
+    gateway.end(FIRST)
     publish(gateway, "e")
     assert plain_items(gateway, SECOND) == ["e"]
 
@@ -73,7 +73,7 @@ def test_items_at_qos_0_lost_with_a_session_do_not_count_for_another(
         join(gateway, FIRST, "$share:pool:other", jid, qos="0", expire="presence")
     publish(gateway, "a")
     has_it = gateway.count(_SENT_TO)
-    gateway.leave(has_it)
+    gateway.end(has_it)
     publish(gateway, "b")
     assert plain_items(gateway, SECOND if has_it == FIRST else FIRST) == ["b"]
 
@@ -109,7 +109,7 @@ def test_an_item_is_not_passed_between_members_while_the_gateway_stops(gateway: 
     publish(gateway, "a")
     gateway.lifecycle.stop()
     for full in MEMBERS:
-        gateway.leave(full)
+        gateway.end(full)
     assert shared_subscriptions.item_states(gateway) == [("a", "ready")]
     assert gateway.count("SELECT deliveries FROM queue_items") == 1
 
@@ -131,9 +131,9 @@ def test_items_that_were_never_sent_do_not_count_deliveries(gateway: Gateway) ->
     join(gateway, FIRST, qos="1", queue_requests="50")
     publish(gateway, *(f"i{number}" for number in range(40)))
     for _each in range(MAX_DELIVERIES):
-        gateway.leave(FIRST)
+        gateway.end(FIRST)
         _able(gateway, FIRST)
-        gateway.ring()
+        gateway.run_timers()
     states = Counter(state for _item, state in shared_subscriptions.item_states(gateway))
     assert states == {"dead": sent, "locked": 40 - sent}
     assert shared_subscriptions.answer_all(gateway, FIRST) == [
@@ -150,7 +150,7 @@ def _restart(gateway: Gateway, *there: str) -> None:
     for full in there:
         gateway.bind(full)
     gateway.tx(gateway.router.run_external_change)
-    gateway.ring()
+    gateway.run_timers()
 
 
 def test_a_worker_that_does_not_return_after_a_restart_is_unsubscribed(gateway: Gateway) -> None:
@@ -167,7 +167,7 @@ def test_a_worker_that_does_not_return_after_a_restart_is_unsubscribed(gateway: 
     queue_nodes.retract(gateway, queue_nodes.TWO, "b")
     assert queue_nodes.deliveries(gateway, queue_nodes.TWO) == ["a"]
     gateway.bind(queue_nodes.ONE)
-    gateway.ring()
+    gateway.run_timers()
     assert [(one.kind, one.id) for one in queue_nodes.messages(gateway, queue_nodes.ONE)] == [
         ("unlock", "a")
     ]
@@ -182,11 +182,11 @@ def test_a_worker_is_notified_if_another_session_ended_its_subscription(
     queue_nodes.publish(gateway, "a")
     assert queue_nodes.deliveries(gateway, FIRST) == ["a"]
     gateway.crash()
-    gateway.ring()
+    gateway.run_timers()
     gateway.bind(SECOND)
-    gateway.leave(SECOND)
+    gateway.end(SECOND)
     gateway.bind(FIRST)
-    gateway.ring()
+    gateway.run_timers()
     notices = [(one.kind, one.id) for one in queue_nodes.messages(gateway, FIRST)]
     assert notices[:1] == [("unlock", "a")]
 

@@ -71,14 +71,14 @@ def test_only_authorized_members_get_an_item(gateway: Gateway, policy: str) -> N
 
 def test_items_without_an_authorized_member_are_held_and_block_nothing(gateway: Gateway) -> None:
     _join(gateway, OUT, IN)
-    gateway.leave(IN)
+    gateway.end(IN)
     _publish(gateway, CLOSED, "a", "b")
     _publish(gateway, OPEN, "c")
     assert _got(gateway, OUT) == ["c"]
     assert _states(gateway) == {"a": "delayed", "b": "delayed"}
     gateway.bind(IN)
     gateway.send(IN, "<presence/>")
-    gateway.ring()
+    gateway.run_timers()
     assert _got(gateway, IN) == ["a", "b"]
     assert _states(gateway) == {}
 
@@ -86,11 +86,11 @@ def test_items_without_an_authorized_member_are_held_and_block_nothing(gateway: 
 def test_held_items_are_released_when_a_member_joins(gateway: Gateway) -> None:
     _affiliate(gateway, "member", OUT)
     _join(gateway, OUT)
-    gateway.leave(OUT)
+    gateway.end(OUT)
     _publish(gateway, CLOSED, "a")
     gateway.bind(OUT)
     _affiliate(gateway, "none", OUT)
-    gateway.ring()
+    gateway.run_timers()
     assert _got(gateway, OUT) == []
     _join(gateway, IN)
     assert _got(gateway, IN) == ["a"]
@@ -98,7 +98,7 @@ def test_held_items_are_released_when_a_member_joins(gateway: Gateway) -> None:
 
 def test_held_items_are_released_when_a_right_is_granted(gateway: Gateway) -> None:
     _join(gateway, OUT, IN)
-    gateway.leave(IN)
+    gateway.end(IN)
     _publish(gateway, CLOSED, "a")
     assert _got(gateway, OUT) == []
     _affiliate(gateway, "member", OUT)
@@ -107,7 +107,7 @@ def test_held_items_are_released_when_a_right_is_granted(gateway: Gateway) -> No
 
 def test_held_items_are_released_when_their_node_is_opened(gateway: Gateway) -> None:
     _join(gateway, OUT, IN)
-    gateway.leave(IN)
+    gateway.end(IN)
     _publish(gateway, CLOSED, "a")
     configure = element("configure", form("node_config", {"access_model": "open"}), node=CLOSED)
     assert send_request(gateway, BOSS, configure, "set", OWNER).type == "result"
@@ -139,12 +139,12 @@ def test_many_items_for_a_full_authorized_member_block_nothing(gateway: Gateway)
 
 def test_held_items_are_dead_when_their_node_is_deleted(gateway: Gateway) -> None:
     _join(gateway, OUT, IN)
-    gateway.leave(IN)
+    gateway.end(IN)
     _publish(gateway, CLOSED, "a")
     assert (
         send_request(gateway, BOSS, element("delete", node=CLOSED), "set", OWNER).type == "result"
     )
-    gateway.ring()
+    gateway.run_timers()
     assert _got(gateway, OUT) == []
     assert _states(gateway) == {"a": "dead"}
     (event,) = gateway.events(name="share_items_dead")
@@ -153,9 +153,9 @@ def test_held_items_are_dead_when_their_node_is_deleted(gateway: Gateway) -> Non
 
 def test_other_items_survive_the_deletion_of_their_node(gateway: Gateway) -> None:
     _join(gateway, IN)
-    gateway.leave(IN)
+    gateway.end(IN)
     _publish(gateway, OPEN, "a")
     assert send_request(gateway, BOSS, element("delete", node=OPEN), "set", OWNER).type == "result"
     gateway.bind(IN)
-    gateway.ring()
+    gateway.run_timers()
     assert _got(gateway, IN) == ["a"]

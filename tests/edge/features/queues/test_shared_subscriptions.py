@@ -190,7 +190,7 @@ def test_a_second_member_gets_items_that_the_first_has_no_room_for(gateway: Gate
 
 def test_a_durable_member_gets_nothing_while_disconnected(gateway: Gateway) -> None:
     join(gateway, VALVE)
-    gateway.leave(VALVE)
+    gateway.end(VALVE)
     join(gateway, CAM)
     publish(gateway, *ids(3))
     assert answer_all(gateway, CAM) == ids(3)
@@ -200,7 +200,7 @@ def test_a_durable_member_gets_nothing_while_disconnected(gateway: Gateway) -> N
 
 def test_items_published_without_connected_members_wait_for_the_first(gateway: Gateway) -> None:
     join(gateway, VALVE)
-    gateway.leave(VALVE)
+    gateway.end(VALVE)
     publish(gateway, *ids(3))
     assert states(gateway) == []
     bind_eligible(gateway, OTHER)
@@ -279,7 +279,7 @@ def test_a_session_without_qos_support_gets_items_if_its_account_is_downgraded(
 
 
 def lose_connection(gateway: Gateway, _offer: DeviceRequest) -> None:
-    gateway.leave(VALVE)
+    gateway.end(VALVE)
 
 
 def become_unavailable(gateway: Gateway, _offer: DeviceRequest) -> None:
@@ -324,7 +324,7 @@ def test_qos_1_lost_item_goes_to_another_member(
 def test_qos_1_items_of_a_lost_session_are_reassigned_in_order(gateway: Gateway) -> None:
     join(gateway, VALVE, queue_requests="20")
     publish(gateway, *ids(12))  # more than are in flight at once
-    gateway.leave(VALVE)
+    gateway.end(VALVE)
     join(gateway, CAM, queue_requests="20")
     assert answer_all(gateway, CAM) == ids(12)
     assert item_states(gateway) == []
@@ -335,7 +335,7 @@ def test_qos_1_acknowledged_item_is_not_reassigned(gateway: Gateway) -> None:
     join(gateway, CAM)
     publish(gateway, "i1")
     full = next(full for full in (VALVE, CAM) if answer_all(gateway, full))
-    gateway.leave(full)
+    gateway.end(full)
     assert offered(gateway, CAM if full == VALVE else VALVE) == []
 
 
@@ -343,7 +343,7 @@ def test_qos_1_answer_of_an_ended_session_is_ignored(gateway: Gateway) -> None:
     join(gateway, VALVE)
     publish(gateway, "i1")
     (one,) = take_requests(gateway, VALVE)
-    gateway.leave(VALVE)
+    gateway.end(VALVE)
     bind_eligible(gateway, VALVE)
     (again,) = take_requests(gateway, VALVE)
     assert again.msg_id == one.msg_id or again.id != one.id
@@ -357,7 +357,7 @@ def test_qos_1_item_goes_to_another_member_after_a_restart(gateway: Gateway) -> 
     join(gateway, VALVE)
     publish(gateway, "i1")
     gateway.crash()
-    gateway.ring()
+    gateway.run_timers()
     assert states(gateway) == []
     assert item_states(gateway) == [("i1", "ready")]
     bind_eligible(gateway, CAM)
@@ -372,7 +372,7 @@ def test_qos_1_item_stays_with_a_member_that_returns_at_once_after_a_restart(
     publish(gateway, "i1")
     gateway.crash()
     bind_eligible(gateway, VALVE)
-    gateway.ring()
+    gateway.run_timers()
     assert answer_all(gateway, VALVE) == ["i1"]
     assert item_states(gateway) == []
 
@@ -396,7 +396,7 @@ def test_qos_1_item_without_answer_goes_to_another_member(build: Build) -> None:
         assert offered(gateway, VALVE) == ["i1"], tries
         assert offered(gateway, CAM) == []
         gateway.clock.service += 3600
-        gateway.ring()
+        gateway.run_timers()
     assert answer_all(gateway, CAM) == ["i1"]
     assert item_states(gateway) == []
     assert offered(gateway, VALVE) == []
@@ -409,7 +409,7 @@ def test_qos_1_item_stays_after_a_wait_error(gateway: Gateway) -> None:
     (one,) = take_requests(gateway, VALVE)
     gateway.send(VALVE, error_result(one, "wait", "resource-constraint"))
     assert offered(gateway, CAM) == []
-    gateway.leave(VALVE)
+    gateway.end(VALVE)
     assert offered(gateway, CAM) == ["i1"]
 
 
@@ -422,7 +422,7 @@ def test_qos_0_items_lost_with_a_session_are_logged_and_not_reassigned(gateway: 
     assert plain_items(gateway, VALVE) == ["received"]
     publish(gateway, *ids(2))
     join(gateway, CAM, qos="0")
-    gateway.leave(VALVE)
+    gateway.end(VALVE)
     assert plain_items(gateway, CAM) == []
     assert item_states(gateway) == []
     (event,) = gateway.events(name="share_lost")
@@ -445,7 +445,7 @@ def test_qos_2_item_waits_for_its_member(gateway: Gateway) -> None:
     publish(gateway, "i1")
     (offer,) = take_requests(gateway, VALVE)
     join(gateway, CAM, qos="2")
-    gateway.leave(VALVE)
+    gateway.end(VALVE)
     assert offered(gateway, CAM) == []
     bind_eligible(gateway, VALVE)
     (again,) = take_requests(gateway, VALVE)
@@ -462,7 +462,7 @@ def test_qos_2_offer_is_taken_over_by_another_session_of_a_bare_jid(
     join(gateway, VALVE, jid=jid, qos="2")
     publish(gateway, "i1")
     (offer,) = take_requests(gateway, VALVE)
-    gateway.leave(VALVE)
+    gateway.end(VALVE)
     bind_eligible(gateway, OTHER)
     if jid == VALVE:
         assert take_requests(gateway, OTHER) == []
@@ -475,7 +475,7 @@ def test_qos_2_received_item_waits_for_its_session(gateway: Gateway) -> None:
     join(gateway, VALVE, qos="2")
     publish(gateway, "i1")
     gateway.send(VALVE, received_result(take_requests(gateway, VALVE)[0]))
-    gateway.leave(VALVE)
+    gateway.end(VALVE)
     bind_eligible(gateway, OTHER)
     assert take_requests(gateway, OTHER) == []
     bind_eligible(gateway, VALVE)
@@ -494,7 +494,7 @@ def test_qos_2_item_stays_with_its_member_after_a_restart(gateway: Gateway, step
     if steps:
         gateway.send(full, received_result(found[0]))
     gateway.crash()
-    gateway.ring()
+    gateway.run_timers()
     other = CAM if full == VALVE else VALVE
     bind_eligible(gateway, other)
     assert take_requests(gateway, other) == []
@@ -508,7 +508,7 @@ def test_qos_2_unsent_items_go_to_another_member(gateway: Gateway) -> None:
     sent = len(take_requests(gateway, VALVE))
     assert sent < 12
     join(gateway, CAM, qos="2", queue_requests="20")
-    gateway.leave(VALVE)
+    gateway.end(VALVE)
     assert answer_all(gateway, CAM) == ids(12)[sent:]
     bind_eligible(gateway, VALVE)
     assert answer_all(gateway, VALVE) == ids(12)[:sent]
@@ -604,7 +604,7 @@ def test_a_change_of_qos_applies_to_later_items(
     publish(gateway, "i1")
     join(gateway, VALVE, qos=now)
     join(gateway, CAM, qos=now)
-    gateway.leave(VALVE)
+    gateway.end(VALVE)
     take = plain_items if now == "0" else offered
     assert take(gateway, CAM) == (["i1"] if before == "1" else [])
     assert [state for _item, state in item_states(gateway)] == left
@@ -617,7 +617,7 @@ def test_a_non_durable_membership_ends_with_its_session(gateway: Gateway) -> Non
     join(gateway, VALVE, expire="presence")
     join(gateway, CAM)
     publish(gateway, *ids(2))
-    gateway.leave(VALVE)
+    gateway.end(VALVE)
     assert gateway.count("SELECT count(*) FROM subscriptions") == 1
     assert sorted(name or "" for name in answer_all(gateway, CAM)) == ids(2)
 
@@ -662,7 +662,7 @@ def test_by_hash_order_is_kept_after_the_member_is_lost(gateway: Gateway) -> Non
     first = take_requests(gateway, VALVE)
     answer(gateway, VALVE, first[0])
     join(gateway, CAM, queue_policy="hash")
-    gateway.leave(VALVE)
+    gateway.end(VALVE)
     assert answer_all(gateway, CAM) == ids(5)[1:]
 
 
@@ -678,7 +678,7 @@ def test_by_hash_publishers_do_not_wait_for_each_other(gateway: Gateway) -> None
 
 def test_items_wait_for_a_member_whose_outbox_is_full(build: Build) -> None:
     gateway = ready(build(outbox_messages_per_account=8))
-    gateway.leave(VALVE)
+    gateway.end(VALVE)
     for number in range(7):
         send_assured(gateway, PUMP, f"m{number}", "x", VALVE_BARE)
     bind_eligible(gateway, VALVE)
@@ -691,14 +691,14 @@ def test_items_wait_for_a_member_whose_outbox_is_full(build: Build) -> None:
             answer(gateway, VALVE, one)
         others = take_requests(gateway, VALVE)
     gateway.clock.service += 60
-    gateway.ring()
+    gateway.run_timers()
     assert answer_all(gateway, VALVE) == ids(2)
 
 
 def test_a_full_share_refuses_publications(build: Build) -> None:
     gateway = ready(build(items_per_queue=2))
     join(gateway, VALVE)
-    gateway.leave(VALVE)
+    gateway.end(VALVE)
     publish(gateway, *ids(2))
     item = element("item", "<v xmlns='urn:v'/>", id="i2")
     reply = send_request(gateway, PUMP, element("publish", item, node=NODE))
@@ -708,7 +708,7 @@ def test_a_full_share_refuses_publications(build: Build) -> None:
 
 def test_items_go_to_others_if_an_outbox_is_full(build: Build) -> None:
     gateway = ready(build(outbox_messages_per_account=8))
-    gateway.leave(VALVE)
+    gateway.end(VALVE)
     for number in range(7):
         send_assured(gateway, PUMP, f"m{number}", "x", VALVE_BARE)
     bind_eligible(gateway, VALVE)
