@@ -79,7 +79,7 @@ class NodeConfigured(NamedTuple):
 
 
 class SubscriptionChanged(NamedTuple):
-    """An owner or the loss of a right began or ended a subscription."""
+    """A subscription began or ended without a request of its subscriber."""
 
     node: str
     jid: str
@@ -286,8 +286,8 @@ def _outbox_source(context: Context, subscription: Subscription) -> str:
 def drop_waiting(context: Context, tx: Transaction, subscription: Subscription) -> None:
     """Drop the notifications that wait for a subscription that has ended, and log their number.
 
-    A notification in flight is completed. If the subscription ended with its session, this applies
-    only to notifications that the session has received.
+    A notification in flight is completed; but if the subscription ended with its session, only one
+    that the session has received.
     """
     dropped = 0
     for row in outbox.find_by_source(tx, _outbox_source(context, subscription)):

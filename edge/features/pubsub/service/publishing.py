@@ -132,7 +132,7 @@ def find_target(
     name: str,
     preconditions: Mapping[str, Sequence[str]] = _NO_PRECONDITIONS,
 ) -> Node:
-    """Return the node to publish to; if it is to be created, as it will be, with number `NEW_NODE`.
+    """Return the node to publish to; one that the publication will create has number `NEW_NODE`.
 
     Args:
         sender: who publishes.

@@ -21,8 +21,7 @@ CACHED_CONFIGS: Final = 256
 class Node(NamedTuple):
     """A node.
 
-    `owner` is the bare JID of the account that created it and that its limits are charged to.
-    `items` and `bytes` count stored items, but not those of a queue.
+    `owner` is the bare JID of the account that created the node and whose limits count it. `items` and `bytes` count stored items, but not those of a queue.
     """
 
     id: int

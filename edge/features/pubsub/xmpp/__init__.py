@@ -9,7 +9,7 @@ from typing import Final
 
 from edge.engine.addresses import AddressError, AddressKind, AddressReason
 from edge.engine.destinations import NoDestination
-from edge.engine.hooks import Hooks
+from edge.engine.hooks import Context, Hooks, OffloadedWork, Work
 from edge.features.pubsub.service import items as item_service
 from edge.features.pubsub.service import subscriptions as subscription_service
 from edge.features.pubsub.service.errors import AffiliationsRefused, PubsubError
@@ -22,10 +22,11 @@ from edge.features.pubsub.xmpp import (
     items,
     nodes,
     notifications,
-    requests,
     subscriptions,
 )
+from edge.xmpp import pubsub
 from edge.xmpp.namespaces import DISCO_INFO, DISCO_ITEMS, PUBSUB, PUBSUB_OWNER, QOS_ALL, RSM, clark
+from edge.xmpp.stanza import Stanza
 
 NEEDS_ACCOUNTS: Final = True
 
@@ -64,11 +65,22 @@ _FEATURES: Final = (
 """Features of XEP-0060, section 10."""
 
 
+def _dispatch(context: Context, stanza: Stanza) -> Work | OffloadedWork | bytes:
+    """Pass a request to its handler, by the element in `<pubsub/>`."""
+    elements = stanza.children[0].children
+    if not elements:
+        raise pubsub.refusal("bad-request", text="the request is empty")
+    handler = context.hooks.pubsub_requests.get((stanza.attrs["type"], elements[0].name))
+    if handler is None:
+        raise pubsub.refusal("feature-not-implemented", "unsupported")
+    return handler(context, stanza)
+
+
 def register(hooks: Hooks) -> None:
     """Register with the engine."""
     for type_ in ("get", "set"):
         for namespace in (PUBSUB, PUBSUB_OWNER):
-            hooks.pubsub_iq(type_, clark(namespace, "pubsub"), requests.dispatch)
+            hooks.pubsub_iq(type_, clark(namespace, "pubsub"), _dispatch)
     hooks.pubsub_iq("get", clark(DISCO_INFO, "query"), discovery.info)
     hooks.pubsub_iq("get", clark(DISCO_ITEMS, "query"), discovery.list_)
     for type_, namespace, element, handler in (
