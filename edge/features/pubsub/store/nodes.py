@@ -21,7 +21,8 @@ CACHED_CONFIGS: Final = 256
 class Node(NamedTuple):
     """A node.
 
-    `owner` is the bare JID of the account that created the node and whose limits count it. `items` and `bytes` count stored items, but not those of a queue.
+    `owner` is the bare JID of the account that created the node and whose limits count it. `items`
+    and `bytes` count stored items, but not those of a queue.
     """
 
     id: int
