@@ -235,7 +235,7 @@ class KnownUntil(NamedTuple):
 
 
 def known_until(gateway: GatewayState) -> KnownUntil | None:
-    """Return until when a gateway's readings are complete.
+    """Return the time until which a gateway's readings are complete.
 
     That is the last reading, or the last system event less the time within which the gateway
     should have shipped further readings. While readings arrive late, only the former is known.
@@ -434,8 +434,8 @@ def _judge_fleet(
 ) -> Iterator[Verdict]:
     """Judge the gateways that are overdue while nothing arrived from any other gateway.
 
-    If they are several and at least as many as the others, nobody reaches the centre. A single
-    gateway that nobody else accompanies is silent. Otherwise, the next arrivals will decide.
+    If there are several, and at least as many as the others, the fleet is silent. If no other
+    gateway is present, an overdue gateway is silent. Otherwise the next arrivals decide.
     """
     if len(overdue) > 1 and len(overdue) >= present:
         text = (

@@ -14,6 +14,7 @@ from typing import Final
 from sync.common.durable_files import PRIVATE_FILE, PRIVATE_FOLDER, fsync_folder
 from sync.common.errors import FleetError
 from sync.segment import (
+    SUFFIX,
     Identity,
     SegmentError,
     check_identity,
@@ -33,8 +34,6 @@ LOCK_POLL_S: Final = 0.05
 
 GATEWAY_LENGTH: Final = 240
 """Longest name of a gateway, in characters. A file name has 255, including its suffix."""
-
-SUFFIX: Final = ".seg"
 
 
 def segment_path(identity: Identity) -> PurePosixPath:

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from sync.common.errors import FleetError
-from sync.common.fleet_folder import SUFFIX, FleetFolder, segment_path
+from sync.common.fleet_folder import FleetFolder, segment_path
 from sync.common.text import double_backslashes, unescape
 from sync.ingest.inspect_file import FileInspection, inspect_file
+from sync.segment import SUFFIX
 from sync.tables.locations import ARCHIVE, LANDING, QUARANTINE, FleetStorage
 from sync.tables.manifest import Commits, live_files
 

@@ -21,11 +21,12 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from sync.common.durable_files import PRIVATE_FILE, fsync_chain, make_folders
-from sync.common.fleet_folder import SUFFIX, FleetFolder, segment_path
+from sync.common.fleet_folder import FleetFolder, segment_path
 from sync.receiver.incoming_files import PART_SUFFIX, IncomingFile, remove_abandoned
 from sync.segment import (
     LANES,
     MAX_EVENTS,
+    SUFFIX,
     Identity,
     SegmentError,
     digest_of,

@@ -14,9 +14,8 @@ from enum import Enum
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from sync.common.fleet_folder import SUFFIX
 from sync.receiver.landing import Landing, LandingResult, Outcome
-from sync.segment import MAX_FILE, SegmentError
+from sync.segment import MAX_FILE, SUFFIX, SegmentError
 
 TEMPORARIES: Final = "import"
 """The folder of temporary files below `incoming/`."""

@@ -7,6 +7,7 @@ from sync.segment.decode import decode, decode_columns, digest_of, read_header
 from sync.segment.encode import encode
 from sync.segment.errors import REASONS, SegmentError
 from sync.segment.identity import (
+    SUFFIX,
     check_identity,
     identity_path,
     is_epoch,
@@ -33,6 +34,7 @@ __all__ = [
     "MAX_FILE",
     "NO_TAGS",
     "REASONS",
+    "SUFFIX",
     "Dropped",
     "Event",
     "Identity",

@@ -9,6 +9,9 @@ from sync.segment.errors import SegmentError
 from sync.segment.limits import MAX_EVENTS, MAX_SEQ
 from sync.segment.records import LANES, Identity
 
+SUFFIX: Final = ".seg"
+"""The suffix of segment files."""
+
 _GATEWAY: Final = re.compile(r"[a-z0-9][a-z0-9-]*(\.[a-z0-9][a-z0-9-]*)*", re.ASCII)
 _EPOCH: Final = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}", re.ASCII)
 _RANGE: Final = re.compile(r"([1-9][0-9]{0,18})-([1-9][0-9]{0,18})", re.ASCII)

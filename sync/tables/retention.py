@@ -18,7 +18,7 @@ from typing import Final
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from sync.common.fleet_folder import SUFFIX
+from sync.segment import SUFFIX
 from sync.tables.locations import ARCHIVE, QUARANTINE
 from sync.tables.manifest import UPKEEP, Commits, Manifest, live_files
 from sync.tables.storage import File, Storage

@@ -55,7 +55,7 @@ def decide(
 ) -> Seal | WaitUntil:
     """Decide what to do with a lane at the service second `now`.
 
-    If `idle`, no segment waits to be sent, so that a small one for urgent events delays no other.
+    Urgent events are sealed early only if the link is `idle`: no other segment waits to be sent.
     """
     if state.oldest is None:
         return WaitUntil(None)

@@ -20,6 +20,7 @@ from urllib.parse import unquote, urlsplit
 from sync.common.text import os_error
 from sync.segment import (
     MAX_FILE,
+    SUFFIX,
     SegmentError,
     digest_of,
     identity_path,
@@ -33,8 +34,6 @@ T = TypeVar("T")
 
 MARKER: Final = "fieldpost-segments"
 """The file that marks a folder as the destination of segments."""
-
-SUFFIX: Final = ".seg"
 
 _TIMEOUT_S: Final = 60.0
 """Seconds for one segment. A share that needs longer is not reachable."""

@@ -40,7 +40,7 @@ def is_due(period: ValidityPeriod, now: float) -> bool:
 
 
 class Certifier(Protocol):
-    """What obtains and uses certificates: `HttpsTransport`."""
+    """A transport that obtains and uses certificates: `HttpsTransport`."""
 
     async def certify(self, request: bytes) -> bytes | Outcome:
         """Obtain a certificate for a signing request (both PEM)."""
