@@ -13,10 +13,9 @@ from edge.engine.hooks import Context
 from edge.engine.refusals import CHANGED
 from edge.errors import ServiceError
 from edge.features.accounts.store import accounts
-from edge.features.accounts.store.accounts import is_active, list_names
-from edge.features.accounts.store.relations import find_relation
-
-__all__ = ["AccountError", "Reason", "change_password", "find_relation", "is_active", "list_names"]
+from edge.features.accounts.store.accounts import is_active as is_active
+from edge.features.accounts.store.accounts import list_names as list_names
+from edge.features.accounts.store.relations import find_relation as find_relation
 
 
 class Reason(Enum):

@@ -20,20 +20,11 @@ from edge.engine.quota import ExceededLimit
 from edge.features.accounts import service as accounts
 from edge.features.eventlog.rules.levels import INFORMATIONAL, RANKS
 from edge.features.eventlog.store import notices
-from edge.features.eventlog.store.epochs import epoch_of_row
+from edge.features.eventlog.store.epochs import epoch_of_row as epoch_of_row
 from edge.features.messages import rules as routing
 from edge.features.messages import service as messages
 from edge.features.messages.rules import MessageType
 from edge.features.messages.service import AccountMessage
-
-__all__ = [
-    "EventNotification",
-    "epoch_of_row",
-    "exceeded_limit",
-    "exceeded_limit_unread",
-    "notifier",
-    "write",
-]
 
 SPARE_ROOM: Final = 15
 """Events of room that a lane must have left for each event of a message beyond the first.

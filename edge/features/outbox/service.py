@@ -55,13 +55,13 @@ _BOUND: Final = frozenset(state.value for state in BOUND)
 
 
 class Reason(Enum):
-    """Why a request is refused."""
+    """Why the outbox refuses a message."""
 
     NO_ACCOUNT = "there is no such account"
 
 
 class OutboxError(ServiceError):
-    """A request is refused."""
+    """The outbox refuses a message."""
 
     def __init__(self, reason: Reason) -> None:
         super().__init__(reason)
@@ -306,7 +306,7 @@ def _recipient(context: Context, row: OutboxRow) -> str:
 
 
 def pending_request(row: OutboxRow) -> Request | None:
-    """Return the request that a message waits for the answer of, or `None`."""
+    """Return the unanswered request of a message, or `None`."""
     if row.state in (State.OFFERED.value, State.REPEATED.value):
         return Request.ASSURED if row.qos == 2 else Request.ACKNOWLEDGED
     return Request.DELIVER if row.state == State.RELEASED.value else None

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import product
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -61,31 +59,6 @@ def test_every_state_has_its_transitions() -> None:
             transition.state for rows in TABLE[level].values() for transition in rows.values()
         }
         assert reached | {State.QUEUED} == set(TABLE[level]) | TERMINAL
-
-
-@pytest.mark.parametrize("level", Level)
-def test_received_message_is_never_offered_again(level: Level) -> None:
-    after = {State.RECEIVED, State.RELEASED}
-    for state, event in product(after & set(TABLE[level]), Input):
-        transition = rules.transition(level, state, event)
-        assert transition is None or transition.state in after | TERMINAL
-
-
-@pytest.mark.parametrize("level", Level)
-def test_message_that_may_be_delivered_never_fails(level: Level) -> None:
-    """A message released, sent more than once, or sent plain is in doubt instead."""
-    for state, event in product({State.RELEASED, State.REPEATED, State.PLAIN}, Input):
-        if state in TABLE[level]:
-            transition = rules.transition(level, state, event)
-            assert transition is None or transition.state is not State.FAILED
-
-
-@pytest.mark.parametrize("level", Level)
-def test_every_state_expires(level: Level) -> None:
-    for state in TABLE[level]:
-        transition = rules.transition(level, state, Input.EXPIRED)
-        assert transition is not None
-        assert transition.state in TERMINAL
 
 
 # The planner

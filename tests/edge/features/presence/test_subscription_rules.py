@@ -211,19 +211,3 @@ def test_fields_match_the_name_of_the_state(state: SubscriptionState) -> None:
 def test_request_alone_does_not_list_a_contact() -> None:
     unlisted = {state for state in SubscriptionState if not subscriptions.is_listed(state)}
     assert unlisted == {SubscriptionState.NONE, SubscriptionState.NONE_IN}
-
-
-@pytest.mark.parametrize("kind", SubscriptionType)
-def test_inbound_stanza_never_lists_a_contact(kind: SubscriptionType) -> None:
-    assert not any(
-        subscriptions.is_listed(decide(Direction.IN, kind, state).state)
-        for state in SubscriptionState
-        if not subscriptions.is_listed(state)
-    )
-
-
-@pytest.mark.parametrize("state", SubscriptionState)
-def test_repeated_stanza_changes_nothing(state: SubscriptionState) -> None:
-    for way, kind in TABLE:
-        once = decide(way, kind, state).state
-        assert decide(way, kind, once).state is once
