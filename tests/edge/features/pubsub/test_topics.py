@@ -191,30 +191,6 @@ def test_a_value_is_found_once_for_each_filter() -> None:
     assert trie.match("a/b") == [1, 1]
 
 
-def test_removed_values_leave_no_branches() -> None:
-    trie: Trie[int] = Trie()
-    filters = [parse_filter(text) for text in ("a/b", "a/+/c", "a/#", "#", "+", "a/b/#")]
-    for number, filter in enumerate(filters):
-        trie.add(filter, number)
-    for number, filter in enumerate(filters):
-        assert not trie.is_empty
-        trie.remove(filter, 100)
-        trie.remove(filter, number)
-        assert number not in trie.match("a/b")
-    trie.remove(filters[0], 0)
-    trie.remove(parse_filter("x/y"), 0)
-    assert trie.is_empty
-
-
-def test_removing_a_value_leaves_its_neighbours() -> None:
-    trie: Trie[int] = Trie()
-    trie.add(parse_filter("a/b/c"), 1)
-    trie.add(parse_filter("a/b"), 2)
-    trie.remove(parse_filter("a/b/c"), 1)
-    assert trie.match("a/b") == [2]
-    assert trie.match("a/b/c") == []
-
-
 _LEVELS = st.sampled_from(["a", "b", "$c", ""])
 _NAMES = st.lists(_LEVELS, min_size=1, max_size=4).map("/".join)
 _FILTERS = st.tuples(
