@@ -235,9 +235,9 @@ def svg(figure: Figure, name: str, title: str, description: str) -> str:
     box = re.search(r'viewBox="[^"]*"', text)
     head = (
         f'<svg {box[0] if box else ""} role="img" xmlns:xlink="http://www.w3.org/1999/xlink" '
-        f'aria-labelledby="{name}-title {name}-told">'
+        f'aria-labelledby="{name}-title {name}-description">'
         f'<title id="{name}-title">{html.escape(title)}</title>'
-        f'<desc id="{name}-told">{html.escape(description)}</desc>'
+        f'<desc id="{name}-description">{html.escape(description)}</desc>'
     )
     return head + text[text.index(">") + 1 :].rstrip()
 

@@ -105,7 +105,7 @@ def verdict(problems: Iterable[Problem], events: int) -> tuple[str, str]:
         return "empty", "Nothing has arrived yet."
     if "wrong" in weights:
         number = formats.plural(weights.count("wrong"), "problem needs", "problems need")
-        return "wrong", f"{number} to be repaired."
+        return "wrong", f"{number} attention."
     if weights:
         return "notice", "All events are accounted for; some things are worth knowing."
     return "good", "All events are accounted for."

@@ -462,8 +462,8 @@ def sparkline(series: Rows, name: str, title: str) -> str:
     description = f"{formats.decimal(bottom)} to {formats.decimal(top)}, last {last}"
     return (
         f'<svg viewBox="0 0 100 40" preserveAspectRatio="none" role="img" '
-        f'aria-labelledby="{name}-title {name}-told"><title id="{name}-title">'
-        f'{html.escape(title)}</title><desc id="{name}-told">{description}</desc>'
+        f'aria-labelledby="{name}-title {name}-description"><title id="{name}-title">'
+        f'{html.escape(title)}</title><desc id="{name}-description">{description}</desc>'
         f'<path class="band" d="M{band}Z"/><path d="M{line}"/></svg>'
     )
 

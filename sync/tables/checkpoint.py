@@ -197,16 +197,16 @@ class LooseManifests(NamedTuple):
     """The manifests in no checkpoint, by query and number, and all markers of archived batches."""
 
     manifests: list[PurePosixPath]
-    filed: set[str]
+    markers: set[str]
 
     def unarchived(self, but: str) -> list[PurePosixPath]:
         """Return the manifests without a marker, except those of one query."""
         found = (path for path in self.manifests if path.parent.name != but)
-        return [path for path in found if path.with_suffix(FILED).as_posix() not in self.filed]
+        return [path for path in found if path.with_suffix(FILED).as_posix() not in self.markers]
 
 
-def list_loose(tables: Storage, gathered: BatchKeys, gapless: str) -> LooseManifests:
-    """List the manifests that are not in `gathered`.
+def list_loose(tables: Storage, checkpointed: BatchKeys, gapless: str) -> LooseManifests:
+    """List the manifests that are not in `checkpointed`.
 
     A listing is not a snapshot: it may include a maintenance step and miss the one before, on which
     it depends. The numbers of the query `gapless` have no gaps, so those before its last one exist.
@@ -215,7 +215,7 @@ def list_loose(tables: Storage, gathered: BatchKeys, gapless: str) -> LooseManif
     found = {path for path in paths if path.suffix == MANIFEST and key_of(path)[1] >= 0}
     last = max((key_of(path)[1] for path in found if path.parent.name == gapless), default=-1)
     found |= {PurePosixPath(path_of(gapless, number, MANIFEST)) for number in range(last)}
-    loose = sorted((path for path in found if key_of(path) not in gathered), key=key_of)
+    loose = sorted((path for path in found if key_of(path) not in checkpointed), key=key_of)
     return LooseManifests(loose, {path.as_posix() for path in paths if path.suffix == FILED})
 
 
@@ -283,8 +283,8 @@ def _header(lines: Iterator[bytes]) -> dict[str, Any]:
 
 def _header_of(keys: Iterable[tuple[str, int]], manifests: int) -> dict[str, Any]:
     runs = BatchKeys.of(keys).runs
-    told = {query: [(run.start, run.stop) for run in of] for query, of in runs.items()}
-    return {"version": VERSION, "manifests": manifests, "keys": told}
+    ranges = {query: [(run.start, run.stop) for run in of] for query, of in runs.items()}
+    return {"version": VERSION, "manifests": manifests, "keys": ranges}
 
 
 def _whole(lines: Iterable[bytes], count: int) -> Iterator[bytes]:

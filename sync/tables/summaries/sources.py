@@ -32,10 +32,10 @@ def sources(manifests: Sequence[Manifest]) -> dict[str, tuple[Source, ...]]:
     there: dict[str, dict[str, frozenset[_Batch]]] = {}
     taken: dict[str, list[Source]] = {}
     batches = [each for each in manifests if each.kind == "batch"]
-    upkeep = sorted(
+    maintenance = sorted(
         (each for each in manifests if each.kind != "batch"), key=lambda each: each.batch
     )
-    for each in [*batches, *upkeep]:
+    for each in [*batches, *maintenance]:
         gone = set(each.replaces)
         for day in there if gone else ():
             left = _replace(there[day], gone)
@@ -67,5 +67,5 @@ def _live(files: dict[str, frozenset[_Batch]]) -> tuple[Source, ...]:
 
 
 def _content(batches: Iterable[_Batch]) -> str:
-    told = "\n".join(f"{query}/{batch}" for query, batch in sorted(batches))
-    return hashlib.sha256(told.encode()).hexdigest()[:16]
+    text = "\n".join(f"{query}/{batch}" for query, batch in sorted(batches))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -144,7 +144,7 @@ def test_problems_come_first_on_the_page() -> None:
     files = [{"fate": fate, "files": number} for fate, number in (("bad", 4), ("fork", 1))]
     found = whole(completeness=lanes, files_by_fate=files)
     page = checked(fleet_page(found))
-    assert "2 problems need to be repaired." in page
+    assert "2 problems need attention." in page
     assert page.index("explanation: 3") < page.index("as dropped: 5") < page.index("<svg")
     assert page.index("4 files could not") < page.index("as dropped: 5")
     own = only_page(found)
@@ -156,7 +156,7 @@ def test_a_page_with_very_many_problems() -> None:
     many = pages.SHOWN + pages.FOLDED + 30
     lanes = [LANE | {"epoch": f"{at:026d}", "unexplained": 1} for at in range(many)]
     page = checked(fleet_page(whole(completeness=lanes)))
-    assert f"{many} problems need to be repaired." in page
+    assert f"{many} problems need attention." in page
     assert f"{pages.FOLDED} more" in page
     assert "30 more are in" in page
     assert page.count("explanation: 1") == pages.SHOWN + pages.FOLDED

@@ -29,7 +29,6 @@ from sync.reports.shared.report import Report
 from sync.reports.shared.thresholds import MISSED_INTERVALS, SEAL_S
 from sync.tables.spark_session import BATCH_FILES
 from sync.tables.summaries import DayCount
-from sync.tables.tables import SEGMENTS
 from tests.helpers.sound_findings import findings
 
 TEXT = (Path(__file__).parents[3] / "docs" / "reference" / "reports.md").read_text(encoding="utf-8")
@@ -67,9 +66,9 @@ def test_kinds_of_problems_and_sizes_of_pages() -> None:
         assert re.search(rf"\b{number}\b", TEXT), number
 
 
-def test_totals_and_columns_of_segments_are_named() -> None:
+def test_totals_and_counts_of_days_are_named() -> None:
     named = set(re.findall(r"`(\w+)`", TEXT))
-    assert {*totals(findings()), *SEGMENTS.fieldNames()[:7], *DayCount._fields} <= named
+    assert {*totals(findings()), *DayCount._fields} <= named
 
 
 def section(title: str) -> str:
