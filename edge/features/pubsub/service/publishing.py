@@ -184,7 +184,8 @@ def check_room(
     if logged:
         exceeded = eventlog.exceeded_limit(context, tx, logged)
     if exceeded is None and node.config.queueing:
-        exceeded = queue_registry.exceeded_node_limit(context, tx, node, id, publisher, payload)
+        queue = found[0] if found else None
+        exceeded = queue_registry.exceeded_node_limit(context, tx, queue, id, publisher, payload)
     elif exceeded is None:
         exceeded = (
             _exceeded_storage_limit(context, tx, sender, node, item)

@@ -91,11 +91,11 @@ def enqueue(
 # Items leave their members
 
 
-def complete(context: Context, tx: Transaction, item: Item) -> None:
-    """Delete an item that is completed, and assign the next one."""
+def complete(context: Context, tx: Transaction, item: Item, queue: Queue | None = None) -> None:
+    """Delete an item that is completed, and assign the next one of its queue."""
     queue_items.delete(tx, item.row)
     count_removal(context, tx, item)
-    dispatch(context, tx, item.queue)
+    dispatch(context, tx, item.queue, queue)
 
 
 def count_removal(context: Context, tx: Transaction, item: Item) -> None:
@@ -175,10 +175,10 @@ def delete_item(
 
     Raises `QueueError` if there is no such item or the sender may not delete it.
     """
-    item = _find(tx, node, item_id)
+    queue, item = _find(tx, node, item_id)
     if _check(tx, sender, node, item, Action.DELETE) is Verdict.ALLOWED_WITH_NOTIFICATION:
         notifications.notify_deleted(context, tx, item, sender.full)
-    complete(context, tx, item)
+    complete(context, tx, item, queue)
 
 
 def unlock_item(
@@ -190,18 +190,18 @@ def unlock_item(
     """
     if not node.config.queueing:
         raise QueueError(RefusalReason.NOT_A_QUEUE)
-    item = _find(tx, node, item_id)
+    queue, item = _find(tx, node, item_id)
     if _check(tx, sender, node, item, Action.UNLOCK) is Verdict.ALLOWED_WITH_NOTIFICATION:
         handle_loss(context, tx, item, Loss.UNLOCKED)
-        dispatch(context, tx, item.queue)
+        dispatch(context, tx, queue.id, queue)
 
 
-def _find(tx: Transaction, node: Node, item_id: str) -> Item:
+def _find(tx: Transaction, node: Node, item_id: str) -> tuple[Queue, Item]:
     queue = queues.of_node(tx, node.id)
     item = None if queue is None else queue_items.find(tx, queue.id, item_id)
-    if item is None:
+    if queue is None or item is None:
         raise QueueError(RefusalReason.NO_SUCH_ITEM)
-    return item
+    return queue, item
 
 
 def _check(tx: Transaction, sender: Sender, node: Node, item: Item, action: Action) -> Verdict:

@@ -9,7 +9,7 @@ from edge.engine import events, space
 from edge.engine.database import Transaction
 from edge.engine.events import NewEvent
 from edge.engine.hooks import Context
-from edge.engine.quota import ExceededLimit
+from edge.engine.quota import ExceededLimit, Usage
 from edge.features.pubsub.service.access import access_check
 from edge.features.pubsub.service.queries import Node, member_jids, members, shares_matching
 from edge.features.queues.rules.assignment import Policy
@@ -113,15 +113,20 @@ def _dead_letter_shared_items(context: Context, tx: Transaction, node: Node) -> 
 
 
 def exceeded_node_limit(
-    context: Context, tx: Transaction, node: Node, item_id: str, publisher: str, payload: bytes
+    context: Context,
+    tx: Transaction,
+    queue: Queue | None,
+    item_id: str,
+    publisher: str,
+    payload: bytes,
 ) -> ExceededLimit | None:
     """Return the limit that an item published to a queue node would exceed.
 
-    `ITEM_LOCKED` counts as a limit.
+    `queue` is `None` if it will be created with its node. `ITEM_LOCKED` counts as a limit.
     """
-    size, queue = queue_items.charge(item_id, publisher, payload), queues.of_node(tx, node.id)
-    if queue is None:  # it will be created with its node
-        return _exceeded_total(context, tx, _NO_QUEUE, 1, size)
+    size = queue_items.charge(item_id, publisher, payload)
+    if queue is None:
+        return _exceeded_total(context, queues.usage(tx, _NO_QUEUE)[1], 1, size)
     old = queue_items.find(tx, queue.id, item_id)
     if old is not None and old.state == "locked":
         return ExceededLimit(ITEM_LOCKED, 1)
@@ -146,29 +151,30 @@ def exceeded_share_limit(
             return exceeded
     if count < 2:
         return None
-    return _exceeded_total(context, tx, shares[0].id, count, count * size, SHARES_PART)
+    total = queues.usage(tx, shares[0].id)[1]
+    return _exceeded_total(context, total, count, count * size, SHARES_PART)
 
 
 def _exceeded_limit(
     context: Context, tx: Transaction, queue: Queue, size: int, count: int = 1
 ) -> ExceededLimit | None:
     """Return the limit that `count` more items of together `size` bytes would exceed."""
-    limits, (own, _total) = context.limits, queues.usage(tx, queue.id)
+    limits, (own, total) = context.limits, queues.usage(tx, queue.id)
     if own.messages + count > limits.items_per_queue:
         return ExceededLimit("items_per_queue", limits.items_per_queue)
     if own.bytes + size > limits.queue_bytes_per_queue:
         return ExceededLimit("queue_bytes_per_queue", limits.queue_bytes_per_queue)
     part = 1 if queue.share is None else SHARES_PART
-    exceeded = _exceeded_total(context, tx, queue.id, count, size, part)
+    exceeded = _exceeded_total(context, total, count, size, part)
     return exceeded or space.reserve(tx, size, limits)
 
 
 def _exceeded_total(
-    context: Context, tx: Transaction, queue: int, count: int, size: int, part: int = 1
+    context: Context, total: Usage, count: int, size: int, part: int = 1
 ) -> ExceededLimit | None:
     """Return the limit of all queues that `count` more items would exceed, if they may use one
     `part` of it."""
-    limits, (_own, total) = context.limits, queues.usage(tx, queue)
+    limits = context.limits
     if total.messages + count > limits.queue_items // part:
         return ExceededLimit("queue_items", limits.queue_items // part)
     if total.bytes + size > limits.queue_bytes // part:
