@@ -66,8 +66,8 @@ def export(target: Path, folder: Path, every: bool) -> None:
     if unsealed := ops.unsealed(folder):
         events = plural(unsealed, "event is", "events are")
         click.echo(
-            f"{events} not exported, because no segment contains them yet: a running gateway seals"
-            " them after `uplink.segment_age` and when it stops"
+            f"{events} not exported: a running gateway seals events into segments after"
+            " `uplink.segment_age`, and when it stops"
         )
     if result.conflicts:
         files = plural(result.conflicts, "file has", "files have")

@@ -175,8 +175,8 @@ class Limits(Section, frozen=True, kw_only=True):
     session_units: Annotated[
         int,
         option(
-            "Stanzas of one session that may wait for a commit. Above it the session's socket is"
-            " not read.",
+            "Stanzas of one session that may wait for a commit. Above this limit the session's"
+            " socket is not read.",
             "stanzas",
             ge=1,
         ),
@@ -193,7 +193,8 @@ class Limits(Section, frozen=True, kw_only=True):
     waiting_units: Annotated[
         int,
         option(
-            "Stanzas of all sessions that may wait for a commit. Above it no socket is read.",
+            "Stanzas of all sessions that may wait for a commit. Above this limit no socket is"
+            " read.",
             "stanzas",
             ge=1,
         ),
@@ -201,8 +202,8 @@ class Limits(Section, frozen=True, kw_only=True):
     waiting_bytes: Annotated[
         int,
         option(
-            "Bytes of all sessions' stanzas that may wait for a commit. Above it no socket is"
-            " read.",
+            "Bytes of all sessions' stanzas that may wait for a commit. Above this limit no"
+            " socket is read.",
             "bytes",
             ge=MIB,
         ),
@@ -210,7 +211,8 @@ class Limits(Section, frozen=True, kw_only=True):
     send_buffer: Annotated[
         int,
         option(
-            "Replies to one session that may be unsent. Above it the session's socket is not read.",
+            "Replies to one session that may be unsent. Above this limit the session's socket is"
+            " not read.",
             "bytes",
             ge=KIB,
         ),
@@ -236,8 +238,8 @@ class Limits(Section, frozen=True, kw_only=True):
     unacknowledged_stanzas: Annotated[
         int,
         option(
-            "Stanzas to one session that may be unacknowledged (XEP-0198). Above it the session"
-            " ends. Stanzas from other senders may use half.",
+            "Stanzas to one session that may be unacknowledged (XEP-0198). Above this limit the"
+            " session ends. Stanzas from other senders may use half.",
             "stanzas",
             ge=16,
         ),
@@ -245,7 +247,7 @@ class Limits(Section, frozen=True, kw_only=True):
     unacknowledged_bytes: Annotated[
         int,
         option(
-            "Bytes of unacknowledged stanzas to one session. Above it the session ends.",
+            "Bytes of unacknowledged stanzas to one session. Above this limit the session ends.",
             "bytes",
             ge=64 * KIB,
         ),
@@ -449,8 +451,8 @@ class Limits(Section, frozen=True, kw_only=True):
     dead_messages: Annotated[
         int,
         option(
-            "Maximum dead letters (undeliverable messages) kept for the operator. Above it the"
-            " source with the most loses its oldest.",
+            "Maximum dead letters (undeliverable messages) kept for the operator. Above this"
+            " limit the source with the most loses its oldest.",
             "messages",
             ge=1,
         ),
@@ -520,7 +522,7 @@ class Limits(Section, frozen=True, kw_only=True):
         int,
         option(
             "Notifications of deleted and unlocked items that may wait for the workers of one"
-            " account. Above it the oldest is dropped and logged.",
+            " account. Above this limit the oldest is dropped and logged.",
             "messages",
             ge=8,
         ),
@@ -528,8 +530,8 @@ class Limits(Section, frozen=True, kw_only=True):
     commands: Annotated[
         int,
         option(
-            "Maximum unfinished ad-hoc commands (XEP-0050) of one session. Above it the oldest is"
-            " cancelled.",
+            "Maximum unfinished ad-hoc commands (XEP-0050) of one session. Above this limit the"
+            " oldest is cancelled.",
             "commands",
             ge=1,
         ),
@@ -562,8 +564,8 @@ class Limits(Section, frozen=True, kw_only=True):
     unsealed_events: Annotated[
         int,
         option(
-            "Events of one lane that may wait to be sealed into a segment. Above it, messages that"
-            " add events to the lane are refused with `wait`.",
+            "Events of one lane that may wait to be sealed into a segment. Above this limit,"
+            " messages that add events to the lane are refused with `wait`.",
             "events",
             ge=100,
         ),
@@ -604,7 +606,7 @@ class Limits(Section, frozen=True, kw_only=True):
         int,
         option(
             "Maximum size of the write-ahead log, which grows while another process reads the"
-            " database. Above it new messages wait.",
+            " database. Above this limit new messages wait.",
             "bytes",
             ge=MIB,
         ),

@@ -316,8 +316,8 @@ class Flash(Section, frozen=True, kw_only=True):
     bytes_per_day: Annotated[
         int,
         option(
-            "Daily write budget. Above it, commits are batched: several share one write. 0 disables"
-            " batching.",
+            "Daily write budget. Above this budget commits are batched: several share one write."
+            " 0 disables batching.",
             "bytes",
             ge=0,
         ),

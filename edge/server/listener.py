@@ -11,9 +11,10 @@ from edge.config.load import Address, Config
 from edge.engine import meta, sessions
 from edge.engine.group_commit import Store
 from edge.engine.router import Router
-from edge.errors import ConfigError, StoreError
+from edge.errors import StoreError
 from edge.server import tls
 from edge.server.connection import Connection
+from edge.server.listen_error import listen_error
 from edge.server.refusal_counters import RefusalCounters
 from edge.server.registry import Registry
 from edge.server.server_context import ServerContext
@@ -88,8 +89,7 @@ class Listener:
                 protocol, wanted.host, wanted.port, backlog=BACKLOG
             )
         except (OSError, UnicodeError) as error:  # UnicodeError: IDNA refuses the host name
-            reason = getattr(error, "strerror", None) or error
-            raise ConfigError(f"xmpp.{option} {wanted} cannot be bound: {reason}") from error
+            raise listen_error("xmpp", option, wanted, error) from error
         self._servers.append(server)
         return [Address(*bound.getsockname()[:2]) for bound in server.sockets]
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Final
 
 from edge.config.load import Address
-from edge.errors import ConfigError
+from edge.server.listen_error import listen_error
 from edge.web import http
 from edge.web.http import RequestError, Response
 
@@ -40,8 +40,7 @@ class Server:
                 lambda: _Connection(self), wanted.host, wanted.port, backlog=MAX_CONNECTIONS
             )
         except (OSError, UnicodeError) as error:
-            reason = getattr(error, "strerror", None) or error
-            raise ConfigError(f"web.listen: cannot listen on {wanted}: {reason}") from error
+            raise listen_error("web", "listen", wanted, error) from error
         return [Address(*bound.getsockname()[:2]) for bound in self._server.sockets]
 
     def stop(self) -> None:

@@ -314,8 +314,8 @@ async def test_waiting_segments_are_exported_once(
     assert result.exit_code == 0, result.output
     assert result.output == (
         f"2 segments written to {target}, 0 already there\n"
-        "2 events are not exported, because no segment contains them yet: a running gateway seals"
-        " them after `uplink.segment_age` and when it stops\n"
+        "2 events are not exported: a running gateway seals events into segments after"
+        " `uplink.segment_age`, and when it stops\n"
     )
     epoch = await backlog_of(folder, store).epoch()
     found = files(target)
