@@ -15,7 +15,7 @@ import platform
 import resource
 import signal
 import sys
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -28,6 +28,7 @@ from edge.engine import clock_store, database, events, flash_meter, status_event
 from edge.engine.clock import Clock, MachineClocks
 from edge.engine.database import Transaction
 from edge.engine.group_commit import Store, UnitLimits
+from edge.engine.hooks import TimeOffHook
 from edge.engine.router import Router
 from edge.engine.service_time import Run, Start
 from edge.engine.timers import Timer
@@ -168,7 +169,7 @@ class App:
         beats = HeartbeatSources(store, tally, clock.run, limits, meter)
         stack.push_async_callback(self._write_closing_event, beats, sealer, backlog)
         stack.push_async_callback(front.stop, STOP_TIME)
-        self._start_time_tasks(stack, beats, clock, start)
+        self._start_time_tasks(stack, beats, clock, start, router.context.hooks.time_off)
         state = control_server.state_reader(limits, clock, front.used)
         web = await self._start_web(stack, beats, router, front, state)
         addresses = await self._unless_stopped(front.start())
@@ -184,11 +185,16 @@ class App:
         sd_notify.notify("READY=1")
 
     def _start_time_tasks(
-        self, stack: AsyncExitStack, beats: HeartbeatSources, clock: Clock, start: Start
+        self,
+        stack: AsyncExitStack,
+        beats: HeartbeatSources,
+        clock: Clock,
+        start: Start,
+        hooks: Sequence[TimeOffHook],
     ) -> None:
         interval = self._settings.uplink.heartbeat
         self._run_task(stack, background_tasks.heartbeats(beats, interval), "heartbeats")
-        for name, work in timekeeping.tasks(beats.store, clock, start, interval):
+        for name, work in timekeeping.tasks(beats.store, clock, start, interval, hooks):
             self._run_task(stack, work, name)
 
     def _start_maintenance(

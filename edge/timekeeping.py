@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import platform
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
@@ -16,6 +16,7 @@ from edge.engine.clock import Clock
 from edge.engine.database import Transaction
 from edge.engine.events import NewEvent
 from edge.engine.group_commit import Store
+from edge.engine.hooks import TimeOffHook
 from edge.engine.service_time import (
     ClockReading,
     Now,
@@ -69,7 +70,7 @@ def start_event(start: Start, heartbeat: float) -> NewEvent:
 
 
 def tasks(
-    store: Store, clock: Clock, start: Start, heartbeat: float
+    store: Store, clock: Clock, start: Start, heartbeat: float, hooks: Sequence[TimeOffHook]
 ) -> list[tuple[str, Coroutine[None, None, None]]]:
     """Return (name, coroutine) of the tasks that keep time, beside heartbeats."""
     found = [
@@ -77,7 +78,7 @@ def tasks(
         ("clock", watch_wall_clock(store, clock, clock())),
     ]
     if start.saved.before is not None:
-        found.append(("time off", settle_time_off(store, clock)))
+        found.append(("time off", settle_time_off(store, clock, hooks)))
     return found
 
 
@@ -117,14 +118,19 @@ async def watch_wall_clock(
 
 
 async def settle_time_off(
-    store: Store, clock: Clock, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    store: Store,
+    clock: Clock,
+    hooks: Sequence[TimeOffHook],
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> None:
     """Count a time off that was unknown at the start, as soon as the wall clock is synchronised."""
     while True:
         wait = CHECK_INTERVAL
         if clock().synchronised:
             try:
-                if await store.run(partial(clock_store.settle_time_off, run=clock.run)):
+                if await store.run(
+                    partial(clock_store.settle_time_off, run=clock.run, hooks=hooks)
+                ):
                     return
             except StoreError:  # a full disk: each attempt writes much
                 wait = RETRY_INTERVAL

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
@@ -9,25 +10,11 @@ import msgspec
 from edge.engine import events, meta
 from edge.engine.database import Transaction
 from edge.engine.events import NewEvent
+from edge.engine.hooks import TimeOffHook
 from edge.engine.service_time import Run, SavedTime, TimeOff, TimeOffSource, advance
 
 _KEY: Final = "clock"
 """The key in `meta` of the saved state, as JSON."""
-
-_AGE: Final = (
-    "UPDATE main.held SET since = since - ? WHERE since <= ?",
-    "UPDATE main.outbox SET since = since - ? WHERE since <= ?",
-    "UPDATE main.offline SET since = since - ? WHERE since <= ?",
-    "UPDATE main.notifications SET since = since - ? WHERE since <= ?",
-    """UPDATE main.queue_items SET due = due - ?
-    WHERE state = 'delayed' AND due IS NOT NULL AND since <= ?""",
-    """UPDATE main.queue_items SET expires = expires - ?
-    WHERE expires IS NOT NULL AND state IN ('ready', 'delayed') AND since <= ?""",
-    """UPDATE main.queue_items SET expires = expires - ?
-    WHERE state = 'locked' AND expires IS NOT NULL AND since <= ?""",
-    """UPDATE main.queue_items SET until = until - ?
-    WHERE state = 'locked' AND until IS NOT NULL AND locked <= ?""",
-)
 
 _encode: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.Decoder(SavedTime).decode
@@ -56,8 +43,8 @@ def save_progress(tx: Transaction, run: Run, *, clean: bool = False) -> None:
     save(tx, state._replace(clean=clean))
 
 
-def settle_time_off(tx: Transaction, run: Run) -> bool:
-    """Count a time off that has become known, and age stored rows by it.
+def settle_time_off(tx: Transaction, run: Run, hooks: Iterable[TimeOffHook]) -> bool:
+    """Count a time off that has become known, and let the hooks age stored rows by it.
 
     Return whether no time off is left to count: it stays uncounted while the wall clock is not
     synchronised. This may write many rows.
@@ -65,14 +52,15 @@ def settle_time_off(tx: Transaction, run: Run) -> bool:
     state, off = advance(load(tx), run, tx.now)
     save(tx, state)
     if off is not None:
-        _count(tx, off)
+        _count(tx, off, hooks)
     return state.before is None
 
 
-def _count(tx: Transaction, off: TimeOff) -> None:
+def _count(tx: Transaction, off: TimeOff, hooks: Iterable[TimeOffHook]) -> None:
     counted = off.known is TimeOffSource.WALL
     if counted and off.seconds > 0:
-        age_rows(tx, off.before, off.seconds)
+        for age in hooks:
+            age(tx, off.before, off.seconds)
         tx.wake_at(tx.now.service)
     event = NewEvent(
         "system",
@@ -83,13 +71,3 @@ def _count(tx: Transaction, off: TimeOff) -> None:
         tags={"known": off.known},
     )
     events.append(tx, events.SYSTEM, event)
-
-
-def age_rows(tx: Transaction, before: float, seconds: float) -> None:
-    """Age the messages, queue items and locks stored until service second `before` by `seconds`.
-
-    These wait for days. Retries, refusal windows and unsealed events wait for an hour at most, and
-    are not aged.
-    """
-    for statement in _AGE:
-        tx.run(statement, (seconds, before))

@@ -104,6 +104,9 @@ ReceiptHook: TypeAlias = Callable[[Context, Transaction, Sender | None, Sequence
 The sender is `None` if the session has ended.
 """
 
+TimeOffHook: TypeAlias = Callable[[Transaction, float, float], None]
+"""Ages the rows stored until a service second by a number of seconds."""
+
 StreamFeature: TypeAlias = Callable[[Context], bytes]
 """Returns one element for the features of an authenticated stream (RFC 6120, section 4.3.2)."""
 
@@ -284,6 +287,7 @@ class Hooks:
         self.shutdown: list[SessionHook] = []
         self.timers: list[TimerHook] = []
         self.external_change: list[TimerHook] = []
+        self.time_off: list[TimeOffHook] = []
         self.acknowledged: dict[str, ReceiptHook] = {}
         self.unacknowledged: dict[str, ReceiptHook] = {}
         self.unacknowledged_stanzas: list[UnacknowledgedHook] = []
@@ -424,6 +428,13 @@ class Hooks:
     def on_external_change(self, hook: TimerHook) -> None:
         """Run when another process has changed the database."""
         self.external_change.append(hook)
+
+    def on_time_off(self, hook: TimeOffHook) -> None:
+        """Run when the time that the gateway was switched off has become known late.
+
+        Rows that wait for days are aged by it. Rows that wait for an hour at most are not.
+        """
+        self.time_off.append(hook)
 
     def on_acknowledged(self, kind: str, hook: ReceiptHook) -> None:
         """Run when peers have received stanzas of rows of a kind (`Receipt`)."""

@@ -180,7 +180,7 @@ async def test_a_time_off_is_counted_at_the_first_trusted_moment(path: Path) -> 
         before = SavedTime(0.0, "boot-0", 0.0, TrustedMoment(0.0, round(EPOCH * 1000)))
         with closing(database.connect(path)) as db, database.transaction(db, kept.clock()) as tx:
             clock_store.save(tx, start_run(before, 0.0, world.machine.read()).saved)
-        work = timekeeping.settle_time_off(kept.store, kept.clock, kept.time.sleep)
+        work = timekeeping.settle_time_off(kept.store, kept.clock, (), kept.time.sleep)
         task = asyncio.create_task(work)
         assert await kept.pass_time(5.0) == timekeeping.CHECK_INTERVAL
         assert kept.events() == []
@@ -209,7 +209,7 @@ async def test_the_time_off_task_runs_only_if_a_time_off_is_unknown(path: Path) 
             (SavedTime(before=1.0), ["first saves", "clock", "time off"]),
         ):
             start = Start(state, 0.0, TimeOffSource.UPTIME, "clean")
-            found = timekeeping.tasks(kept.store, kept.clock, start, 60.0)
+            found = timekeeping.tasks(kept.store, kept.clock, start, 60.0, ())
             assert [name for name, _ in found] == names
             for _, work in found:
                 work.close()

@@ -92,7 +92,7 @@ class Time(RuleBasedStateMachine):
     def settle(self) -> None:
         tx = self.tx
         pending = clock_store.load(tx).before is not None
-        settled = clock_store.settle_time_off(tx, self.clock.run)
+        settled = clock_store.settle_time_off(tx, self.clock.run, (custody_store.age,))
         tx.run_before_commit()
         self.settled += pending and settled
 

@@ -46,6 +46,7 @@ _REMOVE: Final = "DELETE FROM held WHERE id = ?"
 _OLDEST: Final = "SELECT id, bytes, since FROM held WHERE source = ? ORDER BY id"
 _FIRST_ROWS: Final = "SELECT id, since FROM held ORDER BY id LIMIT ?"
 _FIRST: Final = "SELECT since FROM held ORDER BY id LIMIT 1"
+_AGE: Final = "UPDATE main.held SET since = since - ? WHERE since <= ?"
 
 _INSERT_LATEST: Final = "INSERT INTO released_latest (source, keys) VALUES (?, ?)"
 _APPEND_KEY: Final = """
@@ -194,3 +195,8 @@ def _split(keys: bytes) -> list[bytes]:
 
 def _without(keys: bytes, key: bytes) -> bytes:
     return b"".join(kept for kept in _split(keys) if kept != key)
+
+
+def age(tx: Transaction, before: float, seconds: float) -> None:
+    """Age messages stored until service second `before` by `seconds`."""
+    tx.run(_AGE, (seconds, before))

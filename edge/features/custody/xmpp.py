@@ -9,7 +9,7 @@ from edge.engine.access import Sender
 from edge.engine.database import Transaction
 from edge.engine.hooks import Context, Hooks, Work
 from edge.errors import ServiceError
-from edge.features.custody import service
+from edge.features.custody import service, store
 from edge.features.custody.rules import Reason
 from edge.features.custody.service import CustodyError
 from edge.xmpp import serialize
@@ -129,4 +129,5 @@ def register(hooks: Hooks) -> None:
             hooks.any_iq("get", clark(namespace, name), refuse_get)
     hooks.error_mapping(CustodyError, _stanza_error)
     hooks.on_timer(service.expire)
+    hooks.on_time_off(store.age)
     hooks.advertise(*QOS_ALL)

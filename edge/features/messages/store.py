@@ -79,6 +79,7 @@ WHERE account = (SELECT id FROM main.accounts WHERE name = ?) AND id <= ?
 ORDER BY id
 """
 _MOVE: Final = "UPDATE main.offline SET id = (SELECT max(id) + 1 FROM main.offline) WHERE id = ?"
+_AGE: Final = "UPDATE main.offline SET since = since - ? WHERE since <= ?"
 _EXPIRED: Final = """
 DELETE FROM main.offline WHERE id IN (
     SELECT id FROM (
@@ -188,3 +189,8 @@ def oldest_since(tx: Transaction) -> float | None:
     """
     row = tx.row(_FIRST)
     return None if row is None else float(row[0])
+
+
+def age(tx: Transaction, before: float, seconds: float) -> None:
+    """Age messages stored until service second `before` by `seconds`."""
+    tx.run(_AGE, (seconds, before))

@@ -11,11 +11,14 @@ from edge.engine import clock_store, events, meta
 from edge.engine.database import Transaction
 from edge.engine.service_time import Now, Run, SavedTime, TrustedMoment
 from edge.features.custody import store as custody_store
+from edge.features.messages import store as messages_store
+from edge.features.outbox.store import outbox
 from tests.helpers.store import WALL, digest_of, in_memory
 
 DAY = 86_400.0
 RUN = Run("two", 0.0)
 TABLES = ("held", "outbox", "offline")
+HOOKS = (custody_store.age, outbox.age, messages_store.age)
 
 
 @pytest.fixture
@@ -95,21 +98,21 @@ def test_a_time_off_ages_only_earlier_rows(db: sqlite3.Connection) -> None:
     )
     store(db, 1010.0)
     tx = at(db, 1020.0, 0.0, trusted=False)
-    assert not clock_store.settle_time_off(tx, RUN)
+    assert not clock_store.settle_time_off(tx, RUN, HOOKS)
     clock_store.save_progress(at(db, 1025.0, DAY + 125.0, trusted=True), RUN)
     assert clock_store.load(tx) == SavedTime(
         1025.0, "two", 1025.0, TrustedMoment(900.0, WALL), 1000.0
     )
     assert (tx.due, noted(db)) == (None, []), "not yet"
     tx = at(db, 1030.0, DAY + 130.0, trusted=True)
-    assert clock_store.settle_time_off(tx, RUN)
+    assert clock_store.settle_time_off(tx, RUN, HOOKS)
     tx.run_before_commit()
     assert stored(db) == dict.fromkeys(TABLES, (1000.0 - DAY, 1010.0))
     assert noted(db) == [(DAY, "Informational", '{"known":"wall clock"}')]
     assert tx.due == 1030.0, "something may be due by that"
     expected = SavedTime(1030.0, "two", 1030.0, TrustedMoment(1030.0, tx.now.wall))
     assert clock_store.load(tx) == expected
-    assert clock_store.settle_time_off(at(db, 1040.0, DAY + 140.0, trusted=True), RUN)
+    assert clock_store.settle_time_off(at(db, 1040.0, DAY + 140.0, trusted=True), RUN, HOOKS)
     clock_store.save_progress(at(db, 1040.0, DAY + 140.0, trusted=True), RUN, clean=True)
     assert stored(db)["held"] == (1000.0 - DAY, 1010.0), "once"
     assert clock_store.load(tx).clean
@@ -120,7 +123,7 @@ def test_an_implausible_time_off_is_logged_and_ages_no_rows(db: sqlite3.Connecti
     state = SavedTime(1000.0, "two", 1000.0, TrustedMoment(1000.0, WALL), 1000.0)
     clock_store.save(at(db, 0.0, trusted=False), state)
     tx = at(db, 1000.0, 20 * 365 * DAY, trusted=True)
-    assert clock_store.settle_time_off(tx, RUN)
+    assert clock_store.settle_time_off(tx, RUN, HOOKS)
     tx.run_before_commit()
     assert stored(db)["held"] == (1000.0,)
     assert noted(db) == [(20 * 365 * DAY, "Warning", '{"known":"implausible"}')]

@@ -19,3 +19,4 @@ def register(hooks: Hooks) -> None:
     hooks.on_unacknowledged(store.RECEIPT, service.return_unacknowledged)
     hooks.on_available(service.flush)
     hooks.on_timer(service.expire)
+    hooks.on_time_off(store.age)

@@ -177,6 +177,7 @@ _ABLE: Final = """
 SELECT DISTINCT s.account FROM temp.sessions AS s JOIN main.accounts AS a ON a.name = s.account
 WHERE EXISTS (SELECT 1 FROM main.outbox AS o WHERE o.account = a.id)
 """
+_AGE: Final = "UPDATE main.outbox SET since = since - ? WHERE since <= ?"
 _DOWNGRADE: Final = "SELECT downgrade FROM main.accounts WHERE name = ?"
 
 
@@ -352,3 +353,8 @@ def _row(found: Any) -> OutboxRow:
     return OutboxRow._make(
         (*fields, bool(held), due, size, since, bool(sent), bool(bound), only, item)
     )
+
+
+def age(tx: Transaction, before: float, seconds: float) -> None:
+    """Age messages stored until service second `before` by `seconds`."""
+    tx.run(_AGE, (seconds, before))

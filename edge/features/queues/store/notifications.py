@@ -62,6 +62,7 @@ DELETE FROM main.notifications WHERE id IN (
     SELECT id FROM main.notifications WHERE since <= ? ORDER BY since LIMIT ?
 ) RETURNING jid
 """
+_AGE: Final = "UPDATE main.notifications SET since = since - ? WHERE since <= ?"
 _OLDEST: Final = "SELECT min(since) FROM main.notifications"
 
 
@@ -107,3 +108,8 @@ def oldest(tx: Transaction) -> float | None:
     """Return when the oldest notification was stored, in service seconds."""
     (first,) = tx.row(_OLDEST)
     return None if first is None else float(first)
+
+
+def age(tx: Transaction, before: float, seconds: float) -> None:
+    """Age notifications stored until service second `before` by `seconds`."""
+    tx.run(_AGE, (seconds, before))

@@ -207,6 +207,16 @@ WHERE o.queue_item IS NOT NULL AND (o.qos = 1 OR o.state = 'queued')
     AND NOT EXISTS (SELECT 1 FROM temp.sessions AS s WHERE s.full = i.holder)
 ORDER BY i.id LIMIT ?
 """  # noqa: S608 - of constants
+_AGE: Final = (
+    """UPDATE main.queue_items SET due = due - ?
+    WHERE state = 'delayed' AND due IS NOT NULL AND since <= ?""",
+    """UPDATE main.queue_items SET expires = expires - ?
+    WHERE expires IS NOT NULL AND state IN ('ready', 'delayed') AND since <= ?""",
+    """UPDATE main.queue_items SET expires = expires - ?
+    WHERE state = 'locked' AND expires IS NOT NULL AND since <= ?""",
+    """UPDATE main.queue_items SET until = until - ?
+    WHERE state = 'locked' AND until IS NOT NULL AND locked <= ?""",
+)
 _IS_RESTART_HANDLED: Final = "SELECT 1 FROM temp.share_items"
 _SET_RESTART_HANDLED: Final = "INSERT INTO temp.share_items (looked) VALUES (1)"
 
@@ -451,6 +461,12 @@ def is_restart_handled(tx: Transaction) -> bool:
 def set_restart_handled(tx: Transaction) -> None:
     """Record that this process has reassigned the items of sessions before its start."""
     tx.run(_SET_RESTART_HANDLED)
+
+
+def age(tx: Transaction, before: float, seconds: float) -> None:
+    """Age the deadlines of items, and locks, stored until service second `before` by `seconds`."""
+    for statement in _AGE:
+        tx.run(statement, (seconds, before))
 
 
 def _items(tx: Transaction, sql: str, values: tuple[Any, ...]) -> list[Item]:

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from edge.config.limits import Limits
-from edge.engine import clock_store
 from edge.engine.database import Transaction
 from edge.features.queues.service import admin
 from edge.features.queues.store import overview
@@ -538,7 +537,12 @@ def test_known_downtime_counts_towards_locks_delays_and_ttl(gateway: Gateway) ->
     publish(gateway, "late", queue_delay="100")
     publish(gateway, "old", queue_ttl="100")
     gateway.crash()
-    gateway.tx(lambda tx: clock_store.age_rows(tx, tx.now.service, 50))
+
+    def age(tx: Transaction) -> None:
+        for hook in gateway.router.context.hooks.time_off:
+            hook(tx, tx.now.service, 50)
+
+    gateway.tx(age)
     advance(gateway, 11)
     assert states(gateway) == {"held": "ready", "late": "delayed", "old": "ready"}
     advance(gateway, 39)
