@@ -102,7 +102,7 @@ def _page(tx: Transaction, node: Node, page: PageRequest, max_bytes: int) -> Ite
         after = 0 if page.after is None else _position(tx, node, page.after)
         skip = page.start or 0
         found = items.page(tx, node.id, page.size, after=after, skip=skip, max_bytes=max_bytes)
-    start = items.count_before(tx, node.id, found[0].row) if found else 0
+    start = items.count_before(tx, node.id, found[0].position) if found else 0
     return ItemPage(node, found, start, node.items)
 
 

@@ -193,9 +193,9 @@ def send_last_item(
     item = items.last(tx, node.id)
     if item is None:
         return
-    event = published(node, item.item, item.body)
+    event = published(node, item.id, item.payload)
     to, type_ = subscription.jid, _message_type(config)
-    send(context, tx, subscription, Notification(event, to, type_, published=item.wall))
+    send(context, tx, subscription, Notification(event, to, type_, published=item.published))
 
 
 def published(node: Node, item_id: str | None, payload: bytes) -> ItemPublished:

@@ -19,22 +19,24 @@ EXPIRY_BATCH: Final = 256
 """Items that expire in one unit of work."""
 
 LAST_POSITION: Final = 2**62
-"""A position after every item's; as a number of bytes, no limit."""
+"""A position after every item's."""
+
+_UNLIMITED: Final = 2**62
 
 
 class Item(NamedTuple):
     """A stored item.
 
-    `publisher` is a full JID, `wall` the time of publication (ms since 1970), `size` the number of
-    bytes charged for it, `body` the payload (empty if it has none).
+    `id` is the ItemID, `publisher` a full JID, `published` the time of publication (ms since 1970),
+    `size` the number of bytes charged for the item, and `payload` is empty if it has none.
     """
 
-    row: int
-    item: str
+    position: int
+    id: str
     publisher: str
-    wall: int
+    published: int
     size: int
-    body: bytes
+    payload: bytes
 
 
 _REMOVE: Final = "DELETE FROM main.items WHERE node = ? AND item = ?"
@@ -72,17 +74,17 @@ DELETE FROM main.items WHERE id IN (
 _NEXT_EXPIRY: Final = "SELECT min(expires) FROM main.items WHERE expires IS NOT NULL"
 
 
-def charge(item: str, publisher: str, body: bytes) -> int:
+def charge(item_id: str, publisher: str, payload: bytes) -> int:
     """Return the bytes charged for storing an item."""
-    return len(item.encode()) + len(publisher.encode()) + len(body) + OVERHEAD
+    return len(item_id.encode()) + len(publisher.encode()) + len(payload) + OVERHEAD
 
 
 def put(
     tx: Transaction,
     node_id: int,
-    item: str,
+    item_id: str,
     publisher: str,
-    body: bytes,
+    payload: bytes,
     size: int,
     expires: float | None = None,
 ) -> None:
@@ -90,27 +92,27 @@ def put(
 
     Args:
         node_id: the number of the node.
-        item: the ItemID.
+        item_id: the ItemID.
         publisher: the full JID of the publisher.
-        body: the payload; empty if there is none.
+        payload: the payload; empty if there is none.
         size: the bytes charged for it (`charge`).
         expires: the service second at which it expires, if it does.
     """
-    tx.run(_REMOVE, (node_id, item))
-    tx.run(_PUT, (node_id, item, publisher, tx.now.wall, expires, size, body))
+    tx.run(_REMOVE, (node_id, item_id))
+    tx.run(_PUT, (node_id, item_id, publisher, tx.now.wall, expires, size, payload))
     if expires is not None:
         tx.wake_at(expires)
 
 
-def get(tx: Transaction, node_id: int, item: str) -> Item | None:
+def get(tx: Transaction, node_id: int, item_id: str) -> Item | None:
     """Return an item by its ItemID."""
-    row = tx.row(_GET, (node_id, item))
+    row = tx.row(_GET, (node_id, item_id))
     return None if row is None else Item(*row)
 
 
-def position(tx: Transaction, node_id: int, item: str) -> int | None:
+def position(tx: Transaction, node_id: int, item_id: str) -> int | None:
     """Return the position of an item by its ItemID."""
-    row = tx.row(_POSITION, (node_id, item))
+    row = tx.row(_POSITION, (node_id, item_id))
     return None if row is None else int(row[0])
 
 
@@ -122,7 +124,7 @@ def page(
     after: int = 0,
     before: int | None = None,
     skip: int = 0,
-    max_bytes: int = LAST_POSITION,
+    max_bytes: int = _UNLIMITED,
 ) -> list[Item]:
     """Return items of a node in the order of their publication.
 
@@ -164,9 +166,9 @@ def last(tx: Transaction, node_id: int) -> Item | None:
     return None if row is None else Item(*row)
 
 
-def remove(tx: Transaction, node_id: int, item: str) -> bool:
+def remove(tx: Transaction, node_id: int, item_id: str) -> bool:
     """Remove an item; return whether it existed."""
-    return tx.run(_REMOVE, (node_id, item)).rowcount > 0
+    return tx.run(_REMOVE, (node_id, item_id)).rowcount > 0
 
 
 def purge(tx: Transaction, node_id: int) -> int:
@@ -182,10 +184,10 @@ def trim(tx: Transaction, node_id: int, max_items: int) -> int:
     return len(rows)
 
 
-def usage_replaced(tx: Transaction, node_id: int, item: str, max_items: int) -> Usage:
+def usage_replaced(tx: Transaction, node_id: int, item_id: str, max_items: int) -> Usage:
     """Return the usage that publishing an item frees: that of the item of the same ItemID, else
     that of the oldest items in excess of `max_items`."""
-    same = tx.row(_SIZE, (node_id, item))
+    same = tx.row(_SIZE, (node_id, item_id))
     if same is not None:
         return Usage(1, same[0])
     rows = tx.rows(_OLDEST, (node_id, node_id, max_items - 1))

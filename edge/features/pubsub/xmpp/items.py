@@ -151,7 +151,7 @@ def retrieve(context: Context, stanza: Stanza) -> OffloadedWork:
             context, tx, sender, name, request.ids, request.page, max_bytes
         )
         content = b"".join(_item_element(item) for item in items)
-        page = rsm.Page([item.item for item in items], start, total)
+        page = rsm.Page([item.id for item in items], start, total)
         page_element = rsm.write(page) if request.has_set or not page.whole else b""
         return pubsub.payload(serialize.tag("items", {"node": node.name}, content) + page_element)
 
@@ -185,7 +185,7 @@ def _read_items(element: Child) -> list[Child]:
 
 
 def _item_element(item: Item) -> bytes:
-    return serialize.tag("item", {"id": item.item}, item.body)
+    return serialize.tag("item", {"id": item.id}, item.payload)
 
 
 # Retract

@@ -30,7 +30,7 @@ def put(tx: Transaction, *names: str, node: int = 1, size: int = 10) -> None:
 
 
 def ids(found: list[items.Item]) -> list[str]:
-    return [item.item for item in found]
+    return [item.id for item in found]
 
 
 def test_an_item_is_stored_as_published(tx: Transaction) -> None:
@@ -48,7 +48,7 @@ def test_an_item_published_again_moves_to_the_end(tx: Transaction) -> None:
     assert items.total(tx) == Usage(2, 40)
     last = items.last(tx, 1)
     assert last is not None
-    assert last.item == "x"
+    assert last.id == "x"
     assert last.size == 30
 
 
