@@ -16,18 +16,15 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.sql import SparkSession
 
 from sync.common.errors import FleetError, LeaseError
 from sync.tables.spark_session import summarise_error
 from sync.tables.storage import File, LocalStorage, Storage
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 
 LEASES: Final = "leases"
 """The folder of leases below the root: `leases/NUMBER.json`. The highest number is valid."""

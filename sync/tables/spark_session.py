@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from sync.common.errors import FleetError
 from sync.tables.java import find_java
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # commands that only need the limits here start without pyspark
     from pyspark.sql import SparkSession
 
 ANSI: Final = "spark.sql.ansi.enabled"

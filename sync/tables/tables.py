@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -33,8 +33,7 @@ from sync.tables.manifest import Manifest, live_files
 from sync.tables.part_files import PartFile, to_parquet
 from sync.tables.storage import LocalStorage, Storage
 
-if TYPE_CHECKING:
-    Paths = tuple[str, ...]
+Paths = tuple[str, ...]
 
 EVENTS: Final = StructType(
     [
