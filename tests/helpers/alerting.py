@@ -68,9 +68,9 @@ class GatewayEvents:
         return Segment(self.epoch, first, last, sealed, rows[-1][0] / 1000, arrived), told
 
 
-def add_to_state(seen: FleetState, segment: Segment, events: list[Event]) -> None:
+def add_to_state(state: FleetState, segment: Segment, events: list[Event]) -> None:
     """Add a segment and its events to the state, as a batch of the tables does."""
-    known = add_arrival(seen, events[0].gateway, segment.arrived)
+    known = add_arrival(state, events[0].gateway, segment.arrived)
     assert known is not None
     add_segment(known, events[0].lane, segment, LATE_MS)
     for event in events:

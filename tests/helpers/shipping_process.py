@@ -68,8 +68,8 @@ async def run_uplink(store: Store, enrolment: Path, chance: random.Random, finis
     transport = HttpsTransport(
         read_enrolment(enrolment), PACED, clock=lambda: 0.0, sleep=short_pause
     )
-    bell = Wakeup(lambda seconds: asyncio.sleep(min(seconds, 0.02)))
-    uploader = Uploader(DOMAIN, backlog, transport, send_notice=backlog.log_notice, wakeup=bell)
+    wakeup = Wakeup(lambda seconds: asyncio.sleep(min(seconds, 0.02)))
+    uploader = Uploader(DOMAIN, backlog, transport, send_notice=backlog.log_notice, wakeup=wakeup)
     sealer = Sealer(
         DOMAIN,
         backlog,

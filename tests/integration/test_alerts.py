@@ -24,8 +24,8 @@ WAIT_S = 30.0
 
 
 @dataclass
-class Ears:
-    """A webhook that notes what it hears, and kills `victim` before it answers."""
+class WebhookServer:
+    """A webhook that records alerts and kills `victim` before it answers."""
 
     victim: Process | None = None
     heard: list[dict[str, Any]] = field(default_factory=list)
@@ -41,7 +41,7 @@ class Ears:
         return web.Response(status=204)
 
     async def wait(self, number: int) -> None:
-        """Wait until so many alerts were heard."""
+        """Wait until this number of alerts was received."""
         async with asyncio.timeout(WAIT_S):
             while len(self.heard) < number:
                 self.news.clear()
@@ -62,38 +62,40 @@ async def test_killed_process_sends_each_alert_at_least_once_with_one_id(tmp_pat
         if ago_s >= 4_500:
             arrive(folder, two, ago_s)
     SmallIngest(folder).run()
-    ears = Ears()
+    server = WebhookServer()
     app = web.Application()
-    app.router.add_post("/hook", ears.hear)
+    app.router.add_post("/hook", server.hear)
     runner = web.AppRunner(app)
     await runner.setup()
     try:
         await web.TCPSite(runner, "127.0.0.1", 0).start()
         host, port = runner.addresses[0][:2]
-        await killed_and_gone_on_with(folder, f"http://{host}:{port}/hook", ears, two)
+        await killed_and_gone_on_with(folder, f"http://{host}:{port}/hook", server, two)
     finally:
         await runner.cleanup()
 
 
-async def killed_and_gone_on_with(folder: FleetFolder, url: str, ears: Ears, two: Lane) -> None:
+async def killed_and_gone_on_with(
+    folder: FleetFolder, url: str, server: WebhookServer, two: Lane
+) -> None:
     out = folder.root / "alerts.jsonl"
     command = ("fieldpost-fleet", "alerts", "--dir", folder.root, "--out", out, "--interval", "1")
     env = {"FIELDPOST_ALERTS_WEBHOOK": url, "FIELDPOST_ALERTS_TOKEN": "sesame"}
     with start(*command, ready=False, env=env) as process:
-        ears.victim = process
-        await ears.wait(1)
+        server.victim = process
+        await server.wait(1)
         assert await asyncio.to_thread(process.wait) == -signal.SIGKILL
-    ears.victim = None
+    server.victim = None
     with start(*command, ready=False, env=env) as process:
-        await ears.wait(2)
+        await server.wait(2)
         arrive(folder, two, 0)
-        await ears.wait(3)
+        await server.wait(3)
         assert await asyncio.to_thread(process.terminate) == 0
         assert process.stderr == ""
-    first, again, recovered = ears.heard
+    first, again, recovered = server.heard
     assert first == again
     assert (first["state"], first["kind"], first["gateway"]) == ("raised", "silent", TWO)
     assert (recovered["state"], recovered["id"]) == ("recovered", first["id"])
-    assert set(ears.tokens) == {"Bearer sesame"}
+    assert set(server.tokens) == {"Bearer sesame"}
     assert [json.loads(line) for line in out.read_text("utf-8").splitlines()] == [first, recovered]
     assert [json.loads(line) for line in process.stdout.splitlines()] == [recovered]

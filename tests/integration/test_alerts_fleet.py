@@ -50,7 +50,7 @@ AFTER_S: Final = 4 * SETTINGS.seal
 
 
 def watched(folder: FleetFolder, deliveries: list[Delivery]) -> list[Alert]:
-    """Have all arrive in its time, ingest and look every `STEP_MS`."""
+    """Let segments arrive in order of time; ingest and check every `STEP_MS`."""
     now = SETTINGS.start
     watch = AlertMonitor(
         folder, StateStore(folder.tables), JsonLinesOutput(), clock=lambda: now / 1000

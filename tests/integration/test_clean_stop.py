@@ -15,7 +15,7 @@ from tests.helpers.gateway import DOMAIN, Gateway
 
 
 def enrolled(folder: Path, port: int) -> Gateway:
-    """A gateway that ships to a port of this machine."""
+    """Create a gateway that ships to a port of this machine."""
     gateway = Gateway(folder, enrolment="enrol.json")
     ca = pki.files(folder).ca.read_text("utf-8")
     url = f"https://127.0.0.1:{port}"

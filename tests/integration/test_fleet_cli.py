@@ -21,7 +21,7 @@ URL = f"https://{HOST}:8443"
 
 @pytest.fixture
 def fleet(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Run a command on the folder `fleet`, which the environment names."""
+    """Run a command on the folder `fleet`, set by the environment."""
 
     def run(*words: str | Path) -> subprocess.CompletedProcess[str]:
         return fleet_command(*words, environ={"FIELDPOST_FLEET_DIR": str(tmp_path / "fleet")})
@@ -256,7 +256,7 @@ def test_port_in_use_is_reported(
 async def test_enrolment_and_upload_with_commands_only(
     fleet: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
 ) -> None:
-    """The road of a new gateway: enrol, serve, put, revoke; a refusal is one line of JSON."""
+    """A new gateway: enrol, serve, upload, revoke. A refusal is one line of JSON."""
     out = tmp_path / "gw.json"
     assert (
         fleet("gateway", "add", GATEWAY, "--url", URL, "--host", HOST, "--out", out).returncode == 0

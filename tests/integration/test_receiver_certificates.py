@@ -52,7 +52,7 @@ def pair(
     issued_ms: int | None = None,
     days: int = 9,
 ) -> Path:
-    """Write a certificate and its key, issued now, to one file."""
+    """Write a certificate, issued now, and its key to one file."""
     issued = time.time_ns() // 10**9 * 1_000 if issued_ms is None else issued_ms
     made, key = issue_with_key(Authority(folder.pki), gateway, issued, days)
     out.write_bytes(made.pem + key)
@@ -61,14 +61,14 @@ def pair(
 
 @contextlib.asynccontextmanager
 async def showing(centre: Centre, shown: Path) -> AsyncIterator[Client]:
-    """A client that shows a certificate."""
+    """Yield a client that presents a certificate."""
     ca = centre.folder.pki / "ca.pem"
     async with client(centre.client.address, centre.client.tokens, ca, shown) as connected:
         yield connected
 
 
 async def put(connected: Client, gateway: str = GATEWAY) -> Answer:
-    """Put a segment without a token."""
+    """Upload a segment without a token."""
     name = identity(gateway=gateway)
     sums = {"X-Fieldpost-SHA256": hashlib.sha256(segment(name)).hexdigest()}
     return await connected.send("PUT", f"/v1/segments/{identity_path(name)}", sums, segment(name))
@@ -128,7 +128,7 @@ async def test_other_certificates_are_refused(centre: Centre, tmp_path: Path) ->
 
 
 def request(key: object, name: str = OTHER) -> bytes:
-    """A request for a certificate, signed by its key; it may ask for any name."""
+    """Return a signing request for any name, signed by its key."""
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     builder = (
         x509.CertificateSigningRequestBuilder()

@@ -24,7 +24,7 @@ STALLED_BYTES = 64 * 1024
 
 @contextlib.asynccontextmanager
 async def stalled(centre: Centre, count: int) -> AsyncIterator[list[asyncio.StreamReader]]:
-    """Connect `count` times and never begin the handshake."""
+    """Open `count` connections without a handshake."""
     streams = [await asyncio.open_connection(*centre.client.address) for _ in range(count)]
     try:
         yield [reader for reader, _ in streams]
@@ -34,7 +34,7 @@ async def stalled(centre: Centre, count: int) -> AsyncIterator[list[asyncio.Stre
 
 
 async def closed(reader: asyncio.StreamReader) -> bool:
-    """Tell whether the receiver ends the connection within 10 s, having said nothing."""
+    """Return whether the receiver closes the connection within 10 s without data."""
     async with asyncio.timeout(10):
         with contextlib.suppress(ConnectionError):
             return await reader.read() == b""

@@ -26,7 +26,7 @@ AHEAD = 8
 
 @dataclass
 class Upload:
-    """What gateways send and what they were told, over all kills of a run."""
+    """The uploads of gateways and their acknowledgements, over all kills of a run."""
 
     seed: int
     acknowledged: dict[Identity, bytes] = field(default_factory=dict)
@@ -39,14 +39,14 @@ class Upload:
         self._waiting: dict[str, list[tuple[Identity, bytes]]] = {GATEWAY: [], OTHER: []}
 
     def fresh(self, gateway: str) -> tuple[Identity, bytes]:
-        """A new segment of 1 to some 300 KiB that does not compress; numbers come in disorder."""
+        """Return a new incompressible segment of 1 to some 300 KiB, in random order of numbers."""
         waiting = self._waiting[gateway]
         while len(waiting) < AHEAD:
             waiting.append(self._next(gateway))
         return waiting.pop(self.random.randrange(AHEAD))
 
     def rest(self) -> list[tuple[Identity, bytes]]:
-        """All that was sealed and never offered."""
+        """Return the segments that were never sent."""
         return [each for waiting in self._waiting.values() for each in waiting]
 
     def _next(self, gateway: str) -> tuple[Identity, bytes]:
@@ -59,7 +59,7 @@ class Upload:
         return name, data
 
     def next(self, gateway: str) -> tuple[Identity, bytes]:
-        """What a sender sends now: most often what it is unsure of, sometimes what landed."""
+        """Return what to send: usually an unacknowledged segment, sometimes a landed one."""
         mine = [name for name in self.unsure if name.gateway == gateway]
         landed = [name for name in self.acknowledged if name.gateway == gateway]
         if mine and self.random.random() < 0.7:
@@ -71,22 +71,22 @@ class Upload:
         return self.fresh(gateway)
 
     def note(self, name: Identity, data: bytes, status: int) -> None:
-        """An acknowledgement that came: no other answer is one here."""
+        """Record an acknowledgement."""
         assert status in {200, 201}, (status, name, self.seed)
         self.acknowledged[name] = data
         self.unsure.pop(name, None)
 
 
 @dataclass
-class Killing:
-    """A receiver that dies once so many bytes were sent by all; `kill_at` None spares it."""
+class KilledReceiver:
+    """A receiver that is killed after `kill_at` bytes were sent; None for never."""
 
     upload: Upload
     process: Process
     kill_at: int | None = None
 
     def pieces(self, data: bytes) -> Iterator[bytes]:
-        """The body in pieces; the receiver dies between two of them."""
+        """Yield the body in pieces; the receiver is killed between two of them."""
         for piece in pieces(data):
             self.upload.sent += len(piece)
             if self.kill_at is not None and self.upload.sent >= self.kill_at:
@@ -95,10 +95,10 @@ class Killing:
             yield piece
 
 
-async def send(killing: Killing, connected: Client, gateway: str) -> None:
-    """Send segments until the receiver is dead; the link cuts some, and loses acknowledgements."""
-    upload = killing.upload
-    while killing.process.returncode is None:
+async def send(victim: KilledReceiver, connected: Client, gateway: str) -> None:
+    """Send segments until the receiver is dead; interrupt some, lose acknowledgements."""
+    upload = victim.upload
+    while victim.process.returncode is None:
         name, data = upload.next(gateway)
         if name not in upload.acknowledged:
             upload.unsure[name] = data
@@ -107,7 +107,7 @@ async def send(killing: Killing, connected: Client, gateway: str) -> None:
             await send_interrupted(connected, name, data, upload.random.randrange(len(data)))
             continue
         with contextlib.suppress(aiohttp.ClientError, OSError):
-            answer = await resume(connected, name, data, killing.pieces)
+            answer = await resume(connected, name, data, victim.pieces)
             if trouble > 0.35:
                 upload.note(name, data, answer.status)
 
@@ -121,7 +121,7 @@ def landed(folder: FleetFolder) -> dict[Identity, bytes]:
 
 
 def check(upload: Upload, folder: FleetFolder) -> None:
-    """Everything acknowledged is there, whole; what is there besides was sent so."""
+    """Check that everything acknowledged has landed, and that everything landed was sent."""
     found = landed(folder)
     sent = {**upload.unsure, **upload.acknowledged}
     missing = upload.acknowledged.keys() - found.keys()
@@ -133,7 +133,7 @@ def check(upload: Upload, folder: FleetFolder) -> None:
 
 
 def check_tables(upload: Upload, folder: FleetFolder) -> None:
-    """The tables have each event of what was acknowledged, once, and nothing else."""
+    """Check that the tables have each acknowledged event once, and nothing else."""
     tables = ingested(folder)
     sent = Counter(
         (*name[:3], event.seq, event.text)
@@ -169,9 +169,9 @@ async def test_acknowledged_segments_survive_kills(
     for _ in range(scale(3, 50)):
         async with receiver(folder, tokens) as (process, connected):
             kill_at = upload.sent + upload.random.randrange(1, 2_000_000)
-            killing = Killing(upload, process, kill_at)
+            victim = KilledReceiver(upload, process, kill_at)
             senders = [
-                send(killing, connected, gateway)
+                send(victim, connected, gateway)
                 for gateway in (GATEWAY, OTHER)
                 for _ in range(SENDERS)
             ]

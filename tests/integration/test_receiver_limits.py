@@ -43,7 +43,7 @@ from tests.helpers.raw_put import (
 
 
 def partial(data: bytes) -> str:
-    """Where the beginning of a body of the gateway lies."""
+    """Return the path of a partial upload of the gateway."""
     return f"incoming/partial/{GATEWAY}/{hashlib.sha256(data).hexdigest()}.part"
 
 
@@ -183,7 +183,7 @@ async def test_connection_without_request_is_closed(tmp_path: Path) -> None:
 
 
 async def refused_at_stop(connected: Client) -> Answer:
-    """Ask on a connection that is open already until the receiver begins nothing any more."""
+    """Send requests on an open connection until the receiver refuses new ones."""
     async with asyncio.timeout(10):
         while True:
             answer = await connected.put(segment(identity(4, 6)), identity(4, 6))

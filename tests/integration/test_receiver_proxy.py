@@ -30,8 +30,8 @@ from tests.helpers.tls_proxy import HEADER, tls_proxy
 PROXY = ReverseProxy(certificate_header=HEADER)
 
 
-class Behind(NamedTuple):
-    """A receiver behind a proxy: where each listens, and the fleet."""
+class ProxiedReceiver(NamedTuple):
+    """A receiver behind a proxy: the addresses of both, and the fleet."""
 
     folder: FleetFolder
     proxy: tuple[str, int]
@@ -52,17 +52,19 @@ class Behind(NamedTuple):
 
 
 @pytest.fixture
-async def behind(tmp_path: Path) -> AsyncIterator[Behind]:
+async def behind(tmp_path: Path) -> AsyncIterator[ProxiedReceiver]:
     tokens = make_fleet(tmp_path / "fleet")
     folder = FleetFolder(tmp_path / "fleet")
     async with (
         running_receiver(folder, ListenAddress(HOST, 0), PROXY, ReceiverLimits()) as receiver,
         tls_proxy(folder.pki, receiver) as proxy,
     ):
-        yield Behind(folder, proxy, receiver, tokens)
+        yield ProxiedReceiver(folder, proxy, receiver, tokens)
 
 
-async def test_proxied_token_and_certificate_authenticate(behind: Behind, tmp_path: Path) -> None:
+async def test_proxied_token_and_certificate_authenticate(
+    behind: ProxiedReceiver, tmp_path: Path
+) -> None:
     async with behind.client() as connected:
         assert (await connected.put(segment())).status == 201
         assert (await connected.put(segment(), Authorization="")).status == 401
@@ -74,7 +76,7 @@ async def test_proxied_token_and_certificate_authenticate(behind: Behind, tmp_pa
         assert (await connected.send("HEAD", other, headers)).status == 403
 
 
-async def test_proxy_connection_stays_open_after_401(behind: Behind) -> None:
+async def test_proxy_connection_stays_open_after_401(behind: ProxiedReceiver) -> None:
     """It carries other gateways' requests too."""
     reader, writer = await asyncio.open_connection(*behind.receiver)
     for _ in range(3):
@@ -86,16 +88,18 @@ async def test_proxy_connection_stays_open_after_401(behind: Behind) -> None:
     writer.transport.abort()
 
 
-async def test_repeated_certificate_header_is_ignored(behind: Behind, tmp_path: Path) -> None:
+async def test_repeated_certificate_header_is_ignored(
+    behind: ProxiedReceiver, tmp_path: Path
+) -> None:
     stolen = quote(behind.pair(tmp_path / "pair.pem").read_text())
     path = f"/v1/segments/{identity_path(identity())}"
     async with behind.client() as connected:
         assert (await connected.send("HEAD", path, {HEADER: stolen})).status == 401
 
 
-async def test_proxied_certificate_is_verified(behind: Behind, tmp_path: Path) -> None:
+async def test_proxied_certificate_is_verified(behind: ProxiedReceiver, tmp_path: Path) -> None:
     make_fleet(tmp_path / "foreign")
-    foreign = Behind(FleetFolder(tmp_path / "foreign"), *behind[1:])
+    foreign = ProxiedReceiver(FleetFolder(tmp_path / "foreign"), *behind[1:])
     wrong = [
         foreign.pair(tmp_path / "foreign.pem").read_text(),
         behind.pair(tmp_path / "ended.pem", issued_ms=10**12).read_text(),
@@ -118,7 +122,7 @@ async def test_proxied_certificate_is_verified(behind: Behind, tmp_path: Path) -
 
 
 async def test_log_names_the_client_of_the_proxy(
-    behind: Behind, caplog: pytest.LogCaptureFixture
+    behind: ProxiedReceiver, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "fieldpost.fleet")
     url = "http://{}:{}/".format(*behind.receiver)
@@ -155,7 +159,7 @@ async def test_certificate_header_is_ignored_by_default(tmp_path: Path) -> None:
     async with running_receiver(
         folder, ListenAddress(HOST, 0), ReverseProxy(), ReceiverLimits()
     ) as address:
-        behind = Behind(folder, address, address, tokens)
+        behind = ProxiedReceiver(folder, address, address, tokens)
         good = quote(behind.pair(tmp_path / "good.pem").read_text())
         url = "http://{}:{}/v1/segments/{}".format(*address, identity_path(identity()))
         async with (

@@ -21,7 +21,7 @@ from tests.helpers.resuming import resume, send_interrupted
 
 @contextlib.asynccontextmanager
 async def two_receivers(root: Path) -> AsyncIterator[tuple[list[Process], list[Client]]]:
-    """Two real receivers of one folder, and a client of each. They are killed at the end."""
+    """Run two receiver processes on one folder with a client each; kill them at the end."""
     tokens = make_fleet(root)
     words = ("fieldpost-fleet", "serve", "--dir", root, "--listen", f"{HOST}:0")
     async with contextlib.AsyncExitStack() as stack:
@@ -43,12 +43,12 @@ def files(root: Path) -> dict[str, bytes]:
 
 
 def on_their_way(root: Path) -> list[str]:
-    """The bodies that nobody can go on with: they are of use to the request that sends them."""
+    """Return the temporary files of uploads that cannot be resumed."""
     return [name for name in files(FleetFolder(root).incoming) if name.startswith("serve/")]
 
 
 async def until_there(centre: Centre, count: int) -> None:
-    """Ask for something else until there are `count` bodies on their way, for 30 s at most."""
+    """Wait, at most 30 s, until `count` uploads are in progress."""
     async with asyncio.timeout(30):
         while len(files(centre.folder.incoming)) != count:
             await centre.client.head()
@@ -57,7 +57,7 @@ async def until_there(centre: Centre, count: int) -> None:
 async def test_stopped_receiver_cleans_up_and_killed_one_does_not(
     tmp_path: Path,
 ) -> None:
-    """The same body comes thrice: the first has its beginning, of the others nothing is kept."""
+    """The same body is sent three times: only the first upload can be resumed."""
     folder = FleetFolder(tmp_path / "fleet")
     async with two_receivers(folder.root) as (receivers, clients):
         writers = []

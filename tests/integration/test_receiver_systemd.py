@@ -16,7 +16,7 @@ from tests.helpers.processes import start
 
 @contextlib.contextmanager
 def systemd() -> Iterator[tuple[socket.socket, dict[str, str]]]:
-    """Listen as systemd does; gives the socket, and what names it in the environment."""
+    """Listen as systemd does; return the socket and its environment variable."""
     name = secrets.token_hex(16)
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told:
         told.bind(f"\0{name}")

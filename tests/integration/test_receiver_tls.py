@@ -61,7 +61,7 @@ async def test_old_tls_versions_are_refused(centre: Centre) -> None:
 
 
 async def test_renegotiation_is_refused(centre: Centre) -> None:
-    """A client of TLS 1.2 could else ask for one after another on a connection."""
+    """Otherwise a TLS 1.2 client could request many handshakes on one connection."""
     folder = centre.folder
     shown = ReloadingCertificate(ensure_own_certificate(folder), folder.pki / "ca.pem").context
     assert shown.options & ssl.OP_NO_RENEGOTIATION

@@ -22,7 +22,7 @@ HEAD = f"HEAD /v1/segments/{identity_path(identity())} HTTP/1.1\r\nHost: centre\
 
 @contextlib.asynccontextmanager
 async def connected(centre: Centre, count: int = 1) -> AsyncIterator[list[Streams]]:
-    """So many connections over TLS on which nothing is said."""
+    """Open idle TLS connections."""
     context = ssl.create_default_context(cafile=str(centre.folder.pki / "ca.pem"))
     async with contextlib.AsyncExitStack() as stack:
         found = []
@@ -34,7 +34,7 @@ async def connected(centre: Centre, count: int = 1) -> AsyncIterator[list[Stream
 
 
 async def to_end(reader: asyncio.StreamReader) -> bytes:
-    """All that the receiver says until it ends the connection, in 10 s at most."""
+    """Return everything received until the connection is closed, at most 10 s."""
     async with asyncio.timeout(10):
         with contextlib.suppress(ConnectionError):
             return await reader.read()
@@ -42,7 +42,7 @@ async def to_end(reader: asyncio.StreamReader) -> bytes:
 
 
 async def is_refused(centre: Centre) -> bool:
-    """Tell whether one more connection is ended before anything is said."""
+    """Return whether another connection is closed without data."""
     try:
         async with connected(centre) as ((reader, _),):
             reading = asyncio.ensure_future(to_end(reader))
@@ -56,7 +56,7 @@ async def is_refused(centre: Centre) -> bool:
 
 
 def known(centre: Centre, gateway: str = GATEWAY) -> str:
-    """A question with a gateway's token."""
+    """Return a request with a gateway's token."""
     path = identity_path(identity(gateway=gateway))
     token = centre.client.tokens[gateway]
     head = HEAD.replace(identity_path(identity()), path)
@@ -64,7 +64,7 @@ def known(centre: Centre, gateway: str = GATEWAY) -> str:
 
 
 async def ask(streams: Streams, head: str) -> bytes:
-    """Send a request and read the head of its answer."""
+    """Send a request and return the headers of the answer."""
     streams[1].write(head.encode())
     async with asyncio.timeout(10):
         return await streams[0].readuntil(b"\r\n\r\n")
@@ -118,7 +118,7 @@ async def test_first_request_has_a_time_limit(tmp_path: Path, said: bytes) -> No
 async def test_unauthenticated_connection_closes_after_one_answer(
     tmp_path: Path, head: str, status: bytes
 ) -> None:
-    """Also one that sends a hundred requests at once."""
+    """This includes a connection that sends a hundred requests at once."""
     async with (
         running_centre(tmp_path / "fleet") as centre,
         connected(centre) as ((reader, writer),),

@@ -33,7 +33,7 @@ async def start(*words: object) -> Process:
 
 
 async def killed_after(process: Process, steps: int) -> int:
-    """Kill the process after so many steps; return the last number that it said is durable."""
+    """Kill the process after `steps` steps; return the last durable number that it printed."""
     assert process.stdout is not None
     told = b"".join([await process.stdout.readline() for _ in range(steps)])
     process.kill()
@@ -44,7 +44,7 @@ async def killed_after(process: Process, steps: int) -> int:
 
 
 def check(centre: Centre, logged: int) -> None:
-    """Every number is in one segment, and says what it said; the chain has no gap and no fork."""
+    """Check that each event is in one segment, unchanged, and the chain has no gap or fork."""
     found = [decode((centre.folder.root / name).read_bytes()) for name in centre.files()]
     lane = sorted(
         (s for s in found if s.header.lane == "readings"), key=lambda s: s.header.first_seq
@@ -59,7 +59,7 @@ def check(centre: Centre, logged: int) -> None:
 
 
 def check_tables(folder: FleetFolder) -> None:
-    """The tables have every number once, and it says what it said; and what the uplink told."""
+    """Check that the tables have each event once, unchanged, and the uplink's own events."""
     landed = [decode(path.read_bytes()) for path in sorted(folder.landing.rglob("*.seg"))]
     told = Counter(
         (segment.header.lane, event.seq, event.kind, event.name)

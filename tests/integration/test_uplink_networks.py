@@ -68,11 +68,11 @@ async def test_epoch_is_compared_once_before_shipping(
     pki: LoopbackPki, backlog: SqliteBacklog
 ) -> None:
     first = await seal_segment(backlog)
-    async with running_uploader(pki, backlog, heads=[heads(5, digest_of(first))]) as way:
+    async with running_uploader(pki, backlog, heads=[heads(5, digest_of(first))]) as shipping:
         await backlog.until([(1, "acknowledged"), (6, "acknowledged")])
-        assert (await way.time.nap()).seconds == IDLE
-        assert way.centre.asked_heads == [f"/v1/gateways/{backlog.gateway}/epochs/{EPOCH}"]
-        assert (backlog.reasons_begun, way.notices.all) == ([], [])
+        assert (await shipping.time.nap()).seconds == IDLE
+        assert shipping.centre.asked_heads == [f"/v1/gateways/{backlog.gateway}/epochs/{EPOCH}"]
+        assert (backlog.reasons_begun, shipping.notices.all) == ([], [])
 
 
 @pytest.mark.parametrize(
@@ -86,21 +86,21 @@ async def test_epoch_is_compared_once_before_shipping(
 async def test_centre_ahead_or_different_begins_a_new_epoch(
     pki: LoopbackPki, backlog: SqliteBacklog, told: Script, reason: str
 ) -> None:
-    async with running_uploader(pki, backlog, heads=[told]) as way:
+    async with running_uploader(pki, backlog, heads=[told]) as shipping:
         await backlog.until([(1, "acknowledged")])
-        assert (await way.time.nap()).seconds == IDLE
+        assert (await shipping.time.nap()).seconds == IDLE
         assert backlog.reasons_begun == [reason]
-        assert way.notices.names() == [reason]
-        assert len(way.centre.asked_heads) == 1
+        assert shipping.notices.names() == [reason]
+        assert len(shipping.centre.asked_heads) == 1
 
 
 @pytest.mark.parametrize("status", [404, 405])
 async def test_centre_without_epoch_query_gets_segments(
     pki: LoopbackPki, backlog: SqliteBacklog, status: int
 ) -> None:
-    async with running_uploader(pki, backlog, heads=[says(status)]) as way:
+    async with running_uploader(pki, backlog, heads=[says(status)]) as shipping:
         await backlog.until([(1, "acknowledged")])
-        assert (backlog.reasons_begun, way.notices.all) == ([], [])
+        assert (backlog.reasons_begun, shipping.notices.all) == ([], [])
 
 
 async def test_nothing_is_sent_before_the_epoch_is_compared(
@@ -113,11 +113,11 @@ async def test_nothing_is_sent_before_the_epoch_is_compared(
         says(200, None),
         says(401, {"error": "who?"}),
     ]
-    async with running_uploader(pki, backlog, heads=bad) as way:
-        assert await way.naps(4) == [1.0, 2.0, 7 + 4, 8.0]
-        assert (await way.time.nap()).seconds == 450.0
-        assert way.centre.got == []
-        assert way.notices.names() == ["unreachable", "denied"]
+    async with running_uploader(pki, backlog, heads=bad) as shipping:
+        assert await shipping.naps(4) == [1.0, 2.0, 7 + 4, 8.0]
+        assert (await shipping.time.nap()).seconds == 450.0
+        assert shipping.centre.got == []
+        assert shipping.notices.names() == ["unreachable", "denied"]
 
 
 @pytest.mark.parametrize(
@@ -130,14 +130,14 @@ async def test_conflict_is_set_aside_and_the_epoch_compared_again(
     digest = digest_of(first) if last == 5 else bytes(32)
     conflict = says(409, {"reason": "conflict", "error": "other bytes"})
     asked = [says(200, {"lanes": {}}), heads(last, digest)]
-    async with running_uploader(pki, backlog, conflict, conflict, heads=asked) as way:
-        assert (await way.time.nap()).seconds == IDLE
+    async with running_uploader(pki, backlog, conflict, conflict, heads=asked) as shipping:
+        assert (await shipping.time.nap()).seconds == IDLE
         assert [state for _, state in backlog.states()] == ["aside", "aside"]
         assert backlog.reasons_begun == begun
-        assert way.notices.names() == ["conflict", *begun, "conflict"]
+        assert shipping.notices.names() == ["conflict", *begun, "conflict"]
         # Where a new epoch began, what is left of the one before says nothing new.
-        assert len(way.centre.asked_heads) == (2 if begun else 3)
-        assert len(way.centre.got) == 2
+        assert len(shipping.centre.asked_heads) == (2 if begun else 3)
+        assert len(shipping.centre.got) == 2
 
 
 async def test_new_epochs_are_limited_to_one_an_hour(
@@ -147,17 +147,17 @@ async def test_new_epochs_are_limited_to_one_an_hour(
     ahead = heads(10_000, bytes(32))
     async with running_uploader(
         pki, backlog, *[conflict] * 3, segments=0, heads=[ahead] * 4
-    ) as way:
-        await way.time.nap()
+    ) as shipping:
+        await shipping.time.nap()
         assert backlog.reasons_begun == ["centre-ahead"]
         for hours, begun in ((0.0, 1), (0.99, 1), (1.0, 2)):
-            way.seconds = hours * MIN_EPOCH_INTERVAL_S
+            shipping.seconds = hours * MIN_EPOCH_INTERVAL_S
             await seal_segment(backlog)
-            way.uploader.wake()
-            await way.time.nap()
+            shipping.uploader.wake()
+            await shipping.time.nap()
             assert backlog.states()[-1][1] == "aside"
             assert backlog.reasons_begun == ["centre-ahead"] * begun
-        assert len(way.centre.asked_heads) == 4
+        assert len(shipping.centre.asked_heads) == 4
 
 
 async def test_unknown_digest_of_a_conflicting_lane_begins_a_new_epoch(
@@ -170,17 +170,17 @@ async def test_unknown_digest_of_a_conflicting_lane_begins_a_new_epoch(
     unknown = heads(5, bytes(32))
     async with running_uploader(
         pki, backlog, conflict, segments=0, heads=[unknown, unknown]
-    ) as way:
-        assert (await way.time.nap()).seconds == IDLE
-        assert way.notices.names() == ["conflict", "centre-differs"]
+    ) as shipping:
+        assert (await shipping.time.nap()).seconds == IDLE
+        assert shipping.notices.names() == ["conflict", "centre-differs"]
         assert backlog.reasons_begun == ["centre-differs"]
 
 
 async def test_restored_database_is_detected(pki: LoopbackPki, backlog: SqliteBacklog) -> None:
-    """While the centre was out of reach it came past the centre's end, and was cut elsewhere."""
-    async with running_uploader(pki, backlog, segments=2, heads=[heads(7, bytes(32))]) as way:
+    """While the centre was unreachable, the restored gateway passed the centre's last number."""
+    async with running_uploader(pki, backlog, segments=2, heads=[heads(7, bytes(32))]) as shipping:
         await backlog.until([(1, "acknowledged"), (6, "acknowledged")])
-        assert way.notices.names() == ["centre-differs"]
+        assert shipping.notices.names() == ["centre-differs"]
 
 
 async def test_begin_epoch_is_retried(pki: LoopbackPki, backlog: SqliteBacklog) -> None:
@@ -188,8 +188,8 @@ async def test_begin_epoch_is_retried(pki: LoopbackPki, backlog: SqliteBacklog) 
         backlog.full = True
         return await heads(9, bytes(32))(centre, request)
 
-    async with running_uploader(pki, backlog, heads=[ahead, heads(9, bytes(32))]) as way:
-        nap = await way.time.nap()
+    async with running_uploader(pki, backlog, heads=[ahead, heads(9, bytes(32))]) as shipping:
+        nap = await shipping.time.nap()
         assert (nap.seconds, backlog.reasons_begun) == (1.0, [])
         backlog.full = False
         nap.end()
@@ -200,21 +200,21 @@ async def test_begin_epoch_is_retried(pki: LoopbackPki, backlog: SqliteBacklog) 
 async def test_new_segments_interleave_with_the_backlog(
     pki: LoopbackPki, backlog: SqliteBacklog
 ) -> None:
-    async with running_uploader(pki, backlog, segments=0) as way:
-        assert (await way.time.nap()).seconds == IDLE
+    async with running_uploader(pki, backlog, segments=0) as shipping:
+        assert (await shipping.time.nap()).seconds == IDLE
         for _ in range(6):
             await seal_segment(backlog)
 
         async def seal_another(centre: Centre, request: web.Request) -> web.StreamResponse:
             await seal_segment(backlog)
-            way.uploader.wake()
+            shipping.uploader.wake()
             return await accept(centre, request)
 
-        way.centre.scripts.extend([says(500), accept, accept, seal_another])
-        way.uploader.wake()
-        await way.naps(1)
-        await way.time.nap()
-        names = [got.path.removeprefix("/v1/segments/") for got in way.centre.got[1:]]
+        shipping.centre.scripts.extend([says(500), accept, accept, seal_another])
+        shipping.uploader.wake()
+        await shipping.naps(1)
+        await shipping.time.nap()
+        names = [got.path.removeprefix("/v1/segments/") for got in shipping.centre.got[1:]]
         firsts = [parse_identity(name).first_seq for name in names]
         assert firsts[:2] == [26, 1]  # what is there when the centre is met again
         assert 31 in firsts[3:5]  # sealed when the third was on its way
@@ -241,12 +241,12 @@ async def test_bandwidth_limit_is_kept(pki: LoopbackPki, backlog: SqliteBacklog)
 
 
 def by_name(centre: Centre) -> Enrolment:
-    """The enrolment with a name that is not this machine's own."""
+    """Return the enrolment with a host name that is not loopback."""
     return replace(centre.enrolment, url=centre.enrolment.url.replace("127.0.0.1", NAME))
 
 
 async def offer(transport: HttpsTransport, backlog: SqliteBacklog) -> object:
-    """Offer one segment and close the connection."""
+    """Send one segment and close the connection."""
     data = await seal_segment(backlog)
     first = backlog.states()[-1][0]
     outcome = await transport.put(
@@ -298,7 +298,7 @@ async def test_refusing_proxy_is_a_temporary_failure(
 
 
 def certified(pki: LoopbackPki, enrolment: Enrolment) -> tuple[Enrolment, int]:
-    """The enrolment with a certificate in the token's place, and its serial number."""
+    """Return the enrolment with a certificate instead of the token, and its serial number."""
     key, request = make_request(enrolment.gateway)
     now = dt.datetime.now(dt.UTC)
     day = dt.timedelta(days=1)

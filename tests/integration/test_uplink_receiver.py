@@ -65,10 +65,10 @@ async def test_sealed_segments_land_and_are_acknowledged(centre: Centre) -> None
     backlog.write("readings", readings(25))
     backlog.write("logs", logs(5))
     notices = Notices(backlog)
-    naps = ManualTime()
+    sleeps = ManualTime()
     transport = HttpsTransport(enrolment(centre))
     uploader = Uploader(
-        GATEWAY, backlog, transport, send_notice=notices.tell, wakeup=Wakeup(naps.sleep)
+        GATEWAY, backlog, transport, send_notice=notices.tell, wakeup=Wakeup(sleeps.sleep)
     )
     sealer = Sealer(
         GATEWAY,
@@ -109,7 +109,7 @@ async def test_real_receiver_answers_map_to_outcomes(centre: Centre) -> None:
 
 
 def there(fleet: Centre) -> int:
-    """Bytes of bodies that have not landed."""
+    """Return the bytes of partial uploads."""
     begun = (fleet.folder.root / name for name in fleet.files(landed=False))
     return sum(path.stat().st_size for path in begun)
 
@@ -151,15 +151,15 @@ async def test_receiver_answers_high_watermarks(centre: Centre) -> None:
 
 
 async def test_restored_database_begins_a_new_epoch(centre: Centre) -> None:
-    """What was shipped before the roll-back stays; what is counted anew has an epoch of its own."""
+    """Segments shipped before the restore stay; later ones are in a new epoch."""
     for text, count, begun in (("before", 9, []), ("after", 4, ["centre-ahead"])):
-        backlog, naps = SqliteBacklog(GATEWAY), ManualTime()
+        backlog, sleeps = SqliteBacklog(GATEWAY), ManualTime()
         backlog.current = EPOCH
         told = Notices(backlog)
         backlog.write("logs", [event._replace(text=text) for event in logs(count)])
         transport = HttpsTransport(enrolment(centre))
         uploader = Uploader(
-            GATEWAY, backlog, transport, send_notice=told.tell, wakeup=Wakeup(naps.sleep)
+            GATEWAY, backlog, transport, send_notice=told.tell, wakeup=Wakeup(sleeps.sleep)
         )
         sealer = Sealer(
             GATEWAY,
@@ -175,7 +175,7 @@ async def test_restored_database_begins_a_new_epoch(centre: Centre) -> None:
         else:
             assert await sealer.flush() == 3
         task = asyncio.create_task(uploader.run())
-        await naps.nap()
+        await sleeps.nap()
         task.cancel()
         await asyncio.wait([task])
         await transport.close()
@@ -187,11 +187,11 @@ async def test_restored_database_begins_a_new_epoch(centre: Centre) -> None:
 async def test_certificate_replaces_the_token_and_is_renewed(
     centre: Centre, tmp_path: Path
 ) -> None:
-    """Of a year's certificate 65 days are left; the receiver makes the next one, and knows it."""
+    """A certificate with 65 days left is renewed by the receiver and accepted."""
     begin = int(time.time()) - 300 * 86_400
     made, key = issue_with_key(Authority(centre.folder.pki), GATEWAY, begin * 1_000, 365)
     first = replace(enrolment(centre), token="", certificate=made.pem.decode(), key=key.decode())
-    path, backlog, naps = tmp_path / "gw.json", SqliteBacklog(GATEWAY), ManualTime()
+    path, backlog, sleeps = tmp_path / "gw.json", SqliteBacklog(GATEWAY), ManualTime()
     write_enrolment(path, first)
     told = Notices(backlog)
     transport = HttpsTransport(first)
@@ -200,10 +200,10 @@ async def test_certificate_replaces_the_token_and_is_renewed(
         data[-32:], True
     )
     renewal = CertificateRenewal(
-        path, first, transport, send_notice=told.tell, now=time.time, sleep=naps.sleep
+        path, first, transport, send_notice=told.tell, now=time.time, sleep=sleeps.sleep
     )
     task = asyncio.create_task(renewal.run())
-    await naps.nap()
+    await sleeps.nap()
     task.cancel()
     await asyncio.wait([task])
     assert told.names() == ["certificate-renewed"]

@@ -50,7 +50,7 @@ def backlog() -> Iterator[SqliteBacklog]:
 async def put(
     pki: LoopbackPki, backlog: SqliteBacklog, *scripts: Script, tries: int = 1
 ) -> tuple[list[Outcome], Centre]:
-    """Offer one large segment so often, without an uploader."""
+    """Send one large segment repeatedly, without an uploader."""
     data = await seal_segment(backlog, padding=LARGE)
     waiting = WaitingSegment(header(1, 5).identity, digest_of(data), data)
     async with running_scripted_centre(pki, backlog.gateway, *scripts) as centre:
@@ -61,7 +61,7 @@ async def put(
 
 
 def asked(centre: Centre) -> list[tuple[str, str | None]]:
-    """Each request's method, and where its body begins."""
+    """Return the method of each request and the offset of its body."""
     ranges = [(got.method, got.headers.get("Content-Range", "")) for got in centre.got]
     return [(method, text.partition("-")[0].removeprefix("bytes ")) for method, text in ranges]
 
@@ -72,16 +72,23 @@ async def test_interrupted_body_is_resumed(
 ) -> None:
     data = await seal_segment(backlog, padding=LARGE)
     there %= len(data)
-    async with running_uploader(pki, backlog, accept, DisconnectAfter(there), segments=0) as way:
-        await way.naps(1)
+    async with running_uploader(
+        pki, backlog, accept, DisconnectAfter(there), segments=0
+    ) as shipping:
+        await shipping.naps(1)
         await backlog.until(DONE)
-        assert asked(way.centre) == [("HEAD", ""), ("PUT", ""), ("HEAD", ""), ("PUT", str(there))]
-        last = way.centre.got[-1]
+        assert asked(shipping.centre) == [
+            ("HEAD", ""),
+            ("PUT", ""),
+            ("HEAD", ""),
+            ("PUT", str(there)),
+        ]
+        last = shipping.centre.got[-1]
         assert last.headers["Content-Range"] == f"bytes {there}-{len(data) - 1}/{len(data)}"
         assert last.headers["Content-Length"] == str(len(data) - there)
         assert last.body == data
-        assert len({got.headers["X-Fieldpost-SHA256"] for got in way.centre.got}) == 1
-        assert way.notices.names() == ["unreachable", "shipping"]
+        assert len({got.headers["X-Fieldpost-SHA256"] for got in shipping.centre.got}) == 1
+        assert shipping.notices.names() == ["unreachable", "shipping"]
 
 
 @pytest.mark.parametrize("there", [0, None])
@@ -90,11 +97,11 @@ async def test_body_without_or_with_complete_partial_is_sent_whole(
 ) -> None:
     data = await seal_segment(backlog, padding=LARGE)
     first = DisconnectAfter(len(data) if there is None else there)
-    async with running_uploader(pki, backlog, accept, first, segments=0) as way:
-        await way.naps(1)
+    async with running_uploader(pki, backlog, accept, first, segments=0) as shipping:
+        await shipping.naps(1)
         await backlog.until(DONE)
-        assert asked(way.centre)[2:] == [("HEAD", ""), ("PUT", "")]
-        assert way.centre.got[-1].body == data
+        assert asked(shipping.centre)[2:] == [("HEAD", ""), ("PUT", "")]
+        assert shipping.centre.got[-1].body == data
 
 
 async def test_repeatedly_interrupted_body_arrives(
@@ -102,12 +109,12 @@ async def test_repeatedly_interrupted_body_arrives(
 ) -> None:
     data = await seal_segment(backlog, padding=LARGE)
     cuts = [part for size in (30_000, 60_000, 90_000) for part in (accept, DisconnectAfter(size))]
-    async with running_uploader(pki, backlog, *cuts, segments=0) as way:
-        await way.naps(3)
+    async with running_uploader(pki, backlog, *cuts, segments=0) as shipping:
+        await shipping.naps(3)
         await backlog.until(DONE)
-        starts = [start for method, start in asked(way.centre) if method == "PUT"]
+        starts = [start for method, start in asked(shipping.centre) if method == "PUT"]
         assert starts == ["", "30000", "60000", "90000"]
-        assert way.centre.got[-1].body == data
+        assert shipping.centre.got[-1].body == data
 
 
 async def test_lost_acknowledgement_of_a_large_body_costs_a_head_request(
@@ -117,10 +124,10 @@ async def test_lost_acknowledgement_of_a_large_body_costs_a_head_request(
     there = answers(200, {}, X_Fieldpost_Digest=digest_of(data).hex())
     async with running_uploader(
         pki, backlog, accept, accept_and_disconnect, there, segments=0
-    ) as way:
-        await way.naps(1)
+    ) as shipping:
+        await shipping.naps(1)
         await backlog.until(DONE)
-        assert [method for method, _ in asked(way.centre)] == ["HEAD", "PUT", "HEAD"]
+        assert [method for method, _ in asked(shipping.centre)] == ["HEAD", "PUT", "HEAD"]
 
 
 async def test_changed_offset_is_followed_and_contradictions_end_in_a_whole_body(
@@ -170,11 +177,11 @@ async def test_head_outcomes(pki: LoopbackPki, backlog: SqliteBacklog) -> None:
 async def test_small_body_is_resent_without_head_request(
     pki: LoopbackPki, backlog: SqliteBacklog
 ) -> None:
-    async with running_uploader(pki, backlog, DisconnectAfter(10), DisconnectAfter(20)) as way:
-        await way.naps(1)
+    async with running_uploader(pki, backlog, DisconnectAfter(10), DisconnectAfter(20)) as shipping:
+        await shipping.naps(1)
         await backlog.until(DONE)
-        assert {method for method, _ in asked(way.centre)} == {"PUT"}
-        assert way.centre.got[-1].body == backlog.data()[0]
+        assert {method for method, _ in asked(shipping.centre)} == {"PUT"}
+        assert shipping.centre.got[-1].body == backlog.data()[0]
 
 
 @pytest.mark.parametrize("there", [0, 50_000])
@@ -193,6 +200,6 @@ async def test_cancelling_during_a_body_is_prompt(pki: LoopbackPki, backlog: Sql
     await seal_segment(backlog, padding=LARGE)
     async with running_uploader(
         pki, backlog, accept, DisconnectAfter(10, no_answer), segments=0
-    ) as way:
-        await way.centre.asked(2)
+    ) as shipping:
+        await shipping.centre.asked(2)
     assert asyncio.all_tasks() == {asyncio.current_task()}

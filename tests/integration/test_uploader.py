@@ -59,47 +59,49 @@ def backlog() -> Iterator[SqliteBacklog]:
 async def test_segments_alternate_over_one_connection(
     pki: LoopbackPki, backlog: SqliteBacklog
 ) -> None:
-    async with running_uploader(pki, backlog, segments=3) as way:
-        assert (await way.time.nap()).seconds == IDLE
+    async with running_uploader(pki, backlog, segments=3) as shipping:
+        assert (await shipping.time.nap()).seconds == IDLE
         assert backlog.states() == [(1, DONE), (6, DONE), (11, DONE)]
         paths = [
             f"/v1/segments/{identity_path(header(first, first + 4).identity)}"
             for first in (11, 1, 6)
         ]
-        assert [got.path for got in way.centre.got] == paths
-        assert {got.method for got in way.centre.got} == {"PUT"}
-        assert sorted(got.body for got in way.centre.got) == sorted(backlog.data())
-        assert len({got.connection for got in way.centre.got}) == 1
-        for got in way.centre.got:
-            assert got.headers["Authorization"] == f"Bearer {way.centre.enrolment.token}"
+        assert [got.path for got in shipping.centre.got] == paths
+        assert {got.method for got in shipping.centre.got} == {"PUT"}
+        assert sorted(got.body for got in shipping.centre.got) == sorted(backlog.data())
+        assert len({got.connection for got in shipping.centre.got}) == 1
+        for got in shipping.centre.got:
+            assert got.headers["Authorization"] == f"Bearer {shipping.centre.enrolment.token}"
             assert got.headers["X-Fieldpost-SHA256"] == sha256(got.body).hexdigest()
             assert got.headers["Content-Length"] == str(len(got.body))
             assert "Transfer-Encoding" not in got.headers
-        assert way.notices.all == []
+        assert shipping.notices.all == []
 
 
 async def test_lost_answer_is_repeated_as_duplicate(
     pki: LoopbackPki, backlog: SqliteBacklog
 ) -> None:
     # The client itself tries a PUT once more, at once, when its connection was cut: hence two.
-    async with running_uploader(pki, backlog, accept_and_disconnect, accept_and_disconnect) as way:
-        await way.naps(1)
+    async with running_uploader(
+        pki, backlog, accept_and_disconnect, accept_and_disconnect
+    ) as shipping:
+        await shipping.naps(1)
         await backlog.until([(1, DONE)])
-        assert [got.body for got in way.centre.got] == backlog.data() * 3
-        assert way.notices.names() == ["unreachable", "shipping"]
+        assert [got.body for got in shipping.centre.got] == backlog.data() * 3
+        assert shipping.notices.names() == ["unreachable", "shipping"]
 
 
 @pytest.mark.parametrize("digest", ["00" * 32, "", "zz", None, 7, "AA" * 32])
 async def test_wrong_digest_is_no_acknowledgement(
     pki: LoopbackPki, backlog: SqliteBacklog, digest: Any
 ) -> None:
-    async with running_uploader(pki, backlog, answers(201, {"digest": digest}), accept) as way:
-        nap = await way.time.nap()
+    async with running_uploader(pki, backlog, answers(201, {"digest": digest}), accept) as shipping:
+        nap = await shipping.time.nap()
         assert backlog.states() == [(1, WAITING)]
         nap.end()
         await backlog.until([(1, DONE)])
         told = "wrong-digest" if digest == "00" * 32 else "unreachable"
-        assert way.notices.names() == [told, "shipping"]
+        assert shipping.notices.names() == [told, "shipping"]
 
 
 @pytest.mark.parametrize(
@@ -110,21 +112,21 @@ async def test_rejected_segment_is_set_aside(
     pki: LoopbackPki, backlog: SqliteBacklog, status: int, reason: str, name: str
 ) -> None:
     refusal = answers(status, {"error": "no\nway", "reason": reason})
-    async with running_uploader(pki, backlog, refusal, accept, segments=2) as way:
-        assert (await way.time.nap()).seconds == IDLE
+    async with running_uploader(pki, backlog, refusal, accept, segments=2) as shipping:
+        assert (await shipping.time.nap()).seconds == IDLE
         assert backlog.states() == [(1, DONE), (6, ASIDE)]
         assert backlog.reasons() == [None, reason]
-        assert way.notices.names() == [name]
+        assert shipping.notices.names() == [name]
         path = identity_path(header(6, 10).identity)
-        assert way.notices.all[0].text == f"{path}: {status} {reason}: no way"
+        assert shipping.notices.all[0].text == f"{path}: {status} {reason}: no way"
 
 
 @pytest.mark.parametrize("status", [400, 409, 413])
 async def test_error_page_of_a_proxy_is_temporary(
     pki: LoopbackPki, backlog: SqliteBacklog, status: int
 ) -> None:
-    async with running_uploader(pki, backlog, answers(status), accept) as way:
-        nap = await way.time.nap()
+    async with running_uploader(pki, backlog, answers(status), accept) as shipping:
+        nap = await shipping.time.nap()
         assert backlog.states() == [(1, WAITING)]
         nap.end()
         await backlog.until([(1, DONE)])
@@ -139,10 +141,10 @@ async def test_retry_after_is_honoured_within_limits(
         answers(507, {"error": "full"}, Retry_After="Sat, 21 Nov 2026 10:01:00 GMT", Date=DATE),
         answers(503, None, Retry_After="soon"),
     ]
-    async with running_uploader(pki, backlog, *busy) as way:
-        assert await way.naps(4) == [7 + 1, 900, 60 + 4, 8]
+    async with running_uploader(pki, backlog, *busy) as shipping:
+        assert await shipping.naps(4) == [7 + 1, 900, 60 + 4, 8]
         await backlog.until([(1, DONE)])
-        assert way.notices.names() == ["unreachable", "shipping"]
+        assert shipping.notices.names() == ["unreachable", "shipping"]
 
 
 DATE = "Sat, 21 Nov 2026 10:00:00 GMT"
@@ -158,27 +160,27 @@ async def test_bad_network_causes_one_notice(pki: LoopbackPki, backlog: SqliteBa
         answers(500),
         answers(302, None, Location="/elsewhere"),
     ]
-    async with running_uploader(pki, backlog, *bad, limits=limits) as way:
+    async with running_uploader(pki, backlog, *bad, limits=limits) as shipping:
         delays = []
         while backlog.states() == [(1, WAITING)]:
-            nap = await way.time.nap()
+            nap = await shipping.time.nap()
             delays.append(nap.seconds)
             nap.end()
             await asyncio.sleep(0)
         assert delays[:4] == [1.0, 2.0, 4.0, 8.0]
-        assert way.notices.names() == ["unreachable", "shipping"]
-        assert all(got.path.startswith("/v1/") for got in way.centre.got)
-        assert way.notices.all[0].text.isprintable()
-        assert way.centre.enrolment.token not in way.notices.all[0].text
+        assert shipping.notices.names() == ["unreachable", "shipping"]
+        assert all(got.path.startswith("/v1/") for got in shipping.centre.got)
+        assert shipping.notices.all[0].text.isprintable()
+        assert shipping.centre.enrolment.token not in shipping.notices.all[0].text
 
 
 async def test_success_resets_the_backoff(pki: LoopbackPki, backlog: SqliteBacklog) -> None:
     async with running_uploader(
         pki, backlog, answers(500), answers(500), accept, answers(500), segments=2
-    ) as way:
-        assert await way.naps(3) == [1.0, 2.0, 1.0]
+    ) as shipping:
+        assert await shipping.naps(3) == [1.0, 2.0, 1.0]
         await backlog.until([(1, DONE), (6, DONE)])
-        assert way.notices.names() == ["unreachable", "shipping"] * 2
+        assert shipping.notices.names() == ["unreachable", "shipping"] * 2
 
 
 async def test_server_of_another_authority_gets_nothing(
@@ -186,12 +188,12 @@ async def test_server_of_another_authority_gets_nothing(
 ) -> None:
     other = make_pki(tmp_path)
     enrolment = Enrolment(backlog.gateway, "https://centre", new_token(), other.ca)
-    async with running_uploader(pki, backlog, enrolment=enrolment) as way:
-        assert await way.naps(2) == [1.0, 2.0]
-        await way.time.nap()
-        assert way.centre.got == []
-        assert way.notices.names() == ["unreachable"]
-        assert "ertificate" in way.notices.all[0].text
+    async with running_uploader(pki, backlog, enrolment=enrolment) as shipping:
+        assert await shipping.naps(2) == [1.0, 2.0]
+        await shipping.time.nap()
+        assert shipping.centre.got == []
+        assert shipping.notices.names() == ["unreachable"]
+        assert "ertificate" in shipping.notices.all[0].text
         assert backlog.states() == [(1, WAITING)]
 
 
@@ -200,48 +202,48 @@ async def test_denied_token_keeps_segments_and_backs_off(
     pki: LoopbackPki, backlog: SqliteBacklog, status: int
 ) -> None:
     denied = answers(status, {"error": "not enrolled", "reason": "token"})
-    async with running_uploader(pki, backlog, denied, denied, denied, accept) as way:
-        assert await way.naps(3) == [30.0, 60.0, 120.0]
+    async with running_uploader(pki, backlog, denied, denied, denied, accept) as shipping:
+        assert await shipping.naps(3) == [30.0, 60.0, 120.0]
         await backlog.until([(1, DONE)])
-        assert way.notices.names() == ["denied", "shipping"]
-        assert "not enrolled" in way.notices.all[0].text
+        assert shipping.notices.names() == ["denied", "shipping"]
+        assert "not enrolled" in shipping.notices.all[0].text
 
 
 async def test_wakeup_ends_the_idle_wait(pki: LoopbackPki, backlog: SqliteBacklog) -> None:
-    async with running_uploader(pki, backlog, segments=0) as way:
-        await way.time.nap()
+    async with running_uploader(pki, backlog, segments=0) as shipping:
+        await shipping.time.nap()
         await seal_segment(backlog)
-        way.uploader.wake()
+        shipping.uploader.wake()
         await backlog.until([(1, DONE)])
 
 
 async def test_wakeup_does_not_shorten_a_backoff(pki: LoopbackPki, backlog: SqliteBacklog) -> None:
-    async with running_uploader(pki, backlog, answers(500)) as way:
-        nap = await way.time.nap()
+    async with running_uploader(pki, backlog, answers(500)) as shipping:
+        nap = await shipping.time.nap()
         for _ in range(3):
-            way.uploader.wake()
+            shipping.uploader.wake()
             await asyncio.sleep(0)
-        assert len(way.centre.got) == 1
+        assert len(shipping.centre.got) == 1
         nap.end()
         await backlog.until([(1, DONE)])
 
 
 async def test_unavailable_store_is_retried(pki: LoopbackPki, backlog: SqliteBacklog) -> None:
-    async with running_uploader(pki, backlog, no_answer) as way:
-        await way.centre.asked(1)
+    async with running_uploader(pki, backlog, no_answer) as shipping:
+        await shipping.centre.asked(1)
     backlog.full = True
-    async with running_uploader(pki, backlog, segments=0) as way:
-        nap = await way.time.nap()
-        assert (nap.seconds, way.notices.names()) == (1.0, [])
-        assert way.centre.got == []
+    async with running_uploader(pki, backlog, segments=0) as shipping:
+        nap = await shipping.time.nap()
+        assert (nap.seconds, shipping.notices.names()) == (1.0, [])
+        assert shipping.centre.got == []
         nap.end()
-        nap = await way.time.nap()
+        nap = await shipping.time.nap()
         assert nap.seconds == 2.0
         backlog.full = False
         nap.end()
-        await way.time.nap()
+        await shipping.time.nap()
         assert backlog.states() == [(1, DONE)]
-        assert way.notices.names() == ["store-unavailable", "shipping"]
+        assert shipping.notices.names() == ["store-unavailable", "shipping"]
 
 
 async def test_store_that_fills_up_during_an_upload_recovers(
@@ -251,24 +253,24 @@ async def test_store_that_fills_up_during_an_upload_recovers(
         backlog.full = True
         return await accept(centre, request)
 
-    async with running_uploader(pki, backlog, land_and_fill) as way:
-        nap = await way.time.nap()
+    async with running_uploader(pki, backlog, land_and_fill) as shipping:
+        nap = await shipping.time.nap()
         backlog.full = False
         nap.end()
-        await way.time.nap()
+        await shipping.time.nap()
         assert backlog.states() == [(1, DONE)]
-        assert [got.body for got in way.centre.got] == backlog.data() * 2
-        assert way.notices.names() == ["store-unavailable", "shipping"]
+        assert [got.body for got in shipping.centre.got] == backlog.data() * 2
+        assert shipping.notices.names() == ["store-unavailable", "shipping"]
 
 
 @pytest.mark.parametrize("state", ["idle", "backoff", "request"])
 async def test_cancelling_is_prompt(pki: LoopbackPki, backlog: SqliteBacklog, state: str) -> None:
     scripts: dict[str, Script] = {"idle": accept, "backoff": answers(500), "request": no_answer}
-    async with running_uploader(pki, backlog, scripts[state]) as way:
+    async with running_uploader(pki, backlog, scripts[state]) as shipping:
         if state == "request":
-            await way.centre.asked(1)
+            await shipping.centre.asked(1)
         else:
-            await way.time.nap()
+            await shipping.time.nap()
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
@@ -328,10 +330,10 @@ def test_limits_must_be_positive(field: str) -> None:
 async def test_connection_closed_twice_is_a_failure(
     pki: LoopbackPki, backlog: SqliteBacklog
 ) -> None:
-    async with running_uploader(pki, backlog, *[disconnect] * 4) as way:
-        nap = await way.time.nap()
-        assert len(way.centre.got) <= 2
+    async with running_uploader(pki, backlog, *[disconnect] * 4) as shipping:
+        nap = await shipping.time.nap()
+        assert len(shipping.centre.got) <= 2
         nap.end()
         while backlog.states() == [(1, WAITING)]:
-            (await way.time.nap()).end()
+            (await shipping.time.nap()).end()
             await asyncio.sleep(0)

@@ -54,7 +54,7 @@ READINGS = st.builds(reading_event, sensor=st.sampled_from("xyz"))
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[Batch]:
-    """Segments of two gateways, the clock of one of which is off, and some of which come late."""
+    """Segments of two gateways, one with a wrong clock, some delayed."""
     made: list[Batch] = []
     for name in ("gw-001.example", "gw-002.example"):
         teller = GatewayEvents(name, ahead=draw(st.sampled_from([0, -20 * DAY, 3 * DAY])))

@@ -17,12 +17,12 @@ sizes = st.integers(1, LARGEST)
 
 @given(share=st.floats(0.1, 0.9), lengths=st.lists(sizes, min_size=1, max_size=200))
 def test_both_sides_get_their_share(share: float, lengths: list[int]) -> None:
-    turns = UploadScheduler(share)
+    scheduler = UploadScheduler(share)
     sent = dict.fromkeys(SendOrder, 0)
     for size in lengths:
-        turns.sealed()  # the present never ends
-        order = turns.next()
-        turns.sent(order, size)
+        scheduler.sealed()  # the present never ends
+        order = scheduler.next()
+        scheduler.sent(order, size)
         sent[order] += size
         ahead = sent[SendOrder.NEWEST] - share * sum(sent.values())
         assert abs(ahead) <= LARGEST
@@ -35,18 +35,18 @@ def test_both_sides_get_their_share(share: float, lengths: list[int]) -> None:
     ),
 )
 def test_unused_share_is_not_saved_up(share: float, steps: list[int | str]) -> None:
-    turns = UploadScheduler(share)
+    scheduler = UploadScheduler(share)
     for step in steps:
         if isinstance(step, int):
-            turns.sent(turns.next(), step)
+            scheduler.sent(scheduler.next(), step)
         else:
-            getattr(turns, step)()
-    first = [turns.next() for _ in range(2)]
+            getattr(scheduler, step)()
+    first = [scheduler.next() for _ in range(2)]
     assert first[0] is first[1]  # asking changes nothing
-    turns.sealed()
+    scheduler.sealed()
     owed = 0
-    while turns.next() is SendOrder.OLDEST:
-        turns.sent(SendOrder.OLDEST, 1_000)
+    while scheduler.next() is SendOrder.OLDEST:
+        scheduler.sent(SendOrder.OLDEST, 1_000)
         owed += 1_000
     assert owed <= LARGEST * (1 - share) / share + 2_000
 
@@ -55,28 +55,28 @@ def test_unused_share_is_not_saved_up(share: float, steps: list[int | str]) -> N
 def test_everything_is_sent_and_the_backlog_oldest_first(
     backlog: list[int], live: list[int]
 ) -> None:
-    turns = UploadScheduler()
+    scheduler = UploadScheduler()
     waiting = deque(enumerate(backlog + live))
     for _ in live:
-        turns.sealed()
+        scheduler.sealed()
     past = []
     while waiting:
-        order = turns.next()
+        order = scheduler.next()
         number, size = waiting.pop() if order is SendOrder.NEWEST else waiting.popleft()
-        turns.sent(order, size)
+        scheduler.sent(order, size)
         if order is SendOrder.OLDEST:
             past.append(number)
-    turns.emptied()
+    scheduler.emptied()
     assert past == list(range(len(past)))
 
 
 def test_current_segments_go_first_and_interleave() -> None:
-    turns = UploadScheduler(0.25)
-    turns.disconnected()
+    scheduler = UploadScheduler(0.25)
+    scheduler.disconnected()
     orders = []
     for _ in range(10):
-        order = turns.next()
-        turns.sent(order, 100)
+        order = scheduler.next()
+        scheduler.sent(order, 100)
         orders.append(order is SendOrder.NEWEST)
     assert orders == [True, False, False, False, True, False, False, False, True, False]
 

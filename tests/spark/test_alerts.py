@@ -23,7 +23,7 @@ HOUR = 3_600_000
 
 
 def arrive(folder: FleetFolder, lanes: list[Lane], number: int) -> None:
-    """Land a segment of each lane, with all that the alerts look at."""
+    """Land a segment of each lane with everything that the alerts use."""
     at = NOON + number * HOUR
     tags = {"delivered": "0", "delayed": "0", "members": "2"}
     told = [

@@ -30,7 +30,7 @@ FAST = {"JDK_JAVA_OPTIONS": FAST_JVM}
 
 
 class Command(Protocol):
-    """Runs `fieldpost-fleet`."""
+    """A function that runs `fieldpost-fleet`."""
 
     def __call__(self, *words: str) -> subprocess.CompletedProcess[str]: ...
 
@@ -48,7 +48,7 @@ def as_a_process(*arguments: str, **environ: str) -> subprocess.CompletedProcess
 
 @pytest.fixture
 def lent(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Command:
-    """Run commands in this process with the tests' Spark session, which is warm."""
+    """Run commands in this process with the tests' running Spark session."""
 
     @contextlib.contextmanager
     def session(name: str) -> Iterator[SparkSession]:

@@ -86,27 +86,27 @@ def test_alerts_continue_after_the_centre_clock_was_ahead(
 
 def test_alert_raised_while_the_clock_was_ahead_keeps_its_id() -> None:
     key = Subject("silent", "gw.example", "gw.example")
-    stretches = IncidentTracker()
-    [raised] = stretches.update(
+    tracker = IncidentTracker()
+    [raised] = tracker.update(
         [problem(key, NOON + 30 * HOUR, NOON + 30 * HOUR, "")], NOON + 31 * HOUR
     )
-    stretches.cap_times(NOON)
-    stretches = IncidentTracker(stretches.incidents())
-    assert stretches.active() == {key: NOON}
-    [recovered] = stretches.update([AllClear(key, NOON + HOUR, "")], NOON + HOUR)
+    tracker.cap_times(NOON)
+    tracker = IncidentTracker(tracker.incidents())
+    assert tracker.active() == {key: NOON}
+    [recovered] = tracker.update([AllClear(key, NOON + HOUR, "")], NOON + HOUR)
     assert (recovered.id, recovered.state) == (raised.id, "recovered")
-    [again] = stretches.update([problem(key, NOON + HOUR, NOON + HOUR, "")], NOON + 2 * HOUR)
+    [again] = tracker.update([problem(key, NOON + HOUR, NOON + HOUR, "")], NOON + 2 * HOUR)
     assert again.id != raised.id
 
 
 def test_pending_alert_does_not_wait_for_a_clock_that_was_ahead() -> None:
     key = Subject("queue_stuck", "gw.example", "jobs")
     verdict = problem(key, NOON, NOON, "", late=True)
-    stretches = IncidentTracker()
-    assert stretches.update([verdict], NOON + 30 * HOUR) == []
-    stretches.cap_times(NOON)
-    assert stretches.update([verdict], NOON) == []
-    assert len(stretches.update([verdict], NOON + HOLD_MS)) == 1
+    tracker = IncidentTracker()
+    assert tracker.update([verdict], NOON + 30 * HOUR) == []
+    tracker.cap_times(NOON)
+    assert tracker.update([verdict], NOON) == []
+    assert len(tracker.update([verdict], NOON + HOLD_MS)) == 1
 
 
 def test_names_are_escaped_in_the_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,7 +49,7 @@ def event(at: float, **what: Any) -> Event:
 
 @dataclass
 class Fleet:
-    """A fleet folder with an ingest, and a watch over it whose clock is set by hand."""
+    """A fleet folder with an ingest, and an alert monitor with a manual clock."""
 
     folder: FleetFolder
     now: float = NOON_S
@@ -61,7 +61,7 @@ class Fleet:
         self.watch = self.start()
 
     def start(self) -> AlertMonitor:
-        """Start a watch that goes on from what is kept."""
+        """Start a monitor that continues from the saved state."""
         keeping = StateStore(self.folder.tables)
         return AlertMonitor(self.folder, keeping, JsonLinesOutput(self.out), clock=lambda: self.now)
 
@@ -71,11 +71,11 @@ class Fleet:
         land(self.folder, lane.seal(events or [event(self.now)]), self.now if at is None else at)
 
     def look(self) -> list[tuple[str, str, str]]:
-        """Look once; gives state, kind and gateway of what is told."""
+        """Check once; return state, kind and gateway of each alert."""
         return [(told.state, told.kind, told.gateway) for told in self.watch.check()]
 
     def told(self) -> list[tuple[str, str, str]]:
-        """Read state, kind and gateway of all that was told, from the file."""
+        """Return state, kind and gateway of all alerts in the file."""
         lines = self.out.read_text("utf-8").splitlines() if self.out.exists() else []
         return [(row["state"], row["kind"], row["gateway"]) for row in map(json.loads, lines)]
 
@@ -86,7 +86,7 @@ def fleet(tmp_path: Path) -> Fleet:
 
 
 def two_gateways(fleet: Fleet) -> None:
-    """Have both arrive, and one of them go."""
+    """Let both gateways arrive, and one become silent."""
     for _ in range(3):
         fleet.arrive(ONE)
         fleet.arrive(TWO)
@@ -202,12 +202,12 @@ def test_batches_combined_while_stopped_are_read_once(
     assert fleet.look() == [("recovered", "silent", TWO)]
     assert fleet.look() == []
     monkeypatch.undo()
-    seen = fleet.watch.store.load_state()
-    assert seen is not None
-    assert seen.batches == {fleet.ingest.query: fleet.ingest.batch - 1}
+    state = fleet.watch.store.load_state()
+    assert state is not None
+    assert state.batches == {fleet.ingest.query: fleet.ingest.batch - 1}
     assert (
         BatchReader(LocalStorage(fleet.folder.tables), commits).read_history(0).batches
-        == seen.batches
+        == state.batches
     )
 
 
@@ -228,10 +228,10 @@ def test_missing_file_of_a_batch_reads_the_history_again(fleet: Fleet) -> None:
     )
     LocalCommits(fleet.folder.tables).commit(retired)
     assert fleet.look() == []
-    seen = fleet.watch.store.load_state()
-    assert seen is not None
-    assert seen.batches == {fleet.ingest.query: 1}
-    assert seen.gateways[ONE].queues == {}
+    state = fleet.watch.store.load_state()
+    assert state is not None
+    assert state.batches == {fleet.ingest.query: 1}
+    assert state.gateways[ONE].queues == {}
 
 
 def test_unreadable_batch_is_not_applied_partially(fleet: Fleet) -> None:
@@ -251,9 +251,9 @@ def test_unreadable_batch_is_not_applied_partially(fleet: Fleet) -> None:
             fleet.look()
     files[-1].write_bytes(data)
     fleet.look()
-    seen = fleet.watch.store.load_state()
-    assert seen is not None
-    assert sorted(seen.gateways[ONE].refusals["rate"].hours.values()) == [9, 9]
+    state = fleet.watch.store.load_state()
+    assert state is not None
+    assert sorted(state.gateways[ONE].refusals["rate"].hours.values()) == [9, 9]
 
 
 def test_new_query_is_followed(fleet: Fleet) -> None:
@@ -302,9 +302,9 @@ def test_only_the_last_days_are_read(fleet: Fleet) -> None:
         fleet.arrive(ONE, told)
     fleet.ingest.run()
     fleet.look()
-    seen = fleet.watch.store.load_state()
-    assert seen is not None
-    assert list(seen.gateways[ONE].refusals["rate"].hours.values()) == [1]
+    state = fleet.watch.store.load_state()
+    assert state is not None
+    assert list(state.gateways[ONE].refusals["rate"].hours.values()) == [1]
 
 
 def test_second_monitor_is_refused(fleet: Fleet) -> None:

@@ -48,12 +48,12 @@ CLOCK_STEPPED = int(DEPTH_EVENT_S * 1000)
 
 
 def told(
-    seen: FleetState, teller: GatewayEvents, lane: str, rows: list[tuple[int, dict[str, Any]]]
+    state: FleetState, site: GatewayEvents, lane: str, rows: list[tuple[int, dict[str, Any]]]
 ) -> dict[Subject, Verdict]:
-    """Tell each row in a segment of its own."""
+    """Add each row as a segment of its own."""
     for row in rows:
-        add_to_state(seen, *teller.segment(lane, [row]))
-    return {each.key: each for each in judge_events(seen, {})}
+        add_to_state(state, *site.segment(lane, [row]))
+    return {each.key: each for each in judge_events(state, {})}
 
 
 def waits(count: int, start: int = NOON, **what: Any) -> list[tuple[int, dict[str, Any]]]:
@@ -61,10 +61,10 @@ def waits(count: int, start: int = NOON, **what: Any) -> list[tuple[int, dict[st
 
 
 def test_queue_is_stuck_after_half_an_hour_without_delivery() -> None:
-    seen, teller = FleetState(), GatewayEvents()
+    state, site = FleetState(), GatewayEvents()
     stuck = int(STUCK_S * 1000 / CLOCK_STEPPED) + 1
-    assert QUEUE not in told(seen, teller, "system", waits(stuck - 1))
-    found = told(seen, teller, "system", [(NOON + (stuck - 1) * CLOCK_STEPPED, depth_event(9))])[
+    assert QUEUE not in told(state, site, "system", waits(stuck - 1))
+    found = told(state, site, "system", [(NOON + (stuck - 1) * CLOCK_STEPPED, depth_event(9))])[
         QUEUE
     ]
     assert isinstance(found, Problem)
@@ -75,7 +75,7 @@ def test_queue_is_stuck_after_half_an_hour_without_delivery() -> None:
     )
     assert "items: 9, members: 2" in found.text
     assert isinstance(
-        told(seen, teller, "system", [(NOON + HOUR, depth_event(8, 1))])[QUEUE], AllClear
+        told(state, site, "system", [(NOON + HOUR, depth_event(8, 1))])[QUEUE], AllClear
     )
 
 
@@ -107,22 +107,22 @@ def test_stuck_queue_stays_stuck_while_its_gateway_is_off(more: int) -> None:
 
 
 def test_delivery_or_clock_step_restarts_the_time() -> None:
-    seen, teller = FleetState(), GatewayEvents()
+    state, site = FleetState(), GatewayEvents()
     told(
-        seen, teller, "system", [*waits(7), (NOON + 7 * CLOCK_STEPPED, depth_event(6, delivered=1))]
+        state, site, "system", [*waits(7), (NOON + 7 * CLOCK_STEPPED, depth_event(6, delivered=1))]
     )
-    assert QUEUE not in told(seen, teller, "system", waits(6, NOON + 8 * CLOCK_STEPPED))
-    seen, teller = FleetState(), GatewayEvents()
-    told(seen, teller, "system", waits(6))
-    assert QUEUE not in told(seen, teller, "system", waits(6, NOON - 2 * HOUR))
-    found = told(seen, teller, "system", waits(1, NOON - 2 * HOUR + 6 * CLOCK_STEPPED))[QUEUE]
+    assert QUEUE not in told(state, site, "system", waits(6, NOON + 8 * CLOCK_STEPPED))
+    state, site = FleetState(), GatewayEvents()
+    told(state, site, "system", waits(6))
+    assert QUEUE not in told(state, site, "system", waits(6, NOON - 2 * HOUR))
+    found = told(state, site, "system", waits(1, NOON - 2 * HOUR + 6 * CLOCK_STEPPED))[QUEUE]
     assert isinstance(found, Problem)
     assert found.since == NOON - 2 * HOUR
 
 
 def test_problem_from_a_backlog_is_late() -> None:
-    teller = GatewayEvents(delay=int(BACKLOG_S * 1000) + 1)
-    found = told(FleetState(), teller, "system", waits(12))[QUEUE]
+    site = GatewayEvents(delay=int(BACKLOG_S * 1000) + 1)
+    found = told(FleetState(), site, "system", waits(12))[QUEUE]
     assert isinstance(found, Problem)
     assert found.late
 
@@ -134,18 +134,18 @@ def test_event_time_is_limited_to_its_arrival() -> None:
 
 
 def test_refusals_surge_above_the_usual() -> None:
-    seen, teller = FleetState(), GatewayEvents()
+    state, site = FleetState(), GatewayEvents()
     week = [(NOON - day * DAY, refusal_event(3)) for day in range(7, 0, -1)]
-    assert isinstance(told(seen, teller, "system", week)[REFUSALS], AllClear)
-    few = told(seen, teller, "system", [(NOON, refusal_event(SURGE_MIN - 1))])[REFUSALS]
+    assert isinstance(told(state, site, "system", week)[REFUSALS], AllClear)
+    few = told(state, site, "system", [(NOON, refusal_event(SURGE_MIN - 1))])[REFUSALS]
     assert isinstance(few, AllClear)
-    found = told(seen, teller, "system", [(NOON + MINUTE, refusal_event(1, source="x@gw.example"))])
+    found = told(state, site, "system", [(NOON + MINUTE, refusal_event(1, source="x@gw.example"))])
     surge = found[REFUSALS]
     assert isinstance(surge, Problem)
     assert (surge.since, surge.until) == (NOON, NOON + MINUTE)
     assert "in an hour; usual are 3 in the worst" in surge.text
     assert "x@gw.example" in surge.text
-    quiet = told(seen, teller, "system", [(NOON + 2 * HOUR, heartbeat_event())])[REFUSALS]
+    quiet = told(state, site, "system", [(NOON + 2 * HOUR, heartbeat_event())])[REFUSALS]
     assert isinstance(quiet, AllClear)
 
 
@@ -170,11 +170,11 @@ def test_surge_over_midnight_is_not_its_own_baseline() -> None:
 
 @pytest.mark.parametrize("order", [1, -1], ids=["in order", "backwards"])
 def test_refusals_are_kept_for_few_days(order: int) -> None:
-    seen, teller = FleetState(), GatewayEvents()
-    segments = [teller.segment("system", [(NOON + at * DAY, refusal_event(3))]) for at in range(20)]
+    state, site = FleetState(), GatewayEvents()
+    segments = [site.segment("system", [(NOON + at * DAY, refusal_event(3))]) for at in range(20)]
     for segment in segments[::order]:
-        add_to_state(seen, *segment)
-    gateway = seen.gateways[GATEWAY]
+        add_to_state(state, *segment)
+    gateway = state.gateways[GATEWAY]
     assert len(gateway.days) == bounds.MAX_DAYS
     assert {hour // 24 for hour in gateway.refusals["rate"].hours} == set(gateway.days)
     assert gateway.days[-1] == (NOON + 19 * DAY) // DAY
@@ -198,67 +198,67 @@ def sends(count: int, every: int = MINUTE, **what: str) -> list[tuple[int, dict[
 
 
 def test_sensor_is_silent_if_other_readings_continue() -> None:
-    seen, teller = FleetState(), GatewayEvents()
-    told(seen, teller, "readings", sends(10))
+    state, site = FleetState(), GatewayEvents()
+    told(state, site, "readings", sends(10))
     last, floor = NOON + 9 * MINUTE, int(MIN_SILENCE_S * 1000)
     assert isinstance(
-        told(seen, teller, "readings", [(last + floor, reading_event("x"))])[SENSOR], AllClear
+        told(state, site, "readings", [(last + floor, reading_event("x"))])[SENSOR], AllClear
     )
-    found = told(seen, teller, "readings", [(last + floor + 1, reading_event("x"))])[SENSOR]
+    found = told(state, site, "readings", [(last + floor + 1, reading_event("x"))])[SENSOR]
     assert isinstance(found, Problem)
     assert (found.since, found.until, found.late) == (last, last + floor + 1, False)
     assert f"the usual interval is {format_duration(MINUTE)}" in found.text
 
 
 def test_only_sensor_is_silent_if_the_gateway_ships_nothing_else() -> None:
-    seen, teller = FleetState(), GatewayEvents()
-    told(seen, teller, "readings", sends(10, every=10 * MINUTE))
+    state, site = FleetState(), GatewayEvents()
+    told(state, site, "readings", sends(10, every=10 * MINUTE))
     last = NOON + 90 * MINUTE
     enough = last + int(SILENT_INTERVALS * 10 * MINUTE + NEW_GATEWAY_TIMEOUT_S * 1000)
-    assert isinstance(told(seen, teller, "system", [(enough, heartbeat_event())])[SENSOR], AllClear)
+    assert isinstance(told(state, site, "system", [(enough, heartbeat_event())])[SENSOR], AllClear)
     assert isinstance(
-        told(seen, teller, "system", [(enough + 1, heartbeat_event())])[SENSOR], Problem
+        told(state, site, "system", [(enough + 1, heartbeat_event())])[SENSOR], Problem
     )
 
 
 @pytest.mark.parametrize("name", ["start", "clock_stepped", "clock_synchronised"])
 def test_silence_counts_from_a_start_or_clock_step(name: str) -> None:
-    seen, teller = FleetState(), GatewayEvents()
-    told(seen, teller, "readings", sends(10))
-    told(seen, teller, "system", [(NOON + 5 * HOUR, system_event(name))])
+    state, site = FleetState(), GatewayEvents()
+    told(state, site, "readings", sends(10))
+    told(state, site, "system", [(NOON + 5 * HOUR, system_event(name))])
     rows = [(NOON + 5 * HOUR + MINUTE, reading_event("x"))]
-    assert SENSOR not in told(seen, teller, "readings", rows)
+    assert SENSOR not in told(state, site, "readings", rows)
 
 
 def test_no_verdict_while_readings_are_missing() -> None:
-    seen, teller = FleetState(), GatewayEvents()
-    told(seen, teller, "readings", sends(10))
-    teller.last["readings"] += 500
+    state, site = FleetState(), GatewayEvents()
+    told(state, site, "readings", sends(10))
+    site.last["readings"] += 500
     rows = [(NOON + 5 * HOUR, reading_event("x"))]
-    assert SENSOR not in told(seen, teller, "readings", rows)
+    assert SENSOR not in told(state, site, "readings", rows)
 
 
 def test_late_readings_limit_what_is_known() -> None:
-    seen, teller = FleetState(), GatewayEvents()
-    late = GatewayEvents(delay=5 * HOUR, last=teller.last)
-    told(seen, late, "readings", sends(10))
-    found = told(seen, teller, "system", [(NOON + 5 * HOUR, heartbeat_event())])
+    state, site = FleetState(), GatewayEvents()
+    late = GatewayEvents(delay=5 * HOUR, last=site.last)
+    told(state, late, "readings", sends(10))
+    found = told(state, site, "system", [(NOON + 5 * HOUR, heartbeat_event())])
     assert isinstance(found[SENSOR], AllClear)
 
 
 def test_sensor_without_usual_interval_is_not_judged() -> None:
-    seen, teller = FleetState(), GatewayEvents()
-    told(seen, teller, "readings", sends(5))
-    assert SENSOR not in told(seen, teller, "readings", [(NOON + DAY, reading_event("x"))])
+    state, site = FleetState(), GatewayEvents()
+    told(state, site, "readings", sends(5))
+    assert SENSOR not in told(state, site, "readings", [(NOON + DAY, reading_event("x"))])
 
 
 def test_silent_sensor_recovers_only_with_a_reading() -> None:
-    seen, teller = FleetState(), GatewayEvents()
-    told(seen, teller, "readings", sends(10))
+    state, site = FleetState(), GatewayEvents()
+    told(state, site, "readings", sends(10))
     last = NOON + 9 * MINUTE
-    assert SENSOR not in {each.key for each in judge_events(seen, {SENSOR: last})}
-    told(seen, teller, "readings", [(last + MINUTE, reading_event())])
-    assert SENSOR in {each.key for each in judge_events(seen, {SENSOR: last})}
+    assert SENSOR not in {each.key for each in judge_events(state, {SENSOR: last})}
+    told(state, site, "readings", [(last + MINUTE, reading_event())])
+    assert SENSOR in {each.key for each in judge_events(state, {SENSOR: last})}
 
 
 def test_subjects_beyond_the_limits_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -266,16 +266,16 @@ def test_subjects_beyond_the_limits_are_counted(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(bounds, "MAX_QUEUES", 2)
     monkeypatch.setattr(bounds, "MAX_RULES", 1)
     monkeypatch.setattr(bounds, "MAX_GATEWAYS", 1)
-    seen, teller = FleetState(), GatewayEvents()
-    told(seen, teller, "readings", [(NOON + at, reading_event(f"s{at}")) for at in range(5)])
-    told(seen, teller, "readings", [(NOON, reading_event("n" * 600))])
-    told(seen, teller, "system", [(NOON, depth_event(1, queue=f"q{at}")) for at in range(3)])
-    told(seen, teller, "system", [(NOON, refusal_event(1, rule=f"r{at}")) for at in range(3)])
-    gateway = seen.gateways[GATEWAY]
+    state, site = FleetState(), GatewayEvents()
+    told(state, site, "readings", [(NOON + at, reading_event(f"s{at}")) for at in range(5)])
+    told(state, site, "readings", [(NOON, reading_event("n" * 600))])
+    told(state, site, "system", [(NOON, depth_event(1, queue=f"q{at}")) for at in range(3)])
+    told(state, site, "system", [(NOON, refusal_event(1, rule=f"r{at}")) for at in range(3)])
+    gateway = state.gateways[GATEWAY]
     sizes = (len(gateway.sensors), len(gateway.queues), len(gateway.refusals))
-    assert (sizes, gateway.unmonitored, seen.unmonitored) == ((3, 2, 1), 6, 0)
-    assert bounds.add_arrival(seen, "other.example", NOON) is None
-    assert seen.unmonitored == 1
+    assert (sizes, gateway.unmonitored, state.unmonitored) == ((3, 2, 1), 6, 0)
+    assert bounds.add_arrival(state, "other.example", NOON) is None
+    assert state.unmonitored == 1
 
 
 def test_invalid_values_count_as_zero() -> None:
@@ -286,24 +286,24 @@ def test_invalid_values_count_as_zero() -> None:
 
 
 def test_silent_subjects_are_forgotten_by_gateway_time() -> None:
-    seen, teller = FleetState(), GatewayEvents()
-    told(seen, teller, "readings", sends(3))
-    told(seen, teller, "system", [*waits(1), (NOON, refusal_event(1))])
-    told(seen, teller, "readings", [(NOON + 2 * DAY, reading_event("x"))])
-    forget(seen, NOON + 3 * DAY, 3 * DAY)
-    assert len(seen.gateways[GATEWAY].sensors) == 2
-    forget(seen, NOON + 3 * DAY, DAY + 1)
-    gateway = seen.gateways[GATEWAY]
+    state, site = FleetState(), GatewayEvents()
+    told(state, site, "readings", sends(3))
+    told(state, site, "system", [*waits(1), (NOON, refusal_event(1))])
+    told(state, site, "readings", [(NOON + 2 * DAY, reading_event("x"))])
+    forget(state, NOON + 3 * DAY, 3 * DAY)
+    assert len(state.gateways[GATEWAY].sensors) == 2
+    forget(state, NOON + 3 * DAY, DAY + 1)
+    gateway = state.gateways[GATEWAY]
     assert (len(gateway.sensors), gateway.queues, gateway.refusals) == (1, {}, {})
-    forget(seen, NOON + 9 * DAY, 2 * DAY)
-    assert seen.gateways == {}
+    forget(state, NOON + 9 * DAY, 2 * DAY)
+    assert state.gateways == {}
 
 
 def test_fast_clock_hides_no_silent_sensor_after_a_gap() -> None:
-    seen, teller = FleetState(), GatewayEvents(ahead=365 * DAY)
+    state, site = FleetState(), GatewayEvents(ahead=365 * DAY)
     for row in sends(10):
-        told(seen, teller, "readings", [row])
-    teller.last["readings"] += 500
-    told(seen, teller, "readings", [(NOON + HOUR, reading_event("x"))])
-    found = told(seen, teller, "readings", [(NOON + 5 * HOUR, reading_event("x"))])
+        told(state, site, "readings", [row])
+    site.last["readings"] += 500
+    told(state, site, "readings", [(NOON + HOUR, reading_event("x"))])
+    found = told(state, site, "readings", [(NOON + 5 * HOUR, reading_event("x"))])
     assert isinstance(found[SENSOR], Problem)

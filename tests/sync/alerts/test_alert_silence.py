@@ -35,13 +35,13 @@ ONE, TWO, THREE = "gw-001.example", "gw-002.example", "gw-003.example"
 
 
 def fleet(minutes: dict[str, int], every: int = 5) -> FleetState:
-    """Make gateways that told something every so often, from noon for so many minutes."""
-    seen = FleetState()
+    """Create gateways with an event at regular intervals, from noon for some minutes."""
+    state = FleetState()
     for name, until in minutes.items():
-        teller = GatewayEvents(name)
+        site = GatewayEvents(name)
         for at in range(0, until + 1, every):
-            add_to_state(seen, *teller.segment("system", [(NOON + at * MINUTE, heartbeat_event())]))
-    return seen
+            add_to_state(state, *site.segment("system", [(NOON + at * MINUTE, heartbeat_event())]))
+    return state
 
 
 def at(minutes: float) -> int:
@@ -49,13 +49,13 @@ def at(minutes: float) -> int:
 
 
 def judged(
-    seen: FleetState,
+    state: FleetState,
     now: int,
     landing: Mapping[str, LandingBacklog] | None = None,
     revoked: str = "",
     on: Mapping[Subject, int] | None = None,
 ) -> dict[Subject, Verdict]:
-    found = judge_silence(seen, landing or {}, now, lambda name: name == revoked, on or {})
+    found = judge_silence(state, landing or {}, now, lambda name: name == revoked, on or {})
     return {each.key: each for each in found}
 
 
@@ -68,30 +68,30 @@ def wrong(found: dict[Subject, Verdict]) -> dict[Subject, int]:
 
 
 def test_gateway_is_silent_after_its_timeout_while_others_arrive() -> None:
-    seen = fleet({ONE: 60, TWO: 45})
-    assert wrong(judged(seen, at(60))) == {silent(TWO): at(45)}
+    state = fleet({ONE: 60, TWO: 45})
+    assert wrong(judged(state, at(60))) == {silent(TWO): at(45)}
     assert wrong(judged(fleet({ONE: 60, TWO: 50}), at(60))) == {}
-    assert isinstance(judged(seen, at(60))[silent(ONE)], AllClear)
+    assert isinstance(judged(state, at(60))[silent(ONE)], AllClear)
 
 
 def test_stopped_or_revoked_gateway_is_not_silent() -> None:
-    seen = fleet({ONE: 60, TWO: 30})
-    assert wrong(judged(seen, at(60), revoked=TWO)) == {}
-    teller = GatewayEvents(TWO, last={"system": 100})
-    add_to_state(seen, *teller.segment("system", [(NOON + 31 * MINUTE, system_event("stop"))]))
-    assert wrong(judged(seen, at(60))) == {}
-    teller = GatewayEvents(TWO, epoch="01JE0000000000000000000000")
-    add_to_state(seen, *teller.segment("system", [(NOON + 32 * MINUTE, system_event("start"))]))
-    assert wrong(judged(seen, at(60))) == {silent(TWO): at(32)}
+    state = fleet({ONE: 60, TWO: 30})
+    assert wrong(judged(state, at(60), revoked=TWO)) == {}
+    site = GatewayEvents(TWO, last={"system": 100})
+    add_to_state(state, *site.segment("system", [(NOON + 31 * MINUTE, system_event("stop"))]))
+    assert wrong(judged(state, at(60))) == {}
+    site = GatewayEvents(TWO, epoch="01JE0000000000000000000000")
+    add_to_state(state, *site.segment("system", [(NOON + 32 * MINUTE, system_event("start"))]))
+    assert wrong(judged(state, at(60))) == {silent(TWO): at(32)}
 
 
 def test_landing_counts_before_the_ingest() -> None:
-    seen = fleet({ONE: 60, TWO: 30})
+    state = fleet({ONE: 60, TWO: 30})
     landing = {TWO: LandingBacklog(at(50), at(55))}
-    assert wrong(judged(seen, at(60), landing)) == {}
+    assert wrong(judged(state, at(60), landing)) == {}
     farewell = {TWO: LandingBacklog(at(31), at(31), stopped=True)}
     assert (
-        wrong(judged(seen, at(60), farewell) | {INGEST_BEHIND: AllClear(INGEST_BEHIND, 0, "")})
+        wrong(judged(state, at(60), farewell) | {INGEST_BEHIND: AllClear(INGEST_BEHIND, 0, "")})
         == {}
     )
     new = judged(fleet({ONE: 120}), at(120), {THREE: LandingBacklog(at(20), at(20))})
@@ -99,8 +99,8 @@ def test_landing_counts_before_the_ingest() -> None:
 
 
 def test_silent_fleet_causes_one_alert() -> None:
-    seen = fleet({ONE: 60, TWO: 58, THREE: 60})
-    found = judged(seen, at(60) + AFTER + 1)
+    state = fleet({ONE: 60, TWO: 58, THREE: 60})
+    found = judged(state, at(60) + AFTER + 1)
     assert wrong(found) == {FLEET_SILENT: at(60)}
     assert silent(ONE) not in found
     fault = found[FLEET_SILENT]
@@ -110,14 +110,14 @@ def test_silent_fleet_causes_one_alert() -> None:
 
 
 def test_each_gateway_has_its_timeout_again_after_a_pause() -> None:
-    seen = fleet({ONE: 60, TWO: 60})
+    state = fleet({ONE: 60, TWO: 60})
     one = GatewayEvents(ONE, last={"system": 100})
     for minute in (200, 205, 210):
-        add_to_state(seen, *one.segment("system", [(NOON + minute * MINUTE, heartbeat_event())]))
-    assert wrong(judged(seen, at(212))) == {}
+        add_to_state(state, *one.segment("system", [(NOON + minute * MINUTE, heartbeat_event())]))
+    assert wrong(judged(state, at(212))) == {}
     for minute in (215, 220):
-        add_to_state(seen, *one.segment("system", [(NOON + minute * MINUTE, heartbeat_event())]))
-    assert wrong(judged(seen, at(220))) == {silent(TWO): at(60)}
+        add_to_state(state, *one.segment("system", [(NOON + minute * MINUTE, heartbeat_event())]))
+    assert wrong(judged(state, at(220))) == {silent(TWO): at(60)}
 
 
 def test_single_expected_gateway_is_silent_itself() -> None:
@@ -136,49 +136,49 @@ def both(one: FleetState, other: FleetState) -> FleetState:
 
 
 def test_slow_gateway_is_silent_when_another_arrives_after_it() -> None:
-    seen = both(fleet({ONE: 600, TWO: 600}, every=60), fleet({THREE: 605}))
-    assert wrong(judged(seen, at(640))) == {}
+    state = both(fleet({ONE: 600, TWO: 600}, every=60), fleet({THREE: 605}))
+    assert wrong(judged(state, at(640))) == {}
     later = both(fleet({ONE: 660, TWO: 600}, every=60), fleet({THREE: 605}))
     assert wrong(judged(later, at(661))) == {silent(THREE): at(605)}
 
 
 def test_silent_or_stopped_gateways_do_not_affect_others() -> None:
-    seen = both(fleet({ONE: 600, TWO: 600}, every=60), fleet({THREE: 300}))
+    state = both(fleet({ONE: 600, TWO: 600}, every=60), fleet({THREE: 300}))
     on = {silent(THREE): at(300)}
     for now in (at(601), at(650), at(700)):
-        assert wrong(judged(seen, now, on=on)) == {}
-        assert silent(THREE) not in judged(seen, now, on=on)
-        assert wrong(judged(seen, now, revoked=THREE)) == {}
+        assert wrong(judged(state, now, on=on)) == {}
+        assert silent(THREE) not in judged(state, now, on=on)
+        assert wrong(judged(state, now, revoked=THREE)) == {}
     slow = round(MISSED_INTERVALS * 60) + 601
-    assert wrong(judged(seen, at(slow), on=on)) == {FLEET_SILENT: at(600)}
-    back = both(seen, fleet({THREE: 605}))
+    assert wrong(judged(state, at(slow), on=on)) == {FLEET_SILENT: at(600)}
+    back = both(state, fleet({THREE: 605}))
     assert isinstance(judged(back, at(606), on=on)[silent(THREE)], AllClear)
 
 
 def test_overdue_gateway_waits_for_the_others() -> None:
-    seen = fleet({ONE: 60, TWO: 50, THREE: 60})
-    assert wrong(judged(seen, at(63))) == {}
-    assert wrong(judged(seen, at(73))) == {FLEET_SILENT: at(60)}
+    state = fleet({ONE: 60, TWO: 50, THREE: 60})
+    assert wrong(judged(state, at(63))) == {}
+    assert wrong(judged(state, at(73))) == {FLEET_SILENT: at(60)}
 
 
 def test_fleet_is_not_silent_while_most_are_not_overdue() -> None:
     slow = fleet({f"gw-01{number}.example": 600 for number in range(3)}, every=60)
-    seen = both(slow, fleet({ONE: 595, TWO: 595}))
-    assert wrong(judged(seen, at(630))) == {}
+    state = both(slow, fleet({ONE: 595, TWO: 595}))
+    assert wrong(judged(state, at(630))) == {}
 
 
 def test_time_between_two_epochs_is_no_interval() -> None:
-    seen = FleetState()
+    state = FleetState()
     for number in range(MIN_SEALINGS + 1):
-        teller = GatewayEvents(ONE, epoch=f"01JD000000000000000000000{number}")
-        add_to_state(seen, *teller.segment("system", [(NOON + number * MINUTE, heartbeat_event())]))
-    assert silence_timeout_ms(seen.gateways[ONE]) == NEW_GATEWAY_TIMEOUT_S * 1000
+        site = GatewayEvents(ONE, epoch=f"01JD000000000000000000000{number}")
+        add_to_state(state, *site.segment("system", [(NOON + number * MINUTE, heartbeat_event())]))
+    assert silence_timeout_ms(state.gateways[ONE]) == NEW_GATEWAY_TIMEOUT_S * 1000
 
 
 def test_slow_gateway_has_a_longer_timeout() -> None:
-    seen = fleet({ONE: 600, TWO: 480}, every=60)
-    assert silence_timeout_ms(seen.gateways[ONE]) == MISSED_INTERVALS * HOUR
-    assert wrong(judged(seen, at(600))) == {}
+    state = fleet({ONE: 600, TWO: 480}, every=60)
+    assert silence_timeout_ms(state.gateways[ONE]) == MISSED_INTERVALS * HOUR
+    assert wrong(judged(state, at(600))) == {}
 
 
 def test_new_gateway_has_a_longer_timeout() -> None:
@@ -194,8 +194,8 @@ def test_empty_fleet_has_no_problem() -> None:
 
 
 def test_ingest_is_behind_if_files_wait_too_long() -> None:
-    seen = fleet({ONE: 60})
+    state = fleet({ONE: 60})
     landing = {ONE: LandingBacklog(at(60), at(60))}
     late = int(INGEST_BEHIND_S * 1000)
-    assert INGEST_BEHIND not in wrong(judged(seen, at(60) + late, landing))
-    assert wrong(judged(seen, at(60) + late + 1, landing))[INGEST_BEHIND] == at(60)
+    assert INGEST_BEHIND not in wrong(judged(state, at(60) + late, landing))
+    assert wrong(judged(state, at(60) + late + 1, landing))[INGEST_BEHIND] == at(60)

@@ -21,8 +21,8 @@ from tests.sync.alerts.test_alert_output import message
 
 
 @dataclass
-class Ears:
-    """A server that answers with the next of `answers`, then with 204; 0 is no answer at all."""
+class WebhookServer:
+    """A server that answers with the next of `answers`, then with 204; 0 means no answer."""
 
     answers: deque[int] = field(default_factory=deque)
     headers: dict[str, str] = field(default_factory=dict)
@@ -41,25 +41,25 @@ class Ears:
 
 
 @contextlib.asynccontextmanager
-async def listening(ears: Ears) -> AsyncIterator[None]:
+async def listening(server: WebhookServer) -> AsyncIterator[None]:
     app = web.Application()
-    app.router.add_post("/hook", ears.hear)
-    app.router.add_route("*", "/elsewhere", ears.hear)
+    app.router.add_post("/hook", server.hear)
+    app.router.add_route("*", "/elsewhere", server.hear)
     runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
     try:
         site = web.TCPSite(runner, "127.0.0.1", 0)
         await site.start()
         host, port = runner.addresses[0][:2]
-        ears.url = f"http://{host}:{port}/hook"
+        server.url = f"http://{host}:{port}/hook"
         yield
     finally:
         await runner.cleanup()
 
 
 @dataclass
-class Hand:
-    """A clock that is set by hand, in seconds."""
+class ManualClock:
+    """A manual clock in seconds."""
 
     now: float = 1_000.0
 
@@ -67,7 +67,7 @@ class Hand:
         return self.now
 
 
-def webhook(url: str, clock: Hand, token: str = "") -> Webhook:
+def webhook(url: str, clock: ManualClock, token: str = "") -> Webhook:
     return Webhook(url, token, timeout_s=0.3, chance=lambda: 0.5, clock=clock)
 
 
@@ -76,87 +76,87 @@ def messages(count: int) -> list[Alert]:
 
 
 async def test_alerts_are_sent_in_order_with_the_token() -> None:
-    ears, posts = Ears(), messages(3)
-    async with listening(ears):
-        hook = webhook(ears.url, Hand(), "secret-token")
-        assert await hook.deliver(posts) == 3
-        assert await hook.deliver(posts) == 0
-    assert (posts, ears.heard) == ([], ["jobs-0", "jobs-1", "jobs-2"])
-    assert ears.tokens == ["Bearer secret-token"] * 3
+    server, queue = WebhookServer(), messages(3)
+    async with listening(server):
+        hook = webhook(server.url, ManualClock(), "secret-token")
+        assert await hook.deliver(queue) == 3
+        assert await hook.deliver(queue) == 0
+    assert (queue, server.heard) == ([], ["jobs-0", "jobs-1", "jobs-2"])
+    assert server.tokens == ["Bearer secret-token"] * 3
     assert "secret" not in repr(hook)
-    assert ears.url not in repr(hook)
+    assert server.url not in repr(hook)
 
 
 @pytest.mark.parametrize("bad", [500, 503, 429, 401, 404, 307, 0], ids=str)
 async def test_failed_alert_is_repeated_after_a_pause(bad: int) -> None:
-    ears, posts, clock = Ears(deque([bad, bad])), messages(2), Hand()
-    ears.headers = {"Location": "/elsewhere"} if bad == 307 else {}
-    async with listening(ears):
-        hook = webhook(ears.url, clock)
-        assert await hook.deliver(posts) == 0
-        assert len(posts) == 2
-        assert await hook.deliver(posts) == 0
+    server, queue, clock = WebhookServer(deque([bad, bad])), messages(2), ManualClock()
+    server.headers = {"Location": "/elsewhere"} if bad == 307 else {}
+    async with listening(server):
+        hook = webhook(server.url, clock)
+        assert await hook.deliver(queue) == 0
+        assert len(queue) == 2
+        assert await hook.deliver(queue) == 0
         clock.now += 1.1
-        await hook.deliver(posts)
-        assert ears.heard == ["jobs-0", "jobs-0"]
+        await hook.deliver(queue)
+        assert server.heard == ["jobs-0", "jobs-0"]
         clock.now += 1.1
-        await hook.deliver(posts)
-        assert ears.heard == ["jobs-0", "jobs-0"]
+        await hook.deliver(queue)
+        assert server.heard == ["jobs-0", "jobs-0"]
         clock.now += 1.0
-        assert await hook.deliver(posts) == 2
-    assert ears.heard[2:] == ["jobs-0", "jobs-1"]
+        assert await hook.deliver(queue) == 2
+    assert server.heard[2:] == ["jobs-0", "jobs-1"]
 
 
 async def test_retry_after_is_honoured_within_limits() -> None:
     for asked, wait in (("120", 121.0), ("86400", 900.0)):
-        ears, posts, clock = Ears(deque([503])), messages(1), Hand()
-        ears.headers = {"Retry-After": asked}
-        async with listening(ears):
-            hook = webhook(ears.url, clock)
-            await hook.deliver(posts)
+        server, queue, clock = WebhookServer(deque([503])), messages(1), ManualClock()
+        server.headers = {"Retry-After": asked}
+        async with listening(server):
+            hook = webhook(server.url, clock)
+            await hook.deliver(queue)
             assert hook.retry_at == clock.now + wait
             clock.now += wait
-            assert await hook.deliver(posts) == 1
+            assert await hook.deliver(queue) == 1
 
 
 async def test_unreachable_webhook_is_retried() -> None:
-    ears, posts, clock = Ears(), messages(1), Hand()
-    async with listening(ears):
-        url = ears.url
+    server, queue, clock = WebhookServer(), messages(1), ManualClock()
+    async with listening(server):
+        url = server.url
     hook = webhook(url, clock)
     for _ in range(12):
-        assert await hook.deliver(posts) == 0
+        assert await hook.deliver(queue) == 0
         assert hook.retry_at - clock.now <= 900.0
         clock.now = hook.retry_at
-    async with listening(ears):
-        hook.url = ears.url
-        assert await hook.deliver(posts) == 1
-    assert (hook.failures, ears.heard) == (0, ["jobs-0"])
+    async with listening(server):
+        hook.url = server.url
+        assert await hook.deliver(queue) == 1
+    assert (hook.failures, server.heard) == (0, ["jobs-0"])
 
 
 async def test_rejected_alert_is_discarded() -> None:
-    ears, posts, clock = Ears(deque([400] * MAX_REJECTIONS)), messages(2), Hand()
-    async with listening(ears):
-        hook = webhook(ears.url, clock)
+    server, queue, clock = WebhookServer(deque([400] * MAX_REJECTIONS)), messages(2), ManualClock()
+    async with listening(server):
+        hook = webhook(server.url, clock)
         for _ in range(MAX_REJECTIONS):
-            await hook.deliver(posts)
+            await hook.deliver(queue)
             clock.now = max(clock.now, hook.retry_at)
-    assert (posts, ears.heard) == ([], ["jobs-0"] * MAX_REJECTIONS + ["jobs-1"])
+    assert (queue, server.heard) == ([], ["jobs-0"] * MAX_REJECTIONS + ["jobs-1"])
 
 
 async def test_round_ends_in_time_and_on_stop() -> None:
-    ears, posts, clock = Ears(), messages(5), Hand()
+    server, queue, clock = WebhookServer(), messages(5), ManualClock()
 
     def tick() -> bool:
         clock.now += MAX_ROUND_S / 2
         return False
 
-    async with listening(ears):
-        hook = webhook(ears.url, clock)
-        assert await hook.deliver(posts, tick) == 2
-        assert await hook.deliver(posts, lambda: True) == 0
-        assert await hook.deliver(posts) == 3
-    assert ears.heard == [f"jobs-{number}" for number in range(5)]
+    async with listening(server):
+        hook = webhook(server.url, clock)
+        assert await hook.deliver(queue, tick) == 2
+        assert await hook.deliver(queue, lambda: True) == 0
+        assert await hook.deliver(queue) == 3
+    assert server.heard == [f"jobs-{number}" for number in range(5)]
 
 
 def test_failures_do_not_contain_the_url() -> None:
@@ -173,9 +173,9 @@ async def test_unusable_proxy_is_a_failure(
 ) -> None:
     monkeypatch.setenv("https_proxy", "socks5://proxy.example:1080")
     monkeypatch.delenv("no_proxy", raising=False)
-    posts = messages(1)
-    hook = webhook("https://hooks.example/x", Hand())
-    assert await hook.deliver(posts) == 0
+    queue = messages(1)
+    hook = webhook("https://hooks.example/x", ManualClock())
+    assert await hook.deliver(queue) == 0
     assert hook.failures == 1
 
 

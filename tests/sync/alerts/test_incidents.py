@@ -34,8 +34,8 @@ def states(messages: list[Alert]) -> list[str]:
 
 
 def test_incident_is_alerted_at_start_and_end_with_one_id() -> None:
-    stretches = IncidentTracker()
-    [raised] = stretches.update([bad()], NOON + HOUR)
+    tracker = IncidentTracker()
+    [raised] = tracker.update([bad()], NOON + HOUR)
     assert raised == Alert(
         id=alert_id(KEY, NOON),
         state="raised",
@@ -49,45 +49,45 @@ def test_incident_is_alerted_at_start_and_end_with_one_id() -> None:
         remedy=REMEDIES["queue_stuck"],
         held=0,
     )
-    assert stretches.update([bad(NOON + MINUTE)], NOON + 2 * HOUR) == []
-    assert stretches.update([], NOON + 2 * HOUR) == []
-    assert stretches.active() == {KEY: NOON}
-    [recovered] = stretches.update([good(NOON + 2 * HOUR)], NOON + 3 * HOUR)
+    assert tracker.update([bad(NOON + MINUTE)], NOON + 2 * HOUR) == []
+    assert tracker.update([], NOON + 2 * HOUR) == []
+    assert tracker.active() == {KEY: NOON}
+    [recovered] = tracker.update([good(NOON + 2 * HOUR)], NOON + 3 * HOUR)
     assert (recovered.id, recovered.state, recovered.since) == (
         raised.id,
         "recovered",
         raised.since,
     )
     assert (recovered.until[11:13], recovered.at[11:13], recovered.remedy) == ("14", "15", "")
-    assert stretches.update([good(NOON + 2 * HOUR)], NOON + 4 * HOUR) == []
-    assert stretches.active() == {}
+    assert tracker.update([good(NOON + 2 * HOUR)], NOON + 4 * HOUR) == []
+    assert tracker.active() == {}
 
 
 def test_no_alert_without_a_problem() -> None:
-    stretches = IncidentTracker()
-    assert stretches.update([good(NOON)], NOON) == []
-    assert stretches.incidents() == []
+    tracker = IncidentTracker()
+    assert tracker.update([good(NOON)], NOON) == []
+    assert tracker.incidents() == []
 
 
 def test_late_problem_is_held_back() -> None:
-    stretches = IncidentTracker()
-    assert stretches.update([bad(late=True)], NOON + DAY) == []
-    assert stretches.update([good(NOON + HOUR)], NOON + DAY + MINUTE) == []
-    assert stretches.update([bad(late=True)], NOON + DAY + 2 * MINUTE) == []
-    assert stretches.update([bad(late=True)], NOON + DAY + HOLD_MS) == []
-    [message] = stretches.update([bad(late=True)], NOON + DAY + HOLD_MS + 2 * MINUTE)
+    tracker = IncidentTracker()
+    assert tracker.update([bad(late=True)], NOON + DAY) == []
+    assert tracker.update([good(NOON + HOUR)], NOON + DAY + MINUTE) == []
+    assert tracker.update([bad(late=True)], NOON + DAY + 2 * MINUTE) == []
+    assert tracker.update([bad(late=True)], NOON + DAY + HOLD_MS) == []
+    [message] = tracker.update([bad(late=True)], NOON + DAY + HOLD_MS + 2 * MINUTE)
     assert (message.since[:13], message.at[:13]) == ("2025-11-21T12", "2025-11-22T13")
     [message] = IncidentTracker().update([bad()], NOON + DAY)
     assert message.state == "raised"
 
 
 def test_repeated_incidents_are_alerted_at_growing_intervals() -> None:
-    stretches, now = IncidentTracker(), NOON
+    tracker, now = IncidentTracker(), NOON
     raised: list[tuple[int, int]] = []
     for _ in range(4 * 24 * 12):
-        raised += [(now, message.held) for message in stretches.update([bad(now)], now)]
+        raised += [(now, message.held) for message in tracker.update([bad(now)], now)]
         now += 2 * MINUTE
-        stretches.update([good(now)], now)
+        tracker.update([good(now)], now)
         now += 3 * MINUTE
     pauses = [after - before for (before, _), (after, _) in pairwise(raised)]
     hours = [pause // HOUR for pause in pauses]
@@ -95,43 +95,43 @@ def test_repeated_incidents_are_alerted_at_growing_intervals() -> None:
     assert [held for _, held in raised[:4]] == [0, 11, 23, 47]
     assert MAX_REPEAT_MS == 24 * REPEAT_MS
     now += CALM_MS
-    assert stretches.update([bad(now)], now) != []
-    stretches.update([good(now)], now)
-    assert stretches.update([bad(now + HOUR)], now + HOUR) != []
+    assert tracker.update([bad(now)], now) != []
+    tracker.update([good(now)], now)
+    assert tracker.update([bad(now + HOUR)], now + HOUR) != []
 
 
 def test_problem_that_outlasts_the_interval_is_alerted() -> None:
-    stretches = IncidentTracker()
-    stretches.update([bad()], NOON)
-    stretches.update([good(NOON + MINUTE)], NOON + MINUTE)
+    tracker = IncidentTracker()
+    tracker.update([bad()], NOON)
+    tracker.update([good(NOON + MINUTE)], NOON + MINUTE)
     again = NOON + 2 * MINUTE
-    assert stretches.update([bad(again)], again) == []
-    assert stretches.update([bad(again)], NOON + REPEAT_MS - 1) == []
-    [message] = stretches.update([bad(again)], NOON + REPEAT_MS)
+    assert tracker.update([bad(again)], again) == []
+    assert tracker.update([bad(again)], NOON + REPEAT_MS - 1) == []
+    [message] = tracker.update([bad(again)], NOON + REPEAT_MS)
     assert (message.id, message.held) == (alert_id(KEY, again), 0)
 
 
 def test_new_incident_begins_after_the_last_one() -> None:
-    stretches = IncidentTracker()
-    [first] = stretches.update([bad()], NOON)
-    stretches.update([good(NOON + 5 * MINUTE)], NOON + HOUR)
-    [second] = stretches.update([bad()], NOON + 2 * HOUR)
+    tracker = IncidentTracker()
+    [first] = tracker.update([bad()], NOON)
+    tracker.update([good(NOON + 5 * MINUTE)], NOON + HOUR)
+    [second] = tracker.update([bad()], NOON + 2 * HOUR)
     assert second.since == "2025-11-21T12:05:00.000+00:00"
     assert second.id != first.id
 
 
 def test_forgotten_incident_ends_after_a_month() -> None:
-    stretches = IncidentTracker()
-    stretches.update([bad()], NOON)
-    assert stretches.update([], NOON + FORGET_MS - DAY) == []
-    [message] = stretches.update([], NOON + FORGET_MS + DAY)
+    tracker = IncidentTracker()
+    tracker.update([bad()], NOON)
+    assert tracker.update([], NOON + FORGET_MS - DAY) == []
+    [message] = tracker.update([], NOON + FORGET_MS + DAY)
     assert (message.state, message.text) == ("recovered", FORGOTTEN_TEXT)
-    assert stretches.incidents() == []
+    assert tracker.incidents() == []
 
 
 def test_restored_tracker_repeats_nothing() -> None:
-    stretches = IncidentTracker()
-    stretches.update([bad()], NOON)
-    later = IncidentTracker(stretches.incidents())
+    tracker = IncidentTracker()
+    tracker.update([bad()], NOON)
+    later = IncidentTracker(tracker.incidents())
     assert later.update([bad()], NOON + HOUR) == []
     assert states(later.update([good(NOON + HOUR)], NOON + HOUR)) == ["recovered"]

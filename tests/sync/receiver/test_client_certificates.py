@@ -29,7 +29,7 @@ NOW = dt.datetime.now(dt.UTC)
 
 @pytest.fixture
 def fleet(tmp_path: Path) -> Fleet:
-    """Run a command of the centre on a folder of the test's."""
+    """Run a command on the test's fleet folder."""
 
     def run(*words: str) -> Result:
         return CliRunner().invoke(cli, words, env={"FIELDPOST_FLEET_DIR": str(tmp_path / "fleet")})

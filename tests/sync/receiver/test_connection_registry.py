@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 LIMITS = ReceiverLimits(unauthenticated=5, unauthenticated_per_address=2, connections=6)
 
 
-class Wire(asyncio.Transport):
-    """A transport that only can be cut."""
+class FakeTransport(asyncio.Transport):
+    """A transport that can only be aborted."""
 
     def __init__(self, connection: Connection) -> None:
         super().__init__()
@@ -66,7 +66,7 @@ async def test_unauthenticated_connections_are_limited_by_address_and_total() ->
     registry = ConnectionRegistry(LIMITS, Metrics(), behind_proxy=False)
     first, second = (begun(registry, "192.0.2.1") for _ in range(2))
     assert reason(registry, "192.0.2.1") == "address"
-    registry.authenticated(Wire(first), "gw.example")
+    registry.authenticated(FakeTransport(first), "gw.example")
     assert registry.counts() == {"unauthenticated": 1, "gateway": 1, "proxy": 0}
     others = [begun(registry, f"192.0.2.{each}") for each in (1, 2, 3, 4)]
     assert reason(registry, "192.0.2.5") == "connections"
@@ -87,7 +87,7 @@ async def test_unauthenticated_connections_never_use_all_slots() -> None:
 
 async def test_proxy_connections_are_not_unauthenticated() -> None:
     registry = ConnectionRegistry(LIMITS, Metrics(), behind_proxy=True)
-    wires = [Wire(begun(registry, "127.0.0.1")) for _ in range(6)]
+    wires = [FakeTransport(begun(registry, "127.0.0.1")) for _ in range(6)]
     assert reason(registry, "127.0.0.1") == "connections"
     registry.authenticated(wires[0], "gw.example")
     assert not registry.is_unauthenticated(wires[0])
@@ -98,7 +98,7 @@ async def test_longest_idle_connection_of_a_gateway_is_aborted() -> None:
     limits = ReceiverLimits(connections_per_gateway=2)
     metrics = Metrics()
     registry = ConnectionRegistry(limits, metrics, behind_proxy=False)
-    wires = [Wire(begun(registry, "192.0.2.1")) for _ in range(3)]
+    wires = [FakeTransport(begun(registry, "192.0.2.1")) for _ in range(3)]
     for wire in (*wires[:2], wires[0], wires[2]):
         registry.authenticated(wire, "gw.example")
     assert [wire.cut for wire in wires] == [False, True, False]
@@ -110,7 +110,7 @@ async def test_longest_idle_connection_of_a_gateway_is_aborted() -> None:
 
 async def test_request_on_a_closed_connection_has_no_effect() -> None:
     registry = ConnectionRegistry(LIMITS, Metrics(), behind_proxy=False)
-    wire = Wire(begun(registry, "192.0.2.1"))
+    wire = FakeTransport(begun(registry, "192.0.2.1"))
     wire.abort()
     for transport in (wire, None):
         registry.request_received(transport)

@@ -212,7 +212,7 @@ def test_short_writes_are_continued(
 
 @pytest.fixture
 def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What is made durable from now on, by name, in order."""
+    """Record the names of files and folders that are synced, in order."""
     real, done = os.fsync, list[str]()
 
     def record(number: int) -> None:
@@ -224,7 +224,7 @@ def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def folders_above(path: Path) -> list[str]:
-    """The folders of a segment, up to the landing or the archive."""
+    """Return the folders of a segment, up to the landing or the archive."""
     return [str(above) for above in path.parents[:4]]
 
 

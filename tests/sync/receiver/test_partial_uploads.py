@@ -148,7 +148,7 @@ def test_expired_uploads_are_removed(partials: PartialUploads, folder: FleetFold
 def test_landed_segment_cannot_be_changed_through_its_upload(
     folder: FleetFolder, partials: PartialUploads, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who opened a body before it landed, and gets its lock after, must not write to it."""
+    """A process that locks a file after it landed must not write to it."""
     data = segment()
     landing = Landing(folder, "serve", AsideLimits(1, 1))
     landing.clean()
@@ -185,7 +185,7 @@ def test_endlessly_removed_file_counts_as_in_progress(
 def test_cached_hash_avoids_reading_again(
     partials: PartialUploads, folder: FleetFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Bytes that are read are counted: what costs is what is there, and not what comes."""
+    """Counts the bytes that are read again."""
     count = 0
     read = os.read
 

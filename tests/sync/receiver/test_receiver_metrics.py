@@ -22,7 +22,7 @@ _SAMPLE = re.compile(r'([a-z_]+)((?:\{[a-z]+="[^"]*"(?:,[a-z]+="[^"]*")*\})?) ([
 
 
 def read(text: str) -> dict[str, float]:
-    """The samples of a page, which is checked line by line."""
+    """Parse the samples of a page, and check each line."""
     found, types = dict[str, float](), set[str]()
     for line in text.splitlines():
         if line.startswith("# TYPE "):
@@ -80,7 +80,7 @@ def test_large_numbers_are_exact() -> None:
 
 @pytest.fixture
 async def told(tmp_path: Path) -> AsyncIterator[tuple[Client, str]]:
-    """A client of a receiver, and where that tells what it counts."""
+    """Yield a client of a receiver and the URL of its monitoring pages."""
     tokens = make_fleet(tmp_path / "fleet")
     folder = FleetFolder(tmp_path / "fleet")
     with bind_socket(ListenAddress(HOST, 0)) as listener:

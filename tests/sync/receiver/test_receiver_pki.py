@@ -51,7 +51,7 @@ def test_certificate_passes_strict_verification(folder: FleetFolder) -> None:
 
 
 def handshake(authority: Authority, name: str) -> None:
-    """A TLS handshake in memory, by a client that checks strictly and trusts the authority."""
+    """Do a TLS handshake in memory with a strict client that trusts the authority."""
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     server.load_cert_chain(authority.server, authority.server_key)
     trusting = ssl.create_default_context(cafile=str(authority.ca))

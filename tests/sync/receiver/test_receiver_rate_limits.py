@@ -66,11 +66,11 @@ def test_reserve_stays_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     folder.create()
     disk = SimpleNamespace(f_bavail=10, f_frsize=100)
     monkeypatch.setattr("os.statvfs", lambda _: disk)
-    room = DiskQuota(folder, 500)
-    assert room.free() == 1_000
-    room.reserve(500)
+    quota = DiskQuota(folder, 500)
+    assert quota.free() == 1_000
+    quota.reserve(500)
     with pytest.raises(OSError, match="reserve") as refused:
-        room.reserve(501)
+        quota.reserve(501)
     assert refused.value.errno == errno.ENOSPC
 
 
@@ -80,32 +80,32 @@ def test_landing_quota_uses_the_last_measurement(tmp_path: Path) -> None:
     (folder.landing / "g" / "e").mkdir(parents=True)
     segment = folder.landing / "g" / "e" / "1-2.seg"
     segment.write_bytes(bytes(600))
-    room = DiskQuota(folder, 0, 1_000)
-    room.measure()
-    room.reserve(300)
+    quota = DiskQuota(folder, 0, 1_000)
+    quota.measure()
+    quota.reserve(300)
     with pytest.raises(OSError, match="landing") as refused:
-        room.reserve(101)
+        quota.reserve(101)
     assert refused.value.errno == errno.EDQUOT
-    room.settle(300, landed=True)
+    quota.settle(300, landed=True)
     with pytest.raises(OSError, match="landing"):
-        room.reserve(101)
+        quota.reserve(101)
     segment.unlink()
-    room.measure()
-    room.reserve(1_000)
+    quota.measure()
+    quota.reserve(1_000)
 
 
 def test_reservation_without_landing_is_released(tmp_path: Path) -> None:
     folder = FleetFolder(tmp_path / "fleet")
     folder.create()
-    room = DiskQuota(folder, 0, 1_000)
+    quota = DiskQuota(folder, 0, 1_000)
     for _ in range(3):
-        room.reserve(900)
-        room.measure()
+        quota.reserve(900)
+        quota.measure()
         with pytest.raises(OSError, match="landing"):
-            room.reserve(900)
-        room.settle(900, landed=False)
+            quota.reserve(900)
+        quota.settle(900, landed=False)
 
 
 def test_landing_without_quota_is_not_measured(tmp_path: Path) -> None:
-    room = DiskQuota(FleetFolder(tmp_path / "missing"), 0)
-    room.measure()
+    quota = DiskQuota(FleetFolder(tmp_path / "missing"), 0)
+    quota.measure()

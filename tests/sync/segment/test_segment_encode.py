@@ -222,7 +222,7 @@ def test_integers_use_the_smallest_type() -> None:
 
 
 def json_lines(events: list[Event]) -> bytes:
-    """The same events as a simpler product would ship them."""
+    """Return the same events as JSON lines."""
     head = header()
     where = {"gateway": head.gateway, "epoch": head.epoch}
     lines = []

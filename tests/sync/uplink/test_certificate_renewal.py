@@ -47,7 +47,7 @@ def pki(tmp_path_factory: pytest.TempPathFactory) -> LoopbackPki:
 
 
 class Centre:
-    """Signs what it is asked to, or answers as it is told; notes what is shown to it."""
+    """A centre that signs requests or gives a fixed answer, and records used enrolments."""
 
     def __init__(self, pki: LoopbackPki, at: dt.datetime) -> None:
         self.pki = pki
@@ -71,8 +71,8 @@ class Centre:
         self.shown.append(enrolment.certificate)
 
 
-class Site:
-    """A gateway's folder, its centre, and time."""
+class GatewaySite:
+    """A gateway's folder with its centre and a manual clock."""
 
     def __init__(self, pki: LoopbackPki, folder: Path, at: dt.datetime, token: str) -> None:
         key, request = make_request(GATEWAY)
@@ -92,7 +92,7 @@ class Site:
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Run until the first look is over."""
+        """Run until the first check is done."""
         renewal = CertificateRenewal(
             self.path,
             read_enrolment(self.path),
@@ -110,15 +110,15 @@ class Site:
                 await task
 
     async def look(self) -> None:
-        """Let a look be over, and the next day come."""
+        """Finish a check and advance to the next day."""
         nap = await self.time.nap()
         assert nap.seconds == CHECK_INTERVAL_S
         nap.end()
 
 
 @pytest.fixture
-def site(pki: LoopbackPki, tmp_path: Path) -> Callable[..., Site]:
-    return lambda at, token="": Site(pki, tmp_path, at, token)
+def site(pki: LoopbackPki, tmp_path: Path) -> Callable[..., GatewaySite]:
+    return lambda at, token="": GatewaySite(pki, tmp_path, at, token)
 
 
 def test_is_due_in_the_last_third() -> None:
@@ -126,7 +126,7 @@ def test_is_due_in_the_last_third() -> None:
     assert [is_due(life, now) for now in (-5, 0, 60, 60.1, 90, 1_000)] == [False] * 3 + [True] * 3
 
 
-async def test_valid_certificate_is_not_renewed(site: Callable[..., Site]) -> None:
+async def test_valid_certificate_is_not_renewed(site: Callable[..., GatewaySite]) -> None:
     here = site(BEGIN + LIFE / 2)
     async with here.running():
         await here.look()
@@ -135,7 +135,7 @@ async def test_valid_certificate_is_not_renewed(site: Callable[..., Site]) -> No
     assert read_enrolment(here.path) == here.first
 
 
-async def test_renewed_certificate_is_written_and_used(site: Callable[..., Site]) -> None:
+async def test_renewed_certificate_is_written_and_used(site: Callable[..., GatewaySite]) -> None:
     here = site(BEGIN + LIFE * 2 / 3 + MINUTE)
     async with here.running():
         await here.look()
@@ -157,7 +157,7 @@ async def test_renewed_certificate_is_written_and_used(site: Callable[..., Site]
     [TemporaryFailure("the link is down"), AccessDenial("401: no"), b"<html>", b"\xff", b""],
 )
 async def test_failure_causes_a_notice_and_a_retry_the_next_day(
-    site: Callable[..., Site], answer: bytes | Outcome
+    site: Callable[..., GatewaySite], answer: bytes | Outcome
 ) -> None:
     here = site(BEGIN + LIFE * 0.9)
     here.centre.answers = [answer, answer]
@@ -172,7 +172,7 @@ async def test_failure_causes_a_notice_and_a_retry_the_next_day(
 
 
 async def test_unusable_certificates_are_refused(
-    site: Callable[..., Site],
+    site: Callable[..., GatewaySite],
 ) -> None:
     here = site(BEGIN + LIFE * 0.9)
     here.centre.answers = [here.first.certificate.encode()]
@@ -191,7 +191,7 @@ async def test_unusable_certificates_are_refused(
 
 
 def nameless(request: bytes, at: dt.datetime) -> bytes:
-    """A certificate for the key of a request, without any name in it."""
+    """Return a certificate for the key of a request, without names."""
     made = (
         x509.CertificateBuilder()
         .subject_name(x509.Name([]))
@@ -207,7 +207,7 @@ def nameless(request: bytes, at: dt.datetime) -> bytes:
 
 @pytest.mark.parametrize("padded", [False, True])
 async def test_invalid_answers_have_no_effect(
-    site: Callable[..., Site], monkeypatch: pytest.MonkeyPatch, padded: bool
+    site: Callable[..., GatewaySite], monkeypatch: pytest.MonkeyPatch, padded: bool
 ) -> None:
     here = site(BEGIN + LIFE * 0.9)
     sign = here.centre.certify
@@ -228,7 +228,7 @@ async def test_invalid_answers_have_no_effect(
 
 
 async def test_replaced_enrolment_file_is_not_overwritten(
-    site: Callable[..., Site],
+    site: Callable[..., GatewaySite],
 ) -> None:
     here = site(BEGIN + LIFE * 0.9)
     other = replace(here.first, token=new_token())
@@ -241,7 +241,7 @@ async def test_replaced_enrolment_file_is_not_overwritten(
 
 @pytest.mark.parametrize("token", ["", "k" * 43])
 async def test_expired_certificate_is_not_used_with_a_token(
-    site: Callable[..., Site], token: str
+    site: Callable[..., GatewaySite], token: str
 ) -> None:
     here = site(BEGIN + LIFE + MINUTE, token)
     async with here.running():
@@ -252,7 +252,9 @@ async def test_expired_certificate_is_not_used_with_a_token(
     assert written.token == token
 
 
-async def test_no_renewal_without_certificate(site: Callable[..., Site], pki: LoopbackPki) -> None:
+async def test_no_renewal_without_certificate(
+    site: Callable[..., GatewaySite], pki: LoopbackPki
+) -> None:
     here = site(BEGIN)
     write_enrolment(here.path, Enrolment(GATEWAY, "https://a", new_token(), pki.ca))
     renewal = CertificateRenewal(
@@ -262,7 +264,7 @@ async def test_no_renewal_without_certificate(site: Callable[..., Site], pki: Lo
     assert here.centre.asked == 0
 
 
-def test_certificate_and_key_must_match(site: Callable[..., Site], pki: LoopbackPki) -> None:
+def test_certificate_and_key_must_match(site: Callable[..., GatewaySite], pki: LoopbackPki) -> None:
     here = site(BEGIN)
     key, _ = make_request(GATEWAY)
     with pytest.raises(EnrolmentError, match="do not match"):

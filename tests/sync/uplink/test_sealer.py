@@ -17,8 +17,8 @@ from tests.helpers.segments import START, logs, readings
 SPACING = 0.25
 
 
-class Bench:
-    """A sealer, and all that it is given."""
+class SealerSetup:
+    """A sealer with its backlog, clock and notices."""
 
     def __init__(self, backlog: SqliteBacklog, limits: BatchLimits, firmware: str) -> None:
         self.backlog = backlog
@@ -41,7 +41,7 @@ class Bench:
         self.sealed += 1
 
     async def wait(self) -> Nap:
-        """Pass the spacing between two looks, and return the wait that follows."""
+        """Pass the pause between two checks; return the wait that follows."""
         nap = await self.time.nap()
         assert nap.seconds == SPACING
         nap.end()
@@ -64,11 +64,13 @@ def backlog() -> Iterator[SqliteBacklog]:
 @contextlib.asynccontextmanager
 async def running(
     backlog: SqliteBacklog, limits: BatchLimits | None = None, firmware: str = "Linux 6.6"
-) -> AsyncIterator[Bench]:
-    bench = Bench(backlog, limits or BatchLimits(events=10, seconds=60, bytes=100_000), firmware)
-    task = asyncio.create_task(bench.sealer.run())
+) -> AsyncIterator[SealerSetup]:
+    setup = SealerSetup(
+        backlog, limits or BatchLimits(events=10, seconds=60, bytes=100_000), firmware
+    )
+    task = asyncio.create_task(setup.sealer.run())
     try:
-        yield bench
+        yield setup
     finally:
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
@@ -78,23 +80,23 @@ async def running(
 async def test_full_lane_is_sealed_and_the_rest_waits(backlog: SqliteBacklog) -> None:
     backlog.write("readings", readings(25), since=-20.0)
     backlog.write("logs", logs(3), since=-30.0)
-    async with running(backlog) as bench:
-        assert (await bench.wait()).seconds == 30
-        assert bench.ranges() == [("readings", 1, 10), ("readings", 11, 20)]
-        assert (bench.sealed, backlog.unsealed()) == (2, 8)
-        assert bench.notices.all == []
+    async with running(backlog) as setup:
+        assert (await setup.wait()).seconds == 30
+        assert setup.ranges() == [("readings", 1, 10), ("readings", 11, 20)]
+        assert (setup.sealed, backlog.unsealed()) == (2, 8)
+        assert setup.notices.all == []
 
 
 async def test_lane_is_sealed_by_age(backlog: SqliteBacklog) -> None:
     backlog.write("logs", logs(3), since=10.0)
-    async with running(backlog) as bench:
-        bench.now = 20.0
-        nap = await bench.wait()
+    async with running(backlog) as setup:
+        setup.now = 20.0
+        nap = await setup.wait()
         assert nap.seconds == 50
-        bench.now += nap.seconds
+        setup.now += nap.seconds
         nap.end()
         await backlog.until([(1, "waiting")])
-        assert bench.ranges() == [("logs", 1, 3)]
+        assert setup.ranges() == [("logs", 1, 3)]
 
 
 async def test_urgent_events_are_sealed_early_if_idle(
@@ -103,28 +105,28 @@ async def test_urgent_events_are_sealed_early_if_idle(
     backlog.write("logs", logs(10))
     backlog.write("readings", readings(3))
     backlog.urgent["readings"] = -5.0
-    async with running(backlog) as bench:
-        nap = await bench.wait()
+    async with running(backlog) as setup:
+        nap = await setup.wait()
         assert nap.seconds == 5
-        bench.now = 5.0
+        setup.now = 5.0
         nap.end()
-        nap = await bench.wait()
+        nap = await setup.wait()
         assert nap.seconds == 10, "the logs wait to be sent"
-        assert bench.ranges() == [("logs", 1, 10)]
+        assert setup.ranges() == [("logs", 1, 10)]
         waiting = await backlog.next_waiting()
         assert waiting is not None
         await backlog.acknowledge(waiting.digest)
-        bench.now = 15.0
+        setup.now = 15.0
         nap.end()
-        assert (await bench.wait()).seconds == 60
-        assert bench.ranges() == [("logs", 1, 10), ("readings", 1, 3)]
+        assert (await setup.wait()).seconds == 60
+        assert setup.ranges() == [("logs", 1, 10), ("readings", 1, 3)]
 
 
 async def test_wakeup_causes_a_check(backlog: SqliteBacklog) -> None:
-    async with running(backlog) as bench:
-        assert (await bench.wait()).seconds == 60
+    async with running(backlog) as setup:
+        assert (await setup.wait()).seconds == 60
         backlog.write("logs", logs(10))
-        bench.sealer.wake()
+        setup.sealer.wake()
         await backlog.until([(1, "waiting")])
 
 
@@ -132,10 +134,10 @@ async def test_headers_have_the_chain_and_the_gateway_state(backlog: SqliteBackl
     backlog.dropped = (Dropped(1, 4, "backlog-full"),)
     events = logs(25)
     backlog.write("logs", events)
-    async with running(backlog, firmware="x" * 500) as bench:
-        assert (await bench.wait()).seconds == 60
-        assert await bench.sealer.flush() == 1
-        heads = bench.headers()
+    async with running(backlog, firmware="x" * 500) as setup:
+        assert (await setup.wait()).seconds == 60
+        assert await setup.sealer.flush() == 1
+        heads = setup.headers()
         segments = [decode(data) for data in backlog.data()]
         digests = [segment.digest for segment in segments]
         assert [head.previous for head in heads] == [bytes(32), *digests[:-1]]
@@ -150,9 +152,9 @@ async def test_headers_have_the_chain_and_the_gateway_state(backlog: SqliteBackl
 
 async def test_lane_is_sealed_by_size(backlog: SqliteBacklog) -> None:
     backlog.write("logs", [event._replace(text="x" * 1_000) for event in logs(9)])
-    async with running(backlog, BatchLimits(events=100, seconds=60, bytes=5_000)) as bench:
-        await bench.wait()
-        assert bench.ranges()[0] == ("logs", 1, 4)
+    async with running(backlog, BatchLimits(events=100, seconds=60, bytes=5_000)) as setup:
+        await setup.wait()
+        assert setup.ranges()[0] == ("logs", 1, 4)
         assert backlog.unsealed() < 5
 
 
@@ -162,33 +164,33 @@ async def test_unencodable_event_blocks_its_own_lane_only(
     bad = [event._replace(qos=9) for event in logs(10)]
     backlog.write("logs", bad)
     backlog.write("readings", readings(10))
-    async with running(backlog) as bench:
-        nap = await bench.wait()
-        assert bench.ranges() == [("readings", 1, 10)]
-        assert bench.notices.names() == ["lane-stuck"]
-        assert "events of logs cannot be sealed: a quality of service" in bench.notices.all[0].text
+    async with running(backlog) as setup:
+        nap = await setup.wait()
+        assert setup.ranges() == [("readings", 1, 10)]
+        assert setup.notices.names() == ["lane-stuck"]
+        assert "events of logs cannot be sealed: a quality of service" in setup.notices.all[0].text
         assert nap.seconds == 60
-        bench.now += 60
+        setup.now += 60
         nap.end()
-        nap = await bench.wait()
-        assert bench.notices.names() == ["lane-stuck"]
+        nap = await setup.wait()
+        assert setup.notices.names() == ["lane-stuck"]
         assert backlog.unsealed() == 10
-        backlog.write("system", [Event(1, START, True, "system")], since=bench.now)
-        bench.now += 59
+        backlog.write("system", [Event(1, START, True, "system")], since=setup.now)
+        setup.now += 59
         nap.end()
-        assert (await bench.wait()).seconds == 1
+        assert (await setup.wait()).seconds == 1
 
 
 async def test_blocked_lane_that_became_empty_is_skipped(
     backlog: SqliteBacklog,
 ) -> None:
     backlog.write("logs", [event._replace(qos=9) for event in logs(10)])
-    async with running(backlog) as bench:
-        nap = await bench.wait()
+    async with running(backlog) as setup:
+        nap = await setup.wait()
         backlog.clear()
-        bench.now += nap.seconds + 1
+        setup.now += nap.seconds + 1
         nap.end()
-        assert (await bench.wait()).seconds == 60
+        assert (await setup.wait()).seconds == 60
 
 
 async def test_blocked_lane_continues_and_is_reported_again(
@@ -196,49 +198,49 @@ async def test_blocked_lane_continues_and_is_reported_again(
 ) -> None:
     backlog.dropped = (Dropped(2, 1, "wrong"),)
     backlog.write("logs", logs(10))
-    async with running(backlog) as bench:
-        nap = await bench.wait()
+    async with running(backlog) as setup:
+        nap = await setup.wait()
         backlog.dropped = ()
-        bench.now += nap.seconds
+        setup.now += nap.seconds
         nap.end()
         await backlog.until([(1, "waiting")])
-        nap = await bench.wait()
+        nap = await setup.wait()
         assert nap.seconds == 60
         backlog.write("logs", [event._replace(qos=9) for event in logs(10)])
         nap.end()
-        await bench.wait()
-        assert bench.notices.names() == ["lane-stuck"] * 2
+        await setup.wait()
+        assert setup.notices.names() == ["lane-stuck"] * 2
 
 
 async def test_unavailable_store_is_reported_once_and_retried(backlog: SqliteBacklog) -> None:
     backlog.write("logs", logs(10))
     backlog.full = True
-    async with running(backlog) as bench:
+    async with running(backlog) as setup:
         for _ in range(3):
-            nap = await bench.wait()
+            nap = await setup.wait()
             assert nap.seconds == 5
             nap.end()
         with pytest.raises(BacklogUnavailable):
-            await bench.sealer.flush()
-        nap = await bench.wait()
-        assert bench.notices.all == []
+            await setup.sealer.flush()
+        nap = await setup.wait()
+        assert setup.notices.all == []
         backlog.full = False
         nap.end()
         await backlog.until([(1, "waiting")])
-        await bench.wait()
-        assert bench.notices.names() == ["store-unavailable"]
-        assert bench.notices.all[0].text == "the disk is full"
+        await setup.wait()
+        assert setup.notices.names() == ["store-unavailable"]
+        assert setup.notices.all[0].text == "the disk is full"
         backlog.full = True
-        bench.sealer.wake()
-        nap = await bench.wait()
+        setup.sealer.wake()
+        nap = await setup.wait()
         backlog.full = False
         nap.end()
-        await bench.wait()
-        assert bench.notices.names() == ["store-unavailable"] * 2
+        await setup.wait()
+        assert setup.notices.names() == ["store-unavailable"] * 2
 
 
 class MovingBacklog(SqliteBacklog):
-    """A store in which something else seals between a draft and its sealing."""
+    """A backlog in which another process seals between draft and seal."""
 
     async def draft(self, lane: str, max_events: int, max_bytes: int) -> Draft | None:
         draft = await super().draft(lane, max_events, max_bytes)
@@ -248,14 +250,14 @@ class MovingBacklog(SqliteBacklog):
 async def test_refused_draft_is_retried() -> None:
     backlog = MovingBacklog()
     backlog.write("logs", logs(10))
-    async with running(backlog) as bench:
-        assert (await bench.wait()).seconds == 0
-        assert (bench.sealed, backlog.unsealed(), bench.notices.all) == (0, 10, [])
+    async with running(backlog) as setup:
+        assert (await setup.wait()).seconds == 0
+        assert (setup.sealed, backlog.unsealed(), setup.notices.all) == (0, 10, [])
     backlog.close()
 
 
 class OvertakenBacklog(SqliteBacklog):
-    """A store whose lane is empty by the time of the draft."""
+    """A backlog whose lane becomes empty before the draft."""
 
     async def draft(self, lane: str, max_events: int, max_bytes: int) -> Draft | None:
         return None
@@ -264,9 +266,9 @@ class OvertakenBacklog(SqliteBacklog):
 async def test_empty_draft_seals_nothing() -> None:
     backlog = OvertakenBacklog()
     backlog.write("logs", logs(10))
-    async with running(backlog) as bench:
-        await bench.wait()
-        assert await bench.sealer.flush() == 0
+    async with running(backlog) as setup:
+        await setup.wait()
+        assert await setup.sealer.flush() == 0
         assert backlog.data() == []
     backlog.close()
 
@@ -274,17 +276,17 @@ async def test_empty_draft_seals_nothing() -> None:
 async def test_flush_seals_every_lane(backlog: SqliteBacklog) -> None:
     backlog.write("readings", readings(15))
     backlog.write("logs", logs(1))
-    bench = Bench(backlog, BatchLimits(events=10), "f")
-    assert await bench.sealer.flush() == 3
-    assert bench.ranges() == [("readings", 1, 10), ("readings", 11, 15), ("logs", 1, 1)]
+    setup = SealerSetup(backlog, BatchLimits(events=10), "f")
+    assert await setup.sealer.flush() == 3
+    assert setup.ranges() == [("readings", 1, 10), ("readings", 11, 15), ("logs", 1, 1)]
     assert backlog.unsealed() == 0
-    assert await bench.sealer.flush() == 0
-    assert bench.sealed == 3
+    assert await setup.sealer.flush() == 0
+    assert setup.sealed == 3
 
 
 async def test_sealer_stops_promptly(backlog: SqliteBacklog) -> None:
-    async with running(backlog) as bench:
-        await bench.time.nap()
-    async with running(backlog) as bench:
-        await bench.wait()
+    async with running(backlog) as setup:
+        await setup.time.nap()
+    async with running(backlog) as setup:
+        await setup.wait()
     assert asyncio.all_tasks() == {asyncio.current_task()}

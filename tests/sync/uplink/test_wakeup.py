@@ -21,12 +21,12 @@ async def test_time_ends_a_wait() -> None:
 
 async def test_wakeup_ends_one_wait() -> None:
     time = ManualTime()
-    bell = Wakeup(time.sleep)
-    task = asyncio.create_task(bell.wait(5))
+    wakeup = Wakeup(time.sleep)
+    task = asyncio.create_task(wakeup.wait(5))
     await time.nap()
-    bell.wake()
+    wakeup.wake()
     await task
-    task = asyncio.create_task(bell.wait(6))
+    task = asyncio.create_task(wakeup.wait(6))
     assert (await time.nap()).seconds == 6
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -35,22 +35,22 @@ async def test_wakeup_ends_one_wait() -> None:
 
 async def test_wakeup_before_the_wait_ends_it_at_once() -> None:
     time = ManualTime()
-    bell = Wakeup(time.sleep)
-    bell.wake()
-    bell.wake()
-    await bell.wait(5)
+    wakeup = Wakeup(time.sleep)
+    wakeup.wake()
+    wakeup.wake()
+    await wakeup.wait(5)
     assert time.naps.empty()
 
 
 async def test_wakeup_during_a_pause_ends_the_next_wait() -> None:
     time = ManualTime()
-    bell = Wakeup(time.sleep)
-    task = asyncio.create_task(bell.pause(7))
+    wakeup = Wakeup(time.sleep)
+    task = asyncio.create_task(wakeup.pause(7))
     nap = await time.nap()
-    bell.wake()
+    wakeup.wake()
     nap.end()
     await task
-    await bell.wait(5)
+    await wakeup.wait(5)
     assert time.naps.empty()
 
 
