@@ -56,7 +56,7 @@ async def known(port: int, user: str, password: str = PASSWORD) -> Client:
     return client
 
 
-async def test_sessions_end_though_their_devices_are_back(gateway: Gateway, port: int) -> None:
+async def test_sessions_end_although_the_device_is_restored(gateway: Gateway, port: int) -> None:
     async with AsyncExitStack() as stack:
         clients = []
         for change in ALL:
@@ -69,7 +69,7 @@ async def test_sessions_end_though_their_devices_are_back(gateway: Gateway, port
 
 
 @pytest.mark.parametrize("change", ALL)
-async def test_who_logged_in_before_does_not_bind_after(
+async def test_login_before_revocation_cannot_bind(
     gateway: Gateway, port: int, change: Callable[[Path, str], None]
 ) -> None:
     name = f"{change.__name__}1"

@@ -57,14 +57,14 @@ def refusal(reply: Reply | None) -> tuple[str, str]:
         contact("new@gw.example"),
     ],
 )
-def test_what_is_new_waits_and_it_is_told(gateway: Gateway, stanza: str) -> None:
+def test_full_database_refuses_new_messages(gateway: Gateway, stanza: str) -> None:
     assert refusal(gateway.send(PUMP, stanza)) == REFUSED
     (event,) = [event for event in gateway.events("system") if event.kind == "limit"]
     assert (event.name, event.source) == ("database_bytes", "pump1@gw.example")
     assert event.tags == {"limit": str(8 * MIB)}
 
 
-def test_what_is_there_is_delivered_and_changed(gateway: Gateway) -> None:
+def test_full_database_still_delivers_messages_in_custody(gateway: Gateway) -> None:
     for msg_id, to in (("logged", "gw.example"), ("handed", ABSENT)):
         reply = gateway.send(PUMP, assured(msg_id, log("x") if to != ABSENT else TEXT, to))
         assert reply is not None

@@ -1,4 +1,4 @@
-"""`fieldpost status` beside a real gateway: while it runs, after a kill, after a stop."""
+"""`fieldpost status` of a running, killed and stopped gateway."""
 
 from __future__ import annotations
 
@@ -39,7 +39,9 @@ def status(gateway: Gateway) -> dict[str, Any]:
     return found
 
 
-async def test_a_running_gateway_tells_what_it_uses(gateway: Gateway, process: Process) -> None:
+async def test_status_shows_the_use_of_a_running_gateway(
+    gateway: Gateway, process: Process
+) -> None:
     before = status(gateway)
     port = port_of(process)
     async with (
@@ -72,7 +74,7 @@ async def test_a_running_gateway_tells_what_it_uses(gateway: Gateway, process: P
     assert not found["changed"]
 
 
-def test_the_figures_are_those_of_the_running_gateway(gateway: Gateway, process: Process) -> None:
+def test_status_shows_the_limits_in_force(gateway: Gateway, process: Process) -> None:
     gateway.configure(sessions=77)
     found = status(gateway)
     assert found["changed"]
@@ -89,9 +91,7 @@ def test_the_figures_are_those_of_the_running_gateway(gateway: Gateway, process:
     )
 
 
-def test_a_killed_gateway_is_not_running_and_the_next_one_is(
-    gateway: Gateway, process: Process
-) -> None:
+def test_status_after_a_kill_and_a_restart(gateway: Gateway, process: Process) -> None:
     place = gateway.folder / control.SOCKET
     assert place.stat().st_mode & 0o777 == 0o600
     process.kill9()
@@ -106,7 +106,7 @@ def test_a_killed_gateway_is_not_running_and_the_next_one_is(
     assert status(gateway)["state"] == "not running"
 
 
-def test_a_gateway_that_stands_still_is_told(gateway: Gateway, process: Process) -> None:
+def test_stopped_process_does_not_answer(gateway: Gateway, process: Process) -> None:
     os.kill(process.pid, signal.SIGSTOP)
     with pytest.raises(SetupError, match="has not answered"):
         control.process_status(gateway.folder, timeout=0.1)
@@ -114,7 +114,7 @@ def test_a_gateway_that_stands_still_is_told(gateway: Gateway, process: Process)
     assert control.process_status(gateway.folder) is not None
 
 
-def test_without_a_socket_all_else_goes_on(gateway: Gateway) -> None:
+def test_gateway_runs_without_a_control_socket(gateway: Gateway) -> None:
     place = gateway.folder / control.SOCKET
     place.mkdir()
     with gateway.run() as process:
@@ -123,7 +123,7 @@ def test_without_a_socket_all_else_goes_on(gateway: Gateway) -> None:
     assert place.is_dir()
 
 
-async def test_a_component_tells_what_it_has(tmp_path: Path) -> None:
+async def test_status_of_a_component(tmp_path: Path) -> None:
     gateway = Gateway(
         tmp_path / "gateway",
         listen="",
@@ -147,7 +147,7 @@ async def test_a_component_tells_what_it_has(tmp_path: Path) -> None:
             assert process.terminate() == 0
 
 
-def test_a_folder_deep_down_is_no_obstacle(tmp_path: Path) -> None:
+def test_long_folder_path_is_supported(tmp_path: Path) -> None:
     folder = tmp_path.joinpath(*["deep" * 10] * 4)
     folder.parent.mkdir(parents=True)
     gateway = Gateway(folder)

@@ -1,4 +1,4 @@
-"""From the event log to segments and back: the store as the backlog, and reading what is here."""
+"""The store as the uplink's backlog, and reading the event log."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ async def shipped(store: Store, settings: Config = CONFIG) -> list[Segment]:
 # What is sealed is what was logged.
 
 
-async def test_every_event_is_in_a_segment_once_and_as_it_was_written(
+async def test_every_event_is_in_one_segment_unchanged(
     tmp_path: Path, store: Store, clock: Clock
 ) -> None:
     await write(store, clock, some_events(seed=1, count=120))
@@ -180,7 +180,7 @@ async def test_every_event_is_in_a_segment_once_and_as_it_was_written(
     assert found == expected
 
 
-async def test_the_lanes_say_what_the_batcher_asks(
+async def test_lanes_report_their_unsealed_events(
     tmp_path: Path, store: Store, clock: Clock
 ) -> None:
     backlog = backlog_of(store)
@@ -198,13 +198,13 @@ async def test_the_lanes_say_what_the_batcher_asks(
     assert all((state.oldest, state.urgent) == (None, None) for state in await backlog.lanes())
 
 
-def test_a_level_and_those_above_it() -> None:
+def test_levels_at_or_above() -> None:
     assert at_least("Debug") == LEVELS
     assert at_least("Alert") == ("Alert", "Emergency")
     assert at_least(NEVER) == ()
 
 
-async def test_a_stale_draft_is_not_sealed(tmp_path: Path, store: Store, clock: Clock) -> None:
+async def test_stale_draft_is_not_sealed(tmp_path: Path, store: Store, clock: Clock) -> None:
     backlog = backlog_of(store)
     assert await backlog.draft(LOGS, 10, 10_000) is None
     await write(store, clock, [(LOGS, NewEvent("log"))])
@@ -222,7 +222,7 @@ def names(segment: Segment) -> set[str | None]:
     return {event.name for event in segment.events}
 
 
-async def test_through_an_outage_every_event_is_shipped_or_declared_and_told(
+async def test_outage_ships_or_declares_every_event(
     tmp_path: Path, store: Store, clock: Clock
 ) -> None:
     settings = with_limits(Limits(backlog_bytes=4000))
@@ -250,7 +250,7 @@ async def test_through_an_outage_every_event_is_shipped_or_declared_and_told(
     assert {(event.kind, event.level) for event in told} == {("uplink", "Error")}
 
 
-async def test_the_next_header_declares_the_range_with_its_reason(
+async def test_next_header_declares_the_lost_range(
     tmp_path: Path, store: Store, clock: Clock
 ) -> None:
     await write(store, clock, [(LOGS, NewEvent("log"))] * 4)
@@ -263,7 +263,7 @@ async def test_the_next_header_declares_the_range_with_its_reason(
     assert segment.header.first_seq == 5
 
 
-async def test_segments_of_one_event_and_a_full_backlog_come_to_rest(
+async def test_eviction_events_do_not_cause_endless_eviction(
     tmp_path: Path, store: Store, clock: Clock
 ) -> None:
     settings = with_limits(Limits(backlog_bytes=40_000))
@@ -276,7 +276,7 @@ async def test_segments_of_one_event_and_a_full_backlog_come_to_rest(
     assert any("evicted" in names(segment) for segment in await shipped(store))
 
 
-async def test_a_stop_with_a_full_backlog_ends_with_the_closing_event(
+async def test_stop_with_a_full_backlog_ends_with_the_closing_event(
     tmp_path: Path, store: Store, clock: Clock
 ) -> None:
     settings = with_limits(Limits(backlog_bytes=4000))
@@ -323,7 +323,7 @@ async def test_nothing_is_logged_after_the_closing_event(
     assert await backlog.next_waiting() is None
 
 
-async def test_a_stop_with_a_full_backlog_seals_what_is_there_and_nothing_for_ever(
+async def test_stop_with_a_full_backlog_terminates(
     tmp_path: Path, store: Store, clock: Clock
 ) -> None:
     settings = with_limits(Limits(backlog_bytes=4000))
@@ -338,7 +338,7 @@ async def test_a_stop_with_a_full_backlog_seals_what_is_there_and_nothing_for_ev
 # A new epoch.
 
 
-async def test_a_new_epoch_seals_all_that_was_counted_in_the_one_before(
+async def test_new_epoch_seals_all_earlier_events(
     tmp_path: Path, store: Store, clock: Clock
 ) -> None:
     await write(store, clock, some_events(seed=4, count=60))
@@ -373,7 +373,7 @@ async def test_a_new_epoch_seals_all_that_was_counted_in_the_one_before(
     ]
 
 
-async def test_a_start_on_another_board_or_card_or_of_a_copy_begins_an_epoch(
+async def test_start_on_other_hardware_or_as_a_copy_begins_an_epoch(
     tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def start(board: str | None, card: str | None) -> list[str]:
@@ -399,9 +399,7 @@ async def test_a_start_on_another_board_or_card_or_of_a_copy_begins_an_epoch(
     assert [(row[0], row[6], row[-1]["reason"]) for row in rows] == [(1, "epoch", "restored")]
 
 
-async def test_events_of_the_unit_in_which_an_epoch_begins_are_counted_right(
-    store: Store, clock: Clock
-) -> None:
+async def test_events_around_a_new_epoch_are_numbered_correctly(store: Store, clock: Clock) -> None:
     state = await FixedState().state()
 
     def unit(tx: Transaction) -> None:
@@ -418,7 +416,7 @@ async def test_events_of_the_unit_in_which_an_epoch_begins_are_counted_right(
     assert [event.text for event in segment.events] == ["old"]
 
 
-async def test_a_draft_of_the_epoch_before_is_not_sealed_in_the_new_one(
+async def test_draft_of_an_earlier_epoch_is_not_sealed(
     tmp_path: Path, store: Store, clock: Clock
 ) -> None:
     backlog = backlog_of(store)
@@ -431,7 +429,7 @@ async def test_a_draft_of_the_epoch_before_is_not_sealed_in_the_new_one(
     assert len((await unsealed(store))[LOGS]) == 2
 
 
-async def test_what_cannot_be_sealed_when_its_epoch_ends_is_told(
+async def test_unsealable_events_are_reported_at_the_end_of_an_epoch(
     store: Store, clock: Clock
 ) -> None:
     await write(store, clock, [(READINGS, NewEvent("reading", value=math.inf))] * 3)
@@ -456,7 +454,7 @@ async def test_what_cannot_be_sealed_when_its_epoch_ends_is_told(
     assert following != EPOCH
 
 
-async def test_segments_of_an_epoch_that_is_over_go_like_others_and_no_header_declares_them(
+async def test_segments_of_earlier_epochs_are_evicted_and_reported(
     tmp_path: Path, store: Store, clock: Clock
 ) -> None:
     await write(store, clock, [(LOGS, NewEvent("log"))] * 4)
@@ -481,7 +479,7 @@ async def test_segments_of_an_epoch_that_is_over_go_like_others_and_no_header_de
     assert await store.read(lambda tx: tx.rows(kept)) == []
 
 
-async def test_the_backlog_knows_how_far_it_is_sealed_and_by_which_digests(
+async def test_backlog_returns_high_watermarks_and_digests(
     tmp_path: Path, store: Store, clock: Clock
 ) -> None:
     backlog = backlog_of(store)
@@ -506,7 +504,7 @@ async def test_the_backlog_knows_how_far_it_is_sealed_and_by_which_digests(
 # What the centre says.
 
 
-async def test_what_the_centre_refuses_for_good_is_kept_and_told(
+async def test_rejected_segment_is_kept_and_reported(
     tmp_path: Path, store: Store, clock: Clock
 ) -> None:
     backlog = backlog_of(store)
@@ -530,7 +528,7 @@ async def test_what_the_centre_refuses_for_good_is_kept_and_told(
     assert len(waiting.data) < REJECTED_SEGMENT_BYTES
 
 
-async def test_waiting_for_an_empty_backlog_ends_when_all_is_settled(
+async def test_waiting_for_an_empty_backlog_ends(
     tmp_path: Path, store: Store, clock: Clock
 ) -> None:
     backlog = backlog_of(store)
@@ -557,7 +555,7 @@ async def test_notices_become_events(store: Store) -> None:
     ]
 
 
-async def test_a_store_that_cannot_is_a_backlog_that_is_unavailable(tmp_path: Path) -> None:
+async def test_store_errors_make_the_backlog_unavailable(tmp_path: Path) -> None:
     path = new_database(tmp_path)
     async with opened(path) as store:
         backlog = backlog_of(store)
@@ -580,7 +578,7 @@ async def test_a_store_that_cannot_is_a_backlog_that_is_unavailable(tmp_path: Pa
         await backlog.acknowledge(bytes(32))
 
 
-def test_the_disk_used_is_of_the_whole_folder(tmp_path: Path) -> None:
+def test_disk_used_covers_the_whole_folder(tmp_path: Path) -> None:
     before = disk_used(tmp_path)
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "file").write_bytes(b"x" * 100_000)
@@ -590,7 +588,7 @@ def test_the_disk_used_is_of_the_whole_folder(tmp_path: Path) -> None:
     assert disk_used(tmp_path) >= 100_000
 
 
-# Reading the log at the gateway.
+# Reading the event log.
 
 
 def read(tmp_path: Path) -> dict[tuple[str, str], list[tuple[Any, ...]]]:
@@ -600,7 +598,7 @@ def read(tmp_path: Path) -> dict[tuple[str, str], list[tuple[Any, ...]]]:
     return found
 
 
-async def test_the_log_reads_the_same_before_and_after_it_is_sealed(
+async def test_log_reads_the_same_before_and_after_sealing(
     tmp_path: Path, store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(admin, "PAGE", 7)
@@ -617,9 +615,7 @@ async def test_the_log_reads_the_same_before_and_after_it_is_sealed(
     assert await asyncio.to_thread(read, tmp_path) == expected, "recent segments are kept"
 
 
-async def test_the_log_is_read_over_several_epochs(
-    tmp_path: Path, store: Store, clock: Clock
-) -> None:
+async def test_log_is_read_over_several_epochs(tmp_path: Path, store: Store, clock: Clock) -> None:
     await write(store, clock, [(LOGS, NewEvent("log", text="old"))] * 3)
     await sealer(tmp_path, store, clock, count=2).flush()
     await write(store, clock, [(LOGS, NewEvent("log", text="old"))])
@@ -633,7 +629,7 @@ async def test_the_log_is_read_over_several_epochs(
         await sealer(tmp_path, store, clock).flush()
 
 
-async def test_an_epoch_that_ends_while_it_is_read_is_read_to_its_end_and_no_further(
+async def test_epoch_that_ends_during_reading_is_read_to_its_end(
     tmp_path: Path, store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(admin, "PAGE", 3)
@@ -647,7 +643,7 @@ async def test_an_epoch_that_ends_while_it_is_read_is_read_to_its_end_and_no_fur
     assert numbers + [logged.event.seq for logged in rest] == [1, 2, 3, 4, 5]
 
 
-async def test_what_is_sealed_while_it_is_read_is_neither_skipped_nor_repeated(
+async def test_sealing_during_reading_skips_and_repeats_nothing(
     tmp_path: Path, store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(admin, "PAGE", 3)
@@ -660,7 +656,7 @@ async def test_what_is_sealed_while_it_is_read_is_neither_skipped_nor_repeated(
     assert numbers == list(range(1, 13))
 
 
-async def test_the_log_reads_by_time_over_the_lanes_of_an_epoch(
+async def test_lanes_are_merged_by_time(
     tmp_path: Path, store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(admin, "PAGE", 3)
@@ -679,7 +675,7 @@ async def test_the_log_reads_by_time_over_the_lanes_of_an_epoch(
     assert times == sorted(set(times))
 
 
-async def test_events_of_one_moment_read_by_lane_and_number(
+async def test_simultaneous_events_are_ordered_by_lane_and_number(
     tmp_path: Path, store: Store, clock: Clock
 ) -> None:
     for lane in (SYSTEM, READINGS, LOGS):
@@ -688,9 +684,7 @@ async def test_events_of_one_moment_read_by_lane_and_number(
     assert found == [(lane, seq) for lane in (LOGS, READINGS, SYSTEM) for seq in (1, 2)]
 
 
-async def test_a_clock_that_was_set_back_hides_nothing(
-    tmp_path: Path, store: Store, clock: Clock
-) -> None:
+async def test_clock_set_back_hides_no_event(tmp_path: Path, store: Store, clock: Clock) -> None:
     for step in (100, -50, 10):
         clock.wall_offset += step
         await store.run(lambda tx: append(tx, LOGS, 1, NewEvent("log")))
@@ -702,7 +696,7 @@ async def test_a_clock_that_was_set_back_hides_nothing(
     }
 
 
-def test_the_log_is_read_while_no_gateway_runs(tmp_path: Path) -> None:
+def test_log_is_read_without_a_running_gateway(tmp_path: Path) -> None:
     path = new_database(tmp_path)
     with (
         closing(database.connect(path)) as connection,

@@ -70,7 +70,7 @@ async def mechanisms(client: Client) -> list[str | None]:
 
 @pytest.mark.parametrize("direct", [False, True])
 @pytest.mark.parametrize("authzid", ["", "pump1@gw.example"])
-async def test_a_certificate_logs_its_device_in(
+async def test_certificate_logs_the_device_in(
     gateway: Gateway, process: Process, direct: bool, authzid: str
 ) -> None:
     async with await connect(gateway, process, own(gateway, "pump1"), direct) as client:
@@ -81,7 +81,7 @@ async def test_a_certificate_logs_its_device_in(
 
 
 @pytest.mark.parametrize("direct", [False, True])
-async def test_without_a_certificate_it_is_not_offered_and_passwords_serve(
+async def test_external_is_offered_only_with_a_certificate(
     gateway: Gateway, process: Process, direct: bool
 ) -> None:
     async with await connect(gateway, process, None, direct) as client:
@@ -90,13 +90,13 @@ async def test_without_a_certificate_it_is_not_offered_and_passwords_serve(
         assert await client.authenticate("SCRAM-SHA-256", "cam1", PASSWORD) == "success"
 
 
-async def test_nobody_acts_as_another_by_a_certificate(gateway: Gateway, process: Process) -> None:
+async def test_certificate_is_only_for_its_own_account(gateway: Gateway, process: Process) -> None:
     async with await connect(gateway, process, own(gateway, "pump1"), False) as client:
         await client.element()
         assert await client.authenticate("EXTERNAL", "cam1@gw.example", "") == "invalid-authzid"
 
 
-async def test_a_certificate_of_another_ca_is_refused(
+async def test_certificate_of_another_ca_fails_the_handshake(
     gateway: Gateway, process: Process, tmp_path: Path
 ) -> None:
     other = Gateway(tmp_path / "other")
@@ -104,7 +104,7 @@ async def test_a_certificate_of_another_ca_is_refused(
     assert await refused(connect(gateway, process, own(other, "pump1"), True))
 
 
-async def test_a_revoked_device_is_ended_and_does_not_come_back(
+async def test_revoked_certificate_ends_the_session(
     gateway: Gateway, process: Process, tmp_path: Path
 ) -> None:
     kept = shutil.copytree(own(gateway, "pump2"), tmp_path / "kept")
@@ -117,7 +117,7 @@ async def test_a_revoked_device_is_ended_and_does_not_come_back(
     assert await refused(connect(gateway, process, kept, True))
 
 
-async def test_a_certificate_that_nobody_has_any_more_is_told_like_a_wrong_password(
+async def test_unknown_certificate_is_refused_like_a_wrong_password(
     gateway: Gateway, process: Process, tmp_path: Path
 ) -> None:
     """Its list of revoked certificates is not all that a gateway goes by."""
@@ -129,7 +129,7 @@ async def test_a_certificate_that_nobody_has_any_more_is_told_like_a_wrong_passw
         assert await client.authenticate("EXTERNAL", "", "") == "not-authorized"
 
 
-async def test_another_protocol_is_not_spoken(gateway: Gateway, process: Process) -> None:
+async def test_other_alpn_protocol_is_refused(gateway: Gateway, process: Process) -> None:
     port = process.host_port("xmpps")[1]
     async with await Client.connect_tls(port, trusting(gateway.ca)) as client:
         assert client.writer.get_extra_info("ssl_object").selected_alpn_protocol() is None
@@ -142,7 +142,7 @@ async def test_another_protocol_is_not_spoken(gateway: Gateway, process: Process
     assert await refused(Client.connect_tls(port, other))
 
 
-async def test_a_new_certificate_serves_the_next_handshake(
+async def test_renewed_server_certificate_is_used_for_new_handshakes(
     gateway: Gateway, process: Process
 ) -> None:
     """Files that cannot be used leave what was there."""
@@ -157,14 +157,14 @@ async def test_a_new_certificate_serves_the_next_handshake(
         assert first == second == ssl.PEM_cert_to_DER_cert(good.decode())
 
 
-async def test_what_is_no_tls_is_closed_without_a_word(process: Process) -> None:
+async def test_connection_without_tls_is_closed(process: Process) -> None:
     reader, writer = await asyncio.open_connection(*process.host_port("xmpps"))
     writer.write(b"<stream:stream xmlns='jabber:client'>")
     assert b"<" not in await asyncio.wait_for(reader.read(), 15)
     writer.close()
 
 
-async def test_a_certificate_serves_sasl2_and_its_session_is_resumed(
+async def test_certificate_works_with_sasl2_and_resumption(
     gateway: Gateway, process: Process
 ) -> None:
     """XEP-0388 with XEP-0386: one request to log in, bind and turn on stream management."""

@@ -1,4 +1,4 @@
-"""What an operator does beside a running gateway: it is done within seconds, and told."""
+"""Dead letters are requeued beside a running gateway."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from tests.helpers.gateway import PASSWORD, Gateway, port_of
 from tests.helpers.xmpp import CLIENT, Client, log_in
 
 SOON_S = 20.0
-"""Seconds for what takes five: two busy cores."""
+"""Seconds for an operation that takes five, on two busy cores."""
 
 OWN = ("system", "session")
-"""Kinds of events that tell of the gateway and of who comes and goes, and of no operator."""
+"""Kinds of events that no operator causes."""
 
 PUMP = "pump1@gw.example"
 BODY = b"<message xmlns='jabber:client'><body>open</body></message>"
@@ -32,7 +32,7 @@ def bury(gateway: Gateway, recipient: str) -> int:
 
 
 async def came(client: Client, tag: str) -> Element:
-    """Return the next stanza of a kind; what the gateway asks meanwhile is not understood."""
+    """Return the next stanza of a kind; answer requests of the gateway with an error."""
     async with asyncio.timeout(SOON_S):
         while True:
             found = await client.element()
@@ -46,8 +46,8 @@ async def came(client: Client, tag: str) -> Element:
                 )
 
 
-async def test_what_is_requeued_reaches_a_device_that_is_there(tmp_path: Path) -> None:
-    """The device knows no quality of service: its message waits until plain ones are allowed."""
+async def test_requeued_message_reaches_an_online_device(tmp_path: Path) -> None:
+    """The device does not support quality of service, so the message waits for a downgrade."""
     gateway = Gateway(tmp_path / "gateway", "pump1", "valve")
     with gateway.run() as process:
         async with await log_in(port_of(process), gateway.ca, "valve", PASSWORD) as valve:
@@ -65,7 +65,7 @@ async def test_what_is_requeued_reaches_a_device_that_is_there(tmp_path: Path) -
     assert names[:2] == ["requeued", "downgrade_on"]
 
 
-async def test_what_waited_for_a_removed_device_is_dead_and_its_sender_told(
+async def test_removing_a_device_dead_letters_its_outbox(
     tmp_path: Path,
 ) -> None:
     gateway = Gateway(tmp_path / "gateway", "pump1", "valve")

@@ -78,7 +78,7 @@ def fill(gateway: Gateway, count: int = 8, to: str = "gw.example") -> int:
     return taken
 
 
-def test_sources_that_fill_their_limit_and_vanish_lock_nobody_out(gateway: Gateway) -> None:
+def test_abandoned_messages_do_not_block_other_sources(gateway: Gateway) -> None:
     taken = fill(gateway)
     assert 7 / 8 * LIMITS.held_messages <= taken < LIMITS.held_messages
     for number in range(50):
@@ -88,7 +88,7 @@ def test_sources_that_fill_their_limit_and_vanish_lock_nobody_out(gateway: Gatew
     assert held(gateway) == taken + FEW_MESSAGES
 
 
-def test_what_they_left_makes_room_for_themselves_after_the_grace(gateway: Gateway) -> None:
+def test_abandoned_messages_make_room_after_the_grace_period(gateway: Gateway) -> None:
     fill(gateway)
     name = orphans()[0]
     assert offer(gateway, name, "again") == "wait/resource-constraint"
@@ -99,7 +99,7 @@ def test_what_they_left_makes_room_for_themselves_after_the_grace(gateway: Gatew
     assert len(gateway.events("system", "evicted")) == LIMITS.held_messages_per_source
 
 
-def test_what_they_left_is_gone_after_its_time(gateway: Gateway) -> None:
+def test_abandoned_messages_expire(gateway: Gateway) -> None:
     taken = fill(gateway)
     gateway.clock.service += LIMITS.held_ttl + 1
     gateway.run_timers()
@@ -110,7 +110,7 @@ def test_what_they_left_is_gone_after_its_time(gateway: Gateway) -> None:
 
 
 @pytest.mark.parametrize("interval", [MINUTE, 10 * MINUTE])
-def test_a_device_that_reboots_in_each_exchange_locks_out_neither_others_nor_itself(
+def test_rebooting_device_blocks_neither_others_nor_itself(
     gateway: Gateway, interval: float
 ) -> None:
     """It offers a message, reboots, has forgotten it, and offers another: for ever."""
@@ -135,7 +135,7 @@ def test_a_device_that_reboots_in_each_exchange_locks_out_neither_others_nor_its
     assert {event.source for event in told} == {"amnesiac@gw.example/fw"}
 
 
-def test_what_is_held_for_a_device_locks_nobody_out_of_its_line(gateway: Gateway) -> None:
+def test_messages_in_custody_do_not_fill_the_outbox(gateway: Gateway) -> None:
     fill(gateway, 4, ABSENT)
     for number in range(FEW_MESSAGES):
         exchange(gateway, f"h{number}", ABSENT, TEXT)
@@ -144,7 +144,7 @@ def test_what_is_held_for_a_device_locks_nobody_out_of_its_line(gateway: Gateway
     exchange(gateway, "later", ABSENT, TEXT)
 
 
-def test_who_stores_for_everybody_is_stopped_before_the_others_are(gateway: Gateway) -> None:
+def test_source_limit_applies_before_the_total_limit(gateway: Gateway) -> None:
     """What one account stores for all the others together is bounded."""
 
     def store(full: str, to: str) -> str:

@@ -62,7 +62,7 @@ def port(gateway: Gateway) -> Iterator[int]:
         assert process.terminate() == 0
 
 
-async def test_strangers_of_one_address_keep_no_other_out(tmp_path: Path) -> None:
+async def test_unauthenticated_peers_of_one_address_do_not_block_others(tmp_path: Path) -> None:
     """Who sits there makes room for another address, which has fewer."""
     async with running(tmp_path, unauthenticated=4, unauthenticated_per_address=4) as port:
         idle = [await Client.connect(port) for _ in range(4)]
@@ -77,7 +77,7 @@ async def test_strangers_of_one_address_keep_no_other_out(tmp_path: Path) -> Non
             client.cut()
 
 
-async def test_an_account_has_so_many_sessions_and_a_cut_one_makes_room(port: int) -> None:
+async def test_sessions_of_an_account_are_limited(port: int) -> None:
     first = await bound(port, "cam1", "one")
     await first.enable()
     second = await bound(port, "cam1", "two")
@@ -94,7 +94,9 @@ async def test_an_account_has_so_many_sessions_and_a_cut_one_makes_room(port: in
 
 
 @pytest.mark.parametrize("user", ["cam3", "nobody"])
-async def test_failures_are_limited_alike_for_known_and_unknown(tmp_path: Path, user: str) -> None:
+async def test_failed_logins_are_limited_for_known_and_unknown_users(
+    tmp_path: Path, user: str
+) -> None:
     """Wrong passwords first; then the right one is not even looked at."""
     gateway = Gateway(
         tmp_path / "gateway", "cam1", "cam3", require_tls=False,
@@ -130,7 +132,7 @@ async def test_failures_are_limited_alike_for_known_and_unknown(tmp_path: Path, 
     }
 
 
-async def test_a_failure_is_told_after_a_delay_that_doubles(tmp_path: Path) -> None:
+async def test_failed_login_is_answered_after_a_doubling_delay(tmp_path: Path) -> None:
     async with running(tmp_path, authenticate_delay=0.2) as port:
         loop = asyncio.get_running_loop()
         async with await Client.connect(port) as client:
@@ -146,7 +148,7 @@ async def test_a_failure_is_told_after_a_delay_that_doubles(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("from_", ["cam2@gw.example/fw", "cam1@gw.example/other", "@", ""])
-async def test_nobody_speaks_for_another(port: int, from_: str) -> None:
+async def test_foreign_from_address_is_refused(port: int, from_: str) -> None:
     async with await bound(port, "cam1") as client:
         client.send(f"<iq type='get' id='1' to='gw.example'>{PING}</iq>")
         client.send(f"<iq type='get' id='2' from='{from_}' to='gw.example'>{PING}</iq>")
@@ -155,13 +157,13 @@ async def test_nobody_speaks_for_another(port: int, from_: str) -> None:
 
 
 @pytest.mark.parametrize("from_", ["cam1@gw.example/fw", "CAM1@gw.example", "cam1@GW.example/fw"])
-async def test_a_session_may_say_who_it_is(port: int, from_: str) -> None:
+async def test_own_from_address_is_accepted(port: int, from_: str) -> None:
     async with await bound(port, "cam1") as client:
         client.send(f"<iq type='get' id='1' from='{from_}' to='gw.example'>{PING}</iq>")
         assert (await client.element()).get("type") == "result"
 
 
-async def test_a_revoked_device_is_gone_also_while_all_is_idle(gateway: Gateway, port: int) -> None:
+async def test_revocation_ends_an_idle_session(gateway: Gateway, port: int) -> None:
     async with await bound(port, "cam3") as client:
         await asyncio.to_thread(devices.revoke, gateway.folder, "cam3")
         assert await client.closed() == "not-authorized"
@@ -191,7 +193,7 @@ async def received(client: Client, count: int) -> list[str]:
     return found
 
 
-async def test_what_does_not_fit_is_told_and_the_session_goes_on(port: int) -> None:
+async def test_oversized_stanza_is_refused_and_the_session_continues(port: int) -> None:
     """Of 16 stanzas that may be unacknowledged, one source has a quarter."""
     slow = await bound(port, "silent", "slow")
     await slow.enable()
@@ -214,7 +216,7 @@ async def until_answered(client: Client) -> None:
         pass
 
 
-async def test_who_reads_nothing_is_cut_off_and_what_it_was_sent_is_kept(tmp_path: Path) -> None:
+async def test_peer_that_does_not_read_is_disconnected(tmp_path: Path) -> None:
     """Without stream management, what the kernel has taken counts as read: the rest comes back."""
     options = {"stalled_time": 0.5, "send_buffer": 4096, **UNPACED}
     async with running(tmp_path, **options) as port:
@@ -234,7 +236,7 @@ async def test_who_reads_nothing_is_cut_off_and_what_it_was_sent_is_kept(tmp_pat
         deaf.cut()
 
 
-async def test_all_that_is_not_acknowledged_has_a_bound_and_the_largest_goes(
+async def test_unacknowledged_stanzas_are_limited_in_total(
     tmp_path: Path,
 ) -> None:
     options = {"unacknowledged_bytes": 131_072, "unacknowledged_total_bytes": 131_072}
@@ -253,7 +255,7 @@ async def test_all_that_is_not_acknowledged_has_a_bound_and_the_largest_goes(
             assert await small.handled() == 0
 
 
-async def test_a_replaced_session_gives_back_what_it_was_sent(port: int) -> None:
+async def test_replaced_session_returns_its_unacknowledged_messages(port: int) -> None:
     old = await bound(port, "same", "same")
     token = await old.enable()
     old.cut()
@@ -270,7 +272,7 @@ async def test_a_replaced_session_gives_back_what_it_was_sent(port: int) -> None
             assert answer.get("h") == "0"
 
 
-async def test_a_stored_message_is_gone_once_it_was_written(port: int) -> None:
+async def test_stored_message_is_deleted_after_delivery(port: int) -> None:
     """Without stream management, what has left the gateway has arrived."""
     async with await bound(port, "cam2") as sender:
         sender.send(letters(20, 100, "gone@gw.example"))
@@ -294,7 +296,7 @@ async def answered(client: Client) -> list[str]:
     return found
 
 
-async def test_a_stored_message_stays_until_it_is_acknowledged(port: int) -> None:
+async def test_stored_message_is_kept_until_acknowledged(port: int) -> None:
     async with await bound(port, "cam2") as sender:
         sender.send(letters(3, 100, "stays@gw.example"))
         await sender.iq("get", PING)
@@ -317,7 +319,7 @@ async def test_a_stored_message_stays_until_it_is_acknowledged(port: int) -> Non
         assert (await answered(third))[:-1] == []
 
 
-async def test_a_password_is_changed_and_no_stanza_overtakes_that(port: int) -> None:
+async def test_password_change_is_in_order_with_stanzas(port: int) -> None:
     async with await bound(port, "cam2", "password") as client:
         change = (
             "<iq type='set' id='change'><query xmlns='jabber:iq:register'>"

@@ -1,4 +1,4 @@
-"""A gateway that is backed up while it runs, and goes on elsewhere from there."""
+"""A running gateway is backed up and restored elsewhere."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.helpers.gateway import PASSWORD, Gateway, port_of
 from tests.helpers.xmpp import log_in, log_message
 
 
-async def test_a_restored_gateway_goes_on_in_a_new_epoch(tmp_path: Path) -> None:
+async def test_restored_gateway_begins_a_new_epoch(tmp_path: Path) -> None:
     gateway = Gateway(tmp_path / "gw", "pump")
     place = tmp_path / "gw.backup"
     with gateway.run() as process:
@@ -23,7 +23,7 @@ async def test_a_restored_gateway_goes_on_in_a_new_epoch(tmp_path: Path) -> None
     gateway.folder = tmp_path / "restored"
     with gateway.run() as process:
         async with await log_in(port_of(process), gateway.ca, "pump", PASSWORD) as client:
-            assert await client.deliver("m1") == "delivered", "it was in custody at the backup"
+            assert await client.deliver("m1") == "delivered", "the message was in custody at the time of the backup"
         process.terminate()
     after = list(gateway.events())
     assert {event["epoch"] for event in before} == {about.epoch}
@@ -41,4 +41,4 @@ async def test_a_restored_gateway_goes_on_in_a_new_epoch(tmp_path: Path) -> None
         port_of(process)
         process.terminate()
     again = [event["name"] for event in gateway.events("system")]
-    assert again.count("epoch") == 1, "it is no copy any more"
+    assert again.count("epoch") == 1, "the mark of the copy is gone"
