@@ -23,7 +23,9 @@ async def test_restored_gateway_begins_a_new_epoch(tmp_path: Path) -> None:
     gateway.folder = tmp_path / "restored"
     with gateway.run() as process:
         async with await log_in(port_of(process), gateway.ca, "pump", PASSWORD) as client:
-            assert await client.deliver("m1") == "delivered", "the message was in custody at the time of the backup"
+            assert await client.deliver("m1") == "delivered", (
+                "the message was in custody at the time of the backup"
+            )
         process.terminate()
     after = list(gateway.events())
     assert {event["epoch"] for event in before} == {about.epoch}
