@@ -17,10 +17,10 @@ from typing import Final, NamedTuple
 
 from firmware_sim.fleet.logs import logs
 from firmware_sim.fleet.plan import Plan, make_plans
-from firmware_sim.fleet.rows import Row, Timed
+from firmware_sim.fleet.rows import EventRow, Timed
 from firmware_sim.fleet.sensors import readings
 from firmware_sim.fleet.settings import FleetSettings
-from firmware_sim.fleet.system_events import signs
+from firmware_sim.fleet.system_events import system_events
 from sync.segment import Event, SegmentHeader, digest_of, encode, identity_path
 
 START: Final = 1_790_000_000_000
@@ -115,11 +115,11 @@ def _sealed(plan: Plan, lane: str, size: int) -> Iterator[tuple[float, str, byte
         first, previous = first + size, digest_of(data)
 
 
-def _numbered(first: int, rows: Sequence[Row]) -> list[Event]:
+def _numbered(first: int, rows: Sequence[EventRow]) -> list[Event]:
     return [Event(seq, *row) for seq, row in enumerate(rows, first)]
 
 
 def _lane(plan: Plan, lane: str) -> Iterator[Timed]:
     if lane == "readings":
         return readings(plan)
-    return logs(plan, faulty=False) if lane == "logs" else signs(plan)
+    return logs(plan, faulty=False) if lane == "logs" else system_events(plan)

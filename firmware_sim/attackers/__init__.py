@@ -1,5 +1,5 @@
-"""Those who wish a gateway ill: floods of all sorts, with an account and without one.
+"""Attacks on a gateway of your own, with an account and without.
 
-For trials of one's own gateway. They run as a process of their own (`python -m
-firmware_sim.attackers`), so that they take no time from the devices whose answers are measured.
+They run in a process of their own (`python -m firmware_sim.attackers`), so that they take no time
+from the devices whose response times are measured.
 """

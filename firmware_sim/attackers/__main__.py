@@ -1,7 +1,7 @@
-"""Runs attacks for a time, by an order on standard input; tells what came of them on its output.
+"""Run attacks for a limited time, as an order on standard input says, and print a report.
 
-The order and the report are one JSON object each; a line `begun` comes first. The times are
-bounded, and so is the rate. It judges nothing (`scenarios.attack` does).
+Order and report are one JSON object each; a line `begun` precedes the report. `scenarios.attack`
+judges the report.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Final
 
 from firmware_sim.attackers import accounts, unauthenticated
 from firmware_sim.attackers.attack import Attack
-from firmware_sim.attackers.wire import Closed, Counts, Target
+from firmware_sim.attackers.wire import ConnectionClosed, Counts, Target
 
 ALL: Final = (*accounts.ATTACKS, *unauthenticated.ATTACKS)
 
@@ -26,7 +26,8 @@ _AGAIN_S: Final = 0.2  # seconds until an attack that has ended is begun again
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What to do: against whom, for how many seconds, at how many stanzas a second at most."""
+    """The attacks to run: against which gateway, for how many seconds, at how many stanzas a
+    second."""
 
     host: str
     port: int
@@ -38,7 +39,7 @@ class Order:
     attacks: tuple[str, ...]
 
     def target(self, attack: Attack) -> Target:
-        """Give the target of one attack, which comes from an address of its own on loopback."""
+        """Return the target of an attack, which connects from its own loopback address."""
         context = ssl.create_default_context(cafile=self.ca)
         source = attack.local if self.host.startswith("127.") else ""
         where = (self.host, self.port, self.domain, context, self.password, self.rate)
@@ -46,10 +47,10 @@ class Order:
 
 
 def named(names: tuple[str, ...]) -> tuple[Attack, ...]:
-    """Give the attacks of these names, in the order of the tables; all of them if there are none.
+    """Return the attacks with these names, in the order of the tables; without names, all of them.
 
     Raises:
-        ValueError: there is none of such a name.
+        ValueError: a name is unknown.
     """
     if unknown := set(names) - {attack.name for attack in ALL}:
         raise ValueError(f"no such attacks: {', '.join(sorted(unknown))}")
@@ -57,7 +58,7 @@ def named(names: tuple[str, ...]) -> tuple[Attack, ...]:
 
 
 async def run(order: Order) -> dict[str, Counts]:
-    """Run all attacks of an order at the same time, until its seconds are over."""
+    """Run all attacks of an order at the same time until its time is over."""
     attacks = named(order.attacks)
     found = {attack.name: Counts() for attack in attacks}
     with contextlib.suppress(TimeoutError):
@@ -69,13 +70,13 @@ async def run(order: Order) -> dict[str, Counts]:
 
 async def _keep_on(attack: Attack, target: Target, counts: Counts) -> None:
     while True:
-        with contextlib.suppress(Closed, OSError, TimeoutError, ssl.SSLError):
+        with contextlib.suppress(ConnectionClosed, OSError, TimeoutError, ssl.SSLError):
             await attack.work(target, counts, attack.account)
         await asyncio.sleep(_AGAIN_S)
 
 
 def main() -> None:
-    """Read an order, carry it out, and write the report."""
+    """Read an order, run it, and write the report."""
     # attackers are other machines: they must not take this one's time from the gateway
     os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     given = json.load(sys.stdin)

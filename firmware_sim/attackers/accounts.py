@@ -1,7 +1,7 @@
-"""Attacks by those who have an account: what each sends, and which rule has to refuse it.
+"""Attacks by clients with an account: what each sends, and which limit must refuse it.
 
-Accounts are named after the attack (`Attack.account`); what they are turned against are two more,
-`VICTIM` and `AWAY`. The rules are names of events in the gateway's log.
+Each attack has an account named after it (`Attack.account`); `VICTIM` and `AWAY` are the accounts
+attacked. Rules are names of events in the gateway's log.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Final
 
 from firmware_sim.attackers.attack import Attack, Work
-from firmware_sim.attackers.wire import Client, Closed, Counts, Target, both
+from firmware_sim.attackers.wire import Client, ConnectionClosed, Counts, Target, listen_during
 
 VICTIM: Final = "victim"
 """The account of a device that is there, and never reads."""
@@ -44,27 +44,27 @@ def _assured(number: int, inner: str) -> str:
 
 
 def never_released(number: int) -> str:
-    """Offer a small message, and never ask for its delivery."""
+    """Offer small messages and never release them."""
     return _assured(number, _LOG)
 
 
 def large_never_released(number: int) -> str:
-    """Offer a large message, and never ask for its delivery."""
+    """Offer large messages and never release them."""
     return _assured(number, f"<body>{_LARGE}</body>")
 
 
 def tiny(number: int) -> str:
-    """Ping: small, and an answer each."""
+    """Send pings: small stanzas, each with an answer."""
     return f"<iq type='get' id='{number}'><ping xmlns='urn:xmpp:ping'/></iq>"
 
 
 def malformed(number: int) -> str:
-    """Offer a message without an id."""
+    """Offer a message without a msgId."""
     return f"<iq type='set' id='{number}'><assured xmlns='{_QOS}'>{_here()}</assured></iq>"
 
 
 def churn(number: int) -> str:
-    """Change the roster, and the presence, which is too large."""
+    """Change the roster and send oversized presence."""
     if number % 4 == 0:
         return f"<presence><status>{_STATUS}</status></presence>"
     contact = number % _CONTACTS
@@ -91,7 +91,7 @@ def _acknowledged(to: str) -> Callable[[int], str]:
 
 async def _flood(target: Target, counts: Counts, name: str, make: Callable[[int], str]) -> None:
     client = await Client.bound(target, counts, name, "flood")
-    await both(client, client.flood(make))
+    await listen_during(client, client.flood(make))
 
 
 def _flooding(make: Callable[[int], str]) -> Work:
@@ -109,7 +109,7 @@ def _flooding_account(account: str, kind: Callable[[str], Callable[[int], str]])
 
 
 async def huge_stanzas(target: Target, counts: Counts, name: str) -> None:
-    """Send a stanza larger than any may be, once a connection."""
+    """Send one oversized stanza on each connection."""
     client = await Client.bound(target, counts, name, "huge")
     try:
         counts.sent += 1
@@ -120,12 +120,12 @@ async def huge_stanzas(target: Target, counts: Counts, name: str) -> None:
 
 
 async def sessions(target: Target, counts: Counts, name: str) -> None:
-    """Bind many sessions at once, again and again, and keep those that it gets."""
+    """Bind many sessions at once, repeatedly, and keep those that succeed."""
     kept: list[Client] = []
 
     async def one(number: int) -> None:
         counts.sent += 1
-        with contextlib.suppress(Closed, OSError, TimeoutError):
+        with contextlib.suppress(ConnectionClosed, OSError, TimeoutError):
             kept.append(await Client.bound(target, counts, name, f"r{number}"))
 
     try:
@@ -138,14 +138,14 @@ async def sessions(target: Target, counts: Counts, name: str) -> None:
 
 
 async def slow_reader(target: Target, counts: Counts, name: str) -> None:
-    """Let a device that never reads be flooded with messages to its account."""
-    deaf = await Client.bound(target, counts, VICTIM, "deaf", _UNREAD)
+    """Flood a device that never reads with messages to its account."""
+    reader = await Client.bound(target, counts, VICTIM, "deaf", _UNREAD)
     try:
-        deaf.send("<presence/>")
-        deaf.deafen()
+        reader.send("<presence/>")
+        reader.stop_reading()
         await _flood(target, counts, name, _plain(_to(target, VICTIM)))
     finally:
-        deaf.cut()
+        reader.cut()
 
 
 _OFFLINE: Final = (

@@ -1,6 +1,6 @@
-"""What an attack is: its name, what it does, and the rules that have to refuse it.
+"""The description of an attack: its name, what it does, and the limits that must refuse it.
 
-The tables of them are in `accounts` and `strangers`; `__main__` runs them.
+The tables are in `accounts` and `unauthenticated`; `__main__` runs them.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ Work = Callable[[Target, Counts, str], Coroutine[Any, Any, None]]
 
 
 class Attack(NamedTuple):
-    """One sort of attack.
+    """One kind of attack.
 
-    Its `work` is begun again when it ends. `rules` are names of events, of which the gateway has to
-    log one. `address` is the last number of the loopback address that it comes from.
+    `work` is restarted when it ends. The gateway must log at least one of the events in `rules`.
+    `address` is the last number of the loopback address that it connects from.
     """
 
     name: str
@@ -31,14 +31,14 @@ class Attack(NamedTuple):
 
     @property
     def account(self) -> str:
-        """The name of its account; empty if it has none."""
+        """The name of its account, or an empty string."""
         return "" if self.stranger else re.sub(r"[^a-z]+", "-", self.name)
 
     @property
     def local(self) -> str:
-        """The loopback address that it comes from."""
+        """The loopback address that it connects from."""
         return f"127.0.0.{self.address}"
 
     def source(self, domain: str) -> str:
-        """Give what the gateway's log calls it: its account, or its address if it has none."""
+        """Return the source under which the gateway logs it: its account, or else its address."""
         return self.local if self.stranger else f"{self.account}@{domain}"

@@ -1,7 +1,6 @@
-"""Attacks by those who have no account: on the door, on TLS, on log-in, on the parser before it.
+"""Attacks by clients without an account: on connections, TLS, log-in and the parser before it.
 
-Each comes from a loopback address of its own, as strangers do: what one address is refused, others
-are not.
+Each uses its own loopback address, because limits apply to addresses.
 """
 
 from __future__ import annotations
@@ -12,7 +11,14 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 from firmware_sim.attackers.attack import Attack, Work
-from firmware_sim.attackers.wire import STARTTLS, Client, Closed, Counts, Credentials, Target
+from firmware_sim.attackers.wire import (
+    STARTTLS,
+    Client,
+    ConnectionClosed,
+    Counts,
+    Credentials,
+    Target,
+)
 
 _CONNECTIONS: Final = 80  # that one attack opens at a time, of 50 that one address may have
 _PAUSE_S: Final = 0.02  # between two of those
@@ -27,7 +33,7 @@ async def _crowd(
     counts: Counts,
     one: Callable[[Target, Counts], Coroutine[Any, Any, None]],
 ) -> None:
-    """Do the same on many connections at a time."""
+    """Run the same attack on many connections at once."""
     tasks = set()
     try:
         for _ in range(_CONNECTIONS):
@@ -41,7 +47,7 @@ async def _crowd(
 
 
 async def _linger(client: Client) -> None:
-    with contextlib.suppress(TimeoutError, Closed):
+    with contextlib.suppress(TimeoutError, ConnectionClosed):
         async with asyncio.timeout(_LISTEN_S):
             await client.listen()
 
@@ -65,24 +71,24 @@ async def _half_handshake(target: Target, counts: Counts) -> None:
         await client.until("<proceed")
         client.writer.write(_HALF_HELLO)
         await _linger(client)
-    except (Closed, TimeoutError):
+    except (ConnectionClosed, TimeoutError):
         pass
     finally:
         client.cut()
 
 
 async def silence(target: Target, counts: Counts, _account: str) -> None:
-    """Connect, and say nothing."""
+    """Connect and send nothing."""
     await _crowd(target, counts, _silence)
 
 
 async def half_handshakes(target: Target, counts: Counts, _account: str) -> None:
-    """Begin a TLS handshake, and leave it."""
+    """Begin a TLS handshake and abandon it."""
     await _crowd(target, counts, _half_handshake)
 
 
 async def guesses(target: Target, counts: Counts, _account: str) -> None:
-    """Guess passwords, a few a connection."""
+    """Guess passwords, a few on each connection."""
     client = await Client.connect(target, counts)
     try:
         await client.secure()
@@ -95,7 +101,7 @@ async def guesses(target: Target, counts: Counts, _account: str) -> None:
 
 
 async def huge_before_log_in(target: Target, counts: Counts, _account: str) -> None:
-    """Send a stanza before log-in that is larger than any may be there."""
+    """Send an oversized stanza before log-in."""
     client = await Client.connect(target, counts)
     try:
         await client.secure()
@@ -106,7 +112,7 @@ async def huge_before_log_in(target: Target, counts: Counts, _account: str) -> N
         client.cut()
 
 
-def _stranger(
+def _unauthenticated(
     name: str,
     work: Work,
     rules: tuple[str, ...],
@@ -116,8 +122,10 @@ def _stranger(
 
 
 ATTACKS: Final = (
-    _stranger("silent connections", silence, ("connections", "authenticate_time"), 3),
-    _stranger("half handshakes", half_handshakes, ("connections", "authenticate_time", "tls"), 4),
-    _stranger("guessed passwords", guesses, ("authentication", "authentication_limit"), 5),
-    _stranger("huge stanzas before log-in", huge_before_log_in, ("policy-violation",), 6),
+    _unauthenticated("silent connections", silence, ("connections", "authenticate_time"), 3),
+    _unauthenticated(
+        "half handshakes", half_handshakes, ("connections", "authenticate_time", "tls"), 4
+    ),
+    _unauthenticated("guessed passwords", guesses, ("authentication", "authentication_limit"), 5),
+    _unauthenticated("huge stanzas before log-in", huge_before_log_in, ("policy-violation",), 6),
 )

@@ -1,7 +1,6 @@
-"""An XMPP client without manners: it writes bytes, counts what it is refused, and keeps nothing.
+"""A minimal XMPP client for attacks: it writes bytes and counts errors.
 
-It parses no XML: an attacker has no use for it, and the machine's time belongs to the gateway. It
-shares nothing with the library that devices use, which would not do such things.
+It parses no XML, to leave the processor to the gateway, and shares no code with the devices.
 """
 
 from __future__ import annotations
@@ -28,13 +27,13 @@ _ERROR: Final = b"<error "  # of a stanza; a stream's error has a prefix
 _READ: Final = 64 * 1024
 
 
-class Closed(Exception):
-    """The gateway ended the connection, or the log-in did not come about."""
+class ConnectionClosed(Exception):
+    """The gateway closed the connection, or the log-in failed."""
 
 
 @dataclass(slots=True)
 class Counts:
-    """What one attack has done, and what it was told."""
+    """What an attack did, and which errors it received."""
 
     sent: int = 0
     """Stanzas, or attempts, whichever the attack consists of."""
@@ -46,9 +45,9 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where to, as whom, and how fast at most.
+    """The gateway's address, the account, and the maximum rate.
 
-    `source` is the address to come from, empty for any; `rate` is in stanzas per second.
+    `source` is the local address to connect from, empty for any; `rate` is in stanzas per second.
     """
 
     host: str
@@ -69,7 +68,7 @@ class Credentials(NamedTuple):
 
 @dataclass(slots=True)
 class Client:
-    """One connection; what it is refused goes into `counts`."""
+    """One connection; errors that it receives are added to `counts`."""
 
     target: Target
     counts: Counts
@@ -79,7 +78,7 @@ class Client:
 
     @classmethod
     async def connect(cls, target: Target, counts: Counts, buffer: int = 0) -> Self:
-        """Connect; nothing is sent. `buffer` is how many bytes the system may keep unread."""
+        """Connect; nothing is sent. `buffer` is the size of the receive buffer in bytes."""
         tcp = socket.socket(socket.AF_INET6 if ":" in target.host else socket.AF_INET)
         try:
             tcp.setblocking(False)
@@ -102,13 +101,13 @@ class Client:
         """Connect, log in and bind; `buffer` as for `connect`.
 
         Raises:
-            Closed: it did not come to a session. A refusal to bind is counted.
+            Closed: there is no session. A refused bind is counted.
         """
         client = await cls.connect(target, counts, buffer)
         try:
             await client.secure()
             if not await client.log_in(Credentials(name, target.password)):
-                raise Closed
+                raise ConnectionClosed
             await client.bind(resource)
         except BaseException:
             client.cut()
@@ -127,7 +126,7 @@ class Client:
         )
 
     async def secure(self) -> None:
-        """Open a stream, start TLS, and open another, up to its features."""
+        """Open a stream, start TLS, and open another stream, up to its features."""
         self.open()
         await self.until("</stream:features>")
         self.send(STARTTLS)
@@ -139,7 +138,7 @@ class Client:
         await self.until("</stream:features>")
 
     async def log_in(self, who: Credentials) -> bool:
-        """Log in by PLAIN, under TLS; return whether that was right. A failure is counted."""
+        """Log in by PLAIN under TLS; return whether it succeeded. A failure is counted."""
         text = base64.b64encode(f"\0{who.name}\0{who.password}".encode()).decode()
         self.send(f"<auth xmlns='{_SASL}' mechanism='PLAIN'>{text}</auth>")
         if "<failure" in await self.until("<success", "</failure>"):
@@ -154,31 +153,31 @@ class Client:
         self.send(f"{_BIND}<resource>{resource}</resource></bind></iq>")
         if "<error" in await self.until("</iq>"):
             self.counts.refused += 1
-            raise Closed
+            raise ConnectionClosed
 
     async def until(self, *ends: str) -> str:
-        """Read until one of some words has come, and return all that came."""
+        """Read until one of some strings has arrived, and return everything read."""
         said = b""
         async with asyncio.timeout(STEP_S):
             while not any(end.encode() in said for end in ends):
                 said += await self._more()
                 if b"<stream:error" in said:
                     self.counts.closed += 1
-                    raise Closed
+                    raise ConnectionClosed
         return said.decode(errors="replace")
 
     async def listen(self) -> None:
-        """Read for ever, and count the errors among it; a connection that ends raises `Closed`."""
+        """Read for ever and count errors; raise `Closed` when the connection ends."""
         while True:
             said = self._tail + await self._more()
             self.counts.refused += said.count(_ERROR)
             self._tail = said[-(len(_ERROR) - 1) :]
 
     async def flood(self, make: Callable[[int], str]) -> None:
-        """Send stanzas at the rate of the target, as far as the socket takes them; it never ends.
+        """Send stanzas at the target's rate, as far as the socket accepts them; never return.
 
         Args:
-            make: the stanza of a number, counted from 0 over all of an attack's connections.
+            make: returns the stanza for a number counted from 0 over all connections of the attack.
         """
         burst = max(1, round(self.target.rate * TURN_S))
         while True:
@@ -188,14 +187,14 @@ class Client:
             await self.writer.drain()
             await asyncio.sleep(TURN_S)
 
-    def deafen(self) -> None:
-        """Read nothing any more."""
+    def stop_reading(self) -> None:
+        """Stop reading."""
         transport = self.writer.transport
         assert isinstance(transport, asyncio.Transport)  # noqa: S101 - it reads and writes
         transport.pause_reading()
 
     def cut(self) -> None:
-        """Drop the connection without a word."""
+        """Drop the connection."""
         self.writer.transport.abort()
 
     async def _more(self) -> bytes:
@@ -204,12 +203,12 @@ class Client:
             data = await self.reader.read(_READ)
         if not data:
             self.counts.closed += 1
-            raise Closed
+            raise ConnectionClosed
         return data
 
 
-async def both(client: Client, work: Coroutine[Any, Any, None]) -> None:
-    """Listen while something is done over the connection; the first that ends, ends both."""
+async def listen_during(client: Client, work: Coroutine[Any, Any, None]) -> None:
+    """Listen while a coroutine uses the connection; when either ends, both end."""
     tasks = {asyncio.ensure_future(client.listen()), asyncio.ensure_future(work)}
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

@@ -1,7 +1,4 @@
-"""Segments as they must not arrive, and one as a later version may write it.
-
-Works on the bytes of a whole segment, as docs/reference/segment-format.md lays them out.
-"""
+"""Invalid segments, and one of a later minor version, made from the bytes of a valid one."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ _DIGEST: Final = 32
 
 
 def newer_minor(data: bytes) -> bytes:
-    """Write a segment as minor version 1 might: with a header's key that nobody knows yet."""
+    """Write a segment as minor version 1 might, with an unknown key in the header."""
     end = _HEADER + int.from_bytes(data[_LENGTH:_HEADER], "big")
     fields = cbor2.loads(data[_HEADER:end])
     header = cbor2.dumps(fields | {"battery": 87})
@@ -50,7 +47,7 @@ def _empty(_data: bytes, _dice: Random) -> bytes:
     return b""
 
 
-SPOILED: Final[dict[str, Callable[[bytes, Random], bytes]]] = {
+DAMAGED: Final[dict[str, Callable[[bytes, Random], bytes]]] = {
     "truncated": _truncated,
     "flipped": _flipped,
     "garbage": _garbage,

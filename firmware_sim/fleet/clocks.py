@@ -1,6 +1,6 @@
-"""The clock of a gateway: what it says at each true moment, and whether it is synchronised.
+"""A gateway's wall clock: what it shows at each true moment, and whether it is synchronised.
 
-True moments are seconds since the simulation began. What follows for events is not known here.
+True moments are seconds since the simulation began.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from dataclasses import dataclass
 class Clock:
     """A clock that is `skew` seconds ahead, gains `drift` seconds in a second, and is set.
 
-    `start` is ms since 1970 UTC. At each of `steps` (moment, seconds) it is set by so much. Within
-    `lost` (begin, end) it is not synchronised.
+    `start` is ms since 1970 UTC. At each of `steps` (moment, seconds) it is set by that much.
+    During `lost` (begin, end) it is not synchronised.
     """
 
     start: int
@@ -23,7 +23,7 @@ class Clock:
     lost: tuple[tuple[float, float], ...] = ()
 
     def wall(self, moment: float) -> int:
-        """Tell what the clock says, in ms since 1970 UTC."""
+        """Return what the clock shows, in ms since 1970 UTC."""
         ahead = self.skew + self.drift * moment
         for at, seconds in self.steps:
             if at <= moment:
@@ -31,5 +31,5 @@ class Clock:
         return self.start + round((moment + ahead) * 1000)
 
     def synchronised(self, moment: float) -> bool:
-        """Tell whether it is synchronised."""
+        """Return whether the clock is synchronised."""
         return not any(begin <= moment < end for begin, end in self.lost)

@@ -62,18 +62,18 @@ from firmware_sim.fleet.settings import MAX_DAYS, MAX_GATEWAYS, FleetSettings
 def fleet_command(
     *, out: Path, start: datetime | None, faults: str, as_json: bool, **given: Any
 ) -> None:
-    """Make the segments of a fleet over some days, and the truth about them.
+    """Write the segments of a simulated fleet, and the truth about them.
 
     The same arguments, with --start, give the same bytes. Needs no gateway and no centre.
     """
-    from firmware_sim.fleet.writer import NotEmpty, write_fleet
+    from firmware_sim.fleet.writer import FolderNotEmptyError, write_fleet
 
     settings = FleetSettings(
         start=_start(start, given["days"]), faults=_faults(faults.split(",")), **given
     )
     try:
         truth = write_fleet(settings, out)
-    except (NotEmpty, OSError) as error:
+    except (FolderNotEmptyError, OSError) as error:
         click.echo(f"fieldpost-sim: {error}", err=True)
         sys.exit(1)
     totals = truth["totals"] | {"planted": len(truth["planted"])}
@@ -81,7 +81,7 @@ def fleet_command(
 
 
 def _start(given: datetime | None, days: int) -> int:
-    """Give the first moment in ms since 1970 UTC: without one given, the last minute is now."""
+    """Return the first moment in ms since 1970 UTC; by default the simulation ends now."""
     if given is None:
         now = datetime.now(UTC).replace(second=0, microsecond=0)
         given = now - timedelta(days=days)

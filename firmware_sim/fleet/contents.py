@@ -1,6 +1,6 @@
-"""What a segment holds, summed up: all that the truth about a fleet needs of its events.
+"""Summarise the events of a segment, as far as the truth needs them.
 
-Keeps the events of the system lane as they are, of the others only sums. Judges nothing.
+Events of the system lane are kept as they are, of the other lanes only sums.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from math import fsum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from firmware_sim.fleet.rows import Row
+    from firmware_sim.fleet.rows import EventRow
 
 SYSTEM: Final = "system"
 """The lane in which a gateway tells of itself."""
@@ -19,30 +19,30 @@ SYSTEM: Final = "system"
 _ERRORS: Final = ("Error", "Critical", "Alert", "Emergency")
 
 
-class Told(NamedTuple):
-    """An event of the system lane in its place. Its order is that in which it was written."""
+class SystemEvent(NamedTuple):
+    """An event of the system lane with its position. Sorts in the order of writing."""
 
     epoch: str
     seq: int
-    row: Row
+    row: EventRow
 
     @property
     def time(self) -> int:
-        """When it was, by the gateway's clock, in ms since 1970 UTC."""
+        """The event's time by the gateway's clock, in ms since 1970 UTC."""
         return self.row.time
 
     def tag(self, name: str) -> int:
-        """Read a tag that is a count."""
+        """Return a tag that is a count."""
         return int(self.row.tags[name])
 
 
 class Content(NamedTuple):
-    """Events by kind, latencies by level, values and the last time by sensor, and more.
+    """Events by kind, latencies by level, sums and last times by sensor, and more.
 
-    The sums are of (source, name), in millionths, with the count of values; `heard` tells when
-    each was heard last. `times` are those of all events, in ms since 1970 UTC, apart by whether the
-    clock was synchronised; the last one's is `until`. `errors` counts events of the level Error
-    and above. `told` are the events of the system lane.
+    Sums are by (source, name), in millionths, with the number of values; `heard` has the last time
+    of each. `times` are those of all events, in ms since 1970 UTC, separately by whether the clock
+    was synchronised; `until` is the last one's. `errors` counts events of level Error and above.
+    `events` are the events of the system lane.
     """
 
     kinds: Counter[str]
@@ -52,11 +52,11 @@ class Content(NamedTuple):
     times: dict[bool, array[int]]
     until: int
     errors: int
-    told: tuple[Told, ...]
+    events: tuple[SystemEvent, ...]
 
 
-def content_of(rows: list[Row], lane: str, epoch: str, first_seq: int) -> Content:
-    """Sum up what the rows of a segment say."""
+def content_of(rows: list[EventRow], lane: str, epoch: str, first_seq: int) -> Content:
+    """Summarise the rows of a segment."""
     latencies: defaultdict[int, list[int]] = defaultdict(list)
     values: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
     times: defaultdict[bool, array[int]] = defaultdict(lambda: array("q"))
@@ -69,7 +69,7 @@ def content_of(rows: list[Row], lane: str, epoch: str, first_seq: int) -> Conten
             sensor = row.source or "", row.name or ""
             values[sensor].append(row.value)
             heard[sensor] = row.time
-    told = [Told(epoch, seq, row) for seq, row in enumerate(rows, start=first_seq)]
+    events = [SystemEvent(epoch, seq, row) for seq, row in enumerate(rows, start=first_seq)]
     return Content(
         kinds=Counter(row.kind for row in rows),
         latencies=dict(latencies),
@@ -78,5 +78,5 @@ def content_of(rows: list[Row], lane: str, epoch: str, first_seq: int) -> Conten
         times=dict(times),
         until=rows[-1].time,
         errors=sum(row.level in _ERRORS for row in rows),
-        told=tuple(told) if lane == SYSTEM else (),
+        events=tuple(events) if lane == SYSTEM else (),
     )

@@ -1,7 +1,6 @@
-"""What the reports must say of a gateway's life and its clock, by docs/reference/reports.md.
+"""Compute what the reports must show of a gateway's uptime and its clock.
 
-Reckoned from the events that were accepted, one after another. It is written from the document, not
-from the centre's code, of which it knows nothing.
+Written from docs/reference/reports.md, independently of the centre's code.
 """
 
 from __future__ import annotations
@@ -15,54 +14,54 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from firmware_sim.fleet.times import iso, iso_or_none
 
 if TYPE_CHECKING:
-    from firmware_sim.fleet.contents import Told
+    from firmware_sim.fleet.contents import SystemEvent
 
 _STEP: Final = "clock_stepped"
 _SIGNS: Final = ("start", "heartbeat", "stop", _STEP)
-_HEARTBEAT_S: Final = 60.0  # seconds between two heartbeats, before a gateway told its own
+_HEARTBEAT_S: Final = 60.0  # seconds between two heartbeats, until a gateway reports its own
 _PATIENCE: Final = 2.5  # how many heartbeats, or sealings, may fail to come
 _SILENT_S: Final = 750.0  # seconds without an arrival, at least, that are a silence
 _SEALINGS: Final = 5  # times between two segments that have to be known for more than that
 _SETTLED_MS: Final = 600_000  # ms within which a step may make a clock synchronised
 
 
-class Between(NamedTuple):
-    """The time between two signs of life: its state, as the report has it, and both of them."""
+class Interval(NamedTuple):
+    """The time between two heartbeats: its state as the report has it, and both events."""
 
     state: str
-    before: Told
-    after: Told
+    before: SystemEvent
+    after: SystemEvent
 
     @property
     def length(self) -> int:
-        """How long it was by the gateway's clock, in ms."""
+        """The length by the gateway's clock, in ms."""
         return max(self.after.time - self.before.time, 0)
 
 
-def between_signs(told: Sequence[Told]) -> Iterator[Between]:
-    """Judge the time between each two signs; `told` is all of the system lane, in order."""
-    signs = [at for at, each in enumerate(told) if _system(each) and each.row.name in _SIGNS]
+def intervals(events: Sequence[SystemEvent]) -> Iterator[Interval]:
+    """Classify the time between each two heartbeats; `events` is the whole system lane in order."""
+    signs = [at for at, each in enumerate(events) if _system(each) and each.row.name in _SIGNS]
     interval = _HEARTBEAT_S
     for first, second in pairwise(signs):
-        before, after = told[first], told[second]
+        before, after = events[first], events[second]
         if before.row.name != _STEP and before.row.value:
             interval = before.row.value
         whole = _whole(before, after, second - first)
-        yield Between(_state(before, after, interval, whole=whole), before, after)
+        yield Interval(_state(before, after, interval, whole=whole), before, after)
 
 
-def _system(each: Told) -> bool:
+def _system(each: SystemEvent) -> bool:
     return each.row.kind == "system"
 
 
-def _whole(before: Told, after: Told, apart: int) -> bool:
-    """Tell whether nothing is missing between two signs that stand so far `apart`."""
+def _whole(before: SystemEvent, after: SystemEvent, apart: int) -> bool:
+    """Return whether no event is missing between two heartbeats that are `apart` numbers apart."""
     if before.epoch == after.epoch:
         return after.seq - before.seq == apart
     return before.row.name == "stop" and after.seq == apart
 
 
-def _state(before: Told, after: Told, interval: float, *, whole: bool) -> str:
+def _state(before: SystemEvent, after: SystemEvent, interval: float, *, whole: bool) -> str:
     if before.row.clock != after.row.clock or after.row.name == _STEP:
         return "clock"
     if before.row.name == "stop" and whole:
@@ -72,10 +71,10 @@ def _state(before: Told, after: Told, interval: float, *, whole: bool) -> str:
     return "outage" if whole else "unknown"
 
 
-def availability(told: Sequence[Told]) -> dict[str, Any]:
-    """Give what `availability` must say of the time, beside what arrivals tell."""
-    spans = list(between_signs(told))
-    signs = [each for each in told if _system(each) and each.row.name in _SIGNS]
+def availability(events: Sequence[SystemEvent]) -> dict[str, Any]:
+    """Return what `availability` must show, except for arrivals."""
+    spans = list(intervals(events))
+    signs = [each for each in events if _system(each) and each.row.name in _SIGNS]
     starts = [each for each in spans if each.after.row.name == "start"]
     gaps = [each.length for each in spans if each.state in ("outage", "unknown")]
     unclean = [
@@ -99,8 +98,8 @@ def availability(told: Sequence[Told]) -> dict[str, Any]:
     }
 
 
-def outages(told: Sequence[Told]) -> list[dict[str, Any]]:
-    """Give the rows that `outages` must have."""
+def outages(events: Sequence[SystemEvent]) -> list[dict[str, Any]]:
+    """Return the rows that `outages` must have."""
     return [
         {
             "begin": iso(each.before.time),
@@ -108,18 +107,21 @@ def outages(told: Sequence[Told]) -> list[dict[str, Any]]:
             "seconds": each.length / 1000,
             "ended": "restarted" if each.after.row.name == "start" else "went_on",
         }
-        for each in between_signs(told)
+        for each in intervals(events)
         if each.state == "outage"
     ]
 
 
-def reached(
-    told: Sequence[Told], arrivals: Sequence[int], sealed: Sequence[tuple[str, float]], as_of: int
+def arrivals_and_state(
+    events: Sequence[SystemEvent],
+    arrivals: Sequence[int],
+    sealed: Sequence[tuple[str, float]],
+    as_of: int,
 ) -> dict[str, Any]:
-    """Give what `availability` must say of arrivals, and the state.
+    """Return what `availability` must show of arrivals, and the state.
 
-    `arrivals` are all of them, in ms since 1970 UTC, and so is `as_of`. `sealed` are the epoch and
-    the seconds of service of each segment of the system lane.
+    `arrivals` and `as_of` are in ms since 1970 UTC. `sealed` has the epoch and the service seconds
+    of each segment of the system lane.
     """
     lasted = [
         after[1] - before[1]
@@ -135,7 +137,7 @@ def reached(
         for gap in ((after - before) / 1000 for before, after in pairwise([*times, as_of]))
         if gap > patience
     ]
-    names = [each.row.name for each in told if _system(each) and each.row.name in _SIGNS]
+    names = [each.row.name for each in events if _system(each) and each.row.name in _SIGNS]
     state = "running" if names else "unknown"
     if names and names[-1] == "stop":
         state = "stopped"
@@ -150,16 +152,18 @@ def reached(
     }
 
 
-def clock(told: Sequence[Told]) -> dict[str, Any]:
-    """Give what `clocks` must say of steps and of being synchronised."""
-    beats = [each for each in told if _system(each) and each.row.name == "heartbeat"]
-    steps = [each for each in told if _system(each) and each.row.name == _STEP]
-    found = [each.time for each in told if _system(each) and each.row.name == "clock_synchronised"]
+def clock(events: Sequence[SystemEvent]) -> dict[str, Any]:
+    """Return what `clocks` must show of steps and of synchronisation."""
+    beats = [each for each in events if _system(each) and each.row.name == "heartbeat"]
+    steps = [each for each in events if _system(each) and each.row.name == _STEP]
+    found = [
+        each.time for each in events if _system(each) and each.row.name == "clock_synchronised"
+    ]
     moved = [each.row.value or 0.0 for each in steps]
     lost = [each.row.value or _HEARTBEAT_S for each in beats if not each.row.clock]
     return {
         "steps": len(steps),
-        "odd_steps": sum(not _settles(each.time, found) for each in steps),
+        "odd_steps": sum(not _becomes_synchronised(each.time, found) for each in steps),
         "step_sum_s": sum(map(abs, moved)),
         "step_max_s": max(moved, key=abs) if moved else None,
         "last_step": iso_or_none(max((each.time for each in steps), default=None)),
@@ -168,8 +172,8 @@ def clock(told: Sequence[Told]) -> dict[str, Any]:
     }
 
 
-def _settles(step: int, found: list[int]) -> bool:
-    """Tell whether the clock was synchronised right after that step."""
+def _becomes_synchronised(step: int, found: list[int]) -> bool:
+    """Return whether the clock was synchronised right after the step."""
     ordered = sorted(found)
     at = bisect_right(ordered, step - 1)
     return at < len(ordered) and ordered[at] - step <= _SETTLED_MS

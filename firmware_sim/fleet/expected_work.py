@@ -1,7 +1,6 @@
-"""What the reports must say of a gateway's queues, refusals, repeats and growth.
+"""Compute what the reports must show of a gateway's queues, refusals, repetitions and growth.
 
-By docs/reference/reports.md, reckoned from the events that were accepted. It is written from the
-document, not from the centre's code, of which it knows nothing.
+Written from docs/reference/reports.md, independently of the centre's code.
 """
 
 from __future__ import annotations
@@ -14,30 +13,30 @@ from typing import TYPE_CHECKING, Any, Final
 from firmware_sim.fleet.times import DAY_MS, iso, iso_or_none
 
 if TYPE_CHECKING:
-    from firmware_sim.fleet.contents import Told
+    from firmware_sim.fleet.contents import SystemEvent
 
 _STUCK_MS: Final = 1_800_000  # for which items are due and none is delivered
-_TOGETHER_MS: Final = 750_000  # between two tellings, beyond which nothing is known
+_TOGETHER_MS: Final = 750_000  # between two depths_logged, beyond which nothing is known
 _MOMENT: Final = ("ready", "locked", "delayed", "dead", "oldest_s", "members")
 _SUMS: Final = ("delivered", "redelivered", "timeouts")
 
 
-def queues(told: Sequence[Told]) -> list[dict[str, Any]]:
-    """Give the rows that `queues` must have; `told` is all of the system lane, in order."""
-    depths = _by(told, lambda each: each.row.topic, "queue", "depth")
-    dead = _by(told, lambda each: each.row.topic, "message", "queue_dead")
+def queues(events: Sequence[SystemEvent]) -> list[dict[str, Any]]:
+    """Return the rows that `queues` must have; `events` is the whole system lane in order."""
+    depths = _by(events, lambda each: each.row.topic, "queue", "depth")
+    dead = _by(events, lambda each: each.row.topic, "message", "queue_dead")
     rows = []
-    for queue, tellings in sorted(depths.items()):
-        last = tellings[-1]
+    for queue, depths_logged in sorted(depths.items()):
+        last = depths_logged[-1]
         row = {
             "queue": queue,
             "depth": round(last.row.value or 0),
-            "depth_max": max(round(each.row.value or 0) for each in tellings),
+            "depth_max": max(round(each.row.value or 0) for each in depths_logged),
             **{name: last.tag(name) for name in _MOMENT},
-            **{name: sum(each.tag(name) for each in tellings) for name in _SUMS},
+            **{name: sum(each.tag(name) for each in depths_logged) for name in _SUMS},
             "dead_items": len(dead.get(queue, ())),
             "last_told": iso(last.time),
-            **_standing(tellings),
+            **_stuck_periods(depths_logged),
         }
         if row["state"] != "stuck":
             row["state"] = "ok" if row["depth"] else "idle"
@@ -45,11 +44,11 @@ def queues(told: Sequence[Told]) -> list[dict[str, Any]]:
     return rows
 
 
-def _standing(tellings: Sequence[Told]) -> dict[str, Any]:
-    """Tell when a queue was stuck: stretches in which items were due and none was delivered."""
-    stretches: list[list[Told]] = []
-    before: Told | None = None
-    for each in tellings:
+def _stuck_periods(depths_logged: Sequence[SystemEvent]) -> dict[str, Any]:
+    """Return the periods in which a queue was stuck: items were due and none was delivered."""
+    stretches: list[list[SystemEvent]] = []
+    before: SystemEvent | None = None
+    for each in depths_logged:
         apart = each.time - before.time if before else -1
         goes_on = before and _stalled(before) == _stalled(each) and 0 <= apart <= _TOGETHER_MS
         if goes_on:
@@ -70,28 +69,28 @@ def _standing(tellings: Sequence[Told]) -> dict[str, Any]:
     }
 
 
-def _stalled(each: Told) -> bool:
+def _stalled(each: SystemEvent) -> bool:
     due = round(each.row.value or 0) - each.tag("delayed")
     return due > 0 and each.tag("delivered") == 0
 
 
-def refusals(told: Sequence[Told]) -> list[dict[str, Any]]:
-    """Give who was refused by which rule, how often, and when first and last."""
-    found = _by(told, lambda each: (each.row.source, each.row.name), "limit")
+def refusals(events: Sequence[SystemEvent]) -> list[dict[str, Any]]:
+    """Return how often each source was refused by each rule, with the first and last time."""
+    found = _by(events, lambda each: (each.row.source, each.row.name), "limit")
     return [{"source": of[0], "rule": of[1], **_times(each)} for of, each in sorted(found.items())]
 
 
-def repeats(told: Sequence[Told]) -> list[dict[str, Any]]:
-    """Give whose offers were repeated, how often, and when first and last."""
-    found = _by(told, lambda each: each.row.source, "message", "repeated")
+def repeats(events: Sequence[SystemEvent]) -> list[dict[str, Any]]:
+    """Return how often each source repeated offers, with the first and last time."""
+    found = _by(events, lambda each: each.row.source, "message", "repeated")
     return [{"source": source, **_times(each)} for source, each in sorted(found.items())]
 
 
-def notices(told: Sequence[Told]) -> list[dict[str, Any]]:
-    """Give the rows that `notices` must have."""
+def notices(events: Sequence[SystemEvent]) -> list[dict[str, Any]]:
+    """Return the rows that `notices` must have."""
     rows = []
     for kind in ("limit", "message"):
-        found = _by(told, lambda each: each.row.name, kind)
+        found = _by(events, lambda each: each.row.name, kind)
         found.pop("repeated", None)
         rows += [
             {"kind": kind, "name": name, **_times(each)} for name, each in sorted(found.items())
@@ -100,42 +99,48 @@ def notices(told: Sequence[Told]) -> list[dict[str, Any]]:
 
 
 def _by(
-    told: Iterable[Told], key: Callable[[Told], Hashable], kind: str, name: str | None = None
-) -> dict[Any, list[Told]]:
-    """Put together the events of a kind, or of a name too, by a key."""
-    found: defaultdict[Hashable, list[Told]] = defaultdict(list)
-    for each in told:
+    events: Iterable[SystemEvent],
+    key: Callable[[SystemEvent], Hashable],
+    kind: str,
+    name: str | None = None,
+) -> dict[Any, list[SystemEvent]]:
+    """Group the events of a kind, or also of a name, by a key."""
+    found: defaultdict[Hashable, list[SystemEvent]] = defaultdict(list)
+    for each in events:
         if each.row.kind == kind and name in (None, each.row.name):
             found[key(each)].append(each)
     return dict(found)
 
 
-def _times(events: Sequence[Told]) -> dict[str, Any]:
+def _times(events: Sequence[SystemEvent]) -> dict[str, Any]:
     times = [each.time for each in events]
     counts = [1 if each.row.value is None else round(each.row.value) for each in events]
     return {"times": sum(counts), "since": iso(min(times)), "until": iso(max(times))}
 
 
 def growth(
-    told: Sequence[Told], sizes: Sequence[tuple[int, int]], times: Iterable[int], disk_used: int
+    events: Sequence[SystemEvent],
+    sizes: Sequence[tuple[int, int]],
+    times: Iterable[int],
+    disk_used: int,
 ) -> dict[str, Any]:
-    """Give what `growth` must say.
+    """Return what `growth` must show.
 
-    `sizes` are the time of sealing of each segment, in ms since 1970 UTC, and its bytes; `times`
-    those of all events. `disk_used` is what the last segment says.
+    `sizes` are the time of sealing, in ms since 1970 UTC, and the bytes of each segment; `times`
+    those of all events. `disk_used` is from the last segment.
     """
     shipped: defaultdict[int, int] = defaultdict(int)
     for sealed, size in sizes:
         shipped[sealed // DAY_MS] += size
-    events: defaultdict[int, int] = defaultdict(int)
+    daily: defaultdict[int, int] = defaultdict(int)
     for time in times:
-        events[time // DAY_MS] += 1
-    evicted = _by(told, lambda each: each.row.topic, "uplink", "evicted").get(None, [])
+        daily[time // DAY_MS] += 1
+    evicted = _by(events, lambda each: each.row.topic, "uplink", "evicted").get(None, [])
     return {
         "days": max(len(shipped) - 2, 0),
         "shipped": sum(shipped.values()),
         "shipped_day": _ordinary(shipped),
-        "events_day": _ordinary(events),
+        "events_day": _ordinary(daily),
         "disk_used": disk_used,
         "evicted": sum(round(each.row.value or 0) for each in evicted),
         "last_evicted": iso_or_none(max((each.time for each in evicted), default=None)),
@@ -143,6 +148,7 @@ def growth(
 
 
 def _ordinary(days: dict[int, int]) -> float:
-    """Give the median of all days but the first and the last, or of these if there is no other."""
+    """Return the median of all days except the first and the last, or of these if there are no
+    others."""
     ordered = [days[day] for day in sorted(days)]
     return float(median(ordered[1:-1] or ordered))

@@ -1,7 +1,7 @@
-"""The faults that can be planted in a fleet: when, where, and what a report has to say of each.
+"""The faults that can be planted in a fleet, and the problems that reports must show for each.
 
-A fault is planted in one gateway; only faults of different groups meet in one, and only where there
-are more of them than gateways. What a fault does is in the modules that ask `Plan.window`.
+A fault is planted in one gateway. Only faults of different groups share a gateway, and only if
+there are more faults than gateways. The modules that ask `Plan.window` implement the faults.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from firmware_sim.fleet.seeds import chance
+from firmware_sim.fleet.seeds import generator
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A fault: `about` in words, and its window as shares (0 to 1) of the simulated time.
+    """A fault: `about` describes it; its window is given as shares (0 to 1) of the simulated time.
 
-    Faults of one `group` never meet in a gateway; one that is `alone` meets none. `shows` are the
-    kinds of problem that the report must tell of that gateway; none: it must tell of nothing. Of
-    those in `OF_THE_FLEET` it tells as of the fleet.
+    Faults of one `group` never share a gateway; one that is `alone` shares with none. `shows` are
+    the kinds of problems that the report must show for that gateway, or for the fleet if they are
+    in `OF_THE_FLEET`; if empty, it must show none.
     """
 
     about: str
@@ -94,24 +94,25 @@ FAULTS: Final[dict[str, Fault]] = {
 """All faults by name."""
 
 OF_THE_FLEET: Final = ("bad_segment", "version_errors")
-"""Kinds of problem that no gateway is named with: a spoiled file may name none, and a version is of
+"""Kinds of problem that no gateway is named with: a damaged file may name none, and a version is of
 many."""
 
 
 def spread(faults: Iterable[str], gateways: int, seed: int) -> list[tuple[str, ...]]:
-    """Give each of `gateways` its faults, as evenly as can be; what finds no place is left out."""
+    """Distribute faults over `gateways` as evenly as possible; faults that find no place are left
+    out."""
     order = list(range(gateways))
-    chance(seed, "faults").shuffle(order)
+    generator(seed, "faults").shuffle(order)
     placed: list[list[str]] = [[] for _ in range(gateways)]
     chosen = [name for name in FAULTS if name in set(faults)]
     for name in sorted(chosen, key=lambda name: not FAULTS[name].alone):  # they need a free one
-        free = [at for at in order if _fits(name, placed[at])]
+        free = [at for at in order if _is_compatible(name, placed[at])]
         if free:
             placed[min(free, key=lambda at: len(placed[at]))].append(name)
     return [tuple(names) for names in placed]
 
 
-def _fits(name: str, others: list[str]) -> bool:
+def _is_compatible(name: str, others: list[str]) -> bool:
     fault = FAULTS[name]
     return not any(
         fault.alone or FAULTS[other].alone or FAULTS[other].group == fault.group for other in others

@@ -1,7 +1,7 @@
-"""What must become of each file of a lane at the centre, by docs/reference/reports.md.
+"""Compute what must happen to each file of a lane at the centre.
 
-Works on what arrives of one gateway, in the order of arrival. It is written from the document, not
-from the centre's code, of which it knows nothing.
+Works on the arrivals of one gateway in order. Written from docs/reference/reports.md, independently
+of the centre's code.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NOTHING: Final = bytes(32)
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A file of `size` bytes that arrived: what its segment is and holds; a `bad` one is none."""
+    """A file of `size` bytes that arrived, with its segment, or none if `bad`."""
 
     arrived: int
     path: str
@@ -32,13 +32,13 @@ class Arrival:
     bad: bool = False
 
     def as_json(self, fate: str) -> dict[str, Any]:
-        """Give the row that the report on the quarantine must have of it."""
+        """Return the row that the report on the quarantine must have for it."""
         return {"path": self.path, "arrived": iso(self.arrived), "size": self.size, "fate": fate}
 
 
 @dataclass
 class LaneTruth:
-    """What is accepted of a lane, and how much was not."""
+    """The accepted segments of a lane, and the number of others."""
 
     accepted: dict[int, Arrival] = field(default_factory=dict)
     starts: list[int] = field(default_factory=list)
@@ -47,7 +47,7 @@ class LaneTruth:
     forks: dict[bytes, Arrival] = field(default_factory=dict)
 
     def take(self, arrival: Arrival) -> bool:
-        """Give a segment its fate; true if it is accepted."""
+        """Decide the outcome of a segment; return whether it is accepted."""
         header = arrival.header
         same = self.accepted.get(header.first_seq)
         if same is not None and same.digest == arrival.digest:
@@ -68,13 +68,13 @@ class LaneTruth:
         return self.accepted[self.starts[at]].header.last_seq >= header.first_seq
 
     def as_json(self) -> dict[str, Any]:
-        """Give the row that the report on completeness must have, but for its state."""
+        """Return the row that the report on completeness must have, without its state."""
         headers = [self.accepted[start].header for start in self.starts]
         received = sum(header.count for header in headers)
         last = headers[-1].last_seq if headers else 0
         holes = self._holes()
-        told = {n for h in headers for d in h.dropped for n in range(d.first_seq, d.last_seq + 1)}
-        declared = sum(len(told.intersection(range(*hole))) for hole in holes)
+        events = {n for h in headers for d in h.dropped for n in range(d.first_seq, d.last_seq + 1)}
+        declared = sum(len(events.intersection(range(*hole))) for hole in holes)
         return {
             "first": headers[0].first_seq if headers else None,
             "last": last or None,
@@ -89,7 +89,7 @@ class LaneTruth:
         }
 
     def _holes(self) -> list[tuple[int, int]]:
-        """Give the ranges that are missing, their ends excluded."""
+        """Return the missing ranges, excluding their ends."""
         holes, expected = [], 1
         for start in self.starts:
             if start > expected:
@@ -98,7 +98,7 @@ class LaneTruth:
         return holes
 
     def _breaks(self) -> int:
-        """Count segments that come right behind another one, and do not name its digest."""
+        """Count segments that directly follow another one without naming its digest."""
         breaks, expected, digest = 0, 1, _NOTHING
         for start in self.starts:
             each = self.accepted[start]

@@ -1,7 +1,4 @@
-"""What the devices of a gateway log: mostly that all is well.
-
-Gives the events of the lane `logs`, in their order.
-"""
+"""Generate the events of the lane `logs`: what the devices of a gateway log."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ from random import Random
 from typing import Final
 
 from firmware_sim.fleet.plan import FAULTY, Plan
-from firmware_sim.fleet.rows import Row, Stream
+from firmware_sim.fleet.rows import EventRow, Stream
 from firmware_sim.fleet.settings import DAY_S
 
 LOGS: Final = 240
@@ -29,7 +26,7 @@ _TEXTS: Final = {
 
 
 def logs(plan: Plan, *, faulty: bool) -> Stream:
-    """Give all that is logged; `faulty` tells whether the version `FAULTY` is."""
+    """Generate all log events in order; `faulty` says whether the version `FAULTY` runs."""
     dice = plan.chance("logs")
     number = 0
     for run in plan.life.runs:
@@ -41,14 +38,14 @@ def logs(plan: Plan, *, faulty: bool) -> Stream:
             moment += dice.expovariate(LOGS / DAY_S)
 
 
-def _row(plan: Plan, dice: Random, moment: float, number: int, errors: float) -> Row:
+def _row(plan: Plan, dice: Random, moment: float, number: int, errors: float) -> EventRow:
     pump = dice.randrange(_PUMPS) + 1
     kind = dice.random()
     level = "Error" if kind < errors else "Informational"
     if errors <= kind < errors + _WARNINGS:
         level = "Warning"
     tags: Mapping[str, str] = {"subject": f"pump-{pump}", "module": dice.choice(("io", "net"))}
-    return Row(
+    return EventRow(
         plan.clock.wall(moment),
         plan.clock.synchronised(moment),
         "log",

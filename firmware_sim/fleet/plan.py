@@ -1,6 +1,6 @@
-"""What a gateway is in for: its clock, its runs, its link and the windows of its faults.
+"""Plan a gateway's part of the simulation: its clock, runs, link and fault windows.
 
-All of it is decided before the first event, from the seed and the gateway's name alone.
+Everything is decided before the first event, from the seed and the gateway's name.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import Final
 
 from firmware_sim.fleet.clocks import Clock
 from firmware_sim.fleet.faults import FAULTS, spread
-from firmware_sim.fleet.seeds import chance
+from firmware_sim.fleet.seeds import generator as chance
 from firmware_sim.fleet.settings import DAY_S, FleetSettings
-from firmware_sim.fleet.uptime import Break, Life, make_life
+from firmware_sim.fleet.uptime import Downtime, Uptime, make_uptime
 
 VERSIONS: Final = ("0.9.0", "0.9.1", "0.10.0")
 """Versions of the software: all begin with the first, all get the second, some get the third."""
@@ -38,15 +38,15 @@ _LAST_MINUTE: Final = 60.0  # seconds before the end at which some gateways stop
 class Plan:
     """A gateway's part of the simulation. `number` counts from 1; moments are true seconds.
 
-    `link_down` are the times (begin, end) in which nothing can be sent. A plan with `copied` is of
-    a copy of the gateway's card, which runs beside the original from that moment on.
+    During `link_down` (begin, end) nothing can be sent. A plan with `copied` is of a copy of the
+    gateway's card that runs beside the original from that moment on.
     """
 
     settings: FleetSettings
     number: int
     faults: tuple[str, ...]
     clock: Clock
-    life: Life
+    life: Uptime
     link_down: tuple[tuple[float, float], ...]
     copied: float = inf
 
@@ -56,24 +56,24 @@ class Plan:
         return gateway_name(self.number)
 
     def window(self, fault: str) -> tuple[float, float] | None:
-        """Give when `fault` is at work (begin, end), or None where it is not planted."""
+        """Return when `fault` is active (begin, end), or None if it is not planted."""
         if fault not in self.faults:
             return None
         length = self.settings.length
         return FAULTS[fault].begin * length, FAULTS[fault].end * length
 
     def within(self, fault: str, moment: float) -> bool:
-        """Tell whether `fault` is at work."""
+        """Return whether `fault` is active."""
         window = self.window(fault)
         return window is not None and window[0] <= moment < window[1]
 
     def chance(self, of: str) -> random.Random:
-        """Give a source of chance for one purpose: no purpose disturbs another."""
+        """Return a random generator for one purpose, independent of the others."""
         return chance(self.settings.seed, self.number, of)
 
 
 def gateway_name(number: int) -> str:
-    """Name a gateway: `gw-001.example` is the first."""
+    """Return a gateway's name: `gw-001.example` is the first."""
     return f"gw-{number:03d}.example"
 
 
@@ -113,38 +113,38 @@ def _clock(settings: FleetSettings, number: int, faults: tuple[str, ...]) -> Clo
     return Clock(settings.start, skew, drift, tuple(steps), tuple(lost))
 
 
-def _life(settings: FleetSettings, number: int, faults: tuple[str, ...]) -> Life:
+def _life(settings: FleetSettings, number: int, faults: tuple[str, ...]) -> Uptime:
     dice = chance(settings.seed, number, "life")
     length = settings.length
     update = length * dice.uniform(0.12, 0.28)
-    breaks = [Break(update, update + _UPDATE_S, clean=True, version=VERSIONS[1])]
+    breaks = [Downtime(update, update + _UPDATE_S, clean=True, version=VERSIONS[1])]
     if number % 3 == 1:
         update = length * dice.uniform(0.62, 0.66)
-        breaks.append(Break(update, update + _UPDATE_S, clean=True, version=VERSIONS[2]))
+        breaks.append(Downtime(update, update + _UPDATE_S, clean=True, version=VERSIONS[2]))
     for name in faults:
         breaks += _breaks(name, length)
     if number % 4 == 0:
-        breaks.append(Break(length - _LAST_MINUTE, inf, clean=True))
+        breaks.append(Downtime(length - _LAST_MINUTE, inf, clean=True))
     ids = [_ulid(settings.start, dice) for _ in range(2 * _IDS)]
-    return make_life(dice.uniform(0, 1), VERSIONS[0], breaks, sorted(ids[:_IDS]), ids[_IDS:])
+    return make_uptime(dice.uniform(0, 1), VERSIONS[0], breaks, sorted(ids[:_IDS]), ids[_IDS:])
 
 
-def _breaks(name: str, length: float) -> list[Break]:
-    """Give when a gateway with this fault is off."""
+def _breaks(name: str, length: float) -> list[Downtime]:
+    """Return when a gateway with this fault is off."""
     begin, end = (FAULTS[name].begin * length, FAULTS[name].end * length)
     if name == "outage":
-        return [Break(begin, end, clean=False)]
+        return [Downtime(begin, end, clean=False)]
     if name == "unclean-restart":
-        return [Break(begin, begin + _CRASH_S, clean=False)]
+        return [Downtime(begin, begin + _CRASH_S, clean=False)]
     if name == "restored":
-        return [Break(begin, begin + _RESTORE_S, clean=False, renewed=True)]
-    return [Break(begin, inf, clean=False)] if name == "silent" else []
+        return [Downtime(begin, begin + _RESTORE_S, clean=False, renewed=True)]
+    return [Downtime(begin, inf, clean=False)] if name == "silent" else []
 
 
 def _link_down(
     settings: FleetSettings, number: int, faults: tuple[str, ...]
 ) -> tuple[tuple[float, float], ...]:
-    """Give when nothing can be sent; other faults of the chain are told apart without that."""
+    """Return when nothing can be sent."""
     if "evictions" in faults:
         fault = FAULTS["evictions"]
         return ((fault.begin * settings.length, fault.end * settings.length),)

@@ -1,7 +1,4 @@
-"""Says what was planted: what a report must tell, of what, and from when to when.
-
-The place of a problem is named as the reports name it; what a fault does is not known here.
-"""
+"""List the planted faults: the problem a report must show, its place, and its time."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from firmware_sim.fleet.faults import FAULTS, OF_THE_FLEET
 from firmware_sim.fleet.plan import FAULTY, Plan
-from firmware_sim.fleet.sealing import fills_by
+from firmware_sim.fleet.sealing import daily_growth
 from firmware_sim.fleet.sensors import SORTS, SUBJECT, device, topic
 from firmware_sim.fleet.system_events import QUEUE, RULE
 from firmware_sim.fleet.system_events import subject as refused
@@ -23,7 +20,7 @@ _READINGS: Final = "readings"
 
 
 def planted(plan: Plan, truth: GatewayTruth) -> Iterator[dict[str, Any]]:
-    """Say what a report must tell of a gateway: a problem of each kind that its faults show.
+    """Return the problems that a report must show for a gateway, one for each kind of its faults.
 
     A clone shows in each lane of which segments contradict others.
     """
@@ -49,7 +46,7 @@ def planted(plan: Plan, truth: GatewayTruth) -> Iterator[dict[str, Any]]:
 def _places(
     plan: Plan, truth: GatewayTruth, fault: str, kind: str | None
 ) -> Iterator[dict[str, str]]:
-    """Name the places in which a fault shows, by what they are called in reports."""
+    """Return the names of the places in which a fault shows, as reports name them."""
     first = plan.life.runs[0].epoch
     if fault == "clone":
         lanes = ((each, lane) for each, lane in sorted(truth.lanes.items()) if lane.forks)
@@ -78,16 +75,17 @@ def _device(plan: Plan) -> str:
 
 
 def _size(plan: Plan, fault: str) -> float | None:
-    """Say how much: seconds of a step, parts per million of a drift, bytes of growth in a day."""
+    """Return the size of a fault: seconds of a step, parts per million of a drift, bytes of growth
+    in a day."""
     if fault in ("clock-years", "clock-step"):
         return plan.clock.steps[0][1]
     if fault == "clock-drift":
         return plan.clock.drift * 1e6
-    return float(fills_by(plan.settings.days)) if fault == "disk-full" else None
+    return float(daily_growth(plan.settings.days)) if fault == "disk-full" else None
 
 
 def _subject(plan: Plan, fault: str) -> str:
-    """Name what a fault is in: a lane, a sensor, a device, a queue, a version, the gateway."""
+    """Return the subject of a fault: a lane, sensor, device, queue, version, or the gateway."""
     if fault.startswith("sensor"):
         return _device(plan)
     named = {

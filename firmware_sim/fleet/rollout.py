@@ -1,6 +1,6 @@
-"""What the report must say of software versions: who ran which, since when, with how many errors.
+"""Compute what the report must show of software versions.
 
-A segment is of one version, as a gateway that gets another stops and seals first.
+A segment is of one version, because a gateway stops and seals before an update.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from firmware_sim.fleet.times import iso
 
 
 @dataclass
-class Ran:
-    """A version: its events, and those of them of the level Error and above.
+class VersionRun:
+    """A version: its events, and those of level Error and above.
 
     `known` are the first and the last event while the clock was synchronised, `seen` those of all,
     in ms since 1970 UTC.
@@ -34,7 +34,7 @@ class Ran:
         self.known = _ends([*self.known, *times.get(True, ())])
         self.seen = _ends([*self.seen, *every])
 
-    def __iadd__(self, other: Ran) -> Ran:
+    def __iadd__(self, other: VersionRun) -> VersionRun:
         self.events += other.events
         self.errors += other.errors
         self.known = _ends([*self.known, *other.known])
@@ -50,16 +50,16 @@ def _ends(times: list[int]) -> list[int]:
 class Rollout:
     """All versions of a fleet."""
 
-    _ran: dict[str, Ran] = field(default_factory=dict)
+    _ran: dict[str, VersionRun] = field(default_factory=dict)
     _gateways: Counter[str] = field(default_factory=Counter)
     _current: Counter[str] = field(default_factory=Counter)
     _before: dict[str, Counter[str]] = field(default_factory=dict)
 
-    def add(self, versions: dict[str, Ran], current: str) -> None:
-        """Add what one gateway ran, and what it runs now."""
+    def add(self, versions: dict[str, VersionRun], current: str) -> None:
+        """Add the versions that one gateway ran, and its current one."""
         before = ""
         for name, ran in sorted(versions.items(), key=lambda each: each[1].seen[0]):
-            self._ran.setdefault(name, Ran()).__iadd__(ran)
+            self._ran.setdefault(name, VersionRun()).__iadd__(ran)
             self._gateways[name] += 1
             if before:
                 self._before.setdefault(name, Counter())[before] += 1
@@ -67,7 +67,7 @@ class Rollout:
         self._current[current] += 1
 
     def as_json(self) -> list[dict[str, Any]]:
-        """Give the rows that `versions` must have, by version."""
+        """Return the rows that `versions` must have, by version."""
         return [
             {
                 "version": name,
@@ -83,6 +83,6 @@ class Rollout:
         ]
 
     def _most(self, name: str) -> str | None:
-        """Name the version that most of its gateways ran before."""
+        """Return the version that most of its gateways ran before."""
         ran = self._before.get(name)
         return ran.most_common(1)[0][0] if ran else None

@@ -1,4 +1,4 @@
-"""An event before it has a number, and the streams of them that lanes are made of."""
+"""An event without a sequence number, and the streams of events that lanes are made of."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import NamedTuple
 from sync.segment import NO_TAGS
 
 
-class Row(NamedTuple):
-    """The fields of `sync.segment.Event` without `seq`, in their order."""
+class EventRow(NamedTuple):
+    """The fields of `sync.segment.Event` without `seq`, in the same order."""
 
     time: int
     clock: bool
@@ -26,7 +26,7 @@ class Row(NamedTuple):
     tags: Mapping[str, str] = NO_TAGS
 
 
-Timed = tuple[float, Row]
+Timed = tuple[float, EventRow]
 """A true moment, in seconds since the simulation began, and what happened then."""
 
 Stream = Iterator[Timed]

@@ -1,7 +1,7 @@
-"""A lane of a simulated gateway: numbers events, and seals them into a chain of segments.
+"""Number the events of a simulated lane, and seal them into a chain of segments.
 
-Seals as a gateway does: at so many events, at such an age, at a clean stop; what was not sealed
-when a gateway crashed is sealed when it is back, or lost with its epoch. Sends nothing.
+Seals like a gateway: at a number of events, at an age, at a clean stop. Events unsealed at a crash
+are sealed after the restart, or lost with their epoch.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sync.segment import Dropped, Event, SegmentHeader, digest_of, encode
 
 if TYPE_CHECKING:
     from firmware_sim.fleet.plan import Plan
-    from firmware_sim.fleet.rows import Row, Stream
+    from firmware_sim.fleet.rows import EventRow, Stream
     from firmware_sim.fleet.uptime import Run
 
 SEAL_EVENTS: Final = 2_000
@@ -39,8 +39,8 @@ _EVICT: Final = 0.8  # share of the window after which the backlog is full
 _OLDEST: Final = 0.4  # share of the window of which all segments are evicted then
 
 
-class Sealed(NamedTuple):
-    """A segment as the gateway sealed it at a true moment; an `evicted` one is never sent."""
+class SealedSegment(NamedTuple):
+    """A segment as sealed at a true moment; an `evicted` one is never sent."""
 
     moment: float
     header: SegmentHeader
@@ -50,8 +50,8 @@ class Sealed(NamedTuple):
     evicted: bool
 
 
-class Evicted(NamedTuple):
-    """What a gateway gave up for want of room, at a true moment."""
+class EvictedRange(NamedTuple):
+    """A range that a gateway evicted for lack of space, at a true moment."""
 
     moment: float
     epoch: str
@@ -62,12 +62,12 @@ class Evicted(NamedTuple):
 
 @dataclass
 class LaneSealer:
-    """Seals the events of one lane. After `seal_all`, `evicted` tells what was given up."""
+    """Seals the events of one lane. After `seal_all`, `evicted` has the evicted ranges."""
 
     plan: Plan
     lane: str
-    evicted: Evicted | None = None
-    _rows: list[Row] = field(default_factory=list)
+    evicted: EvictedRange | None = None
+    _rows: list[EventRow] = field(default_factory=list)
     _first_seq: int = 1
     _previous: bytes = bytes(32)
     _deadline: float = inf
@@ -75,8 +75,8 @@ class LaneSealer:
     _renewal: float = inf
     _given_up: list[tuple[int, int]] = field(default_factory=list)
 
-    def seal_all(self, events: Stream) -> Iterator[Sealed]:
-        """Seal all that a gateway would have sealed until the end of the simulation."""
+    def seal_all(self, events: Stream) -> Iterator[SealedSegment]:
+        """Seal everything that a gateway would have sealed until the end of the simulation."""
         self._begin(self.plan.life.runs[0])
         for moment, row in events:
             if moment > self._deadline:
@@ -92,14 +92,14 @@ class LaneSealer:
             yield self._seal(self._deadline)
 
     def _begin(self, run: Run) -> None:
-        """Begin an epoch: its numbers begin with 1; what was not sealed of the last one is lost."""
+        """Begin an epoch: numbers start with 1, and unsealed events of the last epoch are lost."""
         later = [each.on for each in self.plan.life.runs if each.on > run.on and each.renewed]
         self._epoch, self._renewal = run.epoch, min(later, default=inf)
         self._rows, self._first_seq, self._previous = [], 1, bytes(32)
         self._deadline = inf
 
     def _due(self, moment: float) -> float:
-        """Tell when a draft that begins at `moment` is sealed; infinity if it never will be."""
+        """Return when a draft that begins at `moment` is sealed; infinity for never."""
         life = self.plan.life
         due, run = moment + self.plan.settings.seal, life.at(moment)
         if due <= run.off:
@@ -109,23 +109,23 @@ class LaneSealer:
         back = life.running(run.off + 1e-3)
         return inf if back >= self._renewal else max(due, back)
 
-    def _seal(self, moment: float) -> Sealed:
+    def _seal(self, moment: float) -> SealedSegment:
         plan, rows = self.plan, self._rows
         last = self._first_seq + len(rows) - 1
-        evicted = self._gives_up(moment, last)
+        evicted = self._is_evicted(moment, last)
         header = self._header(moment, last)
         events = [Event(seq, *row) for seq, row in enumerate(rows, start=self._first_seq)]
         data = encode(header, events)
         if plan.within("minor-version", moment) and (last // 3) % _EVERY == 0:
             data = newer_minor(data)
         content = content_of(rows, self.lane, self._epoch, self._first_seq)
-        sealed = Sealed(moment, header, data, digest_of(data), content, evicted)
+        sealed = SealedSegment(moment, header, data, digest_of(data), content, evicted)
         self._previous = sealed.digest
         self._first_seq, self._rows, self._deadline = last + 1, [], inf
         return sealed
 
-    def _gives_up(self, moment: float, last: int) -> bool:
-        """Tell whether the segment that is sealed now will be evicted, and note when it is."""
+    def _is_evicted(self, moment: float, last: int) -> bool:
+        """Return whether the segment being sealed will be evicted, and record when."""
         window = self.plan.window("evictions")
         if window is None or self.lane != "readings" or moment < window[0]:
             return False
@@ -136,7 +136,7 @@ class LaneSealer:
         at = window[0] + _EVICT * length
         if self.evicted is None and moment >= at and self._given_up:
             first, last = self._given_up[0][0], self._given_up[-1][1]
-            self.evicted = Evicted(at, self._epoch, self.lane, first, last)
+            self.evicted = EvictedRange(at, self._epoch, self.lane, first, last)
         return False
 
     def _header(self, moment: float, last: int) -> SegmentHeader:
@@ -165,10 +165,10 @@ class LaneSealer:
 
 
 def _disk(plan: Plan, moment: float) -> int:
-    grows = fills_by(plan.settings.days) if "disk-full" in plan.faults else _GROWS
+    grows = daily_growth(plan.settings.days) if "disk-full" in plan.faults else _GROWS
     return _DISK + int(grows * moment / DAY_S)
 
 
-def fills_by(days: int) -> float:
-    """Give the bytes a day by which a folder grows that will be full `LEFT_D` after `days`."""
+def daily_growth(days: int) -> float:
+    """Return the bytes a day by which a folder grows that is full `LEFT_D` after `days`."""
     return (_CAP - _DISK) / (days + LEFT_D)

@@ -1,7 +1,6 @@
-"""What the sensors of a gateway say: temperatures that follow the day, meters that count, doors.
+"""Generate the events of the lane `readings`: temperatures, meters and doors.
 
-Gives the events of the lane `readings`, in their order. Values stay within bounds that no report
-may take for an anomaly, unless that is planted.
+Values stay within limits that no report may consider anomalous, unless an anomaly is planted.
 """
 
 from __future__ import annotations
@@ -14,18 +13,18 @@ from random import Random
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from firmware_sim.fleet.faults import FAULTS
-from firmware_sim.fleet.rows import Row, Stream
+from firmware_sim.fleet.rows import EventRow, Stream
 from firmware_sim.fleet.settings import DAY_S
 
 if TYPE_CHECKING:
     from firmware_sim.fleet.plan import Plan
 
 
-class Sort(NamedTuple):
-    """A sort of sensor: what its values are called, their unit and decimals.
+class SensorType(NamedTuple):
+    """A type of sensor: the name of its values, their unit and decimals.
 
-    Its values go by `swing` around `middle` in a day, up to `noise` beside that, and sensors differ
-    by up to `spread`. `grows` is how much more it says every hour.
+    Values vary by `swing` around `middle` in a day, with up to `noise` added; sensors differ by up
+    to `spread`. `grows` is the increase every hour.
     """
 
     name: str
@@ -38,16 +37,16 @@ class Sort(NamedTuple):
     grows: float = 0.0
 
 
-TEMPERATURE: Final = Sort("temperature", "Cel", 2, 18.0, 6.0, 0.4, 2.0)
+TEMPERATURE: Final = SensorType("temperature", "Cel", 2, 18.0, 6.0, 0.4, 2.0)
 SORTS: Final = (
     TEMPERATURE,
     TEMPERATURE,
     TEMPERATURE,
-    Sort("humidity", "%RH", 1, 55.0, 8.0, 1.5, 4.0),
-    Sort("pressure", "bar", 3, 2.4, 0.1, 0.02, 0.05),
-    Sort("energy", "kWh", 1, 5_000.0, 0.0, 0.0, 4_000.0, grows=1.7),
-    Sort("energy", "kWh", 1, 5_000.0, 0.0, 0.0, 4_000.0, grows=0.9),
-    Sort("door", None, 0, 0.0, 0.0, 0.0, 0.0),
+    SensorType("humidity", "%RH", 1, 55.0, 8.0, 1.5, 4.0),
+    SensorType("pressure", "bar", 3, 2.4, 0.1, 0.02, 0.05),
+    SensorType("energy", "kWh", 1, 5_000.0, 0.0, 0.0, 4_000.0, grows=1.7),
+    SensorType("energy", "kWh", 1, 5_000.0, 0.0, 0.0, 4_000.0, grows=0.9),
+    SensorType("door", None, 0, 0.0, 0.0, 0.0, 0.0),
 )
 """The sensors of each gateway. The last says whether a door is open: 0 or 1."""
 
@@ -63,17 +62,17 @@ _LATENCY: Final = (4.0, 0.6)  # of the logarithm of milliseconds in custody: mea
 
 
 def device(plan: Plan, place: int) -> str:
-    """Name the device of a sensor by its JID; `place` is that in `SORTS`."""
+    """Return the JID of a sensor's device; `place` is the type's index in `SORTS`."""
     return f"{SORTS[place].name}-{place + 1}@{plan.name}/fw"
 
 
-def topic(sort: Sort) -> str:
-    """Name the topic of the readings of a sort."""
+def topic(sort: SensorType) -> str:
+    """Return the topic of a type's readings."""
     return f"sensors/{sort.name}"
 
 
 def readings(plan: Plan) -> Stream:
-    """Give all readings that reach the gateway."""
+    """Generate all readings that reach the gateway."""
     sensors = (_sensor(plan, place) for place in range(len(SORTS)))
     return merge(*sensors, key=itemgetter(0))
 
@@ -89,7 +88,7 @@ def _sensor(plan: Plan, place: int) -> Stream:
         qos, latency = _delivery(dice)
         yield (
             moment,
-            Row(
+            EventRow(
                 wall(moment),
                 synchronised(moment),
                 "reading",
@@ -105,7 +104,7 @@ def _sensor(plan: Plan, place: int) -> Stream:
 
 
 def _moments(plan: Plan, place: int, dice: Random) -> Iterator[float]:
-    """Give when the sensor is heard: about as often as the others, while its gateway runs."""
+    """Return when the sensor sends: about as often as the others, while its gateway runs."""
     silent = plan.window("sensor-silent") if place == SUBJECT else None
     end = silent[0] if silent else plan.settings.length
     interval = DAY_S * len(SORTS) / plan.settings.readings
@@ -121,7 +120,7 @@ def _moments(plan: Plan, place: int, dice: Random) -> Iterator[float]:
 
 
 def _value(plan: Plan, place: int, dice: Random) -> Callable[[float], float]:
-    """Make what tells the value at a moment."""
+    """Return a function from a moment to the value."""
     sort = SORTS[place]
     middle = sort.middle + dice.uniform(-sort.spread, sort.spread)
     phase, noise = dice.uniform(-0.1, 0.1), sort.noise
@@ -137,7 +136,7 @@ def _value(plan: Plan, place: int, dice: Random) -> Callable[[float], float]:
 
 
 def _frozen(plan: Plan, place: int, moment: float) -> float:
-    """Give the moment of which a sensor speaks: a flat one always speaks of the same."""
+    """Return the moment whose value a sensor reports: for a flat one always the same."""
     if place == SUBJECT and plan.within("sensor-flat", moment):
         return FAULTS["sensor-flat"].begin * plan.settings.length
     return moment
@@ -155,7 +154,7 @@ def _door(dice: Random) -> Callable[[float], float]:
 
 
 def _delivery(dice: Random) -> tuple[int, int]:
-    """Give the level of a reading and its milliseconds in custody."""
+    """Return the level of a reading and its milliseconds in custody."""
     kind = dice.random()
     if kind < _ASSURED:
         return 2, int(dice.lognormvariate(*_LATENCY))

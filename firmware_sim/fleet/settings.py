@@ -1,4 +1,4 @@
-"""What a simulated fleet is made by. Knows no file and no clock."""
+"""The settings of a simulated fleet."""
 
 from __future__ import annotations
 
@@ -21,9 +21,8 @@ MAX_DAYS: Final = 366
 class FleetSettings:
     """A fleet of `gateways` over `days`, from `start` (ms since 1970 UTC), made from `seed`.
 
-    `readings` is how many values a gateway's sensors send in a day. `heartbeat` is the seconds
-    between two heartbeats, `seal` those after which a gateway seals what it has. `faults` are names
-    of `FAULTS`.
+    `readings` is how many values a gateway's sensors send in a day; `heartbeat` and `seal` are in
+    seconds. `faults` are names of `FAULTS`.
     """
 
     gateways: int
@@ -37,10 +36,10 @@ class FleetSettings:
 
     @property
     def length(self) -> float:
-        """Seconds that are simulated."""
+        """The simulated seconds."""
         return self.days * DAY_S
 
     @property
     def end(self) -> int:
-        """When the simulation ends, in ms since 1970 UTC."""
+        """The end of the simulation, in ms since 1970 UTC."""
         return self.start + round(self.length * 1000)

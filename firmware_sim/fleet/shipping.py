@@ -1,7 +1,4 @@
-"""The way from a gateway to the centre: what arrives there, when, how often and how well.
-
-Gives what is to lie in files; writes none.
-"""
+"""Simulate the link from a gateway to the centre: what arrives, when, how often, how damaged."""
 
 from __future__ import annotations
 
@@ -9,12 +6,12 @@ from collections.abc import Iterator
 from math import inf
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from firmware_sim.fleet.bad_segments import SPOILED
+from firmware_sim.fleet.bad_segments import DAMAGED
 from sync.segment import identity_path
 
 if TYPE_CHECKING:
     from firmware_sim.fleet.plan import Plan
-    from firmware_sim.fleet.sealing import Sealed
+    from firmware_sim.fleet.sealing import SealedSegment
 
 _SLOWEST: Final = 4.0  # seconds that an upload takes at most, beside waiting
 _FAREWELL: Final = 10.0  # seconds for which a gateway that stops waits for its last segments
@@ -28,28 +25,28 @@ _COPY_S: Final = 3_600.0  # seconds by which a copy's segments are later than th
 class Delivery(NamedTuple):
     """A file that arrives, `arrived` in ms since 1970 UTC, at `path` below the landing.
 
-    `spoiled` says how, where it is no valid segment.
+    `damaged` says how it is damaged, if it is.
     """
 
     arrived: int
     path: str
     data: bytes
-    sealed: Sealed
-    spoiled: str | None = None
+    sealed: SealedSegment
+    damaged: str | None = None
 
 
 class Shipper:
-    """Ships the segments of one gateway; `lost` counts those that were lost on the way."""
+    """Ships the segments of one gateway; `lost` counts those lost on the way."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self._dice = plan.chance("link")
-        self._spoilings = list(SPOILED)
+        self._damages = list(DAMAGED)
         self._seen = 0
         self.lost = 0
 
-    def ship(self, sealed: Sealed) -> Iterator[Delivery]:
-        """Give all deliveries of a segment: none, one or more."""
+    def ship(self, sealed: SealedSegment) -> Iterator[Delivery]:
+        """Return all deliveries of a segment: none, one or more."""
         moment = self._arrival(sealed.moment)
         if sealed.evicted or moment == inf:
             return
@@ -58,8 +55,8 @@ class Shipper:
             self.lost += 1
             return
         path = identity_path(sealed.header.identity)
-        if readings and self._spoilings and self._plan.within("corrupt", sealed.moment):
-            yield self._spoiled(sealed, moment, path)
+        if readings and self._damages and self._plan.within("corrupt", sealed.moment):
+            yield self._damaged(sealed, moment, path)
         if sealed.moment >= self._plan.copied:
             yield self._delivery(moment + _COPY_S, f"{path}.copy", sealed)
             return
@@ -71,7 +68,7 @@ class Shipper:
                 yield self._delivery(later, f"{path}.again", sealed)
 
     def _arrival(self, sealed: float) -> float:
-        """Tell when a segment that was sealed at that moment arrives; infinity if never."""
+        """Return when a segment sealed at a moment arrives; infinity for never."""
         moment = sealed + self._dice.uniform(0.2, _SLOWEST)
         for begin, end in self._plan.link_down:
             if begin <= moment < end:
@@ -81,15 +78,16 @@ class Shipper:
             return moment
         return self._plan.life.running(moment)
 
-    def _delivery(self, moment: float, path: str, sealed: Sealed) -> Delivery:
+    def _delivery(self, moment: float, path: str, sealed: SealedSegment) -> Delivery:
         return Delivery(self._wall(moment), f"{path}.seg", sealed.data, sealed)
 
-    def _spoiled(self, sealed: Sealed, moment: float, path: str) -> Delivery:
-        """Spoil a copy that arrives a second before the whole one, each in another way."""
-        how = self._spoilings.pop(0)
-        data = SPOILED[how](sealed.data, self._dice)
+    def _damaged(self, sealed: SealedSegment, moment: float, path: str) -> Delivery:
+        """Return damaged copies that arrive a second before the whole one, each damaged
+        differently."""
+        how = self._damages.pop(0)
+        data = DAMAGED[how](sealed.data, self._dice)
         return Delivery(self._wall(moment - 1), f"{path}.{how}.seg", data, sealed, how)
 
     def _wall(self, moment: float) -> int:
-        """Tell a moment by the centre's clock, which is right."""
+        """Return a moment by the centre's clock, which is right."""
         return self._plan.settings.start + round(moment * 1000)

@@ -1,4 +1,4 @@
-"""Makes a fleet's segments, gateway by gateway, and the truth about them.
+"""Simulate a fleet, gateway by gateway, and the truth about it.
 
 Holds one gateway's arrivals at a time, without their bytes.
 """
@@ -17,11 +17,11 @@ from firmware_sim.fleet.plan import Plan, make_plans
 from firmware_sim.fleet.planted_faults import planted
 from firmware_sim.fleet.rollout import Rollout
 from firmware_sim.fleet.rows import Timed
-from firmware_sim.fleet.sealing import EVICTED, Evicted, LaneSealer, Sealed
+from firmware_sim.fleet.sealing import EVICTED, EvictedRange, LaneSealer, SealedSegment
 from firmware_sim.fleet.sensors import readings
 from firmware_sim.fleet.settings import FleetSettings
 from firmware_sim.fleet.shipping import Delivery, Shipper
-from firmware_sim.fleet.system_events import sign, signs
+from firmware_sim.fleet.system_events import system_event, system_events
 from firmware_sim.fleet.times import iso
 from firmware_sim.fleet.truth import GatewayTruth
 
@@ -33,7 +33,7 @@ _AFTER_MS: Final = 60_000  # after the end all that was sent has arrived, and no
 
 @dataclass
 class Fleet:
-    """A simulated fleet; `simulate` hands out its files and fills `truth`."""
+    """A simulated fleet; `simulate` passes on its files and fills `truth`."""
 
     settings: FleetSettings
     gateways: list[dict[str, Any]] = field(default_factory=list)
@@ -42,7 +42,7 @@ class Fleet:
     rollout: Rollout = field(default_factory=Rollout)
 
     def simulate(self, write: Callable[[Delivery], None]) -> None:
-        """Make all files, each of which is given to `write`. Raises what that raises."""
+        """Create all files and pass each to `write`. Raises what `write` raises."""
         plans = make_plans(self.settings)
         faulty = any("version-errors" in plan.faults for plan in plans)
         for plan in plans:
@@ -59,11 +59,11 @@ class Fleet:
 
     @property
     def as_of(self) -> int:
-        """The moment, in ms since 1970 UTC, as of which a report is to be made."""
+        """The moment of the report, in ms since 1970 UTC."""
         return self.settings.end + _AFTER_MS
 
     def truth(self) -> dict[str, Any]:
-        """Give what `truth.json` holds."""
+        """Return the content of `truth.json`."""
         settings = self.settings
         return {
             "version": VERSION,
@@ -104,7 +104,7 @@ _SUMMED: Final = (
 
 
 def _deliveries(plan: Plan, *, faulty: bool) -> Iterator[Delivery]:
-    """Give all that arrives of a gateway, and of a copy of it, lane by lane."""
+    """Return all arrivals of a gateway, and of a copy of it, lane by lane."""
     yield from _shipped(plan, faulty=faulty)
     window = plan.window("clone")
     if window is not None:
@@ -119,26 +119,26 @@ def _shipped(plan: Plan, *, faulty: bool) -> Iterator[Delivery]:
     sealer = LaneSealer(plan, "readings")
     for sealed in sealer.seal_all(readings(plan)):
         yield from shipper.ship(sealed)
-    told = [] if sealer.evicted is None else [_told(plan, sealer.evicted)]
+    events = [] if sealer.evicted is None else [_eviction_event(plan, sealer.evicted)]
     for sealed in chain(
         LaneSealer(plan, "logs").seal_all(logs(plan, faulty=faulty)),
-        LaneSealer(plan, "system").seal_all(signs(plan, told)),
+        LaneSealer(plan, "system").seal_all(system_events(plan, events)),
     ):
         yield from shipper.ship(sealed)
 
 
-def _told(plan: Plan, gone: Evicted) -> Timed:
-    """Make the event by which a gateway tells what it gave up."""
+def _eviction_event(plan: Plan, gone: EvictedRange) -> Timed:
+    """Return the event by which a gateway reports an eviction."""
     count = gone.last_seq - gone.first_seq + 1
     tags = {"epoch": gone.epoch, "lane": gone.lane, "reason": EVICTED}
     tags |= {"first": str(gone.first_seq), "last": str(gone.last_seq)}
-    return sign(
+    return system_event(
         plan, gone.moment, "uplink", "evicted", value=float(count), level="Warning", tags=tags
     )
 
 
 def _arrival(delivery: Delivery) -> Arrival:
-    sealed: Sealed = delivery.sealed
+    sealed: SealedSegment = delivery.sealed
     return Arrival(
         delivery.arrived,
         delivery.path,
@@ -146,5 +146,5 @@ def _arrival(delivery: Delivery) -> Arrival:
         sealed.digest,
         sealed.content,
         len(delivery.data),
-        bad=delivery.spoiled is not None,
+        bad=delivery.damaged is not None,
     )

@@ -1,7 +1,4 @@
-"""What a gateway tells of itself: signs of life, clocks, queues, limits, wear.
-
-Gives the events of the lane `system`, in their order.
-"""
+"""Generate the events of the lane `system`: heartbeats, clocks, queues, limits, wear."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ from itertools import count
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
-from firmware_sim.fleet.rows import Row, Stream, Timed
+from firmware_sim.fleet.rows import EventRow, Stream, Timed
 from firmware_sim.fleet.settings import DAY_S
 
 if TYPE_CHECKING:
@@ -34,8 +31,8 @@ _REPEATS: Final = 300  # offers that were suppressed in an hour, of one device
 _WRITTEN: Final = 400_000_000  # bytes that a gateway writes in a day
 
 
-def signs(plan: Plan, more: Iterable[Timed] = ()) -> Stream:
-    """Give all events of the lane `system`; `more` are such, in their order, made elsewhere."""
+def system_events(plan: Plan, more: Iterable[Timed] = ()) -> Stream:
+    """Generate all events of the lane `system`; `more` are further events, in order."""
     streams = (
         _runs(plan),
         _clock(plan),
@@ -55,63 +52,71 @@ def signs(plan: Plan, more: Iterable[Timed] = ()) -> Stream:
             yield moment, row
 
 
-def sign(plan: Plan, moment: float, kind: str, name: str, **fields: Any) -> Timed:
-    """Make an event of the lane `system`; `fields` are those of `Row`."""
-    row = Row(plan.clock.wall(moment), plan.clock.synchronised(moment), kind, name=name, **fields)
+def system_event(plan: Plan, moment: float, kind: str, name: str, **fields: Any) -> Timed:
+    """Return an event of the lane `system`; `fields` are those of `Row`."""
+    row = EventRow(
+        plan.clock.wall(moment), plan.clock.synchronised(moment), kind, name=name, **fields
+    )
     return moment, row
 
 
 def _runs(plan: Plan) -> Stream:
-    """Give starts, heartbeats and clean stops; a new epoch tells of itself first."""
+    """Generate starts, heartbeats and clean stops; a new epoch is reported first."""
     interval = plan.settings.heartbeat
     before: Run | None = None
     for run in plan.life.runs:
         if run.renewed and before is not None:
             tags = {"reason": "restored", "before": before.epoch}
-            yield sign(plan, run.on, "uplink", "epoch", level="Warning", tags=tags)
+            yield system_event(plan, run.on, "uplink", "epoch", level="Warning", tags=tags)
         off = run.on - before.off if before else None
         tags = {"version": run.version, "boot": run.boot, "python": "3.11.2"}
         tags |= {"previous": run.previous, "off_known": "uptime" if before else "unknown"}
         if off is not None:
             tags["off"] = f"{off:.3f}"
-        yield sign(plan, run.on, "system", "start", value=interval, unit="s", tags=tags)
+        yield system_event(plan, run.on, "system", "start", value=interval, unit="s", tags=tags)
         for number in count(1):
             moment = run.on + number * interval
             if moment >= run.off:
                 break
-            yield sign(plan, moment, "system", "heartbeat", value=interval, unit="s")
+            yield system_event(plan, moment, "system", "heartbeat", value=interval, unit="s")
             if moment > plan.settings.length:
                 return
         if run.clean:
-            yield sign(plan, run.off, "system", "stop")
+            yield system_event(plan, run.off, "system", "stop")
         before = run
 
 
 def _clock(plan: Plan) -> Stream:
-    """Tell when the clock is set, lost and found."""
-    told: list[Timed] = []
+    """Generate the events of setting, losing and gaining synchronisation of the clock."""
+    events: list[Timed] = []
     for moment, seconds in plan.clock.steps:
-        told.append(
-            sign(plan, moment, "system", "clock_stepped", value=seconds, unit="s", level="Notice")
+        events.append(
+            system_event(
+                plan, moment, "system", "clock_stepped", value=seconds, unit="s", level="Notice"
+            )
         )
     for begin, end in plan.clock.lost:
         if begin:
-            told.append(sign(plan, begin, "system", "clock_lost", level="Warning"))
-        told.append(sign(plan, end, "system", "clock_synchronised", level="Informational"))
-    return iter(sorted(told, key=itemgetter(0)))
+            events.append(system_event(plan, begin, "system", "clock_lost", level="Warning"))
+        events.append(
+            system_event(plan, end, "system", "clock_synchronised", level="Informational")
+        )
+    return iter(sorted(events, key=itemgetter(0)))
 
 
 def _wear(plan: Plan) -> Stream:
-    """Tell once a day what was written to the card."""
+    """Generate the daily event of bytes written to the card."""
     dice = plan.chance("wear")
     for day in range(1, plan.settings.days):
         written = float(int(_WRITTEN * dice.uniform(0.9, 1.1)))
         tags = {"pages": str(int(written) // 4_096), "commits": "90000", "seconds": "86400"}
-        yield sign(plan, day * DAY_S + 1, "system", "wear", value=written, unit="B", tags=tags)
+        yield system_event(
+            plan, day * DAY_S + 1, "system", "wear", value=written, unit="B", tags=tags
+        )
 
 
 def _work(plan: Plan) -> Stream:
-    """Let something wait in the queue for a quarter of an hour now and then, and be taken."""
+    """Generate depths of a queue in which items wait for a quarter of an hour now and then."""
     if "queue-stuck" in plan.faults:
         return
     dice = plan.chance("work")
@@ -143,30 +148,30 @@ def _depth(
     timeouts: int = 0,
     oldest: float = 30.0,
 ) -> Timed:
-    """Tell of the queue: what timed out is delivered again to another member."""
+    """Return the depth of the queue; items that timed out are delivered to another member."""
     dead = sum(at < moment for at in _hours(plan, "queue-dead"))
     tags = {"ready": str(depth), "locked": "0", "delayed": "0", "dead": str(dead)}
     tags |= {"oldest_s": f"{oldest if depth else 0:.0f}", "members": "2"}
     tags |= {"delivered": str(delivered), "redelivered": str(timeouts)}
     tags |= {"timeouts": str(timeouts)}
-    return sign(
+    return system_event(
         plan, moment, "queue", "depth", topic=QUEUE, value=float(depth), unit="items", tags=tags
     )
 
 
 def subject(plan: Plan) -> str:
-    """Name the device that is refused, and that offers again and again."""
+    """Return the device that is refused and repeats its offers."""
     return f"pump-1@{plan.name}"
 
 
 def _hourly(plan: Plan, fault: str, fields: dict[str, Any]) -> Stream:
-    """Tell something every hour while `fault` is at work."""
+    """Generate an event every hour while `fault` is active."""
     for moment in _hours(plan, fault):
-        yield sign(plan, moment, source=subject(plan), **fields)
+        yield system_event(plan, moment, source=subject(plan), **fields)
 
 
 def _hours(plan: Plan, fault: str) -> list[float]:
-    """Give the moments, an hour apart, at which something is told of `fault`."""
+    """Return the moments, an hour apart, at which `fault` is reported."""
     begin, end = plan.window(fault) or (0.0, 0.0)
     return [begin + 3_600.0 * hour for hour in range(math.ceil((end - begin) / 3_600))]
 

@@ -1,4 +1,4 @@
-"""How the truth writes moments, and the figures that it needs of many numbers."""
+"""Format times and compute percentiles for the truth."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ _PERCENTILES: Final = (50, 95, 99)
 
 
 def iso(milliseconds: int) -> str:
-    """Write a moment, in ms since 1970 UTC, as ISO 8601."""
+    """Format a moment, in ms since 1970 UTC, as ISO 8601."""
     moment = datetime.fromtimestamp(milliseconds / 1000, UTC)
     return moment.isoformat(timespec="milliseconds")
 
 
 def iso_or_none(milliseconds: int | None) -> str | None:
-    """Write a moment if there is one."""
+    """Format a moment, or return None for None."""
     return None if milliseconds is None else iso(milliseconds)
 
 
 def percentiles(values: list[int]) -> dict[str, int]:
-    """Give p50, p95, p99 and the maximum by nearest rank."""
+    """Return p50, p95, p99 and the maximum by nearest rank."""
     ordered = sorted(values)
     ranks = {f"p{share}_ms": -(-share * len(ordered) // 100) for share in _PERCENTILES}
     return {**{name: ordered[rank - 1] for name, rank in ranks.items()}, "max_ms": ordered[-1]}
 
 
 def decimal(millionths: int) -> str:
-    """Write a number of millionths as a decimal, exactly."""
+    """Format a number of millionths as an exact decimal."""
     sign, digits = "-" if millionths < 0 else "", abs(millionths)
     return f"{sign}{digits // 1_000_000}.{digits % 1_000_000:06d}"

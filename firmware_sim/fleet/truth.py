@@ -1,7 +1,7 @@
-"""The truth about one gateway: what each report must say of it once everything arrived.
+"""The truth about one gateway: what each report must show once everything arrived.
 
-Holds what arrives of one gateway, without its bytes. It is written from
-docs/reference/reports.md, not from the centre's code, of which it knows nothing.
+Holds one gateway's arrivals without their bytes. Written from docs/reference/reports.md,
+independently of the centre's code.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from firmware_sim.fleet import expected_uptime, expected_work
-from firmware_sim.fleet.contents import SYSTEM, Told
+from firmware_sim.fleet.contents import SYSTEM, SystemEvent
 from firmware_sim.fleet.lane_outcomes import Arrival, LaneTruth
-from firmware_sim.fleet.rollout import Ran
+from firmware_sim.fleet.rollout import VersionRun
 from firmware_sim.fleet.times import decimal, iso, percentiles
 
 
 @dataclass
 class GatewayTruth:
-    """All that is true of one gateway as of `as_of`, in ms since 1970 UTC."""
+    """Everything true of one gateway as of `as_of`, in ms since 1970 UTC."""
 
     name: str
     as_of: int
@@ -31,7 +31,7 @@ class GatewayTruth:
     arrivals: list[int] = field(default_factory=list)
 
     def take(self, arrivals: Iterable[Arrival]) -> None:
-        """Give all that arrived its fate, what came first before what came later."""
+        """Decide the outcome of all arrivals, in order."""
         for arrival in sorted(arrivals, key=lambda each: (each.arrived, each.path)):
             self.files += 1
             if arrival.bad:
@@ -45,57 +45,60 @@ class GatewayTruth:
                     self.kinds[header.lane, kind] += number
 
     def accepted(self) -> Iterator[Arrival]:
-        """Give all segments that are accepted, lane by lane in the order of their numbers."""
+        """Return all accepted segments, lane by lane, in the order of their numbers."""
         for _, lane in sorted(self.lanes.items()):
             yield from (lane.accepted[start] for start in lane.starts)
 
-    def told(self) -> list[Told]:
-        """Give all events of the system lane, in their order."""
-        return [each for arrival in self.accepted() for each in arrival.content.told]
+    def events(self) -> list[SystemEvent]:
+        """Return all events of the system lane in order."""
+        return [each for arrival in self.accepted() for each in arrival.content.events]
 
-    def versions(self) -> dict[str, Ran]:
-        """Tell of each version what ran under it: a segment is of one version."""
-        found: defaultdict[str, Ran] = defaultdict(Ran)
+    def versions(self) -> dict[str, VersionRun]:
+        """Return for each version what ran under it."""
+        found: defaultdict[str, VersionRun] = defaultdict(VersionRun)
         for arrival in self.accepted():
             content = arrival.content
             found[arrival.header.software].add(content.errors, content.times)
         return dict(found)
 
     def last(self) -> Arrival:
-        """Give the segment that was sealed last."""
+        """Return the segment that was sealed last."""
         return max(
             self.accepted(), key=lambda each: (each.header.epoch, each.header.service_seconds)
         )
 
     def as_json(self) -> dict[str, Any]:
-        """Give what truth.json says of the gateway."""
-        told, forks = self.told(), [f for lane in self.lanes.values() for f in lane.forks.values()]
+        """Return what truth.json has for the gateway."""
+        events, forks = (
+            self.events(),
+            [f for lane in self.lanes.values() for f in lane.forks.values()],
+        )
         return {
             "gateway": self.name,
             "files": self.files,
             "segments": sum(len(lane.starts) for lane in self.lanes.values()),
             "bad": len(self.bad),
-            "lanes": self._lanes(told),
+            "lanes": self._lanes(events),
             "refused": [
                 *(each.as_json("bad") for each in self.bad),
                 *(each.as_json("fork") for each in forks),
             ],
-            "availability": expected_uptime.availability(told) | self._reached(told),
-            "outages": expected_uptime.outages(told),
-            "clock": expected_uptime.clock(told),
+            "availability": expected_uptime.availability(events) | self._arrivals(events),
+            "outages": expected_uptime.outages(events),
+            "clock": expected_uptime.clock(events),
             "delivery": self._delivery(),
             "lag": self._lag(),
             "sensors": self._sensors(),
-            "queues": expected_work.queues(told),
-            "refusals": expected_work.refusals(told),
-            "repeats": expected_work.repeats(told),
-            "notices": expected_work.notices(told),
-            "growth": self._growth(told),
+            "queues": expected_work.queues(events),
+            "refusals": expected_work.refusals(events),
+            "repeats": expected_work.repeats(events),
+            "notices": expected_work.notices(events),
+            "growth": self._growth(events),
         }
 
-    def _lanes(self, told: list[Told]) -> list[dict[str, Any]]:
+    def _lanes(self, events: list[SystemEvent]) -> list[dict[str, Any]]:
         latest = max(epoch for epoch, _ in self.lanes)
-        ends = {each.epoch: each for each in told}
+        ends = {each.epoch: each for each in events}
         rows = []
         for (epoch, lane), truth in sorted(self.lanes.items()):
             end = ends.get(epoch)
@@ -112,13 +115,13 @@ class GatewayTruth:
             rows.append(row | truth.as_json())
         return rows
 
-    def _reached(self, told: list[Told]) -> dict[str, Any]:
+    def _arrivals(self, events: list[SystemEvent]) -> dict[str, Any]:
         sealed = [
             (each.header.epoch, each.header.service_seconds)
             for each in self.accepted()
             if each.header.lane == SYSTEM
         ]
-        return expected_uptime.reached(told, self.arrivals, sealed, self.as_of)
+        return expected_uptime.arrivals_and_state(events, self.arrivals, sealed, self.as_of)
 
     def _delivery(self) -> list[dict[str, Any]]:
         found: defaultdict[int, list[int]] = defaultdict(list)
@@ -159,9 +162,9 @@ class GatewayTruth:
             for (source, name), (number, total) in sorted(sums.items())
         ]
 
-    def _growth(self, told: list[Told]) -> dict[str, Any]:
+    def _growth(self, events: list[SystemEvent]) -> dict[str, Any]:
         sizes = [(each.header.sealed_at, each.size) for each in self.accepted()]
         times = (
             time for each in self.accepted() for of in each.content.times.values() for time in of
         )
-        return expected_work.growth(told, sizes, times, self.last().header.disk_used)
+        return expected_work.growth(events, sizes, times, self.last().header.disk_used)

@@ -1,4 +1,4 @@
-"""When a gateway ran: its runs, one after another, each in an epoch and of a software version.
+"""When a gateway ran: its runs, each in an epoch and of a software version.
 
 Moments are true seconds since the simulation began.
 """
@@ -14,11 +14,11 @@ from typing import Final, NamedTuple
 _BREATH: Final = 2.0  # seconds that a run lasts at least
 
 
-class Break(NamedTuple):
-    """A gateway is off from `off` until `on` (never again: infinity).
+class Downtime(NamedTuple):
+    """A gateway is off from `off` until `on` (infinity: never again).
 
-    `clean` tells whether it stopped by itself, `renewed` whether a new epoch begins after it,
-    `version` which software runs from then on, where that changes.
+    `clean` says whether it stopped cleanly, `renewed` whether a new epoch begins afterwards,
+    `version` which software runs then, if that changes.
     """
 
     off: float
@@ -29,9 +29,9 @@ class Break(NamedTuple):
 
 
 class Run(NamedTuple):
-    """The gateway ran from `on` to `off`; `clean` tells whether it stopped by itself then.
+    """The gateway ran from `on` to `off`; `clean` says whether it stopped cleanly.
 
-    `previous` is how the run before ended, as a start tells it. `epoch` and `boot` are ids.
+    `previous` is how the run before ended. `epoch` and `boot` are ids.
     """
 
     on: float
@@ -45,34 +45,34 @@ class Run(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Life:
-    """All runs of a gateway, in their order."""
+class Uptime:
+    """All runs of a gateway in order."""
 
     runs: tuple[Run, ...]
 
     def running(self, moment: float) -> float:
-        """Give the first moment from `moment` on at which it runs; infinity if it never will."""
+        """Return the first moment from `moment` on at which it runs; infinity for never."""
         for run in self.runs:
             if moment <= run.off:
                 return max(moment, run.on)
         return inf
 
     def at(self, moment: float) -> Run:
-        """Give the run of `moment`, or the last one before it; the first one before all."""
+        """Return the run at `moment`, or the last one before it, or else the first one."""
         starts = [run.on for run in self.runs]
         return self.runs[max(bisect_right(starts, moment) - 1, 0)]
 
 
-def make_life(
-    first: float, version: str, breaks: Iterable[Break], epochs: list[str], boots: list[str]
-) -> Life:
-    """Make the runs between `breaks`; a break that comes within another one is left out.
+def make_uptime(
+    first: float, version: str, breaks: Iterable[Downtime], epochs: list[str], boots: list[str]
+) -> Uptime:
+    """Return the runs between `breaks`; a break within another one is left out.
 
-    `epochs` and `boots` are ids enough for all of them.
+    `epochs` and `boots` provide enough ids.
     """
     runs: list[Run] = []
     on, previous, epoch, renewed = first, "unknown", 0, False
-    for gap in [*sorted(breaks), Break(inf, inf, clean=False)]:
+    for gap in [*sorted(breaks), Downtime(inf, inf, clean=False)]:
         if gap.off < on + _BREATH:
             continue
         boot = boots[len(runs)]
@@ -82,4 +82,4 @@ def make_life(
         on, previous = gap.on, "clean" if gap.clean else "unclean"
         epoch, renewed = epoch + gap.renewed, gap.renewed
         version = gap.version or version
-    return Life(tuple(runs))
+    return Uptime(tuple(runs))

@@ -1,7 +1,6 @@
-"""Puts a simulated fleet into a folder: files with their time of arrival, and `truth.json`.
+"""Write a simulated fleet into a folder: files with their time of arrival, and `truth.json`.
 
-The layout below `segments/` is that of a landing: GATEWAY/EPOCH/LANE/FIRST-LAST.seg. What is there
-a second time has a word before `.seg`.
+The layout below `segments/` is that of a landing. Second copies have a word before `.seg`.
 """
 
 from __future__ import annotations
@@ -20,12 +19,12 @@ SEGMENTS: Final = "segments"
 TRUTH: Final = "truth.json"
 
 
-class NotEmpty(FirmwareError):
-    """The folder holds something already; a fleet is written into a new one."""
+class FolderNotEmptyError(FirmwareError):
+    """The folder is not empty; a fleet is written into a new one."""
 
 
 class _Writer:
-    """Writes deliveries below `root`, and makes each folder once."""
+    """Writes deliveries below `root`."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -43,14 +42,14 @@ class _Writer:
 
 
 def write_fleet(settings: FleetSettings, folder: Path) -> dict[str, Any]:
-    """Simulate a fleet into `folder`, and return what `truth.json` says.
+    """Simulate a fleet into `folder`, and return the content of `truth.json`.
 
-    Raises `NotEmpty` where something is there already, and `OSError` when the disk refuses.
+    Raises `NotEmpty` if the folder is not empty, and `OSError` if the disk fails.
     """
     folder.mkdir(parents=True, exist_ok=True)
     if any(folder.iterdir()):
         msg = f"{folder} is not empty"
-        raise NotEmpty(msg)
+        raise FolderNotEmptyError(msg)
     fleet = Fleet(settings)
     fleet.simulate(_Writer(folder / SEGMENTS))
     truth = fleet.truth()

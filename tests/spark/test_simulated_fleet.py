@@ -121,7 +121,7 @@ def examine(spark: SparkSession, fleet: FleetFolder, truth: dict[str, Any]) -> F
     return Found(truth, json.loads(report_json(found)), sums, shipped)
 
 
-SPOILED: dict[str, Callable[[dict[str, Any]], None]] = {
+DAMAGED: dict[str, Callable[[dict[str, Any]], None]] = {
     "a problem is missing": lambda report: report["problems"].pop(),
     "one is told twice": lambda report: report["problems"].append(report["problems"][0]),
     "one is told elsewhere": lambda report: report["problems"][-1].update(where="gw-000.example"),
@@ -140,7 +140,7 @@ SPOILED: dict[str, Callable[[dict[str, Any]], None]] = {
 
 
 def check_that_it_can_fail(found: Found, again: Counter[tuple[str, str, str]]) -> None:
-    for fault, spoil in SPOILED.items():
+    for fault, spoil in DAMAGED.items():
         report = deepcopy(found.report)
         spoil(report)
         try:

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from firmware_sim.__main__ import main
 from firmware_sim.fleet.faults import FAULTS, spread
 from firmware_sim.fleet.settings import FleetSettings
-from firmware_sim.fleet.writer import NotEmpty, write_fleet
+from firmware_sim.fleet.writer import FolderNotEmptyError, write_fleet
 from sync.ingest.ledger import Claim, judge
 from sync.segment import Event, Segment, SegmentError, decode
 
@@ -189,8 +189,8 @@ def test_copies_of_segments_and_of_a_gateway(sim: Sim) -> None:
     assert sum(sim.lane(sim.of("duplicates"), lane)["repeated"] for lane in ("readings", "logs"))
     newer = [each for each in sim.accepted if each.header.version == (1, 1)]
     assert {each.header.gateway for each in newer} == {sim.of("minor-version")}
-    spoiled = {path for path, segment in sim.files.items() if segment is None}
-    assert {path.split("/")[0] for path in spoiled} == {sim.of("corrupt")}
+    damaged = {path for path, segment in sim.files.items() if segment is None}
+    assert {path.split("/")[0] for path in damaged} == {sim.of("corrupt")}
 
 
 def test_lives(sim: Sim) -> None:
@@ -276,6 +276,6 @@ def test_the_command(tmp_path: Path) -> None:
 
 def test_a_folder_that_holds_something_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("")
-    with pytest.raises(NotEmpty):
+    with pytest.raises(FolderNotEmptyError):
         write_fleet(FleetSettings(1, 1, 1, START), tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]

@@ -7,29 +7,31 @@ from typing import Any
 import pytest
 
 from firmware_sim.fleet import expected_uptime, expected_work
-from firmware_sim.fleet.contents import Told
-from firmware_sim.fleet.rollout import Ran, Rollout
-from firmware_sim.fleet.rows import Row
+from firmware_sim.fleet.contents import SystemEvent
+from firmware_sim.fleet.rollout import Rollout, VersionRun
+from firmware_sim.fleet.rows import EventRow
 
 START = 1_772_409_600_000
 """2026-03-02 00:00:00 UTC, in milliseconds."""
 
 
-def system(*events: tuple[str, float], epoch: str = "E1", first: int = 1, **of: Any) -> list[Told]:
+def system(
+    *events: tuple[str, float], epoch: str = "E1", first: int = 1, **of: Any
+) -> list[SystemEvent]:
     """Make system events, each a name and seconds since the start; heartbeats come each minute."""
     return [
-        Told(epoch, seq, _row(name, seconds, **of))
+        SystemEvent(epoch, seq, _row(name, seconds, **of))
         for seq, (name, seconds) in enumerate(events, start=first)
     ]
 
 
-def _row(name: str, seconds: float, clock: bool = True, value: float | None = 60.0) -> Row:
+def _row(name: str, seconds: float, clock: bool = True, value: float | None = 60.0) -> EventRow:
     told = value if name in ("start", "heartbeat", "clock_stepped") else None
-    return Row(START + round(seconds * 1000), clock, "system", name=name, value=told)
+    return EventRow(START + round(seconds * 1000), clock, "system", name=name, value=told)
 
 
-def states(told: list[Told]) -> list[tuple[str, int]]:
-    return [(each.state, each.length) for each in expected_uptime.between_signs(told)]
+def states(told: list[SystemEvent]) -> list[tuple[str, int]]:
+    return [(each.state, each.length) for each in expected_uptime.intervals(told)]
 
 
 def test_a_gap_is_an_outage_unless_something_of_it_did_not_come() -> None:
@@ -81,21 +83,24 @@ def test_silence_is_measured_by_how_often_a_gateway_seals() -> None:
     told = system(("start", 0))
     arrivals = [START, START + 700_000, START + 2_000_000]
     as_of = START + 2_700_000
-    found = expected_uptime.reached(told, arrivals, [], as_of)
+    found = expected_uptime.arrivals_and_state(told, arrivals, [], as_of)
     assert (found["state"], found["silences"], found["longest_silence_s"]) == ("running", 1, 1_300)
     sealed = [("E1", float(at)) for at in range(0, 3_600, 600)]
-    found = expected_uptime.reached(told, arrivals, sealed, as_of)
+    found = expected_uptime.arrivals_and_state(told, arrivals, sealed, as_of)
     assert (found["silent_after_s"], found["silences"]) == (1_500.0, 0)
-    found = expected_uptime.reached(told, arrivals, sealed, as_of + 1_000_000)
+    found = expected_uptime.arrivals_and_state(told, arrivals, sealed, as_of + 1_000_000)
     assert (found["state"], found["longest_silence_s"]) == ("silent", 1_700)
     stopped = system(("start", 0), ("stop", 1))
-    assert expected_uptime.reached(stopped, arrivals, [], as_of + 10**7)["state"] == "stopped"
+    assert (
+        expected_uptime.arrivals_and_state(stopped, arrivals, [], as_of + 10**7)["state"]
+        == "stopped"
+    )
 
 
-def depth(seconds: int, waiting: int, delivered: int, **tags: int) -> Told:
+def depth(seconds: int, waiting: int, delivered: int, **tags: int) -> SystemEvent:
     counts = {"ready": waiting, "locked": 0, "delayed": 0, "dead": 0, "oldest_s": 0, "members": 1}
     counts |= {"delivered": delivered, "redelivered": 0, "timeouts": 0} | tags
-    row = Row(
+    row = EventRow(
         START + seconds * 1000,
         True,
         "queue",
@@ -104,7 +109,7 @@ def depth(seconds: int, waiting: int, delivered: int, **tags: int) -> Told:
         value=float(waiting),
         tags={name: str(count) for name, count in counts.items()},
     )
-    return Told("E1", seconds, row)
+    return SystemEvent("E1", seconds, row)
 
 
 def test_a_queue_is_stuck_while_items_are_due_and_none_is_delivered() -> None:
@@ -124,8 +129,8 @@ def test_a_queue_is_stuck_while_items_are_due_and_none_is_delivered() -> None:
 
 
 def test_counts_are_the_sums_of_what_was_told() -> None:
-    def event(kind: str, name: str, value: float | None = None) -> Told:
-        return Told("E1", 1, Row(START, True, kind, "d@gw", name=name, value=value))
+    def event(kind: str, name: str, value: float | None = None) -> SystemEvent:
+        return SystemEvent("E1", 1, EventRow(START, True, kind, "d@gw", name=name, value=value))
 
     told = [event("limit", "rate", 3.0), event("limit", "rate"), event("message", "dead")]
     told += [event("message", "repeated", 7.0)]
@@ -150,8 +155,8 @@ def test_an_ordinary_day_is_neither_the_first_nor_the_last(days: int, usual: flo
 
 
 def test_versions_are_summed_up_over_gateways() -> None:
-    def ran(errors: int, *times: int) -> Ran:
-        made = Ran()
+    def ran(errors: int, *times: int) -> VersionRun:
+        made = VersionRun()
         made.add(errors, {True: times[1:], False: times[:1]})
         return made
 
