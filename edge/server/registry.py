@@ -9,28 +9,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from itertools import count
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from edge.config.limits import Limits
 from edge.engine import access
 from edge.engine.database import Send
 from edge.engine.quota import ExceededLimit
-from edge.server.session import Session
+from edge.server.session import Session, SessionConnection
 from edge.server.unauthenticated import UnauthenticatedConnections
 
 ENDED_SESSIONS: Final = 256
 """Ended sessions whose counters are kept, so that a peer that cannot resume learns which of its
 stanzas were handled."""
-
-
-class RegisteredConnection(Protocol):
-    """The registry's view of a connection."""
-
-    def end(self, condition: str, text: str = "", *, at_once: bool = False) -> None:
-        """Send a stream error and close; with `at_once`, without waiting for the peer."""
-
-    def resume_reading(self) -> None:
-        """Read again, unless something else prevents it."""
 
 
 class EndedSession(NamedTuple):
@@ -51,8 +41,8 @@ class Registry:
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._generations = count(1)
-        self._connections: dict[RegisteredConnection, None] = {}
-        self.unauthenticated: UnauthenticatedConnections[RegisteredConnection] = (
+        self._connections: dict[SessionConnection, None] = {}
+        self.unauthenticated: UnauthenticatedConnections[SessionConnection] = (
             UnauthenticatedConnections(limits)
         )
         self._sessions: dict[int, Session] = {}
@@ -67,7 +57,7 @@ class Registry:
 
     # Connections
 
-    def add_connection(self, connection: RegisteredConnection, source: str, now: float) -> bool:
+    def add_connection(self, connection: SessionConnection, source: str, now: float) -> bool:
         """Add a connection; return False if there are too many.
 
         Args:
@@ -83,11 +73,11 @@ class Registry:
             self.no_connections.clear()
         return admitted
 
-    def mark_bound(self, connection: RegisteredConnection) -> None:
+    def mark_bound(self, connection: SessionConnection) -> None:
         """Record that a connection has a session, and so is not limited as unauthenticated."""
         self.unauthenticated.remove(connection)
 
-    def remove_connection(self, connection: RegisteredConnection) -> None:
+    def remove_connection(self, connection: SessionConnection) -> None:
         """Remove a closed connection."""
         self._connections.pop(connection, None)
         self.unauthenticated.remove(connection)
