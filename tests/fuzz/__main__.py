@@ -113,14 +113,18 @@ def report(target: Target, outcome: Outcome) -> bool:
 
 def main() -> int:
     """Search, or keep a finding; return the exit status: 0 if nothing was found."""
-    parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description="Search by atheris.")
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.fuzz", description="Search for faults with atheris."
+    )
     parser.add_argument("--seconds", type=float, default=SECONDS, help="time per target")
-    parser.add_argument("--keep", type=Path, metavar="FILE", help="add FILE to the corpus as NAME")
+    parser.add_argument(
+        "--keep", nargs=2, metavar=("FILE", "NAME"), help="add a finding to the corpus as NAME"
+    )
     parser.add_argument("targets", nargs="*", metavar="TARGET", help=", ".join(targets.names()))
     options = parser.parse_args()
     if options.keep:
-        kept = FuzzInput(" ".join(options.targets), options.keep.read_bytes())
-        targets.add_to_corpus(options.keep.resolve().parent.name, kept)
+        file, name = Path(options.keep[0]).resolve(), options.keep[1]
+        targets.add_to_corpus(file.parent.name, FuzzInput(name, file.read_bytes()))
         return 0
     unknown = set(options.targets) - set(targets.names())
     if unknown:
