@@ -177,7 +177,7 @@ def test_a_wrong_secret_is_told_and_can_be_mended_while_it_runs(tmp_path: Path) 
     [
         ({"domain": "other.example"}, "the server has no component of this name"),
         ({"component": "127.0.0.1:1"}, "127.0.0.1:1 cannot be reached: Connection refused"),
-        ({"component": "a..b:5347"}, "a..b is no host name"),
+        ({"component": "a..b:5347"}, "a..b is not a valid host name"),
     ],
 )
 def test_why_it_cannot_attach_is_told_and_it_can_be_stopped(
@@ -242,7 +242,7 @@ async def test_a_server_that_is_killed_is_found_again(tmp_path: Path) -> None:
             assert await client.assured("m1", log_message(1)) == "received"
         for number in (signal.SIGKILL, signal.SIGTERM):
             server.stop(number)
-            process.wait_told("; it is tried again")
+            process.wait_told("; retrying")
             server.start()
             await asyncio.to_thread(
                 server.wait_for, "External component successfully authenticated"
