@@ -97,6 +97,13 @@ _EXPIRE: Final = "item_expire"
 _MAX: Final = "max"
 """The largest possible number (XEP-0060, section 16.4.3)."""
 
+QUEUE_POLICIES: Final = (
+    ("least-loaded", "The subscriber with the fewest items"),
+    ("hash", "One subscriber for each publisher, in order"),
+    ("sticky", "One subscriber for all items while it is available"),
+)
+"""The policies of queues and shares, with labels."""
+
 OPTIONS: Final = (
     Option("title", ValueType.TEXT, "Short name of the node", maximum=128),
     Option("description", ValueType.TEXT, "Description of the node", maximum=512),
@@ -181,11 +188,7 @@ OPTIONS: Final = (
         "queue_policy",
         ValueType.CHOICE,
         "Queue: how to choose the subscriber for an item",
-        choices=(
-            ("least-loaded", "The subscriber with the fewest items"),
-            ("hash", "One subscriber for each publisher, in order"),
-            ("sticky", "One subscriber for all items while it is available"),
-        ),
+        choices=QUEUE_POLICIES,
     ),
 )
 """Each option once; the defaults are those of `NodeConfig`."""

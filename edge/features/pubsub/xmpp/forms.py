@@ -8,9 +8,13 @@ from typing import Final
 from xml.etree.ElementTree import Element
 
 from edge.features.pubsub.rules import subscription as rules
-from edge.features.pubsub.rules.node_config import NodeConfig, ValueType, option_values
+from edge.features.pubsub.rules.node_config import (
+    QUEUE_POLICIES,
+    NodeConfig,
+    ValueType,
+    option_values,
+)
 from edge.features.pubsub.rules.subscription import SubscriptionKind, SubscriptionOptions
-from edge.features.queues.rules.assignment import Policy
 from edge.xmpp import forms, pubsub
 from edge.xmpp.errors import StanzaError
 from edge.xmpp.forms import Field
@@ -80,11 +84,6 @@ _LEVELS: Final = (
     ("1", "Acknowledged: at least once"),
     ("2", "Assured: exactly once"),
 )
-_POLICIES: Final = (
-    (Policy.LEAST_LOADED.value, "The subscriber with the fewest items"),
-    (Policy.HASH.value, "One subscriber for each publisher, in order"),
-    (Policy.STICKY.value, "One subscriber for all items while it is available"),
-)
 _FIELDS: Final = {
     field.var: field
     for field in (
@@ -101,7 +100,7 @@ _FIELDS: Final = {
             rules.POLICY,
             "list-single",
             label="How to choose the subscriber for an item",
-            options=_POLICIES,
+            options=QUEUE_POLICIES,
         ),
     )
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from edge.features.pubsub.rules import subscription as rules
+from edge.features.pubsub.rules.node_config import QUEUE_POLICIES
 from edge.features.pubsub.rules.subscription import (
     InvalidSubscriptionOption,
     SubscriptionKind,
@@ -84,6 +85,10 @@ def test_options_of_usual_clients_are_accepted(kind: SubscriptionKind) -> None:
     }
     found = apply_options(kind, SubscriptionOptions(), values, MAX_REQUESTS)
     assert found == SubscriptionOptions()
+
+
+def test_the_policies_are_those_of_queues() -> None:
+    assert [value for value, _label in QUEUE_POLICIES] == [policy.value for policy in Policy]
 
 
 def test_default_options() -> None:
