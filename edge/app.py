@@ -42,7 +42,9 @@ from edge.server.refusal_counters import RefusalCounters
 from edge.uplink import setup
 from edge.uplink.backlog import GatewayFacts, StoreBacklog
 from sync.common import sd_notify
-from sync.uplink import BacklogUnavailable, BatchLimits, Sealer
+from sync.uplink.batcher import BatchLimits
+from sync.uplink.interfaces import BacklogUnavailable
+from sync.uplink.sealer import Sealer
 
 if TYPE_CHECKING:  # slixmpp's streams take memory, and only a component needs them
     from edge.server.component.component import Component

@@ -28,9 +28,10 @@ from edge.ops.transactions import reading
 from sync.common.enrolment import Enrolment, EnrolmentError, read_enrolment
 from sync.common.text import os_error
 from sync.segment import Identity, SegmentError, identity_path, read_header
-from sync.uplink import Acknowledgement, Conflict, FolderTransport, WaitingSegment
-from sync.uplink.folder_transport import MARKER, check_marked, parse_folder
+from sync.uplink.folder_transport import MARKER, FolderTransport, check_marked, parse_folder
+from sync.uplink.interfaces import WaitingSegment
 from sync.uplink.renewal import validity_of
+from sync.uplink.responses import Acknowledgement, Conflict
 
 FOLDER_TIMEOUT: Final = 5.0
 """Seconds in which the folder of `uplink.folder` must answer: a dead network share never does."""

@@ -19,9 +19,9 @@ from edge.errors import StoreBroken, StoreError
 from edge.features.eventlog.rules.eviction import BacklogQuota
 from edge.features.eventlog.store import epochs, lost_ranges, segments, uplink_view
 from edge.features.eventlog.store.lost_ranges import LostRange
-from sync import uplink
 from sync.segment import Dropped, Event, Identity, digest_of, encode
-from sync.uplink import (
+from sync.uplink import interfaces
+from sync.uplink.interfaces import (
     BacklogUnavailable,
     Draft,
     GatewayState,
@@ -30,8 +30,8 @@ from sync.uplink import (
     Notice,
     SendOrder,
     WaitingSegment,
-    build_header,
 )
+from sync.uplink.sealer import build_header
 
 T = TypeVar("T")
 
@@ -46,9 +46,9 @@ _POSITIVE: Final = frozenset({"shipping", "certificate-renewed"})
 
 
 class StoreBacklog:
-    """The store as a `sync.uplink.Backlog`; the protocol describes the methods."""
+    """The store as a `sync.uplink.interfaces.Backlog`; the protocol describes the methods."""
 
-    def __init__(self, store: Store, config: Config, facts: uplink.GatewayStateSource) -> None:
+    def __init__(self, store: Store, config: Config, facts: interfaces.GatewayStateSource) -> None:
         self._store = store
         self._config = config
         self.facts = facts

@@ -20,18 +20,14 @@ from edge.ops import hardware
 from edge.uplink.backlog import StoreBacklog, begin_epoch
 from sync.common.enrolment import Enrolment, EnrolmentError, read_enrolment
 from sync.common.text import os_error
-from sync.uplink import (
-    CertificateRenewal,
-    FolderTransport,
-    GatewayStateSource,
-    HttpsLimits,
-    HttpsTransport,
-    Sealer,
-    Transport,
-    Uploader,
-    UploadScheduler,
-    parse_folder,
-)
+from sync.uplink.folder_transport import FolderTransport, parse_folder
+from sync.uplink.http_client import HttpsLimits
+from sync.uplink.https_transport import HttpsTransport
+from sync.uplink.interfaces import GatewayStateSource, Transport
+from sync.uplink.renewal import CertificateRenewal
+from sync.uplink.scheduler import UploadScheduler
+from sync.uplink.sealer import Sealer
+from sync.uplink.uploader import Uploader
 
 
 class ConfiguredTransport(NamedTuple):

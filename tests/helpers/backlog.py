@@ -8,7 +8,6 @@ import sqlite3
 from collections.abc import Sequence
 
 from sync.segment import LANES, Dropped, Event, Identity, digest_of, encode
-from sync.uplink import build_header
 from sync.uplink.interfaces import (
     BacklogUnavailable,
     Draft,
@@ -19,6 +18,7 @@ from sync.uplink.interfaces import (
     SendOrder,
     WaitingSegment,
 )
+from sync.uplink.sealer import build_header
 from tests.helpers.segments import EPOCH, START, header
 
 SCHEMA = """

@@ -9,7 +9,10 @@ from collections.abc import AsyncIterator, Sequence
 
 from sync.common.enrolment import Enrolment
 from sync.segment import encode
-from sync.uplink import HttpsLimits, HttpsTransport, Uploader, Wakeup
+from sync.uplink.http_client import HttpsLimits
+from sync.uplink.https_transport import HttpsTransport
+from sync.uplink.uploader import Uploader
+from sync.uplink.wakeup import Wakeup
 from tests.helpers.backlog import Notices, SqliteBacklog
 from tests.helpers.manual_time import ManualTime
 from tests.helpers.pki import LoopbackPki

@@ -15,14 +15,12 @@ from edge.engine.events import READINGS, NewEvent
 from edge.engine.group_commit import Store
 from edge.uplink.backlog import StoreBacklog
 from sync.common.enrolment import read_enrolment
-from sync.uplink import (
-    BatchLimits,
-    HttpsLimits,
-    HttpsTransport,
-    Sealer,
-    Uploader,
-    Wakeup,
-)
+from sync.uplink.batcher import BatchLimits
+from sync.uplink.http_client import HttpsLimits
+from sync.uplink.https_transport import HttpsTransport
+from sync.uplink.sealer import Sealer
+from sync.uplink.uploader import Uploader
+from sync.uplink.wakeup import Wakeup
 from tests.helpers.backlog import FixedState
 from tests.helpers.store import DOMAIN, opened
 

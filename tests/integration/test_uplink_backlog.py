@@ -42,14 +42,9 @@ from edge.uplink.backlog import (
     enforce_quota,
 )
 from sync.segment import Dropped, Event, Segment, decode, digest_of
-from sync.uplink import (
-    BacklogUnavailable,
-    BatchLimits,
-    HighWatermark,
-    Notice,
-    Sealer,
-    SendOrder,
-)
+from sync.uplink.batcher import BatchLimits
+from sync.uplink.interfaces import BacklogUnavailable, HighWatermark, Notice, SendOrder
+from sync.uplink.sealer import Sealer
 from tests.helpers.backlog import FixedState
 from tests.helpers.store import DOMAIN, EPOCH, Clock, append, new_database, opened
 

@@ -14,19 +14,14 @@ from cryptography import x509
 
 from sync.common.enrolment import Enrolment
 from sync.segment import digest_of, identity_path, parse_identity
-from sync.uplink import (
-    Acknowledgement,
-    FolderTransport,
-    HttpsLimits,
-    HttpsTransport,
-    TemporaryFailure,
-    Uploader,
-    WaitingSegment,
-    Wakeup,
-)
-from sync.uplink.folder_transport import MARKER
+from sync.uplink.folder_transport import MARKER, FolderTransport
+from sync.uplink.http_client import HttpsLimits
+from sync.uplink.https_transport import HttpsTransport
+from sync.uplink.interfaces import WaitingSegment
 from sync.uplink.renewal import make_request
-from sync.uplink.uploader import MIN_EPOCH_INTERVAL_S
+from sync.uplink.responses import Acknowledgement, TemporaryFailure
+from sync.uplink.uploader import MIN_EPOCH_INTERVAL_S, Uploader
+from sync.uplink.wakeup import Wakeup
 from tests.helpers.backlog import Notices, SqliteBacklog
 from tests.helpers.connect_proxy import proxying
 from tests.helpers.lossy_network import running_uploader, seal_segment

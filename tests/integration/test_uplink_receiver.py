@@ -17,23 +17,21 @@ from sync.receiver.client_certificates import issue_with_key
 from sync.receiver.limits import ReceiverLimits
 from sync.receiver.pki import Authority
 from sync.segment import Identity
-from sync.uplink import (
+from sync.uplink.batcher import BatchLimits
+from sync.uplink.http_client import HttpsLimits
+from sync.uplink.https_transport import HttpsTransport
+from sync.uplink.interfaces import HighWatermark, WaitingSegment
+from sync.uplink.renewal import CertificateRenewal, validity_of
+from sync.uplink.responses import (
     AccessDenial,
     Acknowledgement,
-    BatchLimits,
-    CertificateRenewal,
     Conflict,
-    HighWatermark,
-    HttpsLimits,
-    HttpsTransport,
     Rejection,
-    Sealer,
     TemporaryFailure,
-    Uploader,
-    WaitingSegment,
-    Wakeup,
 )
-from sync.uplink.renewal import validity_of
+from sync.uplink.sealer import Sealer
+from sync.uplink.uploader import Uploader
+from sync.uplink.wakeup import Wakeup
 from tests.helpers.backlog import FixedState, Notices, SqliteBacklog
 from tests.helpers.fleet import EPOCH, GATEWAY, OTHER, Centre, identity, running_centre, segment
 from tests.helpers.manual_time import ManualTime

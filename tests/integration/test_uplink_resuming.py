@@ -8,14 +8,9 @@ from collections.abc import Iterator
 import pytest
 
 from sync.segment import digest_of
-from sync.uplink import (
-    AccessDenial,
-    Acknowledgement,
-    HttpsTransport,
-    Outcome,
-    TemporaryFailure,
-    WaitingSegment,
-)
+from sync.uplink.https_transport import HttpsTransport
+from sync.uplink.interfaces import WaitingSegment
+from sync.uplink.responses import AccessDenial, Acknowledgement, Outcome, TemporaryFailure
 from tests.helpers.backlog import SqliteBacklog
 from tests.helpers.lossy_network import running_uploader, seal_segment
 from tests.helpers.pki import LoopbackPki, make_pki

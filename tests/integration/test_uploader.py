@@ -12,13 +12,10 @@ import pytest
 
 from sync.common.enrolment import Enrolment, EnrolmentError, new_token
 from sync.segment import encode, identity_path
-from sync.uplink import (
-    Acknowledgement,
-    HttpsLimits,
-    HttpsTransport,
-    TemporaryFailure,
-    WaitingSegment,
-)
+from sync.uplink.http_client import HttpsLimits
+from sync.uplink.https_transport import HttpsTransport
+from sync.uplink.interfaces import WaitingSegment
+from sync.uplink.responses import Acknowledgement, TemporaryFailure
 from tests.helpers.backlog import SqliteBacklog
 from tests.helpers.lossy_network import running_uploader, seal_segment
 from tests.helpers.pki import LoopbackPki, make_pki

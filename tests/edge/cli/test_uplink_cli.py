@@ -28,7 +28,9 @@ from edge.ops.transactions import changing
 from edge.uplink.backlog import StoreBacklog, begin_epoch
 from sync.common.enrolment import Enrolment, new_token, write_enrolment
 from sync.segment import decode
-from sync.uplink import BatchLimits, Notice, Sealer
+from sync.uplink.batcher import BatchLimits
+from sync.uplink.interfaces import Notice
+from sync.uplink.sealer import Sealer
 from tests.helpers.backlog import FixedState
 from tests.helpers.segments import START
 from tests.helpers.store import Clock, append, opened

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sync.uplink import HttpsLimits
-from sync.uplink.http_client import BandwidthLimiter, throttled_pieces
+from sync.uplink.http_client import BandwidthLimiter, HttpsLimits, throttled_pieces
 
 
 class SleepClock:

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sync.uplink import BatchLimits, LaneState, Seal, WaitUntil, decide
+from sync.uplink.batcher import BatchLimits, Seal, WaitUntil, decide
+from sync.uplink.interfaces import LaneState
 
 LIMITS = BatchLimits(events=10, seconds=60, bytes=1_000)
 

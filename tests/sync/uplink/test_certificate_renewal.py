@@ -22,16 +22,17 @@ from sync.common.enrolment import (
     read_enrolment,
     write_enrolment,
 )
-from sync.uplink import AccessDenial, CertificateRenewal, Notice, TemporaryFailure
 from sync.uplink.http_client import client_tls_context
+from sync.uplink.interfaces import Notice
 from sync.uplink.renewal import (
     CHECK_INTERVAL_S,
+    CertificateRenewal,
     ValidityPeriod,
     is_due,
     make_request,
     validity_of,
 )
-from sync.uplink.responses import Outcome
+from sync.uplink.responses import AccessDenial, Outcome, TemporaryFailure
 from tests.helpers.manual_time import ManualTime
 from tests.helpers.pki import LoopbackPki, make_pki
 

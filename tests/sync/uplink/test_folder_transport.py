@@ -12,17 +12,9 @@ from typing import Any
 import pytest
 
 from sync.segment import encode, identity_path
-from sync.uplink import (
-    Acknowledgement,
-    Conflict,
-    FolderTransport,
-    HighWatermark,
-    Rejection,
-    TemporaryFailure,
-    WaitingSegment,
-    parse_folder,
-)
-from sync.uplink.folder_transport import MARKER
+from sync.uplink.folder_transport import MARKER, FolderTransport, parse_folder
+from sync.uplink.interfaces import HighWatermark, WaitingSegment
+from sync.uplink.responses import Acknowledgement, Conflict, Rejection, TemporaryFailure
 from tests.helpers.segments import EPOCH, header, readings
 
 GATEWAY = header().gateway

@@ -9,15 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sync.uplink import (
+from sync.uplink.responses import (
     AccessDenial,
     Acknowledgement,
     Conflict,
     Outcome,
     Rejection,
+    Response,
     TemporaryFailure,
+    parse_retry_after,
+    put_outcome,
 )
-from sync.uplink.responses import Response, parse_retry_after, put_outcome
 
 DIGEST = bytes(range(32))
 NOW = "Sat, 21 Nov 2026 10:00:00 GMT"

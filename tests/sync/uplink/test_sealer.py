@@ -9,7 +9,10 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from sync.segment import Dropped, Event, SegmentHeader, decode
-from sync.uplink import BacklogUnavailable, BatchLimits, Draft, Sealer, Wakeup
+from sync.uplink.batcher import BatchLimits
+from sync.uplink.interfaces import BacklogUnavailable, Draft
+from sync.uplink.sealer import Sealer
+from sync.uplink.wakeup import Wakeup
 from tests.helpers.backlog import FixedState, Notices, SqliteBacklog
 from tests.helpers.manual_time import ManualTime, Nap
 from tests.helpers.segments import START, logs, readings

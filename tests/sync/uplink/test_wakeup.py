@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from sync.uplink import Wakeup
+from sync.uplink.wakeup import Wakeup
 from tests.helpers.manual_time import ManualTime
 
 
