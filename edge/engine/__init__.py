@@ -1,1 +1,1 @@
-"""What features stand on: database, sessions, timers, clock, event log, hooks and router."""
+"""The engine below the features: database, sessions, timers, clock, event log, hooks and router."""

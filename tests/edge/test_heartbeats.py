@@ -23,13 +23,13 @@ LIMITS = Limits()
 RUN = Run("boot-1", 0.0)
 
 
-async def beat(store: Store, counted: RefusalCounters, name: str = "heartbeat") -> None:
+async def write_heartbeat(store: Store, counted: RefusalCounters, name: str = "heartbeat") -> None:
     meter = await flash_meter.start_meter(store, Flash())
     beats = background_tasks.HeartbeatSources(store, counted, RUN, LIMITS, meter)
     await background_tasks.write_heartbeat(beats, NewEvent("system", name=name))
 
 
-async def told(store: Store) -> list[tuple[str | None, str | None, float | None]]:
+async def logged_refusals(store: Store) -> list[tuple[str | None, str | None, float | None]]:
     def unit(tx: Transaction) -> list[tuple[str | None, str | None, float | None]]:
         rows = read(tx, SYSTEM, 0, 1000, 2**20)
         return [(row.source, row.name, row.value) for row in rows if row.kind == "limit"]
@@ -82,17 +82,17 @@ async def test_a_heartbeat_logs_them_once_a_window(tmp_path: Path) -> None:
     async with opened(new_database(tmp_path), clock) as store:
         counted.add("authentication", 3, "192.0.2.1")
         counted.add("certificate_files")
-        await beat(store, counted)
-        assert await told(store) == [
+        await write_heartbeat(store, counted)
+        assert await logged_refusals(store) == [
             ("192.0.2.1", "authentication", 3.0),
             (None, "certificate_files", 1.0),
         ]
         counted.add("authentication", 2, "192.0.2.1")
-        await beat(store, counted)
-        assert len(await told(store)) == 2
+        await write_heartbeat(store, counted)
+        assert len(await logged_refusals(store)) == 2
         counted.add("authentication", 5, "192.0.2.1")
-        await beat(store, counted, background_tasks.STOP)
-        assert (await told(store))[2:] == [("192.0.2.1", "authentication", 7.0)]
+        await write_heartbeat(store, counted, background_tasks.STOP)
+        assert (await logged_refusals(store))[2:] == [("192.0.2.1", "authentication", 7.0)]
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ async def test_a_refusal_names_its_limit(tmp_path: Path, rule: str, limit: dict[
     counted = RefusalCounters()
     counted.add(rule, source="192.0.2.1")
     async with opened(new_database(tmp_path)) as store:
-        await beat(store, counted)
+        await write_heartbeat(store, counted)
         (row, _beat) = await store.run(lambda tx: read(tx, SYSTEM, 0, 10, 2**20))
         assert row.tags == limit
 
@@ -122,6 +122,6 @@ async def test_counts_that_cannot_be_logged_are_kept(tmp_path: Path) -> None:
     async with opened(new_database(tmp_path)) as store:
         pass
     with pytest.raises(StoreError):
-        await beat(store, counted)
+        await write_heartbeat(store, counted)
     assert counted.take() == {"database": 1}
     assert counted.take_sources() == {("192.0.2.1", "tls"): 1}

@@ -36,7 +36,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def write(key: str, value: str | bytes | float = 1.0) -> Callable[[Transaction], str]:
-    """Make a unit that writes a key and returns it."""
+    """Return a unit that writes a key and returns it."""
 
     def unit(tx: Transaction) -> str:
         meta.write(tx, key, value)
@@ -50,7 +50,7 @@ def fail(_tx: Transaction) -> None:
 
 
 def keys(path: Path) -> set[str]:
-    """Read what is committed, by another connection."""
+    """Return the committed keys, read by another connection."""
     with closing(sqlite3.connect(path)) as connection:
         rows = connection.execute("SELECT key FROM meta").fetchall()
     return {key for (key,) in rows} - {meta.EPOCH, meta.DECOY}
@@ -58,7 +58,7 @@ def keys(path: Path) -> set[str]:
 
 @contextmanager
 def lock(path: Path) -> Iterator[None]:
-    """Hold the database as another process would."""
+    """Lock the database as another process would."""
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("BEGIN IMMEDIATE")
         yield
@@ -66,7 +66,7 @@ def lock(path: Path) -> Iterator[None]:
 
 
 class Answers:
-    """What was answered, in order, and what another connection saw committed at that moment."""
+    """The answers in order, and what another connection saw committed at each."""
 
     def __init__(self, path: Path, expected: int) -> None:
         self._path = path
@@ -90,7 +90,7 @@ async def submit(store: Store, path: Path, units: list[Unit]) -> Answers:
     return answers
 
 
-# One group.
+# A group.
 
 
 async def test_waiting_units_share_a_commit_and_are_answered_after_it_in_order(path: Path) -> None:
@@ -160,7 +160,7 @@ async def test_units_of_a_group_share_one_moment_and_the_earliest_timer(
     path: Path,
 ) -> None:
     clock = Clock(service=50.0)
-    rung: list[float] = []
+    timers: list[float] = []
 
     def wake(due: float) -> Unit:
         def unit(tx: Transaction) -> float:
@@ -170,12 +170,12 @@ async def test_units_of_a_group_share_one_moment_and_the_earliest_timer(
         return unit
 
     async with opened(path, clock) as store:
-        store.on_due = rung.append
+        store.on_due = timers.append
         moments = await asyncio.gather(*(store.run(wake(due)) for due in (90.0, 70.0, 80.0)))
         assert moments == [50.0] * 3
-        assert rung == [70.0]
+        assert timers == [70.0]
         await store.run(lambda _tx: None)
-        assert rung == [70.0]
+        assert timers == [70.0]
 
 
 async def test_on_flush_is_called_after_each_commit(path: Path) -> None:
@@ -192,16 +192,16 @@ async def test_on_a_slow_disk_a_group_waits_for_more_units(
 ) -> None:
     monkeypatch.setattr(commit_window, "SLOW_COMMIT", 0.0)
     async with opened(path) as store:
-        await store.run(write("first"))  # from now on every commit counts as slow
+        await store.run(write("first"))  # from now on, every commit counts as slow
         before = store.commits
         first = asyncio.ensure_future(store.run(write("a")))
-        await asyncio.sleep(0)  # the group of the first waits now
+        await asyncio.sleep(0)  # the first group waits now
         second = asyncio.ensure_future(store.run(write("b")))
         assert [await first, await second] == ["a", "b"]
         assert store.commits == before + 1
 
 
-# A window between commits.
+# The interval between commits.
 
 NEVER = 3600.0
 
@@ -269,7 +269,7 @@ async def test_writing_transactions_are_counted_separately(path: Path) -> None:
         assert (store.commits, store.writes) == (2, 1)
 
 
-# A unit that fails.
+# Failing units.
 
 
 @pytest.mark.parametrize("place", [0, 3, 6])
@@ -309,24 +309,24 @@ async def test_a_failing_units_writes_and_timer_are_undone(path: Path) -> None:
         tx.wake_at(1.0)
         raise ZeroDivisionError
 
-    rung: list[float] = []
+    timers: list[float] = []
     async with opened(path) as store:
-        store.on_due = rung.append
+        store.on_due = timers.append
         with pytest.raises(StoreError, match="ZeroDivisionError"):
             await store.run(writes_then_fails)
         await store.run(write("whole"))
     assert keys(path) == {"whole"}
-    assert rung == []
+    assert timers == []
 
 
 async def test_the_earliest_timer_of_the_other_units_survives_a_failed_group(
     path: Path,
 ) -> None:
-    rung: list[float] = []
+    timers: list[float] = []
     async with opened(path) as store:
-        store.on_due = rung.append
+        store.on_due = timers.append
         await submit(store, path, [lambda tx: tx.wake_at(9.0), fail, lambda tx: tx.wake_at(5.0)])
-    assert rung == [5.0]
+    assert timers == [5.0]
 
 
 async def test_store_errors_pass_through_and_sqlite_errors_are_translated(path: Path) -> None:
@@ -429,7 +429,7 @@ async def test_a_failed_open_leaves_no_thread(
     assert set(threading.enumerate()) <= before
 
 
-# Bounds.
+# Limits.
 
 
 @pytest.mark.parametrize(("bounds", "fitting"), [((4, 10_000), 3), ((100, 300), 2)])
@@ -468,7 +468,7 @@ async def test_bytes_of_a_unit_count_until_its_commit(path: Path) -> None:
         assert not store.full
 
 
-# Reading.
+# Queries.
 
 
 async def test_a_query_sees_one_committed_snapshot(path: Path) -> None:
@@ -502,7 +502,7 @@ BLOB = b"x" * 100_000
 
 
 async def fill(store: Store) -> int:
-    """Write until the database is full; returns how many fitted."""
+    """Write until the database is full; return the number of writes."""
     for number in range(10_000):
         try:
             await store.run(write(f"fill{number}", BLOB))
@@ -576,7 +576,7 @@ asyncio.run(main(Path(sys.argv[1]), int(sys.argv[2])))
 
 
 def test_a_failed_write_loses_nothing_that_was_answered(path: Path) -> None:
-    """The system refuses to let the file grow: SQLite calls that an I/O error, not a full disk."""
+    """The system refuses to let the file grow, which SQLite reports as an I/O error."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     assert (soft, hard) == (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
     root = Path(__file__).parents[3]
@@ -596,7 +596,7 @@ def test_a_failed_write_loses_nothing_that_was_answered(path: Path) -> None:
         assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
 
 
-# A database that another process holds, and one that is broken.
+# Locked and broken databases.
 
 
 async def test_a_locked_database_is_busy_for_the_whole_group_at_once(
@@ -647,7 +647,7 @@ async def test_a_failure_outside_the_units_is_reported_and_answers_all(path: Pat
     async with opened(path) as store:
         broken: list[StoreBroken] = []
         store.on_broken = broken.append
-        await store._writer.close()  # nothing else in a commit fails but by a fault of ours
+        await store._writer.close()  # the only way to fail a commit outside the units
         outcomes = await asyncio.gather(
             *(store.run(lambda _tx: None) for _ in range(3)), return_exceptions=True
         )
@@ -701,7 +701,7 @@ async def test_a_cancelled_call_still_runs_to_its_end(path: Path) -> None:
     await thread.close()
 
 
-# What is known from one transaction to the next.
+# Caches that last across transactions.
 
 
 async def test_a_change_by_another_process_invalidates_cached_senders(

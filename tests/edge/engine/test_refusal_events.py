@@ -26,15 +26,15 @@ def gateway(tmp_path: Path) -> Iterator[Gateway]:
 
 
 def refuse(
-    gateway: Gateway, source: str, rule: str = "rule", times: int = 1, figure: int | None = None
+    gateway: Gateway, source: str, rule: str = "rule", times: int = 1, limit: int | None = None
 ) -> None:
     for _ in range(times):
         gateway.tx(
-            lambda tx: refusals.count(tx, source, rule, figure, WINDOW, LIMITS.refusal_sources)
+            lambda tx: refusals.count(tx, source, rule, limit, WINDOW, LIMITS.refusal_sources)
         )
 
 
-def told(gateway: Gateway) -> list[tuple[str | None, str | None, float | None]]:
+def logged(gateway: Gateway) -> list[tuple[str | None, str | None, float | None]]:
     return [(event.source, event.name, event.value) for event in gateway.events("system")]
 
 
@@ -45,17 +45,17 @@ def rows(gateway: Gateway) -> int:
 def test_the_first_refusal_is_logged_at_once_and_the_others_after_the_window(
     gateway: Gateway,
 ) -> None:
-    refuse(gateway, A, figure=32)
-    assert told(gateway) == [(A, "rule", 1.0)]
+    refuse(gateway, A, limit=32)
+    assert logged(gateway) == [(A, "rule", 1.0)]
     assert gateway.due == gateway.clock.service + WINDOW
-    refuse(gateway, A, times=5, figure=16)
-    assert told(gateway) == [(A, "rule", 1.0)]
+    refuse(gateway, A, times=5, limit=16)
+    assert logged(gateway) == [(A, "rule", 1.0)]
     gateway.clock.service += WINDOW - 0.001
     gateway.run_timers()
-    assert len(told(gateway)) == 1
+    assert len(logged(gateway)) == 1
     gateway.clock.service += 0.001
     gateway.run_timers()
-    assert told(gateway) == [(A, "rule", 1.0), (A, "rule", 5.0)]
+    assert logged(gateway) == [(A, "rule", 1.0), (A, "rule", 5.0)]
     first, last = gateway.events("system")
     assert (first.kind, first.level, first.tags) == ("limit", "Warning", {"limit": "32"})
     assert last.tags == {"limit": "16"}
@@ -69,13 +69,13 @@ def test_a_window_without_refusals_is_closed(gateway: Gateway) -> None:
     assert rows(gateway) == 0
     assert gateway.due is None
     refuse(gateway, A)
-    assert told(gateway) == [(A, "rule", 1.0)] * 2
+    assert logged(gateway) == [(A, "rule", 1.0)] * 2
 
 
 def test_sources_and_rules_are_logged_separately(gateway: Gateway) -> None:
     for source, rule in ((A, "x"), (A, "y"), (B, "x")):
         refuse(gateway, source, rule, times=2)
-    assert told(gateway) == [(A, "x", 1.0), (A, "y", 1.0), (B, "x", 1.0)]
+    assert logged(gateway) == [(A, "x", 1.0), (A, "y", 1.0), (B, "x", 1.0)]
     assert gateway.events("system")[0].tags == {}
 
 
@@ -83,13 +83,13 @@ def test_further_sources_are_logged_as_other(gateway: Gateway) -> None:
     for number in range(10):
         refuse(gateway, f"s{number}@gw.example")
     assert rows(gateway) == LIMITS.refusal_sources + 1
-    assert [source for source, *_ in told(gateway)] == [
+    assert [source for source, *_ in logged(gateway)] == [
         *(f"s{number}@gw.example" for number in range(3)),
         refusals.OTHER_SOURCE,
     ]
     gateway.clock.service += WINDOW
     gateway.run_timers()
-    assert told(gateway)[4:] == [(refusals.OTHER_SOURCE, "rule", 6.0)]
+    assert logged(gateway)[4:] == [(refusals.OTHER_SOURCE, "rule", 6.0)]
 
 
 def test_no_refusal_is_lost_between_windows(gateway: Gateway) -> None:
@@ -102,11 +102,11 @@ def test_no_refusal_is_lost_between_windows(gateway: Gateway) -> None:
     for _ in range(2):
         gateway.clock.service += WINDOW
         gateway.run_timers()
-    assert sum(value or 0 for *_, value in told(gateway)) == sent
+    assert sum(value or 0 for *_, value in logged(gateway)) == sent
     assert rows(gateway) == 0
 
 
-# What falls due.
+# Expiry.
 
 
 def hold(gateway: Gateway, msg_id: str) -> None:
@@ -158,7 +158,7 @@ def test_a_jump_of_the_wall_clock_expires_nothing(gateway: Gateway) -> None:
     assert gateway.count("SELECT count(*) FROM held") == 1
 
 
-# Refusals that are counted elsewhere, and the end.
+# Refusals that are counted elsewhere, and the stop.
 
 
 def test_refusals_counted_elsewhere_are_folded_too(gateway: Gateway) -> None:
@@ -168,28 +168,28 @@ def test_refusals_counted_elsewhere_are_folded_too(gateway: Gateway) -> None:
     refuse_some(4)
     refuse_some(2)
     refuse(gateway, A)
-    assert told(gateway) == [(A, "rule", 4.0)]
+    assert logged(gateway) == [(A, "rule", 4.0)]
     gateway.clock.service += WINDOW
     gateway.run_timers()
-    assert told(gateway) == [(A, "rule", 4.0), (A, "rule", 3.0)]
+    assert logged(gateway) == [(A, "rule", 4.0), (A, "rule", 3.0)]
     for name in ("b", "c", "d", "e"):
         refuse_some(5, name)
-    assert told(gateway)[2:] == [
+    assert logged(gateway)[2:] == [
         ("b", "rule", 5.0),
         ("c", "rule", 5.0),
         (refusals.OTHER_SOURCE, "rule", 5.0),
     ]
     gateway.clock.service += WINDOW
     gateway.run_timers()
-    assert told(gateway)[5:] == [(refusals.OTHER_SOURCE, "rule", 5.0)]
+    assert logged(gateway)[5:] == [(refusals.OTHER_SOURCE, "rule", 5.0)]
 
 
 def test_a_stop_logs_all_counted_refusals(gateway: Gateway) -> None:
-    refuse(gateway, A, times=5, figure=3)
+    refuse(gateway, A, times=5, limit=3)
     refuse(gateway, B)
     gateway.tx(refusals.close_all_windows)
-    assert told(gateway) == [(A, "rule", 1.0), (B, "rule", 1.0), (A, "rule", 4.0)]
+    assert logged(gateway) == [(A, "rule", 1.0), (B, "rule", 1.0), (A, "rule", 4.0)]
     assert gateway.events("system")[-1].tags == {"limit": "3"}
     assert rows(gateway) == 0
     gateway.tx(refusals.close_all_windows)
-    assert len(told(gateway)) == 3
+    assert len(logged(gateway)) == 3

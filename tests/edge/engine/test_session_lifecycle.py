@@ -16,12 +16,12 @@ from tests.helpers.shared_subscriptions import SHARE, join, leave
 from tests.helpers.store import Gateway, new_database
 
 PUMP_BARE = PUMP.partition("/")[0]
-Told = tuple[str, str | None, str | None, float | None, str]
+LoggedEvent = tuple[str, str | None, str | None, float | None, str]
 
 
 @pytest.fixture
 def gateway(tmp_path: Path) -> Iterator[Gateway]:
-    """One with devices, and none of them there."""
+    """A gateway with devices, without sessions."""
     made = Gateway(new_database(tmp_path))
     for name in ("pump1", "valve"):
         made.add(name)
@@ -29,8 +29,8 @@ def gateway(tmp_path: Path) -> Iterator[Gateway]:
     made.close()
 
 
-def tell(gateway: Gateway) -> list[Told]:
-    """Have told what was counted: kind, name, source, how often, and why."""
+def log_counters(gateway: Gateway) -> list[LoggedEvent]:
+    """Log the counters; return kind, name, source, count and reason of each event."""
     before = len(gateway.events("system"))
     gateway.tx(lambda tx: event_counters.log_counts(tx, everything=True))
     return [
@@ -44,8 +44,8 @@ def test_begin_and_end_of_a_session_are_counted(gateway: Gateway) -> None:
     gateway.tx(lambda tx: gateway.lifecycle.detach(tx, generation))
     gateway.tx(lambda tx: gateway.lifecycle.resume(tx, generation))
     gateway.tx(lambda tx: gateway.lifecycle.end(tx, generation, (), "lost"))
-    gateway.tx(lambda tx: gateway.lifecycle.end(tx, generation, (), "closed"))  # it is over
-    assert tell(gateway) == [
+    gateway.tx(lambda tx: gateway.lifecycle.end(tx, generation, (), "closed"))  # it has ended
+    assert log_counters(gateway) == [
         ("session", "began", PUMP_BARE, 1.0, ""),
         ("session", "ended", PUMP_BARE, 1.0, "lost"),
     ]
@@ -54,13 +54,13 @@ def test_begin_and_end_of_a_session_are_counted(gateway: Gateway) -> None:
 def test_a_session_without_end_reason(gateway: Gateway) -> None:
     generation = gateway.bind(PUMP)
     gateway.tx(lambda tx: gateway.lifecycle.end_without_stanzas(tx, generation))
-    assert tell(gateway)[1] == ("session", "ended", PUMP_BARE, 1.0, UNKNOWN_REASON)
+    assert log_counters(gateway)[1] == ("session", "ended", PUMP_BARE, 1.0, UNKNOWN_REASON)
 
 
 def test_a_replaced_session_ends_and_another_begins(gateway: Gateway) -> None:
     gateway.bind(PUMP)
     gateway.bind(PUMP)
-    assert tell(gateway) == [
+    assert log_counters(gateway) == [
         ("session", "began", PUMP_BARE, 2.0, ""),
         ("session", "ended", PUMP_BARE, 1.0, "replaced"),
     ]
@@ -70,14 +70,14 @@ def test_sessions_that_end_with_the_gateway_are_not_counted(gateway: Gateway) ->
     gateway.bind(PUMP)
     gateway.lifecycle.stop()
     gateway.end(PUMP)
-    assert [told[1] for told in tell(gateway)] == ["began"]
+    assert [event[1] for event in log_counters(gateway)] == ["began"]
 
 
 def test_sessions_of_another_server_are_not_counted(tmp_path: Path) -> None:
     component = Gateway(new_database(tmp_path), accounts=False)
     component.bind("pump1@users.example/fw")
     component.end("pump1@users.example/fw")
-    assert tell(component) == []
+    assert log_counters(component) == []
     component.close()
 
 
@@ -85,28 +85,28 @@ WRITES = (sqlite3.SQLITE_INSERT, sqlite3.SQLITE_UPDATE, sqlite3.SQLITE_DELETE)
 
 
 def test_counting_a_session_writes_no_row_to_the_disk(gateway: Gateway) -> None:
-    """So a log-in costs no commit, and needs no room."""
+    """A log-in costs no commit and needs no room on the disk."""
 
-    def judge(action: int, _table: object, _column: object, where: object, _by: object) -> int:
+    def authorize(action: int, _table: object, _column: object, where: object, _by: object) -> int:
         return sqlite3.SQLITE_DENY if action in WRITES and where == "main" else sqlite3.SQLITE_OK
 
-    gateway.connection.set_authorizer(judge)
+    gateway.connection.set_authorizer(authorize)
     generation = gateway.bind(PUMP)
     gateway.tx(lambda tx: gateway.lifecycle.end(tx, generation, (), "lost"))
     gateway.connection.set_authorizer(None)
-    assert [told[1] for told in tell(gateway)] == ["began", "ended"]
+    assert [event[1] for event in log_counters(gateway)] == ["began", "ended"]
 
 
 def test_a_share_is_made_by_its_first_member(gateway: Gateway) -> None:
     create(gateway, PUMP, "t", access_model="open")
-    tell(gateway)
+    log_counters(gateway)
     for full in (PUMP, VALVE):
         join(gateway, full)
     for full in (PUMP, VALVE):
         leave(gateway, full)
     join(gateway, VALVE)
-    found = [told for told in tell(gateway) if told[0] != "session"]
-    assert [told[:4] for told in found] == [
+    found = [event for event in log_counters(gateway) if event[0] != "session"]
+    assert [event[:4] for event in found] == [
         ("share", "made", PUMP_BARE, 1.0),
         ("share", "made", VALVE_BARE, 1.0),
     ]

@@ -33,7 +33,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def write(key: str, value: bytes | None = None) -> Callable[[Transaction], None]:
-    """Write a value that was not there before: SQLite writes nothing where nothing changes."""
+    """Write a new value, because SQLite writes nothing if nothing changes."""
     value = random.randbytes(SIZE) if value is None else value
     return lambda tx: meta.write(tx, key, value)
 
@@ -43,25 +43,25 @@ def remove(pattern: str) -> Callable[[Transaction], object]:
 
 
 @contextmanager
-def reading(path: Path) -> Iterator[sqlite3.Connection]:
-    """Read without end, as a process that was stopped in the midst does."""
+def endless_reader(path: Path) -> Iterator[sqlite3.Connection]:
+    """Hold a read transaction open, as a process that was stopped while reading does."""
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN")
         other.execute("SELECT count(*) FROM meta").fetchone()
         yield other
 
 
-def on_disk(path: Path) -> int:
-    return path.stat().st_size + wal(path)
+def bytes_on_disk(path: Path) -> int:
+    return path.stat().st_size + wal_bytes(path)
 
 
-def wal(path: Path) -> int:
-    found = path.with_name(f"{path.name}-wal")
+def wal_bytes(path: Path) -> int:
+    found = path.with_name(f"{path.name}-wal_bytes")
     return found.stat().st_size if found.exists() else 0
 
 
 async def fill(store: Store, name: str = "fill{}") -> tuple[int, StoreFull]:
-    """Write until there is no room; returns how many were written, and why not more."""
+    """Write until there is no room; return the number written, and the error."""
     for number in range(200):
         try:
             await store.run(write(name.format(number)))
@@ -70,7 +70,7 @@ async def fill(store: Store, name: str = "fill{}") -> tuple[int, StoreFull]:
     raise AssertionError("it is never full")
 
 
-# What it takes, and what is admitted.
+# Measuring and reserving.
 
 
 async def test_measured_space_equals_the_files(path: Path) -> None:
@@ -78,7 +78,7 @@ async def test_measured_space_equals_the_files(path: Path) -> None:
         for number in range(10):
             await store.run(write(f"k{number}"))
         found = await store.run(space.measure)
-        assert found.wal == wal(path)
+        assert found.wal == wal_bytes(path)
         assert 10 * SIZE < found.live < 10 * SIZE + MIB
         assert found.free == 0
         await store.run(remove("k%"))
@@ -121,41 +121,41 @@ async def test_new_messages_are_refused_while_the_wal_is_too_long(
         def refused(tx: Transaction) -> ExceededLimit | None:
             return space.reserve(tx, 1, limits)
 
-        with reading(path):
-            while wal(path) <= 8 * MIB:
+        with endless_reader(path):
+            while wal_bytes(path) <= 8 * MIB:
                 assert await store.run(refused) is None
                 await store.run(write("k"))
             assert await store.run(refused) == ExceededLimit("wal_bytes", 8 * MIB)
             await store.run(remove("k"))
         await store.run(lambda _tx: None)
         assert await store.run(refused) is None
-        assert wal(path) == 0, "it is given back when nobody reads"
+        assert wal_bytes(path) == 0, "it is given back when nobody reads"
 
 
-# The last bound.
+# The size limit.
 
 
 async def test_the_database_file_leaves_room_for_the_wal(path: Path) -> None:
     async with opened(path, max_bytes=WAL_SHARE + 4 * MIB) as store:
         number, why = await fill(store)
         assert (number > 10, why.rule) == (True, "database_bytes")
-        assert on_disk(path) - wal(path) <= 4 * MIB
+        assert bytes_on_disk(path) - wal_bytes(path) <= 4 * MIB
         await store.run(remove("fill1"))
         await store.run(write("more"))
-        assert on_disk(path) <= WAL_SHARE + 4 * MIB
+        assert bytes_on_disk(path) <= WAL_SHARE + 4 * MIB
 
 
 async def test_a_reader_without_end_cannot_make_the_wal_grow_beyond_the_database(
     path: Path,
 ) -> None:
-    """What only reads goes on meanwhile, and writing does when the reader has gone."""
+    """Reading continues meanwhile, and writing when the reader has ended."""
     most = 16 * MIB
     async with opened(path, max_bytes=most) as store:
-        with reading(path):
+        with endless_reader(path):
             _number, why = await fill(store, "k")
             assert (why.rule, "WAL" in str(why)) == ("database_bytes", True)
-            assert 12 * MIB < on_disk(path) <= most
-            before = on_disk(path)
+            assert 12 * MIB < bytes_on_disk(path) <= most
+            before = bytes_on_disk(path)
             with pytest.raises(StoreFull):
                 await store.run(remove("k"))
             assert await store.run(lambda tx: meta.read_text(tx, meta.EPOCH))
@@ -164,9 +164,9 @@ async def test_a_reader_without_end_cannot_make_the_wal_grow_beyond_the_database
             )
             assert await store.run(lambda tx: tx.row("SELECT count(*) FROM directed")) == (1,)
             assert await store.read(lambda tx: meta.read_text(tx, meta.EPOCH))
-            assert on_disk(path) == before
+            assert bytes_on_disk(path) == before
         await store.run(write("k"))
-        assert on_disk(path) < before
+        assert bytes_on_disk(path) < before
         with closing(sqlite3.connect(path, timeout=0)) as other:
             other.execute("INSERT INTO meta VALUES ('other', 1)")
             other.commit()  # nothing of ours is locked
@@ -174,7 +174,7 @@ async def test_a_reader_without_end_cannot_make_the_wal_grow_beyond_the_database
 
 async def test_reading_units_succeed_beside_writing_ones_in_a_full_wal(path: Path) -> None:
     async with opened(path, max_bytes=12 * MIB) as store:
-        with reading(path):
+        with endless_reader(path):
             await fill(store, "k")
             outcomes = await asyncio.gather(
                 store.run(lambda tx: meta.read_text(tx, meta.EPOCH)),
@@ -185,7 +185,7 @@ async def test_reading_units_succeed_beside_writing_ones_in_a_full_wal(path: Pat
         assert [type(outcome) for outcome in outcomes] == [str, StoreFull, str]
 
 
-# What is given back.
+# Freeing space.
 
 
 async def test_the_file_shrinks_after_a_backlog(
@@ -197,14 +197,14 @@ async def test_the_file_shrinks_after_a_backlog(
             await store.run(write(f"k{number}"))
         await store.run(write("stays", b"last"))
         await store.run(remove("k%"))
-        assert on_disk(path) > 19 * MIB
+        assert bytes_on_disk(path) > 19 * MIB
         sizes = [await store.run(lambda tx: tx.row("PRAGMA page_count")[0]) for _ in range(40)]
         steps = [before - after for before, after in itertools.pairwise(sizes)]
         assert max(steps) <= space.VACUUM_PAGES + 1, (
             "never much at once; one of the map goes with them"
         )
         kept = space.FREE_PAGES * PAGE_BYTES
-        assert on_disk(path) - wal(path) < kept + MIB
+        assert bytes_on_disk(path) - wal_bytes(path) < kept + MIB
     with closing(database.connect_reader(path)) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
         assert connection.execute("SELECT value FROM meta WHERE key = 'stays'").fetchone()
@@ -213,7 +213,7 @@ async def test_the_file_shrinks_after_a_backlog(
 async def test_reclaiming_space_does_not_wait_for_other_processes(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another process has the database: what cannot be given back now can be later."""
+    """Space that cannot be freed while another process has the lock is freed later."""
     monkeypatch.setattr(space, "FREE_PAGES", 0)
     async with opened(path) as store:
         await store.run(write("k"))
@@ -246,7 +246,7 @@ async def test_a_slow_query_is_interrupted(path: Path, monkeypatch: pytest.Monke
 
 
 async def test_a_removed_database_accepts_no_messages(path: Path) -> None:
-    """It would be acknowledged, and gone when the process ends."""
+    """A message would be acknowledged, and lost when the process ends."""
     broken: list[StoreBroken] = []
     async with opened(path) as store:
         store.on_broken = broken.append

@@ -27,7 +27,7 @@ OVER = ExceededLimit("database_bytes", 7)
 
 @pytest.fixture
 def gateway(tmp_path: Path) -> Iterator[Gateway]:
-    """One without devices."""
+    """A gateway without devices."""
     made = Gateway(new_database(tmp_path))
     yield made
     made.close()
@@ -97,7 +97,7 @@ def test_the_begin_and_end_of_a_full_database_are_logged(
     assert full.tags == {"rule": "database_bytes", "limit": "7"}
     assert look() == []
     left = ROOM - 1
-    assert look() == [], "a little room at the bound is not told"
+    assert look() == [], "a little room at the bound is not log_and_read"
     left = ROOM
     (room,) = look()
     assert (room.kind, room.name, room.level) == ("store", "room", "Notice")
@@ -133,7 +133,7 @@ async def test_a_heartbeat_logs_counters_if_there_is_room_and_a_stop_always(
             store, RefusalCounters(), run, Limits(), await start_meter(store, Flash())
         )
 
-        async def told(name: str, work: Callable[[Transaction], None]) -> list[str | None]:
+        async def log_and_read(name: str, work: Callable[[Transaction], None]) -> list[str | None]:
             await store.run(work)
             await background_tasks.write_heartbeat(beats, NewEvent("system", name=name))
             rows = await store.run(lambda tx: events.read(tx, events.SYSTEM, 0, 100, 2**20))
@@ -142,6 +142,6 @@ async def test_a_heartbeat_logs_counters_if_there_is_room_and_a_stop_always(
         def began(tx: Transaction) -> None:
             event_counters.count(tx, "session", "began", "a@gw.example")
 
-        beaten = await told("heartbeat", began)
+        beaten = await log_and_read("heartbeat", began)
         assert beaten == (["full", "heartbeat"] if full else ["began", "heartbeat"])
-        assert (await told(background_tasks.STOP, began))[2:] == ["began", "stop"]
+        assert (await log_and_read(background_tasks.STOP, began))[2:] == ["began", "stop"]

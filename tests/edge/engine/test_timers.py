@@ -15,81 +15,81 @@ from tests.helpers.store import Clock
 WAIT_S = 10.0
 
 
-class Watched(Clock):
-    """A clock that tells when it was looked at."""
+class ObservedClock(Clock):
+    """A clock that sets an event when it is read."""
 
     def __init__(self, service: float) -> None:
         super().__init__(service)
-        self.looked = asyncio.Event()
+        self.read = asyncio.Event()
 
     def __call__(self) -> Now:
-        """Return the moment."""
-        self.looked.set()
+        """Return the current moment."""
+        self.read.set()
         return super().__call__()
 
 
-class Bell:
-    """An alarm on a clock that a test sets, and what it does when it rings."""
+class TimerFixture:
+    """A timer on a clock that the test sets, and an event for its firing."""
 
     def __init__(self) -> None:
-        self.clock = Watched(1000.0)
-        self.rang = asyncio.Event()
-        self.alarm = Timer(self.clock, self.rang.set)
+        self.clock = ObservedClock(1000.0)
+        self.fired = asyncio.Event()
+        self.timer = Timer(self.clock, self.fired.set)
 
-    async def rings(self) -> None:
+    async def wait_until_fired(self) -> None:
         async with asyncio.timeout(WAIT_S):
-            await self.rang.wait()
-        self.rang.clear()
+            await self.fired.wait()
+        self.fired.clear()
 
 
 @pytest.fixture
-async def bell() -> AsyncIterator[Bell]:
-    made = Bell()
+async def fixture() -> AsyncIterator[TimerFixture]:
+    made = TimerFixture()
     yield made
-    made.alarm.cancel()
+    made.timer.cancel()
 
 
-async def test_a_due_timer_fires_once(bell: Bell) -> None:
-    bell.alarm.set(999.0)
-    await bell.rings()
-    bell.alarm.set(1000.0)
-    await bell.rings()
+async def test_a_due_timer_fires_once(fixture: TimerFixture) -> None:
+    fixture.timer.set(999.0)
+    await fixture.wait_until_fired()
+    fixture.timer.set(1000.0)
+    await fixture.wait_until_fired()
 
 
-async def test_the_earliest_moment_counts(bell: Bell) -> None:
-    bell.alarm.set(2000.0)
-    bell.alarm.set(1000.0)
-    bell.alarm.set(3000.0)
-    await bell.rings()
+async def test_the_earliest_moment_counts(fixture: TimerFixture) -> None:
+    fixture.timer.set(2000.0)
+    fixture.timer.set(1000.0)
+    fixture.timer.set(3000.0)
+    await fixture.wait_until_fired()
 
 
-async def test_a_wait_that_was_too_short_is_continued(bell: Bell) -> None:
-    """The event loop's clock may be ahead of the service's."""
-    bell.alarm.set(1000.01)
+async def test_a_wait_that_was_too_short_is_continued(fixture: TimerFixture) -> None:
+    """The event loop's clock may be ahead of service seconds."""
+    fixture.timer.set(1000.01)
     for _ in range(3):
-        bell.clock.looked.clear()
+        fixture.clock.read.clear()
         async with asyncio.timeout(WAIT_S):
-            await bell.clock.looked.wait()
-    assert not bell.rang.is_set()
-    bell.clock.service = 1000.01
-    await bell.rings()
+            await fixture.clock.read.wait()
+    assert not fixture.fired.is_set()
+    fixture.clock.service = 1000.01
+    await fixture.wait_until_fired()
 
 
 async def test_time_in_which_the_machine_was_suspended_counts(
-    bell: Bell, monkeypatch: pytest.MonkeyPatch
+    fixture: TimerFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A machine that was suspended for days does not wait for those days again."""
+    """The timer of a machine that was suspended for days does not wait for them again."""
     monkeypatch.setattr(timers, "LONGEST_WAIT", 0.01)
-    bell.alarm.set(1000.0 + 7 * 86_400)
-    bell.clock.service += 7 * 86_400
-    await bell.rings()
+    fixture.timer.set(1000.0 + 7 * 86_400)
+    fixture.clock.service += 7 * 86_400
+    await fixture.wait_until_fired()
 
 
-async def test_a_cancelled_timer_does_not_fire(bell: Bell) -> None:
-    bell.alarm.set(1000.0)
-    bell.alarm.cancel()
-    later = Bell()
-    later.alarm.set(1000.001)
+async def test_a_cancelled_timer_does_not_fire(fixture: TimerFixture) -> None:
+    fixture.timer.set(1000.0)
+    fixture.timer.cancel()
+    later = TimerFixture()
+    later.timer.set(1000.001)
     later.clock.service = 1000.001
-    await later.rings()
-    assert not bell.rang.is_set()
+    await later.wait_until_fired()
+    assert not fixture.fired.is_set()

@@ -119,15 +119,15 @@ def test_the_number_of_remembered_keys_is_limited(db: sqlite3.Connection, keys: 
 
 def test_a_key_is_forgotten_in_every_page(db: sqlite3.Connection) -> None:
     tx = at(db)
-    names = [f"m{number}" for number in range(100)]
-    for name in names:
+    event_names = [f"m{number}" for number in range(100)]
+    for name in event_names:
         remember_released(tx, A, f"{A}/r", name, 256)
     for gone in ("m0", "m40", "m99"):
         forget_released(tx, A, f"{A}/r", gone)
         forget_released(tx, B, f"{A}/r", gone)
-        names.remove(gone)
+        event_names.remove(gone)
     found = [f"m{n}" for n in range(100) if was_released(tx, A, f"{A}/r", f"m{n}")]
-    assert found == names
+    assert found == event_names
 
 
 def test_eviction_candidates_come_oldest_first(db: sqlite3.Connection) -> None:
@@ -158,24 +158,24 @@ def test_messages_expire_by_service_seconds_in_batches(
     assert custody.oldest_since(at(db)) is None
 
 
-# The dead.
+# Dead letters.
 
 
 def letter(number: int, size: int = 10) -> DeadLetter:
     return DeadLetter(f"{A}/r", f"m{number}", "gw.example", 2, b"x" * size, "why")
 
 
-def bury(db: sqlite3.Connection, dead_letter: DeadLetter, limit: Usage) -> None:
+def add_dead_letter(db: sqlite3.Connection, dead_letter: DeadLetter, limit: Usage) -> None:
     tx = at(db)
     dead_letters.add(tx, dead_letter, limit)
     tx.run_before_commit()
 
 
-def buried(db: sqlite3.Connection) -> list[str]:
+def dead_letter_ids(db: sqlite3.Connection) -> list[str]:
     return [row[0] for row in db.execute("SELECT msg_id FROM dead ORDER BY id")]
 
 
-def names(db: sqlite3.Connection) -> list[str]:
+def event_names(db: sqlite3.Connection) -> list[str]:
     return [row[0] for row in db.execute("SELECT name FROM events ORDER BY seq")]
 
 
@@ -183,33 +183,33 @@ def test_dead_letters_are_limited_in_number_and_evictions_are_logged(
     db: sqlite3.Connection,
 ) -> None:
     for number in range(4):
-        bury(db, letter(number), Usage(2, 10_000))
-    assert buried(db) == ["m2", "m3"]
-    assert names(db) == ["dead", "dead", "dead", "dead_evicted", "dead", "dead_evicted"]
+        add_dead_letter(db, letter(number), Usage(2, 10_000))
+    assert dead_letter_ids(db) == ["m2", "m3"]
+    assert event_names(db) == ["dead", "dead", "dead", "dead_evicted", "dead", "dead_evicted"]
     tags = [row[0] for row in db.execute("SELECT tags FROM events WHERE name = 'dead_evicted'")]
     assert tags == ['{"msgId":"m0"}', '{"msgId":"m1"}']
 
 
 def test_dead_letters_are_limited_in_bytes(db: sqlite3.Connection) -> None:
     for number in range(3):
-        bury(db, letter(number, 40), Usage(100, 100))
-    assert buried(db) == ["m1", "m2"]
-    bury(db, letter(9, 1000), Usage(100, 100))
-    assert buried(db) == ["m9"], "one that is too large is kept alone"
+        add_dead_letter(db, letter(number, 40), Usage(100, 100))
+    assert dead_letter_ids(db) == ["m1", "m2"]
+    add_dead_letter(db, letter(9, 1000), Usage(100, 100))
+    assert dead_letter_ids(db) == ["m9"], "one that is too large is kept alone"
     assert db.execute("SELECT messages, bytes FROM dead_total").fetchone() == (1, 1000)
 
 
 def test_a_dead_letter_may_have_no_message_id(db: sqlite3.Connection) -> None:
-    bury(db, letter(0)._replace(msg_id=None), Usage(1, 100))
-    assert buried(db) == [None]
+    add_dead_letter(db, letter(0)._replace(msg_id=None), Usage(1, 100))
+    assert dead_letter_ids(db) == [None]
     assert db.execute("SELECT tags, text, qos FROM events").fetchone() == (None, "why", 2)
 
 
-# Totals that triggers keep.
+# Totals kept by triggers.
 
 OPERATIONS = st.lists(
     st.tuples(
-        st.sampled_from(["hold", "release", "remove", "bury", "rollback"]),
+        st.sampled_from(["hold", "release", "remove", "dead letter", "rollback"]),
         st.sampled_from([A, B, "c@gw.example"]),
         st.integers(0, 3),
         st.integers(0, 50),
@@ -228,12 +228,12 @@ def test_totals_equal_a_recount(operations: list[tuple[str, str, int, int]]) -> 
             apply(tx, operation, source, f"m{number}", size)
             tx.run_before_commit()
             db.execute("ROLLBACK" if operation == "rollback" else "COMMIT")
-            assert recount(db) == counted(db)
+            assert recounted_totals(db) == stored_totals(db)
 
 
 def apply(tx: Transaction, operation: str, source: str, msg_id: str, size: int) -> None:
     held = custody.find(tx, source, f"{source}/r", msg_id)
-    if operation == "bury":
+    if operation == "dead letter":
         dead_letters.add(tx, DeadLetter(source, msg_id, "gw", 2, b"x" * size, "why"), Usage(3, 100))
     elif held is None:
         hold(tx, source, msg_id, b"x" * size)
@@ -243,13 +243,13 @@ def apply(tx: Transaction, operation: str, source: str, msg_id: str, size: int) 
         custody.release(tx, held, 2)
 
 
-def recount(db: sqlite3.Connection) -> list[object]:
+def recounted_totals(db: sqlite3.Connection) -> list[object]:
     held = "SELECT count(*), coalesce(sum(bytes), 0) FROM held"
     dead_ones = "SELECT count(*), coalesce(sum(bytes), 0) FROM dead"
     return [db.execute(held).fetchone(), db.execute(dead_ones).fetchone()]
 
 
-def counted(db: sqlite3.Connection) -> list[object]:
+def stored_totals(db: sqlite3.Connection) -> list[object]:
     held = "SELECT messages, bytes FROM custody_total"
     dead_ones = "SELECT messages, bytes FROM dead_total"
     return [db.execute(held).fetchone(), db.execute(dead_ones).fetchone()]
