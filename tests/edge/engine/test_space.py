@@ -56,7 +56,7 @@ def bytes_on_disk(path: Path) -> int:
 
 
 def wal_bytes(path: Path) -> int:
-    found = path.with_name(f"{path.name}-wal_bytes")
+    found = path.with_name(f"{path.name}-wal")
     return found.stat().st_size if found.exists() else 0
 
 
