@@ -17,20 +17,20 @@ from edge.credentials import PasswordError
     "password", ["pencil", "a b", "p\u00e4ss\u00a0w\u00f6rt", "\u2168", "x" * 1024]
 )
 def test_keys_equal_those_of_another_implementation(password: str) -> None:
-    for made in credentials.derive(password):
-        theirs = ScramMechanism(made.mechanism).make_auth_info(password, made.iterations, made.salt)
-        assert theirs == (made.salt, made.stored_key, made.server_key, made.iterations)
-        assert credentials.verify(password, made)
-        assert not credentials.verify(password + "x", made)
-        assert not credentials.verify("", made)
+    for keys in credentials.derive(password):
+        theirs = ScramMechanism(keys.mechanism).make_auth_info(password, keys.iterations, keys.salt)
+        assert theirs == (keys.salt, keys.stored_key, keys.server_key, keys.iterations)
+        assert credentials.verify(password, keys)
+        assert not credentials.verify(password + "x", keys)
+        assert not credentials.verify("", keys)
 
 
 def test_salts_are_random() -> None:
-    made = [*credentials.derive("pencil"), *credentials.derive("pencil")]
-    assert [keys.mechanism for keys in made] == ["SCRAM-SHA-256", "SCRAM-SHA-1"] * 2
-    assert len({keys.salt for keys in made}) == 4
-    assert len({keys.stored_key for keys in made}) == 4
-    assert {len(keys.salt) for keys in made} == {credentials.SALT_BYTES}
+    derived = [*credentials.derive("pencil"), *credentials.derive("pencil")]
+    assert [keys.mechanism for keys in derived] == ["SCRAM-SHA-256", "SCRAM-SHA-1"] * 2
+    assert len({keys.salt for keys in derived}) == 4
+    assert len({keys.stored_key for keys in derived}) == 4
+    assert {len(keys.salt) for keys in derived} == {credentials.SALT_BYTES}
 
 
 def test_iterations_are_limited() -> None:
@@ -87,21 +87,21 @@ def test_invalid_passwords_are_refused(password: str) -> None:
 def test_decoys_are_stable_and_plausible(mechanism: str) -> None:
     secret = b"s" * 16
     real = next(keys for keys in credentials.derive("x") if keys.mechanism == mechanism)
-    made = credentials.decoy("nobody", secret, mechanism)
-    assert made == credentials.decoy("nobody", secret, mechanism)
-    assert (made.mechanism, made.iterations) == (real.mechanism, real.iterations)
-    assert len(made.salt) == len(real.salt)
-    assert len(made.stored_key) == len(real.stored_key)
-    assert len(made.server_key) == len(real.server_key)
+    decoy = credentials.decoy("nobody", secret, mechanism)
+    assert decoy == credentials.decoy("nobody", secret, mechanism)
+    assert (decoy.mechanism, decoy.iterations) == (real.mechanism, real.iterations)
+    assert len(decoy.salt) == len(real.salt)
+    assert len(decoy.stored_key) == len(real.stored_key)
+    assert len(decoy.server_key) == len(real.server_key)
     others = [
         credentials.decoy("nobody2", secret, mechanism),
         credentials.decoy("nobody", b"t" * 16, mechanism),
     ]
     for other in others:
-        assert other.salt != made.salt
-        assert other.stored_key != made.stored_key
-    assert len({made.salt, made.stored_key[:16], made.server_key[:16]}) == 3
-    assert not credentials.verify("x", made)
+        assert other.salt != decoy.salt
+        assert other.stored_key != decoy.stored_key
+    assert len({decoy.salt, decoy.stored_key[:16], decoy.server_key[:16]}) == 3
+    assert not credentials.verify("x", decoy)
 
 
 def test_decoys_of_the_two_mechanisms_differ() -> None:
@@ -130,9 +130,9 @@ def test_a_decoy_takes_as_long_as_an_account() -> None:
 
 
 def test_generated_passwords() -> None:
-    made = {credentials.generate_password() for _ in range(100)}
-    assert len(made) == 100
-    for password in made:
+    passwords = {credentials.generate_password() for _ in range(100)}
+    assert len(passwords) == 100
+    for password in passwords:
         assert re.fullmatch(r"[a-hjkmnp-z2-9]{3}(-[a-hjkmnp-z2-9]{3}){8}", password)
         assert credentials.prepare(password) == password
     assert len(credentials._ALPHABET) ** 27 > 2**128

@@ -196,8 +196,8 @@ async def test_a_flood_does_not_end_a_waiting_session(
             message = f"<message to='victim@gw.example/fw'><body>{'x' * 4000}</body></message>"
             for _ in range(200):
                 evil.send(message)
-            told = [condition(await evil.element()) for _ in range(200 - STANZAS // 4)]
-            assert set(told) == {"resource-constraint"}
+            conditions = [condition(await evil.element()) for _ in range(200 - STANZAS // 4)]
+            assert set(conditions) == {"resource-constraint"}
         async with await authenticate(attacked, "victim") as again:
             assert (await resume(again, token)).tag == f"{{{SM}}}resumed"
             again.send(f"<iq type='get' id='last' to='gw.example'>{PING}</iq>")

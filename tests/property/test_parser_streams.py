@@ -52,14 +52,14 @@ def write_text(draw: Draw, text: str) -> str:
 
 def attributes(draw: Draw, scope: dict[str, str]) -> list[str]:
     """Write unique attributes, with and without prefixes."""
-    made: dict[tuple[str, str], str] = {}
+    found: dict[tuple[str, str], str] = {}
     for name in draw(st.lists(NAMES, max_size=3)):
         prefix: str = draw(st.sampled_from(["", "xml", *(p for p in scope if p)]))
         qualified = f"{prefix}:{name}" if prefix else name
-        made[scope.get(prefix, "xml") if prefix else "", name] = (
+        found[scope.get(prefix, "xml") if prefix else "", name] = (
             f"{qualified}={quote(draw, draw(TEXTS))}"
         )
-    return list(made.values())
+    return list(found.values())
 
 
 def element(draw: Draw, scope: dict[str, str], depth: int) -> str:
@@ -144,6 +144,6 @@ def test_mutated_streams_raise_stream_errors_only(data: bytes, cuts: list[int]) 
 
 @given(TEXTS, TEXTS)
 def test_text_survives_a_round_trip(text: str, value: str) -> None:
-    made = serialize.tag("a", {"b": value}, serialize.escape(text))
-    tree = parse_fragment(made)
+    xml = serialize.tag("a", {"b": value}, serialize.escape(text))
+    tree = parse_fragment(xml)
     assert ((tree.text or ""), tree.get("b")) == (text, value)

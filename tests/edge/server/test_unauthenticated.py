@@ -9,7 +9,7 @@ LIMITS = Limits(unauthenticated=6, unauthenticated_per_address=4)
 
 
 def filled(*sources: str) -> UnauthenticatedConnections[str]:
-    """Return connections of these sources, made at second 0 and named by source and number."""
+    """Return connections of these sources, opened at second 0 and named by source and number."""
     connections: UnauthenticatedConnections[str] = UnauthenticatedConnections(LIMITS)
     for number, source in enumerate(sources):
         assert connections.admit(f"{source}{number}", source, 0.0) == (True, None)

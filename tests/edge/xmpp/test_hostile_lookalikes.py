@@ -41,11 +41,11 @@ OWN = f"pump1@{DOMAIN}/fw"
 
 @pytest.fixture
 def gateway(tmp_path: Path) -> Iterator[Gateway]:
-    made = Gateway(new_database(tmp_path))
-    made.add("pump1")
-    made.add("other")
-    yield made
-    made.close()
+    gateway = Gateway(new_database(tmp_path))
+    gateway.add("pump1")
+    gateway.add("other")
+    yield gateway
+    gateway.close()
 
 
 def bind_lookalike(gateway: Gateway, name: str) -> str:

@@ -26,9 +26,9 @@ SYSTEM_PYTHON = Path("/usr/bin/python3")
 
 def new_parser(**limits: Any) -> StreamParser:
     """Return a parser that has read a stream header."""
-    made = StreamParser(**limits)
-    assert len(made.feed(HEADER)) == 1
-    return made
+    stream_parser = StreamParser(**limits)
+    assert len(stream_parser.feed(HEADER)) == 1
+    return stream_parser
 
 
 def only(items: list[Any]) -> Stanza:
@@ -118,73 +118,73 @@ def test_text_that_looks_self_closing() -> None:
 
 
 def test_whitespace_between_stanzas_is_dropped() -> None:
-    made = new_parser(max_stanza_bytes=200)
+    stream_parser = new_parser(max_stanza_bytes=200)
     for _ in range(64):
-        assert made.feed(b" \r\n\t" * 256) == []
-        assert made.pending == 0
-    assert only(made.feed(b"   <presence/>   ")).raw == b"<presence/>"
-    assert made.pending == 0
+        assert stream_parser.feed(b" \r\n\t" * 256) == []
+        assert stream_parser.pending == 0
+    assert only(stream_parser.feed(b"   <presence/>   ")).raw == b"<presence/>"
+    assert stream_parser.pending == 0
 
 
 def test_pending_counts_incomplete_bytes() -> None:
-    made = new_parser()
-    assert made.pending == 0
-    made.feed(b" <iq><a/>")
-    assert made.pending == len(b"<iq><a/>")
-    made.feed(b"</i")
-    assert made.pending == len(b"<iq><a/></i")
-    assert only(made.feed(b"q>")).name == clark(CLIENT, "iq")
-    assert made.pending == 0
+    stream_parser = new_parser()
+    assert stream_parser.pending == 0
+    stream_parser.feed(b" <iq><a/>")
+    assert stream_parser.pending == len(b"<iq><a/>")
+    stream_parser.feed(b"</i")
+    assert stream_parser.pending == len(b"<iq><a/></i")
+    assert only(stream_parser.feed(b"q>")).name == clark(CLIENT, "iq")
+    assert stream_parser.pending == 0
 
 
 def test_any_kind_of_buffer_is_copied() -> None:
-    made = new_parser()
+    stream_parser = new_parser()
     shared = bytearray(b"<iq id='1'/><iq")
-    assert only(made.feed(memoryview(shared))).attrs == {"id": "1"}
+    assert only(stream_parser.feed(memoryview(shared))).attrs == {"id": "1"}
     shared[:] = b" id='2'/>......"
-    assert only(made.feed(memoryview(shared)[:9])).attrs == {"id": "2"}
-    assert only(made.feed(bytearray(b"<iq id='3'/>"))).attrs == {"id": "3"}
+    assert only(stream_parser.feed(memoryview(shared)[:9])).attrs == {"id": "2"}
+    assert only(stream_parser.feed(bytearray(b"<iq id='3'/>"))).attrs == {"id": "3"}
 
 
 def test_end_of_a_stream() -> None:
-    made = new_parser()
-    items = made.feed(b"<presence/></stream:stream>")
+    stream_parser = new_parser()
+    items = stream_parser.feed(b"<presence/></stream:stream>")
     assert isinstance(items[1], StreamClose)
-    assert made.feed(b" \n") == []
+    assert stream_parser.feed(b" \n") == []
     with pytest.raises(StreamError) as caught:
-        made.feed(b"<presence/>")
+        stream_parser.feed(b"<presence/>")
     assert caught.value.condition == "not-well-formed"
 
 
 def test_a_self_closing_stream() -> None:
-    made = StreamParser()
-    opening, closing = made.feed(b"<s:stream xmlns:s='http://etherx.jabber.org/streams'/>")
+    stream_parser = StreamParser()
+    opening, closing = stream_parser.feed(b"<s:stream xmlns:s='http://etherx.jabber.org/streams'/>")
     assert isinstance(opening, StreamOpen)
     assert isinstance(closing, StreamClose)
-    assert made.pending == 0
+    assert stream_parser.pending == 0
 
 
 def test_reset_begins_a_new_stream() -> None:
-    made = new_parser(max_stanza_bytes=200)
-    made.feed(b"<presence/><iq>")
-    made.reset()
-    assert made.pending == 0
-    assert isinstance(made.feed(HEADER)[0], StreamOpen)
-    assert only(made.feed(b"<presence/>")).name == clark(CLIENT, "presence")
+    stream_parser = new_parser(max_stanza_bytes=200)
+    stream_parser.feed(b"<presence/><iq>")
+    stream_parser.reset()
+    assert stream_parser.pending == 0
+    assert isinstance(stream_parser.feed(HEADER)[0], StreamOpen)
+    assert only(stream_parser.feed(b"<presence/>")).name == clark(CLIENT, "presence")
     with pytest.raises(StreamError, match="policy-violation"):
-        made.feed(b"<iq>" + b"x" * 200)
+        stream_parser.feed(b"<iq>" + b"x" * 200)
 
 
 def test_reset_after_a_fault() -> None:
-    made = new_parser()
+    stream_parser = new_parser()
     with pytest.raises(StreamError):
-        made.feed(b"<a></b>")
+        stream_parser.feed(b"<a></b>")
     with pytest.raises(UsageError):
-        made.feed(b"")
-    made.close()
-    assert made.pending == 0
-    made.reset()
-    assert isinstance(made.feed(HEADER)[0], StreamOpen)
+        stream_parser.feed(b"")
+    stream_parser.close()
+    assert stream_parser.pending == 0
+    stream_parser.reset()
+    assert isinstance(stream_parser.feed(HEADER)[0], StreamOpen)
 
 
 def test_an_error_has_the_items_before_it() -> None:
@@ -201,15 +201,15 @@ def test_a_closed_parser_is_freed_without_the_garbage_collector() -> None:
     class Watched(StreamParser):
         __slots__ = ("__weakref__",)
 
-    made = Watched()
-    made.feed(HEADER)
-    gone = weakref.ref(made)
+    stream_parser = Watched()
+    stream_parser.feed(HEADER)
+    gone = weakref.ref(stream_parser)
     gc.disable()
     try:
-        made.close()
+        stream_parser.close()
         with pytest.raises(UsageError):
-            made.feed(b"<presence/>")
-        del made
+            stream_parser.feed(b"<presence/>")
+        del stream_parser
         assert gone() is None
     finally:
         gc.enable()
@@ -264,9 +264,9 @@ def test_text_that_looks_like_a_prefix() -> None:
 
 def test_a_prefixed_stanza_is_self_contained() -> None:
     header = HEADER.replace(b" xml:lang", b" xmlns:c='jabber:client' xml:lang")
-    made = StreamParser()
-    made.feed(header)
-    stanza = only(made.feed(b"<c:iq c:x='1'><c:a/><c:b><c:c>t</c:c></c:b></c:iq>"))
+    stream_parser = StreamParser()
+    stream_parser.feed(header)
+    stanza = only(stream_parser.feed(b"<c:iq c:x='1'><c:a/><c:b><c:c>t</c:c></c:b></c:iq>"))
     assert stanza.children[1].children[0].raw == b"<c:c xmlns:c='jabber:client'>t</c:c>"
     assert stanza.attrs == {clark(CLIENT, "x"): "1"}
 
@@ -284,8 +284,8 @@ def test_a_prefixed_exchange() -> None:
 def test_added_declarations_are_limited_by_the_stanza() -> None:
     uri = "u" * 10_000
     inner = "<p:a/><b/>" * 900
-    made = new_parser(max_stanza_bytes=64 * 1024)
-    stanza = only(made.feed(f"<iq xmlns:p='{uri}'><q>{inner}</q></iq>".encode()))
+    stream_parser = new_parser(max_stanza_bytes=64 * 1024)
+    stanza = only(stream_parser.feed(f"<iq xmlns:p='{uri}'><q>{inner}</q></iq>".encode()))
     raw = stanza.children[0].raw
     assert len(raw) < stanza.size + 50
     assert len(parse_fragment(raw)) == 1800
@@ -301,9 +301,9 @@ def test_many_prefixes_are_all_declared() -> None:
 
 
 def test_another_default_namespace() -> None:
-    made = StreamParser()
-    made.feed(HEADER.replace(b"jabber:client", b"jabber:server"))
-    stanza = only(made.feed(b"<iq><q xmlns='u'/></iq>"))
+    stream_parser = StreamParser()
+    stream_parser.feed(HEADER.replace(b"jabber:client", b"jabber:server"))
+    stanza = only(stream_parser.feed(b"<iq><q xmlns='u'/></iq>"))
     assert stanza.raw == b"<iq xmlns='jabber:server'><q xmlns='u'/></iq>"
     assert stanza.children[0].raw == b"<q xmlns='u'/>"
 
@@ -315,25 +315,25 @@ def test_the_limit_of_bytes_is_exact() -> None:
     fits = b"<iq>" + b"x" * 91 + b"</iq>"
     one_by_one = [fits[i : i + 1] for i in range(100)]
     for pieces, count in (([fits], 1), (one_by_one, 1), ([b" " * 50, fits], 1), ([fits * 3], 3)):
-        made = new_parser(max_stanza_bytes=200)
-        made.set_limit(100)
-        assert sum(len(made.feed(piece)) for piece in pieces) == count
-        assert made.pending == 0
+        stream_parser = new_parser(max_stanza_bytes=200)
+        stream_parser.set_limit(100)
+        assert sum(len(stream_parser.feed(piece)) for piece in pieces) == count
+        assert stream_parser.pending == 0
     too_much = b"<iq>" + b"x" * 92 + b"</iq>"
     for pieces in ([too_much], [too_much[:50], too_much[50:]], [fits + too_much]):
-        made = new_parser(max_stanza_bytes=200)
-        made.set_limit(100)
+        stream_parser = new_parser(max_stanza_bytes=200)
+        stream_parser.set_limit(100)
         with pytest.raises(StreamError, match="policy-violation"):
-            feed_all(made, pieces)
+            feed_all(stream_parser, pieces)
 
 
 def test_the_limit_of_bytes_can_be_raised() -> None:
     large = b"<iq>" + b"x" * 20_000 + b"</iq>"
     with pytest.raises(StreamError, match="policy-violation"):
         new_parser().feed(large)
-    made = new_parser()
-    made.set_limit(64 * 1024)
-    assert only(made.feed(large)).size == len(large)
+    stream_parser = new_parser()
+    stream_parser.set_limit(64 * 1024)
+    assert only(stream_parser.feed(large)).size == len(large)
 
 
 def test_the_limit_of_bytes_applies_to_the_header() -> None:
@@ -362,10 +362,10 @@ def test_no_more_than_the_limit_is_fed_to_expat(monkeypatch: pytest.MonkeyPatch)
             setattr(self.__dict__["inner"], name, value)
 
     monkeypatch.setattr(expat, "ParserCreate", Recorder)
-    made = new_parser(max_stanza_bytes=1000)
+    stream_parser = new_parser(max_stanza_bytes=1000)
     fed.clear()
     with pytest.raises(StreamError, match="policy-violation"):
-        made.feed(b"<a>" * 1_000_000)
+        stream_parser.feed(b"<a>" * 1_000_000)
     assert sum(fed) <= 1000
 
 
@@ -387,45 +387,45 @@ def test_no_more_than_the_limit_is_fed_to_expat(monkeypatch: pytest.MonkeyPatch)
 def test_limits_of_depth_elements_and_attributes(
     limits: dict[str, int], fits: bytes, too_much: bytes
 ) -> None:
-    made = new_parser(**limits)
+    stream_parser = new_parser(**limits)
     for _ in range(3):
-        only(made.feed(fits))
+        only(stream_parser.feed(fits))
     with pytest.raises(ParseError, match="policy-violation") as caught:
-        made.feed(fits + too_much)
+        stream_parser.feed(fits + too_much)
     assert len(caught.value.items) == 1
 
 
 def test_expat_is_replaced_between_stanzas() -> None:
-    made = new_parser()
-    made.set_limit(64 * 1024)
+    stream_parser = new_parser()
+    stream_parser.set_limit(64 * 1024)
     name = "n" * 1000
-    first = made._expat
+    first = stream_parser._expat
     for i in range(2 * parser.REBUILD_BYTES // len(name)):
-        stanza = only(made.feed(f" <{name}{i} xmlns:p='u{i}'><p:q/></{name}{i}>".encode()))
+        stanza = only(stream_parser.feed(f" <{name}{i} xmlns:p='u{i}'><p:q/></{name}{i}>".encode()))
         assert stanza.name == clark(CLIENT, f"{name}{i}")
         assert stanza.children[0].raw == f"<p:q xmlns:p='u{i}'/>".encode()
-    assert made._expat is not first
-    assert isinstance(made.feed(b"</stream:stream>")[0], StreamClose)
+    assert stream_parser._expat is not first
+    assert isinstance(stream_parser.feed(b"</stream:stream>")[0], StreamClose)
 
 
 def test_expat_is_replaced_within_one_feed() -> None:
-    made = new_parser()
-    made.set_limit(2 * parser.REBUILD_BYTES)
+    stream_parser = new_parser()
+    stream_parser.set_limit(2 * parser.REBUILD_BYTES)
     one = b"<iq id='%06d'><q xmlns='u'>" + b"x" * 40_000 + b"</q></iq>"
-    items = made.feed(b"".join(one % i for i in range(30)))
+    items = stream_parser.feed(b"".join(one % i for i in range(30)))
     assert [item.attrs["id"] for item in items if isinstance(item, Stanza)] == [
         f"{i:06d}" for i in range(30)
     ]
 
 
 def test_cached_names_are_limited() -> None:
-    made = new_parser()
+    stream_parser = new_parser()
     for i in range(3 * names.MAX_KNOWN):
-        only(made.feed(f"<known{i} attribute{i}=''/>".encode()))
+        only(stream_parser.feed(f"<known{i} attribute{i}=''/>".encode()))
         assert len(names.ELEMENTS) <= names.MAX_KNOWN
         assert len(names.ATTRIBUTES) <= names.MAX_KNOWN
     long = "l" * (names.MAX_KNOWN_LENGTH + 1)
-    stanza = only(made.feed(f"<{long} {long}=''/>".encode()))
+    stanza = only(stream_parser.feed(f"<{long} {long}=''/>".encode()))
     assert stanza.attrs == {long: ""}
     assert all(len(name) <= names.MAX_KNOWN_LENGTH for name in names.ELEMENTS)
     assert all(len(name) <= names.MAX_KNOWN_LENGTH for name in names.ATTRIBUTES)
@@ -441,10 +441,10 @@ def test_scanning_takes_linear_time_for_any_pieces() -> None:
     }
     for name, data in hostile.items():
         for size in (1, 7, 1000):
-            made = new_parser()
-            made.set_limit(64 * 1024)
-            before = made._scanner.scanned
+            stream_parser = new_parser()
+            stream_parser.set_limit(64 * 1024)
+            before = stream_parser._scanner.scanned
             for at in range(0, len(data), size):
-                assert made.feed(data[at : at + size]) == []
-            scanned = made._scanner.scanned - before
+                assert stream_parser.feed(data[at : at + size]) == []
+            scanned = stream_parser._scanner.scanned - before
             assert scanned <= 12 * len(data), (name, size)

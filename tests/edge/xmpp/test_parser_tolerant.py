@@ -39,19 +39,19 @@ OVERSIZED = {
 
 
 def parser(*, tolerant: bool = True) -> StreamParser:
-    made = StreamParser(4096, 6, 12, 8, tolerant=tolerant)
-    made.feed(HEADER)
-    return made
+    stream_parser = StreamParser(4096, 6, 12, 8, tolerant=tolerant)
+    stream_parser.feed(HEADER)
+    return stream_parser
 
 
 @pytest.mark.parametrize("size", [1, 7, 4096])
 @pytest.mark.parametrize("name", OVERSIZED)
 def test_an_oversized_stanza_leaves_its_neighbours_intact(name: str, size: int) -> None:
     oversized, what = OVERSIZED[name]
-    made, found = parser(), []
+    stream_parser, found = parser(), []
     data = BEFORE + oversized + AFTER
     for start in range(0, len(data), size):
-        found += made.feed(data[start : start + size])
+        found += stream_parser.feed(data[start : start + size])
     before, returned, after = found
     assert isinstance(returned, OversizedStanza)
     assert what in returned.text

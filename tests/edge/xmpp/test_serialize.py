@@ -52,10 +52,10 @@ def stream(data: bytes) -> ElementTree.Element:
 
 
 def test_text_and_values_survive_a_round_trip() -> None:
-    made = serialize.tag("a", {"b": NASTY, "c": None}, serialize.escape(NASTY), xmlns="u<'")
-    assert tree(made).tag == clark("u<'", "a")
-    assert tree(made).attrib == {"b": NASTY}
-    assert tree(made).text == NASTY
+    written = serialize.tag("a", {"b": NASTY, "c": None}, serialize.escape(NASTY), xmlns="u<'")
+    assert tree(written).tag == clark("u<'", "a")
+    assert tree(written).attrib == {"b": NASTY}
+    assert tree(written).text == NASTY
 
 
 @pytest.mark.parametrize("illegal", ["\0", "\x08", "\x0b", "\x1f", "\ud800", "\ufffe", "\uffff"])
@@ -70,8 +70,8 @@ def test_an_empty_element_is_self_closing() -> None:
 
 
 def test_stream_header() -> None:
-    made = serialize.stream_header("gw.example", "id'1", to="a&b")
-    item = StreamParser().feed(made)[0]
+    written = serialize.stream_header("gw.example", "id'1", to="a&b")
+    item = StreamParser().feed(written)[0]
     assert isinstance(item, StreamOpen)
     assert item.name == clark(STREAMS, "stream")
     assert item.namespace == CLIENT
@@ -105,23 +105,23 @@ def test_features() -> None:
 
 @pytest.mark.parametrize("condition", sorted(STREAM_CONDITIONS))
 def test_stream_errors(condition: str) -> None:
-    made = stream(serialize.stream_error(condition, "a<b"))
-    assert made.tag == clark(STREAMS, "error")
-    assert [child.tag for child in made] == [
+    written = stream(serialize.stream_error(condition, "a<b"))
+    assert written.tag == clark(STREAMS, "error")
+    assert [child.tag for child in written] == [
         clark(STREAM_ERRORS, condition),
         clark(STREAM_ERRORS, "text"),
     ]
-    assert made[1].text == "a<b"
+    assert written[1].text == "a<b"
     assert len(stream(serialize.stream_error(condition))) == 1
     assert str(StreamError(condition)) == condition
     assert str(StreamError(condition, "why")) == f"{condition}: why"
 
 
 def test_iq_result() -> None:
-    made = tree(serialize.iq_result("1'", "a@b/c", "gw.example", b"<q xmlns='u'/>"))
-    assert made.tag == clark(CLIENT, "iq")
-    assert made.attrib == {"type": "result", "id": "1'", "to": "a@b/c", "from": "gw.example"}
-    assert made[0].tag == "{u}q"
+    written = tree(serialize.iq_result("1'", "a@b/c", "gw.example", b"<q xmlns='u'/>"))
+    assert written.tag == clark(CLIENT, "iq")
+    assert written.attrib == {"type": "result", "id": "1'", "to": "a@b/c", "from": "gw.example"}
+    assert written[0].tag == "{u}q"
     assert serialize.iq_result("1") == b"<iq type='result' id='1'/>"
     assert serialize.iq_result(None) == b"<iq type='result'/>"
 
@@ -129,27 +129,27 @@ def test_iq_result() -> None:
 @pytest.mark.parametrize(("condition", "kind"), sorted(STANZA_CONDITIONS.items()))
 def test_iq_error_conditions(condition: str, kind: str) -> None:
     request = stanza(b"<iq type='set' id='7'><q xmlns='u'><r/></q></iq>")
-    made = tree(replies.iq_error(request, StanzaError(condition)))
-    assert made.attrib == {"type": "error", "id": "7"}
-    assert [child.tag for child in made] == [clark(CLIENT, "error")]
-    assert made[0].attrib == {"type": kind}
-    assert [child.tag for child in made[0]] == [clark(STANZA_ERRORS, condition)]
+    written = tree(replies.iq_error(request, StanzaError(condition)))
+    assert written.attrib == {"type": "error", "id": "7"}
+    assert [child.tag for child in written] == [clark(CLIENT, "error")]
+    assert written[0].attrib == {"type": kind}
+    assert [child.tag for child in written[0]] == [clark(STANZA_ERRORS, condition)]
 
 
 def test_iq_error_with_all_parts() -> None:
     request = stanza(b"<iq type='set' id='7'><q xmlns='u'><r/></q></iq>")
     extra = b"<x xmlns='v'/>"
     error = StanzaError("conflict", "a<b", type="wait", application=extra, echo=True)
-    made = tree(replies.iq_error(request, error, to="a@b", from_="c"))
-    assert made.attrib == {"type": "error", "id": "7", "to": "a@b", "from": "c"}
-    assert [child.tag for child in made] == ["{u}q", clark(CLIENT, "error")]
-    assert made[1].attrib == {"type": "wait"}
-    assert [child.tag for child in made[1]] == [
+    written = tree(replies.iq_error(request, error, to="a@b", from_="c"))
+    assert written.attrib == {"type": "error", "id": "7", "to": "a@b", "from": "c"}
+    assert [child.tag for child in written] == ["{u}q", clark(CLIENT, "error")]
+    assert written[1].attrib == {"type": "wait"}
+    assert [child.tag for child in written[1]] == [
         clark(STANZA_ERRORS, "conflict"),
         clark(STANZA_ERRORS, "text"),
         "{v}x",
     ]
-    assert made[1][1].text == "a<b"
+    assert written[1][1].text == "a<b"
     assert str(error) == "wait/conflict: a<b"
     assert str(StanzaError("gone")) == "cancel/gone"
     empty = replies.iq_error(stanza(b"<iq id='1'/>"), error)
@@ -160,10 +160,10 @@ def test_iq_error_with_all_parts() -> None:
 
 def test_message_error() -> None:
     request = stanza(b"<message id='7'><body>x</body></message>")
-    made = tree(replies.message_error(request, StanzaError("forbidden"), to="a@b", from_="c"))
-    assert made.tag == clark(CLIENT, "message")
-    assert made.attrib == {"type": "error", "id": "7", "to": "a@b", "from": "c"}
-    assert [child.tag for child in made] == [clark(CLIENT, "error")]
+    written = tree(replies.message_error(request, StanzaError("forbidden"), to="a@b", from_="c"))
+    assert written.tag == clark(CLIENT, "message")
+    assert written.attrib == {"type": "error", "id": "7", "to": "a@b", "from": "c"}
+    assert [child.tag for child in written] == [clark(CLIENT, "error")]
 
 
 def test_sasl_elements() -> None:
@@ -175,8 +175,8 @@ def test_sasl_elements() -> None:
 
 
 def test_bind_result() -> None:
-    made = tree(serialize.bind_result("1", "a@b/c<d"))
-    assert made.findtext(f"{clark(BIND, 'bind')}/{clark(BIND, 'jid')}") == "a@b/c<d"
+    written = tree(serialize.bind_result("1", "a@b/c<d"))
+    assert written.findtext(f"{clark(BIND, 'bind')}/{clark(BIND, 'jid')}") == "a@b/c<d"
 
 
 def test_unknown_conditions_are_usage_errors() -> None:

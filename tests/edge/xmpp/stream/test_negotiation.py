@@ -536,9 +536,9 @@ def test_too_many_refused_bind_requests_end_the_stream() -> None:
 
 def test_stream_ids_are_random() -> None:
     header = StreamParser().feed(HEADER)[0]
-    made = {sent(Negotiation("gw.example").receive(header)) for _ in range(20)}
-    assert len(made) == 20
-    assert CLIENT in next(iter(made)).decode()
+    headers = {sent(Negotiation("gw.example").receive(header)) for _ in range(20)}
+    assert len(headers) == 20
+    assert CLIENT in next(iter(headers)).decode()
 
 
 def test_only_scram_has_a_challenge() -> None:

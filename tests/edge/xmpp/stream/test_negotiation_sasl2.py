@@ -241,8 +241,8 @@ def test_a_resource_depends_on_tag_and_client_id(tag: str, agent: str, resource:
 
 
 def test_resources_are_unique_and_hide_the_client_id() -> None:
-    made = {bind2_resource("fw", f"{number}") for number in range(1000)}
-    assert len(made) == 1000
+    resources = {bind2_resource("fw", f"{number}") for number in range(1000)}
+    assert len(resources) == 1000
     identity = "d4565fa7-4d72-4749-b3d3-740edbf87770"
     assert identity[:6] not in bind2_resource("fw", identity)
 
