@@ -36,7 +36,7 @@ RELATIONS: Final = (
 
 Row = tuple[str, str, str, str, str]
 
-# For each right a line for each of DEVICE, UNTRUSTED, REVOKED, REMOTE, STRANGER; in it a mark for
+# For each right a line for each of DEVICE, UNTRUSTED, REVOKED, REMOTE, UNKNOWN; in it a mark for
 # each relation: own, shows, lists, other, nobody. `x`: allowed.
 RIGHTS: Final[dict[str, Row]] = {
     "reach, site": ("xxxx.", "xxx..", ".....", ".....", "....."),
@@ -105,14 +105,16 @@ def test_no_right_is_left_out_of_the_matrix() -> None:
 
 
 DECIDING: Final = frozenset({"provisioned", "trusted", "revoked"})
-"""What of a sender decides on its rights."""
+"""The properties of a sender on which its rights depend."""
 
 
 def test_only_this_module_decides_about_access() -> None:
-    """Handlers and sockets ask the rules: what a sender is, they only pass on to `relation`."""
+    """Features and the server ask the rules; they pass a sender's properties only to `relation`."""
     edge = Path(access.__file__).parents[1]
     found = []
-    for path in (*(edge / "handlers").rglob("*.py"), *(edge / "net").rglob("*.py")):
+    paths = [*(edge / "features").rglob("*.py"), *(edge / "server").rglob("*.py")]
+    assert len(paths) > 100
+    for path in paths:
         tree = ast.parse(path.read_text("utf-8"))
         passed_on = {
             id(keyword.value)
@@ -127,7 +129,7 @@ def test_only_this_module_decides_about_access() -> None:
             if id(node) not in passed_on
         ]
     own = {("peers.py", "self.trusted"), ("peers.py", "peer.trusted")}
-    assert set(found) <= own, "a peer's mark is what the rules said of it"
+    assert set(found) <= own, "a peer keeps the decision of the rules"
 
 
 @pytest.mark.parametrize("right", RIGHTS)
