@@ -17,18 +17,12 @@ import pyarrow as pa
 from sync.ingest.arrow_columns import arrow_columns, days_of, distinct
 from sync.segment import SegmentError, digest_of
 from sync.segment.limits import MAX_FILE
-from sync.tables.arrow_schemas import EVENTS, FILES
+from sync.tables.arrow_schemas import DECODED, EVENTS
 from sync.tables.part_files import PartFile, PartFiles
 
 MAX_DAYS: Final = 32
 """Days (UTC) over which the events of one segment may be spread: each day becomes a file. A segment
 is sealed within minutes; if the clock was set, it covers two or three days."""
-
-DECODED: Final = pa.schema(
-    [*FILES, ("day", pa.string()), ("events", pa.int64()), ("content", pa.binary())]
-)
-"""A row for each file, in the columns of `FILES`, or for each piece of a part file, in the other
-columns. The pieces of a part file follow each other, and the last one has the number of events."""
 
 PIECE_BYTES: Final = 1024 * 1024
 """Bytes of a piece of a part file: Spark pickles rows for the driver, and copies each five

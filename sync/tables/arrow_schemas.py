@@ -77,3 +77,9 @@ EVENTS: Final = pa.schema(
     ]
 )
 """A row of the table `events`."""
+
+DECODED: Final = pa.schema(
+    [*FILES, ("day", pa.string()), ("events", pa.int64()), ("content", pa.binary())]
+)
+"""A row for each file, in the columns of `FILES`, or for each piece of a part file, in the other
+columns. The pieces of a part file follow each other, and the last one has the number of events."""

@@ -13,9 +13,8 @@ from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
     BooleanType,
     ByteType,
     DateType,
@@ -60,57 +59,12 @@ EVENTS: Final = StructType(
 """An event (docs/reference/segment-format.md), its gateway, epoch and lane, and when its segment
 arrived at the centre."""
 
-DROPPED: Final = ArrayType(
-    StructType(
-        [
-            StructField("first_seq", LongType()),
-            StructField("last_seq", LongType()),
-            StructField("reason", StringType()),
-        ]
-    )
-)
-"""The ranges of numbers that a gateway reports as dropped."""
-
-SEGMENTS: Final = StructType(
-    [
-        StructField("path", StringType()),
-        StructField("arrived", TimestampType()),
-        StructField("size", LongType()),
-        StructField("sha256", StringType()),
-        StructField("fate", StringType()),
-        StructField("reason", StringType()),
-        StructField("detail", StringType()),
-        StructField("gateway", StringType()),
-        StructField("epoch", StringType()),
-        StructField("lane", StringType()),
-        StructField("first_seq", LongType()),
-        StructField("last_seq", LongType()),
-        StructField("digest", StringType()),
-        StructField("previous", StringType()),
-        StructField("boot", StringType()),
-        StructField("sealed_at", TimestampType()),
-        StructField("service_seconds", DoubleType()),
-        StructField("clock", BooleanType()),
-        StructField("firmware", StringType()),
-        StructField("software", StringType()),
-        StructField("config_hash", StringType()),
-        StructField("disk_used", LongType()),
-        StructField("dropped", DROPPED),
-    ]
-)
+SEGMENTS: Final = from_arrow_schema(arrow_schemas.SEGMENTS)
 """A file that was read: its path below the fleet folder, when it arrived, its fate, the reason, and
 its header if it has a valid one."""
 
-DECODED: Final = StructType(
-    [
-        *(field for field in SEGMENTS if field.name != "fate"),
-        StructField("day", StringType()),
-        StructField("events", LongType()),
-        StructField("content", BinaryType()),
-    ]
-)
-"""The rows that workers return (`sync.ingest.decoding.DECODED`): files and, in the last columns,
-pieces of part files."""
+DECODED: Final = from_arrow_schema(arrow_schemas.DECODED)
+"""The rows that workers return (`sync.ingest.decoding`)."""
 
 DAY: Final = StructField("day", DateType())
 """The event's day in UTC, by which files are divided."""

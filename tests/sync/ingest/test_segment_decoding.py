@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from sync.ingest import decoding
-from sync.ingest.decoding import DECODED, MAX_DAYS, decode_files
+from sync.ingest.decoding import MAX_DAYS, decode_files
 from sync.segment import MAX_FILE, Dropped
-from sync.tables.arrow_schemas import EVENTS
+from sync.tables.arrow_schemas import DECODED, EVENTS
 from tests.helpers.fleet_tables import NOON, Lane, some_events
 
 ARRIVED = datetime(2025, 11, 21, 12, 0, 2, 500_000, tzinfo=UTC)
