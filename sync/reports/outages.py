@@ -20,7 +20,7 @@ SCHEMA: Final = schema(gateway=TEXT, begin=TIME, end=TIME, seconds=REAL, ended=T
 `ended` is `restarted` or `went_on` (see `heartbeats.SPANS`)."""
 
 ROWS: Final = 1_000
-"""Outages that are listed, the latest: more have one cause, and nobody reads them."""
+"""Maximum number of listed outages, the latest ones: more usually have one cause."""
 
 
 def outages(spans: DataFrame) -> DataFrame:

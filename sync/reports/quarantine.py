@@ -28,7 +28,7 @@ FILES: Final = schema(fate=TEXT, files=INTEGER)
 """How many files of the landing were `accepted`, are `bad`, or are a `fork`."""
 
 ROWS: Final = 1_000
-"""Files that are listed, the latest: more have one cause, and nobody reads them."""
+"""Maximum number of listed files, the latest ones: more usually have one cause."""
 
 
 def quarantine(segments: DataFrame) -> DataFrame:

@@ -141,7 +141,7 @@ class HadoopStorage:
         A request whose answer was lost may be sent twice and then find its own file, so an existing
         file is compared. Two writers must not write the same `data` unless that is harmless.
         """
-        create = self._create or self._way(path)
+        create = self._create or self._exclusive_create(path)
         try:
             with _java_errors(self.uri(path)):
                 create(self._fs, self._path(path), data)
@@ -240,7 +240,7 @@ class HadoopStorage:
         msg = f"another ingest is at work on {self._root}; wait until it ends"
         raise LeaseError(msg)
 
-    def _way(self, path: str) -> Callable[[Any, Any, bytes], None]:
+    def _exclusive_create(self, path: str) -> Callable[[Any, Any, bytes], None]:
         """Choose how to create files exclusively. Raises FleetError if no way is known."""
         if self._fs.hasPathCapability(self._path(path), CONDITIONAL):
             return _conditionally

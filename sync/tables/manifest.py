@@ -141,7 +141,9 @@ class Commits:
         """Return whether this batch of this query is in the tables."""
         if self._tables.exists(path_of(query, batch, MANIFEST)):
             return True
-        return self._steadily(lambda number: (query, batch) in self._checkpoints.keys(number))
+        return self._with_stable_checkpoint(
+            lambda number: (query, batch) in self._checkpoints.keys(number)
+        )
 
     def commit(self, manifest: Manifest) -> None:
         """Add the batch to the tables, durably and atomically, with the files that it names.
@@ -172,14 +174,14 @@ class Commits:
 
         It is called again if manifests were combined meanwhile. Raises as `manifests` does.
         """
-        return self._steadily(lambda number: take(self._all(number)))
+        return self._with_stable_checkpoint(lambda number: take(self._all(number)))
 
     def segments(self) -> Sequence[str]:
         """Return the files of the table `segments`; raises as `manifests` does.
 
         A checkpoint is read only if it is new.
         """
-        return self._steadily(self._segments)
+        return self._with_stable_checkpoint(self._segments)
 
     def after(self, followed: Mapping[str, int]) -> Iterator[Manifest]:
         """Yield the batches after those in `followed`, by query, in order within each query.
@@ -188,7 +190,7 @@ class Commits:
         """
         # in this order, because what is no longer listed is in a checkpoint
         queries = {*self._tables.folders(MANIFESTS)}
-        queries |= {*self._steadily(self._checkpoints.keys).runs}
+        queries |= {*self._with_stable_checkpoint(self._checkpoints.keys).runs}
         for query in sorted(queries - {UPKEEP, GATHERED}):
             number = followed.get(query, -1) + 1
             waiting: dict[int, Manifest] = {}
@@ -199,7 +201,9 @@ class Commits:
 
     def unarchived(self) -> Sequence[Manifest]:
         """List the batches whose segments were not all moved out of the landing yet."""
-        return self._steadily(lambda at: [*map(self._read, self._loose(at).unarchived(UPKEEP))])
+        return self._with_stable_checkpoint(
+            lambda at: [*map(self._read, self._loose(at).unarchived(UPKEEP))]
+        )
 
     def mark_archived(self, manifest: Manifest) -> None:
         """Record that the segments of this manifest have left the landing."""
@@ -210,7 +214,7 @@ class Commits:
 
     def next_upkeep(self) -> int:
         """Return the number of the next maintenance step. Needs the lease."""
-        return self._steadily(self._last_upkeep) + 1
+        return self._with_stable_checkpoint(self._last_upkeep) + 1
 
     def checkpoint(self, least: int = 1) -> int:
         """Combine all manifests into one file if at least `least` are in none; return how many
@@ -240,7 +244,7 @@ class Commits:
         """
         return remove_checkpointed_files(self._tables, self._checkpoints, before, most)
 
-    def _steadily(self, look: Callable[[int], _T]) -> _T:
+    def _with_stable_checkpoint(self, look: Callable[[int], _T]) -> _T:
         """Return what `look` returns for the valid checkpoint, if that is the same afterwards.
 
         Manifests that it lacks are then in files of their own, because these are removed only after
@@ -285,7 +289,7 @@ class Commits:
             chosen = (each for each in found if each["query"] == query and each["batch"] >= first)
             return {each["batch"]: self._made(each) for each in chosen}
 
-        return self._steadily(look)
+        return self._with_stable_checkpoint(look)
 
     def _last_upkeep(self, number: int) -> int:
         loose = [path for path in self._loose(number).manifests if path.parent.name == UPKEEP]
@@ -295,7 +299,9 @@ class Commits:
     def _require_new(self, manifest: Manifest) -> None:
         """Raise FleetError if a checkpoint has another attempt at the manifest's batch."""
         query, batch = manifest.query, manifest.batch
-        gathered = self._steadily(lambda at: (query, batch) in self._checkpoints.keys(at))
+        gathered = self._with_stable_checkpoint(
+            lambda at: (query, batch) in self._checkpoints.keys(at)
+        )
         if gathered and self._from(query, batch)[batch].attempt != manifest.attempt:
             raise _committed_already(manifest)
 
