@@ -168,8 +168,8 @@ def test_removed_device_leaves_nothing_to_its_successor(
 ) -> None:
     for name in ("pump1", "pump2"):
         gateway.add(name)
-    gateway.tx(lambda tx: know_each_other(tx, "pump1", "pump2@gw.example"))
-    gateway.tx(lambda tx: know_each_other(tx, "pump2", "pump1@gw.example"))
+    gateway.tx(lambda tx: add_mutual_contacts(tx, "pump1", "pump2@gw.example"))
+    gateway.tx(lambda tx: add_mutual_contacts(tx, "pump2", "pump1@gw.example"))
     removed = gateway.tx(lambda tx: accounts.remove(tx, "pump1"))
     assert removed == (1, 0, 0)
     assert gateway.tx(accounts.list_names) == ["pump2"]
@@ -208,7 +208,7 @@ def test_messages_pending_for_a_removed_device_are_counted(gateway: Gateway) -> 
     assert gateway.count(left) == 2
 
 
-def know_each_other(tx: Transaction, name: str, other: str) -> None:
+def add_mutual_contacts(tx: Transaction, name: str, other: str) -> None:
     tx.run(
         "INSERT INTO roster (account, jid, listed, subscription, ask, approved)"
         " SELECT id, ?, 1, 'both', 0, 0 FROM accounts WHERE name = ?",
@@ -258,17 +258,17 @@ def test_new_session_replaces_the_old_one(gateway: Gateway) -> None:
             lambda tx: gateway.lifecycle.bind(tx, generation, "pump1", "pump1@gw.example", full)
         )
 
-    def there(generation: int) -> bool:
+    def exists(generation: int) -> bool:
         return gateway.tx(lambda tx: sessions.sender(tx, generation)) is not None
 
     assert bind(1, "a") is None
     assert bind(2, "b") is None
     assert bind(3, "a") == 1
-    assert [there(generation) for generation in (1, 2, 3)] == [False, True, True]
+    assert [exists(generation) for generation in (1, 2, 3)] == [False, True, True]
     gateway.tx(lambda tx: sessions.remove(tx, 1))  # the old one ends late: it is not the new one
-    assert there(3)
+    assert exists(3)
     gateway.tx(lambda tx: sessions.remove(tx, 3))
-    assert not there(3)
+    assert not exists(3)
 
 
 def test_sessions_end_with_the_process(gateway: Gateway) -> None:

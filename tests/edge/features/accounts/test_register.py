@@ -33,7 +33,7 @@ def gateway(tmp_path: Path) -> Iterator[Gateway]:
     made.close()
 
 
-def ask(
+def request(
     gateway: Gateway, content: str, type_: str = "set", to: str | None = None, sender: str = PUMP
 ) -> Reply:
     address = "" if to is None else f" to='{to}'"
@@ -45,7 +45,7 @@ def ask(
     return reply
 
 
-def wish(username: str, password: str) -> str:
+def change_request(username: str, password: str) -> str:
     return f"<username>{username}</username><password>{password}</password>"
 
 
@@ -61,16 +61,16 @@ def is_password(gateway: Gateway, name: str, password: str) -> bool:
 
 @pytest.mark.parametrize("to", ADDRESSES)
 def test_device_gets_the_fields(gateway: Gateway, to: str | None) -> None:
-    reply = ask(gateway, "", "get", to)
+    reply = request(gateway, "", "get", to)
     assert reply.payload is not None
-    told = {child.tag.removeprefix(f"{{{REGISTER}}}"): child.text for child in reply.payload}
-    assert told == {"registered": None, "username": "pump1", "password": None}
+    found = {child.tag.removeprefix(f"{{{REGISTER}}}"): child.text for child in reply.payload}
+    assert found == {"registered": None, "username": "pump1", "password": None}
 
 
 @pytest.mark.parametrize("to", ADDRESSES)
 @pytest.mark.parametrize("name", ["pump1", "PUMP1"])
 def test_device_changes_its_password(gateway: Gateway, to: str | None, name: str) -> None:
-    assert ask(gateway, wish(name, "a new &amp; better one"), to=to).type == "result"
+    assert request(gateway, change_request(name, "a new &amp; better one"), to=to).type == "result"
     assert is_password(gateway, "pump1", "a new & better one")
     assert not is_password(gateway, "pump1", "old of pump1")
     (event,) = gateway.events("system")
@@ -84,21 +84,21 @@ def test_device_changes_its_password(gateway: Gateway, to: str | None, name: str
 
 def test_password_changes_are_logged_together(gateway: Gateway) -> None:
     for number in range(3):
-        assert ask(gateway, wish("pump1", f"number {number}")).type == "result"
+        assert request(gateway, change_request("pump1", f"number {number}")).type == "result"
     gateway.clock.service += gateway.limits.refusal_window
     gateway.run_timers()
-    told = [(event.kind, event.name, event.value) for event in gateway.events("system")]
-    assert told == [("device", "password", None), ("device", "password", 2.0)]
+    found = [(event.kind, event.name, event.value) for event in gateway.events("system")]
+    assert found == [("device", "password", None), ("device", "password", 2.0)]
 
 
 def test_untrusted_device_changes_its_password(gateway: Gateway) -> None:
-    assert ask(gateway, wish("apart", "new"), sender=APART).type == "result"
+    assert request(gateway, change_request("apart", "new"), sender=APART).type == "result"
     assert is_password(gateway, "apart", "new")
 
 
 @pytest.mark.parametrize("name", ["apart", "nobody", "certified"])
 def test_password_of_another_cannot_be_changed(gateway: Gateway, name: str) -> None:
-    reply = ask(gateway, wish(name, "mine now"))
+    reply = request(gateway, change_request(name, "mine now"))
     assert reply.error == ("cancel", "not-allowed")
     assert is_password(gateway, "apart", "old of apart")
     assert is_password(gateway, "pump1", "old of pump1")
@@ -107,7 +107,7 @@ def test_password_of_another_cannot_be_changed(gateway: Gateway, name: str) -> N
 
 
 def test_device_with_a_certificate_only_gets_no_password(gateway: Gateway) -> None:
-    reply = ask(gateway, wish("certified", "new"), sender="certified@gw.example/fw")
+    reply = request(gateway, change_request("certified", "new"), sender="certified@gw.example/fw")
     assert reply.error == ("cancel", "not-allowed")
     assert not is_password(gateway, "certified", "new")
 
@@ -118,25 +118,25 @@ def test_device_with_a_certificate_only_gets_no_password(gateway: Gateway) -> No
         ("", ("modify", "bad-request")),
         ("<password>x</password>", ("modify", "bad-request")),
         ("<username>pump1</username>", ("modify", "bad-request")),
-        (wish("pump1", ""), ("modify", "bad-request")),
-        (wish("pump1", "x") + "<email>a</email>", ("modify", "bad-request")),
-        (wish("pump1", "x") + "<password>y</password>", ("modify", "bad-request")),
-        (wish("", "x"), ("modify", "jid-malformed")),
-        (wish("a@b", "x"), ("modify", "jid-malformed")),
-        (wish("pump1", "\u200b"), ("modify", "not-acceptable")),
-        (wish("pump1", "x" * 2000), ("modify", "not-acceptable")),
+        (change_request("pump1", ""), ("modify", "bad-request")),
+        (change_request("pump1", "x") + "<email>a</email>", ("modify", "bad-request")),
+        (change_request("pump1", "x") + "<password>y</password>", ("modify", "bad-request")),
+        (change_request("", "x"), ("modify", "jid-malformed")),
+        (change_request("a@b", "x"), ("modify", "jid-malformed")),
+        (change_request("pump1", "\u200b"), ("modify", "not-acceptable")),
+        (change_request("pump1", "x" * 2000), ("modify", "not-acceptable")),
         ("<remove/>", ("cancel", "not-allowed")),
-        (wish("pump1", "x") + "<remove/>", ("cancel", "not-allowed")),
+        (change_request("pump1", "x") + "<remove/>", ("cancel", "not-allowed")),
     ],
 )
 def test_invalid_request_is_refused(gateway: Gateway, content: str, error: tuple[str, str]) -> None:
-    assert ask(gateway, content).error == error
+    assert request(gateway, content).error == error
     assert is_password(gateway, "pump1", "old of pump1")
 
 
 def test_account_of_another_has_no_fields(gateway: Gateway) -> None:
     for type_ in ("get", "set"):
-        reply = ask(gateway, wish("apart", "x"), type_, "apart@gw.example")
+        reply = request(gateway, change_request("apart", "x"), type_, "apart@gw.example")
         assert reply.error == ("cancel", "service-unavailable")
 
 

@@ -110,8 +110,8 @@ def do_as(sender: str, gateway: Gateway, name: str, **fields: str | list[str]) -
 def note(reply: Reply) -> tuple[str | None, str | None]:
     found = payload(reply)
     assert found.get("status") == "completed"
-    (told,) = found.findall(f"{C}note")
-    return told.get("type"), told.text
+    (note_element,) = found.findall(f"{C}note")
+    return note_element.get("type"), note_element.text
 
 
 def query(gateway: Gateway, namespace: str, node: str) -> Element:
@@ -357,9 +357,9 @@ def test_long_answer_is_truncated(gateway: Gateway) -> None:
             queue_items.enqueue(tx, queue, "work", name, queue_rows.PUBLISHER, b"", priority=9)
 
     gateway.tx(more)
-    told = rows(do(gateway, "show", node="work"))
-    assert 1 < len(told) < 10
-    assert sum(len(row["item"]) for row in told) < TABLE_CHARACTERS
+    note_element = rows(do(gateway, "show", node="work"))
+    assert 1 < len(note_element) < 10
+    assert sum(len(row["item"]) for row in note_element) < TABLE_CHARACTERS
 
 
 @pytest.mark.parametrize("name", ["show", "unlock", "requeue", "purge"])

@@ -42,7 +42,7 @@ def query(
     return reply
 
 
-def told(reply: Reply, node: str | None = None) -> tuple[dict[str, str], list[str | None]]:
+def parse_info(reply: Reply, node: str | None = None) -> tuple[dict[str, str], list[str | None]]:
     assert reply.payload is not None
     assert reply.payload.tag == f"{{{DISCO_INFO}}}query"
     assert reply.payload.get("node") == node
@@ -56,21 +56,21 @@ def refused(reply: Reply) -> str:
 
 
 def test_gateway_lists_exactly_its_features(gateway: Gateway) -> None:
-    identity, names = told(query(gateway, DISCO_INFO, DOMAIN))
+    identity, names = parse_info(query(gateway, DISCO_INFO, DOMAIN))
     assert identity == {"category": "server", "type": "im", "name": "Fieldpost"}
     assert names == sorted(gateway.router.context.hooks.advertised)
     assert {DISCO_INFO, DISCO_ITEMS, CAPS, PING, EVENTLOG, SENSOR_DATA, *QOS_ALL} < set(names)
 
 
 def test_capabilities_are_the_hash_of_the_answer(gateway: Gateway) -> None:
-    _identity, names = told(query(gateway, DISCO_INFO, DOMAIN))
+    _identity, names = parse_info(query(gateway, DISCO_INFO, DOMAIN))
     text = "server/im//Fieldpost<" + "".join(f"{name}<" for name in names)
     expected = b64encode(sha1(text.encode(), usedforsecurity=False).digest()).decode()
     caps = read_element(disco.capabilities(gateway.router.context.hooks.advertised))
     assert caps.tag == f"{{{CAPS}}}c"
     assert caps.attrib == {"hash": "sha-1", "node": disco.NODE, "ver": expected}
     node = f"{disco.NODE}#{expected}"
-    assert told(query(gateway, DISCO_INFO, DOMAIN, node=node), node)[1] == names
+    assert parse_info(query(gateway, DISCO_INFO, DOMAIN, node=node), node)[1] == names
     assert (
         disco.capabilities(gateway.router.context.hooks.advertised)
         in gateway.router.stream_features
@@ -98,7 +98,7 @@ def test_unknown_nodes_are_refused(gateway: Gateway, to: str | None, namespace: 
 
 @pytest.mark.parametrize("to", [PUMP_BARE, None])
 def test_account_describes_itself(gateway: Gateway, to: str | None) -> None:
-    identity, names = told(query(gateway, DISCO_INFO, to))
+    identity, names = parse_info(query(gateway, DISCO_INFO, to))
     assert identity == {"category": "account", "type": "registered"}
     assert names == [DISCO_INFO, DISCO_ITEMS, PING]
     ping = f"<iq type='get' id='i' to='{PUMP_BARE}'><ping xmlns='{PING}'/></iq>"
@@ -110,7 +110,7 @@ def test_account_describes_itself(gateway: Gateway, to: str | None) -> None:
 @pytest.mark.parametrize("subscription", ["from", "both"])
 def test_account_describes_itself_to_subscribers(gateway: Gateway, subscription: str) -> None:
     add_contact(gateway, "valve", PUMP_BARE, subscription)
-    identity, _names = told(query(gateway, DISCO_INFO, VALVE_BARE))
+    identity, _names = parse_info(query(gateway, DISCO_INFO, VALVE_BARE))
     assert identity == {"category": "account", "type": "registered"}
     assert query(gateway, DISCO_ITEMS, VALVE_BARE).type == "result"
     assert refused(query(gateway, DISCO_INFO, VALVE_BARE, node="x")) == "cancel/item-not-found"

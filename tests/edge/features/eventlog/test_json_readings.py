@@ -17,7 +17,7 @@ def read(text: str) -> list[Reading]:
     return json_readings.parse(text)
 
 
-def why(text: str) -> str:
+def refusal(text: str) -> str:
     with pytest.raises(InvalidJson) as refused:
         json_readings.parse(text)
     return str(refused.value)
@@ -43,7 +43,7 @@ def test_names_of_nested_objects_are_joined() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "kept"),
+    ("text", "tag"),
     [
         ('"2024-02-29T12:00:00Z"', "2024-02-29T12:00:00Z"),
         ("1709208000", "1709208000"),
@@ -53,9 +53,9 @@ def test_names_of_nested_objects_are_joined() -> None:
         ("-0.0", "0"),
     ],
 )
-def test_timestamp_is_kept_as_text_with_each_reading(told: str, kept: str) -> None:
-    found = read(f'{{"a": 1, "timestamp": {told}, "b": "x"}}')
-    tags = {"timestamp": kept}
+def test_timestamp_is_kept_as_text_with_each_reading(text: str, tag: str) -> None:
+    found = read(f'{{"a": 1, "timestamp": {text}, "b": "x"}}')
+    tags = {"timestamp": tag}
     assert found == [Reading("a", 1.0, tags=tags), Reading("b", text="x", tags=tags)]
 
 
@@ -85,22 +85,22 @@ def test_nested_or_invalid_timestamp_is_a_reading() -> None:
     ],
 )
 def test_other_values_are_refused(text: str, reason: str) -> None:
-    assert why(text) == reason
+    assert refusal(text) == reason
 
 
 def test_names_and_numbers_of_readings_are_limited() -> None:
     longest = "n" * MAX_NAME_BYTES
     assert [one.name for one in read(f'{{"{longest}": 1}}')] == [longest]
-    assert why(f'{{"{longest}n": 1}}') == "the name of a reading exceeds 256 bytes"
-    assert why(f'{{"{"n" * 128}": {{"{"ä" * 64}": 1}}}}').startswith("the name of a reading")
+    assert refusal(f'{{"{longest}n": 1}}') == "the name of a reading exceeds 256 bytes"
+    assert refusal(f'{{"{"n" * 128}": {{"{"ä" * 64}": 1}}}}').startswith("the name of a reading")
     most = {f"n{number}": number for number in range(MAX_READINGS)}
     assert len(read(json.dumps(most))) == MAX_READINGS == 1000
-    assert why(json.dumps(most | {"one": 1})) == "it has more than 1000 readings"
+    assert refusal(json.dumps(most | {"one": 1})) == "it has more than 1000 readings"
 
 
 def test_long_name_above_many_is_refused_before_joining() -> None:
     many = ",".join(f'"{number}": 1' for number in range(5000))
-    assert why(f'{{"{"n" * 30_000}": {{{many}}}}}').startswith("the name of a reading")
+    assert refusal(f'{{"{"n" * 30_000}": {{{many}}}}}').startswith("the name of a reading")
 
 
 # SenML (RFC 8428)
@@ -129,7 +129,7 @@ def test_senml_base_fields_apply_to_later_records() -> None:
 
 def test_senml_record_of_base_fields_only_is_no_reading() -> None:
     assert read('[{"bn": "a", "bver": 10, "unknown": 5}, {"v": 1}]') == [Reading("a", 1.0)]
-    assert why('[{"bn": "a", "bv": 5}]') == "it has no readings"
+    assert refusal('[{"bn": "a", "bv": 5}]') == "it has no readings"
 
 
 def test_senml_value_types() -> None:
@@ -181,7 +181,7 @@ def test_senml_sum_and_update_time_are_tags() -> None:
     ],
 )  # fmt: skip
 def test_invalid_senml_record_refuses_the_pack(record: str, reason: str) -> None:
-    assert why(f'[{{"n": "fine", "v": 1}}, {record}]').startswith(reason)
+    assert refusal(f'[{{"n": "fine", "v": 1}}, {record}]').startswith(reason)
 
 
 # JSON syntax
@@ -214,7 +214,7 @@ def test_invalid_senml_record_refuses_the_pack(record: str, reason: str) -> None
     ],
 )
 def test_invalid_or_ambiguous_json_is_refused(text: str, reason: str) -> None:
-    assert why(text).startswith(reason)
+    assert refusal(text).startswith(reason)
 
 
 def test_largest_values_are_accepted() -> None:
@@ -233,9 +233,9 @@ def nested(depth: int) -> str:
 
 def test_nesting_is_limited() -> None:
     assert len(read(nested(MAX_DEPTH))) == 1
-    assert why(nested(MAX_DEPTH + 1)) == "it is nested more than 8 levels deep"
-    assert why("[" * 60_000) == "it is nested more than 8 levels deep"
-    assert why('{"a": "' + "\\" * 9 + '["}' + "[" * 9).startswith("it is")
+    assert refusal(nested(MAX_DEPTH + 1)) == "it is nested more than 8 levels deep"
+    assert refusal("[" * 60_000) == "it is nested more than 8 levels deep"
+    assert refusal('{"a": "' + "\\" * 9 + '["}' + "[" * 9).startswith("it is")
 
 
 def test_brackets_in_strings_do_not_count_as_nesting() -> None:

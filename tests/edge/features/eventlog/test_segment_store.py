@@ -186,8 +186,8 @@ def test_oldest_segment_of_the_largest_lane_is_evicted_and_declared(
     seal(db, LOGS, 2, 40)
     seal(db, READINGS, 5, 60)
     seal(db, READINGS, 5, 60)
-    (gone,) = segments.evict(at(db), even(120), "full")
-    assert gone[1:] == (READINGS, 1, 5, 60)
+    (evicted,) = segments.evict(at(db), even(120), "full")
+    assert evicted[1:] == (READINGS, 1, 5, 60)
     assert waiting(db) == ["logs 1-2", "readings 6-10"]
     append(at(db), READINGS, 1, EVENT)
     append(at(db), LOGS, 1, EVENT)
@@ -206,8 +206,8 @@ def test_full_backlog_is_reduced_below_its_quota(db: sqlite3.Connection) -> None
         seal(db, LOGS, size=20)
     assert segments.evict(at(db), bound, "full") == []
     seal(db, SYSTEM, size=20)
-    (gone,) = segments.evict(at(db), bound, "full")
-    assert (gone.lane, gone.bytes) == (LOGS, 40)
+    (evicted,) = segments.evict(at(db), bound, "full")
+    assert (evicted.lane, evicted.bytes) == (LOGS, 40)
     seal(db, SYSTEM, size=20)
     assert segments.evict(at(db), bound, "full") == []
 
@@ -215,8 +215,8 @@ def test_full_backlog_is_reduced_below_its_quota(db: sqlite3.Connection) -> None
 def test_adjacent_evictions_are_one_range(db: sqlite3.Connection) -> None:
     for lane in (LOGS, READINGS, LOGS, READINGS, LOGS):
         seal(db, lane, 2, 50)
-    gone = segments.evict(at(db), even(50), "full")
-    assert sorted(gone) == [(EPOCH, LOGS, 1, 4, 100), (EPOCH, READINGS, 1, 4, 100)]
+    evicted = segments.evict(at(db), even(50), "full")
+    assert sorted(evicted) == [(EPOCH, LOGS, 1, 4, 100), (EPOCH, READINGS, 1, 4, 100)]
 
 
 def test_shares_cover_all_lanes() -> None:
@@ -240,7 +240,7 @@ def test_flood_in_one_lane_costs_no_other_lane_its_share(
         for lane, length in work:
             seal(db, lane, 1, length)
             before = segments.waiting_bytes(at(db))
-            lost = {gone.lane for gone in segments.evict(at(db), bound, "full")}
+            lost = {evicted.lane for evicted in segments.evict(at(db), bound, "full")}
             after = segments.waiting_bytes(at(db))
             assert sum(after.values()) <= size
             for one in LANES:
@@ -256,7 +256,7 @@ def test_acknowledged_and_set_aside_segments_are_not_evicted(db: sqlite3.Connect
     segments.set_aside(at(db), seal(db, LOGS, 1, 100).digest, "refused", ROOM)
     seal(db, LOGS, 1, 10)
     assert segments.evict(at(db), even(10), "full") == []
-    assert [gone.first for gone in segments.evict(at(db), even(0), "full")] == [3]
+    assert [evicted.first for evicted in segments.evict(at(db), even(0), "full")] == [3]
 
 
 def test_adjacent_ranges_with_one_reason_are_merged(db: sqlite3.Connection) -> None:

@@ -20,7 +20,7 @@ from tests.helpers.people import (
 from tests.helpers.store import DOMAIN, Gateway, Reply, acknowledged, assured, new_database
 
 
-def ask(to: str, type_: str = "get") -> str:
+def query(to: str, type_: str = "get") -> str:
     return f"<iq id='i' type='{type_}' to='{to}' from='pump1@gw.example'><x xmlns='urn:x'/></iq>"
 
 
@@ -34,7 +34,7 @@ def error(reply: Reply | None) -> str:
 @pytest.mark.parametrize("type_", ["get", "set"])
 def test_request_and_answer_are_relayed_between_sessions(gateway: Gateway, type_: str) -> None:
     gateway.bind(VALVE)
-    assert gateway.send(PUMP, ask("Valve@gw.example/fw", type_)) is None
+    assert gateway.send(PUMP, query("Valve@gw.example/fw", type_)) is None
     (asked,) = received(gateway, VALVE)
     assert asked.attrib == {"from": PUMP, "to": VALVE, "id": "i", "type": type_}
     assert [child.tag for child in asked] == ["{urn:x}x"]
@@ -64,7 +64,7 @@ def test_qos_between_two_sessions_is_relayed(gateway: Gateway) -> None:
 
 @pytest.mark.parametrize("to", [VALVE, "no@gw.example/x", "pump1@gw.example/other"])
 def test_request_to_nobody_is_service_unavailable(gateway: Gateway, to: str) -> None:
-    reply = gateway.send(PUMP, ask(to))
+    reply = gateway.send(PUMP, query(to))
     assert error(reply) == "cancel/service-unavailable"
     assert reply is not None
     assert (reply.attrs["from"], reply.attrs["to"]) == (to, PUMP)
@@ -74,15 +74,15 @@ def test_request_to_nobody_is_service_unavailable(gateway: Gateway, to: str) -> 
 def test_detached_session_gets_requests(gateway: Gateway) -> None:
     generation = gateway.bind(VALVE)
     gateway.tx(lambda tx: gateway.lifecycle.detach(tx, generation))
-    assert gateway.send(PUMP, ask(VALVE)) is None
+    assert gateway.send(PUMP, query(VALVE)) is None
     assert len(received(gateway, VALVE)) == 1
 
 
 def test_untrusted_sender_learns_nothing(gateway: Gateway) -> None:
     gateway.bind(VALVE)
     there, nobody = (
-        gateway.send(UNTRUSTED, ask(VALVE)),
-        gateway.send(UNTRUSTED, ask("no@gw.example/fw")),
+        gateway.send(UNTRUSTED, query(VALVE)),
+        gateway.send(UNTRUSTED, query("no@gw.example/fw")),
     )
     assert error(there) == error(nobody) == "cancel/service-unavailable"
     assert there is not None
@@ -93,7 +93,7 @@ def test_untrusted_sender_learns_nothing(gateway: Gateway) -> None:
         ("apart@gw.example", "untrusted")
     ]
     add_contact(gateway, "valve", "apart@gw.example")
-    assert gateway.send(UNTRUSTED, ask(VALVE)) is None
+    assert gateway.send(UNTRUSTED, query(VALVE)) is None
     assert len(received(gateway, VALVE)) == 1
 
 

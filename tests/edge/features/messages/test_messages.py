@@ -29,7 +29,7 @@ SECOND = "valve@gw.example/second"
 
 
 @pytest.fixture
-def strict(tmp_path: Path) -> Iterator[Gateway]:
+def roster_trust(tmp_path: Path) -> Iterator[Gateway]:
     made = Gateway(new_database(tmp_path), xmpp=Xmpp(trust="roster", offline="refuse"))
     provision(made)
     yield made
@@ -209,19 +209,19 @@ def test_device_accepts_messages_of_its_roster_contacts(gateway: Gateway) -> Non
     assert len(received(gateway, VALVE)) == 1
 
 
-def test_roster_trust_excludes_all_others(strict: Gateway) -> None:
-    make_available(strict, VALVE)
-    assert error(strict.send(PUMP, message(VALVE))) == "cancel/service-unavailable"
-    add_contact(strict, "valve", "pump1@gw.example", "from")
-    assert strict.send(PUMP, message(VALVE)) is None
-    assert len(received(strict, VALVE)) == 1
+def test_roster_trust_excludes_all_others(roster_trust: Gateway) -> None:
+    make_available(roster_trust, VALVE)
+    assert error(roster_trust.send(PUMP, message(VALVE))) == "cancel/service-unavailable"
+    add_contact(roster_trust, "valve", "pump1@gw.example", "from")
+    assert roster_trust.send(PUMP, message(VALVE)) is None
+    assert len(received(roster_trust, VALVE)) == 1
 
 
-def test_message_is_refused_without_an_offline_store(strict: Gateway) -> None:
-    add_contact(strict, "valve", "pump1@gw.example", "from")
-    assert error(strict.send(PUMP, message(VALVE_BARE))) == "cancel/service-unavailable"
-    assert rules(strict) == [("pump1@gw.example", "nobody_there")]
-    assert strict.count("SELECT count(*) FROM offline") == 0
+def test_message_is_refused_without_an_offline_store(roster_trust: Gateway) -> None:
+    add_contact(roster_trust, "valve", "pump1@gw.example", "from")
+    assert error(roster_trust.send(PUMP, message(VALVE_BARE))) == "cancel/service-unavailable"
+    assert rules(roster_trust) == [("pump1@gw.example", "nobody_there")]
+    assert roster_trust.count("SELECT count(*) FROM offline") == 0
 
 
 # Errors

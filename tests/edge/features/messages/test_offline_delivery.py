@@ -51,15 +51,15 @@ def gateway(make: Make) -> Gateway:
     return make(Limits())
 
 
-def post(gateway: Gateway, body: str, type_: str = "normal") -> Reply | None:
+def send_message(gateway: Gateway, body: str, type_: str = "normal") -> Reply | None:
     xml = f"<message id='m' type='{type_}' to='{VALVE_BARE}'><body>{body}</body></message>"
     return gateway.send(PUMP, xml)
 
 
-def post_many(gateway: Gateway, count: int) -> list[str]:
+def send_messages(gateway: Gateway, count: int) -> list[str]:
     texts = [str(number) for number in range(count)]
     for text in texts:
-        assert post(gateway, text) is None
+        assert send_message(gateway, text) is None
     return texts
 
 
@@ -74,7 +74,7 @@ def flush(gateway: Gateway, full: str) -> None:
     gateway.tx(unit)
 
 
-def come(gateway: Gateway, full: str = VALVE, priority: int = 0) -> None:
+def make_valve_available(gateway: Gateway, full: str = VALVE, priority: int = 0) -> None:
     make_available(gateway, full, priority)
     flush(gateway, full)
 
@@ -94,11 +94,11 @@ def error(reply: Reply | None) -> tuple[str, str] | None:
 
 @pytest.mark.parametrize("type_", ["normal", "chat"])
 def test_message_waits_for_an_absent_device(gateway: Gateway, type_: str) -> None:
-    assert post(gateway, "hello", type_) is None
+    assert send_message(gateway, "hello", type_) is None
     assert stored(gateway) == 1
     sent_at = gateway.clock().wall
     gateway.clock.service += 60
-    come(gateway)
+    make_valve_available(gateway)
     (got,) = received(gateway, VALVE)
     assert (got.get("from"), got.get("to"), got.get("type")) == (PUMP, VALVE_BARE, type_)
     delay = got.find(DELAY)
@@ -128,7 +128,7 @@ def test_chat_state_is_not_stored(gateway: Gateway, content: str, kept: bool) ->
 
 def test_chat_to_an_ended_session_is_stored_for_its_account(gateway: Gateway) -> None:
     assert gateway.send(PUMP, f"<message type='chat' to='{VALVE}'><body>x</body></message>") is None
-    come(gateway, SECOND)
+    make_valve_available(gateway, SECOND)
     assert bodies(received(gateway, SECOND)) == ["x"]
 
 
@@ -138,7 +138,7 @@ def test_chat_to_an_ended_session_is_stored_for_its_account(gateway: Gateway) ->
 def test_ineligible_session_gets_no_stored_messages(
     gateway: Gateway, available: int, priority: int, gets: int
 ) -> None:
-    post(gateway, "x")
+    send_message(gateway, "x")
     make_available(gateway, VALVE, priority)
     gateway.tx(lambda tx: tx.run("UPDATE temp.sessions SET available = ?", (available,)))
     flush(gateway, VALVE)
@@ -147,7 +147,7 @@ def test_ineligible_session_gets_no_stored_messages(
 
 
 def test_flushing_an_empty_store_does_nothing(gateway: Gateway) -> None:
-    come(gateway)
+    make_valve_available(gateway)
     assert received(gateway, VALVE) == []
 
 
@@ -156,8 +156,8 @@ def test_flushing_an_empty_store_does_nothing(gateway: Gateway) -> None:
 
 def test_messages_of_an_account_are_limited(make: Make) -> None:
     gateway = make(Limits(offline_messages=3))
-    post_many(gateway, 3)
-    reply = post(gateway, "x")
+    send_messages(gateway, 3)
+    reply = send_message(gateway, "x")
     assert error(reply) == ("wait", "service-unavailable")
     assert reply is not None
     assert reply.text == "offline_messages is 3"
@@ -169,15 +169,15 @@ def test_messages_of_an_account_are_limited(make: Make) -> None:
 
 def test_bytes_of_an_account_are_limited(make: Make) -> None:
     gateway = make(Limits(offline_bytes=10_000))
-    assert post(gateway, "x" * 9_000) is None
-    assert error(post(gateway, "x" * 9_000)) == ("wait", "service-unavailable")
+    assert send_message(gateway, "x" * 9_000) is None
+    assert error(send_message(gateway, "x" * 9_000)) == ("wait", "service-unavailable")
     assert gateway.count("SELECT bytes FROM offline_total") <= 10_000
 
 
 def test_messages_of_all_accounts_are_limited(make: Make) -> None:
     gateway = make(Limits(offline_total_messages=8))
-    post_many(gateway, 7)
-    assert error(post(gateway, "x")) == ("wait", "service-unavailable")
+    send_messages(gateway, 7)
+    assert error(send_message(gateway, "x")) == ("wait", "service-unavailable")
     to_apart = "<message to='apart@gw.example'><body>x</body></message>"
     gateway.end("apart@gw.example/fw")
     assert error(gateway.send(PUMP, to_apart)) == ("wait", "service-unavailable")
@@ -189,8 +189,8 @@ def test_messages_of_all_accounts_are_limited(make: Make) -> None:
 
 def test_one_source_cannot_fill_an_account(make: Make) -> None:
     gateway = make(Limits(offline_messages=16))
-    post_many(gateway, 14)
-    assert error(post(gateway, "x")) == ("wait", "service-unavailable")
+    send_messages(gateway, 14)
+    assert error(send_message(gateway, "x")) == ("wait", "service-unavailable")
     own = f"<message to='{VALVE_BARE}'><body>x</body></message>"
     assert gateway.send(VALVE, own) is None
     assert gateway.send(VALVE, own) is None
@@ -199,7 +199,7 @@ def test_one_source_cannot_fill_an_account(make: Make) -> None:
 
 
 def test_removed_account_leaves_nothing(gateway: Gateway) -> None:
-    post_many(gateway, 2)
+    send_messages(gateway, 2)
     gateway.tx(lambda tx: accounts.remove(tx, "valve"))
     assert stored(gateway) == 0
     assert gateway.count("SELECT bytes FROM offline_total") == 0
@@ -210,10 +210,10 @@ def test_removed_account_leaves_nothing(gateway: Gateway) -> None:
 
 def test_expired_message_is_logged(make: Make) -> None:
     gateway = make(Limits(offline_ttl=100))
-    post(gateway, "x")
+    send_message(gateway, "x")
     assert gateway.due == 1100.0
     gateway.clock.service = 1050.0
-    post(gateway, "y")
+    send_message(gateway, "y")
     gateway.clock.service = 1099.0
     gateway.run_timers()
     assert (stored(gateway), gateway.due) == (2, 1100.0)
@@ -227,8 +227,8 @@ def test_expired_message_is_logged(make: Make) -> None:
 
 def test_message_at_a_session_expires_only_when_lost(make: Make) -> None:
     gateway = make(Limits(offline_ttl=100))
-    post(gateway, "x")
-    come(gateway)
+    send_message(gateway, "x")
+    make_valve_available(gateway)
     gateway.clock.service = 1200.0
     gateway.run_timers()
     assert stored(gateway) == 1
@@ -243,8 +243,8 @@ def test_message_at_a_session_expires_only_when_lost(make: Make) -> None:
 
 
 def test_messages_are_sent_in_order_and_in_pages(gateway: Gateway) -> None:
-    texts = post_many(gateway, 70)
-    come(gateway)
+    texts = send_messages(gateway, 70)
+    make_valve_available(gateway)
     pages = []
     while page := received(gateway, VALVE):
         pages.append(bodies(page))
@@ -255,50 +255,50 @@ def test_messages_are_sent_in_order_and_in_pages(gateway: Gateway) -> None:
 
 def test_page_leaves_room_for_other_stanzas(make: Make) -> None:
     gateway = make(Limits(unacknowledged_stanzas=16, unacknowledged_bytes=64 * 1024))
-    post_many(gateway, 10)
-    come(gateway)
+    send_messages(gateway, 10)
+    make_valve_available(gateway)
     assert len(received(gateway, VALVE)) == 8
     gateway.end(VALVE)
     for _ in range(3):
-        post(gateway, "x" * 20_000)
-    come(gateway)
+        send_message(gateway, "x" * 20_000)
+    make_valve_available(gateway)
     assert len(received(gateway, VALVE)) == 3, "two short messages and a long one that fits"
     assert len(received(gateway, VALVE)) == 1
     assert len(received(gateway, VALVE)) == 1
 
 
 def test_only_one_session_has_a_page(gateway: Gateway) -> None:
-    post_many(gateway, 40)
-    come(gateway)
+    send_messages(gateway, 40)
+    make_valve_available(gateway)
     flush(gateway, VALVE)
-    come(gateway, SECOND)
+    make_valve_available(gateway, SECOND)
     assert received(gateway, SECOND) == []
     assert len(received(gateway, VALVE)) == 32
 
 
 def test_new_messages_wait_behind_stored_ones(gateway: Gateway) -> None:
-    texts = post_many(gateway, 33)
-    come(gateway)
-    assert post(gateway, "late") is None
+    texts = send_messages(gateway, 33)
+    make_valve_available(gateway)
+    assert send_message(gateway, "late") is None
     got = bodies(received(gateway, VALVE))
     assert "late" not in got
     got += bodies(received(gateway, VALVE))
     assert got == [*texts, "late"]
-    assert post(gateway, "direct") is None
+    assert send_message(gateway, "direct") is None
     (direct,) = received(gateway, VALVE)
     assert direct.find(DELAY) is None
 
 
 def test_chat_state_does_not_wait(gateway: Gateway) -> None:
-    post(gateway, "x")
-    come(gateway)
+    send_message(gateway, "x")
+    make_valve_available(gateway)
     gateway.send(PUMP, f"<message type='chat' to='{VALVE_BARE}'>{STATE}</message>")
     assert len(received(gateway, VALVE)) == 2
 
 
 def test_rows_are_deleted_on_acknowledgement(gateway: Gateway) -> None:
-    texts = post_many(gateway, 3)
-    come(gateway)
+    texts = send_messages(gateway, 3)
+    make_valve_available(gateway)
     sends = gateway.sends(VALVE)
     assert len(sends) == 3
     assert stored(gateway) == 3
@@ -309,32 +309,32 @@ def test_rows_are_deleted_on_acknowledgement(gateway: Gateway) -> None:
     assert stored(gateway) == 2
     gateway.end(VALVE)
     assert stored(gateway) == 2
-    come(gateway)
+    make_valve_available(gateway)
     assert bodies(received(gateway, VALVE)) == texts[1:]
 
 
 def test_lost_messages_go_to_another_session(gateway: Gateway) -> None:
-    texts = post_many(gateway, 3)
-    come(gateway)
-    come(gateway, SECOND)
+    texts = send_messages(gateway, 3)
+    make_valve_available(gateway)
+    make_valve_available(gateway, SECOND)
     assert received(gateway, SECOND) == []
     gateway.end(VALVE)
     assert bodies(received(gateway, SECOND)) == texts
 
 
 def test_crash_loses_nothing(gateway: Gateway) -> None:
-    texts = post_many(gateway, 40)
-    come(gateway)
+    texts = send_messages(gateway, 40)
+    make_valve_available(gateway)
     assert len(gateway.sends(VALVE)) == 32
     gateway.crash()
-    come(gateway)
+    make_valve_available(gateway)
     got = bodies(received(gateway, VALVE))
     assert got + bodies(received(gateway, VALVE)) == texts
 
 
 def test_late_acknowledgement_changes_nothing(gateway: Gateway) -> None:
-    post(gateway, "x")
-    come(gateway)
+    send_message(gateway, "x")
+    make_valve_available(gateway)
     generation = gateway.generation(VALVE)
     (send,) = gateway.sends(VALVE)
     assert send.receipt is not None

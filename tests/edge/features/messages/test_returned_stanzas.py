@@ -98,10 +98,10 @@ def test_other_message_types_are_answered_or_dropped(gateway: Gateway) -> None:
 def test_requests_get_an_error(gateway: Gateway, type_: str) -> None:
     asked = f"<iq from='{PUMP}' id='i' type='{type_}' to='{VALVE}'><x xmlns='urn:x'/></iq>"
     gateway.end(VALVE, asked.encode())
-    (told,) = received(gateway, PUMP)
-    assert told.tag == f"{CLIENT}iq"
-    assert told.attrib == {"type": "error", "id": "i", "to": PUMP, "from": VALVE}
-    (error,) = told
+    (errors,) = received(gateway, PUMP)
+    assert errors.tag == f"{CLIENT}iq"
+    assert errors.attrib == {"type": "error", "id": "i", "to": PUMP, "from": VALVE}
+    (error,) = errors
     assert error.get("type") == "wait"
     assert error[0].tag == "{urn:ietf:params:xml:ns:xmpp-stanzas}recipient-unavailable"
 
@@ -115,24 +115,24 @@ def test_absent_senders_get_no_error(gateway: Gateway) -> None:
 
 def test_groupchat_message_is_refused(gateway: Gateway) -> None:
     gateway.end(VALVE, message(type_="groupchat"))
-    (told,) = received(gateway, PUMP)
-    assert (told.get("type"), told.get("id"), told.get("from")) == ("error", "m", VALVE)
+    (errors,) = received(gateway, PUMP)
+    assert (errors.get("type"), errors.get("id"), errors.get("from")) == ("error", "m", VALVE)
 
 
 def test_message_without_room_is_refused_and_logged(gateway: Gateway) -> None:
     """They were admitted before, so twice the quota is available, minus the reserved eighth."""
     gateway.end(VALVE, *(message(str(number)) for number in range(10)))
     assert gateway.count("SELECT count(*) FROM offline") == 7
-    told = received(gateway, PUMP)
-    assert [stanza.get("type") for stanza in told] == ["error"] * 3
+    errors = received(gateway, PUMP)
+    assert [stanza.get("type") for stanza in errors] == ["error"] * 3
     assert rules(gateway) == [("pump1@gw.example", "offline_messages")]
 
 
 def test_removed_account_stores_nothing(gateway: Gateway) -> None:
     gateway.tx(lambda tx: accounts.remove(tx, "valve"))
     gateway.end(VALVE, message())
-    (told,) = received(gateway, PUMP)
-    assert told.get("type") == "error"
+    (errors,) = received(gateway, PUMP)
+    assert errors.get("type") == "error"
     assert rules(gateway) == [("pump1@gw.example", "nobody_there")]
 
 

@@ -44,7 +44,7 @@ def message(body: str = "x", to: str = VALVE_BARE, type_: str = "chat") -> bytes
     ).encode()
 
 
-def turn_back(gateway: Gateway, *stanzas: bytes) -> None:
+def overflow(gateway: Gateway, *stanzas: bytes) -> None:
     generation = gateway.generation(VALVE)
     assert gateway.tx(
         lambda tx: gateway.lifecycle.reroute_overflow(tx, generation, stanzas)
@@ -55,7 +55,7 @@ def rules(gateway: Gateway) -> list[tuple[str | None, str | None]]:
     return [(event.source, event.name) for event in gateway.events("system")]
 
 
-def told(gateway: Gateway) -> list[tuple[str | None, str]]:
+def errors_sent(gateway: Gateway) -> list[tuple[str | None, str]]:
     """Return the ids and conditions of the errors that the sender got."""
     return [
         (stanza.get("id"), stanza.find("{jabber:client}error")[0].tag.partition("}")[2])  # type: ignore[index]
@@ -65,16 +65,16 @@ def told(gateway: Gateway) -> list[tuple[str | None, str]]:
 
 @pytest.mark.parametrize("type_", ["chat", "normal"])
 def test_account_message_is_stored_and_sent_later(gateway: Gateway, type_: str) -> None:
-    turn_back(gateway, message("a", type_=type_), message("b", type_=type_))
+    overflow(gateway, message("a", type_=type_), message("b", type_=type_))
     assert gateway.count("SELECT count(*) FROM offline") == 2
     sends = gateway.sends(VALVE)
     assert all(send.receipt is not None for send in sends), "rows always fit"
     assert [b">a<" in sends[0].stanza, b">b<" in sends[1].stanza] == [True, True]
-    assert told(gateway) == rules(gateway) == []
+    assert errors_sent(gateway) == rules(gateway) == []
 
 
 def test_later_messages_wait_behind(gateway: Gateway) -> None:
-    turn_back(gateway, message("a"))
+    overflow(gateway, message("a"))
     letter = AccountMessage(message("b"), PUMP, "valve", MessageType.CHAT, storable=True)
 
     def send(tx: Transaction) -> None:
@@ -95,13 +95,13 @@ def test_messages_of_the_same_transaction_wait_behind(gateway: Gateway) -> None:
     passed = b"<iq type='result' id='i' from='pump1@gw.example/fw' to='valve@gw.example/fw'/>"
     private = message("p", to=VALVE)
 
-    def together(tx: Transaction) -> None:
+    def unit(tx: Transaction) -> None:
         for stanza in (message("b"), passed, private):
             tx.send(generation, stanza)
         tx.take_sends()
         gateway.lifecycle.reroute_overflow(tx, generation, [message("a")])
 
-    gateway.tx(together)
+    gateway.tx(unit)
     rows = gateway.connection.execute("SELECT stanza FROM offline ORDER BY id").fetchall()
     assert [b">a<" in rows[0][0], b">b<" in rows[1][0]] == [True, True]
     assert [send.stanza for send in gateway.sends(VALVE) if send.receipt is None] == [
@@ -122,8 +122,8 @@ def test_messages_of_the_same_transaction_wait_behind(gateway: Gateway) -> None:
     ids=["to a session", "headline", "groupchat", "get", "set"],
 )
 def test_sender_of_an_unstorable_stanza_gets_an_error(gateway: Gateway, stanza: bytes) -> None:
-    turn_back(gateway, stanza)
-    assert told(gateway) == [("mx", "resource-constraint")]
+    overflow(gateway, stanza)
+    assert errors_sent(gateway) == [("mx", "resource-constraint")]
     assert rules(gateway) == [("pump1@gw.example", "crowded")]
     assert gateway.count("SELECT count(*) FROM offline") == 0
 
@@ -138,14 +138,14 @@ def test_sender_of_an_unstorable_stanza_gets_an_error(gateway: Gateway, stanza: 
     ids=["error", "result", "presence"],
 )
 def test_unanswerable_stanza_is_logged(gateway: Gateway, stanza: bytes) -> None:
-    turn_back(gateway, stanza)
-    assert told(gateway) == []
+    overflow(gateway, stanza)
+    assert errors_sent(gateway) == []
     assert rules(gateway) == [("pump1@gw.example", "crowded")]
 
 
 def test_store_refusal_is_answered(gateway: Gateway) -> None:
-    turn_back(gateway, *(message(str(number)) for number in range(5)))
-    assert told(gateway) == [("m3", "service-unavailable"), ("m4", "service-unavailable")]
+    overflow(gateway, *(message(str(number)) for number in range(5)))
+    assert errors_sent(gateway) == [("m3", "service-unavailable"), ("m4", "service-unavailable")]
     assert rules(gateway) == [("pump1@gw.example", "offline_messages")]
 
 
@@ -153,8 +153,8 @@ def test_disabled_store_is_answered(tmp_path: Path) -> None:
     gateway = Gateway(new_database(tmp_path), xmpp=Xmpp(offline="refuse"))
     provision(gateway)
     make_available(gateway, VALVE)
-    turn_back(gateway, message("a"))
-    assert told(gateway) == [("ma", "resource-constraint")]
+    overflow(gateway, message("a"))
+    assert errors_sent(gateway) == [("ma", "resource-constraint")]
     gateway.close()
 
 
@@ -169,7 +169,7 @@ def test_ended_session_returns_the_stanzas(gateway: Gateway) -> None:
 
 def test_stanzas_sent_first_stay_first_when_the_session_ends(gateway: Gateway) -> None:
     """Buffered stanzas come before those that did not fit, for other sessions too."""
-    turn_back(gateway, message("b"), message("c"))
+    overflow(gateway, message("b"), message("c"))
     gateway.sends(VALVE)
     second = "valve@gw.example/second"
     make_available(gateway, second)
@@ -179,7 +179,7 @@ def test_stanzas_sent_first_stay_first_when_the_session_ends(gateway: Gateway) -
 
 def test_messages_at_another_session_are_not_moved(gateway: Gateway) -> None:
     second = "valve@gw.example/second"
-    turn_back(gateway, message("b"))
+    overflow(gateway, message("b"))
     make_available(gateway, second)
     (row,) = (send.receipt.row for send in gateway.sends(VALVE) if send.receipt is not None)
     gateway.end(second, message("a", to=second))

@@ -39,7 +39,7 @@ ROWS = {
 MARKS = {Action.NONE: "", Action.SEND: "!", Action.HOLD: "~", Action.REFUND_ATTEMPT: "-"}
 
 
-def written(level: Level, state: State, event: Input) -> str:
+def describe(level: Level, state: State, event: Input) -> str:
     transition = rules.transition(level, state, event)
     if transition is None:
         return "."
@@ -48,7 +48,7 @@ def written(level: Level, state: State, event: Input) -> str:
 
 @pytest.mark.parametrize(("level", "state"), ROWS)
 def test_each_input_leads_to_the_state_of_the_protocol(level: int, state: str) -> None:
-    found = [written(Level(level), State(state), event) for event in Input]
+    found = [describe(Level(level), State(state), event) for event in Input]
     assert found == ROWS[level, state].split()
 
 
@@ -126,11 +126,11 @@ def test_sent_messages_resume_first_and_in_order() -> None:
 
 
 def test_messages_of_absent_sessions_block_nobody() -> None:
-    gone = (
+    absent = (
         candidate(1, State.RELEASED, session_bound=False),
         candidate(2, State.RECEIVED, session_bound=False, held=True),
     )
-    assert planned(*gone, candidate(3), window=Usage(1, 100)) == [3]
+    assert planned(*absent, candidate(3), window=Usage(1, 100)) == [3]
 
 
 def test_held_message_blocks_later_first_offers_only() -> None:

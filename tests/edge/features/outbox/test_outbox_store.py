@@ -235,7 +235,7 @@ def test_dead_letter_in_doubt_is_requeued_as_new_on_request(gateway: Gateway) ->
 
 
 @pytest.mark.parametrize(
-    ("fields", "told"),
+    ("fields", "message"),
     [
         ({"state": "refused", "recipient": None}, "dead letter 1 was sent to the gateway itself"),
         ({"recipient": "gone"}, "device 'gone' of dead letter 1 does not exist"),
@@ -244,10 +244,10 @@ def test_dead_letter_in_doubt_is_requeued_as_new_on_request(gateway: Gateway) ->
     ],
 )
 def test_requeue_that_is_impossible_changes_nothing(
-    gateway: Gateway, fields: dict[str, Any], told: str
+    gateway: Gateway, fields: dict[str, Any], message: str
 ) -> None:
     bury(gateway, **fields)
-    with pytest.raises(SetupError, match=told):
+    with pytest.raises(SetupError, match=message):
         requeue(gateway)
     assert gateway.count("SELECT count(*) FROM dead") == 1
     assert gateway.count("SELECT count(*) FROM outbox") == 0

@@ -35,7 +35,9 @@ def enter(gateway: Gateway, full: str) -> None:
     gateway.tx(lambda tx: gateway.lifecycle.bind(tx, 1, bare, bare, full))
 
 
-def say(gateway: Gateway, full: str, type_: str, content: str = "") -> list[tuple[str, str]]:
+def send_presence(
+    gateway: Gateway, full: str, type_: str, content: str = ""
+) -> list[tuple[str, str]]:
     """Send a presence; return (type, to) of the presence sent back, in order."""
     kind = f" type='{type_}'" if type_ else ""
     read = stanza(f"<presence from='{full}' to='{DOMAIN}'{kind}>{content}</presence>")
@@ -56,13 +58,13 @@ def session(gateway: Gateway) -> sessions.Session | None:
 def test_trusted_user_may_subscribe_and_is_subscribed_to(gateway: Gateway, full: str) -> None:
     enter(gateway, full)
     bare = full.partition("/")[0]
-    assert say(gateway, full, "subscribe") == [
+    assert send_presence(gateway, full, "subscribe") == [
         ("subscribed", bare),
         ("subscribe", bare),
         ("", bare),
     ]
-    assert say(gateway, full, "probe") == [("", bare)]
-    assert say(gateway, full, "unsubscribe") == [("unsubscribed", bare)]
+    assert send_presence(gateway, full, "probe") == [("", bare)]
+    assert send_presence(gateway, full, "unsubscribe") == [("unsubscribed", bare)]
     assert gateway.events(name="untrusted") == []
 
 
@@ -70,7 +72,7 @@ def test_untrusted_user_is_refused_and_logged(gateway: Gateway) -> None:
     full = "pump1@elsewhere.example/fw"
     enter(gateway, full)
     for type_ in ("subscribe", "probe", "unsubscribe"):
-        assert say(gateway, full, type_) == [("unsubscribed", "pump1@elsewhere.example")]
+        assert send_presence(gateway, full, type_) == [("unsubscribed", "pump1@elsewhere.example")]
     (event,) = gateway.events(name="untrusted")
     assert event.source == "pump1@elsewhere.example"
 
@@ -112,11 +114,11 @@ def test_presence_makes_a_session_available_or_unavailable(
     found = session(gateway)
     assert found is not None
     assert not found.available
-    assert say(gateway, FULL, "", content) == []
+    assert send_presence(gateway, FULL, "", content) == []
     found = session(gateway)
     assert found is not None
     assert (found.available, found.priority) == (True, priority)
-    assert say(gateway, FULL, "unavailable") == []
+    assert send_presence(gateway, FULL, "unavailable") == []
     found = session(gateway)
     assert found is not None
     assert not found.available
@@ -124,7 +126,7 @@ def test_presence_makes_a_session_available_or_unavailable(
 
 def test_oversized_presence_is_ignored(gateway: Gateway) -> None:
     enter(gateway, FULL)
-    assert say(gateway, FULL, "", f"<status>{'x' * 5000}</status>") == []
+    assert send_presence(gateway, FULL, "", f"<status>{'x' * 5000}</status>") == []
     found = session(gateway)
     assert found is not None
     assert not found.available
@@ -133,7 +135,7 @@ def test_oversized_presence_is_ignored(gateway: Gateway) -> None:
 @pytest.mark.parametrize("type_", ["subscribed", "unsubscribed", "error", "odd"])
 def test_other_presence_is_ignored(gateway: Gateway, type_: str) -> None:
     enter(gateway, FULL)
-    assert say(gateway, FULL, type_) == []
+    assert send_presence(gateway, FULL, type_) == []
 
 
 def test_users_added_by_the_operator_are_probed(gateway: Gateway) -> None:

@@ -33,7 +33,7 @@ def gateway(tmp_path: Path) -> Iterator[Gateway]:
     made.close()
 
 
-def shown(gateway: Gateway) -> list[str]:
+def take_senders(gateway: Gateway) -> list[str]:
     """Return whose presence the panel got since the last call, and acknowledge it."""
     lines = [line.split(" ") for line in received_lines(gateway, PANEL)]
     return [who for kind, who in lines if kind == "available" and who != PANEL]
@@ -54,7 +54,7 @@ def confirm(gateway: Gateway, *receipts: Receipt) -> None:
 def test_next_page_comes_when_the_previous_is_acknowledged(gateway: Gateway) -> None:
     send_initial_presence(gateway, PUMPS)
     gateway.send(PANEL, "<presence/>")
-    pages = [shown(gateway) for _ in range(4)]
+    pages = [take_senders(gateway) for _ in range(4)]
     assert pages == [list(PUMPS[:3]), list(PUMPS[3:6]), list(PUMPS[6:]), []]
     assert gateway.count("SELECT count(*) FROM temp.under_way") == 0
 
@@ -68,7 +68,7 @@ def test_single_page_waits_for_nothing(gateway: Gateway) -> None:
 def test_page_is_limited_in_bytes(gateway: Gateway) -> None:
     send_initial_presence(gateway, PUMPS, f"<status>{'x' * 3900}</status>")
     gateway.send(PANEL, "<presence/>")
-    assert [len(shown(gateway)) for _ in range(5)] == [2, 2, 2, 1, 0]
+    assert [len(take_senders(gateway)) for _ in range(5)] == [2, 2, 2, 1, 0]
 
 
 def test_oversized_presence_is_a_page_of_its_own(tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ def test_oversized_presence_is_a_page_of_its_own(tmp_path: Path) -> None:
         subscribe_mutually(gateway, PANEL, full)
     send_initial_presence(gateway, PUMPS[:2], f"<status>{'x' * 12_000}</status>")
     gateway.send(PANEL, "<presence/>")
-    assert [shown(gateway) for _ in range(3)] == [[PUMPS[0]], [PUMPS[1]], []]
+    assert [take_senders(gateway) for _ in range(3)] == [[PUMPS[0]], [PUMPS[1]], []]
     gateway.close()
 
 
@@ -92,7 +92,7 @@ def test_changes_between_pages_are_broadcast(gateway: Gateway) -> None:
     gateway.send(PUMPS[6], "<presence/>")
     assert received_lines(gateway, PANEL) == [f"unavailable {PUMPS[4]}", f"available {PUMPS[6]}"]
     confirm(gateway, receipt)
-    assert shown(gateway) == [PUMPS[3], PUMPS[6]]
+    assert take_senders(gateway) == [PUMPS[3], PUMPS[6]]
 
 
 def test_pages_end_with_availability_and_restart_with_it(gateway: Gateway) -> None:
@@ -109,7 +109,7 @@ def test_pages_end_with_availability_and_restart_with_it(gateway: Gateway) -> No
         gateway.send(PANEL, "<presence/>")
     second = last_of_page(gateway)
     confirm(gateway, first, second)
-    assert shown(gateway) == list(PUMPS[3:6])
+    assert take_senders(gateway) == list(PUMPS[3:6])
 
 
 def test_page_without_visible_contacts_is_skipped(gateway: Gateway) -> None:
@@ -117,15 +117,15 @@ def test_page_without_visible_contacts_is_skipped(gateway: Gateway) -> None:
     for name in ("pump1", "pump2", "pump3"):
         gateway.tx(partial(accounts.revoke, name=name))
     gateway.send(PANEL, "<presence/>")
-    assert [shown(gateway) for _ in range(3)] == [list(PUMPS[3:6]), list(PUMPS[6:]), []]
+    assert [take_senders(gateway) for _ in range(3)] == [list(PUMPS[3:6]), list(PUMPS[6:]), []]
 
 
 def test_removed_account_gets_no_further_pages(gateway: Gateway) -> None:
     send_initial_presence(gateway, PUMPS)
     gateway.send(PANEL, "<presence/>")
     gateway.tx(lambda tx: accounts.remove(tx, "panel"))
-    assert shown(gateway) == list(PUMPS[:PAGE])
-    assert shown(gateway) == []
+    assert take_senders(gateway) == list(PUMPS[:PAGE])
+    assert take_senders(gateway) == []
 
 
 def test_session_that_ends_between_pages_leaves_nothing(gateway: Gateway) -> None:

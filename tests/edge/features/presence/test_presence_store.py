@@ -34,7 +34,7 @@ def gateway(tmp_path: Path) -> Iterator[Gateway]:
     made.close()
 
 
-def of(gateway: Gateway, name: str, unit: Callable[[Transaction, int], T]) -> T:
+def with_account(gateway: Gateway, name: str, unit: Callable[[Transaction, int], T]) -> T:
     def run(tx: Transaction) -> T:
         found = roster.account_id(tx, name)
         assert found is not None
@@ -43,17 +43,17 @@ def of(gateway: Gateway, name: str, unit: Callable[[Transaction, int], T]) -> T:
     return gateway.tx(run)
 
 
-def put(gateway: Gateway, name: str, contact: RosterItem) -> None:
-    of(gateway, name, lambda tx, account: roster.save(tx, account, contact))
+def save(gateway: Gateway, name: str, contact: RosterItem) -> None:
+    with_account(gateway, name, lambda tx, account: roster.save(tx, account, contact))
 
 
-def known(gateway: Gateway, name: str, jid: str, state: SubscriptionState) -> None:
+def add_contact(gateway: Gateway, name: str, jid: str, state: SubscriptionState) -> None:
     request = REQUEST if state in WAITING else None
-    put(gateway, name, RosterItem(jid, listed=True, state=state, request=request))
+    save(gateway, name, RosterItem(jid, listed=True, state=state, request=request))
 
 
 def find(gateway: Gateway, name: str, jid: str) -> RosterItem:
-    return of(gateway, name, lambda tx, account: roster.find(tx, account, jid))
+    return with_account(gateway, name, lambda tx, account: roster.find(tx, account, jid))
 
 
 # Roster items
@@ -66,10 +66,10 @@ def test_item_is_read_as_it_was_saved(
 ) -> None:
     request = REQUEST if state in WAITING else None
     contact = RosterItem(PUMP, True, state, request, name, groups)
-    put(gateway, "panel", RosterItem(PUMP, listed=True))
-    put(gateway, "panel", contact)
+    save(gateway, "panel", RosterItem(PUMP, listed=True))
+    save(gateway, "panel", contact)
     assert find(gateway, "panel", PUMP) == contact
-    assert of(gateway, "panel", roster.list_items) == [contact]
+    assert with_account(gateway, "panel", roster.list_items) == [contact]
 
 
 def test_unknown_contact_is_an_unlisted_item(gateway: Gateway) -> None:
@@ -78,25 +78,28 @@ def test_unknown_contact_is_an_unlisted_item(gateway: Gateway) -> None:
 
 
 def test_empty_item_is_not_stored(gateway: Gateway) -> None:
-    put(gateway, "panel", RosterItem(PUMP, False, SubscriptionState.NONE_IN, REQUEST))
-    put(gateway, "panel", RosterItem(PUMP))
+    save(gateway, "panel", RosterItem(PUMP, False, SubscriptionState.NONE_IN, REQUEST))
+    save(gateway, "panel", RosterItem(PUMP))
     assert gateway.count("SELECT count(*) FROM roster") == 0
 
 
 def test_contacts_and_requests_are_counted_separately(gateway: Gateway) -> None:
-    known(gateway, "panel", PUMP, SubscriptionState.TO)
-    known(gateway, "panel", "x@gw.example", SubscriptionState.NONE)
-    put(gateway, "panel", RosterItem(VALVE, False, SubscriptionState.NONE_IN, REQUEST))
+    add_contact(gateway, "panel", PUMP, SubscriptionState.TO)
+    add_contact(gateway, "panel", "x@gw.example", SubscriptionState.NONE)
+    save(gateway, "panel", RosterItem(VALVE, False, SubscriptionState.NONE_IN, REQUEST))
 
     def count(listed: bool) -> int:
-        return of(gateway, "panel", lambda tx, a: roster.count(tx, a, listed=listed))
+        return with_account(gateway, "panel", lambda tx, a: roster.count(tx, a, listed=listed))
 
     assert (count(True), count(False)) == (2, 1)
-    assert [c.jid for c in of(gateway, "panel", roster.list_items)] == [PUMP, "x@gw.example"]
-    assert of(gateway, "panel", lambda tx, account: roster.pending_requests(tx, account, 9)) == [
-        REQUEST
+    assert [c.jid for c in with_account(gateway, "panel", roster.list_items)] == [
+        PUMP,
+        "x@gw.example",
     ]
-    of(gateway, "panel", lambda tx, account: roster.remove(tx, account, PUMP))
+    assert with_account(
+        gateway, "panel", lambda tx, account: roster.pending_requests(tx, account, 9)
+    ) == [REQUEST]
+    with_account(gateway, "panel", lambda tx, account: roster.remove(tx, account, PUMP))
     assert count(True) == 1
 
 
@@ -150,15 +153,15 @@ def test_session_becomes_available_and_unavailable(gateway: Gateway) -> None:
 def test_broadcast_reaches_contacts_with_a_subscription(
     gateway: Gateway, state: SubscriptionState
 ) -> None:
-    known(gateway, "pump1", PANEL, state)
+    add_contact(gateway, "pump1", PANEL, state)
     there, away = gateway.bind(f"{PANEL}/a"), gateway.bind(f"{PANEL}/b")
     gateway.bind(f"{VALVE}/a")
     gateway.tx(lambda tx: presence.set_available(tx, there, b"<presence/>", 0))
-    heard = of(gateway, "pump1", presence.broadcast_recipients)
+    recipients = with_account(gateway, "pump1", presence.broadcast_recipients)
     shown = state in (SubscriptionState.FROM, SubscriptionState.FROM_OUT, SubscriptionState.BOTH)
     subscription = "both" if state is SubscriptionState.BOTH else "from"
-    assert heard == ([Recipient(there, PANEL, subscription)] if shown else [])
-    assert away not in [listener.generation for listener in heard]
+    assert recipients == ([Recipient(there, PANEL, subscription)] if shown else [])
+    assert away not in [listener.generation for listener in recipients]
 
 
 @pytest.mark.parametrize(
@@ -172,12 +175,12 @@ def test_broadcast_reaches_contacts_with_a_subscription(
 def test_contact_presence_has_the_subscription_of_the_contacts_roster(
     gateway: Gateway, mine: SubscriptionState, theirs: SubscriptionState
 ) -> None:
-    known(gateway, "panel", PUMP, mine)
-    known(gateway, "pump1", PANEL, theirs)
+    add_contact(gateway, "panel", PUMP, mine)
+    add_contact(gateway, "pump1", PANEL, theirs)
     there = gateway.bind(f"{PUMP}/fw")
     gateway.bind(f"{PUMP}/other")
     gateway.tx(lambda tx: presence.set_available(tx, there, b"<presence/>", 0))
-    seen = of(
+    seen = with_account(
         gateway,
         "panel",
         lambda tx, account: presence.contact_presences(tx, account, PANEL, 0, 9, 9),

@@ -55,7 +55,7 @@ def refused(reply: Reply) -> str:
     return "/".join(reply.error)
 
 
-def put(gateway: Gateway, jid: str, content: str = "", name: str = "") -> None:
+def put_contact(gateway: Gateway, jid: str, content: str = "", name: str = "") -> None:
     xml = f"<item jid='{jid}' name='{name}'>{content}</item>"
     assert change(gateway, xml).type == "result"
 
@@ -76,7 +76,7 @@ def test_new_roster_is_empty(gateway: Gateway, to: str | None) -> None:
 
 
 def test_contact_keeps_its_name_and_groups(gateway: Gateway) -> None:
-    put(
+    put_contact(
         gateway,
         "Pump1@GW.example",
         "<group>Plant &amp; Co</group><group>é</group>",
@@ -88,7 +88,7 @@ def test_contact_keeps_its_name_and_groups(gateway: Gateway) -> None:
     (item,) = reply.payload
     assert item.attrib == {"jid": bare(PUMP), "name": "Pump 'A'", "subscription": "none"}
     assert [group.text for group in item] == ["Plant & Co", "é"]
-    put(gateway, bare(PUMP))
+    put_contact(gateway, bare(PUMP))
     reply = gateway.send(PANEL, "<iq type='get' id='r'><query xmlns='jabber:iq:roster'/></iq>")
     assert reply is not None
     assert reply.payload is not None
@@ -103,7 +103,7 @@ def test_attributes_of_the_server_are_ignored(gateway: Gateway) -> None:
 
 def test_change_keeps_the_subscription(gateway: Gateway) -> None:
     subscribe_mutually(gateway, PANEL, PUMP)
-    put(gateway, bare(PUMP), name="P")
+    put_contact(gateway, bare(PUMP), name="P")
     assert state_of(gateway, PANEL, PUMP) is SubscriptionState.BOTH
 
 
@@ -111,7 +111,7 @@ def test_changes_are_pushed_to_sessions_that_requested_the_roster(
     gateway: Gateway,
 ) -> None:
     request_roster(gateway, PANEL_DESK)
-    put(gateway, bare(PUMP))
+    put_contact(gateway, bare(PUMP))
     assert received_lines(gateway, PANEL) == []
     (push,) = gateway.elements(PANEL_DESK)
     assert push.attrib.keys() == {"type", "id", "to"}
@@ -119,7 +119,7 @@ def test_changes_are_pushed_to_sessions_that_requested_the_roster(
     (item,) = push[0]
     assert describe_item(item) == f"{bare(PUMP)} none"
     request_roster(gateway, PANEL)
-    put(gateway, bare(PUMP), name="P")
+    put_contact(gateway, bare(PUMP), name="P")
     ids = {stanza.get("id") for full in (PANEL, PANEL_DESK) for stanza in gateway.elements(full)}
     assert len(ids | {push.get("id")}) == 3
     assert received_lines(gateway, PUMP) == []
@@ -132,7 +132,7 @@ def test_push_expects_no_answer(gateway: Gateway) -> None:
 
 
 def test_rosters_of_accounts_are_separate(gateway: Gateway) -> None:
-    put(gateway, bare(PUMP))
+    put_contact(gateway, bare(PUMP))
     assert request_roster(gateway, PUMP) == []
     assert request_roster(gateway, PANEL_DESK) == [f"{bare(PUMP)} none"]
 
@@ -215,14 +215,14 @@ def test_removed_account_has_no_roster(gateway: Gateway) -> None:
 
 def test_full_roster_accepts_changes_only(gateway: Gateway) -> None:
     for name in "abc":
-        put(gateway, f"{name}@gw.example")
+        put_contact(gateway, f"{name}@gw.example")
     reply = change(gateway, "<item jid='d@gw.example'/>")
     assert refused(reply) == "wait/resource-constraint"
     assert [event.name for event in gateway.events()] == ["roster_items"]
-    put(gateway, "a@gw.example", name="A")
+    put_contact(gateway, "a@gw.example", name="A")
     xml = "<item jid='a@gw.example' subscription='remove'/>"
     assert change(gateway, xml).type == "result"
-    put(gateway, "d@gw.example")
+    put_contact(gateway, "d@gw.example")
 
 
 # Removal, which ends both subscriptions (section 2.5.2)
@@ -261,7 +261,7 @@ def test_removing_a_contact_ends_both_subscriptions(gateway: Gateway) -> None:
 def test_removed_contact_leaves_nothing_on_either_side(
     gateway: Gateway, before: tuple[str, ...], after: SubscriptionState
 ) -> None:
-    put(gateway, bare(PUMP))
+    put_contact(gateway, bare(PUMP))
     if before:
         one, kind, other = before
         send_presence(gateway, one, kind, bare(other))
@@ -284,7 +284,7 @@ def test_pending_request_is_not_a_contact(
 
 @pytest.mark.parametrize("jid", [DOMAIN, "someone@other.example", "nobody@gw.example"])
 def test_contact_without_an_account_is_accepted(gateway: Gateway, jid: str) -> None:
-    put(gateway, jid)
+    put_contact(gateway, jid)
     assert request_roster(gateway, PANEL) == [f"{jid} none"]
     remove(gateway, PANEL, jid)
     assert request_roster(gateway, PANEL) == []
