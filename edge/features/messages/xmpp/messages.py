@@ -172,3 +172,4 @@ def register(hooks: Hooks) -> None:
     """Register with the engine."""
     hooks.message(handle)
     hooks.encode(DelayedMessage, _encode_delayed)
+    hooks.on_timer(service.expire)
