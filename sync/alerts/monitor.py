@@ -89,7 +89,7 @@ class AlertMonitor:
         alerts = self._incidents.update(chain(silence, judge_events(state, active)), now)
         if dropped := self._journal.enqueue(alerts, webhook=self.webhook is not None):
             text = "too many alerts wait for delivery; the oldest were discarded"
-            log_event(WARNING, "alerts discarded", text=text, alerts=dropped)
+            log_event(WARNING, "discarded", text=text, alerts=dropped)
         self._save_journal()
         self.output.write(self._journal.output_queue)
         self._journal.output_queue.clear()
@@ -136,7 +136,7 @@ class AlertMonitor:
                 if failures >= MAX_FAILURES:
                     raise
                 if failures == 1:
-                    log_event(ERROR, "alerts cannot be judged", why=str(error))
+                    log_event(ERROR, "check", text=f"cannot check for problems: {error}")
             left = max(0.0, began + interval_s - time.monotonic())
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(stopping.wait(), left)
@@ -163,7 +163,5 @@ class AlertMonitor:
             counts[""] = state.unmonitored
         for gateway in sorted(counts.keys() - self._warned):
             text = "some queues, sensors or gateways exceed the limits and are not monitored"
-            log_event(
-                WARNING, "not all is watched", text=text, gateway=gateway, events=counts[gateway]
-            )
+            log_event(WARNING, "limit", text=text, gateway=gateway, events=counts[gateway])
         self._warned |= counts.keys()

@@ -202,7 +202,9 @@ def judge_refusals(key: Subject, gateway: GatewayState, counts: RefusalCounts) -
     usual = _usual_worst_hour(gateway, counts, hour)
     latest = max(counts.hours.get(hour, 0), counts.hours.get(hour - 1, 0))
     if usual is None or latest < SURGE_MIN or latest <= SURGE_FACTOR * usual:
-        yield AllClear(key, counts.last.time, f"{latest} refusals in an hour are usual.")
+        yield AllClear(
+            key, counts.last.time, f"Refusals are at a usual level: {latest} in an hour."
+        )
         return
     since = hour if counts.hours.get(hour, 0) == latest else hour - 1
     while counts.hours.get(since - 1, 0) >= max(SURGE_MIN, SURGE_FACTOR * usual + 1):

@@ -109,8 +109,8 @@ class Webhook:
         if status in _REJECTIONS:
             self.rejections += 1
             if self.rejections >= MAX_REJECTIONS:
-                text = "the webhook rejected an alert, which is discarded"
-                log_event(ERROR, "webhook refused an alert", text=text, status=status, id=alert.id)
+                text = f"the webhook rejected an alert with status {status}; it is discarded"
+                log_event(ERROR, "webhook", text=text, id=alert.id)
                 self.failures = self.rejections = 0
                 return True
         return self._failed(f"status {status}", retry_after)
@@ -139,7 +139,8 @@ class Webhook:
         else:
             wait = self.backoff.delay_retry_after(retry_after, self.failures, self.chance())
         self.retry_at = self.clock() + wait
-        log_event(WARNING, "webhook does not take alerts", why=reason, retry_s=round(wait, 1))
+        text = f"cannot deliver alerts to the webhook: {reason}"
+        log_event(WARNING, "webhook", text=text, retry_s=round(wait, 1))
         return False
 
 

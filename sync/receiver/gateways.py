@@ -212,6 +212,6 @@ def _read(path: Path) -> GatewayRecord | None:
         msg = f"{path} is damaged: {error}"
         raise FleetError(msg) from None
     if record.gateway != path.name.removesuffix(".json") or record.version != 1:
-        msg = f"{path} is not the record of that gateway in version 1"
+        msg = f"{path} must be a record of version 1 for the gateway of its name"
         raise FleetError(msg)
     return record

@@ -24,7 +24,7 @@ from sync.segment.limits import (
 from sync.segment.records import Dropped, Identity, SegmentHeader
 
 VERSION: Final = (1, 0)
-"""Major and minor. A new minor version adds keys and columns, which older readers ignore."""
+"""Major and minor version. Minor versions add keys and columns, which older readers ignore."""
 
 DIGEST_SIZE: Final = 32
 """Bytes of a digest: SHA-256."""

@@ -133,5 +133,5 @@ def test_discarded_alerts_are_logged(fleet: Fleet, caplog: pytest.LogCaptureFixt
     fleet.watch = fleet.start()
     fleet.watch.webhook = Webhook("http://127.0.0.1:1/")
     fleet.look()
-    assert "alerts discarded" in [each.getMessage() for each in caplog.records]
+    assert "discarded" in [each.getMessage() for each in caplog.records]
     assert fleet.watch.undelivered == MAX_WEBHOOK_QUEUE

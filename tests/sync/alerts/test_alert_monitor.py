@@ -8,10 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from click.testing import CliRunner
 
 from sync.alerts import monitor
+from sync.alerts.incidents import Incident
 from sync.alerts.json_lines import JsonLinesOutput
 from sync.alerts.monitor import AlertMonitor
 from sync.alerts.persistence import (
@@ -23,6 +25,7 @@ from sync.alerts.persistence import (
 )
 from sync.alerts.rules import NEW_GATEWAY_TIMEOUT_S
 from sync.alerts.sources import HISTORY_DAYS, BatchReader
+from sync.alerts.state import FleetState, GatewayState
 from sync.alerts.webhook import Webhook
 from sync.cli.commands.alerts import check_once
 from sync.cli.main import cli
@@ -428,7 +431,7 @@ def test_exceeded_limits_are_logged_once(
         fleet.arrive(ONE, *rows)
         fleet.ingest.run()
         fleet.look()
-    assert [record.getMessage() for record in caplog.records] == ["not all is watched"]
+    assert [record.getMessage() for record in caplog.records] == ["limit"]
 
 
 def test_only_files_of_new_batches_are_read(fleet: Fleet) -> None:
@@ -448,3 +451,19 @@ def test_only_files_of_new_batches_are_read(fleet: Fleet) -> None:
     fleet.watch = fleet.start()
     with pytest.raises(OSError, match="not a valid file of the tables"):
         fleet.look()
+
+
+def test_field_names_in_the_state_files() -> None:
+    state = msgspec.json.decode(msgspec.json.encode(FleetState({"gw": GatewayState()})))
+    assert set(state) == {"gateways", "heard", "followed", "beyond"}
+    assert set(state["gateways"]["gw"]) == {
+        *("arrived", "sign", "told", "read", "reset", "late", "system", "readings", "days"),
+        *("queues", "rules", "sensors", "beyond"),
+    }
+    incident = Incident("silent", "gw", "gw")
+    journal = msgspec.json.decode(msgspec.json.encode(AlertJournal(incidents=[incident])))
+    assert set(journal) == {"version", "stretches", "lines", "posts", "dropped"}
+    assert set(journal["stretches"][0]) == {
+        *("kind", "gateway", "subject", "since", "noticed", "pending", "damped", "raised"),
+        *("pause", "ended", "held", "named"),
+    }

@@ -141,7 +141,7 @@ def test_record_of_another_name_or_version_is_refused(
     enrol(gateways)
     path = folder.gateways / f"{GATEWAY}.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
-    with pytest.raises(FleetError, match="not the record"):
+    with pytest.raises(FleetError, match="must be a record"):
         gateways.get(GATEWAY)
 
 
