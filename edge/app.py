@@ -164,11 +164,11 @@ class App:
         timer = _start_timer(store, clock, router)
         stack.callback(timer.cancel)
         await store.run(lambda tx: _begin(tx, settings, start, clock.run, router))
-        tally = RefusalCounters()
-        front = self._create_front(store, router, tally)
+        refusals = RefusalCounters()
+        front = self._create_front(store, router, refusals)
         store.on_flush = sealer.wake
         meter = await flash_meter.start_meter(store, settings.flash)
-        beats = HeartbeatSources(store, tally, clock.run, limits, meter)
+        beats = HeartbeatSources(store, refusals, clock.run, limits, meter)
         stack.push_async_callback(self._write_closing_event, beats, sealer, backlog)
         stack.push_async_callback(front.stop, STOP_TIME)
         self._start_time_tasks(stack, beats, clock, start, router.context.hooks.time_off)
@@ -178,7 +178,7 @@ class App:
         if addresses is None:
             return
         await self._start_control(stack, state, store)
-        self._start_maintenance(stack, clock, store, tally)
+        self._start_maintenance(stack, clock, store, refusals)
         gc.freeze()  # modules and tables of handlers stay for ever
         gc.set_threshold(GC_THRESHOLD)
         sys.setswitchinterval(SWITCH_INTERVAL)
@@ -200,26 +200,28 @@ class App:
             self._run_task(stack, work, name)
 
     def _start_maintenance(
-        self, stack: AsyncExitStack, clock: Clock, store: Store, tally: RefusalCounters
+        self, stack: AsyncExitStack, clock: Clock, store: Store, refusals: RefusalCounters
     ) -> None:
         self._run_task(stack, background_tasks.poll_external_changes(store), "changes")
         self._run_task(stack, background_tasks.log_queue_depths(store), "depths")
         if self._settings.component is None:
             domain = self._settings.gateway.domain
-            work = background_tasks.maintain_certificates(self._folder, domain, clock, store, tally)
+            work = background_tasks.maintain_certificates(
+                self._folder, domain, clock, store, refusals
+            )
             self._run_task(stack, work, "certificates")
 
     def _create_front(
-        self, store: Store, router: Router, tally: RefusalCounters
+        self, store: Store, router: Router, refusals: RefusalCounters
     ) -> Listener | Component:
         """Create the client listener or the component; it connects to the store when it starts."""
         settings = self._settings
         if settings.component is None:
-            return Listener(self._folder, settings, store, router, tally)
+            return Listener(self._folder, settings, store, router, refusals)
         # imported late: slixmpp's streams take memory
         from edge.server.component.component import Component
 
-        return Component(self._folder, settings, store, router, tally, self._warn, self._fail)
+        return Component(self._folder, settings, store, router, refusals, self._warn, self._fail)
 
     async def _start_web(
         self,

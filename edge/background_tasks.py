@@ -68,14 +68,14 @@ class HeartbeatSources(NamedTuple):
 
     Attributes:
         store: the database.
-        tally: refusals that are not logged elsewhere.
+        counters: refusals that are not logged elsewhere.
         run: this run, whose service seconds are saved.
         limits: the limits.
         meter: what was written to the flash card.
     """
 
     store: Store
-    tally: RefusalCounters
+    counters: RefusalCounters
     run: Run
     limits: Limits
     meter: WriteMeter
@@ -87,8 +87,8 @@ async def write_heartbeat(beats: HeartbeatSources, event: NewEvent) -> None:
     A heartbeat logs counted events that are due, if the database has room. The closing event logs
     all counted events and refusals. Raises `StoreError`.
     """
-    store, tally, run, limits, meter = beats
-    counts, sources, written = tally.take(), tally.take_sources(), meter.measure()
+    store, counters, run, limits, meter = beats
+    counts, sources, written = counters.take(), counters.take_sources(), meter.measure()
     window, most = limits.refusal_window, limits.refusal_sources
 
     def unit(tx: Transaction) -> None:
@@ -110,7 +110,7 @@ async def write_heartbeat(beats: HeartbeatSources, event: NewEvent) -> None:
     try:
         await store.run(unit)
     except BaseException:
-        tally.put_back(counts, sources)
+        counters.put_back(counts, sources)
         raise
     meter.mark_logged(written)
 
@@ -145,16 +145,16 @@ async def log_queue_depths(
 
 
 async def maintain_certificates(
-    folder: Path, domain: str, clock: Callable[[], Now], store: Store, tally: RefusalCounters
+    folder: Path, domain: str, clock: Callable[[], Now], store: Store, counters: RefusalCounters
 ) -> None:
     """Check the certificates at the start and once a day."""
     while True:
-        await check_certificates(folder, domain, clock().wall, store, tally)
+        await check_certificates(folder, domain, clock().wall, store, counters)
         await asyncio.sleep(CERTIFICATE_INTERVAL)
 
 
 async def check_certificates(
-    folder: Path, domain: str, now: int, store: Store, tally: RefusalCounters
+    folder: Path, domain: str, now: int, store: Store, counters: RefusalCounters
 ) -> None:
     """Renew the server's certificate if it is due, and log expiring certificates of devices.
 
@@ -164,7 +164,7 @@ async def check_certificates(
     try:
         await asyncio.to_thread(pki.renew_server, folder, domain, now)
     except (SetupError, OSError):
-        tally.add("server_certificate")
+        counters.add("server_certificate")
     with suppress(StoreError):  # a full disk: logged with the next check
         await store.run(log_expiring_certificates)
 

@@ -59,15 +59,17 @@ async def test_the_server_certificate_is_renewed_and_failures_are_counted(
     tmp_path: Path,
 ) -> None:
     async with in_process(tmp_path) as front:
-        folder, tally = front.gateway.folder, RefusalCounters()
+        folder, refusals = front.gateway.folder, RefusalCounters()
         server = pki.files(folder).server
         before = server.read_bytes()
         now = round(time.time() * 1000)
         for days, renewed in ((0, False), (5 * 365 - 100, True)):
             at = now + days * DAY_MS
-            await background_tasks.check_certificates(folder, "gw.example", at, front.store, tally)
+            await background_tasks.check_certificates(
+                folder, "gw.example", at, front.store, refusals
+            )
             assert (server.read_bytes() != before) == renewed
-        assert tally.take() == {}
+        assert refusals.take() == {}
         server.unlink()
-        await background_tasks.check_certificates(folder, "gw.example", now, front.store, tally)
-        assert tally.take() == {"server_certificate": 1}
+        await background_tasks.check_certificates(folder, "gw.example", now, front.store, refusals)
+        assert refusals.take() == {"server_certificate": 1}

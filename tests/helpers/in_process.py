@@ -30,7 +30,7 @@ class InProcess(NamedTuple):
     gateway: Gateway
     store: Store
     router: Router
-    tally: RefusalCounters
+    refusals: RefusalCounters
     port: int
     front: Listener
 
@@ -79,11 +79,13 @@ async def in_process(folder: Path, *names: str, **options: object) -> AsyncItera
         settings.pubsub,
         topics=settings.uplink.topics,
     )
-    tally = RefusalCounters()
-    front = Listener(gateway.folder, settings, store, router, tally)
+    refusals = RefusalCounters()
+    front = Listener(gateway.folder, settings, store, router, refusals)
     places = await front.start()
     try:
-        yield InProcess(gateway, store, router, tally, dict(reversed(places))["xmpp"].port, front)
+        yield InProcess(
+            gateway, store, router, refusals, dict(reversed(places))["xmpp"].port, front
+        )
     finally:
         await front.stop(5.0)
         await store.close()

@@ -61,11 +61,11 @@ class Site:
         self.secret.chmod(0o600)
         self.told: asyncio.Queue[str] = asyncio.Queue()
         self.faults: list[BaseException] = []
-        self.tally = RefusalCounters()
+        self.refusals = RefusalCounters()
         self.store = store
         self.router = router = Router(DOMAIN, limits, settings.xmpp, accounts=False)
         self.component = Component(
-            folder, settings, store, router, self.tally, self.told.put_nowait, self.faults.append
+            folder, settings, store, router, self.refusals, self.told.put_nowait, self.faults.append
         )
 
     async def heard(self) -> str:
@@ -227,7 +227,7 @@ async def test_stanzas_with_invalid_addresses_are_counted_and_dropped(tmp_path: 
             "<odd xmlns='urn:odd'/>",
         )
         assert (await link.ask(ping(4))).get("id") == "p4"
-        assert site.tally.take()["component_address"] == 5
+        assert site.refusals.take()["component_address"] == 5
 
 
 async def test_answers_come_in_order_from_the_requested_address(tmp_path: Path) -> None:
@@ -301,7 +301,7 @@ async def test_remote_users_are_notified_of_events_while_the_link_is_up(tmp_path
         link.leave()
         await site.heard()
         await site.store.run(note)
-        assert site.tally.take()["component_unsent"] >= 1
+        assert site.refusals.take()["component_unsent"] >= 1
 
 
 async def test_a_server_that_does_not_read_is_disconnected(
@@ -331,7 +331,7 @@ async def test_a_store_error_is_answered_as_temporary(tmp_path: Path) -> None:
         answer = await link.ask(ping(1))
         assert answer.get("type") == "error"
         assert answer[0].get("type") == "wait"
-        assert site.tally.take()["database"] > 0
+        assert site.refusals.take()["database"] > 0
 
 
 @pytest.mark.parametrize("content", [None, "", " \n", b"\xff"])

@@ -145,6 +145,6 @@ async def test_a_session_ended_for_unacknowledged_stanzas_is_notified(
     async with in_process(tmp_path, "cam1", **UNPACED, **options) as front:
         async with await front.bound("cam1") as cam1:
             await ask_much(cam1)
-        sources = front.tally.take_sources()
+        sources = front.refusals.take_sources()
         assert sources[Refusal("cam1@gw.example", rule)] >= 1
         assert {source for source, _rule in sources} == {"cam1@gw.example"}

@@ -61,7 +61,7 @@ async def test_store_errors_are_answered_and_counted(
             client.send(assured_iq(1))
             assert (await client.stanza()).get("type") == "result"
             assert await waiting.bind("late") == "cam1@gw.example/late"
-            assert front.tally.take_sources()[Refusal("cam1@gw.example", "database_busy")] == 1
+            assert front.refusals.take_sources()[Refusal("cam1@gw.example", "database_busy")] == 1
 
 
 async def test_a_session_is_removed_when_the_store_recovers(
@@ -99,7 +99,7 @@ async def test_undelivered_stanzas_are_counted_if_they_cannot_be_stored(
             with front.locked():
                 leaving.send("</stream:stream>")
                 assert await leaving.closed() is None
-                while not (counts := front.tally.take())["returned"]:
+                while not (counts := front.refusals.take())["returned"]:
                     sender.send(assured_iq(1))
                     assert condition(await sender.element()) == "resource-constraint"
                 assert counts["returned"] == 1
@@ -185,7 +185,7 @@ async def test_senders_of_undelivered_stanzas_get_errors_on_a_full_disk(
             errors = [await sender.element() for _ in range(2)]
             assert [answer.get("id") for answer in errors] == ["c1", "c2"]
             assert {condition(answer) for answer in errors} == {"resource-constraint"}
-            assert front.tally.take()["returned"] == 2
+            assert front.refusals.take()["returned"] == 2
             async with await front.bound("cam1") as again:
                 assert (await again.iq("get", PING)).get("type") == "result"
 

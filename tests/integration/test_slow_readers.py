@@ -317,6 +317,6 @@ async def test_excess_messages_are_counted_if_the_store_is_busy(tmp_path: Path) 
             for _ in range(2):  # storing the message, and sending an error
                 with pytest.raises(StoreBusy):
                     await gateway.store.run(lambda tx: tx.now)
-            assert gateway.tally.take()["returned"] == 1
+            assert gateway.refusals.take()["returned"] == 1
         meter.send(chat_message("meter", SHARE, BARE))
         assert numbers_of("meter", await read_messages(slow, SHARE + 1)) == list(range(SHARE + 1))
