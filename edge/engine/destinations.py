@@ -6,7 +6,7 @@ from edge.engine import access, addresses
 from edge.engine.access import Sender
 from edge.engine.addresses import AddressError, AddressKind, AddressReason
 from edge.engine.database import Transaction
-from edge.engine.hooks import Contents, Context, Destination, Message, Standing
+from edge.engine.hooks import Acceptance, Contents, Context, Destination, Message
 from edge.engine.quota import ExceededLimit
 from edge.xmpp import jid
 from edge.xmpp.jid import Jid
@@ -18,9 +18,11 @@ class NoDestination:
     def __init__(self, error: AddressError) -> None:
         self._error = error
 
-    def standing(self, context: Context, _tx: Transaction, sender: Sender, _to: Jid) -> Standing:
+    def acceptance(
+        self, context: Context, _tx: Transaction, sender: Sender, _to: Jid
+    ) -> Acceptance:
         """Return the error; the sender may be told it if the sender is trusted."""
-        return Standing(access.may_use_services(sender, context.trusted_domains), self._error)
+        return Acceptance(access.may_use_services(sender, context.trusted_domains), self._error)
 
     def room_to_hold(
         self, _context: Context, _tx: Transaction, _message: Message
@@ -45,7 +47,7 @@ class NoDestination:
     def deliver(
         self, _context: Context, _tx: Transaction, _message: Message, _contents: Contents
     ) -> None:
-        """Do nothing: `standing` refuses every message."""
+        """Do nothing: `acceptance` refuses every message."""
 
 
 def find(context: Context, to: str | None) -> tuple[Destination, Jid]:

@@ -54,7 +54,7 @@ class UnitLimits(NamedTuple):
     bytes: int
 
 
-class _Waiting(NamedTuple):
+class _WaitingUnit(NamedTuple):
     unit: Callable[[Transaction], Any]
     answer: Callable[[Any], None]
     size: int
@@ -89,7 +89,7 @@ class Store:
         self._reader = reader
         self._clock = clock
         self._bounds = bounds
-        self._waiting: deque[_Waiting] = deque()
+        self._waiting: deque[_WaitingUnit] = deque()
         self._size = 0
         self._wake = asyncio.Event()
         self._closing = False
@@ -149,7 +149,7 @@ class Store:
         if self._task.done():
             asyncio.get_running_loop().call_soon(self._call, answer, StoreError(CLOSED))
             return
-        self._waiting.append(_Waiting(unit, answer, size))
+        self._waiting.append(_WaitingUnit(unit, answer, size))
         self._size += size
         self._was_full = self._was_full or self.full
         self._wake.set()

@@ -190,21 +190,21 @@ class Message(NamedTuple):
     since: float | None = None
 
 
-class Standing(NamedTuple):
+class Acceptance(NamedTuple):
     """Whether a sender may hand messages over, and the destination's error if it takes none."""
 
     allowed: bool
     error: ServiceError | None = None
 
 
-ALLOWED = Standing(allowed=True)
-NOT_ALLOWED = Standing(allowed=False)
+ALLOWED = Acceptance(allowed=True)
+NOT_ALLOWED = Acceptance(allowed=False)
 
 
 class Destination(Protocol):
     """Takes messages at one kind of address, at any level of quality of service."""
 
-    def standing(self, context: Context, tx: Transaction, sender: Sender, to: Jid) -> Standing:
+    def acceptance(self, context: Context, tx: Transaction, sender: Sender, to: Jid) -> Acceptance:
         """Return whether the sender may hand messages over, and whether the address exists."""
 
     def room_to_hold(

@@ -12,14 +12,14 @@ from typing import Final, NamedTuple
 from edge.engine.database import Transaction
 
 
-class Used(NamedTuple):
+class LimitUsage(NamedTuple):
     """The usage of a limit; if each source or account has its own, the largest and its owner."""
 
     value: int
     of: str | None = None
 
 
-class Waiting(NamedTuple):
+class WaitingCounts(NamedTuple):
     """What waits in the database.
 
     Attributes:
@@ -121,22 +121,22 @@ SELECT coalesce(sum((
 """
 
 
-def limits(tx: Transaction) -> dict[str, Used]:
+def limits(tx: Transaction) -> dict[str, LimitUsage]:
     """Return the usage of each option of `[limits]` that limits rows, by name."""
-    found = {"refusal_sources": Used(_count(tx, _REFUSALS))}
+    found = {"refusal_sources": LimitUsage(_count(tx, _REFUSALS))}
     for names, sql in _TOTALS.items():
-        found.update(zip(names, map(Used, tx.row(sql)), strict=True))
+        found.update(zip(names, map(LimitUsage, tx.row(sql)), strict=True))
     for names, sql in _EACH.items():
         found.update(zip(names, _fullest(tx.run(sql), len(names)), strict=True))
     for name, state in (("backlog_bytes", "waiting"), ("recent_bytes", "acknowledged")):
-        found[name] = Used(tx.row(_SEGMENTS, (state,))[1])
+        found[name] = LimitUsage(tx.row(_SEGMENTS, (state,))[1])
     return found
 
 
-def waiting(tx: Transaction) -> Waiting:
+def waiting(tx: Transaction) -> WaitingCounts:
     """Return the numbers of waiting messages, events, segments and items."""
     held, outbox, offline, dead, queued, *_ = (_count(tx, sql) for sql in _TOTALS.values())
-    return Waiting(
+    return WaitingCounts(
         held,
         outbox,
         offline,
@@ -153,11 +153,11 @@ def _count(tx: Transaction, sql: str) -> int:
     return int(tx.row(sql)[0])
 
 
-def _fullest(rows: Iterable[tuple[str, int, int]], columns: int) -> list[Used]:
+def _fullest(rows: Iterable[tuple[str, int, int]], columns: int) -> list[LimitUsage]:
     """Return the largest value of each column, and its owner."""
-    largest = [Used(0)] * columns
+    largest = [LimitUsage(0)] * columns
     for of, *mine in rows:
         for column, value in enumerate(mine):
             if value > largest[column].value:
-                largest[column] = Used(int(value), of)
+                largest[column] = LimitUsage(int(value), of)
     return largest

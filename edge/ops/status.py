@@ -19,7 +19,7 @@ from edge.config.load import Config
 from edge.engine import meta, space, usage
 from edge.engine.database import Transaction
 from edge.engine.space_rules import SpaceUsage
-from edge.engine.usage import Used, Waiting
+from edge.engine.usage import LimitUsage, WaitingCounts
 from edge.errors import SetupError
 from edge.ops import control
 from edge.ops.control import ProcessStatus
@@ -61,7 +61,7 @@ class Limit(NamedTuple):
     unit: str
     allowed: int | float
     counted: bool
-    used: Used | None
+    used: LimitUsage | None
 
 
 class Status(NamedTuple):
@@ -94,7 +94,7 @@ class Status(NamedTuple):
     changed: bool
     sessions: int | None
     paused: int | None
-    waiting: Waiting
+    waiting: WaitingCounts
     database_bytes: int
     free_bytes: int
     wal_bytes: int
@@ -107,8 +107,8 @@ class StoredStatus(NamedTuple):
 
     epoch: str
     service: float
-    waiting: Waiting
-    used: dict[str, Used]
+    waiting: WaitingCounts
+    used: dict[str, LimitUsage]
     space: SpaceUsage
 
 
@@ -129,13 +129,13 @@ def combine(
 ) -> Status:
     """Combine the status in the database with that of the process, if it is running."""
     live, free, wal, disk = stored.space
-    used = stored.used | {"database_bytes": Used(live + wal), "wal_bytes": Used(wal)}
+    used = stored.used | {"database_bytes": LimitUsage(live + wal), "wal_bytes": LimitUsage(wal)}
     configured = limits_by_name(settings.limits)
     if running is None:
         state = NOT_RUNNING if trouble is None else NO_ANSWER
     else:
         state = RUNNING
-        used |= {name: Used(figure) for name, figure in running.used.items()}
+        used |= {name: LimitUsage(figure) for name, figure in running.used.items()}
     in_force = configured if running is None else running.limits
     return Status(
         gateway=settings.gateway.domain,
@@ -183,11 +183,11 @@ def read_stored(tx: Transaction) -> StoredStatus:
     )
 
 
-def _figure(used: Mapping[str, Used], name: str) -> int | None:
+def _figure(used: Mapping[str, LimitUsage], name: str) -> int | None:
     return used[name].value if name in used else None
 
 
-def _limits(figures: Mapping[str, int | float], used: Mapping[str, Used]) -> list[Limit]:
+def _limits(figures: Mapping[str, int | float], used: Mapping[str, LimitUsage]) -> list[Limit]:
     hints = get_type_hints(Limits, include_extras=True)
     return [
         Limit(

@@ -67,17 +67,17 @@ def offer(context: Context, tx: Transaction, sender: Sender, request: Request) -
     """
     body, size, destination, to, msg_id, digest = request
     held = store.held_digest(tx, sender.bare, sender.full, msg_id)
-    standing, plan = ALLOWED, quota.FITS
+    acceptance, plan = ALLOWED, quota.FITS
     if held is None:
-        standing = destination.standing(context, tx, sender, to)
-        if standing.allowed and standing.error is None:
+        acceptance = destination.acceptance(context, tx, sender, to)
+        if acceptance.allowed and acceptance.error is None:
             message = Message(sender, to, body, size, 2, msg_id)
             plan = _plan(context, tx, destination, message)
     situation = rules.offer(
         held=held,
         digest=digest,
-        trusted=standing.allowed,
-        destination=standing.error is None,
+        trusted=acceptance.allowed,
+        destination=acceptance.error is None,
         room=plan.exceeded is None,
     )
     decision = rules.OFFERED[situation]
@@ -87,7 +87,7 @@ def offer(context: Context, tx: Transaction, sender: Sender, request: Request) -
         key = sender.bare, sender.full, msg_id
         store.hold(tx, *key, to.full, body, digest, destination.recipient(to))
         tx.wake_at(tx.now.service + context.limits.held_ttl)
-    _conclude(context, tx, sender, decision, standing.error, plan.exceeded)
+    _conclude(context, tx, sender, decision, acceptance.error, plan.exceeded)
 
 
 def deliver(context: Context, tx: Transaction, sender: Sender, msg_id: str) -> None:
@@ -106,7 +106,7 @@ def deliver(context: Context, tx: Transaction, sender: Sender, msg_id: str) -> N
         _conclude(context, tx, sender, rules.RELEASED[rules.missing(released=released)])
         return
     destination, to = destinations.find(context, held.destination)
-    trusted, error = destination.standing(context, tx, sender, to)
+    trusted, error = destination.acceptance(context, tx, sender, to)
     if not trusted:
         error = CustodyError(Reason.NOT_ALLOWED)
     size = quota.charge(held.msg_id, held.body)
@@ -141,13 +141,13 @@ def acknowledge(context: Context, tx: Transaction, sender: Sender, request: Requ
     body, size, destination, to, *_ = request
     message = Message(sender, to, body, size, 1)
     contents, over = destination.read(context, body, to), None
-    standing = destination.standing(context, tx, sender, to)
-    if standing.allowed and standing.error is None:
+    acceptance = destination.acceptance(context, tx, sender, to)
+    if acceptance.allowed and acceptance.error is None:
         over = destination.room_now(context, tx, message, contents)
         over = over or space.reserve(tx, message.size, context.limits)
     situation = rules.acknowledge(
-        trusted=standing.allowed,
-        destination=standing.error is None,
+        trusted=acceptance.allowed,
+        destination=acceptance.error is None,
         room=over is None,
         readable=not contents.unreadable,
     )
@@ -156,7 +156,7 @@ def acknowledge(context: Context, tx: Transaction, sender: Sender, request: Requ
         destination.deliver(context, tx, message, contents)
     elif decision.effect is Effect.DEAD_LETTER:
         _add_dead_letter(context, tx, message, destination, contents.unreadable)
-    _conclude(context, tx, sender, decision, standing.error, over)
+    _conclude(context, tx, sender, decision, acceptance.error, over)
 
 
 def expire(context: Context, tx: Transaction) -> None:

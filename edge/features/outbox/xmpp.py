@@ -13,7 +13,7 @@ from edge.engine import access, iq_ids
 from edge.engine.access import Relation, Sender
 from edge.engine.addresses import AddressKind, pubsub_service
 from edge.engine.database import Transaction
-from edge.engine.hooks import Contents, Context, Hooks, Message, Standing, Work
+from edge.engine.hooks import Acceptance, Contents, Context, Hooks, Message, Work
 from edge.engine.quota import ExceededLimit
 from edge.features.accounts import service as accounts
 from edge.features.outbox import service
@@ -172,12 +172,12 @@ def _error_text(error: Child) -> str:
 class AccountDestination:
     """An account as the destination of messages, which wait in its outbox."""
 
-    def standing(self, context: Context, tx: Transaction, sender: Sender, to: Jid) -> Standing:
+    def acceptance(self, context: Context, tx: Transaction, sender: Sender, to: Jid) -> Acceptance:
         """Return whether the sender may reach the account and whether the account exists."""
         relation = accounts.find_relation(tx, sender, to.local)
         allowed = access.may_hand_over(sender, relation, context.xmpp.trust)
         error = OutboxError(Reason.NO_ACCOUNT) if relation is Relation.NOBODY else None
-        return Standing(allowed, error)
+        return Acceptance(allowed, error)
 
     def room_to_hold(
         self, context: Context, tx: Transaction, message: Message

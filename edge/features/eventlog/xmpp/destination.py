@@ -12,7 +12,15 @@ from edge.engine.access import Sender
 from edge.engine.addresses import AddressKind
 from edge.engine.database import Transaction
 from edge.engine.event_payloads import MAX_REASON
-from edge.engine.hooks import ALLOWED, NOT_ALLOWED, Contents, Context, Hooks, Message, Standing
+from edge.engine.hooks import (
+    ALLOWED,
+    NOT_ALLOWED,
+    Acceptance,
+    Contents,
+    Context,
+    Hooks,
+    Message,
+)
 from edge.engine.quota import ExceededLimit
 from edge.features.eventlog import service
 from edge.xmpp.errors import FragmentError
@@ -25,7 +33,9 @@ NO_EVENTS: Final = "it has no log event, no sensor data and no JSON container"
 class EventLogDestination:
     """The gateway itself as the destination of messages."""
 
-    def standing(self, context: Context, _tx: Transaction, sender: Sender, _to: Jid) -> Standing:
+    def acceptance(
+        self, context: Context, _tx: Transaction, sender: Sender, _to: Jid
+    ) -> Acceptance:
         """Return whether the sender may use the gateway's services."""
         allowed = access.may_use_services(sender, context.trusted_domains)
         return ALLOWED if allowed else NOT_ALLOWED

@@ -92,12 +92,12 @@ def _to_service(context: Context, stanza: Stanza) -> Work:
     def work(tx: Transaction, sender: Sender) -> bytes:
         message = Message(sender, to, stanza.raw, stanza.size, qos=0)
         contents = destination.read(context, message.body, to)
-        standing = destination.standing(context, tx, sender, to)
+        acceptance = destination.acceptance(context, tx, sender, to)
         rule, error, figure = "", None, None
-        if not standing.allowed:
+        if not acceptance.allowed:
             rule, error = "untrusted", StanzaError("not-allowed")
-        elif standing.error is not None:
-            rule, error = "no_destination", answers.stanza_error(context, standing.error)
+        elif acceptance.error is not None:
+            rule, error = "no_destination", answers.stanza_error(context, acceptance.error)
         elif contents.unreadable:
             rule, error = "unreadable", StanzaError("not-acceptable", contents.unreadable)
         elif over := destination.room_now(context, tx, message, contents):

@@ -16,11 +16,11 @@ from edge.engine.database import Transaction
 from edge.engine.hooks import (
     ALLOWED,
     NOT_ALLOWED,
+    Acceptance,
     Contents,
     Context,
     Message,
     PublishedItem,
-    Standing,
 )
 from edge.engine.quota import ExceededLimit
 from edge.features.eventlog import service as eventlog
@@ -85,14 +85,14 @@ def _contents(id: str, payloads: list[Child]) -> Contents:
 class NodeDestination:
     """A node as the destination of messages."""
 
-    def standing(self, context: Context, tx: Transaction, sender: Sender, to: Jid) -> Standing:
+    def acceptance(self, context: Context, tx: Transaction, sender: Sender, to: Jid) -> Acceptance:
         """Return whether the sender may use the service, and the error if it cannot publish."""
         if not access.may_use_services(sender, context.trusted_domains):
             return NOT_ALLOWED
         try:
             publishing.find_target(context, tx, sender, to.resource)
         except PubsubError as error:
-            return Standing(True, error.with_traceback(None))
+            return Acceptance(True, error.with_traceback(None))
         return ALLOWED
 
     def room_to_hold(
