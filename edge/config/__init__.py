@@ -1,1 +1,1 @@
-"""."""
+"""The configuration of a gateway: options, limits, loading, and the annotated file."""

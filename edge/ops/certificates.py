@@ -113,7 +113,7 @@ def write_crl(tx: Transaction, folder: Path, ca: Authority) -> None:
 def _ca_end(ca: Authority, now: datetime.datetime) -> datetime.datetime:
     ends = ca.certificate.not_valid_after_utc
     if ends <= now:
-        raise SetupError(f"the gateway's CA expired on {ends:%Y-%m-%d}")
+        raise SetupError(f"the gateway's CA expired on {ends:%Y-%m-%d}; set up a new gateway")
     return ends
 
 

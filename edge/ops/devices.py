@@ -207,7 +207,7 @@ def set_downgrade(folder: Path, name: str, downgrade: bool) -> bool:
 def remove(folder: Path, name: str) -> PendingMessages:
     """Remove a device with its password, roster, certificates and certificate files.
 
-    Returns the messages that pending for it: stored plain messages are deleted, those in its outbox
+    Returns the messages that waited for it: stored plain messages are deleted, those in its outbox
     become dead letters. Raises `SetupError` as `revoke` does.
     """
     jid = _jid(load.load(folder), name)
@@ -307,7 +307,7 @@ def _keys(password: str | None) -> tuple[Credentials, Credentials]:
 
 def _find(tx: Transaction, name: str) -> None:
     if accounts.find(tx, name) is None:
-        raise SetupError(f"device {name!r} does not exist")
+        raise SetupError(f"device {name!r} does not exist; see `fieldpost device list`")
 
 
 def _check_not_revoked(tx: Transaction, name: str) -> None:

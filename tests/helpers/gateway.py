@@ -1,4 +1,4 @@
-"""A gateway for tests: its folder, its devices, its process, and what it has logged."""
+"""A gateway for tests: its folder, devices, process and event log."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ UNPACED: Final = {
     "bytes_per_second": 1 << 30,
     "bytes_at_once": 1 << 30,
 }
-"""Options for a gateway that reads as fast as it can: for what lies behind the rate of a
-connection, and for counting much in little time."""
+"""Options of a gateway without rate limits, for tests that send much in little time."""
 
 
 class Gateway:
@@ -38,7 +37,7 @@ class Gateway:
 
     @property
     def ca(self) -> Path:
-        """The certificate that clients verify the gateway's by."""
+        """The CA certificate with which clients verify the gateway."""
         return self.folder / "pki" / "ca.pem"
 
     def configure(self, **options: object) -> None:
@@ -57,7 +56,7 @@ class Gateway:
         return start("fieldpost", "run", "--dir", self.folder)
 
     def command(self, *words: str) -> str:
-        """Run `fieldpost WORDS` on this folder and return what it prints; fail when it fails.
+        """Run `fieldpost WORDS` on this folder and return its output; fail if it fails.
 
         In this process, for it is asked often: a process takes longer to start than to answer.
         """
@@ -68,7 +67,7 @@ class Gateway:
         return done.stdout
 
     def events(self, lane: str | None = None) -> Iterator[dict[str, Any]]:
-        """Read the event log by the command that operators use."""
+        """Return the event log as printed by `fieldpost events`."""
         for line in self.command("events", "--json").split("\n")[:-1]:
             event: dict[str, Any] = json.loads(line)
             if lane in (None, event["lane"]):
@@ -76,5 +75,5 @@ class Gateway:
 
 
 def port_of(process: Process) -> int:
-    """The port that a running gateway listens on."""
+    """Return the port on which a running gateway listens."""
     return process.host_port("xmpp")[1]

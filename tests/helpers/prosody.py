@@ -1,8 +1,7 @@
-"""A real Prosody for tests: in a folder of its own, on free ports of loopback, never as a service.
+"""Run a Prosody for tests in its own folder on free loopback ports.
 
-It has users with passwords, TLS by a certificate of a CA made for it, a component with a secret for
-the gateway, and publish-subscribe where `pump1` may make nodes. Nothing of the machine's
-own Prosody is read or written.
+It has users with passwords, TLS with its own CA, a component for the gateway, and publish-subscribe
+in which `pump1` may create nodes. A Prosody that is installed as a service is not touched.
 """
 
 from __future__ import annotations
@@ -23,10 +22,10 @@ from tests.helpers.pki import make_pki
 from tests.helpers.xmpp import Client
 
 HOST = "users.example"
-"""The domain of its users."""
+"""The domain of the users."""
 
 PUBSUB = f"pubsub.{HOST}"
-"""Its publish-subscribe service, where `pump1` may make nodes."""
+"""The publish-subscribe service, in which `pump1` may create nodes."""
 
 PASSWORD = "correct horse"
 SECRET = "a secret between two"
@@ -64,15 +63,15 @@ Component "{pubsub}" "pubsub"
 
 
 class Visitor(Client):
-    """A raw client of one of Prosody's users."""
+    """A raw client for a user of Prosody."""
 
     def open(self, domain: str = HOST, **_more: str) -> None:
-        """Open a stream to the server, whatever the gateway is called."""
+        """Open a stream to the server instead of the gateway."""
         super().open(HOST)
 
 
 class Prosody:
-    """A server's folder, and its process; use `running` as a context manager."""
+    """The folder and the process of a server; use `running` as a context manager."""
 
     def __init__(self, folder: Path, domain: str, *users: str) -> None:
         folder.mkdir(parents=True)
@@ -105,11 +104,11 @@ class Prosody:
 
     @property
     def log(self) -> str:
-        """What it has logged since it was started last."""
+        """The log since the last start."""
         return "".join(self._lines)
 
     def start(self) -> Self:
-        """Start it, and wait until it listens."""
+        """Start the server and wait until it listens."""
         assert PROGRAM is not None
         self._lines = []
         self._popen = subprocess.Popen(
@@ -128,7 +127,7 @@ class Prosody:
         return self
 
     def wait_for(self, words: str) -> None:
-        """Wait until it has logged some words since it was started."""
+        """Wait until the log since the last start contains a text."""
         with self._news:
             found = self._news.wait_for(lambda: words in self.log or self._ended(), START_S)
         if not found or words not in self.log:
@@ -137,7 +136,7 @@ class Prosody:
             raise AssertionError(f"Prosody never said {words!r}:\n{log}")
 
     def stop(self, number: signal.Signals = signal.SIGKILL) -> None:
-        """End it, at once unless told otherwise. Harmless when called again."""
+        """Stop the server, at once by default; a second call does nothing."""
         popen, self._popen = self._popen, None
         if popen is None:
             return
@@ -156,7 +155,7 @@ class Prosody:
         self.stop()
 
     async def log_in(self, user: str, resource: str = "fw") -> Visitor:
-        """Log a user in, over TLS that is verified."""
+        """Log a user in over verified TLS."""
         client = await Visitor.connect(self.c2s)
         await client.start_tls(self.ca, HOST)
         await client.element()
@@ -178,7 +177,7 @@ class Prosody:
 
 
 def attached(folder: Path, prosody: Prosody, *users: str, **options: object) -> Gateway:
-    """Make a gateway that is a component of the server, and trusts some of its users."""
+    """Create a gateway that is a component of the server and trusts some users."""
     gateway = Gateway(
         folder,
         listen="",
@@ -196,7 +195,7 @@ def attached(folder: Path, prosody: Prosody, *users: str, **options: object) -> 
 
 
 def _free_ports(count: int) -> list[int]:
-    """Find ports that nobody listens on just now: Prosody cannot tell which one it took."""
+    """Return free ports, because Prosody cannot report which port it took."""
     with ExitStack() as stack:
         found = [stack.enter_context(closing(socket.socket())) for _ in range(count)]
         for one in found:

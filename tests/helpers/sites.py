@@ -1,6 +1,6 @@
-"""The same site two ways: the gateway as a server of its own, and as a component of Prosody.
+"""One site in two variants: the gateway as a server, and as a component of Prosody.
 
-A scenario knows users by name, the gateway by its address, and no difference between the two.
+A scenario runs unchanged on both.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ TRUSTED: Final = ("pump1", "pump2", "pump3")
 UNTRUSTED: Final = "guest"
 
 SMALL: Final = {"held_messages_per_source": 4, "segment_age": 1}
-"""Limits that a scenario can reach."""
+"""Limits low enough for a scenario to reach them."""
 
 
 class Site:
@@ -37,13 +37,13 @@ class Site:
         self._process = self.gateway.run()
 
     def kill(self) -> None:
-        """Kill it as a power cut would."""
+        """Kill the gateway without a clean stop."""
         assert self._process is not None
         self._process.kill9()
         self._process.close()
 
     def close(self) -> None:
-        """Stop it; it has to stop cleanly."""
+        """Stop the gateway; fail if it does not stop cleanly."""
         assert self._process is not None
         try:
             assert self._process.terminate() == 0
@@ -52,21 +52,21 @@ class Site:
 
     @property
     def port(self) -> int:
-        """Where users connect."""
+        """The address to which users connect."""
         assert self._process is not None
         return port_of(self._process)
 
     @property
     def ca(self) -> Path:
-        """What they verify the certificate by."""
+        """The CA certificate for the connection."""
         return self.gateway.ca
 
     async def log_in(self, user: str, resource: str = "fw") -> Client:
-        """Log a user in, over TLS that is verified."""
+        """Log a user in over verified TLS."""
         return await log_in(self.port, self.ca, user, PASSWORD, resource)
 
     def events(self, lane: str, user: str = "") -> list[dict[str, Any]]:
-        """The events of a lane, oldest first: of one user's sessions, or all."""
+        """Return the events of a lane, oldest first; only one user's if named."""
         source = f"{user}@{self.domain}"
         return [
             event
@@ -75,7 +75,7 @@ class Site:
         ]
 
     def simulator(self) -> list[str]:
-        """The words that begin a run of the simulator's devices here."""
+        """Return the arguments for a run of simulated devices."""
         program = str(Path(sys.executable).with_name("fieldpost-sim"))
         words = ["--port", str(self.port), "--domain", self.domain, "--ca", str(self.ca)]
         return [program, "run", "count", *words, "--gateway-dir", str(self.gateway.folder)]
@@ -102,12 +102,12 @@ class Behind(Site):
 
     @property
     def port(self) -> int:
-        """Where users connect: to the server."""
+        """The address of the server."""
         return self.server.c2s
 
     @property
     def ca(self) -> Path:
-        """What they verify the server's certificate by."""
+        """The CA certificate of the server."""
         return self.server.ca
 
     async def log_in(self, user: str, resource: str = "fw") -> Client:
@@ -115,5 +115,5 @@ class Behind(Site):
         return await self.server.log_in(user, resource)
 
     def simulator(self) -> list[str]:
-        """The words for devices that are users of the server."""
+        """Return the arguments for devices that are users of the server."""
         return [*super().simulator(), "--gateway", DOMAIN]

@@ -1,1 +1,1 @@
-"""."""
+"""SQL of accounts, credentials and issued certificates."""

@@ -1,1 +1,1 @@
-"""."""
+"""Pure rules of the event log: levels, epochs, eviction."""

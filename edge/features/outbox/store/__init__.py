@@ -1,1 +1,1 @@
-"""."""
+"""SQL of the outbox and of dead letters."""

@@ -1,1 +1,1 @@
-"""."""
+"""Pure rules of presence and rosters."""

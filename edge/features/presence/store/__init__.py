@@ -1,1 +1,1 @@
-"""."""
+"""SQL of presence and rosters."""
