@@ -116,7 +116,7 @@ class Quarantine:
         inspection = self.inspect(file)
         if file.reason == FORK:
             msg = (
-                f"it contradicts an accepted segment ({file.detail or 'details unknown'}). Find the"
+                f"it contradicts an accepted segment: {file.detail or 'details unknown'}. Find the"
                 " copy of that gateway or card and enrol it under a name of its own, then drop this"
                 f" file. {self._epoch_advice(inspection)}"
             )

@@ -61,7 +61,7 @@ def test_a_newer_minor_version_is_read_and_a_newer_major_one_is_quarantined(
         1,
         {f"landing/readmitted/{sha256(alien).hexdigest()}.seg"},
     )
-    assert "contradicts an accepted segment (overlaps 1-3)" in done.stderr
+    assert "contradicts an accepted segment: overlaps 1-3 (" in done.stderr
     assert run_ingest(spark, fleet, commits).counts == Counts(quarantined=1)
     assert sorted(listed(fleet).values()) == ["fork", "version"]
 

@@ -183,7 +183,7 @@ def test_refusing_a_fork_says_whether_its_gateway_has_a_new_epoch(
     ):
         put(fleet.root / place / segment_path(identity._replace(epoch=epoch)), b"x")
         [], [text] = quarantined.readmit([fork])
-        assert "contradicts an accepted segment (overlaps 1-3)" in text
+        assert "contradicts an accepted segment: overlaps 1-3. " in text
         assert word in text
     assert path.exists()
 
