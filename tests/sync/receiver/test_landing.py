@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
 from threading import Barrier, Event, Thread
 
 import pytest
 
-from sync.common.durable_files import create_file, replace_file
 from sync.common.errors import FleetError
 from sync.common.fleet_folder import FleetFolder, parse_segment_path, segment_path
 from sync.receiver.incoming_files import IncomingFile
@@ -187,20 +185,6 @@ def test_folders_must_be_in_one_file_system(folder: FleetFolder, part: str) -> N
         folder.require()
 
 
-@pytest.mark.parametrize("write", [create_file, replace_file])
-def test_failed_small_write_leaves_no_temporary(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: Callable[[Path, bytes], None]
-) -> None:
-    def refuse(_: int) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    with monkeypatch.context() as patched:
-        patched.setattr(os, "fsync", refuse)
-        with pytest.raises(OSError, match="space"):
-            write(tmp_path / "a", b"new")
-    assert files(tmp_path) == []
-
-
 def test_short_writes_are_continued(
     folder: FleetFolder, landing: Landing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -374,19 +358,9 @@ def test_segment_path_round_trip() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong",
-    [
-        Identity("..", EPOCH, "logs", 1, 2),
-        Identity("a/b", EPOCH, "logs", 1, 2),
-        Identity("", EPOCH, "logs", 1, 2),
-        Identity("Gw.example", EPOCH, "logs", 1, 2),
-        Identity(GATEWAY, "..", "logs", 1, 2),
-        Identity(GATEWAY, EPOCH, "..", 1, 2),
-        Identity(GATEWAY, EPOCH, "logs", 0, 2),
-        Identity(GATEWAY, EPOCH, "logs", 3, 2),
-    ],
+    "wrong", [Identity("..", EPOCH, "logs", 1, 2), Identity(GATEWAY, EPOCH, "logs", 3, 2)]
 )
-def test_segment_path_stays_in_its_folder(wrong: Identity) -> None:
+def test_segment_path_checks_the_identity(wrong: Identity) -> None:
     with pytest.raises(SegmentError):
         segment_path(wrong)
 
