@@ -7,9 +7,9 @@ nine of RFC 6121, appendix A, and three of them again with a pre-approved subscr
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from enum import Enum
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 
 class Direction(Enum):
@@ -94,140 +94,69 @@ class Decision(NamedTuple):
     answer: SubscriptionType | None = None
 
 
-def _passes(state: SubscriptionState) -> Decision:
-    return Decision(state, True)
+_Key: TypeAlias = tuple[Direction, SubscriptionType, SubscriptionState]
+
+_NAMES: Final = ("N", "NO", "NI", "NOI", "T", "TI", "F", "FO", "B", "N*", "NO*", "T*")
+_CODES: Final = dict(zip(_NAMES, SubscriptionState, strict=True))
+"""Short names of the states: None, To, From, Both; pending Out and In; `*` is pre-approved."""
+
+# The next state of each state (rows) for each stanza (columns), from appendix A.2 and A.3 and
+# section 3.4. `!`: the stanza is passed on. `+`: it is answered with `subscribed` instead.
+_OUTBOUND: Final = """
+     subscribe  subscribed  unsubscribe  unsubscribed
+N    NO!        N*          N!           N
+NO   NO!        NO*         N!           NO
+NI   NOI!       F!          NI!          N!
+NOI  NOI!       FO!         NI!          NO!
+T    T!         T*          N!           T
+TI   TI!        B!          NI!          T!
+F    FO!        F           F!           N!
+FO   FO!        FO          F!           NO!
+B    B!         B           F!           T!
+N*   NO*!       N*          N*!          N
+NO*  NO*!       NO*         N*!          NO
+T*   T*!        T*          N*!          T
+"""
+_INBOUND: Final = """
+     subscribe  subscribed  unsubscribe  unsubscribed
+N    NI!        N           N            N
+NO   NOI!       T!          NO           N!
+NI   NI         NI          N!           NI
+NOI  NOI        TI!         NO!          NI!
+T    TI!        T           T            N!
+TI   TI         TI          T!           NI!
+F    F+         F           N!           F
+FO   FO+        B!          NO!          F!
+B    B+         B           T!           F!
+N*   F+         N*          N*           N*
+NO*  FO+        T*!         NO*          N*!
+T*   B+         T*          T*           N*!
+"""
 
 
-def _stops(state: SubscriptionState) -> Decision:
-    return Decision(state, False)
+def _parse(direction: Direction, matrix: str) -> Iterator[tuple[_Key, Decision]]:
+    header, *rows = matrix.strip().splitlines()
+    types = [SubscriptionType(name) for name in header.split()]
+    for row in rows:
+        code, *cells = row.split()
+        for type_, cell in zip(types, cells, strict=True):
+            answer = SubscriptionType.SUBSCRIBED if "+" in cell else None
+            decision = Decision(_CODES[cell.rstrip("!+")], "!" in cell, answer)
+            yield (direction, type_, _CODES[code]), decision
 
 
-def _granted(state: SubscriptionState) -> Decision:
-    return Decision(state, False, SubscriptionType.SUBSCRIBED)
-
-
-TABLE: Final[Mapping[tuple[Direction, SubscriptionType], Mapping[SubscriptionState, Decision]]] = {
-    (Direction.OUT, SubscriptionType.SUBSCRIBE): {
-        SubscriptionState.NONE: _passes(SubscriptionState.NONE_OUT),
-        SubscriptionState.NONE_OUT: _passes(SubscriptionState.NONE_OUT),
-        SubscriptionState.NONE_IN: _passes(SubscriptionState.NONE_OUT_IN),
-        SubscriptionState.NONE_OUT_IN: _passes(SubscriptionState.NONE_OUT_IN),
-        SubscriptionState.TO: _passes(SubscriptionState.TO),
-        SubscriptionState.TO_IN: _passes(SubscriptionState.TO_IN),
-        SubscriptionState.FROM: _passes(SubscriptionState.FROM_OUT),
-        SubscriptionState.FROM_OUT: _passes(SubscriptionState.FROM_OUT),
-        SubscriptionState.BOTH: _passes(SubscriptionState.BOTH),
-        SubscriptionState.NONE_APPROVED: _passes(SubscriptionState.NONE_OUT_APPROVED),
-        SubscriptionState.NONE_OUT_APPROVED: _passes(SubscriptionState.NONE_OUT_APPROVED),
-        SubscriptionState.TO_APPROVED: _passes(SubscriptionState.TO_APPROVED),
-    },
-    (Direction.OUT, SubscriptionType.UNSUBSCRIBE): {
-        SubscriptionState.NONE: _passes(SubscriptionState.NONE),
-        SubscriptionState.NONE_OUT: _passes(SubscriptionState.NONE),
-        SubscriptionState.NONE_IN: _passes(SubscriptionState.NONE_IN),
-        SubscriptionState.NONE_OUT_IN: _passes(SubscriptionState.NONE_IN),
-        SubscriptionState.TO: _passes(SubscriptionState.NONE),
-        SubscriptionState.TO_IN: _passes(SubscriptionState.NONE_IN),
-        SubscriptionState.FROM: _passes(SubscriptionState.FROM),
-        SubscriptionState.FROM_OUT: _passes(SubscriptionState.FROM),
-        SubscriptionState.BOTH: _passes(SubscriptionState.FROM),
-        SubscriptionState.NONE_APPROVED: _passes(SubscriptionState.NONE_APPROVED),
-        SubscriptionState.NONE_OUT_APPROVED: _passes(SubscriptionState.NONE_APPROVED),
-        SubscriptionState.TO_APPROVED: _passes(SubscriptionState.NONE_APPROVED),
-    },
-    (Direction.OUT, SubscriptionType.SUBSCRIBED): {
-        SubscriptionState.NONE: _stops(SubscriptionState.NONE_APPROVED),
-        SubscriptionState.NONE_OUT: _stops(SubscriptionState.NONE_OUT_APPROVED),
-        SubscriptionState.NONE_IN: _passes(SubscriptionState.FROM),
-        SubscriptionState.NONE_OUT_IN: _passes(SubscriptionState.FROM_OUT),
-        SubscriptionState.TO: _stops(SubscriptionState.TO_APPROVED),
-        SubscriptionState.TO_IN: _passes(SubscriptionState.BOTH),
-        SubscriptionState.FROM: _stops(SubscriptionState.FROM),
-        SubscriptionState.FROM_OUT: _stops(SubscriptionState.FROM_OUT),
-        SubscriptionState.BOTH: _stops(SubscriptionState.BOTH),
-        SubscriptionState.NONE_APPROVED: _stops(SubscriptionState.NONE_APPROVED),
-        SubscriptionState.NONE_OUT_APPROVED: _stops(SubscriptionState.NONE_OUT_APPROVED),
-        SubscriptionState.TO_APPROVED: _stops(SubscriptionState.TO_APPROVED),
-    },
-    (Direction.OUT, SubscriptionType.UNSUBSCRIBED): {
-        SubscriptionState.NONE: _stops(SubscriptionState.NONE),
-        SubscriptionState.NONE_OUT: _stops(SubscriptionState.NONE_OUT),
-        SubscriptionState.NONE_IN: _passes(SubscriptionState.NONE),
-        SubscriptionState.NONE_OUT_IN: _passes(SubscriptionState.NONE_OUT),
-        SubscriptionState.TO: _stops(SubscriptionState.TO),
-        SubscriptionState.TO_IN: _passes(SubscriptionState.TO),
-        SubscriptionState.FROM: _passes(SubscriptionState.NONE),
-        SubscriptionState.FROM_OUT: _passes(SubscriptionState.NONE_OUT),
-        SubscriptionState.BOTH: _passes(SubscriptionState.TO),
-        SubscriptionState.NONE_APPROVED: _stops(SubscriptionState.NONE),
-        SubscriptionState.NONE_OUT_APPROVED: _stops(SubscriptionState.NONE_OUT),
-        SubscriptionState.TO_APPROVED: _stops(SubscriptionState.TO),
-    },
-    (Direction.IN, SubscriptionType.SUBSCRIBE): {
-        SubscriptionState.NONE: _passes(SubscriptionState.NONE_IN),
-        SubscriptionState.NONE_OUT: _passes(SubscriptionState.NONE_OUT_IN),
-        SubscriptionState.NONE_IN: _stops(SubscriptionState.NONE_IN),
-        SubscriptionState.NONE_OUT_IN: _stops(SubscriptionState.NONE_OUT_IN),
-        SubscriptionState.TO: _passes(SubscriptionState.TO_IN),
-        SubscriptionState.TO_IN: _stops(SubscriptionState.TO_IN),
-        SubscriptionState.FROM: _granted(SubscriptionState.FROM),
-        SubscriptionState.FROM_OUT: _granted(SubscriptionState.FROM_OUT),
-        SubscriptionState.BOTH: _granted(SubscriptionState.BOTH),
-        SubscriptionState.NONE_APPROVED: _granted(SubscriptionState.FROM),
-        SubscriptionState.NONE_OUT_APPROVED: _granted(SubscriptionState.FROM_OUT),
-        SubscriptionState.TO_APPROVED: _granted(SubscriptionState.BOTH),
-    },
-    (Direction.IN, SubscriptionType.UNSUBSCRIBE): {
-        SubscriptionState.NONE: _stops(SubscriptionState.NONE),
-        SubscriptionState.NONE_OUT: _stops(SubscriptionState.NONE_OUT),
-        SubscriptionState.NONE_IN: _passes(SubscriptionState.NONE),
-        SubscriptionState.NONE_OUT_IN: _passes(SubscriptionState.NONE_OUT),
-        SubscriptionState.TO: _stops(SubscriptionState.TO),
-        SubscriptionState.TO_IN: _passes(SubscriptionState.TO),
-        SubscriptionState.FROM: _passes(SubscriptionState.NONE),
-        SubscriptionState.FROM_OUT: _passes(SubscriptionState.NONE_OUT),
-        SubscriptionState.BOTH: _passes(SubscriptionState.TO),
-        SubscriptionState.NONE_APPROVED: _stops(SubscriptionState.NONE_APPROVED),
-        SubscriptionState.NONE_OUT_APPROVED: _stops(SubscriptionState.NONE_OUT_APPROVED),
-        SubscriptionState.TO_APPROVED: _stops(SubscriptionState.TO_APPROVED),
-    },
-    (Direction.IN, SubscriptionType.SUBSCRIBED): {
-        SubscriptionState.NONE: _stops(SubscriptionState.NONE),
-        SubscriptionState.NONE_OUT: _passes(SubscriptionState.TO),
-        SubscriptionState.NONE_IN: _stops(SubscriptionState.NONE_IN),
-        SubscriptionState.NONE_OUT_IN: _passes(SubscriptionState.TO_IN),
-        SubscriptionState.TO: _stops(SubscriptionState.TO),
-        SubscriptionState.TO_IN: _stops(SubscriptionState.TO_IN),
-        SubscriptionState.FROM: _stops(SubscriptionState.FROM),
-        SubscriptionState.FROM_OUT: _passes(SubscriptionState.BOTH),
-        SubscriptionState.BOTH: _stops(SubscriptionState.BOTH),
-        SubscriptionState.NONE_APPROVED: _stops(SubscriptionState.NONE_APPROVED),
-        SubscriptionState.NONE_OUT_APPROVED: _passes(SubscriptionState.TO_APPROVED),
-        SubscriptionState.TO_APPROVED: _stops(SubscriptionState.TO_APPROVED),
-    },
-    (Direction.IN, SubscriptionType.UNSUBSCRIBED): {
-        SubscriptionState.NONE: _stops(SubscriptionState.NONE),
-        SubscriptionState.NONE_OUT: _passes(SubscriptionState.NONE),
-        SubscriptionState.NONE_IN: _stops(SubscriptionState.NONE_IN),
-        SubscriptionState.NONE_OUT_IN: _passes(SubscriptionState.NONE_IN),
-        SubscriptionState.TO: _passes(SubscriptionState.NONE),
-        SubscriptionState.TO_IN: _passes(SubscriptionState.NONE_IN),
-        SubscriptionState.FROM: _stops(SubscriptionState.FROM),
-        SubscriptionState.FROM_OUT: _passes(SubscriptionState.FROM),
-        SubscriptionState.BOTH: _passes(SubscriptionState.FROM),
-        SubscriptionState.NONE_APPROVED: _stops(SubscriptionState.NONE_APPROVED),
-        SubscriptionState.NONE_OUT_APPROVED: _passes(SubscriptionState.NONE_APPROVED),
-        SubscriptionState.TO_APPROVED: _passes(SubscriptionState.NONE_APPROVED),
-    },
+TABLE: Final[Mapping[_Key, Decision]] = {
+    **dict(_parse(Direction.OUT, _OUTBOUND)),
+    **dict(_parse(Direction.IN, _INBOUND)),
 }
-"""Every direction, stanza and state (appendix A.2 and A.3; section 3.4)."""
+"""The decision for every direction, stanza and state."""
 
 
-def decide(way: Direction, kind: SubscriptionType, state: SubscriptionState) -> Decision:
+def decide(direction: Direction, kind: SubscriptionType, state: SubscriptionState) -> Decision:
     """Return how a subscription stanza changes a roster item (RFC 6121, section 3 and appendix
     A).
     """
-    return TABLE[way, kind][state]
+    return TABLE[direction, kind, state]
 
 
 def shares_presence(state: SubscriptionState) -> bool:
