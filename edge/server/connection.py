@@ -33,7 +33,7 @@ SLICE: Final = 4096
 """Bytes that are parsed at once, because parsed stanzas need up to 80 times as much memory."""
 
 OUT_OF_ORDER: Final = frozenset((management.REQUEST, management.ACK))
-"""The only elements that are handled before the stanzas in flight are committed."""
+"""The only elements that are handled while stanzas are in flight."""
 
 
 class Connection(asyncio.BufferedProtocol):

@@ -40,8 +40,8 @@ ID_BYTES: Final = 24
 """Random bytes of the id by which a session is resumed: 192 bits cannot be guessed."""
 
 OWN_BACKLOG: Final = 4
-"""Maximum of the gateway's own unsent stanzas, in units of `limits.send_buffer`: answers fill one,
-after which the peer is not read; stanzas of other kinds have no such brake."""
+"""Maximum bytes of the gateway's own unsent stanzas, in units of `limits.send_buffer`. Answers fill
+one unit, after which the peer is not read; the gateway's other stanzas have no such brake."""
 
 
 class SessionConnection(Protocol):

@@ -26,7 +26,7 @@ PARTS: Final = 1000
 """Maximum identities, features and form values in an answer; no device has so many."""
 
 END: Final = "<"
-"""The end of each part of the hashed text."""
+"""The character that ends each part of the hashed text."""
 
 _C: Final = clark(CAPS, "c")
 _FORM_TYPE: Final = "FORM_TYPE"

@@ -137,7 +137,9 @@ class Component:
                 f"xmpp.component_secret: {self._secret} cannot be read: {reason}"
             ) from error
         if not secret:
-            raise ConfigError(f"xmpp.component_secret: {self._secret} is empty")
+            raise ConfigError(
+                f"xmpp.component_secret: {self._secret} is empty; write the component's secret to it"
+            )
         return secret
 
     async def _run(self) -> None:

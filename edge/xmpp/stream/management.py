@@ -25,7 +25,7 @@ REQUEST: Final = clark(SM, "r")
 ACK: Final = clark(SM, "a")
 
 WRAP: Final = 2**32
-"""The counters are modulo this (XEP-0198, section 4)."""
+"""The counters wrap around at this value (XEP-0198, section 4)."""
 REQUEST_STANZAS: Final = 8
 """Stanzas sent since the last request for acknowledgement before another is due: an eighth of what
 a session may have in flight."""
