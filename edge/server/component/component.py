@@ -138,7 +138,7 @@ class Component:
             ) from error
         if not secret:
             raise ConfigError(
-                f"xmpp.component_secret: {self._secret} is empty; write the component's secret to it"
+                f"xmpp.component_secret: {self._secret} is empty; write the secret to it"
             )
         return secret
 
