@@ -18,7 +18,7 @@ from firmware_sim.fleet.command import fleet_command
 from firmware_sim.scenarios.commands import attack_command, custody_command, workers_command
 
 if TYPE_CHECKING:
-    from firmware_sim.scenarios.count import CountSettings, Progress, Ran
+    from firmware_sim.scenarios.count import CountResult, CountSettings, Progress
     from firmware_sim.scenarios.count_verdict import Verdict
     from firmware_sim.scenarios.record import RunRecord
 
@@ -139,7 +139,7 @@ def _begin(state: Path, domain: str, names: tuple[str, ...], messages: int) -> R
         raise click.UsageError(str(error)) from error
 
 
-def _run(run: RunRecord, settings: CountSettings) -> Ran:
+def _run(run: RunRecord, settings: CountSettings) -> CountResult:
     import asyncio
     import logging
 
@@ -207,7 +207,7 @@ def _judge(run: RunRecord, state: Path, gateway_dir: Path | None, events: Path |
     return judge(run.planned, believed, None)
 
 
-def _named(ran: Ran) -> dict[str, int]:
+def _named(ran: CountResult) -> dict[str, int]:
     faults = sorted((fault.value, count) for fault, count in ran.faults.items())
     offline = [(f"offline: {error}", count) for error, count in ran.errors.most_common()]
     return dict([*faults, *offline])

@@ -20,22 +20,22 @@ from firmware_sim.fleet.settings import MAX_DAYS, MAX_GATEWAYS, FleetSettings
     "--out",
     required=True,
     type=click.Path(file_okay=False, path_type=Path),
-    help="A new folder, for segments/ and truth.json.",
+    help="A new folder for segments/ and truth.json.",
 )
 @click.option("--gateways", type=click.IntRange(1, MAX_GATEWAYS), default=12, show_default=True)
 @click.option("--days", type=click.IntRange(1, MAX_DAYS), default=2, show_default=True)
-@click.option("--seed", type=int, default=1, show_default=True, help="Of all that is chance.")
+@click.option("--seed", type=int, default=1, show_default=True, help="Seed of all random choices.")
 @click.option(
     "--start",
     type=click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"]),
-    help="The first moment, UTC.  [default: so that the last one is now]",
+    help="Start of the simulated time, UTC.  [default: so that it ends now]",
 )
 @click.option(
     "--readings",
     type=click.IntRange(8, 10_000_000),
     default=4_000,
     show_default=True,
-    help="Values that the sensors of a gateway send in a day.",
+    help="Values that a gateway's sensors send in a day.",
 )
 @click.option(
     "--heartbeat",
@@ -49,16 +49,16 @@ from firmware_sim.fleet.settings import MAX_DAYS, MAX_GATEWAYS, FleetSettings
     type=click.FloatRange(1.0, 86_400.0),
     default=300.0,
     show_default=True,
-    help="Seconds after which a gateway seals what it has.",
+    help="Seconds after which a gateway seals its events.",
 )
 @click.option(
     "--faults",
     default="all",
     show_default=True,
     metavar="all|none|KIND,...",
-    help=f"What to plant: {', '.join(FAULTS)}.",
+    help=f"Faults to plant: {', '.join(FAULTS)}.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print what was made as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print a summary as JSON.")
 def fleet_command(
     *, out: Path, start: datetime | None, faults: str, as_json: bool, **given: Any
 ) -> None:

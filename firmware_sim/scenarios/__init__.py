@@ -1,1 +1,1 @@
-"""Runs of many simulated devices, one scenario a module."""
+"""Scenarios with many simulated devices, one module for each, and their verdicts."""

@@ -1,7 +1,6 @@
-"""A simulated device with a link of its own and a plan of misfortunes, carried out as it sends.
+"""A simulated device with its own link and fault plan, restarted and disturbed as it sends.
 
-It gives whoever plays it the device that runs now, since a restart makes another of it. What is
-sent, and when, is the scenario's; what goes wrong is `faults`'.
+The scenario decides what is sent and when; `faults` decides what goes wrong.
 """
 
 from __future__ import annotations
@@ -31,8 +30,8 @@ class Actor:
 
     Args:
         host, port: the gateway's.
-        plan: its misfortunes; at a rate of 0 it has no link of its own.
-        make: makes the device, given where to dial and who watches its moments.
+        plan: its faults; at a rate of 0 it has no link of its own.
+        make: makes the device, given where to connect and who observes its steps.
     """
 
     def __init__(self, host: str, port: int, plan: FaultPlan, make: Make) -> None:
@@ -49,7 +48,7 @@ class Actor:
         """Start the link, if it has one, and the device.
 
         Raises:
-            OutboxError, InboxError: a file of it cannot be used.
+            OutboxError, InboxError: a file cannot be used.
         """
         if self.plan.rate > 0.0:
             self._link = FaultyLink(*self._where, self.plan.delay)
@@ -59,7 +58,7 @@ class Actor:
         self._running.set()
 
     async def stop(self) -> None:
-        """Stop the device and its link; what is not delivered stays in the outbox."""
+        """Stop the device and its link; undelivered messages stay in the outbox."""
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -69,7 +68,7 @@ class Actor:
             await self._link.stop()
 
     async def steady(self) -> Device:
-        """Give the device once it runs, as it does but for the moments of a restart."""
+        """Return the device, waiting for it while it restarts."""
         await self._running.wait()
         if self._error is not None:
             raise self._error
@@ -77,13 +76,13 @@ class Actor:
         return self._device
 
     async def flush(self) -> None:
-        """Wait until each message that it took has ended, over all restarts."""
+        """Wait until each accepted message has ended, across restarts."""
         while waiting((await self.steady()).counts()):
             with contextlib.suppress(DeviceStopped):
                 await (await self.steady()).flush()
 
     def counts(self) -> Mapping[State, int]:
-        """Count its messages by state; none while it restarts."""
+        """Count its messages by state; empty while it restarts."""
         with contextlib.suppress(DeviceStopped):
             return {} if self._device is None else self._device.counts()
         return {}
@@ -95,7 +94,7 @@ class Actor:
 
     @property
     def error(self) -> str:
-        """Why it has no session for what still waits; empty if it has, or nothing does."""
+        """Why it has no session although messages wait; empty otherwise."""
         if self._device is None or self.online or not waiting(self.counts()):
             return ""
         return self._device.last_error
@@ -146,5 +145,5 @@ def waiting(counts: Mapping[State, int]) -> int:
 
 
 def taken(device: Device) -> int:
-    """Count the messages that a device's outbox took since it was made."""
+    """Count the messages that a device's outbox has accepted since it was created."""
     return sum(device.counts().values())

@@ -1,12 +1,10 @@
 """A simulated actuator: a valve that counts durably how often each command ran.
 
-    valve = Actuator()
-    receive = Receiving("inbox.db", valve.run, schema=valve.SCHEMA)
-    await device.send(command("c-17", "open"), to="valve1@gw.example/fw")
+    valve = Actuator()     receive = Receiving("inbox.db", valve.run, schema=valve.SCHEMA)     await
+device.send(command("c-17", "open"), to="valve1@gw.example/fw")
 
-Its commands are those of XEP-0325, with an id of their own: the string `command`, since ids of
-stanzas belong to whoever sends them. The count is written in the inbox's transaction, so it is the
-truth about exactly once. It turns nothing; a verdict reads what `ran` gives.
+Commands are those of XEP-0325 with an id of their own, the string `command`. The count is written
+in the inbox's transaction, so it shows whether a command ran exactly once.
 """
 
 from __future__ import annotations
@@ -36,8 +34,8 @@ _RAN: Final = (
 )
 
 
-class Ran(NamedTuple):
-    """One command: whose, at which level it first came, and how often it ran.
+class CommandRuns(NamedTuple):
+    """A command: its sender, the level at which it first arrived, and how often it ran.
 
     `first` and `last` are the numbers of the deliveries (`Received.number`) that ran it.
     """
@@ -52,7 +50,7 @@ class Ran(NamedTuple):
 
 
 def command(id_: str, value: str, name: str = "valve") -> str:
-    """Write a command (XEP-0325): set `name` to `value`.
+    """Return a command (XEP-0325) that sets `name` to `value`.
 
     Raises:
         MessageRefused: a value has characters that XML forbids.
@@ -65,7 +63,7 @@ def command(id_: str, value: str, name: str = "valve") -> str:
 
 
 class Actuator:
-    """Runs commands. `keep` is how many it remembers, the oldest go first."""
+    """Runs commands. `keep` is how many it remembers; the oldest are forgotten first."""
 
     SCHEMA: ClassVar[str] = """
     CREATE TABLE actuator_run (
@@ -86,7 +84,7 @@ class Actuator:
         self._keep = keep
 
     def run(self, message: Received, db: sqlite3.Connection) -> None:
-        """Run a message's command, for `Receiving.on_message`; what is no command runs nothing."""
+        """Run a message's command, for `Receiving.on_message`; ignore other messages."""
         values = {
             each.get("name", ""): each.get("value", "")
             for each in message.xml().iterfind(f"{{{CONTROL}}}set/{{{CONTROL}}}string")
@@ -99,10 +97,10 @@ class Actuator:
             db.execute(_FORGET, (self._keep,))
 
     @staticmethod
-    def ran(db: sqlite3.Connection) -> list[Ran]:
-        """List the commands that ran, in the order in which each first did.
+    def ran(db: sqlite3.Connection) -> list[CommandRuns]:
+        """List the commands that ran, in the order of their first run.
 
         Args:
             db: the inbox's `database`.
         """
-        return [Ran(*row) for row in db.execute(_RAN)]
+        return [CommandRuns(*row) for row in db.execute(_RAN)]

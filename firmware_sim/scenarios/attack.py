@@ -1,8 +1,8 @@
-"""The scenario `attack`: honest devices go on while attackers do their worst to a gateway.
+"""The scenario `attack`: honest devices continue while attackers do their worst to a gateway.
 
-It makes a gateway of its own. Devices send assured events all the time and their answer times are
-taken: in quiet, under attackers that run in a process of their own, and in quiet again. Memory is
-measured from outside. What came of it is put together here and judged by `attack_verdict`.
+It creates its own gateway. Devices send assured events all the time, and their response times are
+measured before, during and after the attack, whose attackers run in a process of their own. Memory
+is measured from outside. `attack_verdict` judges the result.
 """
 
 from __future__ import annotations
@@ -28,8 +28,14 @@ from firmware_sim.device.errors import FirmwareError, GatewayCommandFailed
 from firmware_sim.device.limits import Reconnect
 from firmware_sim.device.sender_loop import Moment
 from firmware_sim.scenarios import count_verdict, gateway_log
-from firmware_sim.scenarios.attack_verdict import Attacked, AttackVerdict, Refusals, Times, ceiling
-from firmware_sim.scenarios.gateway_process import DOMAIN, HOST, Account, OwnGateway
+from firmware_sim.scenarios.attack_verdict import (
+    AttackResult,
+    AttackVerdict,
+    Refusals,
+    ResponseTimes,
+    ceiling,
+)
+from firmware_sim.scenarios.gateway_process import DOMAIN, HOST, Account, GatewayProcess
 from firmware_sim.scenarios.record import EVENT, RunRecord
 
 _MEMORY: Final = Path("/dev/shm")  # noqa: S108 - a folder of its own is made there
@@ -44,11 +50,11 @@ _RECONNECT: Final = Reconnect(base=0.25, cap=2.0, stable=0.5, timeout=10.0)
 
 @dataclass(frozen=True, slots=True)
 class AttackSettings:
-    """How an attack goes: `devices` honest ones send `pace` messages a second, each.
+    """How an attack runs: `devices` honest devices send `pace` messages a second each.
 
-    `quiet`, before and again after, and `attacked` are seconds. `rate` is how many stanzas a second
-    each flood sends at most. `ceiling` is in bytes; computed from the configuration if 0. `times`
-    is how many times the quiet 99th percentile of the answer times may be. No `attacks`: all.
+    `quiet` (before and after) and `attacked` are seconds. `rate` is the maximum of stanzas a second
+    for each flood. `ceiling` is in bytes; 0 computes it from the configuration. `times` is the
+    allowed ratio of the 99th percentile to the quiet one. Empty `attacks`: all.
     """
 
     folder: Path
@@ -65,7 +71,7 @@ class AttackSettings:
 
 @dataclass(slots=True)
 class _Clock:
-    """When messages were offered first, and how long each took."""
+    """When messages were first offered, and how long each took."""
 
     offered: dict[int, float] = field(default_factory=dict)
     took: list[tuple[float, float]] = field(default_factory=list)
@@ -79,9 +85,9 @@ class _Clock:
             self.took.append((begun, now - begun))
 
 
-class _Measured(NamedTuple):
-    """When the quiet began, the attack, the quiet after it, and when that ended; what the attackers
-    counted, and the most memory that the gateway took, in bytes."""
+class _Measurements(NamedTuple):
+    """When each phase began and ended, what the attackers counted, and the gateway's peak memory in
+    bytes."""
 
     quiet: float
     begun: float
@@ -92,13 +98,13 @@ class _Measured(NamedTuple):
 
 
 class _Honest:
-    """One honest device, which sends at its pace."""
+    """One honest device, which sends at its own pace."""
 
     def __init__(
         self,
         name: str,
         run: RunRecord,
-        gateway: OwnGateway,
+        gateway: GatewayProcess,
         password: str,
         seed: int,
         outboxes: Path,
@@ -131,26 +137,26 @@ class _Honest:
 async def attack(
     settings: AttackSettings, progress: Callable[[str], None] | None = None
 ) -> AttackVerdict:
-    """Make a gateway, measure it in quiet and under attack, and judge.
+    """Create a gateway, measure it without and under attack, and judge.
 
     Args:
         settings: how.
-        progress: told each phase as it begins.
+        progress: called with each phase as it begins.
 
     Raises:
-        FirmwareError: a command failed, or the devices found no way in.
-        ValueError: an attack is not known.
+        FirmwareError: a command failed, or devices could not connect.
+        ValueError: an attack is unknown.
     """
-    attacks, tell = named(settings.attacks), progress or _silent
+    attacks, tell = named(settings.attacks), progress or _ignore_progress
     password = secrets.token_urlsafe(12)
     seconds = _WARM_S + 2 * settings.quiet + settings.attacked + _REST_S
     names = tuple(f"honest{n}" for n in range(1, settings.devices + 1))
     run = RunRecord.begin(settings.folder, DOMAIN, names, round(settings.pace * seconds))
     tell(f"making a gateway with {len(names)} honest devices and {len(attacks)} attacks")
     accounts = _accounts(names, attacks, password)
-    gateway = await OwnGateway.make(settings.folder / "gateway", accounts, {})
+    gateway = await GatewayProcess.make(settings.folder / "gateway", accounts, {})
     try:
-        with _elsewhere() as outboxes:
+        with _outbox_folder() as outboxes:
             return await _attack(settings, attacks, run, gateway, password, outboxes, tell)
     finally:
         await gateway.kill()
@@ -160,7 +166,7 @@ async def _attack(
     settings: AttackSettings,
     attacks: tuple[Attack, ...],
     run: RunRecord,
-    gateway: OwnGateway,
+    gateway: GatewayProcess,
     password: str,
     outboxes: Path,
     tell: Callable[[str], None],
@@ -175,8 +181,8 @@ async def _attack(
     survived = survived and "Traceback" not in gateway.complaints
     took = [row for device in devices for row in device.clock.took]
 
-    def times(begin: float, end: float) -> Times:
-        return Times.of(t for at, t in took if begin <= at < end)
+    def times(begin: float, end: float) -> ResponseTimes:
+        return ResponseTimes.of(t for at, t in took if begin <= at < end)
 
     lines = await asyncio.to_thread(gateway_log.from_gateway, gateway.folder)
     refusals = Refusals.of(gateway_log.events(lines))
@@ -200,12 +206,12 @@ async def _attack(
 
 async def _measured(
     settings: AttackSettings,
-    gateway: OwnGateway,
+    gateway: GatewayProcess,
     password: str,
     devices: list[_Honest],
     tell: Callable[[str], None],
-) -> _Measured:
-    """Have the devices send in quiet and under attack, until all of it is delivered."""
+) -> _Measurements:
+    """Have the devices send without and under attack until everything is delivered."""
     peaks: list[int] = []
     watch = asyncio.create_task(_watch(gateway, peaks))
     try:
@@ -230,7 +236,7 @@ async def _measured(
     finally:
         watch.cancel()
         await asyncio.gather(*(device.device.close() for device in devices))
-    return _Measured(quiet, begun, after, ended, counts, max(gateway.peak(), *peaks))
+    return _Measurements(quiet, begun, after, ended, counts, max(gateway.peak(), *peaks))
 
 
 def _accounts(names: tuple[str, ...], attacks: tuple[Attack, ...], password: str) -> list[Account]:
@@ -238,18 +244,18 @@ def _accounts(names: tuple[str, ...], attacks: tuple[Attack, ...], password: str
     return honest + [Account(a.account, password, a.trusted) for a in attacks if a.account]
 
 
-def _attacked(each: Attack, counts: Mapping[str, int], refusals: Refusals) -> Attacked:
-    """Put together what an attack heard and what was logged of its source."""
+def _attacked(each: Attack, counts: Mapping[str, int], refusals: Refusals) -> AttackResult:
+    """Combine what an attack counted and what was logged of its source."""
     source = each.source(DOMAIN)
     heard = (counts["sent"], counts["refused"], counts["closed"])
-    return Attacked(each.name, *heard, refusals.by(source, each.rules), refusals.total(source))
+    return AttackResult(each.name, *heard, refusals.by(source, each.rules), refusals.total(source))
 
 
 @contextlib.contextmanager
-def _elsewhere() -> Iterator[Path]:
-    """Make a folder for the outboxes, in memory if it may be.
+def _outbox_folder() -> Iterator[Path]:
+    """Create a folder for the outboxes, in memory if possible.
 
-    Devices have cards of their own: what they write must not keep the gateway's disk busy.
+    Devices have their own cards: their writes must not keep the gateway's disk busy.
     """
     memory = str(_MEMORY) if os.access(_MEMORY, os.W_OK) else None
     with tempfile.TemporaryDirectory(prefix="fieldpost-sim-", dir=memory) as made:
@@ -266,13 +272,13 @@ async def _join(devices: list[_Honest]) -> None:
                 while not each.device.online:
                     await each.device.changed()
         if not each.device.online:
-            raise FirmwareError(f"{each.device.jid} found no way in: {each.device.last_error}")
+            raise FirmwareError(f"{each.device.jid} could not connect: {each.device.last_error}")
 
 
 async def _attackers(
-    settings: AttackSettings, gateway: OwnGateway, password: str
+    settings: AttackSettings, gateway: GatewayProcess, password: str
 ) -> dict[str, dict[str, int]]:
-    """Run the attackers in a process of their own, for their time, and return what they counted."""
+    """Run the attackers in a process of their own, and return what they counted."""
     order: dict[str, Any] = {
         "host": HOST,
         "port": gateway.port,
@@ -301,13 +307,13 @@ async def _attackers(
     return found
 
 
-async def _watch(gateway: OwnGateway, peaks: list[int]) -> None:
-    """Look at the gateway's memory from outside, all the time; keep the most."""
+async def _watch(gateway: GatewayProcess, peaks: list[int]) -> None:
+    """Measure the gateway's memory from outside continuously; keep the maximum."""
     peaks.append(gateway.resident())
     while True:
         peaks[0] = max(peaks[0], gateway.resident())
         await asyncio.sleep(_WATCH_S)
 
 
-def _silent(_line: str) -> None:
-    """Tell nobody."""
+def _ignore_progress(_line: str) -> None:
+    """Ignore progress."""

@@ -1,7 +1,6 @@
-"""The verdict of an attack: memory, answer times, what honest devices got, and what was logged.
+"""The verdict of an attack: memory, response times, honest messages, and logged refusals.
 
-It compares what was measured and counted; it starts nothing and reads no log. Each attack has a
-source of its own (its account, or the address that it comes from), by which its refusals are found.
+Each attack has its own source (its account or address), by which its refusals are found.
 """
 
 from __future__ import annotations
@@ -18,17 +17,17 @@ if TYPE_CHECKING:
 MIB: Final = 1024 * 1024
 
 _SESSION_BYTES: Final = 114 * 1024
-"""What one connection may cost: 50 KiB with TLS, and a send buffer of 64 KiB."""
+"""Maximum cost of a connection: 50 KiB with TLS, and a send buffer of 64 KiB."""
 
 
 class Refusals(NamedTuple):
-    """What the gateway logged as refused: how often, by source (an account or address) and rule."""
+    """How often the gateway logged refusals, by source (an account or address) and rule."""
 
     counts: Mapping[tuple[str, str], int]
 
     @classmethod
     def of(cls, events: Iterable[Mapping[str, Any]]) -> Refusals:
-        """Count the events of the kind `limit`."""
+        """Count the events of kind `limit`."""
         found: Counter[tuple[str, str]] = Counter()
         for event in events:
             if event.get("kind") == "limit":
@@ -37,17 +36,18 @@ class Refusals(NamedTuple):
         return cls(found)
 
     def by(self, source: str, rules: Sequence[str]) -> Mapping[str, int]:
-        """Give how often each of some rules refused a source, those that did."""
+        """Return how often each of some rules refused a source; rules that never did are left
+        out."""
         found = {rule: self.counts.get((source, rule), 0) for rule in rules}
         return {rule: count for rule, count in found.items() if count}
 
     def total(self, source: str) -> int:
-        """Give how often a source was refused anything."""
+        """Return how often a source was refused."""
         return sum(count for (who, _), count in self.counts.items() if who == source)
 
 
-class Attacked(NamedTuple):
-    """What one attack did and heard, and what was logged of it, by the rules that it breaks.
+class AttackResult(NamedTuple):
+    """What one attack did and received, and what was logged of it by the expected rules.
 
     `total` counts the refusals of its source by any rule.
     """
@@ -60,13 +60,13 @@ class Attacked(NamedTuple):
     total: int
 
     @property
-    def told(self) -> bool:
-        """Whether its refusals are in the log: the rule that it breaks, and as many as it heard."""
+    def reported(self) -> bool:
+        """Whether its refusals are in the log: an expected rule, and as many as it received."""
         return bool(self.logged) and self.total >= self.refused + self.closed
 
 
-class Times(NamedTuple):
-    """Answer times of one phase: how many, and the median, 99th percentile and longest, in s."""
+class ResponseTimes(NamedTuple):
+    """Response times of one phase: number, median, 99th percentile and maximum, in seconds."""
 
     answers: int
     p50: float
@@ -74,8 +74,8 @@ class Times(NamedTuple):
     most: float
 
     @classmethod
-    def of(cls, seconds: Iterable[float]) -> Times:
-        """Sum up; all are 0 where there are none."""
+    def of(cls, seconds: Iterable[float]) -> ResponseTimes:
+        """Summarise response times; all are 0 if there are none."""
         row = sorted(seconds)
         if not row:
             return cls(0, 0.0, 0.0, 0.0)
@@ -84,35 +84,35 @@ class Times(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AttackVerdict:
-    """What came of an attack. Memory is in bytes resident; `times` is the allowed p99 ratio, to the
-    calmer one of the two times that are `quiet`: before the attack, and after it."""
+    """The result of an attack. Memory is in bytes resident; `times` is the allowed ratio of the
+    99th percentile to that of the calmer of the two quiet phases."""
 
     idle: int
     peak: int
     ceiling: int
-    quiet: tuple[Times, Times]
-    busy: Times
+    quiet: tuple[ResponseTimes, ResponseTimes]
+    busy: ResponseTimes
     times: float
     honest: Verdict
-    attacks: tuple[Attacked, ...]
+    attacks: tuple[AttackResult, ...]
     survived: bool
 
     @property
     def ratio(self) -> float:
-        """How many times longer the 99th percentile is than in quiet."""
+        """The ratio of the 99th percentile under attack to the quiet one."""
         calm = min((times.p99 for times in self.quiet if times.answers), default=0.0)
         return self.busy.p99 / calm if calm else math.inf
 
     @property
     def faults(self) -> list[str]:
-        """What is not as it has to be, in words; empty if all is."""
+        """The faults in words; empty if there are none."""
         found = {
             "the gateway died, or complained": not self.survived,
             "memory grew past the ceiling": self.peak > self.ceiling,
             f"p99 is more than {self.times:g} times the quiet one": self.ratio > self.times,
             "an honest device lost something": not self.honest.exact,
         }
-        untold = [f"not in the log: {row.name}" for row in self.attacks if not row.told]
+        untold = [f"not in the log: {row.name}" for row in self.attacks if not row.reported]
         return [word for word, is_so in found.items() if is_so] + untold
 
     @property
@@ -121,7 +121,7 @@ class AttackVerdict:
         return not self.faults
 
     def as_json(self) -> dict[str, Any]:
-        """Give it as a JSON object."""
+        """Return it as a JSON object."""
         return {
             "memory_mib": {
                 "idle": round(self.idle / MIB, 1),
@@ -132,13 +132,13 @@ class AttackVerdict:
             "attack_ms": _milliseconds(self.busy),
             "p99_ratio": round(self.ratio, 2),
             "honest": self.honest.as_json(),
-            "attacks": [row._asdict() | {"told": row.told} for row in self.attacks],
+            "attacks": [row._asdict() | {"told": row.reported} for row in self.attacks],
             "faults": self.faults,
             "passed": self.passed,
         }
 
     def lines(self) -> list[str]:
-        """Write it as tables for people."""
+        """Format it as tables for people."""
         head = f"{'attack':<32}{'sent':>9}{'refused':>9}{'closed':>8}  logged, by rule"
         table = [head, *(_row(row) for row in self.attacks)]
         table += ["", f"{'answers':<12}{'number':>8}{'p50 ms':>9}{'p99 ms':>9}{'most ms':>9}"]
@@ -156,11 +156,10 @@ class AttackVerdict:
 
 
 def ceiling(limits: Mapping[str, float], idle: int, accounts: int) -> int:
-    """Say how many bytes the gateway may have resident, from the limits of its configuration.
+    """Return how many bytes the gateway may have resident, from its limits.
 
-    It is what it has when idle; what all sessions may have unacknowledged; what waits for a commit,
-    twice, as bytes and as what was made of them; and the connections that strangers and so many
-    accounts may have.
+    That is its idle memory; the unacknowledged stanzas of all sessions; twice what waits for a
+    commit; and the connections that unauthenticated peers and the attacking accounts may have.
     """
     sessions = min(limits["sessions"], accounts * limits["sessions_per_account"])
     connections = limits["unauthenticated"] + sessions
@@ -172,16 +171,16 @@ def _at(row: Sequence[float], part: float) -> float:
     return row[min(len(row) - 1, math.ceil(part * len(row)) - 1)]
 
 
-def _milliseconds(times: Times) -> dict[str, float]:
+def _milliseconds(times: ResponseTimes) -> dict[str, float]:
     found = times._asdict()
     return {"answers": found.pop("answers"), **{k: round(1000 * v, 2) for k, v in found.items()}}
 
 
-def _answers(name: str, times: Times) -> str:
+def _answers(name: str, times: ResponseTimes) -> str:
     return f"{name:<12}{times.answers:>8}" + "".join(f"{1000 * s:>9.1f}" for s in times[1:])
 
 
-def _row(row: Attacked) -> str:
+def _row(row: AttackResult) -> str:
     logged = ", ".join(f"{rule} {count}" for rule, count in row.logged.items())
-    word = logged if row.told else f"{logged or 'nothing'}  NOT TOLD"
+    word = logged if row.reported else f"{logged or 'nothing'}  NOT TOLD"
     return f"{row.name:<32}{row.sent:>9}{row.refused:>9}{row.closed:>8}  {word}"

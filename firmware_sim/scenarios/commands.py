@@ -1,7 +1,7 @@
-"""The commands `fieldpost-sim run custody`, `attack` and `workers`: with gateways of their own.
+"""The commands `fieldpost-sim run custody`, `attack` and `workers`, each with its own gateway.
 
-Each makes what it needs in a folder, tells how far it is on standard error, prints the verdict, and
-exits with 0 if it is as it has to be, else with 1.
+Each works in a folder, shows progress on standard error, prints the verdict, and exits with status
+0 if it passed, else with 1.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _TOLD_S: Final = 10.0  # seconds between two lines of progress where there is no
 _MIB: Final = 1024 * 1024
 
 _seed = click.option(
-    "--seed", type=int, default=1, show_default=True, help="Of all that is chance."
+    "--seed", type=int, default=1, show_default=True, help="Seed of all random choices."
 )
 _state = click.option(
     "--state",
     type=click.Path(file_okay=False, path_type=Path),
-    help="A new folder for the gateway and all outboxes, kept; a temporary one if not given.",
+    help="A new folder for all files, which is kept; by default a temporary one.",
 )
 _as_json = click.option("--json", "as_json", is_flag=True, help="Print the verdict as JSON.")
 
@@ -54,11 +54,11 @@ def _seconds(name: str, default: float, help_: str) -> Callable[[Any], Any]:
 @_state
 @_as_json
 def custody_command(*, state: Path | None, as_json: bool, **given: Any) -> None:
-    """Let devices send to each other at all levels, while everything fails; judge each message.
+    """Send messages between devices at all levels while everything fails; judge each message.
 
-    It makes a gateway of its own and kills it KILLS times. Of the DEVICES, one in twenty never
-    comes and one in twenty reads slowly; at FAULTS, a part of the messages, a link or a device
-    fails. MESSAGES is the number of all.
+    Creates its own gateway and kills it KILLS times. Of the DEVICES, one in twenty never connects
+    and one in twenty reads slowly; for the share FAULTS of the messages a link or a device fails.
+    MESSAGES is the total.
     """
     from firmware_sim.scenarios.custody import CustodySettings, custody
 
@@ -79,9 +79,11 @@ def custody_command(*, state: Path | None, as_json: bool, **given: Any) -> None:
 @_seconds("--quiet", 10.0, "Of quiet, before the attack and after it.")
 @_seconds("--attacked", 40.0, "Of the attack.")
 @click.option("--rate", type=click.FloatRange(20.0, 1e5), default=500.0, show_default=True)
-@click.option("--ceiling-mb", type=click.IntRange(0, 1 << 20), default=0, help="MiB of memory.")
+@click.option(
+    "--ceiling-mb", type=click.IntRange(0, 1 << 20), default=0, help="Memory ceiling in MiB."
+)
 @click.option("--times", type=click.FloatRange(1.0, 1e6), default=3.0, show_default=True)
-@click.option("--attack", "attacks", multiple=True, help="Only these; all if not given.")
+@click.option("--attack", "attacks", multiple=True, help="Run only this attack; repeatable.")
 @_seed
 @_state
 @_as_json
@@ -93,13 +95,13 @@ def attack_command(
     attacks: tuple[str, ...],
     **given: Any,
 ) -> None:
-    """Attack a gateway, and measure what honest devices and the machine notice of it.
+    """Attack a gateway, and measure the effect on honest devices and on memory.
 
-    It makes a gateway of its own. Honest DEVICES send PACE assured events a second each; in quiet,
-    then while attackers, with an account and without, send RATE stanzas a second each, and in quiet
-    again. The gateway's memory has to stay below a ceiling that follows from its configuration,
-    unless --ceiling-mb gives one; the 99th percentile of the answer times below TIMES the calmer
-    quiet one; what is refused has to be in the gateway's log.
+    Creates its own gateway. DEVICES honest devices send PACE assured events a second each: before,
+    during and after attackers, with and without accounts, send RATE stanzas a second each. The
+    gateway's memory must stay below a ceiling computed from its configuration, or given by
+    --ceiling-mb; the 99th percentile of response times must stay below TIMES that of the calmer
+    quiet phase; refusals must be in the gateway's log.
     """
     from firmware_sim.attackers.__main__ import named
     from firmware_sim.scenarios.attack import AttackSettings, attack
@@ -132,12 +134,12 @@ def attack_command(
 @_state
 @_as_json
 def workers_command(*, state: Path | None, as_json: bool, **given: Any) -> None:
-    """Let workers share a queue, while everything fails; judge each item.
+    """Share a queue between workers while everything fails; judge each item.
 
-    It makes a gateway of its own. WORKERS behave for the first half of ITEMS, so that it can be
-    seen whether they are loaded alike; then, at FAULTS, a part of the deliveries, they crash, hang,
-    give back, leave and come back, and the gateway is killed KILLS times. MEMBERS is how many each
-    of three shares has, one at each level; they get a fifth as many items.
+    Creates its own gateway. WORKERS behave well for the first half of ITEMS, to measure whether
+    they are loaded evenly; then, for the share FAULTS of the deliveries, they crash, hang, return
+    items, leave and come back, and the gateway is killed KILLS times. Each of three shares, one at
+    each level, has MEMBERS members and gets a fifth as many items.
     """
     from firmware_sim.scenarios.workers import WorkersSettings, workers
 
@@ -153,7 +155,7 @@ def workers_command(*, state: Path | None, as_json: bool, **given: Any) -> None:
 
 
 class _Folder:
-    """The folder of a run: the given one, or a temporary one, which is kept if asked for."""
+    """The folder of a run: the given one, or a temporary one that is kept on request."""
 
     def __init__(self, given: Path | None) -> None:
         if given is not None and given.exists() and any(given.iterdir()):
@@ -167,35 +169,36 @@ class _Folder:
 
     def __exit__(self, *_: object) -> None:
         if self._temporary and self.keep:
-            click.echo(f"everything is kept in {self.path}", err=True)
+            click.echo(f"files are kept in {self.path}", err=True)
         elif self._temporary:
             shutil.rmtree(self.path.parent, ignore_errors=True)
 
 
 def _run(work: Callable[[Tell], Coroutine[Any, Any, T]]) -> T:
-    """Run a scenario; what fails is told in one line, and ends with 1."""
+    """Run a scenario; print a failure in one line and exit with status 1."""
     from firmware_sim.device.errors import FirmwareError
 
     # Lost connections are what a run is about, and each device tells its own.
     logging.getLogger("slixmpp").setLevel(logging.CRITICAL)
     logging.getLogger("asyncio").setLevel(logging.ERROR)
     try:
-        return asyncio.run(work(_teller()))
+        return asyncio.run(work(_progress_printer()))
     except* FirmwareError as errors:
         click.echo(f"fieldpost-sim: {errors.exceptions[0]}", err=True)
     sys.exit(1)
 
 
-def _teller() -> Tell:
-    """Tell progress on standard error: in one line on a terminal, else a line now and then."""
-    terminal, told = sys.stderr.isatty(), 0.0
+def _progress_printer() -> Tell:
+    """Return a function that shows progress on standard error: in place on a terminal, else as
+    occasional lines."""
+    terminal, reported = sys.stderr.isatty(), 0.0
 
     def tell(line: str) -> None:
-        nonlocal told
+        nonlocal reported
         if terminal:
             click.echo(f"\r{line:<79}", nl=False, err=True)
-        elif time.monotonic() - told >= _TOLD_S:
-            told = time.monotonic()
+        elif time.monotonic() - reported >= _TOLD_S:
+            reported = time.monotonic()
             click.echo(line, err=True)
 
     return tell

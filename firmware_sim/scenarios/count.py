@@ -1,9 +1,8 @@
 """The scenario `count`: N devices send M assured events each, while links and devices fail.
 
-Each event is an XEP-0337 log with the tags `n` (1 to M) and `run`, so that it can be told from
-every other. A device that restarts goes on from its outbox, its next number included; so does the
-whole run. The gateway may die and come back on its port at any time. It judges nothing (`verdict`
-does).
+Each event is an XEP-0337 log with the tags `n` (1 to M) and `run`. A restarted device continues
+from its outbox, and so does the whole run. The gateway may be killed and restarted at any time.
+`count_verdict` judges the result.
 """
 
 from __future__ import annotations
@@ -34,10 +33,10 @@ _PROGRESS_S: Final = 0.5  # seconds between two reports of progress
 class CountSettings:
     """How a run goes.
 
-    `seconds` is the pace: each device spreads its messages over that time. `patience` is how many
-    seconds more the run may take until everything is delivered. `faults` is the part of all
-    messages at which something goes wrong, 0 to 1. `gateway` is the JID that events go to: where
-    the gateway is a component of the server that the devices connect to; else their own domain.
+    `seconds` is the time over which each device spreads its messages. `patience` is how many
+    seconds more the run may take. `faults` is the share of messages at which something goes wrong,
+    0 to 1. `gateway` is the JID that events are sent to, if the gateway is a component; by default
+    the devices' domain.
     """
 
     host: str
@@ -56,7 +55,7 @@ class CountSettings:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Where a run is: counts of messages, of sessions that are up, and of faults so far."""
+    """The state of a run: counts of messages, of sessions, and of faults."""
 
     delivered: int
     waiting: int
@@ -66,7 +65,7 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class CountResult:
     """What a run met: its faults, and why devices could not deliver the rest."""
 
     faults: Counter[Fault]
@@ -131,16 +130,16 @@ async def count(
     run: RunRecord,
     settings: CountSettings,
     progress: Callable[[Progress], None] | None = None,
-) -> Ran:
-    """Run the scenario until every message has ended, or patience has.
+) -> CountResult:
+    """Run the scenario until every message has ended, or patience is exhausted.
 
     Args:
         run: the devices and their messages.
         settings: where, how fast, and with which faults.
-        progress: told where the run is, twice a second.
+        progress: called twice a second with the state of the run.
 
     Returns:
-        What it met. What became of the messages is in the outboxes.
+        What it met. The state of the messages is in the outboxes.
 
     Raises:
         OutboxError: an outbox cannot be used.
@@ -157,13 +156,13 @@ async def count(
             for each in played:
                 group.create_task(each.run())
     except TimeoutError:
-        pass  # what is not delivered is told by the verdict
+        pass  # what is not delivered is reported by the verdict
     finally:
         if watcher is not None:
             watcher.cancel()
         errors = Counter(actor.error for actor in actors if actor.error)
         await asyncio.gather(*(actor.stop() for actor in actors))
-    return Ran(sum((actor.plan.happened for actor in actors), Counter[Fault]()), errors)
+    return CountResult(sum((actor.plan.happened for actor in actors), Counter[Fault]()), errors)
 
 
 async def _watch(actors: list[Actor], run: RunRecord, progress: Callable[[Progress], None]) -> None:

@@ -1,7 +1,6 @@
-"""The verdict of a run: what each device believes of its messages, against what the gateway logged.
+"""The verdict of a run: the devices' view of each message, against what the gateway logged.
 
-It compares two lists and says exactly where they differ; it reads no outbox and runs no device. A
-message is known by (source, n): the device's full JID and its number in the run.
+A message is identified by (source, n): the device's full JID and its number in the run.
 """
 
 from __future__ import annotations
@@ -16,14 +15,14 @@ from firmware_sim.device.sender_rules import LIVE, State
 Key = tuple[str, int]
 
 SHOWN: Final = 20
-"""Differences of one sort that are named; all are counted."""
+"""Differences of one kind that are named; all are counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What came of a run. The counts are of messages; the lists name the first `SHOWN` of them.
+    """The result of a run. The counts are of messages; the lists name the first `SHOWN` of them.
 
-    `logged` is None where the gateway was not asked; then the counts that compare with it are 0.
+    `logged` is None if the gateway was not asked; then the counts that compare with it are 0.
     """
 
     planned: int
@@ -47,15 +46,15 @@ class Verdict:
 
     @property
     def passed(self) -> bool:
-        """Whether it is exact, or, where nobody asked the gateway, all is believed delivered."""
+        """Whether it is exact or, if the gateway was not asked, all is believed delivered."""
         return self.exact or (self.logged is None and self.planned == self.delivered)
 
     def as_json(self) -> dict[str, Any]:
-        """Give it as a JSON object."""
+        """Return it as a JSON object."""
         return {**asdict(self), "exact": self.exact}
 
     def lines(self) -> list[str]:
-        """Write it as a table for people."""
+        """Format it as a table for people."""
         rows = [
             ("planned", self.planned, ""),
             ("sent", self.sent, "taken into the devices' outboxes"),
@@ -81,7 +80,7 @@ def judge(planned: int, believed: Mapping[Key, State], logged: Iterable[Key] | N
     Args:
         planned: messages that the run was to send.
         believed: the state of each message that was sent.
-        logged: each event of the run at the gateway, as often as it is there; None if not asked.
+        logged: each event of the run at the gateway, as often as it occurs; None if not asked.
     """
     times = Counter(logged or ())
     states = Counter(believed.values())

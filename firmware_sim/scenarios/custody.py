@@ -1,9 +1,8 @@
 """The scenario `custody`: devices send to each other at all levels, and everything fails.
 
-Links lose, delay, reset and half-close; devices restart; some read slowly, some never come; the
-gateway is killed and started again. It makes a gateway of its own. What is sent is `custody_plan`'s
-choice, what goes wrong is `faults`', and `custody_verdict` judges what is found at the end: in the
-devices' outboxes and inboxes, in the gateway's log, and among what the gateway keeps.
+Links lose, delay, reset and half-close; devices restart; some read slowly, some never connect; the
+gateway is killed and restarted. `custody_plan` decides what is sent, `faults` what goes wrong, and
+`custody_verdict` judges the result.
 """
 
 from __future__ import annotations
@@ -39,10 +38,10 @@ from firmware_sim.scenarios.custody_evidence import (
     outbox,
     status,
 )
-from firmware_sim.scenarios.custody_plan import Plan, Way
+from firmware_sim.scenarios.custody_plan import Addressing, Plan
 from firmware_sim.scenarios.custody_verdict import CustodyVerdict
 from firmware_sim.scenarios.faults import Fault, FaultPlan
-from firmware_sim.scenarios.gateway_process import DOMAIN, HOST, Account, OwnGateway
+from firmware_sim.scenarios.gateway_process import DOMAIN, HOST, Account, GatewayProcess
 from firmware_sim.scenarios.outages import kill_often
 from firmware_sim.scenarios.record import EVENT
 
@@ -65,10 +64,10 @@ _VALVE: Final = Actuator()
 
 @dataclass(frozen=True, slots=True)
 class CustodySettings:
-    """How a run goes: `devices` send `messages` in all over `seconds`, at a part of `faults`.
+    """How a run goes: `devices` send `messages` in all over `seconds`, with faults at a share.
 
-    `kills` is how often the gateway is killed. `patience` is how many seconds more the run may
-    take until all is delivered.
+    `kills` is how often the gateway is killed. `patience` is how many seconds more the run may take
+    until everything is delivered.
     """
 
     folder: Path
@@ -82,13 +81,13 @@ class CustodySettings:
 
     @property
     def plan(self) -> Plan:
-        """What is to be sent."""
+        """The messages to send."""
         return Plan(self.seed, DOMAIN, self.devices, self.messages)
 
 
 @dataclass(frozen=True, slots=True)
-class CustodyRan:
-    """A run that is over: its verdict, the faults that it met, and why devices stayed out."""
+class CustodyResult:
+    """A finished run: its verdict, the faults that occurred, and why devices stayed offline."""
 
     verdict: CustodyVerdict
     faults: Counter[Fault]
@@ -97,10 +96,10 @@ class CustodyRan:
 
 
 class _Sender:
-    """One device of the run: sends its messages, and runs the commands that it gets."""
+    """One device of the run: sends its messages, and runs the commands that it receives."""
 
     def __init__(
-        self, name: str, settings: CustodySettings, run: str, gateway: OwnGateway, password: str
+        self, name: str, settings: CustodySettings, run: str, gateway: GatewayProcess, password: str
     ) -> None:
         self.name = name
         self._settings, self._plan = settings, settings.plan
@@ -109,7 +108,7 @@ class _Sender:
         faults = FaultPlan(settings.seed, name, min(settings.faults / _REACHED, 1.0))
         self.actor = Actor(HOST, gateway.port, faults, self._make)
         self.plain: dict[Key, State] = {}
-        """What became of its messages of level 0: sent, or not."""
+        """Whether each of its level 0 messages was sent."""
         self.offers: Counter[int] = Counter()
         """How often each message of the outbox was sent."""
 
@@ -151,8 +150,8 @@ class _Sender:
             else:
                 await self._send_sure(number, body, to, planned.level)
 
-    def _body(self, number: int, way: Way) -> str:
-        if way is Way.GATEWAY:
+    def _body(self, number: int, way: Addressing) -> str:
+        if way is Addressing.GATEWAY:
             return messages.log(EVENT, "Custody.", tags={"n": number, "run": self._run})
         return command(str(number), "open")
 
@@ -170,7 +169,7 @@ class _Sender:
                 return
 
     async def _send_sure(self, number: int, body: str, to: str, level: int) -> None:
-        """Send until the outbox has it: a restart leaves open whether it does, which it tells."""
+        """Send until the outbox has accepted it; after a restart the outbox is asked."""
         unsure = False
         while True:
             device = await self.actor.steady()
@@ -186,8 +185,8 @@ class _Sender:
             else:
                 return
 
-    async def dawdle(self) -> None:
-        """Stop reading for a while, again and again; for ever."""
+    async def read_slowly(self) -> None:
+        """Stop reading for a while, repeatedly, for ever."""
         while True:
             await asyncio.sleep(self._random.uniform(*_SLOW_S))
             device = await self.actor.steady()
@@ -198,22 +197,22 @@ class _Sender:
 
 async def custody(
     settings: CustodySettings, progress: Callable[[str], None] | None = None
-) -> CustodyRan:
+) -> CustodyResult:
     """Run the scenario and judge it.
 
     Args:
-        settings: how; `folder` is made, and keeps everything for who wants to look.
-        progress: told where the run is, each second.
+        settings: how; `folder` is created, and keeps everything for inspection.
+        progress: called each second with the state of the run.
 
     Raises:
         FirmwareError: a command of the gateway failed, or a file of a device.
     """
-    tell = progress or _silent
+    tell = progress or _ignore_progress
     plan, password, run = settings.plan, secrets.token_urlsafe(12), secrets.token_hex(8)
     settings.folder.mkdir(parents=True, exist_ok=True)
     tell(f"making a gateway with {len(plan.names)} devices")
     accounts = [Account(name, password) for name in plan.names]
-    gateway = await OwnGateway.make(gateway_folder(settings.folder), accounts, _OPTIONS)
+    gateway = await GatewayProcess.make(gateway_folder(settings.folder), accounts, _OPTIONS)
     senders = [_Sender(name, settings, run, gateway, password) for name in plan.present]
     try:
         await gateway.start()
@@ -227,20 +226,20 @@ async def custody(
     evidence = await asyncio.to_thread(gather, settings.folder, plan, run, believed, offers)
     faults = sum((each.actor.plan.happened for each in senders), Counter[Fault]())
     verdict = custody_verdict.judge(plan.all(), evidence)
-    return CustodyRan(verdict, faults, gateway.starts - 1, errors)
+    return CustodyResult(verdict, faults, gateway.starts - 1, errors)
 
 
 async def _go(
     settings: CustodySettings,
-    gateway: OwnGateway,
+    gateway: GatewayProcess,
     senders: list[_Sender],
     tell: Callable[[str], None],
 ) -> None:
-    """Send everything, amid all faults, and wait until it has arrived, or patience has an end."""
+    """Send everything amid all faults, and wait until it has arrived or patience is exhausted."""
     slow = [each for each in senders if each.name in settings.plan.slow]
     for each in senders:
         await each.actor.start()
-    asides = [asyncio.create_task(each.dawdle()) for each in slow]
+    asides = [asyncio.create_task(each.read_slowly()) for each in slow]
     asides += [asyncio.create_task(_report(settings, gateway, senders, tell))]
     killing = kill_often(gateway, settings.kills, settings.seconds, settings.seed)
     asides += [asyncio.create_task(killing)]
@@ -257,17 +256,20 @@ async def _go(
             await asyncio.gather(*(each.actor.flush() for each in senders))
             await _drained(settings, gateway, senders)
     except TimeoutError:
-        pass  # what has not arrived is told by the verdict
+        pass  # what has not arrived is reported by the verdict
     finally:
         for aside in asides:
             aside.cancel()
         await asyncio.gather(*asides, return_exceptions=True)
 
 
-async def _drained(settings: CustodySettings, gateway: OwnGateway, senders: list[_Sender]) -> None:
-    """Wait until the gateway keeps no more than what is for devices that never come, and no less.
+async def _drained(
+    settings: CustodySettings, gateway: GatewayProcess, senders: list[_Sender]
+) -> None:
+    """Wait until the gateway keeps exactly what is for devices that never connect.
 
-    A message of level 1 that was sent twice may wait twice: so the same has to be seen some times.
+    A message of level 1 that was sent twice may wait twice, so the same count must be seen
+    repeatedly.
     """
     seen = [-1]
     while len(seen) < _LOOKS or len(set(seen[-_LOOKS:])) > 1:
@@ -282,7 +284,7 @@ async def _drained(settings: CustodySettings, gateway: OwnGateway, senders: list
 
 async def _report(
     settings: CustodySettings,
-    gateway: OwnGateway,
+    gateway: GatewayProcess,
     senders: list[_Sender],
     tell: Callable[[str], None],
 ) -> None:
@@ -299,5 +301,5 @@ async def _report(
         await asyncio.sleep(_LOOK_S)
 
 
-def _silent(_line: str) -> None:
-    """Tell nobody."""
+def _ignore_progress(_line: str) -> None:
+    """Ignore progress."""

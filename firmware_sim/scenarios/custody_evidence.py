@@ -1,7 +1,7 @@
-"""Gathers what is found when a custody run is over, from files and from the gateway's own commands.
+"""Collect the evidence of a custody run from files and from the gateway's commands.
 
-Devices' outboxes tell what they believe, their inboxes what ran; the gateway's event log what came
-to itself; its lists of dead messages and its status what it keeps. Nothing is judged here.
+Outboxes show what senders believe, inboxes what ran, the gateway's event log what reached the
+gateway itself, and its dead letters and status what it keeps.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from firmware_sim.scenarios import gateway_command, gateway_log
 from firmware_sim.scenarios.actuator import Actuator
 from firmware_sim.scenarios.count_verdict import Key
 from firmware_sim.scenarios.custody_plan import Plan
-from firmware_sim.scenarios.custody_verdict import GATEWAY, Evidence, Ran
+from firmware_sim.scenarios.custody_verdict import GATEWAY, CustodyEvidence, Execution
 from firmware_sim.scenarios.record import EVENT
 
 _IN_DOUBT: Final = "in doubt"
 _NUMBER: Final = re.compile("name=[\"'](?:command|n)[\"'] value=[\"']([0-9]+)[\"']")
-"""Where a body has the number of its message: a command's id, or an event's tag `n`."""
+"""The place of a message's number in its body: a command's id, or an event's tag `n`."""
 
 
 def gather(
@@ -34,20 +34,20 @@ def gather(
     run: str,
     plain: Mapping[Key, State],
     offers: Mapping[str, Mapping[int, int]],
-) -> Evidence:
-    """Gather everything.
+) -> CustodyEvidence:
+    """Collect everything.
 
     Args:
         folder: of the run; all devices are stopped, the gateway may run.
         plan: of the run.
-        run: the run's own id, a tag of its events.
-        plain: what became of the messages of level 0, which no outbox has.
+        run: the run's id, a tag of its events.
+        plain: what became of the level 0 messages, which no outbox has.
         offers: how often each device sent each message, by the number in its outbox.
 
     Raises:
         FirmwareError: a file cannot be read, or a command of the gateway failed.
     """
-    believed, ran, repeated = dict(plain), list[Ran](), 0
+    believed, ran, repeated = dict(plain), list[Execution](), 0
     for name in plan.present:
         with Outbox.open(outbox(folder, name), plan.jid(name), limits(plan)) as opened:
             for record in opened.records(*State):
@@ -56,52 +56,52 @@ def gather(
         ran += _ran(folder, plan, name)
     gateway = gateway_folder(folder)
     logged = gateway_log.of_run(gateway_log.from_gateway(gateway), EVENT, run)
-    ran += [Ran(key, GATEWAY) for key in logged]
-    told = dict(_told(gateway))
+    ran += [Execution(key, GATEWAY) for key in logged]
+    reported = dict(_dead_letters(gateway))
     waiting, absent = kept(status(gateway)), frozenset(plan.absent)
-    return Evidence(believed, ran, told, waiting, absent, repeated)
+    return CustodyEvidence(believed, ran, reported, waiting, absent, repeated)
 
 
 def gateway_folder(folder: Path) -> Path:
-    """Give the folder of the run's gateway."""
+    """Return the folder of the run's gateway."""
     return folder / "gateway"
 
 
 def outbox(folder: Path, name: str) -> Path:
-    """Give the file of a device's outbox."""
+    """Return the file of a device's outbox."""
     return folder / f"{name}.outbox"
 
 
 def inbox(folder: Path, name: str) -> Path:
-    """Give the file of a device's inbox."""
+    """Return the file of a device's inbox."""
     return folder / f"{name}.inbox"
 
 
 def limits(plan: Plan) -> OutboxLimits:
-    """Give limits under which an outbox remembers every message of the run."""
+    """Return limits under which an outbox remembers every message of the run."""
     return OutboxLimits(keep_done=plan.messages, keep_failed=plan.messages)
 
 
 def status(gateway: Path) -> dict[str, Any]:
-    """Ask a gateway for its status."""
+    """Return a gateway's status."""
     found: dict[str, Any] = json.loads(gateway_command.run("status", "--json", "--dir", gateway))
     return found
 
 
 def kept(found: Mapping[str, Any]) -> int:
-    """Say how many messages of level 1 and 2 wait for accounts, by a gateway's status."""
+    """Return how many messages of level 1 and 2 wait for accounts, by a gateway's status."""
     return int(found["waiting"]["outbox"])
 
 
 class ForAbsent(NamedTuple):
-    """Messages that were taken for devices that never come, and how often any was sent again."""
+    """Messages accepted for devices that never connect, and how often any was sent again."""
 
     messages: int
     repeated: int
 
 
 def for_absent(plan: Plan, delivered: Iterable[Record], offers: Mapping[int, int]) -> ForAbsent:
-    """Count those among the delivered messages of an outbox; only those of level 1 come twice.
+    """Count those among the delivered messages of an outbox; only those of level 1 can come twice.
 
     Args:
         plan: of the run.
@@ -113,15 +113,15 @@ def for_absent(plan: Plan, delivered: Iterable[Record], offers: Mapping[int, int
     return ForAbsent(len(found), sum(offers[number] - 1 for number in once))
 
 
-def _ran(folder: Path, plan: Plan, name: str) -> Iterator[Ran]:
-    """Read from a device's inbox which commands ran, in their order."""
+def _ran(folder: Path, plan: Plan, name: str) -> Iterator[Execution]:
+    """Return the commands that ran, from a device's inbox, in order."""
     with Inbox.open(inbox(folder, name), plan.jid(name)) as opened:
         for row in Actuator.ran(opened.database):
-            yield Ran((row.sender, int(row.command)), name, row.times)
+            yield Execution((row.sender, int(row.command)), name, row.times)
 
 
-def _told(gateway: Path) -> Iterator[tuple[Key, bool]]:
-    """List what a gateway keeps as dead, and whether it is certain that it was not delivered."""
+def _dead_letters(gateway: Path) -> Iterator[tuple[Key, bool]]:
+    """List a gateway's dead letters, and whether each certainly was not delivered."""
     lines = gateway_command.run("dead", "list", "--json", "--all", "--dir", gateway).splitlines()
     for line in lines:
         words = ("dead", "show", str(json.loads(line)["id"]), "--json", "--dir", gateway)

@@ -1,7 +1,6 @@
-"""What a custody run is to send: who, what, at which level, to whom, all from a seed.
+"""Plan a custody run: who sends what, at which level, to whom, all from a seed.
 
-A message is known by its source (a full JID) and its number there, from 1. Nothing here sends or
-judges.
+A message is identified by its source (a full JID) and its number there, from 1.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ _ODD: Final = 0.05  # the part of the devices that never come, and the part that
 _FEW: Final = 4  # fewer devices have none such
 
 
-class Way(Enum):
+class Addressing(Enum):
     """How a message is addressed."""
 
     ACCOUNT = "to an account: into custody, at level 1 and 2"
@@ -30,14 +29,14 @@ class Way(Enum):
     GATEWAY = "to the gateway: into the event log"
 
 
-_WAYS: Final = (Way.ACCOUNT,) * 8 + (Way.SESSION, Way.GATEWAY)
+_WAYS: Final = (Addressing.ACCOUNT,) * 8 + (Addressing.SESSION, Addressing.GATEWAY)
 
 
-class Planned(NamedTuple):
-    """A message that is to be sent; `recipient` is a device's name, empty for the gateway."""
+class PlannedMessage(NamedTuple):
+    """A message to send; `recipient` is a device's name, empty for the gateway."""
 
     level: int
-    way: Way
+    way: Addressing
     recipient: str
 
 
@@ -46,10 +45,10 @@ class Plan:
     """All messages of a run.
 
     Args:
-        seed: by which levels, ways and recipients are chosen.
+        seed: selects levels, ways and recipients.
         domain: of the gateway.
-        devices: how many there are, at least 2; one in twenty never comes, and one is slow.
-        messages: how many are sent in all, by those that come.
+        devices: how many there are, at least 2; one in twenty never connects, and one is slow.
+        messages: how many are sent in all, by those that connect.
     """
 
     seed: int
@@ -64,52 +63,52 @@ class Plan:
 
     @property
     def absent(self) -> tuple[str, ...]:
-        """Those that never come."""
+        """The devices that never connect."""
         return self.names[: self._some]
 
     @property
     def slow(self) -> tuple[str, ...]:
-        """Those that read slowly."""
+        """The devices that read slowly."""
         return self.names[self._some : 2 * self._some]
 
     @property
     def present(self) -> tuple[str, ...]:
-        """Those that come, the slow ones too."""
+        """The devices that connect, including slow ones."""
         return self.names[self._some :]
 
     def jid(self, name: str) -> str:
-        """Give a device's full JID."""
+        """Return a device's full JID."""
         return f"{name}@{self.domain}/{RESOURCE}"
 
     def name(self, jid: str) -> str:
-        """Give the name of a device by its JID."""
+        """Return the name of a device by its JID."""
         return jid.partition("@")[0]
 
     def count(self, name: str) -> int:
-        """Say how many messages a device sends."""
+        """Return how many messages a device sends."""
         if name in self.absent:
             return 0
         whole, rest = divmod(self.messages, len(self.present))
         return whole + (self.present.index(name) < rest)
 
-    def message(self, name: str, number: int) -> Planned:
-        """Say what a device's message of that number is."""
+    def message(self, name: str, number: int) -> PlannedMessage:
+        """Return a device's message by its number."""
         chance = random.Random(f"custody/{self.seed}/{name}/{number}")  # noqa: S311 - repeatable
         level, way = chance.choice(_LEVELS), chance.choice(_WAYS)
-        if way is Way.GATEWAY:
-            return Planned(level, way, "")
-        others = self.names if way is Way.ACCOUNT else self.present
-        return Planned(level, way, chance.choice([each for each in others if each != name]))
+        if way is Addressing.GATEWAY:
+            return PlannedMessage(level, way, "")
+        others = self.names if way is Addressing.ACCOUNT else self.present
+        return PlannedMessage(level, way, chance.choice([each for each in others if each != name]))
 
-    def address(self, planned: Planned) -> str:
-        """Give the JID that a message goes to."""
-        if planned.way is Way.GATEWAY:
+    def address(self, planned: PlannedMessage) -> str:
+        """Return the JID that a message is sent to."""
+        if planned.way is Addressing.GATEWAY:
             return self.domain
         full = self.jid(planned.recipient)
-        return full if planned.way is Way.SESSION else full.partition("/")[0]
+        return full if planned.way is Addressing.SESSION else full.partition("/")[0]
 
-    def all(self) -> Iterator[tuple[Key, Planned]]:
-        """Go through all messages."""
+    def all(self) -> Iterator[tuple[Key, PlannedMessage]]:
+        """Generate all messages."""
         for name in self.present:
             for number in range(1, self.count(name) + 1):
                 yield (self.jid(name), number), self.message(name, number)

@@ -1,13 +1,12 @@
 """The verdict of a custody run: what senders believe, what ran where, what the gateway keeps.
 
-For each message it says whether what became of it is what its level promises, and counts. Nothing
-is passed over: whatever has no explanation is a fault. It reads no file and runs no device.
+Each message must have an outcome that its level promises; anything unexplained is a fault.
 
-- Level 2 runs exactly once, or not at all and is told: failed or in doubt at its sender, dead or in
-  doubt at the gateway, or waiting there for a device that never came.
-- Level 1 runs at least once, or is told in the same ways.
+- Level 2 runs exactly once; or not at all and is reported: failed or in doubt at its sender, dead
+  or in doubt at the gateway, or waiting there for a device that never connected.
+- Level 1 runs at least once, or is reported in the same ways.
 - Level 0 runs at most once for each time that the gateway may send it: it may be lost.
-- Between one sender and one account, levels 1 and 2 first run in the order of their sending.
+- From one sender to one account, levels 1 and 2 first run in the order of sending.
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ from typing import Any, Final, NamedTuple
 
 from firmware_sim.device.sender_rules import LIVE, State
 from firmware_sim.scenarios.count_verdict import SHOWN, Key
-from firmware_sim.scenarios.custody_plan import Planned, Way
+from firmware_sim.scenarios.custody_plan import Addressing, PlannedMessage
 
 GATEWAY: Final = ""
-"""Where a message ran that came to the gateway's log; elsewhere it is the device's name."""
+"""The place of a message that reached the gateway's log; otherwise it is the device's name."""
 
 
-class Ran(NamedTuple):
+class Execution(NamedTuple):
     """A message that ran: which, where, and how often there."""
 
     key: Key
@@ -34,19 +33,19 @@ class Ran(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
-    """What was found when all was over.
+class CustodyEvidence:
+    """What was found after the run.
 
-    `believed` is what each sender believes of each message that it took, `ran` what ran, each
-    place's in its order. `told` are those that the gateway keeps as dead, by whether it is certain
-    that they were not delivered. `waiting` counts what it still keeps for accounts, at level 1
-    and 2. `absent` are the names of the devices that never came, `repeated` how often messages of
-    level 1 to them were sent again: as often may one wait twice.
+    `believed` is the state of each accepted message at its sender, `ran` what ran, in the order of
+    each place. `reported` are the dead letters, by whether they certainly were not delivered.
+    `waiting` counts what it still keeps for accounts at levels 1 and 2. `absent` are the devices
+    that never connected, `repeated` how often messages of level 1 to them were sent again: each may
+    wait twice.
     """
 
     believed: Mapping[Key, State]
-    ran: Sequence[Ran]
-    told: Mapping[Key, bool]
+    ran: Sequence[Execution]
+    reported: Mapping[Key, bool]
     waiting: int
     absent: frozenset[str]
     repeated: int = 0
@@ -54,9 +53,9 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class CustodyVerdict:
-    """Counts by level (0, 1, 2) of what became of the messages, and the faults by their name.
+    """Counts by level (0, 1, 2) of the outcomes of messages, and the faults by name.
 
-    `waiting` has to be at least `expected`, and at most `repeated` more.
+    `waiting` must be at least `expected`, and at most `repeated` more.
     """
 
     counts: Mapping[str, tuple[int, int, int]]
@@ -67,12 +66,13 @@ class CustodyVerdict:
 
     @property
     def exact(self) -> bool:
-        """Whether everything is as its level promises, and all that waits is accounted for."""
+        """Whether every message kept the promise of its level, and all that waits is accounted
+        for."""
         explained = self.expected <= self.waiting <= self.expected + self.repeated
         return not self.faults and explained
 
     def as_json(self) -> dict[str, Any]:
-        """Give it as a JSON object."""
+        """Return it as a JSON object."""
         return {
             "levels": {name: list(row) for name, row in self.counts.items()},
             "waiting": self.waiting,
@@ -84,7 +84,7 @@ class CustodyVerdict:
         }
 
     def lines(self) -> list[str]:
-        """Write it as a table for people."""
+        """Format it as a table for people."""
         table = [f"{'level':<12}{0:>8}{1:>8}{2:>8}"]
         for name, row in self.counts.items():
             table.append(f"{name:<12}" + "".join(f"{n:>8}" for n in row) + f"  {_NOTES[name]}")
@@ -110,7 +110,9 @@ _NOTES: Final = {
 }
 
 
-def judge(planned: Iterable[tuple[Key, Planned]], evidence: Evidence) -> CustodyVerdict:
+def judge(
+    planned: Iterable[tuple[Key, PlannedMessage]], evidence: CustodyEvidence
+) -> CustodyVerdict:
     """Judge a run.
 
     Args:
@@ -118,7 +120,7 @@ def judge(planned: Iterable[tuple[Key, Planned]], evidence: Evidence) -> Custody
         evidence: what was found.
 
     Returns:
-        The counts and the faults; what ran and was not planned is one, too.
+        The counts and the faults; a message that ran without being planned is a fault.
     """
     plan = dict(planned)
     counts: dict[str, list[int]] = {name: [0, 0, 0] for name in _NOTES}
@@ -135,7 +137,7 @@ def judge(planned: Iterable[tuple[Key, Planned]], evidence: Evidence) -> Custody
         counts["again"][message.level] += max(again, 0)
         strays = where.total() - where[message.recipient]
         for fault in _faults(message, evidence, key, where[message.recipient], strays):
-            faults.setdefault(fault, []).append(_shown(key, message))
+            faults.setdefault(fault, []).append(_format_some(key, message))
     for key in places:
         faults.setdefault("ran, and was never planned", []).append(f"{key[0]} n={key[1]}")
     for line in _disordered(plan, evidence.ran):
@@ -145,8 +147,8 @@ def judge(planned: Iterable[tuple[Key, Planned]], evidence: Evidence) -> Custody
     return CustodyVerdict(rows, evidence.waiting, expected, evidence.repeated, faults)
 
 
-def _found(message: Planned, evidence: Evidence, key: Key, runs: int) -> list[str]:
-    """Name the rows of the table that a message counts in."""
+def _found(message: PlannedMessage, evidence: CustodyEvidence, key: Key, runs: int) -> list[str]:
+    """Return the rows of the table that a message counts in."""
     state = evidence.believed.get(key)
     names = ["planned"]
     if state is not None:
@@ -157,18 +159,18 @@ def _found(message: Planned, evidence: Evidence, key: Key, runs: int) -> list[st
         names.append("failed")
     if state is State.IN_DOUBT:
         names.append("in doubt")
-    if key in evidence.told:
+    if key in evidence.reported:
         names.append("dead")
-    if state is State.DONE and not runs and key not in evidence.told:
-        away = message.way is Way.ACCOUNT and message.recipient in evidence.absent
+    if state is State.DONE and not runs and key not in evidence.reported:
+        away = message.way is Addressing.ACCOUNT and message.recipient in evidence.absent
         names.append("waiting" if away and message.level else "lost")
     return names
 
 
 def _faults(
-    message: Planned, evidence: Evidence, key: Key, runs: int, strays: int
+    message: PlannedMessage, evidence: CustodyEvidence, key: Key, runs: int, strays: int
 ) -> Iterable[str]:
-    """Name what is not as the level promises."""
+    """Return how a message breaks its level's promise."""
     state, level = evidence.believed.get(key), message.level
     if strays:
         yield "ran where it was not sent to"
@@ -178,11 +180,11 @@ def _faults(
         yield "never taken by its sender"
     elif state in LIVE:
         yield "still with its sender"
-    elif state in (State.FAILED, State.IN_DOUBT) and message.way is not Way.SESSION:
+    elif state in (State.FAILED, State.IN_DOUBT) and message.way is not Addressing.SESSION:
         yield f"{state.value}, though the gateway takes custody"
     if runs and state in (None, State.FAILED):
-        yield "ran, though its sender was told that it failed"
-    if runs and evidence.told.get(key, False):
+        yield "ran, though its sender was reported that it failed"
+    if runs and evidence.reported.get(key, False):
         yield "ran, though the gateway is certain that it did not"
     if level == 2 and runs > 1:
         yield "assured, and ran more than once"
@@ -190,22 +192,22 @@ def _faults(
         yield "missing: its sender believes it delivered, and nobody has it"
 
 
-def _disordered(plan: Mapping[Key, Planned], ran: Iterable[Ran]) -> Iterable[str]:
-    """Name what first ran after one that was sent later, to the same account by the same sender."""
+def _disordered(plan: Mapping[Key, PlannedMessage], ran: Iterable[Execution]) -> Iterable[str]:
+    """Return messages that first ran after a later one of the same sender to the same account."""
     seen: set[Key] = set()
     last: dict[tuple[str, str], int] = {}
     for key, where, _ in ran:
         message = plan.get(key)
-        if message is None or key in seen or message.way is Way.SESSION or not message.level:
+        if message is None or key in seen or message.way is Addressing.SESSION or not message.level:
             continue
         seen.add(key)
         source, number = key
         before = last.get((source, where), 0)
         if number < before:
-            yield f"{_shown(key, message)} after n={before}"
+            yield f"{_format_some(key, message)} after n={before}"
         last[source, where] = max(before, number)
 
 
-def _shown(key: Key, message: Planned) -> str:
+def _format_some(key: Key, message: PlannedMessage) -> str:
     to = message.recipient or "the gateway"
     return f"{key[0]} n={key[1]} level {message.level} {message.way.name.lower()} {to}"

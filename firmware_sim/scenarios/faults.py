@@ -1,8 +1,7 @@
-"""What goes wrong, and when, from a seed: the plan of one simulated device's misfortunes.
+"""Plan the faults of one simulated device from a seed: what goes wrong, and when.
 
-The seed alone settles which messages meet with a fault, with which, and at which moment of their
-life; so two runs with one seed suffer the same. What such a fault cuts through is left to chance,
-as it is with real ones. It only plans: `link` and the scenario carry it out.
+The seed decides which messages meet a fault, which one, and at which step, so two runs with one
+seed meet the same faults. `link` and the scenarios carry them out.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from firmware_sim.device.sender_loop import Moment
 
 
 class Fault(Enum):
-    """A misfortune; the value is its name in the verdict."""
+    """A fault; the value is its name in the verdict."""
 
     CUT = "connections cut"
     RESET = "connections reset"
@@ -46,21 +45,21 @@ class FaultPlan:
 
     Args:
         seed: of the run.
-        device: its name, so that each has misfortunes of its own.
-        rate: the part of its messages that meet with a fault, 0 to 1.
+        device: its name, so that each device has its own faults.
+        rate: the share of its messages that meet a fault, 0 to 1.
     """
 
     def __init__(self, seed: int, device: str, rate: float) -> None:
         self._key = f"{seed}/{device}"
         self.rate = rate
-        """The part of its messages that meet with one."""
+        """The share of its messages that meet a fault."""
         self._over: set[int] = set()
         self._delays = random.Random(f"{self._key}/delay")  # noqa: S311 - repeatable, not secret
         self.happened: Counter[Fault] = Counter()
-        """How often each fault was given out."""
+        """How often each fault was returned."""
 
     def at(self, moment: Moment, number: int) -> Fault | None:
-        """Say what goes wrong at this moment of that message, if anything; each goes wrong once."""
+        """Return the fault at this step of a message, if any; each occurs once."""
         chance = random.Random(f"{self._key}/{number}")  # noqa: S311 - repeatable, not secret
         if chance.random() >= self.rate or moment is not chance.choice(_MOMENTS):
             return None
@@ -72,7 +71,7 @@ class FaultPlan:
         return fault
 
     def delay(self) -> float:
-        """Say by how many seconds the next chunk is late; most are not."""
+        """Return the delay of the next chunk in seconds; mostly 0."""
         if self._delays.random() >= _SLOW:
             return 0.0
         return self._delays.uniform(0.0, _LATEST_S)

@@ -1,6 +1,6 @@
-"""Runs the gateway's own command `fieldpost`, as an operator would, and gives what it printed.
+"""Run the gateway's command `fieldpost` as an operator would, and return its output.
 
-It knows no option of it and opens no database: the simulator and the gateway share no code.
+The simulator and the gateway share no code.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ COMMAND_S: Final = 120.0
 
 
 def program() -> str:
-    """Find the command: the one beside this Python, else the one on the path.
+    """Find the command: beside this Python, else on the path.
 
     Raises:
         GatewayCommandFailed: it is not installed.
@@ -31,11 +31,11 @@ def program() -> str:
 
 
 def run(*words: str | Path, stdin: str = "") -> str:
-    """Run it to its end, and return what it wrote to its standard output.
+    """Run a command, and return its standard output.
 
     Args:
         words: the command's words, such as "events", "--json".
-        stdin: what it may read.
+        stdin: its standard input.
 
     Raises:
         GatewayCommandFailed: it is not installed, failed, or took longer than `COMMAND_S`.

@@ -1,8 +1,4 @@
-"""Reads the events of a run from a gateway's log, as `fieldpost events --json` prints it.
-
-It runs the gateway's own command or reads a file of its output; it never opens the gateway's
-database, and it judges nothing (`verdict` does).
-"""
+"""Read the events of a run from the output of `fieldpost events --json`."""
 
 from __future__ import annotations
 
@@ -15,7 +11,7 @@ from firmware_sim.scenarios import gateway_command
 
 
 def from_gateway(directory: Path) -> list[str]:
-    """Ask the gateway that lives in a folder for its events, one JSON object a line.
+    """Return the events of a gateway's folder, one JSON object a line.
 
     Raises:
         GatewayCommandFailed: the command is not installed, failed, or took too long.
@@ -24,10 +20,10 @@ def from_gateway(directory: Path) -> list[str]:
 
 
 def events(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
-    """Parse lines of JSON, one event each; empty lines are skipped.
+    """Parse lines of JSON, one event each; skip empty lines.
 
     Raises:
-        ValueError: a line is not a JSON object; it is named by its number.
+        ValueError: a line is not a JSON object; names its number.
     """
     for number, line in enumerate(lines, 1):
         if not line.strip():
@@ -42,7 +38,7 @@ def events(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
 
 
 def of_run(lines: Iterable[str], event: str, run: str) -> Iterator[tuple[str, int]]:
-    """Give (source, n) of each logged event of that name whose tag `run` is this run's.
+    """Return (source, n) of each event of that name with this run's tag `run`.
 
     Raises:
         ValueError: a line is not what the command prints.

@@ -1,7 +1,6 @@
-"""A gateway of the simulator's own: made in a folder, started as a process, killed, started again.
+"""The simulator's own gateway: created in a folder, run as a process, killed and restarted.
 
-It uses the command `fieldpost` as an operator does, and looks at the process from outside. It sends
-nothing to it and judges nothing.
+Uses the command `fieldpost` as an operator does, and observes the process from outside.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ DOMAIN: Final = "gw.example"
 HOST: Final = "127.0.0.1"
 
 READY_S: Final = 30.0
-"""Seconds to the line `ready`: a start on a slow card, with a database to recover."""
+"""Seconds to the line `ready`: a start on a slow card with a database to recover."""
 
 STOP_S: Final = 30.0
 """Seconds to the end after SIGTERM."""
@@ -48,8 +47,8 @@ class Account(NamedTuple):
     trusted: bool = True
 
 
-class OwnGateway:
-    """A gateway in a folder, always on the same port, so that devices find it after a restart."""
+class GatewayProcess:
+    """A gateway in a folder, always on the same port, so devices find it after a restart."""
 
     def __init__(self, folder: Path, port: int) -> None:
         self.folder = folder
@@ -64,7 +63,7 @@ class OwnGateway:
     async def make(
         cls, folder: Path, accounts: Iterable[Account], options: Mapping[str, Option]
     ) -> Self:
-        """Make its folder, provision its devices, and set options of its configuration.
+        """Create its folder, provision its devices, and set configuration options.
 
         Raises:
             GatewayCommandFailed: a command failed.
@@ -87,7 +86,7 @@ class OwnGateway:
 
     @property
     def ca(self) -> Path:
-        """The certificate that devices verify it by."""
+        """The certificate that devices verify it with."""
         return self.folder / "pki" / "ca.pem"
 
     @property
@@ -99,7 +98,7 @@ class OwnGateway:
         return found
 
     async def start(self) -> None:
-        """Start it, and wait until it says that it is ready.
+        """Start it, and wait until it is ready.
 
         Raises:
             GatewayCommandFailed: it did not start in time.
@@ -121,14 +120,14 @@ class OwnGateway:
             raise GatewayCommandFailed(f"the gateway did not start: {self.complaints}")
 
     async def kill(self) -> None:
-        """Kill it as a power cut would (SIGKILL), and wait until it is gone."""
+        """Kill it with SIGKILL, as a power cut would, and wait until it is gone."""
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError):
                 self._process.kill()
             await self._gone()
 
     async def stop(self) -> int:
-        """Ask it to stop (SIGTERM), and return its exit status; kill it if it does not stop.
+        """Stop it with SIGTERM and return its exit status; kill it if it does not stop.
 
         Returns:
             Its exit status; negative for a signal, 0 if it was not running.
@@ -151,15 +150,15 @@ class OwnGateway:
 
     @property
     def complaints(self) -> str:
-        """What it last wrote to its standard error."""
+        """The last lines of its standard error."""
         return "".join(self._complaints)
 
     def resident(self) -> int:
-        """Bytes of memory that it has resident, as the system counts them; 0 if it is gone."""
+        """Its resident memory in bytes; 0 if it is gone."""
         return self._counted("VmRSS")
 
     def peak(self) -> int:
-        """The most bytes that it had resident since its start; 0 if it is gone."""
+        """Its peak resident memory since its start in bytes; 0 if it is gone."""
         return self._counted("VmHWM")
 
     def _counted(self, name: str) -> int:
@@ -188,9 +187,9 @@ class OwnGateway:
 
 
 def free_port() -> int:
-    """Find a port that is free, outside the range that connections take theirs from.
+    """Find a free port outside the ephemeral range.
 
-    So nobody's connection has it by chance while the gateway is down.
+    So no connection takes it by chance while the gateway is down.
 
     Raises:
         GatewayCommandFailed: none was found.
@@ -218,5 +217,5 @@ def _configure(path: Path, options: Mapping[str, Option]) -> None:
         if equals and name in left:
             lines[number] = f"{name} = {json.dumps(left.pop(name))}"
     if left:
-        raise GatewayCommandFailed(f"the gateway has no options {', '.join(left)}")
+        raise GatewayCommandFailed(f"the gateway has no such options: {', '.join(left)}")
     path.write_text("\n".join(lines) + "\n", "utf-8")

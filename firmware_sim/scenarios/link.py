@@ -1,8 +1,7 @@
 """A TCP link that fails: a small proxy on loopback between a device and a gateway.
 
-It delays what passes, loses or ends one direction, and cuts, with a reset or an orderly end, on
-real sockets. It does not look into what it carries (that is TLS) and does not decide when to fail
-(`faults` does).
+It delays data, loses or ends one direction, and disconnects, with a reset or an orderly end, on
+real sockets. `faults` decides when.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ class _Route:
             writer.transport.abort()
 
     def end(self, *, requests: bool, answers: bool) -> None:
-        """End a direction towards its receiver; what still comes in that direction is lost."""
+        """End a direction towards its receiver; further data in that direction is lost."""
         if requests and self.up:
             self.up = False
             _end(self.far)
@@ -52,11 +51,11 @@ def _end(writer: asyncio.StreamWriter) -> None:
 
 
 class FaultyLink:
-    """Listens on a free port of 127.0.0.1 and carries each connection on to one address.
+    """Listens on a free port of 127.0.0.1 and forwards each connection to one address.
 
     Args:
-        host, port: where it carries them.
-        delay: gives the seconds by which the next chunk is late; called once for each.
+        host, port: where it forwards them.
+        delay: returns the delay of the next chunk in seconds; called once for each.
     """
 
     def __init__(self, host: str, port: int, delay: Callable[[], float] | None = None) -> None:
@@ -67,7 +66,7 @@ class FaultyLink:
         self._server: asyncio.Server | None = None
         self._stopped = False
         self.port = 0
-        """Where it listens, once started."""
+        """The port on which it listens, once started."""
 
     async def start(self) -> None:
         """Begin to listen."""
@@ -75,7 +74,7 @@ class FaultyLink:
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:
-        """Cut everything and stop listening."""
+        """Disconnect everything and stop listening."""
         if self._server is not None:
             self._server.close()
         self._stopped = True
@@ -91,7 +90,7 @@ class FaultyLink:
         await self.stop()
 
     def cut(self, *, reset: bool = False) -> None:
-        """Cut every connection; with `reset` both ends see a reset, else an end of data."""
+        """Disconnect every connection; with `reset` both ends see a reset, else an end of data."""
         for route in list(self._routes):
             route.cut(reset=reset)
 
@@ -102,11 +101,11 @@ class FaultyLink:
             route.down = route.down and not answers
 
     def half_close(self, *, requests: bool = False, answers: bool = False) -> None:
-        """End one direction of each connection in order (FIN), and carry the other on.
+        """End one direction of each connection in order (FIN), and continue the other.
 
         Args:
-            requests: what goes to the gateway ends: the gateway sees an end of data.
-            answers: what comes from it ends: the device sees one.
+            requests: the direction to the gateway ends.
+            answers: the direction from the gateway ends.
         """
         for route in list(self._routes):
             route.end(requests=requests, answers=answers)

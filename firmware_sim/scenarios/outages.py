@@ -1,4 +1,4 @@
-"""Kills a gateway now and then, at moments that a seed spreads over a run, and starts it again."""
+"""Kill a gateway at moments that a seed spreads over a run, and restart it."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import random
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from firmware_sim.scenarios.gateway_process import OwnGateway
+    from firmware_sim.scenarios.gateway_process import GatewayProcess
 
 _DOWN_S: Final = (0.1, 1.0)  # seconds that the gateway stays down
 
 
-async def kill_often(gateway: OwnGateway, kills: int, seconds: float, seed: int) -> None:
-    """Kill the gateway so often within that time, and start it again each time.
+async def kill_often(gateway: GatewayProcess, kills: int, seconds: float, seed: int) -> None:
+    """Kill the gateway this often within that time, and restart it each time.
 
     Raises:
         GatewayCommandFailed: it did not start again.

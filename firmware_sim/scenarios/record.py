@@ -1,7 +1,6 @@
-"""What a run leaves in its folder: its settings, and an outbox per device.
+"""The record of a run in its folder: its settings, and an outbox for each device.
 
-So a run that was interrupted goes on where it was, and a verdict can be asked for later. It starts
-no device and judges nothing.
+An interrupted run continues from it, and a verdict can be made later.
 """
 
 from __future__ import annotations
@@ -29,12 +28,12 @@ _VERSION: Final = 1
 
 
 class RunMismatch(FirmwareError):
-    """The folder holds another run, or none."""
+    """The folder contains another run, or none."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
-    """A run: its own id (a tag of each event), whose devices, and how many messages each."""
+    """A run: its id (a tag of each event), its devices, and how many messages each sends."""
 
     run: str
     domain: str
@@ -43,10 +42,10 @@ class RunRecord:
 
     @classmethod
     def begin(cls, state: Path, domain: str, devices: tuple[str, ...], messages: int) -> Self:
-        """Begin a run in a folder, or go on with the one that is there.
+        """Begin a run in a folder, or continue the one in it.
 
         Raises:
-            RunMismatch: it holds a run of other devices or another number of messages.
+            RunMismatch: it contains a run of other devices or another number of messages.
         """
         state.mkdir(parents=True, exist_ok=True)
         if not (state / _FILE).exists():
@@ -76,7 +75,7 @@ class RunRecord:
 
     @property
     def planned(self) -> int:
-        """How many messages the run is to send."""
+        """How many messages the run sends."""
         return len(self.devices) * self.messages
 
     @property
@@ -86,11 +85,11 @@ class RunRecord:
         return OutboxLimits(keep_done=most, keep_failed=most)
 
     def jid(self, device: str) -> str:
-        """Give a device's full JID."""
+        """Return a device's full JID."""
         return f"{device}@{self.domain}/{RESOURCE}"
 
     def outbox(self, state: Path, device: str) -> Path:
-        """Give the file of a device's outbox."""
+        """Return the file of a device's outbox."""
         return state / f"{device}.outbox"
 
     def believed(self, state: Path) -> dict[Key, State]:

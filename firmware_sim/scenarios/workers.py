@@ -1,9 +1,9 @@
-"""The scenario `workers`: a queue, shares, and those who work on them, while everything fails.
+"""The scenario `workers`: a queue, shares, and their workers, while everything fails.
 
-It makes a gateway of its own. First all workers behave, so that it can be seen whether the queue
-shares fairly; then they crash, hang, give items back, leave without a word and come back, members
-of shares crash, and the gateway is killed and started again. What is published and what goes wrong
-is `workers_plan`'s choice; `workers_verdict` judges what is found at the end.
+It creates its own gateway. At first all workers behave well, to measure fairness; then they crash,
+hang, return items, leave and come back, members of shares crash, and the gateway is killed and
+restarted. `workers_plan` decides what is published and what goes wrong; `workers_verdict` judges
+the result.
 """
 
 from __future__ import annotations
@@ -19,10 +19,17 @@ from typing import Final
 from firmware_sim.device.errors import ScenarioFailed
 from firmware_sim.device.publisher import Publisher
 from firmware_sim.scenarios import workers_verdict
-from firmware_sim.scenarios.gateway_process import Account, Option, OwnGateway
+from firmware_sim.scenarios.gateway_process import Account, GatewayProcess, Option
 from firmware_sim.scenarios.outages import kill_often
-from firmware_sim.scenarios.workers_cast import LOCK_S, Hand, Member, Press, Stage, jid
 from firmware_sim.scenarios.workers_evidence import gather, waiting
+from firmware_sim.scenarios.workers_participants import (
+    LOCK_S,
+    ItemPublisher,
+    QueueWorker,
+    Setting,
+    ShareMember,
+    jid,
+)
 from firmware_sim.scenarios.workers_plan import LEVELS, QUEUE, Fault, Publication, WorkersPlan
 from firmware_sim.scenarios.workers_verdict import WorkersVerdict
 
@@ -40,12 +47,12 @@ _LOOK_S: Final = 0.5  # between two looks at what is left, and two reports
 
 @dataclass(frozen=True, slots=True)
 class WorkersSettings:
-    """How a run goes: `items` go to the queue, the first half of them over half of `seconds`, while
-    all workers behave, and the second half over `seconds`.
+    """How a run goes: `items` go to the queue, the first half over half of `seconds` while all
+    workers behave well, the second half over `seconds`.
 
-    `members` is how many each share has. `faults` is the part of those deliveries at which
+    `members` is how many each share has. `faults` is the share of those deliveries at which
     something goes wrong. `kills` is how often the gateway is killed. `patience` is how many seconds
-    more the run may take until all is done.
+    more the run may take.
     """
 
     folder: Path
@@ -60,13 +67,13 @@ class WorkersSettings:
 
     @property
     def plan(self) -> WorkersPlan:
-        """What is to be published, and what goes wrong."""
+        """What is published, and what goes wrong."""
         return WorkersPlan(self.seed, self.workers, self.items, self.members, self.faults)
 
 
 @dataclass(frozen=True, slots=True)
-class WorkersRan:
-    """A run that is over: its verdict, and what went wrong on purpose."""
+class WorkersResult:
+    """A finished run: its verdict, and the faults that occurred."""
 
     verdict: WorkersVerdict
     faults: Counter[Fault]
@@ -75,40 +82,42 @@ class WorkersRan:
 
 
 class _Run:
-    """All that play, at their gateway."""
+    """All participants, at their gateway."""
 
     def __init__(
-        self, settings: WorkersSettings, stage: Stage, tell: Callable[[str], None]
+        self, settings: WorkersSettings, stage: Setting, tell: Callable[[str], None]
     ) -> None:
         self.stage, self.settings, self._tell = stage, settings, tell
         plan = stage.plan
-        self.hands = [Hand(name, stage) for name in plan.names]
-        self.members = [Member(name, level, stage) for level in LEVELS for name in plan.crew(level)]
-        self.presses = {name: Press(name, stage) for name in plan.publishers}
+        self.workers = [QueueWorker(name, stage) for name in plan.names]
+        self.members = [
+            ShareMember(name, level, stage) for level in LEVELS for name in plan.members_of(level)
+        ]
+        self.publishers = {name: ItemPublisher(name, stage) for name in plan.publishers}
         self.fair: dict[str, int] = {}
         self.published = 0
 
     async def prepare(self) -> None:
-        """Create the nodes, and have everybody come and subscribe."""
+        """Create the nodes, and have everybody connect and subscribe."""
         await _create(self.stage)
         self._tell("waiting until all are subscribed")
         await asyncio.gather(*(each.start() for each in self._played()))
 
     async def behave(self) -> None:
-        """Have the first half done, while nothing goes wrong."""
+        """Process the first half without faults."""
         plan = self.stage.plan
         items = list(plan.fair())
         seconds = self.settings.seconds / 2
         async with asyncio.timeout(seconds + self.settings.patience):
             await self._publish(items, seconds)
             while True:
-                if sum(hand.done() for hand in self.hands) >= len(items):
+                if sum(worker.done() for worker in self.workers) >= len(items):
                     break
                 await asyncio.sleep(_LOOK_S)
-        self.fair = {hand.name: hand.done() for hand in self.hands}
+        self.fair = {worker.name: worker.done() for worker in self.workers}
 
     async def fail(self) -> None:
-        """Have the rest done, while everything fails, and wait until nothing is left."""
+        """Process the rest while everything fails, and wait until nothing is left."""
         settings = self.settings
         killing = kill_often(self.stage.gateway, settings.kills, settings.seconds, settings.seed)
         async with (
@@ -120,18 +129,18 @@ class _Run:
         await self._drained()
 
     async def stop(self) -> None:
-        """Stop all that play."""
+        """Stop all participants."""
         await asyncio.gather(*(each.stop() for each in self._played()))
 
-    def _played(self) -> list[Hand | Member | Press]:
-        return [*self.hands, *self.members, *self.presses.values()]
+    def _played(self) -> list[QueueWorker | ShareMember | ItemPublisher]:
+        return [*self.workers, *self.members, *self.publishers.values()]
 
     async def report(self) -> None:
-        """Tell how far it is, for ever."""
+        """Report progress for ever."""
         plan = self.stage.plan
         while True:
-            done = sum(hand.done() for hand in self.hands)
-            faults = sum(hand.happened.total() for hand in self.hands)
+            done = sum(worker.done() for worker in self.workers)
+            faults = sum(worker.happened.total() for worker in self.workers)
             kills = self.stage.gateway.starts - 1
             self._tell(
                 f"{self.published} published, {done}/{plan.items} done, {faults} faults,"
@@ -140,30 +149,30 @@ class _Run:
             await asyncio.sleep(_LOOK_S)
 
     async def _publish(self, items: Iterable[Publication], seconds: float) -> None:
-        """Publish, evenly over so many seconds, and wait until all is taken."""
+        """Publish evenly over some seconds, and wait until everything is accepted."""
         rows = list(items)
         step = seconds / max(len(rows), 1)
         begun = asyncio.get_running_loop().time()
-        turns = {name: asyncio.Semaphore(_AT_ONCE) for name in self.presses}
+        turns = {name: asyncio.Semaphore(_AT_ONCE) for name in self.publishers}
 
         async def one(place: int, row: Publication) -> None:
             await asyncio.sleep(begun + place * step - asyncio.get_running_loop().time())
             async with turns[row.publisher]:
-                await self.presses[row.publisher].publish(row)
+                await self.publishers[row.publisher].publish(row)
             self.published += 1
 
         async with asyncio.TaskGroup() as group:
             for place, row in enumerate(rows):
                 group.create_task(one(place, row))
-        await asyncio.gather(*(press.flush() for press in self.presses.values()))
+        await asyncio.gather(*(publisher.flush() for publisher in self.publishers.values()))
 
     async def _drained(self) -> None:
-        """Wait until queue and shares have nothing but dead items, and no worker is unsure."""
+        """Wait until queue and shares have only dead items, and no worker is in doubt."""
         gateway = self.stage.gateway
         async with asyncio.timeout(self.settings.patience):
             while True:
                 left = await asyncio.to_thread(waiting, gateway.folder)
-                left += sum(hand.unsure() for hand in self.hands)
+                left += sum(worker.unsure() for worker in self.workers)
                 if not left:
                     return
                 await asyncio.sleep(_LOOK_S)
@@ -171,45 +180,45 @@ class _Run:
 
 async def workers(
     settings: WorkersSettings, progress: Callable[[str], None] | None = None
-) -> WorkersRan:
+) -> WorkersResult:
     """Run the scenario and judge it.
 
     Args:
-        settings: how; `folder` is made, and keeps everything for who wants to look.
-        progress: told where the run is, twice a second.
+        settings: how; `folder` is created, and keeps everything for inspection.
+        progress: called twice a second with the state of the run.
 
     Raises:
-        FirmwareError: a command of the gateway failed, or a file of somebody; or not all came.
+        FirmwareError: a command of the gateway failed, or a file; or not everybody connected.
     """
-    tell, plan = progress or _silent, settings.plan
+    tell, plan = progress or _ignore_progress, settings.plan
     folder = settings.folder
     folder.mkdir(parents=True, exist_ok=True)
     password = secrets.token_urlsafe(12)
-    crews = [name for level in LEVELS for name in plan.crew(level)]
+    crews = [name for level in LEVELS for name in plan.members_of(level)]
     names = [_OWNER, *plan.publishers, *plan.names, *crews]
     tell(f"making a gateway with {len(names)} accounts")
     accounts = [Account(name, password) for name in names]
-    gateway = await OwnGateway.make(folder / "gateway", accounts, _OPTIONS)
-    run = _Run(settings, Stage(plan, gateway, password, folder), tell)
+    gateway = await GatewayProcess.make(folder / "gateway", accounts, _OPTIONS)
+    run = _Run(settings, Setting(plan, gateway, password, folder), tell)
     try:
         await gateway.start()
         await _play(run)
-        failed = [hand for hand in run.hands if hand.failure is not None]
+        failed = [worker for worker in run.workers if worker.failure is not None]
     finally:
         await run.stop()
         await gateway.stop()
     if failed:
         raise ScenarioFailed(f"{failed[0].name} stopped: {failed[0].failure}")
-    presses = list(run.presses.values())
-    evidence = await asyncio.to_thread(gather, run.stage, presses, run.fair, _DELIVERIES)
-    faults = sum((hand.happened for hand in run.hands), Counter[Fault]())
+    publishers = list(run.publishers.values())
+    evidence = await asyncio.to_thread(gather, run.stage, publishers, run.fair, _DELIVERIES)
+    faults = sum((worker.happened for worker in run.workers), Counter[Fault]())
     crashes = sum(member.crashes for member in run.members)
     verdict = workers_verdict.judge(plan, evidence)
-    return WorkersRan(verdict, faults, crashes, gateway.starts - 1)
+    return WorkersResult(verdict, faults, crashes, gateway.starts - 1)
 
 
 async def _play(run: _Run) -> None:
-    """Go through the run; what is not done when patience ends is told by the verdict."""
+    """Go through the run; what is not done when patience is exhausted is in the verdict."""
     try:
         async with asyncio.timeout(_START_S):
             await run.prepare()
@@ -226,8 +235,8 @@ async def _play(run: _Run) -> None:
         await asyncio.gather(reporting, return_exceptions=True)
 
 
-async def _create(stage: Stage) -> None:
-    """Create the queue, and the nodes that the shares take in."""
+async def _create(stage: Setting) -> None:
+    """Create the queue, and the nodes that the shares receive."""
     async with Publisher(jid(_OWNER), stage.password, **stage.where) as owner:
         service = await owner.service()
         everyone = {"pubsub#access_model": "open", "pubsub#publish_model": "open"}
@@ -241,5 +250,5 @@ async def _create(stage: Stage) -> None:
             await service.create(node, everyone)
 
 
-def _silent(_line: str) -> None:
-    """Tell nobody."""
+def _ignore_progress(_line: str) -> None:
+    """Ignore progress."""

@@ -1,7 +1,7 @@
-"""What a workers run is to publish, and what goes wrong with its workers, all from a seed.
+"""Plan a workers run from a seed: what is published, and what goes wrong with the workers.
 
-Items `j1`, `j2`... go to a queue node, the first half of them while all workers behave; items `s1`,
-`s2`... go to nodes that three shares take in, one for each level. Nothing here sends or judges.
+Items `j1`, `j2`... go to a queue node, the first half while all workers behave well; items `s1`,
+`s2`... go to nodes that three shares receive, one at each level.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ QUEUE: Final = "work/jobs"
 """The node that is a queue."""
 
 FILTER: Final = "shared/+/done"
-"""What the shares take in."""
+"""The filter of the shares."""
 
 LEVELS: Final = (0, 1, 2)
 
@@ -26,7 +26,7 @@ _PART: Final = 0.2  # of the items, so many more go to the shares
 _POISON: Final = 0.002  # the part that no worker can do, of those of the second half
 
 
-class Way(Enum):
+class Route(Enum):
     """How an item is published; the value is the name in the verdict."""
 
     IQ = "by iq"
@@ -34,13 +34,13 @@ class Way(Enum):
     ASSURED = "by an assured message"
 
 
-_WAYS: Final = (Way.IQ, Way.IQ, Way.ACKNOWLEDGED, Way.ASSURED)
+_WAYS: Final = (Route.IQ, Route.IQ, Route.ACKNOWLEDGED, Route.ASSURED)
 
 
 class Fault(Enum):
     """What goes wrong with a worker that has an item; the value is its name in the verdict."""
 
-    CRASH = "workers crashed, items in hand forgotten"
+    CRASH = "workers crashed, items in worker forgotten"
     CUT = "workers lost the connection, and went on"
     GONE = "workers left without a word, and came back"
     HANG = "items never answered"
@@ -60,19 +60,19 @@ class Publication(NamedTuple):
     item: str
     publisher: str
     node: str
-    way: Way
+    way: Route
 
 
 @dataclass(frozen=True, slots=True)
 class WorkersPlan:
-    """All of a run.
+    """The whole plan of a run.
 
     Args:
-        seed: by which ways and faults are chosen.
+        seed: selects ways and faults.
         workers: how many work on the queue.
         items: how many items it gets.
-        members: how many members each share has, of each level one share.
-        faults: the part of the deliveries of the second half at which something goes wrong.
+        members: how many members each share has; there is one share for each level.
+        faults: the share of the deliveries of the second half at which something goes wrong.
     """
 
     seed: int
@@ -91,29 +91,29 @@ class WorkersPlan:
         """The names of the publishers."""
         return tuple(f"publisher{number}" for number in range(1, _PUBLISHERS + 1))
 
-    def crew(self, level: int) -> tuple[str, ...]:
-        """Give the names of the members of the share of that level."""
+    def members_of(self, level: int) -> tuple[str, ...]:
+        """Return the names of the members of the share of a level."""
         return tuple(f"member{level}n{number}" for number in range(1, self.members + 1))
 
     def share(self, level: int) -> str:
-        """Give the name of the share of that level."""
-        return f"$share:crew{level}:{FILTER}"
+        """Return the name of the share of a level."""
+        return f"$share:members_of{level}:{FILTER}"
 
     def subscribed(self, level: int, member: int) -> str:
-        """Give what a member of it subscribes to: the odd ones write the share the other way."""
-        return f"$share/crew{level}/{FILTER}" if member % 2 else self.share(level)
+        """Return what a member subscribes to; odd members use the other notation of shares."""
+        return f"$share/members_of{level}/{FILTER}" if member % 2 else self.share(level)
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        """The nodes that the shares take in."""
+        """The nodes that the shares receive."""
         return _NODES
 
     def fair(self) -> Iterator[Publication]:
-        """Go through the items of the queue that are published while all workers behave."""
+        """Generate the items of the queue that are published while all workers behave well."""
         return (self._job(number) for number in range(1, self._half + 1))
 
     def rough(self) -> Iterator[Publication]:
-        """Go through the others of the queue, and those of the shares between them."""
+        """Generate the other items of the queue, mixed with those of the shares."""
         later = self.items - self._half
         shared = iter(self.shared())
         for done, number in enumerate(range(self._half + 1, self.items + 1)):
@@ -123,29 +123,30 @@ class WorkersPlan:
         yield from shared
 
     def shared(self) -> Iterator[Publication]:
-        """Go through the items of the shares."""
+        """Generate the items of the shares."""
         return (self._publication(f"s{number}", number) for number in range(1, self._more + 1))
 
     def jobs(self) -> Iterator[Publication]:
-        """Go through all items of the queue."""
+        """Generate all items of the queue."""
         return (self._job(number) for number in range(1, self.items + 1))
 
     def poison(self, item: str) -> bool:
-        """Say whether it is an item that no worker can do; such a one there is, if any is rough."""
+        """Return whether no worker can process the item; there is at least one in the second
+        half."""
         number = int(item[1:])
         if number <= self._half:
             return False
         return number == self.items or self._chance(f"poison/{item}").random() < _POISON
 
     def fault(self, worker: str, item: str, times: int) -> Fault | None:
-        """Say what goes wrong when a worker gets an item that was delivered so often before."""
+        """Return what goes wrong when a worker gets an item for the given time."""
         chance = self._chance(f"{worker}/{item}/{times}")
         if int(item[1:]) <= self._half or chance.random() >= self.faults:
             return None
         return chance.choice(_FAULTS)
 
     def crash(self, member: str, item: str) -> bool:
-        """Say whether a member of a share crashes as it takes an item."""
+        """Return whether a member of a share crashes as it receives an item."""
         return self._chance(f"{member}/{item}").random() < self.faults / 4
 
     @property

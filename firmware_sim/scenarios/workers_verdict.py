@@ -1,13 +1,13 @@
 """The verdict of a workers run: what was published, who did what, and what the gateway keeps.
 
-For each item it says whether what became of it is what a queue, or its share's level, promises.
-Nothing is passed over: whatever has no explanation is a fault. It reads no file, runs no worker.
+Each item must have an outcome that the queue, or its share's level, promises; anything unexplained
+is a fault.
 
 - Queue: each item is worked on at least once, and deleted once for each time that it was published;
-  or it is dead at the gateway, after as many deliveries as the node allows. None is left.
-- Shares: each item comes to each share; at level 2 exactly once, at level 1 at least once, at level
-  0 at most once. None is left.
-- Fairness: while all workers behave, the most and the least loaded differ by at most a tenth.
+  or it is dead at the gateway after the allowed number of deliveries. None is left.
+- Shares: each share gets each item, at level 2 exactly once, at level 1 at least once, at level 0
+  at most once. None is left.
+- Fairness: while all workers behave well, the most and the least loaded differ by at most a tenth.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from firmware_sim.scenarios.count_verdict import SHOWN
 from firmware_sim.scenarios.workers_plan import LEVELS, Publication, WorkersPlan
 
 UNFAIR: Final = 0.1
-"""By which part of the most loaded worker's items the least loaded one may have fewer."""
+"""The allowed difference between the most and the least loaded worker, as a share."""
 
 
-class Worked(NamedTuple):
+class WorkerRecord(NamedTuple):
     """What one worker did with an item: how often it worked on it, and committed it."""
 
     worker: str
@@ -35,8 +35,8 @@ class Worked(NamedTuple):
     commits: int
 
 
-class Taken(NamedTuple):
-    """How often a member of the share of a level took an item."""
+class MemberRecord(NamedTuple):
+    """How often a member of the share of a level received an item."""
 
     member: str
     level: int
@@ -44,10 +44,10 @@ class Taken(NamedTuple):
     times: int
 
 
-class Dead(NamedTuple):
-    """An item that the gateway keeps as dead: how often it was delivered, and why it is dead.
+class DeadItem(NamedTuple):
+    """A dead item at the gateway: how often it was delivered, and why it is dead.
 
-    `logged` tells whether that is in its event log.
+    `logged` says whether that is in the event log.
     """
 
     deliveries: int
@@ -56,20 +56,20 @@ class Dead(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
-    """What was found when all was over.
+class WorkersEvidence:
+    """What was found after the run.
 
-    `published` says of each item how often it may have been published: once, or more often where an
-    answer was lost; 0 or absent if its publisher believes that it was not. `fair` is how many items
-    each worker did while all behaved. `left` are the items that the queue keeps and that are not
-    dead, each with the reason why it does not move. `shares` is how many each share keeps, by
-    level. `most_deliveries` is after how many the node gives an item up.
+    `published` is how often each item may have been published: once, or more often if an answer was
+    lost; 0 or absent if its publisher believes that it was not. `fair` is how many items each
+    worker did while all behaved well. `left` are the items in the queue that are not dead, each
+    with the reason why it does not move. `shares` is how many items each share keeps, by level.
+    `most_deliveries` is the number of deliveries after which an item becomes dead.
     """
 
     published: Mapping[str, int]
-    worked: Sequence[Worked]
-    taken: Sequence[Taken]
-    dead: Mapping[str, Dead]
+    worked: Sequence[WorkerRecord]
+    taken: Sequence[MemberRecord]
+    dead: Mapping[str, DeadItem]
     left: Mapping[str, str]
     fair: Mapping[str, int]
     shares: Mapping[int, int] = field(default_factory=dict)
@@ -78,10 +78,10 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class WorkersVerdict:
-    """What came of a run: counts, and the faults by their name.
+    """The result of a run: counts, and the faults by name.
 
-    Of `queue` and of `shares` (by level) the counts are by name. `fair` is the most and the fewest
-    that a worker did while all behaved.
+    Counts of `queue` and of `shares` (by level) are by name. `fair` is the maximum and the minimum
+    that a worker did while all behaved well.
     """
 
     queue: Mapping[str, int]
@@ -92,11 +92,11 @@ class WorkersVerdict:
 
     @property
     def exact(self) -> bool:
-        """Whether everything is as it was promised."""
+        """Whether every promise was kept."""
         return not self.faults
 
     def as_json(self) -> dict[str, Any]:
-        """Give it as a JSON object."""
+        """Return it as a JSON object."""
         return {
             "queue": dict(self.queue),
             "shares": {name: list(row) for name, row in self.shares.items()},
@@ -108,7 +108,7 @@ class WorkersVerdict:
         }
 
     def lines(self) -> list[str]:
-        """Write it as a table for people."""
+        """Format it as a table for people."""
         table = [f"{'queue':<12}{n:>8}  {name}: {_NOTES[name]}" for name, n in self.queue.items()]
         table += [f"{'dead':<12}{count:>8}  {reason}" for reason, count in self.dead.items()]
         table.append(f"{'level':<12}" + "".join(f"{level:>8}" for level in LEVELS))
@@ -140,8 +140,8 @@ _SHARES: Final = {
 }
 
 
-def judge(plan: WorkersPlan, evidence: Evidence) -> WorkersVerdict:
-    """Judge a run by its plan and by what was found."""
+def judge(plan: WorkersPlan, evidence: WorkersEvidence) -> WorkersVerdict:
+    """Judge a run by its plan and the evidence."""
     faults: dict[str, list[str]] = {}
     for fault, what in _faults(plan, evidence):
         faults.setdefault(fault, []).append(what)
@@ -155,7 +155,7 @@ def judge(plan: WorkersPlan, evidence: Evidence) -> WorkersVerdict:
     )
 
 
-def _counts(plan: WorkersPlan, evidence: Evidence) -> dict[str, int]:
+def _counts(plan: WorkersPlan, evidence: WorkersEvidence) -> dict[str, int]:
     items = [each.item for each in plan.jobs()]
     tries = [evidence.published.get(item, 0) for item in items]
     runs = sum(each.runs for each in evidence.worked)
@@ -171,7 +171,7 @@ def _counts(plan: WorkersPlan, evidence: Evidence) -> dict[str, int]:
     }
 
 
-def _share_counts(plan: WorkersPlan, evidence: Evidence) -> dict[str, tuple[int, ...]]:
+def _share_counts(plan: WorkersPlan, evidence: WorkersEvidence) -> dict[str, tuple[int, ...]]:
     items = len(list(plan.shared()))
     times = {level: Counter[str]() for level in LEVELS}
     for each in evidence.taken:
@@ -185,8 +185,8 @@ def _share_counts(plan: WorkersPlan, evidence: Evidence) -> dict[str, tuple[int,
     }
 
 
-def _faults(plan: WorkersPlan, evidence: Evidence) -> Iterator[tuple[str, str]]:
-    """Name what is not as it was promised, each with what it is about."""
+def _faults(plan: WorkersPlan, evidence: WorkersEvidence) -> Iterator[tuple[str, str]]:
+    """Return the broken promises, each with what it is about."""
     runs, commits = Counter[str](), Counter[str]()
     for each in evidence.worked:
         runs[each.item] += each.runs
@@ -206,7 +206,7 @@ def _faults(plan: WorkersPlan, evidence: Evidence) -> Iterator[tuple[str, str]]:
 
 
 def _job_faults(
-    plan: WorkersPlan, evidence: Evidence, item: str, runs: int, commits: int
+    plan: WorkersPlan, evidence: WorkersEvidence, item: str, runs: int, commits: int
 ) -> Iterator[str]:
     tries, dead = evidence.published.get(item, 0), evidence.dead.get(item)
     if not tries:
@@ -235,8 +235,10 @@ def _undone(runs: int, commits: int) -> Iterator[str]:
         yield "never deleted"
 
 
-def _share_faults(shared: Iterable[Publication], evidence: Evidence) -> Iterator[tuple[str, str]]:
-    """Name what the shares did not keep."""
+def _share_faults(
+    shared: Iterable[Publication], evidence: WorkersEvidence
+) -> Iterator[tuple[str, str]]:
+    """Return the broken promises of the shares."""
     times: Counter[tuple[int, str]] = Counter()
     for each in evidence.taken:
         times[each.level, each.item] += each.times
@@ -260,7 +262,8 @@ def _share_faults(shared: Iterable[Publication], evidence: Evidence) -> Iterator
 
 
 def _unfairness(fair: Mapping[str, int]) -> Iterator[tuple[str, str]]:
-    """Name it if the most and the least loaded worker differ by more than a tenth, and than one."""
+    """Return a fault if the most and the least loaded worker differ by more than a tenth, and by
+    more than one."""
     if fair:
         most, least = max(fair.values()), min(fair.values())
         if most - least > max(1.0, UNFAIR * most):

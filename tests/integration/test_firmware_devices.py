@@ -16,7 +16,7 @@ from firmware_sim.device.limits import Policy, Reconnect
 from firmware_sim.device.received import Received, Receiving
 from firmware_sim.device.sender_loop import Moment
 from firmware_sim.device.sender_rules import State
-from firmware_sim.scenarios.actuator import Actuator, Ran, command
+from firmware_sim.scenarios.actuator import Actuator, CommandRuns, command
 from firmware_sim.scenarios.link import FaultyLink
 from tests.helpers.gateway import DOMAIN, PASSWORD, UNPACED, Gateway, port_of
 from tests.helpers.processes import Process
@@ -115,7 +115,7 @@ async def there(*devices: Device) -> None:
                 await device.changed()
 
 
-def ran(device: Device) -> list[Ran]:
+def ran(device: Device) -> list[CommandRuns]:
     return Actuator.ran(device.inbox.database)
 
 

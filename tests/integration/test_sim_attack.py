@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from firmware_sim.__main__ import main
 from firmware_sim.attackers.__main__ import ALL
 from firmware_sim.device.errors import GatewayCommandFailed
-from firmware_sim.scenarios.gateway_process import DOMAIN, Account, OwnGateway
+from firmware_sim.scenarios.gateway_process import DOMAIN, Account, GatewayProcess
 from tests.helpers.simulator import simulate
 from tests.helpers.xmpp import log_in
 
@@ -53,7 +53,7 @@ def test_an_attack_that_is_not_known_is_wrong_usage() -> None:
 
 async def test_a_gateway_of_ones_own_is_found_again_after_a_kill(tmp_path: Path) -> None:
     accounts = [Account("pump1", "secret"), Account("guest", "secret", trusted=False)]
-    gateway = await OwnGateway.make(tmp_path / "gateway", accounts, {"sessions": 7})
+    gateway = await GatewayProcess.make(tmp_path / "gateway", accounts, {"sessions": 7})
     try:
         for _ in range(2):
             await gateway.start()
@@ -74,7 +74,7 @@ async def test_a_gateway_of_ones_own_is_found_again_after_a_kill(tmp_path: Path)
 
 
 async def test_a_gateway_that_cannot_start_says_why(tmp_path: Path) -> None:
-    gateway = await OwnGateway.make(tmp_path / "gateway", [], {})
+    gateway = await GatewayProcess.make(tmp_path / "gateway", [], {})
     (gateway.folder / "fieldpost.toml").write_text(f"[gateway]\ndomain = {DOMAIN!r}\nodd = 1\n")
     with pytest.raises(GatewayCommandFailed, match="odd"):
         await gateway.start()
@@ -83,4 +83,4 @@ async def test_a_gateway_that_cannot_start_says_why(tmp_path: Path) -> None:
 
 async def test_an_option_that_is_none_is_told(tmp_path: Path) -> None:
     with pytest.raises(GatewayCommandFailed, match="no options dancing"):
-        await OwnGateway.make(tmp_path / "gateway", [], {"dancing": 1})
+        await GatewayProcess.make(tmp_path / "gateway", [], {"dancing": 1})

@@ -11,22 +11,22 @@ from firmware_sim.attackers.__main__ import ALL, named
 from firmware_sim.device.sender_rules import State
 from firmware_sim.scenarios.attack_verdict import (
     MIB,
-    Attacked,
+    AttackResult,
     AttackVerdict,
     Refusals,
-    Times,
+    ResponseTimes,
     ceiling,
 )
 from firmware_sim.scenarios.count_verdict import judge
 
 HONEST = judge(1, {("a", 1): State.DONE}, [("a", 1)])
-FLOOD = Attacked("flood", 100, 90, 1, {"rate": 95}, 95)
+FLOOD = AttackResult("flood", 100, 90, 1, {"rate": 95}, 95)
 GOOD = AttackVerdict(
     idle=30 * MIB,
     peak=60 * MIB,
     ceiling=100 * MIB,
-    quiet=(Times(100, 0.005, 0.010, 0.020), Times(100, 0.005, 0.011, 0.020)),
-    busy=Times(100, 0.010, 0.030, 0.050),
+    quiet=(ResponseTimes(100, 0.005, 0.010, 0.020), ResponseTimes(100, 0.005, 0.011, 0.020)),
+    busy=ResponseTimes(100, 0.010, 0.030, 0.050),
     times=3.0,
     honest=HONEST,
     attacks=(FLOOD,),
@@ -49,10 +49,18 @@ def test_nothing_wrong_passes() -> None:
     ("changes", "fault"),
     [
         ({"peak": 101 * MIB}, "memory grew past the ceiling"),
-        ({"busy": Times(100, 0.0, 0.031, 0.1)}, "p99 is more than 3 times the quiet one"),
-        ({"quiet": (Times.of([]), Times.of([]))}, "p99 is more than 3 times the quiet one"),
+        ({"busy": ResponseTimes(100, 0.0, 0.031, 0.1)}, "p99 is more than 3 times the quiet one"),
         (
-            {"quiet": (Times(100, 0.005, 0.09, 0.1), Times(100, 0.005, 0.009, 0.01))},
+            {"quiet": (ResponseTimes.of([]), ResponseTimes.of([]))},
+            "p99 is more than 3 times the quiet one",
+        ),
+        (
+            {
+                "quiet": (
+                    ResponseTimes(100, 0.005, 0.09, 0.1),
+                    ResponseTimes(100, 0.005, 0.009, 0.01),
+                )
+            },
             "p99 is more than 3 times the quiet one",
         ),
         ({"honest": judge(1, {("a", 1): State.DONE}, [])}, "an honest device lost something"),
@@ -80,8 +88,10 @@ def test_refusals_are_counted_by_source_and_rule() -> None:
 
 
 def test_times_are_of_the_nearest_rank() -> None:
-    assert Times.of(n / 100 for n in range(100, 0, -1)) == Times(100, 0.5, 0.99, 1.0)
-    assert Times.of([2.0]) == Times(1, 2.0, 2.0, 2.0)
+    assert ResponseTimes.of(n / 100 for n in range(100, 0, -1)) == ResponseTimes(
+        100, 0.5, 0.99, 1.0
+    )
+    assert ResponseTimes.of([2.0]) == ResponseTimes(1, 2.0, 2.0, 2.0)
 
 
 def test_the_ceiling_follows_the_configuration() -> None:

@@ -6,38 +6,44 @@ import pytest
 
 from firmware_sim.device.sender_rules import State
 from firmware_sim.scenarios.count_verdict import SHOWN
-from firmware_sim.scenarios.custody_plan import Plan, Planned, Way
-from firmware_sim.scenarios.custody_verdict import GATEWAY, CustodyVerdict, Evidence, Ran, judge
+from firmware_sim.scenarios.custody_plan import Addressing, Plan, PlannedMessage
+from firmware_sim.scenarios.custody_verdict import (
+    GATEWAY,
+    CustodyEvidence,
+    CustodyVerdict,
+    Execution,
+    judge,
+)
 
 A = "a@gw/fw"
 DONE, FAILED, DOUBT = State.DONE, State.FAILED, State.IN_DOUBT
 
 
 def verdict(
-    planned: Planned,
+    planned: PlannedMessage,
     believed: State | None = DONE,
-    *ran: Ran,
-    told: bool | None = None,
+    *ran: Execution,
+    reported: bool | None = None,
     waiting: int = 0,
 ) -> CustodyVerdict:
     """Judge one message, number 1 of a."""
     key = (A, 1)
-    evidence = Evidence(
+    evidence = CustodyEvidence(
         believed={} if believed is None else {key: believed},
         ran=ran,
-        told={} if told is None else {key: told},
+        reported={} if reported is None else {key: reported},
         waiting=waiting,
         absent=frozenset({"gone"}),
     )
     return judge([(key, planned)], evidence)
 
 
-def to(level: int, way: Way = Way.ACCOUNT, recipient: str = "b") -> Planned:
-    return Planned(level, way, recipient)
+def to(level: int, way: Addressing = Addressing.ACCOUNT, recipient: str = "b") -> PlannedMessage:
+    return PlannedMessage(level, way, recipient)
 
 
-def ran(where: str = "b", times: int = 1, number: int = 1) -> Ran:
-    return Ran((A, number), where, times)
+def ran(where: str = "b", times: int = 1, number: int = 1) -> Execution:
+    return Execution((A, number), where, times)
 
 
 @pytest.mark.parametrize(
@@ -45,14 +51,14 @@ def ran(where: str = "b", times: int = 1, number: int = 1) -> Ran:
     [
         (verdict(to(2), DONE, ran()), 2, "ran"),
         (verdict(to(1), DONE, ran(times=3)), 1, "again"),
-        (verdict(to(1), DONE, told=True), 1, "dead"),
-        (verdict(to(2), DONE, told=False), 2, "dead"),
-        (verdict(to(2), DONE, ran(), told=False), 2, "dead"),
+        (verdict(to(1), DONE, reported=True), 1, "dead"),
+        (verdict(to(2), DONE, reported=False), 2, "dead"),
+        (verdict(to(2), DONE, ran(), reported=False), 2, "dead"),
         (verdict(to(2, recipient="gone"), DONE, waiting=1), 2, "waiting"),
-        (verdict(to(2, Way.SESSION), FAILED), 2, "failed"),
-        (verdict(to(2, Way.SESSION), DOUBT), 2, "in doubt"),
-        (verdict(to(2, Way.SESSION), DOUBT, ran()), 2, "in doubt"),
-        (verdict(to(2, Way.GATEWAY, GATEWAY), DONE, ran(GATEWAY)), 2, "ran"),
+        (verdict(to(2, Addressing.SESSION), FAILED), 2, "failed"),
+        (verdict(to(2, Addressing.SESSION), DOUBT), 2, "in doubt"),
+        (verdict(to(2, Addressing.SESSION), DOUBT, ran()), 2, "in doubt"),
+        (verdict(to(2, Addressing.GATEWAY, GATEWAY), DONE, ran(GATEWAY)), 2, "ran"),
         (verdict(to(0), DONE), 0, "lost"),
         (verdict(to(0), FAILED), 0, "failed"),
         (verdict(to(0), DONE, ran()), 0, "ran"),
@@ -78,11 +84,11 @@ def test_what_its_level_promises_is_exact(found: CustodyVerdict, level: int, row
         (verdict(to(2), FAILED), "failed, though the gateway takes custody"),
         (verdict(to(1), DOUBT), "in doubt, though the gateway takes custody"),
         (
-            verdict(to(1, Way.SESSION), FAILED, ran()),
-            "ran, though its sender was told that it failed",
+            verdict(to(1, Addressing.SESSION), FAILED, ran()),
+            "ran, though its sender was reported that it failed",
         ),
         (
-            verdict(to(2), DONE, ran(), told=True),
+            verdict(to(2), DONE, ran(), reported=True),
             "ran, though the gateway is certain that it did not",
         ),
         (verdict(to(2), DONE, ran("c")), "ran where it was not sent to"),
@@ -106,15 +112,17 @@ def test_what_waits_has_to_be_what_is_expected() -> None:
 def test_what_waits_twice_is_what_was_sent_twice_at_level_1() -> None:
     key = (A, 1)
     for waiting, exact in ((0, False), (1, True), (2, True), (3, False)):
-        evidence = Evidence({key: DONE}, [], {}, waiting, frozenset({"gone"}), repeated=1)
+        evidence = CustodyEvidence({key: DONE}, [], {}, waiting, frozenset({"gone"}), repeated=1)
         found = judge([(key, to(1, recipient="gone"))], evidence)
         assert found.exact is exact
         assert found.as_json()["waiting_repeated"] == 1
 
 
-def _in_order(*numbers: int, way: Way = Way.ACCOUNT, level: int = 1) -> CustodyVerdict:
+def _in_order(
+    *numbers: int, way: Addressing = Addressing.ACCOUNT, level: int = 1
+) -> CustodyVerdict:
     keys = [(A, number) for number in (1, 2, 3)]
-    evidence = Evidence(
+    evidence = CustodyEvidence(
         dict.fromkeys(keys, DONE), [ran(number=n) for n in numbers], {}, 0, frozenset()
     )
     return judge([(key, to(level, way)) for key in keys], evidence)
@@ -124,14 +132,15 @@ def test_the_order_of_one_sender_to_one_account_is_judged_by_first_runs() -> Non
     assert _in_order(1, 2, 3).exact
     assert _in_order(1, 2, 1, 3).exact  # a repetition of the first, at level 1
     assert _in_order(1, 3, 2).faults["out of order"] == [f"{A} n=2 level 1 account b after n=3"]
-    assert _in_order(1, 3, 2, way=Way.SESSION).exact  # sessions come and go
+    assert _in_order(1, 3, 2, way=Addressing.SESSION).exact  # sessions come and go
     assert _in_order(1, 3, 2, level=0).exact
 
 
 def test_examples_are_bounded_and_all_are_counted() -> None:
     keys = [(A, number) for number in range(1, 101)]
     found = judge(
-        [(key, to(2)) for key in keys], Evidence(dict.fromkeys(keys, DONE), [], {}, 0, frozenset())
+        [(key, to(2)) for key in keys],
+        CustodyEvidence(dict.fromkeys(keys, DONE), [], {}, 0, frozenset()),
     )
     (rows,) = found.faults.values()
     assert len(rows) == 100
@@ -153,13 +162,13 @@ def test_a_plan_has_all_levels_ways_and_sorts_of_devices() -> None:
     rows = dict(plan.all())
     assert len(rows) == 2_001 == sum(plan.count(name) for name in plan.names)
     assert {row.level for row in rows.values()} == {0, 1, 2}
-    assert {row.way for row in rows.values()} == set(Way)
+    assert {row.way for row in rows.values()} == set(Addressing)
     assert len(plan.absent) == len(plan.slow) == 2
     assert not set(plan.absent) & set(plan.slow)
     senders = {plan.name(source) for source, _ in rows}
     assert senders == set(plan.present)
     to_absent = [row for row in rows.values() if row.recipient in plan.absent]
-    assert {row.way for row in to_absent} == {Way.ACCOUNT}
+    assert {row.way for row in to_absent} == {Addressing.ACCOUNT}
     assert all(plan.name(key[0]) != row.recipient for key, row in rows.items())
 
 
@@ -167,5 +176,5 @@ def test_an_address_is_of_its_way() -> None:
     plan = Plan(seed=1, domain="gw", devices=2, messages=1)
     assert plan.absent == plan.slow == ()
     assert plan.address(to(1)) == "b@gw"
-    assert plan.address(to(1, Way.SESSION)) == "b@gw/fw"
-    assert plan.address(to(1, Way.GATEWAY, "")) == "gw"
+    assert plan.address(to(1, Addressing.SESSION)) == "b@gw/fw"
+    assert plan.address(to(1, Addressing.GATEWAY, "")) == "gw"

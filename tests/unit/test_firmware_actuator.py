@@ -9,7 +9,7 @@ import pytest
 
 from firmware_sim.device import messages
 from firmware_sim.device.received import Received, Receiving, everyone, nothing
-from firmware_sim.scenarios.actuator import Actuator, Ran, command
+from firmware_sim.scenarios.actuator import Actuator, CommandRuns, command
 
 SENDER = "pump1@gw.example/fw"
 
@@ -33,9 +33,9 @@ def test_it_counts_how_often_each_command_ran(db: sqlite3.Connection) -> None:
     valve.run(received(3, command("c1", "closed <&>")), db)
     valve.run(received(4, command("c1", "open"), sender="other@gw.example/x", qos=1), db)
     assert valve.ran(db) == [
-        Ran(SENDER, "c1", "closed <&>", 2, 2, 1, 3),
-        Ran(SENDER, "c2", "close", 0, 1, 2, 2),
-        Ran("other@gw.example/x", "c1", "open", 1, 1, 4, 4),
+        CommandRuns(SENDER, "c1", "closed <&>", 2, 2, 1, 3),
+        CommandRuns(SENDER, "c2", "close", 0, 1, 2, 2),
+        CommandRuns("other@gw.example/x", "c1", "open", 1, 1, 4, 4),
     ]
 
 

@@ -10,10 +10,10 @@ from firmware_sim.device.jobs import State
 from firmware_sim.scenarios.count_verdict import SHOWN
 from firmware_sim.scenarios.workers_plan import LEVELS, WorkersPlan
 from firmware_sim.scenarios.workers_verdict import (
-    Dead,
-    Evidence,
-    Taken,
-    Worked,
+    DeadItem,
+    MemberRecord,
+    WorkerRecord,
+    WorkersEvidence,
     WorkersVerdict,
     judge,
 )
@@ -23,20 +23,20 @@ POISON = [each.item for each in PLAN.jobs() if PLAN.poison(each.item)]
 SHARED = [each.item for each in PLAN.shared()]
 ONCE = {each.item: 1 for each in [*PLAN.jobs(), *PLAN.shared()]}
 GOOD = {
-    each.item: Worked("worker1", each.item, State.DONE, 1, 1)
+    each.item: WorkerRecord("worker1", each.item, State.DONE, 1, 1)
     for each in PLAN.jobs()
     if not PLAN.poison(each.item)
 }
-TAKEN = [Taken(f"member{level}n1", level, item, 1) for level in LEVELS for item in SHARED]
-DEAD = {item: Dead(5, "too many deliveries") for item in POISON}
+TAKEN = [MemberRecord(f"member{level}n1", level, item, 1) for level in LEVELS for item in SHARED]
+DEAD = {item: DeadItem(5, "too many deliveries") for item in POISON}
 
 
 def verdict(
-    *worked: Worked,
+    *worked: WorkerRecord,
     published: Mapping[str, int] | None = None,
-    dead: Mapping[str, Dead] | None = None,
-    taken: list[Taken] | None = None,
-    more: list[Taken] | None = None,
+    dead: Mapping[str, DeadItem] | None = None,
+    taken: list[MemberRecord] | None = None,
+    more: list[MemberRecord] | None = None,
     **rest: Mapping[str, str] | Mapping[str, int] | Mapping[int, int],
 ) -> WorkersVerdict:
     """Judge a good run, but for what is given."""
@@ -46,7 +46,7 @@ def verdict(
         "fair": {"worker1": 100, "worker2": 91},
         **rest,
     }
-    evidence = Evidence(
+    evidence = WorkersEvidence(
         published={**ONCE, **(published or {})},
         worked=list(rows.values()),
         taken=[*(TAKEN if taken is None else taken), *(more or [])],
@@ -56,11 +56,13 @@ def verdict(
     return judge(PLAN, evidence)
 
 
-def did(item: str = "j1", state: State = State.DONE, runs: int = 1, commits: int = 1) -> Worked:
-    return Worked("worker1", item, state, runs, commits)
+def did(
+    item: str = "j1", state: State = State.DONE, runs: int = 1, commits: int = 1
+) -> WorkerRecord:
+    return WorkerRecord("worker1", item, state, runs, commits)
 
 
-def untaken(level: int) -> list[Taken]:
+def untaken(level: int) -> list[MemberRecord]:
     """Give what was taken, without the first item at one level."""
     return [each for each in TAKEN if (each.level, each.item) != (level, SHARED[0])]
 
@@ -83,8 +85,12 @@ def test_a_good_run_is_exact() -> None:
     [
         (verdict(did(runs=3)), "again", 2),
         (verdict(did(runs=2, commits=2), published={"j1": 2}), "repeated", 1),
-        (verdict(dead={**DEAD, "j1": Dead(5, "lock over")}, published={"j1": 2}), "dead", 2),
-        (verdict(did(commits=0, state=State.UNDONE), dead={**DEAD, "j1": Dead(6, "")}), "dead", 2),
+        (verdict(dead={**DEAD, "j1": DeadItem(5, "lock over")}, published={"j1": 2}), "dead", 2),
+        (
+            verdict(did(commits=0, state=State.UNDONE), dead={**DEAD, "j1": DeadItem(6, "")}),
+            "dead",
+            2,
+        ),
     ],
 )
 def test_what_a_queue_may_do_is_counted(found: WorkersVerdict, name: str, count: int) -> None:
@@ -96,7 +102,7 @@ def test_what_a_queue_may_do_is_counted(found: WorkersVerdict, name: str, count:
     ("found", "name", "level"),
     [
         (verdict(taken=untaken(0)), "lost", 0),
-        (verdict(more=[Taken("member1n1", 1, SHARED[0], 1)]), "again", 1),
+        (verdict(more=[MemberRecord("member1n1", 1, SHARED[0], 1)]), "again", 1),
     ],
 )
 def test_what_a_share_may_do_is_counted(found: WorkersVerdict, name: str, level: int) -> None:
@@ -118,23 +124,23 @@ def test_what_a_share_may_do_is_counted(found: WorkersVerdict, name: str, level:
         (verdict(left={"j1": "locked"}), "left in the queue"),
         (verdict(dead={}), "not dead, though no worker can do it"),
         (verdict(did(item="j10")), "done, though no worker can do it"),
-        (verdict(dead={**DEAD, "j1": Dead(5, "")}), "deleted, and dead"),
+        (verdict(dead={**DEAD, "j1": DeadItem(5, "")}), "deleted, and dead"),
         (
-            verdict(did(commits=0, state=State.UNDONE), dead={**DEAD, "j1": Dead(4, "")}),
+            verdict(did(commits=0, state=State.UNDONE), dead={**DEAD, "j1": DeadItem(4, "")}),
             "dead before it was delivered as often as the node allows",
         ),
-        (verdict(dead={"j10": Dead(5, "", logged=False)}), "dead, and not in the event log"),
+        (verdict(dead={"j10": DeadItem(5, "", logged=False)}), "dead, and not in the event log"),
         (verdict(taken=untaken(1)), "never taken by the share of level 1"),
         (verdict(taken=untaken(2)), "never taken by the share of level 2"),
         (
-            verdict(more=[Taken("member2n2", 2, SHARED[0], 1)]),
+            verdict(more=[MemberRecord("member2n2", 2, SHARED[0], 1)]),
             "taken more often than it was published, at level 2",
         ),
         (
-            verdict(more=[Taken("member0n1", 0, SHARED[0], 1)]),
+            verdict(more=[MemberRecord("member0n1", 0, SHARED[0], 1)]),
             "taken more often than it was published, at level 0",
         ),
-        (verdict(more=[Taken("member0n1", 0, "s99", 1)]), "taken, and never planned"),
+        (verdict(more=[MemberRecord("member0n1", 0, "s99", 1)]), "taken, and never planned"),
         (verdict(shares={1: 3}), "left in a share"),
         (verdict(fair={"worker1": 100, "worker2": 89}), "unfair"),
         (verdict(fair={"worker1": 5, "worker2": 3}), "unfair"),

@@ -1,7 +1,6 @@
-"""Those who play in a workers run: workers with their misfortunes, members of shares, publishers.
+"""The participants of a workers run: workers with faults, members of shares, publishers.
 
-Each keeps a durable record of its own, in a folder. What they publish, and what goes wrong, is
-`workers_plan`'s choice; whether what came of it is right, `workers_verdict`'s.
+Each keeps a durable record in a folder.
 """
 
 from __future__ import annotations
@@ -33,8 +32,8 @@ from firmware_sim.device.pubsub import PUBSUB, Pubsub
 from firmware_sim.device.received import Received, Receiving
 from firmware_sim.device.sender_loop import Moment
 from firmware_sim.device.worker import Worker
-from firmware_sim.scenarios.gateway_process import DOMAIN, HOST, OwnGateway
-from firmware_sim.scenarios.workers_plan import QUEUE, Fault, Publication, Way, WorkersPlan
+from firmware_sim.scenarios.gateway_process import DOMAIN, HOST, GatewayProcess
+from firmware_sim.scenarios.workers_plan import QUEUE, Fault, Publication, Route, WorkersPlan
 
 LOCK_S: Final = 3.0
 """Seconds that a worker has for an item: a run is short."""
@@ -58,16 +57,17 @@ _TAKE: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
-    """Where all play: the plan, the gateway, the password of all, and the folder of records."""
+class Setting:
+    """What all participants share: the plan, the gateway, the password, and the folder of
+    records."""
 
     plan: WorkersPlan
-    gateway: OwnGateway
+    gateway: GatewayProcess
     password: str
     folder: Path
 
     def file(self, name: str) -> Path:
-        """Give the file of one that plays."""
+        """Return the file of a participant."""
         return self.folder / f"{name}.db"
 
     @property
@@ -77,12 +77,12 @@ class Stage:
 
 
 def jid(name: str) -> str:
-    """Give the full JID of one that plays."""
+    """Return the full JID of a participant."""
     return f"{name}@{DOMAIN}/w"
 
 
 class _Tasks:
-    """What goes on beside; all of it can be stopped."""
+    """Background tasks that can all be stopped."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
@@ -99,10 +99,10 @@ class _Tasks:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-class Hand:
-    """A worker of the queue that now and then fails, leaves, and comes back."""
+class QueueWorker:
+    """A worker of the queue that sometimes fails, leaves, and comes back."""
 
-    def __init__(self, name: str, stage: Stage) -> None:
+    def __init__(self, name: str, stage: Setting) -> None:
         self.name, self._stage = name, stage
         self._chance = random.Random(f"away/{stage.plan.seed}/{name}")  # noqa: S311 - repeatable
         self._worker = self._make()
@@ -141,7 +141,7 @@ class Hand:
         return 0
 
     def unsure(self) -> int:
-        """Count what it does not know the end of; one that is away does not know a thing."""
+        """Count the items whose outcome it does not know."""
         with contextlib.suppress(DeviceStopped):
             return len(self._worker.jobs.asked()) + self._away
         return 1
@@ -156,10 +156,10 @@ class Hand:
             raise CannotDo(job.item)
         fault = self._stage.plan.fault(self.name, job.item, job.times)
         if fault is not None and not self._away:
-            await self._suffer(fault)
+            await self._apply_fault(fault)
         await asyncio.sleep(_WORK_S)
 
-    async def _suffer(self, fault: Fault) -> None:
+    async def _apply_fault(self, fault: Fault) -> None:
         self.happened[fault] += 1
         if fault is Fault.UNLOCK:
             raise CannotDo(fault.value)
@@ -174,7 +174,7 @@ class Hand:
             await asyncio.Event().wait()  # for ever, or until the item is no longer its own
 
     async def _leave(self, fault: Fault) -> None:
-        """Go in one way or another, and come back."""
+        """Leave in one way or another, and come back."""
         worker, away = self._worker, self._chance.uniform(*_AWAY_S)
         if fault in (Fault.CRASH, Fault.GONE):
             await worker.kill()
@@ -193,10 +193,10 @@ class Hand:
         self._away = False
 
 
-class Member:
-    """A member of a share: a device that takes what comes, and now and then crashes over it."""
+class ShareMember:
+    """A member of a share: a device that receives items, and sometimes crashes over one."""
 
-    def __init__(self, name: str, level: int, stage: Stage) -> None:
+    def __init__(self, name: str, level: int, stage: Setting) -> None:
         self.name, self.level, self._stage = name, level, stage
         self._device = self._make()
         self._pubsub: Pubsub | None = None
@@ -238,7 +238,7 @@ class Member:
         self._pubsub = Pubsub(client, f"pubsub.{DOMAIN}")
 
     async def _subscribe(self) -> None:
-        """Subscribe once: the subscription outlives sessions, and the gateway."""
+        """Subscribe once: the subscription outlives sessions and the gateway."""
         options = {"pubsub#qos": str(self.level), "pubsub#queue_requests": str(_REQUESTS)}
         while not self._subscribed.is_set():
             if not self._device.online or self._pubsub is None:
@@ -246,20 +246,22 @@ class Member:
                 continue
             try:
                 plan = self._stage.plan
-                share = plan.subscribed(self.level, plan.crew(self.level).index(self.name))
+                share = plan.subscribed(self.level, plan.members_of(self.level).index(self.name))
                 await self._pubsub.subscribe(share, jid(self.name).partition("/")[0], options)
                 self._subscribed.set()
             except Unanswered:
                 await asyncio.sleep(_AGAIN_S)
 
     def _take(self, message: Received, db: sqlite3.Connection) -> None:
-        for told in pubsub.read(message.xml()):
-            db.execute(_TAKE, (told.item,))
+        for reported in pubsub.read(message.xml()):
+            db.execute(_TAKE, (reported.item,))
 
     def _taken(self, message: Received) -> None:
-        for told in pubsub.read(message.xml()):
-            if told.item not in self._crashed and self._stage.plan.crash(self.name, told.item):
-                self._crashed.add(told.item)
+        for reported in pubsub.read(message.xml()):
+            if reported.item not in self._crashed and self._stage.plan.crash(
+                self.name, reported.item
+            ):
+                self._crashed.add(reported.item)
                 self._device.cut()  # before it can answer
                 self._tasks.begin(self._restart())
 
@@ -270,10 +272,10 @@ class Member:
             await self._device.start()
 
 
-class Press:
-    """A publisher, by iq and by messages, that goes on until each item is taken."""
+class ItemPublisher:
+    """A publisher, by iq and by messages, that repeats until each item is accepted."""
 
-    def __init__(self, name: str, stage: Stage) -> None:
+    def __init__(self, name: str, stage: Setting) -> None:
         self.name, self._stage = name, stage
         self._publisher = Publisher(
             f"{name}@{DOMAIN}/iq", stage.password, reconnect=_RECONNECT, **stage.where
@@ -290,7 +292,7 @@ class Press:
             **stage.where,
         )
         self.tries: Counter[str] = Counter()
-        """How often each item that went by iq may have been published."""
+        """How often each item sent by iq may have been published."""
         self.offers: Counter[int] = Counter()
         """How often each message of its outbox was sent."""
 
@@ -305,15 +307,15 @@ class Press:
         await self._device.close()
 
     async def publish(self, publication: Publication) -> None:
-        """Publish an item; it returns when the service has it, or the outbox does."""
+        """Publish an item; return when the service or the outbox has it."""
         payload = ET.Element(f"{{{JOB}}}job", {"item": publication.item})
-        if publication.way is Way.IQ:
+        if publication.way is Route.IQ:
             node, item = publication.node, publication.item
             self.tries[item] = await self._publisher.publish(node, item, payload)
             return
         item = f"<item xmlns='{PUBSUB}' id='{publication.item}'>"
         body = f"<message>{item}<job xmlns='{JOB}' item='{publication.item}'/></item></message>"
-        qos = 2 if publication.way is Way.ASSURED else 1
+        qos = 2 if publication.way is Route.ASSURED else 1
         to = f"pubsub.{DOMAIN}/{publication.node}"
         while True:
             try:
