@@ -1,4 +1,4 @@
-"""Tests of stream negotiation: the state table, TLS, SASL and binding."""
+"""Tests of stream negotiation: the state table, headers, TLS and advertised features."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from edge import credentials
 from edge.xmpp.errors import StanzaError, StreamError, UsageError
-from edge.xmpp.namespaces import BIND, CLIENT, SASL, STREAMS, TLS
+from edge.xmpp.namespaces import BIND, CLIENT, STREAMS, TLS
 from edge.xmpp.parser import ParseError, StreamParser
 from edge.xmpp.stream import negotiation
 from edge.xmpp.stream.actions import (
@@ -19,18 +18,14 @@ from edge.xmpp.stream.actions import (
     Bind,
     Close,
     FindCredentials,
-    LoginFailure,
     LoginSuccess,
     RestartStream,
     Route,
     Send,
     StartTls,
-    VerifyPassword,
 )
 from edge.xmpp.stream.negotiation import Negotiation
 from edge.xmpp.stream.requests import classify
-from edge.xmpp.stream.sasl_attempt import SASL as FIRST
-from edge.xmpp.stream.sasl_attempt import SaslAttempt
 from edge.xmpp.stream.states import FROM_PEER, TRANSITIONS, WAITING, Input, Rule, State, diagram
 from tests.helpers.negotiation import (
     ABORT,
@@ -53,10 +48,7 @@ from tests.helpers.negotiation import (
     response,
     response2,
     sent,
-    types,
 )
-
-# Every state with every input
 
 PEER: dict[Input, bytes] = {
     Input.OPEN: HEADER,
@@ -171,9 +163,6 @@ def test_the_document_has_the_diagram() -> None:
     assert diagram() in blocks
 
 
-# Successful logins
-
-
 @pytest.mark.parametrize("mechanism", KEYS)
 def test_login_by_scram_and_binding(mechanism: str) -> None:
     stream = ServerStream(features=b"<c xmlns='u'/>")
@@ -218,43 +207,6 @@ def test_login_by_scram_and_binding(mechanism: str) -> None:
     assert stream.feed(b"</stream:stream>") == [Send(b"</stream:stream>"), Close()]
 
 
-def test_login_by_plain() -> None:
-    stream = ServerStream().to(State.SECURE)
-    assert stream.feed(PLAIN) == [FindCredentials("pump1", "PLAIN")]
-    assert stream.negotiation.credentials_found(SHA256) == [VerifyPassword("pencil", SHA256)]
-    assert "pencil" not in repr(VerifyPassword("pencil", SHA256))
-    done = stream.perform(stream.negotiation.password_verified(True))
-    assert done == [
-        Send(f"<success xmlns='{SASL}'/>".encode()),
-        LoginSuccess("pump1"),
-        RestartStream(),
-    ]
-
-
-def test_the_first_message_may_follow_an_empty_challenge() -> None:
-    stream = ServerStream().to(State.SECURE)
-    asked = stream.feed(auth("SCRAM-SHA-256"))
-    assert asked == [Send(f"<challenge xmlns='{SASL}'/>".encode())]
-    assert stream.feed(response(stream.first_message())) == [
-        FindCredentials("pump1", "SCRAM-SHA-256")
-    ]
-    assert types(stream.feed(stream.proof(stream.negotiation.credentials_found(SHA256)))) == [
-        Send,
-        LoginSuccess,
-        RestartStream,
-    ]
-
-
-def test_an_empty_first_message_is_malformed() -> None:
-    for attempt in (auth("SCRAM-SHA-256", b""), auth("PLAIN", b"")):
-        stream = ServerStream().to(State.SECURE)
-        assert failure(stream, stream.feed(attempt)) == "malformed-request"
-    empty = f"<response xmlns='{SASL}'/>".encode()
-    for state in (State.PROMPTED, State.CHALLENGED):
-        stream = ServerStream().to(state)
-        assert failure(stream, stream.feed(empty)) == "malformed-request"
-
-
 def test_optional_tls_allows_scram_and_not_plain() -> None:
     stream = ServerStream(require_tls=False)
     offer = sent(stream.feed(HEADER))
@@ -275,16 +227,6 @@ def test_starttls_under_tls_is_refused() -> None:
     assert refused[-1] == Close()
 
 
-def test_required_tls_refuses_authentication_without_it() -> None:
-    for attempt in (PLAIN, auth("SCRAM-SHA-256", b"n,,n=a,r=b"), auth("SCRAM-SHA-1")):
-        stream = ServerStream().to(State.CLEAR)
-        assert failure(stream, stream.feed(attempt)) == "encryption-required"
-        assert stream.state is State.CLEAR
-
-
-# Faults
-
-
 @pytest.mark.parametrize("behind", [b"<", b"<presence/>", b"<auth", PLAIN, HEADER[21:]])
 def test_data_behind_starttls_is_refused(behind: bytes) -> None:
     stream = ServerStream().to(State.CLEAR)
@@ -301,18 +243,6 @@ def test_data_behind_starttls_is_refused(behind: bytes) -> None:
 
 def test_whitespace_behind_starttls_is_accepted() -> None:
     assert StartTls() in ServerStream().to(State.CLEAR).feed(STARTTLS + b"\n")
-
-
-def test_data_ahead_of_success_is_refused() -> None:
-    stream = ServerStream().to(State.SECURE)
-    stream.feed(auth("SCRAM-SHA-256", stream.first_message()))
-    proof = stream.proof(stream.negotiation.credentials_found(SHA256))
-    actions = stream.feed(proof + b"<iq")
-    assert condition(actions) == "policy-violation"
-    assert b"success" not in sent(actions)
-    plain = ServerStream().to(State.VERIFYING)
-    assert condition(plain.negotiation.password_verified(True, more=True)) == "policy-violation"
-    assert plain.negotiation.username == ""
 
 
 @pytest.mark.parametrize(
@@ -391,149 +321,6 @@ def test_nothing_is_sent_during_a_tls_handshake() -> None:
         assert give(ServerStream().to(State.STARTING_TLS), event) == [Close()]
 
 
-# Failed attempts
-
-
-def test_three_failures_end_the_stream() -> None:
-    stream = ServerStream().to(State.SECURE)
-    for attempt in range(1, negotiation.MAX_SASL_FAILURES + 1):
-        stream.feed(PLAIN)
-        stream.negotiation.credentials_found(SHA256)
-        actions = stream.negotiation.password_verified(False)
-        assert actions == [LoginFailure("pump1", "not-authorized")]
-        assert stream.negotiation.waiting
-        assert stream.negotiation.failures == attempt
-        actions = stream.negotiation.report_failure()
-        assert b"<not-authorized/></failure>" in sent(actions)
-        if attempt < negotiation.MAX_SASL_FAILURES:
-            assert types(actions) == [Send]
-            assert stream.state is State.SECURE
-        else:
-            assert condition(actions) == "policy-violation"
-
-
-def test_a_login_may_succeed_after_a_failure() -> None:
-    stream = ServerStream().to(State.SECURE)
-    stream.feed(auth("SCRAM-SHA-256", stream.first_message()))
-    stream.negotiation.credentials_found(credentials.decoy("pump1", b"s" * 16))
-    assert failure(stream, stream.feed(response(b"c=biws,r=x,p=YQ=="))) == "not-authorized"
-    stream.feed(PLAIN)
-    assert stream.negotiation.credentials_found(SHA256) == [VerifyPassword("pencil", SHA256)]
-    assert LoginSuccess("pump1") in stream.negotiation.password_verified(True)
-
-
-@pytest.mark.parametrize(
-    ("attempt", "expected"),
-    [
-        (auth("EXTERNAL"), "invalid-mechanism"),
-        (auth("SCRAM-SHA-256-PLUS"), "invalid-mechanism"),
-        (b"<auth xmlns='%b'/>" % SASL.encode(), "invalid-mechanism"),
-        (b"<auth xmlns='%b' mechanism='PLAIN'>!</auth>" % SASL.encode(), "incorrect-encoding"),
-        (b"<auth xmlns='%b' mechanism='PLAIN'> YQ==</auth>" % SASL.encode(), "incorrect-encoding"),
-        (b"<auth xmlns='%b' mechanism='PLAIN'><a/></auth>" % SASL.encode(), "malformed-request"),
-        (auth("PLAIN", b"pump1"), "malformed-request"),
-        (auth("PLAIN", b"\0a b\0pencil"), "not-authorized"),
-        (auth("PLAIN", b"\0pump1@gw.example\0pencil"), "not-authorized"),
-        (auth("PLAIN", b"other\0pump1\0pencil"), "invalid-authzid"),
-        (auth("PLAIN", b"pump1@other\0pump1\0pencil"), "invalid-authzid"),
-        (auth("PLAIN", b"@\0pump1\0pencil"), "invalid-authzid"),
-        (auth("SCRAM-SHA-1", b"n,a=other,n=pump1,r=abc"), "invalid-authzid"),
-        (auth("SCRAM-SHA-1", b"p=tls-unique,,n=pump1,r=abc"), "malformed-request"),
-    ],
-)
-def test_invalid_attempts_fail(attempt: bytes, expected: str) -> None:
-    stream = ServerStream().to(State.SECURE)
-    assert failure(stream, stream.feed(attempt)) == expected
-    assert (stream.state, stream.negotiation.failures) == (State.SECURE, 1)
-
-
-@pytest.mark.parametrize(
-    "authzid", [b"", b"pump1", b"Pump1", b"pump1@gw.example", b"PUMP1@GW.example"]
-)
-def test_the_own_identity_is_a_valid_authzid(authzid: bytes) -> None:
-    stream = ServerStream().to(State.SECURE)
-    assert stream.feed(auth("PLAIN", authzid + b"\0pump1\0pencil")) == [
-        FindCredentials("pump1", "PLAIN")
-    ]
-
-
-def test_a_failed_look_up_is_a_temporary_failure() -> None:
-    stream = ServerStream().to(State.LOOKING_UP)
-    assert failure(stream, stream.negotiation.credentials_found(None)) == "temporary-auth-failure"
-
-
-def test_plain_may_follow_an_aborted_scram() -> None:
-    stream = ServerStream().to(State.CHALLENGED)
-    assert failure(stream, stream.feed(ABORT)) == "aborted"
-    stream.feed(PLAIN)
-    assert types(stream.negotiation.credentials_found(SHA256)) == [VerifyPassword]
-
-
-@pytest.mark.parametrize("state", [State.PROMPTED, State.CHALLENGED])
-def test_a_response_may_abort_or_be_invalid(state: State) -> None:
-    stream = ServerStream().to(state)
-    assert failure(stream, stream.feed(ABORT)) == "aborted"
-    assert stream.state is State.SECURE
-    stream = ServerStream().to(state)
-    invalid = f"<response xmlns='{SASL}'>!</response>".encode()
-    assert failure(stream, stream.feed(invalid)) == "incorrect-encoding"
-
-
-# Binding
-
-
-def bind(payload: bytes, attrs: bytes = b"id='b' type='set'") -> bytes:
-    return b"<iq %b><bind xmlns='%b'>%b</bind></iq>" % (attrs, BIND.encode(), payload)
-
-
-@pytest.mark.parametrize(
-    ("payload", "resource"),
-    [
-        (b"", None),
-        (b"<resource/>", None),
-        (b"<resource></resource>", None),
-        (b"<required/>", None),
-        (b"<required/><resource>fw</resource>", "fw"),
-        (b"<resource>a &amp; b/c</resource>", "a & b/c"),
-        ("<resource>\u2168</resource>".encode(), "IX"),
-    ],
-)
-def test_resources(payload: bytes, resource: str | None) -> None:
-    assert ServerStream().to(State.UNBOUND).feed(bind(payload)) == [Bind(resource)]
-
-
-@pytest.mark.parametrize(
-    "request_",
-    [
-        bind(b"<resource>%b</resource>" % (b"x" * 1024)),
-        bind("<resource>\u200e</resource>".encode()),
-        bind(b"", b"id='b' type='get'"),
-        bind(b"", b"id='b'"),
-        bind(b"", b"type='set'"),
-        bind(b"").replace(b"iq", b"message"),
-    ],
-)
-def test_invalid_bind_requests_are_refused(request_: bytes) -> None:
-    stream = ServerStream().to(State.UNBOUND)
-    refused = sent(stream.feed(request_))
-    assert b"<error type='modify'><bad-request " in refused
-    assert stream.state is State.UNBOUND
-    assert stream.feed(BIND_REQUEST) == [Bind("fw")]
-
-
-def test_too_many_refused_bind_requests_end_the_stream() -> None:
-    stream = ServerStream().to(State.UNBOUND)
-    for attempt in range(1, negotiation.MAX_BIND_FAILURES + 1):
-        stream.feed(BIND_REQUEST)
-        actions = stream.negotiation.bind_refused(StanzaError("resource-constraint"))
-        assert b"<error type='wait'><resource-constraint " in sent(actions)
-        assert b"id='b'" in sent(actions)
-        if attempt < negotiation.MAX_BIND_FAILURES:
-            assert stream.state is State.UNBOUND
-        else:
-            assert condition(actions) == "policy-violation"
-
-
 def test_stream_ids_are_random() -> None:
     header = StreamParser().feed(HEADER)[0]
     headers = {sent(Negotiation("gw.example").receive(header)) for _ in range(20)}
@@ -541,6 +328,42 @@ def test_stream_ids_are_random() -> None:
     assert CLIENT in next(iter(headers)).decode()
 
 
-def test_only_scram_has_a_challenge() -> None:
-    with pytest.raises(UsageError):
-        SaslAttempt(FIRST, "PLAIN", "gw.example", None).check_proof(b"")
+def test_a_stream_may_begin_under_tls() -> None:
+    stream = ServerStream(secure=True)
+    assert stream.state is State.ENCRYPTED
+    assert stream.negotiation.secure
+    offer = sent(stream.feed(HEADER))
+    assert offer.startswith(b"<?xml version='1.0'?><stream:stream ")
+    assert offered(offer) == (["SCRAM-SHA-256", "SCRAM-SHA-1", "PLAIN"],) * 2
+    assert b"starttls" not in offer
+    assert stream.feed(PLAIN) == [FindCredentials("pump1", "PLAIN")]
+
+
+def test_limits_are_advertised() -> None:
+    stream = ServerStream(limits=(10_240, 65_536))
+    before = b"<limits xmlns='urn:xmpp:stream-limits:0'><max-bytes>10240</max-bytes></limits>"
+    after = before.replace(b"10240", b"65536")
+    assert before in sent(stream.feed(HEADER))
+    stream = ServerStream(limits=(10_240, 65_536)).to(State.ENCRYPTED)
+    assert before in sent(stream.feed(HEADER))
+    stream = ServerStream(limits=(10_240, 65_536)).to(State.AUTHENTICATED)
+    assert after in sent(stream.feed(HEADER))
+    stream = ServerStream(limits=(10_240, 65_536)).to(State.SECURE)
+    stream.feed(authenticate("PLAIN", b"\0pump1\0pencil", b"<bind xmlns='urn:xmpp:bind:0'/>"))
+    stream.negotiation.credentials_found(SHA256)
+    stream.negotiation.password_verified(True)
+    assert after in sent(stream.negotiation.bound("pump1@gw.example/x"))
+    assert b"limits" not in sent(ServerStream().feed(HEADER))
+
+
+def test_stream_management_is_offered_after_authentication_only() -> None:
+    offer = b"</session><sm xmlns='urn:xmpp:sm:3'/>"
+    assert offer in sent(ServerStream().to(State.AUTHENTICATED).feed(HEADER))
+    assert offer not in sent(ServerStream().to(State.ENCRYPTED).feed(HEADER))
+
+
+def test_errors_carry_an_application_specific_condition() -> None:
+    stream = ServerStream().to(State.BOUND)
+    error = StreamError("undefined-condition", "t", application=b"<x xmlns='u'/>")
+    output = sent(stream.negotiation.fail(error))
+    assert output.endswith(b"</text><x xmlns='u'/></stream:error></stream:stream>")

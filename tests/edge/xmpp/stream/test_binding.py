@@ -1,0 +1,168 @@
+"""Tests of binding and resumption, and of their limits."""
+
+from __future__ import annotations
+
+import pytest
+
+from edge.xmpp.errors import StanzaError
+from edge.xmpp.namespaces import BIND
+from edge.xmpp.stream import negotiation
+from edge.xmpp.stream.actions import (
+    Action,
+    Bind,
+    ManageStream,
+    Resume,
+    Send,
+)
+from edge.xmpp.stream.management import failed
+from edge.xmpp.stream.states import State
+from tests.helpers.negotiation import (
+    BIND_REQUEST,
+    ENABLE,
+    HEADER,
+    RESUME,
+    ServerStream,
+    condition,
+    sent,
+    types,
+)
+
+
+def bind(payload: bytes, attrs: bytes = b"id='b' type='set'") -> bytes:
+    return b"<iq %b><bind xmlns='%b'>%b</bind></iq>" % (attrs, BIND.encode(), payload)
+
+
+@pytest.mark.parametrize(
+    ("payload", "resource"),
+    [
+        (b"", None),
+        (b"<resource/>", None),
+        (b"<resource></resource>", None),
+        (b"<required/>", None),
+        (b"<required/><resource>fw</resource>", "fw"),
+        (b"<resource>a &amp; b/c</resource>", "a & b/c"),
+        ("<resource>\u2168</resource>".encode(), "IX"),
+    ],
+)
+def test_resources(payload: bytes, resource: str | None) -> None:
+    assert ServerStream().to(State.UNBOUND).feed(bind(payload)) == [Bind(resource)]
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        bind(b"<resource>%b</resource>" % (b"x" * 1024)),
+        bind("<resource>\u200e</resource>".encode()),
+        bind(b"", b"id='b' type='get'"),
+        bind(b"", b"id='b'"),
+        bind(b"", b"type='set'"),
+        bind(b"").replace(b"iq", b"message"),
+    ],
+)
+def test_invalid_bind_requests_are_refused(request_: bytes) -> None:
+    stream = ServerStream().to(State.UNBOUND)
+    refused = sent(stream.feed(request_))
+    assert b"<error type='modify'><bad-request " in refused
+    assert stream.state is State.UNBOUND
+    assert stream.feed(BIND_REQUEST) == [Bind("fw")]
+
+
+def test_too_many_refused_bind_requests_end_the_stream() -> None:
+    stream = ServerStream().to(State.UNBOUND)
+    for attempt in range(1, negotiation.MAX_BIND_FAILURES + 1):
+        stream.feed(BIND_REQUEST)
+        actions = stream.negotiation.bind_refused(StanzaError("resource-constraint"))
+        assert b"<error type='wait'><resource-constraint " in sent(actions)
+        assert b"id='b'" in sent(actions)
+        if attempt < negotiation.MAX_BIND_FAILURES:
+            assert stream.state is State.UNBOUND
+        else:
+            assert condition(actions) == "policy-violation"
+
+
+@pytest.mark.parametrize(
+    ("opener", "allowed"),
+    [
+        (b"pump1@gw.example", True),
+        (b"PUMP1@gw.example/fw", True),
+        (b"pump2@gw.example", False),
+        (b"localhost", True),
+        (b"localhost/fw", True),
+        (b"@", False),
+        (b"", False),
+    ],
+)
+def test_the_authenticated_stream_must_be_from_the_account(opener: bytes, allowed: bool) -> None:
+    stream = ServerStream().to(State.AUTHENTICATED)
+    actions = stream.feed(HEADER.replace(b"to=", b"from='%b' to=" % opener))
+    if allowed:
+        assert stream.state is State.UNBOUND
+    else:
+        assert condition(actions) == "invalid-from"
+    before = ServerStream().to(State.ENCRYPTED)
+    before.feed(HEADER.replace(b"to=", b"from='%b' to=" % opener))
+    assert before.state is State.SECURE
+
+
+def test_a_session_is_resumed_instead_of_binding() -> None:
+    stream = ServerStream().to(State.UNBOUND)
+    assert stream.feed(RESUME) == [Resume("p1", 7)]
+    assert stream.negotiation.waiting
+    answer = stream.negotiation.resumed("pump1@gw.example/fw", "p1", 2**32 - 1)
+    assert answer == [Send(b"<resumed xmlns='urn:xmpp:sm:3' previd='p1' h='4294967295'/>")]
+    assert stream.state is State.BOUND
+
+
+def test_an_unknown_session_is_not_resumed() -> None:
+    stream = ServerStream().to(State.RESUMING)
+    assert stream.negotiation.not_resumed(9) == [Send(failed("item-not-found", 9))]
+    stream.feed(RESUME)
+    assert stream.negotiation.not_resumed() == [Send(failed("item-not-found"))]
+    assert stream.feed(BIND_REQUEST) == [Bind("fw")]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        RESUME.replace(b" h='7'", b""),
+        RESUME.replace(b"'7'", b"'-1'"),
+        RESUME.replace(b" previd='p1'", b""),
+        RESUME.replace(b"'p1'", b"''"),
+    ],
+)
+def test_an_invalid_resume_request_is_refused(wrong: bytes) -> None:
+    stream = ServerStream().to(State.UNBOUND)
+    assert stream.feed(wrong) == [Send(failed("bad-request"))]
+    assert stream.feed(RESUME) == [Resume("p1", 7)]
+
+
+def test_stream_management_needs_a_session() -> None:
+    for element in (ENABLE, b"<r xmlns='urn:xmpp:sm:3'/>", b"<a xmlns='urn:xmpp:sm:3' h='1'/>"):
+        stream = ServerStream().to(State.UNBOUND)
+        assert stream.feed(element) == [Send(failed("unexpected-request"))]
+        assert stream.feed(BIND_REQUEST) == [Bind("fw")]
+
+
+def test_too_many_refused_requests_end_the_stream() -> None:
+    stream = ServerStream().to(State.UNBOUND)
+    actions: list[Action] = []
+    for attempt in range(1, negotiation.MAX_BIND_FAILURES + 1):
+        if attempt % 2:
+            actions = stream.feed(ENABLE)
+        else:
+            stream.feed(RESUME)
+            actions = stream.negotiation.not_resumed()
+        if attempt < negotiation.MAX_BIND_FAILURES:
+            assert types(actions) == [Send]
+    assert condition(actions) == "policy-violation"
+    assert sent(actions).startswith(failed("unexpected-request"))
+
+
+def test_management_elements_go_to_the_session() -> None:
+    stream = ServerStream().to(State.BOUND)
+    for element in (ENABLE, RESUME, b"<r xmlns='urn:xmpp:sm:3'/>", b"<x xmlns='urn:xmpp:sm:3'/>"):
+        (action,) = stream.feed(element)
+        assert isinstance(action, ManageStream)
+        assert action.item.raw == element
+    older = ENABLE.replace(b"sm:3", b"sm:2")
+    assert condition(stream.feed(older)) == "unsupported-stanza-type"
