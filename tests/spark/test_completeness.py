@@ -1,3 +1,5 @@
+"""Completeness: one table of cases, each on a gateway of its own, and one real ingest."""
+
 from __future__ import annotations
 
 from collections.abc import Iterable
@@ -9,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from sync.common.fleet_folder import FleetFolder
 from sync.ingest.ingest import run_ingest
 from sync.reports import completeness
-from sync.reports.completeness import SCHEMA
+from sync.reports.completeness import FIRST_PREVIOUS, SCHEMA
 from sync.reports.shared import lanes
 from sync.segment import Dropped
 from sync.tables.manifest import LocalCommits
@@ -20,11 +22,12 @@ from tests.helpers.small_tables import at, events, table, told
 pytestmark = pytest.mark.spark
 
 FIRST, SECOND = "01A", "01B"
-ZERO = "00" * 32
+COUNTS = ("expected", "received", "missing", "declared", "unexplained", "duplicates")
+REFUSALS = ("repeated_segments", "forks", "chain_breaks")
 
 
 def events_of(
-    lane: str, numbers: Iterable[int], *, gateway: str = "gw", epoch: str = FIRST, kind: str = "log"
+    gateway: str, lane: str, numbers: Iterable[int], *, epoch: str = FIRST, kind: str = "log"
 ) -> list[dict[str, Any]]:
     return [
         {
@@ -40,13 +43,18 @@ def events_of(
     ]
 
 
+def evicted(gateway: str, seq: int, name: str = "evicted", **tags: str) -> dict[str, Any]:
+    event = {"kind": "uplink", "name": name, "tags": tags}
+    return events_of(gateway, "system", [seq], epoch=SECOND)[0] | event
+
+
 def segment(
+    gateway: str,
     lane: str,
     first: int,
     last: int,
-    previous: str = ZERO,
+    previous: str = FIRST_PREVIOUS,
     *,
-    gateway: str = "gw",
     epoch: str = FIRST,
     fate: str = "accepted",
     dropped: tuple[tuple[int, int, str], ...] = (),
@@ -57,7 +65,7 @@ def segment(
         "lane": lane,
         "first_seq": first,
         "last_seq": last,
-        "digest": f"{lane}-{epoch}-{first}-{last}-{fate}",
+        "digest": digest(lane, first, last, epoch, fate),
         "previous": previous,
         "fate": fate,
         "arrived": at(0),
@@ -65,64 +73,135 @@ def segment(
     }
 
 
-def report_of(told: DataFrame, segments: DataFrame) -> DataFrame:
+def digest(lane: str, first: int, last: int, epoch: str = FIRST, fate: str = "accepted") -> str:
+    return f"{lane}-{epoch}-{first}-{last}-{fate}"
+
+
+STOP = {"kind": "system", "name": "stop"}
+
+EVENTS = [
+    *events_of("complete", "logs", range(1, 6)),
+    # 1-10 did not arrive; 21-30 were dropped, declared twice and in parts; of 41-50 only 41-44 were
+    *events_of("missing", "logs", [*range(11, 21), *range(31, 41), *range(51, 53)]),
+    # 1-10 was evicted while its upload was under way, and arrived; so did 21-30, declared together
+    # with 31-35, which did not; 36-40 arrived twice, and was declared as dropped all the same
+    *events_of("late", "logs", [*range(1, 31), *range(36, 43)]),
+    # logs: 6-7 evicted and 8 set aside, and nothing followed; readings: declared in both ways, one
+    # in a later epoch; the third, the fourth and the last event declare nothing that is valid
+    *events_of("evicted", "logs", range(1, 6), epoch=SECOND),
+    *events_of("evicted", "readings", [4, 5]),
+    evicted("evicted", 1, epoch=SECOND, lane="logs", first="6", last="7"),
+    evicted("evicted", 2, epoch=FIRST, lane="readings", first="1", last="2"),
+    evicted("evicted", 3, epoch=FIRST, lane="logs"),
+    evicted("evicted", 4, epoch=FIRST, lane="logs", first="9", last="1"),
+    evicted("evicted", 5, epoch="00Z", lane="logs", first="1", last="3"),
+    evicted("evicted", 6, "set_aside", epoch=SECOND, lane="logs", first="8", last="8"),
+    evicted("evicted", 7, "set_aside"),
+    # 1-2 and 4 are of one day, 3 to 5 of the next: 4 is there twice
+    *events_of("days", "logs", [1, 2, 4]),
+    *(row | {"time": at(90_000)} for row in events_of("days", "logs", [3, 4, 5])),
+    *events_of("tables", "logs", [1, 2, 4, 4, 5]),
+    *events_of("tables", "readings", [1]),
+    *events_of("forks", "logs", range(1, 7)),
+    # the first epoch is torn, the second one closed; `on` goes on after a stop
+    *events_of("states", "system", [1, 2]),
+    *events_of("states", "logs", [1]),
+    *events_of("states", "system", [1], epoch=SECOND),
+    *events_of("states", "logs", [1, 2], epoch=SECOND),
+    events_of("states", "system", [9], epoch=SECOND)[0] | STOP,
+    events_of("on", "system", [1])[0] | STOP,
+    *events_of("on", "system", [2], kind="system"),
+]
+
+ARRIVED = [
+    segment("complete", "logs", 1, 2),
+    segment("complete", "logs", 3, 5, digest("logs", 1, 2)),
+    segment("missing", "logs", 11, 20, "x"),
+    segment("missing", "logs", 31, 40, "y", dropped=((21, 26, "full"), (25, 30, "full"))),
+    segment("missing", "logs", 51, 52, "z", dropped=((22, 23, "full"), (35, 44, "age"))),
+    segment("late", "logs", 1, 10),
+    segment("late", "logs", 11, 20, digest("logs", 1, 10), dropped=((1, 10, "full"),)),
+    segment("late", "logs", 21, 30, digest("logs", 11, 20)),
+    segment("late", "logs", 36, 40, "x", dropped=((1, 10, "full"), (21, 35, "full"))),
+    segment("late", "logs", 36, 40, "x", fate="duplicate", dropped=((1, 10, "full"),)),
+    segment("late", "logs", 41, 42, digest("logs", 36, 40), dropped=((36, 40, "full"),)),
+    segment("evicted", "logs", 1, 5, epoch=SECOND),
+    segment("evicted", "readings", 4, 5, dropped=((2, 3, "full"),)),
+    segment("days", "logs", 1, 5),
+    segment("tables", "logs", 1, 5),
+    segment("tables", "readings", 1, 1),
+    segment("forks", "logs", 1, 2, "not-the-beginning"),
+    segment("forks", "logs", 3, 4, "not-the-one-before"),
+    segment("forks", "logs", 5, 6, digest("logs", 3, 4)),
+    segment("forks", "logs", 3, 4, fate="duplicate"),
+    segment("forks", "logs", 5, 6, fate="duplicate"),
+    segment("forks", "logs", 3, 5, fate="fork"),
+    segment("forks", "logs", 3, 5, fate="fork"),
+    segment("forks", "logs", 4, 9, fate="fork"),
+    segment("clone", "system", 1, 1, fate="fork"),
+    {"path": "landing/x.seg", "fate": "bad", "arrived": at(0)},
+    segment("states", "system", 1, 2),
+    segment("states", "logs", 1, 1),
+    segment("states", "system", 1, 9, epoch=SECOND),
+    segment("states", "logs", 1, 2, epoch=SECOND),
+    segment("on", "system", 1, 2),
+]
+
+ROWS = {
+    # first and last number, then COUNTS, then REFUSALS
+    ("clone", FIRST, "system"): (None, None, 0, 0, 0, 0, 0, 0, 0, 1, 0),
+    ("complete", FIRST, "logs"): (1, 5, 5, 5, 0, 0, 0, 0, 0, 0, 0),
+    ("days", FIRST, "logs"): (1, 5, 5, 5, 0, 0, 0, 1, 0, 0, 0),
+    ("evicted", "00Z", "logs"): (None, None, 3, 0, 3, 3, 0, 0, 0, 0, 0),
+    ("evicted", FIRST, "readings"): (4, 5, 5, 2, 3, 3, 0, 0, 0, 0, 0),
+    ("evicted", SECOND, "logs"): (1, 5, 8, 5, 3, 3, 0, 0, 0, 0, 0),
+    ("evicted", SECOND, "system"): (1, 7, 7, 7, 0, 0, 0, 0, 0, 0, 0),
+    ("forks", FIRST, "logs"): (1, 6, 6, 6, 0, 0, 0, 0, 2, 2, 2),
+    ("late", FIRST, "logs"): (1, 42, 42, 37, 5, 5, 0, 0, 1, 0, 0),
+    ("missing", FIRST, "logs"): (11, 52, 52, 22, 30, 14, 16, 0, 0, 0, 0),
+    ("on", FIRST, "system"): (1, 2, 2, 2, 0, 0, 0, 0, 0, 0, 0),
+    ("states", FIRST, "logs"): (1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0),
+    ("states", FIRST, "system"): (1, 2, 2, 2, 0, 0, 0, 0, 0, 0, 0),
+    ("states", SECOND, "logs"): (1, 2, 2, 2, 0, 0, 0, 0, 0, 0, 0),
+    ("states", SECOND, "system"): (1, 9, 9, 2, 7, 0, 7, 0, 0, 0, 0),
+    ("tables", FIRST, "logs"): (1, 5, 5, 4, 1, 0, 1, 1, 0, 0, 0),
+    ("tables", FIRST, "readings"): (1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0),
+}
+
+STATES = {
+    ("clone", FIRST, "system"): ("open", None),
+    ("complete", FIRST, "logs"): ("open", 5),
+    ("on", FIRST, "system"): ("open", 2),
+    ("states", FIRST, "logs"): ("torn", 1),
+    ("states", FIRST, "system"): ("torn", 2),
+    ("states", SECOND, "logs"): ("closed", 9),
+    ("states", SECOND, "system"): ("closed", 9),
+}
+
+
+def report_of(events: DataFrame, segments: DataFrame) -> DataFrame:
     """Compute the report from the summaries of these events."""
-    told = told.persist()
-    numbers, dropped = lanes.DAILY.compute(told), completeness.DAILY.compute(told)
+    events = events.persist()
+    numbers, dropped = lanes.DAILY.compute(events), completeness.DAILY.compute(events)
     return completeness.completeness(numbers.persist(), dropped, segments).persist()
 
 
-COUNTS = ("expected", "received", "missing", "declared", "unexplained", "duplicates")
-
-
-def test_a_complete_lane(spark: SparkSession) -> None:
-    rows = events_of("logs", range(1, 6))
-    segments = table(
-        spark,
-        SEGMENTS,
-        [segment("logs", 1, 2), segment("logs", 3, 5, f"logs-{FIRST}-1-2-accepted")],
-    )
-    report = report_of(events(spark, rows), segments)
+def test_completeness_of_every_lane(spark: SparkSession) -> None:
+    report = report_of(events(spark, EVENTS), table(spark, SEGMENTS, ARRIVED))
     assert report.schema.simpleString() == SCHEMA.simpleString()
-    assert told(report, "gateway", "epoch", "lane", "state", "since", "first_seq", "last_seq") == [
-        ("gw", FIRST, "logs", "open", 5, 1, 5)
-    ]
-    assert told(report, *COUNTS) == [(5, 5, 0, 0, 0, 0)]
-    assert told(report, "repeated_segments", "forks", "chain_breaks") == [(0, 0, 0)]
+    key = ("gateway", "epoch", "lane")
+    columns = ("first_seq", "last_seq", *COUNTS, *REFUSALS)
+    found = {row[:3]: row[3:] for row in told(report, *key, *columns)}
+    assert list(found) == sorted(found)
+    assert found == ROWS
+    states = {row[:3]: row[3:] for row in told(report, *key, "state", "since")}
+    assert {lane: states[lane] for lane in STATES} == STATES
 
 
-def test_missing_events_at_the_start_and_between_and_declared_ones(
-    spark: SparkSession,
-) -> None:
-    # 1-10 never came; 21-30 were dropped, told twice and in parts; of 41-50 only 41-44 were told
-    came = [*range(11, 21), *range(31, 41), *range(51, 53)]
-    segments = [
-        segment("logs", 11, 20, "x"),
-        segment("logs", 31, 40, "y", dropped=((21, 26, "full"), (25, 30, "full"))),
-        segment("logs", 51, 52, "z", dropped=((22, 23, "full"), (35, 44, "age"))),
-    ]
-    report = report_of(events(spark, events_of("logs", came)), table(spark, SEGMENTS, segments))
-    assert told(report, "first_seq", "last_seq", *COUNTS) == [(11, 52, 52, 22, 30, 14, 16, 0)]
-    assert told(report, "chain_breaks") == [(0,)]
-
-
-def test_a_declared_range_that_arrives_counts_as_received(
-    spark: SparkSession,
-) -> None:
-    # 1-10 was evicted while its upload was under way, and landed; so was 21-30, told as one range
-    # with 31-35, which did not. 36-40 came twice, and was told as dropped all the same.
-    segments = [
-        segment("logs", 1, 10),
-        segment("logs", 11, 20, f"logs-{FIRST}-1-10-accepted", dropped=((1, 10, "full"),)),
-        segment("logs", 21, 30, f"logs-{FIRST}-11-20-accepted"),
-        segment("logs", 36, 40, "x", dropped=((1, 10, "full"), (21, 35, "full"))),
-        segment("logs", 36, 40, "x", fate="duplicate", dropped=((1, 10, "full"),)),
-        segment("logs", 41, 42, f"logs-{FIRST}-36-40-accepted", dropped=((36, 40, "full"),)),
-    ]
-    came = [*range(1, 31), *range(36, 43)]
-    report = report_of(events(spark, events_of("logs", came)), table(spark, SEGMENTS, segments))
-    assert told(report, "first_seq", "last_seq", *COUNTS) == [(1, 42, 42, 37, 5, 5, 0, 0)]
-    assert told(report, "repeated_segments", "forks", "chain_breaks") == [(1, 0, 0)]
+def test_summary_of_number_ranges_by_day(spark: SparkSession) -> None:
+    rows = [row for row in EVENTS if row["gateway"] == "days"]
+    numbers = lanes.DAILY.compute(events(spark, rows)).orderBy("day", "first_seq")
+    assert told(numbers, "first_seq", "last_seq", "rows") == [(1, 2, 2), (4, 4, 1), (3, 5, 3)]
 
 
 def test_a_declared_range_that_arrives_after_its_declaration_is_ingested(
@@ -135,112 +214,13 @@ def test_a_declared_range_that_arrives_after_its_declaration_is_ingested(
     def report() -> list[tuple[Any, ...]]:
         run_ingest(spark, fleet, commits)
         manifests = commits.manifests()
-        told_of = read_events(spark, fleet.tables, manifests)
-        rows = report_of(told_of, read_segments(spark, fleet.tables, manifests))
+        stored = read_events(spark, fleet.tables, manifests)
+        rows = report_of(stored, read_segments(spark, fleet.tables, manifests))
         return told(rows, *COUNTS, "forks", "chain_breaks")
 
     assert report() == [(7, 3, 4, 4, 0, 0, 0, 0)]
     land(fleet, evicted)
     assert report() == [(7, 7, 0, 0, 0, 0, 0, 0)]
-
-
-def test_events_declare_dropped_ranges_too(spark: SparkSession) -> None:
-    # logs: 6-7 given up, 8 set aside, and nothing came after; readings: told of both ways, of
-    # another epoch; the third, the fourth and the last tell nothing that can be counted
-    def evicted(seq: int, name: str = "evicted", **tags: str) -> dict[str, Any]:
-        told = {"kind": "uplink", "name": name, "tags": tags}
-        return events_of("system", [seq], epoch=SECOND)[0] | told
-
-    rows = [
-        *events_of("logs", range(1, 6), epoch=SECOND),
-        *events_of("readings", [4, 5]),
-        evicted(1, epoch=SECOND, lane="logs", first="6", last="7"),
-        evicted(2, epoch=FIRST, lane="readings", first="1", last="2"),
-        evicted(3, epoch=FIRST, lane="logs"),
-        evicted(4, epoch=FIRST, lane="logs", first="9", last="1"),
-        evicted(5, epoch="00Z", lane="logs", first="1", last="3"),
-        evicted(6, "set_aside", epoch=SECOND, lane="logs", first="8", last="8"),
-        evicted(7, "set_aside"),
-    ]
-    segments = [
-        segment("logs", 1, 5, epoch=SECOND),
-        segment("readings", 4, 5, dropped=((2, 3, "full"),)),
-    ]
-    report = report_of(events(spark, rows), table(spark, SEGMENTS, segments))
-    assert told(report, "epoch", "lane", "last_seq", *COUNTS) == [
-        ("00Z", "logs", None, 3, 0, 3, 3, 0, 0),
-        (FIRST, "readings", 5, 5, 2, 3, 3, 0, 0),
-        (SECOND, "logs", 5, 8, 5, 3, 3, 0, 0),
-        (SECOND, "system", 7, 7, 7, 0, 0, 0, 0),
-    ]
-
-
-def test_days_of_one_lane_are_counted_together(spark: SparkSession) -> None:
-    # 1-2 and 4 are of one day, 3 and 4 again of another: an island each, and two days of one
-    rows = events_of("logs", [1, 2, 4])
-    rows += [row | {"time": at(90_000)} for row in events_of("logs", [3, 4, 5])]
-    numbers = lanes.DAILY.compute(events(spark, rows)).orderBy("day", "first_seq").persist()
-    assert told(numbers, "first_seq", "last_seq", "rows") == [(1, 2, 2), (4, 4, 1), (3, 5, 3)]
-    report = report_of(events(spark, rows), table(spark, SEGMENTS, [segment("logs", 1, 5)]))
-    assert told(report, *COUNTS) == [(5, 5, 0, 0, 0, 1)]
-
-
-def test_lost_and_duplicated_rows_are_counted(spark: SparkSession) -> None:
-    rows = [*events_of("logs", [1, 2, 4, 4, 5]), *events_of("readings", [1])]
-    segments = [segment("logs", 1, 5), segment("readings", 1, 1)]
-    report = report_of(events(spark, rows), table(spark, SEGMENTS, segments))
-    assert told(report, "lane", *COUNTS) == [
-        ("logs", 5, 4, 1, 0, 1, 1),
-        ("readings", 1, 1, 0, 0, 0, 0),
-    ]
-
-
-def test_forks_repeated_segments_and_chain_breaks_are_counted(spark: SparkSession) -> None:
-    segments = [
-        segment("logs", 1, 2, "not-the-beginning"),
-        segment("logs", 3, 4, "not-the-one-before"),
-        segment("logs", 5, 6, f"logs-{FIRST}-3-4-accepted"),
-        segment("logs", 3, 4, fate="duplicate"),
-        segment("logs", 5, 6, fate="duplicate"),
-        segment("logs", 3, 5, fate="fork"),
-        segment("logs", 3, 5, fate="fork"),
-        segment("logs", 4, 9, fate="fork"),
-        segment("system", 1, 1, gateway="clone", fate="fork"),
-        {"path": "landing/x.seg", "fate": "bad", "arrived": at(0)},
-    ]
-    rows = events_of("logs", range(1, 7))
-    report = report_of(events(spark, rows), table(spark, SEGMENTS, segments))
-    figures = ("gateway", "received", "repeated_segments", "forks", "chain_breaks", "unexplained")
-    assert told(report, *figures) == [("clone", 0, 0, 1, 0, 0), ("gw", 6, 2, 2, 2, 0)]
-    assert told(report, "first_seq", "last_seq", "since")[0] == (None, None, None)
-
-
-def test_closed_open_and_torn_epochs(spark: SparkSession) -> None:
-    stop = {"kind": "system", "name": "stop"}
-    rows = [
-        *events_of("system", [1, 2]),
-        *events_of("logs", [1]),
-        *events_of("system", [1], epoch=SECOND),
-        *events_of("logs", [1, 2], epoch=SECOND),
-        events_of("system", [9], epoch=SECOND)[0] | stop,
-        events_of("system", [1], gateway="on")[0] | stop,
-        *events_of("system", [2], gateway="on", kind="system"),
-    ]
-    segments = [
-        segment("system", 1, 2),
-        segment("logs", 1, 1),
-        segment("system", 1, 9, epoch=SECOND),
-        segment("logs", 1, 2, epoch=SECOND),
-        segment("system", 1, 2, gateway="on"),
-    ]
-    report = report_of(events(spark, rows), table(spark, SEGMENTS, segments))
-    assert told(report, "gateway", "epoch", "lane", "state", "since") == [
-        ("gw", FIRST, "logs", "torn", 1),
-        ("gw", FIRST, "system", "torn", 2),
-        ("gw", SECOND, "logs", "closed", 9),
-        ("gw", SECOND, "system", "closed", 9),
-        ("on", FIRST, "system", "open", 2),
-    ]
 
 
 def test_without_data_there_are_no_rows(spark: SparkSession) -> None:
