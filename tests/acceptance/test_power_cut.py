@@ -53,8 +53,8 @@ KINDS = (HELD, LOGGED, ACKNOWLEDGED, STORED, HANDED, TAKEN)
 Key = tuple[str, str]
 
 
-class Told(NamedTuple):
-    """What a device was told: of which message, and the length of the log at that moment."""
+class RecordedAnswer(NamedTuple):
+    """An answer to a device about a message, and the length of the log at that moment."""
 
     what: str
     sender: str
@@ -63,12 +63,12 @@ class Told(NamedTuple):
 
 
 class Recorded(NamedTuple):
-    """A run: the database before it, what was done to it, and what devices were told."""
+    """A recorded run: the database before it, the log, and the answers to devices."""
 
     before: Path
     inode: int
     log: Path
-    told: list[Told]
+    answers: list[RecordedAnswer]
 
 
 def message(number: str) -> str:
@@ -79,15 +79,15 @@ def message(number: str) -> str:
 
 
 class Witness:
-    """Devices, what they send, and what they are told."""
+    """The devices, and the answers to them."""
 
     def __init__(self, path: Path) -> None:
         self._log = path
-        self.told: list[Told] = []
+        self.answers: list[RecordedAnswer] = []
         self._names: dict[str, str] = {}  # of what was taken, by the msgId of the gateway's own
 
     def note(self, what: str, sender: str, msg_id: str) -> None:
-        self.told.append(Told(what, sender, msg_id, self._log.stat().st_size))
+        self.answers.append(RecordedAnswer(what, sender, msg_id, self._log.stat().st_size))
 
     async def send(self, port: int, name: str, life: int) -> None:
         """Send at both levels to the gateway, and leave some in custody."""
@@ -203,11 +203,11 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
                 assert process.terminate() == 0
             else:
                 process.kill9()
-    return Recorded(Path(before), file.stat().st_ino, path, witness.told)
+    return Recorded(Path(before), file.stat().st_ino, path, witness.answers)
 
 
 class Found(NamedTuple):
-    """What the gateway would find: how often each message is where."""
+    """What the gateway would find: the number of copies of each message by place."""
 
     held: Counter[Key]
     outbox: Counter[Key]
@@ -236,14 +236,14 @@ def find(tx: Transaction, folder: Path) -> Found:
     )
 
 
-def faults(folder: Path, told: list[Told]) -> list[str]:
+def faults(folder: Path, answers: list[RecordedAnswer]) -> list[str]:
     """Open what a disk shows, and list what is wrong with it."""
     with closing(database.connect(folder / database.FILE_NAME)) as connection:
         wrong = [str(row) for (row,) in connection.execute("PRAGMA integrity_check")]
         with database.transaction(connection, MOMENT) as tx:
             found = find(tx, folder)
-            taken = {(one.sender, one.msg_id) for one in told if one.what == TAKEN}
-            wrong += [fault for one in told for fault in _missing(tx, found, one, taken)]
+            taken = {(one.sender, one.msg_id) for one in answers if one.what == TAKEN}
+            wrong += [fault for one in answers for fault in _missing(tx, found, one, taken)]
     in_custody = found.held + found.outbox + found.logged
     for key, count in [*in_custody.items(), *found.stored.items()]:
         if count > 1:
@@ -254,8 +254,10 @@ def faults(folder: Path, told: list[Told]) -> list[str]:
     return [fault for fault in wrong if fault != "ok"]
 
 
-def _missing(tx: Transaction, found: Found, told: Told, taken: set[Key]) -> Iterator[str]:
-    key = (told.sender, told.msg_id)
+def _missing(
+    tx: Transaction, found: Found, answer: RecordedAnswer, taken: set[Key]
+) -> Iterator[str]:
+    key = (answer.sender, answer.msg_id)
     places = {
         HELD: found.held + found.outbox + found.logged,
         LOGGED: found.logged,
@@ -263,14 +265,14 @@ def _missing(tx: Transaction, found: Found, told: Told, taken: set[Key]) -> Iter
         HANDED: found.outbox,
         STORED: found.stored,
     }
-    if told.what == TAKEN:
+    if answer.what == TAKEN:
         if found.outbox[key] != found.released[key]:
             yield f"{key} would be offered again, and its recipient has it"
-    elif not places[told.what][key] and key not in taken:
-        yield f"{told.what} {key} is missing"
-    bare = told.sender.partition("/")[0]
-    if told.what in (LOGGED, HANDED) and not was_released(tx, bare, *key):
-        yield f"a repeated deliver of {key} would be told that it is unknown"
+    elif not places[answer.what][key] and key not in taken:
+        yield f"{answer.what} {key} is missing"
+    bare = answer.sender.partition("/")[0]
+    if answer.what in (LOGGED, HANDED) and not was_released(tx, bare, *key):
+        yield f"a repeated deliver of {key} would be refused as unknown"
 
 
 def cuts(
@@ -286,14 +288,16 @@ def cuts(
             after = folder / str(number)
             after.mkdir()
             disk.cut(after, chance)
-            yield faults(after, [told for told in recorded.told if told.at <= record.end])
+            yield faults(
+                after, [answers for answers in recorded.answers if answers.at <= record.end]
+            )
             shutil.rmtree(after)
 
 
 def test_a_power_cut_loses_nothing_acknowledged_and_repeats_nothing(
     recorded: Recorded, tmp_path: Path, scale: Callable[[int, int], int], seed: int
 ) -> None:
-    what = Counter(told.what for told in recorded.told)
+    what = Counter(answers.what for answers in recorded.answers)
     assert min(what[kind] for kind in KINDS) >= EACH, what
     chance = random.Random(seed)
     for wrong in cuts(recorded, tmp_path, scale(50, 1000), chance):

@@ -30,7 +30,7 @@ def issue(gateway: Gateway, name: str, days: float) -> None:
     gateway.tx(lambda tx: certificates.add(tx, name, digest_of(name), name, not_after))
 
 
-def told(gateway: Gateway) -> list[tuple[str | None, float | None]]:
+def logged_expiries(gateway: Gateway) -> list[tuple[str | None, float | None]]:
     rows = gateway.events("system", "certificate_expires")
     return [(row.source, row.value) for row in rows]
 
@@ -41,10 +41,10 @@ def test_expiring_certificates_are_logged_once_a_day(gateway: Gateway) -> None:
     gateway.tx(background_tasks.log_expiring_certificates)
     gateway.clock.service += 3600
     gateway.tx(background_tasks.log_expiring_certificates)
-    assert told(gateway) == [("soon", 7.0)]
+    assert logged_expiries(gateway) == [("soon", 7.0)]
     gateway.clock.service += 24 * 3600
     gateway.tx(background_tasks.log_expiring_certificates)
-    assert told(gateway) == [("soon", 7.0), ("soon", 6.0)]
+    assert logged_expiries(gateway) == [("soon", 7.0), ("soon", 6.0)]
 
 
 def test_a_clock_set_back_does_not_suppress_the_log(gateway: Gateway) -> None:
@@ -52,7 +52,7 @@ def test_a_clock_set_back_does_not_suppress_the_log(gateway: Gateway) -> None:
     gateway.tx(background_tasks.log_expiring_certificates)
     gateway.clock.wall_offset = -10 * DAY_MS
     gateway.tx(background_tasks.log_expiring_certificates)
-    assert [source for source, _ in told(gateway)] == ["soon", "soon"]
+    assert [source for source, _ in logged_expiries(gateway)] == ["soon", "soon"]
 
 
 async def test_the_server_certificate_is_renewed_and_failures_are_counted(

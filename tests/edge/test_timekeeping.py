@@ -231,6 +231,6 @@ def test_the_start_event_describes_the_previous_run(
     event = timekeeping.start_event(Start(SavedTime(1.0, "boot-1"), 12.5, known, "clean"), 60.0)
     assert (event.name, event.value, event.unit, event.level) == ("start", 60.0, "s", level)
     assert event.tags is not None
-    told = {key: event.tags[key] for key in ("boot", "previous", "off_known")}
-    assert told == {"boot": "boot-1", "previous": "clean", "off_known": known}
+    tags = {key: event.tags[key] for key in ("boot", "previous", "off_known")}
+    assert tags == {"boot": "boot-1", "previous": "clean", "off_known": known}
     assert event.tags.get("off") == off

@@ -40,7 +40,7 @@ async def refused(client: Client, resource: str = "fw") -> str | None:
 
 @asynccontextmanager
 async def full(folder: Path) -> AsyncIterator[tuple[InProcess, Client, Client]]:
-    """Open a gateway whose address has its two sessions."""
+    """Open a gateway on which one address has two sessions."""
     async with (
         in_process(folder, *NAMES, sessions_per_address=2, sessions_per_account=2) as gateway,
         await bound(gateway, "one") as one,
@@ -72,9 +72,9 @@ async def test_sessions_are_limited_per_address(tmp_path: Path) -> None:
             assert await refused(three) == "resource-constraint"
         while await refused(three) is not None:  # one has gone, in its own time
             pass
-    told = [e for e in gateway.gateway.events("system") if e["kind"] == "limit"]
-    assert (told[0]["name"], told[0]["source"]) == ("sessions_per_address", HERE)
-    assert told[0]["tags"] == {"limit": "2"}
+    logged = [e for e in gateway.gateway.events("system") if e["kind"] == "limit"]
+    assert (logged[0]["name"], logged[0]["source"]) == ("sessions_per_address", HERE)
+    assert logged[0]["tags"] == {"limit": "2"}
 
 
 async def test_a_detached_session_makes_room(tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ def info(number: int) -> str:
 
 
 class Site:
-    """A component in this process, and what it told."""
+    """A component in this process, and its warnings."""
 
     def __init__(
         self, folder: Path, port: int, limits: Limits, store: Store, host: str = "127.0.0.1"
@@ -59,18 +59,24 @@ class Site:
         self.secret = folder / "secret"
         self.secret.write_text(SECRET)
         self.secret.chmod(0o600)
-        self.told: asyncio.Queue[str] = asyncio.Queue()
+        self.warnings: asyncio.Queue[str] = asyncio.Queue()
         self.faults: list[BaseException] = []
         self.refusals = RefusalCounters()
         self.store = store
         self.router = router = Router(DOMAIN, limits, settings.xmpp, accounts=False)
         self.component = Component(
-            folder, settings, store, router, self.refusals, self.told.put_nowait, self.faults.append
+            folder,
+            settings,
+            store,
+            router,
+            self.refusals,
+            self.warnings.put_nowait,
+            self.faults.append,
         )
 
     async def heard(self) -> str:
         """The next line for the operator."""
-        return await asyncio.wait_for(self.told.get(), 15)
+        return await asyncio.wait_for(self.warnings.get(), 15)
 
     async def sessions(self) -> int:
         """How many are there."""
@@ -139,7 +145,7 @@ async def test_a_stanza_may_declare_the_component_namespace_itself(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("condition", "told"),
+    ("condition", "warnings"),
     [
         ("not-authorized", "the server refused the secret"),
         ("host-unknown", "the server has no component of this name"),
@@ -148,7 +154,7 @@ async def test_a_stanza_may_declare_the_component_namespace_itself(tmp_path: Pat
     ],
 )
 async def test_a_stream_error_of_the_server_is_reported(
-    tmp_path: Path, condition: str, told: str
+    tmp_path: Path, condition: str, warnings: str
 ) -> None:
     async with starting(tmp_path) as (site, server, _task):
         link = await server.link()
@@ -158,11 +164,11 @@ async def test_a_stream_error_of_the_server_is_reported(
             "<text xmlns='urn:ietf:params:xml:ns:xmpp-streams'>its\nwords</text>"
             "</stream:error></stream:stream>"
         )
-        assert f"{told} (its words); retrying" in await site.heard()
+        assert f"{warnings} (its words); retrying" in await site.heard()
 
 
 @pytest.mark.parametrize(
-    ("said", "told"),
+    ("said", "warnings"),
     [
         ("<stream:stream " + "x" * 5000, "the stream header is too long"),
         (f"{HEADER}<handshake/><message><a></message>", "the server sent invalid data"),
@@ -173,7 +179,7 @@ async def test_a_stream_error_of_the_server_is_reported(
     ],
 )
 async def test_the_link_is_retried_after_invalid_data(
-    tmp_path: Path, said: str | None, told: str
+    tmp_path: Path, said: str | None, warnings: str
 ) -> None:
     async with starting(tmp_path) as (site, server, _task):
         link = await server.link()
@@ -182,7 +188,7 @@ async def test_the_link_is_retried_after_invalid_data(
             link.leave()
         else:
             link.say(said if said != "no XML>" else said * 1000)
-        assert told in await site.heard()
+        assert warnings in await site.heard()
         again = await server.link()
         await again.shake()
 

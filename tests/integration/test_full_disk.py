@@ -66,7 +66,7 @@ def process(gateway: Gateway) -> Iterator[Process]:
 
 
 class Others:
-    """What others keep on the same disk."""
+    """Files of others on the same disk."""
 
     def __init__(self, disk: Path) -> None:
         self._file = disk / "others"
@@ -154,10 +154,10 @@ async def test_a_completely_full_disk_is_reported_and_survived(
     async with await bound(process, "writer") as writer:
         assert await writer.assured("early", log_message(1)) == "received"
         others.leave(0)
-        told = set()
+        outcomes = set()
         for number in range(30):
-            told.add(await writer.assured(f"late{number}", log_message(9)))
-        assert told == {"resource-constraint"}
+            outcomes.add(await writer.assured(f"late{number}", log_message(9)))
+        assert outcomes == {"resource-constraint"}
         await ask(writer)
         assert (await writer.deliver("early")) in {"delivered", "resource-constraint"}
         async with await bound(process, "pump") as pump:
@@ -205,9 +205,9 @@ async def test_an_endless_reader_stays_within_the_space_limits(
                 assert await writer.assured(f"held{number}", log_message(number)) == "received"
             other.execute("BEGIN")
             other.execute("SELECT count(*) FROM meta").fetchone()
-            while (told := await exchange(writer, 30)) == "delivered":
+            while (outcome := await exchange(writer, 30)) == "delivered":
                 assert on_disk(path) < 20 * MIB
-            assert told == "resource-constraint"
+            assert outcome == "resource-constraint"
             assert 6 * MIB < on_disk(path) < 12 * MIB
             for number in range(20):
                 assert await writer.deliver(f"held{number}") == "delivered"
@@ -227,8 +227,8 @@ async def exchange(client: Client, number: int) -> str:
     """Send a large message; returns `delivered`, or the condition of the error."""
     name = f"big{number}"
     message = log_message(number, "E" * 8000)
-    told = await client.assured(name, message)
-    return await client.deliver(name) if told == "received" else told
+    outcome = await client.assured(name, message)
+    return await client.deliver(name) if outcome == "received" else outcome
 
 
 def on_disk(path: Path) -> int:
@@ -236,7 +236,7 @@ def on_disk(path: Path) -> int:
 
 
 def grow(path: Path, size: int) -> None:
-    """Have another process write until the WAL is long."""
+    """Write from another process until the WAL is long."""
     with closing(sqlite3.connect(path, isolation_level=None, timeout=10)) as other:
         other.execute("CREATE TABLE filler (bytes BLOB)")
         while on_disk(path) < size:

@@ -82,14 +82,14 @@ class Gateway:
         epoch = meta.epoch(tx)
         found: dict[LaneOfEpoch, set[int]] = defaultdict(set)
         waiting = [data for (data,) in tx.rows("SELECT data FROM segments WHERE state='waiting'")]
-        told = []
+        declared = []
         for data in self.landed + waiting:
             header, within, _digest = decode(data)
             numbers = found[header.epoch, header.lane]
             numbers |= {event.seq for event in within}
             for first, last, _reason in header.dropped:
                 numbers |= set(range(first, last + 1))
-            told += [event.tags for event in within if event.name == "evicted"]
+            declared += [event.tags for event in within if event.name == "evicted"]
         for of, lane, first, last in tx.rows(
             "SELECT epoch, lane, first, last FROM segments WHERE state = 'aside'"
         ):
@@ -97,12 +97,12 @@ class Gateway:
         for lane in LANES:
             rows = events.read(tx, lane, 0, 10_000, ROOM)
             found[epoch, lane] |= {row.seq for row in rows}
-            told += [row.tags for row in rows if row.name == "evicted"]
+            declared += [row.tags for row in rows if row.name == "evicted"]
         for lane, first, last in tx.rows(  # the next header's
             "SELECT lane, first, last FROM dropped WHERE epoch = ?", (epoch,)
         ):
             found[epoch, lane] |= set(range(first, last + 1))
-        for tags in told:
+        for tags in declared:
             first, last = int(tags["first"]), int(tags["last"])
             found[tags["epoch"], tags["lane"]] |= set(range(first, last + 1))
         return found
@@ -189,6 +189,6 @@ def test_a_lost_range_keeps_its_reason() -> None:
         gateway = Gateway(db)
         for work in LOST_WITH_ITS_EPOCH:
             gateway.do(*work)
-        told = db.execute("SELECT value, tags FROM events WHERE name = 'evicted'").fetchall()
-        assert [value for value, _tags in told] == [1.0]
-        assert f'"reason":"{EVICTED}"' in told[0][1]
+        declared = db.execute("SELECT value, tags FROM events WHERE name = 'evicted'").fetchall()
+        assert [value for value, _tags in declared] == [1.0]
+        assert f'"reason":"{EVICTED}"' in declared[0][1]

@@ -23,7 +23,7 @@ LOG = f"{{{EVENTLOG}}}log"
 OLGA = "olga@gw.example"
 
 
-def told(message: Element) -> Element:
+def logged_event(message: Element) -> Element:
     log = message.find(LOG)
     assert log is not None
     return log
@@ -34,7 +34,7 @@ def counted(log: Element) -> str | None:
 
 
 async def refused(port: int, gateway: Gateway, times: int) -> None:
-    """Have a device refused that may not use the gateway's services."""
+    """Let a device be refused that may not use the gateway's services."""
     async with await log_in(port, gateway.ca, "cam1", PASSWORD) as client:
         for number in range(times):
             client.send(f"<message id='m{number}' to='gw.example'><body>x</body></message>")
@@ -50,8 +50,8 @@ async def test_users_are_notified_at_once_or_when_they_log_in(tmp_path: Path) ->
             olga.send("<presence/>")
             (first,) = await messages(olga, 1)
             assert first.find("{urn:xmpp:delay}delay") is not None
-            assert told(first).get("id") == "unreadable"
-            assert told(first).get("subject") == "cam1@gw.example"
+            assert logged_event(first).get("id") == "unreadable"
+            assert logged_event(first).get("subject") == "cam1@gw.example"
             await refused(port, gateway, 5)
             found = await until_told(olga, 5)
             assert {log.get("id") for log in found} == {"unreadable"}
@@ -62,10 +62,10 @@ async def test_users_are_notified_at_once_or_when_they_log_in(tmp_path: Path) ->
 
 
 async def until_told(client: Client, count: int) -> list[Element]:
-    """Read what a person is told until it tells of so many refusals."""
+    """Return a user's notifications until they report so many refusals."""
     found: list[Element] = []
     while sum(int(counted(log) or 0) for log in found) < count:
-        found += [told(message) for message in await messages(client, 1)]
+        found += [logged_event(message) for message in await messages(client, 1)]
     return found
 
 
@@ -94,7 +94,7 @@ async def test_an_event_and_its_notification_are_one_transaction(tmp_path: Path)
             front.store.submit(failing, faults.append)
             front.store.submit(lambda tx: events.append(tx, events.SYSTEM, event), faults.append)
             (message,) = await messages(olga, 1)
-            assert told(message).get("id") == "heat"
+            assert logged_event(message).get("id") == "heat"
             assert (await olga.iq("get", "<ping xmlns='urn:xmpp:ping'/>")).get("type") == "result"
             assert [isinstance(fault, Exception) for fault in faults] == [True, False]
 

@@ -117,7 +117,7 @@ async def test_setting_the_clock_expires_nothing_and_is_logged(
 async def test_a_day_without_power_is_counted_when_it_becomes_known(
     gateway: Gateway, tmp_path: Path
 ) -> None:
-    """What came before the clock was right again is not older for it."""
+    """Messages stored before the clock was corrected are not aged by the correction."""
     clock = tmp_path / "clock"
     show(clock, Shown("boot-1", 5.0, 0.0, synchronised=True))
     with run(gateway.folder, clock) as process:

@@ -80,7 +80,7 @@ class Sender:
         self.refused: set[int] = set()
         self.step = "assured"
         self.waits = ""  # the id of what it waits for an answer to
-        self.told: Counter[str | None] = Counter()  # by msgId, of which it was told that they died
+        self.reported_dead: Counter[str | None] = Counter()  # dead letters reported to it, by msgId
 
     @property
     def current(self) -> int:
@@ -103,7 +103,7 @@ class Sender:
     def answer(self, stanza: bytes) -> None:
         """Take an answer; all else is a message that tells of one that went nowhere."""
         if stanza.startswith(b"<message"):
-            self.told[reported(stanza)] += 1
+            self.reported_dead[reported(stanza)] += 1
             return
         reply = read_reply(stanza)
         if reply is None or reply.attrs.get("id") != self.waits:
@@ -279,13 +279,13 @@ class TwoHops(RuleBasedStateMachine):
         self.work()
 
     def confirm(self, sent: Send) -> None:
-        """Tell the gateway that a sender has what it was told, as stream management does."""
+        """Acknowledge the reports to a sender, as stream management does."""
         if sent.receipt is not None:
             generation, receipts = sent.generation, [sent.receipt]
             self.gateway.tx(lambda tx: self.gateway.lifecycle.acknowledge(tx, generation, receipts))
 
     def go_on(self, rounds: int) -> None:
-        """Let all of them go on for a while; what the device has done then, nobody was told."""
+        """Let all of them continue for a while."""
         for _ in range(rounds):
             for _ in range(3):  # senders are faster, so that something waits
                 self.commit(6)
@@ -406,25 +406,25 @@ class TwoHops(RuleBasedStateMachine):
     def what_is_dead_is_reported(self) -> None:
         for letter in self.letters():
             name = "in_doubt" if letter.state == dead_letters.IN_DOUBT else "dead"
-            told = self.gateway.events("system", name)
-            assert any(event.source == letter.sender for event in told)
+            reported_dead = self.gateway.events("system", name)
+            assert any(event.source == letter.sender for event in reported_dead)
             if letter.msg_id is not None:
-                assert any(event.tags.get("msgId") == letter.msg_id for event in told)
+                assert any(event.tags.get("msgId") == letter.msg_id for event in reported_dead)
 
     @invariant()
     def the_sender_of_what_is_dead_is_told(self) -> None:
-        """It knows, or it is told when it comes: whatever crashed in between."""
+        """A sender knows the end of each message, or is informed at log-in, despite crashes."""
         died = Counter((letter.sender, letter.msg_id) for letter in self.letters())
-        told = Counter(
+        reported_dead = Counter(
             (full, msg_id)
             for full, sender in self.senders.items()
-            for msg_id in sender.told.elements()
+            for msg_id in sender.reported_dead.elements()
         )
         sql = "SELECT name, stanza FROM offline JOIN accounts ON accounts.id = offline.account"
         rows = self.gateway.connection.execute(sql).fetchall()
         names = {sender.name: full for full, sender in self.senders.items()}
-        told.update((names[name], reported(bytes(stanza))) for name, stanza in rows)
-        assert died <= told, died - told
+        reported_dead.update((names[name], reported(bytes(stanza))) for name, stanza in rows)
+        assert died <= reported_dead, died - reported_dead
 
     @invariant()
     def so_much_is_on_its_way_and_no_more(self) -> None:

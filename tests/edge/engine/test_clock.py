@@ -47,7 +47,7 @@ def test_synchronisation_is_checked_at_once_after_the_clock_was_set(
 
 
 def test_the_wall_clock_is_read_again_after_it_was_set(world: World) -> None:
-    """What is stamped as of a synchronised clock is never the time of before that."""
+    """A time before the synchronisation is never stamped as synchronised."""
     world.synchronised, world.error = False, -1000.0
 
     def synchronised() -> bool:

@@ -70,14 +70,14 @@ def test_counting_writes_nothing_to_the_disk(gateway: Gateway) -> None:
 def test_a_counter_is_logged_at_intervals_and_loses_nothing(gateway: Gateway) -> None:
     count_event(gateway)
     assert len(log_counters(gateway)) == 1
-    told = 0.0
+    logged = 0.0
     for _ in range(60):  # each minute
         gateway.clock.service += 60
         count_event(gateway)
         found = log_counters(gateway)
-        told += sum(row.value or 0 for row in found)
+        logged += sum(row.value or 0 for row in found)
         assert len(found) <= 1
-    assert told == 60
+    assert logged == 60
     assert len(gateway.events("system")) == 1 + 3600 // LOG_INTERVAL
 
 

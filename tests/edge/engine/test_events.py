@@ -148,6 +148,11 @@ def test_further_events_of_the_gateway_itself_are_counted_not_written(
         tx = at(db)
         events.log_unwritten(tx)
         tx.run_before_commit()
-    (told,) = events.read(at(db), SYSTEM, 0, 10, 10**6)
-    assert (told.seq, told.kind, told.name, told.value) == (4, "uplink", "unwritten", 6.0)
+    (unwritten,) = events.read(at(db), SYSTEM, 0, 10, 10**6)
+    assert (unwritten.seq, unwritten.kind, unwritten.name, unwritten.value) == (
+        4,
+        "uplink",
+        "unwritten",
+        6.0,
+    )
     assert events.unsealed(at(db), SYSTEM) == 1

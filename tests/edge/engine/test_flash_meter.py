@@ -19,7 +19,7 @@ OPTIONS = Flash(bytes_per_day=BUDGET, commit_wait=0.04)
 
 
 class Kernel:
-    """What the kernel counts, and its clock, moved by the test."""
+    """The kernel's counters and a clock, set by the test."""
 
     def __init__(self) -> None:
         self.counted = KernelCounters(1000, 1000)

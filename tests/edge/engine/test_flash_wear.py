@@ -31,7 +31,7 @@ def add(gateway: Gateway, days: int = 0) -> None:
     gateway.tx(lambda tx: flash_wear.add(tx, ONE, CAP))
 
 
-def told(gateway: Gateway) -> list[tuple[str, float | None]]:
+def logged_days(gateway: Gateway) -> list[tuple[str, float | None]]:
     return [(row.tags["day"], row.value) for row in gateway.events("system", "wear")]
 
 
@@ -41,13 +41,13 @@ def test_counts_of_a_day_add_up(gateway: Gateway) -> None:
     assert gateway.tx(partial(flash_wear.recent_days, count=9)) == [
         DailyWear(TODAY, 180.0, 36_864, 6, 3)
     ]
-    assert told(gateway) == []
+    assert logged_days(gateway) == []
 
 
 def test_a_finished_day_is_logged_once(gateway: Gateway) -> None:
     for day in (0, 0, 1, 1, 2):
         add(gateway, day)
-    assert told(gateway) == [("2025-10-09", 24_576.0), ("2025-10-10", 24_576.0)]
+    assert logged_days(gateway) == [("2025-10-09", 24_576.0), ("2025-10-10", 24_576.0)]
     (first, _) = gateway.events("system", "wear")
     assert (first.kind, first.unit) == ("system", "B")
     assert first.tags == {
@@ -58,7 +58,7 @@ def test_a_finished_day_is_logged_once(gateway: Gateway) -> None:
 def test_days_without_writes_are_not_logged(gateway: Gateway) -> None:
     add(gateway)
     add(gateway, 5)
-    assert told(gateway) == [("2025-10-09", 12_288.0)]
+    assert logged_days(gateway) == [("2025-10-09", 12_288.0)]
 
 
 def test_a_clock_set_back_neither_repeats_nor_suppresses_a_day(
@@ -66,9 +66,9 @@ def test_a_clock_set_back_neither_repeats_nor_suppresses_a_day(
 ) -> None:
     for day in (0, 1, 4000, 1):
         add(gateway, day)
-    assert [day for day, _ in told(gateway)] == ["2025-10-09", "2025-10-10"]
+    assert [day for day, _ in logged_days(gateway)] == ["2025-10-09", "2025-10-10"]
     add(gateway, 2)
-    assert [day for day, _ in told(gateway)] == ["2025-10-09", "2025-10-10", "2025-10-10"], (
+    assert [day for day, _ in logged_days(gateway)] == ["2025-10-09", "2025-10-10", "2025-10-10"], (
         "more was written on that day since"
     )
 

@@ -346,8 +346,8 @@ async def test_store_errors_pass_through_and_sqlite_errors_are_translated(path: 
 
 
 async def test_a_failing_answer_does_not_block_others(path: Path) -> None:
-    told: list[dict[str, Any]] = []
-    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: told.append(context))
+    calls: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: calls.append(context))
 
     def bad(_outcome: object) -> None:
         raise ZeroDivisionError
@@ -357,7 +357,7 @@ async def test_a_failing_answer_does_not_block_others(path: Path) -> None:
         store.submit(write("a"), bad)
         assert await store.run(write("b")) == "b"
         assert await store.run(write("c")) == "c"
-    assert [type(context["exception"]) for context in told] == [ZeroDivisionError] * 3
+    assert [type(context["exception"]) for context in calls] == [ZeroDivisionError] * 3
 
 
 # Cancelling and closing.
@@ -437,16 +437,16 @@ async def test_full_is_reported_and_on_room_is_called_once(
     path: Path, bounds: tuple[int, int], fitting: int
 ) -> None:
     async with opened(path, bounds=UnitLimits(*bounds)) as store:
-        told: list[bool] = []
-        store.on_room = lambda: told.append(store.full)
+        calls: list[bool] = []
+        store.on_room = lambda: calls.append(store.full)
         answers = Answers(path, fitting + 3)
         for number in range(fitting + 3):
             assert store.full is (number > fitting)
             store.submit(write(f"k{number}"), answers, size=100)
-        assert told == []
+        assert calls == []
         await asyncio.wait_for(answers.all.wait(), 30)
         await store.run(write("last"))
-        assert told == [False]
+        assert calls == [False]
         assert store.full is False
 
 
@@ -458,13 +458,13 @@ async def test_bytes_of_a_unit_count_until_its_commit(path: Path) -> None:
         assert go_on.wait(30)
 
     async with opened(path, bounds=UnitLimits(100, 1000)) as store:
-        told = asyncio.Event()
-        store.on_room = told.set
+        calls = asyncio.Event()
+        store.on_room = calls.set
         store.submit(slow, lambda _outcome: None, size=1000)
         assert await asyncio.to_thread(running.wait, 30)
         assert store.full, "it is in the transaction, and in memory still"
         go_on.set()
-        await asyncio.wait_for(told.wait(), 30)
+        await asyncio.wait_for(calls.wait(), 30)
         assert not store.full
 
 
@@ -624,7 +624,7 @@ async def test_a_writer_waits_for_another_process(path: Path) -> None:
 
 
 async def test_a_broken_database_is_reported_before_it_is_answered(path: Path) -> None:
-    told: list[object] = []
+    calls: list[object] = []
 
     def broken(_tx: Transaction) -> None:
         error = sqlite3.OperationalError("disk I/O error")
@@ -632,11 +632,11 @@ async def test_a_broken_database_is_reported_before_it_is_answered(path: Path) -
         raise error
 
     async with opened(path) as store:
-        store.on_broken = lambda error: told.append(type(error))
-        store.submit(broken, lambda outcome: told.append(type(outcome).__name__))
+        store.on_broken = lambda error: calls.append(type(error))
+        store.submit(broken, lambda outcome: calls.append(type(outcome).__name__))
         with pytest.raises(StoreBroken, match="disk I/O error"):
             await store.run(broken)
-    assert told == [StoreBroken, "StoreBroken", StoreBroken]
+    assert calls == [StoreBroken, "StoreBroken", StoreBroken]
 
 
 async def test_a_failure_outside_the_units_is_reported_and_answers_all(path: Path) -> None:

@@ -77,7 +77,7 @@ def test_across_boots_the_time_off_is_taken_from_a_trusted_clock(
 ) -> None:
     start = start_run(BEFORE, 0.0, ClockReading("two", 5.0, wall, synchronised=True))
     assert (start.off, start.known, start.saved.service) == (off, known, service)
-    assert start.saved.trusted == TrustedMoment(service, wall), "told from here on"
+    assert start.saved.trusted == TrustedMoment(service, wall), "trusted from here on"
     assert start.saved.before is None
 
 
@@ -141,9 +141,9 @@ def test_an_implausible_time_off_is_reported_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("moved", "told"),
+    ("moved", "expected"),
     [(0.0, 0.0), (0.4, 0.0), (-0.4, 0.0), (STEP, STEP), (-STEP, -STEP), (3600.0, 3600.0)],
 )
-def test_a_clock_that_was_set_differs_from_one_that_drifts(moved: float, told: float) -> None:
+def test_a_clock_that_was_set_differs_from_one_that_drifts(moved: float, expected: float) -> None:
     last, now = Now(100.0, WALL, True), Now(160.0, after(60.0 + moved), True)
-    assert clock_step(last, now) == pytest.approx(told)
+    assert clock_step(last, now) == pytest.approx(expected)

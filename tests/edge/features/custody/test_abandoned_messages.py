@@ -1,4 +1,4 @@
-"""Messages whose senders never come back for them: they lock nobody out, and go in time.
+"""Tests of held messages whose senders never return: others still have room, and they expire.
 
 Sources that fill their limit and vanish; a device that reboots in the midst of each exchange and
 has no outbox to go on from. Source: XEP QoS, "Memory attacks".
@@ -58,7 +58,7 @@ def offer(gateway: Gateway, name: str, msg_id: str, to: str = "gw.example") -> s
 
 
 def exchange(gateway: Gateway, msg_id: str, to: str = "gw.example", message: str = "") -> None:
-    """Have the honest device send a message to its end."""
+    """Complete the exchange of a message of the honest device."""
     message = message or log("x")
     assert outcome(gateway.send(HONEST, assured(msg_id, message, to))) == "result"
     assert outcome(gateway.send(HONEST, deliver(msg_id, to))) == "result"
@@ -69,7 +69,7 @@ def held(gateway: Gateway) -> int:
 
 
 def fill(gateway: Gateway, count: int = 8, to: str = "gw.example") -> int:
-    """Have sources offer all that they may, and vanish; returns how many messages stay."""
+    """Let sources offer all that they may and vanish; return the number of held messages."""
     taken = 0
     for name in orphans()[:count]:
         for number in range(LIMITS.held_messages_per_source + 1):
@@ -130,9 +130,9 @@ def test_rebooting_device_blocks_neither_others_nor_itself(
         gateway.clock.service += interval
     assert taken > HOURS / max(interval, LIMITS.held_grace / most) * 0.9
     assert (refused > 0) is (interval * most < LIMITS.held_grace)
-    told = gateway.events("system", "evicted")
-    assert len(told) == taken - held(gateway)
-    assert {event.source for event in told} == {"amnesiac@gw.example/fw"}
+    logged = gateway.events("system", "evicted")
+    assert len(logged) == taken - held(gateway)
+    assert {event.source for event in logged} == {"amnesiac@gw.example/fw"}
 
 
 def test_messages_in_custody_do_not_fill_the_outbox(gateway: Gateway) -> None:
@@ -145,15 +145,15 @@ def test_messages_in_custody_do_not_fill_the_outbox(gateway: Gateway) -> None:
 
 
 def test_source_limit_applies_before_the_total_limit(gateway: Gateway) -> None:
-    """What one account stores for all the others together is bounded."""
+    """The messages that one account stores for all others are limited."""
 
     def store(full: str, to: str) -> str:
         reply = gateway.send(full, f"<message id='m' to='{to}@gw.example'><body>x</body></message>")
         return "stored" if reply is None else outcome(reply)
 
-    told = [store("amnesiac@gw.example/fw", name) for name in orphans() for _ in range(5)]
+    logged = [store("amnesiac@gw.example/fw", name) for name in orphans() for _ in range(5)]
     most = LIMITS.offline_messages_per_source
-    assert told == ["stored"] * most + ["wait/service-unavailable"] * (len(told) - most)
+    assert logged == ["stored"] * most + ["wait/service-unavailable"] * (len(logged) - most)
     (refusal,) = [event for event in gateway.events("system") if event.kind == "limit"]
     assert refusal.name == "offline_messages_per_source"
     assert refusal.source == "amnesiac@gw.example"

@@ -57,7 +57,7 @@ def gateway(build: Build) -> Gateway:
 
 
 def received(reply: Reply | None, msg_id: str, ns: str = QOS) -> bool:
-    """Tell whether this is a result with `<received/>` for that message."""
+    """Return whether this is a result with `<received/>` for the message."""
     assert reply is not None
     payload = reply.payload
     return (
