@@ -25,7 +25,10 @@ _yes = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 
 @click.group()
 def queue() -> None:
-    """Inspect and repair queues of nodes and of shared subscriptions ($share:NAME:FILTER)."""
+    """Inspect and repair queues.
+
+    A queue belongs to a node or to a shared subscription ($share:NAME:FILTER).
+    """
 
 
 @queue.command("list")
