@@ -279,7 +279,7 @@ def test_a_range_of_days_does_not_change_states(spark: SparkSession, lives: Life
     assert told(report, "longest_silence_s", "reachable_share") == [(750, 0.25)]
 
 
-def test_the_limit_of_silence_depends_on_how_often_a_gateway_seals(spark: SparkSession) -> None:
+def test_the_limit_of_silence_and_a_clean_stop(spark: SparkSession) -> None:
     def sealed(gateway: str, count: int, each: float) -> list[dict[str, Any]]:
         told = {"lane": "system", "epoch": FIRST}
         return [
@@ -288,18 +288,16 @@ def test_the_limit_of_silence_depends_on_how_often_a_gateway_seals(spark: SparkS
         ]
 
     rows = [*sealed("seldom", 6, 1200.0), *sealed("new", 5, 1200.0), *sealed("usual", 6, 60.0)]
-    report = availability(*life_of(spark, []), table(spark, SEGMENTS, rows), at(2000))
-    assert told(report, "gateway", "silent_after_s", "silences", "state") == [
-        ("new", 750, 1, "silent"),
-        ("seldom", 3000, 0, "unknown"),
-        ("usual", 750, 1, "silent"),
+    rows += [arrival("stopped", 30)]
+    stopped = [life_event("stopped", 1, "start", 0), life_event("stopped", 2, "stop", 30)]
+    report = availability(*life_of(spark, stopped), table(spark, SEGMENTS, rows), at(2000))
+    columns = ("gateway", "silent_after_s", "silences", "state", "running_share", "last_seen")
+    assert told(report, *columns) == [
+        ("new", 750, 1, "silent", None, None),
+        ("seldom", 3000, 0, "unknown", None, None),
+        ("stopped", 750, 1, "stopped", 1, 30),
+        ("usual", 750, 1, "silent", None, None),
     ]
-
-
-def test_a_clean_stop_is_no_silence(spark: SparkSession) -> None:
-    signed = life_of(spark, [life_event("gw", 1, "start", 0), life_event("gw", 2, "stop", 30)])
-    report = availability(*signed, table(spark, SEGMENTS, [arrival("gw", 30)]), at(90_000))
-    assert told(report, "state", "running_share", "last_seen") == [("stopped", 1, 30)]
 
 
 def test_without_data_there_are_no_rows(spark: SparkSession) -> None:
