@@ -1,0 +1,67 @@
+"""Tests of the rows of dead letters: their limits, evictions and events."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+
+import pytest
+
+from edge.engine.database import Transaction
+from edge.engine.quota import Usage
+from edge.engine.service_time import Now
+from edge.features.outbox.store import dead_letters
+from edge.features.outbox.store.dead_letters import DeadLetter
+from tests.helpers.store import in_memory
+
+SENDER = "a@gw.example/r"
+
+
+@pytest.fixture
+def db() -> Iterator[sqlite3.Connection]:
+    with in_memory() as connection:
+        yield connection
+
+
+def letter(number: int, size: int = 10) -> DeadLetter:
+    return DeadLetter(SENDER, f"m{number}", "gw.example", 2, b"x" * size, "why")
+
+
+def add_dead_letter(db: sqlite3.Connection, dead_letter: DeadLetter, limit: Usage) -> None:
+    tx = Transaction(db, Now(0.0, 0, True))
+    dead_letters.add(tx, dead_letter, limit)
+    tx.run_before_commit()
+
+
+def dead_letter_ids(db: sqlite3.Connection) -> list[str]:
+    return [row[0] for row in db.execute("SELECT msg_id FROM dead ORDER BY id")]
+
+
+def event_names(db: sqlite3.Connection) -> list[str]:
+    return [row[0] for row in db.execute("SELECT name FROM events ORDER BY seq")]
+
+
+def test_dead_letters_are_limited_in_number_and_evictions_are_logged(
+    db: sqlite3.Connection,
+) -> None:
+    for number in range(4):
+        add_dead_letter(db, letter(number), Usage(2, 10_000))
+    assert dead_letter_ids(db) == ["m2", "m3"]
+    assert event_names(db) == ["dead", "dead", "dead", "dead_evicted", "dead", "dead_evicted"]
+    tags = [row[0] for row in db.execute("SELECT tags FROM events WHERE name = 'dead_evicted'")]
+    assert tags == ['{"msgId":"m0"}', '{"msgId":"m1"}']
+
+
+def test_dead_letters_are_limited_in_bytes(db: sqlite3.Connection) -> None:
+    for number in range(3):
+        add_dead_letter(db, letter(number, 40), Usage(100, 100))
+    assert dead_letter_ids(db) == ["m1", "m2"]
+    add_dead_letter(db, letter(9, 1000), Usage(100, 100))
+    assert dead_letter_ids(db) == ["m9"], "one that is too large is kept alone"
+    assert db.execute("SELECT messages, bytes FROM dead_total").fetchone() == (1, 1000)
+
+
+def test_a_dead_letter_may_have_no_message_id(db: sqlite3.Connection) -> None:
+    add_dead_letter(db, letter(0)._replace(msg_id=None), Usage(1, 100))
+    assert dead_letter_ids(db) == [None]
+    assert db.execute("SELECT tags, text, qos FROM events").fetchone() == (None, "why", 2)
