@@ -1,4 +1,4 @@
-"""One gateway for all interop tests, and other people's clients to connect to it."""
+"""One gateway for all interop tests, and third-party clients that connect to it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Site:
         self.process: Process = self.gateway.run()
 
     def login(self, device: str, mechanism: str, transport: str = "starttls") -> Login:
-        """How a device connects; `_replace` what a test wants otherwise."""
+        """The settings with which a device connects; tests change them with `_replace`."""
         external = mechanism == "EXTERNAL"
         if device not in self._devices:
             password = None if external else PASSWORD
@@ -44,14 +44,14 @@ class Site:
         return login
 
     def start(self, program: str, login: Login) -> Client:
-        """Start a program by its name; use what is returned as a context manager."""
+        """Start a program; use the result as a context manager."""
         if program == "strophe":
             self._strophe = self._strophe or clients.strophe(self._folder)
             return Client(self._strophe, login)
         return Client(getattr(clients, program)(), login)
 
     def events(self, jid: str, kind: str = "log") -> list[dict[str, Any]]:
-        """The events of one source and kind, oldest first."""
+        """Return the events of one source and kind, oldest first."""
         return [
             event
             for event in self.gateway.events()

@@ -1,7 +1,7 @@
-"""Other people's clients, each by every mechanism and over every transport that it has.
+"""Third-party clients, with every mechanism and transport that each supports.
 
-They verify the gateway's certificate, log in, discover, ping, and send events: a plain one, and an
-assured one in an exchange that is made twice, as after a lost answer.
+They verify the certificate of the gateway, log in, discover, ping, and send a plain event and an
+assured one, whose exchange is repeated as after a lost answer.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ PROGRAMS = {
 
 
 @pytest.mark.parametrize("way", WAYS, ids="-".join)
-def test_it_logs_in_discovers_pings_and_its_events_arrive_once(site: Site, way: Way) -> None:
+def test_client_logs_in_discovers_pings_and_logs_events(site: Site, way: Way) -> None:
     login = site.login(way.device, way.mechanism, way.transport)
     # xmpp.js says nothing of what it was bound to by Bind 2, but its tag: see test_sasl2.
     if way.program == "xmppjs":
@@ -93,7 +93,7 @@ def test_it_logs_in_discovers_pings_and_its_events_arrive_once(site: Site, way: 
 
 
 @pytest.mark.parametrize(("program", "mechanism"), PROGRAMS.items())
-def test_a_wrong_password_binds_nothing(site: Site, program: str, mechanism: str) -> None:
+def test_wrong_password_is_refused(site: Site, program: str, mechanism: str) -> None:
     login = site.login("guessed", mechanism)._replace(password="not this one")
     with site.start(program, login) as client:
         assert "auth" in client.expect("failed").lower()
@@ -103,7 +103,7 @@ def test_a_wrong_password_binds_nothing(site: Site, program: str, mechanism: str
 
 @pytest.mark.parametrize("transport", ["starttls", "direct"])
 @pytest.mark.parametrize(("program", "mechanism"), PROGRAMS.items())
-def test_it_refuses_a_gateway_of_another_authority(
+def test_gateway_of_another_ca_is_refused(
     site: Site, program: str, mechanism: str, transport: str, tmp_path: Path
 ) -> None:
     other = Gateway(tmp_path / "other")
@@ -115,7 +115,7 @@ def test_it_refuses_a_gateway_of_another_authority(
 
 
 @pytest.mark.parametrize(("program", "mechanism"), PROGRAMS.items())
-def test_it_refuses_a_gateway_of_another_name(site: Site, program: str, mechanism: str) -> None:
+def test_gateway_of_another_name_is_refused(site: Site, program: str, mechanism: str) -> None:
     # By direct TLS: by STARTTLS the gateway itself ends a stream to another name, before TLS.
     login = site.login("misled", mechanism, "direct")
     with site.start(program, login._replace(jid="misled@other.example/fw")) as client:
@@ -126,7 +126,7 @@ def test_it_refuses_a_gateway_of_another_name(site: Site, program: str, mechanis
 
 @pytest.mark.parametrize("transport", ["starttls", "direct"])
 @pytest.mark.parametrize("program", ["slixmpp", "strophe"])
-def test_a_revoked_certificate_binds_nothing(site: Site, program: str, transport: str) -> None:
+def test_revoked_certificate_is_refused(site: Site, program: str, transport: str) -> None:
     login = site.login(f"revoked-{program}-{transport}", "EXTERNAL", transport)
     with site.start(program, login) as client:
         client.expect("online")

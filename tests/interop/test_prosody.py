@@ -1,4 +1,4 @@
-"""The gateway as a component of a real Prosody: attached, refused, left alone, and found again."""
+"""The gateway as a component of a real Prosody."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ def running(gateway: Gateway) -> Iterator[Process]:
 
 
 def events_of(gateway: Gateway, user: str) -> list[tuple[str, int]]:
-    """The texts of a user's log events, and the levels they came by."""
+    """Return the texts and levels of a user's log events."""
     source = f"{user}@{HOST}/fw"
     found = [event for event in gateway.events("logs") if event["source"] == source]
     return [(event["text"], event["qos"]) for event in found]
 
 
-async def test_users_of_the_server_discover_and_ping_it(server: Prosody, running: Process) -> None:
+async def test_users_of_the_server_discover_and_ping(server: Prosody, running: Process) -> None:
     assert list(running.addresses) == ["component"]
     async with await server.log_in("pump1", "disco") as client:
         host = await client.iq("get", ITEMS, to=HOST)
@@ -80,14 +80,16 @@ async def test_users_of_the_server_discover_and_ping_it(server: Prosody, running
         (DOMAIN, "<query xmlns='jabber:iq:roster'/>", "service-unavailable"),
     ],
 )
-async def test_what_is_the_servers_is_not_offered(
+async def test_features_of_the_server_are_not_offered(
     server: Prosody, running: Process, to: str, payload: str, refused: str
 ) -> None:
     async with await server.log_in("pump1", "asks") as client:
         assert condition(await client.iq("get", payload, to=to)) == refused
 
 
-async def test_each_level_is_one_event(server: Prosody, gateway: Gateway, running: Process) -> None:
+async def test_each_qos_level_is_one_event(
+    server: Prosody, gateway: Gateway, running: Process
+) -> None:
     async with await server.log_in("pump1") as client:
         log = "<log xmlns='urn:xmpp:eventlog'><message>plain</message></log>"
         client.send(f"<message to='{DOMAIN}'>{log}</message>")
@@ -100,7 +102,7 @@ async def test_each_level_is_one_event(server: Prosody, gateway: Gateway, runnin
     assert events_of(gateway, "pump1") == [("plain", 0), ("ack.", 1), ("sure.", 2)]
 
 
-async def test_a_user_whom_nobody_added_is_refused_and_logged(
+async def test_unknown_user_is_refused_and_logged(
     server: Prosody, gateway: Gateway, running: Process
 ) -> None:
     async with await server.log_in("stranger") as client:
@@ -112,7 +114,7 @@ async def test_a_user_whom_nobody_added_is_refused_and_logged(
     assert events_of(gateway, "stranger") == []
 
 
-async def test_presence_is_shown_to_those_it_trusts(server: Prosody, running: Process) -> None:
+async def test_presence_is_shown_to_trusted_users(server: Prosody, running: Process) -> None:
     async with await server.log_in("pump2", "sees") as client:
         await client.iq("get", "<query xmlns='jabber:iq:roster'/>", to=None)
         client.send("<presence/>")
@@ -126,7 +128,7 @@ async def test_presence_is_shown_to_those_it_trusts(server: Prosody, running: Pr
         assert set(kinds) == {"subscribed", "subscribe", None}
 
 
-async def test_what_is_too_much_costs_its_sender_an_error_and_others_nothing(
+async def test_oversized_stanza_affects_only_its_sender(
     server: Prosody, gateway: Gateway, running: Process
 ) -> None:
     async with await server.log_in("pump1", "big") as big, await server.log_in("pump2") as other:
@@ -137,7 +139,7 @@ async def test_what_is_too_much_costs_its_sender_an_error_and_others_nothing(
         assert (await big.iq("get", PING)).get("type") == "result"
 
 
-async def test_a_flood_leaves_room_for_others(server: Prosody, running: Process) -> None:
+async def test_flood_leaves_room_for_others(server: Prosody, running: Process) -> None:
     async with (
         await server.log_in("stranger", "flood") as flood,
         await server.log_in("pump2", "calm") as calm,
@@ -150,12 +152,12 @@ async def test_a_flood_leaves_room_for_others(server: Prosody, running: Process)
 
 
 def alone(folder: Path) -> tuple[Prosody, Gateway]:
-    """Make a server and a gateway of a test's own."""
+    """Create a server and a gateway for one test."""
     server = Prosody(folder / "prosody", DOMAIN, "pump1")
     return server, attached(folder / "gateway", server, "pump1")
 
 
-def test_a_wrong_secret_is_told_and_can_be_mended_while_it_runs(tmp_path: Path) -> None:
+def test_wrong_secret_is_reported_and_can_be_corrected(tmp_path: Path) -> None:
     server, gateway = alone(tmp_path)
     secret = gateway.folder / "component.secret"
     right = secret.read_text()
@@ -180,7 +182,7 @@ def test_a_wrong_secret_is_told_and_can_be_mended_while_it_runs(tmp_path: Path) 
         ({"component": "a..b:5347"}, "a..b is not a valid host name"),
     ],
 )
-def test_why_it_cannot_attach_is_told_and_it_can_be_stopped(
+def test_failed_attachment_is_reported_and_can_be_stopped(
     tmp_path: Path, change: dict[str, str], told: str
 ) -> None:
     server, gateway = alone(tmp_path)
@@ -192,7 +194,7 @@ def test_why_it_cannot_attach_is_told_and_it_can_be_stopped(
     assert any(told in (event["text"] or "") for event in gateway.events("system"))
 
 
-def test_while_it_waits_for_its_server_it_lives_and_tells_so(tmp_path: Path) -> None:
+def test_waiting_for_the_server_is_reported_to_systemd(tmp_path: Path) -> None:
     server, gateway = alone(tmp_path)
     gateway.configure(heartbeat=1)
     with start("fieldpost", "run", "--dir", gateway.folder, ready=False) as process:
@@ -205,7 +207,7 @@ def test_while_it_waits_for_its_server_it_lives_and_tells_so(tmp_path: Path) -> 
             assert process.terminate() == 0
 
 
-def test_a_second_of_the_same_name_is_told(tmp_path: Path) -> None:
+def test_second_component_of_the_same_name_is_reported(tmp_path: Path) -> None:
     server, gateway = alone(tmp_path)
     with server, gateway.run():
         second = attached(tmp_path / "second", server)
@@ -213,7 +215,7 @@ def test_a_second_of_the_same_name_is_told(tmp_path: Path) -> None:
             process.wait_told("the server has another component of this name connected")
 
 
-async def test_all_users_of_a_trusted_domain_are_trusted(tmp_path: Path) -> None:
+async def test_users_of_a_trusted_domain_are_trusted(tmp_path: Path) -> None:
     server, gateway = alone(tmp_path)
     gateway.configure(trusted_domains=[HOST])
     devices.remove(gateway.folder, f"pump1@{HOST}")
@@ -224,7 +226,7 @@ async def test_all_users_of_a_trusted_domain_are_trusted(tmp_path: Path) -> None
     assert events_of(gateway, "pump1") == [("Entered.", 2)]
 
 
-async def test_one_who_is_revoked_is_refused_while_it_runs(tmp_path: Path) -> None:
+async def test_revoked_user_is_refused_while_running(tmp_path: Path) -> None:
     server, gateway = alone(tmp_path)
     gateway.configure(trusted_domains=[HOST])
     with server, gateway.run():
@@ -235,7 +237,7 @@ async def test_one_who_is_revoked_is_refused_while_it_runs(tmp_path: Path) -> No
             assert await client.deliver("m1") == "not-allowed"
 
 
-async def test_a_server_that_is_killed_is_found_again(tmp_path: Path) -> None:
+async def test_killed_server_is_reconnected(tmp_path: Path) -> None:
     server, gateway = alone(tmp_path)
     with server, gateway.run() as process:
         async with await server.log_in("pump1") as client:
@@ -253,7 +255,7 @@ async def test_a_server_that_is_killed_is_found_again(tmp_path: Path) -> None:
     assert events_of(gateway, "pump1") == [("Entered.", 2)]
 
 
-async def test_an_exchange_is_exactly_once_over_kills_of_the_gateway(tmp_path: Path) -> None:
+async def test_exchange_is_exactly_once_across_kills(tmp_path: Path) -> None:
     server, gateway = alone(tmp_path)
     with server:
         async with await server.log_in("pump1") as client:
