@@ -86,19 +86,27 @@ class Transaction:
         due: the service second that the timer is set to, if any.
         sends: the stanzas to send.
         memo: caches of stores that end with the transaction.
-        known: caches of stores that last until a rollback or a change by another process.
+        cache: caches of stores that last until a rollback or a change by another process.
     """
 
     __slots__ = (
-        "_connection", "_earlier", "_endings", "due", "known", "memo", "now", "run", "sends",
+        "_connection",
+        "_earlier",
+        "_endings",
+        "cache",
+        "due",
+        "memo",
+        "now",
+        "run",
+        "sends",
     )  # fmt: skip
 
     def __init__(
-        self, connection: sqlite3.Connection, now: Now, known: dict[str, Any] | None = None
+        self, connection: sqlite3.Connection, now: Now, cache: dict[str, Any] | None = None
     ) -> None:
         self._connection = connection
         self.run: Callable[..., sqlite3.Cursor] = connection.execute
-        self.known = {} if known is None else known
+        self.cache = {} if cache is None else cache
         self.now = now
         self.due: float | None = None
         self.memo: dict[str, Any] = {}

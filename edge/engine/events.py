@@ -203,7 +203,7 @@ def set_urgent(tx: Transaction, levels: Sequence[str]) -> None:
     text = _to_json(levels).decode()
     if text != urgent_levels(tx):
         meta.write(tx, _URGENT, text)
-        tx.known.pop(_URGENT, None)
+        tx.cache.pop(_URGENT, None)
 
 
 def urgent_levels(tx: Transaction) -> str:
@@ -212,10 +212,10 @@ def urgent_levels(tx: Transaction) -> str:
 
 
 def _urgent(tx: Transaction) -> _Levels:
-    found: _Levels | None = tx.known.get(_URGENT)
+    found: _Levels | None = tx.cache.get(_URGENT)
     if found is None:
         text = meta.find_text(tx, _URGENT) or "[]"
-        found = tx.known[_URGENT] = _Levels(frozenset(msgspec.json.decode(text)), text)
+        found = tx.cache[_URGENT] = _Levels(frozenset(msgspec.json.decode(text)), text)
     return found
 
 

@@ -94,7 +94,7 @@ class Store:
         self._wake = asyncio.Event()
         self._closing = False
         self._was_full = False
-        self._known: dict[str, Any] = {}
+        self._cache: dict[str, Any] = {}
         self._version = -1
         self._changed = False
         self.commit_window = CommitWindow(self._is_full)
@@ -289,7 +289,7 @@ class Store:
     ) -> tuple[list[Any], float | None]:
         connection = self._writer.raw
         changes = connection.total_changes
-        tx = Transaction(connection, self._clock(), self._known)
+        tx = Transaction(connection, self._clock(), self._cache)
         tx.before_commit(self.before_commit)
         try:
             self._guard.begin(connection)
@@ -297,7 +297,7 @@ class Store:
             if version != self._version:  # another process has changed the database
                 self._version = version
                 self._changed = True
-                self._known.clear()
+                self._cache.clear()
             outcomes = self._run_units(tx, units)
             tx.run_before_commit()
             if tx.sends:
@@ -309,7 +309,7 @@ class Store:
             self.commits += 1
             self.writes += wrote
         except BaseException as error:
-            self._known.clear()
+            self._cache.clear()
             if connection.in_transaction:  # a full disk rolls back by itself
                 connection.execute("ROLLBACK")
             full = self._guard.explain_failure(connection, error)

@@ -37,9 +37,9 @@ SELECT max(
 
 def epoch(tx: Transaction) -> str:
     """Return the epoch; the row is read once."""
-    found: str | None = tx.known.get(EPOCH)
+    found: str | None = tx.cache.get(EPOCH)
     if found is None:
-        found = tx.known[EPOCH] = read_text(tx, EPOCH)
+        found = tx.cache[EPOCH] = read_text(tx, EPOCH)
     return found
 
 

@@ -95,7 +95,7 @@ def remove(tx: Transaction, generation: int) -> None:
     """Remove a session."""
     tx.run(_END, (generation,))
     tx.run(_FORGET_DIRECTED, (generation,))
-    tx.known.get("senders", {}).pop(generation, None)
+    tx.cache.get("senders", {}).pop(generation, None)
 
 
 def set_detached(tx: Transaction, generation: int, detached: bool) -> None:
@@ -113,7 +113,7 @@ def sender(tx: Transaction, generation: int) -> Sender | None:
 
     The result is cached across transactions until the session or an account changes.
     """
-    senders: dict[int, Sender] = tx.known.setdefault("senders", {})
+    senders: dict[int, Sender] = tx.cache.setdefault("senders", {})
     found = senders.get(generation)
     if found is None and (row := tx.row(_SENDER, (generation,))) is not None:
         full, bare, account, provisioned, trusted, number, revoked = row

@@ -77,9 +77,9 @@ def _exceeded_beside_reserved(
 
 def measure(tx: Transaction) -> SpaceUsage:
     """Measure the space that the database takes; raises `StoreBroken` if its file was removed."""
-    path = tx.known.get("path")
+    path = tx.cache.get("path")
     if path is None:
-        path = tx.known["path"] = tx.row(_FILE)[0]
+        path = tx.cache["path"] = tx.row(_FILE)[0]
     (pages,), (free,) = tx.row(_PAGES), tx.row(_FREE)
     live, spare = (pages - free) * PAGE_BYTES, free * PAGE_BYTES
     if not path:

@@ -160,7 +160,7 @@ def login_grant(tx: Transaction, name: str) -> int | None:
 def invalidate_logins(tx: Transaction, name: str) -> None:
     """Invalidate all logins of a device; its sessions end."""
     tx.run(_WITHDRAW, (name,))
-    tx.known.clear()
+    tx.cache.clear()
 
 
 def revoke(tx: Transaction, name: str) -> bool:
@@ -172,7 +172,7 @@ def revoke(tx: Transaction, name: str) -> bool:
     if row is None:
         return False
     tx.run(_DROP_CREDENTIALS, (row[0],))
-    tx.known.clear()
+    tx.cache.clear()
     return True
 
 
@@ -180,7 +180,7 @@ def restore(tx: Transaction, name: str) -> bool:
     """Lift the revocation of a device, without a password; return whether it was revoked."""
     if tx.row(_RESTORE, (name,)) is None:
         return False
-    tx.known.clear()
+    tx.cache.clear()
     return True
 
 
@@ -191,7 +191,7 @@ def set_downgrade(tx: Transaction, name: str, downgrade: bool) -> bool:
     """
     if tx.row(_DOWNGRADE, (downgrade, name)) is None:
         return False
-    tx.known.clear()
+    tx.cache.clear()
     return True
 
 
@@ -205,7 +205,7 @@ def remove(tx: Transaction, name: str) -> PendingMessages:
     """
     pending = PendingMessages(*tx.row(_WAITED, (name,)))
     tx.run(_REMOVE, (name,))
-    tx.known.clear()
+    tx.cache.clear()
     return pending
 
 

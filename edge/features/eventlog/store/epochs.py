@@ -62,8 +62,8 @@ def begin(tx: Transaction, reason: str) -> str:
     tx.run(_BEGIN, (epoch, tx.now.wall, reason, 0 if last is None else last[0]))
     tx.run(_FORGET, (MAX_EPOCHS,))
     meta.write(tx, meta.EPOCH, epoch)
-    tx.known.pop(meta.EPOCH, None)
-    tx.known.pop(_ROW_EPOCHS, None)
+    tx.cache.pop(meta.EPOCH, None)
+    tx.cache.pop(_ROW_EPOCHS, None)
     events.reset_counters(tx)
     lost_ranges.report_all_again(tx)
     return epoch
@@ -81,9 +81,9 @@ def epoch_of_row(tx: Transaction, row: int) -> str:
     new message. Rows that a restored copy of the database writes get the new epoch, because the
     device may have seen their numbers before.
     """
-    found: list[Epoch] | None = tx.known.get(_ROW_EPOCHS)
+    found: list[Epoch] | None = tx.cache.get(_ROW_EPOCHS)
     if found is None:
-        found = tx.known[_ROW_EPOCHS] = latest(tx)
+        found = tx.cache[_ROW_EPOCHS] = latest(tx)
     return next((epoch.epoch for epoch in found if epoch.outbox < row), found[-1].epoch)
 
 

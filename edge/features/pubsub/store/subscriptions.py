@@ -138,8 +138,8 @@ def add(
     (id,) = tx.row(_ADD, values)
     found = get(tx, id)
     assert found is not None, "the added row exists"  # noqa: S101 - for the type checker
-    if found.filter is not None and _FILTERS in tx.known:
-        _add_to_index(tx.known[_FILTERS], found)
+    if found.filter is not None and _FILTERS in tx.cache:
+        _add_to_index(tx.cache[_FILTERS], found)
     return found
 
 
@@ -148,7 +148,7 @@ def save(tx: Transaction, subscription: Subscription) -> None:
     options = _text(subscription.options)
     set_ = subscription.qos, subscription.requests, subscription.presence, options
     tx.run(_SAVE, (*set_, subscription.id))
-    index: _FilterIndex | None = tx.known.get(_FILTERS)
+    index: _FilterIndex | None = tx.cache.get(_FILTERS)
     if index is not None and subscription.id in index.subscriptions:
         index.subscriptions[subscription.id] = subscription
 
@@ -156,7 +156,7 @@ def save(tx: Transaction, subscription: Subscription) -> None:
 def remove(tx: Transaction, subscription: Subscription) -> None:
     """Remove a subscription."""
     tx.run(_REMOVE, (subscription.id,))
-    index: _FilterIndex | None = tx.known.get(_FILTERS)
+    index: _FilterIndex | None = tx.cache.get(_FILTERS)
     if index is None or subscription.filter is None:
         return
     if subscription.queue is None:
@@ -265,19 +265,19 @@ def shares_without_members(tx: Transaction) -> list[int]:
 
 def invalidate_filters(tx: Transaction) -> None:
     """Read filters again at the next use, because queues of shares were removed elsewhere."""
-    tx.known.pop(_FILTERS, None)
+    tx.cache.pop(_FILTERS, None)
 
 
 def _index(tx: Transaction) -> _FilterIndex:
     """Return the index of filters; the first use reads all of them, a bounded number."""
-    index: _FilterIndex | None = tx.known.get(_FILTERS)
+    index: _FilterIndex | None = tx.cache.get(_FILTERS)
     if index is None:
         index = _FilterIndex(Trie(), {}, Trie())
         for subscription in _all(tx.rows(_PLAIN_FILTERS)):
             _add_to_index(index, subscription)
         for queue, filter in tx.rows(_SHARES):
             index.shares.add(parse_filter(filter), queue)
-        tx.known[_FILTERS] = index
+        tx.cache[_FILTERS] = index
     return index
 
 

@@ -230,9 +230,9 @@ def test_cached_senders_are_forgotten_on_changes(
         gateway.tx(lambda tx: accounts.revoke(tx, "pump1"))
 
     def unit(tx: Transaction) -> dict[str, object]:
-        tx.known["senders"] = {1: "somebody"}
+        tx.cache["senders"] = {1: "somebody"}
         change(tx, "pump1")
-        return dict(tx.known)
+        return dict(tx.cache)
 
     assert gateway.tx(unit) == {}
 
