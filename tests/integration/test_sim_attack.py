@@ -20,7 +20,7 @@ from tests.helpers.simulator import simulate
 from tests.helpers.xmpp import log_in
 
 
-def test_memory_is_bounded_and_every_refusal_is_in_the_log(
+def test_memory_is_bounded_and_every_refusal_is_logged(
     tmp_path: Path,
     scale: Callable[[int, int], int],
     record_property: Callable[[str, object], None],
@@ -37,7 +37,7 @@ def test_memory_is_bounded_and_every_refusal_is_in_the_log(
 
 
 @pytest.mark.long
-def test_a_ceiling_that_is_too_low_fails_the_run(tmp_path: Path) -> None:
+def test_exceeded_memory_ceiling_fails_the_run(tmp_path: Path) -> None:
     words = ["--devices", 1, "--quiet", 0, "--attacked", 1, "--attack", "malformed requests"]
     words += ["--ceiling-mb", 1, "--times", 1e6, "--state", tmp_path / "run"]
     status, found, _ = simulate("attack", *words)
@@ -45,13 +45,13 @@ def test_a_ceiling_that_is_too_low_fails_the_run(tmp_path: Path) -> None:
     assert "memory grew past the ceiling" in found["faults"]
 
 
-def test_an_attack_that_is_not_known_is_wrong_usage() -> None:
+def test_unknown_attack_is_wrong_usage() -> None:
     done = CliRunner().invoke(main, ["run", "attack", "--attack", "dancing"])
     assert done.exit_code == 2
     assert "no such attacks: dancing" in done.output
 
 
-async def test_a_gateway_of_ones_own_is_found_again_after_a_kill(tmp_path: Path) -> None:
+async def test_gateway_process_restarts_after_a_kill(tmp_path: Path) -> None:
     accounts = [Account("pump1", "secret"), Account("guest", "secret", trusted=False)]
     gateway = await GatewayProcess.make(tmp_path / "gateway", accounts, {"sessions": 7})
     try:
@@ -73,7 +73,7 @@ async def test_a_gateway_of_ones_own_is_found_again_after_a_kill(tmp_path: Path)
         await gateway.kill()
 
 
-async def test_a_gateway_that_cannot_start_says_why(tmp_path: Path) -> None:
+async def test_failed_start_reports_its_cause(tmp_path: Path) -> None:
     gateway = await GatewayProcess.make(tmp_path / "gateway", [], {})
     (gateway.folder / "fieldpost.toml").write_text(f"[gateway]\ndomain = {DOMAIN!r}\nodd = 1\n")
     with pytest.raises(GatewayCommandFailed, match="odd"):
@@ -81,6 +81,6 @@ async def test_a_gateway_that_cannot_start_says_why(tmp_path: Path) -> None:
     assert not gateway.running
 
 
-async def test_an_option_that_is_none_is_told(tmp_path: Path) -> None:
+async def test_unknown_option_is_reported(tmp_path: Path) -> None:
     with pytest.raises(GatewayCommandFailed, match="no options dancing"):
         await GatewayProcess.make(tmp_path / "gateway", [], {"dancing": 1})

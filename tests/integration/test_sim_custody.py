@@ -13,7 +13,7 @@ from firmware_sim.__main__ import main
 from tests.helpers.simulator import simulate
 
 
-def test_everything_fails_and_each_message_keeps_the_promise_of_its_level(
+def test_each_message_is_delivered_as_its_level_promises(
     tmp_path: Path, scale: Callable[[int, int], int], seed: int
 ) -> None:
     devices, messages, kills = scale(6, 100), scale(150, 20_000), scale(2, 10)
@@ -30,7 +30,7 @@ def test_everything_fails_and_each_message_keeps_the_promise_of_its_level(
 
 
 @pytest.mark.long
-def test_without_patience_what_is_not_delivered_is_named(tmp_path: Path) -> None:
+def test_undelivered_messages_are_reported(tmp_path: Path) -> None:
     words = ["--devices", 2, "--messages", 4, "--kills", 0, "--faults", 0.0]
     words += ["--seconds", 0.0, "--patience", 0.0]
     status, found, _ = simulate("custody", *words, "--state", tmp_path / "run")
@@ -39,7 +39,7 @@ def test_without_patience_what_is_not_delivered_is_named(tmp_path: Path) -> None
     assert found["faults"]
 
 
-def test_a_folder_that_is_not_empty_is_refused(tmp_path: Path) -> None:
+def test_folder_that_is_not_empty_is_refused(tmp_path: Path) -> None:
     (tmp_path / "something").write_text("")
     for scenario in ("custody", "attack", "workers"):
         done = CliRunner().invoke(main, ["run", scenario, "--state", str(tmp_path)])

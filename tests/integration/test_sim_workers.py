@@ -17,7 +17,7 @@ from tests.helpers.simulator import simulate
 DOCUMENT = Path(__file__).parents[2] / "docs" / "how-to" / "firmware.md"
 
 
-def test_everything_fails_and_each_item_is_done_and_deleted_once(
+def test_each_item_is_done_and_deleted_once(
     tmp_path: Path, scale: Callable[[int, int], int], seed: int
 ) -> None:
     workers, items, kills = scale(3, 20), scale(60, 5_000), scale(1, 3)
@@ -38,7 +38,7 @@ def test_everything_fails_and_each_item_is_done_and_deleted_once(
 
 
 @pytest.mark.long
-def test_without_patience_what_is_not_done_is_named(tmp_path: Path) -> None:
+def test_unfinished_items_are_reported(tmp_path: Path) -> None:
     words = ["--workers", 1, "--items", 4, "--members", 0, "--kills", 0, "--faults", 0.0]
     words += ["--seconds", 0.0, "--patience", 0.0]
     status, found, _ = simulate("workers", *words, "--state", tmp_path / "run")
@@ -47,7 +47,7 @@ def test_without_patience_what_is_not_done_is_named(tmp_path: Path) -> None:
     assert found["faults"]
 
 
-def test_the_documented_example_runs(tmp_path: Path) -> None:
+def test_documented_example_runs(tmp_path: Path) -> None:
     gateway = Gateway(tmp_path / "gateway", "worker1")
     example = next(
         each

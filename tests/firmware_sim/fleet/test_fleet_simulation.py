@@ -1,4 +1,4 @@
-"""The simulated fleet: its bytes come from its arguments, and its truth is what its files say."""
+"""Tests of the simulated fleet: reproducible bytes, and truth that matches the files."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def contents(folder: Path) -> dict[str, tuple[bytes, int]]:
     }
 
 
-def test_the_same_arguments_give_the_same_bytes_and_another_seed_gives_others(
+def test_bytes_depend_on_the_arguments_alone(
     tmp_path: Path,
 ) -> None:
     made = []
@@ -99,7 +99,7 @@ def test_the_same_arguments_give_the_same_bytes_and_another_seed_gives_others(
     assert made[0][0].keys() != made[2][0].keys()
 
 
-def test_each_fault_has_a_gateway_of_its_own_where_there_are_enough(sim: Sim) -> None:
+def test_each_fault_has_its_own_gateway_if_there_are_enough(sim: Sim) -> None:
     found = Counter(entry["fault"] for entry in sim.truth["planted"])
     assert found.keys() == FAULTS.keys()
     assert {max(map(len, spread(FAULTS, 26, seed))) for seed in range(20)} == {1}
@@ -111,7 +111,7 @@ def test_each_fault_has_a_gateway_of_its_own_where_there_are_enough(sim: Sim) ->
         assert len(names) == 1 or not any(FAULTS[name].alone for name in names)
 
 
-def test_the_truth_is_what_the_files_say(sim: Sim) -> None:
+def test_truth_matches_the_files(sim: Sim) -> None:
     totals = sim.truth["totals"]
     assert sim.fates["accepted"] == totals["segments"]
     assert sim.fates["duplicate"] == totals["repeated"] > 0
@@ -151,7 +151,7 @@ def check_gateway(sim: Sim, gateway: dict[str, Any]) -> None:
     } == {key: (len(values), sum(values)) for key, values in sums.items()}
 
 
-def test_without_faults_nothing_is_missing_late_or_told(tmp_path: Path) -> None:
+def test_without_faults_nothing_is_missing_or_reported(tmp_path: Path) -> None:
     settings = FleetSettings(6, 2, 5, START, faults=frozenset(), **THIN)  # type: ignore[arg-type]
     truth = write_fleet(settings, tmp_path)
     made = read_back(tmp_path)
@@ -166,7 +166,7 @@ def test_without_faults_nothing_is_missing_late_or_told(tmp_path: Path) -> None:
     assert {e.clock for g in truth["gateways"] for e in made.events(g["gateway"])} == {True}
 
 
-def test_segments_arrive_late_and_out_of_order_where_the_link_was_down(sim: Sim) -> None:
+def test_segments_arrive_out_of_order_after_an_outage(sim: Sim) -> None:
     lanes: defaultdict[tuple[str, str, str], list[int]] = defaultdict(list)
     for segment in sim.accepted:
         lanes[segment.header.identity[:3]].append(segment.header.first_seq)
@@ -184,7 +184,7 @@ def test_lanes_that_lose_events(sim: Sim) -> None:
     assert int(told.tags["last"]) - int(told.tags["first"]) + 1 == evicted["declared"]
 
 
-def test_copies_of_segments_and_of_a_gateway(sim: Sim) -> None:
+def test_copied_segments_and_cloned_gateway(sim: Sim) -> None:
     assert all(sim.lane(sim.of("clone"), lane)["forks"] for lane in ("readings", "logs", "system"))
     assert sum(sim.lane(sim.of("duplicates"), lane)["repeated"] for lane in ("readings", "logs"))
     newer = [each for each in sim.accepted if each.header.version == (1, 1)]
@@ -193,7 +193,7 @@ def test_copies_of_segments_and_of_a_gateway(sim: Sim) -> None:
     assert {path.split("/")[0] for path in damaged} == {sim.of("corrupt")}
 
 
-def test_lives(sim: Sim) -> None:
+def test_restarts_and_restored_gateway(sim: Sim) -> None:
     by_gateway = Counter(
         event.tags["previous"]
         for fault in ("outage", "unclean-restart", "restored")
@@ -239,7 +239,7 @@ def test_sensors(sim: Sim) -> None:
     assert max(value for _, value in values("sensor-anomaly")) > 50
 
 
-def test_what_gateways_tell(sim: Sim) -> None:
+def test_events_of_queues_limits_and_disks(sim: Sim) -> None:
     assert sim.named(sim.of("queue-dead"), "queue_dead")
     assert sum(event.value or 0 for event in sim.named(sim.of("refusals"), "rate")) > 1_000
     assert sum(event.value or 0 for event in sim.named(sim.of("repeats"), "repeated")) > 1_000
@@ -249,7 +249,7 @@ def test_what_gateways_tell(sim: Sim) -> None:
     assert max(disk) - min(disk) > 300_000_000
 
 
-def test_the_bad_version_errs_more(sim: Sim) -> None:
+def test_faulty_version_logs_more_errors(sim: Sim) -> None:
     logged: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for segment in sim.accepted:
         if segment.header.lane == "logs":
@@ -259,7 +259,7 @@ def test_the_bad_version_errs_more(sim: Sim) -> None:
     assert shares["0.10.0"] > 5 * shares["0.9.1"] > 0
 
 
-def test_the_command(tmp_path: Path) -> None:
+def test_fleet_command(tmp_path: Path) -> None:
     words = ["fleet", "--gateways", "1", "--days", "1", "--readings", "50", "--heartbeat", "3600"]
     words += ["--seal", "7200", "--faults", "none", "--out", str(tmp_path / "made")]
     made = CliRunner().invoke(main, [*words, "--json"])
@@ -274,7 +274,7 @@ def test_the_command(tmp_path: Path) -> None:
     assert "typo" in wrong.output
 
 
-def test_a_folder_that_holds_something_is_left_alone(tmp_path: Path) -> None:
+def test_folder_with_files_is_refused(tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("")
     with pytest.raises(FolderNotEmptyError):
         write_fleet(FleetSettings(1, 1, 1, START), tmp_path)

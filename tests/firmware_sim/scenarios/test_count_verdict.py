@@ -1,4 +1,4 @@
-"""The verdict: each way in which what devices believe and what was logged can differ."""
+"""Tests of the verdict that compares delivered messages with logged events."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from firmware_sim.scenarios.record import RunMismatch, RunRecord
 A, B = ("a@gw/fw", 1), ("a@gw/fw", 2)
 
 
-def test_all_delivered_and_logged_once_is_exact() -> None:
+def test_each_message_delivered_and_logged_once_is_exact() -> None:
     found = judge(2, {A: State.DONE, B: State.DONE}, [B, A])
     assert found.exact
     assert found.passed
@@ -38,7 +38,7 @@ def test_all_delivered_and_logged_once_is_exact() -> None:
         (2, {A: State.DONE, B: State.QUEUED}, [A], {"pending": 1}),
     ],
 )
-def test_each_difference_is_counted_and_not_exact(
+def test_each_difference_is_counted(
     planned: int,
     believed: dict[tuple[str, int], State],
     logged: list[tuple[str, int]],
@@ -61,7 +61,7 @@ def test_each_difference_is_counted_and_not_exact(
     assert found.as_json()["exact"] is False
 
 
-def test_without_the_gateway_there_is_no_verdict() -> None:
+def test_without_a_log_there_is_no_verdict() -> None:
     found = judge(1, {A: State.DONE}, None)
     assert not found.exact
     assert found.passed
@@ -70,7 +70,7 @@ def test_without_the_gateway_there_is_no_verdict() -> None:
     assert not judge(2, {A: State.DONE}, None).passed
 
 
-def test_differences_are_named_up_to_a_bound() -> None:
+def test_number_of_examples_is_bounded() -> None:
     found = judge(100, {("a", n): State.DONE for n in range(100)}, [])
     assert found.missing == 100
     assert found.examples == {"missing": [f"a n={n}" for n in range(SHOWN)]}
@@ -82,7 +82,7 @@ def _event(**changes: object) -> str:
     return json.dumps({**row, **changes})
 
 
-def test_only_the_events_of_the_run_are_read() -> None:
+def test_only_events_of_the_run_are_read() -> None:
     lines = [
         _event(),
         "",
@@ -96,17 +96,17 @@ def test_only_the_events_of_the_run_are_read() -> None:
 
 
 @pytest.mark.parametrize("line", ["{", "[1]", "no"])
-def test_a_line_that_is_no_event_is_named(line: str) -> None:
+def test_invalid_line_is_reported_by_number(line: str) -> None:
     with pytest.raises(ValueError, match="line 2"):
         list(gateway_log.events([_event(), line]))
 
 
-def test_a_gateway_that_cannot_be_asked_is_an_error(tmp_path: Path) -> None:
+def test_failed_events_command_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(GatewayCommandFailed, match="fieldpost events"):
         gateway_log.from_gateway(tmp_path / "nothing")
 
 
-def test_a_run_goes_on_in_its_folder_and_another_is_refused(tmp_path: Path) -> None:
+def test_run_continues_in_its_folder_and_another_is_refused(tmp_path: Path) -> None:
     run = RunRecord.begin(tmp_path / "s", "gw", ("a", "b"), 5)
     assert run.planned == 10
     assert RunRecord.begin(tmp_path / "s", "gw", ("a", "b"), 5) == run
@@ -117,7 +117,7 @@ def test_a_run_goes_on_in_its_folder_and_another_is_refused(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("text", [None, "", "[]", "{}", '{"version": 9}', '{"version": 1}'])
-def test_a_folder_without_a_run_is_refused(tmp_path: Path, text: str | None) -> None:
+def test_folder_without_a_run_is_refused(tmp_path: Path, text: str | None) -> None:
     if text is not None:
         (tmp_path / "run.json").write_text(text)
     with pytest.raises(RunMismatch):

@@ -1,4 +1,4 @@
-"""What a worker reads from the events of a service: items, deletions, unlocks, redeliveries."""
+"""Tests of reading publish-subscribe events: items, deletions, unlocks and redeliveries."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def message(items: str, beside: str = "") -> ET.Element:
     return parsed(f"{event}{beside}")
 
 
-def test_an_item_comes_with_its_payload() -> None:
+def test_item_is_read_with_its_payload() -> None:
     (told,) = read(message("<item id='j1'><job xmlns='urn:x' n='1'/></item>"))
     assert (told.kind, told.node, told.item, told.times) == (Kind.PUBLISHED, "jobs", "j1", 0)
     assert told.payload is not None
@@ -26,14 +26,14 @@ def test_an_item_comes_with_its_payload() -> None:
 
 
 @pytest.mark.parametrize(("count", "times"), [("3", 3), ("x", 1), ("9" * 30, 1)])
-def test_a_redelivery_says_how_often(count: str, times: int) -> None:
+def test_redelivery_count_is_read(count: str, times: int) -> None:
     beside = f"<redelivered xmlns='urn:y' times='{count}'/>"
     (told,) = read(message("<item id='j1'/>", beside))
     assert (told.payload, told.times) == (None, times)
 
 
 @pytest.mark.parametrize("namespace", ["urn:xmpp:pubsub:queueing:0", "urn:xmpp:queueing:0"])
-def test_a_deletion_and_an_unlock_are_told(namespace: str) -> None:
+def test_deletion_and_unlock_are_read(namespace: str) -> None:
     found = read(message(f"<retract id='j1'/><unlock xmlns='{namespace}' id='j2'/>"))
     assert [(each.kind, each.item) for each in found] == [
         (Kind.DELETED, "j1"),
@@ -42,6 +42,6 @@ def test_a_deletion_and_an_unlock_are_told(namespace: str) -> None:
 
 
 @pytest.mark.parametrize("items", ["", "<item/>", "<other id='j1'/>", "<unlock id='j1'/>"])
-def test_what_is_no_word_of_an_item_is_passed_over(items: str) -> None:
+def test_other_content_is_ignored(items: str) -> None:
     assert read(message(items)) == []
     assert read(parsed("<body>x</body>")) == []

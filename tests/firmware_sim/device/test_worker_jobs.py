@@ -1,4 +1,4 @@
-"""A worker's file: what it keeps of each item, across crashes, and what it tells apart."""
+"""Tests of the file in which a worker records its jobs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "w.db"
 
 
-def test_what_was_worked_on_is_asked_for_until_it_is_confirmed(path: Path) -> None:
+def test_job_awaits_confirmation_across_a_restart(path: Path) -> None:
     with opened(path) as jobs:
         jobs.worked(JOB)
         assert jobs.asked() == ["j1"]
@@ -45,7 +45,7 @@ def test_what_was_worked_on_is_asked_for_until_it_is_confirmed(path: Path) -> No
         assert list(jobs.records()) == [Record("j1", State.DONE, 1, 1, 0)]
 
 
-def test_a_confirmation_that_comes_twice_commits_once(path: Path) -> None:
+def test_repeated_confirmation_commits_once(path: Path) -> None:
     with opened(path) as jobs:
         jobs.worked(JOB)
         assert [jobs.commit("j1", write) for _ in range(3)] == [True, False, False]
@@ -54,14 +54,14 @@ def test_a_confirmation_that_comes_twice_commits_once(path: Path) -> None:
         assert jobs.counts()[Tally.DONE] == 1
 
 
-def test_what_was_never_worked_on_is_not_committed(path: Path) -> None:
+def test_unknown_item_is_not_committed(path: Path) -> None:
     with opened(path) as jobs:
         assert not jobs.commit("j1", write)
         assert not jobs.undo("j1")
         assert effects(jobs) == []
 
 
-def test_what_is_undone_can_still_be_confirmed(path: Path) -> None:
+def test_undone_job_can_still_be_confirmed(path: Path) -> None:
     with opened(path) as jobs:
         jobs.worked(JOB)
         assert jobs.undo("j1")
@@ -72,7 +72,7 @@ def test_what_is_undone_can_still_be_confirmed(path: Path) -> None:
         assert not jobs.undo("j1")
 
 
-def test_an_item_that_comes_again_counts_its_runs(path: Path) -> None:
+def test_redelivered_item_counts_its_runs(path: Path) -> None:
     with opened(path) as jobs:
         jobs.worked(JOB)
         jobs.undo("j1")
@@ -82,7 +82,7 @@ def test_an_item_that_comes_again_counts_its_runs(path: Path) -> None:
         assert list(jobs.records()) == [Record("j1", State.ASKED, 3, 1, 2)]
 
 
-def test_a_commit_that_fails_leaves_nothing(path: Path) -> None:
+def test_failed_commit_changes_nothing(path: Path) -> None:
     def fail(job: Job, db: sqlite3.Connection) -> None:
         write(job, db)
         raise ValueError(job.item)
@@ -98,7 +98,7 @@ def test_a_commit_that_fails_leaves_nothing(path: Path) -> None:
         assert jobs.commit("j1", write)
 
 
-def test_it_forgets_the_oldest_that_are_over_and_counts_all(path: Path) -> None:
+def test_oldest_finished_jobs_are_deleted_and_stay_counted(path: Path) -> None:
     with opened(path, keep=2) as jobs:
         for number in range(5):
             jobs.worked(Job(f"j{number}", "", 0))
@@ -112,7 +112,7 @@ def test_it_forgets_the_oldest_that_are_over_and_counts_all(path: Path) -> None:
         assert jobs.counts()[Tally.UNDONE] == 1
 
 
-def test_it_is_one_workers_of_one_queue(path: Path, tmp_path: Path) -> None:
+def test_file_belongs_to_one_worker_and_one_queue(path: Path, tmp_path: Path) -> None:
     with opened(path):
         pass
     with pytest.raises(JobsError, match="belongs to"):

@@ -1,4 +1,4 @@
-"""The actuator: how often each command ran, in what order, and what is no command."""
+"""Tests of the simulated actuator, which counts how often each command ran."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def received(number: int, text: str, sender: str = SENDER, qos: int = 2) -> Rece
     return Received.of(number, sender, qos, text)
 
 
-def test_it_counts_how_often_each_command_ran(db: sqlite3.Connection) -> None:
+def test_runs_of_each_command_are_counted(db: sqlite3.Connection) -> None:
     valve = Actuator()
     valve.run(received(1, command("c1", "open")), db)
     valve.run(received(2, command("c2", "close"), qos=0), db)
@@ -49,12 +49,12 @@ def test_it_counts_how_often_each_command_ran(db: sqlite3.Connection) -> None:
         messages.log("Event", "text"),
     ],
 )
-def test_what_is_no_command_of_its_own_runs_nothing(db: sqlite3.Connection, text: str) -> None:
+def test_other_messages_run_nothing(db: sqlite3.Connection, text: str) -> None:
     Actuator().run(received(1, text), db)
     assert Actuator.ran(db) == []
 
 
-def test_it_remembers_so_many(db: sqlite3.Connection) -> None:
+def test_number_of_remembered_commands_is_bounded(db: sqlite3.Connection) -> None:
     valve = Actuator(keep=2)
     for number in range(1, 5):
         valve.run(received(number, command(f"c{number}", "open")), db)
@@ -62,7 +62,7 @@ def test_it_remembers_so_many(db: sqlite3.Connection) -> None:
     assert [(ran.command, ran.times) for ran in valve.ran(db)] == [("c3", 1), ("c4", 2)]
 
 
-def test_everyone_is_trusted_and_nothing_done_unless_told(db: sqlite3.Connection) -> None:
+def test_defaults_trust_everyone_and_do_nothing_afterwards(db: sqlite3.Connection) -> None:
     plain = Receiving("inbox.db", Actuator().run)
     assert plain.trusts is everyone
     assert everyone(SENDER)

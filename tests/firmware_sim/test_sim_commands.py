@@ -1,4 +1,4 @@
-"""The command `fieldpost-sim`: wrong usage is told and ends with 2."""
+"""Tests of the `fieldpost-sim` command: verdicts of finished runs, and wrong usage."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def finished(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_verdict_of_a_run_is_asked_for_later(finished: Path) -> None:
+def test_verdict_is_printed_after_the_run(finished: Path) -> None:
     done = run("verdict", "--state", finished / "run", "--events", finished / "events")
     assert done.exit_code == 1
     assert "in doubt             1  of which logged: 1" in done.output
@@ -45,7 +45,7 @@ def test_the_verdict_of_a_run_is_asked_for_later(finished: Path) -> None:
     assert found["examples"] == {"in doubt": ["a@gw/fw n=2"]}
 
 
-def test_a_log_that_cannot_be_read_is_a_failure(finished: Path) -> None:
+def test_unreadable_log_is_a_failure(finished: Path) -> None:
     (finished / "events").write_text("nonsense\n")
     done = run("verdict", "--state", finished / "run", "--events", finished / "events")
     assert done.exit_code == 1
@@ -55,7 +55,7 @@ def test_a_log_that_cannot_be_read_is_a_failure(finished: Path) -> None:
     assert "fieldpost events" in done.output
 
 
-def test_a_verdict_needs_a_run_and_a_log(finished: Path) -> None:
+def test_verdict_needs_a_run_and_a_log(finished: Path) -> None:
     assert run("verdict", "--state", finished / "run").exit_code == 2
     done = run("verdict", "--state", finished, "--events", finished / "events")
     assert done.exit_code == 2
@@ -83,6 +83,6 @@ def test_wrong_usage(finished: Path, accounts: str, words: list[object], told: s
     assert told in done.output
 
 
-def test_help_is_there() -> None:
+def test_help_lists_the_scenarios() -> None:
     assert "count" in run("run", "-h").output
     assert run("--help").exit_code == 0

@@ -1,4 +1,4 @@
-"""The verdict of an attack: each fault is found, and none where there is none."""
+"""Tests of the verdict of the attack scenario."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ GOOD = AttackVerdict(
 )
 
 
-def test_nothing_wrong_passes() -> None:
+def test_run_without_faults_passes() -> None:
     assert GOOD.faults == []
     assert GOOD.passed
     assert GOOD.lines()[-1] == "verdict         passed"
@@ -69,7 +69,7 @@ def test_nothing_wrong_passes() -> None:
         ({"attacks": (FLOOD._replace(total=90),)}, "not in the log: flood"),
     ],
 )
-def test_each_fault_is_named(changes: dict[str, Any], fault: str) -> None:
+def test_each_fault_is_reported(changes: dict[str, Any], fault: str) -> None:
     found = dataclasses.replace(GOOD, **changes)
     assert found.faults == [fault]
     assert not found.passed
@@ -87,14 +87,14 @@ def test_refusals_are_counted_by_source_and_rule() -> None:
     assert refusals.total("") == 3
 
 
-def test_times_are_of_the_nearest_rank() -> None:
+def test_percentiles_use_the_nearest_rank() -> None:
     assert ResponseTimes.of(n / 100 for n in range(100, 0, -1)) == ResponseTimes(
         100, 0.5, 0.99, 1.0
     )
     assert ResponseTimes.of([2.0]) == ResponseTimes(1, 2.0, 2.0, 2.0)
 
 
-def test_the_ceiling_follows_the_configuration() -> None:
+def test_memory_ceiling_follows_the_configuration() -> None:
     limits = {
         "sessions": 1000,
         "sessions_per_account": 8,
@@ -107,7 +107,7 @@ def test_the_ceiling_follows_the_configuration() -> None:
     assert ceiling({**limits, "waiting_bytes": 9 * MIB}, 40 * MIB, 1) == few + 2 * MIB
 
 
-def test_each_attack_has_a_source_of_its_own() -> None:
+def test_each_attack_has_its_own_source() -> None:
     sources = [attack.source("gw") for attack in ALL]
     assert len(set(sources)) == len(ALL)
     assert "tiny-stanzas@gw" in sources

@@ -1,4 +1,4 @@
-"""The plan of faults: the seed alone settles it, each message meets with one at most."""
+"""Tests of the fault plan of the count scenario."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def lived(plan: FaultPlan, messages: int) -> list[tuple[int, Moment, Fault]]:
     ]
 
 
-def test_the_seed_settles_it_whatever_the_order_of_moments() -> None:
+def test_faults_depend_on_the_seed_alone() -> None:
     first = lived(FaultPlan(1, "a", 0.5), 200)
     again = FaultPlan(1, "a", 0.5)
     backwards = [
@@ -30,7 +30,7 @@ def test_the_seed_settles_it_whatever_the_order_of_moments() -> None:
     assert first != lived(FaultPlan(1, "b", 0.5), 200)
 
 
-def test_the_rate_is_of_messages_and_each_meets_with_one() -> None:
+def test_each_message_meets_at_most_one_fault() -> None:
     plan = FaultPlan(1, "a", 0.25)
     found = lived(plan, 2000)
     assert 400 < len(found) < 600
@@ -38,7 +38,7 @@ def test_the_rate_is_of_messages_and_each_meets_with_one() -> None:
     assert plan.happened.total() == len(found)
 
 
-def test_every_fault_at_every_moment_happens() -> None:
+def test_every_fault_and_every_moment_occur() -> None:
     found = lived(FaultPlan(1, "a", 1.0), 2000)
     assert {fault for _, _, fault in found} == set(Fault)
     assert {moment for _, moment, _ in found} == set(Moment)
@@ -46,11 +46,11 @@ def test_every_fault_at_every_moment_happens() -> None:
     assert Fault.LOSE_ANSWER in {fault for _, moment, fault in found if moment is Moment.RELEASED}
 
 
-def test_without_a_rate_nothing_goes_wrong() -> None:
+def test_rate_of_zero_plans_no_fault() -> None:
     assert lived(FaultPlan(1, "a", 0.0), 500) == []
 
 
-def test_some_chunks_are_late_and_none_by_much() -> None:
+def test_some_chunks_are_delayed_by_a_bounded_time() -> None:
     plan = FaultPlan(1, "a", 0.1)
     delays = [plan.delay() for _ in range(1000)]
     assert 50 < sum(late > 0 for late in delays) < 200
