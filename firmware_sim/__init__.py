@@ -1,1 +1,1 @@
-"""Simulated devices, and both halves of quality of service for firmware written in Python."""
+"""Simulated devices, and a firmware library with quality of service."""

@@ -1,6 +1,6 @@
-"""The command `fieldpost-sim`: simulated devices against a gateway, and the verdict of a run.
+"""The `fieldpost-sim` command: simulated devices against a gateway, with a verdict.
 
-What a command needs is imported when it runs, so that `--help` is quick.
+Subcommands import what they need when they run, so that `--help` is fast.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def main() -> None:
-    """Simulated devices against a Fieldpost gateway."""
+    """Run simulated devices against a Fieldpost gateway."""
 
 
 @main.group("run")
 def run_group() -> None:
-    """Run a scenario; exit status 0 if its verdict is exact, 1 if not, 2 for wrong usage."""
+    """Run a scenario. Exit status: 0 its verdict is exact, 1 it is not, 2 wrong usage."""
 
 
 main.add_command(fleet_command)
@@ -43,27 +43,44 @@ run_group.add_command(workers_command)
 
 
 @run_group.command("count")
-@click.option("--host", default="127.0.0.1", show_default=True, help="The gateway's address.")
-@click.option("--port", type=click.IntRange(1, 65535), required=True, help="Its XMPP port.")
-@click.option("--domain", required=True, help="Its domain, which its certificate must name.")
-@click.option("--ca", type=_FILE, required=True, help="PEM of its CA.")
-@click.option("--accounts", type=_FILE, required=True, help="JSON object: name to password.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address of the gateway.")
+@click.option(
+    "--port", type=click.IntRange(1, 65535), required=True, help="XMPP port of the gateway."
+)
+@click.option(
+    "--domain", required=True, help="XMPP domain of the gateway; its certificate must name it."
+)
+@click.option("--ca", type=_FILE, required=True, help="PEM certificate of the gateway's CA.")
+@click.option(
+    "--accounts",
+    type=_FILE,
+    required=True,
+    help="JSON file: an object of account names and passwords.",
+)
 @click.option("--devices", type=click.IntRange(1, 1000), default=20, show_default=True)
 @click.option("--messages", type=click.IntRange(1, 100_000), default=50, show_default=True)
-@click.option("--seed", type=int, default=1, show_default=True, help="Of pace and faults.")
+@click.option(
+    "--seed", type=int, default=1, show_default=True, help="Seed of the random times and faults."
+)
 @click.option("--seconds", type=click.FloatRange(0.0, 86_400.0), default=30.0, show_default=True)
 @click.option("--patience", type=click.FloatRange(0.0, 86_400.0), default=120.0, show_default=True)
 @click.option("--faults", type=click.FloatRange(0.0, 1.0), default=0.0, show_default=True)
-@click.option("--gateway", default="", help="Its JID, where it is a component of that server.")
+@click.option(
+    "--gateway", default="", help="JID of the gateway, if it is a component of that server."
+)
 @click.option("--retry-base", type=click.FloatRange(0.1, 3600.0), default=15.0, show_default=True)
 @click.option(
     "--state",
     type=click.Path(file_okay=False, path_type=Path),
     required=True,
-    help="Folder of the run: outboxes and settings. A run that is there goes on.",
+    help="Folder of the run: outboxes and settings. An interrupted run continues.",
 )
-@click.option("--gateway-dir", type=_FOLDER, help="The gateway's folder, for the verdict.")
-@click.option("--events", type=_FILE, help="Or the output of `fieldpost events --json`.")
+@click.option("--gateway-dir", type=_FOLDER, help="Folder of the gateway, for the verdict.")
+@click.option(
+    "--events",
+    type=_FILE,
+    help="File with the output of `fieldpost events --json`, instead of --gateway-dir.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the verdict as JSON.")
 def count_command(
     *,
@@ -79,10 +96,10 @@ def count_command(
     as_json: bool,
     **pace: Any,
 ) -> None:
-    """Let devices send assured events, fail and restart by a seed, and judge what came of it.
+    """Send assured events from many failing devices and count what the gateway logged.
 
-    Each of DEVICES sends MESSAGES events over SECONDS; at FAULTS, a part of them, something goes
-    wrong. The run ends when everything is delivered, or PATIENCE seconds after the pace.
+    Each of DEVICES sends MESSAGES events over SECONDS. FAULTS is the fraction of messages at which
+    a fault happens. The run ends when everything is delivered, or PATIENCE seconds after SECONDS.
     """
     from firmware_sim.device.limits import Policy
     from firmware_sim.scenarios.count import CountSettings
@@ -99,13 +116,17 @@ def count_command(
 
 @main.command("verdict")
 @click.option("--state", type=_FOLDER, required=True, help="Folder of the run.")
-@click.option("--gateway-dir", type=_FOLDER, help="The gateway's folder.")
-@click.option("--events", type=_FILE, help="Or the output of `fieldpost events --json`.")
-@click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
+@click.option("--gateway-dir", type=_FOLDER, help="Folder of the gateway.")
+@click.option(
+    "--events",
+    type=_FILE,
+    help="File with the output of `fieldpost events --json`, instead of --gateway-dir.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the verdict as JSON.")
 def verdict_command(
     state: Path, gateway_dir: Path | None, events: Path | None, as_json: bool
 ) -> None:
-    """Judge a run: what its devices believe against what the gateway logged."""
+    """Compare what the devices of a run believe with what the gateway logged."""
     from firmware_sim.scenarios.record import RunMismatch, RunRecord
 
     if gateway_dir is None and events is None:
@@ -118,7 +139,7 @@ def verdict_command(
 
 
 def _passwords(accounts: Path, devices: int) -> dict[str, str]:
-    """Read the first so many accounts of the file, in its order."""
+    """Read the first DEVICES accounts of the file."""
     try:
         rows = json.loads(accounts.read_text())
     except ValueError as error:
@@ -146,7 +167,7 @@ def _run(run: RunRecord, settings: CountSettings) -> CountResult:
     from firmware_sim.device.errors import FirmwareError
     from firmware_sim.scenarios.count import count
 
-    # Lost connections are what a run is about, and each device tells its own.
+    # Lost connections are part of every run; each device logs its own.
     logging.getLogger("slixmpp").setLevel(logging.CRITICAL)
     logging.getLogger("asyncio").setLevel(logging.ERROR)
     shown = _progress() if sys.stderr.isatty() else None
@@ -178,7 +199,7 @@ def _finish(
     as_json: bool,
     more: dict[str, Any],
 ) -> None:
-    """Judge, print, and exit with 0 if all is as it should be, else 1."""
+    """Print the verdict; exit with 0 if it is exact, otherwise 1."""
     from firmware_sim.device.errors import FirmwareError
 
     try:

@@ -1,7 +1,4 @@
-"""What a device announces of itself with its presence (XEP-0115), so that a gateway need not ask.
-
-Pure functions; `incoming` sends what they make, and answers who asks what the hash stands for.
-"""
+"""Compute and write a device's entity capabilities (XEP-0115)."""
 
 from __future__ import annotations
 
@@ -12,13 +9,13 @@ from typing import Final, NamedTuple
 from xml.sax.saxutils import quoteattr
 
 NODE: Final = "urn:fieldpost:firmware"
-"""Names the software; with the hash it names the node that service discovery is asked for."""
+"""The software's URI; with the hash it forms the node of a service discovery request."""
 
 _NAMESPACE: Final = "http://jabber.org/protocol/caps"
 
 
 class Identity(NamedTuple):
-    """An identity of service discovery (XEP-0030)."""
+    """An identity in service discovery (XEP-0030)."""
 
     category: str
     type: str
@@ -27,11 +24,11 @@ class Identity(NamedTuple):
 
 
 DEVICE: Final = Identity("client", "bot")
-"""What a device is: a client that no person sits at."""
+"""A device's identity: a client that no person uses."""
 
 
 def verification(identities: Iterable[Identity], features: Iterable[str]) -> str:
-    """Make the verification string of identities and features (XEP-0115, 5.1), by SHA-1."""
+    """Compute the verification string of identities and features (XEP-0115, 5.1) with SHA-1."""
     parts = ["/".join(identity) for identity in sorted(identities)]
     parts += sorted(features)
     text = "".join(f"{part}<" for part in parts)
@@ -40,10 +37,10 @@ def verification(identities: Iterable[Identity], features: Iterable[str]) -> str
 
 
 def presence(ver: str, priority: int) -> str:
-    """Write available presence with that verification string.
+    """Write available presence with a verification string.
 
     Args:
-        ver: as `verification` made it.
+        ver: the result of `verification`.
         priority: -128 to 127 (RFC 6121, 4.7.2.3).
     """
     caps = f"<c xmlns='{_NAMESPACE}' hash='sha-1' node='{NODE}' ver={quoteattr(ver)}/>"

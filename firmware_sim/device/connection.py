@@ -1,10 +1,8 @@
-"""One XMPP session of a device, from dialling to its loss, on slixmpp.
+"""One XMPP session of a device, from dialling to its end, on slixmpp.
 
-Each session has a client object of its own: nothing of a lost one lingers in the next. TLS is
-always used, and verified against one CA file for the domain of the JID, whatever address is
-dialled; all sessions with the same file share one context, since a CA store costs 0.9 MB.
-
-It does not reconnect (`device` does) and knows no message (`courier` does).
+Each session has its own client object, so that no state of a lost session reaches the next. TLS is
+mandatory. The certificate is verified against one CA file and the JID's domain, whatever address is
+dialled. All sessions with the same CA file share one TLS context, because a CA store takes 0.9 MB.
 """
 
 from __future__ import annotations
@@ -24,11 +22,11 @@ from firmware_sim.device.qos_incoming import RECEIVER, Incoming, Receiver
 from firmware_sim.device.qos_requests import NAMESPACE, QualityOfService
 
 _SAFE: Final = {"feature_mechanisms": {"unencrypted_plain": False, "unencrypted_scram": False}}
-_CONTEXTS: Final = 16  # CA files in use at once by one process; a device has one
+_CONTEXTS: Final = 16  # CA files used at the same time by one process
 
 
 class Endpoint(NamedTuple):
-    """Where a device connects, as whom. `ca_file` is PEM; the server must be the JID's domain."""
+    """A server's address and an account; the server's certificate must name the JID's domain."""
 
     jid: str
     password: str
@@ -38,10 +36,10 @@ class Endpoint(NamedTuple):
 
 
 def tls_context(ca_file: Path) -> ssl.SSLContext:
-    """Give the context that trusts that CA and no other, shared while the file stays the same.
+    """Return the TLS context that trusts only this CA, cached until the file changes.
 
     Raises:
-        ConnectionFailed: the file is not there, or is not a certificate.
+        ConnectionFailed: the file is missing or is not a certificate.
     """
     try:
         return _context(ca_file, ca_file.stat().st_mtime_ns)
@@ -58,7 +56,7 @@ def _context(ca_file: Path, _changed: int) -> ssl.SSLContext:
 
 
 class _Client(ClientXMPP):
-    """slixmpp's client, whose negotiation can be stopped: a lost stream would leave it waiting."""
+    """A slixmpp client whose negotiation is stopped if the stream is lost meanwhile."""
 
     def __init__(self, endpoint: Endpoint, context: ssl.SSLContext) -> None:
         self._negotiating: set[asyncio.Task[Any]] = set()
@@ -72,7 +70,7 @@ class _Client(ClientXMPP):
         return await super()._handle_stream_features(features)
 
     async def start_tls(self) -> bool:
-        """Do as slixmpp does, and say so when the connection went in the middle of it."""
+        """Upgrade to TLS as slixmpp does; report a connection that is lost during the handshake."""
         secured = False
         with contextlib.suppress(Exception):  # slixmpp has no type for it
             secured = await super().start_tls()
@@ -81,16 +79,18 @@ class _Client(ClientXMPP):
         return secured
 
     def stop_negotiating(self) -> None:
-        """Stop what waits for an answer that will not come."""
+        """Cancel the negotiation step that waits for an answer."""
         for task in list(self._negotiating):
             task.cancel()
 
 
 class Connection:
-    """A session, or the attempt at one. Use it once: `open`, then `close` or `abort`.
+    """One session, or one attempt to open it. Call `open` once, then `close` or `abort`.
 
-    With `take`, which is given what comes in, it can receive: it announces the feature. `prepare`
-    is given slixmpp's client before it connects, for plugins and handlers of the caller's own.
+    Args:
+        endpoint: the server and the account.
+        take: receives each incoming stanza; with it, the device announces that it receives.
+        prepare: called with slixmpp's client before it connects, to register plugins and handlers.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class Connection:
         self._endpoint = endpoint
         self._started: asyncio.Future[None] = loop.create_future()
         self.lost: asyncio.Future[str] = loop.create_future()
-        """Done when the session is over; its result says why."""
+        """Completes with the reason when the session ends."""
         self._client = self._make_client()
         self.qos: QualityOfService = self._client.plugin[NAMESPACE]
         self._receiver: Receiver | None = None
@@ -119,7 +119,10 @@ class Connection:
         client: Any = _Client(self._endpoint, context)
         client.enable_direct_tls = False
         client.enable_plaintext = False
-        client.auto_authorize, client.auto_subscribe = None, False  # that is the operator's to say
+        client.auto_authorize, client.auto_subscribe = (
+            None,
+            False,
+        )  # the operator decides on subscriptions
         client.register_plugin(NAMESPACE)
         client.register_plugin("xep_0199")
         handlers: dict[str, Callable[[Any], None]] = {
@@ -135,10 +138,10 @@ class Connection:
         return client
 
     async def open(self, timeout: float) -> None:  # noqa: ASYNC109
-        """Dial, secure, authenticate and bind, within that many seconds.
+        """Dial, negotiate TLS, authenticate and bind within `timeout` seconds.
 
         Raises:
-            ConnectionFailed: it did not come to a session; nothing of it is left.
+            ConnectionFailed: no session was established; all resources are released.
         """
         self._client.connect(self._endpoint.host, self._endpoint.port)
         try:
@@ -156,46 +159,46 @@ class Connection:
 
     @property
     def bound(self) -> bool:
-        """Whether there is a session now."""
+        """Return whether the session is established now."""
         return self._started.done() and not self.lost.done()
 
     def send(self, text: str, most: int) -> None:
-        """Send a stanza as it is, of which nobody hears again.
+        """Send a stanza for which no answer is expected.
 
         Args:
             text: the stanza.
-            most: bytes that may wait for the link already.
+            most: bytes that may already wait in the write buffer.
 
         Raises:
-            NotSent: there is no session, or more waits.
+            NotSent: there is no session, or the write buffer holds more.
         """
         transport = self._client.transport
         if not self.bound or transport is None:
             raise NotSent("the device has no session")
         if transport.get_write_buffer_size() > most:
-            raise NotSent("the link takes no more at present")
+            raise NotSent("the write buffer of the link is full")
         self._client.send(text)
 
     def announce(self, priority: int) -> None:
-        """Send presence of that priority, with what the device can do, if it can receive."""
+        """Send presence with this priority and the device's capabilities, if it receives."""
         if self._receiver is not None:
             self._receiver.announce(priority)
 
     def read(self, *, go_on: bool) -> None:
-        """Stop reading from the link, or go on; what is not read stays with the peer."""
+        """Pause or resume reading from the socket; unread data stays with the peer."""
         transport = self._client.transport
         if self.bound and transport is not None and not transport.is_closing():
             (transport.resume_reading if go_on else transport.pause_reading)()
 
     async def close(self, timeout: float = 2.0) -> None:  # noqa: ASYNC109
-        """End the stream in order, or after that many seconds without."""
+        """Close the stream; after `timeout` seconds, abort it."""
         if self.bound:
             self._client.disconnect(wait=timeout)
             await asyncio.wait({self.lost}, timeout=timeout + 1.0)
         self.abort("closed")
 
     def abort(self, reason: str) -> None:
-        """End it at once, without a word, and stop all that slixmpp runs for it."""
+        """Drop the connection without closing the stream, and stop slixmpp's tasks."""
         self._lose(reason)
         client = self._client
         client.cancel_connection_attempt()
@@ -204,7 +207,7 @@ class Connection:
             client.transport.abort()
         for name in list(client.scheduled_events):
             client.cancel_schedule(name)
-        sending = getattr(client, "_run_out_filters", None)  # slixmpp never ends it by itself
+        sending = getattr(client, "_run_out_filters", None)  # slixmpp does not end this task itself
         if sending is not None:
             sending.cancel()
 

@@ -1,13 +1,12 @@
-"""A device, as an integrator uses it: give it messages, and it sees them delivered.
+"""A device that sends and receives messages with quality of service.
 
     async with Device("pump1@gw.example/fw", password, outbox_path=..., ca_file=...) as device:
-        await device.send_log("Started", "Pump started.")
-        await device.flush()
+await device.send_log("Started", "Pump started.")         await device.flush()
 
-`send` returns when the message is durable in the outbox; from then on it is delivered exactly once
-(assured) or at least once (acknowledged), over as many sessions and restarts as that takes. The
-device reconnects for ever, with growing pauses. Bind the same resource always: message ids are
-unique per full JID. With `receive` it takes messages, too, each once (see `receiving`).
+`send` returns when the message is durable in the outbox. From then on it is delivered exactly once
+(assured) or at least once (acknowledged), across lost sessions and restarts. The device reconnects
+for ever, with exponential backoff. Always bind the same resource, because message ids are unique
+per full JID. With `receive`, the device also receives messages (see `received`).
 """
 
 from __future__ import annotations
@@ -37,26 +36,26 @@ _DEFAULTS: Final = (Policy(), OutboxLimits(), Reconnect())
 
 
 class Device:
-    """A device with an outbox of its own; it runs from `start` to `close`, or in a `with`.
+    """A device with its own outbox; it runs from `start` to `close`, or in an `async with` block.
 
     Args:
-        jid: its full JID; the resource must be given.
-        password: of its account.
-        outbox_path: the file that keeps what is not delivered; made when missing.
-        ca_file: PEM certificate of the CA that vouches for the gateway.
+        jid: the full JID.
+        password: the account's password.
+        outbox_path: file for undelivered messages; created if missing.
+        ca_file: PEM certificate of the CA that signed the gateway's certificate.
         host: address to dial; the JID's domain if empty.
         port: TCP port.
-        policy: how it retries, and how much it has in flight.
-        limits: how much the outbox keeps.
-        reconnect: how it comes back.
-        receive: how it takes messages; None takes none, and sends no presence.
-        observe: told of each moment (offered, received, released, ended) of each message's
+        policy: retries and the number of messages in flight.
+        limits: capacity of the outbox.
+        reconnect: delays between attempts to connect.
+        receive: how it receives messages; None receives none and sends no presence.
+        observe: called with each step (offered, received, released, ended) and the message's
             number; for tests and displays. It must not raise.
-        prepare: given slixmpp's client of each session before it connects, for requests of the
-            application's own.
+        prepare: called with slixmpp's client of each session before it connects, for the
+            application's own requests.
 
     Raises:
-        ValueError: the JID has no resource or no account, or the port is none.
+        ValueError: the JID has no resource or no account, or the port is invalid.
     """
 
     def __init__(
@@ -77,9 +76,9 @@ class Device:
     ) -> None:
         parsed = JID(jid)
         if not parsed.user or not parsed.resource:
-            raise ValueError(f"a full JID is wanted, as in pump1@gw.example/fw, not {jid!r}")
+            raise ValueError(f"{jid!r} is not a full JID, such as pump1@gw.example/fw")
         if not 0 < port < 65_536:
-            raise ValueError(f"a TCP port is wanted, not {port}")
+            raise ValueError(f"{port} is not a TCP port (1 to 65535)")
         self.jid = str(parsed)
         self.domain = str(parsed.domain)
         dial = host or self.domain
@@ -94,9 +93,9 @@ class Device:
         self._runner: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
         self.sessions = 0
-        """How many sessions it had since `start`."""
+        """Sessions since `start`."""
         self.last_error = ""
-        """Why it last failed to connect, or lost its session."""
+        """Reason of the last lost session or failed attempt to connect."""
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -106,10 +105,11 @@ class Device:
         await self.close()
 
     async def start(self) -> None:
-        """Open its files and begin to connect; it does not wait for a session.
+        """Open the files and begin to connect, without waiting for a session.
 
         Raises:
-            OutboxError, InboxError: the outbox, or the inbox, cannot be opened.
+            OutboxError: the outbox cannot be opened.
+            InboxError: the inbox cannot be opened.
         """
         desk = Desk.open(self.jid, self._outbox_path, self._limits, self._policy, self._observe)
         if self._receive is not None:
@@ -131,7 +131,7 @@ class Device:
         qos: int = 2,
         label: str = "",
     ) -> int:
-        """Send an event of the log (XEP-0337); see `messages.log` and `send`."""
+        """Send a log event (XEP-0337); see `messages.log` and `send`."""
         body = messages.log(event, text, type_=type_, tags=tags, timestamp=timestamp)
         return await self._submit(body, to, qos, label)
 
@@ -147,88 +147,93 @@ class Device:
         qos: int = 2,
         label: str = "",
     ) -> int:
-        """Send one reading of a sensor (XEP-0323); see `messages.reading` and `send`."""
+        """Send one sensor reading (XEP-0323); see `messages.reading` and `send`."""
         body = messages.reading(name, value, unit=unit, node=node, timestamp=timestamp)
         return await self._submit(body, to, qos, label)
 
     async def send(self, message: str, *, to: str = "", qos: int = 2, label: str = "") -> int:
-        """Take a message; it returns when the message is durable in the outbox.
+        """Send a message; return when it is durable in the outbox.
 
         Args:
             message: the text of a `<message/>`.
-            to: the JID it goes to; the gateway (the JID's domain) if empty.
-            qos: 2, assured (exactly once), or 1, acknowledged (at least once), or 0 (at most
-                once): sent now or not at all, and kept nowhere.
-            label: the caller's own name for it, kept in the outbox, up to 256 bytes.
+            to: the recipient's JID; the gateway (the JID's domain) if empty.
+            qos: 2 is assured (exactly once), 1 acknowledged (at least once), 0 at most once: sent
+                now or not at all, and not stored.
+            label: the caller's own name for the message, stored in the outbox, up to 256 bytes.
 
         Returns:
             Its number in the outbox, from 1; 0 at level 0.
 
         Raises:
-            MessageRefused: it is not a message that can be sent.
-            NotSent: at level 0, there is no session, or the link is behind.
-            OutboxFull: the outbox is at its limit; nothing was taken.
+            MessageRefused: the text is not a message that can be sent.
+            NotSent: at level 0, there is no session, or the write buffer is full.
+            OutboxFull: the outbox is at its limit; the message was not stored.
             OutboxError: the disk failed; the device is stopped.
-            DeviceStopped: it is not running.
-            ValueError: another level, or not a JID.
+            DeviceStopped: the device is not running.
+            ValueError: the level or the JID is invalid.
         """
         return await self._submit(messages.checked(message), to, qos, label)
 
     async def flush(self, timeout: float | None = None) -> None:  # noqa: ASYNC109
-        """Wait until everything that was sent has ended: delivered, failed or in doubt.
+        """Wait until every message has ended as done, failed or in doubt.
 
         Args:
-            timeout: seconds; None waits as long as it takes.
+            timeout: seconds; None waits without a limit.
 
         Raises:
-            TimeoutError: it took longer.
-            OutboxError, DeviceStopped: it stopped before.
+            TimeoutError: messages are still pending after `timeout`.
+            OutboxError: the disk failed.
+            DeviceStopped: the device stopped first.
         """
         await asyncio.wait_for(self._running().idle(), timeout)
 
     def counts(self) -> Mapping[State, int]:
-        """Count the messages in each state since the outbox was made."""
+        """Count the messages in each state since the outbox was created."""
         return self._open().counts()
 
     def delivered(self) -> Iterator[Record]:
-        """Go through the messages that are delivered, oldest first, as far as they are kept."""
+        """Iterate over the stored records of delivered messages, oldest first."""
         return self._open().records(State.DONE)
 
     def records(self, *states: State) -> Iterator[Record]:
-        """Go through the messages in these states; in all of them if none is named."""
+        """Iterate over the messages in these states; in all states if none is given."""
         return self._open().records(*(states or tuple(State)))
 
     @property
     def online(self) -> bool:
-        """Whether it has a session now."""
+        """Return whether the device has a session now."""
         return self._connection is not None and self._connection.bound
 
     async def changed(self) -> None:
-        """Wait until it gains a session, loses it, or fails to get one (see `last_error`)."""
+        """Wait until a session is gained, lost or fails to open (see `last_error`)."""
         await self._changed.wait()
 
     def cut(self) -> None:
-        """Drop the session without a word, if there is one; the device comes back by itself."""
+        """Drop the connection without closing the stream; the device reconnects."""
         if self._connection is not None:
             self._connection.abort("cut")
 
     def pause_reading(self) -> None:
-        """Read no more of what comes, now and in later sessions, as a device that is stuck."""
+        """Stop reading from the link, in this and later sessions, to simulate a stuck device."""
         self._read(go_on=False)
 
     def resume_reading(self) -> None:
-        """Read on."""
+        """Resume reading from the link."""
         self._read(go_on=True)
 
     @property
     def inbox(self) -> Inbox:
-        """The inbox and the application's tables; `DeviceStopped` if it is not running with one."""
+        """Return the inbox, which holds the application's tables too.
+
+        Raises:
+            DeviceStopped: the device is not running, or has no inbox.
+        """
         if self._desk is None or self._desk.inbox is None:
             raise DeviceStopped("the inbox is not open")
         return self._desk.inbox
 
     async def close(self) -> None:
-        """Stop in order: end the stream, close the outbox. What is not delivered waits there."""
+        """Close the stream and the files. Undelivered messages stay in the outbox."""
         connection, self._connection = self._connection, None
         if self._desk is not None:
             self._desk.stop()
@@ -237,7 +242,7 @@ class Device:
         await self._end()
 
     async def kill(self) -> None:
-        """Stop at once, as if the power had failed: what was not yet committed is gone."""
+        """Stop as in a power cut: uncommitted changes are lost."""
         if self._desk is not None:
             self._desk.stop()
         self.cut()
@@ -257,14 +262,14 @@ class Device:
         recipient = str(JID(to)) if to else self.domain
         if qos == 0:
             self._send_plain(recipient, body)
-            await asyncio.sleep(0)  # it leaves before the next one is asked for
+            await asyncio.sleep(0)  # let slixmpp write it before the caller continues
             return 0
         return await self._running().submit(recipient, Level(qos), body, label)
 
     def _send_plain(self, recipient: str, body: str) -> None:
         self._running()
         if len(body.encode()) > self._limits.message_bytes:
-            raise MessageRefused(f"a message has at most {self._limits.message_bytes} bytes")
+            raise MessageRefused(f"the message has more than {self._limits.message_bytes} bytes")
         if self._connection is None:
             raise NotSent("the device has no session")
         self._connection.send(messages.addressed(body, recipient), self._policy.unsent_bytes)
@@ -281,7 +286,7 @@ class Device:
         return self._desk
 
     async def _run(self, desk: Desk) -> None:
-        """Have a session, again and again; `failures` counts those that did not last."""
+        """Open one session after another, with backoff after sessions that were short."""
         failures = 0
         loop = asyncio.get_running_loop()
         while desk.courier.failure is None:
@@ -293,7 +298,7 @@ class Device:
             await asyncio.sleep(backoff(failures, rule.base, rule.cap, rule.jitter, random.random))
 
     async def _session(self, desk: Desk) -> str:
-        """Have one session, and say why it ended or did not come about."""
+        """Open a session, run it, and return the reason why it ended or failed to open."""
         try:
             take = None if desk.porter is None else desk.porter.take
             connection = Connection(self._endpoint, take, self._prepare)
@@ -336,4 +341,4 @@ class Device:
 
 
 def _unobserved(moment: Moment, number: int) -> None:
-    """Take the moments that nobody watches."""
+    """Ignore the step."""

@@ -1,7 +1,4 @@
-"""What a device works with while it runs: its two files, and who carries to and from each.
-
-It opens and closes them together. It knows no session; `device` does.
-"""
+"""The parts of a running device: its files, and the loops that send and receive."""
 
 from __future__ import annotations
 
@@ -18,7 +15,8 @@ from firmware_sim.device.sender_loop import Courier, Moment
 
 
 class Desk:
-    """The outbox with its courier and, where the device receives, the inbox with its porter."""
+    """The outbox with its sender loop and, if the device receives, the inbox with its receiver
+    loop."""
 
     def __init__(self, outbox: Outbox, courier: Courier) -> None:
         self.outbox = outbox
@@ -35,7 +33,7 @@ class Desk:
         policy: Policy,
         observe: Callable[[Moment, int], None],
     ) -> Self:
-        """Open the outbox of a device; its arguments are those of `Device`.
+        """Open a device's outbox; the arguments are those of `Device`.
 
         Raises:
             OutboxError: the outbox cannot be opened.
@@ -44,7 +42,7 @@ class Desk:
         return cls(outbox, Courier(outbox, policy, observe))
 
     def receive(self, jid: str, receiving: Receiving) -> None:
-        """Open the inbox, too. If its disk fails, sending stops with it.
+        """Open the inbox. If its disk fails later, sending stops too.
 
         Raises:
             InboxError: the inbox cannot be opened; the outbox is closed again.
@@ -59,7 +57,7 @@ class Desk:
         self.porter = Porter(self.inbox, receiving, self.courier.stop)
 
     def stop(self) -> None:
-        """Carry nothing any more; whoever waits is told so."""
+        """Stop both loops; pending calls raise `DeviceStopped`."""
         if self.porter is not None:
             self.porter.stop()
         self.courier.stop()

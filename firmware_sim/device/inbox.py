@@ -1,12 +1,10 @@
-"""The device's own store of what it takes: an SQLite file, one process at a time.
+"""A device's durable store of incoming messages: one SQLite file, used by one process at a time.
 
-It holds assured messages until they are released, remembers the keys of those that were, and gives
-each delivered message to the application in the transaction that removes it. So what the
-application writes into this file is done exactly once, across `kill -9` and power cuts (WAL,
-synchronous=FULL). A key is the sender's full JID and the msgId.
-
-It is synchronous, as the outbox is, and decides nothing: `receiver` does. Its time is its own: the
-seconds that it was open, so that no wrong clock can end what it holds.
+It holds assured messages until their release and remembers the keys of released ones. It gives each
+delivered message to the application in the transaction that removes it. Therefore the application's
+own rows in this file are written exactly once, across `kill -9` and power cuts (WAL,
+synchronous=FULL). A key is the sender's full JID and the msgId. Ages count the seconds for which
+the file was open, so that a wrong clock cannot expire a message.
 """
 
 from __future__ import annotations
@@ -84,14 +82,14 @@ _FORGET_OLDEST: Final = (
 
 
 class Key(NamedTuple):
-    """What an assured message is known by."""
+    """Identifies an assured message: the sender's full JID and the msgId."""
 
     sender: str
     msg_id: str
 
 
 class Tally(Enum):
-    """What an inbox counts, since it was made."""
+    """Counters of an inbox since its creation; the values are stored in the file."""
 
     PLAIN = "level 0"
     ACKNOWLEDGED = "level 1"
@@ -102,11 +100,11 @@ class Tally(Enum):
 
 
 HANDED_OVER: Final = (Tally.PLAIN, Tally.ACKNOWLEDGED, Tally.ASSURED)
-"""The tally of each level, by its number."""
+"""The counter of each quality of service level, by its number."""
 
 
 class Inbox:
-    """One device's inbox. Open it by `Inbox.open`, close it, or use it in a `with`."""
+    """A device's inbox. Open it with `Inbox.open`; close it, or use it in a `with` block."""
 
     def __init__(self, db: sqlite3.Connection, jid: str, limits: InboxLimits) -> None:
         self._db = db
@@ -120,17 +118,18 @@ class Inbox:
     def open(
         cls, path: Path, jid: str, limits: InboxLimits | None = None, schema: str = ""
     ) -> Self:
-        """Open the inbox of a device, or make it.
+        """Open a device's inbox, or create it.
 
         Args:
-            path: its file; two more (`-wal`, `-shm`) may lie beside it.
+            path: the file; SQLite creates two more (`-wal`, `-shm`) beside it.
             jid: the device's full JID.
-            limits: how much it holds and remembers.
-            schema: SQL of the application's tables, run with its own when it is made. Names that
-                begin with `inbox` are its own.
+            limits: capacity for held messages and remembered keys.
+            schema: SQL that creates the application's tables, run once, at creation. Names that
+                begin with `inbox` are reserved.
 
         Raises:
-            InboxError: it belongs to another JID, another process has it, it is damaged or newer.
+            InboxError: it belongs to another JID,
+                is locked, damaged or newer.
         """
         db = storage.open_file(path, InboxError)
         try:
@@ -152,23 +151,23 @@ class Inbox:
         self.close()
 
     def close(self) -> None:
-        """Close the file. A transaction that is open is rolled back."""
+        """Close the file. An open transaction is rolled back."""
         self._db.close()
 
     @property
     def database(self) -> sqlite3.Connection:
-        """The file's connection, for the application to read and write its own tables by.
+        """Return the file's connection, for the application's own tables.
 
-        Outside `on_message` it commits by itself, statement by statement.
+        Outside `on_message`, each statement commits by itself.
         """
         return self._db
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Make all changes inside it one commit; an error rolls all of them back.
+        """Commit all changes in the block at once; an error rolls all of them back.
 
         Raises:
-            InboxError: SQLite failed (a full disk, a dead card): nothing of it was kept.
+            InboxError: SQLite failed (a full disk, a failed card); no change was stored.
         """
         try:
             self._db.execute("BEGIN IMMEDIATE")
@@ -182,7 +181,7 @@ class Inbox:
 
     @contextmanager
     def attempt(self) -> Iterator[None]:
-        """Undo all changes inside it if it raises, within a transaction that goes on.
+        """Undo the changes in the block if it raises; the surrounding transaction continues.
 
         Raises:
             InboxError: the transaction is gone: the disk failed, or the application ended it.
@@ -199,7 +198,7 @@ class Inbox:
         self._db.execute("RELEASE attempt")
 
     def find(self, key: Key) -> tuple[State, str | None]:
-        """Find where the message of that key is, and its body if it is held."""
+        """Return the state of the message with this key, and its body if it is held."""
         held = self._db.execute(_HELD, key).fetchone()
         if held is not None:
             return State.HELD, str(held[0])
@@ -207,7 +206,7 @@ class Inbox:
         return (State.RELEASED if known else State.UNKNOWN), None
 
     def has_room(self, key: Key, body: str) -> bool:
-        """Tell whether the message may be held too; what is too old to wait for makes room."""
+        """Return whether the message fits beside those held; expire old ones if that makes room."""
         fits = self._fits(key, body)
         if not fits:
             self._expire()
@@ -215,14 +214,14 @@ class Inbox:
         return fits
 
     def hold(self, key: Key, body: str) -> None:
-        """Hold a message, inside a transaction. A key that was released before begins anew."""
+        """Hold a message, in the current transaction. A released key starts again."""
         age = self._age()
         self._db.execute(_FORGET, key)
         row = (*key, storage.bare(key.sender), body, _charge(key, body), age)
         self._db.execute(_HOLD, row)
 
     def release(self, key: Key) -> str:
-        """Remove a held message, inside a transaction, and remember its key; return its body."""
+        """Remove a held message, in the current transaction, remember its key, return its body."""
         body = self._db.execute(_DROP, key).fetchone()[0]
         source = storage.bare(key.sender)
         self._db.execute(_REMEMBER, (*key, source))
@@ -231,18 +230,18 @@ class Inbox:
         return str(body)
 
     def next_number(self) -> int:
-        """Give the number of the message that is handed over now, inside a transaction."""
+        """Return the number of the message being delivered, in the current transaction."""
         return int(self._db.execute(_HAND).fetchone()[0])
 
     def count(self, what: Tally, more: int = 1) -> None:
-        """Count what happened, inside a transaction."""
+        """Increment a counter, in the current transaction."""
         self._db.execute(_COUNT, (what.value, more))
 
     def counts(self) -> Mapping[Tally, int]:
-        """Count what happened since the inbox was made.
+        """Return the counters since the inbox was created.
 
         Raises:
-            InboxError: it is closed, or cannot be read.
+            InboxError: the inbox is closed or cannot be read.
         """
         try:
             found = dict(self._db.execute(_COUNTS).fetchall())
@@ -251,10 +250,10 @@ class Inbox:
         return {what: found.get(what.value, 0) for what in Tally}
 
     def held(self) -> tuple[int, int]:
-        """Count what is held: messages, and bytes with their keys.
+        """Return the number of held messages, and their bytes with their keys.
 
         Raises:
-            InboxError: it is closed, or cannot be read.
+            InboxError: the inbox is closed or cannot be read.
         """
         try:
             messages, size = self._db.execute(_ALL).fetchone()
@@ -277,17 +276,17 @@ class Inbox:
             self.count(Tally.EXPIRED, dropped)
 
     def _age(self) -> int:
-        """Say for how many seconds it was open in all, and keep that."""
+        """Compute and store the total seconds for which the file was open."""
         age = int(time.monotonic() - self._begun)
         self._db.execute(_AGE, (age,))
         return age
 
     def _check(self, error: BaseException | None) -> None:
         if not self._db.in_transaction:
-            raise InboxError("the transaction of the inbox was ended within it") from error
+            raise InboxError("the application ended the transaction of the inbox") from error
 
     def _roll_back(self) -> None:
-        with suppress(sqlite3.Error):  # the error that is raised is the first
+        with suppress(sqlite3.Error):  # the first error is raised
             if self._db.in_transaction:
                 self._db.execute("ROLLBACK")
 

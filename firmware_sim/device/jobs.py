@@ -1,10 +1,8 @@
-"""A worker's own file: which items it has worked on, and what became of each (XEP-0254).
+"""A worker's durable record of its items (XEP-0254): one SQLite file for one worker of one queue.
 
-What is worked on is written here before its deletion is asked for, and is committed in the same
-transaction as the application's own rows once the deletion is confirmed; so neither a crash of the
-worker nor of the gateway can lose what was done, or count it twice. SQLite, WAL, synchronous=FULL.
-
-It is synchronous and decides nothing: `worker` does. One file, one worker, one node.
+Finished work is recorded before its deletion is requested. When the deletion is confirmed, it is
+committed in one transaction with the application's own rows. Therefore no crash of the worker or of
+the gateway loses finished work or counts it twice (WAL, synchronous=FULL).
 """
 
 from __future__ import annotations
@@ -60,10 +58,9 @@ _FORGET: Final = (
 
 
 class Job(NamedTuple):
-    """An item of a queue, as a worker gets it.
+    """An item of a queue, as given to a worker.
 
-    `payload` is its XML, empty if it has none. `times` is how often it was delivered before, to
-    this worker or another.
+    `payload` is its XML, empty if it has none. `times` counts its earlier deliveries to any worker.
     """
 
     item: str
@@ -72,18 +69,18 @@ class Job(NamedTuple):
 
 
 class State(Enum):
-    """How an item stands that was worked on."""
+    """The state of an item whose work is finished; the values are stored in the file."""
 
     ASKED = "asked"
-    """Its deletion is asked for, or about to be; whether it is deleted is not known."""
+    """The deletion is requested, or about to be; the result is unknown."""
     DONE = "done"
-    """Deleted, as the service said, and committed."""
+    """The service confirmed the deletion, and the work is committed."""
     UNDONE = "undone"
-    """No longer this worker's: the service gives it to another, or has."""
+    """The item belongs to another worker or to none."""
 
 
 class Tally(Enum):
-    """What a worker counts since its file was made."""
+    """Counters of a worker since its file was created; the values are stored in the file."""
 
     WORKED = "worked on"
     DONE = "done"
@@ -93,7 +90,7 @@ class Tally(Enum):
 
 
 class Record(NamedTuple):
-    """An item that is remembered: how often it was worked on here, and how often committed."""
+    """A remembered item: how often this worker finished it, and how often it was committed."""
 
     item: str
     state: State
@@ -103,7 +100,7 @@ class Record(NamedTuple):
 
 
 class Jobs:
-    """The file. Open it by `Jobs.open`, close it, or use it in a `with`."""
+    """A worker's file. Open it with `Jobs.open`; close it, or use it in a `with` block."""
 
     def __init__(self, db: sqlite3.Connection, keep: int) -> None:
         self._db = db
@@ -111,18 +108,19 @@ class Jobs:
 
     @classmethod
     def open(cls, path: Path, jid: str, node: str, *, keep: int, schema: str = "") -> Self:
-        """Open the file of a worker, or make it.
+        """Open a worker's file, or create it.
 
         Args:
-            path: its place; two more (`-wal`, `-shm`) may lie beside it.
+            path: the file; SQLite creates two more (`-wal`, `-shm`) beside it.
             jid: the worker's full JID.
             node: the queue.
-            keep: how many items that are over it remembers.
-            schema: SQL of the application's own tables, run when the file is made. Names that begin
-                with `job` are its own.
+            keep: number of finished items to remember.
+            schema: SQL that creates the application's tables, run once, at creation. Names that
+                begin with `job` are reserved.
 
         Raises:
-            JobsError: it is another worker's or queue's, in use, damaged or newer.
+            JobsError: it belongs to another worker or queue,
+                is locked, damaged or newer.
         """
         db = storage.open_file(path, JobsError)
         try:
@@ -132,7 +130,7 @@ class Jobs:
                 db.execute("COMMIT")
             found = db.execute(_OWNER).fetchone()
             if found != (jid, node):
-                raise JobsError(f"this file belongs to {found[0]} and the queue {found[1]}")
+                raise JobsError(f"{path} belongs to worker {found[0]} of queue {found[1]}")
         except sqlite3.Error as error:
             db.close()
             raise JobsError(f"{path}: {error}") from error
@@ -152,21 +150,21 @@ class Jobs:
         self.close()
 
     def worked(self, job: Job) -> None:
-        """Write that an item was worked on, before its deletion is asked for."""
+        """Record finished work on an item, before its deletion is requested."""
         with self._transaction():
             self._db.execute(_WORKED, job)
             self._db.execute(_COUNT, (Tally.WORKED.value,))
 
     def commit(self, item: str, apply: Callable[[Job, sqlite3.Connection], object]) -> bool:
-        """Commit what was done, since its deletion is confirmed.
+        """Commit finished work after the deletion is confirmed.
 
         Args:
             item: the item's id.
-            apply: given the item, and the file's connection, within the transaction; if it raises,
+            apply: called with the item and the file's connection in the transaction; if it raises,
                 nothing is committed.
 
         Returns:
-            False if it was committed before, or is not known here; then nothing is done.
+            False if the item is unknown here or already committed; then nothing is done.
         """
         with self._transaction():
             found = self._db.execute(_COMMIT, (item,)).fetchone()
@@ -178,7 +176,7 @@ class Jobs:
         return found is not None
 
     def undo(self, item: str) -> bool:
-        """Write that an item is no longer this worker's; False if it was not asked for."""
+        """Mark an item as no longer this worker's; return False if no deletion was pending."""
         with self._transaction():
             changed = self._db.execute(_UNDO, (item,)).rowcount == 1
             if changed:
@@ -186,31 +184,31 @@ class Jobs:
         return changed
 
     def count(self, tally: Tally) -> None:
-        """Count one more."""
+        """Increment a counter."""
         self._db.execute(_COUNT, (tally.value,))
 
     def asked(self) -> list[str]:
-        """List the items of which it is not known whether they are deleted."""
+        """List the items whose deletion was requested and not confirmed."""
         return [item for (item,) in self._db.execute(_ASKED)]
 
     def records(self) -> Iterator[Record]:
-        """Go through the items that are remembered, in the order in which each first came."""
+        """Iterate over the remembered items in the order of their first delivery."""
         for item, state, *counts in self._db.execute(_RECORDS):
             yield Record(item, State(state), *counts)
 
     def counts(self) -> Mapping[Tally, int]:
-        """Count since the file was made."""
+        """Return the counters since the file was created."""
         found = dict(self._db.execute(_COUNTS).fetchall())
         return {tally: found.get(tally.value, 0) for tally in Tally}
 
     @property
     def database(self) -> sqlite3.Connection:
-        """The connection, for the application's own tables: read, and write none of the file's."""
+        """Return the file's connection, for the application's own tables only."""
         return self._db
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        """Commit what is done within, or nothing of it."""
+        """Commit all changes in the block at once; an error rolls all of them back."""
         try:
             self._db.execute("BEGIN IMMEDIATE")
             yield

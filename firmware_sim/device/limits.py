@@ -1,7 +1,4 @@
-"""Every limit and time of a device, with its unit, its default and the reason for it.
-
-Nothing here acts; the modules that wait, keep or retry take these as arguments.
-"""
+"""Limits and times of devices and workers, each with its unit, default and reason."""
 
 from __future__ import annotations
 
@@ -10,87 +7,87 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """How the sender retries and how much it has in flight."""
+    """Retries of the sender, and its messages in flight."""
 
     retry_base: float = 15.0
-    """Seconds until the first repetition; doubles with each. Long enough for a slow link."""
+    """Seconds until the first repetition, doubled with each; long enough for a slow link."""
     retry_cap: float = 3600.0
-    """Seconds, the longest wait between two repetitions: an hour's outage costs an hour at most."""
+    """Longest wait between two repetitions, in seconds: an outage adds an hour at most."""
     jitter: float = 0.25
-    """The part of each wait that chance may take off, so that a fleet does not speak at once."""
+    """Largest random reduction of each wait, as a fraction; it spreads the load of a fleet."""
     max_attempts: int = 10
-    """Transmissions of one step that count before it fails; about two hours at the defaults."""
+    """Counted transmissions of one step before it fails; about two hours by default."""
     window: int = 16
     """Messages in flight: half of the 32 that a gateway holds for one source."""
     window_bytes: int = 64 * 1024
     """Bytes in flight: half of the 128 KiB that a gateway holds for one source."""
     silence: float = 60.0
-    """Seconds without any answer, while one is due, after which the connection is given up."""
+    """Seconds without an answer, while one is due, before the connection is dropped."""
     unsent_bytes: int = 64 * 1024
-    """Bytes written and not taken by the link, beyond which level 0 is refused: one window."""
+    """Bytes in the write buffer above which level 0 is refused: one window."""
 
 
 @dataclass(frozen=True, slots=True)
 class OutboxLimits:
-    """How much the outbox keeps."""
+    """Capacity of the outbox."""
 
     messages: int = 10_000
-    """Messages that are not ended: a day of one reading each nine seconds."""
+    """Pending messages: a day of one reading every nine seconds."""
     bytes: int = 16 * 1024 * 1024
-    """Bytes of their bodies: small beside any card, and a bound all the same."""
+    """Bytes of their bodies: a small part of any card."""
     message_bytes: int = 32 * 1024
     """Bytes of one body: half of the 64 KiB stanza that a gateway accepts."""
     keep_done: int = 1_000
-    """Delivered messages remembered, without their bodies; older ones are only counted."""
+    """Delivered messages to remember, without their bodies; older ones are only counted."""
     keep_failed: int = 1_000
-    """Failed messages, and as many in doubt, remembered whole; older ones are only counted."""
+    """Failed messages to remember, and as many in doubt; older ones are only counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class InboxLimits:
-    """How much the inbox holds for others, and remembers. A source is a bare JID."""
+    """Capacity of the inbox. A source is a bare JID."""
 
     messages: int = 256
-    """Assured messages held, not released yet: eight sources at their limit."""
+    """Pending messages: a day of one reading every nine seconds."""
     bytes: int = 1024 * 1024
-    """Bytes of them, keys included: eight sources at their limit."""
+    """Bytes of their bodies: a small part of any card."""
     source_messages: int = 32
-    """Messages held of one source: what a gateway holds for one, too."""
+    """Held messages of one source: the limit of a gateway."""
     source_bytes: int = 128 * 1024
-    """Bytes held of one source: what a gateway holds for one, too."""
+    """Held bytes of one source: the limit of a gateway."""
     held_s: int = 7 * 24 * 3600
-    """Seconds of running after which what is not released makes room for others; not before."""
+    """Seconds of running time after which an unreleased message may be dropped for lack of room."""
     keep_source: int = 256
-    """Keys of released messages remembered of one source, for a `deliver` that is repeated."""
+    """Released keys of one source to remember, for repeated `deliver` requests."""
     keep: int = 1_024
-    """Keys remembered of all sources: four sources at their limit, or very many with a few."""
+    """Released keys of all sources to remember: four sources at their limit."""
     msg_id_bytes: int = 256
-    """Bytes of one msgId: what a gateway takes, too."""
+    """Bytes of one msgId: the limit of a gateway."""
     unsent_bytes: int = 256 * 1024
-    """Bytes written and not taken by the link, beyond which answers are left out: they may be."""
+    """Bytes in the write buffer above which level 0 is refused: one window."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reconnect:
-    """How a device finds its way back to the gateway; it never gives up."""
+    """Delays between attempts to connect; a device never gives up."""
 
     base: float = 1.0
-    """Seconds until the second attempt; doubles with each failure."""
+    """Seconds until the second attempt, doubled with each failure."""
     cap: float = 60.0
-    """Seconds, the longest wait between two attempts: the delay an operator sees after a repair."""
+    """Longest wait between two attempts, in seconds: the delay after a repair."""
     jitter: float = 0.5
-    """The part of each wait that chance may take off, so that a fleet does not return at once."""
+    """Largest random reduction of each wait, as a fraction; it spreads the load of a fleet."""
     stable: float = 10.0
-    """Seconds that a session must last for the pauses to begin anew after it."""
+    """Seconds that a session must last to reset the delays."""
     timeout: float = 30.0
     """Seconds from dialling to a bound session."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkLimits:
-    """How much a worker has in hand, and remembers."""
+    """Concurrency and memory of a worker."""
 
     requests: int = 5
-    """Items that it works on at the same time; the service gives it no more (queue_requests)."""
+    """Items worked on at the same time; sent to the service as `queue_requests`."""
     keep: int = 1_000
-    """Items remembered that are done or given back; older ones are only counted."""
+    """Released keys of all sources to remember: four sources at their limit."""

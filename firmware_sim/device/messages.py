@@ -1,7 +1,4 @@
-"""The XML of what a device says: logs (XEP-0337), sensor data (XEP-0323), other messages.
-
-It makes text and checks text. How it is sent, stored or addressed is not its business.
-"""
+"""Write and check messages: logs (XEP-0337), sensor data (XEP-0323), and callers' own."""
 
 from __future__ import annotations
 
@@ -29,7 +26,7 @@ TYPES: Final = (
     "Alert",
     "Emergency",
 )
-"""The types of an event by XEP-0337, section 3.1."""
+"""The event types of XEP-0337, section 3.1."""
 
 _FORBIDDEN: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _ESCAPES: Final = {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&apos;"}
@@ -44,20 +41,20 @@ def log(
     tags: Mapping[str, str | int | float] | None = None,
     timestamp: datetime | None = None,
 ) -> str:
-    """Write an event of the log (XEP-0337).
+    """Write a log event (XEP-0337).
 
     Args:
-        event: its id, which names the kind of event.
-        text: what people read.
+        event: the event's id, which names its kind.
+        text: description for people.
         type_: one of `TYPES`.
         tags: small values by name.
-        timestamp: when it happened, with a time zone; now if left out.
+        timestamp: time of the event, with a time zone; now if omitted.
 
     Raises:
         MessageRefused: the type is unknown, or a value has characters that XML forbids.
     """
     if type_ not in TYPES:
-        raise MessageRefused(f"{type_!r} is not a type of event; these are: {', '.join(TYPES)}")
+        raise MessageRefused(f"{type_!r} is not an event type; choose one of {', '.join(TYPES)}")
     root = ET.Element(f"{{{CLIENT}}}message")
     attributes = {"timestamp": _stamp(timestamp), "id": event, "type": type_}
     entry = ET.SubElement(root, f"{{{EVENT_LOG}}}log", attributes)
@@ -78,11 +75,11 @@ def reading(
     """Write one momentary field of sensor data (XEP-0323).
 
     Args:
-        name: of the field, such as `temperature`.
-        value: a number, a truth or a text, which choose numeric, boolean and string.
-        unit: of a number.
-        node: what was read, where the device has several.
-        timestamp: when it was read, with a time zone; now if left out.
+        name: the field's name, such as `temperature`.
+        value: a number, boolean or text, which selects numeric, boolean or string.
+        unit: the unit of a number.
+        node: the part of the device that was read, if it has several.
+        timestamp: time of the reading, with a time zone; now if omitted.
 
     Raises:
         MessageRefused: a number is not finite, or a value has characters that XML forbids.
@@ -98,15 +95,15 @@ def reading(
 
 
 def checked(text: str) -> str:
-    """Check a caller's `<message/>` and write it in the one form that is stored and sent.
+    """Check a caller's `<message/>` and write it in the form that is stored and sent.
 
-    `to` and `from` are left out, since the iq's hold (ProtoXEP, Security Considerations).
+    `to` and `from` are removed, because those of the iq apply (ProtoXEP, Security Considerations).
 
     Raises:
         MessageRefused: it is not well-formed, has a document type, or is no `<message/>`.
     """
     if "<!DOCTYPE" in text or "<!ENTITY" in text:
-        raise MessageRefused("a stanza has no document type")
+        raise MessageRefused("a stanza must not have a document type")
     try:
         root = ET.fromstring(text)  # noqa: S314 - the caller's own text, without entities
     except ET.ParseError as error:
@@ -114,31 +111,31 @@ def checked(text: str) -> str:
     if root.tag == "message":
         _place(root)
     if root.tag != f"{{{CLIENT}}}message":
-        raise MessageRefused(f"a <message/> of {CLIENT} is wanted, not {root.tag}")
+        raise MessageRefused(f"the stanza is {root.tag}, not a <message/> of {CLIENT}")
     for name in ("to", "from"):
         root.attrib.pop(name, None)
     return write(root)
 
 
 def addressed(text: str, to: str) -> str:
-    """Address a message, as `write` or `checked` wrote it, so that it can be sent as a stanza."""
+    """Add the recipient to a message that `write` or `checked` wrote."""
     return f'<message to="{_escape(to)}"{text.removeprefix("<message")}'
 
 
 def write(root: ET.Element) -> str:
-    """Write an element so that it means the same wherever it is put: each namespace in its place.
+    """Write an element with all namespaces declared, so that it can be embedded anywhere.
 
     Raises:
         MessageRefused: a name or value has characters that XML forbids.
     """
     text = "".join(_pieces(root, ""))
     if _FORBIDDEN.search(text):
-        raise MessageRefused("a character that XML forbids")
+        raise MessageRefused("the message has a character that XML forbids")
     return text
 
 
 def _place(element: ET.Element) -> None:
-    """Put an element without a namespace, and its children without one, where a stanza is."""
+    """Move an element without a namespace, and its children, to the stanza namespace."""
     if not element.tag.startswith("{"):
         element.tag = f"{{{CLIENT}}}{element.tag}"
         for child in element:
@@ -190,6 +187,6 @@ def _split(tag: str) -> tuple[str, str]:
 
 
 def _escape(text: str, *, keep: bool = False) -> str:
-    """Escape for an attribute, or, with `keep`, for text, where tabs and line ends stay."""
+    """Escape for an attribute; with `keep` for text, where tabs and line feeds stay."""
     escapes = {**_ESCAPES, "\r": "&#13;"} if keep else {**_ESCAPES, **_ESCAPES_TOO}
     return "".join(escapes.get(character, character) for character in text)

@@ -1,12 +1,10 @@
-"""The device's own store of what it has to send: an SQLite file, one process at a time.
+"""A device's durable store of outgoing messages: one SQLite file, used by one process at a time.
 
-What `add` has taken survives `kill -9` and a power cut from the commit on (WAL, synchronous=FULL),
-and so does each step of the sender's machine. Several changes share one commit by `transaction`.
-It is bounded in messages and bytes; what has ended is remembered within a bound, and counted.
-
-It is synchronous: a device has little else to do while its card writes, and a step must not be sent
-before it is stored. It decides nothing; `line` and `sender` do. Never copy an outbox to a second
-device: its message ids would be used twice.
+An added message survives `kill -9` and power cuts from its commit on (WAL, synchronous=FULL), as
+does each step of the sender's state machine. `transaction` combines several changes in one commit.
+Pending messages are limited in number and bytes; ended ones are remembered up to a limit, and
+counted. The calls block, because a step must not be sent before it is stored. Never copy an outbox
+to a second device: its message ids would be used twice.
 """
 
 from __future__ import annotations
@@ -80,18 +78,21 @@ _RECORDS: Final = (
     "SELECT number, label, recipient, level, state, reason, added_ms, ended_ms FROM message"
     " WHERE state = ? AND number > ? ORDER BY number LIMIT ?"
 )
-_PAGE: Final = 256  # rows read at once: an iteration holds no cursor open, nor the whole table
+_PAGE: Final = (
+    256  # rows read at once, so that an iteration holds neither a cursor nor the whole table
+)
 
 
 class Envelope(NamedTuple):
-    """What a transmission needs beside the rules: to whom, and the body as it was stored."""
+    """The recipient and the stored body of a message."""
 
     recipient: str
     body: str
 
 
 class Record(NamedTuple):
-    """A message as its owner sees it. Times are milliseconds since 1970 UTC, its own clock."""
+    """A message as shown to its owner. Times are milliseconds since 1970 UTC, by the device's
+    clock."""
 
     number: int
     label: str
@@ -104,7 +105,7 @@ class Record(NamedTuple):
 
 
 class Outbox:
-    """One device's messages on disk. Open it by `Outbox.open`, close it, or use it in a `with`."""
+    """A device's outbox. Open it with `Outbox.open`; close it, or use it in a `with` block."""
 
     def __init__(self, db: sqlite3.Connection, jid: str, limits: OutboxLimits) -> None:
         self._db = db
@@ -116,15 +117,16 @@ class Outbox:
 
     @classmethod
     def open(cls, path: Path, jid: str, limits: OutboxLimits | None = None) -> Self:
-        """Open the outbox of a device, or make it.
+        """Open a device's outbox, or create it.
 
         Args:
-            path: its file; two more (`-wal`, `-shm`) may lie beside it.
-            jid: the device's full JID, for message ids are unique per full JID.
-            limits: how much it keeps.
+            path: the file; SQLite creates two more (`-wal`, `-shm`) beside it.
+            jid: the device's full JID; message ids are unique per full JID.
+            limits: its capacity.
 
         Raises:
-            OutboxError: it belongs to another JID, another process has it, it is damaged or newer.
+            OutboxError: it belongs to another JID,
+                is locked, damaged or newer.
         """
         db = storage.open_file(path, OutboxError)
         try:
@@ -143,60 +145,63 @@ class Outbox:
         self.close()
 
     def close(self) -> None:
-        """Close the file. A transaction that is open is rolled back."""
+        """Close the file. An open transaction is rolled back."""
         self._db.close()
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Make all changes inside it one commit; an error rolls all of them back.
+        """Commit all changes in the block at once; an error rolls all of them back.
 
         Raises:
-            OutboxError: SQLite failed (a full disk, a dead card): nothing of it was kept.
+            OutboxError: SQLite failed (a full disk, a failed card); no change was stored.
         """
         try:
             self._db.execute("BEGIN IMMEDIATE")
             yield
             self._db.execute("COMMIT")
         except BaseException as error:
-            with suppress(sqlite3.Error):  # the error that is raised is the first
+            with suppress(sqlite3.Error):  # the first error is raised
                 self._roll_back()
             if isinstance(error, sqlite3.Error):
                 raise OutboxError(str(error)) from error
             raise
 
     def check(self, size: int, label: str, more: int = 0, more_bytes: int = 0) -> None:
-        """Check that a message may be added, beside others that are about to be.
+        """Check that a message may be added, together with others that are about to be added.
 
         Args:
             size: bytes of its body.
             label: the owner's name for it, up to 256 bytes.
-            more, more_bytes: what else is about to be added.
+            more: number of other messages about to be added.
+            more_bytes: bytes of their bodies.
 
         Raises:
-            MessageRefused: its body or label is larger than any may be.
+            MessageRefused: its body or label is too large.
             OutboxFull: there is no room now.
         """
         limits = self._limits
         if len(label.encode()) > _LABEL_BYTES:
-            raise MessageRefused(f"a label has at most {_LABEL_BYTES} bytes")
+            raise MessageRefused(f"the label has more than {_LABEL_BYTES} bytes")
         if size > limits.message_bytes:
-            raise MessageRefused(f"{size} bytes, of {limits.message_bytes} that a message may have")
+            raise MessageRefused(f"the message has {size} bytes, more than {limits.message_bytes}")
         if self.live + more >= limits.messages:
-            raise OutboxFull(f"{limits.messages} messages are not delivered yet")
+            raise OutboxFull(f"{limits.messages} messages are pending already")
         if self.live_bytes + more_bytes + size > limits.bytes:
-            raise OutboxFull(f"{limits.bytes} bytes are not delivered yet")
+            raise OutboxFull(
+                f"the message does not fit into {limits.bytes} bytes of pending messages"
+            )
 
     def add(self, recipient: str, level: Level, body: str, label: str = "") -> Message:
-        """Take in a message, inside a transaction.
+        """Store a message, in the current transaction.
 
         Args:
-            recipient: the JID it goes to.
+            recipient: the recipient's JID.
             level: acknowledged or assured.
-            body: the `<message/>`, as text that is sent as it is, each time.
+            body: the text of the `<message/>`, sent unchanged at each transmission.
             label: the owner's name for it, up to 256 bytes.
 
         Raises:
-            MessageRefused, OutboxFull: as `check`.
+            MessageRefused, OutboxFull: see `check`.
         """
         size = len(body.encode())
         self.check(size, label)
@@ -208,12 +213,12 @@ class Outbox:
         return Message(number, level, size)
 
     def save(self, before: State, message: Message, reason: str = "") -> None:
-        """Store a message's step and counts, inside a transaction.
+        """Store a message's state and counts, in the current transaction.
 
         Args:
-            before: the state that is stored now.
+            before: the state stored now.
             message: the message as the rules left it.
-            reason: why it ended, where it did.
+            reason: reason for its end, if it ended.
         """
         if message.state in LIVE:
             row = (message.state.value, message.sends, message.attempts, message.number)
@@ -224,23 +229,23 @@ class Outbox:
         self._counts[message.state] += 1
 
     def envelope(self, number: int) -> Envelope:
-        """Read what a transmission of that message needs."""
+        """Read a message's recipient and body."""
         return Envelope(*self._db.execute(_ENVELOPE, (number,)).fetchone())
 
     def queued(self, after: int, limit: int) -> list[Message]:
-        """Read the oldest messages that were not offered yet, with a number above `after`."""
+        """Read the oldest queued messages with a number above `after`."""
         return self._messages(State.QUEUED, after, limit)
 
     def in_flight(self) -> list[Message]:
-        """Read what was offered or released and did not end, oldest first: at most a window."""
+        """Read the offered and released messages, oldest first; one window at most."""
         found = [m for state in IN_FLIGHT for m in self._messages(state, 0, -1)]
         return sorted(found, key=lambda message: message.number)
 
     def records(self, *states: State) -> Iterator[Record]:
-        """Go through the messages in these states, each state's oldest first.
+        """Iterate over the messages in these states, each state's oldest first.
 
         Raises:
-            OutboxError: it is closed, or cannot be read.
+            OutboxError: the outbox is closed or cannot be read.
         """
         for state in states:
             last = 0
@@ -251,11 +256,11 @@ class Outbox:
 
     @property
     def live(self) -> int:
-        """How many messages have not ended."""
+        """Return the number of pending messages."""
         return sum(self._counts[state] for state in LIVE)
 
     def counts(self) -> Mapping[State, int]:
-        """Count the messages in each state since the outbox was made, forgotten ones included."""
+        """Count the messages in each state since the outbox was created, with forgotten ones."""
         return dict(self._counts)
 
     def _page(self, state: State, after: int) -> list[Any]:
@@ -304,7 +309,7 @@ def _prepare(db: sqlite3.Connection, jid: str) -> None:
 
 
 def _new_id() -> str:
-    """Make the outbox's own part of its message ids: 80 random bits in 16 characters."""
+    """Create the outbox's part of its message ids: 80 random bits in 16 characters."""
     return "".join(secrets.choice(_ALPHABET) for _ in range(16))
 
 

@@ -1,13 +1,12 @@
-"""A publisher of items by iq (XEP-0060, 7.1), who repeats until the service has taken each.
+"""A publisher that sends items by iq (XEP-0060, 7.1) and repeats each until it is accepted.
 
-    async with Publisher("p1@gw.example/p", password, ca_file=...) as publisher:
-        tries = await publisher.publish("jobs", "job-17", payload)
+    async with Publisher("p1@gw.example/p", password, ca_file=...) as publisher:         tries =
+await publisher.publish("jobs", "job-17", payload)
 
-An iq has no memory: what was not answered may have been published, and is published again, under
-the same id. A queue may have had it done meanwhile; then it is done twice. `tries` says so. Who
-must publish exactly once sends an assured message to the node's address (`device`).
-
-It keeps nothing: what was not taken when it stops is the caller's to repeat.
+A publication without an answer is repeated under the same id. If the first one arrived and a worker
+has already deleted the item, the work is done twice; `tries` shows that this is possible. To
+publish exactly once, send an assured message to the node's address (see `device`). The publisher
+stores nothing: after a restart the caller repeats what was not accepted.
 """
 
 from __future__ import annotations
@@ -29,11 +28,11 @@ from firmware_sim.device.sessions import Sessions
 _RECONNECT: Final = Reconnect()
 _FULL: Final = "resource-constraint"
 _THERE: Final = "conflict"
-_FULL_S: Final = 0.5  # seconds until a full queue is tried again
+_FULL_S: Final = 0.5  # seconds between attempts while the queue is full
 
 
 class Publisher:
-    """A publisher, from `start` to `close`, or in a `with`; its arguments are those of `Worker`."""
+    """A publisher, from `start` to `close` or in a `with` block; arguments as for `Worker`."""
 
     def __init__(
         self,
@@ -66,25 +65,25 @@ class Publisher:
         self._sessions.start()
 
     async def close(self) -> None:
-        """Stop in order."""
+        """Close the session and stop."""
         await self._sessions.close()
 
     async def publish(
         self, node: str, item: str, payload: ET.Element, options: Mapping[str, str] | None = None
     ) -> int:
-        """Publish an item, as often as it takes until the service answers that it has it.
+        """Publish an item, repeating until the service accepts it.
 
         Args:
-            node: its name.
+            node: the node's name.
             item: the item's id.
-            payload: its content.
-            options: of the publication (XEP-0060, 7.1.5), such as `pubsub#queue_priority`.
+            payload: the item's content.
+            options: publish options (XEP-0060, 7.1.5), such as `pubsub#queue_priority`.
 
         Returns:
-            How often it may have been published: 1 if nothing was left without an answer.
+            Times that it may have been published: 1 if every request was answered.
 
         Raises:
-            RequestRefused: the service will not have it.
+            RequestRefused: the service refused the item.
         """
         tries = 0
         while True:
@@ -95,7 +94,7 @@ class Publisher:
                 tries += 1
             except RequestRefused as refused:
                 if refused.condition == _THERE and tries:
-                    return tries  # it is being worked on
+                    return tries  # an earlier attempt arrived, and a worker has the item
                 if refused.condition != _FULL:
                     raise
                 await asyncio.sleep(_FULL_S)
@@ -103,14 +102,14 @@ class Publisher:
                 return tries + 1
 
     async def service(self) -> Pubsub:
-        """Give the service, in the session that there is, or the next one."""
+        """Return the service in the current session, or wait for the next session."""
         await self._there.wait()
         assert self._pubsub is not None  # noqa: S101 - there is a session
         return self._pubsub
 
     @property
     def last_error(self) -> str:
-        """Why it last failed to connect, or lost its session."""
+        """Return the reason of the last lost session or failed attempt to connect."""
         return self._sessions.last_error
 
     def _prepare(self, client: Any) -> None:

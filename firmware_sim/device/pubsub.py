@@ -1,8 +1,7 @@
-"""The publish-subscribe service, as a client meets it: requests, and what it is told.
+"""A client of the publish-subscribe service: requests, and events about items.
 
-The requests are those of slixmpp's own plugin (XEP-0060), with queueing (XEP-0254) beside it; each
-waits for its answer, for as long as the session lasts. Events are read here, since slixmpp does not
-know that of an unlocked item. It keeps nothing and repeats nothing.
+Requests use slixmpp's XEP-0060 plugin and add queueing (XEP-0254). Each waits for its answer until
+the session ends. Events are parsed here, because slixmpp does not know the one of an unlocked item.
 """
 
 from __future__ import annotations
@@ -26,14 +25,14 @@ SUBSCRIBE_OPTIONS: Final = f"{PUBSUB}#subscribe_options"
 PUBLISH_OPTIONS: Final = f"{PUBSUB}#publish-options"
 
 ANSWER_S: Final = 30.0
-"""Seconds that a request waits for its answer: a gateway that is busy, on a slow card."""
+"""Seconds that a request waits for its answer: enough for a busy gateway with a slow card."""
 
 _EVENTS: Final = "pubsub events"
 _PLUGINS: Final = ("xep_0004", "xep_0060")
 
 
 class Kind(Enum):
-    """What became of an item."""
+    """The change of an item that an event announces."""
 
     PUBLISHED = "item"
     DELETED = "retract"
@@ -41,9 +40,9 @@ class Kind(Enum):
 
 
 class Told(NamedTuple):
-    """One thing that an event tells. `times` is how often the item was delivered before.
+    """One change of an item. `times` counts its earlier deliveries.
 
-    `payload` is None where the item has none, or there is no item.
+    `payload` is None if the event has no item, or the item has no payload.
     """
 
     kind: Kind
@@ -57,12 +56,12 @@ _KINDS: Final = {
     f"{{{EVENT}}}item": Kind.PUBLISHED,
     f"{{{EVENT}}}retract": Kind.DELETED,
     f"{{{QUEUEING}}}unlock": Kind.UNLOCKED,
-    "{urn:xmpp:queueing:0}unlock": Kind.UNLOCKED,  # as the example of the specification has it
+    "{urn:xmpp:queueing:0}unlock": Kind.UNLOCKED,  # as in the specification's example
 }
 
 
 def read(message: ET.Element) -> list[Told]:
-    """Read what a message tells of items; nothing, if it has no such event."""
+    """Parse the item changes in a message; empty if it contains no such event."""
     return [
         Told(kind, items.get("node", ""), each.get("id", ""), _payload(each), _times(message))
         for items in message.iterfind(f"{{{EVENT}}}event/{{{EVENT}}}items")
@@ -76,7 +75,7 @@ def _payload(item: ET.Element) -> ET.Element | None:
 
 
 def _times(message: ET.Element) -> int:
-    """Say how often an item was delivered before, by the note beside the event."""
+    """Return the number of earlier deliveries, from the note beside the event."""
     for each in message:
         if each.tag.endswith("}redelivered"):
             times = each.get("times", "")
@@ -88,9 +87,9 @@ class Pubsub:
     """The service at one address, in one session.
 
     Args:
-        client: slixmpp's, not connected yet.
-        service: its address.
-        on_told: told of each event, in the order in which they come.
+        client: slixmpp's client, before it connects.
+        service: the service's address.
+        on_told: called with each change of an item, in order of arrival.
     """
 
     def __init__(
@@ -105,7 +104,7 @@ class Pubsub:
         client.register_handler(Callback(_EVENTS, events, self._event))
 
     def end(self) -> None:
-        """End what waits for an answer: the session is over."""
+        """End the requests that wait for an answer, because the session is over."""
         if not self._over.done():
             self._over.set_result(None)
 
@@ -114,7 +113,7 @@ class Pubsub:
 
         Raises:
             RequestRefused: the service refused it.
-            Unanswered: it may have been done.
+            Unanswered: the request may or may not have been carried out.
         """
         form = self._form(options, "")
         await self._answer(self._plugin.create_node(self._service, node, config=form))
@@ -126,14 +125,14 @@ class Pubsub:
         await self._answer(call(self._service, node, subscribee=jid, options=form))
 
     async def unsubscribe(self, node: str, jid: str) -> None:
-        """End the subscription of a JID to a node or a filter; raises as `create` does."""
+        """End a JID's subscription to a node or a filter; raises as `create` does."""
         call = self._plugin.unsubscribe
         await self._answer(call(self._service, node, subscribee=jid))
 
     async def publish(
         self, node: str, item: str, payload: ET.Element, options: Mapping[str, str] | None = None
     ) -> None:
-        """Publish an item under that id; raises as `create` does."""
+        """Publish an item with this id; raises as `create` does."""
         form = self._form(options, PUBLISH_OPTIONS) if options else None
         call = self._plugin.publish
         await self._answer(call(self._service, node, id=item, payload=payload, options=form))
@@ -143,7 +142,7 @@ class Pubsub:
         await self._answer(self._plugin.retract(self._service, node, item))
 
     async def unlock(self, node: str, item: str) -> None:
-        """Give an item of a queue back (XEP-0254, "Unlocking"); raises as `create` does."""
+        """Return an item to its queue (XEP-0254, "Unlocking"); raises as `create` does."""
         request = self._client.make_iq_set(ito=self._service)
         unlock = ET.Element(f"{{{QUEUEING}}}unlock", {"node": node})
         ET.SubElement(unlock, f"{{{QUEUEING}}}item", {"id": item})
@@ -169,12 +168,12 @@ class Pubsub:
             first = asyncio.FIRST_COMPLETED
             await asyncio.wait(waits, timeout=ANSWER_S, return_when=first)
             if not sent.done():
-                raise Unanswered("no answer came")
+                raise Unanswered("no answer before the session ended")
             sent.result()
         except IqError as error:
             raise RequestRefused(str(error.condition), str(error.text)) from error
         except IqTimeout as error:
-            raise Unanswered("no answer came in time") from error
+            raise Unanswered("no answer in time") from error
         finally:
             sent.cancel()
 
@@ -184,4 +183,4 @@ class Pubsub:
 
 
 def _ignore(_told: Told) -> None:
-    """Take what nobody asked to hear."""
+    """Ignore the event."""

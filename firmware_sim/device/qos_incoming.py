@@ -1,11 +1,9 @@
-"""The receiver's half of `urn:xmpp:qos` as a slixmpp plugin: what comes in, and its answers.
+"""The receiver's half of `urn:xmpp:qos` as a slixmpp plugin: parse requests and write answers.
 
-It reads requests and plain messages off the stream, hands each to `on_incoming`, and writes
-answers. It announces the feature by service discovery. It keeps nothing and decides nothing:
-`porter` and `receiver` do. What cannot be read is handed on as malformed; nothing that a peer sends
-raises here.
-
-Specification: the quality of service ProtoXEP, sections 2 and 3, and "To and from attributes".
+The plugin announces the feature by service discovery and passes each request and plain message to
+`on_incoming`. Input that cannot be parsed is passed on as malformed; nothing that a peer sends
+raises here. Specification: the quality of service ProtoXEP, sections 2 and 3, and "To and from
+attributes".
 """
 
 from __future__ import annotations
@@ -40,10 +38,10 @@ _ERRORS: Final = "urn:ietf:params:xml:ns:xmpp-stanzas"
 
 @dataclass(frozen=True, slots=True)
 class Incoming:
-    """One request, or one plain message (`step` is None).
+    """A request, or a plain message (`step` is None).
 
-    `text` is the `<message/>` with `from` and `to` of the stanza that carried it. `malformed` says
-    why it is no request that can be served; then only `id`, `sender` and `step` hold.
+    `text` is the `<message/>` with `from` and `to` of the stanza that carried it. `malformed` is
+    the reason why a request cannot be served; then only `id`, `sender` and `step` are valid.
     """
 
     step: Step | None
@@ -80,7 +78,7 @@ class _Messages(MatcherBase):
 
 
 class Receiver(BasePlugin):
-    """The plugin. `on_incoming` is called with it and each `Incoming`, in the order of arrival."""
+    """The plugin; it calls `on_incoming` with itself and each `Incoming`, in order of arrival."""
 
     name = RECEIVER
     description = "Quality of Service (receiver)"
@@ -89,20 +87,20 @@ class Receiver(BasePlugin):
     msg_id_bytes: int
 
     def plugin_init(self) -> None:
-        """Register with the stream; slixmpp calls it."""
+        """Register with the stream; called by slixmpp."""
         self.on_incoming: Callable[[Receiver, Incoming], None] = _ignore
         self.xmpp.register_handler(Callback(f"{RECEIVER} iq", _Requests(None), self._request))
         self.xmpp.register_handler(Callback(f"{RECEIVER} message", _Messages(None), self._message))
 
     def session_bind(self, _jid: object) -> None:
-        """Announce the feature, once the JID is known; slixmpp calls it."""
+        """Announce the feature once the JID is known; called by slixmpp."""
         discovery: Any = self.xmpp.plugin["xep_0030"]
         discovery.add_identity(category=DEVICE.category, itype=DEVICE.type)
         for namespace in NAMESPACES:
             discovery.add_feature(namespace)
 
     def plugin_end(self) -> None:
-        """Leave the stream; slixmpp calls it."""
+        """Unregister from the stream; called by slixmpp."""
         for what in ("iq", "message"):
             self.xmpp.remove_handler(f"{RECEIVER} {what}")
         for namespace in NAMESPACES:
@@ -110,7 +108,8 @@ class Receiver(BasePlugin):
         self.on_incoming = _ignore
 
     def announce(self, priority: int) -> None:
-        """Send presence with what the device can do (XEP-0115), and answer for its hash."""
+        """Send presence with the device's capabilities (XEP-0115), and answer queries for their
+        hash."""
         static: Any = self.xmpp.plugin["xep_0030"].static
         info = static.get_node()["info"]
         identities = {Identity(*(part or "" for part in each)) for each in info["identities"]}
@@ -123,12 +122,12 @@ class Receiver(BasePlugin):
         self.xmpp.send(capabilities.presence(ver, priority))
 
     def answer(self, text: str) -> None:
-        """Send an answer as it is."""
+        """Send an answer."""
         self.xmpp.send(text)
 
     @property
     def unsent(self) -> int:
-        """Bytes that were written and that the link has not taken."""
+        """Return the bytes in the write buffer."""
         transport: Any = self.xmpp.transport
         return 0 if transport is None else int(transport.get_write_buffer_size())
 
@@ -140,23 +139,23 @@ class Receiver(BasePlugin):
 
 
 def read_request(iq: ET.Element, own: str, msg_id_bytes: int) -> Incoming:
-    """Read an iq whose first child is a step of the exchange.
+    """Parse an iq whose first child is a step of the exchange.
 
     Args:
         iq: the stanza.
-        own: the device's full JID, which the embedded message is addressed to.
-        msg_id_bytes: how long a msgId may be.
+        own: the device's full JID, the default recipient of the embedded message.
+        msg_id_bytes: longest msgId.
     """
     step, sender = _step(iq), iq.get("from", "")
     payload = iq[0]
     namespace, msg_id = payload.tag[1:].partition("}")[0], payload.get("msgId", "")
     base = Incoming(step, iq.get("id", ""), sender)
     if step is not Step.ACKNOWLEDGED and not 0 < len(msg_id.encode()) <= msg_id_bytes:
-        return _malformed(base, f"a msgId of 1 to {msg_id_bytes} bytes is wanted")
+        return _malformed(base, f"msgId must have 1 to {msg_id_bytes} bytes")
     if step is Step.DELIVER:
         return Incoming(step, base.id, sender, namespace, msg_id)
     if len(payload) != 1 or payload[0].tag not in {f"{{{place}}}message" for place in _PLACES}:
-        return _malformed(base, "exactly one embedded message is wanted")
+        return _malformed(base, "exactly one embedded message is required")
     message = _own(payload[0], namespace)
     message.set("from", sender)
     message.set("to", iq.get("to") or own)
@@ -168,7 +167,7 @@ def read_request(iq: ET.Element, own: str, msg_id_bytes: int) -> Incoming:
 
 
 def read_message(message: ET.Element) -> Incoming:
-    """Read a plain message, of level 0."""
+    """Parse a plain message (level 0)."""
     base = Incoming(None, message.get("id", ""), message.get("from", ""))
     message.tail = None
     try:
@@ -187,7 +186,8 @@ def _step(iq: ET.Element) -> Step | None:
 
 
 def _own(message: ET.Element, namespace: str) -> ET.Element:
-    """Give a message that inherited the request's namespace that of a stanza, and all within."""
+    """Move a message that inherited the request's namespace to the stanza namespace, with all
+    within."""
     message.tail = None
     if message.tag != f"{{{messages.CLIENT}}}message":
         for element in message.iter():
@@ -197,7 +197,7 @@ def _own(message: ET.Element, namespace: str) -> ET.Element:
 
 
 def _ignore(_receiver: Receiver, _incoming: Incoming) -> None:
-    """Take what nobody asked to see."""
+    """Ignore the stanza."""
 
 
 register_plugin(Receiver)

@@ -1,12 +1,10 @@
-"""The quality of service of `urn:xmpp:qos` as a slixmpp plugin: its requests, and their answers.
+"""The sender's half of `urn:xmpp:qos` as a slixmpp plugin: send requests and match their answers.
 
-A request goes out with an id and a msgId of the caller's choice, and its answer comes back as an
-`Answer`, found by (from, to, id). The plugin keeps nothing on disk, repeats nothing and times
-nothing: `courier` does. It is the sender's half alone; so it announces no feature, and an offer
-from a peer gets slixmpp's `feature-not-implemented`.
-
-Use it on a client of your own by `client.register_plugin("urn:xmpp:qos")` once this module is
-imported. Specification: the quality of service ProtoXEP, sections 2.2, 2.3 and 3.
+The caller chooses a request's id and msgId. Its answer is matched by (from, to, id) and returned as
+an `Answer`. The plugin announces no feature; without the receiver's plugin, slixmpp answers a
+peer's offer with `feature-not-implemented`. To use it on another client, import this module and
+call `client.register_plugin("urn:xmpp:qos")`. Specification: the quality of service ProtoXEP,
+sections 2.2, 2.3 and 3.
 """
 
 from __future__ import annotations
@@ -30,11 +28,11 @@ if TYPE_CHECKING:
 
 NAMESPACE: Final = "urn:xmpp:qos"
 NAMESPACES: Final = (NAMESPACE, "urn:nf:iot:qos:1.0", "urn:ieee:iot:qos:1.0")
-"""Where the same elements are known; a peer that announces any of them is answered in the first."""
+"""All namespaces of the elements; requests to a peer that announces any of them use the first."""
 
 
 class Step(Enum):
-    """Which request it is; the value is the element's name."""
+    """A request of the exchange; the value is the element's name."""
 
     ASSURED = "assured"
     ACKNOWLEDGED = "acknowledged"
@@ -42,7 +40,7 @@ class Step(Enum):
 
 
 class Outcome(Enum):
-    """What an answer says."""
+    """The kind of an answer."""
 
     RECEIVED = "received"
     RESULT = "result"
@@ -51,10 +49,10 @@ class Outcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request of the exchange.
+    """A request of the exchange.
 
-    `message` is the text of a `<message/>` that declares its own namespaces; it is sent as it is,
-    so that a repetition is the same to the byte. `deliver` has none, `acknowledged` no `msg_id`.
+    `message` is the text of a `<message/>` that declares its own namespaces. It is sent unchanged,
+    so that repetitions are identical. `deliver` has no message, and `acknowledged` no `msg_id`.
     """
 
     step: Step
@@ -73,7 +71,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The answer to a request; the three last are those of an error (RFC 6120, 8.3)."""
+    """The answer to a request; the last three fields are those of an error (RFC 6120, 8.3)."""
 
     request: Request
     outcome: Outcome
@@ -83,7 +81,7 @@ class Answer:
 
 
 class _Expected(MatcherBase):
-    """Matches the answer to a request that waits for one: its id, whom it is from and for whom."""
+    """Match the answer to a pending request by its id, sender and recipient."""
 
     def __init__(self, plugin: QualityOfService) -> None:
         super().__init__(None)
@@ -94,44 +92,44 @@ class _Expected(MatcherBase):
 
 
 class QualityOfService(BasePlugin):
-    """The plugin. `on_answer` is called with each `Answer`, in the order in which they come."""
+    """The plugin; it calls `on_answer` with each `Answer`, in order of arrival."""
 
     name = NAMESPACE
     description = "Quality of Service (sender)"
     dependencies: ClassVar[set[str]] = {"xep_0030"}
 
     def plugin_init(self) -> None:
-        """Register with the stream; slixmpp calls it."""
+        """Register with the stream; called by slixmpp."""
         self._expected: dict[str, Request] = {}
         self.on_answer: Callable[[Answer], None] = _ignore
         handler = Callback(NAMESPACE, _Expected(self), self._answered)
         self.xmpp.register_handler(handler)
 
     def plugin_end(self) -> None:
-        """Leave the stream; slixmpp calls it."""
+        """Unregister from the stream; called by slixmpp."""
         self.xmpp.remove_handler(NAMESPACE)
         self._expected.clear()
 
     def send(self, request: Request) -> None:
-        """Send a request and expect its answer. It is written as it is: no outgoing filter runs."""
+        """Send a request, bypassing slixmpp's outgoing filters, and expect its answer."""
         self._expected[request.id] = request
         self.xmpp.send(request.text())
 
     def forget(self, id_: str) -> None:
-        """Stop expecting the answer to that request."""
+        """Stop expecting the answer to a request."""
         self._expected.pop(id_, None)
 
     def forget_all(self) -> None:
-        """Expect nothing, and tell nobody: the session is over."""
+        """Stop expecting answers, because the session is over."""
         self._expected.clear()
         self.on_answer = _ignore
 
     async def supported(self, jid: str, timeout: float = 30.0) -> bool:  # noqa: ASYNC109
-        """Ask an entity by service discovery (XEP-0030) whether it takes such messages.
+        """Return whether an entity announces the feature by service discovery (XEP-0030).
 
         Args:
-            jid: whom to ask.
-            timeout: seconds to wait for the answer; none in time is a no.
+            jid: the entity.
+            timeout: seconds to wait for the answer; without one the result is False.
         """
         discovery: Any = self.xmpp.plugin["xep_0030"]
         try:
@@ -141,14 +139,14 @@ class QualityOfService(BasePlugin):
         return any(feature in NAMESPACES for feature in info["disco_info"]["features"])
 
     def expects(self, iq: Iq) -> bool:
-        """Tell whether that iq answers a request by (from, to, id)."""
+        """Return whether an iq answers a pending request, by (from, to, id)."""
         request = self._expected.get(iq["id"])
         if request is None or iq["type"] not in ("result", "error"):
             return False
         return self._is_from(request, iq["from"]) and self._is_for_us(iq["to"])
 
     def _is_from(self, request: Request, sender: JID) -> bool:
-        # Without a `from`, it is the account itself that answers (RFC 6120, 8.1.2.1).
+        # An answer without `from` is the account's own (RFC 6120, 8.1.2.1).
         asked = JID(request.to)
         return bool(sender == asked if str(sender) else asked == JID(self.xmpp.boundjid.bare))
 
@@ -170,12 +168,12 @@ def _read(request: Request, iq: Any) -> Answer:
 
 
 def _receives(child: ET.Element, request: Request) -> bool:
-    # In any namespace: the specification's examples and its schema differ in this.
+    # Accept any namespace, because the specification's examples and schema differ.
     return child.tag.rpartition("}")[2] == "received" and child.get("msgId") == request.msg_id
 
 
 def _ignore(answer: Answer) -> None:
-    """Take an answer that nobody asked to see."""
+    """Ignore the answer."""
 
 
 register_plugin(QualityOfService)

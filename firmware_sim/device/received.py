@@ -1,17 +1,16 @@
-"""What an application says of the messages its device shall take, and what it is given of each.
+"""Options for receiving messages, and the message that the application gets.
 
-    def act(message: Received, db: sqlite3.Connection) -> None:
-        db.execute("INSERT INTO done (command) VALUES (?)", (message.id,))
+    def act(message: Received, db: sqlite3.Connection) -> None:         db.execute("INSERT INTO done
+(command) VALUES (?)", (message.id,))
 
-    receive = Receiving("inbox.db", act, schema="CREATE TABLE done (command TEXT) STRICT")
-    async with Device("valve1@gw.example/fw", ..., receive=receive) as device: ...
+    receive = Receiving("inbox.db", act, schema="CREATE TABLE done (command TEXT) STRICT")     async
+with Device("valve1@gw.example/fw", ..., receive=receive) as device: ...
 
-`on_message` runs inside the transaction of the inbox's own file. What it writes there is done
-exactly once for an assured message. What it does elsewhere (it opens a valve) is done at least
-once, since a crash before the commit has it called again. What must never be done twice, and may
-be left out, belongs into `afterwards`: called after the commit, at most once.
-
-Nothing here acts; `porter` does. Specification: docs/how-to/firmware.md, "Receiving".
+`on_message` runs inside a transaction of the inbox's file. The rows that it writes there for an
+assured message are written exactly once. Its other effects (it opens a valve) happen at least once,
+because it is called again after a crash before the commit. Effects that must never be repeated, and
+may be lost, belong in `afterwards`, which is called after the commit, at most once. Specification:
+docs/how-to/integrate-firmware.md, "Receiving".
 """
 
 from __future__ import annotations
@@ -32,12 +31,12 @@ _DEFAULT: Final = InboxLimits()
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """A message as it is handed over.
+    """A received message.
 
-    `number` counts what this inbox handed over, from 1. `sender` is a full JID, as the gateway
-    vouches for it. `qos` is the level at which it came: 0, 1 or 2. `id` and `type` are the
-    message's own, empty where it has none. `text` is the `<message/>`, with the `from` and `to` of
-    the stanza that carried it (ProtoXEP, Security Considerations).
+    `number` counts the messages delivered from this inbox, from 1. `sender` is a full JID, verified
+    by the gateway. `qos` is the message's level: 0, 1 or 2. `id` and `type` are the message's
+    attributes, empty if missing. `text` is the `<message/>`, with `from` and `to` of the stanza
+    that carried it (ProtoXEP, Security Considerations).
     """
 
     number: int
@@ -49,40 +48,41 @@ class Received:
 
     @classmethod
     def of(cls, number: int, sender: str, qos: int, text: str) -> Self:
-        """Make it of the text, which has the id and the type."""
-        root = ET.fromstring(text)  # noqa: S314 - this package wrote it, without entities
+        """Create a message from its text, which contains the id and the type."""
+        root = ET.fromstring(text)  # noqa: S314 - written by this package, without entities
         return cls(number, sender, qos, root.get("id", ""), root.get("type", ""), text)
 
     def xml(self) -> ET.Element:
         """Parse the text."""
-        return ET.fromstring(self.text)  # noqa: S314 - this package wrote it, without entities
+        return ET.fromstring(self.text)  # noqa: S314 - written by this package, without entities
 
 
 def everyone(_sender: str) -> bool:
-    """Trust whoever the gateway lets through: it decides by its own roster."""
+    """Trust every sender that the gateway's roster admits."""
     return True
 
 
 def nothing(_message: Received) -> None:
-    """Do nothing."""
+    """Ignore the message."""
 
 
 @dataclass(frozen=True, slots=True)
 class Receiving:
-    """How a device takes messages.
+    """Options for receiving messages.
 
     Args:
-        path: the file of the inbox; made when missing. One inbox, one device, one process.
-        on_message: given each message, and the connection of the inbox's file, within its
-            transaction: it must neither commit nor roll back, and must not wait. If it raises,
-            nothing that it wrote is kept and the sender is told `wait`, to repeat.
-        afterwards: given each message after that transaction is durable, at most once.
-        on_returned: given each message of type `error`: one of the device's own that came back.
-        trusts: whether the sender with that full JID is trusted; asked before anything is held.
-        schema: SQL of the application's own tables, run when the inbox is made.
-        priority: of the presence that is sent, -128 to 127. Below 0, what is sent to the account
-            alone (its bare JID) does not come here.
-        limits: how much the inbox holds and remembers.
+        path: file of the inbox; created if missing. Used by one device in one process.
+        on_message: called with each message and the inbox's connection, in its transaction.
+            It must neither commit nor roll back, and must not wait. If it raises, its changes are
+            undone and the sender gets an error of type `wait`, to repeat.
+        afterwards: called with each message after the commit, at most once.
+        on_returned: called with each message of type `error`: the device's own, returned.
+        trusts: returns whether the sender with this full JID is trusted; called before a message is
+            held.
+        schema: SQL that creates the application's tables, run when the inbox is created.
+        priority: priority of the device's presence, -128 to 127. Below 0, the device gets no
+            messages sent to the account (bare JID).
+        limits: capacity of the inbox.
     """
 
     path: Path | str

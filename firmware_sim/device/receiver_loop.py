@@ -1,11 +1,8 @@
-"""Takes what comes in: the rules, the inbox's file, the application, and then the answers.
+"""Apply the receiver's rules to incoming stanzas, store the result, and answer.
 
-All that comes in during one turn of the event loop is worked off together: the rules are applied,
-the application is given what is delivered, everything is committed once, and only then the answers
-are sent. So nothing is answered that is not on disk, and many messages share a commit.
-
-It opens no socket and decides no rule. Any error of the inbox stops it for good (`on_failure`):
-what was not stored was not answered, and a restart goes on from the disk.
+All stanzas of one iteration of the event loop share one commit: apply the rules, call the
+application, commit, then answer. So nothing uncommitted is acknowledged. An error of the inbox
+stops the loop for good and calls `on_failure`; a restart continues from the disk.
 """
 
 from __future__ import annotations
@@ -29,11 +26,11 @@ _log = logging.getLogger(__name__)
 
 
 class Window(Protocol):
-    """What a session must offer: a way to answer."""
+    """The part of a session that sends answers."""
 
     @property
     def unsent(self) -> int:
-        """Bytes that the link has not taken."""
+        """Return the bytes in the write buffer."""
 
     def answer(self, text: str) -> None:
         """Send an answer."""
@@ -45,7 +42,7 @@ class _Outcome(NamedTuple):
 
 
 class Porter:
-    """Takes messages into an inbox and hands them to the application, as `receiving` says."""
+    """Store incoming messages in an inbox and deliver them to the application."""
 
     def __init__(
         self, inbox: Inbox, receiving: Receiving, on_failure: Callable[[Exception], None]
@@ -58,7 +55,7 @@ class Porter:
         self._stopped = False
 
     def take(self, window: Window, incoming: Incoming) -> None:
-        """Take what came in; it is answered through `window` once it is on disk."""
+        """Accept a stanza; answer it through `window` once its result is on disk."""
         if self._stopped:
             return
         self._waiting.append((window, incoming))
@@ -66,14 +63,14 @@ class Porter:
             self._turn = asyncio.get_running_loop().call_soon(self._work)
 
     def stop(self) -> None:
-        """Do nothing any more: what was not committed is neither kept nor answered."""
+        """Stop; uncommitted stanzas are neither stored nor answered."""
         self._stopped = True
         self._waiting = []
         if self._turn is not None:
             self._turn.cancel()
 
     def serve(self, waiting: list[tuple[Window, Incoming]]) -> None:
-        """Work off what came in one turn: one commit, then the answers, then `afterwards`."""
+        """Process the stanzas of one iteration: one commit, then the answers, then `afterwards`."""
         try:
             with self._inbox.transaction():
                 outcomes = [self._one(incoming) for _, incoming in waiting]
@@ -96,16 +93,16 @@ class Porter:
             window.answer(incoming.answer(reply))
 
     def _tell(self, incoming: Incoming, handed: Received | None) -> None:
-        """Tell the application, after the commit; its faults are its own."""
+        """Call the application after the commit, and log its errors."""
         try:
             if handed is not None and not self._stopped:
                 tell = self._receiving
                 (tell.on_returned if handed.type == "error" else tell.afterwards)(handed)
         except Exception:
-            _log.exception("the application failed after a message of %s", incoming.sender)
+            _log.exception("the application failed after a message from %s", incoming.sender)
 
     def _one(self, incoming: Incoming) -> _Outcome:
-        """Apply the rules to one, inside the transaction of the turn."""
+        """Apply the rules to one stanza, in the current transaction."""
         if incoming.malformed:
             outcome = _Outcome(Reply.MALFORMED)
         elif incoming.step is Step.ASSURED:
@@ -143,7 +140,7 @@ class Porter:
         return self._hand_over(incoming, key, move, receiver_rules.TRANSITIONS[state, Input.FAILED])
 
     def _at_once(self, incoming: Incoming) -> _Outcome:
-        """Take an acknowledged message or a plain one."""
+        """Process an acknowledged or a plain message."""
         move = receiver_rules.ACKNOWLEDGED[
             receiver_rules.acknowledged(trusted=self._trusts(incoming))
         ]
@@ -152,7 +149,7 @@ class Porter:
         return self._hand_over(incoming, None, move, receiver_rules.ACKNOWLEDGED[Input.FAILED])
 
     def _hand_over(self, incoming: Incoming, key: Key | None, move: Move, failed: Move) -> _Outcome:
-        """Give a message to the application; whatever it raises undoes what it did."""
+        """Deliver a message to the application; undo its changes if it raises."""
         try:
             with self._inbox.attempt():
                 text = incoming.text if key is None else self._inbox.release(key)
@@ -160,7 +157,7 @@ class Porter:
         except InboxError:
             raise
         except Exception:
-            _log.exception("the application failed on a message of %s", incoming.sender)
+            _log.exception("the application failed on a message from %s", incoming.sender)
             return _Outcome(failed.reply)
 
     def _give(self, incoming: Incoming, text: str) -> Received:
@@ -175,7 +172,7 @@ class Porter:
         try:
             return self._receiving.trusts(incoming.sender)
         except Exception:
-            _log.exception("the application failed to say whether it trusts %s", incoming.sender)
+            _log.exception("the application failed to decide whether it trusts %s", incoming.sender)
             return False
 
 

@@ -1,13 +1,12 @@
-"""The receiving half of quality of service, as one table: what happens to ONE message.
+"""The receiver's state machine for ONE message, as one table.
 
-Theory of operation. An assured message is offered, and held unread until its sender releases it by
-`deliver`; then it is handed over and its key is remembered without it. So an offer or a `deliver`
-that is repeated, because its answer was lost, finds the key and is answered as the first one was. A
-key may be used again after its release: that offer is a new message. An acknowledged message has
-no key: it is handed over each time it comes.
-
-This module does not know a socket, a clock, SQL or XML. Specification: docs/how-to/firmware.md; the
-quality of service ProtoXEP, sections 2.2, 2.3 and "Memory attacks".
+Theory of operation. An offered assured message is held until its sender releases it with `deliver`.
+Then it is delivered to the application, and only its key is remembered. A repeated offer or
+`deliver` (its answer was lost) finds the key and gets the same answer as before. A key may be used
+again after its release: that offer is a new message. An acknowledged message has no key; it is
+delivered each time it arrives. All functions are pure. Specification:
+docs/how-to/integrate-firmware.md; the quality of service ProtoXEP, sections 2.2, 2.3 and "Memory
+attacks".
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from typing import Final
 
 
 class State(Enum):
-    """Where a message is, by its key: the sender's full JID and the msgId."""
+    """The state of a message, by its key: the sender's full JID and the msgId."""
 
     UNKNOWN = "unknown"
     HELD = "held"
@@ -27,21 +26,21 @@ class State(Enum):
 
 
 class Input(Enum):
-    """What can come for a key."""
+    """An input of the state machine."""
 
-    OFFER = "an offer, with room for it"
-    OTHER = "an offer with another body than the one held"
-    FULL = "an offer, without room for it"
+    OFFER = "offer, with room"
+    OTHER = "offer, with another body than held"
+    FULL = "offer, without room"
     DELIVER = "deliver"
-    FAILED = "deliver, and the application failed"
-    UNTRUSTED = "anything, from one who is not trusted"
+    FAILED = "deliver, application failed"
+    UNTRUSTED = "any request, sender untrusted"
 
 
 class Reply(Enum):
-    """What the sender is told; all but the first two are errors."""
+    """The answer to the sender; all but the first two are errors."""
 
     RECEIVED = "received"
-    RESULT = "an empty result"
+    RESULT = "empty result"
     CONFLICT = "cancel/conflict"
     NO_ROOM = "wait/resource-constraint"
     NOT_FOUND = "cancel/item-not-found"
@@ -51,17 +50,17 @@ class Reply(Enum):
 
     @property
     def error(self) -> tuple[str, str] | None:
-        """Its type and condition (RFC 6120, 8.3), or None if it is no error."""
+        """Return the error's type and condition (RFC 6120, 8.3), or None if it is no error."""
         kind, slash, condition = self.value.partition("/")
         return (kind, condition) if slash else None
 
 
 class Effect(Enum):
-    """What is done, in the transaction that the answer waits for."""
+    """A change that is committed before the answer is sent."""
 
     NONE = "nothing"
     HOLD = "hold"
-    HAND_OVER = "hand over"
+    HAND_OVER = "deliver to application"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +81,7 @@ TRANSITIONS: Final[Mapping[tuple[State, Input], Move]] = {
     (State.UNKNOWN, Input.UNTRUSTED): Move(State.UNKNOWN, Reply.NOT_ALLOWED),
     (State.HELD, Input.OFFER): Move(State.HELD, Reply.RECEIVED),
     (State.HELD, Input.OTHER): Move(State.HELD, Reply.CONFLICT),
-    (State.HELD, Input.FULL): Move(State.HELD, Reply.RECEIVED),  # it has its room
+    (State.HELD, Input.FULL): Move(State.HELD, Reply.RECEIVED),  # it already has room
     (State.HELD, Input.DELIVER): Move(State.RELEASED, Reply.RESULT, Effect.HAND_OVER),
     (State.HELD, Input.FAILED): Move(State.HELD, Reply.FAULT),
     (State.HELD, Input.UNTRUSTED): Move(State.HELD, Reply.NOT_ALLOWED),
@@ -93,23 +92,23 @@ TRANSITIONS: Final[Mapping[tuple[State, Input], Move]] = {
     (State.RELEASED, Input.FAILED): Move(State.RELEASED, Reply.RESULT),
     (State.RELEASED, Input.UNTRUSTED): Move(State.RELEASED, Reply.NOT_ALLOWED),
 }
-"""Every state times every input, of an assured message."""
+"""All states and inputs of an assured message."""
 
 ACKNOWLEDGED: Final[Mapping[Input, Move]] = {
     Input.OFFER: Move(State.UNKNOWN, Reply.RESULT, Effect.HAND_OVER),
     Input.FAILED: Move(State.UNKNOWN, Reply.FAULT),
     Input.UNTRUSTED: Move(State.UNKNOWN, Reply.NOT_ALLOWED),
 }
-"""What an acknowledged message gets; nothing of it is kept, so nothing else can come for it."""
+"""The inputs of an acknowledged message, which has no state."""
 
 
 def offered(held: str | None, body: str, *, trusted: bool, room: bool) -> Input:
-    """Classify an `assured`.
+    """Classify an `assured` request.
 
     Args:
-        held: the body that is held under its key, if one is.
-        body: its own.
-        trusted: whether its sender is.
+        held: the body held under its key, if any.
+        body: its own body.
+        trusted: whether its sender is trusted.
         room: whether it fits beside what is held.
     """
     if not trusted:
@@ -120,17 +119,17 @@ def offered(held: str | None, body: str, *, trusted: bool, room: bool) -> Input:
 
 
 def released(*, trusted: bool) -> Input:
-    """Classify a `deliver`."""
+    """Classify a `deliver` request."""
     return Input.DELIVER if trusted else Input.UNTRUSTED
 
 
 def acknowledged(*, trusted: bool) -> Input:
-    """Classify an `acknowledged`."""
+    """Classify an `acknowledged` request."""
     return Input.OFFER if trusted else Input.UNTRUSTED
 
 
 def diagram() -> str:
-    """Draw the table of an assured message for the documentation (Mermaid's state diagrams)."""
+    """Draw the table of an assured message as a Mermaid state diagram."""
     lines = ["stateDiagram-v2", "    [*] --> unknown"]
     for (state, given), move in TRANSITIONS.items():
         done = "" if move.effect is Effect.NONE else f"{move.effect.value}, "

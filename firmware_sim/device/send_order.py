@@ -1,12 +1,11 @@
-"""The order of the messages in flight: which may be sent now, which waits, and for what.
+"""The messages in flight: their order, and when each may be sent.
 
-Messages leave first in, first out, within a window. What delivers (`deliver`, or the offer of an
-acknowledged message) goes out in order, after what is before it was received. An error of type
-`wait` holds back what is behind it; one that answers an offer lets what the peer has, or may have,
-received go by, since room at the peer may come from nothing else.
-
-It keeps no bodies and does no I/O: the time is an argument, and what changed is handed out to be
-stored before it is sent. Specification: docs/how-to/firmware.md.
+Messages leave in first-in, first-out order within a window. A request that causes delivery
+(`deliver`, or the offer of an acknowledged message) is sent only after all earlier messages were
+received. An error of type `wait` delays all later messages. If it answers an offer, messages that
+the peer may already hold still proceed, because only their release may free its memory. The
+functions do no I/O; the caller passes the time, and stores `changes()` before it sends.
+Specification: docs/how-to/integrate-firmware.md.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Flight:
-    """A message in flight: what it wants to send, is an answer awaited, when it falls due."""
+    """A message in flight: its next action, whether an answer is pending, and its next due time."""
 
     message: Message
     wants: Action = Action.REST
@@ -34,7 +33,7 @@ class Flight:
 
 
 class Transmission(NamedTuple):
-    """A stanza to send once the step is stored."""
+    """A stanza to send once its step is stored."""
 
     message: Message
     action: Action
@@ -55,22 +54,22 @@ class Line:
         return len(self._flights)
 
     def restore(self, messages: Iterable[Message]) -> None:
-        """Take up what was in flight when the device stopped, oldest first."""
+        """Add the messages that were in flight when the device stopped, oldest first."""
         for message in messages:
             self._add(sender_rules.interrupted(message), Action.REST)
 
     def awaits(self) -> bool:
-        """Tell whether any answer is due."""
+        """Return whether any answer is pending."""
         return any(flight.awaiting for flight in self._flights.values())
 
     def wants_more(self) -> bool:
-        """Tell whether a queued message may be admitted now."""
+        """Return whether a queued message may be admitted now."""
         held = any(flight.held for flight in self._flights.values())
         full = len(self._flights) >= self._policy.window or self._bytes >= self._policy.window_bytes
         return self.online and not held and not full
 
     def admit(self, message: Message) -> bool:
-        """Put the oldest queued message in flight, unless its bytes do not fit there now."""
+        """Put the oldest queued message in flight; return False if its bytes do not fit now."""
         if self._flights and self._bytes + message.size > self._policy.window_bytes:
             return False
         after, action = sender_rules.advance(message, Input.ONLINE, self._policy)
@@ -79,13 +78,13 @@ class Line:
         return True
 
     def resume(self) -> None:
-        """Note that there is a session: what is in flight wants to go on."""
+        """Continue the messages in flight in a new session."""
         self.online = True
         for flight in self._flights.values():
             _, flight.wants = sender_rules.advance(flight.message, Input.ONLINE, self._policy)
 
     def interrupt(self) -> None:
-        """Note that the session is lost: nothing is awaited, repeated or counted any more."""
+        """Suspend the messages in flight, because the session is lost."""
         self.online = False
         for flight in self._flights.values():
             flight.message, flight.wants = sender_rules.advance(
@@ -97,10 +96,10 @@ class Line:
                 flight.held = _stays_held(flight)
 
     def feed(self, number: int, given: Input, now: float) -> Message | None:
-        """Apply an answer, or its absence, to the message of that number.
+        """Apply an answer, or its absence, to a message.
 
         Returns:
-            The message if this ended it, else None. An unknown number is a late answer: None.
+            The message if this ended it, else None. The number of a late answer is unknown: None.
         """
         flight = self._flights.get(number)
         if flight is None:
@@ -119,7 +118,7 @@ class Line:
         return None
 
     def expire(self, now: float) -> tuple[list[Message], bool]:
-        """Apply what fell due: the ends that it brought, and whether an answer was missing."""
+        """Apply due timeouts; return the ended messages, and whether an answer was missing."""
         ended: list[Message] = []
         silent = False
         for number, flight in list(self._flights.items()):
@@ -132,7 +131,7 @@ class Line:
         return ended, silent
 
     def take(self, now: float) -> list[Transmission]:
-        """Hand out what may be sent now, in order, counted and marked as awaiting its answer."""
+        """Return the stanzas to send now, in order; count them and expect their answers."""
         if not self.online:
             return []
         sent: list[Transmission] = []
@@ -145,19 +144,19 @@ class Line:
                 if allowed:
                     sent.append(self._send(flight, now))
                 else:
-                    flight.due = None  # ready: its turn, not the time, is what it waits for
+                    flight.due = None  # it waits for earlier messages, not for a time
             offers = offers and not flight.held
             deliveries = deliveries and _lets_deliver(flight)
         return sent
 
     def changes(self) -> list[Message]:
-        """Hand out, once, every message whose step or counts must be stored."""
+        """Return each message whose state or counts must be stored, once."""
         changed = list(self._changed.values())
         self._changed.clear()
         return changed
 
     def next_due(self) -> float | None:
-        """Say when the earliest of what is awaited or held falls due."""
+        """Return the earliest due time, or None."""
         dues = [f.due for f in self._flights.values() if f.due is not None]
         return min(dues) if dues and self.online else None
 
@@ -198,12 +197,13 @@ def _is_due(flight: Flight, now: float) -> bool:
 
 
 def _stays_held(flight: Flight) -> bool:
-    """Whether `wait` still stands once an answer is missing: an offer may have been taken since."""
+    """Return whether `wait` still applies when an answer is missing; an offer may have arrived
+    since."""
     return flight.held and flight.message.state is State.RELEASED
 
 
 def _lets_deliver(flight: Flight) -> bool:
-    """Whether what is behind may deliver, after this one had its chance to be sent."""
+    """Return whether later messages may be delivered once this one had its chance to be sent."""
     if flight.message.state is State.RELEASED:
         return flight.awaiting and not flight.held
     if flight.message.level is Level.ACKNOWLEDGED:

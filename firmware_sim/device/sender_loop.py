@@ -1,11 +1,8 @@
-"""Carries an outbox's messages over whatever session there is: the rules, the disk and the stanzas.
+"""Send an outbox's messages over successive sessions.
 
-All that comes in during one turn of the event loop is worked off together: the rules are applied,
-what changed is committed once, and only then stanzas are sent and callers answered. So a step is
-always on disk before the stanza that depends on it, and many messages share a commit.
-
-It opens no socket and decides no rule. Any error of the outbox stops it for good (`failure`): what
-was not stored was not sent, and a restart goes on from the disk.
+All input of one iteration of the event loop shares one commit: apply the rules, commit the changes,
+then send stanzas and answer callers. So a step is on disk before its stanza is sent. An error of
+the outbox stops the loop for good (`failure`); a restart continues from the disk.
 """
 
 from __future__ import annotations
@@ -28,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Moment(Enum):
-    """A moment in a message's life that an observer is told of."""
+    """A step in a message's life that observers are notified of."""
 
     OFFERED = "offered"
     RECEIVED = "received"
@@ -37,13 +34,13 @@ class Moment(Enum):
 
 
 class Channel(Protocol):
-    """What a session must offer: the plugin's two calls."""
+    """The part of a session that sends requests."""
 
     def send(self, request: Request) -> None:
         """Send a request."""
 
     def forget(self, id_: str) -> None:
-        """Expect no answer to it any more."""
+        """Stop expecting the answer to a request."""
 
 
 class _Submission(NamedTuple):
@@ -65,7 +62,7 @@ _SUFFIX: Final = {Step.ASSURED: "a", Step.ACKNOWLEDGED: "k", Step.DELIVER: "d"}
 
 
 class Courier:
-    """Sends what is in an outbox. `observe` is told of each `Moment`; it must not raise."""
+    """Send the messages of an outbox. `observe` is called with each `Moment`; it must not raise."""
 
     def __init__(
         self,
@@ -99,15 +96,15 @@ class Courier:
         self._admitted = max(self._stored, default=0)
 
     async def submit(self, recipient: str, level: Level, body: str, label: str) -> int:
-        """Take a message into the outbox; it returns when that is durable.
+        """Store a message in the outbox; return when it is durable.
 
         Returns:
             The message's number in this outbox.
 
         Raises:
-            MessageRefused, OutboxFull: as `Outbox.add`.
+            MessageRefused, OutboxFull: see `Outbox.add`.
             OutboxError: the disk failed.
-            DeviceStopped: the courier is stopped.
+            DeviceStopped: the loop is stopped.
         """
         self._check()
         size = len(body.encode())
@@ -119,10 +116,11 @@ class Courier:
         return await accepted
 
     async def idle(self) -> None:
-        """Wait until every message that was taken has ended.
+        """Wait until every message has ended.
 
         Raises:
-            OutboxError, DeviceStopped: it stopped before.
+            OutboxError: the disk failed.
+            DeviceStopped: the loop stopped first.
         """
         self._check()
         if self._outbox.live or self._submissions:
@@ -135,20 +133,20 @@ class Courier:
                     self._idle.remove(waiter)
 
     def online(self, channel: Channel) -> None:
-        """Note that there is a session, and go on over it."""
+        """Continue in a new session."""
         self._channel = channel
         self._heard = self._loop.time()
         self._line.resume()
         self._soon()
 
     def offline(self) -> None:
-        """Note that the session is lost."""
+        """Suspend sending, because the session is lost."""
         self._channel = None
         self._line.interrupt()
         self._set_alarm()
 
     def answer(self, answer: Answer) -> None:
-        """Take the answer to a request."""
+        """Process the answer to a request."""
         self._heard = self._loop.time()
         number = int(answer.request.id.rsplit("-", 2)[1])
         if self._line.feed(number, _input(answer), self._heard) is not None:
@@ -158,7 +156,7 @@ class Courier:
         self._soon()
 
     def stop(self, failure: Exception | None = None) -> None:
-        """Do nothing any more; whoever waits is told so. The outbox stays as it is, and open."""
+        """Stop; pending calls raise the failure. The outbox stays open and unchanged."""
         if self.failure is not None:
             return
         self.failure = failure or DeviceStopped("the device is stopped")
@@ -183,11 +181,11 @@ class Courier:
             self._turn = self._loop.call_soon(self._work)
 
     def _work(self) -> None:
-        """Work off one turn: the rules, one commit, then stanzas and answers to callers."""
+        """Process one iteration: the rules, one commit, then stanzas and answers to callers."""
         self._turn = None
         now = self._loop.time()
         if not self._line.awaits():
-            self._heard = now  # silence begins with the question
+            self._heard = now  # silence is counted from the request
         expired, unanswered = self._line.expire(now)
         for message in expired:
             self._give_up(message)
@@ -206,7 +204,7 @@ class Courier:
         self._end_turn(silent=unanswered and now - self._heard >= self._policy.silence)
 
     def _commit(self, now: float) -> tuple[list[int], list[int], list[_Sending]]:
-        """Store what the turn changes, in one commit: what was added, what ended, what to send."""
+        """Commit the changes: messages added, states, and the requests to send."""
         with self._outbox.transaction():
             numbers = [self._add(submission) for submission in self._submissions]
             while self._line.wants_more() and self._admit():
@@ -228,7 +226,7 @@ class Courier:
         return True
 
     def _save(self, message: Message) -> bool:
-        """Store one message; tell whether it ended."""
+        """Store one message; return whether it ended."""
         number = message.number
         self._outbox.save(self._stored[number], message, self._reasons.pop(number, ""))
         self._stored[number] = message.state
@@ -249,7 +247,7 @@ class Courier:
         return _Sending(Moment.OFFERED, message.number, request)
 
     def _give_up(self, message: Message) -> None:
-        self._reasons[message.number] = f"no answer to {self._policy.max_attempts} attempts"
+        self._reasons[message.number] = f"no answer after {self._policy.max_attempts} attempts"
         if self._channel is not None:
             for step in Step:
                 self._channel.forget(_id(f"{self._outbox.id}-{message.number}", step))
@@ -296,4 +294,4 @@ def _reason(answer: Answer) -> str:
 
 
 def _ignore() -> None:
-    """Do nothing where nobody asked to be told."""
+    """Do nothing."""

@@ -1,13 +1,11 @@
-"""The sending half of quality of service, as one table: what happens to ONE message.
+"""The sender's state machine for ONE message, as one table.
 
 Theory of operation. A message is queued, then offered (`assured` or `acknowledged` was sent), then,
-at the assured level, released (`deliver` was sent), then done. It ends as failed where it is
-certain that it was not delivered, and as in doubt where it may have been. After `received` it is
-never offered again, only released: that is what makes it exactly once.
-
-This module does not know a socket, a clock, SQL or XML, and not which message is before which
-(`line` does). Everything in it is a pure function. Specification: docs/how-to/firmware.md; the
-quality of service ProtoXEP, sections 2.2 and 2.3.
+at the assured level, released (`deliver` was sent), then done. It ends as failed if it was
+certainly not delivered, and as in doubt if it may have been delivered. After `received` it is never
+offered again, only released: that makes it exactly once. All functions are pure; `send_order`
+decides when a message may be sent. Specification: docs/how-to/integrate-firmware.md; the quality of
+service ProtoXEP, sections 2.2 and 2.3.
 """
 
 from __future__ import annotations
@@ -22,14 +20,14 @@ if TYPE_CHECKING:
 
 
 class Level(IntEnum):
-    """The quality of service of a message that waits for an answer."""
+    """A quality of service with an answer."""
 
     ACKNOWLEDGED = 1
     ASSURED = 2
 
 
 class State(Enum):
-    """Where a message is; the words are those of the outbox and of the verdict."""
+    """The state of a message; the values appear in the outbox and in verdicts."""
 
     QUEUED = "queued"
     OFFERED = "offered"
@@ -45,21 +43,21 @@ ENDED: Final = frozenset(State) - LIVE
 
 
 class Input(Enum):
-    """What can happen to a message."""
+    """An input of the state machine."""
 
-    ONLINE = "its turn, with a session"
-    OFFLINE = "the session is lost"
-    RECEIVED = "received answers the offer"
-    DELIVERED = "an empty result answers"
-    WAIT = "an error of type wait answers"
-    REFUSED = "an error that ends it answers the only transmission"
-    REFUSED_LATER = "an error that ends it answers a repetition"
+    ONLINE = "may be sent, in a session"
+    OFFLINE = "session lost"
+    RECEIVED = "received"
+    DELIVERED = "empty result"
+    WAIT = "error of type wait"
+    REFUSED = "other error, after one transmission"
+    REFUSED_LATER = "other error, after a repetition"
     TIMEOUT = "no answer in time"
-    EXHAUSTED = "no attempt is left"
+    EXHAUSTED = "no attempts left"
 
 
 class Action(Enum):
-    """What the message asks for next; `line` decides when it may."""
+    """The next action for a message; `send_order` decides when it may happen."""
 
     NONE = "nothing"
     OFFER = "send the message"
@@ -77,7 +75,7 @@ class Move:
 
 
 def _row(state: State, **moves: Move) -> dict[tuple[State, Input], Move]:
-    """Fill a row: every input that is not named leaves the state as it is and asks for nothing."""
+    """Fill a row; an input that is not named changes nothing."""
     return {(state, given): moves.get(given.name, Move(state)) for given in Input}
 
 
@@ -95,7 +93,7 @@ TRANSITIONS: Final[Mapping[Level, Mapping[tuple[State, Input], Move]]] = {
             RECEIVED=Move(State.RELEASED, Action.DELIVER),
             WAIT=Move(State.OFFERED, Action.HOLD),
             REFUSED=Move(State.FAILED),
-            REFUSED_LATER=Move(State.FAILED),  # never released, so it cannot have been delivered
+            REFUSED_LATER=Move(State.FAILED),  # never released, therefore not delivered
             TIMEOUT=Move(State.OFFERED, Action.OFFER),
             EXHAUSTED=Move(State.FAILED),
         ),
@@ -129,15 +127,15 @@ TRANSITIONS: Final[Mapping[Level, Mapping[tuple[State, Input], Move]]] = {
         **_ENDED,
     },
 }
-"""Every state times every input. What stands in no line of it changes nothing."""
+"""All states and inputs of each level."""
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What the rules know of a message.
+    """The part of a message that the rules use.
 
-    `size` is its body in bytes. `sends` counts the transmissions of the current step, `attempts`
-    those of them that count against `max_attempts`: not the ones that a lost session interrupted.
+    `size` is its body in bytes. `sends` counts the transmissions of the current step. `attempts`
+    counts those towards `max_attempts`, which excludes the ones interrupted by a lost session.
     """
 
     number: int
@@ -149,7 +147,7 @@ class Message:
 
 
 def refusal(error_type: str) -> Input:
-    """Classify an error by its type (RFC 6120, 8.3.2): `wait` may be repeated."""
+    """Classify an error by its type (RFC 6120, 8.3.2): only `wait` may be repeated."""
     return Input.WAIT if error_type == "wait" else Input.REFUSED
 
 
@@ -157,12 +155,12 @@ def advance(message: Message, given: Input, policy: Policy) -> tuple[Message, Ac
     """Apply one input to a message.
 
     Args:
-        message: where it stands.
-        given: what happened; `EXHAUSTED` and `REFUSED_LATER` are worked out here from the counts.
-        policy: says how many attempts there are.
+        message: the message before it.
+        given: the input; `EXHAUSTED` and `REFUSED_LATER` are derived here from the counts.
+        policy: the number of attempts.
 
     Returns:
-        The message after it, with the counts at zero when the step is a new one, and what it asks.
+        The message after it, with its counts reset if the state changed, and the next action.
     """
     move = TRANSITIONS[message.level][message.state, _refine(message, given, policy)]
     if move.to is not message.state:
@@ -179,36 +177,36 @@ def _refine(message: Message, given: Input, policy: Policy) -> Input:
 
 
 def transmitted(message: Message) -> Message:
-    """Count one transmission of the current step; to be kept before the stanza leaves."""
+    """Count one transmission of the current step; store the result before sending the stanza."""
     return replace(message, sends=message.sends + 1, attempts=message.attempts + 1)
 
 
 def interrupted(message: Message) -> Message:
-    """Give back the attempt whose answer a lost session, or a restart, cut off."""
+    """Uncount the attempt whose answer was cut off by a lost session or a restart."""
     return replace(message, attempts=max(0, message.attempts - 1))
 
 
 def backoff(
     attempt: int, base: float, cap: float, jitter: float, chance: Callable[[], float]
 ) -> float:
-    """Say how long to wait after the attempt of that number (from 1).
+    """Return the seconds to wait after an attempt.
 
     Args:
-        attempt: how many were made, from 1.
-        base: seconds after the first; doubles with each.
-        cap: seconds, the most.
-        jitter: the part of the wait that chance may take off, 0 to 1.
-        chance: gives a number in [0, 1).
+        attempt: attempts made, from 1.
+        base: seconds after the first; doubled with each.
+        cap: most seconds.
+        jitter: largest random reduction, as a fraction of 0 to 1.
+        chance: returns a random number in [0, 1).
 
     Returns:
         Seconds, above 0 and at most `cap`.
     """
-    exponent = min(max(attempt, 1) - 1, 62)  # beyond it any base is over any cap
+    exponent = min(max(attempt, 1) - 1, 62)  # larger exponents exceed any cap
     return min(cap, base * 2.0**exponent) * (1.0 - jitter * chance())
 
 
 def diagram(level: Level) -> str:
-    """Draw a level's table for the documentation, in the notation of Mermaid's state diagrams."""
+    """Draw a level's table as a Mermaid state diagram."""
     lines = ["stateDiagram-v2", "    [*] --> queued"]
     for (state, given), move in TRANSITIONS[level].items():
         if move != Move(state):

@@ -1,8 +1,4 @@
-"""One session after the other, for what needs no outbox: it reconnects for ever, with pauses.
-
-What is done with a session is the caller's: `hold` is given each one that came about, and may go on
-for as long as that lasts. An error that it raises on purpose ends the session; the next one comes.
-"""
+"""Open one session after another, with exponential backoff, for clients without an outbox."""
 
 from __future__ import annotations
 
@@ -23,10 +19,11 @@ class Sessions:
     """The sessions of one full JID, from `start` to `close`.
 
     Args:
-        endpoint: where it connects, as whom.
-        prepare: given slixmpp's client of each session before it connects.
-        hold: given each session; it is cancelled when that is lost.
-        reconnect: how it comes back.
+        endpoint: the server and the account.
+        prepare: called with slixmpp's client of each session before it connects.
+        hold: awaited with each session, and cancelled when the session is lost; a `FirmwareError`
+            that it raises ends the session.
+        reconnect: delays between attempts to connect.
     """
 
     def __init__(
@@ -41,21 +38,21 @@ class Sessions:
         self._connection: Connection | None = None
         self._runner: asyncio.Task[None] | None = None
         self.count = 0
-        """How many sessions it had."""
+        """Number of sessions so far."""
         self.last_error = ""
-        """Why it last failed to connect, or lost its session."""
+        """Reason of the last lost session or failed attempt to connect."""
 
     def start(self) -> None:
         """Begin to connect."""
         self._runner = asyncio.create_task(self._run(), name=f"sessions of {self._endpoint.jid}")
 
     def cut(self) -> None:
-        """Drop the session without a word, if there is one; another one comes."""
+        """Drop the connection without closing the stream; another session follows."""
         if self._connection is not None:
             self._connection.abort("cut")
 
     async def close(self, *, orderly: bool = True) -> None:
-        """Connect no more, and end the session: in order, or else without a word."""
+        """Stop connecting and end the session; if `orderly`, close its stream."""
         if self._connection is not None and orderly:
             await self._connection.close()
         self.cut()
@@ -66,7 +63,7 @@ class Sessions:
 
     @property
     def online(self) -> bool:
-        """Whether there is a session now."""
+        """Return whether there is a session now."""
         return self._connection is not None and self._connection.bound
 
     async def _run(self) -> None:
@@ -79,7 +76,7 @@ class Sessions:
             await asyncio.sleep(backoff(failures, rule.base, rule.cap, rule.jitter, random.random))
 
     async def _session(self) -> str:
-        """Have one session, and say why it ended or did not come about."""
+        """Open a session, run it, and return the reason why it ended or failed to open."""
         try:
             connection = self._connection = Connection(self._endpoint, prepare=self._prepare)
             await connection.open(self._reconnect.timeout)

@@ -1,7 +1,4 @@
-"""What the files of a device have in common: SQLite, durable, one process at a time.
-
-It knows no table; `outbox` and `inbox` bring theirs.
-"""
+"""Open and create durable SQLite files that one process uses at a time."""
 
 from __future__ import annotations
 
@@ -14,14 +11,14 @@ if TYPE_CHECKING:
 
 
 def open_file(path: Path, error: type[FirmwareError]) -> sqlite3.Connection:
-    """Open a file, or make it; commits are durable, and no other process gets in.
+    """Open or create a file with durable commits, locked for this process.
 
     Args:
-        path: its place; two more (`-wal`, `-shm`) may lie beside it.
-        error: what is raised.
+        path: the file; SQLite creates two more (`-wal`, `-shm`) beside it.
+        error: the type of error to raise.
 
     Raises:
-        FirmwareError: of that type; it is no database, or another process has it.
+        FirmwareError: (of that type) it is no database, or another process has locked it.
     """
     try:
         db = sqlite3.connect(path, timeout=1.0, isolation_level=None)
@@ -37,22 +34,22 @@ def open_file(path: Path, error: type[FirmwareError]) -> sqlite3.Connection:
 
 
 def is_new(db: sqlite3.Connection, version: int, error: type[FirmwareError]) -> bool:
-    """Tell whether the file is still empty.
+    """Return whether the file is still empty.
 
     Raises:
-        FirmwareError: of that type; a newer version of this software made it.
+        FirmwareError: (of that type) a newer version of this software created it.
     """
     found = db.execute("PRAGMA user_version").fetchone()[0]
     if found > version:
-        raise error(f"the file has version {found}; this software knows {version}")
+        raise error(f"the file has version {found}; this software supports {version}")
     return bool(found == 0)
 
 
 def make(db: sqlite3.Connection, schema: str, version: int) -> None:
-    """Make the tables, in a transaction that the caller completes and commits."""
+    """Create the tables, in a transaction that the caller completes and commits."""
     db.executescript(f"BEGIN IMMEDIATE;{schema};PRAGMA user_version={version}")
 
 
 def bare(jid: str) -> str:
-    """Cut the resource off a JID."""
+    """Remove the resource from a JID."""
     return jid.partition("/")[0]

@@ -1,21 +1,21 @@
-"""A worker of a queue node (XEP-0254): takes items, works on them, and deletes what is done.
+"""A worker of a queue node (XEP-0254): receives items, works on them, and deletes them when done.
 
-    async def work(job: Job) -> None:
-        ...  # it may wait; CannotDo gives the item to another worker
+    async def work(job: Job) -> None:         ...  # may wait; raise CannotDo to give the item to
+another worker
 
-    def commit(job: Job, db: sqlite3.Connection) -> None:
-        db.execute("INSERT INTO done (item) VALUES (?)", (job.item,))
+    def commit(job: Job, db: sqlite3.Connection) -> None:         db.execute("INSERT INTO done
+(item) VALUES (?)", (job.item,))
 
     async with Worker("w1@gw.example/w", password, node="jobs", work=work, commit=commit, ...): ...
 
-`work` is called at least once for each item, somewhere. When it returns, that is written to the
-worker's file, and only then is the deletion asked for. `commit` is called in the transaction that
-takes note of the service's confirmation: once for each item that this worker has deleted, across
-lost connections, restarts and `kill -9` of either side. An item that is unlocked meanwhile, by a
-time-out for instance, is dropped: another worker has it.
+`work` is called at least once for each item, by some worker. When it returns, the worker records
+this in its file and then requests the deletion. `commit` is called in the transaction that records
+the service's confirmation: once for each item that this worker deleted, across lost connections,
+restarts and `kill -9` of either side. An item that is unlocked meanwhile, for example by a lock
+timeout, is dropped, because another worker gets it.
 
-It subscribes anew in each session, since a lost one ends the subscription. What was asked and never
-answered is asked again: the answer tells whether the item is still this worker's.
+The worker subscribes in each session, because a lost session ends the subscription. It repeats
+deletions without an answer; the answer shows whether the item is still its own.
 
 Specification: XEP-0254, "Deleting an Item from the Queue", "Unlocking an Item", "Implementation
 Notes". Stream management (XEP-0198) is used, so that no confirmation is lost with a connection.
@@ -45,8 +45,8 @@ _log = logging.getLogger(__name__)
 _LIMITS: Final = WorkLimits()
 _RECONNECT: Final = Reconnect()
 _NOT_ITS_OWN: Final = ("item-not-found", "conflict", "forbidden", "unexpected-request")
-_SESSIONS: Final = 2  # what a lost session left in hand, and what the next was given
-_STREAM: Final = {"allow_resume": False}  # a new session is told what the old one was not
+_SESSIONS: Final = 2  # items left by a lost session, and those of the next one
+_STREAM: Final = {"allow_resume": False}  # a new session gets the missed confirmations
 
 
 def nothing(_job: Job, _db: sqlite3.Connection) -> None:
@@ -54,26 +54,26 @@ def nothing(_job: Job, _db: sqlite3.Connection) -> None:
 
 
 class Worker:
-    """A worker, from `start` to `close`, or in a `with`.
+    """A worker, from `start` to `close` or in an `async with` block.
 
     Args:
-        jid: its full JID; the resource must be given.
-        password: of its account.
+        jid: the full JID.
+        password: the account's password.
         node: the queue.
-        path: its file; made when missing. One file, one worker, one process.
-        ca_file: PEM certificate of the CA that vouches for the gateway.
-        work: does an item; it may wait, and be called at the same time for others. `CannotDo` gives
-            the item back; any other error, too.
-        commit: given an item whose deletion is confirmed, in the transaction that says so; it must
-            neither commit nor wait.
+        path: the worker's file; created if missing. Used by one worker in one process.
+        ca_file: PEM certificate of the CA that signed the gateway's certificate.
+        work: works on an item; it may wait, and is called concurrently. `CannotDo`, or any other
+            error, returns the item to the queue.
+        commit: called with an item whose deletion is confirmed, in the transaction that records it;
+            it must neither commit nor wait.
         host: address to dial; the JID's domain if empty.
         port: TCP port.
-        service: address of the service; `pubsub.` before the JID's domain if empty.
-        by_account: subscribe the account (bare JID), of which the service may choose any session,
-            in place of this session.
-        schema: SQL of the application's own tables.
-        limits: how much it has in hand.
-        reconnect: how it comes back.
+        service: the service's address; `pubsub.` before the JID's domain if empty.
+        by_account: subscribe the account (bare JID) instead of this session, so that the service
+            may choose any session.
+        schema: SQL that creates the application's tables.
+        limits: concurrency and memory.
+        reconnect: delays between attempts to connect.
 
     Raises:
         ValueError: the JID has no resource or no account.
@@ -99,7 +99,7 @@ class Worker:
     ) -> None:
         parsed = JID(jid)
         if not parsed.user or not parsed.resource:
-            raise ValueError(f"a full JID is wanted, as in worker1@gw.example/w, not {jid!r}")
+            raise ValueError(f"{jid!r} is not a full JID, such as worker1@gw.example/w")
         self.jid, self._node = str(parsed), node
         self._subscriber = str(parsed.bare) if by_account else self.jid
         self._service = service or f"pubsub.{parsed.domain}"
@@ -115,7 +115,7 @@ class Worker:
         self._subscribed = asyncio.Event()
         self._wanted = True
         self.failure: Exception | None = None
-        """Why it stopped by itself: its file failed."""
+        """The error that stopped the worker: its file failed."""
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -125,7 +125,7 @@ class Worker:
         await self.close()
 
     async def start(self) -> None:
-        """Open its file and begin to connect; it does not wait for a session.
+        """Open the file and begin to connect, without waiting for a session.
 
         Raises:
             JobsError: the file cannot be opened.
@@ -136,26 +136,27 @@ class Worker:
         self._sessions.start()
 
     async def close(self) -> None:
-        """Stop in order. What it has in hand is another's, once the service sees it gone."""
+        """Close the stream and the file. The service gives the current items to other workers."""
         await self._end(orderly=True)
 
     async def kill(self) -> None:
-        """Stop at once, as if the power had failed: what is in hand is forgotten."""
+        """Stop as in a power cut, and forget the current items."""
         await self._end(orderly=False)
 
     def cut(self) -> None:
-        """Drop the session without a word; it comes back by itself, and goes on with its items."""
+        """Drop the connection without closing the stream; reconnect and continue."""
         self._sessions.cut()
 
     async def subscribed(self) -> None:
-        """Wait until it is subscribed."""
+        """Wait until the worker is subscribed."""
         await self._subscribed.wait()
 
     async def leave(self) -> None:
-        """Take no more items, and give back what is in hand (XEP-0254, "Implementation Notes").
+        """Unsubscribe and return the current items (XEP-0254, "Implementation Notes").
 
         Raises:
-            RequestRefused, Unanswered: the service did not unsubscribe it, or nobody knows.
+            RequestRefused: the service refused to unsubscribe.
+            Unanswered: the request may or may not have been carried out.
         """
         self._wanted = False
         self._subscribed.clear()
@@ -166,7 +167,7 @@ class Worker:
             self.jobs.count(Tally.UNLOCKED)
 
     def hide(self) -> None:
-        """Say that it is unavailable: the service unsubscribes it, and unlocks what it has."""
+        """Send unavailable presence, so that the service unsubscribes and unlocks the items."""
         self._wanted = False
         self._subscribed.clear()
         for item in list(self._at):
@@ -175,28 +176,32 @@ class Worker:
             self._client.send_presence(ptype="unavailable")
 
     async def rejoin(self) -> None:
-        """Take items again, after `leave` or `hide`; raises as `leave` does."""
+        """Subscribe again after `leave` or `hide`; raises as `leave` does."""
         self._wanted = True
         await self._join(self._connected())
 
     @property
     def online(self) -> bool:
-        """Whether it has a session now."""
+        """Return whether the worker has a session now."""
         return self._sessions.online
 
     @property
     def last_error(self) -> str:
-        """Why it last failed to connect, or lost its session."""
+        """Return the reason of the last lost session or failed attempt to connect."""
         return self._sessions.last_error
 
     @property
     def in_hand(self) -> int:
-        """How many items it works on."""
+        """Return the number of items being worked on."""
         return len(self._at)
 
     @property
     def jobs(self) -> Jobs:
-        """Its file; `DeviceStopped` if it is not running."""
+        """Return the worker's file.
+
+        Raises:
+            DeviceStopped: the worker is not running.
+        """
         if self._jobs is None:
             raise DeviceStopped("the worker is not running")
         return self._jobs
@@ -207,7 +212,7 @@ class Worker:
         self._pubsub = Pubsub(client, self._service, self._told)
 
     async def _hold(self, connection: Connection) -> None:
-        """Be there, ask again what was never answered, and wait for the end."""
+        """Subscribe, repeat deletions without an answer, and wait for the end of the session."""
         pubsub = self._pubsub
         assert pubsub is not None  # noqa: S101 - `_prepare` made it
         try:
@@ -232,7 +237,7 @@ class Worker:
         return self._pubsub
 
     def _told(self, told: Told) -> None:
-        """Take an event; what it demands of the file is on disk when this returns."""
+        """Process an event; changes to the file are durable when this returns."""
         if told.node != self._node or self._jobs is None:
             return
         if told.kind is Kind.PUBLISHED:
@@ -245,7 +250,7 @@ class Worker:
             self._guarded(lambda: self.jobs.undo(told.item))
 
     def _begin(self, told: Told) -> None:
-        """Begin an item, if need be anew; of more than was asked for, each is given back."""
+        """Start work on an item, again if necessary; return items above the limit."""
         self._drop(told.item)
         if len(self._at) >= _SESSIONS * self._limits.requests:
             self._aside(self._give_back(told.item))
@@ -255,12 +260,12 @@ class Worker:
         self._at[told.item] = task
 
     async def _do(self, job: Job) -> None:
-        """Work on an item, then ask for its deletion, or give it back."""
+        """Work on an item, then request its deletion or return it."""
         try:
             await self._work(job)
         except Exception as error:
             if not isinstance(error, CannotDo):
-                _log.exception("the work on item %s failed", job.item)
+                _log.exception("work on item %s failed", job.item)
             self._over(job.item)
             await self._give_back(job.item)
         else:
@@ -269,10 +274,11 @@ class Worker:
                 await self._ask(job.item)
 
     async def _ask(self, item: str) -> None:
-        """Ask for the deletion of an item; the service's confirmation commits it, not the answer.
+        """Request an item's deletion; the service's confirmation commits it, not the answer.
 
-        A confirmation comes before the answer to what is asked later; so an item that is not there
-        and was not confirmed is another's. Should one come after all, it is committed all the same.
+        The confirmation precedes the answer to a later request. Therefore an item that is not found
+        and was not confirmed belongs to another worker. A later confirmation is committed all the
+        same.
         """
         try:
             await self._connected().delete(self._node, item)
@@ -280,17 +286,17 @@ class Worker:
             if refused.condition in _NOT_ITS_OWN:
                 self._guarded(lambda: self.jobs.undo(item))
         except Unanswered:
-            pass  # the next session asks again
+            pass  # the next session repeats it
 
     async def _give_back(self, item: str) -> None:
         try:
             await self._connected().unlock(self._node, item)
             self._guarded(lambda: self.jobs.count(Tally.UNLOCKED))
         except (RequestRefused, Unanswered):
-            pass  # it is another's already, or will be, after its time
+            pass  # another worker has it, or will after the lock timeout
 
     def _guarded(self, change: Callable[[], object]) -> bool:
-        """Change the file; if that fails, stop: what is not written must not be said."""
+        """Change the file; if that fails, stop the worker before it requests anything."""
         try:
             change()
         except Exception as error:
@@ -305,7 +311,7 @@ class Worker:
             task.cancel()
 
     def _over(self, item: str) -> None:
-        """Have an item in hand no more; its task goes on without being dropped by what comes."""
+        """Remove an item from the current ones without cancelling its task."""
         task = self._at.pop(item, None)
         if task is not None:
             self._keep(task)

@@ -180,7 +180,7 @@ async def test_silence_ends_it_at_last(certificate: Certificate, make: Make) -> 
         await device.send("<message/>")
         await device.flush(10)
         (record,) = device.records(State.FAILED)
-    assert record.reason == "no answer to 3 attempts"
+    assert record.reason == "no answer after 3 attempts"
     assert peer.steps() == [("assured", "1")] * 3
 
 

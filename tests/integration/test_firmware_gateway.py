@@ -23,7 +23,7 @@ from firmware_sim.device.sender_rules import State
 from tests.helpers.gateway import DOMAIN, PASSWORD, Gateway, port_of
 from tests.helpers.processes import Process, start
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "how-to" / "firmware.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "how-to" / "integrate-firmware.md"
 POLICY = Policy(retry_base=0.5, retry_cap=2.0)
 RECONNECT = Reconnect(base=0.05, cap=0.2, stable=0.1)
 NAMES = [f"pump{number}" for number in range(1, 6)]

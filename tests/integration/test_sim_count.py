@@ -204,6 +204,8 @@ def test_progress_is_shown_on_a_terminal(command: list[str]) -> None:
 
 
 def test_every_state_has_a_name_in_the_documentation() -> None:
-    text = (Path(__file__).parents[2] / "docs" / "how-to" / "firmware.md").read_text("utf-8")
+    text = (Path(__file__).parents[2] / "docs" / "how-to" / "integrate-firmware.md").read_text(
+        "utf-8"
+    )
     for state in State:
         assert f"| `{state.value}` |" in text

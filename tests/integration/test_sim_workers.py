@@ -14,7 +14,7 @@ import pytest
 from tests.helpers.gateway import DOMAIN, PASSWORD, Gateway, port_of
 from tests.helpers.simulator import simulate
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "how-to" / "firmware.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "how-to" / "integrate-firmware.md"
 
 
 def test_each_item_is_done_and_deleted_once(

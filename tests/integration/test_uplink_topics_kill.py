@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.helpers.gateway import DOMAIN, PASSWORD, Gateway, port_of
 from tests.helpers.xmpp import CLIENT, Client, condition, log_in
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "how-to" / "firmware.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "how-to" / "integrate-firmware.md"
 PUBSUB = "http://jabber.org/protocol/pubsub"
 PUMP = f"pump1@{DOMAIN}/fw"
 OPTIONS = {"topics": ["plant/#"], "auto_create": ["plant/#", "other"]}

@@ -23,7 +23,7 @@ from firmware_sim.device.receiver_rules import (
 
 U, H, R = State  # unknown, held, released
 
-# Written by hand from the specification and docs/how-to/firmware.md.
+# Written by hand from the specification and docs/how-to/integrate-firmware.md.
 EXPECTED = {
     (U, Input.OFFER): (H, "received", Effect.HOLD),
     (U, Input.OTHER): (H, "received", Effect.HOLD),
@@ -108,5 +108,7 @@ def test_an_error_has_a_type_and_a_condition() -> None:
 
 
 def test_the_documentation_shows_this_table() -> None:
-    text = (Path(__file__).parents[2] / "docs" / "how-to" / "firmware.md").read_text("utf-8")
+    text = (Path(__file__).parents[2] / "docs" / "how-to" / "integrate-firmware.md").read_text(
+        "utf-8"
+    )
     assert diagram() in text

@@ -134,7 +134,9 @@ def test_all_errors_but_wait_end_it(error_type: str) -> None:
 
 @pytest.mark.parametrize("level", list(Level))
 def test_the_documentation_draws_the_table(level: Level) -> None:
-    text = (Path(__file__).parents[2] / "docs" / "how-to" / "firmware.md").read_text("utf-8")
+    text = (Path(__file__).parents[2] / "docs" / "how-to" / "integrate-firmware.md").read_text(
+        "utf-8"
+    )
     assert f"```mermaid\n{diagram(level)}\n```\n" in text
     assert "released --> done" in diagram(Level.ASSURED)
     assert "released" not in diagram(Level.ACKNOWLEDGED)
