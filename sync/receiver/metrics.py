@@ -1,4 +1,4 @@
-"""Counters of the receiver.
+"""The receiver's Prometheus metrics.
 
 No gateway is a label, so that a fleet of any size has the same number of time series.
 """
@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from typing import Final
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
 
 from sync.common.metrics import COUNTER, GAUGE, HISTOGRAM, Family, Histogram, labels, single
 
@@ -86,3 +86,38 @@ class Metrics:
             younger = count
         yield labels(last="longer"), len(ages) - younger
         yield labels(last="none"), max(0, enrolled - len(ages))
+
+
+class Readings(NamedTuple):
+    """Values that are read when the metrics are requested.
+
+    Attributes:
+        connections: open connections, by kind of peer.
+        uploads: uploads in progress.
+        partial_uploads: the size of each partial upload in bytes.
+        disk_free: free bytes on the landing's file system.
+        certificate_expiry: of the server certificate, in seconds since 1970 UTC; None without one.
+    """
+
+    connections: Mapping[str, int]
+    uploads: int
+    partial_uploads: Sequence[int]
+    disk_free: int
+    certificate_expiry: float | None
+
+
+def gauges(readings: Readings) -> Iterator[Family]:
+    """Yield the gauges of `readings`."""
+    connections, uploads, partial_uploads, disk_free, expiry = readings
+    counts = [(labels(peer=peer), float(count)) for peer, count in connections.items()]
+    yield Family("connections", GAUGE, "Open connections, by kind of peer.", counts)
+    yield single("uploads_in_progress", GAUGE, "Uploads in progress.", uploads)
+    meaning = "Partial uploads: in progress, or interrupted and kept to be resumed."
+    yield single("partial_uploads", GAUGE, meaning, len(partial_uploads))
+    meaning = "Bytes of partial uploads."
+    yield single("partial_upload_bytes", GAUGE, meaning, sum(partial_uploads))
+    meaning = "Free bytes on the landing's file system."
+    yield single("disk_free_bytes", GAUGE, meaning, disk_free)
+    if expiry is not None:
+        meaning = "Expiry of the receiver's certificate, in seconds since 1970 UTC."
+        yield single("certificate_expiry_timestamp_seconds", GAUGE, meaning, expiry)

@@ -7,18 +7,18 @@ from __future__ import annotations
 
 import contextlib
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from aiohttp import web
 
-from sync.common.metrics import CONTENT_TYPE, GAUGE, Family, exposition, labels, single
+from sync.common.metrics import CONTENT_TYPE, exposition
 from sync.receiver.disk_quota import DiskQuota
 from sync.receiver.gateways import GatewayRegistry
 from sync.receiver.incoming_files import PartialUploads
 from sync.receiver.listener import ConnectionRegistry
-from sync.receiver.metrics import PREFIX, Metrics
+from sync.receiver.metrics import PREFIX, Metrics, Readings, gauges
 from sync.receiver.pki import expires_at
 from sync.receiver.threads import ThreadRunner
 from sync.receiver.uploads import Uploads
@@ -69,25 +69,14 @@ class MonitoringPages:
 
     def _exposition(self) -> str:
         enrolled = sum(record.revoked is None for record in self.gateways.survey().records)
-        return exposition(PREFIX, [*self.metrics.families(enrolled), *self._gauges()])
-
-    def _gauges(self) -> Iterator[Family]:
-        sizes = self.partials.sizes()
-        counts = [
-            (labels(peer=peer), float(count)) for peer, count in self.connections.counts().items()
-        ]
-        meaning = "Open connections, by kind of peer."
-        yield Family("connections", GAUGE, meaning, counts)
-        yield single("uploads_in_progress", GAUGE, "Uploads in progress.", self.uploads.count)
-        meaning = "Partial uploads: in progress, or interrupted and kept to be resumed."
-        yield single("partial_uploads", GAUGE, meaning, len(sizes))
-        yield single("partial_upload_bytes", GAUGE, "Bytes of partial uploads.", sum(sizes))
-        meaning = "Free bytes on the landing's file system."
-        yield single("disk_free_bytes", GAUGE, meaning, self.quota.free())
-        if self.certificate is not None:
-            meaning = "Expiry of the receiver's certificate, in seconds since 1970 UTC."
-            expiry = expires_at(self.certificate)
-            yield single("certificate_expiry_timestamp_seconds", GAUGE, meaning, expiry)
+        readings = Readings(
+            connections=self.connections.counts(),
+            uploads=self.uploads.count,
+            partial_uploads=self.partials.sizes(),
+            disk_free=self.quota.free(),
+            certificate_expiry=expires_at(self.certificate) if self.certificate else None,
+        )
+        return exposition(PREFIX, [*self.metrics.families(enrolled), *gauges(readings)])
 
 
 @contextlib.asynccontextmanager
