@@ -106,14 +106,7 @@ def test_links_and_read_only_files_are_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "command",
-    [
-        ("doctor",),
-        ("run",),
-        ("status",),
-        ("config", "check"),
-        ("device", "list"),
-        ("uplink", "status"),
-    ],
+    [("doctor",), ("run",), ("config", "check")],
     ids=" ".join,
 )
 def test_fifo_as_configuration_is_reported(folder: Path, command: tuple[str, ...]) -> None:
@@ -122,15 +115,6 @@ def test_fifo_as_configuration_is_reported(folder: Path, command: tuple[str, ...
     line, *rest = lines(folder, *command)
     assert line.endswith(f"{path} cannot be read: {told}")
     assert len(rest) == (command == ("doctor",))  # its remedy
-
-
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "a FIFO"])
-def test_special_file_as_configuration_is_reported(folder: Path, kind: str) -> None:
-    told = put(folder / "fieldpost.toml", kind)
-    for command in ("doctor", "status"):
-        result = CliRunner().invoke(main, [command, "--dir", str(folder)])
-        assert result.exit_code == 1
-        assert f"fieldpost.toml cannot be read: {told}" in result.output
 
 
 def test_configuration_behind_a_link_is_read(folder: Path, tmp_path: Path) -> None:
