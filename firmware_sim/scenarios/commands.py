@@ -64,7 +64,7 @@ def custody_command(*, state: Path | None, as_json: bool, **given: Any) -> None:
 
     with _Folder(state) as folder:
         begun = time.monotonic()
-        ran = _run(lambda tell: custody(CustodySettings(folder.path, **given), tell))
+        ran = _run(lambda show: custody(CustodySettings(folder.path, **given), show))
         found = {"seconds": round(time.monotonic() - begun, 1), "kills": ran.kills}
         found |= {fault.value: count for fault, count in sorted(ran.faults.items(), key=str)}
         found |= {f"offline: {error}": count for error, count in ran.errors.most_common()}
@@ -112,7 +112,7 @@ def attack_command(
         raise click.UsageError(str(error)) from error
     with _Folder(state) as folder:
         settings = AttackSettings(folder.path, ceiling=ceiling_mb * _MIB, attacks=attacks, **given)
-        verdict = _run(lambda tell: attack(settings, tell))
+        verdict = _run(lambda show: attack(settings, show))
         folder.keep = not verdict.passed
         _finish(verdict.lines(), verdict.as_json(), {}, as_json)
     sys.exit(0 if verdict.passed else 1)
@@ -145,7 +145,7 @@ def workers_command(*, state: Path | None, as_json: bool, **given: Any) -> None:
 
     with _Folder(state) as folder:
         begun = time.monotonic()
-        ran = _run(lambda tell: workers(WorkersSettings(folder.path, **given), tell))
+        ran = _run(lambda show: workers(WorkersSettings(folder.path, **given), show))
         found = {"seconds": round(time.monotonic() - begun, 1), "kills": ran.kills}
         found |= {fault.value: count for fault, count in sorted(ran.faults.items(), key=str)}
         found["members crashed"] = ran.crashes
@@ -193,7 +193,7 @@ def _progress_printer() -> Tell:
     occasional lines."""
     terminal, reported = sys.stderr.isatty(), 0.0
 
-    def tell(line: str) -> None:
+    def show(line: str) -> None:
         nonlocal reported
         if terminal:
             click.echo(f"\r{line:<79}", nl=False, err=True)
@@ -201,7 +201,7 @@ def _progress_printer() -> Tell:
             reported = time.monotonic()
             click.echo(line, err=True)
 
-    return tell
+    return show
 
 
 def _finish(lines: list[str], found: dict[str, Any], more: dict[str, Any], as_json: bool) -> None:

@@ -15,7 +15,7 @@ from edge.engine.addresses import AddressError, AddressReason
 from edge.engine.database import Transaction
 from edge.engine.hooks import Context, Hooks, Message, Work
 from edge.features.accounts import service as accounts
-from edge.features.messages import rules, service
+from edge.features.messages import rules, service, store
 from edge.features.messages.rules import MessageType
 from edge.features.messages.service import (
     AccountMessage,
@@ -172,4 +172,5 @@ def register(hooks: Hooks) -> None:
     """Register with the engine."""
     hooks.message(handle)
     hooks.encode(DelayedMessage, _encode_delayed)
-    hooks.on_timer(service.expire)
+    hooks.on_timer(service.expire)  # also of messages stored before the gateway was a component
+    hooks.on_time_off(store.age)

@@ -18,4 +18,3 @@ def register(hooks: Hooks) -> None:
     hooks.on_acknowledged(store.RECEIPT, service.acknowledge)
     hooks.on_unacknowledged(store.RECEIPT, service.return_unacknowledged)
     hooks.on_available(service.flush)
-    hooks.on_time_off(store.age)
