@@ -133,7 +133,7 @@ class Quarantine:
         return target
 
     def _epoch_advice(self, inspection: FileInspection) -> str:
-    """Return a note if the gateway of a fork has begun a new epoch, which it does by itself."""
+        """Return a note if the gateway of a fork has begun a new epoch, which it does by itself."""
         if inspection.identity is not None:
             gateway, epoch = inspection.identity.gateway, inspection.identity.epoch
             folders = (f"{place}/{gateway}" for place in (LANDING, ARCHIVE))
