@@ -101,12 +101,12 @@ def count_command(
     Each of DEVICES sends MESSAGES events over SECONDS. FAULTS is the fraction of messages at which
     a fault happens. The run ends when everything is delivered, or PATIENCE seconds after SECONDS.
     """
-    from firmware_sim.device.limits import Policy
+    from firmware_sim.device.limits import SendPolicy
     from firmware_sim.scenarios.count import CountSettings
 
     passwords = _passwords(accounts, devices)
     run = _begin(state, domain, tuple(passwords), messages)
-    policy = Policy(retry_base=retry_base, silence=max(10.0, 4 * retry_base))
+    policy = SendPolicy(retry_base=retry_base, silence=max(10.0, 4 * retry_base))
     settings = CountSettings(ca_file=ca, passwords=passwords, state=state, policy=policy, **pace)
     begun = time.monotonic()
     ran = _run(run, settings)
@@ -164,7 +164,7 @@ def _run(run: RunRecord, settings: CountSettings) -> CountResult:
     import asyncio
     import logging
 
-    from firmware_sim.device.errors import FirmwareError
+    from firmware_sim.errors import FirmwareError
     from firmware_sim.scenarios.count import count
 
     # Lost connections are part of every run; each device logs its own.
@@ -200,7 +200,7 @@ def _finish(
     more: dict[str, Any],
 ) -> None:
     """Print the verdict; exit with 0 if it is exact, otherwise 1."""
-    from firmware_sim.device.errors import FirmwareError
+    from firmware_sim.errors import FirmwareError
 
     try:
         found = _judge(run, state, gateway_dir, events)

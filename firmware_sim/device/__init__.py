@@ -1,5 +1,67 @@
-"""The API for firmware in Python: a device that sends and receives with quality of service."""
+"""A library for firmware: send and receive with quality of service, publish, and work on queues.
+
+These names are the public interface; its guide is docs/how-to/integrate-firmware.md.
+"""
 
 from firmware_sim.device.device import Device
+from firmware_sim.device.inbox import Inbox, InboxCounter
+from firmware_sim.device.jobs import Job, JobCounter, JobStore
+from firmware_sim.device.limits import (
+    InboxLimits,
+    OutboxLimits,
+    ReconnectPolicy,
+    SendPolicy,
+    WorkLimits,
+)
+from firmware_sim.device.outbox import OutboxRecord
+from firmware_sim.device.publisher import Publisher
+from firmware_sim.device.receive_options import ReceivedMessage, ReceiveOptions
+from firmware_sim.device.sender_loop import Progress
+from firmware_sim.device.sender_rules import Level, State
+from firmware_sim.device.worker import Worker
+from firmware_sim.errors import (
+    CannotDo,
+    DeviceStopped,
+    FirmwareError,
+    InboxError,
+    JobsError,
+    MessageRefused,
+    NoAnswer,
+    NotSent,
+    OutboxError,
+    OutboxFull,
+    RequestRefused,
+)
 
-__all__ = ["Device"]
+__all__ = [
+    "CannotDo",
+    "Device",
+    "DeviceStopped",
+    "FirmwareError",
+    "Inbox",
+    "InboxCounter",
+    "InboxError",
+    "InboxLimits",
+    "Job",
+    "JobCounter",
+    "JobStore",
+    "JobsError",
+    "Level",
+    "MessageRefused",
+    "NoAnswer",
+    "NotSent",
+    "OutboxError",
+    "OutboxFull",
+    "OutboxLimits",
+    "OutboxRecord",
+    "Progress",
+    "Publisher",
+    "ReceiveOptions",
+    "ReceivedMessage",
+    "ReconnectPolicy",
+    "RequestRefused",
+    "SendPolicy",
+    "State",
+    "WorkLimits",
+    "Worker",
+]

@@ -17,9 +17,9 @@ from typing import Any, Final, NamedTuple
 
 from slixmpp.clientxmpp import ClientXMPP
 
-from firmware_sim.device.errors import ConnectionFailed, NotSent
-from firmware_sim.device.qos_incoming import RECEIVER, Incoming, Receiver
-from firmware_sim.device.qos_requests import NAMESPACE, QualityOfService
+from firmware_sim.device.qos_receiver_plugin import RECEIVER, IncomingStanza, ReceiverPlugin
+from firmware_sim.device.qos_sender_plugin import NAMESPACE, SenderPlugin
+from firmware_sim.errors import ConnectionFailed, NotSent
 
 _SAFE: Final = {"feature_mechanisms": {"unencrypted_plain": False, "unencrypted_scram": False}}
 _CONTEXTS: Final = 16  # CA files used at the same time by one process
@@ -96,7 +96,7 @@ class Connection:
     def __init__(
         self,
         endpoint: Endpoint,
-        take: Callable[[Receiver, Incoming], None] | None = None,
+        take: Callable[[ReceiverPlugin, IncomingStanza], None] | None = None,
         prepare: Callable[[Any], None] | None = None,
     ) -> None:
         loop = asyncio.get_running_loop()
@@ -105,8 +105,8 @@ class Connection:
         self.lost: asyncio.Future[str] = loop.create_future()
         """Completes with the reason when the session ends."""
         self._client = self._make_client()
-        self.qos: QualityOfService = self._client.plugin[NAMESPACE]
-        self._receiver: Receiver | None = None
+        self.qos: SenderPlugin = self._client.plugin[NAMESPACE]
+        self._receiver: ReceiverPlugin | None = None
         if take is not None:
             self._client.register_plugin(RECEIVER)
             self._receiver = self._client.plugin[RECEIVER]

@@ -23,16 +23,16 @@ from slixmpp.jid import JID
 
 from firmware_sim.device import messages
 from firmware_sim.device.connection import Connection, Endpoint
-from firmware_sim.device.device_runtime import Desk
-from firmware_sim.device.errors import ConnectionFailed, DeviceStopped, MessageRefused, NotSent
+from firmware_sim.device.device_runtime import Runtime
 from firmware_sim.device.inbox import Inbox
-from firmware_sim.device.limits import OutboxLimits, Policy, Reconnect
-from firmware_sim.device.outbox import Outbox, Record
-from firmware_sim.device.received import Receiving
-from firmware_sim.device.sender_loop import Courier, Moment
+from firmware_sim.device.limits import OutboxLimits, ReconnectPolicy, SendPolicy
+from firmware_sim.device.outbox import Outbox, OutboxRecord
+from firmware_sim.device.receive_options import ReceiveOptions
+from firmware_sim.device.sender_loop import Progress, SenderLoop
 from firmware_sim.device.sender_rules import Level, State, backoff
+from firmware_sim.errors import ConnectionFailed, DeviceStopped, MessageRefused, NotSent
 
-_DEFAULTS: Final = (Policy(), OutboxLimits(), Reconnect())
+_DEFAULTS: Final = (SendPolicy(), OutboxLimits(), ReconnectPolicy())
 
 
 class Device:
@@ -67,11 +67,11 @@ class Device:
         ca_file: Path | str,
         host: str = "",
         port: int = 5222,
-        policy: Policy = _DEFAULTS[0],
+        policy: SendPolicy = _DEFAULTS[0],
         limits: OutboxLimits = _DEFAULTS[1],
-        reconnect: Reconnect = _DEFAULTS[2],
-        receive: Receiving | None = None,
-        observe: Callable[[Moment, int], None] | None = None,
+        reconnect: ReconnectPolicy = _DEFAULTS[2],
+        receive: ReceiveOptions | None = None,
+        observe: Callable[[Progress, int], None] | None = None,
         prepare: Callable[[Any], None] | None = None,
     ) -> None:
         parsed = JID(jid)
@@ -87,7 +87,7 @@ class Device:
         self._policy, self._limits, self._reconnect = policy, limits, reconnect
         self._observe = observe or _unobserved
         self._receive, self._prepare = receive, prepare
-        self._desk: Desk | None = None
+        self._runtime: Runtime | None = None
         self._reads = True
         self._connection: Connection | None = None
         self._runner: asyncio.Task[None] | None = None
@@ -111,12 +111,14 @@ class Device:
             OutboxError: the outbox cannot be opened.
             InboxError: the inbox cannot be opened.
         """
-        desk = Desk.open(self.jid, self._outbox_path, self._limits, self._policy, self._observe)
+        runtime = Runtime.open(
+            self.jid, self._outbox_path, self._limits, self._policy, self._observe
+        )
         if self._receive is not None:
-            desk.receive(self.jid, self._receive)
-        desk.courier.on_silence = desk.courier.on_stop = self.cut
-        self._desk = desk
-        self._runner = asyncio.create_task(self._run(desk), name=f"device {self.jid}")
+            runtime.receive(self.jid, self._receive)
+        runtime.sender.on_silence = runtime.sender.on_stop = self.cut
+        self._runtime = runtime
+        self._runner = asyncio.create_task(self._run(runtime), name=f"device {self.jid}")
         self._runner.add_done_callback(self._on_end)
 
     async def send_log(
@@ -191,11 +193,11 @@ class Device:
         """Count the messages in each state since the outbox was created."""
         return self._open().counts()
 
-    def delivered(self) -> Iterator[Record]:
+    def delivered(self) -> Iterator[OutboxRecord]:
         """Iterate over the stored records of delivered messages, oldest first."""
         return self._open().records(State.DONE)
 
-    def records(self, *states: State) -> Iterator[Record]:
+    def records(self, *states: State) -> Iterator[OutboxRecord]:
         """Iterate over the messages in these states; in all states if none is given."""
         return self._open().records(*(states or tuple(State)))
 
@@ -228,23 +230,23 @@ class Device:
         Raises:
             DeviceStopped: the device is not running, or has no inbox.
         """
-        if self._desk is None or self._desk.inbox is None:
+        if self._runtime is None or self._runtime.inbox is None:
             raise DeviceStopped("the inbox is not open")
-        return self._desk.inbox
+        return self._runtime.inbox
 
     async def close(self) -> None:
         """Close the stream and the files. Undelivered messages stay in the outbox."""
         connection, self._connection = self._connection, None
-        if self._desk is not None:
-            self._desk.stop()
+        if self._runtime is not None:
+            self._runtime.stop()
         if connection is not None:
             await connection.close()
         await self._end()
 
     async def kill(self) -> None:
         """Stop as in a power cut: uncommitted changes are lost."""
-        if self._desk is not None:
-            self._desk.stop()
+        if self._runtime is not None:
+            self._runtime.stop()
         self.cut()
         await self._end()
 
@@ -254,9 +256,9 @@ class Device:
             runner.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await runner
-        desk, self._desk = self._desk, None
-        if desk is not None:
-            desk.close()
+        runtime, self._runtime = self._runtime, None
+        if runtime is not None:
+            runtime.close()
 
     async def _submit(self, body: str, to: str, qos: int, label: str) -> int:
         recipient = str(JID(to)) if to else self.domain
@@ -274,33 +276,33 @@ class Device:
             raise NotSent("the device has no session")
         self._connection.send(messages.addressed(body, recipient), self._policy.unsent_bytes)
 
-    def _running(self) -> Courier:
-        return self._working("the device is not running").courier
+    def _running(self) -> SenderLoop:
+        return self._running_parts("the device is not running").sender
 
     def _open(self) -> Outbox:
-        return self._working("the outbox is not open").outbox
+        return self._running_parts("the outbox is not open").outbox
 
-    def _working(self, otherwise: str) -> Desk:
-        if self._desk is None:
-            raise DeviceStopped(otherwise)
-        return self._desk
+    def _running_parts(self, message: str) -> Runtime:
+        if self._runtime is None:
+            raise DeviceStopped(message)
+        return self._runtime
 
-    async def _run(self, desk: Desk) -> None:
+    async def _run(self, runtime: Runtime) -> None:
         """Open one session after another, with backoff after sessions that were short."""
         failures = 0
         loop = asyncio.get_running_loop()
-        while desk.courier.failure is None:
+        while runtime.sender.failure is None:
             begun = loop.time()
-            self.last_error = await self._session(desk)
-            self._tell()
+            self.last_error = await self._session(runtime)
+            self._notify_changed()
             failures = 1 if loop.time() - begun >= self._reconnect.stable else failures + 1
             rule = self._reconnect
             await asyncio.sleep(backoff(failures, rule.base, rule.cap, rule.jitter, random.random))
 
-    async def _session(self, desk: Desk) -> str:
+    async def _session(self, runtime: Runtime) -> str:
         """Open a session, run it, and return the reason why it ended or failed to open."""
         try:
-            take = None if desk.porter is None else desk.porter.take
+            take = None if runtime.receiver is None else runtime.receiver.take
             connection = Connection(self._endpoint, take, self._prepare)
             self._connection = connection
             await connection.open(self._reconnect.timeout)
@@ -309,14 +311,14 @@ class Device:
             return str(error)
         try:
             self.sessions += 1
-            connection.qos.on_answer = desk.courier.answer
-            desk.courier.online(connection.qos)
+            connection.qos.on_answer = runtime.sender.answer
+            runtime.sender.online(connection.qos)
             self._present(connection)
-            self._tell()
+            self._notify_changed()
             return await connection.lost
         finally:
             connection.qos.forget_all()
-            desk.courier.offline()
+            runtime.sender.offline()
             connection.abort("over")
             self._connection = None
 
@@ -330,15 +332,15 @@ class Device:
         if self._connection is not None:
             self._connection.read(go_on=go_on)
 
-    def _tell(self) -> None:
-        told, self._changed = self._changed, asyncio.Event()
-        told.set()
+    def _notify_changed(self) -> None:
+        event, self._changed = self._changed, asyncio.Event()
+        event.set()
 
     def _on_end(self, runner: asyncio.Task[None]) -> None:
         error = None if runner.cancelled() else runner.exception()
-        if isinstance(error, Exception) and self._desk is not None:
-            self._desk.courier.stop(error)
+        if isinstance(error, Exception) and self._runtime is not None:
+            self._runtime.sender.stop(error)
 
 
-def _unobserved(moment: Moment, number: int) -> None:
+def _unobserved(moment: Progress, number: int) -> None:
     """Ignore the step."""

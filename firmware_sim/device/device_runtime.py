@@ -7,22 +7,22 @@ from pathlib import Path
 from typing import Self
 
 from firmware_sim.device.inbox import Inbox
-from firmware_sim.device.limits import OutboxLimits, Policy
+from firmware_sim.device.limits import OutboxLimits, SendPolicy
 from firmware_sim.device.outbox import Outbox
-from firmware_sim.device.received import Receiving
-from firmware_sim.device.receiver_loop import Porter
-from firmware_sim.device.sender_loop import Courier, Moment
+from firmware_sim.device.receive_options import ReceiveOptions
+from firmware_sim.device.receiver_loop import ReceiverLoop
+from firmware_sim.device.sender_loop import Progress, SenderLoop
 
 
-class Desk:
+class Runtime:
     """The outbox with its sender loop and, if the device receives, the inbox with its receiver
     loop."""
 
-    def __init__(self, outbox: Outbox, courier: Courier) -> None:
+    def __init__(self, outbox: Outbox, sender: SenderLoop) -> None:
         self.outbox = outbox
-        self.courier = courier
+        self.sender = sender
         self.inbox: Inbox | None = None
-        self.porter: Porter | None = None
+        self.receiver: ReceiverLoop | None = None
 
     @classmethod
     def open(
@@ -30,8 +30,8 @@ class Desk:
         jid: str,
         path: Path,
         limits: OutboxLimits,
-        policy: Policy,
-        observe: Callable[[Moment, int], None],
+        policy: SendPolicy,
+        observe: Callable[[Progress, int], None],
     ) -> Self:
         """Open a device's outbox; the arguments are those of `Device`.
 
@@ -39,9 +39,9 @@ class Desk:
             OutboxError: the outbox cannot be opened.
         """
         outbox = Outbox.open(path, jid, limits)
-        return cls(outbox, Courier(outbox, policy, observe))
+        return cls(outbox, SenderLoop(outbox, policy, observe))
 
-    def receive(self, jid: str, receiving: Receiving) -> None:
+    def receive(self, jid: str, receiving: ReceiveOptions) -> None:
         """Open the inbox. If its disk fails later, sending stops too.
 
         Raises:
@@ -51,16 +51,16 @@ class Desk:
             path = Path(receiving.path)
             self.inbox = Inbox.open(path, jid, receiving.limits, receiving.schema)
         except BaseException:
-            self.courier.stop()
+            self.sender.stop()
             self.close()
             raise
-        self.porter = Porter(self.inbox, receiving, self.courier.stop)
+        self.receiver = ReceiverLoop(self.inbox, receiving, self.sender.stop)
 
     def stop(self) -> None:
         """Stop both loops; pending calls raise `DeviceStopped`."""
-        if self.porter is not None:
-            self.porter.stop()
-        self.courier.stop()
+        if self.receiver is not None:
+            self.receiver.stop()
+        self.sender.stop()
 
     def close(self) -> None:
         """Close the files."""

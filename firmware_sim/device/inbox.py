@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Final, NamedTuple, Self
 
 from firmware_sim.device import storage
-from firmware_sim.device.errors import InboxError
 from firmware_sim.device.limits import InboxLimits
 from firmware_sim.device.receiver_rules import State
+from firmware_sim.errors import InboxError
 
 _VERSION: Final = 1
 
@@ -88,7 +88,7 @@ class Key(NamedTuple):
     msg_id: str
 
 
-class Tally(Enum):
+class InboxCounter(Enum):
     """Counters of an inbox since its creation; the values are stored in the file."""
 
     PLAIN = "level 0"
@@ -99,7 +99,7 @@ class Tally(Enum):
     EXPIRED = "held, never released, dropped"
 
 
-HANDED_OVER: Final = (Tally.PLAIN, Tally.ACKNOWLEDGED, Tally.ASSURED)
+LEVEL_COUNTERS: Final = (InboxCounter.PLAIN, InboxCounter.ACKNOWLEDGED, InboxCounter.ASSURED)
 """The counter of each quality of service level, by its number."""
 
 
@@ -233,11 +233,11 @@ class Inbox:
         """Return the number of the message being delivered, in the current transaction."""
         return int(self._db.execute(_HAND).fetchone()[0])
 
-    def count(self, what: Tally, more: int = 1) -> None:
+    def count(self, what: InboxCounter, more: int = 1) -> None:
         """Increment a counter, in the current transaction."""
         self._db.execute(_COUNT, (what.value, more))
 
-    def counts(self) -> Mapping[Tally, int]:
+    def counts(self) -> Mapping[InboxCounter, int]:
         """Return the counters since the inbox was created.
 
         Raises:
@@ -247,7 +247,7 @@ class Inbox:
             found = dict(self._db.execute(_COUNTS).fetchall())
         except sqlite3.Error as error:
             raise InboxError(str(error)) from error
-        return {what: found.get(what.value, 0) for what in Tally}
+        return {what: found.get(what.value, 0) for what in InboxCounter}
 
     def held(self) -> tuple[int, int]:
         """Return the number of held messages, and their bytes with their keys.
@@ -273,7 +273,7 @@ class Inbox:
     def _expire(self) -> None:
         dropped = self._db.execute(_EXPIRE, (self._age() - self._limits.held_s,)).rowcount
         if dropped:
-            self.count(Tally.EXPIRED, dropped)
+            self.count(InboxCounter.EXPIRED, dropped)
 
     def _age(self) -> int:
         """Compute and store the total seconds for which the file was open."""

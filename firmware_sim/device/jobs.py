@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final, NamedTuple, Self
 
 from firmware_sim.device import storage
-from firmware_sim.device.errors import JobsError
+from firmware_sim.errors import JobsError
 
 _VERSION: Final = 1
 
@@ -35,7 +35,7 @@ CREATE INDEX job_by_state ON job (state, number);
 """
 _CREATE: Final = "INSERT INTO jobs (jid, node) VALUES (?, ?)"
 _OWNER: Final = "SELECT jid, node FROM jobs"
-_WORKED: Final = (
+_RECORD_WORK: Final = (
     "INSERT INTO job (item, payload, times, state) VALUES (?, ?, ?, 'asked')"
     " ON CONFLICT (item) DO UPDATE SET state = 'asked', runs = runs + 1,"
     " payload = excluded.payload, times = max(times, excluded.times)"
@@ -45,7 +45,7 @@ _COMMIT: Final = (
     " RETURNING item, payload, times"
 )
 _UNDO: Final = "UPDATE job SET state = 'undone' WHERE item = ? AND state = 'asked'"
-_ASKED: Final = "SELECT item FROM job WHERE state = 'asked' ORDER BY number"
+_UNCONFIRMED: Final = "SELECT item FROM job WHERE state = 'asked' ORDER BY number"
 _RECORDS: Final = "SELECT item, state, runs, commits, times FROM job ORDER BY number"
 _COUNT: Final = (
     "INSERT INTO jobs_tally (word, count) VALUES (?, 1)"
@@ -68,10 +68,10 @@ class Job(NamedTuple):
     times: int
 
 
-class State(Enum):
+class JobState(Enum):
     """The state of an item whose work is finished; the values are stored in the file."""
 
-    ASKED = "asked"
+    DELETION_REQUESTED = "asked"
     """The deletion is requested, or about to be; the result is unknown."""
     DONE = "done"
     """The service confirmed the deletion, and the work is committed."""
@@ -79,7 +79,7 @@ class State(Enum):
     """The item belongs to another worker or to none."""
 
 
-class Tally(Enum):
+class JobCounter(Enum):
     """Counters of a worker since its file was created; the values are stored in the file."""
 
     WORKED = "worked on"
@@ -89,17 +89,17 @@ class Tally(Enum):
     REPEATED = "confirmations of what was done"
 
 
-class Record(NamedTuple):
+class JobRecord(NamedTuple):
     """A remembered item: how often this worker finished it, and how often it was committed."""
 
     item: str
-    state: State
+    state: JobState
     runs: int
     commits: int
     times: int
 
 
-class Jobs:
+class JobStore:
     """A worker's file. Open it with `Jobs.open`; close it, or use it in a `with` block."""
 
     def __init__(self, db: sqlite3.Connection, keep: int) -> None:
@@ -128,9 +128,9 @@ class Jobs:
                 storage.make(db, f"{_SCHEMA};{schema}", _VERSION)
                 db.execute(_CREATE, (jid, node))
                 db.execute("COMMIT")
-            found = db.execute(_OWNER).fetchone()
-            if found != (jid, node):
-                raise JobsError(f"{path} belongs to worker {found[0]} of queue {found[1]}")
+            row = db.execute(_OWNER).fetchone()
+            if row != (jid, node):
+                raise JobsError(f"{path} belongs to worker {row[0]} of queue {row[1]}")
         except sqlite3.Error as error:
             db.close()
             raise JobsError(f"{path}: {error}") from error
@@ -149,11 +149,11 @@ class Jobs:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def worked(self, job: Job) -> None:
+    def record_work(self, job: Job) -> None:
         """Record finished work on an item, before its deletion is requested."""
         with self._transaction():
-            self._db.execute(_WORKED, job)
-            self._db.execute(_COUNT, (Tally.WORKED.value,))
+            self._db.execute(_RECORD_WORK, job)
+            self._db.execute(_COUNT, (JobCounter.WORKED.value,))
 
     def commit(self, item: str, apply: Callable[[Job, sqlite3.Connection], object]) -> bool:
         """Commit finished work after the deletion is confirmed.
@@ -167,39 +167,39 @@ class Jobs:
             False if the item is unknown here or already committed; then nothing is done.
         """
         with self._transaction():
-            found = self._db.execute(_COMMIT, (item,)).fetchone()
-            if found is not None:
-                apply(Job(*found), self._db)
+            row = self._db.execute(_COMMIT, (item,)).fetchone()
+            if row is not None:
+                apply(Job(*row), self._db)
                 self._db.execute(_FORGET, (self._keep,))
-            word = Tally.REPEATED if found is None else Tally.DONE
-            self._db.execute(_COUNT, (word.value,))
-        return found is not None
+            counter = JobCounter.REPEATED if row is None else JobCounter.DONE
+            self._db.execute(_COUNT, (counter.value,))
+        return row is not None
 
-    def undo(self, item: str) -> bool:
+    def mark_undone(self, item: str) -> bool:
         """Mark an item as no longer this worker's; return False if no deletion was pending."""
         with self._transaction():
             changed = self._db.execute(_UNDO, (item,)).rowcount == 1
             if changed:
-                self._db.execute(_COUNT, (Tally.UNDONE.value,))
+                self._db.execute(_COUNT, (JobCounter.UNDONE.value,))
         return changed
 
-    def count(self, tally: Tally) -> None:
+    def count(self, tally: JobCounter) -> None:
         """Increment a counter."""
         self._db.execute(_COUNT, (tally.value,))
 
-    def asked(self) -> list[str]:
+    def unconfirmed(self) -> list[str]:
         """List the items whose deletion was requested and not confirmed."""
-        return [item for (item,) in self._db.execute(_ASKED)]
+        return [item for (item,) in self._db.execute(_UNCONFIRMED)]
 
-    def records(self) -> Iterator[Record]:
+    def records(self) -> Iterator[JobRecord]:
         """Iterate over the remembered items in the order of their first delivery."""
         for item, state, *counts in self._db.execute(_RECORDS):
-            yield Record(item, State(state), *counts)
+            yield JobRecord(item, JobState(state), *counts)
 
-    def counts(self) -> Mapping[Tally, int]:
+    def counts(self) -> Mapping[JobCounter, int]:
         """Return the counters since the file was created."""
-        found = dict(self._db.execute(_COUNTS).fetchall())
-        return {tally: found.get(tally.value, 0) for tally in Tally}
+        row = dict(self._db.execute(_COUNTS).fetchall())
+        return {tally: row.get(tally.value, 0) for tally in JobCounter}
 
     @property
     def database(self) -> sqlite3.Connection:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class SendPolicy:
     """Retries of the sender, and its messages in flight."""
 
     retry_base: float = 15.0
@@ -68,7 +68,7 @@ class InboxLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class Reconnect:
+class ReconnectPolicy:
     """Delays between attempts to connect; a device never gives up."""
 
     base: float = 1.0

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
 from firmware_sim.device import storage
-from firmware_sim.device.errors import MessageRefused, OutboxError, OutboxFull
 from firmware_sim.device.limits import OutboxLimits
 from firmware_sim.device.sender_rules import IN_FLIGHT, LIVE, Level, Message, State
+from firmware_sim.errors import MessageRefused, OutboxError, OutboxFull
 
 _VERSION: Final = 1
 _LABEL_BYTES: Final = 256
@@ -90,7 +90,7 @@ class Envelope(NamedTuple):
     body: str
 
 
-class Record(NamedTuple):
+class OutboxRecord(NamedTuple):
     """A message as shown to its owner. Times are milliseconds since 1970 UTC, by the device's
     clock."""
 
@@ -241,7 +241,7 @@ class Outbox:
         found = [m for state in IN_FLIGHT for m in self._messages(state, 0, -1)]
         return sorted(found, key=lambda message: message.number)
 
-    def records(self, *states: State) -> Iterator[Record]:
+    def records(self, *states: State) -> Iterator[OutboxRecord]:
         """Iterate over the messages in these states, each state's oldest first.
 
         Raises:
@@ -252,7 +252,7 @@ class Outbox:
             while rows := self._page(state, last):
                 last = rows[-1][0]
                 for number, label, recipient, level, word, *rest in rows:
-                    yield Record(number, label, recipient, Level(level), State(word), *rest)
+                    yield OutboxRecord(number, label, recipient, Level(level), State(word), *rest)
 
     @property
     def live(self) -> int:

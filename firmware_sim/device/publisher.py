@@ -20,15 +20,15 @@ from typing import Any, Final, Self
 from slixmpp.jid import JID
 
 from firmware_sim.device.connection import Connection, Endpoint
-from firmware_sim.device.errors import RequestRefused, Unanswered
-from firmware_sim.device.limits import Reconnect
+from firmware_sim.device.limits import ReconnectPolicy
 from firmware_sim.device.pubsub import Pubsub
 from firmware_sim.device.sessions import Sessions
+from firmware_sim.errors import NoAnswer, RequestRefused
 
-_RECONNECT: Final = Reconnect()
+_RECONNECT: Final = ReconnectPolicy()
 _FULL: Final = "resource-constraint"
-_THERE: Final = "conflict"
-_FULL_S: Final = 0.5  # seconds between attempts while the queue is full
+_EXISTS: Final = "conflict"
+_RETRY_S: Final = 0.5  # seconds between attempts while the queue is full
 
 
 class Publisher:
@@ -43,15 +43,15 @@ class Publisher:
         host: str = "",
         port: int = 5222,
         service: str = "",
-        reconnect: Reconnect = _RECONNECT,
+        reconnect: ReconnectPolicy = _RECONNECT,
     ) -> None:
         parsed = JID(jid)
         self._service = service or f"pubsub.{parsed.domain}"
         dial = host or str(parsed.domain)
         endpoint = Endpoint(str(parsed), password, dial, port, Path(ca_file))
-        self._sessions = Sessions(endpoint, self._prepare, self._hold, reconnect)
+        self._sessions = Sessions(endpoint, self._prepare, self._run_session, reconnect)
         self._pubsub: Pubsub | None = None
-        self._there = asyncio.Event()
+        self._connected = asyncio.Event()
 
     async def __aenter__(self) -> Self:
         self.start()
@@ -90,20 +90,20 @@ class Publisher:
             pubsub = await self.service()
             try:
                 await pubsub.publish(node, item, payload, options)
-            except Unanswered:
+            except NoAnswer:
                 tries += 1
             except RequestRefused as refused:
-                if refused.condition == _THERE and tries:
+                if refused.condition == _EXISTS and tries:
                     return tries  # an earlier attempt arrived, and a worker has the item
                 if refused.condition != _FULL:
                     raise
-                await asyncio.sleep(_FULL_S)
+                await asyncio.sleep(_RETRY_S)
             else:
                 return tries + 1
 
     async def service(self) -> Pubsub:
         """Return the service in the current session, or wait for the next session."""
-        await self._there.wait()
+        await self._connected.wait()
         assert self._pubsub is not None  # noqa: S101 - there is a session
         return self._pubsub
 
@@ -115,12 +115,12 @@ class Publisher:
     def _prepare(self, client: Any) -> None:
         self._pubsub = Pubsub(client, self._service)
 
-    async def _hold(self, connection: Connection) -> None:
+    async def _run_session(self, connection: Connection) -> None:
         pubsub = self._pubsub
         assert pubsub is not None  # noqa: S101 - `_prepare` made it
-        self._there.set()
+        self._connected.set()
         try:
             await asyncio.shield(connection.lost)
         finally:
-            self._there.clear()
+            self._connected.clear()
             pubsub.end()

@@ -16,7 +16,7 @@ from slixmpp.exceptions import IqError, IqTimeout
 from slixmpp.xmlstream.handler import Callback
 from slixmpp.xmlstream.matcher import MatchXPath
 
-from firmware_sim.device.errors import RequestRefused, Unanswered
+from firmware_sim.errors import NoAnswer, RequestRefused
 
 PUBSUB: Final = "http://jabber.org/protocol/pubsub"
 EVENT: Final = f"{PUBSUB}#event"
@@ -31,7 +31,7 @@ _EVENTS: Final = "pubsub events"
 _PLUGINS: Final = ("xep_0004", "xep_0060")
 
 
-class Kind(Enum):
+class ItemEventKind(Enum):
     """The change of an item that an event announces."""
 
     PUBLISHED = "item"
@@ -39,34 +39,40 @@ class Kind(Enum):
     UNLOCKED = "unlock"
 
 
-class Told(NamedTuple):
-    """One change of an item. `times` counts its earlier deliveries.
+class ItemEvent(NamedTuple):
+    """One change of an item. `redeliveries` counts its earlier deliveries.
 
     `payload` is None if the event has no item, or the item has no payload.
     """
 
-    kind: Kind
+    kind: ItemEventKind
     node: str
     item: str
     payload: ET.Element | None = None
-    times: int = 0
+    redeliveries: int = 0
 
 
 _KINDS: Final = {
-    f"{{{EVENT}}}item": Kind.PUBLISHED,
-    f"{{{EVENT}}}retract": Kind.DELETED,
-    f"{{{QUEUEING}}}unlock": Kind.UNLOCKED,
-    "{urn:xmpp:queueing:0}unlock": Kind.UNLOCKED,  # as in the specification's example
+    f"{{{EVENT}}}item": ItemEventKind.PUBLISHED,
+    f"{{{EVENT}}}retract": ItemEventKind.DELETED,
+    f"{{{QUEUEING}}}unlock": ItemEventKind.UNLOCKED,
+    "{urn:xmpp:queueing:0}unlock": ItemEventKind.UNLOCKED,  # as in the specification's example
 }
 
 
-def read(message: ET.Element) -> list[Told]:
+def parse_item_events(message: ET.Element) -> list[ItemEvent]:
     """Parse the item changes in a message; empty if it contains no such event."""
     return [
-        Told(kind, items.get("node", ""), each.get("id", ""), _payload(each), _times(message))
+        ItemEvent(
+            kind,
+            items.get("node", ""),
+            element.get("id", ""),
+            _payload(element),
+            _redeliveries(message),
+        )
         for items in message.iterfind(f"{{{EVENT}}}event/{{{EVENT}}}items")
-        for each in items
-        if (kind := _KINDS.get(each.tag)) is not None and each.get("id")
+        for element in items
+        if (kind := _KINDS.get(element.tag)) is not None and element.get("id")
     ]
 
 
@@ -74,12 +80,16 @@ def _payload(item: ET.Element) -> ET.Element | None:
     return next(iter(item), None)
 
 
-def _times(message: ET.Element) -> int:
+def _redeliveries(message: ET.Element) -> int:
     """Return the number of earlier deliveries, from the note beside the event."""
-    for each in message:
-        if each.tag.endswith("}redelivered"):
-            times = each.get("times", "")
-            return int(times) if times.isdecimal() and len(times) < len("1000000000") else 1
+    for element in message:
+        if element.tag.endswith("}redelivered"):
+            redeliveries = element.get("times", "")
+            return (
+                int(redeliveries)
+                if redeliveries.isdecimal() and len(redeliveries) < len("1000000000")
+                else 1
+            )
     return 0
 
 
@@ -89,14 +99,14 @@ class Pubsub:
     Args:
         client: slixmpp's client, before it connects.
         service: the service's address.
-        on_told: called with each change of an item, in order of arrival.
+        on_event: called with each change of an item, in order of arrival.
     """
 
     def __init__(
-        self, client: Any, service: str, on_told: Callable[[Told], None] | None = None
+        self, client: Any, service: str, on_event: Callable[[ItemEvent], None] | None = None
     ) -> None:
         self._client, self._service = client, service
-        self._on_told = on_told or _ignore
+        self._on_event = on_event or _ignore
         self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         for plugin in _PLUGINS:
             client.register_plugin(plugin)
@@ -168,19 +178,19 @@ class Pubsub:
             first = asyncio.FIRST_COMPLETED
             await asyncio.wait(waits, timeout=ANSWER_S, return_when=first)
             if not sent.done():
-                raise Unanswered("no answer before the session ended")
+                raise NoAnswer("no answer before the session ended")
             sent.result()
         except IqError as error:
             raise RequestRefused(str(error.condition), str(error.text)) from error
         except IqTimeout as error:
-            raise Unanswered("no answer in time") from error
+            raise NoAnswer("no answer in time") from error
         finally:
             sent.cancel()
 
     def _event(self, message: Any) -> None:
-        for told in read(message.xml):
-            self._on_told(told)
+        for event in parse_item_events(message.xml):
+            self._on_event(event)
 
 
-def _ignore(_told: Told) -> None:
+def _ignore(_told: ItemEvent) -> None:
     """Ignore the event."""

@@ -13,19 +13,19 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from firmware_sim.device import receiver_rules
-from firmware_sim.device.errors import InboxError
-from firmware_sim.device.inbox import HANDED_OVER, Inbox, Key, Tally
-from firmware_sim.device.qos_requests import Step
-from firmware_sim.device.received import Received, Receiving
-from firmware_sim.device.receiver_rules import Effect, Input, Move, Reply
+from firmware_sim.device.inbox import LEVEL_COUNTERS, Inbox, InboxCounter, Key
+from firmware_sim.device.qos_sender_plugin import Step
+from firmware_sim.device.receive_options import ReceivedMessage, ReceiveOptions
+from firmware_sim.device.receiver_rules import Effect, Input, Reply, Transition
+from firmware_sim.errors import InboxError
 
 if TYPE_CHECKING:
-    from firmware_sim.device.qos_incoming import Incoming
+    from firmware_sim.device.qos_receiver_plugin import IncomingStanza
 
 _log = logging.getLogger(__name__)
 
 
-class Window(Protocol):
+class AnswerChannel(Protocol):
     """The part of a session that sends answers."""
 
     @property
@@ -36,139 +36,143 @@ class Window(Protocol):
         """Send an answer."""
 
 
-class _Outcome(NamedTuple):
+class _Result(NamedTuple):
     reply: Reply
-    handed: Received | None = None
+    message: ReceivedMessage | None = None
 
 
-class Porter:
+class ReceiverLoop:
     """Store incoming messages in an inbox and deliver them to the application."""
 
     def __init__(
-        self, inbox: Inbox, receiving: Receiving, on_failure: Callable[[Exception], None]
+        self, inbox: Inbox, receiving: ReceiveOptions, on_failure: Callable[[Exception], None]
     ) -> None:
         self._inbox = inbox
         self._receiving = receiving
         self._on_failure = on_failure
-        self._waiting: list[tuple[Window, Incoming]] = []
-        self._turn: asyncio.Handle | None = None
+        self._pending: list[tuple[AnswerChannel, IncomingStanza]] = []
+        self._scheduled: asyncio.Handle | None = None
         self._stopped = False
 
-    def take(self, window: Window, incoming: Incoming) -> None:
-        """Accept a stanza; answer it through `window` once its result is on disk."""
+    def take(self, channel: AnswerChannel, incoming: IncomingStanza) -> None:
+        """Accept a stanza; answer it through `channel` once its result is on disk."""
         if self._stopped:
             return
-        self._waiting.append((window, incoming))
-        if self._turn is None:
-            self._turn = asyncio.get_running_loop().call_soon(self._work)
+        self._pending.append((channel, incoming))
+        if self._scheduled is None:
+            self._scheduled = asyncio.get_running_loop().call_soon(self._process)
 
     def stop(self) -> None:
         """Stop; uncommitted stanzas are neither stored nor answered."""
         self._stopped = True
-        self._waiting = []
-        if self._turn is not None:
-            self._turn.cancel()
+        self._pending = []
+        if self._scheduled is not None:
+            self._scheduled.cancel()
 
-    def serve(self, waiting: list[tuple[Window, Incoming]]) -> None:
+    def serve(self, pending: list[tuple[AnswerChannel, IncomingStanza]]) -> None:
         """Process the stanzas of one iteration: one commit, then the answers, then `afterwards`."""
         try:
             with self._inbox.transaction():
-                outcomes = [self._one(incoming) for _, incoming in waiting]
+                results = [self._process_one(incoming) for _, incoming in pending]
         except InboxError as error:
             self.stop()
             self._on_failure(error)
             return
-        for (window, incoming), outcome in zip(waiting, outcomes, strict=True):
-            self._answer(window, incoming, outcome.reply)
-        for (_, incoming), outcome in zip(waiting, outcomes, strict=True):
-            self._tell(incoming, outcome.handed)
+        for (channel, incoming), result in zip(pending, results, strict=True):
+            self._answer(channel, incoming, result.reply)
+        for (_, incoming), result in zip(pending, results, strict=True):
+            self._notify(incoming, result.message)
 
-    def _work(self) -> None:
-        self._turn = None
-        waiting, self._waiting = self._waiting, []
-        self.serve(waiting)
+    def _process(self) -> None:
+        self._scheduled = None
+        pending, self._pending = self._pending, []
+        self.serve(pending)
 
-    def _answer(self, window: Window, incoming: Incoming, reply: Reply) -> None:
-        if incoming.step is not None and window.unsent <= self._receiving.limits.unsent_bytes:
-            window.answer(incoming.answer(reply))
+    def _answer(self, channel: AnswerChannel, incoming: IncomingStanza, reply: Reply) -> None:
+        if incoming.step is not None and channel.unsent <= self._receiving.limits.unsent_bytes:
+            channel.answer(incoming.answer(reply))
 
-    def _tell(self, incoming: Incoming, handed: Received | None) -> None:
+    def _notify(self, incoming: IncomingStanza, message: ReceivedMessage | None) -> None:
         """Call the application after the commit, and log its errors."""
         try:
-            if handed is not None and not self._stopped:
-                tell = self._receiving
-                (tell.on_returned if handed.type == "error" else tell.afterwards)(handed)
+            if message is not None and not self._stopped:
+                options = self._receiving
+                (options.on_returned if message.type == "error" else options.afterwards)(message)
         except Exception:
             _log.exception("the application failed after a message from %s", incoming.sender)
 
-    def _one(self, incoming: Incoming) -> _Outcome:
+    def _process_one(self, incoming: IncomingStanza) -> _Result:
         """Apply the rules to one stanza, in the current transaction."""
         if incoming.malformed:
-            outcome = _Outcome(Reply.MALFORMED)
+            result = _Result(Reply.MALFORMED)
         elif incoming.step is Step.ASSURED:
-            outcome = self._offered(incoming)
+            result = self._on_offer(incoming)
         elif incoming.step is Step.DELIVER:
-            outcome = self._released(incoming)
+            result = self._on_release(incoming)
         else:
-            outcome = self._at_once(incoming)
-        if outcome.reply.error is not None:
-            self._inbox.count(Tally.FAILED if outcome.reply is Reply.FAULT else Tally.REFUSED)
-        return outcome
+            result = self._accept_unassured(incoming)
+        if result.reply.error is not None:
+            self._inbox.count(
+                InboxCounter.FAILED if result.reply is Reply.FAULT else InboxCounter.REFUSED
+            )
+        return result
 
-    def _offered(self, incoming: Incoming) -> _Outcome:
+    def _on_offer(self, incoming: IncomingStanza) -> _Result:
         key = Key(incoming.sender, incoming.msg_id)
         state, held = self._inbox.find(key)
-        given = receiver_rules.offered(
+        input_ = receiver_rules.offered(
             held,
             incoming.text,
             trusted=self._trusts(incoming),
             room=held is not None or self._inbox.has_room(key, incoming.text),
         )
-        move = receiver_rules.TRANSITIONS[state, given]
+        move = receiver_rules.TRANSITIONS[state, input_]
         if move.effect is Effect.HOLD:
             self._inbox.hold(key, incoming.text)
-        return _Outcome(move.reply)
+        return _Result(move.reply)
 
-    def _released(self, incoming: Incoming) -> _Outcome:
+    def _on_release(self, incoming: IncomingStanza) -> _Result:
         key = Key(incoming.sender, incoming.msg_id)
         state, _ = self._inbox.find(key)
         move = receiver_rules.TRANSITIONS[
             state, receiver_rules.released(trusted=self._trusts(incoming))
         ]
         if move.effect is not Effect.HAND_OVER:
-            return _Outcome(move.reply)
-        return self._hand_over(incoming, key, move, receiver_rules.TRANSITIONS[state, Input.FAILED])
+            return _Result(move.reply)
+        return self._deliver(incoming, key, move, receiver_rules.TRANSITIONS[state, Input.FAILED])
 
-    def _at_once(self, incoming: Incoming) -> _Outcome:
+    def _accept_unassured(self, incoming: IncomingStanza) -> _Result:
         """Process an acknowledged or a plain message."""
         move = receiver_rules.ACKNOWLEDGED[
             receiver_rules.acknowledged(trusted=self._trusts(incoming))
         ]
         if move.effect is not Effect.HAND_OVER:
-            return _Outcome(move.reply)
-        return self._hand_over(incoming, None, move, receiver_rules.ACKNOWLEDGED[Input.FAILED])
+            return _Result(move.reply)
+        return self._deliver(incoming, None, move, receiver_rules.ACKNOWLEDGED[Input.FAILED])
 
-    def _hand_over(self, incoming: Incoming, key: Key | None, move: Move, failed: Move) -> _Outcome:
+    def _deliver(
+        self, incoming: IncomingStanza, key: Key | None, move: Transition, failed: Transition
+    ) -> _Result:
         """Deliver a message to the application; undo its changes if it raises."""
         try:
             with self._inbox.attempt():
                 text = incoming.text if key is None else self._inbox.release(key)
-                return _Outcome(move.reply, self._give(incoming, text))
+                return _Result(move.reply, self._call_application(incoming, text))
         except InboxError:
             raise
         except Exception:
             _log.exception("the application failed on a message from %s", incoming.sender)
-            return _Outcome(failed.reply)
+            return _Result(failed.reply)
 
-    def _give(self, incoming: Incoming, text: str) -> Received:
+    def _call_application(self, incoming: IncomingStanza, text: str) -> ReceivedMessage:
         qos = _LEVELS[incoming.step]
-        received = Received.of(self._inbox.next_number(), incoming.sender, qos, text)
+        received = ReceivedMessage.of(self._inbox.next_number(), incoming.sender, qos, text)
         if received.type != "error":
             self._receiving.on_message(received, self._inbox.database)
-        self._inbox.count(HANDED_OVER[qos])
+        self._inbox.count(LEVEL_COUNTERS[qos])
         return received
 
-    def _trusts(self, incoming: Incoming) -> bool:
+    def _trusts(self, incoming: IncomingStanza) -> bool:
         try:
             return self._receiving.trusts(incoming.sender)
         except Exception:

@@ -64,7 +64,7 @@ class Effect(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class Transition:
     """One cell of the table."""
 
     to: State
@@ -72,32 +72,32 @@ class Move:
     effect: Effect = Effect.NONE
 
 
-TRANSITIONS: Final[Mapping[tuple[State, Input], Move]] = {
-    (State.UNKNOWN, Input.OFFER): Move(State.HELD, Reply.RECEIVED, Effect.HOLD),
-    (State.UNKNOWN, Input.OTHER): Move(State.HELD, Reply.RECEIVED, Effect.HOLD),
-    (State.UNKNOWN, Input.FULL): Move(State.UNKNOWN, Reply.NO_ROOM),
-    (State.UNKNOWN, Input.DELIVER): Move(State.UNKNOWN, Reply.NOT_FOUND),
-    (State.UNKNOWN, Input.FAILED): Move(State.UNKNOWN, Reply.NOT_FOUND),
-    (State.UNKNOWN, Input.UNTRUSTED): Move(State.UNKNOWN, Reply.NOT_ALLOWED),
-    (State.HELD, Input.OFFER): Move(State.HELD, Reply.RECEIVED),
-    (State.HELD, Input.OTHER): Move(State.HELD, Reply.CONFLICT),
-    (State.HELD, Input.FULL): Move(State.HELD, Reply.RECEIVED),  # it already has room
-    (State.HELD, Input.DELIVER): Move(State.RELEASED, Reply.RESULT, Effect.HAND_OVER),
-    (State.HELD, Input.FAILED): Move(State.HELD, Reply.FAULT),
-    (State.HELD, Input.UNTRUSTED): Move(State.HELD, Reply.NOT_ALLOWED),
-    (State.RELEASED, Input.OFFER): Move(State.HELD, Reply.RECEIVED, Effect.HOLD),
-    (State.RELEASED, Input.OTHER): Move(State.HELD, Reply.RECEIVED, Effect.HOLD),
-    (State.RELEASED, Input.FULL): Move(State.RELEASED, Reply.NO_ROOM),
-    (State.RELEASED, Input.DELIVER): Move(State.RELEASED, Reply.RESULT),
-    (State.RELEASED, Input.FAILED): Move(State.RELEASED, Reply.RESULT),
-    (State.RELEASED, Input.UNTRUSTED): Move(State.RELEASED, Reply.NOT_ALLOWED),
+TRANSITIONS: Final[Mapping[tuple[State, Input], Transition]] = {
+    (State.UNKNOWN, Input.OFFER): Transition(State.HELD, Reply.RECEIVED, Effect.HOLD),
+    (State.UNKNOWN, Input.OTHER): Transition(State.HELD, Reply.RECEIVED, Effect.HOLD),
+    (State.UNKNOWN, Input.FULL): Transition(State.UNKNOWN, Reply.NO_ROOM),
+    (State.UNKNOWN, Input.DELIVER): Transition(State.UNKNOWN, Reply.NOT_FOUND),
+    (State.UNKNOWN, Input.FAILED): Transition(State.UNKNOWN, Reply.NOT_FOUND),
+    (State.UNKNOWN, Input.UNTRUSTED): Transition(State.UNKNOWN, Reply.NOT_ALLOWED),
+    (State.HELD, Input.OFFER): Transition(State.HELD, Reply.RECEIVED),
+    (State.HELD, Input.OTHER): Transition(State.HELD, Reply.CONFLICT),
+    (State.HELD, Input.FULL): Transition(State.HELD, Reply.RECEIVED),  # it already has room
+    (State.HELD, Input.DELIVER): Transition(State.RELEASED, Reply.RESULT, Effect.HAND_OVER),
+    (State.HELD, Input.FAILED): Transition(State.HELD, Reply.FAULT),
+    (State.HELD, Input.UNTRUSTED): Transition(State.HELD, Reply.NOT_ALLOWED),
+    (State.RELEASED, Input.OFFER): Transition(State.HELD, Reply.RECEIVED, Effect.HOLD),
+    (State.RELEASED, Input.OTHER): Transition(State.HELD, Reply.RECEIVED, Effect.HOLD),
+    (State.RELEASED, Input.FULL): Transition(State.RELEASED, Reply.NO_ROOM),
+    (State.RELEASED, Input.DELIVER): Transition(State.RELEASED, Reply.RESULT),
+    (State.RELEASED, Input.FAILED): Transition(State.RELEASED, Reply.RESULT),
+    (State.RELEASED, Input.UNTRUSTED): Transition(State.RELEASED, Reply.NOT_ALLOWED),
 }
 """All states and inputs of an assured message."""
 
-ACKNOWLEDGED: Final[Mapping[Input, Move]] = {
-    Input.OFFER: Move(State.UNKNOWN, Reply.RESULT, Effect.HAND_OVER),
-    Input.FAILED: Move(State.UNKNOWN, Reply.FAULT),
-    Input.UNTRUSTED: Move(State.UNKNOWN, Reply.NOT_ALLOWED),
+ACKNOWLEDGED: Final[Mapping[Input, Transition]] = {
+    Input.OFFER: Transition(State.UNKNOWN, Reply.RESULT, Effect.HAND_OVER),
+    Input.FAILED: Transition(State.UNKNOWN, Reply.FAULT),
+    Input.UNTRUSTED: Transition(State.UNKNOWN, Reply.NOT_ALLOWED),
 }
 """The inputs of an acknowledged message, which has no state."""
 
@@ -131,8 +131,8 @@ def acknowledged(*, trusted: bool) -> Input:
 def diagram() -> str:
     """Draw the table of an assured message as a Mermaid state diagram."""
     lines = ["stateDiagram-v2", "    [*] --> unknown"]
-    for (state, given), move in TRANSITIONS.items():
+    for (state, input_), move in TRANSITIONS.items():
         done = "" if move.effect is Effect.NONE else f"{move.effect.value}, "
-        told = f"{given.value} / {done}{move.reply.value}"
+        told = f"{input_.value} / {done}{move.reply.value}"
         lines.append(f"    {state.value} --> {move.to.value}: {told}")
     return "\n".join(lines)

@@ -14,17 +14,17 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from firmware_sim.device import sender_rules
-from firmware_sim.device.errors import DeviceStopped, OutboxError
-from firmware_sim.device.qos_requests import Answer, Outcome, Request, Step
-from firmware_sim.device.send_order import Line, Transmission
+from firmware_sim.device.qos_sender_plugin import Answer, Outcome, Request, Step
+from firmware_sim.device.send_window import SendWindow, Transmission
 from firmware_sim.device.sender_rules import Action, Input, Level, Message, State
+from firmware_sim.errors import DeviceStopped, OutboxError
 
 if TYPE_CHECKING:
-    from firmware_sim.device.limits import Policy
+    from firmware_sim.device.limits import SendPolicy
     from firmware_sim.device.outbox import Outbox
 
 
-class Moment(Enum):
+class Progress(Enum):
     """A step in a message's life that observers are notified of."""
 
     OFFERED = "offered"
@@ -33,7 +33,7 @@ class Moment(Enum):
     ENDED = "ended"
 
 
-class Channel(Protocol):
+class RequestChannel(Protocol):
     """The part of a session that sends requests."""
 
     def send(self, request: Request) -> None:
@@ -53,7 +53,7 @@ class _Submission(NamedTuple):
 
 
 class _Sending(NamedTuple):
-    moment: Moment
+    moment: Progress
     number: int
     request: Request
 
@@ -61,29 +61,29 @@ class _Sending(NamedTuple):
 _SUFFIX: Final = {Step.ASSURED: "a", Step.ACKNOWLEDGED: "k", Step.DELIVER: "d"}
 
 
-class Courier:
+class SenderLoop:
     """Send the messages of an outbox. `observe` is called with each `Moment`; it must not raise."""
 
     def __init__(
         self,
         outbox: Outbox,
-        policy: Policy,
-        observe: Callable[[Moment, int], None],
+        policy: SendPolicy,
+        observe: Callable[[Progress, int], None],
         chance: Callable[[], float] = random.random,
     ) -> None:
         self._outbox = outbox
         self._policy = policy
         self._observe = observe
         self._loop = asyncio.get_running_loop()
-        self._line = Line(policy, chance)
+        self._window = SendWindow(policy, chance)
         self._stored: dict[int, State] = {}
         self._reasons: dict[int, str] = {}
         self._submissions: list[_Submission] = []
         self._idle: list[asyncio.Future[None]] = []
-        self._channel: Channel | None = None
-        self._turn: asyncio.Handle | None = None
+        self._channel: RequestChannel | None = None
+        self._scheduled: asyncio.Handle | None = None
         self._alarm: asyncio.TimerHandle | None = None
-        self._heard = 0.0
+        self._last_answer = 0.0
         self.on_silence: Callable[[], None] = _ignore
         self.on_stop: Callable[[], None] = _ignore
         self.failure: Exception | None = None
@@ -92,7 +92,7 @@ class Courier:
     def _restore(self) -> None:
         messages = self._outbox.in_flight()
         self._stored = {message.number: message.state for message in messages}
-        self._line.restore(messages)
+        self._window.restore(messages)
         self._admitted = max(self._stored, default=0)
 
     async def submit(self, recipient: str, level: Level, body: str, label: str) -> int:
@@ -112,7 +112,7 @@ class Courier:
         self._outbox.check(size, label, len(waiting), sum(other.size for other in waiting))
         accepted: asyncio.Future[int] = self._loop.create_future()
         waiting.append(_Submission(recipient, level, body, label, size, accepted))
-        self._soon()
+        self._schedule()
         return await accepted
 
     async def idle(self) -> None:
@@ -132,28 +132,28 @@ class Courier:
                 if waiter in self._idle:
                     self._idle.remove(waiter)
 
-    def online(self, channel: Channel) -> None:
+    def online(self, channel: RequestChannel) -> None:
         """Continue in a new session."""
         self._channel = channel
-        self._heard = self._loop.time()
-        self._line.resume()
-        self._soon()
+        self._last_answer = self._loop.time()
+        self._window.resume()
+        self._schedule()
 
     def offline(self) -> None:
         """Suspend sending, because the session is lost."""
         self._channel = None
-        self._line.interrupt()
+        self._window.interrupt()
         self._set_alarm()
 
     def answer(self, answer: Answer) -> None:
         """Process the answer to a request."""
-        self._heard = self._loop.time()
+        self._last_answer = self._loop.time()
         number = int(answer.request.id.rsplit("-", 2)[1])
-        if self._line.feed(number, _input(answer), self._heard) is not None:
+        if self._window.apply_input(number, _input(answer), self._last_answer) is not None:
             self._reasons[number] = _reason(answer)
         if answer.outcome is Outcome.RECEIVED:
-            self._observe(Moment.RECEIVED, number)
-        self._soon()
+            self._observe(Progress.RECEIVED, number)
+        self._schedule()
 
     def stop(self, failure: Exception | None = None) -> None:
         """Stop; pending calls raise the failure. The outbox stays open and unchanged."""
@@ -161,7 +161,7 @@ class Courier:
             return
         self.failure = failure or DeviceStopped("the device is stopped")
         self._channel = None
-        for handle in (self._turn, self._alarm):
+        for handle in (self._scheduled, self._alarm):
             if handle is not None:
                 handle.cancel()
         waiters: list[asyncio.Future[int] | asyncio.Future[None]] = [*self._idle]
@@ -176,17 +176,17 @@ class Courier:
         if self.failure is not None:
             raise self.failure
 
-    def _soon(self) -> None:
-        if self._turn is None and self.failure is None:
-            self._turn = self._loop.call_soon(self._work)
+    def _schedule(self) -> None:
+        if self._scheduled is None and self.failure is None:
+            self._scheduled = self._loop.call_soon(self._process)
 
-    def _work(self) -> None:
+    def _process(self) -> None:
         """Process one iteration: the rules, one commit, then stanzas and answers to callers."""
-        self._turn = None
+        self._scheduled = None
         now = self._loop.time()
-        if not self._line.awaits():
-            self._heard = now  # silence is counted from the request
-        expired, unanswered = self._line.expire(now)
+        if not self._window.has_pending_answer():
+            self._last_answer = now  # silence is counted from the request
+        expired, unanswered = self._window.expire(now)
         for message in expired:
             self._give_up(message)
         try:
@@ -200,17 +200,19 @@ class Courier:
                 self._channel.send(request)
                 self._observe(moment, number)
         for number in ended:
-            self._observe(Moment.ENDED, number)
-        self._end_turn(silent=unanswered and now - self._heard >= self._policy.silence)
+            self._observe(Progress.ENDED, number)
+        self._finish_iteration(
+            silent=unanswered and now - self._last_answer >= self._policy.silence
+        )
 
     def _commit(self, now: float) -> tuple[list[int], list[int], list[_Sending]]:
         """Commit the changes: messages added, states, and the requests to send."""
         with self._outbox.transaction():
             numbers = [self._add(submission) for submission in self._submissions]
-            while self._line.wants_more() and self._admit():
+            while self._window.can_admit() and self._admit():
                 pass
-            sending = [self._request(transmission) for transmission in self._line.take(now)]
-            ended = [m.number for m in self._line.changes() if self._save(m)]
+            sending = [self._request(transmission) for transmission in self._window.take(now)]
+            ended = [m.number for m in self._window.changes() if self._save(m)]
         return numbers, ended, sending
 
     def _add(self, submission: _Submission) -> int:
@@ -219,7 +221,7 @@ class Courier:
 
     def _admit(self) -> bool:
         found = self._outbox.queued(self._admitted, 1)
-        if not found or not self._line.admit(found[0]):
+        if not found or not self._window.admit(found[0]):
             return False
         self._admitted = found[0].number
         self._stored[self._admitted] = State.QUEUED
@@ -241,10 +243,10 @@ class Courier:
         msg_id = f"{self._outbox.id}-{message.number}"
         if action is Action.DELIVER:
             request = Request(Step.DELIVER, _id(msg_id, Step.DELIVER), recipient, msg_id)
-            return _Sending(Moment.RELEASED, message.number, request)
+            return _Sending(Progress.RELEASED, message.number, request)
         step = Step.ASSURED if message.level is Level.ASSURED else Step.ACKNOWLEDGED
         request = Request(step, _id(msg_id, step), recipient, msg_id, body)
-        return _Sending(Moment.OFFERED, message.number, request)
+        return _Sending(Progress.OFFERED, message.number, request)
 
     def _give_up(self, message: Message) -> None:
         self._reasons[message.number] = f"no answer after {self._policy.max_attempts} attempts"
@@ -258,7 +260,7 @@ class Courier:
             if not submission.accepted.done():
                 submission.accepted.set_result(number)
 
-    def _end_turn(self, *, silent: bool) -> None:
+    def _finish_iteration(self, *, silent: bool) -> None:
         if self.failure is not None:  # an observer may have stopped it
             return
         if not self._outbox.live:
@@ -273,8 +275,8 @@ class Courier:
     def _set_alarm(self) -> None:
         if self._alarm is not None:
             self._alarm.cancel()
-        due = self._line.next_due()
-        self._alarm = None if due is None else self._loop.call_at(due, self._soon)
+        due = self._window.next_due()
+        self._alarm = None if due is None else self._loop.call_at(due, self._schedule)
 
 
 def _id(msg_id: str, step: Step) -> str:

@@ -16,7 +16,7 @@ from enum import Enum, IntEnum
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from firmware_sim.device.limits import Policy
+    from firmware_sim.device.limits import SendPolicy
 
 
 class Level(IntEnum):
@@ -67,46 +67,46 @@ class Action(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class Transition:
     """One cell of the table."""
 
     to: State
     action: Action = Action.NONE
 
 
-def _row(state: State, **moves: Move) -> dict[tuple[State, Input], Move]:
+def _row(state: State, **moves: Transition) -> dict[tuple[State, Input], Transition]:
     """Fill a row; an input that is not named changes nothing."""
-    return {(state, given): moves.get(given.name, Move(state)) for given in Input}
+    return {(state, input_): moves.get(input_.name, Transition(state)) for input_ in Input}
 
 
 _ENDED: Final = {key: move for state in sorted(ENDED, key=str) for key, move in _row(state).items()}
 
-_QUEUED: Final = _row(State.QUEUED, ONLINE=Move(State.OFFERED, Action.OFFER))
+_QUEUED: Final = _row(State.QUEUED, ONLINE=Transition(State.OFFERED, Action.OFFER))
 
-TRANSITIONS: Final[Mapping[Level, Mapping[tuple[State, Input], Move]]] = {
+TRANSITIONS: Final[Mapping[Level, Mapping[tuple[State, Input], Transition]]] = {
     Level.ASSURED: {
         **_QUEUED,
         **_row(
             State.OFFERED,
-            ONLINE=Move(State.OFFERED, Action.OFFER),
-            OFFLINE=Move(State.OFFERED, Action.REST),
-            RECEIVED=Move(State.RELEASED, Action.DELIVER),
-            WAIT=Move(State.OFFERED, Action.HOLD),
-            REFUSED=Move(State.FAILED),
-            REFUSED_LATER=Move(State.FAILED),  # never released, therefore not delivered
-            TIMEOUT=Move(State.OFFERED, Action.OFFER),
-            EXHAUSTED=Move(State.FAILED),
+            ONLINE=Transition(State.OFFERED, Action.OFFER),
+            OFFLINE=Transition(State.OFFERED, Action.REST),
+            RECEIVED=Transition(State.RELEASED, Action.DELIVER),
+            WAIT=Transition(State.OFFERED, Action.HOLD),
+            REFUSED=Transition(State.FAILED),
+            REFUSED_LATER=Transition(State.FAILED),  # never released, therefore not delivered
+            TIMEOUT=Transition(State.OFFERED, Action.OFFER),
+            EXHAUSTED=Transition(State.FAILED),
         ),
         **_row(
             State.RELEASED,
-            ONLINE=Move(State.RELEASED, Action.DELIVER),
-            OFFLINE=Move(State.RELEASED, Action.REST),
-            DELIVERED=Move(State.DONE),
-            WAIT=Move(State.RELEASED, Action.HOLD),
-            REFUSED=Move(State.IN_DOUBT),
-            REFUSED_LATER=Move(State.IN_DOUBT),
-            TIMEOUT=Move(State.RELEASED, Action.DELIVER),
-            EXHAUSTED=Move(State.IN_DOUBT),
+            ONLINE=Transition(State.RELEASED, Action.DELIVER),
+            OFFLINE=Transition(State.RELEASED, Action.REST),
+            DELIVERED=Transition(State.DONE),
+            WAIT=Transition(State.RELEASED, Action.HOLD),
+            REFUSED=Transition(State.IN_DOUBT),
+            REFUSED_LATER=Transition(State.IN_DOUBT),
+            TIMEOUT=Transition(State.RELEASED, Action.DELIVER),
+            EXHAUSTED=Transition(State.IN_DOUBT),
         ),
         **_ENDED,
     },
@@ -114,14 +114,16 @@ TRANSITIONS: Final[Mapping[Level, Mapping[tuple[State, Input], Move]]] = {
         **_QUEUED,
         **_row(
             State.OFFERED,
-            ONLINE=Move(State.OFFERED, Action.OFFER),
-            OFFLINE=Move(State.OFFERED, Action.REST),
-            DELIVERED=Move(State.DONE),
-            WAIT=Move(State.OFFERED, Action.HOLD),
-            REFUSED=Move(State.FAILED),
-            REFUSED_LATER=Move(State.IN_DOUBT),  # an earlier transmission may have been delivered
-            TIMEOUT=Move(State.OFFERED, Action.OFFER),
-            EXHAUSTED=Move(State.IN_DOUBT),
+            ONLINE=Transition(State.OFFERED, Action.OFFER),
+            OFFLINE=Transition(State.OFFERED, Action.REST),
+            DELIVERED=Transition(State.DONE),
+            WAIT=Transition(State.OFFERED, Action.HOLD),
+            REFUSED=Transition(State.FAILED),
+            REFUSED_LATER=Transition(
+                State.IN_DOUBT
+            ),  # an earlier transmission may have been delivered
+            TIMEOUT=Transition(State.OFFERED, Action.OFFER),
+            EXHAUSTED=Transition(State.IN_DOUBT),
         ),
         **_row(State.RELEASED),  # this level has no such step
         **_ENDED,
@@ -151,29 +153,29 @@ def refusal(error_type: str) -> Input:
     return Input.WAIT if error_type == "wait" else Input.REFUSED
 
 
-def advance(message: Message, given: Input, policy: Policy) -> tuple[Message, Action]:
+def advance(message: Message, input_: Input, policy: SendPolicy) -> tuple[Message, Action]:
     """Apply one input to a message.
 
     Args:
         message: the message before it.
-        given: the input; `EXHAUSTED` and `REFUSED_LATER` are derived here from the counts.
+        input_: the input; `EXHAUSTED` and `REFUSED_LATER` are derived here from the counts.
         policy: the number of attempts.
 
     Returns:
         The message after it, with its counts reset if the state changed, and the next action.
     """
-    move = TRANSITIONS[message.level][message.state, _refine(message, given, policy)]
+    move = TRANSITIONS[message.level][message.state, _refine(message, input_, policy)]
     if move.to is not message.state:
         return replace(message, state=move.to, sends=0, attempts=0), move.action
     return message, move.action
 
 
-def _refine(message: Message, given: Input, policy: Policy) -> Input:
-    if given in (Input.WAIT, Input.TIMEOUT) and message.attempts >= policy.max_attempts:
+def _refine(message: Message, input_: Input, policy: SendPolicy) -> Input:
+    if input_ in (Input.WAIT, Input.TIMEOUT) and message.attempts >= policy.max_attempts:
         return Input.EXHAUSTED
-    if given is Input.REFUSED and message.sends > 1:
+    if input_ is Input.REFUSED and message.sends > 1:
         return Input.REFUSED_LATER
-    return given
+    return input_
 
 
 def transmitted(message: Message) -> Message:
@@ -187,7 +189,7 @@ def interrupted(message: Message) -> Message:
 
 
 def backoff(
-    attempt: int, base: float, cap: float, jitter: float, chance: Callable[[], float]
+    attempt: int, base: float, cap: float, jitter: float, random_fraction: Callable[[], float]
 ) -> float:
     """Return the seconds to wait after an attempt.
 
@@ -196,25 +198,27 @@ def backoff(
         base: seconds after the first; doubled with each.
         cap: most seconds.
         jitter: largest random reduction, as a fraction of 0 to 1.
-        chance: returns a random number in [0, 1).
+        random_fraction: returns a random number in [0, 1).
 
     Returns:
         Seconds, above 0 and at most `cap`.
     """
     exponent = min(max(attempt, 1) - 1, 62)  # larger exponents exceed any cap
-    return min(cap, base * 2.0**exponent) * (1.0 - jitter * chance())
+    return min(cap, base * 2.0**exponent) * (1.0 - jitter * random_fraction())
 
 
 def diagram(level: Level) -> str:
     """Draw a level's table as a Mermaid state diagram."""
     lines = ["stateDiagram-v2", "    [*] --> queued"]
-    for (state, given), move in TRANSITIONS[level].items():
-        if move != Move(state):
+    for (state, input_), move in TRANSITIONS[level].items():
+        if move != Transition(state):
             asks = "" if move.action is Action.NONE else f" / {move.action.value}"
-            lines.append(f"    {_word(state)} --> {_word(move.to)}: {given.value}{asks}")
-    lines += [f"    {_word(state)} --> [*]" for state in State if state in ENDED]
+            lines.append(
+                f"    {_identifier(state)} --> {_identifier(move.to)}: {input_.value}{asks}"
+            )
+    lines += [f"    {_identifier(state)} --> [*]" for state in State if state in ENDED]
     return "\n".join(lines)
 
 
-def _word(state: State) -> str:
+def _identifier(state: State) -> str:
     return state.value.replace(" ", "_")

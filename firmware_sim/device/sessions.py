@@ -8,11 +8,11 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from firmware_sim.device.connection import Connection, Endpoint
-from firmware_sim.device.errors import ConnectionFailed, FirmwareError
-from firmware_sim.device.limits import Reconnect
+from firmware_sim.device.limits import ReconnectPolicy
 from firmware_sim.device.sender_rules import backoff
+from firmware_sim.errors import ConnectionFailed, FirmwareError
 
-_DEFAULT: Final = Reconnect()
+_DEFAULT: Final = ReconnectPolicy()
 
 
 class Sessions:
@@ -21,7 +21,7 @@ class Sessions:
     Args:
         endpoint: the server and the account.
         prepare: called with slixmpp's client of each session before it connects.
-        hold: awaited with each session, and cancelled when the session is lost; a `FirmwareError`
+        run: awaited with each session, and cancelled when the session is lost; a `FirmwareError`
             that it raises ends the session.
         reconnect: delays between attempts to connect.
     """
@@ -30,10 +30,10 @@ class Sessions:
         self,
         endpoint: Endpoint,
         prepare: Callable[[Any], None],
-        hold: Callable[[Connection], Awaitable[None]],
-        reconnect: Reconnect = _DEFAULT,
+        run: Callable[[Connection], Awaitable[None]],
+        reconnect: ReconnectPolicy = _DEFAULT,
     ) -> None:
-        self._endpoint, self._prepare, self._hold = endpoint, prepare, hold
+        self._endpoint, self._prepare, self._run_session = endpoint, prepare, run
         self._reconnect = reconnect
         self._connection: Connection | None = None
         self._runner: asyncio.Task[None] | None = None
@@ -84,17 +84,17 @@ class Sessions:
             self._connection = None
             return str(error)
         self.count += 1
-        holding = asyncio.ensure_future(self._hold(connection))
+        running = asyncio.ensure_future(self._run_session(connection))
         try:
-            waits: set[asyncio.Future[Any]] = {holding, connection.lost}
+            waits: set[asyncio.Future[Any]] = {running, connection.lost}
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
             if not connection.lost.done():
-                await holding
+                await running
             return await connection.lost
         except FirmwareError as error:
             return str(error) or repr(error)
         finally:
-            holding.cancel()
+            running.cancel()
             connection.abort("over")
             self._connection = None
-            await asyncio.gather(holding, return_exceptions=True)
+            await asyncio.gather(running, return_exceptions=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from firmware_sim.device.errors import FirmwareError
+    from firmware_sim.errors import FirmwareError
 
 
 def open_file(path: Path, error: type[FirmwareError]) -> sqlite3.Connection:

@@ -34,22 +34,22 @@ from slixmpp.jid import JID
 
 from firmware_sim.device import messages
 from firmware_sim.device.connection import Connection, Endpoint
-from firmware_sim.device.errors import CannotDo, DeviceStopped, RequestRefused, Unanswered
-from firmware_sim.device.jobs import Job, Jobs, Tally
-from firmware_sim.device.limits import Reconnect, WorkLimits
-from firmware_sim.device.pubsub import Kind, Pubsub, Told
+from firmware_sim.device.jobs import Job, JobCounter, JobStore
+from firmware_sim.device.limits import ReconnectPolicy, WorkLimits
+from firmware_sim.device.pubsub import ItemEvent, ItemEventKind, Pubsub
 from firmware_sim.device.sessions import Sessions
+from firmware_sim.errors import CannotDo, DeviceStopped, NoAnswer, RequestRefused
 
 _log = logging.getLogger(__name__)
 
 _LIMITS: Final = WorkLimits()
-_RECONNECT: Final = Reconnect()
-_NOT_ITS_OWN: Final = ("item-not-found", "conflict", "forbidden", "unexpected-request")
+_RECONNECT: Final = ReconnectPolicy()
+_NOT_OWNED: Final = ("item-not-found", "conflict", "forbidden", "unexpected-request")
 _SESSIONS: Final = 2  # items left by a lost session, and those of the next one
 _STREAM: Final = {"allow_resume": False}  # a new session gets the missed confirmations
 
 
-def nothing(_job: Job, _db: sqlite3.Connection) -> None:
+def commit_nothing(_job: Job, _db: sqlite3.Connection) -> None:
     """Commit nothing."""
 
 
@@ -88,14 +88,14 @@ class Worker:
         path: Path | str,
         ca_file: Path | str,
         work: Callable[[Job], Awaitable[None]],
-        commit: Callable[[Job, sqlite3.Connection], None] = nothing,
+        commit: Callable[[Job, sqlite3.Connection], None] = commit_nothing,
         host: str = "",
         port: int = 5222,
         service: str = "",
         by_account: bool = False,
         schema: str = "",
         limits: WorkLimits = _LIMITS,
-        reconnect: Reconnect = _RECONNECT,
+        reconnect: ReconnectPolicy = _RECONNECT,
     ) -> None:
         parsed = JID(jid)
         if not parsed.user or not parsed.resource:
@@ -106,14 +106,14 @@ class Worker:
         self._file = (Path(path), schema)
         self._work, self._commit, self._limits = work, commit, limits
         endpoint = Endpoint(self.jid, password, host or str(parsed.domain), port, Path(ca_file))
-        self._sessions = Sessions(endpoint, self._prepare, self._hold, reconnect)
+        self._sessions = Sessions(endpoint, self._prepare, self._run_session, reconnect)
         self._client: Any = None
         self._pubsub: Pubsub | None = None
-        self._jobs: Jobs | None = None
-        self._at: dict[str, asyncio.Task[None]] = {}
-        self._asides: set[asyncio.Task[None]] = set()
+        self._jobs: JobStore | None = None
+        self._active: dict[str, asyncio.Task[None]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
         self._subscribed = asyncio.Event()
-        self._wanted = True
+        self._subscribing = True
         self.failure: Exception | None = None
         """The error that stopped the worker: its file failed."""
 
@@ -132,7 +132,7 @@ class Worker:
         """
         path, schema = self._file
         keep = self._limits.keep
-        self._jobs = Jobs.open(path, self.jid, self._node, keep=keep, schema=schema)
+        self._jobs = JobStore.open(path, self.jid, self._node, keep=keep, schema=schema)
         self._sessions.start()
 
     async def close(self) -> None:
@@ -158,27 +158,27 @@ class Worker:
             RequestRefused: the service refused to unsubscribe.
             Unanswered: the request may or may not have been carried out.
         """
-        self._wanted = False
+        self._subscribing = False
         self._subscribed.clear()
         pubsub = self._connected()
         await pubsub.unsubscribe(self._node, self._subscriber)
-        for item in list(self._at):
+        for item in list(self._active):
             self._drop(item)
-            self.jobs.count(Tally.UNLOCKED)
+            self.jobs.count(JobCounter.UNLOCKED)
 
     def hide(self) -> None:
         """Send unavailable presence, so that the service unsubscribes and unlocks the items."""
-        self._wanted = False
+        self._subscribing = False
         self._subscribed.clear()
-        for item in list(self._at):
+        for item in list(self._active):
             self._drop(item)
         if self.online:
             self._client.send_presence(ptype="unavailable")
 
     async def rejoin(self) -> None:
         """Subscribe again after `leave` or `hide`; raises as `leave` does."""
-        self._wanted = True
-        await self._join(self._connected())
+        self._subscribing = True
+        await self._subscribe(self._connected())
 
     @property
     def online(self) -> bool:
@@ -191,12 +191,12 @@ class Worker:
         return self._sessions.last_error
 
     @property
-    def in_hand(self) -> int:
+    def active_items(self) -> int:
         """Return the number of items being worked on."""
-        return len(self._at)
+        return len(self._active)
 
     @property
-    def jobs(self) -> Jobs:
+    def jobs(self) -> JobStore:
         """Return the worker's file.
 
         Raises:
@@ -209,71 +209,71 @@ class Worker:
     def _prepare(self, client: Any) -> None:
         client.register_plugin("xep_0198", _STREAM)
         self._client = client
-        self._pubsub = Pubsub(client, self._service, self._told)
+        self._pubsub = Pubsub(client, self._service, self._on_item_event)
 
-    async def _hold(self, connection: Connection) -> None:
+    async def _run_session(self, connection: Connection) -> None:
         """Subscribe, repeat deletions without an answer, and wait for the end of the session."""
         pubsub = self._pubsub
         assert pubsub is not None  # noqa: S101 - `_prepare` made it
         try:
-            if self._wanted:
-                await self._join(pubsub)
+            if self._subscribing:
+                await self._subscribe(pubsub)
             await asyncio.shield(connection.lost)
         finally:
             self._subscribed.clear()
             pubsub.end()
 
-    async def _join(self, pubsub: Pubsub) -> None:
+    async def _subscribe(self, pubsub: Pubsub) -> None:
         self._client.send_presence()
         options = {"pubsub#queue_requests": str(self._limits.requests)}
         await pubsub.subscribe(self._node, self._subscriber, options)
         self._subscribed.set()
-        for item in self.jobs.asked():
-            self._aside(self._ask(item))
+        for item in self.jobs.unconfirmed():
+            self._start_task(self._request_deletion(item))
 
     def _connected(self) -> Pubsub:
         if self._pubsub is None or not self.online:
-            raise Unanswered("the worker has no session")
+            raise NoAnswer("the worker has no session")
         return self._pubsub
 
-    def _told(self, told: Told) -> None:
+    def _on_item_event(self, event: ItemEvent) -> None:
         """Process an event; changes to the file are durable when this returns."""
-        if told.node != self._node or self._jobs is None:
+        if event.node != self._node or self._jobs is None:
             return
-        if told.kind is Kind.PUBLISHED:
-            self._begin(told)
-        elif told.kind is Kind.DELETED:
-            self._drop(told.item)
-            self._guarded(lambda: self.jobs.commit(told.item, self._commit))
+        if event.kind is ItemEventKind.PUBLISHED:
+            self._begin(event)
+        elif event.kind is ItemEventKind.DELETED:
+            self._drop(event.item)
+            self._change_file(lambda: self.jobs.commit(event.item, self._commit))
         else:
-            self._drop(told.item)
-            self._guarded(lambda: self.jobs.undo(told.item))
+            self._drop(event.item)
+            self._change_file(lambda: self.jobs.mark_undone(event.item))
 
-    def _begin(self, told: Told) -> None:
+    def _begin(self, event: ItemEvent) -> None:
         """Start work on an item, again if necessary; return items above the limit."""
-        self._drop(told.item)
-        if len(self._at) >= _SESSIONS * self._limits.requests:
-            self._aside(self._give_back(told.item))
+        self._drop(event.item)
+        if len(self._active) >= _SESSIONS * self._limits.requests:
+            self._start_task(self._give_back(event.item))
             return
-        payload = "" if told.payload is None else messages.write(told.payload)
-        task = asyncio.create_task(self._do(Job(told.item, payload, told.times)))
-        self._at[told.item] = task
+        payload = "" if event.payload is None else messages.write(event.payload)
+        task = asyncio.create_task(self._work_on(Job(event.item, payload, event.redeliveries)))
+        self._active[event.item] = task
 
-    async def _do(self, job: Job) -> None:
+    async def _work_on(self, job: Job) -> None:
         """Work on an item, then request its deletion or return it."""
         try:
             await self._work(job)
         except Exception as error:
             if not isinstance(error, CannotDo):
                 _log.exception("work on item %s failed", job.item)
-            self._over(job.item)
+            self._detach(job.item)
             await self._give_back(job.item)
         else:
-            self._over(job.item)
-            if self._guarded(lambda: self.jobs.worked(job)):
-                await self._ask(job.item)
+            self._detach(job.item)
+            if self._change_file(lambda: self.jobs.record_work(job)):
+                await self._request_deletion(job.item)
 
-    async def _ask(self, item: str) -> None:
+    async def _request_deletion(self, item: str) -> None:
         """Request an item's deletion; the service's confirmation commits it, not the answer.
 
         The confirmation precedes the answer to a later request. Therefore an item that is not found
@@ -283,52 +283,52 @@ class Worker:
         try:
             await self._connected().delete(self._node, item)
         except RequestRefused as refused:
-            if refused.condition in _NOT_ITS_OWN:
-                self._guarded(lambda: self.jobs.undo(item))
-        except Unanswered:
+            if refused.condition in _NOT_OWNED:
+                self._change_file(lambda: self.jobs.mark_undone(item))
+        except NoAnswer:
             pass  # the next session repeats it
 
     async def _give_back(self, item: str) -> None:
         try:
             await self._connected().unlock(self._node, item)
-            self._guarded(lambda: self.jobs.count(Tally.UNLOCKED))
-        except (RequestRefused, Unanswered):
+            self._change_file(lambda: self.jobs.count(JobCounter.UNLOCKED))
+        except (RequestRefused, NoAnswer):
             pass  # another worker has it, or will after the lock timeout
 
-    def _guarded(self, change: Callable[[], object]) -> bool:
+    def _change_file(self, change: Callable[[], object]) -> bool:
         """Change the file; if that fails, stop the worker before it requests anything."""
         try:
             change()
         except Exception as error:
             self.failure = self.failure or error
-            self._aside(self._end(orderly=False))
+            self._start_task(self._end(orderly=False))
             return False
         return True
 
     def _drop(self, item: str) -> None:
-        task = self._at.pop(item, None)
+        task = self._active.pop(item, None)
         if task is not None:
             task.cancel()
 
-    def _over(self, item: str) -> None:
+    def _detach(self, item: str) -> None:
         """Remove an item from the current ones without cancelling its task."""
-        task = self._at.pop(item, None)
+        task = self._active.pop(item, None)
         if task is not None:
-            self._keep(task)
+            self._track(task)
 
-    def _aside(self, work: Coroutine[Any, Any, None]) -> None:
-        self._keep(asyncio.create_task(work))
+    def _start_task(self, work: Coroutine[Any, Any, None]) -> None:
+        self._track(asyncio.create_task(work))
 
-    def _keep(self, task: asyncio.Task[None]) -> None:
-        self._asides.add(task)
-        task.add_done_callback(self._asides.discard)
+    def _track(self, task: asyncio.Task[None]) -> None:
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _end(self, *, orderly: bool) -> None:
-        for item in list(self._at):
+        for item in list(self._active):
             self._drop(item)
         await self._sessions.close(orderly=orderly)
         current = asyncio.current_task()
-        tasks = [task for task in self._asides if task is not current]
+        tasks = [task for task in self._tasks if task is not current]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 from typing import Any, Final
 
-from firmware_sim.device.errors import FirmwareError
+from firmware_sim.errors import FirmwareError
 from firmware_sim.fleet.settings import FleetSettings
 from firmware_sim.fleet.shipping import Delivery
 from firmware_sim.fleet.simulate import Fleet

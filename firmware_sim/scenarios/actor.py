@@ -11,16 +11,16 @@ import random
 from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from firmware_sim.device.errors import DeviceStopped, FirmwareError
-from firmware_sim.device.sender_loop import Moment
+from firmware_sim.device.sender_loop import Progress
 from firmware_sim.device.sender_rules import LIVE, State
+from firmware_sim.errors import DeviceStopped, FirmwareError
 from firmware_sim.scenarios.faults import Fault, FaultPlan
 from firmware_sim.scenarios.link import FaultyLink
 
 if TYPE_CHECKING:
     from firmware_sim.device.device import Device
 
-    Make = Callable[[str, int, Callable[[Moment, int], None]], Device]
+    Make = Callable[[str, int, Callable[[Progress, int], None]], Device]
 
 _LOST_FOR: Final = (0.02, 0.2)  # seconds that a mute link stays before it is cut
 
@@ -103,7 +103,7 @@ class Actor:
         self._device = self._make(*self._where, self._observe)
         await self._device.start()
 
-    def _observe(self, moment: Moment, number: int) -> None:
+    def _observe(self, moment: Progress, number: int) -> None:
         fault = self.plan.at(moment, number)
         if fault is None or self._link is None:
             return

@@ -17,7 +17,7 @@ from firmware_sim.device import messages
 if TYPE_CHECKING:
     import sqlite3
 
-    from firmware_sim.device.received import Received
+    from firmware_sim.device.receive_options import ReceivedMessage
 
 CONTROL: Final = "urn:xmpp:iot:control"
 
@@ -83,7 +83,7 @@ class Actuator:
         self._name = name
         self._keep = keep
 
-    def run(self, message: Received, db: sqlite3.Connection) -> None:
+    def run(self, message: ReceivedMessage, db: sqlite3.Connection) -> None:
         """Run a message's command, for `Receiving.on_message`; ignore other messages."""
         values = {
             each.get("name", ""): each.get("value", "")

@@ -24,9 +24,9 @@ from firmware_sim.attackers.__main__ import named
 from firmware_sim.attackers.accounts import AWAY, VICTIM
 from firmware_sim.attackers.attack import Attack
 from firmware_sim.device.device import Device
-from firmware_sim.device.errors import FirmwareError, GatewayCommandFailed
-from firmware_sim.device.limits import Reconnect
-from firmware_sim.device.sender_loop import Moment
+from firmware_sim.device.limits import ReconnectPolicy
+from firmware_sim.device.sender_loop import Progress
+from firmware_sim.errors import FirmwareError, GatewayCommandFailed
 from firmware_sim.scenarios import count_verdict, gateway_log
 from firmware_sim.scenarios.attack_verdict import (
     AttackResult,
@@ -45,7 +45,7 @@ _WATCH_S: Final = 0.1  # between two looks at the memory
 _JOIN_S: Final = 30.0  # for all devices to have a session
 _PATIENCE_S: Final = 60.0  # until what was sent in the attack is delivered
 _END_S: Final = 15.0  # for the attackers to end when their time is over
-_RECONNECT: Final = Reconnect(base=0.25, cap=2.0, stable=0.5, timeout=10.0)
+_RECONNECT: Final = ReconnectPolicy(base=0.25, cap=2.0, stable=0.5, timeout=10.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +76,11 @@ class _Clock:
     offered: dict[int, float] = field(default_factory=dict)
     took: list[tuple[float, float]] = field(default_factory=list)
 
-    def observe(self, moment: Moment, number: int) -> None:
+    def observe(self, moment: Progress, number: int) -> None:
         now = asyncio.get_running_loop().time()
-        if moment is Moment.OFFERED:
+        if moment is Progress.OFFERED:
             self.offered.setdefault(number, now)
-        elif moment is Moment.ENDED and number in self.offered:
+        elif moment is Progress.ENDED and number in self.offered:
             begun = self.offered.pop(number)
             self.took.append((begun, now - begun))
 

@@ -176,7 +176,7 @@ class _Folder:
 
 def _run(work: Callable[[Tell], Coroutine[Any, Any, T]]) -> T:
     """Run a scenario; print a failure in one line and exit with status 1."""
-    from firmware_sim.device.errors import FirmwareError
+    from firmware_sim.errors import FirmwareError
 
     # Lost connections are what a run is about, and each device tells its own.
     logging.getLogger("slixmpp").setLevel(logging.CRITICAL)

@@ -16,15 +16,15 @@ from pathlib import Path
 from typing import Final
 
 from firmware_sim.device.device import Device
-from firmware_sim.device.errors import DeviceStopped, OutboxFull
-from firmware_sim.device.limits import Policy, Reconnect
-from firmware_sim.device.sender_loop import Moment
+from firmware_sim.device.limits import ReconnectPolicy, SendPolicy
+from firmware_sim.device.sender_loop import Progress as Moment
 from firmware_sim.device.sender_rules import State
+from firmware_sim.errors import DeviceStopped, OutboxFull
 from firmware_sim.scenarios.actor import Actor, taken, waiting
 from firmware_sim.scenarios.faults import Fault, FaultPlan
 from firmware_sim.scenarios.record import EVENT, RunRecord
 
-_RECONNECT: Final = Reconnect(base=0.25, cap=2.0, stable=0.5, timeout=10.0)  # a run is short
+_RECONNECT: Final = ReconnectPolicy(base=0.25, cap=2.0, stable=0.5, timeout=10.0)  # a run is short
 _FULL_WAIT_S: Final = 0.25  # seconds until a full outbox is tried again
 _PROGRESS_S: Final = 0.5  # seconds between two reports of progress
 
@@ -49,8 +49,8 @@ class CountSettings:
     patience: float = 120.0
     faults: float = 0.0
     gateway: str = ""
-    policy: Policy = field(default_factory=Policy)
-    reconnect: Reconnect = _RECONNECT
+    policy: SendPolicy = field(default_factory=SendPolicy)
+    reconnect: ReconnectPolicy = _RECONNECT
 
 
 @dataclass(frozen=True, slots=True)

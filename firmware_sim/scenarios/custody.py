@@ -19,11 +19,11 @@ from typing import Final
 
 from firmware_sim.device import messages
 from firmware_sim.device.device import Device
-from firmware_sim.device.errors import DeviceStopped, NotSent, OutboxFull
-from firmware_sim.device.limits import Policy, Reconnect
-from firmware_sim.device.received import Receiving
-from firmware_sim.device.sender_loop import Moment
+from firmware_sim.device.limits import ReconnectPolicy, SendPolicy
+from firmware_sim.device.receive_options import ReceiveOptions
+from firmware_sim.device.sender_loop import Progress
 from firmware_sim.device.sender_rules import State
+from firmware_sim.errors import DeviceStopped, NotSent, OutboxFull
 from firmware_sim.scenarios import custody_verdict
 from firmware_sim.scenarios.actor import Actor, waiting
 from firmware_sim.scenarios.actuator import Actuator, command
@@ -50,8 +50,8 @@ _OPTIONS: Final = {
     "retry_most": 10.0,
     "unauthenticated_per_address": 200,  # all devices are at one address here, and come at once
 }
-_POLICY: Final = Policy(retry_base=2.0, retry_cap=10.0, silence=10.0, max_attempts=50)
-_RECONNECT: Final = Reconnect(base=0.25, cap=2.0, stable=0.5, timeout=10.0)
+_POLICY: Final = SendPolicy(retry_base=2.0, retry_cap=10.0, silence=10.0, max_attempts=50)
+_RECONNECT: Final = ReconnectPolicy(base=0.25, cap=2.0, stable=0.5, timeout=10.0)
 _REACHED: Final = 0.6  # of the messages come to the moment at which they meet a fault, by levels
 _FULL_WAIT_S: Final = 0.25  # until a full outbox is tried again
 _SLOW_S: Final = (0.5, 3.0)  # for which a slow reader does not read, and reads, in turn
@@ -112,7 +112,7 @@ class _Sender:
         self.offers: Counter[int] = Counter()
         """How often each message of the outbox was sent."""
 
-    def _make(self, host: str, port: int, observe: Callable[[Moment, int], None]) -> Device:
+    def _make(self, host: str, port: int, observe: Callable[[Progress, int], None]) -> Device:
         folder, jid = self._settings.folder, self._plan.jid(self.name)
         return Device(
             jid,
@@ -124,13 +124,15 @@ class _Sender:
             policy=_POLICY,
             limits=limits(self._plan),
             reconnect=_RECONNECT,
-            receive=Receiving(inbox(folder, self.name), _VALVE.run, schema=_VALVE.SCHEMA),
+            receive=ReceiveOptions(inbox(folder, self.name), _VALVE.run, schema=_VALVE.SCHEMA),
             observe=self._counting(observe),
         )
 
-    def _counting(self, observe: Callable[[Moment, int], None]) -> Callable[[Moment, int], None]:
-        def counting(moment: Moment, number: int) -> None:
-            self.offers[number] += moment is Moment.OFFERED
+    def _counting(
+        self, observe: Callable[[Progress, int], None]
+    ) -> Callable[[Progress, int], None]:
+        def counting(moment: Progress, number: int) -> None:
+            self.offers[number] += moment is Progress.OFFERED
             observe(moment, number)
 
         return counting

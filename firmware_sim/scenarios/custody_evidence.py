@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from firmware_sim.device.inbox import Inbox
 from firmware_sim.device.limits import OutboxLimits
-from firmware_sim.device.outbox import Outbox, Record
+from firmware_sim.device.outbox import Outbox, OutboxRecord
 from firmware_sim.device.sender_rules import Level, State
 from firmware_sim.scenarios import gateway_command, gateway_log
 from firmware_sim.scenarios.actuator import Actuator
@@ -100,7 +100,9 @@ class ForAbsent(NamedTuple):
     repeated: int
 
 
-def for_absent(plan: Plan, delivered: Iterable[Record], offers: Mapping[int, int]) -> ForAbsent:
+def for_absent(
+    plan: Plan, delivered: Iterable[OutboxRecord], offers: Mapping[int, int]
+) -> ForAbsent:
     """Count those among the delivered messages of an outbox; only those of level 1 can come twice.
 
     Args:

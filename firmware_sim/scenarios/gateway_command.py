@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from firmware_sim.device.errors import GatewayCommandFailed
+from firmware_sim.errors import GatewayCommandFailed
 
 COMMAND_S: Final = 120.0
 """Seconds that one command may take: a million events on a slow card."""

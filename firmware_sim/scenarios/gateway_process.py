@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple, Self
 
-from firmware_sim.device.errors import GatewayCommandFailed
+from firmware_sim.errors import GatewayCommandFailed
 from firmware_sim.scenarios import gateway_command
 
 DOMAIN: Final = "gw.example"

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from firmware_sim.device.errors import ScenarioFailed
 from firmware_sim.device.publisher import Publisher
+from firmware_sim.errors import ScenarioFailed
 from firmware_sim.scenarios import workers_verdict
 from firmware_sim.scenarios.gateway_process import Account, GatewayProcess, Option
 from firmware_sim.scenarios.outages import kill_often

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from firmware_sim.device.inbox import Inbox
-from firmware_sim.device.jobs import Jobs
+from firmware_sim.device.jobs import JobStore
 from firmware_sim.device.limits import OutboxLimits
 from firmware_sim.device.outbox import Outbox
 from firmware_sim.device.sender_rules import Level, State
@@ -117,7 +117,7 @@ def _offered(stage: Setting, publisher: ItemPublisher) -> dict[str, int]:
 
 def _worked(stage: Setting, name: str) -> Iterator[WorkerRecord]:
     keep = 2 * stage.plan.items
-    with Jobs.open(stage.file(name), jid(name), QUEUE, keep=keep) as jobs:
+    with JobStore.open(stage.file(name), jid(name), QUEUE, keep=keep) as jobs:
         for record in jobs.records():
             yield WorkerRecord(name, record.item, record.state, record.runs, record.commits)
 

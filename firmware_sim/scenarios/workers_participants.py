@@ -18,20 +18,14 @@ from typing import Any, Final
 
 from firmware_sim.device import pubsub
 from firmware_sim.device.device import Device
-from firmware_sim.device.errors import (
-    CannotDo,
-    DeviceStopped,
-    FirmwareError,
-    OutboxFull,
-    Unanswered,
-)
-from firmware_sim.device.jobs import Job, Tally
-from firmware_sim.device.limits import OutboxLimits, Policy, Reconnect, WorkLimits
+from firmware_sim.device.jobs import Job, JobCounter
+from firmware_sim.device.limits import OutboxLimits, ReconnectPolicy, SendPolicy, WorkLimits
 from firmware_sim.device.publisher import Publisher
 from firmware_sim.device.pubsub import PUBSUB, Pubsub
-from firmware_sim.device.received import Received, Receiving
-from firmware_sim.device.sender_loop import Moment
+from firmware_sim.device.receive_options import ReceivedMessage, ReceiveOptions
+from firmware_sim.device.sender_loop import Progress
 from firmware_sim.device.worker import Worker
+from firmware_sim.errors import CannotDo, DeviceStopped, FirmwareError, NoAnswer, OutboxFull
 from firmware_sim.scenarios.gateway_process import DOMAIN, HOST, GatewayProcess
 from firmware_sim.scenarios.workers_plan import QUEUE, Fault, Publication, Route, WorkersPlan
 
@@ -42,8 +36,8 @@ JOB: Final = "urn:x-fieldpost:job"
 """The namespace of the payloads."""
 
 _REQUESTS: Final = 5  # items that a worker, or a member, has at a time
-_POLICY: Final = Policy(retry_base=2.0, retry_cap=10.0, silence=10.0, max_attempts=50)
-_RECONNECT: Final = Reconnect(base=0.25, cap=2.0, stable=0.5, timeout=10.0)
+_POLICY: Final = SendPolicy(retry_base=2.0, retry_cap=10.0, silence=10.0, max_attempts=50)
+_RECONNECT: Final = ReconnectPolicy(base=0.25, cap=2.0, stable=0.5, timeout=10.0)
 _AWAY_S: Final = (0.2, 1.5)  # seconds for which who left stays away
 _WORK_S: Final = 0.005  # that an item takes
 _FULL_S: Final = 0.25  # until a full outbox is tried again
@@ -137,13 +131,13 @@ class QueueWorker:
     def done(self) -> int:
         """Count what it did."""
         with contextlib.suppress(DeviceStopped):
-            return self._worker.jobs.counts()[Tally.DONE]
+            return self._worker.jobs.counts()[JobCounter.DONE]
         return 0
 
     def unsure(self) -> int:
         """Count the items whose outcome it does not know."""
         with contextlib.suppress(DeviceStopped):
-            return len(self._worker.jobs.asked()) + self._away
+            return len(self._worker.jobs.unconfirmed()) + self._away
         return 1
 
     @property
@@ -218,7 +212,7 @@ class ShareMember:
             outbox_path=file.with_suffix(".outbox"),
             policy=_POLICY,
             reconnect=_RECONNECT,
-            receive=Receiving(file, self._take, afterwards=self._taken, schema=_TAKEN),
+            receive=ReceiveOptions(file, self._take, afterwards=self._taken, schema=_TAKEN),
             prepare=self._prepare,
             **self._stage.where,
         )
@@ -249,15 +243,15 @@ class ShareMember:
                 share = plan.subscribed(self.level, plan.members_of(self.level).index(self.name))
                 await self._pubsub.subscribe(share, jid(self.name).partition("/")[0], options)
                 self._subscribed.set()
-            except Unanswered:
+            except NoAnswer:
                 await asyncio.sleep(_AGAIN_S)
 
-    def _take(self, message: Received, db: sqlite3.Connection) -> None:
-        for reported in pubsub.read(message.xml()):
+    def _take(self, message: ReceivedMessage, db: sqlite3.Connection) -> None:
+        for reported in pubsub.parse_item_events(message.xml()):
             db.execute(_TAKE, (reported.item,))
 
-    def _taken(self, message: Received) -> None:
-        for reported in pubsub.read(message.xml()):
+    def _taken(self, message: ReceivedMessage) -> None:
+        for reported in pubsub.parse_item_events(message.xml()):
             if reported.item not in self._crashed and self._stage.plan.crash(
                 self.name, reported.item
             ):
@@ -329,5 +323,5 @@ class ItemPublisher:
         """Wait until each message has ended."""
         await self._device.flush()
 
-    def _observe(self, moment: Moment, number: int) -> None:
-        self.offers[number] += moment is Moment.OFFERED
+    def _observe(self, moment: Progress, number: int) -> None:
+        self.offers[number] += moment is Progress.OFFERED

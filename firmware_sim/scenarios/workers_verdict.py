@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from firmware_sim.device.jobs import State
+from firmware_sim.device.jobs import JobState
 from firmware_sim.scenarios.count_verdict import SHOWN
 from firmware_sim.scenarios.workers_plan import LEVELS, Publication, WorkersPlan
 
@@ -30,7 +30,7 @@ class WorkerRecord(NamedTuple):
 
     worker: str
     item: str
-    state: State
+    state: JobState
     runs: int
     commits: int
 
@@ -191,7 +191,7 @@ def _faults(plan: WorkersPlan, evidence: WorkersEvidence) -> Iterator[tuple[str,
     for each in evidence.worked:
         runs[each.item] += each.runs
         commits[each.item] += each.commits
-        if each.state is State.ASKED:
+        if each.state is JobState.DELETION_REQUESTED:
             yield "deletion neither confirmed nor refused", f"{each.item} at {each.worker}"
     for publication in plan.jobs():
         item = publication.item

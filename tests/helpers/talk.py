@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from firmware_sim.device.device import Device
-from firmware_sim.device.limits import Reconnect
-from firmware_sim.device.received import Received, Receiving
+from firmware_sim.device.limits import ReconnectPolicy
+from firmware_sim.device.receive_options import ReceivedMessage, ReceiveOptions
 from tests.helpers.scripted_peer import Certificate, ScriptedPeer
 
 JID: Final = "valve1@gw.example/fw"
@@ -22,7 +22,7 @@ MESSAGE: Final = (
     "<message xmlns='jabber:client' id='m1' from='evil@x' to='y'><body>go</body></message>"
 )
 _ERRORS: Final = "{urn:ietf:params:xml:ns:xmpp-stanzas}"
-_RECONNECT: Final = Reconnect(base=0.02, cap=0.1, timeout=5.0)
+_RECONNECT: Final = ReconnectPolicy(base=0.02, cap=0.1, timeout=5.0)
 _SCHEMA: Final = "CREATE TABLE did (number INTEGER, id TEXT) STRICT"
 
 
@@ -30,19 +30,19 @@ class Application:
     """Does what it is told by writing it down, and fails when it is told to."""
 
     def __init__(self) -> None:
-        self.got: list[Received] = []
-        self.after: list[Received] = []
-        self.returned: list[Received] = []
+        self.got: list[ReceivedMessage] = []
+        self.after: list[ReceivedMessage] = []
+        self.returned: list[ReceivedMessage] = []
         self.fails: Exception | None = None
         self.fails_after = False
 
-    def act(self, message: Received, db: sqlite3.Connection) -> None:
+    def act(self, message: ReceivedMessage, db: sqlite3.Connection) -> None:
         db.execute("INSERT INTO did VALUES (?, ?)", (message.number, message.id))
         if self.fails is not None:
             raise self.fails
         self.got.append(message)
 
-    def afterwards(self, message: Received) -> None:
+    def afterwards(self, message: ReceivedMessage) -> None:
         self.after.append(message)
         if self.fails_after:
             raise RuntimeError("after")
@@ -107,7 +107,7 @@ async def talking(certificate: Certificate, folder: Path, **options: Any) -> Asy
     Args:
         certificate: the server's.
         folder: where the device keeps its files.
-        options: `policy` and `outbox_limits` of the device, and any of `Receiving`.
+        options: `policy` and `outbox_limits` of the device, and any of `ReceiveOptions`.
     """
     application = Application()
     of_device: dict[str, Any] = {}
@@ -115,7 +115,7 @@ async def talking(certificate: Certificate, folder: Path, **options: Any) -> Asy
         of_device["policy"] = options.pop("policy")
     if "outbox_limits" in options:
         of_device["limits"] = options.pop("outbox_limits")
-    receive = Receiving(
+    receive = ReceiveOptions(
         folder / "inbox",
         application.act,
         afterwards=application.afterwards,

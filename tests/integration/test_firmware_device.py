@@ -12,15 +12,15 @@ import pytest
 
 from firmware_sim.device.connection import Connection, Endpoint
 from firmware_sim.device.device import Device
-from firmware_sim.device.errors import DeviceStopped, MessageRefused, OutboxError, OutboxFull
-from firmware_sim.device.limits import OutboxLimits, Policy, Reconnect
-from firmware_sim.device.sender_loop import Moment
+from firmware_sim.device.limits import OutboxLimits, ReconnectPolicy, SendPolicy
+from firmware_sim.device.sender_loop import Progress
 from firmware_sim.device.sender_rules import State
+from firmware_sim.errors import DeviceStopped, MessageRefused, OutboxError, OutboxFull
 from tests.helpers.scripted_peer import Certificate, ScriptedPeer, Stanza, accept
 
 JID = "pump1@gw.example/fw"
-POLICY = Policy(retry_base=0.2, retry_cap=1.0, jitter=0, max_attempts=3)
-RECONNECT = Reconnect(base=0.02, cap=0.1, timeout=5.0)
+POLICY = SendPolicy(retry_base=0.2, retry_cap=1.0, jitter=0, max_attempts=3)
+RECONNECT = ReconnectPolicy(base=0.02, cap=0.1, timeout=5.0)
 Make = Callable[..., Device]
 
 
@@ -46,7 +46,7 @@ def make(tmp_path: Path, certificate: Certificate) -> Make:
 
 
 async def test_an_assured_message_takes_its_two_steps(certificate: Certificate, make: Make) -> None:
-    moments: list[tuple[Moment, int]] = []
+    moments: list[tuple[Progress, int]] = []
     async with (
         ScriptedPeer(certificate).running() as peer,
         make(peer, observe=lambda m, n: moments.append((m, n))) as device,
@@ -63,7 +63,7 @@ async def test_an_assured_message_takes_its_two_steps(certificate: Certificate, 
     assert message[0].get("id") == "Entered"
     assert message[0][0].text == "One <more> & 'he' \"left\""
     assert record.state is State.DONE
-    assert [moment for moment, _ in moments] == list(Moment)
+    assert [moment for moment, _ in moments] == list(Progress)
 
 
 async def test_an_acknowledged_message_takes_one(certificate: Certificate, make: Make) -> None:
@@ -110,7 +110,7 @@ async def test_another_msg_id_or_sender_is_no_answer(certificate: Certificate, m
 
 
 async def test_many_go_in_order_within_the_window(certificate: Certificate, make: Make) -> None:
-    policy = Policy(retry_base=5, window=4)
+    policy = SendPolicy(retry_base=5, window=4)
     most = 0
 
     def script(stanza: Stanza) -> str:
@@ -167,7 +167,7 @@ async def test_wait_holds_back_what_is_behind(certificate: Certificate, make: Ma
 
     async with (
         ScriptedPeer(certificate, script).running() as peer,
-        make(peer, policy=Policy(retry_base=0.3, jitter=0, window=1)) as device,
+        make(peer, policy=SendPolicy(retry_base=0.3, jitter=0, window=1)) as device,
     ):
         await device.send("<message/>")
         await device.send("<message/>")
@@ -188,7 +188,7 @@ async def test_a_silent_connection_is_given_up(certificate: Certificate, make: M
     def script(stanza: Stanza) -> str:
         return accept(stanza) if peer.sessions > 1 else ""
 
-    policy = Policy(retry_base=0.2, jitter=0, silence=0.3)
+    policy = SendPolicy(retry_base=0.2, jitter=0, silence=0.3)
     async with (
         ScriptedPeer(certificate, script).running() as peer,
         make(peer, policy=policy) as device,
@@ -295,7 +295,7 @@ async def test_a_stream_lost_in_the_handshake_is_tried_again_at_once(
 ) -> None:
     async with (
         ScriptedPeer(certificate, handshake=False).running() as peer,
-        make(peer, reconnect=Reconnect(base=0.02, cap=0.1, timeout=60)) as device,
+        make(peer, reconnect=ReconnectPolicy(base=0.02, cap=0.1, timeout=60)) as device,
     ):
         await _until_error(device)
         assert "handshake" in device.last_error
@@ -330,11 +330,11 @@ async def test_a_server_that_says_nothing_is_given_up_and_a_close_does_not_wait(
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     peer = ScriptedPeer(certificate, port=server.sockets[0].getsockname()[1])
-    async with make(peer, reconnect=Reconnect(base=0.02, timeout=0.2)) as device:
+    async with make(peer, reconnect=ReconnectPolicy(base=0.02, timeout=0.2)) as device:
         await _until_error(device)
         assert device.last_error == "no session in time"
     called.clear()
-    async with make(peer, reconnect=Reconnect(timeout=600)) as device:
+    async with make(peer, reconnect=ReconnectPolicy(timeout=600)) as device:
         await called.wait()
         assert not device.online
     server.close()
@@ -371,8 +371,8 @@ async def test_a_failing_disk_stops_the_device_and_a_restart_goes_on(
         await device.start()
         await device.send("<message/>")
         await device.flush(10)
-        assert device._desk is not None
-        device._desk.outbox._db.execute("PRAGMA max_page_count=8")
+        assert device._runtime is not None
+        device._runtime.outbox._db.execute("PRAGMA max_page_count=8")
         body = f"<message><body>{'x' * 30_000}</body></message>"
         results = await asyncio.gather(device.send(body), device.flush(10), return_exceptions=True)
         assert [type(result) for result in results] == [OutboxError, OutboxError]

@@ -12,9 +12,9 @@ import pytest
 
 from firmware_sim.device.connection import Connection, Endpoint
 from firmware_sim.device.device import Device
-from firmware_sim.device.limits import Policy, Reconnect
-from firmware_sim.device.received import Received, Receiving
-from firmware_sim.device.sender_loop import Moment
+from firmware_sim.device.limits import ReconnectPolicy, SendPolicy
+from firmware_sim.device.receive_options import ReceivedMessage, ReceiveOptions
+from firmware_sim.device.sender_loop import Progress
 from firmware_sim.device.sender_rules import State
 from firmware_sim.scenarios.actuator import Actuator, CommandRuns, command
 from firmware_sim.scenarios.link import FaultyLink
@@ -22,8 +22,8 @@ from tests.helpers.gateway import DOMAIN, PASSWORD, UNPACED, Gateway, port_of
 from tests.helpers.processes import Process
 from tests.integration.test_firmware_gateway import examples
 
-POLICY = Policy(retry_base=0.3, retry_cap=1.0)
-RECONNECT = Reconnect(base=0.05, cap=0.2, stable=0.1)
+POLICY = SendPolicy(retry_base=0.3, retry_cap=1.0)
+RECONNECT = ReconnectPolicy(base=0.05, cap=0.2, stable=0.1)
 PUMP, VALVE = f"pump@{DOMAIN}/fw", f"valve@{DOMAIN}/fw"
 
 
@@ -45,8 +45,8 @@ class Site:
         self.port = port
         self._ca_file = ca_file
         self._place = place
-        self.shown: list[Received] = []
-        self.returned: list[Received] = []
+        self.shown: list[ReceivedMessage] = []
+        self.returned: list[ReceivedMessage] = []
         self._came = asyncio.Event()
         self.steps = 0
         self.at_step: Callable[[int], None] = lambda _step: None
@@ -57,7 +57,7 @@ class Site:
         self.at_step(self.steps)
         return True
 
-    def show(self, message: Received) -> None:
+    def show(self, message: ReceivedMessage) -> None:
         self.shown.append(message)
         self._came.set()
 
@@ -68,11 +68,11 @@ class Site:
                 self._came.clear()
                 await self._came.wait()
 
-    def pump(self, port: int = 0, observe: Callable[[Moment, int], None] | None = None) -> Device:
+    def pump(self, port: int = 0, observe: Callable[[Progress, int], None] | None = None) -> Device:
         return self._device(PUMP, port, None, observe)
 
     def valve(self, port: int = 0) -> Device:
-        receive = Receiving(
+        receive = ReceiveOptions(
             self._place / "inbox",
             Actuator().run,
             afterwards=self.show,
@@ -86,8 +86,8 @@ class Site:
         self,
         jid: str,
         port: int,
-        receive: Receiving | None,
-        observe: Callable[[Moment, int], None] | None,
+        receive: ReceiveOptions | None,
+        observe: Callable[[Progress, int], None] | None,
     ) -> Device:
         return Device(
             jid,
@@ -167,10 +167,10 @@ async def test_what_is_sent_to_one_that_is_gone_fails_and_is_told(site: Site) ->
         assert record.reason.startswith("cancel/service-unavailable")
 
 
-@pytest.mark.parametrize("moment", [Moment.OFFERED, Moment.RECEIVED, Moment.RELEASED])
+@pytest.mark.parametrize("moment", [Progress.OFFERED, Progress.RECEIVED, Progress.RELEASED])
 @pytest.mark.parametrize("how", ["cut", "reset", "lost", "half-closed", "killed"])
 async def test_a_receiver_that_fails_at_any_moment_runs_each_command_once(
-    site: Site, moment: Moment, how: str
+    site: Site, moment: Progress, how: str
 ) -> None:
     """By its full JID nobody keeps it for the receiver: what meets its absence fails, or may have.
 
@@ -178,7 +178,7 @@ async def test_a_receiver_that_fails_at_any_moment_runs_each_command_once(
     """
     hit = asyncio.Event()
 
-    def observe(at: Moment, number: int) -> None:
+    def observe(at: Progress, number: int) -> None:
         if at is moment and number == 3:
             hit.set()
 

@@ -17,15 +17,15 @@ import pytest
 
 from firmware_sim.device.connection import Connection, Endpoint
 from firmware_sim.device.device import Device
-from firmware_sim.device.limits import Policy, Reconnect
-from firmware_sim.device.sender_loop import Moment
+from firmware_sim.device.limits import ReconnectPolicy, SendPolicy
+from firmware_sim.device.sender_loop import Progress
 from firmware_sim.device.sender_rules import State
 from tests.helpers.gateway import DOMAIN, PASSWORD, Gateway, port_of
 from tests.helpers.processes import Process, start
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "how-to" / "integrate-firmware.md"
-POLICY = Policy(retry_base=0.5, retry_cap=2.0)
-RECONNECT = Reconnect(base=0.05, cap=0.2, stable=0.1)
+POLICY = SendPolicy(retry_base=0.5, retry_cap=2.0)
+RECONNECT = ReconnectPolicy(base=0.05, cap=0.2, stable=0.1)
 NAMES = [f"pump{number}" for number in range(1, 6)]
 
 
@@ -42,7 +42,7 @@ def running(folder: Gateway) -> Iterator[Process]:
 
 @pytest.fixture
 def make(folder: Gateway, running: Process, tmp_path: Path) -> Callable[..., Device]:
-    def device(name: str, observe: Callable[[Moment, int], None] | None = None) -> Device:
+    def device(name: str, observe: Callable[[Progress, int], None] | None = None) -> Device:
         return Device(
             f"{name}@{DOMAIN}/fw",
             PASSWORD,
@@ -102,15 +102,15 @@ async def test_a_stream_of_messages_is_logged_once_and_in_order(
     assert {row["qos"] for row in rows} == {level}
 
 
-@pytest.mark.parametrize("moment", list(Moment), ids=lambda moment: moment.value)
+@pytest.mark.parametrize("moment", list(Progress), ids=lambda moment: moment.value)
 @pytest.mark.parametrize("how", ["cut", "kill"])
 async def test_a_fault_at_any_moment_neither_loses_nor_doubles(
-    folder: Gateway, make: Callable[..., Device], moment: Moment, how: str
+    folder: Gateway, make: Callable[..., Device], moment: Progress, how: str
 ) -> None:
     event = f"{how}-{moment.value}"
     hit = asyncio.Event()
 
-    def observe(at: Moment, number: int) -> None:
+    def observe(at: Progress, number: int) -> None:
         if at is moment and number == 2 and not hit.is_set():
             hit.set()
             if how == "cut":

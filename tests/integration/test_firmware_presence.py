@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from firmware_sim.device.device import Device
-from firmware_sim.device.errors import DeviceStopped, MessageRefused, NotSent
-from firmware_sim.device.limits import InboxLimits, OutboxLimits, Policy
+from firmware_sim.device.limits import InboxLimits, OutboxLimits, SendPolicy
+from firmware_sim.errors import DeviceStopped, MessageRefused, NotSent
 from tests.helpers.scripted_peer import Certificate, ScriptedPeer
 from tests.helpers.talk import JID, MESSAGE, QOS, SENDER, error_of, talking
 
@@ -134,7 +134,7 @@ async def test_a_message_of_level_0_is_sent_once_or_not_at_all(talk: Callable[..
         assert (first[0].tag, first[0].text) == ("{jabber:client}body", "<")
         assert second.get("to") == "x@gw.example/'\"&"
         assert sum(it.device.counts().values()) == 0
-        with pytest.raises(MessageRefused, match="at most 300 bytes"):
+        with pytest.raises(MessageRefused, match="more than 300 bytes"):
             await it.device.send(f"<message>{'x' * 300}</message>", qos=0)
         it.device.cut()
         with pytest.raises(NotSent, match="no session"):
@@ -144,7 +144,7 @@ async def test_a_message_of_level_0_is_sent_once_or_not_at_all(talk: Callable[..
 
 
 async def test_level_0_is_refused_where_the_link_takes_no_more(talk: Callable[..., Any]) -> None:
-    async with talk(policy=Policy(unsent_bytes=100_000)) as it:
+    async with talk(policy=SendPolicy(unsent_bytes=100_000)) as it:
         for writer in it.peer._writers:
             writer.transport.pause_reading()
         body = f"<message><body>{'x' * 30_000}</body></message>"
@@ -156,7 +156,7 @@ async def test_level_0_is_refused_where_the_link_takes_no_more(talk: Callable[..
                 await it.device.send(body, qos=0)
                 sent += 1
 
-        with pytest.raises(NotSent, match="takes no more"):
+        with pytest.raises(NotSent, match="buffer of the link is full"):
             await flood()
         assert sent > 2
         for writer in it.peer._writers:

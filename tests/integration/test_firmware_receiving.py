@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from firmware_sim.device.errors import DeviceStopped, InboxError
-from firmware_sim.device.inbox import Inbox, Tally
+from firmware_sim.device.inbox import Inbox, InboxCounter
 from firmware_sim.device.limits import InboxLimits
-from firmware_sim.device.received import Receiving
+from firmware_sim.device.receive_options import ReceiveOptions
+from firmware_sim.errors import DeviceStopped, InboxError
 from tests.helpers.scripted_peer import Certificate
 from tests.helpers.talk import JID, MESSAGE, QOS, SENDER, error_of, talking
 
@@ -81,7 +81,10 @@ async def test_each_level_is_handed_over(talk: Callable[..., Any]) -> None:
         (3, 0, "p"),
         (4, 2, "m1"),
     ]
-    assert [counts[word] for word in (Tally.PLAIN, Tally.ACKNOWLEDGED, Tally.ASSURED)] == [1, 2, 1]
+    assert [
+        counts[word]
+        for word in (InboxCounter.PLAIN, InboxCounter.ACKNOWLEDGED, InboxCounter.ASSURED)
+    ] == [1, 2, 1]
 
 
 async def test_an_error_is_no_message(talk: Callable[..., Any]) -> None:
@@ -119,7 +122,7 @@ async def test_what_is_malformed_is_refused_and_the_device_goes_on(
         assert error_of(await it.ask(other)) == "cancel/feature-not-implemented"
         offer = f"<assured xmlns='{QOS}' msgId='1'>{MESSAGE}</assured>"
         assert error_of(await it.ask(offer, "get")) == "cancel/feature-not-implemented"
-        assert it.device.inbox.counts()[Tally.REFUSED] == len(BAD)
+        assert it.device.inbox.counts()[InboxCounter.REFUSED] == len(BAD)
         assert it.device.inbox.held() == (0, 0)
         assert error_of(await it.acknowledged()) == "result"
         assert it.device.sessions == 1
@@ -186,7 +189,7 @@ async def test_a_failing_application_undoes_its_work_and_is_asked_again(
         it.peer.say(f"<message from='{SENDER}' to='{JID}' id='p'/>")
         assert error_of(await it.deliver()) == "wait/internal-server-error"
         assert (it.did(), it.application.after) == ([], [])
-        assert it.device.inbox.counts()[Tally.FAILED] == 4
+        assert it.device.inbox.counts()[InboxCounter.FAILED] == 4
         assert "p" not in {reply.get("id") for reply in it.peer.replies}
         it.application.fails = None
         assert error_of(await it.deliver()) == "result"
@@ -228,7 +231,7 @@ async def test_an_application_that_ends_the_transaction_stops_the_device(
         async with asyncio.timeout(5):
             while it.device.online:
                 await it.device.changed()
-        with pytest.raises(InboxError, match="ended within it"):
+        with pytest.raises(InboxError, match="ended the transaction"):
             await it.device.send("<message/>")
 
 
@@ -261,7 +264,7 @@ async def test_an_inbox_that_cannot_be_opened_leaves_the_outbox_free(
     async with talk() as it:
         await it.device.close()
         receive = it.device._receive
-        it.device._receive = Receiving(tmp_path / "other", it.application.act)
+        it.device._receive = ReceiveOptions(tmp_path / "other", it.application.act)
         with pytest.raises(InboxError, match="belongs to other"):
             await it.device.start()
         with pytest.raises(DeviceStopped):

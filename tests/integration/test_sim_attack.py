@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from firmware_sim.__main__ import main
 from firmware_sim.attackers.__main__ import ALL
-from firmware_sim.device.errors import GatewayCommandFailed
+from firmware_sim.errors import GatewayCommandFailed
 from firmware_sim.scenarios.gateway_process import DOMAIN, Account, GatewayProcess
 from tests.helpers.simulator import simulate
 from tests.helpers.xmpp import log_in

@@ -13,10 +13,10 @@ import pytest
 from click.testing import CliRunner
 
 from firmware_sim.__main__ import main
-from firmware_sim.device.errors import OutboxError
-from firmware_sim.device.limits import OutboxLimits, Policy
+from firmware_sim.device.limits import OutboxLimits, SendPolicy
 from firmware_sim.device.outbox import Outbox
 from firmware_sim.device.sender_rules import State
+from firmware_sim.errors import OutboxError
 from firmware_sim.scenarios.count import CountSettings, Progress, count
 from firmware_sim.scenarios.count_verdict import Key, judge
 from firmware_sim.scenarios.faults import Fault
@@ -26,7 +26,7 @@ from tests.helpers.processes import Process
 from tests.helpers.scripted_peer import Certificate, ScriptedPeer, Stanza
 
 NAMES = ("pump1", "pump2", "pump3")
-POLICY = Policy(retry_base=0.2, retry_cap=1.0, max_attempts=50)
+POLICY = SendPolicy(retry_base=0.2, retry_cap=1.0, max_attempts=50)
 
 
 class Custody:

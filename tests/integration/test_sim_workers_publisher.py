@@ -9,9 +9,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from firmware_sim.device.errors import RequestRefused
-from firmware_sim.device.limits import Reconnect
+from firmware_sim.device.limits import ReconnectPolicy
 from firmware_sim.device.publisher import Publisher
+from firmware_sim.errors import RequestRefused
 from tests.helpers.scripted_peer import Certificate, ScriptedPeer, Stanza
 
 PAYLOAD = ET.Element("{urn:x}job", {"n": "1"})
@@ -54,7 +54,7 @@ def made(certificate: Certificate, peer: ScriptedPeer) -> Publisher:
         ca_file=certificate.ca_file,
         host="127.0.0.1",
         port=peer.port,
-        reconnect=Reconnect(base=0.02, cap=0.1, timeout=5.0),
+        reconnect=ReconnectPolicy(base=0.02, cap=0.1, timeout=5.0),
     )
 
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from firmware_sim.device.errors import CannotDo, DeviceStopped, RequestRefused, Unanswered
-from firmware_sim.device.jobs import Job, State, Tally
-from firmware_sim.device.limits import Reconnect, WorkLimits
+from firmware_sim.device.jobs import Job, JobCounter, JobState
+from firmware_sim.device.limits import ReconnectPolicy, WorkLimits
 from firmware_sim.device.worker import Worker
+from firmware_sim.errors import CannotDo, DeviceStopped, NoAnswer, RequestRefused
 from tests.helpers.scripted_peer import Certificate, ScriptedPeer, Stanza
 
 JID = "worker1@gw.example/w"
@@ -105,7 +105,7 @@ class At:
             port=self.service.peer.port,
             by_account=self._by_account,
             limits=WorkLimits(requests=3),
-            reconnect=Reconnect(base=0.02, cap=0.1, timeout=5.0),
+            reconnect=ReconnectPolicy(base=0.02, cap=0.1, timeout=5.0),
         )
 
     async def start(self) -> None:
@@ -117,7 +117,7 @@ class At:
         self.worker = self._make()
         await self.start()
 
-    def state(self) -> State | None:
+    def state(self) -> JobState | None:
         return next((record.state for record in self.worker.jobs.records()), None)
 
     async def until(self, true: Callable[[], bool]) -> None:
@@ -149,14 +149,14 @@ async def test_the_deletion_is_asked_for_when_the_work_is_on_disk_and_commits_wh
         retract = await at.service.asked("retract")
         assert retract.payload[0].get("node") == NODE
         assert retract.payload[0][0].get("id") == "j1"
-        assert at.state() is State.ASKED
+        assert at.state() is JobState.DELETION_REQUESTED
         assert at.work.committed == []
         at.service.tell(RETRACT)
-        await at.until(lambda: at.state() is State.DONE)
+        await at.until(lambda: at.state() is JobState.DONE)
         job = Job("j1", '<job xmlns="urn:x" n="1"/>', 0)
         assert at.work.began == at.work.committed == [job]
         at.service.tell(RETRACT)
-        await at.until(lambda: at.worker.jobs.counts()[Tally.REPEATED] == 1)
+        await at.until(lambda: at.worker.jobs.counts()[JobCounter.REPEATED] == 1)
         assert at.work.committed == [job]
 
 
@@ -186,7 +186,7 @@ async def test_what_it_cannot_do_is_given_back(certificate: Certificate, tmp_pat
         assert unlock.payload[0].tag == "{urn:xmpp:pubsub:queueing:0}unlock"
         assert unlock.payload[0].get("node") == NODE
         assert unlock.payload[0][0].get("id") == "j1"
-        await at.until(lambda: at.worker.jobs.counts()[Tally.UNLOCKED] == 1)
+        await at.until(lambda: at.worker.jobs.counts()[JobCounter.UNLOCKED] == 1)
         assert at.service.all("retract") == []
         assert at.state() is None
 
@@ -200,7 +200,7 @@ async def test_work_that_fails_is_logged_and_given_back(
         at.service.tell(ITEM)
         await at.service.asked("unlock")
         assert "item j1 failed" in caplog.text
-        assert at.worker.jobs.counts()[Tally.UNLOCKED] == 0
+        assert at.worker.jobs.counts()[JobCounter.UNLOCKED] == 0
 
 
 async def test_an_item_whose_time_is_over_is_dropped(
@@ -209,9 +209,9 @@ async def test_an_item_whose_time_is_over_is_dropped(
     async with working(certificate, tmp_path) as at:
         at.work.go.clear()
         at.service.tell(ITEM)
-        await at.until(lambda: at.worker.in_hand == 1)
+        await at.until(lambda: at.worker.active_items == 1)
         at.service.tell(UNLOCK)
-        await at.until(lambda: at.worker.in_hand == 0)
+        await at.until(lambda: at.worker.active_items == 0)
         at.work.go.set()
         at.service.tell(ITEM.replace("j1", "j2"))
         assert (await at.service.asked("retract")).payload[0][0].get("id") == "j2"
@@ -230,7 +230,7 @@ async def test_an_item_that_comes_again_is_begun_anew(
         at.work.go.set()
         await at.service.asked("retract")
         at.service.tell(RETRACT)
-        await at.until(lambda: at.state() is State.DONE)
+        await at.until(lambda: at.state() is JobState.DONE)
         assert len(at.service.all("retract")) == len(at.work.committed) == 1
 
 
@@ -243,7 +243,7 @@ async def test_of_more_than_it_asked_for_it_gives_back(
             at.service.tell(ITEM.replace("j1", f"j{number}"))
         unlock = await at.service.asked("unlock")
         assert unlock.payload[0][0].get("id") == "j6"
-        assert at.worker.in_hand == 6
+        assert at.worker.active_items == 6
         at.service.tell(ITEM.replace("j1", "j5"))  # again: that is no more
         await at.until(lambda: len(at.work.began) == 7)
         assert len(at.service.all("unlock")) == 1
@@ -252,15 +252,15 @@ async def test_of_more_than_it_asked_for_it_gives_back(
 @pytest.mark.parametrize(
     ("kind", "condition", "state"),
     [
-        ("cancel", "conflict", State.UNDONE),
-        ("auth", "forbidden", State.UNDONE),
-        ("wait", "unexpected-request", State.UNDONE),
-        ("cancel", "item-not-found", State.UNDONE),
-        ("wait", "resource-constraint", State.ASKED),
+        ("cancel", "conflict", JobState.UNDONE),
+        ("auth", "forbidden", JobState.UNDONE),
+        ("wait", "unexpected-request", JobState.UNDONE),
+        ("cancel", "item-not-found", JobState.UNDONE),
+        ("wait", "resource-constraint", JobState.DELETION_REQUESTED),
     ],
 )
 async def test_what_a_refusal_decides(
-    certificate: Certificate, tmp_path: Path, kind: str, condition: str, state: State
+    certificate: Certificate, tmp_path: Path, kind: str, condition: str, state: JobState
 ) -> None:
     async with working(certificate, tmp_path) as at:
         at.service.refuse("retract", kind, condition)
@@ -270,7 +270,7 @@ async def test_what_a_refusal_decides(
         await at.until(lambda: at.state() is state)
         assert at.work.committed == []
         at.service.tell(RETRACT)  # it had deleted it after all, in a session that was lost
-        await at.until(lambda: at.state() is State.DONE)
+        await at.until(lambda: at.state() is JobState.DONE)
 
 
 async def test_what_was_not_answered_is_asked_again_in_the_next_session(
@@ -284,7 +284,7 @@ async def test_what_was_not_answered_is_asked_again_in_the_next_session(
         await at.service.asked("retract", 2)
         await at.service.asked("subscribe", 2)
         at.service.tell(RETRACT)
-        await at.until(lambda: at.state() is State.DONE)
+        await at.until(lambda: at.state() is JobState.DONE)
         assert len(at.work.began) == 1
 
 
@@ -297,13 +297,13 @@ async def test_a_crash_forgets_what_is_in_hand_and_keeps_what_was_done(
         await at.service.asked("retract")
         at.work.go.clear()
         at.service.tell(ITEM.replace("j1", "j2"))
-        await at.until(lambda: at.worker.in_hand == 1)
+        await at.until(lambda: at.worker.active_items == 1)
         await at.restart()
-        assert at.worker.in_hand == 0
+        assert at.worker.active_items == 0
         asked = await at.service.asked("retract", 2)
         assert asked.payload[0][0].get("id") == "j1"
         at.service.tell(RETRACT)
-        await at.until(lambda: at.state() is State.DONE)
+        await at.until(lambda: at.state() is JobState.DONE)
         assert [job.item for job in at.work.committed] == ["j1"]
 
 
@@ -313,7 +313,7 @@ async def test_work_goes_on_while_the_connection_is_lost(
     async with working(certificate, tmp_path) as at:
         at.work.go.clear()
         at.service.tell(ITEM)
-        await at.until(lambda: at.worker.in_hand == 1)
+        await at.until(lambda: at.worker.active_items == 1)
         at.service.peer.drop()
         await at.service.asked("subscribe", 2)
         at.work.go.set()
@@ -324,9 +324,9 @@ async def test_it_leaves_and_comes_back(certificate: Certificate, tmp_path: Path
     async with working(certificate, tmp_path) as at:
         at.work.go.clear()
         at.service.tell(ITEM)
-        await at.until(lambda: at.worker.in_hand == 1)
+        await at.until(lambda: at.worker.active_items == 1)
         await at.worker.leave()
-        assert at.worker.in_hand == 0
+        assert at.worker.active_items == 0
         assert at.service.all("unsubscribe")[0].payload[0].get("jid") == JID
         await at.worker.rejoin()
         await at.service.asked("subscribe", 2)
@@ -355,7 +355,7 @@ async def test_a_commit_that_fails_stops_it_and_is_repeated_after_a_restart(
         await at.restart()
         await at.service.asked("retract", 2)
         at.service.tell(RETRACT)
-        await at.until(lambda: at.state() is State.DONE)
+        await at.until(lambda: at.state() is JobState.DONE)
 
 
 async def test_a_refused_subscription_is_told_and_tried_again(
@@ -379,7 +379,7 @@ async def test_what_does_not_run_says_so(certificate: Certificate, tmp_path: Pat
     at = At(Service(certificate), tmp_path / "w.db", certificate, by_account=False)
     with pytest.raises(DeviceStopped):
         at.worker.jobs  # noqa: B018 - it raises
-    with pytest.raises(Unanswered):
+    with pytest.raises(NoAnswer):
         await at.worker.leave()
     with pytest.raises(ValueError, match="full JID"):
         Worker("w@gw.example", "", node="n", path="p", ca_file="c", work=at.work.work)

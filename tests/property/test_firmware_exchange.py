@@ -18,10 +18,10 @@ from hypothesis.stateful import precondition, rule
 
 from firmware_sim.device.inbox import Inbox
 from firmware_sim.device.limits import InboxLimits
-from firmware_sim.device.qos_incoming import Incoming
-from firmware_sim.device.qos_requests import Step
-from firmware_sim.device.received import Received, Receiving
-from firmware_sim.device.receiver_loop import Porter
+from firmware_sim.device.qos_receiver_plugin import IncomingStanza
+from firmware_sim.device.qos_sender_plugin import Step
+from firmware_sim.device.receive_options import ReceivedMessage, ReceiveOptions
+from firmware_sim.device.receiver_loop import ReceiverLoop
 from firmware_sim.device.receiver_rules import Reply
 from firmware_sim.device.sender_rules import Action, Input, State
 from tests.property.test_sender_exchange import Exchange
@@ -63,10 +63,10 @@ class Both(Exchange):
         limits = InboxLimits(source_messages=self.room, source_bytes=10**6)
         path = Path(self.folder.name) / "inbox"
         self.inbox = Inbox.open(path, "valve1@gw.example/fw", limits, SCHEMA)
-        receiving = Receiving(path, self.act, afterwards=lambda m: self.told.append(int(m.id)))
-        self.porter = Porter(self.inbox, receiving, self.failed)
+        receiving = ReceiveOptions(path, self.act, afterwards=lambda m: self.told.append(int(m.id)))
+        self.porter = ReceiverLoop(self.inbox, receiving, self.failed)
 
-    def act(self, message: Received, db: sqlite3.Connection) -> None:
+    def act(self, message: ReceivedMessage, db: sqlite3.Connection) -> None:
         db.execute("INSERT INTO done (number) VALUES (?)", (int(message.id),))
         if self.fails is not None:
             raise self.fails
@@ -91,11 +91,11 @@ class Both(Exchange):
             assert reply in (Reply.NO_ROOM, Reply.FAULT)
         self.back.append((number, action, given or Input.WAIT))
 
-    def request(self, number: int, action: Action) -> Incoming:
+    def request(self, number: int, action: Action) -> IncomingStanza:
         step = STEPS[action]
         text = f"<message xmlns='jabber:client' id='{number}'/>" if step is Step.ASSURED else ""
         where = (f"{number}-{step.value}", SOURCE, "urn:xmpp:qos", str(number))
-        return Incoming(step, *where, text)
+        return IncomingStanza(step, *where, text)
 
     @rule()
     def crash_receiver(self) -> None:

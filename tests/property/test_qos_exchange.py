@@ -29,16 +29,16 @@ from edge.config.limits import Limits
 from edge.engine import database, meta
 from edge.engine.database import Transaction
 from firmware_sim.device import messages
-from firmware_sim.device.limits import Policy
+from firmware_sim.device.limits import SendPolicy
 from firmware_sim.device.outbox import Outbox
-from firmware_sim.device.qos_requests import Request, Step
-from firmware_sim.device.send_order import Line
+from firmware_sim.device.qos_sender_plugin import Request, Step
+from firmware_sim.device.send_window import SendWindow
 from firmware_sim.device.sender_rules import LIVE, Action, Input, Level, Message, State
 from tests.helpers.store import DOMAIN, Gateway, Reply, new_database, read_reply
 
 LONG: Final = os.environ.get("FIELDPOST_TEST_LONG") == "1"
 DEVICES: Final = ("pump1", "valve1")
-POLICY: Final = Policy(retry_base=1, retry_cap=4, jitter=0, max_attempts=1_000_000, window=3)
+POLICY: Final = SendPolicy(retry_base=1, retry_cap=4, jitter=0, max_attempts=1_000_000, window=3)
 LIMITS: Final = Limits(held_messages_per_source=4, released_keys=8, unsealed_events=6)
 
 
@@ -61,7 +61,7 @@ class Device:
         self._load()
 
     def _load(self) -> None:
-        self.line = Line(POLICY, lambda: 0.0)
+        self.line = SendWindow(POLICY, lambda: 0.0)
         self._stored = {message.number: message.state for message in self.outbox.in_flight()}
         self.line.restore(self.outbox.in_flight())
         self._admitted = max(self._stored, default=0)
@@ -86,7 +86,7 @@ class Device:
         """Do one turn: what is sent is on disk first."""
         self.line.expire(now)
         with self.outbox.transaction():
-            while self.line.wants_more() and self._admit():
+            while self.line.can_admit() and self._admit():
                 pass
             requests = [self._request(sent.message, sent.action) for sent in self.line.take(now)]
             for message in self.line.changes():
@@ -116,7 +116,7 @@ class Device:
         if id_ not in self.awaited:
             return
         self.awaited.remove(id_)
-        self.line.feed(int(id_.rsplit("-", 2)[1]), meaning(reply), now)
+        self.line.apply_input(int(id_.rsplit("-", 2)[1]), meaning(reply), now)
 
 
 def meaning(reply: Reply) -> Input:

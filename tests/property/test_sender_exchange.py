@@ -14,11 +14,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from firmware_sim.device.limits import Policy
-from firmware_sim.device.send_order import Line
+from firmware_sim.device.limits import SendPolicy
+from firmware_sim.device.send_window import SendWindow
 from firmware_sim.device.sender_rules import ENDED, IN_FLIGHT, Action, Input, Level, Message, State
 
-POLICY = Policy(
+POLICY = SendPolicy(
     retry_base=1, retry_cap=4, jitter=0, max_attempts=1_000_000, window=3, window_bytes=100
 )
 
@@ -29,7 +29,7 @@ class Exchange(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.stored: dict[int, Message] = {}
-        self.line = Line(POLICY, lambda: 0.0)
+        self.line = SendWindow(POLICY, lambda: 0.0)
         self.admitted = 0
         self.now = 0.0
         self.out: deque[tuple[int, Action]] = deque()
@@ -46,7 +46,7 @@ class Exchange(RuleBasedStateMachine):
 
     def work(self) -> None:
         self.line.expire(self.now)
-        while self.line.wants_more() and self.admitted < len(self.stored):
+        while self.line.can_admit() and self.admitted < len(self.stored):
             if not self.line.admit(self.stored[self.admitted + 1]):
                 break
             self.admitted += 1
@@ -81,7 +81,7 @@ class Exchange(RuleBasedStateMachine):
     def crash(self) -> None:
         self.out.clear()
         self.back.clear()
-        self.line = Line(POLICY, lambda: 0.0)
+        self.line = SendWindow(POLICY, lambda: 0.0)
         flying = [m for _, m in sorted(self.stored.items()) if m.state in IN_FLIGHT]
         self.line.restore(flying)
         live = [n for n, m in self.stored.items() if m.state is State.QUEUED]
@@ -115,7 +115,7 @@ class Exchange(RuleBasedStateMachine):
         number, action, given = self.back.popleft()
         asked = {Action.OFFER: State.OFFERED, Action.DELIVER: State.RELEASED}[action]
         if self.line_state(number) is asked:  # the plugin knows the step by the request's id
-            self.line.feed(number, given, self.now)
+            self.line.apply_input(number, given, self.now)
         self.work()
 
     def line_state(self, number: int) -> State:

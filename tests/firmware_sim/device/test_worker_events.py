@@ -6,7 +6,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from firmware_sim.device.pubsub import EVENT, Kind, read
+from firmware_sim.device.pubsub import EVENT, ItemEventKind, parse_item_events
 
 
 def parsed(inner: str) -> ET.Element:
@@ -19,8 +19,13 @@ def message(items: str, beside: str = "") -> ET.Element:
 
 
 def test_item_is_read_with_its_payload() -> None:
-    (told,) = read(message("<item id='j1'><job xmlns='urn:x' n='1'/></item>"))
-    assert (told.kind, told.node, told.item, told.times) == (Kind.PUBLISHED, "jobs", "j1", 0)
+    (told,) = parse_item_events(message("<item id='j1'><job xmlns='urn:x' n='1'/></item>"))
+    assert (told.kind, told.node, told.item, told.redeliveries) == (
+        ItemEventKind.PUBLISHED,
+        "jobs",
+        "j1",
+        0,
+    )
     assert told.payload is not None
     assert told.payload.tag == "{urn:x}job"
 
@@ -28,20 +33,20 @@ def test_item_is_read_with_its_payload() -> None:
 @pytest.mark.parametrize(("count", "times"), [("3", 3), ("x", 1), ("9" * 30, 1)])
 def test_redelivery_count_is_read(count: str, times: int) -> None:
     beside = f"<redelivered xmlns='urn:y' times='{count}'/>"
-    (told,) = read(message("<item id='j1'/>", beside))
-    assert (told.payload, told.times) == (None, times)
+    (told,) = parse_item_events(message("<item id='j1'/>", beside))
+    assert (told.payload, told.redeliveries) == (None, times)
 
 
 @pytest.mark.parametrize("namespace", ["urn:xmpp:pubsub:queueing:0", "urn:xmpp:queueing:0"])
 def test_deletion_and_unlock_are_read(namespace: str) -> None:
-    found = read(message(f"<retract id='j1'/><unlock xmlns='{namespace}' id='j2'/>"))
+    found = parse_item_events(message(f"<retract id='j1'/><unlock xmlns='{namespace}' id='j2'/>"))
     assert [(each.kind, each.item) for each in found] == [
-        (Kind.DELETED, "j1"),
-        (Kind.UNLOCKED, "j2"),
+        (ItemEventKind.DELETED, "j1"),
+        (ItemEventKind.UNLOCKED, "j2"),
     ]
 
 
 @pytest.mark.parametrize("items", ["", "<item/>", "<other id='j1'/>", "<unlock id='j1'/>"])
 def test_other_content_is_ignored(items: str) -> None:
-    assert read(message(items)) == []
-    assert read(parsed("<body>x</body>")) == []
+    assert parse_item_events(message(items)) == []
+    assert parse_item_events(parsed("<body>x</body>")) == []

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from firmware_sim.device.errors import JobsError
-from firmware_sim.device.jobs import Job, Jobs, Record, State, Tally
+from firmware_sim.device.jobs import Job, JobCounter, JobRecord, JobState, JobStore
+from firmware_sim.errors import JobsError
 
 JID, NODE = "w1@gw.example/w", "jobs"
 JOB = Job("j1", "<job/>", 0)
@@ -19,12 +19,12 @@ def write(job: Job, db: sqlite3.Connection) -> None:
     db.execute("INSERT INTO effect VALUES (?)", (job.item,))
 
 
-def effects(jobs: Jobs) -> list[str]:
+def effects(jobs: JobStore) -> list[str]:
     return [item for (item,) in jobs.database.execute("SELECT item FROM effect")]
 
 
-def opened(path: Path, jid: str = JID, node: str = NODE, keep: int = 100) -> Jobs:
-    return Jobs.open(path, jid, node, keep=keep, schema=SCHEMA)
+def opened(path: Path, jid: str = JID, node: str = NODE, keep: int = 100) -> JobStore:
+    return JobStore.open(path, jid, node, keep=keep, schema=SCHEMA)
 
 
 @pytest.fixture
@@ -34,52 +34,52 @@ def path(tmp_path: Path) -> Path:
 
 def test_job_awaits_confirmation_across_a_restart(path: Path) -> None:
     with opened(path) as jobs:
-        jobs.worked(JOB)
-        assert jobs.asked() == ["j1"]
+        jobs.record_work(JOB)
+        assert jobs.unconfirmed() == ["j1"]
         assert effects(jobs) == []
     with opened(path) as jobs:  # as after a crash
-        assert jobs.asked() == ["j1"]
+        assert jobs.unconfirmed() == ["j1"]
         assert jobs.commit("j1", write)
-        assert jobs.asked() == []
+        assert jobs.unconfirmed() == []
         assert effects(jobs) == ["j1"]
-        assert list(jobs.records()) == [Record("j1", State.DONE, 1, 1, 0)]
+        assert list(jobs.records()) == [JobRecord("j1", JobState.DONE, 1, 1, 0)]
 
 
 def test_repeated_confirmation_commits_once(path: Path) -> None:
     with opened(path) as jobs:
-        jobs.worked(JOB)
+        jobs.record_work(JOB)
         assert [jobs.commit("j1", write) for _ in range(3)] == [True, False, False]
         assert effects(jobs) == ["j1"]
-        assert jobs.counts()[Tally.REPEATED] == 2
-        assert jobs.counts()[Tally.DONE] == 1
+        assert jobs.counts()[JobCounter.REPEATED] == 2
+        assert jobs.counts()[JobCounter.DONE] == 1
 
 
 def test_unknown_item_is_not_committed(path: Path) -> None:
     with opened(path) as jobs:
         assert not jobs.commit("j1", write)
-        assert not jobs.undo("j1")
+        assert not jobs.mark_undone("j1")
         assert effects(jobs) == []
 
 
 def test_undone_job_can_still_be_confirmed(path: Path) -> None:
     with opened(path) as jobs:
-        jobs.worked(JOB)
-        assert jobs.undo("j1")
-        assert jobs.asked() == []
-        assert not jobs.undo("j1")
+        jobs.record_work(JOB)
+        assert jobs.mark_undone("j1")
+        assert jobs.unconfirmed() == []
+        assert not jobs.mark_undone("j1")
         assert jobs.commit("j1", write)
-        assert list(jobs.records()) == [Record("j1", State.DONE, 1, 1, 0)]
-        assert not jobs.undo("j1")
+        assert list(jobs.records()) == [JobRecord("j1", JobState.DONE, 1, 1, 0)]
+        assert not jobs.mark_undone("j1")
 
 
 def test_redelivered_item_counts_its_runs(path: Path) -> None:
     with opened(path) as jobs:
-        jobs.worked(JOB)
-        jobs.undo("j1")
-        jobs.worked(Job("j1", "<job/>", 2))
+        jobs.record_work(JOB)
+        jobs.mark_undone("j1")
+        jobs.record_work(Job("j1", "<job/>", 2))
         jobs.commit("j1", write)
-        jobs.worked(Job("j1", "<job/>", 0))
-        assert list(jobs.records()) == [Record("j1", State.ASKED, 3, 1, 2)]
+        jobs.record_work(Job("j1", "<job/>", 0))
+        assert list(jobs.records()) == [JobRecord("j1", JobState.DELETION_REQUESTED, 3, 1, 2)]
 
 
 def test_failed_commit_changes_nothing(path: Path) -> None:
@@ -88,10 +88,10 @@ def test_failed_commit_changes_nothing(path: Path) -> None:
         raise ValueError(job.item)
 
     with opened(path) as jobs:
-        jobs.worked(JOB)
+        jobs.record_work(JOB)
         with pytest.raises(ValueError, match="j1"):
             jobs.commit("j1", fail)
-        assert jobs.asked() == ["j1"]
+        assert jobs.unconfirmed() == ["j1"]
         assert effects(jobs) == []
         with pytest.raises(JobsError, match="no such table"):
             jobs.commit("j1", lambda _job, db: db.execute("INSERT INTO missing VALUES (1)"))
@@ -101,15 +101,15 @@ def test_failed_commit_changes_nothing(path: Path) -> None:
 def test_oldest_finished_jobs_are_deleted_and_stay_counted(path: Path) -> None:
     with opened(path, keep=2) as jobs:
         for number in range(5):
-            jobs.worked(Job(f"j{number}", "", 0))
-        jobs.undo("j0")
+            jobs.record_work(Job(f"j{number}", "", 0))
+        jobs.mark_undone("j0")
         for number in (2, 3, 4):
             jobs.commit(f"j{number}", write)
         assert [row.item for row in jobs.records()] == ["j1", "j3", "j4"]
-        assert jobs.asked() == ["j1"]
-        assert jobs.counts()[Tally.WORKED] == 5
-        assert jobs.counts()[Tally.DONE] == 3
-        assert jobs.counts()[Tally.UNDONE] == 1
+        assert jobs.unconfirmed() == ["j1"]
+        assert jobs.counts()[JobCounter.WORKED] == 5
+        assert jobs.counts()[JobCounter.DONE] == 3
+        assert jobs.counts()[JobCounter.UNDONE] == 1
 
 
 def test_file_belongs_to_one_worker_and_one_queue(path: Path, tmp_path: Path) -> None:

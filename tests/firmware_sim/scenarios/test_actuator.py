@@ -8,7 +8,12 @@ from collections.abc import Iterator
 import pytest
 
 from firmware_sim.device import messages
-from firmware_sim.device.received import Received, Receiving, everyone, nothing
+from firmware_sim.device.receive_options import (
+    ReceivedMessage,
+    ReceiveOptions,
+    ignore_message,
+    trust_everyone,
+)
 from firmware_sim.scenarios.actuator import Actuator, CommandRuns, command
 
 SENDER = "pump1@gw.example/fw"
@@ -22,8 +27,8 @@ def db() -> Iterator[sqlite3.Connection]:
     connection.close()
 
 
-def received(number: int, text: str, sender: str = SENDER, qos: int = 2) -> Received:
-    return Received.of(number, sender, qos, text)
+def received(number: int, text: str, sender: str = SENDER, qos: int = 2) -> ReceivedMessage:
+    return ReceivedMessage.of(number, sender, qos, text)
 
 
 def test_runs_of_each_command_are_counted(db: sqlite3.Connection) -> None:
@@ -63,8 +68,8 @@ def test_number_of_remembered_commands_is_bounded(db: sqlite3.Connection) -> Non
 
 
 def test_defaults_trust_everyone_and_do_nothing_afterwards(db: sqlite3.Connection) -> None:
-    plain = Receiving("inbox.db", Actuator().run)
-    assert plain.trusts is everyone
-    assert everyone(SENDER)
-    assert plain.afterwards is plain.on_returned is nothing
-    nothing(received(1, command("c1", "open")))
+    plain = ReceiveOptions("inbox.db", Actuator().run)
+    assert plain.trusts is trust_everyone
+    assert trust_everyone(SENDER)
+    assert plain.afterwards is plain.on_returned is ignore_message
+    ignore_message(received(1, command("c1", "open")))

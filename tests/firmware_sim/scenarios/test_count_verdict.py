@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from firmware_sim.device.errors import GatewayCommandFailed
 from firmware_sim.device.sender_rules import State
+from firmware_sim.errors import GatewayCommandFailed
 from firmware_sim.scenarios import gateway_log
 from firmware_sim.scenarios.count_verdict import SHOWN, judge
 from firmware_sim.scenarios.record import RunMismatch, RunRecord

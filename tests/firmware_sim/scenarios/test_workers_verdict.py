@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from firmware_sim.device.jobs import State
+from firmware_sim.device.jobs import JobState
 from firmware_sim.scenarios.count_verdict import SHOWN
 from firmware_sim.scenarios.workers_plan import LEVELS, WorkersPlan
 from firmware_sim.scenarios.workers_verdict import (
@@ -23,7 +23,7 @@ POISON = [each.item for each in PLAN.jobs() if PLAN.poison(each.item)]
 SHARED = [each.item for each in PLAN.shared()]
 ONCE = {each.item: 1 for each in [*PLAN.jobs(), *PLAN.shared()]}
 GOOD = {
-    each.item: WorkerRecord("worker1", each.item, State.DONE, 1, 1)
+    each.item: WorkerRecord("worker1", each.item, JobState.DONE, 1, 1)
     for each in PLAN.jobs()
     if not PLAN.poison(each.item)
 }
@@ -57,7 +57,7 @@ def verdict(
 
 
 def did(
-    item: str = "j1", state: State = State.DONE, runs: int = 1, commits: int = 1
+    item: str = "j1", state: JobState = JobState.DONE, runs: int = 1, commits: int = 1
 ) -> WorkerRecord:
     return WorkerRecord("worker1", item, state, runs, commits)
 
@@ -87,7 +87,7 @@ def test_a_good_run_is_exact() -> None:
         (verdict(did(runs=2, commits=2), published={"j1": 2}), "repeated", 1),
         (verdict(dead={**DEAD, "j1": DeadItem(5, "lock over")}, published={"j1": 2}), "dead", 2),
         (
-            verdict(did(commits=0, state=State.UNDONE), dead={**DEAD, "j1": DeadItem(6, "")}),
+            verdict(did(commits=0, state=JobState.UNDONE), dead={**DEAD, "j1": DeadItem(6, "")}),
             "dead",
             2,
         ),
@@ -114,10 +114,10 @@ def test_what_a_share_may_do_is_counted(found: WorkersVerdict, name: str, level:
 @pytest.mark.parametrize(
     ("found", "fault"),
     [
-        (verdict(did(runs=0, commits=0, state=State.UNDONE)), "never worked on"),
-        (verdict(did(commits=0, state=State.UNDONE)), "never deleted"),
+        (verdict(did(runs=0, commits=0, state=JobState.UNDONE)), "never worked on"),
+        (verdict(did(commits=0, state=JobState.UNDONE)), "never deleted"),
         (verdict(did(runs=2, commits=2)), "deleted more often than it was published"),
-        (verdict(did(state=State.ASKED)), "deletion neither confirmed nor refused"),
+        (verdict(did(state=JobState.DELETION_REQUESTED)), "deletion neither confirmed nor refused"),
         (verdict(did(item="j99")), "worked on, and never planned"),
         (verdict(published={"j1": 0}), "never published"),
         (verdict(published={SHARED[0]: 0}), "never published"),
@@ -126,7 +126,7 @@ def test_what_a_share_may_do_is_counted(found: WorkersVerdict, name: str, level:
         (verdict(did(item="j10")), "done, though no worker can do it"),
         (verdict(dead={**DEAD, "j1": DeadItem(5, "")}), "deleted, and dead"),
         (
-            verdict(did(commits=0, state=State.UNDONE), dead={**DEAD, "j1": DeadItem(4, "")}),
+            verdict(did(commits=0, state=JobState.UNDONE), dead={**DEAD, "j1": DeadItem(4, "")}),
             "dead before it was delivered as often as the node allows",
         ),
         (verdict(dead={"j10": DeadItem(5, "", logged=False)}), "dead, and not in the event log"),

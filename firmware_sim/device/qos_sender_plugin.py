@@ -83,7 +83,7 @@ class Answer:
 class _Expected(MatcherBase):
     """Match the answer to a pending request by its id, sender and recipient."""
 
-    def __init__(self, plugin: QualityOfService) -> None:
+    def __init__(self, plugin: SenderPlugin) -> None:
         super().__init__(None)
         self._plugin = plugin
 
@@ -91,7 +91,7 @@ class _Expected(MatcherBase):
         return isinstance(xml, Iq) and self._plugin.expects(xml)
 
 
-class QualityOfService(BasePlugin):
+class SenderPlugin(BasePlugin):
     """The plugin; it calls `on_answer` with each `Answer`, in order of arrival."""
 
     name = NAMESPACE
@@ -176,4 +176,4 @@ def _ignore(answer: Answer) -> None:
     """Ignore the answer."""
 
 
-register_plugin(QualityOfService)
+register_plugin(SenderPlugin)

@@ -21,9 +21,9 @@ from slixmpp.xmlstream.matcher.base import MatcherBase
 
 from firmware_sim.device import capabilities, messages
 from firmware_sim.device.capabilities import DEVICE, Identity
-from firmware_sim.device.errors import MessageRefused
-from firmware_sim.device.qos_requests import NAMESPACES, Step
+from firmware_sim.device.qos_sender_plugin import NAMESPACES, Step
 from firmware_sim.device.receiver_rules import Reply
+from firmware_sim.errors import MessageRefused
 
 if TYPE_CHECKING:
     from slixmpp.xmlstream.stanzabase import StanzaBase
@@ -37,7 +37,7 @@ _ERRORS: Final = "urn:ietf:params:xml:ns:xmpp-stanzas"
 
 
 @dataclass(frozen=True, slots=True)
-class Incoming:
+class IncomingStanza:
     """A request, or a plain message (`step` is None).
 
     `text` is the `<message/>` with `from` and `to` of the stanza that carried it. `malformed` is
@@ -77,7 +77,7 @@ class _Messages(MatcherBase):
         return isinstance(xml, Message)
 
 
-class Receiver(BasePlugin):
+class ReceiverPlugin(BasePlugin):
     """The plugin; it calls `on_incoming` with itself and each `Incoming`, in order of arrival."""
 
     name = RECEIVER
@@ -88,7 +88,7 @@ class Receiver(BasePlugin):
 
     def plugin_init(self) -> None:
         """Register with the stream; called by slixmpp."""
-        self.on_incoming: Callable[[Receiver, Incoming], None] = _ignore
+        self.on_incoming: Callable[[ReceiverPlugin, IncomingStanza], None] = _ignore
         self.xmpp.register_handler(Callback(f"{RECEIVER} iq", _Requests(None), self._request))
         self.xmpp.register_handler(Callback(f"{RECEIVER} message", _Messages(None), self._message))
 
@@ -138,7 +138,7 @@ class Receiver(BasePlugin):
         self.on_incoming(self, read_message(message.xml))
 
 
-def read_request(iq: ET.Element, own: str, msg_id_bytes: int) -> Incoming:
+def read_request(iq: ET.Element, own: str, msg_id_bytes: int) -> IncomingStanza:
     """Parse an iq whose first child is a step of the exchange.
 
     Args:
@@ -149,11 +149,11 @@ def read_request(iq: ET.Element, own: str, msg_id_bytes: int) -> Incoming:
     step, sender = _step(iq), iq.get("from", "")
     payload = iq[0]
     namespace, msg_id = payload.tag[1:].partition("}")[0], payload.get("msgId", "")
-    base = Incoming(step, iq.get("id", ""), sender)
+    base = IncomingStanza(step, iq.get("id", ""), sender)
     if step is not Step.ACKNOWLEDGED and not 0 < len(msg_id.encode()) <= msg_id_bytes:
         return _malformed(base, f"msgId must have 1 to {msg_id_bytes} bytes")
     if step is Step.DELIVER:
-        return Incoming(step, base.id, sender, namespace, msg_id)
+        return IncomingStanza(step, base.id, sender, namespace, msg_id)
     if len(payload) != 1 or payload[0].tag not in {f"{{{place}}}message" for place in _PLACES}:
         return _malformed(base, "exactly one embedded message is required")
     message = _own(payload[0], namespace)
@@ -163,22 +163,22 @@ def read_request(iq: ET.Element, own: str, msg_id_bytes: int) -> Incoming:
         text = messages.write(message)
     except MessageRefused as error:
         return _malformed(base, str(error))
-    return Incoming(step, base.id, sender, namespace, msg_id, text)
+    return IncomingStanza(step, base.id, sender, namespace, msg_id, text)
 
 
-def read_message(message: ET.Element) -> Incoming:
+def read_message(message: ET.Element) -> IncomingStanza:
     """Parse a plain message (level 0)."""
-    base = Incoming(None, message.get("id", ""), message.get("from", ""))
+    base = IncomingStanza(None, message.get("id", ""), message.get("from", ""))
     message.tail = None
     try:
         text = messages.write(message)
     except MessageRefused as error:
         return _malformed(base, str(error))
-    return Incoming(None, base.id, base.sender, text=text)
+    return IncomingStanza(None, base.id, base.sender, text=text)
 
 
-def _malformed(base: Incoming, why: str) -> Incoming:
-    return Incoming(base.step, base.id, base.sender, malformed=why)
+def _malformed(base: IncomingStanza, why: str) -> IncomingStanza:
+    return IncomingStanza(base.step, base.id, base.sender, malformed=why)
 
 
 def _step(iq: ET.Element) -> Step | None:
@@ -196,8 +196,8 @@ def _own(message: ET.Element, namespace: str) -> ET.Element:
     return message
 
 
-def _ignore(_receiver: Receiver, _incoming: Incoming) -> None:
+def _ignore(_receiver: ReceiverPlugin, _incoming: IncomingStanza) -> None:
     """Ignore the stanza."""
 
 
-register_plugin(Receiver)
+register_plugin(ReceiverPlugin)

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from firmware_sim.device.errors import InboxError
-from firmware_sim.device.inbox import Inbox, Key, Tally
+from firmware_sim.device.inbox import Inbox, InboxCounter, Key
 from firmware_sim.device.limits import InboxLimits
 from firmware_sim.device.receiver_rules import State
+from firmware_sim.errors import InboxError
 
 JID = "valve1@gw.example/fw"
 A, B = Key("a@gw.example/x", "1"), Key("b@gw.example/x", "1")
@@ -100,7 +100,7 @@ def test_what_nobody_releases_makes_room_after_its_time_and_not_before(
         assert inbox.find(A)[0] is State.HELD
         assert hold(inbox, B) == [True]
         assert inbox.find(A)[0] is State.UNKNOWN
-        assert inbox.counts()[Tally.EXPIRED] == 1
+        assert inbox.counts()[InboxCounter.EXPIRED] == 1
 
 
 def test_released_keys_are_remembered_within_bounds(tmp_path: Path) -> None:
@@ -138,7 +138,7 @@ def test_a_failed_attempt_is_undone_and_the_transaction_goes_on(tmp_path: Path) 
 def test_an_application_that_ends_the_transaction_is_found_out(tmp_path: Path, how: str) -> None:
     with (
         Inbox.open(tmp_path / "in", JID) as inbox,
-        pytest.raises(InboxError, match="was ended within it"),
+        pytest.raises(InboxError, match="ended the transaction"),
         inbox.transaction(),
         inbox.attempt(),
     ):
@@ -151,7 +151,7 @@ def test_a_transaction_that_raises_keeps_nothing(tmp_path: Path) -> None:
         def fail() -> None:
             with inbox.transaction():
                 inbox.hold(A, "<m/>")
-                inbox.count(Tally.REFUSED)
+                inbox.count(InboxCounter.REFUSED)
                 raise ZeroDivisionError
 
         with pytest.raises(ZeroDivisionError):

@@ -12,9 +12,9 @@ from firmware_sim.device.receiver_rules import (
     TRANSITIONS,
     Effect,
     Input,
-    Move,
     Reply,
     State,
+    Transition,
     acknowledged,
     diagram,
     offered,
@@ -34,14 +34,14 @@ EXPECTED = {
     (H, Input.OFFER): (H, "received", Effect.NONE),
     (H, Input.OTHER): (H, "cancel/conflict", Effect.NONE),
     (H, Input.FULL): (H, "received", Effect.NONE),
-    (H, Input.DELIVER): (R, "an empty result", Effect.HAND_OVER),
+    (H, Input.DELIVER): (R, "empty result", Effect.HAND_OVER),
     (H, Input.FAILED): (H, "wait/internal-server-error", Effect.NONE),
     (H, Input.UNTRUSTED): (H, "cancel/not-allowed", Effect.NONE),
     (R, Input.OFFER): (H, "received", Effect.HOLD),
     (R, Input.OTHER): (H, "received", Effect.HOLD),
     (R, Input.FULL): (R, "wait/resource-constraint", Effect.NONE),
-    (R, Input.DELIVER): (R, "an empty result", Effect.NONE),
-    (R, Input.FAILED): (R, "an empty result", Effect.NONE),
+    (R, Input.DELIVER): (R, "empty result", Effect.NONE),
+    (R, Input.FAILED): (R, "empty result", Effect.NONE),
     (R, Input.UNTRUSTED): (R, "cancel/not-allowed", Effect.NONE),
 }
 EVERY_CELL = list(itertools.product(State, Input))
@@ -50,7 +50,7 @@ EVERY_CELL = list(itertools.product(State, Input))
 @pytest.mark.parametrize(("state", "given"), EVERY_CELL)
 def test_every_state_times_every_input(state: State, given: Input) -> None:
     to, reply, effect = EXPECTED[state, given]
-    assert TRANSITIONS[state, given] == Move(to, Reply(reply), effect)
+    assert TRANSITIONS[state, given] == Transition(to, Reply(reply), effect)
 
 
 def test_the_table_has_no_cell_beside_these() -> None:
@@ -65,7 +65,7 @@ def test_nothing_is_handed_over_but_what_is_held_and_released() -> None:
 
 def test_an_acknowledged_message_is_handed_over_or_refused() -> None:
     assert {given: move.reply.value for given, move in ACKNOWLEDGED.items()} == {
-        Input.OFFER: "an empty result",
+        Input.OFFER: "empty result",
         Input.FAILED: "wait/internal-server-error",
         Input.UNTRUSTED: "cancel/not-allowed",
     }
@@ -108,7 +108,7 @@ def test_an_error_has_a_type_and_a_condition() -> None:
 
 
 def test_the_documentation_shows_this_table() -> None:
-    text = (Path(__file__).parents[2] / "docs" / "how-to" / "integrate-firmware.md").read_text(
+    text = (Path(__file__).parents[3] / "docs" / "how-to" / "integrate-firmware.md").read_text(
         "utf-8"
     )
     assert diagram() in text

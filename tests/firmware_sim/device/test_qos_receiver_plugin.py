@@ -9,8 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from firmware_sim.device.connection import Connection, Endpoint
-from firmware_sim.device.qos_incoming import RECEIVER, Incoming, read_message, read_request
-from firmware_sim.device.qos_requests import NAMESPACES, Step
+from firmware_sim.device.qos_receiver_plugin import (
+    RECEIVER,
+    IncomingStanza,
+    read_message,
+    read_request,
+)
+from firmware_sim.device.qos_sender_plugin import NAMESPACES, Step
 from firmware_sim.device.receiver_rules import Reply
 from tests.helpers.scripted_peer import Certificate
 
@@ -62,7 +67,9 @@ def test_a_character_that_no_parser_lets_through_is_malformed() -> None:
     message = ET.SubElement(payload, "{jabber:client}message")
     message.text = "\x01"
     assert "XML forbids" in read_request(iq, OWN, 256).malformed
-    assert read_message(message) == Incoming(None, "", "", malformed="a character that XML forbids")
+    assert read_message(message) == IncomingStanza(
+        None, "", "", malformed="the message has a character that XML forbids"
+    )
 
 
 def test_a_tail_is_no_part_of_a_message() -> None:
@@ -76,13 +83,13 @@ def test_a_tail_is_no_part_of_a_message() -> None:
 
 async def test_the_plugin_can_be_taken_off_a_client(tmp_path: Path) -> None:
     certificate = Certificate.make(tmp_path)
-    taken: list[Incoming] = []
+    taken: list[IncomingStanza] = []
     endpoint = Endpoint(OWN, "secret", "127.0.0.1", 1, certificate.ca_file)
     connection = Connection(endpoint, lambda _receiver, incoming: taken.append(incoming))
     plugin = connection._client.plugin[RECEIVER]
     plugin.session_bind(None)
     connection._client.plugin.disable(RECEIVER)
-    plugin.on_incoming(plugin, Incoming(None, "", ""))
+    plugin.on_incoming(plugin, IncomingStanza(None, "", ""))
     assert taken == []
     discovery = connection._client.plugin["xep_0030"]
     info = await discovery.get_info(local=True)

@@ -30,7 +30,7 @@ _DEFAULT: Final = InboxLimits()
 
 
 @dataclass(frozen=True, slots=True)
-class Received:
+class ReceivedMessage:
     """A received message.
 
     `number` counts the messages delivered from this inbox, from 1. `sender` is a full JID, verified
@@ -57,17 +57,17 @@ class Received:
         return ET.fromstring(self.text)  # noqa: S314 - written by this package, without entities
 
 
-def everyone(_sender: str) -> bool:
+def trust_everyone(_sender: str) -> bool:
     """Trust every sender that the gateway's roster admits."""
     return True
 
 
-def nothing(_message: Received) -> None:
+def ignore_message(_message: ReceivedMessage) -> None:
     """Ignore the message."""
 
 
 @dataclass(frozen=True, slots=True)
-class Receiving:
+class ReceiveOptions:
     """Options for receiving messages.
 
     Args:
@@ -86,10 +86,10 @@ class Receiving:
     """
 
     path: Path | str
-    on_message: Callable[[Received, sqlite3.Connection], None]
-    afterwards: Callable[[Received], None] = nothing
-    on_returned: Callable[[Received], None] = nothing
-    trusts: Callable[[str], bool] = everyone
+    on_message: Callable[[ReceivedMessage, sqlite3.Connection], None]
+    afterwards: Callable[[ReceivedMessage], None] = ignore_message
+    on_returned: Callable[[ReceivedMessage], None] = ignore_message
+    trusts: Callable[[str], bool] = trust_everyone
     schema: str = ""
     priority: int = 0
     limits: InboxLimits = _DEFAULT

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from firmware_sim.device.limits import Policy
+from firmware_sim.device.limits import SendPolicy
 from firmware_sim.device.sender_rules import (
     ENDED,
     IN_FLIGHT,
@@ -17,8 +17,8 @@ from firmware_sim.device.sender_rules import (
     Input,
     Level,
     Message,
-    Move,
     State,
+    Transition,
     advance,
     backoff,
     diagram,
@@ -27,7 +27,7 @@ from firmware_sim.device.sender_rules import (
     transmitted,
 )
 
-POLICY = Policy(max_attempts=3)
+POLICY = SendPolicy(max_attempts=3)
 
 A, K = Level.ASSURED, Level.ACKNOWLEDGED
 Q, O, R, D, F, X = State  # noqa: E741 - queued, offered, released, done, failed, in doubt
@@ -67,7 +67,7 @@ EVERY_CELL = list(itertools.product(Level, State, Input))
 @pytest.mark.parametrize(("level", "state", "given"), EVERY_CELL)
 def test_every_state_times_every_input(level: Level, state: State, given: Input) -> None:
     to, action = EXPECTED.get((level, state, given), (state, Action.NONE))
-    assert TRANSITIONS[level][state, given] == Move(to, action)
+    assert TRANSITIONS[level][state, given] == Transition(to, action)
 
 
 def test_the_table_has_no_cell_beside_these() -> None:
@@ -134,7 +134,7 @@ def test_all_errors_but_wait_end_it(error_type: str) -> None:
 
 @pytest.mark.parametrize("level", list(Level))
 def test_the_documentation_draws_the_table(level: Level) -> None:
-    text = (Path(__file__).parents[2] / "docs" / "how-to" / "integrate-firmware.md").read_text(
+    text = (Path(__file__).parents[3] / "docs" / "how-to" / "integrate-firmware.md").read_text(
         "utf-8"
     )
     assert f"```mermaid\n{diagram(level)}\n```\n" in text
@@ -143,7 +143,7 @@ def test_the_documentation_draws_the_table(level: Level) -> None:
 
 
 def test_the_wait_doubles_up_to_the_cap_and_chance_only_shortens_it() -> None:
-    policy = Policy()
+    policy = SendPolicy()
     waits = [
         backoff(n, policy.retry_base, policy.retry_cap, policy.jitter, lambda: 0.0)
         for n in range(1, 12)

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from firmware_sim.device.errors import MessageRefused, OutboxError, OutboxFull
 from firmware_sim.device.limits import OutboxLimits
 from firmware_sim.device.outbox import Outbox
 from firmware_sim.device.sender_rules import Level, Message, State
+from firmware_sim.errors import MessageRefused, OutboxError, OutboxFull
 
 JID = "pump1@gw.example/fw"
 
@@ -80,7 +80,7 @@ def test_a_newer_one_and_another_file_are_refused(tmp_path: Path) -> None:
 def test_it_is_bounded_in_messages_and_bytes(tmp_path: Path) -> None:
     limits = OutboxLimits(messages=2, bytes=10, message_bytes=8)
     with Outbox.open(tmp_path / "box", JID, limits) as outbox:
-        with pytest.raises(MessageRefused, match="9 bytes, of 8"):
+        with pytest.raises(MessageRefused, match="9 bytes, more than 8"):
             add(outbox, "123456789")
         (first,) = add(outbox, "1234567")
         with pytest.raises(OutboxFull, match="10 bytes"):

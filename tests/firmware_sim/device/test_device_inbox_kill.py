@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from firmware_sim.device.inbox import Inbox, Key, Tally
+from firmware_sim.device.inbox import Inbox, InboxCounter, Key
 from firmware_sim.device.receiver_rules import State
 from firmware_sim.scenarios.actuator import Actuator
 
@@ -24,33 +24,33 @@ from pathlib import Path
 from firmware_sim.scenarios.actuator import Actuator, command
 from firmware_sim.device.inbox import Inbox
 from firmware_sim.device.limits import InboxLimits
-from firmware_sim.device.qos_incoming import Incoming
-from firmware_sim.device.receiver_loop import Porter
-from firmware_sim.device.qos_requests import Step
-from firmware_sim.device.received import Receiving
+from firmware_sim.device.qos_receiver_plugin import IncomingStanza
+from firmware_sim.device.receiver_loop import ReceiverLoop
+from firmware_sim.device.qos_sender_plugin import Step
+from firmware_sim.device.receive_options import ReceiveOptions
 
 path, jid, sender, first = Path(sys.argv[1]), sys.argv[2], sys.argv[3], int(sys.argv[4])
 
-class Told:
+class Answers:
     unsent = 0
     def answer(self, text):
         answers.append(text)
 
-def ask(step, number):
+def request(step, number):
     text = command(str(number), "open") if step is Step.ASSURED else ""
     id_ = f"{step.value}:{number}"
-    return (Told(), Incoming(step, id_, sender, "urn:xmpp:qos", str(number), text))
+    return (Answers(), IncomingStanza(step, id_, sender, "urn:xmpp:qos", str(number), text))
 
-receiving = Receiving(path, Actuator().run)
+options = ReceiveOptions(path, Actuator().run)
 room = InboxLimits(messages=10**6, source_messages=10**6, source_bytes=10**9, bytes=10**9)
 with Inbox.open(path, jid, room, Actuator.SCHEMA) as inbox:
-    porter = Porter(inbox, receiving, lambda error: sys.exit(str(error)))
+    loop = ReceiverLoop(inbox, options, lambda error: sys.exit(str(error)))
     print("open", flush=True)
     while True:
         numbers = range(first, first + 3)
         for step in (Step.ASSURED, Step.DELIVER):
             answers = []
-            porter.serve([ask(step, number) for number in numbers for _ in range(2)])
+            loop.serve([request(step, number) for number in numbers for _ in range(2)])
             assert len(answers) == 6 and not any("type='error'" in each for each in answers)
             print(step.value, *numbers, flush=True)
         first += 3
@@ -80,7 +80,7 @@ def test_what_was_answered_is_held_and_what_ran_ran_once(
         with Inbox.open(path, JID) as inbox:
             ran = Counter({int(r.command): r.times for r in Actuator.ran(inbox.database)})
             assert set(ran.values()) <= {1}
-            assert inbox.counts()[Tally.ASSURED] == len(ran)
+            assert inbox.counts()[InboxCounter.ASSURED] == len(ran)
             assert {number for step, number in told if step == "deliver"} <= set(ran)
             for step, number in told:
                 if step == "assured":

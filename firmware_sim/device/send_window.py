@@ -18,16 +18,16 @@ from firmware_sim.device import sender_rules
 from firmware_sim.device.sender_rules import Action, Input, Level, Message, State
 
 if TYPE_CHECKING:
-    from firmware_sim.device.limits import Policy
+    from firmware_sim.device.limits import SendPolicy
 
 
 @dataclass(slots=True)
-class Flight:
+class MessageInFlight:
     """A message in flight: its next action, whether an answer is pending, and its next due time."""
 
     message: Message
-    wants: Action = Action.REST
-    awaiting: bool = False
+    next_action: Action = Action.REST
+    answer_pending: bool = False
     held: bool = False
     due: float | None = None
 
@@ -39,38 +39,38 @@ class Transmission(NamedTuple):
     action: Action
 
 
-class Line:
+class SendWindow:
     """The messages in flight, oldest first. `now` is in seconds of any one monotonic clock."""
 
-    def __init__(self, policy: Policy, chance: Callable[[], float]) -> None:
+    def __init__(self, policy: SendPolicy, random_fraction: Callable[[], float]) -> None:
         self._policy = policy
-        self._chance = chance
-        self._flights: dict[int, Flight] = {}
+        self._random_fraction = random_fraction
+        self._entries: dict[int, MessageInFlight] = {}
         self._changed: dict[int, Message] = {}
         self._bytes = 0
         self.online = False
 
     def __len__(self) -> int:
-        return len(self._flights)
+        return len(self._entries)
 
     def restore(self, messages: Iterable[Message]) -> None:
         """Add the messages that were in flight when the device stopped, oldest first."""
         for message in messages:
             self._add(sender_rules.interrupted(message), Action.REST)
 
-    def awaits(self) -> bool:
+    def has_pending_answer(self) -> bool:
         """Return whether any answer is pending."""
-        return any(flight.awaiting for flight in self._flights.values())
+        return any(entry.answer_pending for entry in self._entries.values())
 
-    def wants_more(self) -> bool:
+    def can_admit(self) -> bool:
         """Return whether a queued message may be admitted now."""
-        held = any(flight.held for flight in self._flights.values())
-        full = len(self._flights) >= self._policy.window or self._bytes >= self._policy.window_bytes
+        held = any(entry.held for entry in self._entries.values())
+        full = len(self._entries) >= self._policy.window or self._bytes >= self._policy.window_bytes
         return self.online and not held and not full
 
     def admit(self, message: Message) -> bool:
         """Put the oldest queued message in flight; return False if its bytes do not fit now."""
-        if self._flights and self._bytes + message.size > self._policy.window_bytes:
+        if self._entries and self._bytes + message.size > self._policy.window_bytes:
             return False
         after, action = sender_rules.advance(message, Input.ONLINE, self._policy)
         self._add(after, action)
@@ -80,52 +80,52 @@ class Line:
     def resume(self) -> None:
         """Continue the messages in flight in a new session."""
         self.online = True
-        for flight in self._flights.values():
-            _, flight.wants = sender_rules.advance(flight.message, Input.ONLINE, self._policy)
+        for entry in self._entries.values():
+            _, entry.next_action = sender_rules.advance(entry.message, Input.ONLINE, self._policy)
 
     def interrupt(self) -> None:
         """Suspend the messages in flight, because the session is lost."""
         self.online = False
-        for flight in self._flights.values():
-            flight.message, flight.wants = sender_rules.advance(
-                flight.message, Input.OFFLINE, self._policy
+        for entry in self._entries.values():
+            entry.message, entry.next_action = sender_rules.advance(
+                entry.message, Input.OFFLINE, self._policy
             )
-            if flight.awaiting:
-                flight.message = sender_rules.interrupted(flight.message)
-                flight.awaiting, flight.due = False, None
-                flight.held = _stays_held(flight)
+            if entry.answer_pending:
+                entry.message = sender_rules.interrupted(entry.message)
+                entry.answer_pending, entry.due = False, None
+                entry.held = _stays_held(entry)
 
-    def feed(self, number: int, given: Input, now: float) -> Message | None:
+    def apply_input(self, number: int, input_: Input, now: float) -> Message | None:
         """Apply an answer, or its absence, to a message.
 
         Returns:
             The message if this ended it, else None. The number of a late answer is unknown: None.
         """
-        flight = self._flights.get(number)
-        if flight is None:
+        entry = self._entries.get(number)
+        if entry is None:
             return None
-        after, action = sender_rules.advance(flight.message, given, self._policy)
-        moved = after.state is not flight.message.state
-        flight.message = after
+        after, action = sender_rules.advance(entry.message, input_, self._policy)
+        moved = after.state is not entry.message.state
+        entry.message = after
         if moved:
-            flight.held = False
+            entry.held = False
             self._changed[number] = after
         if after.state in sender_rules.ENDED:
             self._drop(number)
             return after
         if moved or action is not Action.NONE:
-            self._plan(flight, action, now)
+            self._plan(entry, action, now)
         return None
 
     def expire(self, now: float) -> tuple[list[Message], bool]:
         """Apply due timeouts; return the ended messages, and whether an answer was missing."""
         ended: list[Message] = []
         silent = False
-        for number, flight in list(self._flights.items()):
-            if not flight.awaiting or flight.due is None or flight.due > now:
+        for number, entry in list(self._entries.items()):
+            if not entry.answer_pending or entry.due is None or entry.due > now:
                 continue
             silent = True
-            end = self.feed(number, Input.TIMEOUT, now)
+            end = self.apply_input(number, Input.TIMEOUT, now)
             if end is not None:
                 ended.append(end)
         return ended, silent
@@ -136,17 +136,19 @@ class Line:
             return []
         sent: list[Transmission] = []
         offers, deliveries = True, True
-        for flight in self._flights.values():
-            delivers = flight.wants is Action.DELIVER or flight.message.level is Level.ACKNOWLEDGED
-            first = flight.wants is Action.OFFER and (flight.held or not flight.message.sends)
+        for entry in self._entries.values():
+            delivers = (
+                entry.next_action is Action.DELIVER or entry.message.level is Level.ACKNOWLEDGED
+            )
+            first = entry.next_action is Action.OFFER and (entry.held or not entry.message.sends)
             allowed = (offers or not first) and (deliveries or not delivers)
-            if flight.wants in (Action.OFFER, Action.DELIVER) and _is_due(flight, now):
+            if entry.next_action in (Action.OFFER, Action.DELIVER) and _is_due(entry, now):
                 if allowed:
-                    sent.append(self._send(flight, now))
+                    sent.append(self._send(entry, now))
                 else:
-                    flight.due = None  # it waits for earlier messages, not for a time
-            offers = offers and not flight.held
-            deliveries = deliveries and _lets_deliver(flight)
+                    entry.due = None  # it waits for earlier messages, not for a time
+            offers = offers and not entry.held
+            deliveries = deliveries and _allows_delivery_after(entry)
         return sent
 
     def changes(self) -> list[Message]:
@@ -157,55 +159,59 @@ class Line:
 
     def next_due(self) -> float | None:
         """Return the earliest due time, or None."""
-        dues = [f.due for f in self._flights.values() if f.due is not None]
+        dues = [f.due for f in self._entries.values() if f.due is not None]
         return min(dues) if dues and self.online else None
 
-    def _add(self, message: Message, wants: Action) -> None:
-        self._flights[message.number] = Flight(message, wants)
+    def _add(self, message: Message, next_action: Action) -> None:
+        self._entries[message.number] = MessageInFlight(message, next_action)
         self._bytes += message.size
 
     def _drop(self, number: int) -> None:
-        self._bytes -= self._flights.pop(number).message.size
+        self._bytes -= self._entries.pop(number).message.size
 
-    def _plan(self, flight: Flight, action: Action, now: float) -> None:
-        flight.awaiting = False
-        flight.due = None
-        flight.held = _stays_held(flight)
+    def _plan(self, entry: MessageInFlight, action: Action, now: float) -> None:
+        entry.answer_pending = False
+        entry.due = None
+        entry.held = _stays_held(entry)
         if action is Action.HOLD:
-            flight.held = True
-            flight.due = now + self._delay(flight.message)
-            _, action = sender_rules.advance(flight.message, Input.ONLINE, self._policy)
-        flight.wants = action
+            entry.held = True
+            entry.due = now + self._delay(entry.message)
+            _, action = sender_rules.advance(entry.message, Input.ONLINE, self._policy)
+        entry.next_action = action
 
-    def _send(self, flight: Flight, now: float) -> Transmission:
-        action = flight.wants
-        flight.message = sender_rules.transmitted(flight.message)
-        flight.wants, flight.awaiting = Action.NONE, True
-        flight.due = now + self._delay(flight.message)
-        self._changed[flight.message.number] = flight.message
-        return Transmission(flight.message, action)
+    def _send(self, entry: MessageInFlight, now: float) -> Transmission:
+        action = entry.next_action
+        entry.message = sender_rules.transmitted(entry.message)
+        entry.next_action, entry.answer_pending = Action.NONE, True
+        entry.due = now + self._delay(entry.message)
+        self._changed[entry.message.number] = entry.message
+        return Transmission(entry.message, action)
 
     def _delay(self, message: Message) -> float:
         policy = self._policy
         return sender_rules.backoff(
-            message.attempts, policy.retry_base, policy.retry_cap, policy.jitter, self._chance
+            message.attempts,
+            policy.retry_base,
+            policy.retry_cap,
+            policy.jitter,
+            self._random_fraction,
         )
 
 
-def _is_due(flight: Flight, now: float) -> bool:
-    return flight.due is None or flight.due <= now
+def _is_due(entry: MessageInFlight, now: float) -> bool:
+    return entry.due is None or entry.due <= now
 
 
-def _stays_held(flight: Flight) -> bool:
+def _stays_held(entry: MessageInFlight) -> bool:
     """Return whether `wait` still applies when an answer is missing; an offer may have arrived
     since."""
-    return flight.held and flight.message.state is State.RELEASED
+    return entry.held and entry.message.state is State.RELEASED
 
 
-def _lets_deliver(flight: Flight) -> bool:
+def _allows_delivery_after(entry: MessageInFlight) -> bool:
     """Return whether later messages may be delivered once this one had its chance to be sent."""
-    if flight.message.state is State.RELEASED:
-        return flight.awaiting and not flight.held
-    if flight.message.level is Level.ACKNOWLEDGED:
-        return flight.awaiting
-    return flight.held
+    if entry.message.state is State.RELEASED:
+        return entry.answer_pending and not entry.held
+    if entry.message.level is Level.ACKNOWLEDGED:
+        return entry.answer_pending
+    return entry.held

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from firmware_sim.device import messages
-from firmware_sim.device.errors import MessageRefused
+from firmware_sim.errors import MessageRefused
 
 WHEN = datetime(2026, 3, 4, 5, 6, 7, 891_000, tzinfo=timezone(timedelta(hours=2)))
 
@@ -62,7 +62,7 @@ def test_a_reading_must_be_finite(value: float) -> None:
 
 
 def test_an_unknown_type_is_refused() -> None:
-    with pytest.raises(MessageRefused, match="not a type of event"):
+    with pytest.raises(MessageRefused, match="not an event type"):
         messages.log("a", "b", type_="Bad")
 
 

@@ -47,7 +47,7 @@ class RequestRefused(FirmwareError):
         self.condition = condition
 
 
-class Unanswered(FirmwareError):
+class NoAnswer(FirmwareError):
     """A request got no answer, so it may or may not have been carried out."""
 
 

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from firmware_sim.device.limits import Policy
-from firmware_sim.device.send_order import Line
+from firmware_sim.device.limits import SendPolicy
+from firmware_sim.device.send_window import SendWindow
 from firmware_sim.device.sender_rules import Action, Input, Level, Message, State
 
-POLICY = Policy(retry_base=10, retry_cap=100, jitter=0, max_attempts=3, window=4, window_bytes=100)
+POLICY = SendPolicy(
+    retry_base=10, retry_cap=100, jitter=0, max_attempts=3, window=4, window_bytes=100
+)
 
 
-def a_line(*levels: Level, policy: Policy = POLICY) -> Line:
+def a_line(*levels: Level, policy: SendPolicy = POLICY) -> SendWindow:
     """A line that is online, with a message of each of these levels admitted."""
-    line = Line(policy, lambda: 0.0)
+    line = SendWindow(policy, lambda: 0.0)
     line.resume()
     for number, level in enumerate(levels, 1):
         assert line.admit(Message(number, level, 1))
     return line
 
 
-def taken(line: Line, now: float = 0.0) -> list[tuple[int, str]]:
+def taken(line: SendWindow, now: float = 0.0) -> list[tuple[int, str]]:
     return [(sent.message.number, sent.action.name) for sent in line.take(now)]
 
 
@@ -34,38 +36,38 @@ def test_offers_leave_in_order_and_each_once() -> None:
 
 def test_the_window_bounds_messages_and_bytes() -> None:
     line = a_line(*assured(4))
-    assert not line.wants_more()
+    assert not line.can_admit()
     line = a_line(*assured(2))
-    assert line.wants_more()
+    assert line.can_admit()
     assert not line.admit(Message(3, Level.ASSURED, 99))
     assert line.admit(Message(3, Level.ASSURED, 98))
-    assert not line.wants_more()
+    assert not line.can_admit()
 
 
 def test_a_message_larger_than_the_window_goes_alone() -> None:
     line = a_line()
     assert line.admit(Message(1, Level.ASSURED, 1000))
-    assert not line.wants_more()
+    assert not line.can_admit()
     taken(line)
-    line.feed(1, Input.REFUSED, 0)
-    assert line.wants_more()
+    line.apply_input(1, Input.REFUSED, 0)
+    assert line.can_admit()
 
 
 def test_a_delivery_waits_for_what_is_before_it() -> None:
     line = a_line(*assured(3))
     taken(line)
-    line.feed(3, Input.RECEIVED, 0)
-    line.feed(2, Input.RECEIVED, 0)
+    line.apply_input(3, Input.RECEIVED, 0)
+    line.apply_input(2, Input.RECEIVED, 0)
     assert taken(line) == []
-    line.feed(1, Input.RECEIVED, 0)
+    line.apply_input(1, Input.RECEIVED, 0)
     assert taken(line) == [(1, "DELIVER"), (2, "DELIVER"), (3, "DELIVER")]
 
 
 def test_an_end_in_front_lets_the_rest_go() -> None:
     line = a_line(*assured(2))
     taken(line)
-    line.feed(2, Input.RECEIVED, 0)
-    ended = line.feed(1, Input.REFUSED, 0)
+    line.apply_input(2, Input.RECEIVED, 0)
+    ended = line.apply_input(1, Input.REFUSED, 0)
     assert ended is not None
     assert ended.state is State.FAILED
     assert taken(line) == [(2, "DELIVER")]
@@ -74,30 +76,30 @@ def test_an_end_in_front_lets_the_rest_go() -> None:
 def test_wait_to_an_offer_holds_back_offers_but_not_what_was_received() -> None:
     line = a_line(*assured(3))
     taken(line)
-    line.feed(1, Input.WAIT, 0)
-    assert not line.wants_more()
-    line.feed(2, Input.RECEIVED, 0)
+    line.apply_input(1, Input.WAIT, 0)
+    assert not line.can_admit()
+    line.apply_input(2, Input.RECEIVED, 0)
     assert taken(line) == [(2, "DELIVER")]
-    line.feed(2, Input.DELIVERED, 0)
-    line.feed(3, Input.WAIT, 0)
+    line.apply_input(2, Input.DELIVERED, 0)
+    line.apply_input(3, Input.WAIT, 0)
     assert line.next_due() == 10
     assert taken(line, 10) == [(1, "OFFER")]
     assert line.next_due() == 30  # 3 waits for its turn, not for the clock
-    line.feed(1, Input.RECEIVED, 11)
+    line.apply_input(1, Input.RECEIVED, 11)
     assert taken(line, 11) == [(1, "DELIVER"), (3, "OFFER")]
-    assert not line.wants_more()
-    line.feed(3, Input.RECEIVED, 12)
-    assert line.wants_more()
+    assert not line.can_admit()
+    line.apply_input(3, Input.RECEIVED, 12)
+    assert line.can_admit()
 
 
 def test_what_the_peer_may_hold_is_offered_again_past_a_refused_one() -> None:
     line = a_line(*assured(2))
     taken(line)
-    line.feed(1, Input.WAIT, 0)
+    line.apply_input(1, Input.WAIT, 0)
     line.interrupt()  # the second may have been taken, and fill the room that the first lacks
     line.resume()
     assert taken(line, 1) == [(2, "OFFER")]
-    line.feed(2, Input.RECEIVED, 1)
+    line.apply_input(2, Input.RECEIVED, 1)
     assert taken(line, 1) == [(2, "DELIVER")]
     assert taken(line, 10) == [(1, "OFFER")]
 
@@ -105,27 +107,27 @@ def test_what_the_peer_may_hold_is_offered_again_past_a_refused_one() -> None:
 def test_wait_to_a_delivery_holds_back_deliveries_and_offers() -> None:
     line = a_line(*assured(3))
     taken(line)
-    line.feed(1, Input.RECEIVED, 0)
+    line.apply_input(1, Input.RECEIVED, 0)
     taken(line)
-    line.feed(1, Input.WAIT, 0)
-    line.feed(2, Input.RECEIVED, 0)
+    line.apply_input(1, Input.WAIT, 0)
+    line.apply_input(2, Input.RECEIVED, 0)
     assert taken(line, 5) == []
-    assert not line.wants_more()
+    assert not line.can_admit()
     assert taken(line, 10) == [(1, "DELIVER")]
-    line.feed(1, Input.DELIVERED, 11)
+    line.apply_input(1, Input.DELIVERED, 11)
     assert taken(line, 11) == [(2, "DELIVER")]
 
 
 def test_an_acknowledged_message_keeps_its_place_among_assured_ones() -> None:
     line = a_line(Level.ASSURED, Level.ACKNOWLEDGED, Level.ACKNOWLEDGED, Level.ASSURED)
     assert taken(line) == [(1, "OFFER"), (4, "OFFER")]
-    line.feed(4, Input.RECEIVED, 0)
+    line.apply_input(4, Input.RECEIVED, 0)
     assert taken(line) == []
-    line.feed(1, Input.RECEIVED, 0)
+    line.apply_input(1, Input.RECEIVED, 0)
     assert taken(line) == [(1, "DELIVER"), (2, "OFFER"), (3, "OFFER"), (4, "DELIVER")]
-    line.feed(2, Input.WAIT, 0)
+    line.apply_input(2, Input.WAIT, 0)
     assert taken(line, 5) == []
-    ended = line.feed(3, Input.DELIVERED, 5)
+    ended = line.apply_input(3, Input.DELIVERED, 5)
     assert ended is not None
     assert ended.state is State.DONE
 
@@ -149,7 +151,7 @@ def test_no_answer_in_time_repeats_and_then_ends() -> None:
 def test_a_result_that_says_nothing_of_custody_is_not_taken_for_it() -> None:
     line = a_line(*assured(1))
     taken(line)
-    assert line.feed(1, Input.DELIVERED, 1) is None
+    assert line.apply_input(1, Input.DELIVERED, 1) is None
     assert taken(line, 1) == []
     line.expire(10)
     assert taken(line, 10) == [(1, "OFFER")]
@@ -159,17 +161,17 @@ def test_a_late_answer_of_a_message_that_is_gone_changes_nothing() -> None:
     line = a_line(*assured(1))
     taken(line)
     line.changes()
-    assert line.feed(9, Input.RECEIVED, 0) is None
+    assert line.apply_input(9, Input.RECEIVED, 0) is None
     assert line.changes() == []
 
 
 def test_without_a_session_nothing_is_sent_repeated_or_counted() -> None:
     line = a_line(*assured(2))
     taken(line)
-    line.feed(1, Input.RECEIVED, 0)
+    line.apply_input(1, Input.RECEIVED, 0)
     taken(line)
     line.interrupt()
-    assert not line.awaits()
+    assert not line.has_pending_answer()
     assert line.next_due() is None
     assert line.expire(1000) == ([], False)
     assert taken(line, 1000) == []
@@ -182,7 +184,7 @@ def test_without_a_session_nothing_is_sent_repeated_or_counted() -> None:
 def test_a_hold_outlasts_the_session_and_its_attempt_counts() -> None:
     line = a_line(*assured(1))
     taken(line)
-    line.feed(1, Input.WAIT, 0)
+    line.apply_input(1, Input.WAIT, 0)
     line.interrupt()
     line.resume()
     assert taken(line, 5) == []
@@ -191,14 +193,14 @@ def test_a_hold_outlasts_the_session_and_its_attempt_counts() -> None:
 
 
 def test_what_was_in_flight_before_a_restart_goes_first_and_in_order() -> None:
-    line = Line(POLICY, lambda: 0.0)
+    line = SendWindow(POLICY, lambda: 0.0)
     line.restore(
         [
             Message(4, Level.ASSURED, 1, State.RELEASED, sends=1, attempts=1),
             Message(5, Level.ASSURED, 1, State.OFFERED, sends=2, attempts=2),
         ]
     )
-    assert not line.wants_more()
+    assert not line.can_admit()
     line.resume()
     assert line.admit(Message(6, Level.ASSURED, 1))
     sent = line.take(0)
@@ -215,6 +217,6 @@ def test_each_step_is_handed_out_to_be_stored_before_it_is_sent() -> None:
     (sent,) = line.take(0)
     assert line.changes() == [sent.message]
     assert line.changes() == []
-    line.feed(1, Input.RECEIVED, 0)
+    line.apply_input(1, Input.RECEIVED, 0)
     (stored,) = line.changes()
     assert (stored.state, stored.sends) == (State.RELEASED, 0)
