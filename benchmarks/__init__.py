@@ -1,1 +1,1 @@
-"""What the gateway costs, measured: `python -m benchmarks`, or `make bench`."""
+"""Benchmarks of the gateway and the centre: `python -m benchmarks`, or `make bench`."""

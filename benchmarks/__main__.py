@@ -1,7 +1,7 @@
-"""`python -m benchmarks`: measure, and write the tables.
+"""The command `python -m benchmarks`: run benchmarks and write pages with the results.
 
-Each topic is a page under `benchmarks/results/`. A topic that was measured with `--quick` shows
-that it runs and nothing else, so it is printed and not written. Exits with 1 if a goal is missed.
+Each topic has a page under `benchmarks/results/`. `--quick` only checks that a topic runs: its page
+is printed, not written. The exit status is 1 if a goal is missed.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from benchmarks import (
 RESULTS: Final = Path(__file__).with_name("results")
 
 SCRATCH: Final = Path(__file__).parents[1] / ".benchmarks"
-"""Where servers keep their folders while they are measured: on the checkout's disk, as what lies
-under the system's temporary folder may be memory, which syncs nothing."""
+"""Folder for the servers' data. It is on the checkout's disk because the system's temporary folder
+may be in memory, where fsync costs nothing."""
 
 TOPICS: Final[dict[str, Callable[[report.Settings], report.Topic]]] = {
     "parse": parse.measure,
@@ -59,11 +59,11 @@ TOPICS: Final[dict[str, Callable[[report.Settings], report.Topic]]] = {
 }
 
 SPARK: Final = ("ingest", "history", "reports")
-"""Topics that need Java, and start it."""
+"""Topics that need Java."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure what the command line asks for; returns the exit status."""
+    """Run the topics on the command line; return the exit status."""
     options = _options(arguments)
     SCRATCH.mkdir(exist_ok=True)
     print(f"{'quick run: ' if options.quick else ''}{', '.join(options.topics)}", flush=True)

@@ -1,9 +1,8 @@
-"""The bare loop: the least that could do assured exchanges durably, as a mark to measure against.
+"""The bare loop: the smallest program that makes assured exchanges durable, as a baseline.
 
-It has the gateway's parser, its group commit and its read buffer, and nothing else: no TLS, no
-login, no routing, no decision, no limits, no decoding of what the message holds. An offer is a row,
-a delivery takes that row away and writes it into the log, each committed before it is answered.
-`python -m benchmarks.bare FOLDER` serves until SIGTERM.
+It uses the gateway's parser, group commit and read buffer. It has no TLS, login, routing, rules or
+limits, and does not decode payloads. An offer inserts a row; a delivery moves that row to the log.
+Each is committed before it is answered. `python -m benchmarks.bare FOLDER` serves until SIGTERM.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ _EMPTY: Final = "<iq type='result' id='%s' to='%s' from='gw.example'/>"
 
 
 class BareSession(asyncio.BufferedProtocol):
-    """A connection, whose peer's address is its name."""
+    """A connection; the peer's socket address is its name."""
 
     def __init__(self, store: Store, buffer: memoryview) -> None:
         self._store = store
@@ -63,18 +62,18 @@ class BareSession(asyncio.BufferedProtocol):
         self._name = ""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin."""
+        """Keep the transport and start the stream."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         host, port = transport.get_extra_info("peername")
         self._name = f"{host}:{port}@gw.example/bare"
 
     def get_buffer(self, _sizehint: int) -> memoryview:
-        """Read into the buffer that all sessions share."""
+        """Return the buffer that all sessions share."""
         return self._buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Take what was read."""
+        """Handle the bytes that were read."""
         for item in self._parser.feed(self._buffer[:nbytes]):
             if isinstance(item, Stanza):
                 self._exchange(item)
@@ -114,7 +113,7 @@ def _release(tx: Transaction, sender: str, msg_id: str, answer: bytes) -> bytes:
 
 
 def create(folder: Path) -> Path:
-    """Make a database like a gateway's, with the bare loop's two tables beside the others."""
+    """Create a gateway's database with the two tables of the bare loop added."""
     path = folder / database.FILE_NAME
     database.create(path)
     with closing(sqlite3.connect(path)) as connection:
@@ -141,7 +140,7 @@ async def serve(folder: Path) -> None:
 
 
 def main() -> None:
-    """Read the folder from the command line and serve."""
+    """Read the folder from the command line and serve it."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.bare")
     parser.add_argument("folder", type=Path)
     asyncio.run(serve(parser.parse_args().folder))

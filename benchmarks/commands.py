@@ -1,6 +1,7 @@
-"""The bytes of the relay: a command as an assured iq, its `deliver`, and what its device answers.
+"""Stanzas of the relay benchmark: a command as an assured iq, its `deliver`, and the device's
+answers.
 
-No XML is read: ids and addresses are found by their attributes, as the gateway writes them.
+Stanzas are not parsed: ids and addresses are found by searching for their attributes.
 """
 
 from __future__ import annotations
@@ -31,26 +32,26 @@ _DELIVER: Final = (
 )
 
 PRESENCE: Final = b"<presence/>"
-"""By which a device shows that it takes messages."""
+"""Presence by which a device accepts messages."""
 
 
 def assured(stanza_id: bytes, device: bytes, key: bytes) -> bytes:
-    """Return the iq that offers command `key` to a device, an account's name."""
+    """Return the iq that offers command `key` to a device, given by its account's name."""
     return _ASSURED % (stanza_id, device, key)
 
 
 def deliver(stanza_id: bytes, device: bytes, key: bytes) -> bytes:
-    """Return the iq that has command `key` handed on."""
+    """Return the iq that requests delivery of command `key`."""
     return _DELIVER % (stanza_id, device, key)
 
 
 def is_release(iq: bytes) -> bool:
-    """Tell whether an iq has the device deliver a command."""
+    """Return whether an iq asks the device to deliver a command."""
     return b"<deliver " in iq
 
 
 def answer(iq: bytes) -> bytes:
-    """Return what a device answers to an iq of the gateway's."""
+    """Return the device's answer to an iq from the gateway."""
     given = dict(_ATTRIBUTE.findall(iq))
     id_, from_ = given[b"id"], given.get(b"from", b"gw.example")
     if b"disco#info" in iq:

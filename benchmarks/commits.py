@@ -1,8 +1,8 @@
-"""Group commit against one transaction a message, on a real disk, with synchronous=FULL.
+"""Benchmark: group commit against one transaction per message, on a real disk, synchronous=FULL.
 
-The units of work are those that the gateway's handlers make of an assured exchange. Senders are
-tasks in this process that each wait for their answer; there are no sockets. One transaction a
-message is the same store, where the next unit comes when the one before it is committed.
+The units of work are those of the gateway's handlers for an assured exchange. Senders are tasks in
+this process that wait for each answer; there are no sockets. For one transaction per message, a
+lock around the same store admits one unit at a time.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from edge.engine.group_commit import Store, UnitLimits
 SENDERS: Final = (1, 50, 500)
 
 ROUNDS: Final = 3
-"""Measurements of each, the two ways in turn."""
+"""Measurements of each variant, alternating."""
 
 AIM: Final = 5.0
-"""Times that group commit is to be faster with `AIM_SENDERS`."""
+"""Required ratio of group commit's rate to the other, with `AIM_SENDERS` senders."""
 
 AIM_SENDERS: Final = 50
 
 
 class Run(NamedTuple):
-    """Exchanges a second, and units of work in one transaction."""
+    """Exchanges per second, and units of work per transaction."""
 
     rate: float
     units: float
@@ -50,7 +50,7 @@ class _Pair(NamedTuple):
 
 
 def measure(settings: Settings) -> Topic:
-    """Measure both ways, in turn."""
+    """Measure both variants, alternating."""
     folder = settings.folder / "commits"
     prepare(folder, max(SENDERS))
     pairs = [asyncio.run(_both(folder, senders, settings)) for senders in SENDERS]
@@ -104,7 +104,7 @@ async def _run(
     turn: AbstractAsyncContextManager[None],
     settings: Settings,
 ) -> Run:
-    """Let all senders exchange for a time; `turn` is what a sender holds while a unit runs."""
+    """Run exchanges from all senders for some seconds; each unit runs within `turn`."""
     began, commits = time.perf_counter(), store.commits
     end = began + settings.choose(2.0, 0.2)
 

@@ -1,4 +1,4 @@
-"""Assured exchanges a second through the real server, and which side they saturate."""
+"""Benchmark: assured exchanges per second through the real server, and what limits the rate."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from benchmarks.load import Measured
 from benchmarks.report import Settings, Topic, milliseconds, number, table
 
 FULL: Final = 0.9
-"""The part of a core, or of all, from which it counts as saturated."""
+"""Share of the processor time of a core, or of all cores, above which it counts as saturated."""
 
 
 class Case(NamedTuple):
-    """How many connections there are, and whether they are encrypted."""
+    """The number of connections, and whether they use TLS."""
 
     clients: int
     tls: bool = False
@@ -27,7 +27,7 @@ CASES: Final = (Case(1), Case(50), Case(500), Case(50, tls=True))
 
 
 def measure(settings: Settings) -> Topic:
-    """Measure each case on one gateway that runs for all of them."""
+    """Measure each case on the same running gateway."""
     folder = settings.folder / "exchanges"
     server.prepare(folder, max(case.clients for case in CASES))
     with server.gateway(folder) as gateway:
@@ -77,7 +77,7 @@ def _row(case: Case, measured: Measured) -> tuple[object, ...]:
 
 
 def saturated(measured: Measured) -> str:
-    """Say what kept the exchanges from being more."""
+    """Return the component that limits the rate."""
     seconds = measured.seconds
     server_side = measured.server_main + measured.server_others
     if measured.load >= FULL * seconds:

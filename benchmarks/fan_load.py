@@ -1,7 +1,7 @@
-"""The load generator of a node: one publisher, and subscribers who hear of each publication.
+"""Load generator for a node: one publisher, and many subscribers that receive each publication.
 
-The next publication begins when all have heard of the one before. Raw sockets and epoll, as in
-`load`; what it measures goes to standard output as one JSON object.
+The next publication starts when all subscribers have received the one before. It uses raw sockets
+and epoll, like `load`, and prints its measurement as one JSON object.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from benchmarks.queue_payload import ITEM, TOPIC
 
 @dataclass(frozen=True)
 class Plan:
-    """What to do: subscribers, seconds of warming up and of measuring, and whom to watch."""
+    """Parameters: subscribers, seconds to warm up and to measure, and the pid of the server."""
 
     host: str
     port: int
@@ -33,7 +33,7 @@ class Plan:
 
 
 class Load:
-    """The publisher, the subscribers, and how long each publication took."""
+    """The publisher, the subscribers, and the seconds that each publication took."""
 
     def __init__(self, connections: list[socket.socket]) -> None:
         self._run = secrets.token_hex(4).encode()
@@ -50,7 +50,7 @@ class Load:
             self._poll.register(number, select.EPOLLIN)
 
     def subscribe(self) -> None:
-        """Have all subscribers there and subscribed."""
+        """Send presence and subscribe for all subscribers."""
         for at, subscriber in enumerate(self._subscribers, 1):
             jid = f"{peer.device(at)}@{payload.DOMAIN}".encode()
             subscriber.send(PRESENCE + queue_payload.subscribe(b"sub", jid, TOPIC))
@@ -58,11 +58,11 @@ class Load:
 
     @property
     def done(self) -> int:
-        """How often that was timed."""
+        """Number of timed publications."""
         return len(self.times)
 
     def run(self, seconds: float) -> None:
-        """Publish for a time, one after the other."""
+        """Publish for some seconds, one publication after the other."""
         end = time.perf_counter() + seconds
         while time.perf_counter() < end:
             self._count += 1
@@ -95,7 +95,7 @@ class Load:
 
 
 def measure(plan: Plan) -> Measured:
-    """Do what is planned, in this process; an exchange is a publication."""
+    """Run the plan in this process; an exchange is a publication."""
     target = peer.Target(plan.host, plan.port)
     connections = [peer.login(target, number, None) for number in range(plan.subscribers + 1)]
     try:
@@ -109,7 +109,7 @@ def measure(plan: Plan) -> Measured:
 
 
 def run(plan: Plan) -> Measured:
-    """Do what is planned in a process of its own; raises `LoadError`."""
+    """Run the plan in a process of its own; raises `LoadError`."""
     return run_apart("benchmarks.fan_load", asdict(plan), plan.warm_up + plan.seconds)
 
 

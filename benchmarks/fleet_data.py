@@ -1,7 +1,7 @@
-"""Events and segments of a simulated fleet, cut to the size that is to be measured.
+"""Events and segments of a simulated fleet, in segments of a chosen size.
 
-The events are those of `fieldpost-sim fleet` without faults. Its gateways seal by time as well;
-here each segment has the same number of events, so that sizes can be compared.
+The events are those of `fieldpost-sim fleet` without faults. Real gateways also seal by time; here
+each segment has the same number of events, so that sizes can be compared.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from firmware_sim.fleet.system_events import system_events
 from sync.segment import Event, SegmentHeader, digest_of, encode, identity_path
 
 START: Final = 1_790_000_000_000
-"""When the simulated time begins: 2026-09-21 in ms since 1970 UTC."""
+"""Start of the simulated time: 2026-09-21, in ms since 1970 UTC."""
 
 READINGS: Final = 20_000
-"""Readings of a gateway in a day: eight sensors, each every half a minute."""
+"""Readings per gateway and day: eight sensors, each every 30 seconds."""
 
 
 class Filed(NamedTuple):
-    """A segment in a pool: its path there, when it is sealed (true seconds), and its events."""
+    """A segment in a pool: its path there, the time it is sealed in seconds, and its events."""
 
     path: str
     moment: float
@@ -39,18 +39,18 @@ class Filed(NamedTuple):
 
 
 def fleet(gateways: int, days: int, readings_a_day: int = READINGS) -> FleetSettings:
-    """Plan a sound fleet, always the same."""
+    """Return a fleet without faults, always the same."""
     return FleetSettings(gateways, days, 1, START, readings_a_day, faults=frozenset())
 
 
 def events_of(settings: FleetSettings, lane: str, count: int) -> list[Event]:
-    """Give the first events of a lane, of the first gateway of the fleet."""
+    """Return the first events of a lane of the fleet's first gateway."""
     timed = islice(_lane(make_plans(settings)[0], lane), count)
     return [Event(seq, *row) for seq, (_, row) in enumerate(timed, 1)]
 
 
 def header(plan: Plan, lane: str, first: int, last: int, previous: bytes) -> SegmentHeader:
-    """Make the header of a segment; it is sealed when the simulation begins."""
+    """Return the header of a segment that is sealed when the simulation starts."""
     run = plan.life.runs[0]
     return SegmentHeader(
         gateway=plan.name,
@@ -71,10 +71,10 @@ def header(plan: Plan, lane: str, first: int, last: int, previous: bytes) -> Seg
 
 
 def write_pool(settings: FleetSettings, size: int, root: Path) -> list[Filed]:
-    """Write the readings of a fleet as segments of `size` events; gives them as they arrive.
+    """Write the readings of a fleet as segments of `size` events; return them in order of arrival.
 
-    The files' times are those of their arrival. What does not fill a segment is left out. As many
-    processes as there are cores do it.
+    The files' modification times are those of arrival. Readings that do not fill a segment are
+    dropped. One process per core writes.
     """
     plans = make_plans(settings)
     work = partial(_write, root, size)

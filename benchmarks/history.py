@@ -1,7 +1,7 @@
-"""What an ingest costs that finds little, by what the centre has behind it.
+"""Benchmark: the cost of a small ingest, by the number of old batches and of empty folders.
 
-Manifests of batches long ago, each with a file of the ledger; and lanes whose folders are there and
-hold nothing, which a listing of the landing goes through all the same.
+Old batches are manifests, each with a file of the ledger. Empty folders are lanes without a file,
+which a listing of the landing still visits.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from sync.common.fleet_folder import FleetFolder
 from sync.tables.spark_session import spark_session
 
 MANIFESTS: Final = (0, 1_000, 10_000)
-"""Batches before: of half a day, if one is read every minute, of a day, and of a week."""
+"""Numbers of old batches: half a day, a day and a week with one batch per minute."""
 
 FOLDERS: Final = (0, 3_000, 30_000)
-"""Lanes without a file: of 1,000 gateways, and of 10,000."""
+"""Numbers of lanes without a file: of 1,000 and of 10,000 gateways."""
 
 FOUND: Final = 20
 """Segments that an ingest finds."""
@@ -35,7 +35,7 @@ ROUNDS: Final = 3
 
 
 def measure(settings: Settings) -> Topic:
-    """Measure what each of both costs."""
+    """Measure the cost of old batches and of empty folders."""
     pool = ingest.pool_of(settings, fleet_data.fleet(8, 1), ingest.EVENTS)
     behind, empty = spark.apart(_measure, settings, pool)
     blocks = (
@@ -81,7 +81,7 @@ def _one(
 
 
 def _pretend(fleet: FleetFolder, count: int) -> None:
-    """Repeat the one manifest that is there, each time with a ledger file of its own."""
+    """Copy the one existing manifest, each time with a ledger file of its own."""
     (first,) = fleet.tables.glob("manifests/*/0.json")
     (ledger,) = fleet.tables.glob("data/*/*/*/segments/*.parquet")
     text = first.read_text("utf-8").replace(first.parent.name, "long-ago")

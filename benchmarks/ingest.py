@@ -1,8 +1,7 @@
-"""The ingest: against Spark's own reader of JSON, how it grows, and with two workers for one.
+"""Benchmark: the ingest against Spark's JSON reader, with growing data, and with two workers.
 
-Segments are of 500 readings where nothing else is said, of 100 simulated gateways, and are linked
-into the landing of a new fleet folder for each run. The session is warm, and its start is not
-counted.
+Segments have 500 readings unless stated otherwise, come from 100 simulated gateways, and are linked
+into the landing of a new fleet folder for each run. The session is warm; its start is not counted.
 """
 
 from __future__ import annotations
@@ -38,22 +37,23 @@ EVENTS: Final = 500
 """Events of a segment."""
 
 DAYS: Final = 10
-"""Days of the largest run: each is 2 million events."""
+"""Days of the largest run: each has 2 million events."""
 
 GROWTH: Final = (400, 4_000, 40_000)
-"""Segments of the runs by which growth is told: 0.2, 2 and 20 million events."""
+"""Segments of the runs that show growth: 0.2, 2 and 20 million events."""
 
 SMALL: Final = 14
-"""Events of a small segment: what a gateway with 4,000 readings a day seals every five minutes."""
+"""Events of a small segment: a gateway with 4,000 readings per day seals so many in five minutes.
+"""
 
 FULL: Final = 2_000
-"""Events of a full segment: at so many a gateway seals."""
+"""Events of a full segment: a gateway seals at this number."""
 
 COMPARED: Final = 1_000_000
-"""Events that are compared: of segments of 500, a whole batch."""
+"""Events of a comparison: a whole batch of segments of 500."""
 
 BEFORE: Final = 20
-"""Segments in the tables before: the ledger is asked."""
+"""Segments that are already in the tables, so that the ledger is read."""
 
 ROUNDS: Final = 5
 
@@ -62,7 +62,7 @@ CLUSTERS: Final = 3
 
 
 class Pool(NamedTuple):
-    """Segments to take from, as they arrive, and where they lie."""
+    """Segments to take in order of arrival, and their folder."""
 
     root: Path
     files: Sequence[Filed]
@@ -92,19 +92,19 @@ def measure(settings: Settings) -> Topic:
 
 
 def pool_of(settings: Settings, fleet: FleetSettings, events: int, name: str = "") -> Pool:
-    """Write the segments of a fleet, of so many events each, to take from."""
+    """Write the segments of a fleet, with a number of events each, and return them as a pool."""
     root = settings.folder / f"pool-{name or events}"
     return Pool(root, fleet_data.write_pool(fleet, events, root))
 
 
 def _counts(settings: Settings, pool: Pool) -> Sequence[int]:
-    """Give the sizes by which growth is told: the first ones, smaller, to see that it runs."""
+    """Return the sizes of the growing runs; smaller ones in a quick run."""
     return [min(each, len(pool.files)) for each in ((4, 40) if settings.quick else GROWTH)]
 
 
 @contextmanager
 def _taken(settings: Settings, files: Sequence[Filed], pool: Pool) -> Iterator[FleetFolder]:
-    """Make a fleet folder in which these segments have landed; it is removed at the end."""
+    """Create a fleet folder in which these segments have landed; remove it at the end."""
     with tempfile.TemporaryDirectory(dir=settings.folder, ignore_cleanup_errors=True) as root:
         fleet = FleetFolder(Path(root) / "fleet")
         fleet.create()
@@ -113,7 +113,7 @@ def _taken(settings: Settings, files: Sequence[Filed], pool: Pool) -> Iterator[F
 
 
 def ingest(session: SparkSession, fleet: FleetFolder) -> Run:
-    """Take what landed into the tables; times are in seconds, by step."""
+    """Ingest what has landed; times are in seconds, by step."""
     steps: dict[str, float] = {}
     began = last = time.perf_counter()
     used = spark.processor()
@@ -142,7 +142,7 @@ def _grown(settings: Settings, session: SparkSession, pool: Pool, count: int) ->
 
 
 def _growth(settings: Settings, pool: Pool, small: Pool, wide: Pool) -> list[Run]:
-    """Measure one size after the other; then small segments, and at last one of each gateway."""
+    """Measure each size in turn, then small segments, then small segments of one gateway each."""
     with spark_session("fieldpost-benchmark") as session:
         spark.warm(session)
         counts = _counts(settings, pool)
@@ -153,7 +153,7 @@ def _growth(settings: Settings, pool: Pool, small: Pool, wide: Pool) -> list[Run
 
 
 def _against(settings: Settings, pool: Pool, most: int) -> list[Compared]:
-    """Measure pairs, in turn; each side begins every other one."""
+    """Measure pairs; the side that runs first alternates."""
     count = min(round(settings.choose(most, 20)), len(pool.files) - BEFORE)
     files = pool.files[BEFORE : BEFORE + count]
     lines = settings.folder / f"json-{pool.root.name}"
@@ -197,7 +197,7 @@ def _json(settings: Settings, session: SparkSession, lines: Path, count: int) ->
 
 
 def _workers(settings: Settings, pool: Pool) -> dict[int, list[Run]]:
-    """Measure one worker and two, in turn, each time on a cluster of its own."""
+    """Measure one worker and two, alternating, each time on a new cluster."""
     count = round(settings.choose(GROWTH[1], 20))
     found: dict[int, list[Run]] = {1: [], 2: []}
     for _ in range(round(settings.choose(CLUSTERS, 1))):

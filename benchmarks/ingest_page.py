@@ -1,4 +1,4 @@
-"""The page of the ingest: what its runs are told as, and what is to be reached."""
+"""The page of the ingest benchmark: its results, tables and goals."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from benchmarks import spark
 from benchmarks.report import Goal, number, table
 
 FASTER: Final = 1.4
-"""How many times as fast as the reader of JSON the ingest is to be."""
+"""Required ratio of the ingest's speed to the JSON reader's."""
 
 
 class Run(NamedTuple):
-    """What an ingest of `files` segments with `events` events took, and what it left.
+    """Duration and output of an ingest of `files` segments with `events` events.
 
-    `parquet` is the number of files of events, `size` the bytes of these, `ledger` those of the
-    files of segments.
+    `parquet` is the number of files of events, `size` their bytes, `ledger` the bytes of the files
+    of segments.
     """
 
     files: int
@@ -31,7 +31,7 @@ class Run(NamedTuple):
 
     @property
     def each(self) -> float:
-        """Seconds an event."""
+        """Seconds per event."""
         return self.seconds / self.events
 
 
@@ -43,7 +43,7 @@ class Compared(NamedTuple):
 
 
 def goal(events: int, pairs: Sequence[Compared]) -> Goal:
-    """Hold pairs against what is to be reached."""
+    """Compare pairs with the goal."""
     ratio = statistics.median(_ratios(pairs))
     text = f"{ratio:.2f} times as fast as the reader of JSON (to reach: {FASTER})"
     return Goal(f"{events:,} events a segment: {text}", ratio >= FASTER)
@@ -54,7 +54,7 @@ def _ratios(pairs: Sequence[Compared]) -> list[float]:
 
 
 def against_blocks(against: Mapping[int, Sequence[Compared]]) -> tuple[str, ...]:
-    """Tell of the pairs, by the events of a segment."""
+    """Describe the pairs, by the number of events in a segment."""
     rounds = min(map(len, against.values()))
     most = max(pairs[0].ours.events for pairs in against.values())
     rows = [
@@ -98,7 +98,7 @@ def _side(name: str, files: str, runs: Sequence[Run]) -> tuple[object, ...]:
 
 
 def growth_blocks(runs: Sequence[Run], gateways: int) -> tuple[str, ...]:
-    """Tell of runs that grow; the last two are of small segments, of `gateways` and of one each."""
+    """Describe the growing runs; the last two are small segments, of `gateways` and of one each."""
     *grown, small, wide = runs
     folders = max(1, wide.files - min(gateways, small.files))  # none in a quick run
     middle, large = grown[-2], grown[-1]
@@ -148,7 +148,7 @@ def _grown_row(run: Run) -> tuple[object, ...]:
 
 
 def workers_blocks(workers: Mapping[int, Sequence[Run]]) -> tuple[str, ...]:
-    """Tell of the runs on a cluster, by the number of its workers."""
+    """Describe the runs on a cluster, by the number of workers."""
     one, two = ([run.seconds for run in runs] for runs in workers.values())
     ratios = [a / b for a, b in zip(one, two, strict=True)]
     return (

@@ -1,7 +1,7 @@
-"""Instructions of one step, counted by valgrind: a number that a busy machine does not change.
+"""Instructions of one step, counted by valgrind, which the load of the machine does not change.
 
-`python -m benchmarks.instructions STEP COUNT` does a step so many times; `count` runs that twice
-under valgrind and takes the difference, so that starting Python is not in it.
+`python -m benchmarks.instructions STEP COUNT` repeats a step; `count` runs that twice under
+valgrind and takes the difference, which excludes the start of Python.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FEW: Final = 200
 MANY: Final = 700
 
 LIMIT: Final = 300.0
-"""Seconds for one run: valgrind is some fifty times slower than the processor."""
+"""Seconds for one run: valgrind is about fifty times slower than the processor."""
 
 _COUNTED: Final = re.compile(r"I +refs: +([\d,]+)")
 
@@ -29,7 +29,7 @@ STEPS: Final = ("parse", "route", "exchange", "relay")
 
 
 def count(step: str) -> int | None:
-    """Return the instructions of one step, or `None` where there is no valgrind."""
+    """Return the instructions of one step, or `None` if valgrind is not installed."""
     if shutil.which("valgrind") is None:
         return None
     return round((_run(step, MANY) - _run(step, FEW)) / (MANY - FEW))
@@ -52,7 +52,7 @@ def _run(step: str, times: int) -> int:
 
 
 def repeat(step: str, times: int) -> None:
-    """Do a step many times."""
+    """Run a step `count` times."""
     subject = Subject()
     with transaction(subject) as tx:
         relayed = Relayed(tx)
@@ -68,7 +68,7 @@ def repeat(step: str, times: int) -> None:
 
 
 def main() -> None:
-    """Do what the command line says."""
+    """Run the step on the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.instructions")
     parser.add_argument("step", choices=STEPS)
     parser.add_argument("times", type=int)

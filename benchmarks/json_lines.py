@@ -1,4 +1,4 @@
-"""Gzipped JSON lines of events, and what Spark's own reader makes of them: the usual way."""
+"""The usual alternative to segments: gzipped JSON lines of events, read by Spark's JSON reader."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def write(segment: Path, path: Path) -> None:
-    """Write the events of a segment, each with all that its row in the table has."""
+    """Write the events of a segment as JSON lines, with all columns of their rows in the table."""
     header, events, _ = decode(segment.read_bytes())
     lane = {"gateway": header.gateway, "epoch": header.epoch, "lane": header.lane}
     rows = [
@@ -27,7 +27,7 @@ def write(segment: Path, path: Path) -> None:
 
 
 def take(session: SparkSession, lines: Path, out: str) -> None:
-    """Read all files below `lines` by a schema, and write the same table, divided by day."""
+    """Read all files below `lines` with a schema, and write the same table, partitioned by day."""
     from pyspark.sql import functions as F
     from pyspark.sql.types import LongType, StructField, StructType
 

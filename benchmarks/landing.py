@@ -1,8 +1,8 @@
-"""The receiver: segments a second, over TLS, each on the disk before it is acknowledged.
+"""Benchmark: segments per second that the receiver acknowledges over TLS, durable on disk.
 
-`fieldpost-fleet serve` runs twice, each a process of its own: with its folder on the disk, and with
-one in memory, where a sync costs nothing. Gateways are connections that are kept, each of which
-sends its next segment when the last one was acknowledged.
+Two `fieldpost-fleet serve` processes run: one with its folder on disk, one with it in memory, where
+fsync costs nothing. Each gateway is a kept connection that sends its next segment when the last one
+is acknowledged.
 """
 
 from __future__ import annotations
@@ -32,28 +32,28 @@ from sync.receiver.pki import Authority
 from sync.segment import Event, digest_of, encode, identity_path
 
 GATEWAYS: Final = (1, 8, 32)
-"""Gateways that send at once."""
+"""Numbers of gateways that send at once."""
 
 EVENTS: Final = 500
 """Events of each segment."""
 
 SENT: Final = 1_500
-"""Segments of a run, all gateways together."""
+"""Segments of a run, of all gateways together."""
 
 ROUNDS: Final = 5
 
 FRESH: Final = 300
-"""Connections that are made anew and closed, to see what one costs."""
+"""Connections that are opened and closed to measure the cost of one."""
 
 MEMORY: Final = Path("/dev/shm")  # noqa: S108
-"""Where a folder is in memory on Linux."""
+"""A folder in memory on Linux."""
 
 READY_S: Final = 60.0
 """Seconds to the `ready` line, and to a clean stop."""
 
 
 class Run(NamedTuple):
-    """What one run of one receiver showed: rate, seconds to each answer, its processor seconds."""
+    """The result of a run: rate, seconds to each answer, and the receiver's processor seconds."""
 
     rate: float
     waits: Sequence[float]
@@ -63,7 +63,7 @@ class Run(NamedTuple):
 
 
 class Receiver(NamedTuple):
-    """A running receiver, and who may send to it."""
+    """A running receiver and the tokens of its gateways."""
 
     pid: int
     port: int
@@ -73,7 +73,7 @@ class Receiver(NamedTuple):
 
 @dataclass
 class Sender:
-    """A simulated gateway: makes its segments, one after another, each a whole request."""
+    """A simulated gateway, which prepares its segments in sequence, each as a whole request."""
 
     plan: Plan
     events: Sequence[Event]
@@ -82,7 +82,7 @@ class Sender:
     bodies: list[tuple[str, bytes]] = field(default_factory=list)
 
     def make(self, count: int) -> None:
-        """Make so many segments, which follow on those before."""
+        """Prepare the next `count` segments."""
         self.bodies = []
         for _ in range(count):
             last = self.first + len(self.events) - 1
@@ -96,7 +96,7 @@ class Sender:
 
 
 def measure(settings: Settings) -> Topic:
-    """Measure both receivers, in turn."""
+    """Measure both receivers, alternating."""
     many = max(GATEWAYS)
     fleet = fleet_data.fleet(many, 1)
     events = fleet_data.events_of(fleet, "readings", EVENTS)
@@ -119,13 +119,13 @@ def measure(settings: Settings) -> Topic:
 
 
 def encode_one(sender: Sender) -> bytes:
-    """Give a segment that was sent last, for its size."""
+    """Return the segment that was sent last, to measure its size."""
     return sender.bodies[-1][1]
 
 
 @contextmanager
 def receiver(root: Path, gateways: Sequence[str]) -> Iterator[Receiver]:
-    """Enrol gateways in a new folder, and run its receiver: `fieldpost-fleet serve`."""
+    """Enrol gateways in a new folder and run `fieldpost-fleet serve` on it."""
     folder = FleetFolder(root / "fleet")
     folder.create()
     now = datetime.now(UTC)
@@ -160,7 +160,7 @@ def receiver(root: Path, gateways: Sequence[str]) -> Iterator[Receiver]:
 
 
 def run(to: Receiver, senders: Sequence[Sender]) -> Run:
-    """Send what all have made, each over a connection of its own."""
+    """Send all prepared segments, each sender over a connection of its own."""
     return asyncio.run(_run(to, senders))
 
 
@@ -181,7 +181,7 @@ async def _run(to: Receiver, senders: Sequence[Sender]) -> Run:
 
 
 async def _fresh(to: Receiver, count: int) -> float:
-    """Return the receiver's processor seconds for a connection that is made and closed."""
+    """Return the receiver's processor seconds for opening and closing a connection."""
     before = usage.processor(to.pid)
     for _ in range(count):
         _, writer = await asyncio.open_connection("127.0.0.1", to.port, ssl=to.context)

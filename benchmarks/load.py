@@ -1,9 +1,9 @@
-"""The load generator: many clients that each have one assured exchange in flight, in one process.
+"""Load generator: many clients in one process, each with one assured exchange in flight.
 
-Raw sockets and epoll, bytes that are made beforehand, no XML and no asyncio: so that it takes a
-fraction of what the server takes, and its own processor time is told with the result. Every answer
-is checked: it has the right id, is a result, and says `received` where it should. What it measures
-goes to standard output as one JSON object.
+It uses raw sockets, epoll and prepared bytes, without XML and asyncio, so that it takes a fraction
+of the server's processor time; its own is part of the result. Every answer is checked: it has the
+expected id, is a result, and contains `received` if it must. The measurement is printed as one JSON
+object.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ from benchmarks import machine, payload, peer, usage
 P = TypeVar("P")
 
 DRAIN_TIME: Final = 20.0
-"""Seconds for the exchanges that are in flight at the end; on a slow disk a group takes long."""
+"""Seconds to finish the exchanges in flight at the end; a group takes long on a slow disk."""
 
 MARGIN: Final = 120.0
-"""Seconds that a run may take beyond what it measures: 500 logins on a busy machine."""
+"""Seconds that a run may take beyond its measurement: 500 logins on a busy machine."""
 
 READ_BYTES: Final = 16 * 1024
-"""More than any answer has."""
+"""More bytes than any answer has."""
 
 PERCENT: Final = 100
-"""Parts that the times are divided into, for the median and the 99th percentile."""
+"""Quantiles that are computed, for the median and the 99th percentile."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What to do: clients, seconds of warming up and of measuring, and whom to watch.
+    """Parameters: clients, seconds to warm up and to measure, and the pid of the server.
 
-    `bare` says that the server takes a stream's header and then exchanges, and no login.
+    With `bare` the server expects a stream header and then exchanges, without a login.
     """
 
     host: str
@@ -59,9 +59,10 @@ class Plan:
 
 @dataclass(frozen=True)
 class Measured:
-    """What happened while it was measured; processor times and latencies are in seconds.
+    """A measurement; processor times and latencies are in seconds.
 
-    `machine` is the processor time of all that ran, this included.
+    `machine` is the processor time of all processes, including this one; `median` and `slow` are
+    the median and the 99th percentile of the latencies.
     """
 
     exchanges: int
@@ -76,16 +77,16 @@ class Measured:
 
     @property
     def rate(self) -> float:
-        """Exchanges a second."""
+        """Exchanges per second."""
         return self.exchanges / self.seconds
 
 
 class LoadError(Exception):
-    """The run could not be done."""
+    """The load generator cannot complete its plan."""
 
 
 class Client:
-    """One client and its exchange in flight."""
+    """A client and its exchange in flight."""
 
     __slots__ = (
         "_connection", "_count", "_deliver", "_expected", "_key", "_number", "_partial", "_run",
@@ -102,7 +103,7 @@ class Client:
         self.began = 0.0
 
     def fileno(self) -> int:
-        """Return the number of the socket."""
+        """Return the socket's file descriptor."""
         return self._connection.fileno()
 
     def begin(self) -> None:
@@ -116,7 +117,7 @@ class Client:
         self._send(b"a" + tail, payload.assured(b"a" + tail, self._key))
 
     def read(self) -> bool | None:
-        """Take what came: `None` if the answer is not whole, else whether it is the right one."""
+        """Read; return `None` until an answer is whole, then whether it is correct."""
         try:
             data = self._partial + self._connection.recv(READ_BYTES)
         except ssl.SSLWantReadError:
@@ -134,12 +135,12 @@ class Client:
         return right and b"<received " in answer and self._key in answer
 
     def release(self) -> None:
-        """Have the offered message delivered."""
+        """Request delivery of the offered message."""
         self.released = True
         self._send(self._deliver, payload.deliver(self._deliver, self._key))
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         self._connection.close()
 
     def _send(self, stanza_id: bytes, data: bytes) -> None:
@@ -149,7 +150,7 @@ class Client:
 
 
 class Load:
-    """All clients, and what is counted of them."""
+    """All clients, with counts and times of their exchanges."""
 
     def __init__(self, clients: list[Client]) -> None:
         self._clients = {client.fileno(): client for client in clients}
@@ -163,19 +164,19 @@ class Load:
         self.times: list[float] = []
 
     def start(self) -> None:
-        """Let every client begin."""
+        """Start the first exchange of every client."""
         for client in self._clients.values():
             client.begin()
             self._busy += 1
 
     def run(self, seconds: float) -> None:
-        """Keep the exchanges going for a time."""
+        """Run exchanges for some seconds."""
         end = time.perf_counter() + seconds
         while (left := end - time.perf_counter()) > 0:
             self._turn(left)
 
     def drain(self) -> None:
-        """Let the exchanges in flight end, and begin no more."""
+        """Finish the exchanges in flight and start no more."""
         self._going = False
         end = time.perf_counter() + DRAIN_TIME
         while self._busy:
@@ -208,7 +209,7 @@ class Load:
 
 
 def measure(plan: Plan) -> Measured:
-    """Do what is planned, in this process."""
+    """Run the plan in this process."""
     clients = _clients(plan)
     try:
         load = Load(clients)
@@ -222,7 +223,7 @@ def measure(plan: Plan) -> Measured:
 
 
 class Span(Protocol):
-    """What the plan of every load generator has: see `Plan`."""
+    """The part of a plan that every load generator has; see `Plan`."""
 
     @property
     def warm_up(self) -> float: ...
@@ -233,7 +234,8 @@ class Span(Protocol):
 
 
 class Going(Protocol):
-    """A load generator that has begun: `times` are those of what it has `done`, in seconds."""
+    """A load generator that has started; `times` are the seconds of each exchange that it has
+    `done`."""
 
     times: list[float]
 
@@ -243,7 +245,7 @@ class Going(Protocol):
 
 
 def timed(load: Going, span: Span) -> Measured:
-    """Let a load generator warm up, and measure it and its server."""
+    """Warm up, then measure a load generator and its server."""
     load.run(span.warm_up)
     load.times.clear()
     done = load.done
@@ -275,12 +277,12 @@ def _clients(plan: Plan) -> list[Client]:
 
 
 def run(plan: Plan) -> Measured:
-    """Do what is planned in a process of its own; raises `LoadError`."""
+    """Run the plan in a process of its own; raises `LoadError`."""
     return run_apart("benchmarks.load", asdict(plan), plan.warm_up + plan.seconds)
 
 
 def run_apart(module: str, plan: dict[str, object], seconds: float) -> Measured:
-    """Have a load generator do its plan, which takes so many seconds; raises `LoadError`."""
+    """Run a load generator's module as a process for `seconds`; raises `LoadError`."""
     command = [sys.executable, "-m", module, json.dumps(plan)]
     limit = seconds + DRAIN_TIME + MARGIN
     done = subprocess.run(command, capture_output=True, text=True, timeout=limit, check=False)
@@ -290,7 +292,7 @@ def run_apart(module: str, plan: dict[str, object], seconds: float) -> Measured:
 
 
 def command(plan: type[P], measure: Callable[[P], Measured]) -> None:
-    """Read a plan from the command line, do it, and print what was measured."""
+    """Read a plan from the command line, run it, and print the measurement."""
     parser = argparse.ArgumentParser()
     parser.add_argument("plan", help="a JSON object with the fields of Plan")
     print(json.dumps(asdict(measure(plan(**json.loads(parser.parse_args().plan))))))

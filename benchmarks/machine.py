@@ -1,4 +1,4 @@
-"""What a measurement was made on: processor, disk, versions, and what else the machine did."""
+"""The environment of a measurement: processor, disk, versions, and the machine's other load."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ LIBRARIES: Final = ("aiosqlite", "msgspec", "cbor2")
 
 
 class Sync(NamedTuple):
-    """Seconds that fdatasync takes after 4 KiB were written: the median and the slowest tenth."""
+    """Seconds of an fdatasync after writing 4 KiB: the median and the 90th percentile."""
 
     median: float
     slow: float
 
 
 def describe(folder: Path) -> str:
-    """Write the lines at the head of each page; measures the disk of `folder`."""
+    """Return the lines at the head of each page; measures the disk of `folder`."""
     sync = fdatasync(folder)
     load = os.getloadavg()[0]
     lines = (
@@ -48,7 +48,7 @@ def describe(folder: Path) -> str:
 
 
 def fdatasync(folder: Path) -> Sync:
-    """Measure how long the disk takes to keep 4 KiB."""
+    """Measure the seconds of an fdatasync after writing 4 KiB."""
     times: list[float] = []
     with tempfile.TemporaryFile(dir=folder) as file:
         for _ in range(SYNCS):
@@ -61,7 +61,7 @@ def fdatasync(folder: Path) -> Sync:
 
 
 def busy() -> float:
-    """Return the processor seconds that the whole machine has used since it was started."""
+    """Return the processor seconds that the whole machine has used since it started."""
     times = psutil.cpu_times()
     stolen: float = getattr(times, "steal", 0.0)
     return float(times.user + times.nice + times.system + times.irq + times.softirq + stolen)

@@ -1,7 +1,8 @@
-"""What it takes to read what is in the tables, with each manifest in a file and with all in one.
+"""Benchmark: reading the list of a table's files from one file per manifest, and from a checkpoint.
 
-A folder of manifests as an ingest leaves them, of batches long ago; then they are gathered. Files
-lie on the local disk, and are in the system's cache: on an object store each is a request.
+A folder is filled with manifests of old batches, as an ingest writes them; then they are gathered
+into a checkpoint. Files are on the local disk and in the page cache; on an object store each is a
+request.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ from sync.tables.manifest import Commits, Counts, Manifest, encode
 from sync.tables.storage import LocalStorage
 
 COUNTS: Final = (10_000, 100_000)
-"""Batches before: of a month, and of a year, if one comes every five minutes."""
+"""Numbers of old batches: of a month and of a year, with one batch every five minutes."""
 
 EVERY: Final = 288
 """Batches of a day; each night they are compacted."""
 
 Found = tuple[int, float, float, float, float, float]
-"""Files read, three times in seconds, and memory in MB twice, in the order of the table."""
+"""Files read, three durations in seconds, and memory in MB twice, in the order of the table."""
 
 _MB: Final = 1_000_000
 
@@ -39,13 +40,13 @@ class Counted(LocalStorage):
         self.reads = 0
 
     def read(self, path: str) -> bytes:
-        """Read, and count."""
+        """Read a file and count it."""
         self.reads += 1
         return super().read(path)
 
 
 def measure(settings: Settings) -> Topic:
-    """Measure both, one after the other, for each number of manifests."""
+    """Measure before and after the checkpoint, for each number of manifests."""
     rows = []
     for count in (300,) if settings.quick else COUNTS:
         rows += _one(settings.folder / f"tables-{count}", count)

@@ -1,4 +1,4 @@
-"""Resident memory of the server: idle, and with idle sessions, plain and encrypted."""
+"""Benchmark: resident memory of the server, idle and with idle sessions, plain and TLS."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from benchmarks.usage import Memory
 SESSIONS: Final = 500
 
 AIM: Final = 80_000_000
-"""Bytes that the server may have resident with that many TLS sessions."""
+"""Bytes that the server may have resident with `AIM_SESSIONS` TLS sessions."""
 
 
 def measure(settings: Settings) -> Topic:
-    """Measure a fresh server for each kind of session."""
+    """Measure a new server for each kind of session."""
     usage.raise_descriptors()
     folder = settings.folder / "memory"
     sessions = round(settings.choose(SESSIONS, 20))
@@ -46,7 +46,7 @@ def measure(settings: Settings) -> Topic:
 
 
 def _with_sessions(folder: Path, sessions: int, ca: Path | None) -> tuple[Memory, Memory]:
-    """Return what a fresh server has resident: with no session, and with so many."""
+    """Return a new server's resident memory without sessions, and with so many."""
     with server.gateway(folder) as gateway, ExitStack() as stack:
         idle = usage.memory(gateway.pid)
         tls = None if ca is None else peer.trusting(ca)

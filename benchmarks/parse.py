@@ -1,4 +1,4 @@
-"""The processor time of one exchange, step by step: pytest-benchmark, and instructions."""
+"""Benchmark: the processor time of each step of an exchange, by pytest-benchmark and valgrind."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from benchmarks.payload import STANZA_BYTES
 from benchmarks.report import Settings, Topic, number, table
 
 LIMIT: Final = 300.0
-"""Seconds for all of the micro measurements."""
+"""Seconds for all micro benchmarks."""
 
 _STEPS: Final = {
     "test_parse": ("parse the assured iq", "parse"),

@@ -1,7 +1,7 @@
-"""The bytes that are measured with: one sensor reading as an assured iq, and its `deliver`.
+"""Stanzas of the exchange benchmark: a sensor reading as an assured iq, and its `deliver`.
 
-Nothing is built at run time but the ids: all lengths are fixed, so that an exchange costs the load
-generator two formats and no more.
+Only the ids are formatted at run time; all lengths are fixed, so that an exchange costs the load
+generator two formatting operations.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Final
 DOMAIN: Final = "gw.example"
 
 STANZA_BYTES: Final = 413
-"""Bytes of the assured iq: that of a sensor's reading with its node, time, unit and quality."""
+"""Bytes of the assured iq: a sensor's reading with its node, time, unit and quality."""
 
 ID_BYTES: Final = 13
 MSG_ID_BYTES: Final = 21
@@ -32,11 +32,12 @@ HEADER: Final = (
     b"<?xml version='1.0'?><stream:stream to='gw.example' version='1.0' xml:lang='en'"
     b" xmlns='jabber:client' xmlns:stream='http://etherx.jabber.org/streams'>"
 )
-"""How a client opens its stream."""
+"""A client's stream header."""
 
 
 def msg_id(run: int, sender: int, count: int) -> bytes:
-    """Name a message: unique for a sender's `count` in a `run` (a random 32-bit number)."""
+    """Return a message id that is unique for a sender's `count` in a `run` (a random 32-bit
+    number)."""
     return b"%08x-%04x%08x" % (run, sender, count)
 
 
@@ -46,5 +47,5 @@ def assured(stanza_id: bytes, key: bytes) -> bytes:
 
 
 def deliver(stanza_id: bytes, key: bytes) -> bytes:
-    """Return the iq that has message `key` delivered."""
+    """Return the iq that requests delivery of message `key`."""
     return _DELIVER % (stanza_id, key)

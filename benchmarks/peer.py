@@ -1,6 +1,6 @@
-"""Logging a client in, with blocking sockets: STARTTLS, SCRAM-SHA-256, bind.
+"""A client's login over blocking sockets: STARTTLS, SCRAM-SHA-256, bind.
 
-It is no XMPP library: it looks for the ends of the answers that it expects and reads no XML.
+Answers are not parsed: each is read up to its expected ending.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 from benchmarks.payload import DOMAIN, HEADER
 
 PASSWORD: Final = "benchmark"
-"""Every device's, in the folder that a run makes and removes."""
+"""Password of every device, in the temporary folder of a run."""
 
 RESOURCE: Final = "fw"
 
@@ -30,11 +30,11 @@ MAX_ANSWER: Final = 64 * 1024
 
 
 class LoginError(Exception):
-    """The server did not answer a login as it should."""
+    """The server refused a login or answered unexpectedly."""
 
 
 class Target(NamedTuple):
-    """A server to log in to: its address, and its CA's certificate if TLS is to be used."""
+    """A server to log in to: its address, and its CA's certificate if TLS is used."""
 
     host: str
     port: int
@@ -42,16 +42,16 @@ class Target(NamedTuple):
 
 
 def device(number: int) -> str:
-    """Name the account of a client."""
+    """Return the account name of a client."""
     return f"sensor{number:04d}"
 
 
 def login(
     target: Target, number: int, tls: ssl.SSLContext | None, source: str = ""
 ) -> socket.socket:
-    """Connect and bind `device(number)`; returns a blocking socket, raises `LoginError`.
+    """Connect and bind `device(number)`; return a blocking socket; raises `LoginError`.
 
-    `source` is the address to come from, if it matters.
+    `source` is the local address to connect from, if it matters.
     """
     try:
         connection = connect(target, source)
@@ -73,14 +73,14 @@ def login(
 
 
 def connect(target: Target, source: str = "") -> socket.socket:
-    """Connect, without a delay for small packets."""
+    """Connect with TCP_NODELAY."""
     connection = socket.create_connection((target.host, target.port), ANSWER_TIME, (source, 0))
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return connection
 
 
 def trusting(ca: Path) -> ssl.SSLContext:
-    """Make a context that trusts this CA alone; one serves all connections."""
+    """Return a TLS context that trusts this CA alone; all connections can share it."""
     return ssl.create_default_context(cafile=ca)
 
 
@@ -119,7 +119,7 @@ def _proof(salt: bytes, iterations: int, signed: bytes) -> str:
 
 @cache
 def _client_keys(salt: bytes, iterations: int) -> tuple[bytes, bytes]:
-    """Stretch the password: once, as all devices of a run have the same salt."""
+    """Derive the keys from the password; cached because all devices of a run have the same salt."""
     salted = hashlib.pbkdf2_hmac("sha256", PASSWORD.encode(), salt, iterations)
     key = hmac.digest(salted, b"Client Key", "sha256")
     return key, hashlib.sha256(key).digest()
@@ -141,7 +141,7 @@ def _text(answer: bytes, name: bytes) -> str:
 
 
 def _until(connection: socket.socket, end: bytes) -> bytes:
-    """Read until what came ends with `end`."""
+    """Read until the received bytes end with `end`."""
     answer = b""
     while not answer.endswith(end):
         data = connection.recv(MAX_ANSWER)

@@ -1,9 +1,8 @@
-"""The load generator of a queue: workers who take and delete items, and publishers who follow.
+"""Load generator for a queue: workers that take and delete items, and as many publishers.
 
-As many publishers as workers. A worker deletes each item that comes to it, and when it is told that
-one is deleted, the next publisher in turn publishes one: so a queue is as long at the end as it was
-at the beginning, be that nothing or a backlog. Raw sockets and epoll, as in `load`; what it
-measures goes to standard output as one JSON object.
+A worker deletes each item that it receives. When the deletion is confirmed, the next publisher
+publishes one, so that the queue is as long at the end as at the start. It uses raw sockets and
+epoll, like `load`, and prints its measurement as one JSON object.
 """
 
 from __future__ import annotations
@@ -24,8 +23,8 @@ from benchmarks.queue_payload import GONE, ITEM, NODE, STANZA
 
 @dataclass(frozen=True)
 class Plan:
-    """What to do: workers, items that each takes at a time, seconds of warming up and of measuring,
-    whom to watch, and whether the queue has a backlog already."""
+    """Parameters: workers, items that each takes at a time, seconds to warm up and to measure, the
+    pid of the server, and whether the queue already has a backlog."""
 
     host: str
     port: int
@@ -38,7 +37,7 @@ class Plan:
 
 
 class Party:
-    """A connection, and who takes what comes over it: each whole stanza."""
+    """A connection, and the handler for each whole stanza that it receives."""
 
     def __init__(self, connection: socket.socket, take: Callable[[bytes], None]) -> None:
         self.connection = connection
@@ -47,7 +46,7 @@ class Party:
         self._sent = 0
 
     def read(self) -> None:
-        """Take what came."""
+        """Read from the socket and handle each whole stanza."""
         data = self.connection.recv(READ_BYTES)
         if not data:
             raise LoadError("the server closed a connection")
@@ -63,19 +62,19 @@ class Party:
             raise LoadError("a socket took a part of a stanza")
 
     def next_id(self) -> bytes:
-        """Return an id for an iq that is not in use."""
+        """Return an unused id for an iq."""
         self._sent += 1
         return b"q%d" % self._sent
 
 
 def check(stanza: bytes) -> None:
-    """Raise `LoadError` for an error."""
+    """Raise `LoadError` for an error stanza."""
     if b" type='error'" in stanza[: stanza.index(b">")]:
         raise LoadError(f"the gateway refused something: {stanza!r}")
 
 
 class Load:
-    """All workers and publishers, and what is counted of them."""
+    """All workers and publishers, with counts and times of their items."""
 
     def __init__(self, plan: Plan, connections: list[socket.socket]) -> None:
         self._run = secrets.token_hex(4).encode()
@@ -98,20 +97,20 @@ class Load:
         return party
 
     def subscribe(self, requests: int) -> None:
-        """Have all workers there and subscribed."""
+        """Send presence and subscribe for all workers."""
         for at, worker in enumerate(self.workers):
             worker.send(PRESENCE + queue_payload.subscribe(b"sub", _jid(at), NODE, requests))
         self._until(lambda: self._subscribed == len(self.workers))
 
     def unsubscribe(self) -> None:
-        """Have all workers give back what they have, and publish no more."""
+        """Stop publishing, and unsubscribe all workers, which returns their items."""
         self._going, self._ending = False, True
         for at, worker in enumerate(self.workers):
             worker.send(queue_payload.unsubscribe(b"unsub", _jid(at), NODE))
         self._until(lambda: self._subscribed == 0)
 
     def begin(self, items: int) -> None:
-        """Begin: publish so many items, and one more for each that is deleted."""
+        """Publish `items` items, and from then on one for each that is deleted."""
         self._going = True
         for _ in range(items):
             self._publish()
@@ -150,13 +149,13 @@ class Load:
             self._publish()
 
     def run(self, seconds: float) -> None:
-        """Keep items going for a time."""
+        """Process items for some seconds."""
         end = time.perf_counter() + seconds
         while (left := end - time.perf_counter()) > 0:
             self._turn(left)
 
     def drain(self) -> None:
-        """Let what is under way be deleted, and publish no more."""
+        """Stop publishing, and delete the items in flight."""
         self._going = False
         self._until(lambda: self.under_way == 0)
 
@@ -177,7 +176,7 @@ def _jid(worker: int) -> bytes:
 
 
 def measure(plan: Plan) -> Measured:
-    """Do what is planned, in this process."""
+    """Run the plan in this process."""
     target = peer.Target(plan.host, plan.port)
     connections = [peer.login(target, number, None) for number in range(2 * plan.workers)]
     try:
@@ -197,7 +196,7 @@ def measure(plan: Plan) -> Measured:
 
 
 def run(plan: Plan) -> Measured:
-    """Do what is planned in a process of its own; raises `LoadError`."""
+    """Run the plan in a process of its own; raises `LoadError`."""
     return run_apart("benchmarks.queue_load", asdict(plan), plan.warm_up + plan.seconds)
 
 

@@ -1,6 +1,6 @@
-"""The bytes of publish-subscribe that are measured with: one reading as an item, and its life.
+"""Stanzas of the queue benchmark: a reading as an item, published, taken and deleted.
 
-No XML is read: ids are found by what stands around them, as the gateway writes it.
+Stanzas are not parsed: ids are found by the text around them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ NODE: Final = "plant/boiler1/work"
 """The queue that items are published to."""
 
 TOPIC: Final = "plant/boiler1/temp"
-"""The node that subscribers hear of."""
+"""The node of the fan-out measurement."""
 
 BODY: Final = (
     b"<fields xmlns='urn:xmpp:iot:sensordata' seqnr='47' done='true'><node nodeId='boiler-1'>"
@@ -22,7 +22,7 @@ BODY: Final = (
 )
 
 STANZA: Final = re.compile(rb"<(iq|message|presence)\b[^>]*?(?:/>|>.*?</\1>)", re.DOTALL)
-"""A stanza as the gateway writes it; none has one of its own kind inside."""
+"""A stanza as the gateway writes it; none contains another of its own kind."""
 
 ITEM: Final = re.compile(rb"<item [^>]*?\bid='([^']*)'")
 GONE: Final = re.compile(rb"<retract [^>]*?\bid='([^']*)'")

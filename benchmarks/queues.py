@@ -1,4 +1,4 @@
-"""Queues and filters: what a worker's item costs, with a backlog too, and what a start costs."""
+"""Benchmark: queues with and without a backlog, fan-out, filters, and start with a backlog."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ WAITING: Final = 1_000_000
 STARTS: Final = 3
 
 BACKLOG_AIM: Final = 0.8
-"""The part of the rate without a backlog that is to be reached with one."""
+"""Required ratio of the rate with a backlog to the rate without."""
 
 BACKLOG_MEMORY: Final = 5_000_000
-"""Bytes that a backlog may cost."""
+"""Bytes of memory that a backlog may cost."""
 
 START_AIM: Final = 5.0
-"""Seconds to `ready` with a million items waiting."""
+"""Seconds to `ready` with a million waiting items."""
 
 START_MEMORY: Final = 20_000_000
-"""Bytes that those may cost when it is ready."""
+"""Bytes of memory that a million waiting items may cost at `ready`."""
 
 RAISED: Final = {
     "queue_items": "4000000",
@@ -51,18 +51,18 @@ RAISED: Final = {
     "subscriptions": "100000",
     "unsealed_events": "1000000000",
 }
-"""Options that are not the defaults: there is room for all that waits."""
+"""Options that differ from the defaults, to make room for the backlog."""
 
 
 class Part(NamedTuple):
-    """A part of the page: paragraphs and tables, and what was to be reached."""
+    """A part of the page: paragraphs and tables, and its goals."""
 
     blocks: tuple[str, ...]
     goals: tuple[Goal, ...] = ()
 
 
 def measure(settings: Settings) -> Topic:
-    """Measure all of it, one after the other."""
+    """Measure all parts, one after the other."""
     usage.raise_descriptors()
     parts = [part(settings) for part in (_workers, _backlog, _fan_out, _matching, _restart)]
     blocks = [block for part in parts for block in part.blocks]
@@ -210,7 +210,7 @@ def _matching(settings: Settings) -> Part:
 
 
 def _match_times(count: int) -> tuple[float, float]:
-    """Return the seconds that the tree takes to match a name, and that a scan takes."""
+    """Return the seconds that the filter tree takes to match a name, and that a scan takes."""
     texts = [waiting.FILTERS[n % len(waiting.FILTERS)].format(n=n) for n in range(count)]
     filters = [topic.parse_filter(text) for text in texts]
     tree: topic.Trie[int] = topic.Trie()
@@ -226,7 +226,7 @@ def _match_times(count: int) -> tuple[float, float]:
 
 
 class Start(NamedTuple):
-    """Seconds to `ready`, and the bytes that are resident then."""
+    """Seconds to `ready`, and the resident bytes then."""
 
     seconds: float
     rss: int

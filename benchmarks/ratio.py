@@ -1,4 +1,4 @@
-"""The real server against the bare loop, in turn, under one load."""
+"""Benchmark: the real server against the bare loop under the same load, alternating."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ ROUNDS: Final = 10
 """Pairs of measurements."""
 
 AIM: Final = 0.4
-"""The part of the bare loop's rate that the real server is to reach."""
+"""Required ratio of the real server's rate to the bare loop's."""
 
 
 def measure(settings: Settings) -> Topic:
-    """Measure pairs, with both servers running all the time."""
+    """Measure pairs while both servers run."""
     folder = settings.folder / "ratio"
     server.prepare(folder, CLIENTS)
     real: list[Measured] = []
@@ -45,7 +45,7 @@ def measure(settings: Settings) -> Topic:
 
 
 def _interval(ratios: list[float]) -> str:
-    """Tell where the median lies: of ten pairs, between the second and the ninth (98 %)."""
+    """Describe the median's confidence interval: of ten pairs, the second to the ninth (98 %)."""
     ordered = sorted(ratios)
     inner = ordered[1:-1] if len(ordered) >= ROUNDS else ordered
     return f"98 % interval {inner[0]:.2f} to {inner[-1]:.2f}"

@@ -1,9 +1,9 @@
-"""All devices at once after a power cut: how long until the last one is back, and what it costs.
+"""Benchmark: all devices reconnect at once after a power cut.
 
-The gateway is killed with all sessions open, started again, and every device connects in the same
-moment, over TLS; who is turned away tries again after a random part of a growing time. Once each
-device has an address of its own, once all are behind one, and once strangers hold on to connections
-from an address of theirs without ever logging in.
+The gateway is killed with all sessions open and started again; then every device connects over TLS
+at the same moment. A refused device tries again after a random part of a growing delay. There are
+three cases: each device has an address of its own; all share one; and unauthenticated connections
+from another address are held open at the same time.
 """
 
 from __future__ import annotations
@@ -32,21 +32,22 @@ from benchmarks.report import Goal, Settings, Topic, number, table
 DEVICES: Final = 1000
 
 STRANGERS: Final = 300
-"""Connections that somebody keeps open, or tries to: more than may be there at all."""
+"""Unauthenticated connections that are held open, or attempted: more than the limit."""
 
 FIRST_WAIT, LONGEST_WAIT = 0.5, 8.0
-"""Seconds that a device waits at most before it tries again: doubled each time, up to the last."""
+"""Largest delays in seconds before the next attempt: the first, doubled each time up to the last.
+"""
 
 STORM_TIME: Final = 300.0
-"""Seconds after which a storm has failed."""
+"""Seconds after which a run has failed."""
 
 CEILING: Final = 150_000_000
-"""Bytes that the server may have resident at its peak: a Zero 2 W has 512 MB for everything."""
+"""Largest peak of resident bytes: a Zero 2 W has 512 MB for everything."""
 
 
 @dataclass(frozen=True)
 class Storm:
-    """Who comes: so many devices, from addresses of their own or from one; strangers with them."""
+    """Parameters: devices, whether each has an address of its own, and unauthenticated peers."""
 
     host: str
     port: int
@@ -58,7 +59,7 @@ class Storm:
 
 @dataclass(frozen=True)
 class Passed:
-    """How it went: seconds until half, 99 in 100 and all were in; how many attempts it took."""
+    """Seconds until half, 99 % and all devices were bound, and the number of attempts."""
 
     half: float
     most: float
@@ -67,7 +68,7 @@ class Passed:
 
 
 def measure(settings: Settings) -> Topic:
-    """Measure one storm of each kind, each on a gateway that was killed before."""
+    """Measure each case, each on a gateway that was killed before."""
     devices = round(settings.choose(DEVICES, 20))
     strangers = round(settings.choose(STRANGERS, 10))
     folder = settings.folder / "reconnect"
@@ -112,7 +113,7 @@ def measure(settings: Settings) -> Topic:
 def _after_power_cut(
     folder: Path, devices: int, own_addresses: bool, strangers: int
 ) -> tuple[Passed, int]:
-    """Kill a gateway with all devices on it, start it, and let them come back."""
+    """Kill a gateway with all devices connected, start it, and let them reconnect."""
     ca = folder / "pki" / "ca.pem"
     usage.raise_descriptors()
     with ExitStack() as sessions, server.gateway(folder, cut=True) as gateway:
@@ -140,7 +141,7 @@ def _row(name: str, passed: Passed, peak: int, devices: int) -> tuple[object, ..
 
 
 def weather(storm: Storm) -> Passed:
-    """Have all devices come at once, and return how it went; raises `LoginError`."""
+    """Connect all devices at once and return the result; raises `LoginError`."""
     usage.raise_descriptors()
     threading.stack_size(256 * 1024)
     target, tls = peer.Target(storm.host, storm.port), peer.trusting(Path(storm.ca))
@@ -167,7 +168,7 @@ def weather(storm: Storm) -> Passed:
 def _until_in(
     target: peer.Target, device: int, tls: ssl.SSLContext, source: str
 ) -> tuple[float, int, socket.socket]:
-    """Try until the device is bound; returns when it was, the attempts it took, and its socket."""
+    """Retry until the device is bound; return the time, the attempts, and its socket."""
     longest, attempts, end = FIRST_WAIT, 0, time.perf_counter() + STORM_TIME
     while True:
         attempts += 1
@@ -184,7 +185,7 @@ def _until_in(
 
 @contextmanager
 def _strangers(storm: Storm) -> Iterator[None]:
-    """Keep connections open that say nothing, and open new ones for those that are ended."""
+    """Hold silent connections open, and replace those that are closed."""
     over = threading.Event()
 
     def linger() -> None:
@@ -205,7 +206,7 @@ def _strangers(storm: Storm) -> Iterator[None]:
 
 
 def main() -> None:
-    """Read a storm from the command line and print how it went."""
+    """Read a case from the command line, run it and print the result."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.reconnect")
     parser.add_argument("storm", help="a JSON object with the fields of Storm")
     storm = Storm(**json.loads(parser.parse_args().storm))

@@ -1,4 +1,4 @@
-"""Messages from device to device through the gateway's custody, assured on both hops."""
+"""Benchmark: messages from device to device through the gateway's custody, assured on both hops."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PAIRS: Final = (1, 25, 250)
 
 
 def measure(settings: Settings) -> Topic:
-    """Measure pairs of devices, and as many devices as a pair has with the gateway's event log."""
+    """Measure pairs of devices, and as many devices that exchange with the gateway's event log."""
     folder = settings.folder / "relay"
     server.prepare(folder, 2 * max(PAIRS))
     with server.gateway(folder) as gateway:

@@ -1,9 +1,9 @@
-"""The load generator of the relay: pairs of devices, one message of each pair under way at a time.
+"""Load generator for the relay: pairs of devices, each with one message in flight.
 
-A sender has a message assured to the bare JID of its recipient; the gateway takes custody of it,
-hands it on as assured, and the recipient answers `received` and the `deliver`. The next message of
-a pair begins when the recipient was told to deliver the one before. Raw sockets and epoll, as in
-`load`; what it measures goes to standard output as one JSON object.
+A sender offers a message as assured to its recipient's bare JID. The gateway takes custody of it
+and forwards it as assured; the recipient answers `received` and then the `deliver`. The next
+message of a pair starts when the recipient has received the `deliver` of the one before. It uses
+raw sockets and epoll, like `load`, and prints its measurement as one JSON object.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _IQ: Final = re.compile(rb"<iq\b[^>]*?(?:/>|>.*?</iq>)", re.DOTALL)
 
 @dataclass(frozen=True)
 class Plan:
-    """What to do: pairs of devices, seconds of warming up and of measuring, and whom to watch."""
+    """Parameters: pairs of devices, seconds to warm up and to measure, and the server's pid."""
 
     host: str
     port: int
@@ -35,7 +35,7 @@ class Plan:
 
 
 class Pair:
-    """A sender, its recipient, and the message that is under way between them."""
+    """A sender, its recipient, and the message in flight between them."""
 
     def __init__(self, number: int, run: int, sender: socket.socket, to: socket.socket) -> None:
         self._number = number
@@ -49,7 +49,7 @@ class Pair:
         to.sendall(commands.PRESENCE)
 
     def filenos(self) -> tuple[int, int]:
-        """Return the numbers of the sender's socket and the recipient's."""
+        """Return the file descriptors of the sender's socket and the recipient's."""
         return self._sockets[0].fileno(), self._sockets[1].fileno()
 
     def begin(self) -> None:
@@ -61,7 +61,7 @@ class Pair:
         self._send(0, commands.assured(b"a%d" % self._count, self._recipient, self._key))
 
     def read(self, side: int) -> bool:
-        """Take what came to the sender (0) or the recipient (1); tell whether a message is over."""
+        """Read from the sender (0) or the recipient (1); return whether a message is complete."""
         data = self._sockets[side].recv(READ_BYTES)
         if not data:
             raise LoadError("the server closed a connection")
@@ -93,13 +93,13 @@ class Pair:
             raise LoadError("a socket took a part of a stanza")
 
     def close(self) -> None:
-        """Let go of the connections."""
+        """Close both connections."""
         for connection in self._sockets:
             connection.close()
 
 
 class Load:
-    """All pairs, and what is counted of them."""
+    """All pairs, with the times of their messages."""
 
     def __init__(self, pairs: list[Pair]) -> None:
         self._sides = {n: (pair, side) for pair in pairs for side, n in enumerate(pair.filenos())}
@@ -114,17 +114,17 @@ class Load:
 
     @property
     def done(self) -> int:
-        """How often that was timed."""
+        """Number of timed messages."""
         return len(self.times)
 
     def run(self, seconds: float) -> None:
-        """Keep messages going for a time."""
+        """Send messages for some seconds."""
         end = time.perf_counter() + seconds
         while (left := end - time.perf_counter()) > 0:
             self._turn(left)
 
     def drain(self) -> None:
-        """Let what is under way arrive, and begin no more."""
+        """Finish the messages in flight and start no more."""
         self._going = False
         end = time.perf_counter() + DRAIN_TIME
         while self._busy:
@@ -145,7 +145,7 @@ class Load:
 
 
 def measure(plan: Plan) -> Measured:
-    """Do what is planned, in this process."""
+    """Run the plan in this process."""
     target, run = peer.Target(plan.host, plan.port), secrets.randbits(32)
     pairs: list[Pair] = []
     try:
@@ -162,7 +162,7 @@ def measure(plan: Plan) -> Measured:
 
 
 def run(plan: Plan) -> Measured:
-    """Do what is planned in a process of its own; raises `LoadError`."""
+    """Run the plan in a process of its own; raises `LoadError`."""
     return run_apart("benchmarks.relay_load", asdict(plan), plan.warm_up + plan.seconds)
 
 

@@ -1,7 +1,7 @@
-"""What the micro measurements call: a message from device to device, assured on both hops.
+"""The relay as a micro benchmark: a message from device to device, assured on both hops.
 
-All eight stanzas are parsed, routed and done, without sockets or commits; the recipient answers at
-once what its session is sent. A message's id may be used again once it was released.
+All eight stanzas are parsed, routed and processed, without sockets or commits; the recipient
+answers at once. A message's id can be reused after its release.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from edge.xmpp.parser import StreamParser
 from edge.xmpp.stanza import Stanza
 
 SENDER: Final = 10_000
-"""Above the generations of other subjects."""
+"""A generation above those of other sessions."""
 
 """As long as any."""
 
 
 class Device:
-    """A bound session: its stream, and what it was answered and sent."""
+    """A bound session: its stream, and the stanzas that it received."""
 
     def __init__(self, router: Router, name: str, generation: int) -> None:
         self.name, self.generation = name, generation
@@ -37,12 +37,12 @@ class Device:
         self._parser.feed(payload.HEADER)
 
     def bind(self, tx: Transaction) -> None:
-        """Be there, in the eyes of the store."""
+        """Bind the session in the database."""
         accounts.add(tx, self.name, [], trusted=True)
         sessions.bind(tx, self.generation, self.name, self.bare, self.full)
 
     def do(self, tx: Transaction, data: bytes) -> bytes:
-        """Have a stanza of this device's done; returns the answer."""
+        """Process a stanza from this device; return the answer."""
         (item,) = self._parser.feed(data)
         if not isinstance(item, Stanza):
             raise TypeError(f"the parser made {item!r} of a stanza")
@@ -69,7 +69,7 @@ class Relayed:
         self.relay(tx)  # with the first, the gateway learns what the recipient takes
 
     def relay(self, tx: Transaction) -> int:
-        """Have one message come and be handed on; returns how many stanzas the recipient got."""
+        """Relay one message; return the number of stanzas that the recipient received."""
         offer, release = next(self._messages)
         answers = self._from.do(tx, offer), self._from.do(tx, release)
         if not all(b"type='result'" in answer for answer in answers):
@@ -77,7 +77,7 @@ class Relayed:
         return self._answer_all(tx)
 
     def _answer_all(self, tx: Transaction) -> int:
-        """Have the recipient answer until it is sent nothing more."""
+        """Answer as the recipient until it receives nothing more."""
         count = 0
         while sends := tx.take_sends():
             for send in sends:

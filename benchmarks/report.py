@@ -1,4 +1,4 @@
-"""From what was measured to a page of Markdown: tables, goals, and what it was measured on."""
+"""Pages of results in Markdown: tables, goals, and the environment of the measurement."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import NamedTuple
 
 
 class Goal(NamedTuple):
-    """Something to reach, said in a sentence, and whether it was."""
+    """A goal as a sentence, and whether it is reached."""
 
     text: str
     reached: bool
 
 
 class Topic(NamedTuple):
-    """A page: its file's name, its title, paragraphs and tables, and its goals."""
+    """A page: the name of its file, its title, paragraphs and tables, and its goals."""
 
     name: str
     title: str
@@ -24,25 +24,25 @@ class Topic(NamedTuple):
 
 
 class Settings(NamedTuple):
-    """How to measure: in which folder, on the disk to be measured, and whether as a smoke test."""
+    """The folder to use, on the disk to be measured, and whether the run is a smoke test."""
 
     folder: Path
     quick: bool
 
     def choose(self, full: float, quick: float) -> float:
-        """Return the figure for this kind of run."""
+        """Return the value for this kind of run."""
         return quick if self.quick else full
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Write a table; the first column to the left, all others to the right."""
+    """Format a table; the first column is aligned left, all others right."""
     lines = [_line(head), _line(["---", *["---:"] * (len(head) - 1)])]
     lines += [_line([str(cell) for cell in row]) for row in rows]
     return "\n".join(lines)
 
 
 def page(topic: Topic, machine: str) -> str:
-    """Write a topic's page."""
+    """Format a topic's page."""
     blocks = [f"# {topic.title}", machine, *topic.blocks]
     if topic.goals:
         blocks.append("\n".join(f"- {_verdict(goal)}: {goal.text}" for goal in topic.goals))
@@ -50,14 +50,14 @@ def page(topic: Topic, machine: str) -> str:
 
 
 def number(value: float) -> str:
-    """Write a number with three digits that count, and commas."""
+    """Format a number with three significant digits and commas."""
     if value >= 100:
         return f"{value:,.0f}"
     return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 
 def milliseconds(seconds: float) -> str:
-    """Write a time in milliseconds."""
+    """Format seconds as milliseconds."""
     return number(seconds * 1000)
 
 

@@ -1,7 +1,7 @@
-"""The report: the first over everything, the next after one day was touched, and one after none.
+"""Benchmark: the first report, a report after one day's data changed, and one without new data.
 
-The fleet is that of `fieldpost-sim fleet`: 100 gateways over 7 days with all its faults. A segment
-of each of some gateways, all of one day, is kept back until the first report is there.
+The fleet is that of `fieldpost-sim fleet`: 100 gateways over 7 days with all faults. A segment of
+each of some gateways, all of one day, is held back until the first report is made.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ GATEWAYS: Final = 100
 DAYS: Final = 7
 
 SEAL_S: Final = 3_600.0
-"""Seconds after which a gateway seals: a gateway's own 300 would be twelve times the files, which
-the report does not see."""
+"""Seconds after which a gateway seals. The default of 300 would make twelve times as many files,
+which does not affect the report."""
 
 LATE: Final = 5
-"""Gateways of which a segment comes late."""
+"""Gateways of which a segment arrives late."""
 
 LATE_DAY: Final = 3
-"""The day that these are of."""
+"""The day of the late segments."""
 
 AGAIN: Final = 3
-"""Times that a late segment comes, and that the report is made with nothing new."""
+"""Late arrivals, and reports without new data."""
 
 
 class Made(NamedTuple):
-    """A report: seconds to bring the summaries up to date, to gather, to write; days computed."""
+    """Seconds to update the summaries, to gather and to write; and the days computed."""
 
     summarised: float
     gathered: float
@@ -59,12 +59,12 @@ class Made(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """All of it."""
+        """The total."""
         return self.summarised + self.gathered + self.written
 
 
 def measure(settings: Settings) -> Topic:
-    """Measure the first report and those that follow."""
+    """Measure the first report and the following ones."""
     gateways = round(settings.choose(GATEWAYS, 2 * LATE))
     fleet_settings = FleetSettings(
         gateways,
@@ -89,7 +89,7 @@ def measure(settings: Settings) -> Topic:
 def _made(
     settings: Settings, late: Sequence[Path]
 ) -> tuple[float, Sequence[Made], Sequence[Made], Sequence[Made]]:
-    """Ingest and report; gives the seconds of the first ingest, and the reports of each sort."""
+    """Ingest and report; return the seconds of the first ingest, and the reports of each kind."""
     fleet, out = FleetFolder(settings.folder / "fleet"), settings.folder / "out"
     with spark_session("fieldpost-benchmark") as session:
         spark.warm(session)
@@ -107,7 +107,7 @@ def _made(
 
 
 def _keep_back(landing: Path, root: Path) -> list[Path]:
-    """Take segments of one day out of the landing; gives the folders in which they wait."""
+    """Move segments of one day out of the landing; return the folders that hold them."""
     day_ms = 86_400_000
     begin = (fleet_data.START // day_ms + LATE_DAY) * day_ms / 1000
     found = [

@@ -1,7 +1,7 @@
-"""A reckoning for a large fleet: formulas over what was measured, and what is assumed.
+"""Estimate for a large fleet: formulas over measured and assumed inputs.
 
-Measures nothing. `docs/explanation/scale.md` holds the tables that `python -m benchmarks.scale`
-prints: after a figure was changed here, they are put in again.
+It measures nothing. `docs/explanation/scale.md` contains the tables that `python -m
+benchmarks.scale` prints: copy them there after changing an input here.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from benchmarks.report import number, table
 
 
 class Given(NamedTuple):
-    """A figure: what it is and in which unit, and the page that it was measured on.
+    """An input: its value, meaning and unit, and the page of its measurement.
 
-    `page` is empty where it is assumed.
+    `page` is empty if the value is assumed.
     """
 
     value: float
@@ -26,7 +26,7 @@ class Given(NamedTuple):
 
 
 class Derived(NamedTuple):
-    """What follows, by a formula over the symbols before it."""
+    """A result of a formula over the symbols before it."""
 
     formula: str
     text: str
@@ -61,7 +61,7 @@ GIVEN: Final[dict[str, Given]] = {
     "p": Given(8.1, "bytes of an event in the tables", "ingest"),
     "q": Given(132, "bytes of a segment in the ledger", "ingest"),
 }
-"""What goes in, by symbol."""
+"""The inputs, by symbol."""
 
 DERIVED: Final[dict[str, Derived]] = {
     "E": Derived("G * (r + l + h)", "events in a day"),
@@ -88,7 +88,7 @@ DERIVED: Final[dict[str, Derived]] = {
         "2 * S * 30 * Q", "money a month: each segment landed and archived as an object"
     ),
 }
-"""What comes of it, by symbol, in the order in which it is reckoned."""
+"""The results, by symbol, in the order of computation."""
 
 _OPERATORS: Final[dict[type[ast.operator], Callable[[float, float], float]]] = {
     ast.Add: operator.add,
@@ -99,7 +99,7 @@ _OPERATORS: Final[dict[type[ast.operator], Callable[[float, float], float]]] = {
 
 
 def reckon(**changes: float) -> dict[str, float]:
-    """Work out all symbols; `changes` take the place of what is given."""
+    """Compute all symbols; `changes` replace inputs."""
     values = {symbol: given.value for symbol, given in GIVEN.items()} | changes
     for symbol, derived in DERIVED.items():
         values[symbol] = work_out(derived.formula, values)
@@ -107,7 +107,8 @@ def reckon(**changes: float) -> dict[str, float]:
 
 
 def work_out(formula: str, values: Mapping[str, float]) -> float:
-    """Work out a formula of numbers, symbols, `+ - * /` and `max`; ValueError for anything else."""
+    """Evaluate a formula of numbers, symbols, `+ - * /` and `max`; raises ValueError for anything
+    else."""
     return _value(ast.parse(formula, mode="eval").body, values)
 
 
@@ -125,7 +126,7 @@ def _value(node: ast.expr, values: Mapping[str, float]) -> float:
 
 
 def given_table() -> str:
-    """Write what goes in."""
+    """Return the table of inputs."""
     rows = [
         (
             f"`{symbol}`",
@@ -141,7 +142,7 @@ def given_table() -> str:
 
 
 def derived_table() -> str:
-    """Write what comes of it, and of the same fleet where gateways seal every hour."""
+    """Return the table of results, for the default and for gateways that seal every hour."""
     now, hourly = reckon(), reckon(T=3_600)
     rows = [
         (
@@ -157,7 +158,7 @@ def derived_table() -> str:
 
 
 def _short(value: float) -> str:
-    """Write a large number with its unit."""
+    """Format a large number with its unit."""
     for unit, size in (("T", 1e12), ("G", 1e9), ("M", 1e6)):
         if value >= size:
             return f"{number(value / size)} {unit}"

@@ -1,7 +1,7 @@
-"""Segments against gzipped JSON lines and row-wise CBOR: bytes an event, and time to encode.
+"""Benchmark: segments against gzipped JSON lines and row-wise CBOR, in bytes and encoding time.
 
-All three hold the same events, without what the header of a segment says once, and are compressed
-by zlib at level 6; absent values take no room in any of them.
+All three contain the same events, without what a segment's header states once, and are compressed
+by zlib at level 6; absent values take no space in any of them.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from firmware_sim.fleet.plan import Plan, make_plans
 from sync.segment import Event, SegmentHeader, encode
 
 SIZES: Final = {500: 1.6, 2_000: 1.8}
-"""Events of a segment, and how many times smaller than both others it is to be."""
+"""Events of a segment, and the required ratio of both alternatives' sizes to its size."""
 
 FASTER: Final = 3.0
-"""How many times as fast as both others it is to be encoded."""
+"""Required ratio of the encoding speed to that of both alternatives."""
 
 SMALL: Final = {"readings": 14, "logs": 2, "system": 5}
-"""Events of each lane in five minutes of a gateway with 4,000 readings a day."""
+"""Events of each lane in five minutes of a gateway with 4,000 readings per day."""
 
 DAYS: Final = 9
-"""Days that are simulated: in so many a gateway logs 2,000 times."""
+"""Days that are simulated: in so many a gateway logs 2,000 events."""
 
 ROUNDS: Final = 20
-"""Rounds in which all ways take turns."""
+"""Rounds in which all formats alternate."""
 
 _LEVEL: Final = 6
 
 
 class Mix(NamedTuple):
-    """Events of one sort; all sizes are cut from their beginning."""
+    """Events of one kind; all sizes are taken from their beginning."""
 
     name: str
     lane: str
@@ -49,7 +49,7 @@ class Mix(NamedTuple):
 
 
 def mixes() -> list[Mix]:
-    """Give the lanes of a simulated gateway, and readings that carry more than it makes."""
+    """Return the lanes of a simulated gateway, and readings with more fields than it logs."""
     fleet = fleet_data.fleet(1, DAYS)
     lanes = {
         lane: fleet_data.events_of(fleet, lane, max(SIZES))
@@ -65,7 +65,7 @@ def mixes() -> list[Mix]:
 
 
 def rows(events: Iterable[Event]) -> list[dict[str, Any]]:
-    """Give events as maps without what is absent."""
+    """Return events as maps without absent values."""
     return [
         {
             name: value
@@ -77,7 +77,7 @@ def rows(events: Iterable[Event]) -> list[dict[str, Any]]:
 
 
 def as_json(events: Sequence[Event]) -> bytes:
-    """Write JSON lines by the standard library, compressed."""
+    """Encode JSON lines with the standard library, compressed."""
     lines = (
         json.dumps(row, ensure_ascii=False, separators=(",", ":"), default=dict)
         for row in rows(events)
@@ -86,12 +86,12 @@ def as_json(events: Sequence[Event]) -> bytes:
 
 
 def as_fast_json(events: Sequence[Event]) -> bytes:
-    """Write the same by msgspec, which is the fastest writer of JSON in the context."""
+    """Encode the same with msgspec, the fastest JSON encoder among the dependencies."""
     return gzip.compress(msgspec.json.Encoder().encode_lines(rows(events)), _LEVEL)
 
 
 def as_cbor(events: Sequence[Event]) -> bytes:
-    """Write each event as a CBOR map, one after another, compressed."""
+    """Encode each event as a CBOR map, concatenated and compressed."""
     return zlib.compress(b"".join(cbor2.dumps(row) for row in rows(events)), _LEVEL)
 
 
@@ -100,11 +100,11 @@ OTHERS: Final[dict[str, Callable[[Sequence[Event]], bytes]]] = {
     "JSON by msgspec": as_fast_json,
     "CBOR": as_cbor,
 }
-"""What segments are compared with."""
+"""The alternatives to segments."""
 
 
 class Compared(NamedTuple):
-    """Of one mix and size: bytes an event and microseconds an event by way, ours under `ours`."""
+    """Bytes and microseconds per event of one mix and size, by format; segments are `ours`."""
 
     mix: str
     size: int
@@ -113,7 +113,7 @@ class Compared(NamedTuple):
     faster: dict[str, list[float]]
 
     def smaller(self, other: str) -> float:
-        """Tell how many times smaller ours is."""
+        """Return the ratio of an alternative's size to a segment's."""
         return self.sizes[other] / self.sizes[OURS]
 
 
@@ -121,7 +121,7 @@ OURS: Final = "segment"
 
 
 def compare(mix: Mix, size: int, rounds: int) -> Compared:
-    """Encode the same events in every way, in turn."""
+    """Encode the same events in every format, alternating."""
     events = [event._replace(tags=dict(event.tags)) for event in mix.events[:size]]
     head = fleet_data.header(_plan(), mix.lane, 1, len(events), bytes(32))
     ways = {OURS: _ours(head)} | OTHERS
@@ -167,7 +167,7 @@ def measure(settings: Settings) -> Topic:
 
 
 def _small_files() -> Iterable[tuple[object, ...]]:
-    """Size up files of few events: their header is most of them."""
+    """Measure the size of files of few events, which is mostly their header."""
     for mix in mixes():
         if mix.name == mix.lane:
             events = mix.events[100 : 100 + SMALL[mix.lane]]

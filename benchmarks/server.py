@@ -1,4 +1,4 @@
-"""Servers under load: a gateway as a process of its own, with devices to log in as."""
+"""Servers under load: a gateway as a process of its own, with accounts for devices."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ RAISED: Final = {
     "sessions_per_address": "1000",
     "bytes_per_day": "0",
 }
-"""Options that are not the defaults: devices are let in without TLS too, a connection is read as
-fast as the gateway can (that is what is measured), all devices may be behind one address, and the
-card is not spared, which a load of minutes would bring about. What that costs is `wear`'s."""
+"""Options that differ from the defaults: TLS is optional, a connection is read as fast as the
+gateway can, all devices may share one address, and commits are not batched to spare the card
+(the topic `wear` measures that)."""
 
 
 class Server(NamedTuple):
@@ -47,13 +47,13 @@ class Server(NamedTuple):
 
 
 class ServerError(Exception):
-    """A server did not start, or did not stop as it should."""
+    """A server did not start, or did not stop cleanly."""
 
 
 def prepare(folder: Path, devices: int, **more: str) -> None:
-    """Make the folder of a gateway that lets its devices in without TLS, and with it.
+    """Create the folder of a gateway that accepts its devices with and without TLS.
 
-    `more` are options, as TOML has them, beside those that are raised for all.
+    `more` are options in TOML, in addition to `RAISED`.
     """
     setup.init(folder, DOMAIN, "127.0.0.1:0")
     path, options = folder / load.FILE_NAME, RAISED | more
@@ -74,7 +74,7 @@ def prepare(folder: Path, devices: int, **more: str) -> None:
 
 @contextmanager
 def gateway(folder: Path, *, cut: bool = False) -> Iterator[Server]:
-    """Run the gateway of a folder: `fieldpost run`; with `cut`, kill it at the end."""
+    """Run the gateway of a folder by `fieldpost run`; with `cut`, kill it at the end."""
     command = [sys.executable, "-m", "edge", "run", "--dir", str(folder)]
     with running(command, folder / "server.log", cut=cut) as server:
         yield server
@@ -82,7 +82,7 @@ def gateway(folder: Path, *, cut: bool = False) -> Iterator[Server]:
 
 @contextmanager
 def running(command: list[str], log: Path, *, cut: bool = False) -> Iterator[Server]:
-    """Run a server that says `ready xmpp=HOST:PORT`, and stop it; raises `ServerError`."""
+    """Run a server that prints `ready xmpp=HOST:PORT`, and stop it; raises `ServerError`."""
     with log.open("w") as errors:
         process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=errors, stdin=subprocess.DEVNULL, text=True

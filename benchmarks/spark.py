@@ -1,4 +1,4 @@
-"""Spark to measure with: what all its processes have used, and a cluster on this machine."""
+"""Spark for benchmarks: processor time of all its processes, and a cluster on this machine."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 START_S: Final = 120.0
-"""Seconds until a daemon of Spark's is ready, and until it has ended."""
+"""Seconds until a Spark daemon is ready, and until it has ended."""
 
 EXECUTOR_MEMORY: Final = "1g"
 """Heap of an executor of the cluster."""
 
 
 def warm(spark: SparkSession) -> None:
-    """Start what the first job starts: Python workers, and the libraries in them."""
+    """Start what the first job starts: Python workers, and their imports."""
     spark.range(64).repartition(8).mapInArrow(lambda batches: batches, "id long").collect()
 
 
 def apart(call: Callable[..., Result], *given: object) -> Result:
-    """Call in a process of its own: a second session in one process waits for ever for the first.
+    """Call a function in a new process, because a second Spark session in one process hangs.
 
-    All that goes in and out is pickled.
+    Arguments and results are pickled.
     """
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, mp_context=context) as pool:
@@ -59,7 +59,7 @@ def processor() -> float:
 
 @contextmanager
 def cluster(workers: int, folder: Path) -> Iterator[SparkSession]:
-    """Run a session on a standalone cluster of so many workers, of a core each, on this machine."""
+    """Run a session on a standalone cluster on this machine, with workers of one core each."""
     import pyspark
 
     java = find_java(os.environ, folder / "java")
@@ -88,7 +88,7 @@ def cluster(workers: int, folder: Path) -> Iterator[SparkSession]:
 
 @contextmanager
 def _daemon(name: str, said: str, environ: Mapping[str, str], *words: str) -> Iterator[str]:
-    """Run one of Spark's daemons; gives the first line that has `said`, as soon as it is there."""
+    """Run a Spark daemon; yield the first line that contains `said`."""
     command = [f"{environ['SPARK_HOME']}/bin/spark-class", f"org.apache.spark.deploy.{name}"]
     process = subprocess.Popen(
         [*command, *words],

@@ -1,7 +1,7 @@
-"""What the micro measurements call: an assured exchange in its steps, without sockets or commits.
+"""The exchange as a micro benchmark: its steps, without sockets or commits.
 
-A message's id may be used again once it was released, so a few messages in turn serve for any
-number of times.
+A message's id can be reused after its release, so a few alternating messages are enough for any
+number of exchanges.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from edge.xmpp.parser import StreamParser
 from edge.xmpp.stanza import Stanza
 
 LIMITS = Limits(unsealed_events=1_000_000_000)
-"""The gateway's own, but for events that wait to be sealed: nothing seals them here."""
+"""The gateway's defaults, except for the limit of unsealed events: nothing seals them here."""
 
 
 MESSAGES = 3
-"""Messages that take turns. Their number does not divide that of the remembered keys, so each key
-that is remembered is written over another one, as with ids that never come again."""
+"""Messages that alternate. Their number does not divide that of the remembered keys, so that each
+remembered key replaces another one, as it does with ids that are never reused."""
 
 Unit: TypeAlias = "Callable[[Transaction], bytes]"
 Exchange: TypeAlias = tuple[Unit, Unit]
-"""The two units of work of an exchange: to hold a message, and to have it delivered."""
+"""The two units of work of an exchange: hold a message, and deliver it."""
 
 
 class Subject:
-    """One client's stream, at the place where its exchanges begin."""
+    """A client's stream, ready for exchanges."""
 
     def __init__(self, number: int = 0) -> None:
         self.name = f"sensor{number:04d}"
@@ -63,7 +63,7 @@ class Subject:
         return self._unit(assured), self._unit(deliver)
 
     def exchange(self, tx: Transaction) -> int:
-        """Do both halves of the exchange, up to the bytes of the answers; returns their number."""
+        """Run both halves of the exchange, and return the number of bytes of the answers."""
         hold, release = self.units()
         answers = hold(tx), release(tx)
         if not all(b"type='result'" in answer for answer in answers):
@@ -71,7 +71,7 @@ class Subject:
         return len(answers[0]) + len(answers[1])
 
     def appear(self, tx: Transaction) -> None:
-        """Be bound, in the eyes of the store."""
+        """Bind the session in the database."""
         bare = self.full.partition("/")[0]
         sessions.bind(tx, self._generation, self.name, bare, self.full)
 
@@ -95,7 +95,7 @@ def _message(number: int, count: int) -> tuple[bytes, bytes]:
 
 @contextmanager
 def transaction(subject: Subject) -> Iterator[Transaction]:
-    """Open a transaction of a fresh database, where the subject is bound; it is rolled back."""
+    """Open a transaction of a new database with the client bound; roll it back at the end."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / database.FILE_NAME
         database.create(path)

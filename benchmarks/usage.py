@@ -1,4 +1,4 @@
-"""What a process uses, read from /proc: processor time by thread, and resident memory."""
+"""Resource usage of a process, read from /proc: processor time by thread, and resident memory."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ MIB = 1024 * 1024
 
 
 def raise_descriptors() -> None:
-    """Allow this process all the sockets that it can have."""
+    """Raise this process's limit of open files to the hard limit."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 class Processor(NamedTuple):
-    """Seconds on a processor: of the main thread, which runs the event loop, and of all others."""
+    """Processor seconds of the main thread, which runs the event loop, and of all other threads."""
 
     main: float
     others: float
 
     def since(self, before: Processor) -> Processor:
-        """Return what was used after `before`."""
+        """Return the difference from `before`."""
         return Processor(self.main - before.main, self.others - before.others)
 
 
 class Memory(NamedTuple):
-    """Bytes that are resident, and the process's share of them where pages are shared."""
+    """Resident bytes, and the proportional share of them where pages are shared."""
 
     rss: int
     pss: int
 
 
 def processor(pid: int) -> Processor:
-    """Read what the threads of a process have used; in nanoseconds of the kernel's own count."""
+    """Return the processor time of a process's threads, which the kernel counts in nanoseconds."""
     main = others = 0
     for task in Path(f"/proc/{pid}/task").iterdir():
         used = int((task / "schedstat").read_text("ascii").split()[0])
@@ -46,14 +46,14 @@ def processor(pid: int) -> Processor:
 
 
 def peak(pid: int) -> int:
-    """Read the most bytes that a process ever had resident."""
+    """Return the peak of a process's resident bytes."""
     lines = Path(f"/proc/{pid}/status").read_text("ascii").splitlines()
     (size,) = (line.split()[1] for line in lines if line.startswith("VmHWM:"))
     return int(size) * 1024
 
 
 def memory(pid: int) -> Memory:
-    """Read the resident memory of a process."""
+    """Return the resident memory of a process."""
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text("ascii").splitlines()[1:]
     sizes = {name: words.split() for name, _, words in (line.partition(":") for line in lines)}
     return Memory(*(int(sizes[name][0]) * 1024 for name in ("Rss", "Pss")))

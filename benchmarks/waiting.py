@@ -1,7 +1,4 @@
-"""Filling a gateway's database: a queue with items that wait, and subscriptions to filters.
-
-The store's own functions write it, while no gateway runs.
-"""
+"""Fill a stopped gateway's database with waiting queue items and subscriptions to topic filters."""
 
 from __future__ import annotations
 
@@ -24,13 +21,13 @@ from edge.ops import current_time
 OWNER: Final = f"{device(0)}@{DOMAIN}"
 
 PER_ACCOUNT: Final = 100
-"""Subscriptions of an account: as many as one may have by default."""
+"""Subscriptions of an account: the default limit."""
 
 IN_ONE: Final = 20_000
 """Items that are written in one transaction."""
 
 FILTERS: Final = ("site{n}/+/temp", "+/tank{n}/temp", "plant/+/temp{n}/#", "plant/line{n}/#")
-"""Filters that the measured node does not fit, in turn: some fit its first levels."""
+"""Topic filters that do not match the measured node; some match its first levels."""
 
 
 @contextmanager
@@ -43,7 +40,7 @@ def _written(folder: Path) -> Iterator[Transaction]:
 
 
 def make_nodes(folder: Path) -> None:
-    """Make the queue, and the node that subscribers hear of; anybody may publish to them."""
+    """Create the queue and the fan-out node; anybody may publish to them."""
     with _written(folder) as tx:
         queue = nodes.add(tx, NODE, OWNER, NodeConfig(queueing=True, publish_model="open"))
         queues.add_for_node(tx, queue.id)
@@ -51,7 +48,7 @@ def make_nodes(folder: Path) -> None:
 
 
 def add_items(folder: Path, count: int) -> None:
-    """Let so many items wait in the queue."""
+    """Add `count` waiting items to the queue."""
     for begin in range(0, count, IN_ONE):
         with _written(folder) as tx:
             node = nodes.get(tx, NODE)
@@ -63,7 +60,7 @@ def add_items(folder: Path, count: int) -> None:
 
 
 def add_filters(folder: Path, count: int) -> None:
-    """Subscribe accounts that never come to so many filters."""
+    """Subscribe accounts without a session to `count` filters."""
     with _written(folder) as tx:
         for number in range(count):
             name = f"absent{number // PER_ACCOUNT:04d}"

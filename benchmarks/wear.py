@@ -1,9 +1,9 @@
-"""Bytes written to the card per assured exchange, when commits wait for each other and when not.
+"""Benchmark: bytes written to the card per assured exchange, with and without delayed commits.
 
-The units of work are those that the gateway's handlers make; senders are tasks in this process that
-exchange at a steady rate, out of step. What is written is what the kernel counts for this process,
-checkpoints included, by `edge.engine.flash_meter`, as the gateway counts it. The two ways take
-turns on one database.
+The units of work are those of the gateway's handlers; senders are tasks in this process that
+exchange at a steady rate, out of phase. The bytes are those that the kernel counts for this
+process, checkpoints included, read by `edge.engine.flash_meter` as in the gateway. Both variants
+alternate on one database.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from edge.engine.group_commit import Store, UnitLimits
 SENDERS: Final = 50
 
 RATE: Final = 5.0
-"""Exchanges a second of each."""
+"""Exchanges per second of each sender."""
 
 ROUNDS: Final = 3
 
 WINDOW: Final = Flash().commit_wait
 
 AIM: Final = 0.5
-"""The share of the bytes that is to be left with the window."""
+"""Largest share of the bytes that may remain with delayed commits."""
 
 
 class Run(NamedTuple):
-    """Of an exchange: bytes written, pages of the database, commits; and its median seconds."""
+    """Per exchange: bytes written, database pages, commits, and the median of seconds."""
 
     written: float
     pages: float
@@ -46,7 +46,7 @@ class Run(NamedTuple):
 
 
 def measure(settings: Settings) -> Topic:
-    """Measure both ways, in turn."""
+    """Measure both variants, alternating."""
     folder = settings.folder / "wear"
     prepare(folder, SENDERS)
     runs = asyncio.run(_both(folder, settings))
@@ -99,7 +99,7 @@ async def _both(folder: Path, settings: Settings) -> list[tuple[Run, Run]]:
 
 
 async def _run(store: Store, thread: int, senders: list[list[Exchange]], settings: Settings) -> Run:
-    """Let all senders exchange for a time."""
+    """Run exchanges from all senders for some seconds."""
     count = round(settings.choose(30, 1) * RATE)
     before, commits = flash_meter.kernel_counters(thread), store.writes
     times: list[float] = []

@@ -1,1 +1,1 @@
-"""Measurements of single functions, by pytest-benchmark."""
+"""Micro benchmarks of single functions, by pytest-benchmark."""

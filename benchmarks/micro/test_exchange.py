@@ -1,4 +1,4 @@
-"""One assured exchange, step by step: what each takes of a processor."""
+"""Micro benchmarks: the processor time of each step of an assured exchange."""
 
 from __future__ import annotations
 
