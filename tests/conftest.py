@@ -7,8 +7,13 @@ import random
 from collections.abc import Callable
 
 import pytest
+from hypothesis import settings
 
 LONG = os.environ.get("FIELDPOST_TEST_LONG") == "1"
+
+settings.register_profile("long", max_examples=300)
+settings.register_profile("normal", max_examples=50)
+settings.load_profile("long" if LONG else "normal")
 
 
 @pytest.fixture

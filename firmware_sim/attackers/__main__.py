@@ -27,7 +27,10 @@ _AGAIN_S: Final = 0.2  # seconds until an attack that has ended is begun again
 @dataclass(frozen=True, slots=True)
 class Order:
     """The attacks to run: against which gateway, for how many seconds, at how many stanzas a
-    second."""
+    second.
+
+    With `idle_only`, they use only processor time that nothing else needs.
+    """
 
     host: str
     port: int
@@ -37,6 +40,7 @@ class Order:
     seconds: float
     rate: float
     attacks: tuple[str, ...]
+    idle_only: bool
 
     def target(self, attack: Attack) -> Target:
         """Return the target of an attack, which connects from its own loopback address."""
@@ -77,10 +81,10 @@ async def _keep_on(attack: Attack, target: Target, counts: Counts) -> None:
 
 def main() -> None:
     """Read an order, run it, and write the report."""
-    # attackers are other machines: they must not take this one's time from the gateway
-    os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     given = json.load(sys.stdin)
     order = Order(**{**given, "attacks": tuple(given["attacks"])})
+    if order.idle_only:
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     sys.stdout.write("begun\n")
     sys.stdout.flush()
     found = asyncio.run(run(order))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import math
 import os
 import random
 import secrets
@@ -39,8 +40,6 @@ from firmware_sim.scenarios.gateway_process import DOMAIN, HOST, Account, Gatewa
 from firmware_sim.scenarios.record import EVENT, RunRecord
 
 _MEMORY: Final = Path("/dev/shm")  # noqa: S108 - a folder of its own is made there
-_WARM_S: Final = 2.0  # before the quiet phase: the first answers find cold caches
-_REST_S: Final = 2.0  # after the attack: what is left of it ends
 _WATCH_S: Final = 0.1  # between two looks at the memory
 _JOIN_S: Final = 30.0  # for all devices to have a session
 _PATIENCE_S: Final = 60.0  # until what was sent in the attack is delivered
@@ -55,6 +54,10 @@ class AttackSettings:
     `quiet` (before and after) and `attacked` are seconds. `rate` is the maximum of stanzas a second
     for each flood. `ceiling` is in bytes; 0 computes it from the configuration. `times` is the
     allowed ratio of the 99th percentile to the quiet one. Empty `attacks`: all.
+
+    With `judge_times`, the attackers represent other machines and use only processor time that
+    nothing else needs; on a busy machine, they may achieve little. Without it, they get an ordinary
+    share, and response times are not judged.
     """
 
     folder: Path
@@ -67,6 +70,17 @@ class AttackSettings:
     times: float = 3.0
     seed: int = 1
     attacks: tuple[str, ...] = ()
+    judge_times: bool = True
+
+    @property
+    def warm(self) -> float:
+        """Seconds before the first quiet phase: the first answers find cold caches."""
+        return 2.0 if self.judge_times else 0.0
+
+    @property
+    def rest(self) -> float:
+        """Seconds between the attack and the second quiet phase, for its effects to end."""
+        return 2.0 if self.judge_times else 0.0
 
 
 @dataclass(slots=True)
@@ -149,7 +163,7 @@ async def attack(
     """
     attacks, tell = named(settings.attacks), progress or _ignore_progress
     password = secrets.token_urlsafe(12)
-    seconds = _WARM_S + 2 * settings.quiet + settings.attacked + _REST_S
+    seconds = settings.warm + 2 * settings.quiet + settings.attacked + settings.rest
     names = tuple(f"honest{n}" for n in range(1, settings.devices + 1))
     run = RunRecord.begin(settings.folder, DOMAIN, names, round(settings.pace * seconds))
     tell(f"making a gateway with {len(names)} honest devices and {len(attacks)} attacks")
@@ -192,8 +206,8 @@ async def _attack(
         peak=found.peak,
         ceiling=settings.ceiling or ceiling(gateway.limits, idle, len(run.devices) + len(attacks)),
         quiet=(times(found.quiet, found.begun), times(found.after, found.ended)),
-        busy=times(found.begun, found.after - _REST_S),
-        times=settings.times,
+        busy=times(found.begun, found.after - settings.rest),
+        times=settings.times if settings.judge_times else math.inf,
         honest=count_verdict.judge(
             run.planned,
             run.believed(outboxes),
@@ -218,14 +232,14 @@ async def _measured(
         await _join(devices)
         loop = asyncio.get_running_loop()
         sending = asyncio.gather(*(device.send(settings.pace) for device in devices))
-        await asyncio.sleep(_WARM_S)
+        await asyncio.sleep(settings.warm)
         tell(f"quiet for {settings.quiet:g} s")
         quiet = loop.time()
         await asyncio.sleep(settings.quiet)
         tell(f"attacked for {settings.attacked:g} s")
         begun = loop.time()
         counts = await _attackers(settings, gateway, password)
-        await asyncio.sleep(_REST_S)
+        await asyncio.sleep(settings.rest)
         tell(f"attack is over; quiet for {settings.quiet:g} s")
         after = loop.time()
         await asyncio.sleep(settings.quiet)
@@ -288,6 +302,7 @@ async def _attackers(
         "seconds": settings.attacked,
         "rate": settings.rate,
         "attacks": settings.attacks,
+        "idle_only": settings.judge_times,
     }
     pipe = asyncio.subprocess.PIPE
     argv = (sys.executable, "-m", "firmware_sim.attackers")

@@ -84,8 +84,11 @@ class ResponseTimes(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AttackVerdict:
-    """The result of an attack. Memory is in bytes resident; `times` is the allowed ratio of the
-    99th percentile to that of the calmer of the two quiet phases."""
+    """The result of an attack.
+
+    Memory is in bytes resident. `times` is the allowed ratio of the 99th percentile to that of the
+    calmer of the two quiet phases; if it is infinite, response times are not judged.
+    """
 
     idle: int
     peak: int
@@ -130,7 +133,7 @@ class AttackVerdict:
             },
             "quiet_ms": [_milliseconds(times) for times in self.quiet],
             "attack_ms": _milliseconds(self.busy),
-            "p99_ratio": round(self.ratio, 2),
+            "p99_ratio": round(self.ratio, 2) if math.isfinite(self.ratio) else None,
             "honest": self.honest.as_json(),
             "attacks": [row._asdict() | {"told": row.reported} for row in self.attacks],
             "faults": self.faults,
@@ -145,7 +148,8 @@ class AttackVerdict:
         before, after = self.quiet
         table += [_answers("quiet", before), _answers("attacked", self.busy)]
         table += [_answers("quiet again", after)]
-        table.append(f"p99 is {self.ratio:.2f} times the quiet one, of {self.times:g} allowed")
+        allowed = f"of {self.times:g} allowed" if math.isfinite(self.times) else "not judged"
+        table.append(f"p99 is {self.ratio:.2f} times the quiet one, {allowed}")
         table.append(
             f"memory {self.idle / MIB:.1f} MiB idle, {self.peak / MIB:.1f} MiB at most,"
             f" of {self.ceiling / MIB:.1f} MiB allowed"

@@ -84,6 +84,12 @@ def custody_command(*, state: Path | None, as_json: bool, **given: Any) -> None:
 )
 @click.option("--times", type=click.FloatRange(1.0, 1e6), default=3.0, show_default=True)
 @click.option("--attack", "attacks", multiple=True, help="Run only this attack; repeatable.")
+@click.option(
+    "--judge-times/--no-judge-times",
+    default=True,
+    show_default=True,
+    help="Judge response times, and run the attackers only while the processor is idle.",
+)
 @_seed
 @_state
 @_as_json

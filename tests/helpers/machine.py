@@ -14,7 +14,9 @@ import time
 from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
+from unittest.mock import patch
 
+from edge import timekeeping
 from edge.app import App
 from edge.config import load
 from edge.engine.clock import MachineClocks
@@ -22,6 +24,9 @@ from tests.helpers.processes import Process
 
 EPOCH: Final = 1_760_000_000.0
 """The true time at which a world begins, in seconds since 1970 UTC."""
+
+CHECK_S: Final = 0.2
+"""Seconds between two checks of the wall clock by a gateway on these clocks."""
 
 
 class World:
@@ -103,7 +108,8 @@ def _shown(path: Path, speed: float) -> MachineClocks:
 
 def _main(folder: Path, path: Path, speed: float) -> None:
     app = App(folder, load.load(folder), print, _shown(path, speed))
-    asyncio.run(app.serve(partial(print, flush=True)))
+    with patch.object(timekeeping, "CHECK_INTERVAL", CHECK_S):
+        asyncio.run(app.serve(partial(print, flush=True)))
 
 
 if __name__ == "__main__":

@@ -176,7 +176,7 @@ def test_a_run_with_faults_and_a_killed_gateway_is_exact(
     command = ["fieldpost-sim", "run", "count", "--port", str(port), "--domain", DOMAIN]
     command += ["--ca", str(gateway.ca), "--accounts", str(accounts), "--state", str(state)]
     command += ["--devices", "5", "--messages", str(scale(30, 400)), "--seed", str(seed)]
-    command += ["--seconds", str(scale(6, 60)), "--retry-base", "1", "--faults", "0.2"]
+    command += ["--seconds", str(scale(2, 60)), "--retry-base", "1", "--faults", "0.2"]
     command += ["--gateway-dir", str(gateway.folder), "--json"]
     with start(*command, ready=False) as run:
         for _ in range(scale(1, 10)):

@@ -1,4 +1,4 @@
-"""`fieldpost-sim run custody` as a user runs it: one command, a gateway of its own, a verdict."""
+"""Tests of the `fieldpost-sim run custody` command."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from tests.helpers.simulator import simulate
 def test_each_message_is_delivered_as_its_level_promises(
     tmp_path: Path, scale: Callable[[int, int], int], seed: int
 ) -> None:
-    devices, messages, kills = scale(6, 100), scale(150, 20_000), scale(2, 10)
+    devices, messages, kills = scale(6, 100), scale(60, 20_000), scale(1, 10)
     words = ["--devices", devices, "--messages", messages, "--kills", kills]
-    words += ["--seconds", scale(6, 180), "--faults", 0.2 if messages < 1_000 else 0.05]
+    words += ["--seconds", scale(2, 180), "--faults", 0.2 if messages < 1_000 else 0.05]
     status, found, said = simulate("custody", *words, "--seed", seed, "--state", tmp_path / "run")
     assert status == 0, json.dumps(found, indent=1) + said
     assert found["exact"] is True

@@ -1,4 +1,4 @@
-"""`fieldpost-sim run workers` as a user runs it: one command, a gateway of its own, a verdict."""
+"""Tests of the `fieldpost-sim run workers` command."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "how-to" / "integrate-firmware.m
 def test_each_item_is_done_and_deleted_once(
     tmp_path: Path, scale: Callable[[int, int], int], seed: int
 ) -> None:
-    workers, items, kills = scale(3, 20), scale(60, 5_000), scale(1, 3)
+    workers, items, kills = scale(3, 20), scale(40, 5_000), scale(1, 3)
     words = ["--workers", workers, "--items", items, "--kills", kills, "--members", scale(2, 3)]
-    words += ["--seconds", scale(2, 60), "--faults", 0.2 if items < 1_000 else 0.05]
+    words += ["--seconds", scale(1, 60), "--faults", 0.2 if items < 1_000 else 0.05]
     status, found, said = simulate("workers", *words, "--seed", seed, "--state", tmp_path / "run")
     assert status == 0, json.dumps(found, indent=1) + said
     assert found["exact"] is True

@@ -144,7 +144,7 @@ class Both(Exchange):
             self.folder.cleanup()
 
 
-EXAMPLES = 1000 if os.environ.get("FIELDPOST_TEST_LONG") == "1" else 30
+EXAMPLES = 1000 if os.environ.get("FIELDPOST_TEST_LONG") == "1" else 20
 
 TestBoth = Both.TestCase
 TestBoth.settings = settings(max_examples=EXAMPLES, stateful_step_count=50, deadline=None)

@@ -31,7 +31,7 @@ from tests.helpers.rosters import (
 from tests.helpers.store import Gateway, new_database
 
 LONG: Final = os.environ.get("FIELDPOST_TEST_LONG") == "1"
-EXAMPLES: Final = 200 if LONG else 25
+EXAMPLES: Final = 200 if LONG else 12
 NAMES: Final = ("panel", "pump1", "valve")
 LIMITS: Final = Limits(unacknowledged_stanzas=16)
 """Limits with which a page of contacts holds two of at most four."""

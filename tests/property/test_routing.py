@@ -6,10 +6,11 @@ acknowledged arrives again.
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -19,6 +20,8 @@ from edge.config.limits import Limits
 from edge.engine.database import Receipt, Send
 from tests.helpers.people import PUMP, VALVE_BARE, provision
 from tests.helpers.store import Gateway, new_database, read_element
+
+LONG: Final = os.environ.get("FIELDPOST_TEST_LONG") == "1"
 
 RESOURCES = ("fw", "second")
 LIMITS = Limits(offline_messages=6, unacknowledged_stanzas=16)
@@ -163,4 +166,6 @@ def _text(stanza: bytes) -> str:
 
 
 TestMessages: Any = Messages.TestCase
-TestMessages.settings = settings(max_examples=30, stateful_step_count=30, deadline=None)
+TestMessages.settings = settings(
+    max_examples=200 if LONG else 15, stateful_step_count=30, deadline=None
+)

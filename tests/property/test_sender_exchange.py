@@ -164,7 +164,7 @@ class Exchange(RuleBasedStateMachine):
         assert all(m.state is State.DONE for m in self.stored.values())
 
 
-EXAMPLES = 3000 if os.environ.get("FIELDPOST_TEST_LONG") == "1" else 150
+EXAMPLES = 3000 if os.environ.get("FIELDPOST_TEST_LONG") == "1" else 50
 
 TestExchange = Exchange.TestCase
 TestExchange.settings = settings(max_examples=EXAMPLES, stateful_step_count=60, deadline=None)

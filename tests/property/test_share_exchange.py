@@ -252,7 +252,7 @@ class AtQos2(Shares):
     qos = 2
 
 
-EXAMPLES: Final = 400 if os.environ.get("FIELDPOST_TEST_LONG") == "1" else 12
+EXAMPLES: Final = 400 if os.environ.get("FIELDPOST_TEST_LONG") == "1" else 8
 
 SETTINGS: Final = settings(max_examples=EXAMPLES, stateful_step_count=40, deadline=None)
 

@@ -195,7 +195,7 @@ def test_kills_amid_batches_lose_and_double_nothing(
 ) -> None:
     dice = Random(seed)
     drivers, landing = Drivers(fleet), RoughLanding(fleet, dice)
-    kills, struck, ends = scale(2, 50), 0, Counter[str]()
+    kills, struck, ends = scale(1, 50), 0, Counter[str]()
     try:
         for _ in count():
             landing.fill()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any
 
 import pytest
@@ -76,6 +77,16 @@ def test_each_fault_is_reported(changes: dict[str, Any], fault: str) -> None:
     assert found.as_json()["passed"] is False
     assert f"  fault: {fault}" in found.lines()
     assert found.lines()[-1].endswith("NOT passed")
+
+
+def test_infinite_ratio_means_that_times_are_not_judged() -> None:
+    slow = dataclasses.replace(GOOD, busy=ResponseTimes(100, 0.0, 9.0, 9.0), times=math.inf)
+    assert slow.passed
+    assert "p99 is 900.00 times the quiet one, not judged" in slow.lines()
+    none = ResponseTimes.of([])
+    unmeasured = dataclasses.replace(slow, quiet=(none, none))
+    assert unmeasured.passed
+    assert unmeasured.as_json()["p99_ratio"] is None
 
 
 def test_refusals_are_counted_by_source_and_rule() -> None:

@@ -57,7 +57,9 @@ def test_extreme_years_do_not_stop_the_monitor(fleet: Fleet, moment: int) -> Non
     assert fleet.watch.store.load_state() is not None
 
 
-@pytest.mark.parametrize("ahead_s", [1_800, 7_200, 20 * YEAR_S])
+@pytest.mark.parametrize(
+    "ahead_s", [1_800, pytest.param(7_200, marks=pytest.mark.long), 20 * YEAR_S]
+)
 @pytest.mark.parametrize("heard", [True, False], ids=["heard", "not heard"])
 def test_alerts_continue_after_the_centre_clock_was_ahead(
     fleet: Fleet, ahead_s: int, heard: bool

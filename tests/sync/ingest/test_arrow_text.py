@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Callable
+from functools import cache
 from hashlib import sha256
 from typing import Any
 
@@ -54,10 +55,16 @@ FORMS: dict[str, tuple[str, Callable[[str, int], dict[str, Any]]]] = {
 }
 
 
+@cache
+def plain(rows: int) -> bytes:
+    """A segment of so many rows without text."""
+    events = [Event(seq=seq, time=0, clock=True, kind="log") for seq in range(1, rows + 1)]
+    return encode(header(1, rows), events)
+
+
 def forged(form: str, text: str, rows: int = MAX_EVENTS) -> bytes:
     """A segment of so many rows, all with a text in one of `FORMS`."""
-    events = [Event(seq=seq, time=0, clock=True, kind="log") for seq in range(1, rows + 1)]
-    data = encode(header(1, rows), events)
+    data = plain(rows)
     length = 8 + struct.unpack_from(">H", data, 6)[0]
     name, made = FORMS[form]
     body = cbor2.loads(zlib.decompress(data[length:-32]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
 from threading import Barrier, Event, Thread
@@ -274,10 +275,18 @@ def test_failed_sync_is_repeated(landing: Landing, monkeypatch: pytest.MonkeyPat
     assert landing.find(identity()) is not None
 
 
-def test_sync_cache_is_limited(folder: FleetFolder, landing: Landing, synced: list[str]) -> None:
+def test_sync_cache_is_limited(
+    folder: FleetFolder,
+    synced: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    scale: Callable[[int, int], int],
+) -> None:
+    limit = scale(8, MAX_SYNCED)
+    monkeypatch.setattr("sync.receiver.landing.MAX_SYNCED", limit)
+    landing = Landing(folder, "serve", AsideLimits(files=2, size=10_000))
     place = (folder.landing / NAME).parent
     place.mkdir(parents=True)
-    for number in range(1, MAX_SYNCED + 2):
+    for number in range(1, limit + 2):
         (place / f"{number}-{number}.seg").write_bytes(segment())
         landing.find(identity(number, number))
     synced.clear()

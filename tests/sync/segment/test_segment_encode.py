@@ -7,6 +7,7 @@ import json
 import random
 import struct
 import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,11 @@ from sync.segment import (
     MAX_DROPPED,
     Dropped,
     Event,
+    columns,
     decode,
     digest_of,
     encode,
+    frame,
     read_header,
 )
 from sync.segment import limits as bounds
@@ -118,22 +121,34 @@ def test_golden_segments_are_decoded() -> None:
         assert segment_reader.read(again) == segment_reader.read(data)
 
 
-def test_oversized_body_is_not_encoded() -> None:
-    text = "x" * (1024 * 1024)
+def test_oversized_body_is_not_encoded(
+    monkeypatch: pytest.MonkeyPatch, scale: Callable[[int, int], int]
+) -> None:
+    limit = scale(1024 * 1024, bounds.MAX_BODY)
+    monkeypatch.setattr(frame, "MAX_BODY", limit)
+    text = "x" * (limit // 64)
     events = [event(seq=seq, text=f"{seq:02d}" + text) for seq in range(1, 66)]
     with pytest.raises(ValueError, match="body is larger"):
         encode(header(1, 65), events)
 
 
-def test_oversized_segment_is_not_encoded() -> None:
+def test_oversized_segment_is_not_encoded(
+    monkeypatch: pytest.MonkeyPatch, scale: Callable[[int, int], int]
+) -> None:
+    limit = scale(1024 * 1024, bounds.MAX_FILE)
+    monkeypatch.setattr(frame, "MAX_FILE", limit)
     chance = random.Random(1)
-    noise = chance.randbytes(17 * 1024 * 1024).decode("latin-1")
+    noise = chance.randbytes(limit + 1024 * 1024).decode("latin-1")
     with pytest.raises(ValueError, match="segment is larger"):
         encode(header(), [event(text=noise)])
 
 
-def test_too_many_tags_are_not_encoded() -> None:
-    row = {str(key): "" for key in range(bounds.MAX_TAGS // 2)}
+def test_too_many_tags_are_not_encoded(
+    monkeypatch: pytest.MonkeyPatch, scale: Callable[[int, int], int]
+) -> None:
+    limit = scale(4_096, bounds.MAX_TAGS)
+    monkeypatch.setattr(columns, "MAX_TAGS", limit)
+    row = {str(key): "" for key in range(limit // 2)}
     assert pack_tags([row, row]) is not None
     with pytest.raises(ValueError, match="tags"):
         pack_tags([row, row, {"one": "more"}])

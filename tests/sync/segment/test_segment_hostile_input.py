@@ -13,16 +13,19 @@ import cbor2
 import pytest
 from cbor2 import CBORTag
 
+from sync.ingest import arrow_columns as arrays
 from sync.ingest.arrow_columns import arrow_columns
 from sync.segment import (
     REASONS,
     SegmentError,
     SegmentHeader,
+    columns,
     decode,
     decode_columns,
     encode,
     read_header,
 )
+from sync.segment import frame as frames
 from sync.segment import limits as bounds
 from sync.segment.header import unpack_header
 from tests.helpers.segments import header, readings
@@ -143,19 +146,23 @@ def test_newer_minor_version_is_decoded() -> None:
     assert decode(data).events == tuple(readings(2))
 
 
-def test_zip_bomb_is_stopped_in_bounded_memory() -> None:
+def test_zip_bomb_is_stopped_in_bounded_memory(
+    monkeypatch: pytest.MonkeyPatch, scale: Callable[[int, int], int]
+) -> None:
+    limit = scale(8 * 1024 * 1024, bounds.MAX_BODY)
+    monkeypatch.setattr(frames, "MAX_BODY", limit)
     head = cbor2.dumps(parts()[0])
     squeeze = zlib.compressobj(9)
-    zeros = bytes(1024 * 1024)
+    zeros = bytes(limit // 64)
     packed = b"".join(squeeze.compress(zeros) for _ in range(512)) + squeeze.flush()
-    assert len(packed) < 1024 * 1024
+    assert len(packed) < limit // 64
     tracemalloc.start()
     try:
         assert reason(frame(head, packed)) == "inflate"
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert peak < 4 * bounds.MAX_BODY
+    assert peak < 4 * limit
 
 
 PLAIN = cbor2.dumps({"a": 1})
@@ -404,8 +411,13 @@ def test_invalid_columns_are_refused(name: str, column: Any) -> None:
     assert read_header(data).count == 2
 
 
-def test_few_bytes_cannot_expand_to_millions_of_tags() -> None:
-    count = bounds.MAX_EVENTS
+def test_few_bytes_cannot_expand_to_millions_of_tags(
+    monkeypatch: pytest.MonkeyPatch, scale: Callable[[int, int], int]
+) -> None:
+    count = scale(4_096, bounds.MAX_EVENTS)
+    limit = count * bounds.MAX_TAGS // bounds.MAX_EVENTS
+    for module in (columns, arrays):
+        monkeypatch.setattr(module, "MAX_TAGS", limit)
     head, body = parts()
     head |= {"last": count, "count": count}
     body = {
@@ -422,7 +434,7 @@ def test_few_bytes_cannot_expand_to_millions_of_tags() -> None:
     assert reason(frame(cbor2.dumps(head), zlib.compress(cbor2.dumps(body)))) == "column"
     body["tags"] = {"columns": tags}
     made = decode(frame(cbor2.dumps(head), zlib.compress(cbor2.dumps(body))))
-    assert sum(len(event.tags) for event in made.events) == bounds.MAX_TAGS
+    assert sum(len(event.tags) for event in made.events) == limit
 
 
 def test_column_without_values_may_have_a_dictionary() -> None:
