@@ -52,7 +52,7 @@ def test_documented_example_runs(tmp_path: Path) -> None:
     example = next(
         each
         for each in re.findall(r"```python\n(.*?)```", DOCUMENT.read_text("utf-8"), re.DOTALL)
-        if "firmware_sim.device.worker" in each
+        if "Worker(" in each
     )
     (tmp_path / "example.py").write_text(example, "utf-8")
     with gateway.run() as running:
