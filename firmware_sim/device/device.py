@@ -1,12 +1,13 @@
 """A device that sends and receives messages with quality of service.
 
     async with Device("pump1@gw.example/fw", password, outbox_path=..., ca_file=...) as device:
-await device.send_log("Started", "Pump started.")         await device.flush()
+        await device.send_log("Started", "Pump started.")
+        await device.flush()
 
 `send` returns when the message is durable in the outbox. From then on it is delivered exactly once
 (assured) or at least once (acknowledged), across lost sessions and restarts. The device reconnects
 for ever, with exponential backoff. Always bind the same resource, because message ids are unique
-per full JID. With `receive`, the device also receives messages (see `received`).
+per full JID. With `receive`, the device also receives messages (see `receive_options`).
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from slixmpp.jid import JID
 
 from firmware_sim.device import messages
 from firmware_sim.device.connection import Connection, Endpoint
-from firmware_sim.device.device_runtime import Runtime
 from firmware_sim.device.inbox import Inbox
 from firmware_sim.device.limits import OutboxLimits, ReconnectPolicy, SendPolicy
 from firmware_sim.device.outbox import Outbox, OutboxRecord
 from firmware_sim.device.receive_options import ReceiveOptions
+from firmware_sim.device.receiver_loop import ReceiverLoop
 from firmware_sim.device.sender_loop import Progress, SenderLoop
 from firmware_sim.device.sender_rules import Level, State, backoff
 from firmware_sim.errors import ConnectionFailed, DeviceStopped, MessageRefused, NotSent
@@ -342,5 +343,59 @@ class Device:
             self._runtime.sender.stop(error)
 
 
-def _unobserved(moment: Progress, number: int) -> None:
+def _unobserved(progress: Progress, number: int) -> None:
     """Ignore the step."""
+
+
+class Runtime:
+    """A running device's files, and the loops that send and receive."""
+
+    def __init__(self, outbox: Outbox, sender: SenderLoop) -> None:
+        self.outbox = outbox
+        self.sender = sender
+        self.inbox: Inbox | None = None
+        self.receiver: ReceiverLoop | None = None
+
+    @classmethod
+    def open(
+        cls,
+        jid: str,
+        path: Path,
+        limits: OutboxLimits,
+        policy: SendPolicy,
+        observe: Callable[[Progress, int], None],
+    ) -> Self:
+        """Open a device's outbox; the arguments are those of `Device`.
+
+        Raises:
+            OutboxError: the outbox cannot be opened.
+        """
+        outbox = Outbox.open(path, jid, limits)
+        return cls(outbox, SenderLoop(outbox, policy, observe))
+
+    def receive(self, jid: str, options: ReceiveOptions) -> None:
+        """Open the inbox. If its disk fails later, sending stops too.
+
+        Raises:
+            InboxError: the inbox cannot be opened; the outbox is closed again.
+        """
+        try:
+            path = Path(options.path)
+            self.inbox = Inbox.open(path, jid, options.limits, options.schema)
+        except BaseException:
+            self.sender.stop()
+            self.close()
+            raise
+        self.receiver = ReceiverLoop(self.inbox, options, self.sender.stop)
+
+    def stop(self) -> None:
+        """Stop both loops; pending calls raise `DeviceStopped`."""
+        if self.receiver is not None:
+            self.receiver.stop()
+        self.sender.stop()
+
+    def close(self) -> None:
+        """Close the files."""
+        self.outbox.close()
+        if self.inbox is not None:
+            self.inbox.close()

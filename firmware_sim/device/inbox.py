@@ -12,7 +12,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from enum import Enum
 from pathlib import Path
 from typing import Final, NamedTuple, Self
@@ -128,8 +128,7 @@ class Inbox:
                 begin with `inbox` are reserved.
 
         Raises:
-            InboxError: it belongs to another JID,
-                is locked, damaged or newer.
+            InboxError: it belongs to another JID, is locked, damaged or newer.
         """
         db = storage.open_file(path, InboxError)
         try:
@@ -162,22 +161,13 @@ class Inbox:
         """
         return self._db
 
-    @contextmanager
-    def transaction(self) -> Iterator[None]:
+    def transaction(self) -> AbstractContextManager[None]:
         """Commit all changes in the block at once; an error rolls all of them back.
 
         Raises:
             InboxError: SQLite failed (a full disk, a failed card); no change was stored.
         """
-        try:
-            self._db.execute("BEGIN IMMEDIATE")
-            yield
-            self._db.execute("COMMIT")
-        except BaseException as error:
-            self._roll_back()
-            if isinstance(error, sqlite3.Error):
-                raise InboxError(str(error)) from error
-            raise
+        return storage.transaction(self._db, InboxError)
 
     @contextmanager
     def attempt(self) -> Iterator[None]:
@@ -284,11 +274,6 @@ class Inbox:
     def _check(self, error: BaseException | None) -> None:
         if not self._db.in_transaction:
             raise InboxError("the application ended the transaction of the inbox") from error
-
-    def _roll_back(self) -> None:
-        with suppress(sqlite3.Error):  # the first error is raised
-            if self._db.in_transaction:
-                self._db.execute("ROLLBACK")
 
 
 def _charge(key: Key, body: str) -> int:

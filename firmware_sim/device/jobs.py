@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from enum import Enum
 from pathlib import Path
 from typing import Final, NamedTuple, Self
@@ -119,8 +119,7 @@ class JobStore:
                 begin with `job` are reserved.
 
         Raises:
-            JobsError: it belongs to another worker or queue,
-                is locked, damaged or newer.
+            JobsError: it belongs to another worker or queue, is locked, damaged or newer.
         """
         db = storage.open_file(path, JobsError)
         try:
@@ -206,20 +205,5 @@ class JobStore:
         """Return the file's connection, for the application's own tables only."""
         return self._db
 
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        """Commit all changes in the block at once; an error rolls all of them back."""
-        try:
-            self._db.execute("BEGIN IMMEDIATE")
-            yield
-            self._db.execute("COMMIT")
-        except sqlite3.Error as error:
-            self._rollback()
-            raise JobsError(str(error)) from error
-        except BaseException:
-            self._rollback()
-            raise
-
-    def _rollback(self) -> None:
-        if self._db.in_transaction:
-            self._db.execute("ROLLBACK")
+    def _transaction(self) -> AbstractContextManager[None]:
+        return storage.transaction(self._db, JobsError)

@@ -125,8 +125,7 @@ class Outbox:
             limits: its capacity.
 
         Raises:
-            OutboxError: it belongs to another JID,
-                is locked, damaged or newer.
+            OutboxError: it belongs to another JID, is locked, damaged or newer.
         """
         db = storage.open_file(path, OutboxError)
         try:
@@ -156,14 +155,11 @@ class Outbox:
             OutboxError: SQLite failed (a full disk, a failed card); no change was stored.
         """
         try:
-            self._db.execute("BEGIN IMMEDIATE")
-            yield
-            self._db.execute("COMMIT")
-        except BaseException as error:
+            with storage.transaction(self._db, OutboxError):
+                yield
+        except BaseException:
             with suppress(sqlite3.Error):  # the first error is raised
-                self._roll_back()
-            if isinstance(error, sqlite3.Error):
-                raise OutboxError(str(error)) from error
+                self._load()
             raise
 
     def check(self, size: int, label: str, more: int = 0, more_bytes: int = 0) -> None:
@@ -294,11 +290,6 @@ class Outbox:
             self.live_bytes += size
         for word, count in self._db.execute(_ENDED).fetchall():
             self._counts[State(word)] = count
-
-    def _roll_back(self) -> None:
-        if self._db.in_transaction:
-            self._db.execute("ROLLBACK")
-        self._load()
 
 
 def _prepare(db: sqlite3.Connection, jid: str) -> None:

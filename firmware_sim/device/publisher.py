@@ -1,7 +1,7 @@
 """A publisher that sends items by iq (XEP-0060, 7.1) and repeats each until it is accepted.
 
-    async with Publisher("p1@gw.example/p", password, ca_file=...) as publisher:         tries =
-await publisher.publish("jobs", "job-17", payload)
+    async with Publisher("p1@gw.example/p", password, ca_file=...) as publisher:
+        tries = await publisher.publish("jobs", "job-17", payload)
 
 A publication without an answer is repeated under the same id. If the first one arrived and a worker
 has already deleted the item, the work is done twice; `tries` shows that this is possible. To

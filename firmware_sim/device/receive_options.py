@@ -1,10 +1,10 @@
 """Options for receiving messages, and the message that the application gets.
 
-    def act(message: Received, db: sqlite3.Connection) -> None:         db.execute("INSERT INTO done
-(command) VALUES (?)", (message.id,))
+    def act(message: ReceivedMessage, db: sqlite3.Connection) -> None:
+        db.execute("INSERT INTO done (command) VALUES (?)", (message.id,))
 
-    receive = Receiving("inbox.db", act, schema="CREATE TABLE done (command TEXT) STRICT")     async
-with Device("valve1@gw.example/fw", ..., receive=receive) as device: ...
+    receive = ReceiveOptions("inbox.db", act, schema="CREATE TABLE done (command TEXT) STRICT")
+    async with Device("valve1@gw.example/fw", ..., receive=receive) as device: ...
 
 `on_message` runs inside a transaction of the inbox's file. The rows that it writes there for an
 assured message are written exactly once. Its other effects (it opens a valve) happen at least once,

@@ -45,10 +45,10 @@ class ReceiverLoop:
     """Store incoming messages in an inbox and deliver them to the application."""
 
     def __init__(
-        self, inbox: Inbox, receiving: ReceiveOptions, on_failure: Callable[[Exception], None]
+        self, inbox: Inbox, options: ReceiveOptions, on_failure: Callable[[Exception], None]
     ) -> None:
         self._inbox = inbox
-        self._receiving = receiving
+        self._options = options
         self._on_failure = on_failure
         self._pending: list[tuple[AnswerChannel, IncomingStanza]] = []
         self._scheduled: asyncio.Handle | None = None
@@ -89,14 +89,14 @@ class ReceiverLoop:
         self.serve(pending)
 
     def _answer(self, channel: AnswerChannel, incoming: IncomingStanza, reply: Reply) -> None:
-        if incoming.step is not None and channel.unsent <= self._receiving.limits.unsent_bytes:
+        if incoming.step is not None and channel.unsent <= self._options.limits.unsent_bytes:
             channel.answer(incoming.answer(reply))
 
     def _notify(self, incoming: IncomingStanza, message: ReceivedMessage | None) -> None:
         """Call the application after the commit, and log its errors."""
         try:
             if message is not None and not self._stopped:
-                options = self._receiving
+                options = self._options
                 (options.on_returned if message.type == "error" else options.afterwards)(message)
         except Exception:
             _log.exception("the application failed after a message from %s", incoming.sender)
@@ -168,13 +168,13 @@ class ReceiverLoop:
         qos = _LEVELS[incoming.step]
         received = ReceivedMessage.of(self._inbox.next_number(), incoming.sender, qos, text)
         if received.type != "error":
-            self._receiving.on_message(received, self._inbox.database)
+            self._options.on_message(received, self._inbox.database)
         self._inbox.count(LEVEL_COUNTERS[qos])
         return received
 
     def _trusts(self, incoming: IncomingStanza) -> bool:
         try:
-            return self._receiving.trusts(incoming.sender)
+            return self._options.trusts(incoming.sender)
         except Exception:
             _log.exception("the application failed to decide whether it trusts %s", incoming.sender)
             return False

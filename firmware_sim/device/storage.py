@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -48,6 +50,26 @@ def is_new(db: sqlite3.Connection, version: int, error: type[FirmwareError]) -> 
 def make(db: sqlite3.Connection, schema: str, version: int) -> None:
     """Create the tables, in a transaction that the caller completes and commits."""
     db.executescript(f"BEGIN IMMEDIATE;{schema};PRAGMA user_version={version}")
+
+
+@contextmanager
+def transaction(db: sqlite3.Connection, error: type[FirmwareError]) -> Iterator[None]:
+    """Commit all changes in the block at once; an error rolls all of them back.
+
+    Raises:
+        FirmwareError: (of that type) SQLite failed: a full disk, a failed card.
+    """
+    try:
+        db.execute("BEGIN IMMEDIATE")
+        yield
+        db.execute("COMMIT")
+    except BaseException as fault:
+        with suppress(sqlite3.Error):  # the first error is raised
+            if db.in_transaction:
+                db.execute("ROLLBACK")
+        if isinstance(fault, sqlite3.Error):
+            raise error(str(fault)) from fault
+        raise
 
 
 def bare(jid: str) -> str:

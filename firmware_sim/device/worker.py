@@ -1,10 +1,10 @@
 """A worker of a queue node (XEP-0254): receives items, works on them, and deletes them when done.
 
-    async def work(job: Job) -> None:         ...  # may wait; raise CannotDo to give the item to
-another worker
+    async def work(job: Job) -> None:
+        ...  # may wait; raise CannotDo to give the item to another worker
 
-    def commit(job: Job, db: sqlite3.Connection) -> None:         db.execute("INSERT INTO done
-(item) VALUES (?)", (job.item,))
+    def commit(job: Job, db: sqlite3.Connection) -> None:
+        db.execute("INSERT INTO done (item) VALUES (?)", (job.item,))
 
     async with Worker("w1@gw.example/w", password, node="jobs", work=work, commit=commit, ...): ...
 
