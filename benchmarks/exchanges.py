@@ -33,10 +33,10 @@ def measure(settings: Settings) -> Topic:
     with server.gateway(folder) as gateway:
         found = [(case, _run(settings, gateway, case)) for case in CASES]
     blocks = (
-        "`fieldpost run` as a process, and a load generator in another: each connection has one"
-        " exchange in flight (`assured`, `received`, `deliver`, empty result) and every answer is"
-        " checked. Processor use is in per cent of one core; Python runs one thread at a time, but"
-        " SQLite and the sockets run beside it.",
+        "`fieldpost run` is one process and the load generator another. Each connection has one"
+        " exchange in flight (`assured`, `received`, `deliver`, empty result), and every answer"
+        " is checked. Processor use is in % of one core; Python runs one thread at a time, but"
+        " SQLite and the sockets run in parallel to it.",
         table(
             (
                 *("connections", "exchanges/s", "median, ms", "99 %, ms", "wrong answers"),
@@ -86,5 +86,5 @@ def saturated(measured: Measured) -> str:
         return "the server"
     others = measured.machine - server_side - measured.load
     if measured.machine >= FULL * seconds * (os.cpu_count() or 1) and others > measured.load:
-        return "the machine, by other work"
-    return "none: it waits for commits"
+        return "the machine, by other processes"
+    return "none: waits for commits"

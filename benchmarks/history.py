@@ -39,12 +39,12 @@ def measure(settings: Settings) -> Topic:
     pool = ingest.pool_of(settings, fleet_data.fleet(8, 1), ingest.EVENTS)
     behind, empty = spark.apart(_measure, settings, pool)
     blocks = (
-        f"An ingest that finds {FOUND} segments of {ingest.EVENTS} events, in a warm session;"
-        f" medians of {ROUNDS} in turn, seconds. Manifests were not compacted.",
+        f"An ingest of {FOUND} segments of {ingest.EVENTS} events, in a warm session;"
+        f" medians of {ROUNDS} alternating runs, in seconds. Manifests were not compacted.",
         table(("manifests", *_HEAD), [_row(*each) for each in behind.items()]),
         table(("folders without a file", *_HEAD), [_row(*each) for each in empty.items()]),
     )
-    return Topic("history", "What lies behind an ingest", blocks)
+    return Topic("history", "The cost of old batches and empty folders", blocks)
 
 
 _HEAD: Final = ("all", "until the first batch", "judged", "filed")

@@ -45,8 +45,8 @@ class Compared(NamedTuple):
 def goal(events: int, pairs: Sequence[Compared]) -> Goal:
     """Compare pairs with the goal."""
     ratio = statistics.median(_ratios(pairs))
-    text = f"{ratio:.2f} times as fast as the reader of JSON (to reach: {FASTER})"
-    return Goal(f"{events:,} events a segment: {text}", ratio >= FASTER)
+    text = f"{ratio:.2f} times as fast as the JSON reader (goal: {FASTER})"
+    return Goal(f"{events:,} events per segment: {text}", ratio >= FASTER)
 
 
 def _ratios(pairs: Sequence[Compared]) -> list[float]:
@@ -63,14 +63,14 @@ def against_blocks(against: Mapping[int, Sequence[Compared]]) -> tuple[str, ...]
         for name, runs in (("ingest", [p.ours for p in pairs]), ("JSON", [p.json for p in pairs]))
     ]
     return (
-        f"{most:,} events into Parquet, divided by day, in {rounds} pairs in turn, in"
-        " one session of as many tasks as there are cores. The ingest checks each segment's"
-        " checksum and columns, asks the ledger, writes its rows of events and of segments, syncs"
-        " them, commits a manifest, and moves each file to the archive. The other side is"
-        " `spark.read.json` with a schema, of the same events in as many gzipped files, and the"
-        " writing of the same columns: no check and no ledger. Medians.",
+        f"{most:,} events are written to Parquet, partitioned by day, in {rounds} alternating"
+        " pairs, in one session with as many tasks as cores. The ingest checks each segment's"
+        " checksum and columns, looks it up in the ledger, writes and syncs rows of events and"
+        " of segments, commits a manifest, and moves each file to the archive. The alternative"
+        " is `spark.read.json` with a schema, of the same events in as many gzipped files,"
+        " written to the same columns, without checks and ledger. Values are medians.",
         table(
-            ("", "events, files", "seconds", "processor seconds", "us an event", "Parquet files"),
+            ("", "events, files", "seconds", "processor seconds", "us per event", "Parquet files"),
             rows,
         ),
         *(_ratios_line(*each) for each in against.items()),
@@ -80,9 +80,9 @@ def against_blocks(against: Mapping[int, Sequence[Compared]]) -> tuple[str, ...]
 def _ratios_line(events: int, pairs: Sequence[Compared]) -> str:
     used = statistics.median(pair.json.processor / pair.ours.processor for pair in pairs)
     return (
-        f"{events:,} events a file: ratios of the seconds"
-        f" {', '.join(f'{each:.2f}' for each in sorted(_ratios(pairs)))}; of the processor seconds,"
-        f" the median, {used:.2f}."
+        f"{events:,} events per file: the ratios of the seconds are"
+        f" {', '.join(f'{each:.2f}' for each in sorted(_ratios(pairs)))}; the median ratio of the"
+        f" processor seconds is {used:.2f}."
     )
 
 
@@ -104,33 +104,35 @@ def growth_blocks(runs: Sequence[Run], gateways: int) -> tuple[str, ...]:
     middle, large = grown[-2], grown[-1]
     more = (large.seconds - middle.seconds) / (large.events - middle.events)
     return (
-        "How it grows: one run of each, in one session, with the default of 2,000 segments a"
-        " batch. In the last two lines the segments are small: of as many gateways as above, and of"
-        " a gateway each. `judged`: read, decoded, and asked of the ledger; `events`: written;"
-        " `filed`: moved to the archive.",
+        "Growth: one run of each size, in one session, with the default of 2,000 segments per"
+        " batch. In the last two rows the segments are small: from as many gateways as above, and"
+        " from one gateway each. `judged` is the time to read and decode segments and look them"
+        " up in the ledger, `events` and `segments` the time to write their rows, `filed` the"
+        " time to move the files to the archive.",
         table(
             (
                 "events",
                 "files",
                 "seconds",
-                "us an event",
+                "us per event",
                 "processor, us",
                 "judged",
                 "events, s",
                 "segments, s",
                 "filed",
-                "files of Parquet",
+                "Parquet files",
             ),
             [_grown_row(run) for run in runs],
         ),
-        f"From {middle.events:,} to {large.events:,} events an event costs {more * 1e6:.1f} us,"
-        f" which is {more / middle.each:.2f} of what one costs up to there; it takes"
-        f" {large.size / large.events:.1f} bytes in the table, and a segment"
-        f" {large.ledger / large.files:.0f} in the ledger. A small segment costs"
-        f" {small.seconds / small.files * 1e3:.2f} ms, {small.processor / small.files * 1e3:.2f} of"
-        f" a processor; a folder more in the landing"
-        f" {(wide.seconds - small.seconds) / folders * 1e3:.2f} ms,"
-        f" {(wide.processor - small.processor) / folders * 1e3:.2f} of a processor.",
+        f"From {middle.events:,} to {large.events:,} events each further event costs"
+        f" {more * 1e6:.1f} us,"
+        f" which is {more / middle.each:.2f} of the cost per event before; an event takes"
+        f" {large.size / large.events:.1f} bytes in the table, a segment"
+        f" {large.ledger / large.files:.0f} bytes in the ledger. A small segment costs"
+        f" {small.seconds / small.files * 1e3:.2f} ms and"
+        f" {small.processor / small.files * 1e3:.2f} ms of processor time; a further folder in the"
+        f" landing costs {(wide.seconds - small.seconds) / folders * 1e3:.2f} ms and"
+        f" {(wide.processor - small.processor) / folders * 1e3:.2f} ms of processor time.",
     )
 
 
@@ -152,15 +154,16 @@ def workers_blocks(workers: Mapping[int, Sequence[Run]]) -> tuple[str, ...]:
     one, two = ([run.seconds for run in runs] for runs in workers.values())
     ratios = [a / b for a, b in zip(one, two, strict=True)]
     return (
-        f"On a cluster of Spark's own on this machine: a master, workers of one core and"
-        f" {spark.EXECUTOR_MEMORY} each, and the driver here, which all share its cores."
-        f" {workers[1][0].events:,} events, after a first run that is not counted.",
+        f"A standalone Spark cluster on this machine: a master, workers with one core and"
+        f" {spark.EXECUTOR_MEMORY} each, and the driver, which share the machine's cores."
+        f" {workers[1][0].events:,} events, after a warm-up run.",
         table(
-            ("workers", "seconds", "us an event"),
+            ("workers", "seconds", "us per event"),
             [
                 (count, ", ".join(number(run.seconds) for run in runs), number(runs[-1].each * 1e6))
                 for count, runs in workers.items()
             ],
         ),
-        f"Two are {', '.join(f'{each:.2f}' for each in ratios)} times as fast as one.",
+        f"Two workers are {', '.join(f'{each:.2f}' for each in ratios)} times as fast as one"
+        " worker.",
     )

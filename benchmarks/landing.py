@@ -220,23 +220,24 @@ def _blocks(
     runs: dict[tuple[int, bool], list[Run]], size: int, handshake: float
 ) -> tuple[str, ...]:
     ratios = [
-        (f"{gateways} gateways", *_spread(_ratios(runs, gateways)))
+        (f"{gateways} gateway{'' if gateways == 1 else 's'}", *_spread(_ratios(runs, gateways)))
         for gateways in sorted({gateways for gateways, _ in runs})
     ]
     return (
-        f"Segments of {EVENTS} events, some {size:,} bytes each, over TLS with a token, on kept"
-        f" connections; each is sent when the one before was acknowledged. A run is"
+        f"Segments of {EVENTS} events, about {size:,} bytes each, are sent over TLS with a token"
+        " on kept connections, each when the one before is acknowledged. A run has"
         f" {sum(len(r.waits) for r in runs[1, False]) // len(runs[1, False]):,} segments;"
-        f" medians of {len(runs[1, False])} runs of each, all in turn. The sender runs on the same"
-        " machine. Acknowledged on disk means: the file and its folder were synced; in memory the"
-        " same calls cost nothing. Processor time is the receiver's, in ms a segment.",
+        f" medians of {len(runs[1, False])} alternating runs of each. The sender runs on the same"
+        " machine. On disk, a segment is acknowledged after its file and folder are synced; in"
+        " memory, the same calls cost nothing. Processor time is the receiver's, in ms per"
+        " segment.",
         table(
             ("gateways, folder", "segments/s", "50 %, ms", "99 %, ms", "event loop", "threads"),
             [_row(key, some) for key, some in sorted(runs.items())],
         ),
-        "The rate on disk as a share of that in memory:",
-        table(("", "median", "least", "greatest"), ratios),
-        f"A new connection with its handshake takes {handshake * 1e3:.2f} ms of the receiver's"
+        "Ratio of the rate on disk to the rate in memory:",
+        table(("", "median", "minimum", "maximum"), ratios),
+        f"A new connection and its handshake take {handshake * 1e3:.2f} ms of the receiver's"
         " processor time.",
     )
 

@@ -60,14 +60,14 @@ def measure(settings: Settings) -> Topic:
         "MB, ledger",
     )
     blocks = (
-        "A report, a compaction and a retention read all manifests; an ingest asks which files the "
-        "ledger has, at the first batch of each reading. Batches of one segment file and two files "
-        f"of events each, compacted after each {EVERY}. Each once, in turn, in one process; the "
-        "memory is what the list of all manifests holds, and what an ingest holds on to of the "
-        "ledger's files, counted by tracemalloc apart from the times.",
+        "A report, a compaction and a retention read all manifests; an ingest reads the list of"
+        " the ledger's files at the first batch of each run. Each batch has one file of segments"
+        f" and two files of events; batches are compacted after each {EVERY}. Each is measured"
+        " once, in one process. The memory is that of the list of all manifests, and that of an"
+        " ingest's list of the ledger's files; tracemalloc counts it in separate runs.",
         table(head, rows),
     )
-    return Topic("manifests", "Manifests, each in a file and gathered", blocks)
+    return Topic("manifests", "Manifests in one file each, and gathered in a checkpoint", blocks)
 
 
 def _one(root: Path, count: int) -> list[tuple[str, ...]]:

@@ -33,13 +33,13 @@ def measure(settings: Settings) -> Topic:
         _row(f"{2 * sessions} TLS sessions, bound, idle", many, idle, 2 * sessions),
     )
     blocks = (
-        "Of the server's process, MB of a million bytes. RSS counts pages shared with other"
-        " processes whole, PSS in part.",
-        table(("state", "RSS, MB", "PSS, MB", "KB a session"), rows),
+        "Memory of the server's process; 1 MB is a million bytes. RSS counts pages that are"
+        " shared with other processes in full, PSS counts them in part.",
+        table(("state", "RSS, MB", "PSS, MB", "KB per session"), rows),
     )
     goal = Goal(
-        f"{sessions} TLS sessions take {encrypted.rss / 1e6:.0f} MB (to reach: under"
-        f" {AIM / 1e6:.0f})",
+        f"the server has {encrypted.rss / 1e6:.0f} MB resident with {sessions} TLS sessions"
+        f" (goal: less than {AIM / 1e6:.0f} MB)",
         encrypted.rss < AIM,
     )
     return Topic("memory", "Resident memory", blocks, [goal])

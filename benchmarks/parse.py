@@ -1,4 +1,4 @@
-"""Benchmark: the processor time of each step of an exchange, by pytest-benchmark and valgrind."""
+"""Benchmark: time and instructions of each step of an exchange (pytest-benchmark, valgrind)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _STEPS: Final = {
     "test_parse": ("parse the assured iq", "parse"),
     "test_parse_and_route": ("parse, route and decode it into a unit of work", "route"),
     "test_exchange_without_commit": (
-        "the whole exchange, `assured` and `deliver`, rows and answers, without a commit",
+        "the whole exchange: `assured` and `deliver`, rows and answers, without a commit",
         "exchange",
     ),
     "test_relay_without_commit": (
@@ -40,10 +40,10 @@ def measure(settings: Settings) -> Topic:
         told = "not counted" if counted is None else f"{counted:,}"
         rows.append((step, *(number(stats[key] * 1e6) for key in ("median", "min")), told))
     blocks = (
-        f"One assured iq of {STANZA_BYTES} bytes, a sensor's reading. Times are of one thread that"
-        " has the processor; instructions are counted by valgrind, and do not depend on what else"
-        " the machine does.",
-        table(("step", "median, us", "least, us", "instructions"), rows),
+        f"One assured iq of {STANZA_BYTES} bytes that contains a sensor's reading. Times are"
+        " wall-clock times of one thread; instructions are counted by valgrind and do not depend"
+        " on the machine's load.",
+        table(("step", "median, us", "minimum, us", "instructions"), rows),
     )
     return Topic("parse", "One assured exchange, step by step", blocks)
 

@@ -94,10 +94,11 @@ def _workers(settings: Settings) -> Part:
         found = [(workers, _work(settings, gateway, workers)) for workers in WORKERS]
     return Part(
         (
-            "Items of a queue node, each published, given to a worker and locked, deleted by it,"
-            f" and the worker told so. Each worker takes {REQUESTS} items at a"
-            " time and there are as many publishers as workers; the time is from the publication"
-            " to the word that the item is deleted. Event loop and database are in % of a core.",
+            "Each item is published to a queue node, assigned to a worker and locked, and"
+            f" deleted by the worker, which receives a confirmation. Each worker takes {REQUESTS}"
+            " items at a time, and there are as many publishers as workers. The latency is from"
+            " the publication to the confirmation of the deletion. Event loop and database are"
+            " in % of a core.",
             table(
                 ("workers", "items/s", "median, ms", "99 %, ms", *_USED),
                 [
@@ -135,21 +136,23 @@ def _backlog(settings: Settings) -> Part:
     sizes = ", ".join(f"{one:.2f}" for one in sorted(ratios))
     return Part(
         (
-            f"The same with {PAIRED_WORKERS} workers, beside {items:,} items that wait, in"
-            f" {len(ratios)} pairs in turn: two gateways, of which one has the backlog. Medians.",
+            f"The same rate with {PAIRED_WORKERS} workers, and a backlog of {items:,} waiting"
+            " items, in"
+            f" {len(ratios)} alternating pairs: one gateway has the backlog, another one has"
+            " none. Values are medians.",
             table(
                 ("", "items/s"),
-                zip(("nothing waits", f"{items:,} wait"), map(number, rates), strict=True),
+                zip(("no backlog", f"{items:,} waiting items"), map(number, rates), strict=True),
             ),
-            f"Ratios: {sizes}. With the backlog the process has {memory / 1e6:+.1f} MB.",
+            f"Ratios: {sizes}. The backlog changes the resident memory by {memory / 1e6:+.1f} MB.",
         ),
         (
             Goal(
-                f"{ratio:.2f} of the rate with a backlog (to reach: {BACKLOG_AIM})",
+                f"the rate with a backlog is {ratio:.2f} of the rate without (goal: {BACKLOG_AIM})",
                 ratio >= BACKLOG_AIM,
             ),
             Goal(
-                f"a backlog takes {memory / 1e6:.1f} MB (to reach: {BACKLOG_MEMORY / 1e6:.0f})",
+                f"a backlog takes {memory / 1e6:.1f} MB (goal: at most {BACKLOG_MEMORY / 1e6:.0f})",
                 memory <= BACKLOG_MEMORY,
             ),
         ),
@@ -170,7 +173,7 @@ def _fan_out(settings: Settings) -> Part:
     return Part(
         (
             f"One publication to {subscribers} subscribers at level 0, each with a connection of"
-            " its own; the next begins when all have heard of it.",
+            " its own; the next publication starts when all have received it.",
             table(
                 ("publications/s", "notifications/s", "median, ms", "99 %, ms", *_USED),
                 [
@@ -192,10 +195,11 @@ def _matching(settings: Settings) -> Part:
     ratio = statistics.median(with_.rate / without.rate for without, with_ in runs)
     return Part(
         (
-            "A publication to one subscriber while accounts that are away are subscribed to"
-            f" filters that do not match, in {len(runs)} pairs in turn. In memory, the tree of"
-            f" {filters:,} filters tells in {trie * 1e6:.1f} us which match; comparing with each"
-            f" would take {scan * 1e6:,.0f} us.",
+            "Publications to one subscriber, while accounts without a session are subscribed to"
+            f" topic filters that do not match, in {len(runs)} alternating pairs. In memory, the"
+            " tree of"
+            f" {filters:,} filters finds the matches in {trie * 1e6:.1f} us; comparing the name"
+            f" with each filter would take {scan * 1e6:,.0f} us.",
             table(
                 ("filters", "publications/s", "median, ms"),
                 [
@@ -249,12 +253,12 @@ def _restart(settings: Settings) -> Part:
     more = many.rss - none.rss
     return Part(
         (
-            f"A start with {items:,} items waiting, which are"
-            f" {(folders[1] / 'fieldpost.db').stat().st_size / 1e6:,.0f} MB of database; the"
-            f" median of {len(starts[0])}. A worker that comes then does"
-            f" {number(worked.rate)} items a second.",
+            f"Start of a gateway with {items:,} waiting items, in a database of"
+            f" {(folders[1] / 'fieldpost.db').stat().st_size / 1e6:,.0f} MB; medians of"
+            f" {len(starts[0])}. Afterwards one worker processes {number(worked.rate)} items per"
+            " second.",
             table(
-                ("items that wait", "ready after, s", "RSS, MB"),
+                ("waiting items", "ready after, s", "RSS, MB"),
                 [
                     (name, number(found.seconds), f"{found.rss / 1e6:.1f}")
                     for name, found in (("none", none), (f"{items:,}", many))
@@ -263,11 +267,13 @@ def _restart(settings: Settings) -> Part:
         ),
         (
             Goal(
-                f"ready in {many.seconds:.2f} s (to reach: under {START_AIM:.0f})",
+                f"ready in {many.seconds:.2f} s with {items:,} waiting items (goal: less than"
+                f" {START_AIM:.0f})",
                 many.seconds < START_AIM,
             ),
             Goal(
-                f"with {more / 1e6:.1f} MB more (to reach: {START_MEMORY / 1e6:.0f})",
+                f"{items:,} waiting items take {more / 1e6:.1f} MB at the start (goal: at most"
+                f" {START_MEMORY / 1e6:.0f})",
                 more <= START_MEMORY,
             ),
         ),

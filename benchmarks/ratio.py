@@ -31,16 +31,17 @@ def measure(settings: Settings) -> Topic:
     ratios = [a.rate / b.rate for a, b in zip(real, bare, strict=True)]
     ratio = statistics.median(ratios)
     blocks = (
-        f"{CLIENTS} plain connections, closed loop, {len(ratios)} pairs in turn. The bare loop has"
-        " the gateway's parser and group commit, and no TLS, login, routing, decision, limit or"
-        " decoding. Medians; processor time is the server's, in us an exchange.",
+        f"{CLIENTS} plain connections, closed loop, {len(ratios)} alternating pairs of runs. The"
+        " bare loop has the gateway's parser and group commit, but no TLS, login, routing,"
+        " rules, limits or decoding. Values are medians; processor time is the server's, in us"
+        " per exchange.",
         table(
             ("", "exchanges/s", "event loop, us", "database, us", "wrong answers"),
             [_row("the gateway", real), _row("the bare loop", bare)],
         ),
         f"Ratio of the rates: median {ratio:.2f}, {_interval(ratios)}.",
     )
-    goal = Goal(f"the gateway does {ratio:.2f} of the bare loop (to reach: {AIM})", ratio >= AIM)
+    goal = Goal(f"the gateway's rate is {ratio:.2f} of the bare loop's (goal: {AIM})", ratio >= AIM)
     return Topic("bare", "The gateway against the bare loop", blocks, [goal])
 
 

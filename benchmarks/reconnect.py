@@ -74,9 +74,13 @@ def measure(settings: Settings) -> Topic:
     folder = settings.folder / "reconnect"
     server.prepare(folder, devices)
     kinds = (
-        ("an address each", True, 0),
-        ("all behind one address", False, 0),
-        (f"an address each, and {strangers} strangers from one", True, strangers),
+        ("one address each", True, 0),
+        ("one shared address", False, 0),
+        (
+            f"one address each, and {strangers} unauthenticated connections from another",
+            True,
+            strangers,
+        ),
     )
     rows, peaks, last = [], [], []
     for name, own, intruders in kinds:
@@ -85,29 +89,29 @@ def measure(settings: Settings) -> Topic:
         peaks.append(peak)
         last.append(passed.all)
     blocks = (
-        f"{devices} devices with TLS 1.3, SCRAM-SHA-256 and bind, all at once; the devices' own"
-        " work is on the same two cores, and takes the greater part of them. Who was turned away"
-        f" tried again after up to {FIRST_WAIT} s, doubled up to {LONGEST_WAIT} s.",
+        f"{devices} devices connect at once with TLS 1.3, SCRAM-SHA-256 and bind. The simulated"
+        " devices run on the same two cores and take most of their time. A refused device tries"
+        f" again after up to {FIRST_WAIT} s, doubled up to {LONGEST_WAIT} s.",
         table(
             (
-                "devices come from",
-                "half in, s",
-                "99 % in, s",
-                "all in, s",
-                "attempts a device",
+                "devices",
+                "half bound, s",
+                "99 % bound, s",
+                "all bound, s",
+                "attempts per device",
                 "server's peak RSS, MB",
             ),
             rows,
         ),
     )
     goals = [
-        Goal(f"all {devices} are in, after {number(max(last))} s at the latest", True),
+        Goal(f"all {devices} devices are bound after at most {number(max(last))} s", True),
         Goal(
-            f"the server's peak is {max(peaks) / 1e6:.0f} MB (to reach: under {CEILING / 1e6:.0f})",
+            f"the server's peak is {max(peaks) / 1e6:.0f} MB (goal: less than {CEILING / 1e6:.0f})",
             max(peaks) < CEILING,
         ),
     ]
-    return Topic("reconnect", "Everybody at once after a power cut", blocks, goals)
+    return Topic("reconnect", "Reconnection of all devices after a power cut", blocks, goals)
 
 
 def _after_power_cut(

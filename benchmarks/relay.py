@@ -19,20 +19,21 @@ def measure(settings: Settings) -> Topic:
     with server.gateway(folder) as gateway:
         found = [(pairs, *_run(settings, gateway, pairs)) for pairs in PAIRS]
     blocks = (
-        "A message is offered to the gateway as assured, for the bare JID of another device, which"
-        " gets it as assured: eight stanzas and four durable steps. Each pair has one message under"
-        " way; its time is from the offer to the recipient's being told to deliver. In the last"
-        " columns, from the same run: exchanges with the gateway itself on as many connections as"
-        " there are pairs, and how many of those a relayed message costs.",
+        "A device offers the gateway an assured message for another device's bare JID, and the"
+        " gateway forwards it as assured: eight stanzas and four durable steps. Each pair has one"
+        " message in flight; its latency is from the offer until the recipient receives the"
+        " `deliver`. The last columns, from the same run, are exchanges with the gateway itself"
+        " on as many connections as there are pairs, and the number of exchanges that cost as"
+        " much as one message.",
         table(
             (
                 *("pairs", "messages/s", "median, ms", "99 %, ms", "event loop", "database"),
-                *("saturated", "exchanges/s", "exchanges a message"),
+                *("saturated", "exchanges/s", "exchanges per message"),
             ),
             [_row(*each) for each in found],
         ),
     )
-    return Topic("relay", "From device to device, assured on both hops", blocks)
+    return Topic("relay", "Messages from device to device, assured on both hops", blocks)
 
 
 def _run(settings: Settings, gateway: server.Server, pairs: int) -> tuple[Measured, Measured]:

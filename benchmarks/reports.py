@@ -157,14 +157,14 @@ def _blocks(
         f"{totals['gateways']} gateways over {truth['days']} days with all faults of"
         f" `fieldpost-sim fleet`: {totals['events']:,} events in {totals['files']:,} files (sealed"
         f" every {truth['seal']:,.0f} s), which took {ingested:.0f} s to ingest. After the first"
-        f" report a segment of each of {LATE} gateways comes late, all of one day, {len(touched)}"
-        " times; after each, and once more with nothing new, the report is made again. In one"
-        " session, whose start is not counted; medians.",
+        f" report a late segment of each of {LATE} gateways arrives, all of one day,"
+        f" {len(touched)} times; the report is made again after each arrival, and without new"
+        " data. All in one session, whose start is not counted. Values are medians.",
         table(
-            ("report", "seconds", "summaries", "tables", "pages", "days anew", "days kept"),
-            [_row("first", [first]), _row("a day touched", touched), _row("nothing new", idle)],
+            ("report", "seconds", "summaries", "tables", "pages", "days computed", "days reused"),
+            [_row("first", [first]), _row("one day changed", touched), _row("no new data", idle)],
         ),
-        f"A report after one day was touched takes {statistics.median(ratios):.2f} of the first"
+        f"A report after one day changed takes {statistics.median(ratios):.2f} of the first"
         f" ({ratios[0]:.2f} to {ratios[-1]:.2f}). The pages, CSV and JSON are {size / 1e6:.1f} MB.",
     )
 

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from benchmarks.report import number, table
 
 
-class Given(NamedTuple):
+class Input(NamedTuple):
     """An input: its value, meaning and unit, and the page of its measurement.
 
     `page` is empty if the value is assumed.
@@ -25,67 +25,70 @@ class Given(NamedTuple):
     page: str = ""
 
 
-class Derived(NamedTuple):
+class Result(NamedTuple):
     """A result of a formula over the symbols before it."""
 
     formula: str
     text: str
 
 
-GIVEN: Final[dict[str, Given]] = {
-    "G": Given(100_000, "gateways"),
-    "r": Given(4_000, "readings of a gateway in a day"),
-    "l": Given(240, "logs of a gateway in a day"),
-    "h": Given(1_440, "heartbeats of a gateway in a day (one a minute, the default)"),
-    "T": Given(300, "seconds from an event until its lane is sealed (`segment_age`, its default)"),
-    "k": Given(3, "the busiest minute, as a multiple of the mean"),
-    "u": Given(0.5, "share of a core that is to be busy"),
-    "c": Given(60, "seconds from one batch of the ingest to the next"),
-    "D": Given(90, "days for which events stay in the tables"),
-    "A": Given(30, "days for which segments stay in the archive"),
-    "n": Given(1_024, "connections of a receiver (its limit, `ReceiverLimits.connections`)"),
-    "H": Given(0.04, "money for an hour of a core"),
-    "Y": Given(0.023, "money for a GB of object storage in a month"),
-    "Q": Given(5e-6, "money for a request that writes an object"),
-    "b_r": Given(806, "bytes of a file of 14 readings", "segments"),
-    "b_l": Given(597, "bytes of a file of 2 logs", "segments"),
-    "b_h": Given(448, "bytes of a file of 5 heartbeats", "segments"),
-    "a": Given(8.0, "bytes that a further event adds to a file", "segments"),
-    "w": Given(3.46, "receiver: processor time of a segment, ms", "landing"),
-    "t": Given(1.69, "receiver: processor time of a new connection, ms", "landing"),
-    "f": Given(2.59, "ingest: processor time of a small segment, ms", "ingest"),
-    "e": Given(
-        1.9, "ingest: processor time of a further event, us (7.08 at 500, less `f`)", "ingest"
+INPUTS: Final[dict[str, Input]] = {
+    "G": Input(100_000, "gateways"),
+    "r": Input(4_000, "readings per gateway and day"),
+    "l": Input(240, "log events per gateway and day"),
+    "h": Input(1_440, "heartbeats per gateway and day (default: one per minute)"),
+    "T": Input(300, "seconds from an event until its lane is sealed (default of `segment_age`)"),
+    "k": Input(3, "ratio of the busiest minute to the mean"),
+    "u": Input(0.5, "target utilisation of a core"),
+    "c": Input(60, "seconds between two batches of the ingest"),
+    "D": Input(90, "retention of events in the tables, days"),
+    "A": Input(30, "retention of segments in the archive, days"),
+    "n": Input(1_024, "connections per receiver (limit `ReceiverLimits.connections`)"),
+    "H": Input(0.04, "price of a core per hour"),
+    "Y": Input(0.023, "price of a GB of object storage per month"),
+    "Q": Input(5e-6, "price of a request that writes an object"),
+    "b_r": Input(806, "bytes of a file with 14 readings", "segments"),
+    "b_l": Input(597, "bytes of a file with 2 log events", "segments"),
+    "b_h": Input(448, "bytes of a file with 5 heartbeats", "segments"),
+    "a": Input(8.0, "bytes that each further event adds to a file", "segments"),
+    "w": Input(3.46, "receiver: processor time per segment, ms", "landing"),
+    "t": Input(1.69, "receiver: processor time per new connection, ms", "landing"),
+    "f": Input(2.59, "ingest: processor time per small segment, ms", "ingest"),
+    "e": Input(
+        1.9,
+        "ingest: processor time per further event, us (7.08 less `f` / 500)",
+        "ingest",
     ),
-    "d": Given(1.43, "ingest: time of a folder in the landing, in each batch, ms", "ingest"),
-    "p": Given(8.1, "bytes of an event in the tables", "ingest"),
-    "q": Given(132, "bytes of a segment in the ledger", "ingest"),
+    "d": Input(1.43, "ingest: time per folder in the landing and batch, ms", "ingest"),
+    "p": Input(8.1, "bytes per event in the tables", "ingest"),
+    "q": Input(132, "bytes per segment in the ledger", "ingest"),
 }
 """The inputs, by symbol."""
 
-DERIVED: Final[dict[str, Derived]] = {
-    "E": Derived("G * (r + l + h)", "events in a day"),
-    "S": Derived(
+RESULTS: Final[dict[str, Result]] = {
+    "E": Result("G * (r + l + h)", "events per day"),
+    "S": Result(
         "G * (86400 / (T + 86400 / r) + 86400 / (T + 86400 / l) + 86400 / (T + 86400 / h))",
-        "segments in a day: a lane is sealed T after the first event since it last was",
+        "segments per day: a lane is sealed T seconds after its first unsealed event",
     ),
-    "N": Derived("S / 86400", "requests in a second"),
-    "B": Derived("S * (b_r + b_l + b_h) / 3 + max(0, E - 7 * S) * a", "bytes received in a day"),
-    "C_r": Derived("N * k * w / 1000 / u", "cores of receivers"),
-    "R": Derived("G / n", "receivers, where each gateway keeps its connection"),
-    "C_t": Derived("G * t / 1000", "core seconds when all gateways connect at once"),
-    "C_i": Derived("(S * f / 1000 + E * e / 1000000) / 86400 / u", "cores of the ingest"),
-    "L": Derived("3 * G", "folders in the landing"),
-    "Z": Derived("L * d / 1000", "seconds for which a batch looks through the landing"),
-    "F": Derived("N * c", "files in a batch"),
-    "P": Derived("E * p + S * q", "bytes that the tables grow by in a day"),
-    "V_t": Derived("P * D", "bytes of tables"),
-    "V_a": Derived("B * A", "bytes of archive"),
-    "V_f": Derived("S * A", "files of archive"),
-    "M_c": Derived("(C_r + C_i) * 730 * H", "money a month: cores"),
-    "M_s": Derived("(V_t + V_a) / 1000000000 * Y", "money a month: storage"),
-    "M_q": Derived(
-        "2 * S * 30 * Q", "money a month: each segment landed and archived as an object"
+    "N": Result("S / 86400", "requests per second"),
+    "B": Result("S * (b_r + b_l + b_h) / 3 + max(0, E - 7 * S) * a", "bytes received per day"),
+    "C_r": Result("N * k * w / 1000 / u", "cores for the receivers"),
+    "R": Result("G / n", "receivers, if each gateway keeps its connection open"),
+    "C_t": Result("G * t / 1000", "core seconds if all gateways connect at once"),
+    "C_i": Result("(S * f / 1000 + E * e / 1000000) / 86400 / u", "cores for the ingest"),
+    "L": Result("3 * G", "folders in the landing"),
+    "Z": Result("L * d / 1000", "seconds that a batch takes to list the landing"),
+    "F": Result("N * c", "files per batch"),
+    "P": Result("E * p + S * q", "growth of the tables per day, bytes"),
+    "V_t": Result("P * D", "size of the tables, bytes"),
+    "V_a": Result("B * A", "size of the archive, bytes"),
+    "V_f": Result("S * A", "files in the archive"),
+    "M_c": Result("(C_r + C_i) * 730 * H", "cost per month: cores"),
+    "M_s": Result("(V_t + V_a) / 1000000000 * Y", "cost per month: storage"),
+    "M_q": Result(
+        "2 * S * 30 * Q",
+        "cost per month: requests, if each segment is landed and archived as an object",
     ),
 }
 """The results, by symbol, in the order of computation."""
@@ -98,15 +101,15 @@ _OPERATORS: Final[dict[type[ast.operator], Callable[[float, float], float]]] = {
 }
 
 
-def reckon(**changes: float) -> dict[str, float]:
+def estimate(**changes: float) -> dict[str, float]:
     """Compute all symbols; `changes` replace inputs."""
-    values = {symbol: given.value for symbol, given in GIVEN.items()} | changes
-    for symbol, derived in DERIVED.items():
-        values[symbol] = work_out(derived.formula, values)
+    values = {symbol: each.value for symbol, each in INPUTS.items()} | changes
+    for symbol, result in RESULTS.items():
+        values[symbol] = evaluate(result.formula, values)
     return values
 
 
-def work_out(formula: str, values: Mapping[str, float]) -> float:
+def evaluate(formula: str, values: Mapping[str, float]) -> float:
     """Evaluate a formula of numbers, symbols, `+ - * /` and `max`; raises ValueError for anything
     else."""
     return _value(ast.parse(formula, mode="eval").body, values)
@@ -125,36 +128,34 @@ def _value(node: ast.expr, values: Mapping[str, float]) -> float:
     raise ValueError(ast.dump(node))
 
 
-def given_table() -> str:
+def input_table() -> str:
     """Return the table of inputs."""
     rows = [
         (
             f"`{symbol}`",
-            f"{given.value:,}",
-            given.text,
-            f"[{given.page}](../../benchmarks/results/{given.page}.md)"
-            if given.page
-            else "assumed",
+            f"{each.value:,}",
+            each.text,
+            f"[{each.page}](../../benchmarks/results/{each.page}.md)" if each.page else "assumed",
         )
-        for symbol, given in GIVEN.items()
+        for symbol, each in INPUTS.items()
     ]
-    return table(("symbol", "value", "what", "from"), rows)
+    return table(("symbol", "value", "meaning", "source"), rows)
 
 
-def derived_table() -> str:
+def result_table() -> str:
     """Return the table of results, for the default and for gateways that seal every hour."""
-    now, hourly = reckon(), reckon(T=3_600)
+    now, hourly = estimate(), estimate(T=3_600)
     rows = [
         (
             f"`{symbol}`",
-            derived.text,
-            f"`{derived.formula}`",
+            result.text,
+            f"`{result.formula}`",
             _short(now[symbol]),
             _short(hourly[symbol]),
         )
-        for symbol, derived in DERIVED.items()
+        for symbol, result in RESULTS.items()
     ]
-    return table(("symbol", "what", "formula", "T = 300", "T = 3,600"), rows)
+    return table(("symbol", "meaning", "formula", "T = 300", "T = 3,600"), rows)
 
 
 def _short(value: float) -> str:
@@ -166,4 +167,4 @@ def _short(value: float) -> str:
 
 
 if __name__ == "__main__":
-    print(given_table(), derived_table(), sep="\n\n")
+    print(input_table(), result_table(), sep="\n\n")

@@ -58,7 +58,7 @@ def mixes() -> list[Mix]:
     tagged = [event._replace(tags=_tags(event)) for event in lanes["readings"]]
     return [
         Mix("readings", "readings", lanes["readings"]),
-        Mix("readings with times of their own", "readings", tagged),
+        Mix("readings with device times", "readings", tagged),
         Mix("logs", "logs", lanes["logs"]),
         Mix("system", "system", lanes["system"]),
     ]
@@ -146,22 +146,29 @@ def measure(settings: Settings) -> Topic:
     found = [compare(mix, size, rounds) for mix in mixes() for size in SIZES]
     blocks = (
         "Events of a simulated gateway (`fieldpost-sim fleet`, no faults): readings of eight"
-        " sensors; the same with a time and a node that the device gave; logs; what the gateway"
-        " tells of itself, mostly heartbeats. JSON lines are compressed by gzip, CBOR maps by zlib,"
-        f" both at level {_LEVEL}. Nobody but a segment tells checksum, gateway, epoch and lane.",
-        "Bytes an event:",
+        " sensors; the same with a time and a node from the device; logs; and the gateway's own"
+        " events, mostly heartbeats. JSON lines are compressed by gzip, CBOR maps by zlib, both"
+        f" at level {_LEVEL}. Only a segment contains a checksum, the gateway, the epoch and the"
+        " lane.",
+        "Bytes per event:",
         table(
-            ("events", "a segment", OURS, *OTHERS, "smaller than JSON", "than CBOR"),
+            ("events", "events per segment", OURS, *OTHERS, "smaller than JSON", "than CBOR"),
             [_sizes(each) for each in found],
         ),
-        f"Processor time to encode, us an event: medians of {rounds} rounds in which all take"
-        " turns. Ratios are medians, and the least and the greatest.",
+        f"Processor time to encode, in us per event: medians of {rounds} rounds in which all"
+        " formats alternate. Ratios are medians, with the smallest and the largest in brackets.",
         table(
-            ("events", "a segment", OURS, *OTHERS, *(f"faster than {name}" for name in OTHERS)),
+            (
+                "events",
+                "events per segment",
+                OURS,
+                *OTHERS,
+                *(f"faster than {name}" for name in OTHERS),
+            ),
             [_times(each) for each in found],
         ),
-        "What a quiet gateway seals every five minutes, whole files:",
-        table(("events", "in the file", "bytes", "JSON", "times smaller"), _small_files()),
+        "Whole files that a gateway with few events seals every five minutes:",
+        table(("events", "events per file", "bytes", "JSON", "times smaller"), _small_files()),
     )
     return Topic("segments", "Segments against JSON lines and CBOR", blocks, list(_goals(found)))
 
@@ -184,13 +191,11 @@ def _plan() -> Plan:
 def _goals(found: Sequence[Compared]) -> Iterable[Goal]:
     for size, aim in SIZES.items():
         least = min(each.smaller(n) for each in found if each.size == size for n in OTHERS)
-        text = (
-            f"with {size:,} events a segment at least {least:.2f} times smaller (to reach: {aim})"
-        )
+        text = f"with {size:,} events per segment at least {least:.2f} times smaller (goal: {aim})"
         yield Goal(text, least >= aim)
     for other in ("JSON", "CBOR"):
         least = min(statistics.median(each.faster[other]) for each in found)
-        text = f"at least {least:.1f} times as fast to encode as {other} (to reach: {FASTER:g})"
+        text = f"at least {least:.1f} times as fast to encode as {other} (goal: {FASTER:g})"
         yield Goal(text, least >= FASTER)
 
 

@@ -53,22 +53,23 @@ def measure(settings: Settings) -> Topic:
     ratios = [after.written / before.written for before, after in runs if before.written]
     ratio = statistics.median(ratios) if ratios else 1.0
     blocks = (
-        f"{SENDERS} senders with {RATE:g} assured exchanges a second each, in one process: the real"
-        " units of work (hold; release and event), answered after their commit. Written is what"
-        " the kernel counts for the process, pages are what the database's thread gave to write,"
-        f" by {database.PAGE_BYTES}. The median of {ROUNDS} rounds, the two ways in turn.",
+        f"{SENDERS} senders with {RATE:g} assured exchanges per second each, in one process: the"
+        " gateway's units of work (hold; release and event), answered after their commit. The"
+        " bytes are those that the kernel counts for the process; pages are the bytes that the"
+        f" database's thread wrote, divided by {database.PAGE_BYTES}. Medians of {ROUNDS} rounds"
+        " in which both variants alternate.",
         table(
-            ("commits wait", "bytes an exchange", "pages", "commits", "ms an exchange"),
+            ("delay of commits", "bytes per exchange", "pages", "commits", "ms per exchange"),
             [
-                _row("not at all", [before for before, _ in runs]),
+                _row("none", [before for before, _ in runs]),
                 _row(f"{WINDOW * 1000:g} ms", [after for _, after in runs]),
             ],
         ),
-        "What the card's controller writes beyond that is not known. An exchange has two units"
-        " that follow each other, and each waits.",
+        "The additional writes of the card's controller are unknown. An exchange has two"
+        " consecutive units of work, and each is delayed.",
     )
     goal = Goal(
-        f"with the wait, {ratio:.2f} of the bytes are written (to reach: {AIM:g} at most)",
+        f"with the delay, {ratio:.2f} of the bytes are written (goal: at most {AIM:g})",
         ratio <= AIM,
     )
     return Topic("wear", "Flash wear", blocks, [goal])

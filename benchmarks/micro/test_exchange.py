@@ -1,4 +1,4 @@
-"""Micro benchmarks: the processor time of each step of an assured exchange."""
+"""Micro benchmarks: the time of each step of an assured exchange."""
 
 from __future__ import annotations
 

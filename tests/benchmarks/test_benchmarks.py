@@ -1,4 +1,4 @@
-"""The benchmarks' own parts: what they send, how they judge answers, what they conclude."""
+"""Parts of the benchmarks: stanzas, checks of answers, saturation, pages, process usage."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MEASURED = Measured(
 )
 
 
-def test_the_assured_iq_has_the_bytes_that_the_tables_speak_of() -> None:
+def test_the_assured_iq_has_the_documented_size() -> None:
     key = payload.msg_id(0xFFFFFFFF, 499, 99_999_999)
     assert len(payload.assured(b"a01f305f5e0ff", key)) == payload.STANZA_BYTES == 413
 
@@ -39,7 +39,7 @@ def test_message_ids_are_unique_in_run_sender_and_count() -> None:
     assert len(keys) == 24
 
 
-def test_the_measured_exchange_goes_through_the_gateways_own_handlers_again_and_again() -> None:
+def test_the_measured_exchange_uses_the_gateways_handlers_and_can_be_repeated() -> None:
     subject = Subject()
     with transaction(subject) as tx:
         first = subject.exchange(tx)
@@ -48,11 +48,11 @@ def test_the_measured_exchange_goes_through_the_gateways_own_handlers_again_and_
         assert tx.row("SELECT count(*), min(name) FROM events") == (2, "Temperature")
 
 
-def test_the_measured_relay_ends_with_nothing_that_waits_again_and_again() -> None:
+def test_the_measured_relay_leaves_nothing_waiting_and_can_be_repeated() -> None:
     with transaction(Subject()) as tx:
         relayed = Relayed(tx)
         for _ in range(2):
-            assert relayed.relay(tx) == 2, "the offer, and the release"
+            assert relayed.relay(tx) == 2, "the offer and the release"
             assert tx.row("SELECT count(*) FROM held") == (0,)
             assert tx.row("SELECT count(*) FROM outbox") == (0,)
         assert tx.row("SELECT seq FROM main.sqlite_sequence WHERE name = 'outbox'") == (3,)
@@ -63,15 +63,15 @@ class Peer:
     """Both ends of a connection: a client of the load generator, and the server's socket."""
 
     def __init__(self) -> None:
-        self.server, ours = socket.socketpair()
-        ours.setblocking(False)
-        self.client = Client(run=1, number=2, connection=ours)
+        self.server, client_side = socket.socketpair()
+        client_side.setblocking(False)
+        self.client = Client(run=1, number=2, connection=client_side)
         self.client.begin()
         self.key = payload.msg_id(1, 2, 1)
         assert self.server.recv(4096) == payload.assured(b"a000200000001", self.key)
 
     def answer(self, data: bytes) -> bool | None:
-        """Send the client these bytes, and return what it makes of them."""
+        """Send bytes to the client and return the result of its `read`."""
         self.server.sendall(data)
         return self.client.read()
 
@@ -87,7 +87,7 @@ RECEIVED = (
 )
 
 
-def test_an_exchange_is_right_from_both_answers() -> None:
+def test_an_exchange_has_two_correct_answers() -> None:
     peer = Peer()
     assert peer.answer(RECEIVED) is True
     peer.client.release()
@@ -96,9 +96,9 @@ def test_an_exchange_is_right_from_both_answers() -> None:
     peer.close()
 
 
-def test_an_answer_in_pieces_is_judged_when_it_is_whole() -> None:
+def test_a_partial_answer_is_checked_when_it_is_whole() -> None:
     peer = Peer()
-    cut = RECEIVED.index(b"</iq>")  # what came ends with `/>`, and the iq is open still
+    cut = RECEIVED.index(b"</iq>")  # the received bytes end with `/>`, but the iq is not closed yet
     assert peer.answer(RECEIVED[:cut]) is None
     assert peer.answer(RECEIVED[cut:]) is True
     peer.close()
@@ -112,7 +112,7 @@ def test_an_answer_in_pieces_is_judged_when_it_is_whole() -> None:
         RECEIVED.replace(payload.msg_id(1, 2, 1), payload.msg_id(1, 2, 2)),
         b"<iq type='result' id='a000200000001'/>",
     ],
-    ids=["another id", "an error", "another message", "nothing received"],
+    ids=["another id", "an error", "another message", "no received element"],
 )
 def test_a_wrong_answer_counts_as_an_error(answer: bytes) -> None:
     peer = Peer()
@@ -120,7 +120,7 @@ def test_a_wrong_answer_counts_as_an_error(answer: bytes) -> None:
     peer.close()
 
 
-def test_an_answer_with_content_is_no_empty_result() -> None:
+def test_an_answer_with_content_is_not_an_empty_result() -> None:
     peer = Peer()
     assert peer.answer(RECEIVED) is True
     peer.client.release()
@@ -137,16 +137,16 @@ def test_a_closed_connection_ends_the_run() -> None:
 
 
 @pytest.mark.parametrize(
-    ("measured", "told"),
+    ("measured", "component"),
     [
         (replace(MEASURED, load=1.9), "the load generator"),
         (replace(MEASURED, server_main=1.5), "the server"),
-        (replace(MEASURED, machine=2.0 * (os.cpu_count() or 1)), "the machine, by other work"),
-        (replace(MEASURED, machine=1.2), "none: it waits for commits"),
+        (replace(MEASURED, machine=2.0 * (os.cpu_count() or 1)), "the machine, by other processes"),
+        (replace(MEASURED, machine=1.2), "none: waits for commits"),
     ],
 )
-def test_it_says_which_side_is_saturated(measured: Measured, told: str) -> None:
-    assert saturated(measured) == told
+def test_saturated_names_the_limiting_component(measured: Measured, component: str) -> None:
+    assert saturated(measured) == component
 
 
 def test_a_page_shows_goals_reached_and_missed() -> None:
@@ -162,17 +162,17 @@ def test_a_page_shows_goals_reached_and_missed() -> None:
 @pytest.mark.parametrize(
     ("value", "text"), [(12345.6, "12,346"), (99.94, "99.9"), (1.234, "1.23"), (0.0, "0.00")]
 )
-def test_numbers_keep_three_digits(value: float, text: str) -> None:
+def test_numbers_have_three_significant_digits(value: float, text: str) -> None:
     assert report.number(value) == text
 
 
-def test_the_head_of_a_page_names_disk_and_versions(tmp_path: Path) -> None:
+def test_the_head_of_a_page_describes_disk_and_versions(tmp_path: Path) -> None:
     text = machine.describe(tmp_path)
     assert "fdatasync" in text
     assert "SQLite 3." in text
 
 
-def test_usage_is_read_of_a_process() -> None:
+def test_usage_reads_the_memory_and_processor_time_of_a_process() -> None:
     found = usage.memory(os.getpid())
     assert 1_000_000 < found.pss <= found.rss
     used = usage.processor(os.getpid())
