@@ -125,8 +125,8 @@ def growth_blocks(runs: Sequence[Run], gateways: int) -> tuple[str, ...]:
             [_grown_row(run) for run in runs],
         ),
         f"From {middle.events:,} to {large.events:,} events each further event costs"
-        f" {more * 1e6:.1f} us,"
-        f" which is {more / middle.each:.2f} of the cost per event before; an event takes"
+        f" {more * 1e6:.1f} us, which is {more / middle.each:.2f} of the cost per event before; an"
+        " event takes"
         f" {large.size / large.events:.1f} bytes in the table, a segment"
         f" {large.ledger / large.files:.0f} bytes in the ledger. A small segment costs"
         f" {small.seconds / small.files * 1e3:.2f} ms and"

@@ -39,9 +39,8 @@ def describe(folder: Path) -> str:
         f"Measured {datetime.now(UTC):%Y-%m-%d %H:%M} UTC by `python -m benchmarks`.",
         f"Machine: {_processor()}, {os.cpu_count()} cores, Linux {platform.release()}"
         f" {platform.machine()}, load {load:.1f} at the start.",
-        f"Disk: {_filesystem(folder)}; a write of 4 KiB with fdatasync takes {sync.median * 1000:.2f}"
-        " ms (median) and"
-        f" {sync.slow * 1000:.2f} ms (90th percentile).",
+        f"Disk: {_filesystem(folder)}; a write of 4 KiB with fdatasync takes"
+        f" {sync.median * 1000:.2f} ms (median) and {sync.slow * 1000:.2f} ms (90th percentile).",
         f"Python {platform.python_version()}, SQLite {sqlite3.sqlite_version},"
         f" {ssl.OPENSSL_VERSION}, {_versions()}.",
     )

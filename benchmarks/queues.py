@@ -137,9 +137,8 @@ def _backlog(settings: Settings) -> Part:
     return Part(
         (
             f"The same rate with {PAIRED_WORKERS} workers, and a backlog of {items:,} waiting"
-            " items, in"
-            f" {len(ratios)} alternating pairs: one gateway has the backlog, another one has"
-            " none. Values are medians.",
+            f" items, in {len(ratios)} alternating pairs: one gateway has the backlog, another"
+            " one has none. Values are medians.",
             table(
                 ("", "items/s"),
                 zip(("no backlog", f"{items:,} waiting items"), map(number, rates), strict=True),
@@ -197,9 +196,8 @@ def _matching(settings: Settings) -> Part:
         (
             "Publications to one subscriber, while accounts without a session are subscribed to"
             f" topic filters that do not match, in {len(runs)} alternating pairs. In memory, the"
-            " tree of"
-            f" {filters:,} filters finds the matches in {trie * 1e6:.1f} us; comparing the name"
-            f" with each filter would take {scan * 1e6:,.0f} us.",
+            f" tree of {filters:,} filters finds the matches in {trie * 1e6:.1f} us; comparing the"
+            f" name with each filter would take {scan * 1e6:,.0f} us.",
             table(
                 ("filters", "publications/s", "median, ms"),
                 [
