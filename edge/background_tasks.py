@@ -67,10 +67,8 @@ class HeartbeatSources(NamedTuple):
     """What heartbeats and the closing event log.
 
     Attributes:
-        store: the database.
         counters: refusals that are not logged elsewhere.
         run: this run, whose service seconds are saved.
-        limits: the limits.
         meter: what was written to the flash card.
     """
 

@@ -85,7 +85,6 @@ def decoy(username: str, secret: bytes, mechanism: str = "SCRAM-SHA-256") -> Cre
     Args:
         username: the normalised name.
         secret: the gateway's stored secret, at least 16 bytes; the salts depend on it.
-        mechanism: the mechanism of the credentials.
     """
     algorithm = MECHANISMS[mechanism]
     subject = f"{mechanism}\0{username}".encode()

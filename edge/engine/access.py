@@ -42,13 +42,10 @@ class Sender(NamedTuple):
     """The sender of a stanza.
 
     Attributes:
-        full: its full JID.
-        bare: its bare JID.
         account: the local part for a device of this gateway, the bare JID for a remote user.
         provisioned: whether it has an account that is not revoked.
         trusted: whether the account is trusted (it was not added with `--no-trust`).
         generation: the session's number.
-        revoked: whether the account was revoked.
     """
 
     full: str
@@ -110,7 +107,6 @@ def relation(*, own: bool, exists: bool, listed: bool, subscription: str) -> Rel
     """Return the relation of an account to a sender.
 
     Args:
-        own: whether it is the sender's own account.
         exists: whether the account exists and is not revoked.
         listed: whether its roster has the sender; an unanswered subscription request does not
             count.

@@ -48,8 +48,6 @@ def service_work(
     """Return work that answers a request to the publish-subscribe service.
 
     Args:
-        context: the gateway's context.
-        stanza: the request.
         act: does what the request asks for and returns the payload of the result; it raises
             `ServiceError` or `StanzaError` to refuse the request.
     """

@@ -27,7 +27,6 @@ def updated_average(average: float, rate: float, seconds: float) -> float:
     Args:
         average: the previous average, in bytes a second.
         rate: the rate since then, in bytes a second.
-        seconds: the time since then.
     """
     return average + (rate - average) * -math.expm1(-max(seconds, 0.0) / HOUR)
 

@@ -36,9 +36,6 @@ COMMIT_TIME_BUCKETS: Final = (
 class CommitWindow:
     """The time between two commits.
 
-    Args:
-        is_full: returns whether the waiting group is complete.
-
     Attributes:
         min_interval: least seconds between the beginnings of two commits, unless a group is
             complete; after a longer pause, a commit is not delayed.

@@ -70,9 +70,6 @@ class LaneStatus(NamedTuple):
     """The unsealed part of a lane.
 
     Attributes:
-        lane: its name.
-        events: the number of its events.
-        bytes: their size.
         oldest: the service second of the oldest event.
         urgent: the service second of the oldest urgent event.
     """
@@ -112,7 +109,6 @@ class _Counter:
     """A lane's counters, ahead of its row until the transaction ends.
 
     Attributes:
-        last: the last number used.
         sealed: the last sealed number.
         bytes: bytes that were appended in this transaction.
         urgent: whether an urgent event was appended in this transaction.

@@ -99,9 +99,6 @@ def plan_eviction(
 
     Args:
         size: the charge of the message, in bytes.
-        source: what the source holds.
-        total: what all sources hold.
-        limits: the limits.
         oldest: yields the messages of the source, oldest first; called only if needed.
         grace: the age in seconds below which a message is not evicted.
     """
@@ -177,11 +174,8 @@ def exceeded_waiting_limit(
     Nothing is evicted.
 
     Args:
-        names: the names of the limits.
         size: the charge of the message, in bytes.
         mine: the messages of its source that wait for this account.
-        waiting: what waits for the account, from the source for any account, and in total.
-        limits: the limits of these.
     """
     checks = (
         (waiting.source, limits.source, names.source),

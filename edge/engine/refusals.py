@@ -84,13 +84,8 @@ def count(
     """Count refusals, and log them at once if they are the first of their window.
 
     Args:
-        tx: the transaction.
-        source: whose requests were refused.
-        rule: the rule that refused them.
-        limit: the limit that was exceeded, if any.
         window: the length of a window, in service seconds.
         max_rows: how many pairs of source and rule are counted apart.
-        times: how many refusals there were.
     """
     if tx.row(_COUNT, (times, limit, source, rule)) is not None:
         return

@@ -35,7 +35,6 @@ class Router:
     """Routes the stanzas of all sessions.
 
     Attributes:
-        context: what handlers are given.
         stanzas: the number of stanzas routed so far.
         stream_features: the features of an authenticated stream, as XML.
     """

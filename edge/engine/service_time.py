@@ -139,7 +139,6 @@ def start_run(saved: SavedTime, reached: float, at: ClockReading) -> Start:
     Args:
         saved: what the previous run saved last.
         reached: the service second that later rows show to have been reached, or 0.
-        at: the clocks at the start.
     """
     reached = max(saved.service, reached)
     service, off = reached, 0.0

@@ -48,10 +48,6 @@ class Session(NamedTuple):
     """A bound session.
 
     Attributes:
-        generation: its number.
-        full: its full JID.
-        available: whether it has sent initial presence.
-        priority: the priority of its presence.
         presence: the last presence that it broadcast, as XML.
         interested: whether it has requested the roster.
         detached: whether it lost its connection and can be resumed.

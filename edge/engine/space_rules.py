@@ -21,7 +21,6 @@ class SpaceUsage(NamedTuple):
     Attributes:
         live: pages in use.
         free: pages that were freed and are used again.
-        wal: the WAL.
         disk: free space on the disk.
     """
 

@@ -26,7 +26,6 @@ class WaitingCounts(NamedTuple):
         held: messages in custody, before their `deliver`.
         outbox: messages in outboxes.
         offline: plain messages for accounts without a session.
-        dead: dead letters.
         in_doubt: dead letters that may have been delivered.
         events_unsealed: events that are not in a segment yet.
         segments: segments that the centre has not acknowledged.

@@ -90,8 +90,6 @@ def renew_server(folder: Path, domain: str, now: int) -> bool:
     some 100 ms when it renews.
 
     Args:
-        folder: the gateway's.
-        domain: the name in the certificate.
         now: ms since 1970 UTC.
 
     Returns:

@@ -77,7 +77,6 @@ def show(
     """Report on a queue.
 
     Args:
-        folder: the gateway's folder.
         name: a node or a shared subscription.
         item: report only the items with this ItemID.
         limit: items of each state.

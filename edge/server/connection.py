@@ -40,8 +40,6 @@ class Connection(asyncio.BufferedProtocol):
     """A connection: parses its input, negotiates or passes stanzas to its session, and writes.
 
     Args:
-        context: the server's shared state.
-        registry: the registry of connections and sessions.
         direct: whether TLS begins with the first byte (XEP-0368).
 
     Attributes:

@@ -45,8 +45,6 @@ def state_reader(
     """Return a function that returns the state of the process, which starts now.
 
     Args:
-        limits: the configured limits.
-        clock: the gateway's clock.
         used: returns the present use of limits, by option name.
     """
     started = asyncio.get_running_loop().time()
@@ -86,8 +84,6 @@ class ControlServer:
     """The server of the control socket.
 
     Args:
-        folder: the gateway's folder, in which only one gateway runs.
-        state: returns the state of the process.
         members: returns the present members of a queue, by its number.
     """
 

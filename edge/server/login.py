@@ -53,10 +53,6 @@ class Login:
     """The login of one connection.
 
     Args:
-        context: the server's shared state.
-        registry: the registry of sessions.
-        connection: the connection.
-        negotiation: its negotiation.
         source: its source, as `login_throttle.source_of` returns it.
         fingerprint: the fingerprint of the peer's certificate, if TLS verified one.
     """

@@ -73,7 +73,6 @@ class LoginThrottle:
     """The recent failures.
 
     Args:
-        limits: see there.
         keys: maximum number of remembered addresses, accounts and pairs.
     """
 
@@ -90,8 +89,6 @@ class LoginThrottle:
 
         Args:
             address: the source, as `source_of` returns it.
-            account: the name that the attempt is for.
-            now: the present time.
         """
         limit = self._limits.failures - 1
         if self._addresses.level(address, now) > limit:

@@ -28,15 +28,6 @@ class LeakyBuckets:
     """A leaky bucket for stanzas and one for bytes.
 
     All times are in seconds of a clock that does not go backwards.
-
-    Args:
-        stanza_limit: the limit of stanzas.
-        byte_limit: the limit of bytes.
-        now: the present time.
-
-    Attributes:
-        stanzas: level of the first bucket.
-        bytes: level of the second bucket.
     """
 
     __slots__ = ("_at", "_byte_limit", "_stanza_limit", "bytes", "stanzas")
@@ -74,7 +65,6 @@ class ReadRateLimiter:
     As long as no bucket is near its limit, the clock is read once per read of the socket.
 
     Args:
-        context: the server's shared state.
         source: returns the connection's account or address, for the event log.
         resume: called when a pause is over.
     """

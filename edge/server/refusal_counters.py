@@ -71,8 +71,6 @@ class RefusalLog:
     """A writer of refusals to the event log.
 
     Args:
-        store: the store of the event log.
-        context: the gateway.
         counters: counts the refusals that the store cannot log.
     """
 

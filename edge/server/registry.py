@@ -34,7 +34,6 @@ class Registry:
     """The connections and sessions of the process.
 
     Attributes:
-        unauthenticated: the connections without a session.
         no_connections: set while there are no connections.
     """
 
@@ -61,7 +60,6 @@ class Registry:
         """Add a connection; return False if there are too many.
 
         Args:
-            connection: the new connection.
             source: its source, as `login_throttle.source_of` returns it.
             now: the present time in seconds.
         """

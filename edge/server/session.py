@@ -101,16 +101,12 @@ class Session:
     """A session: its stanzas in flight, its unacknowledged stanzas, and its life.
 
     Args:
-        context: the server's shared state.
-        registry: the registry of sessions.
         generation: the session's number, which the store addresses it by.
         account: the account's local part.
-        full: the full JID.
         source: the source that it counts for, as `login_throttle.source_of` returns it.
 
     Attributes:
         connection: its connection, or None while it waits to be resumed.
-        ended: whether it has ended.
         in_flight: stanzas whose units of work are not committed.
         in_flight_bytes: bytes of these stanzas.
         offloading: whether a stanza's work is being prepared outside of the event loop; no other
@@ -574,7 +570,6 @@ class Session:
         An old connection is closed, and its unread input is dropped.
 
         Args:
-            connection: the new connection.
             h: number of stanzas that the peer has handled.
             on_done: called with whether the session is resumed; if so, `attach` follows.
         """

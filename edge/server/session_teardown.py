@@ -27,11 +27,8 @@ class SessionTeardown:
     """The removal of one session.
 
     Args:
-        context: the server's shared state.
-        generation: the session's generation.
         stanzas: the undelivered stanzas that no row stores, in order.
         end_reason: the reason of the session's end, for the event log.
-        on_done: called when the session is removed.
     """
 
     def __init__(

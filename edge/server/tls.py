@@ -142,7 +142,6 @@ class TlsServer:
         """Do a handshake on a connection; return the TLS transport, or None if it failed.
 
         Args:
-            protocol: the protocol for the TLS transport.
             plain: the connection's transport.
             hello: with direct TLS, the client's first message, which was read before.
         """

@@ -38,7 +38,6 @@ class UnauthenticatedConnections(Generic[T]):
         """Add a connection if there is room, or if another can be replaced.
 
         Args:
-            connection: the new connection.
             source: its source, as `login_throttle.source_of` returns it.
             now: the present time in seconds.
 

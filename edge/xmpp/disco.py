@@ -33,7 +33,6 @@ def verification_string(features: tuple[str, ...], *, component: bool = False) -
     """Return the verification string of the gateway (XEP-0115, section 5.1).
 
     Args:
-        features: the features that it advertises.
         component: it is a component of another server.
     """
     own = COMPONENT if component else SERVER

@@ -80,7 +80,6 @@ class StreamError(WireError):
 
     Attributes:
         condition: one of `STREAM_CONDITIONS`.
-        text: an explanation for people.
         application: an application-specific condition, as bytes of XML (RFC 6120, section 4.9.4).
     """
 
@@ -98,7 +97,6 @@ class StanzaError(WireError):
 
     Attributes:
         condition: one of `STANZA_CONDITIONS`.
-        text: an explanation for people.
         type: one of `STANZA_TYPES`; by default the one recommended for the condition.
         application: an application-specific condition, as bytes of XML (RFC 6120, section 8.3.4).
         echo: repeat the payload of the refused iq before the error.

@@ -22,9 +22,7 @@ class Field(NamedTuple):
     """A field of a form.
 
     Attributes:
-        var: its name.
         type: its type (XEP-0004, section 3.3).
-        values: its values as texts.
         required: whether it must be filled in.
         label: its description for people.
         options: the values that may be chosen, each with its label.
@@ -47,7 +45,6 @@ def read(tree: Element, form_type: str | None = None) -> dict[str, list[str]]:
     """Return the values of a submitted form by field name, without `FORM_TYPE`.
 
     Args:
-        tree: the form.
         form_type: the required value of `FORM_TYPE`, if the form has that field.
 
     Raises:

@@ -37,9 +37,7 @@ def refusal(
     """Build the error of a refused request, which repeats the request.
 
     Args:
-        condition: a stanza error condition.
         specific: a publish-subscribe condition, such as `closed-node` (XEP-0060, section 16.4).
-        text: an explanation for people.
         type: the error type, if not the one recommended for the condition.
         attrs: attributes of the specific condition, such as the `feature` of `unsupported`.
         instead: bytes of XML to repeat in place of the request.

@@ -14,7 +14,6 @@ def iq_error(
 
     Args:
         request: the refused iq, whose id the reply repeats.
-        error: the reason for the refusal.
         to: the JID of the request's sender.
         from_: the JID that the request was sent to.
     """

@@ -87,7 +87,6 @@ class Scanner:
         is none.
 
         Args:
-            buffer: the received bytes.
             begin: beginning of the incomplete part: the last result, or where the caller has since
                 moved that byte to.
             end: end of the bytes to scan; not before the `end` of the last call.

@@ -101,10 +101,7 @@ def features(
     """Build the stream features (RFC 6120, section 4.3.2).
 
     Args:
-        starttls: offer TLS.
-        required: mark TLS as required.
         mechanisms: SASL mechanisms, best first.
-        bind: offer resource binding.
         session: offer the legacy session of RFC 3921, marked optional.
         sm: offer stream management (XEP-0198).
         max_bytes: bytes of the largest element accepted now (XEP-0478).

@@ -144,7 +144,6 @@ class StreamOpen:
 
     Attributes:
         name: in Clark notation.
-        attrs: as received.
         namespace: the default namespace that the header declares, or "".
         prefixed: whether the name had a prefix.
     """
@@ -173,7 +172,6 @@ def parse_fragment(raw: bytes, max_bytes: int = MAX_FRAGMENT_BYTES) -> Element:
 
     Args:
         raw: the bytes of exactly one element, as `raw` of a stanza or child returns them.
-        max_bytes: maximum number of bytes.
 
     Raises:
         FragmentError: it is too large, not well-formed, or not exactly one element.
@@ -196,7 +194,6 @@ def stamped(stanza: Stanza | bytes, from_: str, to: str | None = None) -> bytes:
 
     Args:
         stanza: a stanza, or its bytes as `raw` returns them.
-        from_: the sender's JID.
         to: the recipient's JID; None leaves `to` unchanged.
     """
     replaced = (b"from",) if to is None else (b"from", b"to")

@@ -19,7 +19,6 @@ def parse_element(raw: bytes, max_bytes: int = MAX_FRAGMENT_BYTES) -> Stanza:
 
     Args:
         raw: the bytes of exactly one element, as `raw` of a stanza or child returns them.
-        max_bytes: maximum number of bytes.
 
     Raises:
         FragmentError: it is too large, not well-formed, or not exactly one element.

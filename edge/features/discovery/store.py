@@ -46,7 +46,6 @@ class CapsQuery(NamedTuple):
     """A disco#info query to a session, and the capabilities that the session had announced.
 
     Args:
-        number: the number of the query.
         hash: the hash function announced, or `None` if nothing was announced.
         node: the node announced, or `None`.
         ver: the verification string announced, or `None`.

@@ -86,7 +86,6 @@ def write(
     """Write the events of a message or an item to the log.
 
     Args:
-        tx: the transaction.
         found: the events with their lanes.
         sender: the full JID of the sender.
         qos: the QoS level of the message, or `None` without a message; then there is no latency.

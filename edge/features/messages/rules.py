@@ -125,7 +125,6 @@ def route(
     """Return the route of a message (RFC 6121, sections 8.5.1 to 8.5.3).
 
     Args:
-        kind: the type of the message.
         sessions: the account's bound sessions; among equal priorities the newest first.
         full: the full JID that is addressed, or `None` for the bare JID.
         exists: the account exists and the sender may reach it.

@@ -45,11 +45,7 @@ class AccountMessage(NamedTuple):
     """A message to an account, addressed and stamped with its sender.
 
     Args:
-        stanza: the message.
         sender: the full JID of the sender.
-        account: the name of the account.
-        kind: the type of the message.
-        storable: it is worth storing.
         delayed: it already carries the time at which it was stored.
         returned: a session received it and ended without acknowledging it.
     """

@@ -188,9 +188,6 @@ class Candidate(NamedTuple):
     Args:
         row: its number, which is its position.
         source: the bare JID of its original sender.
-        level: its QoS level.
-        state: its progress.
-        bytes: its size.
         session_bound: the session that it was last sent to, or belongs to, is bound.
         in_flight: its stanza was sent and has not been answered.
         held: the device asked to wait with it.

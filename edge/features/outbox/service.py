@@ -105,7 +105,6 @@ class QosRequest(NamedTuple):
         epoch: the epoch in which the row was written, a part of the ids.
         row: the number of the message, a part of the ids.
         sender: the sender on the wire.
-        recipient: the address that the message is to.
         session: the full JID of the session.
         namespace: the QoS namespace of the session.
         body: the message; empty for `DELIVER`.
@@ -134,7 +133,6 @@ class FailureReport(NamedTuple):
     """A report to the sender of a message that could not be delivered.
 
     Attributes:
-        destination: the address that the message was sent to.
         to: the session that receives the report, or the original sender.
         in_doubt: the message may have been delivered.
         stored: when the report is stored, in ms since 1970 UTC; `None` if it is sent at once.

@@ -45,11 +45,7 @@ class Component:
     """The front of a component.
 
     Args:
-        folder: the gateway's folder.
         settings: the configuration; `settings.component` is set.
-        store: the gateway's store.
-        router: the gateway's router.
-        counters: the refusal counters.
         warn: called with a line for the operator.
         fail: called with a fault after which the front cannot continue.
     """

@@ -105,7 +105,6 @@ class Resume:
     """Resume a session of the account and call `resumed` or `not_resumed` (XEP-0198, section 5).
 
     Attributes:
-        previd: the session's id.
         h: number of the gateway's stanzas that the peer has handled.
     """
 

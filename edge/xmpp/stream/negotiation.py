@@ -119,7 +119,6 @@ class Negotiation:
         """Handle an item that the parser has completed.
 
         Args:
-            item: the next item of the stream.
             more: whether anything came after it: further items, or bytes pending in the parser.
                 Data sent ahead of a stream restart is refused, because it is not protected by what
                 the restart brings.
@@ -168,8 +167,6 @@ class Negotiation:
         """Continue after `Resume`: the session continues on this connection.
 
         Args:
-            full_jid: the session's address.
-            previd: the session's id.
             h: number of the peer's stanzas that the session has handled.
         """
         return self._step(Input.RESUMED, (full_jid, management.resumed(previd, h)))

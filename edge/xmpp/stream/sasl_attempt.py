@@ -53,14 +53,10 @@ class SaslAttempt:
     """The state of one attempt.
 
     Args:
-        profile: the profile that the client uses.
-        mechanism: the mechanism that the client chose.
-        domain: the gateway's domain.
         opener: with SASL2, the `from` of the stream header, which an authorization identity must
             match; else None.
 
     Attributes:
-        profile: see above.
         username: the normalised local part of the account, "" until it is known.
     """
 

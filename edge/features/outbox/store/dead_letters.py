@@ -53,9 +53,6 @@ class DeadLetter(NamedTuple):
         sender: the full JID that sent it.
         msg_id: the msgId that the sender chose.
         destination: the JID to which it was sent.
-        qos: its QoS level.
-        body: the message.
-        reason: why it was not delivered.
         state: `REFUSED`, `FAILED` or `IN_DOUBT`.
         recipient: the name of the account to which it was sent, if any.
         outbox: its outbox number, which is a part of its msgId on the wire.

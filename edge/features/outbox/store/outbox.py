@@ -35,17 +35,14 @@ class OutboxRow(NamedTuple):
         source: the bare JID of the original sender, or the key of its own ordering.
         sender: the full JID of the original sender.
         msg_id: the msgId that the sender chose.
-        qos: its QoS level.
         state: its progress, a value of `rules.State`.
         session: the full JID that it was last sent to.
         sends: stanzas sent in this state since the last answer.
         attempts: those of them that count as attempts.
         held: the device asked to wait.
         due: the service second of its timer.
-        bytes: its size.
         since: the service second at which it was added.
         in_flight: an answer is expected.
-        session_bound: `session` is bound.
         only_session: the only full JID that may receive it, if it is for one session.
         queue_item: the item of a queue that it carries, if any.
     """
@@ -77,8 +74,6 @@ class OutgoingMessage(NamedTuple):
         source: the key within which order is kept: the bare JID of the sender, or a subscription.
         sender: the full JID of the original sender.
         msg_id: the msgId that the sender chose.
-        qos: the QoS level.
-        body: the message.
         size: the bytes charged for it.
         only_session: the only full JID that may receive it, if it is for one session.
         session: the full JID that is preferred to others.

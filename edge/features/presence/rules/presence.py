@@ -42,9 +42,7 @@ def appear(*, available: bool, before: int, now: int) -> Appearance:
     """Return the effects of an available presence.
 
     Args:
-        available: the session was available before.
         before: its previous priority, if it was.
-        now: the priority of this presence.
     """
     took = available and before >= 0
     return Appearance(not available, now >= 0 and not took)

@@ -46,10 +46,6 @@ def send(
     """Handle a subscription stanza that a session sends.
 
     Args:
-        context: the gateway's context.
-        tx: the transaction.
-        sender: the session's sender.
-        kind: the type of the stanza.
         contact: the contact; its resource is ignored (section 3.1.1).
         stanza: the raw stanza, stamped with both bare JIDs.
 

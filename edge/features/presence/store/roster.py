@@ -51,8 +51,6 @@ class RosterItem(NamedTuple):
         listed: it is part of the roster.
         state: the state of the subscriptions between account and contact.
         request: the contact's subscription request as received, until it is answered.
-        name: the name that the account gave the contact.
-        groups: the groups that the account put the contact in.
     """
 
     jid: str

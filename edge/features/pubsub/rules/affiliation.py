@@ -44,8 +44,6 @@ def may_subscribe(affiliation: Affiliation, access_model: AccessModel, *, in_ros
     """Return whether an account may subscribe to a node and retrieve its items.
 
     Args:
-        affiliation: the account's affiliation.
-        access_model: the node's access model.
         in_roster: whether the roster of an owner admits the account: for `presence`, it is
             subscribed to the owner's presence; for `roster`, it is in one of the allowed groups.
     """

@@ -217,7 +217,6 @@ def apply_options(
     """Return a configuration with some options changed.
 
     Args:
-        old: the configuration to change.
         values: the values of the options to change, by registered name.
         max_items: the upper bound of `pubsub#max_items`.
 

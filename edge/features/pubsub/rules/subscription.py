@@ -100,8 +100,6 @@ def apply_options(
     """Return options with some changed.
 
     Args:
-        kind: the kind of subscription.
-        old: the options to change.
         values: the values of the options to change, by registered name.
         max_requests: the upper bound of `REQUESTS`.
 

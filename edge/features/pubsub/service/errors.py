@@ -21,7 +21,6 @@ class AffiliationsRefused(PubsubError):
     """A change of affiliations is refused.
 
     Attributes:
-        node: the name of the node.
         current: the affiliations of the accounts in the request, which have not changed.
     """
 

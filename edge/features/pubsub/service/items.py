@@ -60,9 +60,7 @@ def retrieve(
     """Return items of a node, with a limited number of bytes but at least one if there is any.
 
     Args:
-        name: the name of the node.
-        ids: the ItemIDs of the items to return; if empty,
-        page: the page to return.
+        ids: the ItemIDs of the items to return; if there are none, `page` is returned.
         max_bytes: the maximum sum of the items' sizes.
 
     Raises:
@@ -146,8 +144,6 @@ def retract(
     """Delete an item of a node other than a queue (section 7.2).
 
     Args:
-        node: the node.
-        id: the ItemID.
         notify: whether to notify subscribers; `None` leaves that to the node's configuration.
 
     Raises:

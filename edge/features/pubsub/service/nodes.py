@@ -44,9 +44,7 @@ def create(
     """Create a node (section 8.1).
 
     Args:
-        name: the name of the node.
         owner: the bare JID of its owner, whose limits are charged.
-        config: its configuration.
 
     Raises:
         PubsubError: the node exists, its name is invalid, or there are too many nodes.
@@ -130,8 +128,6 @@ def configure(
     """Change options of a node for an owner (section 8.2.4).
 
     Args:
-        sender: an owner of the node.
-        name: the name of the node.
         values: the values of the options to change, by registered name; `None` changes nothing.
 
     Raises:
@@ -194,8 +190,6 @@ def delete(
     """Delete a node for an owner and notify its subscribers (section 8.4).
 
     Args:
-        sender: an owner of the node.
-        name: the name of the node.
         redirect: the URI of a node that replaces it.
 
     Raises:

@@ -96,7 +96,6 @@ class Notification(NamedTuple):
     """A message that notifies one subscription of an event.
 
     Attributes:
-        event: the event.
         to: the JID that it is for; `None` for the body of a message in the outbox.
         type: the type of the message; `None` is `normal`.
         subid: the SubID, if the JID has several subscriptions that get the notification.
@@ -147,9 +146,6 @@ def announce(
     """Notify all plain subscriptions to a node of an event.
 
     Args:
-        tx: the transaction in which it happens.
-        node: the node.
-        event: the event.
         always: notify also if the node's configuration does not ask for it.
     """
     if not (always or is_notified(node.config, event)):

@@ -77,10 +77,7 @@ class Publication(NamedTuple):
     """A request to publish an item.
 
     Attributes:
-        node: the name of the node.
         shape: what the request contains.
-        item: the item.
-        options: the item's options, for a queue.
         preconditions: required values of the node's options, by registered name; a node that is
             created gets them.
         unreadable: why the payload cannot be read, if it is to be logged; else empty.
@@ -135,8 +132,6 @@ def find_target(
     """Return the node to publish to; one that the publication will create has number `NEW_NODE`.
 
     Args:
-        sender: who publishes.
-        name: the name of the node.
         preconditions: required values of the node's options, by registered name.
 
     Raises:
@@ -259,7 +254,6 @@ def put(
         sender: who publishes, and may do so.
         node: the node, from `find_target`.
         item: the item, which fits the node.
-        options: the item's options, for a queue.
         found: the queues that get the item, from `check_room`; `None` looks them up.
     """
     if node.id == NEW_NODE:

@@ -175,10 +175,7 @@ def subscribe(
     """Subscribe the sender's bare or full JID to a target, or change its subscription.
 
     Args:
-        target: what to subscribe to.
         jid: the JID to subscribe: the sender's bare JID, or its own full JID.
-        values: the options to set.
-        subid: the SubID of a new subscription.
 
     Raises:
         PubsubError: the request is refused.
@@ -244,8 +241,6 @@ def _check_room(
     """Check that an account may have one more subscription (section 6.1.3.9); raises `PubsubError`.
 
     Args:
-        bare: the account's bare JID.
-        account: the account's name.
         others: the number of other new subscriptions that are about to be added.
     """
     limits = context.limits
@@ -448,7 +443,6 @@ class SubscriptionChange(NamedTuple):
 
     Attributes:
         jid: the subscriber's bare or full JID.
-        subscribed: whether the JID is to be subscribed.
         subid: the SubID of an existing subscription, if given.
         new_subid: the SubID of a new subscription.
     """

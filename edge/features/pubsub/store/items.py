@@ -91,8 +91,6 @@ def put(
     """Store an item as the last one of its node and remove the previous one of the same ItemID.
 
     Args:
-        node_id: the number of the node.
-        item_id: the ItemID.
         publisher: the full JID of the publisher.
         payload: the payload; empty if there is none.
         size: the bytes charged for it (`charge`).
@@ -129,8 +127,6 @@ def page(
     """Return items of a node in the order of their publication.
 
     Args:
-        node_id: the number of the node.
-        limit: the maximum number of items.
         after: return the first items after this position;
         before: if given, return the last items before this position instead.
         skip: the number of items to skip from there.

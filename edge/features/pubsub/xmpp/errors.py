@@ -75,7 +75,6 @@ def stanza_error(error: PubsubError, instead: bytes = b"") -> StanzaError:
     """Return the stanza error for an error.
 
     Args:
-        error: the error.
         instead: XML that the answer contains instead of the request.
     """
     condition, specific, type_, feature = _ANSWERS[error.reason]

@@ -77,10 +77,8 @@ def assign(
     """Assign items to members.
 
     Args:
-        items: the ready items, in order.
         members: the connected members. Under the least-loaded policy, if any member may get any
             item, the first members with room suffice if they outnumber the items.
-        policy: how the next member is chosen.
         favourite: under the sticky policy, the subscription that gets all items while connected.
         slot_owners: under the hash policy, the subscription that has locked items of each slot.
     """

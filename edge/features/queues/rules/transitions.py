@@ -89,8 +89,6 @@ def outcome(kind: Kind, loss: Loss, deliveries: int, max_deliveries: int) -> Out
     """Return the result of a loss for a locked item.
 
     Args:
-        kind: the kind of the item.
-        loss: why the member no longer has it.
         deliveries: how often it was assigned to members, this time included.
         max_deliveries: deliveries after which it is dead.
     """

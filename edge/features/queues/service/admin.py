@@ -46,7 +46,6 @@ def unlock(tx: Transaction, queue: Overview, item: str, by: str | None = None) -
 
     Args:
         queue: the queue of a node.
-        item: the ItemID.
         by: the bare JID of the owner, `None` for the gateway's operator.
 
     Raises:

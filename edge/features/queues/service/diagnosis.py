@@ -84,7 +84,6 @@ def report(
 
     Args:
         attendance: sessions through which its members are connected, `None` if not known.
-        moment: the current time.
         item: report only the items with this ItemID.
         limit: items of each state.
     """

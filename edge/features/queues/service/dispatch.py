@@ -54,7 +54,6 @@ def dispatch(
     """Assign ready items of a queue to connected members that have room.
 
     Args:
-        queue_id: the queue.
         queue: the queue itself, if it is at hand.
         query: whether to query members of a shared subscription for their support of QoS. An
             answer that is known already has consequences at once.

@@ -244,7 +244,6 @@ def on_message_ended(
     Args:
         row: the message; it is removed from the outbox.
         event: the input that ended it or, at QoS 1, separated it from its session.
-        state: its new state.
         failure: why it was not delivered, if it was not.
     """
     item = queue_items.get(tx, row.queue_item or 0)

@@ -57,7 +57,6 @@ def enqueue(
     dead one is replaced.
 
     Args:
-        node: the name of the node that the item was published to.
         publisher: the publisher's full JID.
         body: its payload, a complete element; empty if there is none.
         priority: items of the highest priority are delivered first.

@@ -50,7 +50,6 @@ class Attendance(NamedTuple):
     """A session through which a member is connected, as the running gateway sees it.
 
     Attributes:
-        subscription: the member's subscription.
         session: the session's full JID.
         in_flight: items that the member has, including those on their way to it.
         accepts_qos: whether the session accepts messages at the member's QoS.

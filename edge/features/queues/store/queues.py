@@ -17,7 +17,6 @@ class Queue(NamedTuple):
     """A queue of a node or of a shared subscription.
 
     Attributes:
-        id: the queue's number.
         node: the number of its node; `None` for a shared subscription.
         share: the name of the shared subscription; `None` for a queue node.
         filter: the topic filter of the shared subscription; `None` for a queue node.
