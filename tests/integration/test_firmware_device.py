@@ -1,4 +1,4 @@
-"""A device against a scripted server over real TLS: each step, each error, each kind of loss."""
+"""A device against a scripted server over real TLS: steps, errors and lost connections."""
 
 from __future__ import annotations
 
@@ -45,7 +45,9 @@ def make(tmp_path: Path, certificate: Certificate) -> Make:
     return device
 
 
-async def test_an_assured_message_takes_its_two_steps(certificate: Certificate, make: Make) -> None:
+async def test_assured_message_is_offered_and_released(
+    certificate: Certificate, make: Make
+) -> None:
     moments: list[tuple[Progress, int]] = []
     async with (
         ScriptedPeer(certificate).running() as peer,
@@ -66,7 +68,7 @@ async def test_an_assured_message_takes_its_two_steps(certificate: Certificate, 
     assert [moment for moment, _ in moments] == list(Progress)
 
 
-async def test_an_acknowledged_message_takes_one(certificate: Certificate, make: Make) -> None:
+async def test_acknowledged_message_takes_one_step(certificate: Certificate, make: Make) -> None:
     async with ScriptedPeer(certificate).running() as peer, make(peer) as device:
         await device.send_reading("temperature", 21.5, unit="K", qos=1, to="pump2@gw.example")
         await device.flush(10)
@@ -80,7 +82,7 @@ async def test_an_acknowledged_message_takes_one(certificate: Certificate, make:
 
 
 @pytest.mark.parametrize("namespace", ["", "urn:ieee:iot:qos:1.0", "jabber:client"])
-async def test_received_is_taken_in_any_namespace(
+async def test_received_is_accepted_in_any_namespace(
     certificate: Certificate, make: Make, namespace: str
 ) -> None:
     def script(stanza: Stanza) -> str:
@@ -92,7 +94,9 @@ async def test_received_is_taken_in_any_namespace(
         assert device.counts()[State.DONE] == 1
 
 
-async def test_another_msg_id_or_sender_is_no_answer(certificate: Certificate, make: Make) -> None:
+async def test_answer_with_another_msg_id_or_sender_is_ignored(
+    certificate: Certificate, make: Make
+) -> None:
     def script(stanza: Stanza) -> str:
         if stanza.step != "assured":
             return stanza.result()
@@ -109,7 +113,9 @@ async def test_another_msg_id_or_sender_is_no_answer(certificate: Certificate, m
     assert len({stanza.id for stanza in peer.seen[:3]}) == 1
 
 
-async def test_many_go_in_order_within_the_window(certificate: Certificate, make: Make) -> None:
+async def test_messages_are_sent_in_order_within_the_window(
+    certificate: Certificate, make: Make
+) -> None:
     policy = SendPolicy(retry_base=5, window=4)
     most = 0
 
@@ -143,7 +149,7 @@ async def test_many_go_in_order_within_the_window(certificate: Certificate, make
         ("deliver", "wait", "resource-constraint", State.IN_DOUBT),
     ],
 )
-async def test_how_errors_end(
+async def test_state_after_each_error(
     certificate: Certificate, make: Make, step: str, kind: str, condition: str, end: State
 ) -> None:
     def script(stanza: Stanza) -> str:
@@ -159,7 +165,7 @@ async def test_how_errors_end(
     assert [name for name, _ in peer.steps()].count(step) == repeated
 
 
-async def test_wait_holds_back_what_is_behind(certificate: Certificate, make: Make) -> None:
+async def test_wait_error_delays_later_messages(certificate: Certificate, make: Make) -> None:
     def script(stanza: Stanza) -> str:
         if len(peer.seen) == 1:
             return stanza.error("wait", "resource-constraint")
@@ -175,7 +181,9 @@ async def test_wait_holds_back_what_is_behind(certificate: Certificate, make: Ma
     assert peer.steps()[:3] == [("assured", "1"), ("assured", "1"), ("deliver", "1")]
 
 
-async def test_silence_ends_it_at_last(certificate: Certificate, make: Make) -> None:
+async def test_unanswered_message_fails_after_its_attempts(
+    certificate: Certificate, make: Make
+) -> None:
     async with ScriptedPeer(certificate, lambda _: "").running() as peer, make(peer) as device:
         await device.send("<message/>")
         await device.flush(10)
@@ -184,7 +192,7 @@ async def test_silence_ends_it_at_last(certificate: Certificate, make: Make) -> 
     assert peer.steps() == [("assured", "1")] * 3
 
 
-async def test_a_silent_connection_is_given_up(certificate: Certificate, make: Make) -> None:
+async def test_silent_connection_is_replaced(certificate: Certificate, make: Make) -> None:
     def script(stanza: Stanza) -> str:
         return accept(stanza) if peer.sessions > 1 else ""
 
@@ -199,7 +207,7 @@ async def test_a_silent_connection_is_given_up(certificate: Certificate, make: M
 
 
 @pytest.mark.parametrize("step", ["assured", "deliver"])
-async def test_a_lost_connection_goes_on_where_it_was(
+async def test_device_continues_after_a_lost_connection(
     certificate: Certificate, make: Make, step: str
 ) -> None:
     def script(stanza: Stanza) -> str:
@@ -220,7 +228,7 @@ async def test_a_lost_connection_goes_on_where_it_was(
     assert len(set(again)) == 1
 
 
-async def test_a_killed_device_goes_on_where_it_was(certificate: Certificate, make: Make) -> None:
+async def test_killed_device_continues(certificate: Certificate, make: Make) -> None:
     def script(stanza: Stanza) -> str:
         return "" if stanza.step == "deliver" and peer.sessions == 1 else accept(stanza)
 
@@ -236,7 +244,7 @@ async def test_a_killed_device_goes_on_where_it_was(certificate: Certificate, ma
     assert [name for name, _ in peer.steps()] == ["assured", "deliver", "deliver"]
 
 
-async def test_what_is_sent_while_nobody_listens(certificate: Certificate, make: Make) -> None:
+async def test_messages_are_stored_without_a_server(certificate: Certificate, make: Make) -> None:
     peer = ScriptedPeer(certificate).reserve()
     async with make(peer) as device:
         await device.send("<message/>")
@@ -249,7 +257,7 @@ async def test_what_is_sent_while_nobody_listens(certificate: Certificate, make:
     assert peer.steps() == [("assured", "1"), ("deliver", "1")]
 
 
-async def test_the_certificate_must_name_the_domain(
+async def test_certificate_must_name_the_domain(
     certificate: Certificate, make: Make, tmp_path: Path
 ) -> None:
     other = Certificate.make(tmp_path, "other.example")
@@ -265,7 +273,7 @@ async def test_the_certificate_must_name_the_domain(
     assert peer.sessions == 0
 
 
-async def test_no_tls_no_password(certificate: Certificate, make: Make) -> None:
+async def test_password_is_not_sent_without_tls(certificate: Certificate, make: Make) -> None:
     async with (
         ScriptedPeer(certificate, tls=False).running() as peer,
         make(peer) as device,
@@ -276,9 +284,7 @@ async def test_no_tls_no_password(certificate: Certificate, make: Make) -> None:
     assert b"auth" not in peer.plain
 
 
-async def test_a_refused_password_is_an_error_that_is_tried_again(
-    certificate: Certificate, make: Make
-) -> None:
+async def test_refused_password_is_retried(certificate: Certificate, make: Make) -> None:
     async with (
         ScriptedPeer(certificate, login=False).running() as peer,
         make(peer) as device,
@@ -290,7 +296,7 @@ async def test_a_refused_password_is_an_error_that_is_tried_again(
         await device.flush(10)
 
 
-async def test_a_stream_lost_in_the_handshake_is_tried_again_at_once(
+async def test_stream_lost_in_the_handshake_is_retried(
     certificate: Certificate, make: Make
 ) -> None:
     async with (
@@ -304,7 +310,7 @@ async def test_a_stream_lost_in_the_handshake_is_tried_again_at_once(
         await device.flush(10)
 
 
-async def test_a_stream_lost_while_binding_leaves_nothing(
+async def test_stream_lost_while_binding_leaves_no_task(
     certificate: Certificate, make: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
     others = asyncio.all_tasks()
@@ -318,7 +324,7 @@ async def test_a_stream_lost_while_binding_leaves_nothing(
     assert "destroyed" not in caplog.text
 
 
-async def test_a_server_that_says_nothing_is_given_up_and_a_close_does_not_wait(
+async def test_silent_server_times_out_and_close_does_not_wait(
     certificate: Certificate, make: Make
 ) -> None:
     writers: list[asyncio.StreamWriter] = []
@@ -342,7 +348,7 @@ async def test_a_server_that_says_nothing_is_given_up_and_a_close_does_not_wait(
         writer.transport.abort()
 
 
-async def test_a_missing_ca_file_is_an_error(certificate: Certificate, make: Make) -> None:
+async def test_missing_ca_file_is_reported(certificate: Certificate, make: Make) -> None:
     async with (
         ScriptedPeer(certificate).running() as peer,
         make(peer, ca_file="/nowhere/ca.pem") as device,
@@ -351,7 +357,7 @@ async def test_a_missing_ca_file_is_an_error(certificate: Certificate, make: Mak
         assert "/nowhere/ca.pem" in device.last_error
 
 
-async def test_a_full_outbox_says_so_and_takes_again(certificate: Certificate, make: Make) -> None:
+async def test_full_outbox_raises_until_there_is_room(certificate: Certificate, make: Make) -> None:
     peer = ScriptedPeer(certificate).reserve()
     async with make(peer, limits=OutboxLimits(messages=2)) as device:
         first = await asyncio.gather(
@@ -363,7 +369,7 @@ async def test_a_full_outbox_says_so_and_takes_again(certificate: Certificate, m
             assert await device.send("<message/>") == 3
 
 
-async def test_a_failing_disk_stops_the_device_and_a_restart_goes_on(
+async def test_disk_failure_stops_the_device_and_a_restart_continues(
     certificate: Certificate, make: Make
 ) -> None:
     async with ScriptedPeer(certificate).running() as peer:
@@ -387,9 +393,7 @@ async def test_a_failing_disk_stops_the_device_and_a_restart_goes_on(
             device.delivered()
 
 
-async def test_a_cancelled_call_may_have_been_taken_and_harms_nothing(
-    certificate: Certificate, make: Make
-) -> None:
+async def test_cancelled_call_is_harmless(certificate: Certificate, make: Make) -> None:
     async with ScriptedPeer(certificate).running() as peer, make(peer) as device:
         call = asyncio.ensure_future(device.send("<message/>"))
         await asyncio.sleep(0)
@@ -428,7 +432,7 @@ async def test_support_is_discovered(certificate: Certificate, features: str, an
         await connection.close()
 
 
-async def test_an_offer_to_the_device_is_refused(certificate: Certificate, make: Make) -> None:
+async def test_offer_to_a_sending_device_is_refused(certificate: Certificate, make: Make) -> None:
     offer = (
         "<iq type='set' id='o1' from='gw.example'><assured xmlns='urn:xmpp:qos' msgId='m'>"
         "<message xmlns='jabber:client'/></assured></iq>"
@@ -448,9 +452,7 @@ async def test_an_offer_to_the_device_is_refused(certificate: Certificate, make:
     assert error[0].tag.endswith("}feature-not-implemented")
 
 
-async def test_a_device_that_does_not_run_takes_nothing(
-    certificate: Certificate, make: Make
-) -> None:
+async def test_stopped_device_raises(certificate: Certificate, make: Make) -> None:
     async with ScriptedPeer(certificate).running() as peer:
         device = make(peer)
         with pytest.raises(DeviceStopped):
@@ -468,7 +470,7 @@ async def test_a_device_that_does_not_run_takes_nothing(
             await device.send("<presence/>")
 
 
-def test_a_full_jid_and_a_port_are_wanted(tmp_path: Path) -> None:
+def test_invalid_jid_or_port_raises(tmp_path: Path) -> None:
     for jid in ("gw.example", "pump1@gw.example", "gw.example/fw"):
         with pytest.raises(ValueError, match="full JID"):
             Device(jid, "x", outbox_path=tmp_path / "box", ca_file=tmp_path / "ca")

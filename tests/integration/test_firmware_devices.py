@@ -1,4 +1,4 @@
-"""Devices to devices over the real gateway: each level, what is announced, and faults between."""
+"""Devices to devices over the real gateway: levels, announcements and faults."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def ran(device: Device) -> list[CommandRuns]:
     return Actuator.ran(device.inbox.database)
 
 
-def test_the_documented_receiver_runs(folder: Gateway, running: Process, tmp_path: Path) -> None:
+def test_documented_receiver_runs(folder: Gateway, running: Process, tmp_path: Path) -> None:
     (tmp_path / "example.py").write_text(examples()[1], "utf-8")
     words = [VALVE, PASSWORD, "127.0.0.1", str(port_of(running)), str(folder.ca), str(tmp_path)]
     done = subprocess.run(
@@ -136,7 +136,7 @@ def test_the_documented_receiver_runs(folder: Gateway, running: Process, tmp_pat
 
 
 @pytest.mark.parametrize("level", [0, 1, 2])
-async def test_commands_run_once_and_in_order_at_each_level(site: Site, level: int) -> None:
+async def test_commands_run_once_in_order_at_each_level(site: Site, level: int) -> None:
     async with site.pump() as pump, site.valve() as valve:
         await there(pump, valve)
         for number in range(30):
@@ -150,7 +150,7 @@ async def test_commands_run_once_and_in_order_at_each_level(site: Site, level: i
     assert [message.number for message in site.shown] == [row.first for row in rows]
 
 
-async def test_what_receives_says_so_to_who_asks(site: Site, folder: Gateway) -> None:
+async def test_receiving_device_answers_service_discovery(site: Site, folder: Gateway) -> None:
     async with site.valve() as valve:
         await there(valve)
         connection = Connection(Endpoint(PUMP, PASSWORD, "127.0.0.1", site.port, folder.ca))
@@ -159,7 +159,7 @@ async def test_what_receives_says_so_to_who_asks(site: Site, folder: Gateway) ->
         await connection.close()
 
 
-async def test_what_is_sent_to_one_that_is_gone_fails_and_is_told(site: Site) -> None:
+async def test_message_to_an_offline_session_fails(site: Site) -> None:
     async with site.pump() as pump:
         await pump.send(command("c", "open"), to=VALVE)
         await pump.flush(30)
@@ -169,7 +169,7 @@ async def test_what_is_sent_to_one_that_is_gone_fails_and_is_told(site: Site) ->
 
 @pytest.mark.parametrize("moment", [Progress.OFFERED, Progress.RECEIVED, Progress.RELEASED])
 @pytest.mark.parametrize("how", ["cut", "reset", "lost", "half-closed", "killed"])
-async def test_a_receiver_that_fails_at_any_moment_runs_each_command_once(
+async def test_receiver_with_faults_runs_each_command_once(
     site: Site, moment: Progress, how: str
 ) -> None:
     """By its full JID nobody keeps it for the receiver: what meets its absence fails, or may have.
@@ -217,7 +217,7 @@ BARE = f"valve@{DOMAIN}"
 
 
 @pytest.mark.parametrize("level", [0, 1, 2])
-async def test_what_is_sent_to_an_account_waits_for_its_device(site: Site, level: int) -> None:
+async def test_message_to_an_account_is_stored_for_its_device(site: Site, level: int) -> None:
     async with site.pump() as pump:
         await there(pump)
         for number in range(12):
@@ -237,7 +237,7 @@ async def test_what_is_sent_to_an_account_waits_for_its_device(site: Site, level
 
 @pytest.mark.parametrize("step", range(1, 9))
 @pytest.mark.parametrize("how", ["cut", "half-closed", "killed"])
-async def test_custody_and_a_failing_device_run_each_command_once_and_in_order(
+async def test_custody_and_faults_run_each_command_once_in_order(
     site: Site, step: int, how: str
 ) -> None:
     """Four commands, each in two steps: the device fails at one of them, with its answer."""

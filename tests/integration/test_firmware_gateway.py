@@ -63,7 +63,7 @@ def examples() -> list[str]:
     return re.findall(r"```python\n(.*?)```", DOCUMENT.read_text("utf-8"), re.DOTALL)
 
 
-def test_the_documented_example_runs(folder: Gateway, running: Process, tmp_path: Path) -> None:
+def test_documented_example_runs(folder: Gateway, running: Process, tmp_path: Path) -> None:
     (tmp_path / "example.py").write_text(examples()[0], "utf-8")
     words = [f"pump1@{DOMAIN}/fw", PASSWORD, "127.0.0.1", str(port_of(running)), str(folder.ca)]
     done = subprocess.run(
@@ -89,7 +89,7 @@ def test_the_documented_example_runs(folder: Gateway, running: Process, tmp_path
 
 
 @pytest.mark.parametrize("level", [1, 2])
-async def test_a_stream_of_messages_is_logged_once_and_in_order(
+async def test_messages_are_logged_once_in_order(
     folder: Gateway, make: Callable[..., Device], level: int
 ) -> None:
     async with make("pump2") as device:
@@ -104,7 +104,7 @@ async def test_a_stream_of_messages_is_logged_once_and_in_order(
 
 @pytest.mark.parametrize("moment", list(Progress), ids=lambda moment: moment.value)
 @pytest.mark.parametrize("how", ["cut", "kill"])
-async def test_a_fault_at_any_moment_neither_loses_nor_doubles(
+async def test_fault_neither_loses_nor_repeats_a_message(
     folder: Gateway, make: Callable[..., Device], moment: Progress, how: str
 ) -> None:
     event = f"{how}-{moment.value}"
@@ -132,7 +132,7 @@ async def test_a_fault_at_any_moment_neither_loses_nor_doubles(
     assert [int(row["tags"]["n"]) for row in rows] == [0, 1, 2, 3]
 
 
-async def test_the_gateway_announces_what_the_device_needs(
+async def test_gateway_announces_the_features_of_the_device(
     folder: Gateway, running: Process
 ) -> None:
     endpoint = Endpoint(f"pump4@{DOMAIN}/fw", PASSWORD, "127.0.0.1", port_of(running), folder.ca)
@@ -142,7 +142,9 @@ async def test_the_gateway_announces_what_the_device_needs(
     await connection.close()
 
 
-async def test_a_wrong_password_is_told(folder: Gateway, running: Process, tmp_path: Path) -> None:
+async def test_wrong_password_is_reported(
+    folder: Gateway, running: Process, tmp_path: Path
+) -> None:
     async with Device(
         f"pump5@{DOMAIN}/fw",
         "wrong",
@@ -166,7 +168,7 @@ def _free_port() -> int:
     raise AssertionError("no free port")
 
 
-def test_a_run_with_faults_and_a_killed_gateway_is_exact(
+def test_run_with_faults_and_a_killed_gateway_is_exact(
     tmp_path: Path, scale: Callable[[int, int], int], seed: int
 ) -> None:
     port = _free_port()

@@ -1,4 +1,4 @@
-"""What a device announces, level 0, and a device that stops reading, against a scripted server."""
+"""A device's presence, level 0, and a device that stops reading, against a scripted server."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def talk(certificate: Certificate, tmp_path: Path) -> Callable[..., Any]:
     return partial(talking, certificate, tmp_path)
 
 
-async def test_what_it_can_is_announced_with_presence(talk: Callable[..., Any]) -> None:
+async def test_presence_announces_the_capabilities(talk: Callable[..., Any]) -> None:
     async with talk(priority=5) as it:
         await it.peer.until(lambda: bool(it.peer.others))
         (presence,) = it.peer.others
@@ -55,9 +55,7 @@ async def test_what_it_can_is_announced_with_presence(talk: Callable[..., Any]) 
             assert base64.b64encode(digest).decode() == caps.get("ver"), kind
 
 
-async def test_one_that_only_sends_announces_nothing(
-    certificate: Certificate, tmp_path: Path
-) -> None:
+async def test_sending_device_sends_no_presence(certificate: Certificate, tmp_path: Path) -> None:
     async with (
         ScriptedPeer(certificate).running() as peer,
         Device(
@@ -80,14 +78,14 @@ async def test_one_that_only_sends_announces_nothing(
             _ = device.inbox
 
 
-async def test_nobody_is_let_see_it_by_itself(talk: Callable[..., Any]) -> None:
+async def test_presence_subscription_is_left_to_the_operator(talk: Callable[..., Any]) -> None:
     async with talk() as it:
         it.peer.say(f"<presence type='subscribe' from='{SENDER}' to='{JID}'/>")
         await it.acknowledged()
         assert [other.get("type") for other in it.peer.others] == [None]
 
 
-async def test_a_device_can_stop_reading_and_go_on(talk: Callable[..., Any]) -> None:
+async def test_device_pauses_and_resumes_reading(talk: Callable[..., Any]) -> None:
     async with talk() as it:
         await it.acknowledged()
         it.device.pause_reading()
@@ -110,7 +108,7 @@ async def test_a_device_can_stop_reading_and_go_on(talk: Callable[..., Any]) -> 
     it.device.resume_reading()
 
 
-async def test_answers_are_left_out_where_the_link_takes_none(talk: Callable[..., Any]) -> None:
+async def test_answers_are_dropped_while_the_write_buffer_is_full(talk: Callable[..., Any]) -> None:
     async with talk(limits=InboxLimits(unsent_bytes=-1)) as it:
         head = f"type='set' id='q' from='{SENDER}' to='{JID}'"
         it.peer.say(f"<iq {head}><acknowledged xmlns='{QOS}'>{MESSAGE}</acknowledged></iq>")
@@ -120,7 +118,7 @@ async def test_answers_are_left_out_where_the_link_takes_none(talk: Callable[...
         assert it.did() == [(1, "m1")]
 
 
-async def test_a_message_of_level_0_is_sent_once_or_not_at_all(talk: Callable[..., Any]) -> None:
+async def test_plain_message_is_sent_once_or_not_at_all(talk: Callable[..., Any]) -> None:
     async with talk(outbox_limits=OutboxLimits(message_bytes=300)) as it:
         assert await it.device.send("<message id='a'><body>&lt;</body></message>", qos=0) == 0
         assert await it.device.send_log("E", "", qos=0, to="x@gw.example/'\"&") == 0
@@ -143,7 +141,9 @@ async def test_a_message_of_level_0_is_sent_once_or_not_at_all(talk: Callable[..
         await it.device.send("<message/>", qos=0)
 
 
-async def test_level_0_is_refused_where_the_link_takes_no_more(talk: Callable[..., Any]) -> None:
+async def test_plain_message_is_refused_while_the_write_buffer_is_full(
+    talk: Callable[..., Any],
+) -> None:
     async with talk(policy=SendPolicy(unsent_bytes=100_000)) as it:
         for writer in it.peer._writers:
             writer.transport.pause_reading()

@@ -1,4 +1,4 @@
-"""A device that receives, against a scripted server over real TLS: each step, each refusal."""
+"""A device that receives, against a scripted server over real TLS: steps and refusals."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def talk(certificate: Certificate, tmp_path: Path) -> Callable[..., Any]:
 
 
 @pytest.mark.parametrize("namespace", NAMESPACES)
-async def test_an_assured_message_is_held_and_handed_over_once(
+async def test_assured_message_is_held_and_delivered_once(
     talk: Callable[..., Any], namespace: str
 ) -> None:
     async with talk() as it:
@@ -56,7 +56,7 @@ async def test_an_assured_message_is_held_and_handed_over_once(
     assert root[0].text == "go"
 
 
-async def test_what_is_embedded_may_inherit_the_namespace(talk: Callable[..., Any]) -> None:
+async def test_embedded_message_may_inherit_the_namespace(talk: Callable[..., Any]) -> None:
     inner = "<message id='m'><body>go<b/></body><x xmlns='urn:x'/></message>"
     async with talk() as it:
         assert error_of(await it.acknowledged(inner)) == "result"
@@ -66,7 +66,7 @@ async def test_what_is_embedded_may_inherit_the_namespace(talk: Callable[..., An
     assert tags == [f"{client}message", f"{client}body", f"{client}b", "{urn:x}x"]
 
 
-async def test_each_level_is_handed_over(talk: Callable[..., Any]) -> None:
+async def test_messages_of_each_level_are_delivered(talk: Callable[..., Any]) -> None:
     async with talk() as it:
         await it.acknowledged()
         await it.acknowledged()  # at least once: a repetition is a message again
@@ -87,7 +87,7 @@ async def test_each_level_is_handed_over(talk: Callable[..., Any]) -> None:
     ] == [1, 2, 1]
 
 
-async def test_an_error_is_no_message(talk: Callable[..., Any]) -> None:
+async def test_error_message_is_passed_to_on_returned(talk: Callable[..., Any]) -> None:
     async with talk() as it:
         it.peer.say(
             f"<message from='{SENDER}' to='{JID}' id='p' type='error'><body>x</body></message>"
@@ -112,7 +112,7 @@ BAD = [
 ]
 
 
-async def test_what_is_malformed_is_refused_and_the_device_goes_on(
+async def test_malformed_request_is_refused(
     talk: Callable[..., Any],
 ) -> None:
     async with talk() as it:
@@ -128,7 +128,7 @@ async def test_what_is_malformed_is_refused_and_the_device_goes_on(
         assert it.device.sessions == 1
 
 
-async def test_what_is_not_known_is_told(talk: Callable[..., Any]) -> None:
+async def test_unknown_key_is_item_not_found(talk: Callable[..., Any]) -> None:
     async with talk() as it:
         assert error_of(await it.deliver()) == "cancel/item-not-found"
         await it.assured()
@@ -141,7 +141,7 @@ async def test_what_is_not_known_is_told(talk: Callable[..., Any]) -> None:
         assert [message.xml()[0].text for message in it.application.got] == ["go", "stop"]
 
 
-async def test_beyond_the_limits_a_sender_waits(talk: Callable[..., Any]) -> None:
+async def test_offer_above_the_limit_gets_a_wait_error(talk: Callable[..., Any]) -> None:
     async with talk(limits=InboxLimits(source_messages=2)) as it:
         answers = [error_of(await it.assured(str(n))) for n in range(3)]
         assert answers == ["result", "result", "wait/resource-constraint"]
@@ -149,7 +149,7 @@ async def test_beyond_the_limits_a_sender_waits(talk: Callable[..., Any]) -> Non
         assert error_of(await it.assured("2")) == "result"
 
 
-async def test_who_is_not_trusted_is_refused(talk: Callable[..., Any]) -> None:
+async def test_untrusted_sender_is_refused(talk: Callable[..., Any]) -> None:
     trusted = {SENDER}
     async with talk(trusts=lambda sender: sender in trusted) as it:
         assert error_of(await it.assured()) == "result"
@@ -164,7 +164,7 @@ async def test_who_is_not_trusted_is_refused(talk: Callable[..., Any]) -> None:
         assert len(it.application.got) == 1
 
 
-async def test_where_trust_itself_fails_nobody_is_trusted(
+async def test_sender_is_untrusted_if_the_check_fails(
     talk: Callable[..., Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     def trusts(_sender: str) -> bool:
@@ -178,7 +178,7 @@ async def test_where_trust_itself_fails_nobody_is_trusted(
 @pytest.mark.parametrize(
     "error", [RuntimeError("no"), sqlite3.IntegrityError("no")], ids=["its own", "of SQLite"]
 )
-async def test_a_failing_application_undoes_its_work_and_is_asked_again(
+async def test_application_failure_is_rolled_back_and_repeated(
     talk: Callable[..., Any], caplog: pytest.LogCaptureFixture, error: Exception
 ) -> None:
     async with talk() as it:
@@ -197,7 +197,7 @@ async def test_a_failing_application_undoes_its_work_and_is_asked_again(
     assert caplog.text.count("the application failed on a message") == 4
 
 
-async def test_what_fails_afterwards_is_done_all_the_same(
+async def test_failure_after_the_commit_changes_nothing(
     talk: Callable[..., Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     async with talk() as it:
@@ -208,7 +208,7 @@ async def test_what_fails_afterwards_is_done_all_the_same(
     assert caplog.text.count("the application failed after a message") == 2
 
 
-async def test_a_restart_between_received_and_deliver_loses_nothing(
+async def test_restart_between_received_and_deliver(
     talk: Callable[..., Any],
 ) -> None:
     async with talk() as it:
@@ -220,7 +220,7 @@ async def test_a_restart_between_received_and_deliver_loses_nothing(
         assert it.did() == [(1, "m1")]
 
 
-async def test_an_application_that_ends_the_transaction_stops_the_device(
+async def test_application_that_ends_the_transaction_stops_the_device(
     talk: Callable[..., Any],
 ) -> None:
     async with talk() as it:
@@ -235,7 +235,7 @@ async def test_an_application_that_ends_the_transaction_stops_the_device(
             await it.device.send("<message/>")
 
 
-async def test_a_failing_disk_answers_nothing_and_a_restart_goes_on(
+async def test_disk_failure_answers_nothing_and_a_restart_continues(
     talk: Callable[..., Any],
 ) -> None:
     async with talk() as it:
@@ -257,7 +257,7 @@ async def test_a_failing_disk_answers_nothing_and_a_restart_goes_on(
         assert error_of(await it.deliver("2")) == "cancel/item-not-found"
 
 
-async def test_an_inbox_that_cannot_be_opened_leaves_the_outbox_free(
+async def test_failure_to_open_the_inbox_closes_the_outbox(
     talk: Callable[..., Any], tmp_path: Path
 ) -> None:
     Inbox.open(tmp_path / "other", "other@gw.example/fw").close()

@@ -1,4 +1,4 @@
-"""The verification string, by the specification's example, and the presence that carries it."""
+"""Verification strings, by the specification's example, and the presence that carries them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from firmware_sim.device.capabilities import NODE, Identity, presence, verificat
 DISCO = "http://jabber.org/protocol"
 
 
-def test_the_example_of_the_specification() -> None:
+def test_verification_string_of_the_specification() -> None:
     """XEP-0115, section 5.2."""
     identity = Identity("client", "pc", "", "Exodus 0.9.1")
     features = [f"{DISCO}/{name}" for name in ("disco#info", "disco#items", "muc", "caps")]
@@ -22,7 +22,7 @@ def test_identities_are_sorted() -> None:
     assert verification([one], []) != verification([other], [])
 
 
-def test_presence_carries_it() -> None:
+def test_presence_contains_the_verification_string() -> None:
     root = ET.fromstring(presence("a+b/c=", -3))  # noqa: S314 - our own
     assert root.tag == "presence"
     assert root.findtext("priority") == "-3"

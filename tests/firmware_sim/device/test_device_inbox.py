@@ -1,4 +1,4 @@
-"""The inbox: bounds, ownership, what it remembers and counts, and its transaction."""
+"""The inbox: limits, ownership, remembered keys, counters and transactions."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def release(inbox: Inbox, key: Key) -> str:
         return inbox.release(key)
 
 
-def test_what_is_held_and_released_is_so_after_a_restart(tmp_path: Path) -> None:
+def test_held_and_released_messages_survive_a_restart(tmp_path: Path) -> None:
     path = tmp_path / "in"
     with Inbox.open(path, JID) as inbox:
         assert inbox.find(A) == (State.UNKNOWN, None)
@@ -47,7 +47,7 @@ def test_what_is_held_and_released_is_so_after_a_restart(tmp_path: Path) -> None
         assert release(inbox, B) == "<m/>"
 
 
-def test_a_key_is_of_a_full_jid(tmp_path: Path) -> None:
+def test_key_contains_the_full_jid(tmp_path: Path) -> None:
     with Inbox.open(tmp_path / "in", JID) as inbox:
         hold(inbox, A)
         assert inbox.find(Key("a@gw.example/y", "1")) == (State.UNKNOWN, None)
@@ -64,7 +64,7 @@ SIZE = 4 + len(A.sender) + 1
         InboxLimits(source_bytes=3 * SIZE - 1),
     ],
 )
-def test_a_source_has_a_limit_of_its_own(tmp_path: Path, limits: InboxLimits) -> None:
+def test_limit_of_one_source(tmp_path: Path, limits: InboxLimits) -> None:
     keys = [Key("a@gw.example/x", "1"), Key("a@gw.example/y", "1"), Key("a@gw.example/z", "1")]
     with Inbox.open(tmp_path / "in", JID, limits) as inbox:
         assert hold(inbox, *keys) == [True, True, False]
@@ -74,7 +74,7 @@ def test_a_source_has_a_limit_of_its_own(tmp_path: Path, limits: InboxLimits) ->
 
 
 @pytest.mark.parametrize("limits", [InboxLimits(messages=2), InboxLimits(bytes=3 * SIZE - 1)])
-def test_all_sources_have_a_limit(tmp_path: Path, limits: InboxLimits) -> None:
+def test_limit_of_all_sources(tmp_path: Path, limits: InboxLimits) -> None:
     keys = [Key(f"{name}@gw.example/x", "1") for name in "abc"]
     with Inbox.open(tmp_path / "in", JID, limits) as inbox:
         assert hold(inbox, *keys) == [True, True, False]
@@ -82,7 +82,7 @@ def test_all_sources_have_a_limit(tmp_path: Path, limits: InboxLimits) -> None:
         assert hold(inbox, keys[2]) == [True]
 
 
-def test_what_nobody_releases_makes_room_after_its_time_and_not_before(
+def test_unreleased_message_is_dropped_only_after_its_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 1000.0
@@ -103,7 +103,7 @@ def test_what_nobody_releases_makes_room_after_its_time_and_not_before(
         assert inbox.counts()[InboxCounter.EXPIRED] == 1
 
 
-def test_released_keys_are_remembered_within_bounds(tmp_path: Path) -> None:
+def test_number_of_remembered_keys_is_limited(tmp_path: Path) -> None:
     limits = InboxLimits(keep_source=2, keep=3)
     keys = [Key(f"{name}@gw.example/x", str(n)) for name in "ab" for n in range(3)]
     with Inbox.open(tmp_path / "in", JID, limits) as inbox:
@@ -114,7 +114,7 @@ def test_released_keys_are_remembered_within_bounds(tmp_path: Path) -> None:
         assert known == [False, False, True, False, True, True]
 
 
-def test_a_failed_attempt_is_undone_and_the_transaction_goes_on(tmp_path: Path) -> None:
+def test_failed_attempt_is_rolled_back_within_the_transaction(tmp_path: Path) -> None:
     schema = "CREATE TABLE mine (what TEXT) STRICT"
     with Inbox.open(tmp_path / "in", JID, schema=schema) as inbox:
 
@@ -135,7 +135,7 @@ def test_a_failed_attempt_is_undone_and_the_transaction_goes_on(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("how", ["COMMIT", "ROLLBACK"])
-def test_an_application_that_ends_the_transaction_is_found_out(tmp_path: Path, how: str) -> None:
+def test_application_that_ends_the_transaction_raises(tmp_path: Path, how: str) -> None:
     with (
         Inbox.open(tmp_path / "in", JID) as inbox,
         pytest.raises(InboxError, match="ended the transaction"),
@@ -145,7 +145,7 @@ def test_an_application_that_ends_the_transaction_is_found_out(tmp_path: Path, h
         inbox.database.execute(how)
 
 
-def test_a_transaction_that_raises_keeps_nothing(tmp_path: Path) -> None:
+def test_failed_transaction_is_rolled_back(tmp_path: Path) -> None:
     with Inbox.open(tmp_path / "in", JID) as inbox:
 
         def fail() -> None:
@@ -160,7 +160,7 @@ def test_a_transaction_that_raises_keeps_nothing(tmp_path: Path) -> None:
         assert set(inbox.counts().values()) == {0}
 
 
-def test_a_failing_disk_is_told(tmp_path: Path) -> None:
+def test_disk_failure_raises_inbox_error(tmp_path: Path) -> None:
     with Inbox.open(tmp_path / "in", JID) as inbox:
         inbox.database.execute("PRAGMA max_page_count=1")
         with pytest.raises(InboxError, match="full"), inbox.transaction():
@@ -168,7 +168,7 @@ def test_a_failing_disk_is_told(tmp_path: Path) -> None:
         assert inbox.held() == (0, 0)
 
 
-def test_it_belongs_to_one_jid_and_one_process(tmp_path: Path) -> None:
+def test_inbox_belongs_to_one_jid_and_one_process(tmp_path: Path) -> None:
     with (
         Inbox.open(tmp_path / "in", JID),
         pytest.raises(InboxError, match="locked"),
@@ -178,7 +178,7 @@ def test_it_belongs_to_one_jid_and_one_process(tmp_path: Path) -> None:
         Inbox.open(tmp_path / "in", "other@gw.example/fw")
 
 
-def test_a_newer_or_damaged_file_is_refused(tmp_path: Path) -> None:
+def test_newer_or_damaged_inbox_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "in"
     Inbox.open(path, JID).close()
     with sqlite3.connect(path) as db:
@@ -193,13 +193,13 @@ def test_a_newer_or_damaged_file_is_refused(tmp_path: Path) -> None:
         Inbox.open(tmp_path, JID)
 
 
-def test_a_schema_that_is_wrong_leaves_no_half_made_file(tmp_path: Path) -> None:
+def test_invalid_application_schema_leaves_an_empty_file(tmp_path: Path) -> None:
     with pytest.raises(InboxError, match="syntax error"):
         Inbox.open(tmp_path / "in", JID, schema="CREATE NONSENSE")
     Inbox.open(tmp_path / "in", JID).close()
 
 
-def test_a_closed_inbox_says_so(tmp_path: Path) -> None:
+def test_closed_inbox_raises(tmp_path: Path) -> None:
     inbox = Inbox.open(tmp_path / "in", JID)
     inbox.close()
     for ask in (inbox.counts, inbox.held):

@@ -1,4 +1,4 @@
-"""The inbox under `kill -9` at random moments: what was answered is held, what ran ran once."""
+"""The inbox under `kill -9` at random moments: answered messages are stored, commands run once."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def kill_after(lines: int, path: Path, first: int) -> list[tuple[str, int]]:
     return [(step, int(number)) for step, *numbers in steps for number in numbers]
 
 
-def test_what_was_answered_is_held_and_what_ran_ran_once(
+def test_answered_messages_survive_and_commands_run_once(
     tmp_path: Path, scale: Callable[[int, int], int], seed: int
 ) -> None:
     path, told = tmp_path / "inbox", set[tuple[str, int]]()

@@ -1,4 +1,4 @@
-"""What a device says: logs, readings, and any message that a caller hands in."""
+"""The XML of logs, readings and callers' own messages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from firmware_sim.errors import MessageRefused
 WHEN = datetime(2026, 3, 4, 5, 6, 7, 891_000, tzinfo=timezone(timedelta(hours=2)))
 
 
-def test_a_log() -> None:
+def test_log_event() -> None:
     text = messages.log(
         "Hot", "Too hot.", type_="Warning", tags={"n": 1, "k": 'a"<b'}, timestamp=WHEN
     )
@@ -26,7 +26,7 @@ def test_a_log() -> None:
     )
 
 
-def test_a_log_of_now() -> None:
+def test_log_event_defaults() -> None:
     stamp = _parse(messages.log("a", "b"))[0].get("timestamp")
     assert stamp is not None
     assert abs(datetime.fromisoformat(stamp) - datetime.now(UTC)) < timedelta(minutes=1)
@@ -42,7 +42,9 @@ def test_a_log_of_now() -> None:
         ("open", "string", "open", None),
     ],
 )
-def test_a_reading(value: float | str | bool, kind: str, written: str, unit: str | None) -> None:
+def test_sensor_reading(
+    value: float | str | bool, kind: str, written: str, unit: str | None
+) -> None:
     text = messages.reading("level", value, unit="K", node="tank", timestamp=WHEN)
     fields = _parse(text)[0]
     assert fields.tag == "{urn:xmpp:iot:sensordata}fields"
@@ -56,25 +58,25 @@ def test_a_reading(value: float | str | bool, kind: str, written: str, unit: str
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_a_reading_must_be_finite(value: float) -> None:
+def test_infinite_reading_is_refused(value: float) -> None:
     with pytest.raises(MessageRefused, match="finite"):
         messages.reading("level", value)
 
 
-def test_an_unknown_type_is_refused() -> None:
+def test_unknown_event_type_is_refused() -> None:
     with pytest.raises(MessageRefused, match="not an event type"):
         messages.log("a", "b", type_="Bad")
 
 
 @pytest.mark.parametrize("bad", ["\x00", "\x0b", "\ud800", "\uffff"])
-def test_characters_that_xml_forbids_are_refused(bad: str) -> None:
+def test_characters_forbidden_by_xml_are_refused(bad: str) -> None:
     with pytest.raises(MessageRefused, match="forbids"):
         messages.log("a", bad)
     with pytest.raises(MessageRefused, match="forbids"):
         messages.reading("a", bad)
 
 
-def test_a_callers_message_is_written_so_that_it_stands_alone() -> None:
+def test_callers_message_declares_its_namespaces() -> None:
     text = messages.checked(
         "<message to='x@y' from='z@y' type='normal' xmlns:p='urn:p'>"
         "<p:a p:b='1' xml:lang='en'>t<!-- no --><c xmlns=''/></p:a>\n<![CDATA[<&]]></message>"
@@ -98,7 +100,7 @@ def test_a_callers_message_is_written_so_that_it_stands_alone() -> None:
         "<!DOCTYPE m [<!ENTITY a 'b'>]><message>&a;</message>",
     ],
 )
-def test_what_is_no_message_is_refused(bad: str) -> None:
+def test_invalid_message_is_refused(bad: str) -> None:
     with pytest.raises(MessageRefused):
         messages.checked(bad)
 
@@ -135,7 +137,7 @@ _TREES = st.recursive(
 
 
 @given(_TREES)
-def test_what_is_written_reads_the_same_and_writes_the_same(tree: ET.Element) -> None:
+def test_written_message_round_trips(tree: ET.Element) -> None:
     root = ET.Element("{jabber:client}message")
     root.append(tree)
     text = messages.write(root)

@@ -1,4 +1,4 @@
-"""The outbox: bounds, ownership, order, what it remembers and what it counts."""
+"""The outbox: limits, ownership, order, remembered messages and counters."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def end(outbox: Outbox, message: Message, state: State, reason: str = "") -> Non
         )
 
 
-def test_what_was_taken_is_there_after_a_restart(tmp_path: Path) -> None:
+def test_stored_messages_survive_a_restart(tmp_path: Path) -> None:
     path = tmp_path / "box"
     with Outbox.open(path, JID) as outbox:
         first, second = add(outbox, "<a/>", "<bb/>")
@@ -44,18 +44,18 @@ def test_what_was_taken_is_there_after_a_restart(tmp_path: Path) -> None:
         assert outbox.live == 2
 
 
-def test_two_outboxes_never_share_message_ids(tmp_path: Path) -> None:
+def test_outboxes_have_distinct_message_ids(tmp_path: Path) -> None:
     with Outbox.open(tmp_path / "a", JID) as one, Outbox.open(tmp_path / "b", JID) as other:
         assert one.id != other.id
 
 
-def test_it_belongs_to_one_jid(tmp_path: Path) -> None:
+def test_outbox_belongs_to_one_jid(tmp_path: Path) -> None:
     Outbox.open(tmp_path / "box", JID).close()
     with pytest.raises(OutboxError, match=r"belongs to pump1@gw\.example/fw, not to pump2@"):
         Outbox.open(tmp_path / "box", "pump2@gw.example/fw")
 
 
-def test_one_process_at_a_time_has_it(tmp_path: Path) -> None:
+def test_outbox_is_locked_by_one_process(tmp_path: Path) -> None:
     with (
         Outbox.open(tmp_path / "box", JID),
         pytest.raises(OutboxError, match="locked"),
@@ -63,7 +63,7 @@ def test_one_process_at_a_time_has_it(tmp_path: Path) -> None:
         Outbox.open(tmp_path / "box", JID)
 
 
-def test_a_newer_one_and_another_file_are_refused(tmp_path: Path) -> None:
+def test_newer_or_damaged_outbox_is_refused(tmp_path: Path) -> None:
     Outbox.open(tmp_path / "box", JID).close()
     db = sqlite3.connect(tmp_path / "box")
     db.execute("PRAGMA user_version=99")
@@ -77,7 +77,7 @@ def test_a_newer_one_and_another_file_are_refused(tmp_path: Path) -> None:
         Outbox.open(tmp_path / "missing" / "box", JID)
 
 
-def test_it_is_bounded_in_messages_and_bytes(tmp_path: Path) -> None:
+def test_outbox_limits_messages_and_bytes(tmp_path: Path) -> None:
     limits = OutboxLimits(messages=2, bytes=10, message_bytes=8)
     with Outbox.open(tmp_path / "box", JID, limits) as outbox:
         with pytest.raises(MessageRefused, match="9 bytes, more than 8"):
@@ -93,7 +93,7 @@ def test_it_is_bounded_in_messages_and_bytes(tmp_path: Path) -> None:
         add(outbox, "1")
 
 
-def test_a_bound_counts_what_is_about_to_be_added(tmp_path: Path) -> None:
+def test_limit_counts_messages_about_to_be_added(tmp_path: Path) -> None:
     with Outbox.open(tmp_path / "box", JID, OutboxLimits(messages=2, bytes=10)) as outbox:
         outbox.check(1, "", more=1)
         with pytest.raises(OutboxFull):
@@ -104,7 +104,7 @@ def test_a_bound_counts_what_is_about_to_be_added(tmp_path: Path) -> None:
             outbox.check(1, "x" * 257)
 
 
-def test_an_error_rolls_all_of_a_transaction_back(tmp_path: Path) -> None:
+def test_error_rolls_back_the_transaction(tmp_path: Path) -> None:
     with Outbox.open(tmp_path / "box", JID, OutboxLimits(messages=2)) as outbox:
         with pytest.raises(OutboxFull):
             add(outbox, "1", "2", "3")
@@ -114,7 +114,7 @@ def test_an_error_rolls_all_of_a_transaction_back(tmp_path: Path) -> None:
         assert [message.number for message in add(outbox, "1")] == [1]
 
 
-def test_a_disk_that_fails_is_an_outbox_error(tmp_path: Path) -> None:
+def test_disk_failure_raises_outbox_error(tmp_path: Path) -> None:
     with Outbox.open(tmp_path / "box", JID) as outbox:
         outbox._db.execute("PRAGMA max_page_count=8")
         with pytest.raises(OutboxError, match="full"):
@@ -122,7 +122,7 @@ def test_a_disk_that_fails_is_an_outbox_error(tmp_path: Path) -> None:
         assert outbox.live == 0
 
 
-def test_what_ended_is_remembered_within_a_bound_and_counted_beyond(tmp_path: Path) -> None:
+def test_old_ended_messages_are_only_counted(tmp_path: Path) -> None:
     path = tmp_path / "box"
     limits = OutboxLimits(keep_done=2, keep_failed=1)
     with Outbox.open(path, JID, limits) as outbox:
@@ -143,7 +143,7 @@ def test_what_ended_is_remembered_within_a_bound_and_counted_beyond(tmp_path: Pa
         assert outbox.live == 0
 
 
-def test_records_go_through_more_than_one_page(tmp_path: Path) -> None:
+def test_records_span_several_pages(tmp_path: Path) -> None:
     with Outbox.open(tmp_path / "box", JID) as outbox:
         add(outbox, *["<m/>"] * 300)
         assert [record.number for record in outbox.records(State.QUEUED)] == list(range(1, 301))

@@ -1,4 +1,4 @@
-"""The outbox under `kill -9` at random moments: what it said is stored is stored."""
+"""The outbox under `kill -9` at random moments: committed changes survive."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _note(told: dict[int, State], line: str) -> None:
         told[int(number)] = State[name]
 
 
-def test_nothing_that_was_stored_is_lost(
+def test_committed_states_survive_kill(
     tmp_path: Path, scale: Callable[[int, int], int], seed: int
 ) -> None:
     path, told = tmp_path / "outbox", dict[int, State]()

@@ -1,4 +1,4 @@
-"""What comes in, as it is read, and answers, as they are written: for any text whatever."""
+"""Parsing of requests and writing of answers, for any text."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def request(step: Step, namespace: str, **attributes: str) -> tuple[ET.Element, 
 
 
 @given(STEPS, st.sampled_from(NAMESPACES), TEXT, TEXT, TEXT, TEXT)
-def test_any_request_is_read_and_answered_in_its_namespace(
+def test_request_is_parsed_and_answered_in_its_namespace(
     step: Step, namespace: str, id_: str, sender: str, msg_id: str, body: str
 ) -> None:
     iq, payload = request(step, namespace, id=id_, **{"from": sender})
@@ -56,13 +56,13 @@ def test_any_request_is_read_and_answered_in_its_namespace(
         assert (root[0].text or "") == body
 
 
-def test_the_recipient_of_an_embedded_message_is_that_of_the_stanza() -> None:
+def test_embedded_message_has_the_recipient_of_the_stanza() -> None:
     iq, payload = request(Step.ACKNOWLEDGED, NAMESPACES[0], id="1", to="valve1@gw.example")
     ET.SubElement(payload, "{jabber:client}message")
     assert 'to="valve1@gw.example"' in read_request(iq, OWN, 256).text
 
 
-def test_a_character_that_no_parser_lets_through_is_malformed() -> None:
+def test_forbidden_character_is_malformed() -> None:
     iq, payload = request(Step.ACKNOWLEDGED, NAMESPACES[0], id="1")
     message = ET.SubElement(payload, "{jabber:client}message")
     message.text = "\x01"
@@ -72,7 +72,7 @@ def test_a_character_that_no_parser_lets_through_is_malformed() -> None:
     )
 
 
-def test_a_tail_is_no_part_of_a_message() -> None:
+def test_text_after_a_message_is_dropped() -> None:
     iq, payload = request(Step.ACKNOWLEDGED, NAMESPACES[0], id="1")
     message = ET.SubElement(payload, "{jabber:client}message")
     message.tail = "\n  "
@@ -81,7 +81,7 @@ def test_a_tail_is_no_part_of_a_message() -> None:
     assert read_message(message).text.endswith("/>")
 
 
-async def test_the_plugin_can_be_taken_off_a_client(tmp_path: Path) -> None:
+async def test_plugin_can_be_unregistered(tmp_path: Path) -> None:
     certificate = Certificate.make(tmp_path)
     taken: list[IncomingStanza] = []
     endpoint = Endpoint(OWN, "secret", "127.0.0.1", 1, certificate.ca_file)

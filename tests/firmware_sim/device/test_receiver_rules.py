@@ -1,4 +1,4 @@
-"""The receiver's machine: every state times every input, and how what comes is classified."""
+"""The receiver's state machine: all states and inputs, and the classification of requests."""
 
 from __future__ import annotations
 
@@ -48,22 +48,22 @@ EVERY_CELL = list(itertools.product(State, Input))
 
 
 @pytest.mark.parametrize(("state", "given"), EVERY_CELL)
-def test_every_state_times_every_input(state: State, given: Input) -> None:
+def test_all_states_and_inputs(state: State, given: Input) -> None:
     to, reply, effect = EXPECTED[state, given]
     assert TRANSITIONS[state, given] == Transition(to, Reply(reply), effect)
 
 
-def test_the_table_has_no_cell_beside_these() -> None:
+def test_table_has_no_other_cells() -> None:
     assert set(TRANSITIONS) == set(EVERY_CELL)
 
 
-def test_nothing_is_handed_over_but_what_is_held_and_released() -> None:
+def test_only_held_messages_are_delivered_on_release() -> None:
     handing = [cell for cell, move in TRANSITIONS.items() if move.effect is Effect.HAND_OVER]
     assert handing == [(State.HELD, Input.DELIVER)]
     assert TRANSITIONS[State.HELD, Input.DELIVER].to is State.RELEASED
 
 
-def test_an_acknowledged_message_is_handed_over_or_refused() -> None:
+def test_acknowledged_message_is_delivered_or_refused() -> None:
     assert {given: move.reply.value for given, move in ACKNOWLEDGED.items()} == {
         Input.OFFER: "empty result",
         Input.FAILED: "wait/internal-server-error",
@@ -88,26 +88,26 @@ def test_an_acknowledged_message_is_handed_over_or_refused() -> None:
         ("other", False, False, Input.UNTRUSTED),
     ],
 )
-def test_an_offer_is_classified(
+def test_classification_of_offers(
     held: str | None, trusted: bool, room: bool, expected: Input
 ) -> None:
     assert offered(held, "same", trusted=trusted, room=room) is expected
 
 
-def test_trust_classifies_the_rest() -> None:
+def test_classification_of_other_requests() -> None:
     assert released(trusted=True) is Input.DELIVER
     assert released(trusted=False) is Input.UNTRUSTED
     assert acknowledged(trusted=True) is Input.OFFER
     assert acknowledged(trusted=False) is Input.UNTRUSTED
 
 
-def test_an_error_has_a_type_and_a_condition() -> None:
+def test_error_replies_have_type_and_condition() -> None:
     assert Reply.NO_ROOM.error == ("wait", "resource-constraint")
     assert Reply.RECEIVED.error is None
     assert Reply.RESULT.error is None
 
 
-def test_the_documentation_shows_this_table() -> None:
+def test_guide_contains_the_diagram() -> None:
     text = (Path(__file__).parents[3] / "docs" / "how-to" / "integrate-firmware.md").read_text(
         "utf-8"
     )

@@ -1,4 +1,4 @@
-"""The order of messages in flight: window, hold-back, release in order, and what falls due."""
+"""Messages in flight: window, delays, order of release, and due times."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def assured(count: int) -> list[Level]:
     return [Level.ASSURED] * count
 
 
-def test_offers_leave_in_order_and_each_once() -> None:
+def test_offers_are_sent_once_in_order() -> None:
     line = a_line(*assured(3))
     assert taken(line) == [(1, "OFFER"), (2, "OFFER"), (3, "OFFER")]
     assert taken(line) == []
 
 
-def test_the_window_bounds_messages_and_bytes() -> None:
+def test_window_limits_messages_and_bytes() -> None:
     line = a_line(*assured(4))
     assert not line.can_admit()
     line = a_line(*assured(2))
@@ -44,7 +44,7 @@ def test_the_window_bounds_messages_and_bytes() -> None:
     assert not line.can_admit()
 
 
-def test_a_message_larger_than_the_window_goes_alone() -> None:
+def test_message_larger_than_the_window_is_sent_alone() -> None:
     line = a_line()
     assert line.admit(Message(1, Level.ASSURED, 1000))
     assert not line.can_admit()
@@ -53,7 +53,7 @@ def test_a_message_larger_than_the_window_goes_alone() -> None:
     assert line.can_admit()
 
 
-def test_a_delivery_waits_for_what_is_before_it() -> None:
+def test_delivery_waits_for_earlier_messages() -> None:
     line = a_line(*assured(3))
     taken(line)
     line.apply_input(3, Input.RECEIVED, 0)
@@ -63,7 +63,7 @@ def test_a_delivery_waits_for_what_is_before_it() -> None:
     assert taken(line) == [(1, "DELIVER"), (2, "DELIVER"), (3, "DELIVER")]
 
 
-def test_an_end_in_front_lets_the_rest_go() -> None:
+def test_end_of_the_first_message_releases_later_ones() -> None:
     line = a_line(*assured(2))
     taken(line)
     line.apply_input(2, Input.RECEIVED, 0)
@@ -73,7 +73,7 @@ def test_an_end_in_front_lets_the_rest_go() -> None:
     assert taken(line) == [(2, "DELIVER")]
 
 
-def test_wait_to_an_offer_holds_back_offers_but_not_what_was_received() -> None:
+def test_wait_error_to_an_offer_delays_offers_but_not_received_messages() -> None:
     line = a_line(*assured(3))
     taken(line)
     line.apply_input(1, Input.WAIT, 0)
@@ -92,7 +92,7 @@ def test_wait_to_an_offer_holds_back_offers_but_not_what_was_received() -> None:
     assert line.can_admit()
 
 
-def test_what_the_peer_may_hold_is_offered_again_past_a_refused_one() -> None:
+def test_possibly_received_message_is_offered_again_past_a_refused_one() -> None:
     line = a_line(*assured(2))
     taken(line)
     line.apply_input(1, Input.WAIT, 0)
@@ -104,7 +104,7 @@ def test_what_the_peer_may_hold_is_offered_again_past_a_refused_one() -> None:
     assert taken(line, 10) == [(1, "OFFER")]
 
 
-def test_wait_to_a_delivery_holds_back_deliveries_and_offers() -> None:
+def test_wait_error_to_a_delivery_delays_deliveries_and_offers() -> None:
     line = a_line(*assured(3))
     taken(line)
     line.apply_input(1, Input.RECEIVED, 0)
@@ -118,7 +118,7 @@ def test_wait_to_a_delivery_holds_back_deliveries_and_offers() -> None:
     assert taken(line, 11) == [(2, "DELIVER")]
 
 
-def test_an_acknowledged_message_keeps_its_place_among_assured_ones() -> None:
+def test_acknowledged_message_keeps_its_order_among_assured_ones() -> None:
     line = a_line(Level.ASSURED, Level.ACKNOWLEDGED, Level.ACKNOWLEDGED, Level.ASSURED)
     assert taken(line) == [(1, "OFFER"), (4, "OFFER")]
     line.apply_input(4, Input.RECEIVED, 0)
@@ -132,7 +132,7 @@ def test_an_acknowledged_message_keeps_its_place_among_assured_ones() -> None:
     assert ended.state is State.DONE
 
 
-def test_no_answer_in_time_repeats_and_then_ends() -> None:
+def test_timeout_repeats_and_finally_fails() -> None:
     line = a_line(*assured(1))
     taken(line)
     assert line.next_due() == 10
@@ -148,7 +148,7 @@ def test_no_answer_in_time_repeats_and_then_ends() -> None:
     assert len(line) == 0
 
 
-def test_a_result_that_says_nothing_of_custody_is_not_taken_for_it() -> None:
+def test_empty_result_to_an_offer_is_not_custody() -> None:
     line = a_line(*assured(1))
     taken(line)
     assert line.apply_input(1, Input.DELIVERED, 1) is None
@@ -157,7 +157,7 @@ def test_a_result_that_says_nothing_of_custody_is_not_taken_for_it() -> None:
     assert taken(line, 10) == [(1, "OFFER")]
 
 
-def test_a_late_answer_of_a_message_that_is_gone_changes_nothing() -> None:
+def test_late_answer_is_ignored() -> None:
     line = a_line(*assured(1))
     taken(line)
     line.changes()
@@ -165,7 +165,7 @@ def test_a_late_answer_of_a_message_that_is_gone_changes_nothing() -> None:
     assert line.changes() == []
 
 
-def test_without_a_session_nothing_is_sent_repeated_or_counted() -> None:
+def test_nothing_is_sent_or_counted_without_a_session() -> None:
     line = a_line(*assured(2))
     taken(line)
     line.apply_input(1, Input.RECEIVED, 0)
@@ -181,7 +181,7 @@ def test_without_a_session_nothing_is_sent_repeated_or_counted() -> None:
     assert {m.number: (m.sends, m.attempts) for m in line.changes()} == {1: (2, 1), 2: (2, 1)}
 
 
-def test_a_hold_outlasts_the_session_and_its_attempt_counts() -> None:
+def test_hold_survives_the_session_and_counts_its_attempt() -> None:
     line = a_line(*assured(1))
     taken(line)
     line.apply_input(1, Input.WAIT, 0)
@@ -192,7 +192,7 @@ def test_a_hold_outlasts_the_session_and_its_attempt_counts() -> None:
     assert [(one.action, one.message.attempts) for one in sent] == [(Action.OFFER, 2)]
 
 
-def test_what_was_in_flight_before_a_restart_goes_first_and_in_order() -> None:
+def test_messages_in_flight_before_a_restart_are_sent_first_in_order() -> None:
     line = SendWindow(POLICY, lambda: 0.0)
     line.restore(
         [
@@ -212,7 +212,7 @@ def test_what_was_in_flight_before_a_restart_goes_first_and_in_order() -> None:
     assert [s.message.attempts for s in sent] == [1, 2, 1]
 
 
-def test_each_step_is_handed_out_to_be_stored_before_it_is_sent() -> None:
+def test_changes_are_returned_for_storage_before_sending() -> None:
     line = a_line(*assured(1))
     (sent,) = line.take(0)
     assert line.changes() == [sent.message]

@@ -1,4 +1,4 @@
-"""The sender's machine: every state times every input, and what the counts make of an input."""
+"""The sender's state machine: all states and inputs, and the effect of the counts."""
 
 from __future__ import annotations
 
@@ -65,16 +65,16 @@ EVERY_CELL = list(itertools.product(Level, State, Input))
 
 
 @pytest.mark.parametrize(("level", "state", "given"), EVERY_CELL)
-def test_every_state_times_every_input(level: Level, state: State, given: Input) -> None:
+def test_all_states_and_inputs(level: Level, state: State, given: Input) -> None:
     to, action = EXPECTED.get((level, state, given), (state, Action.NONE))
     assert TRANSITIONS[level][state, given] == Transition(to, action)
 
 
-def test_the_table_has_no_cell_beside_these() -> None:
+def test_table_has_no_other_cells() -> None:
     assert sum(len(rows) for rows in TRANSITIONS.values()) == len(EVERY_CELL)
 
 
-def test_after_received_it_is_never_offered_again() -> None:
+def test_released_message_is_never_offered_again() -> None:
     reached = {State.RELEASED}
     for _ in State:
         for (state, _given), move in TRANSITIONS[A].items():
@@ -84,12 +84,12 @@ def test_after_received_it_is_never_offered_again() -> None:
                 reached.add(move.to)
 
 
-def test_what_was_released_is_never_called_failed() -> None:
+def test_released_message_never_fails() -> None:
     after = {m.to for (state, _), m in TRANSITIONS[A].items() if state is State.RELEASED}
     assert after == {State.RELEASED, State.DONE, State.IN_DOUBT}
 
 
-def test_the_sets_of_states_divide_them() -> None:
+def test_state_sets_are_a_partition() -> None:
     assert set(State) == LIVE | ENDED
     assert not LIVE & ENDED
     assert IN_FLIGHT < LIVE
@@ -99,7 +99,9 @@ def test_the_sets_of_states_divide_them() -> None:
 @pytest.mark.parametrize(
     ("level", "state", "end"), [(A, O, F), (A, R, X), (K, O, X)], ids=lambda value: str(value)
 )
-def test_the_last_attempt_ends_it(given: Input, level: Level, state: State, end: State) -> None:
+def test_last_attempt_ends_the_message(
+    given: Input, level: Level, state: State, end: State
+) -> None:
     last = Message(1, level, state=state, sends=3, attempts=3)
     before_last = Message(1, level, state=state, sends=9, attempts=2)
     assert advance(last, given, POLICY)[0].state is end
@@ -107,18 +109,18 @@ def test_the_last_attempt_ends_it(given: Input, level: Level, state: State, end:
 
 
 @pytest.mark.parametrize(("sends", "end"), [(1, State.FAILED), (2, State.IN_DOUBT)])
-def test_an_acknowledged_repetition_that_is_refused_is_in_doubt(sends: int, end: State) -> None:
+def test_refused_acknowledged_repetition_is_in_doubt(sends: int, end: State) -> None:
     message = Message(1, K, state=O, sends=sends, attempts=1)
     assert advance(message, Input.REFUSED, POLICY)[0].state is end
 
 
-def test_a_new_step_counts_anew() -> None:
+def test_new_step_resets_the_counts() -> None:
     after, action = advance(Message(7, A, 10, O, sends=4, attempts=2), Input.RECEIVED, POLICY)
     assert after == Message(7, A, 10, R, sends=0, attempts=0)
     assert action is Action.DELIVER
 
 
-def test_a_transmission_counts_and_an_interrupted_one_does_not() -> None:
+def test_interrupted_transmission_does_not_count() -> None:
     sent = transmitted(Message(1, A, state=O))
     assert (sent.sends, sent.attempts) == (1, 1)
     cut = interrupted(sent)
@@ -127,13 +129,13 @@ def test_a_transmission_counts_and_an_interrupted_one_does_not() -> None:
 
 
 @pytest.mark.parametrize("error_type", ["cancel", "auth", "modify", "continue", "", "Wait"])
-def test_all_errors_but_wait_end_it(error_type: str) -> None:
+def test_all_errors_but_wait_end_the_message(error_type: str) -> None:
     assert refusal(error_type) is Input.REFUSED
     assert refusal("wait") is Input.WAIT
 
 
 @pytest.mark.parametrize("level", list(Level))
-def test_the_documentation_draws_the_table(level: Level) -> None:
+def test_guide_contains_the_diagram(level: Level) -> None:
     text = (Path(__file__).parents[3] / "docs" / "how-to" / "integrate-firmware.md").read_text(
         "utf-8"
     )
@@ -142,7 +144,7 @@ def test_the_documentation_draws_the_table(level: Level) -> None:
     assert "released" not in diagram(Level.ACKNOWLEDGED)
 
 
-def test_the_wait_doubles_up_to_the_cap_and_chance_only_shortens_it() -> None:
+def test_backoff_doubles_up_to_the_cap_and_jitter_shortens_it() -> None:
     policy = SendPolicy()
     waits = [
         backoff(n, policy.retry_base, policy.retry_cap, policy.jitter, lambda: 0.0)
