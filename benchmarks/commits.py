@@ -14,9 +14,9 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from benchmarks.exchange_steps import LIMITS, MESSAGES, Exchange, SensorStream
 from benchmarks.report import Goal, Settings, Topic, number, table
 from benchmarks.server import prepare
-from benchmarks.subject import LIMITS, MESSAGES, Exchange, Subject
 from edge.engine import database
 from edge.engine.clock import Clock
 from edge.engine.group_commit import Store, UnitLimits
@@ -87,9 +87,9 @@ def _row(pair: _Pair) -> tuple[object, ...]:
 async def _both(folder: Path, count: int, settings: Settings) -> _Pair:
     bounds = UnitLimits(LIMITS.waiting_units, LIMITS.waiting_bytes)
     store = await Store.open(folder / database.FILE_NAME, Clock(0.0), bounds)
-    subjects = [Subject(number) for number in range(count)]
+    subjects = [SensorStream(number) for number in range(count)]
     for subject in subjects:
-        await store.run(subject.appear)
+        await store.run(subject.bind_session)
     senders = [[subject.units() for _ in range(MESSAGES)] for subject in subjects]
     pair = _Pair(count, [], [])
     for _ in range(ROUNDS):

@@ -6,7 +6,7 @@ import os
 from typing import Final, NamedTuple
 
 from benchmarks import load, server
-from benchmarks.load import Measured
+from benchmarks.load import Measurement
 from benchmarks.report import Settings, Topic, milliseconds, number, table
 
 FULL: Final = 0.9
@@ -48,7 +48,7 @@ def measure(settings: Settings) -> Topic:
     return Topic("exchanges", "Assured exchanges through the gateway", blocks)
 
 
-def _run(settings: Settings, gateway: server.Server, case: Case) -> Measured:
+def _run(settings: Settings, gateway: server.Server, case: Case) -> Measurement:
     ca = settings.folder / "exchanges" / "pki" / "ca.pem"
     return load.run(
         load.Plan(
@@ -63,7 +63,7 @@ def _run(settings: Settings, gateway: server.Server, case: Case) -> Measured:
     )
 
 
-def _row(case: Case, measured: Measured) -> tuple[object, ...]:
+def _row(case: Case, measured: Measurement) -> tuple[object, ...]:
     used = (measured.server_main, measured.server_others, measured.load)
     return (
         case,
@@ -76,7 +76,7 @@ def _row(case: Case, measured: Measured) -> tuple[object, ...]:
     )
 
 
-def saturated(measured: Measured) -> str:
+def saturated(measured: Measurement) -> str:
     """Return the component that limits the rate."""
     seconds = measured.seconds
     server_side = measured.server_main + measured.server_others

@@ -15,8 +15,8 @@ from dataclasses import asdict, dataclass
 
 from benchmarks import payload, peer, queue_payload
 from benchmarks.commands import PRESENCE
-from benchmarks.load import DRAIN_TIME, LoadError, Measured, command, run_apart, timed
-from benchmarks.queue_load import Party, check
+from benchmarks.load import DRAIN_TIME, LoadError, Measurement, command, measure_load, run_module
+from benchmarks.queue_load import Connection, check
 from benchmarks.queue_payload import ITEM, TOPIC
 
 
@@ -42,8 +42,8 @@ class Load:
         self._answered = True
         self.times: list[float] = []
         self._poll = select.epoll()
-        self._publisher = Party(connections[0], self._to_publisher)
-        self._subscribers = [Party(one, self._to_subscriber) for one in connections[1:]]
+        self._publisher = Connection(connections[0], self._to_publisher)
+        self._subscribers = [Connection(one, self._to_subscriber) for one in connections[1:]]
         everybody = [self._publisher, *self._subscribers]
         self._parties = {one.connection.fileno(): one for one in everybody}
         for number in self._parties:
@@ -94,23 +94,23 @@ class Load:
             self._subscribed += 1
 
 
-def measure(plan: Plan) -> Measured:
+def measure(plan: Plan) -> Measurement:
     """Run the plan in this process; an exchange is a publication."""
     target = peer.Target(plan.host, plan.port)
     connections = [peer.login(target, number, None) for number in range(plan.subscribers + 1)]
     try:
         load = Load(connections)
         load.subscribe()
-        found = timed(load, plan)
+        found = measure_load(load, plan)
     finally:
         for connection in connections:
             connection.close()
     return found
 
 
-def run(plan: Plan) -> Measured:
+def run(plan: Plan) -> Measurement:
     """Run the plan in a process of its own; raises `LoadError`."""
-    return run_apart("benchmarks.fan_load", asdict(plan), plan.warm_up + plan.seconds)
+    return run_module("benchmarks.fan_load", asdict(plan), plan.warm_up + plan.seconds)
 
 
 if __name__ == "__main__":

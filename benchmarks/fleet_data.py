@@ -30,7 +30,7 @@ READINGS: Final = 20_000
 """Readings per gateway and day: eight sensors, each every 30 seconds."""
 
 
-class Filed(NamedTuple):
+class PooledSegment(NamedTuple):
     """A segment in a pool: its path there, the time it is sealed in seconds, and its events."""
 
     path: str
@@ -70,7 +70,7 @@ def header(plan: Plan, lane: str, first: int, last: int, previous: bytes) -> Seg
     )
 
 
-def write_pool(settings: FleetSettings, size: int, root: Path) -> list[Filed]:
+def write_pool(settings: FleetSettings, size: int, root: Path) -> list[PooledSegment]:
     """Write the readings of a fleet as segments of `size` events; return them in order of arrival.
 
     The files' modification times are those of arrival. Readings that do not fill a segment are
@@ -83,7 +83,7 @@ def write_pool(settings: FleetSettings, size: int, root: Path) -> list[Filed]:
     return sorted(made, key=lambda filed: (filed.moment, filed.path))
 
 
-def place(pool: Path, files: Iterable[Filed], root: Path) -> None:
+def place(pool: Path, files: Iterable[PooledSegment], root: Path) -> None:
     """Link segments of a pool into a landing."""
     made = set()
     for filed in files:
@@ -94,15 +94,15 @@ def place(pool: Path, files: Iterable[Filed], root: Path) -> None:
         os.link(pool / filed.path, target)
 
 
-def _write(root: Path, size: int, plan: Plan) -> list[Filed]:
-    made: list[Filed] = []
+def _write(root: Path, size: int, plan: Plan) -> list[PooledSegment]:
+    made: list[PooledSegment] = []
     for moment, path, data in _sealed(plan, "readings", size):
         target = root / path
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(data)
         arrived = START * 1_000_000 + round(moment * 1e9)
         os.utime(target, ns=(arrived, arrived))
-        made.append(Filed(path, moment, size))
+        made.append(PooledSegment(path, moment, size))
     return made
 
 

@@ -37,7 +37,7 @@ ROUNDS: Final = 3
 def measure(settings: Settings) -> Topic:
     """Measure the cost of old batches and of empty folders."""
     pool = ingest.pool_of(settings, fleet_data.fleet(8, 1), ingest.EVENTS)
-    behind, empty = spark.apart(_measure, settings, pool)
+    behind, empty = spark.in_new_process(_measure, settings, pool)
     blocks = (
         f"An ingest of {FOUND} segments of {ingest.EVENTS} events, in a warm session;"
         f" medians of {ROUNDS} alternating runs, in seconds. Manifests were not compacted.",
@@ -73,14 +73,14 @@ def _one(
         fleet.create()
         fleet_data.place(pool.root, pool.files[:FOUND], fleet.landing)
         ingest.ingest(session, fleet)
-        _pretend(fleet, manifests)
+        _write_old_batches(fleet, manifests)
         for number_ in range(folders):
             (fleet.landing / f"gw-{number_:06d}.example" / "E" / "readings").mkdir(parents=True)
         fleet_data.place(pool.root, pool.files[FOUND : 2 * FOUND], fleet.landing)
         return ingest.ingest(session, fleet)
 
 
-def _pretend(fleet: FleetFolder, count: int) -> None:
+def _write_old_batches(fleet: FleetFolder, count: int) -> None:
     """Copy the one existing manifest, each time with a ledger file of its own."""
     (first,) = fleet.tables.glob("manifests/*/0.json")
     (ledger,) = fleet.tables.glob("data/*/*/*/segments/*.parquet")

@@ -16,9 +16,9 @@ from typing import Final, NamedTuple
 from pyspark.sql import SparkSession
 
 from benchmarks import fleet_data, json_lines, spark
-from benchmarks.fleet_data import Filed
+from benchmarks.fleet_data import PooledSegment
 from benchmarks.ingest_page import (
-    Compared,
+    Comparison,
     Run,
     against_blocks,
     goal,
@@ -65,7 +65,7 @@ class Pool(NamedTuple):
     """Segments to take in order of arrival, and their folder."""
 
     root: Path
-    files: Sequence[Filed]
+    files: Sequence[PooledSegment]
 
 
 def measure(settings: Settings) -> Topic:
@@ -78,10 +78,10 @@ def measure(settings: Settings) -> Topic:
     wide = pool_of(settings, fleet_data.fleet(len(small.files), 1, 2 * SMALL - 1), SMALL, "wide")
     full = pool_of(settings, fleet_data.fleet(gateways, 1), FULL)
     against = {
-        events: spark.apart(_against, settings, each, COMPARED // events)
+        events: spark.in_new_process(_compare, settings, each, COMPARED // events)
         for events, each in ((EVENTS, pool), (FULL, full))
     }
-    growth = spark.apart(_growth, settings, pool, small, wide)
+    growth = spark.in_new_process(_growth, settings, pool, small, wide)
     workers = _workers(settings, pool)
     blocks = (
         *against_blocks(against),
@@ -97,13 +97,15 @@ def pool_of(settings: Settings, fleet: FleetSettings, events: int, name: str = "
     return Pool(root, fleet_data.write_pool(fleet, events, root))
 
 
-def _counts(settings: Settings, pool: Pool) -> Sequence[int]:
+def _growth_sizes(settings: Settings, pool: Pool) -> Sequence[int]:
     """Return the sizes of the growing runs; smaller ones in a quick run."""
     return [min(each, len(pool.files)) for each in ((4, 40) if settings.quick else GROWTH)]
 
 
 @contextmanager
-def _taken(settings: Settings, files: Sequence[Filed], pool: Pool) -> Iterator[FleetFolder]:
+def _landed(
+    settings: Settings, files: Sequence[PooledSegment], pool: Pool
+) -> Iterator[FleetFolder]:
     """Create a fleet folder in which these segments have landed; remove it at the end."""
     with tempfile.TemporaryDirectory(dir=settings.folder, ignore_cleanup_errors=True) as root:
         fleet = FleetFolder(Path(root) / "fleet")
@@ -136,8 +138,8 @@ def ingest(session: SparkSession, fleet: FleetFolder) -> Run:
     return Run(counts.segments, counts.events, seconds, used, len(events), steps, *sizes)
 
 
-def _grown(settings: Settings, session: SparkSession, pool: Pool, count: int) -> Run:
-    with _taken(settings, pool.files[:count], pool) as fleet:
+def _ingest_again(settings: Settings, session: SparkSession, pool: Pool, count: int) -> Run:
+    with _landed(settings, pool.files[:count], pool) as fleet:
         return ingest(session, fleet)
 
 
@@ -145,14 +147,14 @@ def _growth(settings: Settings, pool: Pool, small: Pool, wide: Pool) -> list[Run
     """Measure each size in turn, then small segments, then small segments of one gateway each."""
     with spark_session("fieldpost-benchmark") as session:
         spark.warm(session)
-        counts = _counts(settings, pool)
-        _grown(settings, session, pool, counts[0])
-        runs = [_grown(settings, session, pool, count) for count in counts]
+        counts = _growth_sizes(settings, pool)
+        _ingest_again(settings, session, pool, counts[0])
+        runs = [_ingest_again(settings, session, pool, count) for count in counts]
         count = min(counts[-2], len(small.files), len(wide.files))
-        return [*runs, *(_grown(settings, session, each, count) for each in (small, wide))]
+        return [*runs, *(_ingest_again(settings, session, each, count) for each in (small, wide))]
 
 
-def _against(settings: Settings, pool: Pool, most: int) -> list[Compared]:
+def _compare(settings: Settings, pool: Pool, most: int) -> list[Comparison]:
     """Measure pairs; the side that runs first alternates."""
     count = min(round(settings.choose(most, 20)), len(pool.files) - BEFORE)
     files = pool.files[BEFORE : BEFORE + count]
@@ -162,25 +164,25 @@ def _against(settings: Settings, pool: Pool, most: int) -> list[Compared]:
     with spark_session("fieldpost-benchmark") as session:
         spark.warm(session)
         sides: list[Callable[[], Run]] = [
-            lambda: _ours(settings, session, pool, count),
+            lambda: _ingest_pool(settings, session, pool, count),
             lambda: _json(settings, session, lines, count),
         ]
         return _pairs(settings, sides)
 
 
-def _pairs(settings: Settings, sides: Sequence[Callable[[], Run]]) -> list[Compared]:
+def _pairs(settings: Settings, sides: Sequence[Callable[[], Run]]) -> list[Comparison]:
     found = []
     for turn in range(round(settings.choose(ROUNDS, 1)) + 1):
         order = (0, 1) if turn % 2 else (1, 0)
         runs = {side: sides[side]() for side in order}
         if runs[0].events != runs[1].events:
             raise RuntimeError(f"{runs[0].events} events, and {runs[1].events} of JSON")
-        found.append(Compared(runs[0], runs[1]))
+        found.append(Comparison(runs[0], runs[1]))
     return found[1:]  # the first pair warmed both up
 
 
-def _ours(settings: Settings, session: SparkSession, pool: Pool, count: int) -> Run:
-    with _taken(settings, pool.files[:BEFORE], pool) as fleet:
+def _ingest_pool(settings: Settings, session: SparkSession, pool: Pool, count: int) -> Run:
+    with _landed(settings, pool.files[:BEFORE], pool) as fleet:
         ingest(session, fleet)
         fleet_data.place(pool.root, pool.files[BEFORE : BEFORE + count], fleet.landing)
         return ingest(session, fleet)
@@ -202,7 +204,7 @@ def _workers(settings: Settings, pool: Pool) -> dict[int, list[Run]]:
     found: dict[int, list[Run]] = {1: [], 2: []}
     for _ in range(round(settings.choose(CLUSTERS, 1))):
         for workers, runs in found.items():
-            runs.append(spark.apart(_on_cluster, settings, pool, workers, count))
+            runs.append(spark.in_new_process(_on_cluster, settings, pool, workers, count))
     return found
 
 
@@ -212,5 +214,5 @@ def _on_cluster(settings: Settings, pool: Pool, workers: int, count: int) -> Run
         spark.cluster(workers, Path(folder)) as session,
     ):
         spark.warm(session)
-        _grown(settings, session, pool, min(GROWTH[0], count))
-        return _grown(settings, session, pool, count)
+        _ingest_again(settings, session, pool, min(GROWTH[0], count))
+        return _ingest_again(settings, session, pool, count)

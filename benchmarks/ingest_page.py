@@ -35,25 +35,25 @@ class Run(NamedTuple):
         return self.seconds / self.events
 
 
-class Compared(NamedTuple):
+class Comparison(NamedTuple):
     """Seconds and processor seconds of both sides of a pair."""
 
     ours: Run
     json: Run
 
 
-def goal(events: int, pairs: Sequence[Compared]) -> Goal:
+def goal(events: int, pairs: Sequence[Comparison]) -> Goal:
     """Compare pairs with the goal."""
     ratio = statistics.median(_ratios(pairs))
     text = f"{ratio:.2f} times as fast as the JSON reader (goal: {FASTER})"
     return Goal(f"{events:,} events per segment: {text}", ratio >= FASTER)
 
 
-def _ratios(pairs: Sequence[Compared]) -> list[float]:
+def _ratios(pairs: Sequence[Comparison]) -> list[float]:
     return [pair.json.seconds / pair.ours.seconds for pair in pairs]
 
 
-def against_blocks(against: Mapping[int, Sequence[Compared]]) -> tuple[str, ...]:
+def against_blocks(against: Mapping[int, Sequence[Comparison]]) -> tuple[str, ...]:
     """Describe the pairs, by the number of events in a segment."""
     rounds = min(map(len, against.values()))
     most = max(pairs[0].ours.events for pairs in against.values())
@@ -77,7 +77,7 @@ def against_blocks(against: Mapping[int, Sequence[Compared]]) -> tuple[str, ...]
     )
 
 
-def _ratios_line(events: int, pairs: Sequence[Compared]) -> str:
+def _ratios_line(events: int, pairs: Sequence[Comparison]) -> str:
     used = statistics.median(pair.json.processor / pair.ours.processor for pair in pairs)
     return (
         f"{events:,} events per file: the ratios of the seconds are"

@@ -14,8 +14,8 @@ import subprocess
 import sys
 from typing import Final
 
-from benchmarks.relayed import Relayed
-from benchmarks.subject import Subject, transaction
+from benchmarks.exchange_steps import SensorStream, transaction
+from benchmarks.relay_steps import RelayedMessages
 
 FEW: Final = 200
 MANY: Final = 700
@@ -53,9 +53,9 @@ def _run(step: str, times: int) -> int:
 
 def repeat(step: str, times: int) -> None:
     """Run a step `count` times."""
-    subject = Subject()
+    subject = SensorStream()
     with transaction(subject) as tx:
-        relayed = Relayed(tx)
+        relayed = RelayedMessages(tx)
         for _ in range(times):
             if step == "parse":
                 subject.parse()

@@ -58,7 +58,7 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Measured:
+class Measurement:
     """A measurement; processor times and latencies are in seconds.
 
     `machine` is the processor time of all processes, including this one; `median` and `slow` are
@@ -173,7 +173,7 @@ class Load:
         """Run exchanges for some seconds."""
         end = time.perf_counter() + seconds
         while (left := end - time.perf_counter()) > 0:
-            self._turn(left)
+            self._poll_once(left)
 
     def drain(self) -> None:
         """Finish the exchanges in flight and start no more."""
@@ -182,9 +182,9 @@ class Load:
         while self._busy:
             if (left := end - time.perf_counter()) <= 0:
                 raise LoadError(f"{self._busy} exchanges were not answered")
-            self._turn(left)
+            self._poll_once(left)
 
-    def _turn(self, seconds: float) -> None:
+    def _poll_once(self, seconds: float) -> None:
         clients = self._clients
         for number, _event in self._poll.poll(seconds):
             client = clients[number]
@@ -208,13 +208,13 @@ class Load:
             self._busy -= 1
 
 
-def measure(plan: Plan) -> Measured:
+def measure(plan: Plan) -> Measurement:
     """Run the plan in this process."""
     clients = _clients(plan)
     try:
         load = Load(clients)
         load.start()
-        found = timed(load, plan)
+        found = measure_load(load, plan)
         load.drain()
     finally:
         for client in clients:
@@ -222,7 +222,7 @@ def measure(plan: Plan) -> Measured:
     return replace(found, errors=load.errors)
 
 
-class Span(Protocol):
+class Timing(Protocol):
     """The part of a plan that every load generator has; see `Plan`."""
 
     @property
@@ -233,7 +233,7 @@ class Span(Protocol):
     def server(self) -> int: ...
 
 
-class Going(Protocol):
+class RunningLoad(Protocol):
     """A load generator that has started; `times` are the seconds of each exchange that it has
     `done`."""
 
@@ -244,7 +244,7 @@ class Going(Protocol):
     def run(self, seconds: float) -> None: ...
 
 
-def timed(load: Going, span: Span) -> Measured:
+def measure_load(load: RunningLoad, span: Timing) -> Measurement:
     """Warm up, then measure a load generator and its server."""
     load.run(span.warm_up)
     load.times.clear()
@@ -257,7 +257,7 @@ def timed(load: Going, span: Span) -> Measured:
     everything = machine.busy() - everything
     cuts = statistics.quantiles(load.times, n=PERCENT) if len(load.times) > 1 else [0.0] * PERCENT
     median, slow = cuts[PERCENT // 2 - 1], cuts[PERCENT - 2]
-    return Measured(load.done - done, seconds, 0, *used, own, everything, median, slow)
+    return Measurement(load.done - done, seconds, 0, *used, own, everything, median, slow)
 
 
 def _clients(plan: Plan) -> list[Client]:
@@ -276,22 +276,22 @@ def _clients(plan: Plan) -> list[Client]:
     return clients
 
 
-def run(plan: Plan) -> Measured:
+def run(plan: Plan) -> Measurement:
     """Run the plan in a process of its own; raises `LoadError`."""
-    return run_apart("benchmarks.load", asdict(plan), plan.warm_up + plan.seconds)
+    return run_module("benchmarks.load", asdict(plan), plan.warm_up + plan.seconds)
 
 
-def run_apart(module: str, plan: dict[str, object], seconds: float) -> Measured:
+def run_module(module: str, plan: dict[str, object], seconds: float) -> Measurement:
     """Run a load generator's module as a process for `seconds`; raises `LoadError`."""
     command = [sys.executable, "-m", module, json.dumps(plan)]
     limit = seconds + DRAIN_TIME + MARGIN
     done = subprocess.run(command, capture_output=True, text=True, timeout=limit, check=False)
     if done.returncode:
         raise LoadError(f"the load generator failed: {done.stderr.strip()[-2000:]}")
-    return Measured(**json.loads(done.stdout))
+    return Measurement(**json.loads(done.stdout))
 
 
-def command(plan: type[P], measure: Callable[[P], Measured]) -> None:
+def command(plan: type[P], measure: Callable[[P], Measurement]) -> None:
     """Read a plan from the command line, run it, and print the measurement."""
     parser = argparse.ArgumentParser()
     parser.add_argument("plan", help="a JSON object with the fields of Plan")

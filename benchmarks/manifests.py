@@ -32,7 +32,7 @@ Found = tuple[int, float, float, float, float, float]
 _MB: Final = 1_000_000
 
 
-class Counted(LocalStorage):
+class CountingStorage(LocalStorage):
     """A local storage that counts the files that are read."""
 
     def __init__(self, root: Path) -> None:
@@ -71,7 +71,7 @@ def measure(settings: Settings) -> Topic:
 
 
 def _one(root: Path, count: int) -> list[tuple[str, ...]]:
-    _pretend(root, count)
+    _write_old_batches(root, count)
     before = _read(root)
     commits = Commits(LocalStorage(root))
     seconds, gathered = _timed(commits.checkpoint)
@@ -87,13 +87,13 @@ def _one(root: Path, count: int) -> list[tuple[str, ...]]:
 
 
 def _read(root: Path) -> Found:
-    storage = Counted(root)
+    storage = CountingStorage(root)
     everything, _ = _timed(Commits(storage).manifests)
     reads, commits = storage.reads, Commits(storage)
     first, _ = _timed(commits.segments)
     again, _ = _timed(commits.segments)
-    held = _held(lambda: Commits(storage).manifests())
-    driver = _held(lambda: (fresh := Commits(storage), fresh.segments()))
+    held = _memory_of(lambda: Commits(storage).manifests())
+    driver = _memory_of(lambda: (fresh := Commits(storage), fresh.segments()))
     return reads, everything, first, again, held, driver
 
 
@@ -107,7 +107,7 @@ def _timed(work: Callable[[], Any]) -> tuple[float, Any]:
     return time.perf_counter() - began, found
 
 
-def _held(work: Callable[[], Any]) -> float:
+def _memory_of(work: Callable[[], Any]) -> float:
     tracemalloc.start()
     found = work()
     held = tracemalloc.get_traced_memory()[0]
@@ -116,7 +116,7 @@ def _held(work: Callable[[], Any]) -> float:
     return held / _MB
 
 
-def _pretend(root: Path, count: int) -> None:
+def _write_old_batches(root: Path, count: int) -> None:
     """Write manifests of batches, and of a compaction after each day's."""
     query = str(uuid.uuid4())
     small: list[Manifest] = []

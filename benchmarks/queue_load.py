@@ -17,7 +17,15 @@ from itertools import cycle
 
 from benchmarks import payload, peer, queue_payload
 from benchmarks.commands import PRESENCE
-from benchmarks.load import DRAIN_TIME, READ_BYTES, LoadError, Measured, command, run_apart, timed
+from benchmarks.load import (
+    DRAIN_TIME,
+    READ_BYTES,
+    LoadError,
+    Measurement,
+    command,
+    measure_load,
+    run_module,
+)
 from benchmarks.queue_payload import GONE, ITEM, NODE, STANZA
 
 
@@ -36,7 +44,7 @@ class Plan:
     backlog: bool = False
 
 
-class Party:
+class Connection:
     """A connection, and the handler for each whole stanza that it receives."""
 
     def __init__(self, connection: socket.socket, take: Callable[[bytes], None]) -> None:
@@ -85,13 +93,13 @@ class Load:
         self.times: list[float] = []
         self.done = 0
         self._poll = select.epoll()
-        self._parties: dict[int, Party] = {}
+        self._parties: dict[int, Connection] = {}
         workers = connections[: plan.workers]
         self.workers = [self._join(one, self._to_worker(at)) for at, one in enumerate(workers)]
         self._publishers = cycle([self._join(one, check) for one in connections[plan.workers :]])
 
-    def _join(self, connection: socket.socket, take: Callable[[bytes], None]) -> Party:
-        party = Party(connection, take)
+    def _join(self, connection: socket.socket, take: Callable[[bytes], None]) -> Connection:
+        party = Connection(connection, take)
         self._parties[connection.fileno()] = party
         self._poll.register(connection.fileno(), select.EPOLLIN)
         return party
@@ -127,20 +135,20 @@ class Load:
         def take(stanza: bytes) -> None:
             check(stanza)
             if stanza.startswith(b"<message"):
-                self._told(self.workers[at], stanza)
+                self._handle_message(self.workers[at], stanza)
             else:
                 self._subscribed += b" id='sub'" in stanza
                 self._subscribed -= b" id='unsub'" in stanza
 
         return take
 
-    def _told(self, worker: Party, message: bytes) -> None:
+    def _handle_message(self, worker: Connection, message: bytes) -> None:
         if gone := GONE.search(message):
-            self._deleted(gone[1])
+            self._handle_deletion(gone[1])
         elif not self._ending and (item := ITEM.search(message)):
             worker.send(queue_payload.retract(worker.next_id(), NODE, item[1]))
 
-    def _deleted(self, item: bytes) -> None:
+    def _handle_deletion(self, item: bytes) -> None:
         self.done += 1
         self.under_way -= 1
         if (began := self._began.pop(item, None)) is not None:
@@ -152,7 +160,7 @@ class Load:
         """Process items for some seconds."""
         end = time.perf_counter() + seconds
         while (left := end - time.perf_counter()) > 0:
-            self._turn(left)
+            self._poll_once(left)
 
     def drain(self) -> None:
         """Stop publishing, and delete the items in flight."""
@@ -164,9 +172,9 @@ class Load:
         while not true():
             if (left := end - time.perf_counter()) <= 0:
                 raise LoadError(f"{self._subscribed} subscribed, {self.under_way} under way")
-            self._turn(left)
+            self._poll_once(left)
 
-    def _turn(self, seconds: float) -> None:
+    def _poll_once(self, seconds: float) -> None:
         for number, _event in self._poll.poll(seconds):
             self._parties[number].read()
 
@@ -175,7 +183,7 @@ def _jid(worker: int) -> bytes:
     return f"{peer.device(worker)}@{payload.DOMAIN}".encode()
 
 
-def measure(plan: Plan) -> Measured:
+def measure(plan: Plan) -> Measurement:
     """Run the plan in this process."""
     target = peer.Target(plan.host, plan.port)
     connections = [peer.login(target, number, None) for number in range(2 * plan.workers)]
@@ -185,7 +193,7 @@ def measure(plan: Plan) -> Measured:
         load.subscribe(plan.requests)
         if not plan.backlog:
             load.begin(plan.workers * plan.requests)
-        found = timed(load, plan)
+        found = measure_load(load, plan)
         if not plan.backlog:
             load.drain()
         load.unsubscribe()
@@ -195,9 +203,9 @@ def measure(plan: Plan) -> Measured:
     return found
 
 
-def run(plan: Plan) -> Measured:
+def run(plan: Plan) -> Measurement:
     """Run the plan in a process of its own; raises `LoadError`."""
-    return run_apart("benchmarks.queue_load", asdict(plan), plan.warm_up + plan.seconds)
+    return run_module("benchmarks.queue_load", asdict(plan), plan.warm_up + plan.seconds)
 
 
 if __name__ == "__main__":

@@ -8,9 +8,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from benchmarks import fan_load, queue_load, server, usage, waiting
+from benchmarks import backlog as waiting
+from benchmarks import fan_load, queue_load, server, usage
 from benchmarks.exchanges import saturated
-from benchmarks.load import Measured
+from benchmarks.load import Measurement
 from benchmarks.queue_payload import TOPIC
 from benchmarks.report import Goal, Settings, Topic, milliseconds, number, table
 from edge.features.pubsub.rules import topic
@@ -79,9 +80,9 @@ def _prepare(settings: Settings, name: str, devices: int, items: int = 0, filter
     return folder
 
 
-def _work(
+def _run_workers(
     settings: Settings, gateway: server.Server, workers: int, *, backlog: bool = False
-) -> Measured:
+) -> Measurement:
     host, port, _ca = gateway.address
     times = settings.choose(1.0, 0.2), settings.choose(5.0, 0.4)
     plan = queue_load.Plan(host, port, workers, REQUESTS, *times, gateway.pid, backlog)
@@ -91,7 +92,7 @@ def _work(
 def _workers(settings: Settings) -> Part:
     folder = _prepare(settings, "workers", 2 * max(WORKERS))
     with server.gateway(folder) as gateway:
-        found = [(workers, _work(settings, gateway, workers)) for workers in WORKERS]
+        found = [(workers, _run_workers(settings, gateway, workers)) for workers in WORKERS]
     return Part(
         (
             "Each item is published to a queue node, assigned to a worker and locked, and"
@@ -100,10 +101,10 @@ def _workers(settings: Settings) -> Part:
             " the publication to the confirmation of the deletion. Event loop and database are"
             " in % of a core.",
             table(
-                ("workers", "items/s", "median, ms", "99 %, ms", *_USED),
+                ("workers", "items/s", "median, ms", "99 %, ms", *_USAGE_COLUMNS),
                 [
                     (workers, number(run.rate), milliseconds(run.median), milliseconds(run.slow),
-                     *_used(run))
+                     *_usage_cells(run))
                     for workers, run in found
                 ],
             ),
@@ -111,10 +112,10 @@ def _workers(settings: Settings) -> Part:
     )  # fmt: skip
 
 
-_USED: Final = ("event loop", "database", "saturated")
+_USAGE_COLUMNS: Final = ("event loop", "database", "saturated")
 
 
-def _used(run: Measured) -> tuple[str, str, str]:
+def _usage_cells(run: Measurement) -> tuple[str, str, str]:
     shares = (100 * used / run.seconds for used in (run.server_main, run.server_others))
     return (*(f"{share:.0f}" for share in shares), saturated(run))  # type: ignore[return-value]
 
@@ -123,12 +124,12 @@ def _backlog(settings: Settings) -> Part:
     items = round(settings.choose(BACKLOG, 500))
     empty = _prepare(settings, "empty", 2 * PAIRED_WORKERS)
     full = _prepare(settings, "full", 2 * PAIRED_WORKERS, items)
-    without: list[Measured] = []
-    behind: list[Measured] = []
+    without: list[Measurement] = []
+    behind: list[Measurement] = []
     with server.gateway(empty) as idle, server.gateway(full) as busy:
         for _ in range(round(settings.choose(ROUNDS, 1))):
-            without.append(_work(settings, idle, PAIRED_WORKERS))
-            behind.append(_work(settings, busy, PAIRED_WORKERS, backlog=True))
+            without.append(_run_workers(settings, idle, PAIRED_WORKERS))
+            behind.append(_run_workers(settings, busy, PAIRED_WORKERS, backlog=True))
         memory = usage.memory(busy.pid).rss - usage.memory(idle.pid).rss
     ratios = [a.rate / b.rate for a, b in zip(behind, without, strict=True)]
     ratio = statistics.median(ratios)
@@ -158,7 +159,7 @@ def _backlog(settings: Settings) -> Part:
     )
 
 
-def _fan(settings: Settings, gateway: server.Server, subscribers: int) -> Measured:
+def _run_fan_out(settings: Settings, gateway: server.Server, subscribers: int) -> Measurement:
     host, port, _ca = gateway.address
     times = settings.choose(1.0, 0.2), settings.choose(4.0, 0.4)
     return fan_load.run(fan_load.Plan(host, port, subscribers, *times, gateway.pid))
@@ -168,16 +169,16 @@ def _fan_out(settings: Settings) -> Part:
     subscribers = round(settings.choose(SUBSCRIBERS, 10))
     folder = _prepare(settings, "fan", subscribers + 1)
     with server.gateway(folder) as gateway:
-        run = _fan(settings, gateway, subscribers)
+        run = _run_fan_out(settings, gateway, subscribers)
     return Part(
         (
             f"One publication to {subscribers} subscribers at level 0, each with a connection of"
             " its own; the next publication starts when all have received it.",
             table(
-                ("publications/s", "notifications/s", "median, ms", "99 %, ms", *_USED),
+                ("publications/s", "notifications/s", "median, ms", "99 %, ms", *_USAGE_COLUMNS),
                 [
                     (number(run.rate), number(run.rate * subscribers), milliseconds(run.median),
-                     milliseconds(run.slow), *_used(run))
+                     milliseconds(run.slow), *_usage_cells(run))
                 ],
             ),
         )
@@ -189,7 +190,7 @@ def _matching(settings: Settings) -> Part:
     folders = [_prepare(settings, f"filters{count}", 2, filters=count) for count in (0, filters)]
     rounds = range(round(settings.choose(MATCH_ROUNDS, 1)))
     with server.gateway(folders[0]) as none, server.gateway(folders[1]) as many:
-        runs = [(_fan(settings, none, 1), _fan(settings, many, 1)) for _ in rounds]
+        runs = [(_run_fan_out(settings, none, 1), _run_fan_out(settings, many, 1)) for _ in rounds]
     trie, scan = _match_times(filters)
     ratio = statistics.median(with_.rate / without.rate for without, with_ in runs)
     return Part(
@@ -243,7 +244,7 @@ def _restart(settings: Settings) -> Part:
             found.append(_start(folder))
     with ExitStack() as stack:
         gateway = stack.enter_context(server.gateway(folders[1]))
-        worked = _work(settings, gateway, 1, backlog=True)
+        worked = _run_workers(settings, gateway, 1, backlog=True)
     none, many = (
         Start(statistics.median(s.seconds for s in found), max(s.rss for s in found))
         for found in starts

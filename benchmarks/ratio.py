@@ -6,7 +6,7 @@ import statistics
 from typing import Final
 
 from benchmarks import load, server
-from benchmarks.load import Measured
+from benchmarks.load import Measurement
 from benchmarks.report import Goal, Settings, Topic, number, table
 
 CLIENTS: Final = 50
@@ -22,8 +22,8 @@ def measure(settings: Settings) -> Topic:
     """Measure pairs while both servers run."""
     folder = settings.folder / "ratio"
     server.prepare(folder, CLIENTS)
-    real: list[Measured] = []
-    bare: list[Measured] = []
+    real: list[Measurement] = []
+    bare: list[Measurement] = []
     with server.gateway(folder) as ours, server.bare(settings.folder / "bare") as mark:
         for _ in range(round(settings.choose(ROUNDS, 1))):
             real.append(_run(settings, ours, bare=False))
@@ -52,13 +52,13 @@ def _interval(ratios: list[float]) -> str:
     return f"98 % interval {inner[0]:.2f} to {inner[-1]:.2f}"
 
 
-def _run(settings: Settings, target: server.Server, *, bare: bool) -> Measured:
+def _run(settings: Settings, target: server.Server, *, bare: bool) -> Measurement:
     host, port, _ca = target.address
     warm_up, seconds = settings.choose(0.5, 0.2), settings.choose(3.0, 0.5)
     return load.run(load.Plan(host, port, CLIENTS, warm_up, seconds, target.pid, bare=bare))
 
 
-def _row(name: str, runs: list[Measured]) -> tuple[object, ...]:
+def _row(name: str, runs: list[Measurement]) -> tuple[object, ...]:
     return (
         name,
         number(statistics.median(run.rate for run in runs)),

@@ -31,22 +31,22 @@ from benchmarks.report import Goal, Settings, Topic, number, table
 
 DEVICES: Final = 1000
 
-STRANGERS: Final = 300
+UNAUTHENTICATED: Final = 300
 """Unauthenticated connections that are held open, or attempted: more than the limit."""
 
 FIRST_WAIT, LONGEST_WAIT = 0.5, 8.0
 """Largest delays in seconds before the next attempt: the first, doubled each time up to the last.
 """
 
-STORM_TIME: Final = 300.0
+TIME_LIMIT: Final = 300.0
 """Seconds after which a run has failed."""
 
-CEILING: Final = 150_000_000
+MAX_PEAK: Final = 150_000_000
 """Largest peak of resident bytes: a Zero 2 W has 512 MB for everything."""
 
 
 @dataclass(frozen=True)
-class Storm:
+class Scenario:
     """Parameters: devices, whether each has an address of its own, and unauthenticated peers."""
 
     host: str
@@ -54,11 +54,11 @@ class Storm:
     ca: str
     devices: int
     own_addresses: bool
-    strangers: int
+    unauthenticated: int
 
 
 @dataclass(frozen=True)
-class Passed:
+class Reconnection:
     """Seconds until half, 99 % and all devices were bound, and the number of attempts."""
 
     half: float
@@ -70,24 +70,24 @@ class Passed:
 def measure(settings: Settings) -> Topic:
     """Measure each case, each on a gateway that was killed before."""
     devices = round(settings.choose(DEVICES, 20))
-    strangers = round(settings.choose(STRANGERS, 10))
+    unauthenticated = round(settings.choose(UNAUTHENTICATED, 10))
     folder = settings.folder / "reconnect"
     server.prepare(folder, devices)
     kinds = (
         ("one address each", True, 0),
         ("one shared address", False, 0),
         (
-            f"one address each, and {strangers} unauthenticated connections from another",
+            f"one address each, and {unauthenticated} unauthenticated connections from another",
             True,
-            strangers,
+            unauthenticated,
         ),
     )
     rows, peaks, last = [], [], []
-    for name, own, intruders in kinds:
-        passed, peak = _after_power_cut(folder, devices, own, intruders)
-        rows.append(_row(name, passed, peak, devices))
+    for name, own, silent in kinds:
+        reconnection, peak = _measure_after_power_cut(folder, devices, own, silent)
+        rows.append(_row(name, reconnection, peak, devices))
         peaks.append(peak)
-        last.append(passed.all)
+        last.append(reconnection.all)
     blocks = (
         f"{devices} devices connect at once with TLS 1.3, SCRAM-SHA-256 and bind. The simulated"
         " devices run on the same two cores and take most of their time. A refused device tries"
@@ -107,16 +107,17 @@ def measure(settings: Settings) -> Topic:
     goals = [
         Goal(f"all {devices} devices are bound after at most {number(max(last))} s", True),
         Goal(
-            f"the server's peak is {max(peaks) / 1e6:.0f} MB (goal: less than {CEILING / 1e6:.0f})",
-            max(peaks) < CEILING,
+            f"the server's peak is {max(peaks) / 1e6:.0f} MB"
+            f" (goal: less than {MAX_PEAK / 1e6:.0f})",
+            max(peaks) < MAX_PEAK,
         ),
     ]
     return Topic("reconnect", "Reconnection of all devices after a power cut", blocks, goals)
 
 
-def _after_power_cut(
-    folder: Path, devices: int, own_addresses: bool, strangers: int
-) -> tuple[Passed, int]:
+def _measure_after_power_cut(
+    folder: Path, devices: int, own_addresses: bool, unauthenticated: int
+) -> tuple[Reconnection, int]:
     """Kill a gateway with all devices connected, start it, and let them reconnect."""
     ca = folder / "pki" / "ca.pem"
     usage.raise_descriptors()
@@ -126,54 +127,58 @@ def _after_power_cut(
             sessions.enter_context(peer.login(gateway.address, count, tls))
     with server.gateway(folder) as gateway:
         host, port, _ca = gateway.address
-        storm = Storm(host, port, str(ca), devices, own_addresses, strangers)
-        command = [sys.executable, "-m", "benchmarks.reconnect", json.dumps(asdict(storm))]
+        scenario = Scenario(host, port, str(ca), devices, own_addresses, unauthenticated)
+        command = [sys.executable, "-m", "benchmarks.reconnect", json.dumps(asdict(scenario))]
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=2 * STORM_TIME, check=False
+            command, capture_output=True, text=True, timeout=2 * TIME_LIMIT, check=False
         )
         if done.returncode:
-            raise peer.LoginError(f"not all came back: {done.stderr.strip()[-2000:]}")
-        return Passed(**json.loads(done.stdout)), usage.peak(gateway.pid)
+            raise peer.LoginError(f"not all results back: {done.stderr.strip()[-2000:]}")
+        return Reconnection(**json.loads(done.stdout)), usage.peak(gateway.pid)
 
 
-def _row(name: str, passed: Passed, peak: int, devices: int) -> tuple[object, ...]:
-    times = (number(seconds) for seconds in (passed.half, passed.most, passed.all))
-    return (name, *times, f"{passed.attempts / devices:.2f}", f"{peak / 1e6:.0f}")
+def _row(name: str, reconnection: Reconnection, peak: int, devices: int) -> tuple[object, ...]:
+    times = (
+        number(seconds) for seconds in (reconnection.half, reconnection.most, reconnection.all)
+    )
+    return (name, *times, f"{reconnection.attempts / devices:.2f}", f"{peak / 1e6:.0f}")
 
 
-# In a process of its own from here on.
+# The functions below run in a process of their own.
 
 
-def weather(storm: Storm) -> Passed:
+def reconnect_all(scenario: Scenario) -> Reconnection:
     """Connect all devices at once and return the result; raises `LoginError`."""
     usage.raise_descriptors()
     threading.stack_size(256 * 1024)
-    target, tls = peer.Target(storm.host, storm.port), peer.trusting(Path(storm.ca))
-    gate = threading.Barrier(storm.devices + 1)
+    target, tls = peer.Target(scenario.host, scenario.port), peer.trusting(Path(scenario.ca))
+    gate = threading.Barrier(scenario.devices + 1)
 
-    def come(device: int) -> tuple[float, int, socket.socket]:
-        source = f"127.1.{device // 250}.{device % 250 + 1}" if storm.own_addresses else "127.0.0.1"
+    def reconnect(device: int) -> tuple[float, int, socket.socket]:
+        source = (
+            f"127.1.{device // 250}.{device % 250 + 1}" if scenario.own_addresses else "127.0.0.1"
+        )
         gate.wait()
-        return _until_in(target, device, tls, source)
+        return _connect_until_bound(target, device, tls, source)
 
-    with _strangers(storm), ThreadPoolExecutor(storm.devices) as crowd:
-        waiting = [crowd.submit(come, device) for device in range(storm.devices)]
+    with _hold_unauthenticated(scenario), ThreadPoolExecutor(scenario.devices) as pool:
+        waiting = [pool.submit(reconnect, device) for device in range(scenario.devices)]
         gate.wait()
         began = time.perf_counter()
-        came = [future.result() for future in waiting]
-        for _when, _attempts, connection in came:
+        results = [future.result() for future in waiting]
+        for _when, _attempts, connection in results:
             connection.close()
-    times = sorted(when - began for when, _attempts, _connection in came)
+    times = sorted(when - began for when, _attempts, _connection in results)
     cuts = statistics.quantiles(times, n=100)
-    attempts = sum(count for _when, count, _connection in came)
-    return Passed(cuts[49], cuts[98], times[-1], attempts)
+    attempts = sum(count for _when, count, _connection in results)
+    return Reconnection(cuts[49], cuts[98], times[-1], attempts)
 
 
-def _until_in(
+def _connect_until_bound(
     target: peer.Target, device: int, tls: ssl.SSLContext, source: str
 ) -> tuple[float, int, socket.socket]:
     """Retry until the device is bound; return the time, the attempts, and its socket."""
-    longest, attempts, end = FIRST_WAIT, 0, time.perf_counter() + STORM_TIME
+    longest, attempts, end = FIRST_WAIT, 0, time.perf_counter() + TIME_LIMIT
     while True:
         attempts += 1
         try:
@@ -188,21 +193,23 @@ def _until_in(
 
 
 @contextmanager
-def _strangers(storm: Storm) -> Iterator[None]:
+def _hold_unauthenticated(scenario: Scenario) -> Iterator[None]:
     """Hold silent connections open, and replace those that are closed."""
     over = threading.Event()
 
     def linger() -> None:
         while not over.is_set():
             with suppress(OSError):
-                address = (storm.host, storm.port)
+                address = (scenario.host, scenario.port)
                 with socket.create_connection(address, 5, ("127.2.0.1", 0)) as connection:
                     connection.sendall(HEADER)
                     while connection.recv(4096) and not over.is_set():
                         pass
             over.wait(LONGEST_WAIT / 8)
 
-    threads = [threading.Thread(target=linger, daemon=True) for _ in range(storm.strangers)]
+    threads = [
+        threading.Thread(target=linger, daemon=True) for _ in range(scenario.unauthenticated)
+    ]
     for thread in threads:
         thread.start()
     yield
@@ -212,9 +219,9 @@ def _strangers(storm: Storm) -> Iterator[None]:
 def main() -> None:
     """Read a case from the command line, run it and print the result."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.reconnect")
-    parser.add_argument("storm", help="a JSON object with the fields of Storm")
-    storm = Storm(**json.loads(parser.parse_args().storm))
-    print(json.dumps(asdict(weather(storm))))
+    parser.add_argument("scenario", help="a JSON object with the fields of Scenario")
+    scenario = Scenario(**json.loads(parser.parse_args().scenario))
+    print(json.dumps(asdict(reconnect_all(scenario))))
 
 
 if __name__ == "__main__":

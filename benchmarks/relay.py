@@ -6,7 +6,7 @@ from typing import Final
 
 from benchmarks import load, relay_load, server
 from benchmarks.exchanges import saturated
-from benchmarks.load import Measured
+from benchmarks.load import Measurement
 from benchmarks.report import Settings, Topic, milliseconds, number, table
 
 PAIRS: Final = (1, 25, 250)
@@ -36,13 +36,13 @@ def measure(settings: Settings) -> Topic:
     return Topic("relay", "Messages from device to device, assured on both hops", blocks)
 
 
-def _run(settings: Settings, gateway: server.Server, pairs: int) -> tuple[Measured, Measured]:
+def _run(settings: Settings, gateway: server.Server, pairs: int) -> tuple[Measurement, Measurement]:
     at = (gateway.address.host, gateway.address.port, pairs)
     times = (settings.choose(2.0, 0.2), settings.choose(6.0, 0.5), gateway.pid)
     return relay_load.run(relay_load.Plan(*at, *times)), load.run(load.Plan(*at, *times))
 
 
-def _row(pairs: int, relayed: Measured, exchanged: Measured) -> tuple[object, ...]:
+def _row(pairs: int, relayed: Measurement, exchanged: Measurement) -> tuple[object, ...]:
     used = (relayed.server_main, relayed.server_others)
     return (
         pairs,

@@ -17,7 +17,15 @@ from dataclasses import asdict, dataclass
 from typing import Final
 
 from benchmarks import commands, payload, peer
-from benchmarks.load import DRAIN_TIME, READ_BYTES, LoadError, Measured, command, run_apart, timed
+from benchmarks.load import (
+    DRAIN_TIME,
+    READ_BYTES,
+    LoadError,
+    Measurement,
+    command,
+    measure_load,
+    run_module,
+)
 
 _IQ: Final = re.compile(rb"<iq\b[^>]*?(?:/>|>.*?</iq>)", re.DOTALL)
 
@@ -121,7 +129,7 @@ class Load:
         """Send messages for some seconds."""
         end = time.perf_counter() + seconds
         while (left := end - time.perf_counter()) > 0:
-            self._turn(left)
+            self._poll_once(left)
 
     def drain(self) -> None:
         """Finish the messages in flight and start no more."""
@@ -130,9 +138,9 @@ class Load:
         while self._busy:
             if (left := end - time.perf_counter()) <= 0:
                 raise LoadError(f"{self._busy} messages did not arrive")
-            self._turn(left)
+            self._poll_once(left)
 
-    def _turn(self, seconds: float) -> None:
+    def _poll_once(self, seconds: float) -> None:
         for number, _event in self._poll.poll(seconds):
             pair, side = self._sides[number]
             if not pair.read(side):
@@ -144,7 +152,7 @@ class Load:
                 self._busy -= 1
 
 
-def measure(plan: Plan) -> Measured:
+def measure(plan: Plan) -> Measurement:
     """Run the plan in this process."""
     target, run = peer.Target(plan.host, plan.port), secrets.randbits(32)
     pairs: list[Pair] = []
@@ -153,7 +161,7 @@ def measure(plan: Plan) -> Measured:
             sockets = [peer.login(target, 2 * number + side, None) for side in (0, 1)]
             pairs.append(Pair(number, run, *sockets))
         load = Load(pairs)
-        found = timed(load, plan)
+        found = measure_load(load, plan)
         load.drain()
     finally:
         for pair in pairs:
@@ -161,9 +169,9 @@ def measure(plan: Plan) -> Measured:
     return found
 
 
-def run(plan: Plan) -> Measured:
+def run(plan: Plan) -> Measurement:
     """Run the plan in a process of its own; raises `LoadError`."""
-    return run_apart("benchmarks.relay_load", asdict(plan), plan.warm_up + plan.seconds)
+    return run_module("benchmarks.relay_load", asdict(plan), plan.warm_up + plan.seconds)
 
 
 if __name__ == "__main__":

@@ -49,7 +49,7 @@ AGAIN: Final = 3
 """Late arrivals, and reports without new data."""
 
 
-class Made(NamedTuple):
+class ReportRun(NamedTuple):
     """Seconds to update the summaries, to gather and to write; and the days computed."""
 
     summarised: float
@@ -75,20 +75,20 @@ def measure(settings: Settings) -> Topic:
         seal=settings.choose(SEAL_S, 6 * SEAL_S),
         faults=frozenset(FAULTS),
     )
-    truth = write_fleet(fleet_settings, settings.folder / "made")
-    landing = settings.folder / "made" / SEGMENTS
+    truth = write_fleet(fleet_settings, settings.folder / "simulated")
+    landing = settings.folder / "simulated" / SEGMENTS
     fleet = FleetFolder(settings.folder / "fleet")
     fleet.create()
-    late = _keep_back(landing, settings.folder / "late")
+    late = _hold_back(landing, settings.folder / "late")
     _land(landing, fleet.landing)
-    ingested, *made = spark.apart(_made, settings, late)
+    ingested, *runs = spark.in_new_process(_run_reports, settings, late)
     size = sum(file.stat().st_size for file in (settings.folder / "out").rglob("*.*"))
-    return Topic("reports", "Reports", _blocks(truth, ingested, size, made))
+    return Topic("reports", "Reports", _blocks(truth, ingested, size, runs))
 
 
-def _made(
+def _run_reports(
     settings: Settings, late: Sequence[Path]
-) -> tuple[float, Sequence[Made], Sequence[Made], Sequence[Made]]:
+) -> tuple[float, Sequence[ReportRun], Sequence[ReportRun], Sequence[ReportRun]]:
     """Ingest and report; return the seconds of the first ingest, and the reports of each kind."""
     fleet, out = FleetFolder(settings.folder / "fleet"), settings.folder / "out"
     with spark_session("fieldpost-benchmark") as session:
@@ -97,16 +97,16 @@ def _made(
         run_ingest(session, fleet, LocalCommits(fleet.tables))
         ingested = time.perf_counter() - began
         first = _report(session, fleet, out)
-        touched, idle = [], []
+        changed, unchanged = [], []
         for some in late:
             _land(some, fleet.landing)
             run_ingest(session, fleet, LocalCommits(fleet.tables))
-            touched.append(_report(session, fleet, out))
-            idle.append(_report(session, fleet, out))
-    return ingested, [first], touched, idle
+            changed.append(_report(session, fleet, out))
+            unchanged.append(_report(session, fleet, out))
+    return ingested, [first], changed, unchanged
 
 
-def _keep_back(landing: Path, root: Path) -> list[Path]:
+def _hold_back(landing: Path, root: Path) -> list[Path]:
     """Move segments of one day out of the landing; return the folders that hold them."""
     day_ms = 86_400_000
     begin = (fleet_data.START // day_ms + LATE_DAY) * day_ms / 1000
@@ -131,7 +131,7 @@ def _land(source: Path, landing: Path) -> None:
     shutil.copytree(source, landing, dirs_exist_ok=True)
 
 
-def _report(session: SparkSession, fleet: FleetFolder, out: Path) -> Made:
+def _report(session: SparkSession, fleet: FleetFolder, out: Path) -> ReportRun:
     began = time.perf_counter()
     manifests = LocalCommits(fleet.tables).manifests()
     kept = summarise(session, fleet.tables, manifests, summaries_of())
@@ -141,37 +141,41 @@ def _report(session: SparkSession, fleet: FleetFolder, out: Path) -> Made:
     gathered = time.perf_counter()
     write_report(found, out)
     written = time.perf_counter()
-    return Made(summarised - began, gathered - summarised, written - gathered, found.days)
+    return ReportRun(summarised - began, gathered - summarised, written - gathered, found.days)
 
 
 def _blocks(
     truth: dict[str, Any],
     ingested: float,
     size: int,
-    made: Sequence[Sequence[Made]],
+    runs: Sequence[Sequence[ReportRun]],
 ) -> tuple[str, ...]:
-    (first,), touched, idle = made
+    (first,), changed, unchanged = runs
     totals = truth["totals"]
-    ratios = sorted(each.seconds / first.seconds for each in touched)
+    ratios = sorted(each.seconds / first.seconds for each in changed)
     return (
         f"{totals['gateways']} gateways over {truth['days']} days with all faults of"
         f" `fieldpost-sim fleet`: {totals['events']:,} events in {totals['files']:,} files (sealed"
         f" every {truth['seal']:,.0f} s), which took {ingested:.0f} s to ingest. After the first"
         f" report a late segment of each of {LATE} gateways arrives, all of one day,"
-        f" {len(touched)} times; the report is made again after each arrival, and without new"
+        f" {len(changed)} times; the report is made again after each arrival, and without new"
         " data. All in one session, whose start is not counted. Values are medians.",
         table(
             ("report", "seconds", "summaries", "tables", "pages", "days computed", "days reused"),
-            [_row("first", [first]), _row("one day changed", touched), _row("no new data", idle)],
+            [
+                _row("first", [first]),
+                _row("one day changed", changed),
+                _row("no new data", unchanged),
+            ],
         ),
         f"A report after one day changed takes {statistics.median(ratios):.2f} of the first"
         f" ({ratios[0]:.2f} to {ratios[-1]:.2f}). The pages, CSV and JSON are {size / 1e6:.1f} MB.",
     )
 
 
-def _row(name: str, made: Sequence[Made]) -> tuple[object, ...]:
-    times = zip(*((m.seconds, m.summarised, m.gathered, m.written) for m in made), strict=True)
-    days = made[-1].days
+def _row(name: str, runs: Sequence[ReportRun]) -> tuple[object, ...]:
+    times = zip(*((m.seconds, m.summarised, m.gathered, m.written) for m in runs), strict=True)
+    days = runs[-1].days
     return (
         name,
         *(number(statistics.median(each)) for each in times),

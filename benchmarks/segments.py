@@ -103,7 +103,7 @@ OTHERS: Final[dict[str, Callable[[Sequence[Event]], bytes]]] = {
 """The alternatives to segments."""
 
 
-class Compared(NamedTuple):
+class Comparison(NamedTuple):
     """Bytes and microseconds per event of one mix and size, by format; segments are `ours`."""
 
     mix: str
@@ -120,7 +120,7 @@ class Compared(NamedTuple):
 OURS: Final = "segment"
 
 
-def compare(mix: Mix, size: int, rounds: int) -> Compared:
+def compare(mix: Mix, size: int, rounds: int) -> Comparison:
     """Encode the same events in every format, alternating."""
     events = [event._replace(tags=dict(event.tags)) for event in mix.events[:size]]
     head = fleet_data.header(_plan(), mix.lane, 1, len(events), bytes(32))
@@ -137,7 +137,7 @@ def compare(mix: Mix, size: int, rounds: int) -> Compared:
         for name in OTHERS
     }
     times = {name: statistics.median(each) / len(events) for name, each in taken.items()}
-    return Compared(mix.name, len(events), lengths, times, faster)
+    return Comparison(mix.name, len(events), lengths, times, faster)
 
 
 def measure(settings: Settings) -> Topic:
@@ -188,7 +188,7 @@ def _plan() -> Plan:
     return make_plans(fleet_data.fleet(1, DAYS))[0]
 
 
-def _goals(found: Sequence[Compared]) -> Iterable[Goal]:
+def _goals(found: Sequence[Comparison]) -> Iterable[Goal]:
     for size, aim in SIZES.items():
         least = min(each.smaller(n) for each in found if each.size == size for n in OTHERS)
         text = f"with {size:,} events per segment at least {least:.2f} times smaller (goal: {aim})"
@@ -199,13 +199,13 @@ def _goals(found: Sequence[Compared]) -> Iterable[Goal]:
         yield Goal(text, least >= FASTER)
 
 
-def _sizes(each: Compared) -> tuple[object, ...]:
+def _sizes(each: Comparison) -> tuple[object, ...]:
     smaller = (f"{each.smaller(name):.2f}" for name in ("JSON", "CBOR"))
     lengths = (number(length) for length in each.sizes.values())
     return each.mix, f"{each.size:,}", *lengths, *smaller
 
 
-def _times(each: Compared) -> tuple[object, ...]:
+def _times(each: Comparison) -> tuple[object, ...]:
     times = (number(taken * 1e6) for taken in each.times.values())
     faster = (
         f"{statistics.median(ratios):.1f} ({ratios[0]:.1f} to {ratios[-1]:.1f})"

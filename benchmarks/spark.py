@@ -35,7 +35,7 @@ def warm(spark: SparkSession) -> None:
     spark.range(64).repartition(8).mapInArrow(lambda batches: batches, "id long").collect()
 
 
-def apart(call: Callable[..., Result], *given: object) -> Result:
+def in_new_process(call: Callable[..., Result], *given: object) -> Result:
     """Call a function in a new process, because a second Spark session in one process hangs.
 
     Arguments and results are pickled.

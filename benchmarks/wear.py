@@ -15,9 +15,9 @@ import time
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from benchmarks.exchange_steps import LIMITS, MESSAGES, Exchange, SensorStream
 from benchmarks.report import Goal, Settings, Topic, milliseconds, number, table
 from benchmarks.server import prepare
-from benchmarks.subject import LIMITS, MESSAGES, Exchange, Subject
 from edge.config.options import Flash
 from edge.engine import database, flash_meter
 from edge.engine.clock import Clock
@@ -84,9 +84,9 @@ async def _both(folder: Path, settings: Settings) -> list[tuple[Run, Run]]:
     bounds = UnitLimits(LIMITS.waiting_units, LIMITS.waiting_bytes)
     store = await Store.open(folder / database.FILE_NAME, Clock(0.0), bounds)
     thread = await store.run(lambda _tx: threading.get_native_id())
-    subjects = [Subject(number) for number in range(SENDERS)]
+    subjects = [SensorStream(number) for number in range(SENDERS)]
     for subject in subjects:
-        await store.run(subject.appear)
+        await store.run(subject.bind_session)
     senders = [[subject.units() for _ in range(MESSAGES)] for subject in subjects]
     runs = []
     for _ in range(ROUNDS):

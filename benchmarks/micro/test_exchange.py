@@ -4,26 +4,26 @@ from __future__ import annotations
 
 from pytest_benchmark.fixture import BenchmarkFixture
 
+from benchmarks.exchange_steps import SensorStream, transaction
 from benchmarks.payload import STANZA_BYTES
-from benchmarks.relayed import Relayed
-from benchmarks.subject import Subject, transaction
+from benchmarks.relay_steps import RelayedMessages
 
 
 def test_parse(benchmark: BenchmarkFixture) -> None:
-    stanza = benchmark(Subject().parse)
+    stanza = benchmark(SensorStream().parse)
     assert stanza.size == STANZA_BYTES
 
 
 def test_parse_and_route(benchmark: BenchmarkFixture) -> None:
-    assert callable(benchmark(Subject().route))
+    assert callable(benchmark(SensorStream().route))
 
 
 def test_exchange_without_commit(benchmark: BenchmarkFixture) -> None:
-    subject = Subject()
+    subject = SensorStream()
     with transaction(subject) as tx:
         assert benchmark(subject.exchange, tx) > 0
 
 
 def test_relay_without_commit(benchmark: BenchmarkFixture) -> None:
-    with transaction(Subject()) as tx:
-        assert benchmark(Relayed(tx).relay, tx) == 2
+    with transaction(SensorStream()) as tx:
+        assert benchmark(RelayedMessages(tx).relay, tx) == 2

@@ -11,12 +11,12 @@ import pytest
 
 from benchmarks import machine, payload, report, usage
 from benchmarks.__main__ import SPARK, TOPICS, main
+from benchmarks.exchange_steps import SensorStream, transaction
 from benchmarks.exchanges import saturated
-from benchmarks.load import Client, LoadError, Measured
-from benchmarks.relayed import Relayed
-from benchmarks.subject import Subject, transaction
+from benchmarks.load import Client, LoadError, Measurement
+from benchmarks.relay_steps import RelayedMessages
 
-MEASURED = Measured(
+MEASURED = Measurement(
     exchanges=100,
     seconds=2.0,
     errors=0,
@@ -40,7 +40,7 @@ def test_message_ids_are_unique_in_run_sender_and_count() -> None:
 
 
 def test_the_measured_exchange_uses_the_gateways_handlers_and_can_be_repeated() -> None:
-    subject = Subject()
+    subject = SensorStream()
     with transaction(subject) as tx:
         first = subject.exchange(tx)
         assert subject.exchange(tx) == first
@@ -49,8 +49,8 @@ def test_the_measured_exchange_uses_the_gateways_handlers_and_can_be_repeated() 
 
 
 def test_the_measured_relay_leaves_nothing_waiting_and_can_be_repeated() -> None:
-    with transaction(Subject()) as tx:
-        relayed = Relayed(tx)
+    with transaction(SensorStream()) as tx:
+        relayed = RelayedMessages(tx)
         for _ in range(2):
             assert relayed.relay(tx) == 2, "the offer and the release"
             assert tx.row("SELECT count(*) FROM held") == (0,)
@@ -145,7 +145,7 @@ def test_a_closed_connection_ends_the_run() -> None:
         (replace(MEASURED, machine=1.2), "none: waits for commits"),
     ],
 )
-def test_saturated_names_the_limiting_component(measured: Measured, component: str) -> None:
+def test_saturated_names_the_limiting_component(measured: Measurement, component: str) -> None:
     assert saturated(measured) == component
 
 

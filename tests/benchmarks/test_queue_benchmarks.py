@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import peer, queue_payload, waiting
+from benchmarks import backlog, peer, queue_payload
 from benchmarks.payload import DOMAIN
 from benchmarks.queue_payload import GONE, ITEM, NODE, STANZA, TOPIC
 from edge.features.pubsub.rules import topic
@@ -22,7 +22,7 @@ def gateway(tmp_path: Path) -> Iterator[Gateway]:
     made = Gateway(new_database(tmp_path))
     for number in range(2):
         made.add(peer.device(number))
-    waiting.make_nodes(tmp_path)
+    backlog.make_nodes(tmp_path)
     yield made
     made.close()
 
@@ -64,13 +64,13 @@ def test_benchmark_requests_subscribe_to_a_topic(gateway: Gateway) -> None:
 
 
 def test_the_benchmark_fills_a_queue(gateway: Gateway, tmp_path: Path) -> None:
-    waiting.add_items(tmp_path, 30)
+    backlog.add_items(tmp_path, 30)
     assert gateway.count("SELECT items FROM queues") == 30
     assert gateway.count("SELECT count(*) FROM queue_items WHERE state = 'ready'") == 30
 
 
 def test_benchmark_filters_match_no_topic(gateway: Gateway, tmp_path: Path) -> None:
-    waiting.add_filters(tmp_path, 250)
+    backlog.add_filters(tmp_path, 250)
     assert gateway.count("SELECT count(DISTINCT filter) FROM subscriptions") == 250
     assert gateway.count("SELECT count(DISTINCT account) FROM subscriptions") == 3
     rows = gateway.connection.execute("SELECT filter FROM subscriptions").fetchall()

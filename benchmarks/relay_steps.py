@@ -10,7 +10,7 @@ from itertools import cycle
 from typing import Final
 
 from benchmarks import commands, payload
-from benchmarks.subject import LIMITS, MESSAGES
+from benchmarks.exchange_steps import LIMITS, MESSAGES
 from edge.engine import sessions
 from edge.engine.database import Transaction
 from edge.engine.router import Router, guarded
@@ -52,7 +52,7 @@ class Device:
         return guarded(work, self.generation)(tx)
 
 
-class Relayed:
+class RelayedMessages:
     """Two devices, of which one sends to the other."""
 
     def __init__(self, tx: Transaction) -> None:

@@ -36,7 +36,7 @@ Exchange: TypeAlias = tuple[Unit, Unit]
 """The two units of work of an exchange: hold a message, and deliver it."""
 
 
-class Subject:
+class SensorStream:
     """A client's stream, ready for exchanges."""
 
     def __init__(self, number: int = 0) -> None:
@@ -70,7 +70,7 @@ class Subject:
             raise RuntimeError(f"an exchange failed: {answers!r}")
         return len(answers[0]) + len(answers[1])
 
-    def appear(self, tx: Transaction) -> None:
+    def bind_session(self, tx: Transaction) -> None:
         """Bind the session in the database."""
         bare = self.full.partition("/")[0]
         sessions.bind(tx, self._generation, self.name, bare, self.full)
@@ -94,7 +94,7 @@ def _message(number: int, count: int) -> tuple[bytes, bytes]:
 
 
 @contextmanager
-def transaction(subject: Subject) -> Iterator[Transaction]:
+def transaction(subject: SensorStream) -> Iterator[Transaction]:
     """Open a transaction of a new database with the client bound; roll it back at the end."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / database.FILE_NAME
@@ -103,7 +103,7 @@ def transaction(subject: Subject) -> Iterator[Transaction]:
         connection.execute("BEGIN IMMEDIATE")
         tx = Transaction(connection, Clock(0.0)())
         accounts.add(tx, subject.name, [], trusted=True)
-        subject.appear(tx)
+        subject.bind_session(tx)
         yield tx
         connection.execute("ROLLBACK")
         connection.close()
