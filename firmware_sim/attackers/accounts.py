@@ -11,6 +11,7 @@ import contextlib
 from collections.abc import Callable
 from typing import Final
 
+from firmware_sim.attackers import stanzas
 from firmware_sim.attackers.attack import Attack, Work
 from firmware_sim.attackers.wire import Client, ConnectionClosed, Counts, Target, listen_during
 
@@ -20,11 +21,9 @@ VICTIM: Final = "victim"
 AWAY: Final = "away"
 """The account of a device that never comes."""
 
-_QOS: Final = "urn:xmpp:qos"
-_LOG: Final = "<log xmlns='urn:xmpp:eventlog'><message>flood</message></log>"
-_LARGE: Final = "x" * 40_000  # bytes of a large body: below the largest stanza
-_HUGE: Final = "x" * 200_000  # above it
-_STATUS: Final = "x" * 6_000  # above the largest presence
+_LARGE: Final = 40_000  # bytes of a large body: below the largest stanza
+_HUGE: Final = 200_000  # above it
+_STATUS: Final = 6_000  # bytes of a status: above the largest presence
 _CONTACTS: Final = 1_000  # that are put into one roster, over and over
 _RESOURCES: Final = 128  # sessions that are asked for
 _AT_ONCE: Final = 16  # of those at the same time: twice as many as an account may have
@@ -32,46 +31,31 @@ _UNREAD: Final = 4096  # bytes that wait for a reader that never reads, beside w
 _PAUSE_S: Final = 2.0  # seconds between two such times
 
 
-def _here(inner: str = _LOG) -> str:
-    return f"<message xmlns='jabber:client'>{inner}</message>"
-
-
-def _assured(number: int, inner: str) -> str:
-    return (
-        f"<iq type='set' id='{number}'><assured xmlns='{_QOS}' msgId='m{number}'>"
-        f"{_here(inner)}</assured></iq>"
-    )
-
-
 def never_released(number: int) -> str:
     """Offer small messages and never release them."""
-    return _assured(number, _LOG)
+    return stanzas.assured(number)
 
 
 def large_never_released(number: int) -> str:
     """Offer large messages and never release them."""
-    return _assured(number, f"<body>{_LARGE}</body>")
+    return stanzas.assured(number, f"<body>{'x' * _LARGE}</body>")
 
 
 def tiny(number: int) -> str:
     """Send pings: small stanzas, each with an answer."""
-    return f"<iq type='get' id='{number}'><ping xmlns='urn:xmpp:ping'/></iq>"
+    return stanzas.ping(number)
 
 
 def malformed(number: int) -> str:
     """Offer a message without a msgId."""
-    return f"<iq type='set' id='{number}'><assured xmlns='{_QOS}'>{_here()}</assured></iq>"
+    return stanzas.without_msg_id(number)
 
 
 def churn(number: int) -> str:
     """Change the roster and send oversized presence."""
     if number % 4 == 0:
-        return f"<presence><status>{_STATUS}</status></presence>"
-    contact = number % _CONTACTS
-    return (
-        f"<iq type='set' id='{number}'><query xmlns='jabber:iq:roster'>"
-        f"<item jid='contact{contact}@elsewhere.example'/></query></iq>"
-    )
+        return stanzas.presence(_STATUS)
+    return stanzas.roster_change(number, f"contact{number % _CONTACTS}@elsewhere.example")
 
 
 def _to(target: Target, account: str) -> str:
@@ -79,14 +63,11 @@ def _to(target: Target, account: str) -> str:
 
 
 def _plain(to: str) -> Callable[[int], str]:
-    return lambda _: f"<message to='{to}'><body>{'x' * 2_000}</body></message>"
+    return lambda _: stanzas.message(to, 2_000)
 
 
 def _acknowledged(to: str) -> Callable[[int], str]:
-    return lambda number: (
-        f"<iq type='set' to='{to}' id='{number}'><acknowledged xmlns='{_QOS}' msgId='m{number}'>"
-        f"{_here(f'<body>{number}</body>')}</acknowledged></iq>"
-    )
+    return lambda number: stanzas.acknowledged(number, f"<body>{number}</body>", to)
 
 
 async def _flood(target: Target, counts: Counts, name: str, make: Callable[[int], str]) -> None:
@@ -113,7 +94,7 @@ async def huge_stanzas(target: Target, counts: Counts, name: str) -> None:
     client = await Client.bound(target, counts, name, "huge")
     try:
         counts.sent += 1
-        client.send(f"<message to='{target.domain}'><body>{_HUGE}</body></message>")
+        client.send(stanzas.message(target.domain, _HUGE))
         await client.listen()
     finally:
         client.cut()

@@ -10,9 +10,9 @@ import contextlib
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
+from firmware_sim.attackers import stanzas
 from firmware_sim.attackers.attack import Attack, Work
 from firmware_sim.attackers.wire import (
-    STARTTLS,
     Client,
     ConnectionClosed,
     Counts,
@@ -24,8 +24,7 @@ _CONNECTIONS: Final = 80  # that one attack opens at a time, of 50 that one addr
 _PAUSE_S: Final = 0.02  # between two of those
 _LISTEN_S: Final = 20.0  # that a silent connection is kept, if it is let be
 _GUESSES_S: Final = 0.2  # between two guesses of a password
-_HALF_HELLO: Final = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"  # the first 11 bytes of 517
-_HUGE: Final = "x" * 50_000  # bytes, above the largest stanza before log-in
+_HUGE: Final = 50_000  # bytes of a body: above the largest stanza before log-in
 
 
 async def _crowd(
@@ -67,9 +66,9 @@ async def _half_handshake(target: Target, counts: Counts) -> None:
     try:
         client.open()
         await client.until("</stream:features>")
-        client.send(STARTTLS)
+        client.send(stanzas.STARTTLS)
         await client.until("<proceed")
-        client.writer.write(_HALF_HELLO)
+        client.writer.write(stanzas.HALF_HELLO)
         await _linger(client)
     except (ConnectionClosed, TimeoutError):
         pass
@@ -106,7 +105,7 @@ async def huge_before_log_in(target: Target, counts: Counts, _account: str) -> N
     try:
         await client.secure()
         counts.sent += 1
-        client.send(f"<message><body>{_HUGE}</body></message>")
+        client.send(stanzas.message("", _HUGE))
         await client.listen()
     finally:
         client.cut()

@@ -14,13 +14,14 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Self
 
+from firmware_sim.attackers.stanzas import STARTTLS, stream_header
+
 STEP_S: Final = 15.0
 """Seconds for one step of a log-in; beyond, the attempt is given up."""
 
 TURN_S: Final = 0.05
 """Seconds between two bursts of a flood."""
 
-STARTTLS: Final = "<starttls xmlns='urn:ietf:params:xml:ns:xmpp-tls'/>"
 _SASL: Final = "urn:ietf:params:xml:ns:xmpp-sasl"
 _BIND: Final = "<iq type='set' id='b'><bind xmlns='urn:ietf:params:xml:ns:xmpp-bind'>"
 _ERROR: Final = b"<error "  # of a stanza; a stream's error has a prefix
@@ -120,10 +121,7 @@ class Client:
 
     def open(self) -> None:
         """Open a stream."""
-        self.send(
-            f"<?xml version='1.0'?><stream:stream to='{self.target.domain}' version='1.0'"
-            " xmlns='jabber:client' xmlns:stream='http://etherx.jabber.org/streams'>"
-        )
+        self.send(stream_header(self.target.domain))
 
     async def secure(self) -> None:
         """Open a stream, start TLS, and open another stream, up to its features."""

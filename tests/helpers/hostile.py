@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import ssl
-from collections.abc import AsyncIterator
-from typing import Final
+from collections.abc import AsyncIterator, Iterable
+from typing import Any, Final
 
 import psutil
+import pytest
 
-from tests.helpers.gateway import PASSWORD, Gateway, port_of
+from firmware_sim.attackers.stanzas import PING, stream_header
+from tests.helpers.gateway import DOMAIN, PASSWORD, Gateway, port_of
 from tests.helpers.processes import Process
 from tests.helpers.xmpp import WAIT_S, Client
 
-PING: Final = "<ping xmlns='urn:xmpp:ping'/>"
-HEADER: Final = (
-    "<?xml version='1.0'?><stream:stream to='gw.example' version='1.0' xmlns='jabber:client'"
-    " xmlns:stream='http://etherx.jabber.org/streams'>"
-)
-STARTTLS: Final = "<starttls xmlns='urn:ietf:params:xml:ns:xmpp-tls'/>"
+HEADER: Final = stream_header(DOMAIN)
 HONEST: Final = "honest"
 HERE: Final = "127.0.0.1"
 ELSEWHERE: Final = "127.0.0.2"
@@ -86,6 +84,47 @@ async def unharmed(attacked: AttackedGateway, growth: int = GROWTH_KIB) -> Async
     assert attacked.process.returncode is None
     assert attacked.resident() - before < growth, "the gateway has grown"
     assert "Traceback" not in attacked.process.stderr, attacked.process.stderr
+
+
+def smoke(names: Iterable[str], short: str) -> list[Any]:
+    """Return the parameters of a test whose full list `make test-long` runs, and else `short`."""
+    return [name if name == short else pytest.param(name, marks=pytest.mark.long) for name in names]
+
+
+async def log_in_without_tls(port: int, name: str, resource: str = "fw") -> Client:
+    """Connect, log in and bind without TLS, which would cost more than most attacks."""
+    client = await authenticate_without_tls(port, name)
+    await client.bind(resource)
+    return client
+
+
+async def authenticate_without_tls(port: int, name: str) -> Client:
+    """Connect and log in without TLS, and do not bind."""
+    client = await Client.connect(port)
+    await client.element()
+    assert await client.authenticate("SCRAM-SHA-256", name, PASSWORD) == "success"
+    return client
+
+
+async def flood(client: Client, data: bytes, most: float = math.inf, patience: float = 60.0) -> int:
+    """Send until `most` bytes are accepted, or none for `patience` seconds, or the gateway closes;
+    return the number of accepted bytes."""
+    sent = 0
+    with contextlib.suppress(ConnectionError, TimeoutError):
+        while sent < most:
+            client.send(data)
+            async with asyncio.timeout(patience):
+                await client.writer.drain()
+            sent += len(data)
+            await asyncio.sleep(0)  # `drain` alone does not let other tasks run
+    return sent
+
+
+async def discard(client: Client) -> None:
+    """Read until the connection is closed."""
+    with contextlib.suppress(OSError):
+        while await client.reader.read(65536):
+            pass
 
 
 async def until_closed(client: Client, seconds: float = WAIT_S) -> bytes:

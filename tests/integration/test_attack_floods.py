@@ -10,11 +10,21 @@ import contextlib
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
+from firmware_sim.attackers.stanzas import message, ping, presence, roster_change
 from tests.helpers.gateway import PASSWORD, Gateway
-from tests.helpers.hostile import HONEST, PING, AttackedGateway, unharmed
+from tests.helpers.hostile import (
+    HONEST,
+    AttackedGateway,
+    discard,
+    flood,
+    log_in_without_tls,
+    smoke,
+    unharmed,
+)
 from tests.helpers.xmpp import Client, condition
 
 GROWTH_KIB = 32 * 1024
@@ -46,9 +56,9 @@ def change(password: str) -> str:
 
 
 ROSTER = "<iq type='get' id='r'><query xmlns='jabber:iq:roster'/></iq>"
-ANYBODY = "<message to='victim@gw.example'><body>x</body></message>"
+SILENT = "victim@gw.example/silent"
 HERE = "<presence/>"
-SHOW = f"<presence><status>{'x' * 3900}</status></presence>"
+SHOW = presence(3_900)
 AGAIN = f"<presence type='unavailable'/>{SHOW}"
 PROBE = "<presence type='probe' to='evil@gw.example'/>"
 
@@ -58,29 +68,25 @@ FLOODS = {
     "probes": (SHOW, PROBE * 200),
     "rosters": ("", ROSTER * 200),
     "roster changes": (
-        "<iq type='get' id='r'><query xmlns='jabber:iq:roster'/></iq>",
-        "".join(
-            "<iq type='set' id='s'><query xmlns='jabber:iq:roster'>"
-            f"<item jid='n{n}@gw.example' name='{n}'/></query></iq>"
-            for n in range(100)
-        ),
+        ROSTER,
+        "".join(roster_change(n, f"n{n}@gw.example") for n in range(100)),
     ),
     "password changes": ("", change(PASSWORD) * 100),
     "unanswered iqs": (
         HERE,
-        f"<iq type='get' id='u' to='victim@gw.example/silent'>{PING}</iq>" * 100,
+        ping(1, SILENT) * 100,
     ),
     "messages to who never reads": (
         HERE,
-        f"<message to='victim@gw.example/silent'><body>{'x' * 4000}</body></message>" * 10,
+        message(SILENT, 4_000) * 10,
     ),
     "messages to store for who never reads": (
         HERE,
-        f"<message type='chat' to='victim@gw.example'><body>{'x' * 4000}</body></message>" * 10,
+        message("victim@gw.example", 4_000, "chat") * 10,
     ),
     "presence to who never reads": (
         HERE,
-        f"<presence to='victim@gw.example/silent'><status>{'x' * 3900}</status></presence>" * 10,
+        presence(3_900, SILENT) * 10,
     ),
     "as many stanzas as there can be": ("", "<iq/>" * 2000),
     "as many bytes as there can be": ("", " " * 64 * 1024),
@@ -103,42 +109,15 @@ def told(attacked: AttackedGateway, rule: str) -> bool:
     )
 
 
-async def plain(attacked: AttackedGateway, name: str, resource: str) -> Client:
-    """Log in and bind, without TLS: it would cost this process more than the gateway."""
-    client = await Client.connect(attacked.port)
-    await client.element()
-    assert await client.authenticate("SCRAM-SHA-256", name, PASSWORD) == "success"
-    await client.bind(resource)
-    return client
-
-
 async def fatten(attacked: AttackedGateway) -> None:
     """Fill the roster of the attacker with the largest contacts that are taken."""
-    async with await plain(attacked, "evil", "fat") as evil:
-        reading = asyncio.create_task(swallow(evil))
+    async with await log_in_without_tls(attacked.port, "evil", "fat") as evil:
+        reading = asyncio.create_task(discard(evil))
         for number in range(200):
-            evil.send(
-                "<iq type='set' id='f'><query xmlns='jabber:iq:roster'>"
-                f"<item jid='{number}{'a' * 500}@gw.example'/></query></iq>"
-            )
+            evil.send(roster_change(number, f"{number}{'a' * 500}@gw.example"))
             await evil.writer.drain()
         evil.send("</stream:stream>")
         await reading
-
-
-async def swallow(client: Client) -> None:
-    with contextlib.suppress(OSError):
-        while await client.reader.read(65536):
-            pass
-
-
-async def flood(client: Client, data: bytes) -> None:
-    """Send until the gateway closes."""
-    with contextlib.suppress(ConnectionError):
-        while True:
-            client.send(data)
-            await client.writer.drain()
-            await asyncio.sleep(0)  # drain alone leaves nobody a turn
 
 
 @asynccontextmanager
@@ -146,21 +125,27 @@ async def flooding(
     attacked: AttackedGateway, first: str, data: str, *, reads: bool
 ) -> AsyncIterator[None]:
     async with contextlib.AsyncExitStack() as stack:
-        silent = await stack.enter_async_context(await plain(attacked, "victim", "silent"))
+        silent = await stack.enter_async_context(
+            await log_in_without_tls(attacked.port, "victim", "silent")
+        )
         silent.send(HERE)
         await silent.element()
         silent.deafen()
         evil = [
-            await stack.enter_async_context(await plain(attacked, "evil", f"r{n}"))
+            await stack.enter_async_context(
+                await log_in_without_tls(attacked.port, "evil", f"r{n}")
+            )
             for n in range(SESSIONS)
         ]
         for client in evil:
             client.send(first)
             if not reads:
                 client.deafen()
-        tasks = [asyncio.create_task(flood(client, data.encode())) for client in evil]
+        tasks: list[asyncio.Task[Any]] = [
+            asyncio.create_task(flood(client, data.encode())) for client in evil
+        ]
         if reads:
-            tasks += [asyncio.create_task(swallow(client)) for client in evil]
+            tasks += [asyncio.create_task(discard(client)) for client in evil]
         yield
         for task in tasks:
             task.cancel()
@@ -195,7 +180,7 @@ async def test_a_contact_larger_than_all_of_them_can_be_is_refused(
 
 
 @pytest.mark.parametrize("reads", [True, False], ids=["reading", "deaf"])
-@pytest.mark.parametrize("name", FLOODS)
+@pytest.mark.parametrize("name", smoke(FLOODS, "messages to who never reads"))
 async def test_others_are_served_and_memory_is_bounded(
     attacked: AttackedGateway,
     name: str,
@@ -232,7 +217,7 @@ STRANGE = {
 }
 
 
-@pytest.mark.parametrize("name", STRANGE)
+@pytest.mark.parametrize("name", smoke(STRANGE, "log-ins"))
 async def test_strangers_keep_nobody_out_and_memory_is_bounded(
     attacked: AttackedGateway, name: str
 ) -> None:

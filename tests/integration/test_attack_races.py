@@ -14,11 +14,12 @@ from pathlib import Path
 import pytest
 
 from edge.ops import devices
+from firmware_sim.attackers.stanzas import PING
 from tests.helpers.gateway import PASSWORD, Gateway, port_of
+from tests.helpers.hostile import authenticate_without_tls, log_in_without_tls
 from tests.helpers.processes import Process
 from tests.helpers.xmpp import CLIENT, SM, Client, Closed
 
-PING = "<ping xmlns='urn:xmpp:ping'/>"
 BIND = (
     "<iq type='set' id='bind'><bind xmlns='urn:ietf:params:xml:ns:xmpp-bind'>"
     "<resource>fw</resource></bind></iq>"
@@ -39,16 +40,11 @@ def process(gateway: Gateway) -> Iterator[Process]:
 
 
 async def known(process: Process, user: str = "cam1") -> Client:
-    client = await Client.connect(port_of(process))
-    await client.element()
-    assert await client.authenticate("SCRAM-SHA-256", user, PASSWORD) == "success"
-    return client
+    return await authenticate_without_tls(port_of(process), user)
 
 
 async def bound(process: Process, user: str = "cam1", resource: str = "fw") -> Client:
-    client = await known(process, user)
-    await client.bind(resource)
-    return client
+    return await log_in_without_tls(port_of(process), user, resource)
 
 
 async def waiting(process: Process, count: int) -> str:

@@ -13,11 +13,12 @@ from pathlib import Path
 import pytest
 
 from edge.config.limits import Limits
-from tests.helpers.gateway import PASSWORD, Gateway, port_of
+from firmware_sim.attackers.stanzas import PING
+from tests.helpers.gateway import Gateway, port_of
+from tests.helpers.hostile import authenticate_without_tls, log_in_without_tls
 from tests.helpers.processes import Process
 from tests.helpers.xmpp import CLIENT, SM, Client, condition
 
-PING = "<ping xmlns='urn:xmpp:ping'/>"
 DEVICES = ("cam1", "cam2")
 ROOM = 64
 """Stanzas that a session may leave unacknowledged here: a page of stored ones is half of it."""
@@ -36,16 +37,11 @@ def process(tmp_path: Path) -> Iterator[Process]:
 
 
 async def known(process: Process, user: str) -> Client:
-    client = await Client.connect(port_of(process))
-    await client.element()
-    assert await client.authenticate("SCRAM-SHA-256", user, PASSWORD) == "success"
-    return client
+    return await authenticate_without_tls(port_of(process), user)
 
 
 async def bound(process: Process, user: str, resource: str = "fw") -> Client:
-    client = await known(process, user)
-    await client.bind(resource)
-    return client
+    return await log_in_without_tls(port_of(process), user, resource)
 
 
 def letter(number: int, to: str = "cam1@gw.example") -> str:

@@ -8,8 +8,9 @@ from xml.etree.ElementTree import Element
 
 import pytest
 
+from firmware_sim.attackers.stanzas import PING
 from tests.helpers.gateway import PASSWORD, Gateway
-from tests.helpers.hostile import HONEST, PING, AttackedGateway, unharmed, until_closed
+from tests.helpers.hostile import HONEST, AttackedGateway, unharmed, until_closed
 from tests.helpers.xmpp import Client, Closed, condition
 
 SM = "urn:xmpp:sm:3"

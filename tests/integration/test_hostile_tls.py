@@ -15,16 +15,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from firmware_sim.attackers.stanzas import PING, STARTTLS
 from tests.helpers.gateway import PASSWORD, Gateway
-from tests.helpers.hostile import (
-    HEADER,
-    HONEST,
-    PING,
-    STARTTLS,
-    AttackedGateway,
-    unharmed,
-    until_closed,
-)
+from tests.helpers.hostile import HEADER, HONEST, AttackedGateway, unharmed, until_closed
 from tests.helpers.xmpp import WAIT_S, Client
 
 ALERT, HANDSHAKE = 0x15, 0x16

@@ -12,12 +12,12 @@ from collections.abc import Iterator
 
 import pytest
 
+from firmware_sim.attackers.stanzas import STARTTLS
 from tests.helpers.gateway import PASSWORD, Gateway
 from tests.helpers.hostile import (
     ELSEWHERE,
     HEADER,
     HONEST,
-    STARTTLS,
     AttackedGateway,
     trickle,
     unharmed,
