@@ -28,12 +28,12 @@ _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def main() -> None:
-    """Run simulated devices against a Fieldpost gateway."""
+    """Test a Fieldpost gateway with simulated devices, or simulate the data of a fleet."""
 
 
 @main.group("run")
 def run_group() -> None:
-    """Run a scenario. Exit status: 0 its verdict is exact, 1 it is not, 2 wrong usage."""
+    """Run a scenario. Exit status: 0 passed, 1 failed, 2 wrong usage."""
 
 
 main.add_command(fleet_command)
@@ -57,18 +57,60 @@ run_group.add_command(workers_command)
     required=True,
     help="JSON file: an object of account names and passwords.",
 )
-@click.option("--devices", type=click.IntRange(1, 1000), default=20, show_default=True)
-@click.option("--messages", type=click.IntRange(1, 100_000), default=50, show_default=True)
+@click.option(
+    "--devices",
+    type=click.IntRange(1, 1000),
+    default=20,
+    show_default=True,
+    metavar="N",
+    help="Number of devices.",
+)
+@click.option(
+    "--messages",
+    type=click.IntRange(1, 100_000),
+    default=50,
+    show_default=True,
+    metavar="N",
+    help="Number of events that each device sends.",
+)
 @click.option(
     "--seed", type=int, default=1, show_default=True, help="Seed of the random times and faults."
 )
-@click.option("--seconds", type=click.FloatRange(0.0, 86_400.0), default=30.0, show_default=True)
-@click.option("--patience", type=click.FloatRange(0.0, 86_400.0), default=120.0, show_default=True)
-@click.option("--faults", type=click.FloatRange(0.0, 1.0), default=0.0, show_default=True)
+@click.option(
+    "--seconds",
+    type=click.FloatRange(0.0, 86_400.0),
+    default=30.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Time in which the events are sent.",
+)
+@click.option(
+    "--patience",
+    type=click.FloatRange(0.0, 86_400.0),
+    default=120.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Maximum time for deliveries after --seconds.",
+)
+@click.option(
+    "--faults",
+    type=click.FloatRange(0.0, 1.0),
+    default=0.0,
+    show_default=True,
+    metavar="N",
+    help="Fraction of events with a fault.",
+)
 @click.option(
     "--gateway", default="", help="JID of the gateway, if it is a component of that server."
 )
-@click.option("--retry-base", type=click.FloatRange(0.1, 3600.0), default=15.0, show_default=True)
+@click.option(
+    "--retry-base",
+    type=click.FloatRange(0.1, 3600.0),
+    default=15.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Time after which a device first repeats an unanswered request.",
+)
 @click.option(
     "--state",
     type=click.Path(file_okay=False, path_type=Path),
@@ -96,10 +138,9 @@ def count_command(
     as_json: bool,
     **pace: Any,
 ) -> None:
-    """Send assured events from many failing devices and count what the gateway logged.
+    """Send assured events from many failing devices and check that each is logged once.
 
-    Each of DEVICES sends MESSAGES events over SECONDS. FAULTS is the fraction of messages at which
-    a fault happens. The run ends when everything is delivered, or PATIENCE seconds after SECONDS.
+    The run ends when all events are delivered, or when --patience has passed.
     """
     from firmware_sim.device.limits import SendPolicy
     from firmware_sim.scenarios.count import CountSettings
@@ -126,7 +167,7 @@ def count_command(
 def verdict_command(
     state: Path, gateway_dir: Path | None, events: Path | None, as_json: bool
 ) -> None:
-    """Compare what the devices of a run believe with what the gateway logged."""
+    """Compare the events that the devices of a run sent with the gateway's event log."""
     from firmware_sim.scenarios.record import RunMismatch, RunRecord
 
     if gateway_dir is None and events is None:

@@ -22,49 +22,69 @@ from firmware_sim.fleet.settings import MAX_DAYS, MAX_GATEWAYS, FleetSettings
     type=click.Path(file_okay=False, path_type=Path),
     help="A new folder for segments/ and truth.json.",
 )
-@click.option("--gateways", type=click.IntRange(1, MAX_GATEWAYS), default=12, show_default=True)
-@click.option("--days", type=click.IntRange(1, MAX_DAYS), default=2, show_default=True)
+@click.option(
+    "--gateways",
+    type=click.IntRange(1, MAX_GATEWAYS),
+    default=12,
+    show_default=True,
+    metavar="N",
+    help="Number of gateways.",
+)
+@click.option(
+    "--days",
+    type=click.IntRange(1, MAX_DAYS),
+    default=2,
+    show_default=True,
+    metavar="DAYS",
+    help="Simulated time.",
+)
 @click.option("--seed", type=int, default=1, show_default=True, help="Seed of all random choices.")
 @click.option(
     "--start",
     type=click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"]),
-    help="Start of the simulated time, UTC.  [default: so that it ends now]",
+    metavar="TIME",
+    help="Start of the simulated time (UTC): YYYY-MM-DD or YYYY-MM-DDTHH:MM:SS."
+    "  [default: --days ago]",
 )
 @click.option(
     "--readings",
     type=click.IntRange(8, 10_000_000),
     default=4_000,
     show_default=True,
-    help="Values that a gateway's sensors send in a day.",
+    metavar="N",
+    help="Number of readings of each gateway per day.",
 )
 @click.option(
     "--heartbeat",
     type=click.FloatRange(1.0, 3_600.0),
     default=60.0,
     show_default=True,
-    help="Seconds between two heartbeats.",
+    metavar="SECONDS",
+    help="Time between two heartbeats of a gateway.",
 )
 @click.option(
     "--seal",
     type=click.FloatRange(1.0, 86_400.0),
     default=300.0,
     show_default=True,
-    help="Seconds after which a gateway seals its events.",
+    metavar="SECONDS",
+    help="Age of the first event at which a gateway seals a segment.",
 )
 @click.option(
     "--faults",
     default="all",
     show_default=True,
     metavar="all|none|KIND,...",
-    help=f"Faults to plant: {', '.join(FAULTS)}.",
+    help=f"Faults to simulate: {', '.join(FAULTS)}.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print a summary as JSON.")
 def fleet_command(
     *, out: Path, start: datetime | None, faults: str, as_json: bool, **given: Any
 ) -> None:
-    """Write the segments of a simulated fleet, and the truth about them.
+    """Write the segments of a simulated fleet, and the results that a report must show.
 
-    The same arguments, with --start, give the same bytes. Needs no gateway and no centre.
+    The expected results are in truth.json. The same arguments, with --start, give the same bytes.
+    Needs no gateway and no centre.
     """
     from firmware_sim.fleet.writer import FolderNotEmptyError, write_fleet
 

@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 if TYPE_CHECKING:
-    Tell = Callable[[str], None]
+    ShowProgress = Callable[[str], None]
 
 T = TypeVar("T")
 
-_TOLD_S: Final = 10.0  # seconds between two lines of progress where there is no terminal
+_PROGRESS_INTERVAL_S: Final = 10.0  # between two lines of progress without a terminal
 _MIB: Final = 1024 * 1024
 
 _seed = click.option(
@@ -38,27 +38,37 @@ _state = click.option(
 _as_json = click.option("--json", "as_json", is_flag=True, help="Print the verdict as JSON.")
 
 
+def _number(
+    name: str, kind: click.ParamType[Any], default: float, help_: str
+) -> Callable[[Any], Any]:
+    """Make an option with a number, which the help shows as N."""
+    return click.option(
+        name, type=kind, default=default, show_default=True, metavar="N", help=help_
+    )
+
+
 def _seconds(name: str, default: float, help_: str) -> Callable[[Any], Any]:
     kind = click.FloatRange(0.0, 86_400.0)
-    return click.option(name, type=kind, default=default, show_default=True, help=help_)
+    return click.option(
+        name, type=kind, default=default, show_default=True, metavar="SECONDS", help=help_
+    )
 
 
 @click.command("custody")
-@click.option("--devices", type=click.IntRange(2, 1000), default=100, show_default=True)
-@click.option("--messages", type=click.IntRange(1, 1_000_000), default=20_000, show_default=True)
-@_seconds("--seconds", 180.0, "Over which the messages are sent.")
-@_seconds("--patience", 180.0, "More seconds, until all is delivered.")
-@click.option("--faults", type=click.FloatRange(0.0, 1.0), default=0.05, show_default=True)
-@click.option("--kills", type=click.IntRange(0, 1000), default=10, show_default=True)
+@_number("--devices", click.IntRange(2, 1000), 100, "Number of devices.")
+@_number("--messages", click.IntRange(1, 1_000_000), 20_000, "Number of messages of all devices.")
+@_seconds("--seconds", 180.0, "Time in which the messages are sent.")
+@_seconds("--patience", 180.0, "Maximum time for deliveries after --seconds.")
+@_number("--faults", click.FloatRange(0.0, 1.0), 0.05, "Fraction of messages with a fault.")
+@_number("--kills", click.IntRange(0, 1000), 10, "How often the gateway is killed.")
 @_seed
 @_state
 @_as_json
 def custody_command(*, state: Path | None, as_json: bool, **given: Any) -> None:
-    """Send messages between devices at all levels while everything fails; judge each message.
+    """Send messages between devices at all levels, cause faults, and check each message.
 
-    Creates its own gateway and kills it KILLS times. Of the DEVICES, one in twenty never connects
-    and one in twenty reads slowly; for the share FAULTS of the messages a link or a device fails.
-    MESSAGES is the total.
+    Creates its own gateway, and kills and restarts it. One in twenty devices never connects, and
+    one in twenty reads slowly. A fault is a failure of a link or of a device.
     """
     from firmware_sim.scenarios.custody import CustodySettings, custody
 
@@ -74,15 +84,26 @@ def custody_command(*, state: Path | None, as_json: bool, **given: Any) -> None:
 
 
 @click.command("attack")
-@click.option("--devices", type=click.IntRange(1, 1000), default=10, show_default=True)
-@click.option("--pace", type=click.FloatRange(0.1, 100.0), default=5.0, show_default=True)
-@_seconds("--quiet", 10.0, "Of quiet, before the attack and after it.")
-@_seconds("--attacked", 40.0, "Of the attack.")
-@click.option("--rate", type=click.FloatRange(20.0, 1e5), default=500.0, show_default=True)
-@click.option(
-    "--ceiling-mb", type=click.IntRange(0, 1 << 20), default=0, help="Memory ceiling in MiB."
+@_number("--devices", click.IntRange(1, 1000), 10, "Number of honest devices.")
+@_number(
+    "--pace", click.FloatRange(0.1, 100.0), 5.0, "Assured events per second of an honest device."
 )
-@click.option("--times", type=click.FloatRange(1.0, 1e6), default=3.0, show_default=True)
+@_seconds("--quiet", 10.0, "Duration of the quiet phase before the attack, and of the one after.")
+@_seconds("--attacked", 40.0, "Duration of the attack.")
+@_number("--rate", click.FloatRange(20.0, 1e5), 500.0, "Stanzas per second of an attacker.")
+@click.option(
+    "--ceiling-mb",
+    type=click.IntRange(0, 1 << 20),
+    default=0,
+    metavar="MIB",
+    help="Memory limit of the gateway. By default it is computed from the configuration.",
+)
+@_number(
+    "--times",
+    click.FloatRange(1.0, 1e6),
+    3.0,
+    "Permitted growth of the 99th percentile of response times during the attack, as a factor.",
+)
 @click.option("--attack", "attacks", multiple=True, help="Run only this attack; repeatable.")
 @click.option(
     "--judge-times/--no-judge-times",
@@ -103,11 +124,10 @@ def attack_command(
 ) -> None:
     """Attack a gateway, and measure the effect on honest devices and on memory.
 
-    Creates its own gateway. DEVICES honest devices send PACE assured events a second each: before,
-    during and after attackers, with and without accounts, send RATE stanzas a second each. The
-    gateway's memory must stay below a ceiling computed from its configuration, or given by
-    --ceiling-mb; the 99th percentile of response times must stay below TIMES that of the calmer
-    quiet phase; refusals must be in the gateway's log.
+    Creates its own gateway. Honest devices send assured events before, during and after the
+    attack. The attackers send with and without accounts. The run passes if the gateway's memory
+    stays below its limit, the response times grow less than --times compared with the better of
+    the two quiet phases, and the gateway's log contains the refusals.
     """
     from firmware_sim.attackers.__main__ import named
     from firmware_sim.scenarios.attack import AttackSettings, attack
@@ -125,27 +145,27 @@ def attack_command(
 
 
 @click.command("workers")
-@click.option("--workers", type=click.IntRange(1, 1000), default=20, show_default=True)
-@click.option("--items", type=click.IntRange(2, 1_000_000), default=5_000, show_default=True)
-@click.option("--members", type=click.IntRange(0, 100), default=3, show_default=True)
+@_number("--workers", click.IntRange(1, 1000), 20, "Number of workers of the queue.")
+@_number("--items", click.IntRange(2, 1_000_000), 5_000, "Number of items of the queue.")
+@_number("--members", click.IntRange(0, 100), 3, "Number of members of each share.")
 @_seconds(
     "--seconds",
     60.0,
-    "Over which the second half is published; the first over half.",
+    "Time in which the second half of the items is published; the first half takes half of it.",
 )
-@_seconds("--patience", 120.0, "More seconds, until all is done.")
-@click.option("--faults", type=click.FloatRange(0.0, 1.0), default=0.05, show_default=True)
-@click.option("--kills", type=click.IntRange(0, 1000), default=3, show_default=True)
+@_seconds("--patience", 120.0, "Maximum time to finish all items after they are published.")
+@_number("--faults", click.FloatRange(0.0, 1.0), 0.05, "Fraction of deliveries with a fault.")
+@_number("--kills", click.IntRange(0, 1000), 3, "How often the gateway is killed.")
 @_seed
 @_state
 @_as_json
 def workers_command(*, state: Path | None, as_json: bool, **given: Any) -> None:
-    """Share a queue between workers while everything fails; judge each item.
+    """Divide a queue among workers, cause faults, and check each item.
 
-    Creates its own gateway. WORKERS behave well for the first half of ITEMS, to measure whether
-    they are loaded evenly; then, for the share FAULTS of the deliveries, they crash, hang, return
-    items, leave and come back, and the gateway is killed KILLS times. Each of three shares, one at
-    each level, has MEMBERS members and gets a fifth as many items.
+    Creates its own gateway. During the first half of the items there are no faults, to measure
+    whether the workers get equal numbers of items. Then workers crash, hang, return items,
+    disconnect and reconnect, and the gateway is killed and restarted. There are also three shares
+    (shared subscriptions), one at each level; each gets a fifth of the number of items.
     """
     from firmware_sim.scenarios.workers import WorkersSettings, workers
 
@@ -180,11 +200,11 @@ class _Folder:
             shutil.rmtree(self.path.parent, ignore_errors=True)
 
 
-def _run(work: Callable[[Tell], Coroutine[Any, Any, T]]) -> T:
+def _run(work: Callable[[ShowProgress], Coroutine[Any, Any, T]]) -> T:
     """Run a scenario; print a failure in one line and exit with status 1."""
     from firmware_sim.errors import FirmwareError
 
-    # Lost connections are what a run is about, and each device tells its own.
+    # Lost connections are part of every run; each device logs its own.
     logging.getLogger("slixmpp").setLevel(logging.CRITICAL)
     logging.getLogger("asyncio").setLevel(logging.ERROR)
     try:
@@ -194,7 +214,7 @@ def _run(work: Callable[[Tell], Coroutine[Any, Any, T]]) -> T:
     sys.exit(1)
 
 
-def _progress_printer() -> Tell:
+def _progress_printer() -> ShowProgress:
     """Return a function that shows progress on standard error: in place on a terminal, else as
     occasional lines."""
     terminal, reported = sys.stderr.isatty(), 0.0
@@ -203,7 +223,7 @@ def _progress_printer() -> Tell:
         nonlocal reported
         if terminal:
             click.echo(f"\r{line:<79}", nl=False, err=True)
-        elif time.monotonic() - reported >= _TOLD_S:
+        elif time.monotonic() - reported >= _PROGRESS_INTERVAL_S:
             reported = time.monotonic()
             click.echo(line, err=True)
 
