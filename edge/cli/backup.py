@@ -20,10 +20,10 @@ _AFTER_RESTORE = (
 @folder_option
 @report_errors
 def backup(file: Path, folder: Path) -> None:
-    """Write a backup to the new FILE.
+    """Write a backup of the gateway to FILE, which must not exist.
 
     The gateway may be running. The backup contains the database, the configuration and the private
-    keys: store it as safely as them.
+    keys: store it as safely as these keys.
     """
     manifest = ops.write(folder, file)
     click.echo(f"{file} is a backup of {manifest.gateway}: {file.stat().st_size} bytes")

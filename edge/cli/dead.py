@@ -51,7 +51,7 @@ def list_(folder: Path, as_json: bool, all_: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object; the time in ms.")
 @report_errors
 def show(number: int, folder: Path, as_json: bool) -> None:
-    """Print message ID and its body."""
+    """Print the undeliverable message with the number ID, and its body."""
     message, body = ops.show(folder, number)
     text = body.decode("utf-8", "backslashreplace")
     if as_json:

@@ -54,8 +54,9 @@ def add(
 ) -> None:
     """Add device NAME.
 
-    Prints its JID; then its password if it was generated, which is shown only now; then the folder
-    of its certificate, if it gets one. With --certificate, it has no password unless you give one.
+    Prints the JID of the device. If a password is generated, it is printed too and cannot be shown
+    again. With --certificate, the folder of the certificate is printed, and the device has no
+    password unless you give one.
     """
     chosen = _chosen(password, password_stdin)
     made = devices.add(
@@ -83,8 +84,8 @@ def add(
 def certificate(name: str, folder: Path, revoke_old: bool) -> None:
     """Issue a certificate to device NAME.
 
-    Prints the folder of its files. Older certificates stay valid until they expire. A revoked
-    device is restored with this certificate and no password.
+    Prints the folder with the certificate and its key. Older certificates stay valid until they
+    expire. A revoked device can log in again, with this certificate only.
     """
     made = devices.renew(folder, name, revoke_old=revoke_old)
     click.echo(made.folder)
@@ -100,8 +101,8 @@ def certificate(name: str, folder: Path, revoke_old: bool) -> None:
 def passwd(name: str, folder: Path, password: str | None, password_stdin: bool) -> None:
     """Set the password of device NAME.
 
-    A generated password is printed, only now. A revoked device is restored; its revoked
-    certificates stay revoked.
+    Without --password and --password-stdin, a password is generated and printed; it cannot be shown
+    again. A revoked device can log in again with the password; its certificates stay revoked.
     """
     changed = devices.set_password(folder, name, _chosen(password, password_stdin))
     if changed.password is not None:
@@ -115,11 +116,11 @@ def passwd(name: str, folder: Path, password: str | None, password_stdin: bool) 
 @folder_option
 @report_errors
 def downgrade(name: str, switch: str, folder: Path) -> None:
-    """Allow or forbid downgrading for device NAME.
+    """Allow or forbid delivery without guarantee to device NAME.
 
-    This matters if the device does not support quality of service. With `on`, messages are
-    delivered as plain messages, without their guarantee. With `off`, they wait until the device
-    supports quality of service or they expire.
+    This matters if the device does not support quality of service (`urn:xmpp:qos`). With `on`,
+    messages are delivered as plain messages, without a guarantee. With `off`, they wait until
+    the device supports quality of service or they expire.
     """
     changed = devices.set_downgrade(folder, name, switch == "on")
     click.echo(f"downgrade of {name} is {switch}{'' if changed else ' already'}")

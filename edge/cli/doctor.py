@@ -25,7 +25,7 @@ from sync.common.text import columns
 def doctor(folder: Path, deep: bool, as_json: bool) -> None:
     """Diagnose a running or stopped gateway. Nothing is changed.
 
-    Each finding is `ok`, `notice` (look at it some day) or `wrong` (something fails, or soon will),
+    Each finding is `ok`, `notice` (not urgent) or `wrong` (something fails, or soon will),
     followed by what to do. Exit status 1 means that something is wrong.
     """
     findings = list(diagnose(folder, deep=deep))

@@ -24,7 +24,7 @@ _NONE: Final = "-"
 
 @click.group()
 def uplink() -> None:
-    """Show the uplink, or export segments."""
+    """Show the state of the uplink, or export segments."""
 
 
 @uplink.command()
@@ -34,9 +34,11 @@ def uplink() -> None:
 def status(folder: Path, as_json: bool) -> None:
     """Show the state of each lane.
 
-    For each lane this is the last event, the last one sealed into a segment, and the backlog.
-    `settled` is the last event that does not wait for the centre any more. `share` is how much of
-    its guaranteed part of the backlog a lane uses.
+    A lane is a part of the event log: `readings`, `logs` or `system`. Its events are numbered.
+    `last` is the number of the latest event, `sealed` of the latest one in a segment, and `settled`
+    of the latest one that no longer waits for the centre. `waiting`, `bytes` and `oldest` describe
+    the segments that wait, and `share` is their size in percent of the part of the backlog that is
+    guaranteed to the lane.
     """
     found, route = ops.read(folder), ops.route(folder, load.load(folder))
     text = json.dumps(_object(found, route)) if as_json else "\n".join(_lines(found, route))
@@ -72,7 +74,8 @@ def export(target: Path, folder: Path, every: bool) -> None:
     if result.conflicts:
         files = plural(result.conflicts, "file has", "files have")
         raise SetupError(
-            f"{files} the name of a segment but other bytes; the segments were written beside"
+            f"{files} the name of a segment but other contents; nothing was replaced, and the"
+            " segments were written beside under other names"
         )
 
 

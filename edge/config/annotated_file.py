@@ -17,10 +17,11 @@ _INTRODUCTION: Final = f"""\
 # Configuration of a Fieldpost gateway. Restart the gateway after a change;
 # `fieldpost config check` reports mistakes and lists the changed options.
 #
-# "{SET_THESE}" depend on your site. "{TUNE_THESE}" suit most sites as they are.
-# The limits, at the end, should be changed only with a reason.
+# The options under "{SET_THESE}" depend on your site. The defaults of those under
+# "{TUNE_THESE}" suit most sites. Change the limits, at the end, only with a reason.
 #
-# "Seconds of service" count only while the gateway runs.
+# "Seconds of service" do not depend on the wall clock: they count while the gateway
+# runs, and while it is off if that time can be determined.
 """
 
 

@@ -211,8 +211,8 @@ class Limits(Section, frozen=True, kw_only=True):
     send_buffer: Annotated[
         int,
         option(
-            "Replies to one session that may be unsent. Above this limit the session's socket is"
-            " not read.",
+            "Maximum unsent replies to one session. Above this limit the session's socket is not"
+            " read.",
             "bytes",
             ge=KIB,
         ),
@@ -239,7 +239,7 @@ class Limits(Section, frozen=True, kw_only=True):
         int,
         option(
             "Stanzas to one session that may be unacknowledged (XEP-0198). Above this limit the"
-            " session ends. Stanzas from other senders may use half.",
+            " session ends. Stanzas from other sessions may use half of it.",
             "stanzas",
             ge=16,
         ),
@@ -383,8 +383,8 @@ class Limits(Section, frozen=True, kw_only=True):
     outbox_messages_per_account: Annotated[
         int,
         option(
-            "Maximum assured messages waiting for one account, for a device that is offline for a"
-            " day.",
+            "Maximum assured messages waiting for one account. This is enough for a typical device"
+            " that is offline for a day.",
             "messages",
             ge=8,
         ),
@@ -573,8 +573,8 @@ class Limits(Section, frozen=True, kw_only=True):
     backlog_bytes: Annotated[
         int,
         option(
-            "Maximum bytes of segments waiting for the centre. An event takes 8 bytes, so a small"
-            " plant is safe for months.",
+            "Maximum bytes of segments waiting for the centre. A reading takes about 8 bytes in"
+            " a large segment, so a small plant has room for months.",
             "bytes",
             ge=MIB,
         ),

@@ -33,7 +33,7 @@ class Section(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 class Gateway(Section, frozen=True, kw_only=True):
-    """The identity of this gateway."""
+    """The name of this gateway."""
 
     headings = {"domain": SET_THESE}
 
@@ -55,8 +55,8 @@ class Xmpp(Section, frozen=True, kw_only=True):
         str | list[str],
         option(
             "Address and port for devices that use STARTTLS, or a list of addresses."
-            ' ["0.0.0.0:5222", "[::]:5222"] serves the network. Port 0 takes a free port, which'
-            " the `ready` line of `fieldpost run` names. An empty string disables the listener."
+            ' ["0.0.0.0:5222", "[::]:5222"] serves the network. Port 0 selects a free port, which'
+            " `fieldpost run` prints in its `ready` line. An empty string disables the listener."
         ),
     ] = "127.0.0.1:5222"
     listen_tls: Annotated[
@@ -80,8 +80,8 @@ class Xmpp(Section, frozen=True, kw_only=True):
     trusted_domains: Annotated[
         list[str],
         option(
-            "Domains whose users are all trusted when the gateway is a component. Devices added"
-            " with `fieldpost device add` are trusted in any case."
+            "Domains of which every user may send log events and readings if the gateway is a"
+            " component. Users added with `fieldpost device add` need no entry here."
         ),
     ] = field(default_factory=list)
     trust: Annotated[
@@ -116,7 +116,8 @@ class Uplink(Section, frozen=True, kw_only=True):
         str,
         option(
             "Enrolment file that `fieldpost-fleet gateway add` wrote for this gateway, relative to"
-            " the gateway's folder. Without it segments are stored here and not uploaded."
+            " the gateway's folder. Without it segments are stored on the gateway and not"
+            " uploaded."
         ),
     ] = ""
     folder: Annotated[
@@ -148,7 +149,7 @@ class Uplink(Section, frozen=True, kw_only=True):
         float,
         option(
             "Share of the bandwidth for new events while a backlog is uploaded, so that the centre"
-            " also sees the present.",
+            " also receives current events.",
             "fraction",
             ge=0.1,
             le=0.9,
@@ -157,16 +158,16 @@ class Uplink(Section, frozen=True, kw_only=True):
     urgent_level: Annotated[
         Literal["Notice", "Warning", "Error", "Critical", "Alert", "Emergency", "never"],
         option(
-            "Lowest level of an urgent event. On an idle link an urgent event is sealed after"
-            " `urgent_age` instead of `segment_age`. One of Notice, Warning, Error, Critical,"
-            " Alert, Emergency, never."
+            "Lowest level of an urgent event. On an idle link an urgent event is sealed into a"
+            " segment after `urgent_age` instead of `segment_age`. One of Notice, Warning, Error,"
+            " Critical, Alert, Emergency, never."
         ),
     ] = "Error"
     urgent_age: Annotated[
         float,
         option(
-            "Age at which an urgent event is sealed, and the shortest time between two segments"
-            " that urgent events cause.",
+            "Age at which an urgent event is sealed on an idle link. Urgent events cause at most"
+            " one segment in this time.",
             "seconds",
             ge=1,
             le=300,
@@ -174,13 +175,19 @@ class Uplink(Section, frozen=True, kw_only=True):
     ] = 10.0
     segment_events: Annotated[
         int,
-        option("Number of events at which a segment is sealed.", "events", ge=1, le=65_536),
+        option(
+            "Maximum events of a segment. A segment with this many events is sealed: it is closed"
+            " and ready for upload.",
+            "events",
+            ge=1,
+            le=65_536,
+        ),
     ] = 2000
     segment_age: Annotated[
         float,
         option(
-            "Age of its first event at which a segment is sealed. A short time shows events sooner,"
-            " a long time compresses them better.",
+            "Maximum time from a segment's first event until it is sealed. With a short time the"
+            " centre receives events sooner; with a long time they compress better.",
             "seconds",
             gt=0,
             le=86_400,
@@ -189,7 +196,7 @@ class Uplink(Section, frozen=True, kw_only=True):
     segment_bytes: Annotated[
         int,
         option(
-            "Size before compression at which a segment is sealed.",
+            "Size before compression at which a segment is sealed, even if it has fewer events.",
             "bytes",
             ge=64 * KIB,
             le=4 * MIB,
@@ -208,7 +215,7 @@ class Uplink(Section, frozen=True, kw_only=True):
         float,
         option(
             "Share of `limits.backlog_bytes` that log events of devices keep when the backlog is"
-            " full. What both shares leave is for the gateway's own events.",
+            " full. The rest is for the gateway's own events.",
             "fraction",
             gt=0,
             lt=1,
@@ -243,14 +250,14 @@ class Web(Section, frozen=True, kw_only=True):
         option(
             'Host names under which the pages are requested, such as "gw1.site.example".'
             " IP addresses, `localhost` and the machine's own name are always accepted; other"
-            " names are refused, against DNS rebinding.",
+            " names are refused, to prevent DNS rebinding attacks.",
             max_length=16,
         ),
     ] = field(default_factory=list)
 
 
 class Log(Section, frozen=True, kw_only=True):
-    """Notification of people about events of the gateway."""
+    """Messages that notify people of the gateway's own events."""
 
     headings = {"notify": SET_THESE, "notify_most": TUNE_THESE}
 
@@ -287,7 +294,7 @@ class Pubsub(Section, frozen=True, kw_only=True):
     auto_create: Annotated[
         list[str],
         option(
-            "Topic filters of the nodes that are created by the first publication to them, such as"
+            "Topic filters of the nodes that the first publication creates, such as"
             ' "meters/+/energy" or "site/#". Other nodes must be created by a request.'
         ),
     ] = field(default_factory=list)
@@ -300,7 +307,7 @@ class Pubsub(Section, frozen=True, kw_only=True):
 
 
 class Flash(Section, frozen=True, kw_only=True):
-    """The card or disk that holds the database, and how its life is extended."""
+    """The card or disk that holds the database: its endurance, and limits on writing."""
 
     headings = {"endurance_bytes": SET_THESE, "bytes_per_day": TUNE_THESE}
 
@@ -316,7 +323,7 @@ class Flash(Section, frozen=True, kw_only=True):
     bytes_per_day: Annotated[
         int,
         option(
-            "Daily write budget. Above this budget commits are batched: several share one write."
+            "Daily write budget. Above it commits are batched: several share one write."
             " 0 disables batching.",
             "bytes",
             ge=0,
@@ -325,8 +332,8 @@ class Flash(Section, frozen=True, kw_only=True):
     commit_wait: Annotated[
         float,
         option(
-            "Longest delay of a commit while commits are batched. Every acknowledgement is delayed"
-            " with it.",
+            "Maximum delay of a commit while commits are batched. Acknowledgements are delayed as"
+            " long.",
             "seconds",
             ge=0,
             le=1,

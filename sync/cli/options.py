@@ -16,7 +16,7 @@ fleet_dir = click.option(
     envvar=FLEET_DIR_VARIABLE,
     required=True,
     type=click.Path(path_type=Path, file_okay=False, readable=False),
-    help="Fleet folder.",
+    help="Folder of the centre (fleet folder).",
     show_envvar=True,
 )
 
@@ -27,19 +27,21 @@ def cluster_places(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--tables",
             metavar="URI",
-            help="Tables outside the fleet folder, for example s3a://BUCKET/tables.",
+            help="Folder of the tables, if not in the fleet folder, such as s3a://BUCKET/tables.",
         ),
         click.option(
             "--landing",
             metavar="URI",
-            help="Landing outside the fleet folder; archive and quarantine are beside it.",
+            help="Folder of arrived segments (landing), if not in the fleet folder; archive and "
+            "quarantine are beside it.",
         ),
         click.option(
             "--dir",
             "folder",
             envvar=FLEET_DIR_VARIABLE,
             type=click.Path(path_type=Path, file_okay=False, readable=False),
-            help="Fleet folder. Not needed if --landing and --tables are given.",
+            help="Folder of the centre (fleet folder). Not needed if --landing and --tables are "
+            "given.",
             show_envvar=True,
         ),
     ):

@@ -68,7 +68,7 @@ def command(
     *,
     once: bool,
 ) -> None:
-    """Report problems in the fleet, until SIGTERM.
+    """Watch the fleet and report problems, until SIGTERM.
 
     Each problem causes an alert when it begins and when it ends, as a line of JSON on standard
     output. Alerts need an ingest that runs all the time,

@@ -21,11 +21,13 @@ from sync.tables.locations import StorageOptions
     type=click.IntRange(min=0),
     default=1,
     show_default=True,
+    metavar="DAYS",
     help="Compact days that are at least this many days old; 0 includes today.",
 )
 @click.option(
     "--day",
     type=click.DateTime(formats=["%Y-%m-%d"]),
+    metavar="YYYY-MM-DD",
     help="Compact only this day (UTC) of the events.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")

@@ -63,7 +63,8 @@ def command() -> None:
 @click.option(
     "--days",
     type=click.IntRange(1, 3_650),
-    help="Validity of the first certificate, in days.  [default: 365]",
+    metavar="DAYS",
+    help="Validity of the first certificate.  [default: 365]",
 )
 @click.option(
     "--no-token",
@@ -143,7 +144,7 @@ def list_gateways(folder: Path, *, as_json: bool) -> None:
 @click.argument("gateway")
 @fleet_dir
 def revoke(gateway: str, folder: Path) -> None:
-    """Refuse the token and certificates of GATEWAY from now on; its landed segments stay."""
+    """Refuse the token and certificates of GATEWAY from now on; its segments stay."""
     from sync.receiver.gateways import GatewayRegistry
 
     fleet = FleetFolder(folder)

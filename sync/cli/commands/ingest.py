@@ -24,7 +24,8 @@ if TYPE_CHECKING:  # a heavy import, made where it is used
     type=click.IntRange(min=1),
     default=BATCH_FILES,
     show_default=True,
-    help="Most files in one batch. After a crash, one batch is repeated.",
+    metavar="N",
+    help="Maximum number of files in one batch. After a crash, one batch is repeated.",
 )
 @click.option(
     "--continuous", is_flag=True, help="Run until SIGTERM; then finish the current batch and stop."
@@ -50,7 +51,7 @@ def command(
     as_json: bool,
     verbose: bool,
 ) -> None:
-    """Move all landed segments into the tables.
+    """Load all arrived segments into the tables.
 
     Each segment is added exactly once, and its file is moved to the archive.
 

@@ -50,10 +50,11 @@ def command(
     as_json: bool,
     verbose: bool,
 ) -> None:
-    """Delete old events, archived segments and quarantined files. Without an option, they stay.
+    """Delete old events, archived segments and quarantined files.
 
-    Events are summarised for the reports before they are deleted. Files of interrupted runs are
-    removed, too. Waits at most 10 minutes for a running ingest.
+    Only what an option names is deleted. Events are summarised for the
+    reports before they are deleted. Files of interrupted runs are always removed. Waits at most 10
+    minutes for a running ingest.
     """
     from sync.reports.shared.registry import summaries_of
     from sync.tables.hadoop import storage_at

@@ -51,13 +51,14 @@ _HEADER = re.compile(r"[A-Za-z0-9-]+", re.ASCII)
     "--reserve",
     type=click.IntRange(min=0),
     metavar="BYTES",
-    help="Bytes of the disk to keep free; segments are refused below.  [default: 512 MiB]",
+    help="Bytes of the disk to keep free. With less free space, segments are refused."
+    "  [default: 512 MiB]",
 )
 @click.option(
     "--landing-cap",
     type=click.IntRange(min=1),
     metavar="BYTES",
-    help="Quota in bytes of segments that wait for the ingest.  [default: the whole disk]",
+    help="Maximum bytes of segments that wait for the ingest.  [default: the whole disk]",
 )
 @click.option(
     "--behind-proxy",

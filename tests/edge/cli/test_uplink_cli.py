@@ -344,7 +344,7 @@ async def test_conflicting_file_is_kept_and_reported(
     there.write_bytes(b"others")
     result = await call("uplink", "export", tmp_path / "stick", "--dir", folder)
     assert result.exit_code == 1
-    assert "1 file has the name of a segment but other bytes" in result.output
+    assert "1 file has the name of a segment but other contents" in result.output
     assert there.read_bytes() == b"others"
 
 
