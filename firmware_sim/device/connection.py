@@ -119,10 +119,8 @@ class Connection:
         client: Any = _Client(self._endpoint, context)
         client.enable_direct_tls = False
         client.enable_plaintext = False
-        client.auto_authorize, client.auto_subscribe = (
-            None,
-            False,
-        )  # the operator decides on subscriptions
+        # The operator decides on subscriptions.
+        client.auto_authorize, client.auto_subscribe = None, False
         client.register_plugin(NAMESPACE)
         client.register_plugin("xep_0199")
         handlers: dict[str, Callable[[Any], None]] = {

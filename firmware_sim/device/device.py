@@ -175,7 +175,7 @@ class Device:
             DeviceStopped: the device is not running.
             ValueError: the level or the JID is invalid.
         """
-        return await self._submit(messages.checked(message), to, qos, label)
+        return await self._submit(messages.normalize(message), to, qos, label)
 
     async def flush(self, timeout: float | None = None) -> None:  # noqa: ASYNC109
         """Wait until every message has ended as done, failed or in doubt.
@@ -275,7 +275,7 @@ class Device:
             raise MessageRefused(f"the message has more than {self._limits.message_bytes} bytes")
         if self._connection is None:
             raise NotSent("the device has no session")
-        self._connection.send(messages.addressed(body, recipient), self._policy.unsent_bytes)
+        self._connection.send(messages.add_recipient(body, recipient), self._policy.unsent_bytes)
 
     def _running(self) -> SenderLoop:
         return self._running_parts("the device is not running").sender

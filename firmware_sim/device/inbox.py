@@ -223,9 +223,9 @@ class Inbox:
         """Return the number of the message being delivered, in the current transaction."""
         return int(self._db.execute(_HAND).fetchone()[0])
 
-    def count(self, what: InboxCounter, more: int = 1) -> None:
+    def count(self, counter: InboxCounter, more: int = 1) -> None:
         """Increment a counter, in the current transaction."""
-        self._db.execute(_COUNT, (what.value, more))
+        self._db.execute(_COUNT, (counter.value, more))
 
     def counts(self) -> Mapping[InboxCounter, int]:
         """Return the counters since the inbox was created.
@@ -237,7 +237,7 @@ class Inbox:
             found = dict(self._db.execute(_COUNTS).fetchall())
         except sqlite3.Error as error:
             raise InboxError(str(error)) from error
-        return {what: found.get(what.value, 0) for what in InboxCounter}
+        return {counter: found.get(counter.value, 0) for counter in InboxCounter}
 
     def held(self) -> tuple[int, int]:
         """Return the number of held messages, and their bytes with their keys.

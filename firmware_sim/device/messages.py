@@ -94,7 +94,7 @@ def reading(
     return write(root)
 
 
-def checked(text: str) -> str:
+def normalize(text: str) -> str:
     """Check a caller's `<message/>` and write it in the form that is stored and sent.
 
     `to` and `from` are removed, because those of the iq apply (ProtoXEP, Security Considerations).
@@ -117,8 +117,8 @@ def checked(text: str) -> str:
     return write(root)
 
 
-def addressed(text: str, to: str) -> str:
-    """Add the recipient to a message that `write` or `checked` wrote."""
+def add_recipient(text: str, to: str) -> str:
+    """Add the recipient to a message that `write` or `normalize` wrote."""
     return f'<message to="{_escape(to)}"{text.removeprefix("<message")}'
 
 

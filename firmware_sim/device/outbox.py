@@ -78,9 +78,7 @@ _RECORDS: Final = (
     "SELECT number, label, recipient, level, state, reason, added_ms, ended_ms FROM message"
     " WHERE state = ? AND number > ? ORDER BY number LIMIT ?"
 )
-_PAGE: Final = (
-    256  # rows read at once, so that an iteration holds neither a cursor nor the whole table
-)
+_PAGE: Final = 256  # rows read at once: an iteration holds neither a cursor nor the whole table
 
 
 class Envelope(NamedTuple):

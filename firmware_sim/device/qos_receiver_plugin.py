@@ -32,7 +32,10 @@ RECEIVER: Final = "urn:xmpp:qos receiver"
 """The plugin's name in slixmpp."""
 
 _STEPS: Final = {f"{{{name}}}{step.value}": step for name in NAMESPACES for step in Step}
-_PLACES: Final = (messages.CLIENT, *NAMESPACES)  # an embedded message may inherit its namespace
+_MESSAGE_NAMESPACES: Final = (
+    messages.CLIENT,
+    *NAMESPACES,
+)  # an embedded message may inherit its namespace
 _ERRORS: Final = "urn:ietf:params:xml:ns:xmpp-stanzas"
 
 
@@ -101,8 +104,8 @@ class ReceiverPlugin(BasePlugin):
 
     def plugin_end(self) -> None:
         """Unregister from the stream; called by slixmpp."""
-        for what in ("iq", "message"):
-            self.xmpp.remove_handler(f"{RECEIVER} {what}")
+        for kind in ("iq", "message"):
+            self.xmpp.remove_handler(f"{RECEIVER} {kind}")
         for namespace in NAMESPACES:
             self.xmpp.plugin["xep_0030"].del_feature(feature=namespace)
         self.on_incoming = _ignore
@@ -154,7 +157,9 @@ def read_request(iq: ET.Element, own: str, msg_id_bytes: int) -> IncomingStanza:
         return _malformed(base, f"msgId must have 1 to {msg_id_bytes} bytes")
     if step is Step.DELIVER:
         return IncomingStanza(step, base.id, sender, namespace, msg_id)
-    if len(payload) != 1 or payload[0].tag not in {f"{{{place}}}message" for place in _PLACES}:
+    if len(payload) != 1 or payload[0].tag not in {
+        f"{{{place}}}message" for place in _MESSAGE_NAMESPACES
+    }:
         return _malformed(base, "exactly one embedded message is required")
     message = _own(payload[0], namespace)
     message.set("from", sender)

@@ -119,9 +119,8 @@ TRANSITIONS: Final[Mapping[Level, Mapping[tuple[State, Input], Transition]]] = {
             DELIVERED=Transition(State.DONE),
             WAIT=Transition(State.OFFERED, Action.HOLD),
             REFUSED=Transition(State.FAILED),
-            REFUSED_LATER=Transition(
-                State.IN_DOUBT
-            ),  # an earlier transmission may have been delivered
+            # An earlier transmission may have been delivered.
+            REFUSED_LATER=Transition(State.IN_DOUBT),
             TIMEOUT=Transition(State.OFFERED, Action.OFFER),
             EXHAUSTED=Transition(State.IN_DOUBT),
         ),
