@@ -17,6 +17,7 @@ from edge.xmpp.stream.states import diagram
 
 ROOT = Path(__file__).parents[2]
 ARCHITECTURE = (ROOT / "docs" / "explanation" / "architecture.md").read_text("utf-8")
+TABLES = (ROOT / "docs" / "reference" / "state-machines.md").read_text("utf-8")
 
 
 def receiver_table() -> str:
@@ -39,21 +40,21 @@ def receiver_table() -> str:
 
 
 def test_the_negotiation_diagram_is_made_from_the_table() -> None:
-    assert f"```mermaid\n{diagram()}\n```" in ARCHITECTURE
+    assert f"```mermaid\n{diagram()}\n```" in TABLES
 
 
 @pytest.mark.parametrize("level", rules.Level)
 def test_the_senders_diagrams_are_made_from_the_table(level: rules.Level) -> None:
-    assert f"```mermaid\n{rules.diagram(level)}\n```" in ARCHITECTURE
+    assert f"```mermaid\n{rules.diagram(level)}\n```" in TABLES
 
 
 @pytest.mark.parametrize("kind", transitions.Kind)
 def test_the_queues_diagrams_are_made_from_the_table(kind: transitions.Kind) -> None:
-    assert f"```mermaid\n{transitions.diagram(kind)}\n```" in ARCHITECTURE
+    assert f"```mermaid\n{transitions.diagram(kind)}\n```" in TABLES
 
 
 def test_the_receivers_table_is_the_codes() -> None:
-    assert f"\n\n{receiver_table()}\n\n" in ARCHITECTURE
+    assert f"\n\n{receiver_table()}\n\n" in TABLES
 
 
 @pytest.mark.parametrize(
@@ -66,10 +67,24 @@ def test_the_receivers_table_is_the_codes() -> None:
     ids=lambda path: str(path.relative_to(ROOT)),
 )
 def test_links_between_documents_lead_somewhere(path: Path) -> None:
-    links = re.findall(r"\]\(([^)#]+)[^)]*\)", path.read_text("utf-8"))
-    targets = [path.parent / link for link in links if "://" not in link]
-    missing = [str(t) for t in targets if not (t.is_file() or (t.is_dir() and any(t.iterdir())))]
+    text = path.read_text("utf-8")
+    links = re.findall(r"\]\(([^)#\s]*)(?:#([^)\s]+))?\)", text)
+    missing = []
+    for link, anchor in links:
+        target = path.parent / link if link else path
+        if "://" in link or (not link and not anchor):
+            continue
+        if not (target.is_file() or (target.is_dir() and any(target.iterdir()))):
+            missing.append(link)
+        elif anchor and target.suffix == ".md" and anchor not in anchors(target):
+            missing.append(f"{link}#{anchor}")
     assert not missing
+
+
+def anchors(page: Path) -> set[str]:
+    """Return the anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text("utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 WALK = ARCHITECTURE.split("## The way of an assured message")[1].split("\n## ")[0]

@@ -12,7 +12,7 @@ from edge.features.custody.rules import Answer, Decision, Effect, Reason, Situat
 from edge.features.custody.xmpp import CONDITIONS
 from edge.xmpp.errors import STANZA_CONDITIONS
 
-# Request, state, reply, effect, is an event logged: docs/explanation/architecture.md, "Custody".
+# Request, state, reply, effect, is an event logged: docs/reference/state-machines.md.
 TABLE = [
     ("assured", "not held, trusted, allowed, within limits", "received", "hold", False),
     ("assured", "held, same body", "received", "none", True),

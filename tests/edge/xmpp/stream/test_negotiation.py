@@ -158,7 +158,7 @@ def test_the_diagram_shows_every_state() -> None:
 
 
 def test_the_document_has_the_diagram() -> None:
-    document = Path(__file__).parents[4] / "docs" / "explanation" / "architecture.md"
+    document = Path(__file__).parents[4] / "docs" / "reference" / "state-machines.md"
     blocks = re.findall(r"```mermaid\n(stateDiagram-v2\n.*?)\n```", document.read_text(), re.DOTALL)
     assert diagram() in blocks
 
