@@ -85,18 +85,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks", description="Measure, and write the tables."
+        prog="python -m benchmarks", description="Run benchmarks and write their results."
     )
     parser.add_argument(
-        "topics", nargs="*", metavar="TOPIC", help=f"one of {', '.join(TOPICS)}; all if none"
+        "topics", nargs="*", metavar="TOPIC", help=f"one of {', '.join(TOPICS)}; default: all"
     )
-    parser.add_argument("--quick", action="store_true", help="see that it runs; write nothing")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="where the pages go")
-    parser.add_argument("--scratch", type=Path, default=SCRATCH, help="a folder on the disk to use")
+    parser.add_argument("--quick", action="store_true", help="only check that the topics run")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder for the pages")
+    parser.add_argument("--scratch", type=Path, default=SCRATCH, help="folder on the measured disk")
     options = parser.parse_args(arguments)
     options.topics = options.topics or list(TOPICS)
     if unknown := set(options.topics) - set(TOPICS):
-        parser.error(f"no such topic: {', '.join(sorted(unknown))}")
+        parser.error(f"unknown topic: {', '.join(sorted(unknown))}")
     return options
 
 

@@ -52,11 +52,11 @@ def is_release(iq: bytes) -> bool:
 
 def answer(iq: bytes) -> bytes:
     """Return the device's answer to an iq from the gateway."""
-    given = dict(_ATTRIBUTE.findall(iq))
-    id_, from_ = given[b"id"], given.get(b"from", b"gw.example")
+    attributes = dict(_ATTRIBUTE.findall(iq))
+    id_, from_ = attributes[b"id"], attributes.get(b"from", b"gw.example")
     if b"disco#info" in iq:
-        node = b" node='%b'" % given[b"node"] if b"node" in given else b""
+        node = b" node='%b'" % attributes[b"node"] if b"node" in attributes else b""
         return _INFO % (id_, from_, node, _FEATURES)
     if b":assured " in iq:
-        return _RECEIVED % (id_, from_, given[b"msgId"])
+        return _RECEIVED % (id_, from_, attributes[b"msgId"])
     return _DONE % (id_, from_)

@@ -102,18 +102,18 @@ async def _both(folder: Path, count: int, settings: Settings) -> _Pair:
 async def _run(
     store: Store,
     senders: list[list[Exchange]],
-    turn: AbstractAsyncContextManager[None],
+    lock: AbstractAsyncContextManager[None],
     settings: Settings,
 ) -> Run:
-    """Run exchanges from all senders for some seconds; each unit runs within `turn`."""
+    """Run exchanges from all senders for some seconds; each unit runs within `lock`."""
     began, commits = time.perf_counter(), store.commits
     end = began + settings.choose(2.0, 0.2)
 
     async def send(messages: list[Exchange]) -> int:
         done = 0
-        while not done or time.perf_counter() < end:  # one at least, if the machine stands still
+        while not done or time.perf_counter() < end:  # at least one, even if the machine stalls
             for unit in messages[done % MESSAGES]:
-                async with turn:
+                async with lock:
                     answer = await store.run(unit)
                 if b"type='result'" not in answer:
                     raise RuntimeError(f"an exchange failed: {answer!r}")

@@ -78,13 +78,13 @@ class SensorStream:
     def _stanza(self, data: bytes) -> Stanza:
         (item,) = self._parser.feed(data)
         if not isinstance(item, Stanza):
-            raise TypeError(f"the parser made {item!r} of a stanza")
+            raise TypeError(f"the parser returned {item!r} instead of a stanza")
         return item
 
     def _unit(self, data: bytes) -> Unit:
         work = self._router.route(self._stanza(data), self.full)
         if not callable(work):
-            raise TypeError(f"the router answered: {work!r}")
+            raise TypeError(f"the router returned {work!r} instead of a unit of work")
         return guarded(work, self._generation)
 
 

@@ -77,7 +77,7 @@ class Load:
         end = time.perf_counter() + DRAIN_TIME
         while not true():
             if (left := end - time.perf_counter()) <= 0:
-                raise LoadError(f"{self._heard} of {len(self._subscribers)} heard of an item")
+                raise LoadError(f"{self._heard} of {len(self._subscribers)} received an item")
             for number, _event in self._poll.poll(left):
                 self._parties[number].read()
 

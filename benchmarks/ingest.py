@@ -176,9 +176,11 @@ def _pairs(settings: Settings, sides: Sequence[Callable[[], Run]]) -> list[Compa
         order = (0, 1) if turn % 2 else (1, 0)
         runs = {side: sides[side]() for side in order}
         if runs[0].events != runs[1].events:
-            raise RuntimeError(f"{runs[0].events} events, and {runs[1].events} of JSON")
+            raise RuntimeError(
+                f"the ingest wrote {runs[0].events} events, the JSON reader {runs[1].events}"
+            )
         found.append(Comparison(runs[0], runs[1]))
-    return found[1:]  # the first pair warmed both up
+    return found[1:]  # the first pair is a warm-up
 
 
 def _ingest_pool(settings: Settings, session: SparkSession, pool: Pool, count: int) -> Run:

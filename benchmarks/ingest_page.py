@@ -38,7 +38,7 @@ class Run(NamedTuple):
 class Comparison(NamedTuple):
     """Seconds and processor seconds of both sides of a pair."""
 
-    ours: Run
+    ingest: Run
     json: Run
 
 
@@ -50,17 +50,17 @@ def goal(events: int, pairs: Sequence[Comparison]) -> Goal:
 
 
 def _ratios(pairs: Sequence[Comparison]) -> list[float]:
-    return [pair.json.seconds / pair.ours.seconds for pair in pairs]
+    return [pair.json.seconds / pair.ingest.seconds for pair in pairs]
 
 
 def against_blocks(against: Mapping[int, Sequence[Comparison]]) -> tuple[str, ...]:
     """Describe the pairs, by the number of events in a segment."""
     rounds = min(map(len, against.values()))
-    most = max(pairs[0].ours.events for pairs in against.values())
+    most = max(pairs[0].ingest.events for pairs in against.values())
     rows = [
         _side(name, f"{events:,} in {runs[0].files:,}", runs)
         for events, pairs in against.items()
-        for name, runs in (("ingest", [p.ours for p in pairs]), ("JSON", [p.json for p in pairs]))
+        for name, runs in (("ingest", [p.ingest for p in pairs]), ("JSON", [p.json for p in pairs]))
     ]
     return (
         f"{most:,} events are written to Parquet, partitioned by day, in {rounds} alternating"
@@ -78,7 +78,7 @@ def against_blocks(against: Mapping[int, Sequence[Comparison]]) -> tuple[str, ..
 
 
 def _ratios_line(events: int, pairs: Sequence[Comparison]) -> str:
-    used = statistics.median(pair.json.processor / pair.ours.processor for pair in pairs)
+    used = statistics.median(pair.json.processor / pair.ingest.processor for pair in pairs)
     return (
         f"{events:,} events per file: the ratios of the seconds are"
         f" {', '.join(f'{each:.2f}' for each in sorted(_ratios(pairs)))}; the median ratio of the"

@@ -47,7 +47,7 @@ def _run(step: str, times: int) -> int:
     )
     match = _COUNTED.search(done.stderr)
     if match is None:
-        raise RuntimeError(f"valgrind gave no count: {done.stderr[-1000:]}")
+        raise RuntimeError(f"valgrind printed no count: {done.stderr[-1000:]}")
     return int(match[1].replace(",", ""))
 
 

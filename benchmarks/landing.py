@@ -212,7 +212,7 @@ async def _send(
         body = await reader.readexactly(int(length or 0))
         waits.append(time.perf_counter() - began)
         if not head.startswith(b"HTTP/1.1 201"):
-            raise RuntimeError(f"not landed: {head!r} {body!r}")
+            raise RuntimeError(f"the receiver did not accept a segment: {head!r} {body!r}")
     return waits
 
 

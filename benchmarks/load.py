@@ -146,7 +146,7 @@ class Client:
     def _send(self, stanza_id: bytes, data: bytes) -> None:
         self._expected = b" id='%b'" % stanza_id
         if self._connection.send(data) != len(data):
-            raise LoadError("a socket took a part of a stanza")
+            raise LoadError("a socket accepted only a part of a stanza")
 
 
 class Load:
@@ -158,7 +158,7 @@ class Load:
         for number in self._clients:
             self._poll.register(number, select.EPOLLIN)
         self._busy = 0
-        self._going = True
+        self._active = True
         self.done = 0
         self.errors = 0
         self.times: list[float] = []
@@ -177,7 +177,7 @@ class Load:
 
     def drain(self) -> None:
         """Finish the exchanges in flight and start no more."""
-        self._going = False
+        self._active = False
         end = time.perf_counter() + DRAIN_TIME
         while self._busy:
             if (left := end - time.perf_counter()) <= 0:
@@ -202,7 +202,7 @@ class Load:
             self.times.append(time.perf_counter() - client.began)
         else:
             self.errors += 1
-        if self._going:
+        if self._active:
             client.begin()
         else:
             self._busy -= 1

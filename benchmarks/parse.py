@@ -37,8 +37,8 @@ def measure(settings: Settings) -> Topic:
     for test, (step, name) in _STEPS.items():
         stats = found[test]
         counted = None if settings.quick else instructions.count(name)
-        told = "not counted" if counted is None else f"{counted:,}"
-        rows.append((step, *(number(stats[key] * 1e6) for key in ("median", "min")), told))
+        instructions = "not counted" if counted is None else f"{counted:,}"
+        rows.append((step, *(number(stats[key] * 1e6) for key in ("median", "min")), instructions))
     blocks = (
         f"One assured iq of {STANZA_BYTES} bytes that contains a sensor's reading. Times are"
         " wall-clock times of one thread; instructions are counted by valgrind and do not depend"
@@ -56,13 +56,13 @@ def _timed(settings: Settings) -> dict[str, Any]:
         str(Path(__file__).with_name("micro")),
         *("--benchmark-only", f"--benchmark-json={results}", f"--benchmark-max-time={seconds}"),
     ]
-    # A worker of a test run, of which pytest-benchmark would find the variables, measures nothing.
+    # pytest-benchmark measures nothing if it finds the variables of a pytest-xdist worker.
     env = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=LIMIT, check=False, env=env
     )
     if done.returncode:
-        told = (done.stdout + done.stderr)[-2000:]
-        raise RuntimeError(f"the micro measurements failed: {told}")
+        output = (done.stdout + done.stderr)[-2000:]
+        raise RuntimeError(f"the micro benchmarks failed: {output}")
     runs = json.loads(results.read_text("utf-8"))["benchmarks"]
     return {run["name"]: run["stats"] for run in runs}

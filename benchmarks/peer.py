@@ -132,7 +132,7 @@ def _bind(connection: socket.socket) -> None:
     )
     answer = _until(connection, b"</iq>")
     if b"type='result'" not in answer:
-        raise LoginError(f"not bound: {answer!r}")
+        raise LoginError(f"the server did not bind a resource: {answer!r}")
 
 
 def _text(answer: bytes, name: bytes) -> str:
@@ -147,5 +147,5 @@ def _until(connection: socket.socket, end: bytes) -> bytes:
         data = connection.recv(MAX_ANSWER)
         answer += data
         if not data or len(answer) > MAX_ANSWER or answer.endswith(b"</failure>"):
-            raise LoginError(f"waited for {end!r}, and got {answer!r}")
+            raise LoginError(f"expected {end!r} at the end of {answer!r}")
     return answer

@@ -67,7 +67,7 @@ class Connection:
     def send(self, stanza: bytes) -> None:
         """Send a stanza."""
         if self.connection.send(stanza) != len(stanza):
-            raise LoadError("a socket took a part of a stanza")
+            raise LoadError("a socket accepted only a part of a stanza")
 
     def next_id(self) -> bytes:
         """Return an unused id for an iq."""
@@ -78,7 +78,7 @@ class Connection:
 def check(stanza: bytes) -> None:
     """Raise `LoadError` for an error stanza."""
     if b" type='error'" in stanza[: stanza.index(b">")]:
-        raise LoadError(f"the gateway refused something: {stanza!r}")
+        raise LoadError(f"the gateway answered with an error: {stanza!r}")
 
 
 class Load:
@@ -87,9 +87,9 @@ class Load:
     def __init__(self, plan: Plan, connections: list[socket.socket]) -> None:
         self._run = secrets.token_hex(4).encode()
         self._count = self._subscribed = 0
-        self._going = self._ending = False
+        self._active = self._ending = False
         self._began: dict[bytes, float] = {}
-        self.under_way = 0
+        self.in_flight = 0
         self.times: list[float] = []
         self.done = 0
         self._poll = select.epoll()
@@ -112,14 +112,14 @@ class Load:
 
     def unsubscribe(self) -> None:
         """Stop publishing, and unsubscribe all workers, which returns their items."""
-        self._going, self._ending = False, True
+        self._active, self._ending = False, True
         for at, worker in enumerate(self.workers):
             worker.send(queue_payload.unsubscribe(b"unsub", _jid(at), NODE))
         self._until(lambda: self._subscribed == 0)
 
     def begin(self, items: int) -> None:
         """Publish `items` items, and from then on one for each that is deleted."""
-        self._going = True
+        self._active = True
         for _ in range(items):
             self._publish()
 
@@ -128,7 +128,7 @@ class Load:
         item = b"%b-%d" % (self._run, self._count)
         publisher = next(self._publishers)
         self._began[item] = time.perf_counter()
-        self.under_way += 1
+        self.in_flight += 1
         publisher.send(queue_payload.publish(publisher.next_id(), NODE, item))
 
     def _to_worker(self, at: int) -> Callable[[bytes], None]:
@@ -150,10 +150,10 @@ class Load:
 
     def _handle_deletion(self, item: bytes) -> None:
         self.done += 1
-        self.under_way -= 1
+        self.in_flight -= 1
         if (began := self._began.pop(item, None)) is not None:
             self.times.append(time.perf_counter() - began)
-        if self._going:
+        if self._active:
             self._publish()
 
     def run(self, seconds: float) -> None:
@@ -164,14 +164,16 @@ class Load:
 
     def drain(self) -> None:
         """Stop publishing, and delete the items in flight."""
-        self._going = False
-        self._until(lambda: self.under_way == 0)
+        self._active = False
+        self._until(lambda: self.in_flight == 0)
 
     def _until(self, true: Callable[[], bool]) -> None:
         end = time.perf_counter() + DRAIN_TIME
         while not true():
             if (left := end - time.perf_counter()) <= 0:
-                raise LoadError(f"{self._subscribed} subscribed, {self.under_way} under way")
+                raise LoadError(
+                    f"timeout: {self._subscribed} subscribed, {self.in_flight} items in flight"
+                )
             self._poll_once(left)
 
     def _poll_once(self, seconds: float) -> None:

@@ -24,10 +24,10 @@ def measure(settings: Settings) -> Topic:
     server.prepare(folder, CLIENTS)
     real: list[Measurement] = []
     bare: list[Measurement] = []
-    with server.gateway(folder) as ours, server.bare(settings.folder / "bare") as mark:
+    with server.gateway(folder) as gateway, server.bare(settings.folder / "bare") as baseline:
         for _ in range(round(settings.choose(ROUNDS, 1))):
-            real.append(_run(settings, ours, bare=False))
-            bare.append(_run(settings, mark, bare=True))
+            real.append(_run(settings, gateway, bare=False))
+            bare.append(_run(settings, baseline, bare=True))
     ratios = [a.rate / b.rate for a, b in zip(real, bare, strict=True)]
     ratio = statistics.median(ratios)
     blocks = (

@@ -133,7 +133,7 @@ def _measure_after_power_cut(
             command, capture_output=True, text=True, timeout=2 * TIME_LIMIT, check=False
         )
         if done.returncode:
-            raise peer.LoginError(f"not all results back: {done.stderr.strip()[-2000:]}")
+            raise peer.LoginError(f"not all devices reconnected: {done.stderr.strip()[-2000:]}")
         return Reconnection(**json.loads(done.stdout)), usage.peak(gateway.pid)
 
 

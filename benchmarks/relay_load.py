@@ -98,7 +98,7 @@ class Pair:
 
     def _send(self, side: int, data: bytes) -> None:
         if self._sockets[side].send(data) != len(data):
-            raise LoadError("a socket took a part of a stanza")
+            raise LoadError("a socket accepted only a part of a stanza")
 
     def close(self) -> None:
         """Close both connections."""
@@ -114,7 +114,7 @@ class Load:
         self._poll = select.epoll()
         for number in self._sides:
             self._poll.register(number, select.EPOLLIN)
-        self._going = True
+        self._active = True
         self._busy = len(pairs)
         self.times: list[float] = []
         for pair in pairs:
@@ -133,7 +133,7 @@ class Load:
 
     def drain(self) -> None:
         """Finish the messages in flight and start no more."""
-        self._going = False
+        self._active = False
         end = time.perf_counter() + DRAIN_TIME
         while self._busy:
             if (left := end - time.perf_counter()) <= 0:
@@ -146,7 +146,7 @@ class Load:
             if not pair.read(side):
                 continue
             self.times.append(time.perf_counter() - pair.began)
-            if self._going:
+            if self._active:
                 pair.begin()
             else:
                 self._busy -= 1

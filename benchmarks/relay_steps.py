@@ -45,10 +45,10 @@ class Device:
         """Process a stanza from this device; return the answer."""
         (item,) = self._parser.feed(data)
         if not isinstance(item, Stanza):
-            raise TypeError(f"the parser made {item!r} of a stanza")
+            raise TypeError(f"the parser returned {item!r} instead of a stanza")
         work = self._router.route(item, self.full)
         if not callable(work):
-            raise TypeError(f"the router answered: {work!r}")
+            raise TypeError(f"the router returned {work!r} instead of a unit of work")
         return guarded(work, self.generation)(tx)
 
 
@@ -66,14 +66,14 @@ class RelayedMessages:
         self._answer_all(tx)
         to = self._to.name.encode()
         self._messages = cycle([_message(to, count) for count in range(MESSAGES)])
-        self.relay(tx)  # with the first, the gateway learns what the recipient takes
+        self.relay(tx)  # the first message makes the gateway query the recipient's features
 
     def relay(self, tx: Transaction) -> int:
         """Relay one message; return the number of stanzas that the recipient received."""
         offer, release = next(self._messages)
         answers = self._from.do(tx, offer), self._from.do(tx, release)
         if not all(b"type='result'" in answer for answer in answers):
-            raise RuntimeError(f"a message was not taken: {answers!r}")
+            raise RuntimeError(f"the gateway did not accept a message: {answers!r}")
         return self._answer_all(tx)
 
     def _answer_all(self, tx: Transaction) -> int:

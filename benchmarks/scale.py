@@ -125,7 +125,7 @@ def _value(node: ast.expr, values: Mapping[str, float]) -> float:
             return _OPERATORS[type(op)](_value(left, values), _value(right, values))
         case ast.Call(func=ast.Name(id="max"), args=args):
             return max(_value(each, values) for each in args)
-    raise ValueError(ast.dump(node))
+    raise ValueError(f"unsupported expression: {ast.dump(node)}")
 
 
 def input_table() -> str:

@@ -35,14 +35,14 @@ def warm(spark: SparkSession) -> None:
     spark.range(64).repartition(8).mapInArrow(lambda batches: batches, "id long").collect()
 
 
-def in_new_process(call: Callable[..., Result], *given: object) -> Result:
+def in_new_process(call: Callable[..., Result], *arguments: object) -> Result:
     """Call a function in a new process, because a second Spark session in one process hangs.
 
     Arguments and results are pickled.
     """
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, mp_context=context) as pool:
-        return pool.submit(call, *given).result()
+        return pool.submit(call, *arguments).result()
 
 
 def processor() -> float:
@@ -72,10 +72,10 @@ def cluster(workers: int, folder: Path) -> Iterator[SparkSession]:
     }
     here = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
     with ExitStack() as stack:
-        said = stack.enter_context(
+        text = stack.enter_context(
             _daemon("master.Master", "Starting Spark master at", environ, *here)
         )
-        master = said.rpartition(" at ")[2].strip()
+        master = text.rpartition(" at ")[2].strip()
         for number in range(workers):
             words = ("--cores", "1", "--memory", "2g", "--work-dir", str(folder / f"w{number}"))
             ready = _daemon(
@@ -87,8 +87,8 @@ def cluster(workers: int, folder: Path) -> Iterator[SparkSession]:
 
 
 @contextmanager
-def _daemon(name: str, said: str, environ: Mapping[str, str], *words: str) -> Iterator[str]:
-    """Run a Spark daemon; yield the first line that contains `said`."""
+def _daemon(name: str, text: str, environ: Mapping[str, str], *words: str) -> Iterator[str]:
+    """Run a Spark daemon; yield the first line that contains `text`."""
     command = [f"{environ['SPARK_HOME']}/bin/spark-class", f"org.apache.spark.deploy.{name}"]
     process = subprocess.Popen(
         [*command, *words],
@@ -101,10 +101,10 @@ def _daemon(name: str, said: str, environ: Mapping[str, str], *words: str) -> It
     limit = threading.Timer(START_S, process.kill)
     limit.start()
     try:
-        line = next((line for line in process.stderr if said in line), "")
+        line = next((line for line in process.stderr if text in line), "")
         limit.cancel()
         if not line:
-            raise RuntimeError(f"{name} never said {said!r}")
+            raise RuntimeError(f"{name} did not print {text!r}")
         rest = threading.Thread(target=process.stderr.read)
         rest.start()
         yield line

@@ -183,7 +183,7 @@ def test_usage_reads_the_memory_and_processor_time_of_a_process() -> None:
 def test_an_unknown_topic_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         main(["speed"])
-    assert "no such topic: speed" in capsys.readouterr().err
+    assert "unknown topic: speed" in capsys.readouterr().err
 
 
 @pytest.mark.long

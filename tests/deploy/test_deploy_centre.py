@@ -1,4 +1,4 @@
-"""The centre's units: valid, hardened, and each command in them and in their guide is one."""
+"""The centre's systemd units are valid and hardened, and the documented commands exist."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ TIMERS = [path for path in UNITS if path.suffix == ".timer"]
 COMMON = FOLDER / "systemd" / "fieldpost-fleet-.service.d" / "10-common.conf"
 COMMAND = FOLDER / "fieldpost-fleet"
 GUIDE = (FOLDER / "README.md").read_text("utf-8")
-DOCUMENTS = [FOLDER / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md"]
+DOCUMENTS = [FOLDER / "README.md", *sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md"]
 VERIFY = ROOT / ".ci" / "verify-unit"
 PROGRAM = "/opt/fieldpost-fleet/current/bin/fieldpost-fleet"
 EXPOSURE = 1.5
-"""The highest exposure that `systemd-analyze security` may give one (0 is none, 10 all)."""
+"""The highest exposure that `systemd-analyze security` may give a unit (0 is none, 10 all)."""
 
 SECONDS = 60
 
@@ -39,7 +39,7 @@ needs_systemd = pytest.mark.skipif(
 
 
 def settings(path: Path) -> dict[str, list[str]]:
-    """Each setting with all its values, in order."""
+    """Return each setting with all its values, in order."""
     found: dict[str, list[str]] = {}
     for line in path.read_text("utf-8").splitlines():
         name, equals, value = line.partition("=")
@@ -49,7 +49,7 @@ def settings(path: Path) -> dict[str, list[str]]:
 
 
 def parse(words: list[str]) -> None:
-    """Have the real command line read these words; raises what it says of them."""
+    """Parse a command line of `fieldpost-fleet`; raises `click.UsageError` if it is wrong."""
     command: click.Command = cli
     context = click.Context(cli, info_name="fieldpost-fleet")
     while isinstance(command, click.Group):
@@ -67,7 +67,7 @@ def verify(*units: Path) -> subprocess.CompletedProcess[str]:
 
 
 @needs_systemd
-def test_systemd_takes_the_units_without_a_word() -> None:
+def test_units_are_valid_without_warnings() -> None:
     done = verify(*UNITS)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
@@ -81,7 +81,7 @@ def test_systemd_takes_the_units_without_a_word() -> None:
         ("fieldpost-fleet-serve.service", "Type=notify", "Type=notified"),
     ],
 )
-def test_a_mistake_is_found(tmp_path: Path, name: str, line: str, mistake: str) -> None:
+def test_mistake_in_a_unit_is_found(tmp_path: Path, name: str, line: str, mistake: str) -> None:
     copy = tmp_path / "systemd"
     shutil.copytree(FOLDER / "systemd", copy)
     text = (copy / name).read_text("utf-8")
@@ -94,7 +94,7 @@ def test_a_mistake_is_found(tmp_path: Path, name: str, line: str, mistake: str) 
 
 @needs_systemd
 @pytest.mark.parametrize("unit", SERVICES, ids=lambda path: path.stem)
-def test_its_exposure_is_low(unit: Path) -> None:
+def test_exposure_is_low(unit: Path) -> None:
     done = subprocess.run(
         ["systemd-analyze", "security", "--offline=yes", "--no-pager", unit],
         capture_output=True,
@@ -110,7 +110,7 @@ def test_its_exposure_is_low(unit: Path) -> None:
 
 
 @pytest.mark.parametrize("unit", SERVICES, ids=lambda path: path.stem)
-def test_what_a_unit_starts_is_a_command(unit: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unit_starts_an_existing_command(unit: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     environment = dict(
         pair.split("=", 1) for line in settings(COMMON)["Environment"] for pair in line.split()
     )
@@ -122,27 +122,26 @@ def test_what_a_unit_starts_is_a_command(unit: Path, monkeypatch: pytest.MonkeyP
     parse(words)
 
 
-def test_systemd_waits_for_the_commands_that_tell_it_and_no_other() -> None:
+def test_only_the_receiver_notifies_systemd() -> None:
     [serve] = [path for path in SERVICES if settings(path)["Type"] == ["notify"]]
     assert serve.stem == "fieldpost-fleet-serve"
     assert settings(serve)["NotifyAccess"] == ["main"]
 
 
-def test_a_command_that_is_none_would_be_found() -> None:
+def test_wrong_option_is_found() -> None:
     with pytest.raises(click.UsageError):
         parse(["serve", "--dir", "x", "--lissten", "0.0.0.0:1"])
 
 
 def commands(text: str) -> list[list[str]]:
-    """The commands of the console blocks, and of lines set as code, that are the centre's; without
-    those that tell which options there are."""
+    """Return the commands of `fieldpost-fleet` in code blocks, except synopses with `[OPTIONS]`."""
     lines = re.findall(r"^(?:\$ |    )((?:sudo )?fieldpost-fleet [a-z].*)$", text, re.MULTILINE)
     cut = (re.split(r" (?:>|\||&&) ", line)[0] for line in lines if "[" not in line)
     return [shlex.split(line.removeprefix("sudo "))[1:] for line in cut]
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
-def test_each_command_of_the_centre_in_a_document_is_one(
+def test_documented_commands_of_the_centre_exist(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FIELDPOST_FLEET_DIR", "/srv/fleet")
@@ -151,11 +150,11 @@ def test_each_command_of_the_centre_in_a_document_is_one(
         parse([word.replace("/media/stick", str(tmp_path)) for word in words])
 
 
-def test_the_guide_has_commands_of_the_centre() -> None:
+def test_guide_contains_commands_of_the_centre() -> None:
     assert {words[0] for words in commands(GUIDE)} == {"gateway", "quarantine", "retain"}
 
 
-def test_each_unit_is_installed_and_belongs_to_the_target() -> None:
+def test_units_are_enabled_by_the_guide_and_part_of_the_target() -> None:
     assert settings(COMMON)["PartOf"] == ["fieldpost-fleet.target"]
     enabled = {word for line in re.findall(r"enable --now (.+)", GUIDE) for word in line.split()}
     for unit in UNITS:
@@ -169,7 +168,7 @@ def test_each_unit_is_installed_and_belongs_to_the_target() -> None:
         assert {unit.name, unit.stem} & enabled, unit.name
 
 
-def test_the_units_the_command_and_the_guide_name_the_same_places() -> None:
+def test_units_wrapper_and_guide_use_the_same_paths() -> None:
     common, wrapper = settings(COMMON), COMMAND.read_text("utf-8")
     assert common["ReadWritePaths"] == common["RequiresMountsFor"] == ["/srv/fleet"]
     for text in (wrapper, GUIDE):

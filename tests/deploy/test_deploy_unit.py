@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 UNIT = ROOT / "deploy" / "raspberrypi" / "fieldpost.service"
 VERIFY = ROOT / ".ci" / "verify-unit"
 EXPOSURE = 1.5
-"""The highest exposure that `systemd-analyze security` may give it (0 is none, 10 all)."""
+"""The highest exposure that `systemd-analyze security` may give the unit (0 is none, 10 all)."""
 
 SECONDS = 60
 
@@ -23,7 +23,7 @@ needs_systemd = pytest.mark.skipif(
 
 
 def settings() -> dict[str, list[str]]:
-    """Each setting with all its values, in order."""
+    """Return each setting with all its values, in order."""
     found: dict[str, list[str]] = {}
     for line in UNIT.read_text("utf-8").splitlines():
         name, equals, value = line.partition("=")
