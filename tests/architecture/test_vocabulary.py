@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("edge", "sync")
+PACKAGES = ("edge", "sync", "firmware_sim")
 
 METAPHORS = {
     "Bell", "Box", "Chore", "Company", "Desk", "Door", "Fate", "Handed", "House", "Letter",
@@ -30,6 +30,13 @@ MODULES = {
     "seldom", "shown", "showing", "sending", "standing", "strangers", "surplus", "takers", "tally",
     "telling", "turns", "unsent", "words",
 }  # fmt: skip
+
+
+VERBS = {"bury", "say", "tell", "told"}
+"""First words of function names that hide what is done: `log`, `report`, `format` or `notify`."""
+
+OPENINGS = {"Say", "Says", "Tell", "Tells", "Who", "Whom", "Whose"}
+"""First words of docstrings that do not say what a function does or what an object is."""
 
 
 def modules() -> Iterator[Path]:
@@ -57,7 +64,35 @@ def test_classes_have_technical_names(banned: set[str]) -> None:
     assert found == []
 
 
+def test_functions_have_technical_names() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}: {node.name}"
+        for path in modules()
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and node.name.lstrip("_").partition("_")[0] in VERBS
+    ]
+    assert found == []
+
+
+def test_docstrings_begin_plainly() -> None:
+    documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+    found = [
+        f"{path.relative_to(ROOT)}: {text}"
+        for path in modules()
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, documented)
+        and (text := ast.get_docstring(node) or "").partition(" ")[0] in OPENINGS
+    ]
+    assert found == []
+
+
 def test_the_terms_of_the_project_are_in_the_glossary() -> None:
     glossary = (ROOT / "docs" / "glossary.md").read_text("utf-8").lower()
     for term in ("custody", "lane", "epoch", "segment", "service seconds"):
         assert re.search(rf"\b{term}\b", glossary), term
+    terms = re.findall(r"^\| \*\*(.+?)\*\* \|", glossary, re.MULTILINE)
+    assert terms == sorted(terms)
+    pages = (ROOT / "docs").rglob("*.md")
+    text = " ".join(page.read_text("utf-8").lower() for page in pages if page.stem != "glossary")
+    assert [term for term in terms if term not in text] == []
