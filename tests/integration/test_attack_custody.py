@@ -1,7 +1,7 @@
-"""A real gateway hands a message on, and is killed, left or confused between any two steps of it.
+"""Tests of custody at a running gateway that is killed or loses its device between two steps.
 
-The device is scripted: what it holds and has done lasts, as a flash's content does; its connection
-does not. Each test counts how often it did what it was told: once.
+The device is scripted: its memory lasts like flash storage, its connection does not. Each test
+counts how often it executed each message: once.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ENVELOPE = 4 * 1024
 
 
 class Valve:
-    """A device: its memory, and the sessions that it has had."""
+    """A scripted device: the messages that it holds, and the bodies that it executed."""
 
     def __init__(self) -> None:
         self.held: dict[str, str] = {}
@@ -36,7 +36,7 @@ class Valve:
         self.seen: list[str] = []
 
     def take(self, iq: Element) -> str:
-        """Do what an iq asks for, and return the answer."""
+        """Execute an iq and return its answer."""
         request, to = iq[0], f"id='{iq.get('id')}' to='{iq.get('from')}'"
         if request.tag == f"{INFO}query":
             return (
@@ -58,16 +58,16 @@ class Valve:
         return f"<iq type='result' {to}/>"
 
     async def until(self, client: Client, step: str) -> str:
-        """Answer what comes, up to an iq of a step; returns the answer to that, which it does."""
+        """Answer all iqs before one of a step; execute that one and return its answer unsent."""
         while True:
-            iq = await self.handed(client)
+            iq = await self.next_request(client)
             answer = self.take(iq)
             if iq[0].tag == QOS + step:
                 return answer
             client.send(answer)
 
-    async def handed(self, client: Client) -> Element:
-        """Return the next message that it is handed, or told to release."""
+    async def next_request(self, client: Client) -> Element:
+        """Return the next offered message or `deliver` request."""
         async with asyncio.timeout(STEP_S):
             while True:
                 one = await client.stanza()
@@ -87,7 +87,7 @@ async def come(gateway: Gateway, process: Process, resource: str = "fw") -> Clie
     return client
 
 
-async def hand_over(gateway: Gateway, process: Process, *texts: str) -> None:
+async def send_assured(gateway: Gateway, process: Process, *texts: str) -> None:
     pump = await log_in(port_of(process), gateway.ca, "pump1", PASSWORD)
     async with pump:
         for text in texts:
@@ -100,8 +100,8 @@ async def hand_over(gateway: Gateway, process: Process, *texts: str) -> None:
                 assert answer.get("type") == "result"
 
 
-async def nothing_more(client: Client, valve: Valve) -> None:
-    """Let what may still come come: the gateway answers in order."""
+async def assert_nothing_more(client: Client, valve: Valve) -> None:
+    """Assert that nothing else is delivered before a ping is answered."""
     did = len(valve.did)
     client.send("<iq type='get' id='last' to='gw.example'><ping xmlns='urn:xmpp:ping'/></iq>")
     async with asyncio.timeout(STEP_S):
@@ -113,12 +113,12 @@ async def nothing_more(client: Client, valve: Valve) -> None:
 
 @pytest.mark.parametrize("answered", [False, True])
 @pytest.mark.parametrize("step", ["assured", "deliver"])
-async def test_a_gateway_that_is_killed_at_a_step_goes_on_with_it(
+async def test_exchange_continues_after_a_kill_at_any_step(
     tmp_path: Path, step: str, answered: bool
 ) -> None:
     gateway, valve = gateway_in(tmp_path), Valve()
     with gateway.run() as process:
-        await hand_over(gateway, process, "one", "two")
+        await send_assured(gateway, process, "one", "two")
         async with await come(gateway, process) as client:
             answer = await valve.until(client, step)
             if answered:
@@ -129,18 +129,16 @@ async def test_a_gateway_that_is_killed_at_a_step_goes_on_with_it(
         async with await come(gateway, process) as client:
             while len(valve.did) < 2:
                 client.send(await valve.until(client, "deliver"))
-            await nothing_more(client, valve)
+            await assert_nothing_more(client, valve)
         assert process.terminate() == 0
     assert valve.did == ["one", "two"]
 
 
 @pytest.mark.parametrize("step", ["assured", "deliver"])
-async def test_a_session_that_takes_the_place_of_another_goes_on_with_its_exchange(
-    tmp_path: Path, step: str
-) -> None:
+async def test_replacing_session_continues_the_exchange(tmp_path: Path, step: str) -> None:
     gateway, valve = gateway_in(tmp_path), Valve()
     with gateway.run() as process:
-        await hand_over(gateway, process, "one", "two")
+        await send_assured(gateway, process, "one", "two")
         async with await come(gateway, process) as first:
             answer = await valve.until(first, step)
             async with await come(gateway, process) as second:
@@ -148,20 +146,20 @@ async def test_a_session_that_takes_the_place_of_another_goes_on_with_its_exchan
                 second.send(answer)
                 while len(valve.did) < 2:
                     second.send(await valve.until(second, "deliver"))
-                await nothing_more(second, valve)
+                await assert_nothing_more(second, valve)
         assert process.terminate() == 0
     assert valve.did == ["one", "two"]
 
 
 @pytest.mark.parametrize("counted", [False, True])
 @pytest.mark.parametrize("step", ["assured", "deliver"])
-async def test_a_session_that_is_resumed_goes_on_with_its_exchange(
+async def test_resumed_session_continues_the_exchange(
     tmp_path: Path, step: str, counted: bool
 ) -> None:
-    """It had the iq when its connection was cut, and counts it or not."""
+    """The device received the iq before its connection was cut, and acknowledges it or not."""
     gateway, valve = gateway_in(tmp_path), Valve()
     with gateway.run() as process:
-        await hand_over(gateway, process, "one", "two")
+        await send_assured(gateway, process, "one", "two")
         first = await log_in(port_of(process), gateway.ca, "valve", PASSWORD)
         token = await first.enable()
         first.send("<presence/>")
@@ -175,16 +173,16 @@ async def test_a_session_that_is_resumed_goes_on_with_its_exchange(
                 client.send(answer)
             while len(valve.did) < 2:
                 client.send(await valve.until(client, "deliver"))
-            await nothing_more(client, valve)
+            await assert_nothing_more(client, valve)
         assert process.terminate() == 0
     assert valve.did == ["one", "two"]
 
 
-async def test_a_device_that_returns_under_another_address_is_told_once(tmp_path: Path) -> None:
-    """What was offered goes to its new address; what it received at the old one waits for that."""
+async def test_device_with_a_new_address_executes_each_message_once(tmp_path: Path) -> None:
+    """Offers move to the new address; messages that the old address holds wait for it."""
     gateway, valve = gateway_in(tmp_path), Valve()
     with gateway.run() as process:
-        await hand_over(gateway, process, "one", "two")
+        await send_assured(gateway, process, "one", "two")
         async with await come(gateway, process, "a") as client:
             late = await valve.until(client, "assured")
         async with await come(gateway, process, "b") as client:
@@ -192,19 +190,19 @@ async def test_a_device_that_returns_under_another_address_is_told_once(tmp_path
             while len(valve.did) < 2:
                 client.send(await valve.until(client, "deliver"))
             client.send(late)
-            await nothing_more(client, valve)
+            await assert_nothing_more(client, valve)
         async with await come(gateway, process, "a") as client:
             client.send(late)
-            await nothing_more(client, valve)
+            await assert_nothing_more(client, valve)
         assert process.terminate() == 0
     assert valve.did == ["one", "two"]
     assert not [event for event in gateway.events("system") if event["name"] == "dead"]
 
 
-async def test_the_largest_message_is_handed_on_in_a_stanza_that_is_little_larger(
+async def test_largest_message_is_delivered_in_a_slightly_larger_stanza(
     tmp_path: Path,
 ) -> None:
-    """Both addresses are in it twice, and those may be long."""
+    """The stanza contains both addresses twice, and they may be long."""
     gateway, valve = gateway_in(tmp_path), Valve()
     start = (
         f"<iq type='set' id='k' to='{VALVE}'><acknowledged xmlns='urn:xmpp:qos'>"
@@ -216,6 +214,6 @@ async def test_the_largest_message_is_handed_on_in_a_stanza_that_is_little_large
         async with pump, await come(gateway, process) as client:
             pump.send(start + "x" * (LARGEST - len(start) - len(end)) + end)
             assert (await pump.element()).get("type") == "result"
-            iq = await valve.handed(client)
+            iq = await valve.next_request(client)
             assert iq[0].tag == f"{QOS}acknowledged"
             assert LARGEST < len(ElementTree.tostring(iq)) < LARGEST + ENVELOPE

@@ -1,6 +1,6 @@
-"""An authenticated device that floods with what is dear: others are served, and memory is bounded.
+"""Tests of floods by an authenticated device: others are served, and memory is bounded.
 
-Memory is measured from outside, honest devices' answer times beside quiet ones.
+Memory is measured from outside, and so are the response times of an honest device.
 """
 
 from __future__ import annotations
@@ -28,11 +28,10 @@ from tests.helpers.hostile import (
 from tests.helpers.xmpp import Client, condition
 
 GROWTH_KIB = 32 * 1024
-"""What eight sessions may cost that do their worst: the bounds of what waits, of what is sent and
-of TLS, filled at once."""
+"""Growth allowed for eight flooding sessions: all their input, output and TLS buffers are full."""
 SESSIONS = 8
 PATIENCE_S = 8.0
-"""What an honest device may wait for an answer during a flood, on two busy cores."""
+"""Maximum time for an answer to an honest device during a flood, on two busy cores."""
 
 
 @pytest.fixture(scope="module")
@@ -57,15 +56,15 @@ def change(password: str) -> str:
 
 ROSTER = "<iq type='get' id='r'><query xmlns='jabber:iq:roster'/></iq>"
 SILENT = "victim@gw.example/silent"
-HERE = "<presence/>"
-SHOW = presence(3_900)
-AGAIN = f"<presence type='unavailable'/>{SHOW}"
+AVAILABLE = "<presence/>"
+LARGE_PRESENCE = presence(3_900)
+OFF_AND_ON = f"<presence type='unavailable'/>{LARGE_PRESENCE}"
 PROBE = "<presence type='probe' to='evil@gw.example'/>"
 
 FLOODS = {
-    "presence to own sessions": (HERE, SHOW * 4),
-    "presence that comes and goes": (SHOW, AGAIN * 4),
-    "probes": (SHOW, PROBE * 200),
+    "presence to own sessions": (AVAILABLE, LARGE_PRESENCE * 4),
+    "presence that comes and goes": (LARGE_PRESENCE, OFF_AND_ON * 4),
+    "probes": (LARGE_PRESENCE, PROBE * 200),
     "rosters": ("", ROSTER * 200),
     "roster changes": (
         ROSTER,
@@ -73,44 +72,44 @@ FLOODS = {
     ),
     "password changes": ("", change(PASSWORD) * 100),
     "unanswered iqs": (
-        HERE,
+        AVAILABLE,
         ping(1, SILENT) * 100,
     ),
-    "messages to who never reads": (
-        HERE,
+    "messages to a device that never reads": (
+        AVAILABLE,
         message(SILENT, 4_000) * 10,
     ),
-    "messages to store for who never reads": (
-        HERE,
+    "stored messages for a device that never reads": (
+        AVAILABLE,
         message("victim@gw.example", 4_000, "chat") * 10,
     ),
-    "presence to who never reads": (
-        HERE,
+    "presence to a device that never reads": (
+        AVAILABLE,
         presence(3_900, SILENT) * 10,
     ),
-    "as many stanzas as there can be": ("", "<iq/>" * 2000),
-    "as many bytes as there can be": ("", " " * 64 * 1024),
+    "as many stanzas as possible": ("", "<iq/>" * 2000),
+    "as many bytes as possible": ("", " " * 64 * 1024),
 }
 
-TOLD = {
-    "messages to who never reads": "crowded",
-    "messages to store for who never reads": "offline_bytes",
-    "as many stanzas as there can be": "rate",
-    "as many bytes as there can be": "rate",
+EXPECTED_LIMITS = {
+    "messages to a device that never reads": "crowded",
+    "stored messages for a device that never reads": "offline_bytes",
+    "as many stanzas as possible": "rate",
+    "as many bytes as possible": "rate",
 }
-"""The rules that refuse such a flood: each is in the event log, with the account it is from."""
+"""The limit that refuses a flood: it must be in the event log with the account as its source."""
 
 
-def told(attacked: AttackedGateway, rule: str) -> bool:
-    """Tell whether the event log says that a rule refused the attacker something."""
+def is_refusal_logged(attacked: AttackedGateway, rule: str) -> bool:
+    """Return whether the event log has a refusal of the attacker by this limit."""
     return any(
         (event["kind"], event["name"], event["source"]) == ("limit", rule, "evil@gw.example")
         for event in attacked.gateway.events("system")
     )
 
 
-async def fatten(attacked: AttackedGateway) -> None:
-    """Fill the roster of the attacker with the largest contacts that are taken."""
+async def fill_roster(attacked: AttackedGateway) -> None:
+    """Fill the roster of the attacker with the largest accepted contacts."""
     async with await log_in_without_tls(attacked.port, "evil", "fat") as evil:
         reading = asyncio.create_task(discard(evil))
         for number in range(200):
@@ -128,7 +127,7 @@ async def flooding(
         silent = await stack.enter_async_context(
             await log_in_without_tls(attacked.port, "victim", "silent")
         )
-        silent.send(HERE)
+        silent.send(AVAILABLE)
         await silent.element()
         silent.deafen()
         evil = [
@@ -154,21 +153,21 @@ async def flooding(
             client.cut()
 
 
-async def answered(client: Client) -> float:
+async def response_time(client: Client) -> float:
     begun = time.monotonic()
     assert (await client.iq("get", "<query xmlns='jabber:iq:version'/>")).get("type") == "result"
     return time.monotonic() - begun
 
 
-async def logged_in(attacked: AttackedGateway) -> float:
-    """Log in with PLAIN, whose hash goes the way of the others'."""
+async def log_in_time(attacked: AttackedGateway) -> float:
+    """Measure a log-in by PLAIN, whose password hash waits in the same queue as the attackers'."""
     begun = time.monotonic()
     async with await attacked.open_tls_stream("127.0.0.2") as client:
         assert await client.authenticate("PLAIN", HONEST, PASSWORD) == "success"
         return time.monotonic() - begun
 
 
-async def test_a_contact_larger_than_all_of_them_can_be_is_refused(
+async def test_oversized_contact_is_refused(
     attacked: AttackedGateway,
 ) -> None:
     async with await attacked.log_in("evil", "large") as evil:
@@ -180,7 +179,7 @@ async def test_a_contact_larger_than_all_of_them_can_be_is_refused(
 
 
 @pytest.mark.parametrize("reads", [True, False], ids=["reading", "deaf"])
-@pytest.mark.parametrize("name", smoke(FLOODS, "messages to who never reads"))
+@pytest.mark.parametrize("name", smoke(FLOODS, "messages to a device that never reads"))
 async def test_others_are_served_and_memory_is_bounded(
     attacked: AttackedGateway,
     name: str,
@@ -188,7 +187,7 @@ async def test_others_are_served_and_memory_is_bounded(
     record_property: Callable[[str, object], None],
 ) -> None:
     if name == "rosters":
-        await fatten(attacked)
+        await fill_roster(attacked)
     first, data = FLOODS[name]
     async with unharmed(attacked, GROWTH_KIB):
         before, most, slowest, logins = attacked.resident(), 0, 0.0, 0.0
@@ -196,8 +195,8 @@ async def test_others_are_served_and_memory_is_bounded(
         async with during, flooding(attacked, first, data, reads=reads):
             for _ in range(4):
                 for _ in range(4):
-                    slowest = max(slowest, await answered(during))
-                logins = max(logins, await logged_in(attacked))
+                    slowest = max(slowest, await response_time(during))
+                logins = max(logins, await log_in_time(attacked))
                 most = max(most, attacked.resident())
         record_property("slowest_s", round(slowest, 3))
         record_property("log_in_s", round(logins, 3))
@@ -205,11 +204,11 @@ async def test_others_are_served_and_memory_is_bounded(
         assert slowest < PATIENCE_S
         assert logins < PATIENCE_S
         assert most - before < GROWTH_KIB, f"{most - before} KiB"
-        if name in TOLD:
-            assert await asyncio.to_thread(told, attacked, TOLD[name])
+        if name in EXPECTED_LIMITS:
+            assert await asyncio.to_thread(is_refusal_logged, attacked, EXPECTED_LIMITS[name])
 
 
-STRANGE = {
+UNAUTHENTICATED_FLOODS = {
     "blanks": b" " * 64 * 1024,
     "a header that never ends": b"<?xml version='1.0'?><stream:stream " + b" " * 64 * 1024,
     "log-ins": b"<auth xmlns='urn:ietf:params:xml:ns:xmpp-sasl' mechanism='SCRAM-SHA-1'>"
@@ -217,19 +216,22 @@ STRANGE = {
 }
 
 
-@pytest.mark.parametrize("name", smoke(STRANGE, "log-ins"))
-async def test_strangers_keep_nobody_out_and_memory_is_bounded(
+@pytest.mark.parametrize("name", smoke(UNAUTHENTICATED_FLOODS, "log-ins"))
+async def test_unauthenticated_floods_block_nobody_and_memory_is_bounded(
     attacked: AttackedGateway, name: str
 ) -> None:
-    """Who has no account: connections without end, and on each as many bytes as it can."""
+    """Peers without an account connect endlessly and send as many bytes as they can."""
     async with unharmed(attacked, GROWTH_KIB):
         before, most = attacked.resident(), 0
         during = await attacked.log_in(HONEST, "during", "127.0.0.2")
-        tasks = [asyncio.create_task(pester(attacked, STRANGE[name])) for _ in range(60)]
+        tasks = [
+            asyncio.create_task(flood_connections(attacked, UNAUTHENTICATED_FLOODS[name]))
+            for _ in range(60)
+        ]
         async with during:
             for _ in range(4):
-                assert await answered(during) < PATIENCE_S
-                assert await logged_in(attacked) < PATIENCE_S
+                assert await response_time(during) < PATIENCE_S
+                assert await log_in_time(attacked) < PATIENCE_S
                 most = max(most, attacked.resident())
         for task in tasks:
             task.cancel()
@@ -237,8 +239,8 @@ async def test_strangers_keep_nobody_out_and_memory_is_bounded(
         assert most - before < GROWTH_KIB, f"{most - before} KiB"
 
 
-async def pester(attacked: AttackedGateway, data: bytes) -> None:
-    """Connect and send until the gateway closes, again and again."""
+async def flood_connections(attacked: AttackedGateway, data: bytes) -> None:
+    """Repeatedly connect and send until the gateway closes the connection."""
     while True:
         with contextlib.suppress(OSError):
             client = await attacked.connect()

@@ -1,6 +1,6 @@
-"""What is full, from outside: memory for what is not acknowledged, and the database.
+"""Tests of a running gateway whose database or memory for unacknowledged stanzas is full.
 
-Who is not to blame keeps its session, nothing vanishes without a word, and there is no traceback.
+Other sessions continue, each message is stored or refused, and no traceback is logged.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def process(gateway: Gateway) -> Iterator[Process]:
 
 @contextmanager
 def full(gateway: Gateway) -> Iterator[None]:
-    """Fill the database beyond what the gateway may use, as another process can."""
+    """Fill the database beyond its quota from another process."""
     path = gateway.folder / database.FILE_NAME
     with closing(sqlite3.connect(path, isolation_level=None, timeout=10)) as other:
         other.execute("CREATE TABLE filler (bytes BLOB)")
@@ -73,12 +73,12 @@ async def bound(process: Process, user: str, resource: str = "fw") -> Client:
     return await log_in_without_tls(port_of(process), user, resource)
 
 
-def letter(number: int, to: str, size: int = 5000) -> str:
+def chat_message(number: int, to: str, size: int = 5000) -> str:
     return f"<message type='chat' id='{number}' to='{to}'><body>{'x' * size}</body></message>"
 
 
-async def test_who_has_too_much_makes_room_and_nobody_else(process: Process) -> None:
-    """The bound of all sessions together ends the largest, and not one after the other."""
+async def test_largest_session_ends_when_memory_is_full(process: Process) -> None:
+    """The limit on all sessions together ends the one with most unacknowledged bytes."""
     tokens = {}
     async with await bound(process, "cam4", "plain") as plain:
         for name, count in {"cam4": 0, "cam1": 20, "cam2": 40, "cam3": 50}.items():
@@ -101,16 +101,16 @@ async def test_who_has_too_much_makes_room_and_nobody_else(process: Process) -> 
     assert "cam1" in there, "it had least"
 
 
-async def test_no_ghost_stays_of_a_session_that_ended_while_the_disk_was_full(
+async def test_session_that_ends_while_the_disk_is_full_is_removed(
     gateway: Gateway, process: Process
 ) -> None:
-    """What was sent to it is told or kept, also what comes then; and goes back in its order."""
+    """Messages to it are stored in order, or refused with an error."""
     async with await bound(process, "writer") as writer:
         client = await bound(process, "cam1")
         await client.enable()
         client.send("<presence/>")
         for number in range(3):
-            writer.send(letter(number, "cam1@gw.example"))
+            writer.send(chat_message(number, "cam1@gw.example"))
         found = 0
         while found < 3:
             found += (await client.element()).tag == f"{CLIENT}message"
@@ -120,7 +120,7 @@ async def test_no_ghost_stays_of_a_session_that_ended_while_the_disk_was_full(
             told: set[int] = set()
             sent = 3
             while not told:
-                writer.send(letter(sent, f"cam1@gw.example{'/fw' * (sent % 2)}"))
+                writer.send(chat_message(sent, f"cam1@gw.example{'/fw' * (sent % 2)}"))
                 writer.send(f"<iq type='get' id='end' to='gw.example'>{PING}</iq>")
                 while (answer := await writer.element()).get("id") != "end":
                     assert condition(answer) == "resource-constraint"
@@ -138,21 +138,21 @@ async def test_no_ghost_stays_of_a_session_that_ended_while_the_disk_was_full(
             assert numbers == kept
 
 
-async def test_who_replaces_a_session_while_the_disk_is_full_is_served(
+async def test_replacing_session_works_while_the_disk_is_full(
     gateway: Gateway, process: Process
 ) -> None:
     async with await bound(process, "writer") as writer:
         client = await bound(process, "cam1")
         await client.enable()
         client.send("<presence/>")
-        writer.send(letter(7, "cam1@gw.example"))
+        writer.send(chat_message(7, "cam1@gw.example"))
         while (await client.element()).get("id") != "7":
             pass
         with full(gateway):
             again = await bound(process, "cam1")
             assert await client.closed() == "conflict"
             assert (await again.iq("get", PING)).get("type") == "result"
-            writer.send(letter(8, "cam1@gw.example/fw"))
+            writer.send(chat_message(8, "cam1@gw.example/fw"))
             assert (await again.element()).get("id") == "8"
         async with again:
             again.send("<presence/>")

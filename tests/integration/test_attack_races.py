@@ -1,6 +1,6 @@
-"""Races over real sockets: resumption against a new bind and a revocation; a crowd at a stop.
+"""Tests of races at a running gateway: resumption, binding, revocation, and a stop under load.
 
-Whatever wins, there is one session of an address at most, nothing vanishes, no traceback is told.
+At most one session wins each race, and no traceback is logged.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ async def bound(process: Process, user: str = "cam1", resource: str = "fw") -> C
     return await log_in_without_tls(port_of(process), user, resource)
 
 
-async def waiting(process: Process, count: int) -> str:
-    """Leave a session that waits to be resumed, with so many messages; returns its id."""
+async def leave_session(process: Process, count: int) -> str:
+    """Leave a disconnected session with unacknowledged messages; return its id for resumption."""
     client = await bound(process)
     token = await client.enable()
     client.send("<presence/>")
@@ -64,7 +64,7 @@ async def waiting(process: Process, count: int) -> str:
 
 
 async def outcome(client: Client) -> str:
-    """What became of who raced: the name of the answer, or the condition of the end."""
+    """Return the result of a race for one client: the answer's name, or the stream error."""
     try:
         found = await client.element()
     except Closed as end:
@@ -74,7 +74,7 @@ async def outcome(client: Client) -> str:
     return found.tag.removeprefix(SM)
 
 
-async def still_there(client: Client) -> bool:
+async def is_alive(client: Client) -> bool:
     try:
         client.send(f"<iq type='get' id='still' to='gw.example'>{PING}</iq>")
         while (await client.element()).get("id") != "still":
@@ -85,9 +85,9 @@ async def still_there(client: Client) -> bool:
 
 
 @pytest.mark.parametrize("first", ["bind", "resume"])
-async def test_a_new_bind_against_a_resumption(process: Process, first: str) -> None:
-    """One of the two is there then, with every message or able to get it."""
-    token = await waiting(process, 20)
+async def test_bind_races_with_resumption(process: Process, first: str) -> None:
+    """One of the two sessions remains, and receives every message."""
+    token = await leave_session(process, 20)
     one, two = await known(process), await known(process)
     resume = f"<resume xmlns='{SM[1:-1]}' previd='{token}' h='1'/>"
     orders = [(one, BIND), (two, resume)]
@@ -106,23 +106,21 @@ async def test_a_new_bind_against_a_resumption(process: Process, first: str) -> 
         client.cut()
 
 
-async def test_many_resumptions_at_once_leave_one(process: Process) -> None:
-    token = await waiting(process, 5)
+async def test_concurrent_resumptions_leave_one_session(process: Process) -> None:
+    token = await leave_session(process, 5)
     clients = [await known(process) for _ in range(8)]
     for client in clients:
         client.send(f"<resume xmlns='{SM[1:-1]}' previd='{token}' h='1'/>")
     results = [await outcome(client) for client in clients]
     assert set(results) <= {"resumed", "failed", "conflict"}
-    there = [client for client in clients if await still_there(client)]
+    there = [client for client in clients if await is_alive(client)]
     assert len(there) == 1
     for client in clients:
         client.cut()
 
 
-async def test_a_revoked_device_neither_resumes_nor_binds(
-    gateway: Gateway, process: Process
-) -> None:
-    token = await waiting(process, 3)
+async def test_revoked_device_neither_resumes_nor_binds(gateway: Gateway, process: Process) -> None:
+    token = await leave_session(process, 3)
     one, two = await known(process), await known(process)
     await asyncio.to_thread(devices.revoke, gateway.folder, "cam1")
     one.send(f"<resume xmlns='{SM[1:-1]}' previd='{token}' h='1'/>")
@@ -135,7 +133,7 @@ async def test_a_revoked_device_neither_resumes_nor_binds(
 
 
 async def come(process: Process, chance: random.Random, token: str) -> None:
-    """Do what devices do, in any state, until the gateway is gone."""
+    """Log in, bind or resume, and send, until the gateway is gone."""
     with contextlib.suppress(Closed, OSError, TimeoutError, AssertionError):
         client = await Client.connect(port_of(process))
         try:
@@ -159,10 +157,10 @@ async def come(process: Process, chance: random.Random, token: str) -> None:
 
 
 @pytest.mark.parametrize("number", range(3))
-async def test_a_stop_amid_a_crowd_is_clean(gateway: Gateway, seed: int, number: int) -> None:
+async def test_stop_with_many_clients_is_clean(gateway: Gateway, seed: int, number: int) -> None:
     chance = random.Random(seed + number)
     with gateway.run() as process:
-        token = await waiting(process, 10)
+        token = await leave_session(process, 10)
         crowd = [asyncio.create_task(come(process, chance, token)) for _ in range(40)]
         for _ in range(chance.randrange(5, 30)):
             async with await Client.connect(port_of(process)) as client:

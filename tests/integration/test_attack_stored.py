@@ -1,7 +1,7 @@
-"""Stored messages under attack, over real sockets: kills, cuts, turns, and buffers that overflow.
+"""Tests of stored messages at a running gateway that is killed, or whose clients disconnect.
 
-What was stored is lost only by who confirms it; it keeps its order, and is repeated at most where
-it was not confirmed.
+A stored message is deleted only when it is acknowledged, keeps its order, and is repeated only if
+it was not acknowledged.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from tests.helpers.processes import Process
 from tests.helpers.xmpp import CLIENT, SM, Client, condition
 
 DEVICES = ("cam1", "cam2")
-ROOM = 64
-"""Stanzas that a session may leave unacknowledged here: a page of stored ones is half of it."""
+UNACKNOWLEDGED = 64
+"""The configured limit of unacknowledged stanzas; a page of stored messages is half of it."""
 
 
 def make(folder: Path, **options: object) -> Gateway:
@@ -30,7 +30,7 @@ def make(folder: Path, **options: object) -> Gateway:
 
 @pytest.fixture
 def process(tmp_path: Path) -> Iterator[Process]:
-    with make(tmp_path, unacknowledged_stanzas=ROOM).run() as process:
+    with make(tmp_path, unacknowledged_stanzas=UNACKNOWLEDGED).run() as process:
         yield process
         assert process.terminate() == 0
         assert "Traceback" not in process.stderr, process.stderr
@@ -44,15 +44,17 @@ async def bound(process: Process, user: str, resource: str = "fw") -> Client:
     return await log_in_without_tls(port_of(process), user, resource)
 
 
-def letter(number: int, to: str = "cam1@gw.example") -> str:
+def chat_message(number: int, to: str = "cam1@gw.example") -> str:
     return f"<message type='chat' id='{number}' to='{to}'><body>{number}</body></message>"
 
 
-async def write(process: Process, first: int, last: int, to: str = "cam1@gw.example") -> list[int]:
-    """Send letters at once, and return the numbers of those that came back with an error."""
+async def send_messages(
+    process: Process, first: int, last: int, to: str = "cam1@gw.example"
+) -> list[int]:
+    """Send numbered messages at once; return the numbers of those refused with an error."""
     refused = []
     async with await bound(process, "cam2", "writer") as writer:
-        writer.send("".join(letter(number, to) for number in range(first, last)))
+        writer.send("".join(chat_message(number, to) for number in range(first, last)))
         writer.send(f"<iq type='get' id='end' to='gw.example'>{PING}</iq>")
         while (stanza := await writer.element()).get("id") != "end":
             assert stanza.tag == f"{CLIENT}message"
@@ -61,8 +63,8 @@ async def write(process: Process, first: int, last: int, to: str = "cam1@gw.exam
     return refused
 
 
-async def letters(client: Client, last: int) -> list[int]:
-    """Read letters until the one with this number has come."""
+async def read_messages(client: Client, last: int) -> list[int]:
+    """Read messages until the one with this number; return their numbers."""
     found: list[int] = []
     while not found or found[-1] != last:
         stanza = await client.element()
@@ -71,10 +73,10 @@ async def letters(client: Client, last: int) -> list[int]:
     return found
 
 
-async def test_what_is_stored_outlives_a_kill_and_comes_in_order(tmp_path: Path) -> None:
+async def test_stored_messages_survive_a_kill_and_keep_their_order(tmp_path: Path) -> None:
     gateway = make(tmp_path)
     with gateway.run() as process:
-        assert await write(process, 0, 80) == []
+        assert await send_messages(process, 0, 80) == []
         process.kill9()
     confirmed = -1
     for _ in range(3):
@@ -82,7 +84,7 @@ async def test_what_is_stored_outlives_a_kill_and_comes_in_order(tmp_path: Path)
             client = await bound(process, "cam1")
             await client.enable()
             client.send("<presence/>")
-            found = await letters(client, confirmed + 20)
+            found = await read_messages(client, confirmed + 20)
             assert found == list(range(confirmed + 1, confirmed + 21)), "from what is not confirmed"
             client.acknowledge(1 + 10)  # its own presence came first
             confirmed += 10
@@ -94,18 +96,18 @@ async def test_what_is_stored_outlives_a_kill_and_comes_in_order(tmp_path: Path)
     with gateway.run() as process:
         async with await bound(process, "cam1") as client:
             client.send("<presence/>")
-            assert await letters(client, 79) == list(range(confirmed + 1, 80))
+            assert await read_messages(client, 79) == list(range(confirmed + 1, 80))
         assert process.terminate() == 0
 
 
-async def test_a_page_that_is_under_way_when_its_session_is_cut_comes_with_its_resumption(
+async def test_resumption_continues_a_page_of_stored_messages(
     process: Process,
 ) -> None:
-    await write(process, 0, 80)
+    await send_messages(process, 0, 80)
     client = await bound(process, "cam1")
     token = await client.enable()
     client.send("<presence/>")
-    assert await letters(client, 5) == list(range(6))
+    assert await read_messages(client, 5) == list(range(6))
     client.cut()
     async with await known(process, "cam1") as again:
         answer = await again.resume(token, 4)
@@ -120,44 +122,42 @@ async def test_a_page_that_is_under_way_when_its_session_is_cut_comes_with_its_r
         assert found == list(range(3, 80))
 
 
-async def test_who_goes_unavailable_leaves_the_rest_to_another_session(process: Process) -> None:
-    """Two sessions take turns: the second does not wait for somebody to write again."""
-    await write(process, 0, 80)
+async def test_unavailable_session_leaves_the_rest_to_another(process: Process) -> None:
+    """The second session receives the rest without waiting for another message."""
+    await send_messages(process, 0, 80)
     async with (
         await bound(process, "cam1", "one") as one,
         await bound(process, "cam1", "two") as two,
     ):
         await one.enable()
         one.send("<presence/>")
-        assert await letters(one, 31) == list(range(32))
+        assert await read_messages(one, 31) == list(range(32))
         two.send("<presence/>")
         await two.element()
         one.send("<presence type='unavailable'/>")
         heard = await one.handled()
         assert heard == 2
         one.acknowledge(one.stanzas)
-        assert await letters(two, 79) == list(range(32, 80))
+        assert await read_messages(two, 79) == list(range(32, 80))
 
 
 @pytest.mark.parametrize("state", ["deaf", "waiting"])
-async def test_what_overflows_is_stored_in_order_and_nobody_is_told_an_error(
-    process: Process, state: str
-) -> None:
-    """A burst of more than a session may leave unacknowledged, and less than may be stored."""
+async def test_overflow_is_stored_in_order_without_an_error(process: Process, state: str) -> None:
+    """The burst exceeds the limit of unacknowledged stanzas, but not the quota for storage."""
     client = await bound(process, "cam1")
     await client.enable()
     client.send("<presence/>")
     assert await client.handled() == 1
     if state == "waiting":
         client.cut()
-    assert await write(process, 0, 98) == []
+    assert await send_messages(process, 0, 98) == []
     async with await bound(process, "cam1") as again:
         again.send("<presence/>")
-        assert await letters(again, 97) == list(range(98))
+        assert await read_messages(again, 97) == list(range(98))
     client.cut()
 
 
-async def test_where_nothing_more_can_be_stored_the_sender_is_told_of_each(
+async def test_sender_gets_an_error_for_each_message_beyond_the_quota(
     process: Process,
 ) -> None:
     client = await bound(process, "cam1")
@@ -165,20 +165,20 @@ async def test_where_nothing_more_can_be_stored_the_sender_is_told_of_each(
     client.send("<presence/>")
     assert await client.handled() == 1
     client.cut()
-    refused = await write(process, 0, 160)
+    refused = await send_messages(process, 0, 160)
     async with await bound(process, "cam1") as again:
         again.send("<presence/>")
         kept = [number for number in range(160) if number not in refused]
-        assert await letters(again, kept[-1]) == kept
+        assert await read_messages(again, kept[-1]) == kept
     stored = Limits().offline_messages * 7 // 8  # as much as one source may
-    assert len(kept) == stored + ROOM // 4, "and what its session had before that"
+    assert len(kept) == stored + UNACKNOWLEDGED // 4, "and what its session had before that"
     assert sorted(refused) == refused
 
 
-async def test_a_burst_while_the_receiver_is_replaced_again_and_again_arrives_whole(
+async def test_burst_arrives_completely_while_the_receiver_is_replaced(
     process: Process,
 ) -> None:
-    writing = asyncio.create_task(write(process, 0, 90))
+    writing = asyncio.create_task(send_messages(process, 0, 90))
     clients = []
     for _ in range(6):
         clients.append(await bound(process, "cam1"))
@@ -198,17 +198,17 @@ async def test_a_burst_while_the_receiver_is_replaced_again_and_again_arrives_wh
         client.cut()
 
 
-async def test_who_acknowledges_nothing_does_not_keep_what_is_stored_for_ever(
+async def test_session_that_acknowledges_nothing_is_ended(
     tmp_path: Path,
 ) -> None:
     gateway = make(tmp_path, resume_time=0.5, stalled_time=0.5)
     with gateway.run() as process:
-        assert await write(process, 0, 3) == []
+        assert await send_messages(process, 0, 3) == []
         async with await bound(process, "cam1", "mute") as mute:
             await mute.enable(resume=False)
             mute.send("<presence/>")
             assert await mute.closed() == "connection-timeout"
         async with await bound(process, "cam1") as client:
             client.send("<presence/>")
-            assert await letters(client, 2) == [0, 1, 2]
+            assert await read_messages(client, 2) == [0, 1, 2]
         assert process.terminate() == 0
