@@ -16,7 +16,7 @@ from firmware_sim.device.limits import (
 from firmware_sim.device.outbox import OutboxRecord
 from firmware_sim.device.publisher import Publisher
 from firmware_sim.device.receive_options import ReceivedMessage, ReceiveOptions
-from firmware_sim.device.sender_loop import Progress
+from firmware_sim.device.sender_loop import DeliveryStep
 from firmware_sim.device.sender_rules import Level, State
 from firmware_sim.device.worker import Worker
 from firmware_sim.errors import (
@@ -35,6 +35,7 @@ from firmware_sim.errors import (
 
 __all__ = [
     "CannotDo",
+    "DeliveryStep",
     "Device",
     "DeviceStopped",
     "FirmwareError",
@@ -54,7 +55,6 @@ __all__ = [
     "OutboxFull",
     "OutboxLimits",
     "OutboxRecord",
-    "Progress",
     "Publisher",
     "ReceiveOptions",
     "ReceivedMessage",

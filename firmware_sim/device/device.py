@@ -29,7 +29,7 @@ from firmware_sim.device.limits import OutboxLimits, ReconnectPolicy, SendPolicy
 from firmware_sim.device.outbox import Outbox, OutboxRecord
 from firmware_sim.device.receive_options import ReceiveOptions
 from firmware_sim.device.receiver_loop import ReceiverLoop
-from firmware_sim.device.sender_loop import Progress, SenderLoop
+from firmware_sim.device.sender_loop import DeliveryStep, SenderLoop
 from firmware_sim.device.sender_rules import Level, State, backoff
 from firmware_sim.errors import ConnectionFailed, DeviceStopped, MessageRefused, NotSent
 
@@ -72,7 +72,7 @@ class Device:
         limits: OutboxLimits = _DEFAULTS[1],
         reconnect: ReconnectPolicy = _DEFAULTS[2],
         receive: ReceiveOptions | None = None,
-        observe: Callable[[Progress, int], None] | None = None,
+        observe: Callable[[DeliveryStep, int], None] | None = None,
         prepare: Callable[[Any], None] | None = None,
     ) -> None:
         parsed = JID(jid)
@@ -343,7 +343,7 @@ class Device:
             self._runtime.sender.stop(error)
 
 
-def _unobserved(progress: Progress, number: int) -> None:
+def _unobserved(step: DeliveryStep, number: int) -> None:
     """Ignore the step."""
 
 
@@ -363,7 +363,7 @@ class Runtime:
         path: Path,
         limits: OutboxLimits,
         policy: SendPolicy,
-        observe: Callable[[Progress, int], None],
+        observe: Callable[[DeliveryStep, int], None],
     ) -> Self:
         """Open a device's outbox; the arguments are those of `Device`.
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from firmware_sim.device.outbox import Outbox
 
 
-class Progress(Enum):
+class DeliveryStep(Enum):
     """A step in a message's life that observers are notified of."""
 
     OFFERED = "offered"
@@ -53,7 +53,7 @@ class _Submission(NamedTuple):
 
 
 class _Sending(NamedTuple):
-    moment: Progress
+    delivery_step: DeliveryStep
     number: int
     request: Request
 
@@ -62,13 +62,13 @@ _SUFFIX: Final = {Step.ASSURED: "a", Step.ACKNOWLEDGED: "k", Step.DELIVER: "d"}
 
 
 class SenderLoop:
-    """Send the messages of an outbox. `observe` is called with each `Moment`; it must not raise."""
+    """Send the messages of an outbox. `observe` is called with each `DeliveryStep`; it must not raise."""
 
     def __init__(
         self,
         outbox: Outbox,
         policy: SendPolicy,
-        observe: Callable[[Progress, int], None],
+        observe: Callable[[DeliveryStep, int], None],
         chance: Callable[[], float] = random.random,
     ) -> None:
         self._outbox = outbox
@@ -152,7 +152,7 @@ class SenderLoop:
         if self._window.apply_input(number, _input(answer), self._last_answer) is not None:
             self._reasons[number] = _reason(answer)
         if answer.outcome is Outcome.RECEIVED:
-            self._observe(Progress.RECEIVED, number)
+            self._observe(DeliveryStep.RECEIVED, number)
         self._schedule()
 
     def stop(self, failure: Exception | None = None) -> None:
@@ -195,12 +195,12 @@ class SenderLoop:
             self.stop(error)
             return
         self._accept(numbers)
-        for moment, number, request in sending:
+        for delivery_step, number, request in sending:
             if self._channel is not None:  # an observer may have ended the session
                 self._channel.send(request)
-                self._observe(moment, number)
+                self._observe(delivery_step, number)
         for number in ended:
-            self._observe(Progress.ENDED, number)
+            self._observe(DeliveryStep.ENDED, number)
         self._finish_iteration(
             silent=unanswered and now - self._last_answer >= self._policy.silence
         )
@@ -243,10 +243,10 @@ class SenderLoop:
         msg_id = f"{self._outbox.id}-{message.number}"
         if action is Action.DELIVER:
             request = Request(Step.DELIVER, _id(msg_id, Step.DELIVER), recipient, msg_id)
-            return _Sending(Progress.RELEASED, message.number, request)
+            return _Sending(DeliveryStep.RELEASED, message.number, request)
         step = Step.ASSURED if message.level is Level.ASSURED else Step.ACKNOWLEDGED
         request = Request(step, _id(msg_id, step), recipient, msg_id, body)
-        return _Sending(Progress.OFFERED, message.number, request)
+        return _Sending(DeliveryStep.OFFERED, message.number, request)
 
     def _give_up(self, message: Message) -> None:
         self._reasons[message.number] = f"no answer after {self._policy.max_attempts} attempts"

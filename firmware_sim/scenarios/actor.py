@@ -11,7 +11,7 @@ import random
 from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from firmware_sim.device.sender_loop import Progress
+from firmware_sim.device.sender_loop import DeliveryStep
 from firmware_sim.device.sender_rules import LIVE, State
 from firmware_sim.errors import DeviceStopped, FirmwareError
 from firmware_sim.scenarios.faults import Fault, FaultPlan
@@ -20,7 +20,7 @@ from firmware_sim.scenarios.link import FaultyLink
 if TYPE_CHECKING:
     from firmware_sim.device.device import Device
 
-    Make = Callable[[str, int, Callable[[Progress, int], None]], Device]
+    Make = Callable[[str, int, Callable[[DeliveryStep, int], None]], Device]
 
 _LOST_FOR: Final = (0.02, 0.2)  # seconds that a mute link stays before it is cut
 
@@ -103,7 +103,7 @@ class Actor:
         self._device = self._make(*self._where, self._observe)
         await self._device.start()
 
-    def _observe(self, moment: Progress, number: int) -> None:
+    def _observe(self, moment: DeliveryStep, number: int) -> None:
         fault = self.plan.at(moment, number)
         if fault is None or self._link is None:
             return

@@ -26,7 +26,7 @@ from firmware_sim.attackers.accounts import AWAY, VICTIM
 from firmware_sim.attackers.attack import Attack
 from firmware_sim.device.device import Device
 from firmware_sim.device.limits import ReconnectPolicy
-from firmware_sim.device.sender_loop import Progress
+from firmware_sim.device.sender_loop import DeliveryStep
 from firmware_sim.errors import FirmwareError, GatewayCommandFailed
 from firmware_sim.scenarios import count_verdict, gateway_log
 from firmware_sim.scenarios.attack_verdict import (
@@ -90,11 +90,11 @@ class _Clock:
     offered: dict[int, float] = field(default_factory=dict)
     took: list[tuple[float, float]] = field(default_factory=list)
 
-    def observe(self, moment: Progress, number: int) -> None:
+    def observe(self, moment: DeliveryStep, number: int) -> None:
         now = asyncio.get_running_loop().time()
-        if moment is Progress.OFFERED:
+        if moment is DeliveryStep.OFFERED:
             self.offered.setdefault(number, now)
-        elif moment is Progress.ENDED and number in self.offered:
+        elif moment is DeliveryStep.ENDED and number in self.offered:
             begun = self.offered.pop(number)
             self.took.append((begun, now - begun))
 

@@ -17,7 +17,7 @@ from typing import Final
 
 from firmware_sim.device.device import Device
 from firmware_sim.device.limits import ReconnectPolicy, SendPolicy
-from firmware_sim.device.sender_loop import Progress as Moment
+from firmware_sim.device.sender_loop import DeliveryStep
 from firmware_sim.device.sender_rules import State
 from firmware_sim.errors import DeviceStopped, OutboxFull
 from firmware_sim.scenarios.actor import Actor, taken, waiting
@@ -83,7 +83,7 @@ class _Counting:
         plan = FaultPlan(settings.seed, name, settings.faults)
         self.actor = Actor(settings.host, settings.port, plan, self._make)
 
-    def _make(self, host: str, port: int, observe: Callable[[Moment, int], None]) -> Device:
+    def _make(self, host: str, port: int, observe: Callable[[DeliveryStep, int], None]) -> Device:
         run, settings = self._run, self._settings
         return Device(
             run.jid(self._name),

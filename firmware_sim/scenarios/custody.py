@@ -21,7 +21,7 @@ from firmware_sim.device import messages
 from firmware_sim.device.device import Device
 from firmware_sim.device.limits import ReconnectPolicy, SendPolicy
 from firmware_sim.device.receive_options import ReceiveOptions
-from firmware_sim.device.sender_loop import Progress
+from firmware_sim.device.sender_loop import DeliveryStep
 from firmware_sim.device.sender_rules import State
 from firmware_sim.errors import DeviceStopped, NotSent, OutboxFull
 from firmware_sim.scenarios import custody_verdict
@@ -112,7 +112,7 @@ class _Sender:
         self.offers: Counter[int] = Counter()
         """How often each message of the outbox was sent."""
 
-    def _make(self, host: str, port: int, observe: Callable[[Progress, int], None]) -> Device:
+    def _make(self, host: str, port: int, observe: Callable[[DeliveryStep, int], None]) -> Device:
         folder, jid = self._settings.folder, self._plan.jid(self.name)
         return Device(
             jid,
@@ -129,10 +129,10 @@ class _Sender:
         )
 
     def _counting(
-        self, observe: Callable[[Progress, int], None]
-    ) -> Callable[[Progress, int], None]:
-        def counting(moment: Progress, number: int) -> None:
-            self.offers[number] += moment is Progress.OFFERED
+        self, observe: Callable[[DeliveryStep, int], None]
+    ) -> Callable[[DeliveryStep, int], None]:
+        def counting(moment: DeliveryStep, number: int) -> None:
+            self.offers[number] += moment is DeliveryStep.OFFERED
             observe(moment, number)
 
         return counting

@@ -11,7 +11,7 @@ from collections import Counter
 from enum import Enum
 from typing import Final
 
-from firmware_sim.device.sender_loop import Progress
+from firmware_sim.device.sender_loop import DeliveryStep
 
 
 class Fault(Enum):
@@ -26,14 +26,14 @@ class Fault(Enum):
     RESTART = "devices restarted"
 
 
-_AT: Final[dict[Progress, tuple[Fault, ...]]] = {
+_AT: Final[dict[DeliveryStep, tuple[Fault, ...]]] = {
     # Between the offer and `received`: the offer arrives, or does not, and nobody hears of it.
-    Progress.OFFERED: (Fault.LOSE_ANSWER, Fault.LOSE_REQUEST, Fault.RESET, Fault.RESTART),
+    DeliveryStep.OFFERED: (Fault.LOSE_ANSWER, Fault.LOSE_REQUEST, Fault.RESET, Fault.RESTART),
     # Between `received` and the release.
-    Progress.RECEIVED: (Fault.CUT, Fault.RESET, Fault.END_ANSWERS, Fault.RESTART),
+    DeliveryStep.RECEIVED: (Fault.CUT, Fault.RESET, Fault.END_ANSWERS, Fault.RESTART),
     # Between the release and its result.
-    Progress.RELEASED: (Fault.LOSE_ANSWER, Fault.LOSE_REQUEST, Fault.RESET, Fault.RESTART),
-    Progress.ENDED: (Fault.CUT, Fault.END_REQUESTS, Fault.RESTART),
+    DeliveryStep.RELEASED: (Fault.LOSE_ANSWER, Fault.LOSE_REQUEST, Fault.RESET, Fault.RESTART),
+    DeliveryStep.ENDED: (Fault.CUT, Fault.END_REQUESTS, Fault.RESTART),
 }
 _MOMENTS: Final = tuple(_AT)
 _SLOW: Final = 0.1  # the part of chunks that are late
@@ -58,7 +58,7 @@ class FaultPlan:
         self.happened: Counter[Fault] = Counter()
         """How often each fault was returned."""
 
-    def at(self, moment: Progress, number: int) -> Fault | None:
+    def at(self, moment: DeliveryStep, number: int) -> Fault | None:
         """Return the fault at this step of a message, if any; each occurs once."""
         chance = random.Random(f"{self._key}/{number}")  # noqa: S311 - repeatable, not secret
         if chance.random() >= self.rate or moment is not chance.choice(_MOMENTS):

@@ -23,7 +23,7 @@ from firmware_sim.device.limits import OutboxLimits, ReconnectPolicy, SendPolicy
 from firmware_sim.device.publisher import Publisher
 from firmware_sim.device.pubsub import PUBSUB, Pubsub
 from firmware_sim.device.receive_options import ReceivedMessage, ReceiveOptions
-from firmware_sim.device.sender_loop import Progress
+from firmware_sim.device.sender_loop import DeliveryStep
 from firmware_sim.device.worker import Worker
 from firmware_sim.errors import CannotDo, DeviceStopped, FirmwareError, NoAnswer, OutboxFull
 from firmware_sim.scenarios.gateway_process import DOMAIN, HOST, GatewayProcess
@@ -323,5 +323,5 @@ class ItemPublisher:
         """Wait until each message has ended."""
         await self._device.flush()
 
-    def _observe(self, moment: Progress, number: int) -> None:
-        self.offers[number] += moment is Progress.OFFERED
+    def _observe(self, moment: DeliveryStep, number: int) -> None:
+        self.offers[number] += moment is DeliveryStep.OFFERED

@@ -13,7 +13,7 @@ import pytest
 from firmware_sim.device.connection import Connection, Endpoint
 from firmware_sim.device.device import Device
 from firmware_sim.device.limits import OutboxLimits, ReconnectPolicy, SendPolicy
-from firmware_sim.device.sender_loop import Progress
+from firmware_sim.device.sender_loop import DeliveryStep
 from firmware_sim.device.sender_rules import State
 from firmware_sim.errors import DeviceStopped, MessageRefused, OutboxError, OutboxFull
 from tests.helpers.scripted_peer import Certificate, ScriptedPeer, Stanza, accept
@@ -48,7 +48,7 @@ def make(tmp_path: Path, certificate: Certificate) -> Make:
 async def test_assured_message_is_offered_and_released(
     certificate: Certificate, make: Make
 ) -> None:
-    moments: list[tuple[Progress, int]] = []
+    moments: list[tuple[DeliveryStep, int]] = []
     async with (
         ScriptedPeer(certificate).running() as peer,
         make(peer, observe=lambda m, n: moments.append((m, n))) as device,
@@ -65,7 +65,7 @@ async def test_assured_message_is_offered_and_released(
     assert message[0].get("id") == "Entered"
     assert message[0][0].text == "One <more> & 'he' \"left\""
     assert record.state is State.DONE
-    assert [moment for moment, _ in moments] == list(Progress)
+    assert [moment for moment, _ in moments] == list(DeliveryStep)
 
 
 async def test_acknowledged_message_takes_one_step(certificate: Certificate, make: Make) -> None:

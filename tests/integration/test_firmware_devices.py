@@ -14,7 +14,7 @@ from firmware_sim.device.connection import Connection, Endpoint
 from firmware_sim.device.device import Device
 from firmware_sim.device.limits import ReconnectPolicy, SendPolicy
 from firmware_sim.device.receive_options import ReceivedMessage, ReceiveOptions
-from firmware_sim.device.sender_loop import Progress
+from firmware_sim.device.sender_loop import DeliveryStep
 from firmware_sim.device.sender_rules import State
 from firmware_sim.scenarios.actuator import Actuator, CommandRuns, command
 from firmware_sim.scenarios.link import FaultyLink
@@ -68,7 +68,9 @@ class Site:
                 self._came.clear()
                 await self._came.wait()
 
-    def pump(self, port: int = 0, observe: Callable[[Progress, int], None] | None = None) -> Device:
+    def pump(
+        self, port: int = 0, observe: Callable[[DeliveryStep, int], None] | None = None
+    ) -> Device:
         return self._device(PUMP, port, None, observe)
 
     def valve(self, port: int = 0) -> Device:
@@ -87,7 +89,7 @@ class Site:
         jid: str,
         port: int,
         receive: ReceiveOptions | None,
-        observe: Callable[[Progress, int], None] | None,
+        observe: Callable[[DeliveryStep, int], None] | None,
     ) -> Device:
         return Device(
             jid,
@@ -167,10 +169,12 @@ async def test_message_to_an_offline_session_fails(site: Site) -> None:
         assert record.reason.startswith("cancel/service-unavailable")
 
 
-@pytest.mark.parametrize("moment", [Progress.OFFERED, Progress.RECEIVED, Progress.RELEASED])
+@pytest.mark.parametrize(
+    "moment", [DeliveryStep.OFFERED, DeliveryStep.RECEIVED, DeliveryStep.RELEASED]
+)
 @pytest.mark.parametrize("how", ["cut", "reset", "lost", "half-closed", "killed"])
 async def test_receiver_with_faults_runs_each_command_once(
-    site: Site, moment: Progress, how: str
+    site: Site, moment: DeliveryStep, how: str
 ) -> None:
     """By its full JID nobody keeps it for the receiver: what meets its absence fails, or may have.
 
@@ -178,7 +182,7 @@ async def test_receiver_with_faults_runs_each_command_once(
     """
     hit = asyncio.Event()
 
-    def observe(at: Progress, number: int) -> None:
+    def observe(at: DeliveryStep, number: int) -> None:
         if at is moment and number == 3:
             hit.set()
 

@@ -18,7 +18,7 @@ import pytest
 from firmware_sim.device.connection import Connection, Endpoint
 from firmware_sim.device.device import Device
 from firmware_sim.device.limits import ReconnectPolicy, SendPolicy
-from firmware_sim.device.sender_loop import Progress
+from firmware_sim.device.sender_loop import DeliveryStep
 from firmware_sim.device.sender_rules import State
 from tests.helpers.gateway import DOMAIN, PASSWORD, Gateway, port_of
 from tests.helpers.processes import Process, start
@@ -42,7 +42,7 @@ def running(folder: Gateway) -> Iterator[Process]:
 
 @pytest.fixture
 def make(folder: Gateway, running: Process, tmp_path: Path) -> Callable[..., Device]:
-    def device(name: str, observe: Callable[[Progress, int], None] | None = None) -> Device:
+    def device(name: str, observe: Callable[[DeliveryStep, int], None] | None = None) -> Device:
         return Device(
             f"{name}@{DOMAIN}/fw",
             PASSWORD,
@@ -102,15 +102,15 @@ async def test_messages_are_logged_once_in_order(
     assert {row["qos"] for row in rows} == {level}
 
 
-@pytest.mark.parametrize("moment", list(Progress), ids=lambda moment: moment.value)
+@pytest.mark.parametrize("moment", list(DeliveryStep), ids=lambda moment: moment.value)
 @pytest.mark.parametrize("how", ["cut", "kill"])
 async def test_fault_neither_loses_nor_repeats_a_message(
-    folder: Gateway, make: Callable[..., Device], moment: Progress, how: str
+    folder: Gateway, make: Callable[..., Device], moment: DeliveryStep, how: str
 ) -> None:
     event = f"{how}-{moment.value}"
     hit = asyncio.Event()
 
-    def observe(at: Progress, number: int) -> None:
+    def observe(at: DeliveryStep, number: int) -> None:
         if at is moment and number == 2 and not hit.is_set():
             hit.set()
             if how == "cut":

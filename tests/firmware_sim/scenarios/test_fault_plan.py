@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from firmware_sim.device.sender_loop import Progress
+from firmware_sim.device.sender_loop import DeliveryStep
 from firmware_sim.scenarios.faults import Fault, FaultPlan
 
 
-def lived(plan: FaultPlan, messages: int) -> list[tuple[int, Progress, Fault]]:
+def lived(plan: FaultPlan, messages: int) -> list[tuple[int, DeliveryStep, Fault]]:
     """Ask the plan at every moment of so many messages, repetitions included."""
     return [
         (number, moment, fault)
         for number in range(messages)
-        for moment in (*Progress, *Progress)
+        for moment in (*DeliveryStep, *DeliveryStep)
         if (fault := plan.at(moment, number)) is not None
     ]
 
@@ -22,7 +22,7 @@ def test_faults_depend_on_the_seed_alone() -> None:
     backwards = [
         (number, moment, fault)
         for number in reversed(range(200))
-        for moment in Progress
+        for moment in DeliveryStep
         if (fault := again.at(moment, number)) is not None
     ]
     assert sorted(first, key=str) == sorted(backwards, key=str)
@@ -41,9 +41,13 @@ def test_each_message_meets_at_most_one_fault() -> None:
 def test_every_fault_and_every_moment_occur() -> None:
     found = lived(FaultPlan(1, "a", 1.0), 2000)
     assert {fault for _, _, fault in found} == set(Fault)
-    assert {moment for _, moment, _ in found} == set(Progress)
-    assert Fault.LOSE_ANSWER in {fault for _, moment, fault in found if moment is Progress.OFFERED}
-    assert Fault.LOSE_ANSWER in {fault for _, moment, fault in found if moment is Progress.RELEASED}
+    assert {moment for _, moment, _ in found} == set(DeliveryStep)
+    assert Fault.LOSE_ANSWER in {
+        fault for _, moment, fault in found if moment is DeliveryStep.OFFERED
+    }
+    assert Fault.LOSE_ANSWER in {
+        fault for _, moment, fault in found if moment is DeliveryStep.RELEASED
+    }
 
 
 def test_rate_of_zero_plans_no_fault() -> None:
