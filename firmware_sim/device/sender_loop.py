@@ -62,7 +62,7 @@ _SUFFIX: Final = {Step.ASSURED: "a", Step.ACKNOWLEDGED: "k", Step.DELIVER: "d"}
 
 
 class SenderLoop:
-    """Send the messages of an outbox. `observe` is called with each `DeliveryStep`; it must not raise."""
+    """Send an outbox's messages; `observe` gets each `DeliveryStep` and must not raise."""
 
     def __init__(
         self,
