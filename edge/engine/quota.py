@@ -8,7 +8,9 @@ others. Source: XEP QoS, "Memory attacks", 2 and 3.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
+
+from edge.config.limits import Limits
 
 RESERVED_SHARE: Final = 8
 
@@ -41,29 +43,6 @@ class ExceededLimit(NamedTuple):
 # Messages in custody
 
 
-class CustodyLimits(Protocol):
-    """The limits of messages in custody; `edge.config.limits.Limits` has them.
-
-    `_per_source` limits one source, the others limit all sources together.
-    """
-
-    @property
-    def held_messages_per_source(self) -> int:
-        """Messages of one source."""
-
-    @property
-    def held_bytes_per_source(self) -> int:
-        """Bytes of one source."""
-
-    @property
-    def held_messages(self) -> int:
-        """Messages of all sources."""
-
-    @property
-    def held_bytes(self) -> int:
-        """Bytes of all sources."""
-
-
 class EvictionCandidate(NamedTuple):
     """A held message that may be evicted: its row, its charge in bytes, its age in seconds."""
 
@@ -87,7 +66,7 @@ def plan_eviction(
     size: int,
     source: Usage,
     total: Usage,
-    limits: CustodyLimits,
+    limits: Limits,
     oldest: Callable[[], Iterable[EvictionCandidate]],
     grace: float,
 ) -> EvictionPlan:
@@ -123,7 +102,7 @@ def plan_eviction(
     return EvictionPlan(None, tuple(rows)) if rows else FITS
 
 
-def _exceeded_by_source(size: int, source: Usage, limits: CustodyLimits) -> ExceededLimit | None:
+def _exceeded_by_source(size: int, source: Usage, limits: Limits) -> ExceededLimit | None:
     if source.messages + 1 > limits.held_messages_per_source:
         return ExceededLimit("held_messages_per_source", limits.held_messages_per_source)
     if source.bytes + size > limits.held_bytes_per_source:

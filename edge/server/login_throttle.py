@@ -17,6 +17,8 @@ import ipaddress
 import math
 from typing import Final, Generic, NamedTuple, TypeVar
 
+from edge.config.limits import Limits
+
 K = TypeVar("K")
 
 KEYS: Final = 1000
@@ -28,15 +30,6 @@ DOUBLINGS: Final = 4
 
 IPV6_SITE: Final = 64
 """Prefix length of an IPv6 site, within which a host can choose its addresses."""
-
-
-class ThrottleLimits(NamedTuple):
-    """The failures that a bucket holds, the seconds in which one leaks, and the first delay in
-    seconds."""
-
-    failures: int
-    leak_time: float
-    delay: float
 
 
 class _Level(NamedTuple):
@@ -76,21 +69,17 @@ class LoginThrottle:
         keys: maximum number of remembered addresses, accounts and pairs.
     """
 
-    def __init__(self, limits: ThrottleLimits, keys: int = KEYS) -> None:
+    def __init__(self, limits: Limits, keys: int = KEYS) -> None:
         self._limits = limits
         self._keys = keys
-        self._addresses: _Buckets[str] = _Buckets(limits.leak_time, keys)
-        self._accounts: _Buckets[str] = _Buckets(limits.leak_time, keys)
-        self._pairs: _Buckets[tuple[str, str]] = _Buckets(limits.leak_time, keys)
+        self._addresses: _Buckets[str] = _Buckets(limits.authenticate_again, keys)
+        self._accounts: _Buckets[str] = _Buckets(limits.authenticate_again, keys)
+        self._pairs: _Buckets[tuple[str, str]] = _Buckets(limits.authenticate_again, keys)
         self._known_good: dict[tuple[str, str], None] = {}
 
     def may_try(self, address: str, account: str, now: float) -> bool:
-        """Return whether an attempt may be made.
-
-        Args:
-            address: the source, as `source_of` returns it.
-        """
-        limit = self._limits.failures - 1
+        """Return whether an attempt from a source (`source_of`) may be made."""
+        limit = self._limits.authenticate_failures - 1
         if self._addresses.level(address, now) > limit:
             return False
         return (address, account) in self._known_good or self._accounts.level(account, now) <= limit
@@ -106,7 +95,7 @@ class LoginThrottle:
     def delay(self, address: str, account: str, now: float) -> float:
         """Return after how many seconds a failure may be reported."""
         level = max(self._addresses.level(address, now), self._accounts.level(account, now))
-        return float(self._limits.delay * 2 ** min(math.ceil(level), DOUBLINGS))
+        return float(self._limits.authenticate_delay * 2 ** min(math.ceil(level), DOUBLINGS))
 
     def add_success(self, address: str, account: str, now: float) -> None:
         """Record a successful login, and remove the failures of this address and account."""

@@ -8,20 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Final
 
+from edge.config.limits import Limits
 from edge.server.server_context import ServerContext
 
 MIN_PAUSE: Final = 0.05
 """Seconds of the shortest pause, so that a peer at its limit costs one timer for several
 stanzas."""
-
-
-class RateLimit(NamedTuple):
-    """The size of a bucket, and how much of it leaks in a second."""
-
-    burst: int
-    per_second: int
 
 
 class LeakyBuckets:
@@ -30,32 +24,33 @@ class LeakyBuckets:
     All times are in seconds of a clock that does not go backwards.
     """
 
-    __slots__ = ("_at", "_byte_limit", "_stanza_limit", "bytes", "stanzas")
+    __slots__ = ("_at", "_limits", "bytes", "stanzas")
 
-    def __init__(self, stanza_limit: RateLimit, byte_limit: RateLimit, now: float) -> None:
-        self._stanza_limit = stanza_limit
-        self._byte_limit = byte_limit
+    def __init__(self, limits: Limits, now: float) -> None:
+        self._limits = limits
         self._at = now
         self.stanzas = 0.0
         self.bytes = 0.0
 
     def is_exceeded(self) -> bool:
         """Return whether a bucket is over its limit, as of the last `leak`."""
-        return self.stanzas > self._stanza_limit.burst or self.bytes > self._byte_limit.burst
+        limits = self._limits
+        return self.stanzas > limits.stanzas_at_once or self.bytes > limits.bytes_at_once
 
     def leak(self, now: float) -> None:
         """Lower the levels by the time that has passed."""
-        passed = now - self._at
+        limits, passed = self._limits, now - self._at
         self._at = now
-        self.stanzas = max(self.stanzas - passed * self._stanza_limit.per_second, 0.0)
-        self.bytes = max(self.bytes - passed * self._byte_limit.per_second, 0.0)
+        self.stanzas = max(self.stanzas - passed * limits.stanzas_per_second, 0.0)
+        self.bytes = max(self.bytes - passed * limits.bytes_per_second, 0.0)
 
     def pause(self) -> float:
         """Return for how many seconds the peer must pause; 0 if no limit is exceeded."""
         if not self.is_exceeded():
             return 0.0
-        stanzas = (self.stanzas - self._stanza_limit.burst) / self._stanza_limit.per_second
-        excess = (self.bytes - self._byte_limit.burst) / self._byte_limit.per_second
+        limits = self._limits
+        stanzas = (self.stanzas - limits.stanzas_at_once) / limits.stanzas_per_second
+        excess = (self.bytes - limits.bytes_at_once) / limits.bytes_per_second
         return max(stanzas, excess, MIN_PAUSE)
 
 
@@ -74,15 +69,10 @@ class ReadRateLimiter:
     def __init__(
         self, context: ServerContext, source: Callable[[], str], resume: Callable[[], None]
     ) -> None:
-        limits = context.settings.limits
         self._context = context
         self._source = source
         self._resume = resume
-        self._buckets = LeakyBuckets(
-            RateLimit(limits.stanzas_at_once, limits.stanzas_per_second),
-            RateLimit(limits.bytes_at_once, limits.bytes_per_second),
-            context.loop.time(),
-        )
+        self._buckets = LeakyBuckets(context.settings.limits, context.loop.time())
         self._timer: asyncio.TimerHandle | None = None
 
     def count_bytes(self, count: int) -> None:

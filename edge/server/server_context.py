@@ -10,7 +10,7 @@ from edge.config.load import Config
 from edge.engine.group_commit import Store
 from edge.engine.router import Router
 from edge.engine.session_lifecycle import SessionLifecycle
-from edge.server.login_throttle import LoginThrottle, ThrottleLimits
+from edge.server.login_throttle import LoginThrottle
 from edge.server.refusal_counters import RefusalCounters, RefusalLog
 from edge.server.tls import TlsServer
 
@@ -60,7 +60,6 @@ class ServerContext:
         decoy_secret: bytes,
         refusals: RefusalCounters,
     ) -> None:
-        limits = settings.limits
         self.settings = settings
         self.store = store
         self.router = router
@@ -75,11 +74,7 @@ class ServerContext:
         self.loop = asyncio.get_running_loop()
         self.buffer = memoryview(bytearray(READ_BYTES))
         self.hashing = ThreadPoolExecutor(1, thread_name_prefix="hashing")
-        self.throttle = LoginThrottle(
-            ThrottleLimits(
-                limits.authenticate_failures, limits.authenticate_again, limits.authenticate_delay
-            )
-        )
+        self.throttle = LoginThrottle(settings.limits)
         self._to_flush: list[Flushable] = []
         self._to_check: dict[PeerCheck, None] = {}
         self._timer: asyncio.TimerHandle | None = None

@@ -68,11 +68,7 @@ def parse(text: str) -> Jid:
 
 
 def prepare_local(text: str) -> str:
-    """Normalise a local part, such as the name of an account.
-
-    Raises:
-        JidError: it is not a valid local part.
-    """
+    """Normalise a local part, such as the name of an account; raises `JidError`."""
     jid = _prepare(f"{text}@localhost")
     if not jid.local or jid.resource or jid.domain != "localhost":
         raise JidError("invalid local part")
@@ -80,11 +76,7 @@ def prepare_local(text: str) -> str:
 
 
 def prepare_resource(text: str) -> str:
-    """Normalise a resource, such as the one in a bind request.
-
-    Raises:
-        JidError: it is not a valid resource.
-    """
+    """Normalise a resource, such as the one in a bind request; raises `JidError`."""
     return _prepare(f"localhost/{text}").resource
 
 

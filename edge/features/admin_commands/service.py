@@ -46,11 +46,8 @@ def start(
 def check(
     context: Context, tx: Transaction, sender: Sender, command: AdHocCommand, id: str
 ) -> None:
-    """Check that the session has started this command and that it has not expired.
-
-    Raises:
-        CommandError: it has not, or it has.
-    """
+    """Check that the session has started this command and that it has not expired; raises
+    `CommandError`."""
     started = None
     if len(id) <= _MAX_ID_LENGTH:
         started = store.find(tx, id, sender.generation)

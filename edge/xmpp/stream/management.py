@@ -213,11 +213,7 @@ def failed(condition: str, h: int | None = None) -> bytes:
 
 
 def read_enable(item: Child) -> EnableRequest:
-    """Read `<enable/>`.
-
-    Raises:
-        StanzaError: `bad-request`, to be answered with `failed`.
-    """
+    """Read `<enable/>`; raises `StanzaError` (`bad-request`), to be answered with `failed`."""
     text = item.attrs.get("resume", "false")
     if text not in _BOOLEAN:
         raise StanzaError("bad-request", "`resume` must be a boolean")
@@ -226,11 +222,7 @@ def read_enable(item: Child) -> EnableRequest:
 
 
 def read_resume(item: Child) -> ResumeRequest:
-    """Read `<resume/>`.
-
-    Raises:
-        StanzaError: `bad-request`, to be answered with `failed`.
-    """
+    """Read `<resume/>`; raises `StanzaError` (`bad-request`), to be answered with `failed`."""
     previd = item.attrs.get("previd", "")
     if not 0 < len(previd) <= MAX_ID:
         raise StanzaError("bad-request", "`previd` must be the id of a session")

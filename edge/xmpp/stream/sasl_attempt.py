@@ -107,11 +107,7 @@ class SaslAttempt:
         return FindCredentials(self.username, self._mechanism)
 
     def set_owner(self, name: str) -> None:
-        """Set the account that owns the client's certificate.
-
-        Raises:
-            SaslFailure: `invalid-authzid`.
-        """
+        """Set the owner of the client's certificate; raises `SaslFailure` (`invalid-authzid`)."""
         self.username = name
         self._check_authzid()
 

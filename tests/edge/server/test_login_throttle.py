@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge.server.login_throttle import LoginThrottle, ThrottleLimits, source_of
+from edge.config.limits import Limits
+from edge.server.login_throttle import LoginThrottle, source_of
 
-LIMITS = ThrottleLimits(failures=5, leak_time=10.0, delay=0.25)
+LIMITS = Limits(authenticate_failures=5, authenticate_again=10.0, authenticate_delay=0.25)
 
 
 def fail(
@@ -97,7 +98,7 @@ def test_failures_never_exceed_the_size_of_a_bucket(
         elif throttle.may_try(address, account, 0.0):
             throttle.add_failure(address, account, 0.0)
             failed[account] += 1
-    assert all(times <= LIMITS.failures for times in failed.values())
+    assert all(times <= LIMITS.authenticate_failures for times in failed.values())
 
 
 @pytest.mark.parametrize(

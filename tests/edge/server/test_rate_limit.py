@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge.server.rate_limit import MIN_PAUSE, LeakyBuckets, RateLimit
+from edge.config.limits import Limits
+from edge.server.rate_limit import MIN_PAUSE, LeakyBuckets
 
-STANZAS = RateLimit(10, 5)
-BYTES = RateLimit(1000, 100)
+LIMITS = Limits(stanzas_at_once=10, stanzas_per_second=5, bytes_at_once=1000, bytes_per_second=100)
 
 
 def new_buckets(stanzas: float = 0.0, size: float = 0.0) -> LeakyBuckets:
-    buckets = LeakyBuckets(STANZAS, BYTES, 100.0)
+    buckets = LeakyBuckets(LIMITS, 100.0)
     buckets.stanzas, buckets.bytes = stanzas, size
     return buckets
 
@@ -63,4 +63,6 @@ def test_rate_is_never_above_the_limit(steps: list[tuple[float, int]]) -> None:
         if not buckets.is_exceeded():
             buckets.bytes += size
             received += size
-        assert received <= BYTES.burst + BYTES.per_second * (now - 100.0) + 400 + 1e-6
+        assert (
+            received <= LIMITS.bytes_at_once + LIMITS.bytes_per_second * (now - 100.0) + 400 + 1e-6
+        )

@@ -56,8 +56,7 @@ def find_contact(tx: Transaction, name: str, jid: str) -> RosterItem | None:
 def own_roster(tx: Transaction, sender: Sender, relation: Relation) -> Party:
     """Return the sender's account; `relation` is that of the addressed roster to the sender.
 
-    Raises:
-        PresenceError: the sender may not use the roster.
+    Raises `PresenceError` if the sender may not use the roster.
     """
     own = find_party(tx, sender.bare, sender.account)
     if own is None or not access.may_use_roster(sender, relation):

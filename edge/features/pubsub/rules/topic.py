@@ -84,11 +84,7 @@ def is_share(text: str) -> bool:
 
 
 def parse_filter(text: str) -> Filter:
-    """Parse a topic filter; a filter without wildcards matches one name.
-
-    Raises:
-        InvalidFilter: the text is not a valid filter.
-    """
+    """Parse a topic filter; a filter without wildcards matches one name. Raises `InvalidFilter`."""
     if not text:
         raise InvalidFilter("a filter must not be empty")
     if _CONTROL.search(text):

@@ -141,13 +141,10 @@ def retract(
     *,
     notify: bool | None = None,
 ) -> None:
-    """Delete an item of a node other than a queue (section 7.2).
+    """Delete an item of a node other than a queue (section 7.2); raises `PubsubError`.
 
     Args:
         notify: whether to notify subscribers; `None` leaves that to the node's configuration.
-
-    Raises:
-        PubsubError: the request is refused.
     """
     item = items.get(tx, node.id, id)
     own = item is None or item.publisher.partition("/")[0] == sender.bare

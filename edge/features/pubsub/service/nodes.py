@@ -125,13 +125,10 @@ def configure(
     name: str | None,
     values: Mapping[str, Sequence[str]] | None,
 ) -> None:
-    """Change options of a node for an owner (section 8.2.4).
+    """Change options of a node for an owner (section 8.2.4); raises `PubsubError`.
 
     Args:
         values: the values of the options to change, by registered name; `None` changes nothing.
-
-    Raises:
-        PubsubError: the request is refused.
     """
     node = access.get_owned_node(tx, sender, name)
     if values is not None:
@@ -187,13 +184,10 @@ def purge(context: Context, tx: Transaction, sender: Sender, name: str | None) -
 def delete(
     context: Context, tx: Transaction, sender: Sender, name: str | None, redirect: str = ""
 ) -> None:
-    """Delete a node for an owner and notify its subscribers (section 8.4).
+    """Delete a node for an owner and notify its subscribers (section 8.4); raises `PubsubError`.
 
     Args:
         redirect: the URI of a node that replaces it.
-
-    Raises:
-        PubsubError: the request is refused.
     """
     node = access.get_owned_node(tx, sender, name)
     _announce(context, tx, node, NodeDeleted(node.name, redirect))

@@ -172,13 +172,11 @@ def subscribe(
     values: OptionValues,
     subid: str,
 ) -> SubscribedOptions:
-    """Subscribe the sender's bare or full JID to a target, or change its subscription.
+    """Subscribe the sender's bare or full JID to a target, or change its subscription; raises
+    `PubsubError`.
 
     Args:
         jid: the JID to subscribe: the sender's bare JID, or its own full JID.
-
-    Raises:
-        PubsubError: the request is refused.
     """
     if jid not in (sender.bare, sender.full):
         raise PubsubError(Reason.INVALID_SUBSCRIBER)

@@ -129,15 +129,13 @@ def _read_subscriber(element: Child) -> str:
     return jid.parse(text).full
 
 
-def subscription_element(
-    subscription: Subscription, node: str | None, state: str = "subscribed"
-) -> bytes:
+def subscription_element(subscription: Subscription, node: str | None) -> bytes:
     """Encode a subscription; `node` is the name of its target, `None` if the context names it."""
     attrs = {
         "node": node,
         "jid": subscription.jid,
         "subid": subscription.subid,
-        "subscription": state,
+        "subscription": "subscribed",
     }
     return serialize.tag("subscription", attrs)
 
