@@ -7,13 +7,14 @@ import random
 from collections.abc import Callable
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 LONG = os.environ.get("FIELDPOST_TEST_LONG") == "1"
 
-# Without a deadline for one example: it fails on a busy machine.
-settings.register_profile("long", max_examples=300, deadline=None)
-settings.register_profile("normal", max_examples=50, deadline=None)
+# Deadlines and the check for slow generation would fail on a busy machine.
+TIMELESS = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("long", TIMELESS, max_examples=300)
+settings.register_profile("normal", TIMELESS, max_examples=50)
 settings.load_profile("long" if LONG else "normal")
 
 
