@@ -14,7 +14,7 @@ import pytest
 
 from tests.helpers import segment_reader
 
-DATA = Path(__file__).parent.parent / "data"
+DATA = Path(__file__).parents[2] / "data"
 NAMES = ("segment-readings", "segment-odd")
 
 

@@ -1,4 +1,4 @@
-"""What can be told of the session without starting Spark; `tests/spark` starts it."""
+"""The Spark session, as far as it can be tested without starting Spark; `tests/spark` starts it."""
 
 from __future__ import annotations
 
