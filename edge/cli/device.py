@@ -173,7 +173,7 @@ def list_(folder: Path, as_json: bool) -> None:
 def _chosen(password: str | None, password_stdin: bool) -> str | None:
     """Return the chosen password, if there is one; raises `UsageError`."""
     if password is not None and password_stdin:
-        raise click.UsageError("--password and --password-stdin exclude each other")
+        raise click.UsageError("--password and --password-stdin cannot be used together")
     if password_stdin:
         password = sys.stdin.readline().rstrip("\r\n")
     if password == "":

@@ -137,7 +137,7 @@ def purge(name: str, folder: Path, yes: bool) -> None:
     Items delivered to members of a shared subscription stay.
     """
     if not yes:
-        _confirm(_counts(queues.get(folder, name)), "delete them for good?")
+        _confirm(_counts(queues.get(folder, name)), "delete them permanently?")
     click.echo(f"{queues.purge(folder, name)} deleted")
 
 

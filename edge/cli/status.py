@@ -66,14 +66,16 @@ def _lines(found: Status) -> Iterator[str]:
 def _facts(found: Status) -> list[tuple[str, ...]]:
     waiting = found.waiting
     synchronised = {None: _UNKNOWN, True: "synchronised", False: "not synchronised"}
-    paused = _UNKNOWN if found.paused is None else plural(found.paused, "connection")
+    paused = ""
+    if found.paused is not None:
+        paused = f"; {plural(found.paused, 'connection')} slowed by a rate limit"
     return [
         ("uptime", _UNKNOWN if found.uptime is None else duration(found.uptime)),
         ("service", duration(found.service)),
         ("clock", synchronised[found.synchronised]),
         ("boot", found.boot or _UNKNOWN),
         ("epoch", found.epoch),
-        ("sessions", f"{_figure(found.sessions)}; {paused} slowed by a rate limit"),
+        ("sessions", f"{_figure(found.sessions)}{paused}"),
         ("held", f"{plural(waiting.held, 'message')} awaiting the sender's `deliver`"),
         ("outbox", f"{plural(waiting.outbox, 'message')} waiting for devices"),
         ("offline", f"{plural(waiting.offline, 'plain message')} stored for offline devices"),

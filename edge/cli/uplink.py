@@ -116,7 +116,8 @@ def _lines(found: UplinkStatus, route: Route) -> Iterator[str]:
     yield from ("", *columns(rows, right=range(1, 8)), "")
     for epoch in found.epochs:
         began = _when(epoch.began or None)
-        yield to_terminal(f"epoch {epoch.epoch}  {epoch.reason}  {began}  {epoch.segments} waiting")
+        waiting = plural(epoch.segments, "segment")
+        yield to_terminal(f"epoch {epoch.epoch}  {epoch.reason}  {began}  {waiting} waiting")
     for rejected in found.rejected:
         count = plural(rejected.segments, "segment")
         yield to_terminal(

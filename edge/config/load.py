@@ -93,7 +93,8 @@ def read(folder: Path) -> bytes:
         return read_regular(path)
     except FileNotFoundError:
         raise ConfigError(
-            f"{path} does not exist; create the gateway with `fieldpost init`"
+            f"{path} does not exist; create the gateway with `fieldpost init`,"
+            " or name its folder with --dir"
         ) from None
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
@@ -169,7 +170,7 @@ def _check_fronts(config: Config) -> None:
             "xmpp.listen, xmpp.listen_tls and xmpp.component are all empty; set at least one"
         )
     if config.component is not None and not xmpp.component_secret:
-        raise ConfigError("xmpp.component needs xmpp.component_secret")
+        raise ConfigError("xmpp.component is set, so xmpp.component_secret must be set too")
     if config.component is not None and (config.listen or config.listen_tls):
         raise ConfigError("if xmpp.component is set, xmpp.listen and xmpp.listen_tls must be empty")
     for domain in xmpp.trusted_domains:
@@ -179,7 +180,7 @@ def _check_fronts(config: Config) -> None:
 def _check_uplink(config: Config) -> None:
     uplink = config.uplink
     if uplink.folder and uplink.enrolment:
-        raise ConfigError("uplink.folder and uplink.enrolment are alternatives; empty one of them")
+        raise ConfigError("uplink.folder and uplink.enrolment are both set; empty one of them")
     if 0 < uplink.bandwidth < MIN_BANDWIDTH:
         raise ConfigError(
             f"uplink.bandwidth: it must be 0 or at least {MIN_BANDWIDTH}; slower uploads time out"

@@ -80,7 +80,7 @@ class Router:
             own = None if iq_id is None else self._iq_answers.get(iq_id.kind)
             return own or self._stanza_handlers.get("answer", _ignore)
         if type_ not in ("get", "set") or "id" not in stanza.attrs or len(stanza.children) != 1:
-            raise StanzaError("bad-request", "an iq has an id, a type, and one payload")
+            raise StanzaError("bad-request", "an iq must have an id, a type and one payload")
         key = (type_, stanza.children[0].name)
         to, domain = stanza.attrs.get("to"), self._domain
         handler = self._any_iqs.get(key)

@@ -165,7 +165,8 @@ def _read_manifest(archive: zipfile.ZipFile) -> Manifest:
         found = json.loads(archive.read(MANIFEST))
         if found.pop("backup") != FORMAT:
             raise SetupError(
-                f"the format of the backup is not {FORMAT}; use the fieldpost that wrote it"
+                f"the format of the backup is not {FORMAT};"
+                " use the version of fieldpost that wrote it"
             )
         texts = isinstance(found["gateway"], str) and isinstance(found["epoch"], str)
         if not texts or type(found["made"]) is not int or not 0 <= found["made"] <= MAX_TIME:

@@ -229,7 +229,9 @@ class HttpApi:
             raise HttpError(400, "sha256", text)
         verified = self._landing.verify(incoming)
         if verified.identity != identity:
-            raise HttpError(400, "name", "the path names another segment than the header")
+            raise HttpError(
+                400, "name", "the path and the segment's header name different segments"
+            )
         began = time.monotonic()
         landed = self._landing.land(verified, incoming)
         self._metrics.count_segment(landed.outcome.value, time.monotonic() - began)

@@ -177,7 +177,7 @@ class Landing:
         SegmentError when `gateway` or `epoch` is not valid.
         """
         if not is_gateway(gateway) or not is_epoch(epoch):
-            raise SegmentError("identity", "the name is not GATEWAY and EPOCH")
+            raise SegmentError("identity", "the path must name a GATEWAY and an EPOCH")
         found = {}
         for lane in LANES:
             newest = self._newest(gateway, epoch, lane)

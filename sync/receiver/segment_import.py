@@ -129,7 +129,7 @@ def _read(path: Path) -> bytes:
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
     with os.fdopen(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(errno.EINVAL, "not a regular file or readable folder")
+            raise OSError(errno.EINVAL, "neither a regular file nor a readable folder")
         data = file.read(MAX_FILE + 1)
     if len(data) > MAX_FILE:
         raise SegmentError("size", f"the file is larger than {MAX_FILE} bytes")

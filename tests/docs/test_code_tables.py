@@ -87,7 +87,7 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-WALK = ARCHITECTURE.split("## The way of an assured message")[1].split("\n## ")[0]
+WALK = ARCHITECTURE.split("## The path of an assured message")[1].split("\n## ")[0]
 STEPS = re.findall(r"\[`([\w.]+)`\]\(\.\./\.\./([\w/]+\.py)\)", WALK)
 
 

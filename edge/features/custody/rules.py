@@ -34,9 +34,9 @@ class Situation(Enum):
     NO_DESTINATION = "destination does not exist or is forbidden"
     OVER_LIMIT = "over a limit"
     HELD = "held"
-    HELD_NO_ROOM = "held, no room there just now"
-    HELD_GONE = "held, destination gone or forbidden since"
-    UNREADABLE = "content that the destination cannot read"
+    HELD_NO_ROOM = "held, no room at the destination"
+    HELD_GONE = "held, destination no longer exists or is forbidden"
+    UNREADABLE = "destination cannot read the content"
     RELEASED = "released before"
     UNKNOWN = "unknown or expired"
 
@@ -46,8 +46,8 @@ class Effect(Enum):
 
     NONE = "nothing"
     HOLD = "held on disk, unparsed"
-    DELIVER = "removed and delivered where it goes"
-    DEAD_LETTER = "kept as dead, for the operator"
+    DELIVER = "removed and delivered to its destination"
+    DEAD_LETTER = "kept as a dead letter"
 
 
 class Answer(Enum):

@@ -83,7 +83,12 @@ def offer(context: Context, tx: Transaction, sender: Sender, request: Request) -
     decision = rules.OFFERED[situation]
     if decision.effect is Effect.HOLD:
         for row in plan.evict:
-            _log_dropped(tx, store.remove(tx, row), "evicted", "its source is at its limit")
+            _log_dropped(
+                tx,
+                store.remove(tx, row),
+                "evicted",
+                "deleted to make room: its sender is at its limit",
+            )
         key = sender.bare, sender.full, msg_id
         store.hold(tx, *key, to.full, body, digest, destination.recipient(to))
         tx.wake_at(tx.now.service + context.limits.held_ttl)
@@ -163,7 +168,9 @@ def expire(context: Context, tx: Transaction) -> None:
     """Drop held messages whose sender never asked for delivery, and set the timer for the next."""
     ttl = context.limits.held_ttl
     for row in store.expired(tx, ttl):
-        _log_dropped(tx, store.remove(tx, row), "expired", "its sender never asked for delivery")
+        _log_dropped(
+            tx, store.remove(tx, row), "expired", "expired: its sender never asked for delivery"
+        )
     since = store.oldest_since(tx)
     if since is not None:
         tx.wake_at(since + ttl)

@@ -120,4 +120,4 @@ def queues(depths: Sequence[Depth], status: Status) -> Iterator[Finding]:
         yield Finding("queues", NOTICE, text, "find them with `fieldpost queue list`")
     if healthy:
         items = plural(status.waiting.queued, "item waits", "items wait")
-        yield Finding("queues", OK, f"{items} in queues, none for long")
+        yield Finding("queues", OK, f"{items} in queues; no queue is stuck")

@@ -71,7 +71,7 @@ def climate(root: Path = Path("/")) -> Iterator[Finding]:
     elif degrees is not None:
         yield Finding("temperature", OK, f"the board is at {degrees:.0f} °C")
     if low:
-        text = "the board had too low a voltage, which damages cards"
+        text = "the voltage of the board was too low; that damages cards"
         yield Finding("voltage", WRONG, text, "use the maker's power supply and a short cable")
     elif low is not None:
         yield Finding("voltage", OK, "the voltage of the board is sufficient")

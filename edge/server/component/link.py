@@ -40,7 +40,7 @@ UNSENT_BYTES: Final = 4 * 1024 * 1024
 REASON_CHARACTERS: Final = 200
 """Maximum characters reported of a server's own error text."""
 
-_UNREAD: Final = "the server does not read"
+_UNREAD: Final = "the server does not read what it is sent"
 
 _STREAM: Final = clark(STREAMS, "stream")
 _STREAM_ERROR: Final = clark(STREAMS, "error")

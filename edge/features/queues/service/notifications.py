@@ -44,7 +44,7 @@ def _notify(context: Context, tx: Transaction, item: Item, full: str, *, is_dele
     stanza = context.encode(LockEnded(item.node, item.item, full, id, is_deleted))
     account = full.partition("@")[0]
     if notifications.make_room(tx, account, context.limits.notifications_per_account):
-        _log_dropped(tx, full, "too many notifications are waiting")
+        _log_dropped(tx, full, "deleted: too many notifications wait for this account")
     row = notifications.add(tx, account, full, stanza)
     session = sessions.find(tx, full)
     if row is None:
@@ -104,7 +104,7 @@ def on_unacknowledged(
 def on_timer(context: Context, tx: Transaction) -> None:
     """Drop expired notices, and send those that wait for connected sessions."""
     for full in notifications.expire(tx, context.limits.outbox_ttl):
-        _log_dropped(tx, full, "its session did not come back")
+        _log_dropped(tx, full, "deleted: its session did not return")
     for generation in notifications.sessions_with_waiting(tx):
         sender = sessions.sender(tx, generation)
         if sender is not None:

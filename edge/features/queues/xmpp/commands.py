@@ -43,7 +43,11 @@ _REQUIRED_ITEM: Final = Field("item", "text-single", required=True, label="ItemI
 _DEAD: Final = Field("items", "text-multi", label="ItemIDs, one per line")
 _ALL: Final = Field("all", "boolean", ("0",), label=f"All dead items, {BATCH} at a time")
 _SURE: Final = Field(
-    "sure", "boolean", ("0",), required=True, label=f"Delete all items for good, {BATCH} at a time"
+    "sure",
+    "boolean",
+    ("0",),
+    required=True,
+    label=f"Delete all items permanently, {BATCH} at a time",
 )
 
 _COLUMNS: Final = (

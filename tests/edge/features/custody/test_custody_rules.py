@@ -21,9 +21,15 @@ TABLE = [
     ("assured", "destination does not exist or is forbidden", "its error", "none", True),
     ("assured", "over a limit", "wait/resource-constraint", "none", True),
     ("deliver", "held", "empty", "deliver", False),
-    ("deliver", "held, no room there just now", "wait/resource-constraint", "none", True),
-    ("deliver", "held, destination gone or forbidden since", "its error", "dead letter", True),
-    ("deliver", "content that the destination cannot read", "empty", "dead letter", True),
+    ("deliver", "held, no room at the destination", "wait/resource-constraint", "none", True),
+    (
+        "deliver",
+        "held, destination no longer exists or is forbidden",
+        "its error",
+        "dead letter",
+        True,
+    ),
+    ("deliver", "destination cannot read the content", "empty", "dead letter", True),
     ("deliver", "released before", "empty", "none", True),
     ("deliver", "unknown or expired", "cancel/item-not-found", "none", True),
     # "Receiving, acknowledged": the same limits and trust, delivered before the answer.
@@ -31,7 +37,7 @@ TABLE = [
     ("acknowledged", "not trusted", "cancel/not-allowed", "none", True),
     ("acknowledged", "destination does not exist or is forbidden", "its error", "none", True),
     ("acknowledged", "over a limit", "wait/resource-constraint", "none", True),
-    ("acknowledged", "content that the destination cannot read", "empty", "dead letter", True),
+    ("acknowledged", "destination cannot read the content", "empty", "dead letter", True),
 ]
 
 TABLES: dict[str, Mapping[Situation, Decision]] = {
