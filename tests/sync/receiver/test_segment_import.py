@@ -122,7 +122,7 @@ def test_links_pipes_and_deep_folders_are_not_followed(
     assert done.stdout == "new 0  same 0  other 0  bad 1\n"
     assert done.stderr.startswith(f"bad  {deep}  read: "), "what is not looked at is told"
     pipe = run(folder, stick / "2.seg")
-    assert (pipe.exit_code, "not a regular file" in pipe.stderr) == (1, True)
+    assert (pipe.exit_code, "neither a regular file" in pipe.stderr) == (1, True)
     linked = run(folder, stick / "folder")
     assert linked.stdout == "new 1  same 0  other 0  bad 0\n", "what is named is looked at"
 
