@@ -1,4 +1,4 @@
-"""The truth about a simulated fleet, by hand: what its reckoning makes of a few events."""
+"""Tests of the expected report figures of a simulated fleet, computed from a few events."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def states(told: list[SystemEvent]) -> list[tuple[str, int]]:
     return [(each.state, each.length) for each in expected_uptime.intervals(told)]
 
 
-def test_a_gap_is_an_outage_unless_something_of_it_did_not_come() -> None:
+def test_gap_is_an_outage_if_no_event_is_missing() -> None:
     begin = system(("start", 0), ("heartbeat", 60))
     assert states([*begin, *system(("heartbeat", 210), first=3)])[1:] == [("running", 150_000)]
     assert states([*begin, *system(("heartbeat", 211), first=3)])[1:] == [("outage", 151_000)]
@@ -44,7 +44,7 @@ def test_a_gap_is_an_outage_unless_something_of_it_did_not_come() -> None:
     assert outage["begin"] == "2026-03-02T00:01:00.000+00:00"
 
 
-def test_a_stop_bounds_time_in_which_it_did_not_run_and_a_crash_does_not() -> None:
+def test_clean_stop_ends_the_uptime_and_a_crash_does_not() -> None:
     stopped = system(("start", 0), ("heartbeat", 60), ("stop", 90), ("start", 95))
     assert states(stopped) == [("running", 60_000), ("running", 30_000), ("stopped", 5_000)]
     found = expected_uptime.availability(stopped)
@@ -55,7 +55,7 @@ def test_a_stop_bounds_time_in_which_it_did_not_run_and_a_crash_does_not() -> No
     assert (found["restarts"], found["unclean_restarts"], found["outages"]) == (1, 1, 0)
 
 
-def test_of_an_epoch_without_a_stop_nobody_knows_what_came_last() -> None:
+def test_end_of_an_epoch_without_a_stop_is_unknown() -> None:
     first = system(("start", 0), ("heartbeat", 60))
     later = system(("start", 400), epoch="E2")
     assert states([*first, *later])[-1] == ("unknown", 340_000)
@@ -65,7 +65,7 @@ def test_of_an_epoch_without_a_stop_nobody_knows_what_came_last() -> None:
     assert expected_uptime.availability([*first, *later])["unclean_restarts"] == 0
 
 
-def test_a_clock_that_is_set_makes_no_outage() -> None:
+def test_setting_the_clock_is_no_outage() -> None:
     told = [
         *system(("start", 0), ("heartbeat", 60), clock=False),
         *system(("clock_stepped", 5_000), ("clock_synchronised", 5_001), first=3),
@@ -79,7 +79,7 @@ def test_a_clock_that_is_set_makes_no_outage() -> None:
     assert clock["unsynchronised_s"] == 60.0
 
 
-def test_silence_is_measured_by_how_often_a_gateway_seals() -> None:
+def test_silence_depends_on_the_sealing_interval() -> None:
     told = system(("start", 0))
     arrivals = [START, START + 700_000, START + 2_000_000]
     as_of = START + 2_700_000
@@ -112,7 +112,7 @@ def depth(seconds: int, waiting: int, delivered: int, **tags: int) -> SystemEven
     return SystemEvent("E1", seconds, row)
 
 
-def test_a_queue_is_stuck_while_items_are_due_and_none_is_delivered() -> None:
+def test_queue_is_stuck_while_items_wait_and_none_is_delivered() -> None:
     told = [depth(at, 5, 0) for at in range(300, 2_401, 300)]
     [row] = expected_work.queues(told)
     assert (row["state"], row["stuck"], row["recovered"]) == ("stuck", 1, 0)
@@ -128,7 +128,7 @@ def test_a_queue_is_stuck_while_items_are_due_and_none_is_delivered() -> None:
     assert (row["state"], row["recovered"]) == ("idle", 1)
 
 
-def test_counts_are_the_sums_of_what_was_told() -> None:
+def test_counts_are_sums_of_the_events() -> None:
     def event(kind: str, name: str, value: float | None = None) -> SystemEvent:
         return SystemEvent("E1", 1, EventRow(START, True, kind, "d@gw", name=name, value=value))
 
@@ -143,7 +143,7 @@ def test_counts_are_the_sums_of_what_was_told() -> None:
 
 
 @pytest.mark.parametrize(("days", "usual"), [(1, 10.0), (2, 15.0), (3, 20.0), (5, 30.0)])
-def test_an_ordinary_day_is_neither_the_first_nor_the_last(days: int, usual: float) -> None:
+def test_ordinary_day_is_neither_the_first_nor_the_last(days: int, usual: float) -> None:
     sizes = [(START + day * 86_400_000, 10 * (day + 1)) for day in range(days)]
     found = expected_work.growth([], sizes, (at for at, _ in sizes), 99)
     assert (found["shipped_day"], found["days"]) == (usual, max(days - 2, 0))
@@ -154,7 +154,7 @@ def test_an_ordinary_day_is_neither_the_first_nor_the_last(days: int, usual: flo
     )
 
 
-def test_versions_are_summed_up_over_gateways() -> None:
+def test_versions_are_summed_over_gateways() -> None:
     def ran(errors: int, *times: int) -> VersionRun:
         made = VersionRun()
         made.add(errors, {True: times[1:], False: times[:1]})

@@ -1,4 +1,4 @@
-"""The verdict of a custody run: each way in which a message can break its level's promise."""
+"""Tests of the verdict and the plan of the custody scenario."""
 
 from __future__ import annotations
 
@@ -64,7 +64,9 @@ def ran(where: str = "b", times: int = 1, number: int = 1) -> Execution:
         (verdict(to(0), DONE, ran()), 0, "ran"),
     ],
 )
-def test_what_its_level_promises_is_exact(found: CustodyVerdict, level: int, row: str) -> None:
+def test_delivery_as_the_level_promises_is_exact(
+    found: CustodyVerdict, level: int, row: str
+) -> None:
     assert found.faults == {}
     assert found.exact
     assert found.counts[row][level] >= 1
@@ -96,20 +98,20 @@ def test_what_its_level_promises_is_exact(found: CustodyVerdict, level: int, row
         (verdict(to(2), DONE, ran(), ran(number=9)), "ran, and was never planned"),
     ],
 )
-def test_what_breaks_a_promise_is_named(found: CustodyVerdict, fault: str) -> None:
+def test_each_broken_promise_is_a_fault(found: CustodyVerdict, fault: str) -> None:
     assert fault in found.faults
     assert not found.exact
     assert found.lines()[-1].endswith("NOT exact")
     assert found.as_json()["faults"][fault] == 1
 
 
-def test_what_waits_has_to_be_what_is_expected() -> None:
+def test_stored_messages_must_be_the_expected_ones() -> None:
     assert not verdict(to(2, recipient="gone"), DONE, waiting=0).exact
     assert not verdict(to(2), DONE, ran(), waiting=1).exact
     assert verdict(to(0, recipient="gone"), DONE, waiting=0).exact
 
 
-def test_what_waits_twice_is_what_was_sent_twice_at_level_1() -> None:
+def test_messages_stored_twice_were_sent_twice_at_level_1() -> None:
     key = (A, 1)
     for waiting, exact in ((0, False), (1, True), (2, True), (3, False)):
         evidence = CustodyEvidence({key: DONE}, [], {}, waiting, frozenset({"gone"}), repeated=1)
@@ -128,7 +130,7 @@ def _in_order(
     return judge([(key, to(level, way)) for key in keys], evidence)
 
 
-def test_the_order_of_one_sender_to_one_account_is_judged_by_first_runs() -> None:
+def test_order_of_one_sender_is_judged_by_first_executions() -> None:
     assert _in_order(1, 2, 3).exact
     assert _in_order(1, 2, 1, 3).exact  # a repetition of the first, at level 1
     assert _in_order(1, 3, 2).faults["out of order"] == [f"{A} n=2 level 1 account b after n=3"]
@@ -136,7 +138,7 @@ def test_the_order_of_one_sender_to_one_account_is_judged_by_first_runs() -> Non
     assert _in_order(1, 3, 2, level=0).exact
 
 
-def test_examples_are_bounded_and_all_are_counted() -> None:
+def test_number_of_examples_is_bounded_and_all_are_counted() -> None:
     keys = [(A, number) for number in range(1, 101)]
     found = judge(
         [(key, to(2)) for key in keys],
@@ -151,13 +153,13 @@ def test_examples_are_bounded_and_all_are_counted() -> None:
 # The plan.
 
 
-def test_a_plan_is_the_same_for_the_same_seed() -> None:
+def test_plan_depends_on_the_seed_alone() -> None:
     plan = Plan(seed=7, domain="gw", devices=20, messages=500)
     assert dict(plan.all()) == dict(Plan(7, "gw", 20, 500).all())
     assert dict(plan.all()) != dict(Plan(8, "gw", 20, 500).all())
 
 
-def test_a_plan_has_all_levels_ways_and_sorts_of_devices() -> None:
+def test_plan_has_all_levels_addressings_and_kinds_of_devices() -> None:
     plan = Plan(seed=1, domain="gw", devices=40, messages=2_001)
     rows = dict(plan.all())
     assert len(rows) == 2_001 == sum(plan.count(name) for name in plan.names)
@@ -172,7 +174,7 @@ def test_a_plan_has_all_levels_ways_and_sorts_of_devices() -> None:
     assert all(plan.name(key[0]) != row.recipient for key, row in rows.items())
 
 
-def test_an_address_is_of_its_way() -> None:
+def test_address_follows_the_addressing() -> None:
     plan = Plan(seed=1, domain="gw", devices=2, messages=1)
     assert plan.absent == plan.slow == ()
     assert plan.address(to(1)) == "b@gw"

@@ -1,4 +1,4 @@
-"""The verdict of a workers run: each way in which a queue or a share can break its promise."""
+"""Tests of the verdict and the plan of the workers scenario."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def untaken(level: int) -> list[MemberRecord]:
     return [each for each in TAKEN if (each.level, each.item) != (level, SHARED[0])]
 
 
-def test_a_good_run_is_exact() -> None:
+def test_run_without_faults_is_exact() -> None:
     found = verdict()
     assert found.faults == {}
     assert found.exact
@@ -93,7 +93,9 @@ def test_a_good_run_is_exact() -> None:
         ),
     ],
 )
-def test_what_a_queue_may_do_is_counted(found: WorkersVerdict, name: str, count: int) -> None:
+def test_allowed_repetitions_of_a_queue_are_counted(
+    found: WorkersVerdict, name: str, count: int
+) -> None:
     assert found.faults == {}
     assert found.queue[name] == count
 
@@ -105,7 +107,9 @@ def test_what_a_queue_may_do_is_counted(found: WorkersVerdict, name: str, count:
         (verdict(more=[MemberRecord("member1n1", 1, SHARED[0], 1)]), "again", 1),
     ],
 )
-def test_what_a_share_may_do_is_counted(found: WorkersVerdict, name: str, level: int) -> None:
+def test_allowed_losses_and_repetitions_of_a_share_are_counted(
+    found: WorkersVerdict, name: str, level: int
+) -> None:
     assert found.faults == {}
     assert found.shares[name][level] == 1
     assert sum(found.shares[name]) == 1
@@ -146,24 +150,26 @@ def test_what_a_share_may_do_is_counted(found: WorkersVerdict, name: str, level:
         (verdict(fair={"worker1": 5, "worker2": 3}), "unfair"),
     ],
 )
-def test_a_broken_promise_is_a_fault(found: WorkersVerdict, fault: str) -> None:
+def test_each_broken_promise_of_a_queue_or_share_is_a_fault(
+    found: WorkersVerdict, fault: str
+) -> None:
     assert fault in found.faults
     assert not found.exact
     assert found.lines()[-1] == "verdict      NOT exact"
     assert found.as_json()["faults"][fault] == len(found.faults[fault])
 
 
-def test_one_item_more_is_not_unfair() -> None:
+def test_one_item_more_is_fair() -> None:
     assert verdict(fair={"worker1": 4, "worker2": 3}).exact
 
 
-def test_of_many_faults_the_first_are_shown() -> None:
+def test_number_of_shown_faults_is_bounded() -> None:
     found = verdict(left={f"j{n}": "" for n in range(SHOWN + 5)})
     assert found.as_json()["faults"]["left in the queue"] == SHOWN + 5
     assert len(found.as_json()["examples"]["left in the queue"]) == SHOWN
 
 
-def test_the_plan_follows_from_the_seed_and_has_each_item_once() -> None:
+def test_plan_depends_on_the_seed_and_has_each_item_once() -> None:
     plan = WorkersPlan(seed=7, workers=4, items=101, members=2, faults=0.5)
     rough = list(plan.rough())
     items = [each.item for each in [*plan.fair(), *rough]]
