@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from firmware_sim.attackers.wire import Counts, Target
 
 Work = Callable[[Target, Counts, str], Coroutine[Any, Any, None]]
-"""What an attack does: against whom, what it counts in, and as whom (empty for a stranger)."""
+"""What an attack does: against whom, what it counts in, and as whom (empty without an account)."""
 
 
 class Attack(NamedTuple):
@@ -26,13 +26,13 @@ class Attack(NamedTuple):
     work: Work
     rules: tuple[str, ...]
     trusted: bool = True
-    stranger: bool = False
+    unauthenticated: bool = False
     address: int = 2
 
     @property
     def account(self) -> str:
         """The name of its account, or an empty string."""
-        return "" if self.stranger else re.sub(r"[^a-z]+", "-", self.name)
+        return "" if self.unauthenticated else re.sub(r"[^a-z]+", "-", self.name)
 
     @property
     def local(self) -> str:
@@ -41,4 +41,4 @@ class Attack(NamedTuple):
 
     def source(self, domain: str) -> str:
         """Return the source under which the gateway logs it: its account, or else its address."""
-        return self.local if self.stranger else f"{self.account}@{domain}"
+        return self.local if self.unauthenticated else f"{self.account}@{domain}"

@@ -117,7 +117,7 @@ def _unauthenticated(
     rules: tuple[str, ...],
     address: int,
 ) -> Attack:
-    return Attack(name, work, rules, stranger=True, address=address)
+    return Attack(name, work, rules, unauthenticated=True, address=address)
 
 
 ATTACKS: Final = (
