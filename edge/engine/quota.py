@@ -83,38 +83,32 @@ def plan_eviction(
     """
     rows: list[int] = []
     before = total
-    for candidate in oldest() if _exceeded_by_source(size, source, limits) else ():
-        if _exceeded_by_source(size, source, limits) is None or candidate.age <= grace:
+    per_source = Usage(limits.held_messages_per_source, limits.held_bytes_per_source)
+    exceeded = _exceeded("held_{}_per_source", size, source, per_source)
+    for candidate in () if exceeded is None else oldest():
+        if exceeded is None or candidate.age <= grace:
             break
         rows.append(candidate.row)
         source = Usage(source.messages - 1, source.bytes - candidate.bytes)
         total = Usage(total.messages - 1, total.bytes - candidate.bytes)
-    messages, room = _share_of(source, Usage(limits.held_messages, limits.held_bytes))
+        exceeded = _exceeded("held_{}_per_source", size, source, per_source)
+    room = _share_of(source, Usage(limits.held_messages, limits.held_bytes))
     if rows:
-        messages = limits.held_messages
+        room = room._replace(messages=limits.held_messages)
     if rows and total.bytes + size <= before.bytes:
-        room = limits.held_bytes
-    exceeded = _exceeded_by_source(size, source, limits) or _exceeded_total(
-        size, total, Usage(messages, room)
-    )
+        room = room._replace(bytes=limits.held_bytes)
+    exceeded = exceeded or _exceeded("held_{}", size, total, room)
     if exceeded is not None:
         return EvictionPlan(exceeded)
     return EvictionPlan(None, tuple(rows)) if rows else FITS
 
 
-def _exceeded_by_source(size: int, source: Usage, limits: Limits) -> ExceededLimit | None:
-    if source.messages + 1 > limits.held_messages_per_source:
-        return ExceededLimit("held_messages_per_source", limits.held_messages_per_source)
-    if source.bytes + size > limits.held_bytes_per_source:
-        return ExceededLimit("held_bytes_per_source", limits.held_bytes_per_source)
-    return None
-
-
-def _exceeded_total(size: int, total: Usage, room: Usage) -> ExceededLimit | None:
-    if total.messages + 1 > room.messages:
-        return ExceededLimit("held_messages", room.messages)
-    if total.bytes + size > room.bytes:
-        return ExceededLimit("held_bytes", room.bytes)
+def _exceeded(name: str, size: int, used: Usage, limit: Usage) -> ExceededLimit | None:
+    """Return the limit that one more message would exceed; `{}` in its name as in `LimitNames`."""
+    if used.messages + 1 > limit.messages:
+        return ExceededLimit(name.format("messages"), limit.messages)
+    if used.bytes + size > limit.bytes:
+        return ExceededLimit(name.format("bytes"), limit.bytes)
     return None
 
 
@@ -156,17 +150,11 @@ def exceeded_waiting_limit(
         size: the charge of the message, in bytes.
         mine: the messages of its source that wait for this account.
     """
-    checks = (
-        (waiting.source, limits.source, names.source),
-        (waiting.account, _share_of(Usage(mine), limits.account), names.account),
-        (waiting.total, _share_of(waiting.source, limits.total), names.total),
+    return (
+        _exceeded(names.source, size, waiting.source, limits.source)
+        or _exceeded(names.account, size, waiting.account, _share_of(Usage(mine), limits.account))
+        or _exceeded(names.total, size, waiting.total, _share_of(waiting.source, limits.total))
     )
-    for used, limit, name in checks:
-        if used.messages + 1 > limit.messages:
-            return ExceededLimit(name.format("messages"), limit.messages)
-        if used.bytes + size > limit.bytes:
-            return ExceededLimit(name.format("bytes"), limit.bytes)
-    return None
 
 
 def _share_of(source: Usage, total: Usage) -> Usage:
