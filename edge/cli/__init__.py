@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import functools
 import os
 import sys
@@ -53,12 +52,6 @@ def report_errors(command: Callable[P, None]) -> Callable[P, None]:
 def to_terminal(line: str) -> str:
     """Make a line safe to print, whatever devices have written into it."""
     return printable(line, sys.stdout.encoding)
-
-
-def format_time(time: int) -> str:
-    """Format ms since 1970 UTC as RFC 3339 with whole seconds."""
-    moment = datetime.datetime.fromtimestamp(time / 1000, datetime.UTC)
-    return moment.isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def _to_click(text: str, options: Mapping[str, object]) -> click.ClickException:

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import click
 
-from edge.cli import folder_option, format_time, report_errors
+from edge.cli import folder_option, report_errors
 from edge.ops import backup as ops
+from sync.common.text import utc_time
 
 _AFTER_RESTORE = (
     "Later messages, readings and changes to devices are not in it. The next start begins a new"
@@ -39,5 +40,5 @@ def restore(file: Path, folder: Path) -> None:
     The folder must be new or empty.
     """
     manifest = ops.restore(file, folder)
-    click.echo(f"{folder} is {manifest.gateway} as of {format_time(manifest.made)}")
+    click.echo(f"{folder} is {manifest.gateway} as of {utc_time(manifest.made)}")
     click.echo(_AFTER_RESTORE.format(gateway=manifest.gateway))

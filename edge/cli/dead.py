@@ -10,10 +10,10 @@ from typing import Final
 
 import click
 
-from edge.cli import folder_option, format_time, report_errors, to_terminal
+from edge.cli import folder_option, report_errors, to_terminal
 from edge.features.outbox.store.dead_letters import IN_DOUBT, StoredDeadLetter
 from edge.ops import dead_letters as ops
-from sync.common.text import plural
+from sync.common.text import plural, utc_time
 
 LIST_LIMIT: Final = 100
 """Dead letters that `list` prints without --all: the latest."""
@@ -147,7 +147,7 @@ def _object(message: StoredDeadLetter) -> dict[str, object]:
 def _line(message: StoredDeadLetter) -> str:
     fields = (
         str(message.row),
-        format_time(message.time),
+        utc_time(message.time),
         message.state,
         f"level {message.qos}",
         f"{message.bytes} bytes",

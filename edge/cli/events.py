@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import json
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import click
 from edge.cli import folder_option, report_errors, to_terminal
 from edge.ops import events as ops
 from edge.ops.events import LoggedEvent
+from sync.common.text import utc_time
 
 
 @click.command()
@@ -36,11 +36,10 @@ def _json(logged: LoggedEvent) -> str:
 
 def _text(logged: LoggedEvent) -> str:
     event = logged.event
-    moment = datetime.datetime.fromtimestamp(event.time / 1000, datetime.UTC)
     value = None if event.value is None else f"{event.value:g} {event.unit or ''}".strip()
     tags = " ".join(f"{key}={text}" for key, text in event.tags.items())
     fields = (event.source, event.topic, event.name, value, event.level, event.text, tags)
     rest = "  ".join(str(field) for field in fields if field)
-    stamp = moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
     mark = "" if event.clock else "?"
+    stamp = utc_time(event.time, "milliseconds")
     return to_terminal(f"{stamp}{mark}  {logged.lane}/{event.seq}  {event.kind}  {rest}")

@@ -11,10 +11,10 @@ import click
 
 from edge.cli import folder_option, report_errors, to_terminal
 from edge.features.queues.service import diagnosis
-from edge.features.queues.service.diagnosis import DiagnosedItem, Report, timestamp
+from edge.features.queues.service.diagnosis import DiagnosedItem, Report
 from edge.features.queues.store.overview import Overview
 from edge.ops import queue as queues
-from sync.common.text import columns, plural
+from sync.common.text import columns, plural, utc_time
 
 _UNKNOWN: Final = "-"
 """Printed for the sessions of a member if it is not known which members are connected."""
@@ -211,7 +211,7 @@ def _item_line(found: DiagnosedItem) -> str:
     fields = (
         item.state,
         item.item,
-        timestamp(item.wall),
+        utc_time(item.wall),
         f"{item.publisher} -> {item.node}",
         f"{item.bytes} bytes",
         *([f"priority {item.priority}"] if item.priority else []),

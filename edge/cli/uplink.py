@@ -9,14 +9,14 @@ from typing import Final
 
 import click
 
-from edge.cli import folder_option, format_time, report_errors, to_terminal
+from edge.cli import folder_option, report_errors, to_terminal
 from edge.config import load
 from edge.errors import SetupError
 from edge.features.eventlog.store.uplink_view import UnsealedEvents
 from edge.ops import current_time
 from edge.ops import uplink as ops
 from edge.ops.uplink import Lane, Route, UplinkStatus
-from sync.common.text import columns, duration, plural
+from sync.common.text import columns, duration, plural, utc_time
 
 _NONE: Final = "-"
 """Printed for an unknown or missing value."""
@@ -105,7 +105,7 @@ def _route(route: Route) -> dict[str, str]:
         return folder | ({} if route.problem is None else {"trouble": route.problem})
     shown = {"url": enrolment.url, "gateway": enrolment.gateway}
     if route.certificate_end is not None:
-        shown["certificate_ends"] = format_time(route.certificate_end)
+        shown["certificate_ends"] = utc_time(route.certificate_end)
     return shown
 
 
@@ -173,4 +173,4 @@ def _ago(time: int) -> str:
 
 
 def _when(time: int | None) -> str:
-    return _NONE if time is None else format_time(time)
+    return _NONE if time is None else utc_time(time)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import math
 import re
 from collections.abc import Container, Iterator, Sequence
@@ -59,6 +60,12 @@ def duration(seconds: float) -> str:
         elif parts:
             break
     return " ".join(parts[:2]) or "0 s"
+
+
+def utc_time(milliseconds: int, timespec: str = "seconds") -> str:
+    """Format ms since 1970 UTC as RFC 3339; `timespec` is as for `datetime.isoformat`."""
+    moment = datetime.datetime.fromtimestamp(milliseconds / 1000, datetime.UTC)
+    return moment.isoformat(timespec=timespec).replace("+00:00", "Z")
 
 
 def size(count: float) -> str:

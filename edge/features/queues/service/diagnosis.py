@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
@@ -13,6 +12,7 @@ from edge.features.queues.rules.diagnosis import ItemState, Members, MemberState
 from edge.features.queues.store import overview, queue_items
 from edge.features.queues.store.overview import Attendance, Overview, Subscriber
 from edge.features.queues.store.queue_items import Item
+from sync.common.text import utc_time
 
 MAX_MEMBERS: Final = 1000
 """Members of a queue that are looked at, and sessions of them: as many as sessions may exist."""
@@ -256,13 +256,7 @@ class _Explainer:
         distance = f"in {seconds:.0f} s" if seconds > 0 else f"{abs(seconds):.0f} s ago"
         if self._moment.wall is None:
             return distance
-        return f"{timestamp(self._moment.wall + round(seconds * 1000))} ({distance})"
-
-
-def timestamp(wall: int) -> str:
-    """Format a time, in ms since 1970 UTC, to the second."""
-    moment = datetime.datetime.fromtimestamp(wall / 1000, datetime.UTC)
-    return moment.isoformat(timespec="seconds").replace("+00:00", "Z")
+        return f"{utc_time(self._moment.wall + round(seconds * 1000))} ({distance})"
 
 
 def _load(member: MemberState) -> str:
