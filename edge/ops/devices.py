@@ -26,7 +26,6 @@ from edge.features.accounts.store.accounts import Account, PendingMessages
 from edge.features.presence.store import roster
 from edge.features.pubsub.store import affiliations
 from edge.ops import certificates, current_time, pki
-from edge.ops.certificates import Issued
 from edge.ops.transactions import changing, reading
 from sync.common.durable_files import remove_folder, staged_folder
 from sync.common.text import plural
@@ -273,15 +272,11 @@ def _issue(folder: Path, name: str, jid: str, unit: Callable[[Transaction], None
     with staged_folder(place, issued.contents) as move_into_place:
         with changing(folder) as tx:
             unit(tx)
-            issued_certificates.add(tx, name, *_record(issued))
+            issued_certificates.add(tx, name, issued.fingerprint, issued.serial, issued.not_after)
             if not pki.files(folder).crl.exists():  # created by an older version
                 certificates.write_crl(tx, folder, ca)
         move_into_place()
     return place
-
-
-def _record(issued: Issued) -> tuple[bytes, str, int]:
-    return issued.fingerprint, issued.serial, issued.not_after
 
 
 def _publish_crl(folder: Path, done: str) -> None:

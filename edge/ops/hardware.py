@@ -36,12 +36,8 @@ def read(folder: Path, root: Path = Path("/")) -> Hardware:
     `root` holds `sys`. The call blocks for less than a millisecond.
     """
     board = next((found for name in _BOARD if (found := _text(root / name)) is not None), None)
-    return Hardware(board, _card(folder, root))
-
-
-def _card(folder: Path, root: Path) -> str | None:
-    """Return the id of the SD card or eMMC that holds `folder`."""
-    return _text(_device(folder, root) / "device" / "cid")
+    card = _text(_device(folder, root) / "device" / "cid")
+    return Hardware(board, card)
 
 
 def _device(folder: Path, root: Path) -> Path:

@@ -28,18 +28,10 @@ def deliver(context: Context, tx: Transaction, item: Item, to: ConnectedMember) 
     context.send(tx, to.generation, delivery, AWAITS_ANSWER)
 
 
-def notify_deleted(context: Context, tx: Transaction, item: Item, full: str) -> None:
-    """Notify a session that the item that it had locked is deleted."""
-    _notify(context, tx, item, full, is_deleted=True)
-
-
-def notify_unlocked(context: Context, tx: Transaction, item: Item, full: str) -> None:
-    """Notify a session that it no longer has the lock of an item."""
-    _notify(context, tx, item, full, is_deleted=False)
-
-
-def _notify(context: Context, tx: Transaction, item: Item, full: str, *, is_deleted: bool) -> None:
-    """Store a notice, and send it if its session is connected."""
+def notify_lock_ended(
+    context: Context, tx: Transaction, item: Item, full: str, *, is_deleted: bool
+) -> None:
+    """Notify a session, now or when it is connected, that it no longer has the lock of an item."""
     id = f"{'deleted' if is_deleted else 'unlocked'}-{item.row}-{item.deliveries}"
     stanza = context.encode(LockEnded(item.node, item.item, full, id, is_deleted))
     account = full.partition("@")[0]

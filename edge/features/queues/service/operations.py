@@ -144,7 +144,7 @@ def handle_loss(
         if item.expires is not None:
             tx.wake_at(item.expires)
     if kind is Kind.NODE and loss in NOTIFIED and item.holder is not None:
-        notifications.notify_unlocked(context, tx, item, item.holder)
+        notifications.notify_lock_ended(context, tx, item, item.holder, is_deleted=False)
 
 
 def make_ready_unsent(context: Context, tx: Transaction, item: Item) -> None:
@@ -176,7 +176,7 @@ def delete_item(
     """
     queue, item = _find(tx, node, item_id)
     if _check(tx, sender, node, item, Action.DELETE) is Verdict.ALLOWED_WITH_NOTIFICATION:
-        notifications.notify_deleted(context, tx, item, sender.full)
+        notifications.notify_lock_ended(context, tx, item, sender.full, is_deleted=True)
     complete(context, tx, item, queue)
 
 
