@@ -239,7 +239,9 @@ class App:
         from edge.web import site
         from edge.web.status_snapshot import Sources
 
-        known = Sources(settings, store, state, front, router, beats.meter)
+        known = Sources(
+            settings, store, state, lambda: front.up, lambda: router.stanzas, beats.meter
+        )
         server, reader = site.build(known)
         stack.callback(server.stop)
         self._run_task(stack, reader.measure_lag(), "web")

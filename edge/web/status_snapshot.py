@@ -11,7 +11,7 @@ import resource
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from edge.config.load import Config
 from edge.engine.database import Transaction
@@ -82,28 +82,14 @@ class ProcessFigures(NamedTuple):
     loop_lag: float
 
 
-class Front(Protocol):
-    """The listeners for devices, or the link to the server of a component."""
-
-    @property
-    def up(self) -> bool:
-        """Whether devices can connect."""
-
-
-class StanzaCounter(Protocol):
-    """The router, which counts stanzas."""
-
-    stanzas: int
-
-
 class Sources(NamedTuple):
     """The parts of the gateway that the figures come from."""
 
     settings: Config
     store: Store
     process_status: Callable[[], ProcessStatus]
-    front: Front
-    router: StanzaCounter
+    accepts_devices: Callable[[], bool]
+    stanzas: Callable[[], int]
     meter: WriteMeter
 
 
@@ -157,12 +143,12 @@ class SnapshotReader:
 
     def process(self) -> ProcessFigures:
         """Return the figures of the process."""
-        _settings, store, process_status, front, router, meter = self._sources
+        _settings, store, process_status, accepts_devices, stanzas, meter = self._sources
         return ProcessFigures(
             process_status(),
-            front.up,
+            accepts_devices(),
             _resident_bytes(),
-            router.stanzas,
+            stanzas(),
             store.commits,
             store.writes,
             store.commit_window.commit_times,

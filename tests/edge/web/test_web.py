@@ -49,12 +49,6 @@ class Front:
     up = True
 
 
-class Router:
-    """Counts stanzas."""
-
-    stanzas = 17
-
-
 class Gateway(NamedTuple):
     """A store and the status page on top of it."""
 
@@ -81,7 +75,9 @@ def running(settings: Config = SETTINGS) -> ProcessStatus:
 def made(store: Store, settings: Config = SETTINGS) -> Gateway:
     front = Front()
     meter = WriteMeter(store, settings.flash, lambda: KernelCounters(8192, 4096))
-    sources = Sources(settings, store, lambda: running(settings), front, Router(), meter)
+    sources = Sources(
+        settings, store, lambda: running(settings), lambda: front.up, lambda: 17, meter
+    )
     server, reader = site.build(sources)
     return Gateway(store, front, reader, Site(reader, store), server)
 
