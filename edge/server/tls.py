@@ -124,11 +124,7 @@ def _check_readable(path: Path) -> None:
 
 
 class TlsServer:
-    """The server side of TLS handshakes, limited in number.
-
-    Attributes:
-        active_handshakes: number of handshakes that occupy a slot.
-    """
+    """The server side of TLS handshakes, limited in number."""
 
     def __init__(self, contexts: TlsContexts, limits: Limits) -> None:
         self._contexts = contexts

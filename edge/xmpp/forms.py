@@ -23,7 +23,6 @@ class Field(NamedTuple):
 
     Attributes:
         type: its type (XEP-0004, section 3.3).
-        required: whether it must be filled in.
         label: its description for people.
         options: the values that may be chosen, each with its label.
     """

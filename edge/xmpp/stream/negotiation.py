@@ -67,7 +67,6 @@ class Negotiation:
             demands.
 
     Attributes:
-        state: the state of the machine.
         secure: whether the stream is under TLS.
         username: the account, normalised, once it is authenticated; else "".
         mechanism: the SASL mechanism that the peer tried last, or "".

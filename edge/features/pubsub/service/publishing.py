@@ -77,7 +77,6 @@ class Publication(NamedTuple):
     """A request to publish an item.
 
     Attributes:
-        shape: what the request contains.
         preconditions: required values of the node's options, by registered name; a node that is
             created gets them.
         unreadable: why the payload cannot be read, if it is to be logged; else empty.

@@ -29,7 +29,6 @@ class Item(NamedTuple):
     Attributes:
         row: the item's place in its queue.
         node: the name of the node that the item was published to.
-        item: the ItemID.
         state: `ready`, `locked`, `delayed` or `dead`.
         wall: when it was published, in ms since 1970.
         since: when it was published or requeued.
