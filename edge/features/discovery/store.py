@@ -74,8 +74,7 @@ def find_query(tx: Transaction, generation: int) -> CapsQuery | None:
 
 def add_query(tx: Transaction, generation: int, hash_: str, node: str, ver: str) -> None:
     """Record the capabilities that a session announced; all three are empty if it announced
-    none.
-    """
+    none."""
     announced = (hash_ or None, node or None, ver or None)
     tx.run(_BEGIN, (generation, *announced, bool(hash_)))
 

@@ -31,8 +31,7 @@ _CRL: Final = "crl"
 
 class Certificate(NamedTuple):
     """A certificate; `serial` is hexadecimal, `name` that of a device that may have been
-    removed.
-    """
+    removed."""
 
     fingerprint: bytes
     name: str

@@ -17,8 +17,7 @@ the backlog again, and sealing and evicting would never end.
 
 class BacklogQuota(NamedTuple):
     """The bytes that may wait in all, and the guaranteed share of each lane; the shares sum to
-    1.
-    """
+    1."""
 
     bytes: int
     shares: Mapping[str, float]

@@ -151,8 +151,7 @@ class _Base(NamedTuple):
 
 def _pack(records: list[Json]) -> Iterator[Reading]:
     """Resolve the records of a pack (RFC 8428, section 4.6); records of base fields only are no
-    readings.
-    """
+    readings."""
     base = _Base()
     for record in records:
         if not isinstance(record, dict):

@@ -54,8 +54,7 @@ class Epoch(NamedTuple):
 
 def begin(tx: Transaction, reason: str) -> str:
     """Begin a new epoch and return it; each lane restarts from 1, so all earlier events must be
-    sealed.
-    """
+    sealed."""
     before = latest(tx, 1)
     epoch = _ulid(max(tx.now.wall, _time_of(before[0].epoch) + 1 if before else 0))
     last = tx.row(_LAST_ROW)

@@ -75,8 +75,7 @@ def report_again(tx: Transaction, epoch: str, lane: str, first: int, last: int) 
 
 def report_all_again(tx: Transaction) -> None:
     """Report all ranges again in a new epoch, and delete those of epochs that are no longer
-    kept.
-    """
+    kept."""
     tx.run(_REPORT_ALL_AGAIN)
     tx.run(_TOO_OLD)
 

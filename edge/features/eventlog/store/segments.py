@@ -74,8 +74,7 @@ class EvictedRange(NamedTuple):
 
 class LaneHead(NamedTuple):
     """The last sealed number of a lane in the current epoch, and its digest (zeros before the
-    first).
-    """
+    first)."""
 
     lane: str
     sealed: int
@@ -209,8 +208,7 @@ def acknowledge(tx: Transaction, digest: bytes, recent_bytes: int) -> None:
 
 def set_aside(tx: Transaction, digest: bytes, reason: str, max_bytes: int) -> LostRange | None:
     """Keep a segment without ever sending it again; return its range, or `None` if it was not
-    waiting.
-    """
+    waiting."""
     marked = tx.row(_MARK, ("aside", reason, digest))
     _trim(tx, "aside", max_bytes)
     if marked is None:

@@ -189,7 +189,6 @@ def sample(tx: Transaction) -> SegmentSample | None:
 
 def first_after(tx: Transaction, row: int, *, every: bool) -> SegmentRow | None:
     """Return the first waiting segment after a row, or with `every` the first of any state, or
-    `None`.
-    """
+    `None`."""
     found = tx.row(_NEXT, (row, every))
     return None if found is None else SegmentRow(*found)

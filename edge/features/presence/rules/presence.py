@@ -27,8 +27,7 @@ class Appearance(NamedTuple):
 
 def priority(text: str | None) -> int | None:
     """Parse a priority from -128 to 127; return 0 for an empty text and `None` for an invalid
-    one.
-    """
+    one."""
     if not text:
         return 0
     match = _INTEGER.fullmatch(text)

@@ -62,8 +62,7 @@ class RosterItem(NamedTuple):
 
     def with_state(self, state: SubscriptionState, request: bytes) -> RosterItem:
         """Return the item in another state, with `request` if the contact starts to wait for an
-        answer.
-        """
+        answer."""
         waits = FIELDS[state].pending
         kept = self.request or request if waits else None
         return self._replace(listed=self.listed or is_listed(state), state=state, request=kept)
@@ -96,8 +95,7 @@ def list_items(tx: Transaction, account: int) -> list[RosterItem]:
 
 def pending_requests(tx: Transaction, account: int, count: int) -> list[bytes]:
     """Return the first `count` subscription requests that an account has not answered, as
-    received.
-    """
+    received."""
     return [bytes(row[0]) for row in tx.rows(_REQUESTS, (account, count))]
 
 
