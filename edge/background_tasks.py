@@ -64,7 +64,7 @@ def _limit_of(limits: Limits, rule: str) -> int | None:
 
 
 class HeartbeatSources(NamedTuple):
-    """What heartbeats and the closing event log.
+    """The sources of heartbeats and of the closing event.
 
     Attributes:
         counters: refusals that are not logged elsewhere.

@@ -47,7 +47,7 @@ class Gateway(Section, frozen=True, kw_only=True):
 
 
 class Xmpp(Section, frozen=True, kw_only=True):
-    """How devices connect."""
+    """Connections of devices."""
 
     headings = {"listen": SET_THESE, "offline": TUNE_THESE}
 
@@ -108,7 +108,7 @@ class Xmpp(Section, frozen=True, kw_only=True):
 
 
 class Uplink(Section, frozen=True, kw_only=True):
-    """How the event log reaches the centre."""
+    """Shipping of the event log to the centre."""
 
     headings = {"enrolment": SET_THESE, "live_share": TUNE_THESE}
 

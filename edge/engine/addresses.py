@@ -21,7 +21,7 @@ def pubsub_service(domain: str) -> str:
 
 
 class AddressKind(Enum):
-    """What an address belongs to. That an account, session or node exists is not certain."""
+    """The kind of entity that an address names; the entity need not exist."""
 
     GATEWAY = "the gateway itself"
     OWN = "the account that the stanza comes from"

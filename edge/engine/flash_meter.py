@@ -37,7 +37,7 @@ class KernelCounters(NamedTuple):
 
 
 class WriteMeter:
-    """What was written since it was last logged, and the average of the last hour.
+    """Counts bytes written since they were last logged, and averages the last hour.
 
     Attributes:
         average: bytes a second.

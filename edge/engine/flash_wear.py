@@ -37,7 +37,7 @@ SELECT day, seconds, written, pages, commits FROM wear ORDER BY day DESC LIMIT ?
 
 
 class WriteCounts(NamedTuple):
-    """What was written in a period of service seconds.
+    """The amounts written in a period of service seconds.
 
     Attributes:
         seconds: the length of the period.

@@ -33,7 +33,7 @@ E = TypeVar("E", bound=ServiceError)
 
 
 class Context(NamedTuple):
-    """What every hook is given: the gateway's domain, its configuration, and the hooks.
+    """The gateway's domain, configuration and hooks, passed to every hook.
 
     Attributes:
         has_accounts: whether accounts are the gateway's own; a component has none.
@@ -473,7 +473,7 @@ def _add(table: dict[K, V], key: K, value: V, what: str) -> None:
 
 
 def register_features(hooks: Hooks, modules: Iterable[ModuleType], *, accounts: bool) -> None:
-    """Let features register; those that need accounts only where the gateway has them."""
+    """Register the features; those that need accounts only if the gateway has them."""
     for module in modules:
         if hasattr(module, "register") and (accounts or not getattr(module, NEEDS_ACCOUNTS, False)):
             module.register(hooks)

@@ -86,7 +86,7 @@ class SavedTime(NamedTuple):
 
 
 class TimeOffSource(StrEnum):
-    """How the time off is known."""
+    """The source of the time off."""
 
     UPTIME = "uptime"
     WALL = "wall clock"

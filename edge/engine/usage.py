@@ -20,7 +20,7 @@ class LimitUsage(NamedTuple):
 
 
 class WaitingCounts(NamedTuple):
-    """What waits in the database.
+    """Counts of what waits in the database.
 
     Attributes:
         held: messages in custody, before their `deliver`.

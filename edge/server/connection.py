@@ -132,7 +132,7 @@ class Connection(asyncio.BufferedProtocol):
         self._process()
 
     def eof_received(self) -> bool:
-        """Let the transport close, because the peer sends nothing more."""
+        """Close the transport, because the peer sends nothing more."""
         return False
 
     def pause_writing(self) -> None:

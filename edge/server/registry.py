@@ -83,7 +83,7 @@ class Registry:
             self.no_connections.set()
 
     def resume_reading(self) -> None:
-        """Let all connections read again."""
+        """Resume reading on all connections."""
         for connection in list(self._connections):
             connection.resume_reading()
 

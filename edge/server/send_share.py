@@ -38,7 +38,7 @@ EMPTY: Final = BufferSize(0, 0)
 
 
 class SendShares:
-    """What each sender has in one session's buffer; `size` is that of the whole buffer."""
+    """The bytes of each sender in a session's buffer; `size` is that of the whole buffer."""
 
     __slots__ = ("_all_limit", "_by_sender", "_each_limit", "used")
 

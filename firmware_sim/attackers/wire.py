@@ -34,7 +34,7 @@ class ConnectionClosed(Exception):
 
 @dataclass(slots=True)
 class Counts:
-    """What an attack did, and which errors it received."""
+    """Counts of what an attack sent, and of the errors that it received."""
 
     sent: int = 0
     """Stanzas, or attempts, whichever the attack consists of."""

@@ -1,4 +1,4 @@
-"""When a gateway ran: its runs, each in an epoch and of a software version.
+"""The uptime of a gateway: its runs, each in an epoch and of a software version.
 
 Moments are true seconds since the simulation began.
 """

@@ -69,7 +69,7 @@ MAX_TIMEOUT_S: Final = 30 * 86_400.0
 
 
 class Subject(NamedTuple):
-    """What a problem concerns; `gateway` is empty for problems of the centre."""
+    """The subject of a problem; `gateway` is empty for problems of the centre."""
 
     kind: Kind
     gateway: str

@@ -66,7 +66,7 @@ class _StoppedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class IngestResult:
-    """What an ingest did: `batches` committed, and `reread` files that the stream had missed."""
+    """The result of an ingest: `batches` committed, and `reread` files that were missed."""
 
     batches: int
     counts: Counts

@@ -30,7 +30,7 @@ _SPAN_BITS: Final = (MAX_EVENTS - 1).bit_length()
 
 
 class Claim(NamedTuple):
-    """What a segment's header claims. `digest` and `previous` are SHA-256 in hexadecimal."""
+    """The claims of a segment's header. `digest` and `previous` are SHA-256 in hexadecimal."""
 
     gateway: str
     epoch: str

@@ -68,13 +68,13 @@ class Group(NamedTuple):
 
     @property
     def headline(self) -> str:
-        """What is the case."""
+        """The problem in a few words."""
         text = _HEADLINES[self.problems[0].kind]
         return text[0].upper() + text[1:]
 
     @property
     def title(self) -> str:
-        """What is the case, and at how many gateways if there are several."""
+        """The problem, and the number of gateways if there are several."""
         gateways = {problem.gateway for problem in self.problems if problem.gateway}
         if len(gateways) < 2:
             return self.headline

@@ -50,7 +50,7 @@ _FILE_NAME: Final = re.compile(
 
 
 class Outcome(Enum):
-    """What happened to a segment that was offered: new, a duplicate, or in conflict with one."""
+    """The outcome of offering a segment: new, a duplicate, or in conflict with one."""
 
     NEW = "new"
     SAME = "same"
@@ -92,7 +92,7 @@ class HighWatermark(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AsideLimits:
-    """How many conflicting segments of a gateway are kept: `files`, and `size` in bytes."""
+    """Limits of the conflicting segments kept of a gateway: `files`, and `size` in bytes."""
 
     files: int
     size: int

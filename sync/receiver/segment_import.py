@@ -25,7 +25,7 @@ MAX_DEPTH: Final = 32
 
 
 class ImportOutcome(Enum):
-    """What happened to a file: new, a duplicate, in conflict with another segment, or refused."""
+    """The outcome of importing a file: new, a duplicate, in conflict, or refused."""
 
     NEW = "new"
     SAME = "same"

@@ -215,7 +215,7 @@ def _with_state(rows: DataFrame, numbers: DataFrame) -> DataFrame:
 
 
 class _Finding(NamedTuple):
-    """What is reported if a column of a lane is not zero; `what` has a place for the count."""
+    """The problem to report if a column of a lane is not zero; `what` has a place for the count."""
 
     weight: Weight
     kind: str

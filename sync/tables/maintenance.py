@@ -43,7 +43,7 @@ class RetentionPolicy:
 
 @dataclass(frozen=True, slots=True)
 class RetentionResult:
-    """What was removed, or would be: rows by day, if they were counted, and files."""
+    """The data that was removed, or would be: rows by day, if they were counted, and files."""
 
     days: dict[str, int]
     event_files: tuple[str, ...]

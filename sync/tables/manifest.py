@@ -47,7 +47,7 @@ _INVALID: Final = (ValueError, KeyError, TypeError, AttributeError)
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """How many files a batch read, by fate, and how many events it wrote."""
+    """Counts of the files that a batch read, by fate, and of the events that it wrote."""
 
     segments: int = 0
     events: int = 0
@@ -65,7 +65,7 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What one batch of a query added to the tables, or what one maintenance step changed.
+    """The files that a batch added to the tables, or that a maintenance step changed.
 
     `events` maps a day (UTC, `YYYY-MM-DD`) to files, `segments` lists files, each by its path
     relative to the tables' folder. `committed_at` is ISO 8601 in UTC. `replaces` lists files that

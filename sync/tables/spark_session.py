@@ -257,7 +257,7 @@ def spark_errors(log: Path | None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def without_overflow_errors(spark: SparkSession) -> Iterator[None]:
-    """Let overflowing numbers in the block become null or wrong instead of an error.
+    """Make overflowing numbers in the block null or wrong instead of an error.
 
     A gateway may send any number: its own results are wrong then, and those of the rest of the
     fleet are computed nevertheless.
@@ -268,7 +268,7 @@ def without_overflow_errors(spark: SparkSession) -> Iterator[None]:
 
 @contextlib.contextmanager
 def file_batches(spark: SparkSession, *, local: bool) -> Iterator[None]:
-    """Let each task that starts in the block read at most `TASK_BYTES` of files.
+    """Limit each task that starts in the block to `TASK_BYTES` of files.
 
     `local`: the files are on a disk of the driver, which lists them by itself.
     """

@@ -29,7 +29,7 @@ _ATTEMPT: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class UnusedFiles:
-    """What may be removed: replaced files, folders of attempts, folders of stream checkpoints."""
+    """Removable files: replaced files, folders of attempts, folders of stream checkpoints."""
 
     replaced: tuple[str, ...] = ()
     attempts: tuple[str, ...] = ()

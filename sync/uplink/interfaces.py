@@ -54,7 +54,7 @@ class HighWatermark(NamedTuple):
 
 
 class SendOrder(Enum):
-    """Which of the waiting segments is sent."""
+    """The order in which waiting segments are sent."""
 
     OLDEST = "oldest"
     NEWEST = "newest"

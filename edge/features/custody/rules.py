@@ -42,7 +42,7 @@ class Situation(Enum):
 
 
 class Effect(Enum):
-    """What happens to the message, in the transaction of the answer."""
+    """The effect on the message, in the transaction of the answer."""
 
     NONE = "nothing"
     HOLD = "held on disk, unparsed"
@@ -51,7 +51,7 @@ class Effect(Enum):
 
 
 class Answer(Enum):
-    """How a request is answered that custody itself does not refuse."""
+    """The answer to a request that custody itself does not refuse."""
 
     RECEIVED = "result with <received/>"
     EMPTY = "empty result"

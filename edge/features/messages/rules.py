@@ -43,7 +43,7 @@ class Availability(Enum):
 
 
 class Outcome(Enum):
-    """What to do with a message."""
+    """The handling of a message."""
 
     DELIVER = "send to the session of the full JID"
     BEST = "send to the most available session"
@@ -81,7 +81,7 @@ R = TypeVar("R", bound=BoundSession)
 
 
 class Route(NamedTuple):
-    """What to do with a message, and the sessions that receive it."""
+    """The handling of a message, and the sessions that receive it."""
 
     outcome: Outcome
     sessions: Sequence[BoundSession] = ()

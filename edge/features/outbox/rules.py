@@ -59,7 +59,7 @@ BOUND: Final = frozenset({State.RECEIVED, State.RELEASED})
 
 
 class Input(Enum):
-    """What can happen to a message."""
+    """The inputs of the state machine of a message."""
 
     SEND = "ready to send"
     SEND_PLAIN = "ready to send as a plain message"
@@ -74,7 +74,7 @@ class Input(Enum):
 
 
 class Action(Enum):
-    """What to do in addition to changing the state."""
+    """An action in addition to a change of state."""
 
     NONE = "nothing"
     SEND = "send the stanza of the next state"
@@ -232,7 +232,7 @@ def plan(candidates: Iterable[Candidate], send: Input | None, window: Usage) -> 
 
 
 class _Ordering:
-    """Which messages wait for which."""
+    """The order in which messages wait for each other."""
 
     def __init__(self, candidates: Sequence[Candidate]) -> None:
         self._first = _first_by_source(candidates)

@@ -35,7 +35,7 @@ ALWAYS_FULL: Final = frozenset({"recent_bytes", "released_keys", "items_per_node
 
 
 def integrity(folder: Path, *, deep: bool) -> Iterator[Finding]:
-    """Let SQLite check the structure of the database, or with `deep` also every index entry."""
+    """Check the structure of the database with SQLite, or with `deep` every index entry, too."""
     path, began = folder / database.FILE_NAME, time.monotonic()
     with closing(database.connect_reader(path)) as connection:
         if not deep:

@@ -195,7 +195,7 @@ class Link(ComponentXMPP):
             self._stalled = None
 
     def eof_received(self) -> None:
-        """Let the transport close."""
+        """Close the transport."""
         self._reason = self._reason or "the server closed the connection"
 
     def connection_lost(self, exception: BaseException | None) -> None:

@@ -1,1 +1,1 @@
-"""What the reports share: how a report is declared, computed and shown."""
+"""Shared code of the reports: how a report is declared, computed and shown."""

@@ -1,4 +1,4 @@
-"""How a report is declared: what it reads, what it computes, and how its table is shown."""
+"""The declaration of a report: its input, its computation, and the layout of its table."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class ReportContext(NamedTuple):
 
 
 class Table(NamedTuple):
-    """How a report's table is shown.
+    """The layout of a report's table.
 
     `order` is its position among the tables, the lowest first. `about` says in a few sentences how
     to read it. `empty` replaces the table if it has no rows.

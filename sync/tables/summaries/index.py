@@ -32,7 +32,7 @@ _VERSION: Final = 1
 
 
 class Key(NamedTuple):
-    """What rows belong to: the summary's name and shape, the day, and the content of its events."""
+    """The key of rows: the summary's name and shape, the day, and the content of its events."""
 
     name: str
     shape: str

@@ -41,7 +41,7 @@ _OF: Final = "of"
 
 
 class DayCount(NamedTuple):
-    """How many days were reused, how many were computed, and how many are lost.
+    """Counts of days that were reused, that were computed, and that are lost.
 
     A day is lost if retention removed its events before one of the summaries was computed in its
     present form.

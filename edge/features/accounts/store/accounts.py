@@ -29,7 +29,7 @@ class Account(NamedTuple):
 
 
 class PendingMessages(NamedTuple):
-    """How many messages waited for a removed device, by table."""
+    """Counts of the messages that waited for a removed device, by table."""
 
     offline: int
     outbox: int

@@ -32,7 +32,7 @@ _POLICIES: Final = [policy.value for policy in Policy]
 
 
 class SubscriptionKind(Enum):
-    """What a subscription is to."""
+    """The kind of target of a subscription."""
 
     PLAIN = "a node or a filter"
     QUEUE = "a queue node"

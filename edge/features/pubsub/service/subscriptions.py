@@ -64,7 +64,7 @@ _NOTIFIED: Final = (EndReason.OWNER, EndReason.UNAUTHORIZED)
 
 
 class Target(NamedTuple):
-    """What a subscription is to: a share, a filter, or the node named `text`."""
+    """The target of a subscription: a share, a filter, or the node named `text`."""
 
     text: str
     share: Share | None = None

@@ -25,7 +25,7 @@ SLOTS: Final = 64
 
 
 class Policy(Enum):
-    """How the next member is chosen."""
+    """The rule by which the next member is chosen."""
 
     LEAST_LOADED = "least-loaded"
     HASH = "hash"

@@ -40,7 +40,7 @@ def get_owned(tx: Transaction, sender: Sender, node: str) -> Overview:
 
 
 def unlock(tx: Transaction, queue: Overview, item: str, by: str | None = None) -> None:
-    """Let the lock of an item of a queue node time out now.
+    """End the lock of an item of a queue node as if it timed out now.
 
     The item does not become dead by this unless the queue allows one delivery only.
 

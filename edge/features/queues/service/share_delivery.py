@@ -37,7 +37,7 @@ _IN_DOUBT: Final = (State.RELEASED.value, State.PLAIN.value)
 
 
 class Withdrawal(Enum):
-    """How far the delivery of an item had come when it was withdrawn from its member."""
+    """The progress of a delivery when its item was withdrawn from the member."""
 
     UNSENT = "the item was never sent"
     SENT = "the item may have been received, but is not the member's"

@@ -321,8 +321,10 @@ def unlock(tx: Transaction, row: int, avoid: str | None = None, *, delivered: bo
 
 
 def end_lock(tx: Transaction, row: int, max_deliveries: int) -> None:
-    """Let the lock of an item time out now; this makes the item dead only if the queue allows one
-    delivery."""
+    """End the lock of an item as if it timed out now.
+
+    The item becomes dead only if the queue allows one delivery.
+    """
     tx.run(_END_LOCK, (tx.now.service, max_deliveries, row))
 
 

@@ -194,7 +194,7 @@ def set_stalled(tx: Transaction, subscription: int) -> None:
 
 
 def clear_stalls(tx: Transaction, max_bytes: int) -> None:
-    """Let stalled members get items again."""
+    """Allow stalled members to get items again."""
     for (subscription,) in tx.rows(_STALLED):
         tx.run(_CLEAR_STALL, (max_bytes, subscription))
 
