@@ -107,11 +107,13 @@ test: $(STAMP) ## all tests with small counts
 	  "$(PY) -m pytest $(WORKERS) -m 'not long' --ignore=tests/spark $(PYTEST_ARGS) $(JUNIT)" \
 	  "$(PY) -m pytest tests/spark -p no:benchmark -m 'not long' $(PYTEST_ARGS) $(JUNIT_SPARK)"
 
-.PHONY: test-slow
-test-slow: $(STAMP) ## of these, the tests that start processes, browsers or Spark
-	@$(PY) .ci/run_together.py \
-	  "$(PY) -m pytest $(PROCESS_TESTS) $(WORKERS) -m 'not long' $(PYTEST_ARGS) $(JUNIT)" \
-	  "$(PY) -m pytest tests/spark -p no:benchmark -m 'not long' $(PYTEST_ARGS) $(JUNIT_SPARK)"
+.PHONY: test-spark
+test-spark: $(STAMP) ## of these, the tests that start Spark
+	@$(PY) -m pytest tests/spark -p no:benchmark -m 'not long' $(PYTEST_ARGS) $(JUNIT_SPARK)
+
+.PHONY: test-processes
+test-processes: $(STAMP) ## of these, the tests that start other processes or browsers
+	@$(PY) -m pytest $(PROCESS_TESTS) $(WORKERS) -m 'not long' $(PYTEST_ARGS) $(JUNIT)
 
 .PHONY: coverage
 coverage: $(STAMP) ## the other tests, with the floors of coverage
