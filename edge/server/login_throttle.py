@@ -26,7 +26,7 @@ KEYS: Final = 1000
 removed; to have an account forgotten takes that many failures from as many addresses."""
 
 DOUBLINGS: Final = 4
-"""How often the delay doubles: up to 16 times the first."""
+"""Maximum number of doublings of the delay: up to 16 times the first."""
 
 IPV6_SITE: Final = 64
 """Prefix length of an IPv6 site, within which a host can choose its addresses."""

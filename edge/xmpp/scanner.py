@@ -28,7 +28,7 @@ _COMPLETE = re.compile(
 
 
 class _Context(Enum):
-    """What surrounds the scanner's position, which determines what it searches for."""
+    """The context of the scanner's position, which determines what it searches for."""
 
     TEXT = "text"
     TAG = "tag"

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from firmware_sim.attackers.wire import Counts, Target
 
 Work = Callable[[Target, Counts, str], Coroutine[Any, Any, None]]
-"""What an attack does: against whom, what it counts in, and as whom (empty without an account)."""
+"""The function of an attack: given the target, the counts, and the account (or "")."""
 
 
 class Attack(NamedTuple):

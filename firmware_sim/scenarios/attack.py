@@ -49,7 +49,7 @@ _RECONNECT: Final = ReconnectPolicy(base=0.25, cap=2.0, stable=0.5, timeout=10.0
 
 @dataclass(frozen=True, slots=True)
 class AttackSettings:
-    """How an attack runs: `devices` honest devices send `pace` messages a second each.
+    """Settings of an attack: `devices` honest devices send `pace` messages a second each.
 
     `quiet` (before and after) and `attacked` are seconds. `rate` is the maximum of stanzas a second
     for each flood. `ceiling` is in bytes; 0 computes it from the configuration. `times` is the

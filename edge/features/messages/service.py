@@ -35,7 +35,7 @@ PAGE_DIVISOR: Final = 2
 """A page uses at most one part in this many of a session's limit of unacknowledged stanzas."""
 
 RETURNED_QUOTA_FACTOR: Final = 2
-"""How much more may be stored for an account when a session ended without acknowledging.
+"""Factor by which storage for an account may exceed its quota after an unacknowledged session.
 
 The senders of these messages may have disconnected and could not be informed.
 """

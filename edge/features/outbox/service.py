@@ -18,7 +18,7 @@ from edge.engine import quota, sessions
 from edge.engine.access import Sender
 from edge.engine.addresses import pubsub_service
 from edge.engine.database import AWAITS_ANSWER, Transaction
-from edge.engine.hooks import Context, Event
+from edge.engine.hooks import Context, Event, Hooks
 from edge.engine.quota import ExceededLimit, Usage, WaitingUsage
 from edge.engine.sessions import Session
 from edge.errors import ServiceError
@@ -624,3 +624,8 @@ def on_external_change(context: Context, tx: Transaction) -> None:
     _give_up_orphans(context, tx)
     _send_ready_all(context, tx, outbox.accounts_with_sessions(tx))
     _wake_at_expiry(context, tx)
+
+
+def register(hooks: Hooks) -> None:
+    """Register what a component needs, too: messages stored before it was one also get older."""
+    hooks.on_time_off(outbox.age)

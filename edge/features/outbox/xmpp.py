@@ -246,5 +246,4 @@ def register(hooks: Hooks) -> None:
     hooks.on_unacknowledged(outbox.QOS_RECEIPT, service.on_session_lost)
     hooks.on_unacknowledged(outbox.PLAIN_RECEIPT, service.on_session_lost)
     hooks.on_timer(service.on_timer)
-    hooks.on_time_off(outbox.age)
     hooks.on_external_change(service.on_external_change)

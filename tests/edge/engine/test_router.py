@@ -221,3 +221,11 @@ def test_the_error_text_of_an_unreadable_message_is_limited(gateway: Gateway) ->
     assert refused(reply) == "modify/not-acceptable"
     assert reply is not None
     assert 20 < len(reply.text) <= 200
+
+
+def test_time_off_ages_the_same_rows_on_a_component() -> None:
+    hooks = {accounts: Hooks(Xmpp()) for accounts in (True, False)}
+    for accounts, registered in hooks.items():
+        register_features(registered, feature_modules(), accounts=accounts)
+    assert len(hooks[True].time_off) >= 5
+    assert hooks[False].time_off == hooks[True].time_off

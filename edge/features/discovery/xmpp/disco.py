@@ -22,7 +22,7 @@ from edge.xmpp.stanza import Stanza
 _ACCOUNT: Final = {"category": "account", "type": "registered"}
 
 _ACCOUNT_FEATURES: Final = (DISCO_INFO, DISCO_ITEMS, PING)
-"""What the gateway answers on behalf of an account."""
+"""Features that the gateway provides on behalf of an account."""
 
 
 def server_info(context: Context, stanza: Stanza) -> Work:

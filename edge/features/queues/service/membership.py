@@ -14,7 +14,7 @@ from edge.engine import events, sessions
 from edge.engine.access import Sender
 from edge.engine.database import Transaction
 from edge.engine.events import NewEvent
-from edge.engine.hooks import Context
+from edge.engine.hooks import Context, Hooks
 from edge.features.outbox import service as outbox
 from edge.features.outbox.rules import TERMINAL, Input, State
 from edge.features.outbox.service import DeliveryFailure, OutboxRow
@@ -313,3 +313,9 @@ def on_external_change(context: Context, tx: Transaction) -> None:
             break
     queue_members.recount_locking(tx, context.limits.unacknowledged_bytes)
     on_timer(context, tx)
+
+
+def register(hooks: Hooks) -> None:
+    """Register what a component needs, too: items stored before it was one also get older."""
+    hooks.on_time_off(queue_items.age)
+    hooks.on_time_off(stored_notifications.age)

@@ -14,8 +14,6 @@ from edge.features.pubsub.service import access
 from edge.features.queues.service import membership, notifications, operations, share_delivery
 from edge.features.queues.service.errors import QueueError, RefusalReason
 from edge.features.queues.service.messages import ItemDelivery, LockEnded
-from edge.features.queues.store import notifications as stored_notifications
-from edge.features.queues.store import queue_items as stored_items
 from edge.features.queues.store.notifications import KIND
 from edge.xmpp import pubsub, serialize
 from edge.xmpp.errors import StanzaError
@@ -109,6 +107,4 @@ def register(hooks: Hooks) -> None:
     hooks.on_unacknowledged(share_delivery.QOS_0, membership.on_qos_0_unacknowledged)
     hooks.on(ITEM_MESSAGE_ENDED, membership.on_message_ended)
     hooks.on_timer(membership.on_timer)
-    hooks.on_time_off(stored_items.age)
-    hooks.on_time_off(stored_notifications.age)
     hooks.on_external_change(membership.on_external_change)
