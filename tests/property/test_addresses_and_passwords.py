@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import scramp.utils
 from hypothesis import given
@@ -14,6 +16,8 @@ from edge.credentials import PasswordError
 from edge.xmpp import jid
 from edge.xmpp.jid import JidError
 
+ASCII = "".join(map(chr, range(128)))
+LENGTHS = st.integers(0, 1100)
 LOCAL = st.text("abz019_.+=~!#$%^*()-@/ A\u00e4", max_size=6)
 DOMAIN = st.text("abz019.-xn[]:A\u00e4", max_size=10)
 RESOURCE = st.text("az/@ A'\"<\u00e4\u2168\x7f", max_size=5)
@@ -24,11 +28,18 @@ ADDRESSES = st.one_of(
     st.builds("a@xn--{}".format, DOMAIN),
     DOMAIN,
     st.text(max_size=20),
+    st.text(ASCII, max_size=20),
+    st.builds("{}@{}".format, LOCAL, st.text("XxNnA-.1", min_size=1, max_size=12)),
 )
 
 
 @given(ADDRESSES)
 def test_addresses_equal_those_of_slixmpp(text: str) -> None:
+    _compare(text)
+
+
+def _compare(text: str) -> None:
+    """Compare the normalisation of an address with slixmpp's."""
     bare, slash, resource = text.partition("/")
     try:
         theirs = JID(bare.removesuffix(".") + slash + resource)
@@ -46,6 +57,52 @@ def test_addresses_equal_those_of_slixmpp(text: str) -> None:
     assert ours.full == theirs.full
     assert ours.bare == theirs.bare
     assert jid.parse(ours.full) == ours
+
+
+@given(
+    st.one_of(st.text(ASCII, max_size=8), st.builds(str.__mul__, st.sampled_from(ASCII), LENGTHS))
+)
+def test_ascii_parts_equal_those_of_slixmpp(text: str) -> None:
+    _compare_parts(text)
+
+
+def test_each_ascii_character_equals_that_of_slixmpp() -> None:
+    for character in ASCII:
+        for text in (character, f"{character}a", f"a{character}", f"a{character}B"):
+            _compare_parts(text)
+            for address in (f"{text}@b", f"{text}@B.c/d", f"a@{text}", f"b/{text}"):
+                _compare(address)
+
+
+def test_each_ascii_length_equals_that_of_slixmpp() -> None:
+    for length in (0, 1, 2, 62, 63, 64, 252, 253, 254, 1022, 1023, 1024, 1025):
+        for text in ("a" * length, "A" * length, ("b." * length)[:length]):
+            _compare_parts(text)
+            for address in (f"{text}@b", f"a@{text}", f"{text}", f"a@{text}/c", f"b/{text}"):
+                _compare(address)
+
+
+def _compare_parts(text: str) -> None:
+    """Compare the normalisation of a local part and of a resource with slixmpp's."""
+    local = _theirs(f"{text}@localhost")
+    valid = local is not None and (local.domain, local.resource) == ("localhost", "")
+    assert _outcome(jid.prepare_local, text) == (local.local if valid and local.local else None)
+    resource = _theirs(f"localhost/{text}")
+    assert _outcome(jid.prepare_resource, text) == (resource and resource.resource)
+
+
+def _theirs(address: str) -> JID | None:
+    try:
+        return JID(address)
+    except InvalidJID:
+        return None
+
+
+def _outcome(prepare: Callable[[str], str], text: str) -> str | None:
+    try:
+        return prepare(text)
+    except JidError:
+        return None
 
 
 @given(st.text(max_size=30))
