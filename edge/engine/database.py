@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from importlib import resources
 from pathlib import Path
@@ -77,11 +77,18 @@ class Send(NamedTuple):
     receipt: Receipt | None = None
 
 
+class NeedsDatabase(Exception):
+    """A unit of work that runs in memory needs a statement: it is undone, and runs again later."""
+
+
 class Transaction:
     """The interface of a unit of work: rows, the current moment, stanzas to send, and the timer.
 
+    A store may hold an image of its rows in `cache`. It changes the image at once, and the rows
+    with `write_later`; the rows are written before the next statement, so every statement reads
+    what the image says. Without a connection, a unit can only use images (`group_commit`).
+
     Attributes:
-        run: executes a statement and returns its cursor.
         now: the moment of the transaction.
         due: the service second that the timer is set to, if any.
         sends: the stanzas to send.
@@ -93,19 +100,22 @@ class Transaction:
         "_connection",
         "_earlier",
         "_endings",
+        "_undo",
+        "_unwritten",
         "cache",
         "due",
         "memo",
         "now",
-        "run",
         "sends",
     )  # fmt: skip
 
     def __init__(
-        self, connection: sqlite3.Connection, now: Now, cache: dict[str, Any] | None = None
+        self,
+        connection: sqlite3.Connection | None,
+        now: Now,
+        cache: dict[str, Any] | None = None,
     ) -> None:
         self._connection = connection
-        self.run: Callable[..., sqlite3.Cursor] = connection.execute
         self.cache = {} if cache is None else cache
         self.now = now
         self.due: float | None = None
@@ -113,23 +123,73 @@ class Transaction:
         self.sends: list[Send] = []
         self._earlier: list[list[Send]] = []  # of earlier units of this transaction
         self._endings: list[Callable[[Transaction], None]] = []
+        self._unwritten: list[Callable[[Transaction], None]] = []
+        self._undo: list[tuple[Callable[..., object], tuple[Any, ...]]] = []
+
+    def connect(self, connection: sqlite3.Connection) -> None:
+        """Give a transaction that began in memory its connection."""
+        self._connection = connection
+
+    def run(self, sql: str, values: Values = ()) -> sqlite3.Cursor:
+        """Execute a statement and return its cursor."""
+        if self._unwritten:
+            self.write()
+        if self._connection is None:
+            raise NeedsDatabase
+        return self._connection.execute(sql, values)
+
+    def run_many(self, sql: str, values: Iterable[Values]) -> sqlite3.Cursor:
+        """Execute a statement once for each of several sequences of values."""
+        if self._unwritten:
+            self.write()
+        if self._connection is None:
+            raise NeedsDatabase
+        return self._connection.executemany(sql, values)
 
     def row(self, sql: str, values: Values = ()) -> Any:
         """Return the first row, or `None`."""
-        return self._connection.execute(sql, values).fetchone()
+        return self.run(sql, values).fetchone()
 
     def rows(self, sql: str, values: Values = ()) -> list[Any]:
         """Return all rows; the statement has to limit their number."""
-        return self._connection.execute(sql, values).fetchall()
+        return self.run(sql, values).fetchall()
+
+    def write_later(self, write: Callable[[Transaction], None]) -> None:
+        """Call `write` once, before the next statement or the commit.
+
+        It writes to the rows what has changed in an image; there may be nothing left to write.
+        """
+        if write not in self._unwritten:
+            self._unwritten.append(write)
+
+    def write(self) -> None:
+        """Write what has changed in images."""
+        if self._connection is None:
+            raise NeedsDatabase
+        unwritten, self._unwritten = self._unwritten, []
+        for write in unwritten:
+            write(self)
+
+    def on_undo(self, function: Callable[..., object], *args: Any) -> None:
+        """Register how to take back a change of an image, if the unit has to run again."""
+        self._undo.append((function, args))
+
+    def undo(self) -> None:
+        """Take back what the current unit has changed in images, and its sends."""
+        while self._undo:
+            function, args = self._undo.pop()
+            function(*args)
+        self.sends = []
 
     def before_commit(self, ending: Callable[[Transaction], None]) -> None:
         """Run a function once after all units of this transaction."""
         self._endings.append(ending)
 
     def run_before_commit(self) -> None:
-        """Run the functions that were registered by `before_commit`."""
+        """Run the functions that were registered by `before_commit`, and write images."""
         for ending in self._endings:
             ending(self)
+        self.write()
 
     def send(self, generation: int, stanza: bytes, receipt: Receipt | None = None) -> None:
         """Send a stanza to a session when this transaction commits.
@@ -141,6 +201,7 @@ class Transaction:
 
     def take_sends(self) -> list[Send]:
         """Return the stanzas of the current unit, and begin the next unit."""
+        self._undo.clear()
         sends, self.sends = self.sends, []
         if sends:
             self._earlier.append(sends)

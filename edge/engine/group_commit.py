@@ -326,8 +326,8 @@ class Store:
         sent = 0
         for unit in units:
             outcome = unit(tx)
-            sends = tx.take_sends() if tx.sends else NOTHING
-            outcomes.append((outcome, sends))
+            sends = tx.take_sends()
+            outcomes.append((outcome, sends or NOTHING))
             if sends and (sent := sent + _bytes(sends)) >= MAX_SEND_BYTES:
                 break
         return outcomes
