@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import ssl
+import sys
 from asyncio import sslproto
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from edge.config.limits import Limits
 from edge.errors import SetupError
@@ -23,7 +24,11 @@ ALPN: Final = "xmpp-client"
 """The ALPN protocol name for direct TLS (XEP-0368)."""
 
 BUFFER_BYTES: Final = 16 * 1024
-"""Bytes of asyncio's buffer for each TLS connection: one TLS record, instead of 256 KiB."""
+"""Bytes of asyncio's input buffer for TLS: one TLS record, instead of 256 KiB."""
+
+_SHARING: Final = ((3, 11), (3, 15))
+"""The first Python of which asyncio's TLS works with a shared input buffer, and the first that has
+not been checked."""
 
 CLOSE_TIMEOUT: Final = 5.0
 """Seconds that a peer has to take the last bytes and close; then the connection is aborted."""
@@ -130,6 +135,7 @@ class TlsServer:
         self._contexts = contexts
         self._timeout = limits.authenticate_time
         self._slots = asyncio.Semaphore(limits.handshakes)
+        self._input = bytearray(BUFFER_BYTES)
         self.active_handshakes = 0
 
     async def handshake(
@@ -170,8 +176,9 @@ class TlsServer:
                 ssl_shutdown_timeout=CLOSE_TIMEOUT,
             )
         )
+        await asyncio.sleep(0)  # let it begin and set its own protocol
+        share_input(plain.get_protocol(), self._input)
         if hello is not None:
-            await asyncio.sleep(0)  # let it begin and set its own protocol
             _feed(plain.get_protocol(), hello)
         await asyncio.wait({handshake}, timeout=SLOT_TIME)
         return handshake
@@ -202,3 +209,31 @@ def limit_buffers() -> None:
     """
     if isinstance(getattr(sslproto.SSLProtocol, "max_size", None), int):
         sslproto.SSLProtocol.max_size = BUFFER_BYTES
+
+
+def share_input(protocol: asyncio.BaseProtocol, buffer: bytearray) -> bool:
+    """Make a TLS connection of asyncio use `buffer` for its input, as all others of its event loop
+    do; return False and change nothing if that is not known to be safe.
+
+    The buffer has content only within one callback of the loop: a socket's transport calls
+    `get_buffer`, receives into the buffer and calls `buffer_updated`, which first of all copies the
+    bytes into OpenSSL's input. So no other connection can use the buffer in between, not even one
+    that the application reads from or writes to in that callback. Event loops that are not
+    asyncio's own, and those that let the system fill a buffer later, keep a buffer a connection.
+    """
+    loop = asyncio.get_running_loop()
+    if (
+        not _SHARING[0] <= sys.version_info < _SHARING[1]
+        or not isinstance(loop, asyncio.SelectorEventLoop)
+        or type(protocol) is not sslproto.SSLProtocol
+        or len(buffer) < sslproto.SSLProtocol.max_size
+    ):
+        return False
+    known: Any = protocol  # the attributes are private
+    if not isinstance(getattr(known, "_ssl_buffer", None), bytearray) or not isinstance(
+        getattr(known, "_ssl_buffer_view", None), memoryview
+    ):
+        return False
+    known._ssl_buffer = buffer
+    known._ssl_buffer_view = memoryview(buffer)
+    return True

@@ -180,7 +180,7 @@ def resident(pid: int) -> int:
 
 
 async def test_an_idle_tls_session_uses_little_memory(tmp_path: Path) -> None:
-    """asyncio's TLS would use 288 KiB for each; see `tls.limit_buffers`."""
+    """asyncio's TLS would use 288 KiB for each; see `tls.limit_buffers` and `tls.share_input`."""
     gateway = Gateway(tmp_path / "gateway", "cam1", sessions_per_account=60)
     with gateway.run() as process:
         async with contextlib.AsyncExitStack() as stack:
