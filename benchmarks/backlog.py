@@ -7,9 +7,9 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Final
 
-from benchmarks.payload import DOMAIN
+from benchmarks.payload import DOMAIN, SENSOR_DATA
 from benchmarks.peer import device
-from benchmarks.queue_payload import BODY, NODE, TOPIC
+from benchmarks.queue_payload import NODE, TOPIC
 from edge.engine import database
 from edge.engine.database import Transaction
 from edge.features.accounts.store import accounts
@@ -56,7 +56,7 @@ def add_items(folder: Path, count: int) -> None:
             if queue is None:
                 raise RuntimeError(f"{folder} has no queue")
             for number in range(begin, min(begin + IN_ONE, count)):
-                queue_items.enqueue(tx, queue, NODE, f"waits-{number}", f"{OWNER}/fw", BODY)
+                queue_items.enqueue(tx, queue, NODE, f"waits-{number}", f"{OWNER}/fw", SENSOR_DATA)
 
 
 def add_filters(folder: Path, count: int) -> None:

@@ -42,10 +42,7 @@ PERCENT: Final = 100
 
 @dataclass(frozen=True)
 class Plan:
-    """Parameters: clients, seconds to warm up and to measure, and the pid of the server.
-
-    With `bare` the server expects a stream header and then exchanges, without a login.
-    """
+    """Parameters: clients, seconds to warm up and to measure, and the pid of the server."""
 
     host: str
     port: int
@@ -54,7 +51,6 @@ class Plan:
     seconds: float
     server: int
     ca: str = ""
-    bare: bool = False
 
 
 @dataclass(frozen=True)
@@ -266,11 +262,7 @@ def _clients(plan: Plan) -> list[Client]:
     run = secrets.randbits(32)
     clients: list[Client] = []
     for number in range(plan.clients):
-        if plan.bare:
-            connection = peer.connect(target)
-            connection.sendall(payload.HEADER)
-        else:
-            connection = peer.login(target, number, tls)
+        connection = peer.login(target, number, tls)
         connection.setblocking(False)
         clients.append(Client(run, number, connection))
     return clients

@@ -8,6 +8,7 @@ import platform
 import sqlite3
 import ssl
 import statistics
+import sys
 import tempfile
 import time
 from datetime import UTC, datetime
@@ -41,8 +42,7 @@ def describe(folder: Path) -> str:
         f" {platform.machine()}, load {load:.1f} at the start.",
         f"Disk: {_filesystem(folder)}; a write of 4 KiB with fdatasync takes"
         f" {sync.median * 1000:.2f} ms (median) and {sync.slow * 1000:.2f} ms (90th percentile).",
-        f"Python {platform.python_version()}, SQLite {sqlite3.sqlite_version},"
-        f" {ssl.OPENSSL_VERSION}, {_versions()}.",
+        f"{python_build()}, SQLite {sqlite3.sqlite_version}, {ssl.OPENSSL_VERSION}, {_versions()}.",
     )
     return "  \n".join(lines)
 
@@ -65,6 +65,13 @@ def busy() -> float:
     times = psutil.cpu_times()
     stolen: float = getattr(times, "steal", 0.0)
     return float(times.user + times.nice + times.system + times.irq + times.softirq + stolen)
+
+
+def python_build() -> str:
+    """Return the version of this Python, its compiler and who built it: builds differ in speed."""
+    prefix = sys.base_prefix
+    builder = "the system's" if prefix == "/usr" else "pyenv's" if "pyenv" in prefix else prefix
+    return f"Python {platform.python_version()} ({builder} build, {platform.python_compiler()})"
 
 
 def _processor() -> str:

@@ -16,14 +16,25 @@ STANZA_BYTES: Final = 413
 ID_BYTES: Final = 13
 MSG_ID_BYTES: Final = 21
 
-_ASSURED: Final = (
-    b"<iq type='set' id='%b' to='gw.example'>"
-    b"<assured xmlns='urn:xmpp:qos' msgId='%b'><message xmlns='jabber:client'>"
+SENSOR_DATA: Final = (
     b"<fields xmlns='urn:xmpp:iot:sensordata' seqnr='47' done='true'><node nodeId='boiler-1'>"
     b"<timestamp value='2026-06-07T16:24:30Z'>"
     b"<numeric name='Temperature' momentary='true' automaticReadout='true' value='63.4' unit='C'/>"
-    b"</timestamp></node></fields></message></assured></iq>"
+    b"</timestamp></node></fields>"
 )
+"""A sensor's reading (XEP-0323)."""
+
+LOG_EVENT: Final = (
+    b"<log xmlns='urn:xmpp:eventlog' timestamp='2026-06-07T16:24:30Z' id='Entered'>"
+    b"<message>Entered the hall.</message><tag name='n' value='47'/></log>"
+)
+"""A log event with a tag (XEP-0337)."""
+
+_ASSURED: Final = (
+    b"<iq type='set' id='%%b' to='gw.example'>"
+    b"<assured xmlns='urn:xmpp:qos' msgId='%%b'><message xmlns='jabber:client'>"
+    b"%b</message></assured></iq>"
+) % SENSOR_DATA
 _DELIVER: Final = (
     b"<iq type='set' id='%b' to='gw.example'><deliver xmlns='urn:xmpp:qos' msgId='%b'/></iq>"
 )

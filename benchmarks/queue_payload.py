@@ -8,18 +8,13 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from benchmarks.payload import SENSOR_DATA
+
 NODE: Final = "plant/boiler1/work"
 """The queue that items are published to."""
 
 TOPIC: Final = "plant/boiler1/temp"
 """The node of the fan-out measurement."""
-
-BODY: Final = (
-    b"<fields xmlns='urn:xmpp:iot:sensordata' seqnr='47' done='true'><node nodeId='boiler-1'>"
-    b"<timestamp value='2026-06-07T16:24:30Z'>"
-    b"<numeric name='Temperature' momentary='true' automaticReadout='true' value='63.4' unit='C'/>"
-    b"</timestamp></node></fields>"
-)
 
 STANZA: Final = re.compile(rb"<(iq|message|presence)\b[^>]*?(?:/>|>.*?</\1>)", re.DOTALL)
 """A stanza as the gateway writes it; none contains another of its own kind."""
@@ -54,7 +49,11 @@ def unsubscribe(stanza_id: bytes, jid: bytes, node: str) -> bytes:
 
 def publish(stanza_id: bytes, node: str, item: bytes) -> bytes:
     """Return the iq that publishes an item."""
-    content = b"<publish node='%b'><item id='%b'>%b</item></publish>" % (node.encode(), item, BODY)
+    content = b"<publish node='%b'><item id='%b'>%b</item></publish>" % (
+        node.encode(),
+        item,
+        SENSOR_DATA,
+    )
     return _TO % (stanza_id, _PUBSUB, content)
 
 

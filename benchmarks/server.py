@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -72,6 +73,13 @@ def prepare(folder: Path, devices: int, **more: str) -> None:
             accounts.add(tx, device(number), keys, trusted=True)
 
 
+class Started(NamedTuple):
+    """A server's process that may not be ready, and its log."""
+
+    process: subprocess.Popen[str]
+    log: Path
+
+
 @contextmanager
 def gateway(folder: Path, *, cut: bool = False) -> Iterator[Server]:
     """Run the gateway of a folder by `fieldpost run`; with `cut`, kill it at the end."""
@@ -80,15 +88,45 @@ def gateway(folder: Path, *, cut: bool = False) -> Iterator[Server]:
         yield server
 
 
+def ready_line(started: Started) -> Target:
+    """Wait for the line `ready xmpp=HOST:PORT`."""
+    assert started.process.stdout is not None
+    too_late = threading.Timer(READY_TIME, started.process.kill)
+    too_late.start()
+    line = started.process.stdout.readline()
+    too_late.cancel()
+    if not line.startswith("ready xmpp="):
+        raise ServerError(f"the server is not ready: {line!r} {started.log.read_text()[-2000:]}")
+    host, _, port = line.split()[1].removeprefix("xmpp=").rpartition(":")
+    return Target(host, int(port))
+
+
 @contextmanager
-def running(command: list[str], log: Path, *, cut: bool = False) -> Iterator[Server]:
-    """Run a server that prints `ready xmpp=HOST:PORT`, and stop it; raises `ServerError`."""
+def running(
+    command: list[str],
+    log: Path,
+    *,
+    cut: bool = False,
+    wait: Callable[[Started], Target] = ready_line,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+) -> Iterator[Server]:
+    """Run a server and stop it; with `cut`, kill it at the end; raises `ServerError`.
+
+    `wait` returns the server's address when it is ready; `env` is added to the environment.
+    """
     with log.open("w") as errors:
         process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=errors, stdin=subprocess.DEVNULL, text=True
+            command,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            stdin=subprocess.DEVNULL,
+            text=True,
+            cwd=cwd,
+            env={**os.environ, **(env or {})},
         )
     try:
-        yield Server(process.pid, _ready(process, log))
+        yield Server(process.pid, wait(Started(process, log)))
         if cut:
             return
         process.terminate()
@@ -100,24 +138,3 @@ def running(command: list[str], log: Path, *, cut: bool = False) -> Iterator[Ser
         process.wait()
         if process.stdout is not None:
             process.stdout.close()
-
-
-def _ready(process: subprocess.Popen[str], log: Path) -> Target:
-    assert process.stdout is not None
-    too_late = threading.Timer(READY_TIME, process.kill)
-    too_late.start()
-    line = process.stdout.readline()
-    too_late.cancel()
-    if not line.startswith("ready xmpp="):
-        raise ServerError(f"the server is not ready: {line!r} {log.read_text()[-2000:]}")
-    host, _, port = line.split()[1].removeprefix("xmpp=").rpartition(":")
-    return Target(host, int(port))
-
-
-@contextmanager
-def bare(folder: Path) -> Iterator[Server]:
-    """Run the bare loop on a folder of its own."""
-    folder.mkdir()
-    command = [sys.executable, "-m", "benchmarks.bare", str(folder)]
-    with running(command, folder / "server.log") as server:
-        yield server

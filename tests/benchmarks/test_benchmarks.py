@@ -14,7 +14,11 @@ from benchmarks.__main__ import SPARK, TOPICS, main
 from benchmarks.exchange_steps import SensorStream, transaction
 from benchmarks.exchanges import saturated
 from benchmarks.load import Client, LoadError, Measurement
+from benchmarks.peer_servers import PEERS, find_program
 from benchmarks.relay_steps import RelayedMessages
+
+PROGRAMS = ("gcc", "mosquitto", "prosody")
+"""Programs that the topic `peers` needs."""
 
 MEASURED = Measurement(
     exchanges=100,
@@ -192,10 +196,22 @@ def test_a_quick_run_measures_every_topic_without_spark_and_writes_nothing(
 ) -> None:
     scratch, results = tmp_path / "scratch", tmp_path / "results"
     scratch.mkdir()
-    topics = [name for name in TOPICS if name not in SPARK]
+    topics = [name for name in TOPICS if name not in (*SPARK, "peers")]
     options = ["--quick", "--scratch", str(scratch), "--results", str(results)]
     assert main([*topics, *options]) == 0
     shown = capsys.readouterr().out
     assert all(f"({name} took" in shown for name in topics)
     assert not results.exists()
     assert not list(scratch.iterdir())
+
+
+@pytest.mark.long
+def test_a_quick_run_compares_all_servers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if missing := [name for name in PROGRAMS if find_program(name) is None]:
+        pytest.skip(f"no {' and no '.join(missing)} (make interop-packages)")
+    assert main(["peers", "--quick", "--scratch", str(tmp_path)]) == 0
+    shown = capsys.readouterr().out
+    assert all(f"| {peer.label} |" in shown for peer in PEERS.values())
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,251 @@
+"""Servers that the topic `peers` compares: gateways of one or two checkouts, mosquitto, Prosody.
+
+Each runs on a free loopback port with its data in a folder of its own, and is killed at the end.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from benchmarks import native, server
+from benchmarks.payload import DOMAIN
+from benchmarks.peer import PASSWORD, Target, device
+from benchmarks.server import Server, ServerError, Started
+
+CHECKOUT: Final = Path(__file__).parents[1]
+"""The checkout of this file."""
+
+PUBSUB: Final = f"pubsub.{DOMAIN}"
+NODE: Final = "readings"
+
+CREATE: Final = (
+    f"<iq type='set' id='create' to='{PUBSUB}'><pubsub xmlns='http://jabber.org/protocol/pubsub'>"
+    f"<create node='{NODE}'/><configure><x xmlns='jabber:x:data' type='submit'>"
+    "<field var='FORM_TYPE' type='hidden'>"
+    "<value>http://jabber.org/protocol/pubsub#node_config</value></field>"
+    "<field var='pubsub#publish_model'><value>open</value></field>"
+    "<field var='pubsub#persist_items'><value>1</value></field></x></configure></pubsub></iq>"
+)
+"""Request of the first account: create the node to which all accounts publish. Prosody refuses it
+if the node exists."""
+
+_PREPARE: Final = (
+    "import sys; from pathlib import Path; from benchmarks import server;"
+    " server.prepare(Path(sys.argv[1]), int(sys.argv[2]))"
+)
+
+_MOSQUITTO: Final = """
+user {user}
+listener {port} 127.0.0.1
+allow_anonymous false
+password_file {folder}/passwords
+log_type error
+log_type warning
+{persistence}
+"""
+_SAVE: Final = """
+persistence true
+persistence_location {folder}/
+autosave_interval 1
+autosave_on_changes true
+"""
+
+_PROSODY: Final = """
+run_as_root = {root}
+daemonize = false
+data_path = "{folder}/data"
+plugin_paths = {{}}
+modules_enabled = {{ "saslauth", "disco", "iq", "presence", "message" }}
+modules_disabled = {{ "s2s", "posix", "tls" }}
+authentication = "internal_plain"
+c2s_require_encryption = false
+allow_unencrypted_plain_auth = true
+interfaces = {{ "127.0.0.1" }}
+c2s_ports = {{ {port} }}
+s2s_ports = {{}}
+http_ports = {{}}
+https_ports = {{}}
+log = {{ {{ levels = {{ min = "warn" }}, to = "file", filename = "{folder}/prosody.log" }} }}
+storage = "sql"
+sql = {{ driver = "SQLite3", database = "prosody.sqlite" }}
+VirtualHost "{domain}"
+    storage = {{ accounts = "internal" }}
+Component "{pubsub}" "pubsub"
+    admins = {{ "{admin}@{domain}" }}
+"""
+
+
+def find_program(name: str) -> str | None:
+    """Return the path of a program; servers may be where a user's PATH does not look."""
+    return shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin")
+
+
+class Options(NamedTuple):
+    """The folder of a server, its number of accounts, a gateway's checkout, and seconds by which
+    fsync is slower."""
+
+    folder: Path
+    accounts: int
+    checkout: Path = CHECKOUT
+    fsync_delay: float = 0.0
+
+    def environment(self) -> dict[str, str]:
+        """Return the variables that delay fsync."""
+        if not self.fsync_delay:
+            return {}
+        library = native.build(*native.SLOW_FSYNC)
+        return {"LD_PRELOAD": str(library), "FSYNC_DELAY_US": f"{self.fsync_delay * 1e6:.0f}"}
+
+
+class Peer(NamedTuple):
+    """A server to compare: how it starts, and how it is loaded."""
+
+    label: str
+    start: Callable[[Options], AbstractContextManager[Server]]
+    protocol: str
+    tls: bool = False
+    checkout: Path = CHECKOUT
+    fsync_delay: float = 0.0
+    needs: str = ""
+    """A program that must be installed."""
+
+    @property
+    def installed(self) -> bool:
+        """Whether the program is installed."""
+        return not self.needs or find_program(self.needs) is not None
+
+
+@contextmanager
+def gateway(options: Options, *, raised: bool) -> Iterator[Server]:
+    """Run a checkout's gateway; without `raised`, with the default configuration."""
+    checkout, environment = options.checkout, {"PYTHONPATH": str(options.checkout)}
+    command = [sys.executable, "-c", _PREPARE, str(options.folder), str(options.accounts)]
+    done = subprocess.run(
+        command,
+        cwd=checkout,
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise ServerError(f"{checkout} makes no gateway: {done.stderr[-2000:]}")
+    if not raised:
+        _restore_defaults(options.folder / "fieldpost.toml")
+    with server.running(
+        [sys.executable, "-m", "edge", "run", "--dir", str(options.folder)],
+        options.folder / "server.log",
+        cut=True,
+        cwd=checkout,
+        env=environment | options.environment(),
+    ) as running:
+        yield running
+
+
+def _restore_defaults(configuration: Path) -> None:
+    lines = configuration.read_text("utf-8").splitlines()
+    kept = [line for line in lines if line.partition(" = ")[0] not in server.RAISED]
+    configuration.write_text("\n".join(kept) + "\n", "utf-8")
+
+
+@contextmanager
+def mosquitto(options: Options, *, save: bool) -> Iterator[Server]:
+    """Run a mosquitto that saves on each change, or one that keeps everything in memory."""
+    folder, port = options.folder, _free_port()
+    folder.mkdir(parents=True)
+    passwords = folder / "passwords"
+    lines = (f"{device(number)}:{PASSWORD}\n" for number in range(options.accounts))
+    passwords.write_text("".join(lines), "utf-8")
+    passwords.chmod(0o600)
+    subprocess.run(["mosquitto_passwd", "-U", str(passwords)], check=True)
+    configuration = folder / "mosquitto.conf"
+    persistence = _SAVE.format(folder=folder) if save else ""
+    configuration.write_text(
+        _MOSQUITTO.format(
+            user=getpass.getuser(), port=port, folder=folder, persistence=persistence
+        ),
+        "utf-8",
+    )
+    command = [find_program("mosquitto") or "mosquitto", "-c", str(configuration)]
+    with _listening(command, port, options) as running:
+        yield running
+
+
+@contextmanager
+def prosody(options: Options) -> Iterator[Server]:
+    """Run a Prosody whose pubsub nodes are stored in SQLite."""
+    folder, port = options.folder, _free_port()
+    accounts = folder / "data" / DOMAIN.replace(".", "%2e") / "accounts"
+    accounts.mkdir(parents=True)
+    for number in range(options.accounts):
+        (accounts / f"{device(number)}.dat").write_text(
+            f'return {{ ["password"] = "{PASSWORD}"; }};\n', "utf-8"
+        )
+    configuration = folder / "prosody.cfg.lua"
+    configuration.write_text(
+        _PROSODY.format(
+            root="true" if os.geteuid() == 0 else "false",
+            folder=folder,
+            port=port,
+            domain=DOMAIN,
+            pubsub=PUBSUB,
+            admin=device(0),
+        ),
+        "utf-8",
+    )
+    command = ["prosody", "-F", "--config", str(configuration)]
+    with _listening(command, port, options) as running:
+        yield running
+
+
+def _listening(command: list[str], port: int, options: Options) -> AbstractContextManager[Server]:
+    log = options.folder / "server.log"
+    wait = partial(_connect, port)
+    return server.running(command, log, cut=True, wait=wait, env=options.environment())
+
+
+def _connect(port: int, started: Started) -> Target:
+    """Wait until a server that does not print when it is ready accepts connections."""
+    end = time.monotonic() + server.READY_TIME
+    while started.process.poll() is None and time.monotonic() < end:
+        with closing(socket.socket()) as probe:
+            if not probe.connect_ex(("127.0.0.1", port)):
+                return Target("127.0.0.1", port)
+        time.sleep(0.05)
+    raise ServerError(f"the server is not ready: {started.log.read_text()[-2000:]}")
+
+
+def _free_port() -> int:
+    with closing(socket.socket()) as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+PEERS: Final[dict[str, Peer]] = {
+    "gateway": Peer("the gateway", partial(gateway, raised=True), "xmpp"),
+    "gateway-tls": Peer("the gateway, TLS", partial(gateway, raised=True), "xmpp", tls=True),
+    "gateway-default": Peer(
+        "the gateway, default configuration (TLS)",
+        partial(gateway, raised=False),
+        "xmpp",
+        tls=True,
+    ),
+    "mosquitto-save": Peer(
+        "mosquitto, saving on each change", partial(mosquitto, save=True), "mqtt", needs="mosquitto"
+    ),
+    "mosquitto-memory": Peer(
+        "mosquitto, in memory", partial(mosquitto, save=False), "mqtt", needs="mosquitto"
+    ),
+    "prosody": Peer("Prosody, publish with SQLite", prosody, "pubsub", needs="prosody"),
+}

@@ -1,0 +1,405 @@
+"""Benchmark: durable exchanges through the gateway, mosquitto and Prosody, alternating in one run.
+
+`python -m benchmarks.peers` measures what its options select, for example two checkouts against
+each other: `python -m benchmarks.peers --other ../before --peers gateway --connections 50`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import asdict
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from benchmarks import machine, native, payload, report, usage
+from benchmarks.load import LoadError, Measurement
+from benchmarks.peer import PASSWORD
+from benchmarks.peer_servers import CHECKOUT, CREATE, PEERS, PUBSUB, Options, Peer, find_program
+from benchmarks.report import Goal, Settings, Topic, milliseconds, number, table
+from benchmarks.server import Server
+
+PAYLOADS: Final = {"log": payload.LOG_EVENT, "sensor": payload.SENSOR_DATA}
+
+TITLES: Final = {"log": "Log events with a tag", "sensor": "Sensor data"}
+
+BASE: Final = "gateway"
+"""The server with which all others are compared."""
+
+DELAYED: Final = (BASE, "other")
+"""Servers that are also measured with slow fsync."""
+
+QUIET: Final = 0.05
+"""Share of a core below which a server counts as idle."""
+
+SETTLE_TIME: Final = 10.0
+"""Seconds to wait until a server is idle after its measurement: a gateway may still be sealing."""
+
+MARGIN: Final = 300.0
+"""Seconds that the load generator may take beyond its measurement: logins and the last answers."""
+
+
+ABOUT: Final = (
+    "One load generator in C, closed loop, with {window} exchange{s} in flight for each connection;"
+    " each connection has an account of its own, and every answer is checked. An exchange is"
+    " `assured`, `received`, `deliver`, empty result at the gateway; QoS 2 with a persistent"
+    " session and a retained message, without a subscriber, at mosquitto; a published item with its"
+    " result at Prosody. The gateway answers after its commit is synced; mosquitto acknowledges"
+    " before it saves. All servers run throughout, and are measured in turn in {rounds} round{rs}."
+    " Values are medians of the rounds, with the lowest and highest in brackets; the ratio is that"
+    " of the gateway's rate to this rate in the same round. Processor time is the server's, in us"
+    " per exchange; the generator's is in % of one core."
+)
+
+ABOUT_SYNCS: Final = (
+    "With a slower fsync, the last column compares the rate with what one sync a group allows:"
+    " connections / (2 * delay + connections / rate without the delay). All connections share each"
+    " group, an exchange needs two groups, and a group without the delay takes as long as its share"
+    " of the rate that the gateway has in the same round without the delay."
+)
+
+
+class Plan(NamedTuple):
+    """What to measure; for each of `fsync_ms` some servers also run with slow fsync."""
+
+    peers: Sequence[str] = tuple(PEERS)
+    connections: Sequence[int] = (1, 50, 500)
+    payloads: Sequence[str] = tuple(PAYLOADS)
+    rounds: int = 5
+    seconds: float = 3.0
+    warm_up: float = 1.0
+    window: int = 1
+    fsync_ms: Sequence[float] = ()
+    other: Path | None = None
+
+    def quick(self) -> Plan:
+        """Return a plan that only checks that everything runs."""
+        few = tuple(min(count, 4) for count in self.connections[:2])
+        return self._replace(
+            connections=few, payloads=self.payloads[:1], rounds=1, seconds=0.3, warm_up=0.1
+        )
+
+
+class Case(NamedTuple):
+    """A payload and a number of connections."""
+
+    payload: str
+    connections: int
+
+
+class Found(NamedTuple):
+    """The servers by name, and for each case the measurements of each, one a round."""
+
+    peers: dict[str, Peer]
+    runs: dict[Case, dict[str, list[Measurement]]]
+
+
+def measure(settings: Settings) -> Topic:
+    """Measure all servers that are installed."""
+    plan = Plan(fsync_ms=(10, 20))
+    plan = plan.quick() if settings.quick else plan
+    return topic(plan, run(plan, settings.folder))
+
+
+def run(plan: Plan, folder: Path) -> Found:
+    """Start all servers and measure them in turn, with a different one first in each round."""
+    program = native.build(*native.LOAD)
+    usage.raise_descriptors()
+    peers = _peers(plan)
+    names = list(peers)
+    cases = [Case(name, count) for name in plan.payloads for count in plan.connections]
+    runs: dict[Case, dict[str, list[Measurement]]] = {
+        case: {name: [] for name in names} for case in cases
+    }
+    with ExitStack() as stack:
+        servers = {
+            name: stack.enter_context(_start(peer, folder / name, max(plan.connections)))
+            for name, peer in peers.items()
+        }
+        for turn in range(plan.rounds):
+            first = turn % len(names)
+            for case in cases:
+                for name in names[first:] + names[:first]:
+                    command = [str(program), *_arguments(plan, case, peers[name], servers[name])]
+                    measured = _load(command, plan, servers[name].pid)
+                    runs[case][name].append(measured)
+                    _settle(servers[name].pid)
+                    print(
+                        f"round {turn + 1}, {case.payload}, {case.connections} connections,"
+                        f" {name}: {measured.rate:.0f}/s",
+                        file=sys.stderr,
+                        flush=True,
+                    )
+    return Found(peers, runs)
+
+
+def _peers(plan: Plan) -> dict[str, Peer]:
+    """Return the servers to start: those that are selected and installed, and their variants."""
+    chosen = {name: PEERS[name] for name in plan.peers if PEERS[name].installed}
+    if plan.other is not None:
+        for name, peer in tuple(chosen.items()):
+            if name.startswith(BASE):
+                label = peer.label.replace("the gateway", "the other checkout")
+                chosen[name.replace(BASE, "other")] = peer._replace(
+                    label=label, checkout=plan.other
+                )
+    for name, peer in tuple(chosen.items()):
+        if name in DELAYED:
+            for delay in plan.fsync_ms:
+                label = f"{peer.label}, fsync {delay:g} ms slower"
+                chosen[f"{name}+{delay:g}ms"] = peer._replace(label=label, fsync_delay=delay / 1000)
+    return chosen
+
+
+def _start(peer: Peer, folder: Path, accounts: int) -> AbstractContextManager[Server]:
+    return peer.start(Options(folder, accounts, peer.checkout, peer.fsync_delay))
+
+
+def _arguments(plan: Plan, case: Case, peer: Peer, server: Server) -> list[str]:
+    options: dict[str, object] = {
+        "protocol": peer.protocol,
+        "host": server.address.host,
+        "port": server.address.port,
+        "connections": case.connections,
+        "window": plan.window,
+        "tls": int(peer.tls),
+        "warm_up": plan.warm_up,
+        "seconds": plan.seconds,
+        "password": PASSWORD,
+        "domain": payload.DOMAIN,
+        "to": payload.DOMAIN,
+        "body": PAYLOADS[case.payload].decode(),
+    }
+    if peer.protocol == "pubsub":
+        options |= {"to": PUBSUB, "first": CREATE}
+    return [f"{name}={value}" for name, value in options.items()]
+
+
+def _load(command: list[str], plan: Plan, server: int) -> Measurement:
+    """Run the load generator, and read the processor time of the server as it measures."""
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        limit = threading.Timer(plan.warm_up + plan.seconds + MARGIN, process.kill)
+        limit.start()
+        try:
+            assert process.stdout is not None
+            begin = process.stdout.readline()
+            everything, before = machine.busy(), usage.processor(server)
+            end = process.stdout.readline()
+            used = usage.processor(server).since(before)
+            everything = machine.busy() - everything
+            found = process.stdout.readline()
+        finally:
+            limit.cancel()
+            process.kill() if sys.exc_info()[0] else process.wait()
+    if (begin, end) != ("measuring\n", "measured\n") or process.returncode:
+        raise LoadError(f"the load generator failed: {' '.join(command)[:500]}")
+    return Measurement(
+        server_main=used.main, server_others=used.others, machine=everything, **json.loads(found)
+    )
+
+
+def _settle(pid: int) -> None:
+    """Wait until a server is idle, so that its work does not slow the next one."""
+    end = time.monotonic() + SETTLE_TIME
+    while time.monotonic() < end:
+        before = usage.processor(pid)
+        time.sleep(0.1)
+        if sum(usage.processor(pid).since(before)) < 0.1 * QUIET:
+            break
+
+
+def topic(plan: Plan, found: Found) -> Topic:
+    """Describe the results."""
+    about = ABOUT.format(
+        window=plan.window,
+        s="s" if plan.window > 1 else "",
+        rounds=plan.rounds,
+        rs="s" if plan.rounds > 1 else "",
+    )
+    blocks = ["  \n".join(_versions(plan)), about]
+    if plan.fsync_ms:
+        blocks.append(ABOUT_SYNCS)
+    for case, runs in found.runs.items():
+        plural = "s" if case.connections > 1 else ""
+        blocks.append(f"## {TITLES[case.payload]}, {case.connections} connection{plural}")
+        blocks.append(_table(plan, case, found.peers, runs))
+    title = "Exchanges through the gateway and through other servers"
+    return Topic("peers", title, blocks, goals(found))
+
+
+def _versions(plan: Plan) -> list[str]:
+    lines = [f"Gateway: {_checkout(CHECKOUT)}."]
+    if plan.other is not None:
+        lines.append(f"The other checkout: {_checkout(plan.other)}.")
+    needed = dict.fromkeys(PEERS[name].needs for name in plan.peers if PEERS[name].needs)
+    return [*lines, *(f"{package}: {_package(package)}." for package in needed)]
+
+
+def _checkout(folder: Path) -> str:
+    """Return a checkout's commit, and whether its modules are compiled."""
+    command = ["git", "-C", str(folder), "describe", "--always", "--dirty"]
+    commit = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+    compiled = len(list((folder / "edge").rglob("*.so")))
+    return f"commit {commit or 'unknown'}, {f'{compiled} compiled modules' if compiled else 'pure'}"
+
+
+def _package(name: str) -> str:
+    if find_program(name) is None:
+        return "not installed, so not measured"
+    command = ["dpkg-query", "--show", "--showformat", "${Version}", name]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown version"
+    return done.stdout
+
+
+def _table(
+    plan: Plan, case: Case, peers: dict[str, Peer], runs: dict[str, list[Measurement]]
+) -> str:
+    head = (
+        *("", "exchanges/s", "gateway / this", "median, ms", "99 %, ms"),
+        *("main thread, us", "other threads, us", "generator, %", "wrong answers"),
+    )
+    rows: list[tuple[object, ...]] = []
+    for name, each in runs.items():
+        compared = ratios(runs, BASE, name)
+        allowed = _of_allowed(plan.window * case.connections, name, peers[name], runs)
+        rows.append(
+            (
+                peers[name].label,
+                _spread([run.rate for run in each], number),
+                "" if name == BASE else _spread(compared, "{:.2f}".format),
+                milliseconds(statistics.median(run.median for run in each)),
+                milliseconds(statistics.median(run.slow for run in each)),
+                number(statistics.median(1e6 * run.server_main / run.exchanges for run in each)),
+                number(statistics.median(1e6 * run.server_others / run.exchanges for run in each)),
+                f"{statistics.median(100 * run.load / run.seconds for run in each):.0f}",
+                sum(run.errors for run in each),
+                *([_spread(allowed, "{:.2f}".format)] if plan.fsync_ms else []),
+            )
+        )
+    return table((*head, "of one sync a group") if plan.fsync_ms else head, rows)
+
+
+def ratios(runs: dict[str, list[Measurement]], one: str, other: str) -> list[float]:
+    """Return the ratios of two servers' rates, one a round; none if a server did not run."""
+    if one not in runs or other not in runs:
+        return []
+    return [a.rate / b.rate for a, b in zip(runs[one], runs[other], strict=True)]
+
+
+def _of_allowed(
+    in_flight: int, name: str, peer: Peer, runs: dict[str, list[Measurement]]
+) -> list[float]:
+    """Return the rates of a gateway with slow fsync as shares of what one sync a group allows."""
+    without = name.partition("+")[0]
+    if not peer.fsync_delay or peer.protocol != "xmpp":
+        return []
+    return [
+        slow.rate * (2 * peer.fsync_delay + in_flight / fast.rate) / in_flight
+        for slow, fast in zip(runs[name], runs[without], strict=True)
+    ]
+
+
+def _spread(values: Sequence[float], show: Callable[[float], str]) -> str:
+    if not values:
+        return ""
+    low, middle, high = min(values), statistics.median(values), max(values)
+    return show(middle) if low == high else f"{show(middle)} ({show(low)} to {show(high)})"
+
+
+AIMS: Final = (
+    (1, "gateway", "mosquitto-save", 1.0),
+    (50, "gateway", "mosquitto-save", 3.0),
+    (500, "gateway", "mosquitto-save", 1.25),
+    (50, "gateway", "mosquitto-memory", 0.15),
+    (50, "gateway", "prosody", 20.0),
+    (50, "gateway-tls", "gateway", 0.6),
+)
+"""Connections, two servers, and the least ratio of their rates, for log events."""
+
+SYNC_AIM: Final = 0.9
+"""Least share of what one sync a group allows, with slow fsync and many connections."""
+
+
+def goals(found: Found) -> list[Goal]:
+    """Compare the ratios with what is wanted, as far as they were measured."""
+    reached: list[Goal] = []
+    for connections, one, other, aim in AIMS:
+        compared = ratios(found.runs.get(Case("log", connections), {}), one, other)
+        if compared:
+            labels = found.peers[one].label, found.peers[other].label
+            ratio = statistics.median(compared)
+            text = (
+                f"{connections} connections: {labels[0]} has {ratio:.2f} times the rate of"
+                f" {labels[1]} (goal: {aim:g})"
+            )
+            reached.append(Goal(text, ratio >= aim))
+    for case, runs in found.runs.items():
+        for name, peer in found.peers.items():
+            share = _of_allowed(case.connections, name, peer, runs)
+            if share and case.payload == "log" and case.connections > 1 and BASE in name:
+                ratio = statistics.median(share)
+                text = (
+                    f"{case.connections} connections: {peer.label}, has {ratio:.2f} of what one"
+                    f" sync a group allows (goal: {SYNC_AIM})"
+                )
+                reached.append(Goal(text, ratio >= SYNC_AIM))
+    return reached
+
+
+def main() -> None:
+    """Measure what the options select, and print a page; progress goes to standard error."""
+    defaults = Plan()
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.peers", description=__doc__)
+    parser.add_argument("--peers", nargs="+", choices=PEERS, default=defaults.peers)
+    parser.add_argument("--connections", nargs="+", type=int, default=defaults.connections)
+    parser.add_argument("--payload", nargs="+", choices=PAYLOADS, default=["log"], dest="payloads")
+    parser.add_argument("--rounds", type=int, default=defaults.rounds)
+    parser.add_argument("--seconds", type=float, default=defaults.seconds, help="of a measurement")
+    parser.add_argument("--warm-up", type=float, default=defaults.warm_up, help="seconds")
+    parser.add_argument("--window", type=int, default=1, help="exchanges in flight a connection")
+    parser.add_argument("--fsync-ms", nargs="+", type=float, default=(), metavar="MS",
+                        help="measure also with an fsync that takes so much longer")  # fmt: skip
+    parser.add_argument("--other", type=Path, metavar="DIR", help="a second checkout to measure")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all measurements")
+    parser.add_argument("--quick", action="store_true", help="only check that everything runs")
+    options = vars(parser.parse_args())
+    file, quick = options.pop("json"), options.pop("quick")
+    plan = Plan(**options)
+    if plan.other is not None:
+        plan = plan._replace(other=plan.other.resolve())
+    plan = plan.quick() if quick else plan
+    native.FOLDER.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=native.FOLDER) as folder:
+        head = machine.describe(Path(folder))
+        found = run(plan, Path(folder))
+    if file is not None:
+        file.write_text(json.dumps(_as_json(plan, found), indent=1), "utf-8")
+    print(report.page(topic(plan, found), head))
+
+
+def _as_json(plan: Plan, found: Found) -> dict[str, object]:
+    return {
+        "python": machine.python_build(),
+        "versions": _versions(plan),
+        "runs": [
+            {**case._asdict(), "server": name, "round": turn, **asdict(measured)}
+            for case, runs in found.runs.items()
+            for name, each in runs.items()
+            for turn, measured in enumerate(each, 1)
+        ],
+    }
+
+
+if __name__ == "__main__":
+    main()
