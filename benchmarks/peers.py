@@ -201,9 +201,12 @@ def _load(command: list[str], plan: Plan, server: int) -> Measurement:
             process.kill() if sys.exc_info()[0] else process.wait()
     if (begin, end) != ("measuring\n", "measured\n") or process.returncode:
         raise LoadError(f"the load generator failed: {' '.join(command)[:500]}")
-    return Measurement(
+    measured = Measurement(
         server_main=used.main, server_others=used.others, machine=everything, **json.loads(found)
     )
+    if not measured.exchanges:
+        raise LoadError(f"no exchange of {measured.errors} was right")
+    return measured
 
 
 def _settle(pid: int) -> None:

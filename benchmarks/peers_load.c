@@ -372,15 +372,18 @@ static void answer_xmpp(struct connection *c, const char *data, size_t size) {
     if (!id || id > tag_end || sscanf(id + 5, "%c%2x%8x", &step, &slot, &count) != 3) return;
     if (slot >= (unsigned)plan.window) return;
     struct slot *s = &c->slots[slot];
-    const char *type = memmem(data, tag_end - data, "result", 6);
-    bool right = type && count == s->count;
-    if (step == 'a') {
-        format_msg_id(expected, c, s);
-        right = right && !s->second && memmem(data, size, "<received ", 10)
-                && memmem(data, size, expected, strlen(expected));
-    } else if (step == 'd') {
-        right = right && s->second && tag_end + 1 == data + size;
+    if (count != s->count || s->second != (step == 'd')) { /* answered before */
+        report_wrong(data, size);
+        wrong++;
+        return;
     }
+    bool right = memmem(data, tag_end - data, "'result'", 8) != NULL;
+    format_msg_id(expected, c, s);
+    if (step == 'a')
+        right = right && memmem(data, size, "<received ", 10)
+                && memmem(data, size, expected, strlen(expected));
+    else if (step == 'd')
+        right = right && tag_end + 1 == data + size;
     if (!right) report_wrong(data, size);
     advance(c, s, right, step != 'a');
 }
@@ -528,11 +531,11 @@ static void measure(int poll) {
             begin(&connections[i], &connections[i].slots[slot]);
     handle_until(poll, now() + plan.warm_up);
     latency_count = 0;
-    unsigned long before = finished;
+    unsigned long before = finished, answered = finished + wrong;
     double began = now(), own = processor_time();
     puts("measuring");
     do handle_until(poll, now() + plan.seconds);
-    while (finished == before && in_flight);
+    while (finished + wrong == answered && in_flight);
     puts("measured");
     double seconds = now() - began;
     own = processor_time() - own;
