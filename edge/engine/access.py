@@ -24,7 +24,7 @@ the addressed account to the sender (`Relation`):
 `site`: if `[xmpp] trust` is "site"; with "roster", a device receives only from its roster.
 Everybody may ask the gateway for service discovery, version, time and ping. Requests to a missing
 account are refused with the same words as all others. What is not in the table is refused. Source:
-PROTOCOL decisions on trust (docs/protocol.md); RFC 6121, sections 2.1.5, 3.1 and 4; XEP-0030,
+docs/reference/protocol.md, "Trust"; RFC 6121, sections 2.1.5, 3.1 and 4; XEP-0030,
 section 8; XEP-0198, section 5.
 """
 

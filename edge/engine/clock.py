@@ -25,7 +25,7 @@ _TIME_ERROR: Final = 5
 
 
 def uptime() -> float:
-    """Return the seconds since the boot, including those in which the machine was suspended."""
+    """Return the machine uptime: seconds since the boot, including those while it was suspended."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 

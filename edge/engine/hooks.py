@@ -35,6 +35,10 @@ E = TypeVar("E", bound=ServiceError)
 class Context(NamedTuple):
     """The gateway's domain, configuration and hooks, passed to every hook.
 
+    A unit of work sees this, the database's rows and the time (`Transaction.now`). Figures of the
+    process, such as its memory, are not available to it; `edge/server/control_server.py` reports
+    them to `fieldpost status`.
+
     Attributes:
         has_accounts: whether accounts are the gateway's own; a component has none.
         uplink_topics: filters of the nodes whose items are shipped (`[uplink] topics`).
@@ -142,10 +146,11 @@ class CommandResult(NamedTuple):
 
 
 class AdHocCommand(NamedTuple):
-    """An ad-hoc command with one form (XEP-0050).
+    """An ad-hoc command with one form, or none (XEP-0050).
 
-    `form` is XML. `act` executes the command with the submitted fields. It raises `StanzaError` if
-    that is impossible, before it changes anything.
+    `form` is XML; if it is empty, the command completes when it is started, and has no fields.
+    `act` executes the command with the submitted fields. It checks whether the sender may execute
+    it, and raises `StanzaError` before it changes anything.
     """
 
     node: str

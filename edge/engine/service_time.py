@@ -1,12 +1,12 @@
 """Rules of service seconds, the time base of all deadlines.
 
 Service seconds count the machine's uptime since `init` (`CLOCK_BOOTTIME`, which nobody sets), plus
-the time that it was switched off, if that is known. Within one boot the time off is known exactly,
-even while no gateway ran. Across boots it is taken from the wall clock, if that was synchronised
-before and after:
+the time that it was switched off, if that is known. (The `uptime` of `fieldpost status` is that of
+the process.) Within one boot the time off is known exactly, even while no gateway ran. Across boots
+it is taken from the wall clock, if that was synchronised before and after:
 
     start in             synchronised now    time off
-    the same boot        (not asked)         from the uptime, exact
+    the same boot        (not asked)         from the machine uptime
     another boot         yes                 from the wall clock: service seconds jump at the start
     another boot         not yet             unknown: stored rows are aged when it becomes known
     any, never synchronised before           unknown, never counted
@@ -24,9 +24,9 @@ DAY_MS: Final = 24 * 3600 * 1000
 """Milliseconds of a day."""
 
 STEP: Final = 0.5
-"""Least seconds by which the wall clock moves against the uptime if it is set. Time daemons slew
-smaller differences (systemd-timesyncd up to 0.4 s), which moves both clocks; and two clocks of a
-busy machine are read some milliseconds apart."""
+"""Least seconds by which the wall clock moves against the machine uptime if it is set. Time daemons
+slew smaller differences (systemd-timesyncd up to 0.4 s), which moves both clocks; and two clocks of
+a busy machine are read some milliseconds apart."""
 
 MAX_TIME_OFF: Final = 5 * 365 * 86_400.0
 """Most seconds that a gateway can have been switched off. It may lie on a shelf for years, but a
@@ -42,7 +42,7 @@ class Now(NamedTuple):
 
 
 class ClockReading(NamedTuple):
-    """A reading of the machine's clocks; `boot` is the boot's id, `uptime` seconds since it."""
+    """A reading of the machine's clocks; `boot` is the boot's id, `uptime` the machine uptime."""
 
     boot: str
     uptime: float
@@ -51,7 +51,7 @@ class ClockReading(NamedTuple):
 
 
 class Run(NamedTuple):
-    """A run of the gateway: its boot, and by how much service seconds lead the uptime."""
+    """A run of the gateway: its boot, and by how much service seconds lead the machine uptime."""
 
     boot: str
     lead: float
@@ -70,7 +70,7 @@ class SavedTime(NamedTuple):
     Attributes:
         service: service seconds.
         boot: the boot's id, empty if nothing was saved yet.
-        uptime: seconds since the boot.
+        uptime: the machine uptime, in seconds.
         trusted: the last moment at which the wall clock was synchronised.
         before: set while a time off is unknown; rows stored until this service second have to be
             aged by it.
@@ -121,7 +121,7 @@ class TimeOff(NamedTuple):
 
 
 class ServiceClock:
-    """Converts uptime to service seconds, continuing from the saved ones."""
+    """Converts machine uptime to service seconds, continuing from the saved ones."""
 
     __slots__ = ("lead",)
 
@@ -129,7 +129,7 @@ class ServiceClock:
         self.lead = saved - uptime
 
     def at(self, uptime: float) -> float:
-        """Return the service seconds at an uptime."""
+        """Return the service seconds at a machine uptime."""
         return self.lead + uptime
 
 

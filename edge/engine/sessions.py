@@ -1,7 +1,8 @@
-"""The rows of bound sessions, which only units of work change.
+"""The rows of bound sessions (`temp.sessions`), which only units of work change.
 
-The tables are temporary, because sessions end with the process. A session's generation is its
-number. Units of a session that was replaced find no row, and do nothing.
+They include detached sessions, which have lost their connection and can be resumed (XEP-0198). The
+tables are temporary (`temporary_tables`), because sessions end with the process. A session's
+generation is its number. Units of a session that was replaced find no row, and do nothing.
 """
 
 from __future__ import annotations

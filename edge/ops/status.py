@@ -72,7 +72,7 @@ class Status(NamedTuple):
         trouble: why the gateway does not answer.
         version: of the running gateway, else of this command.
         boot: the kernel's id of the boot, if the gateway is running.
-        uptime: seconds since the start of the gateway, if it is running.
+        uptime: the process uptime (seconds since the gateway started), if it is running.
         service: the service time in seconds, as last saved if the gateway is not running.
         synchronised: whether the wall clock is synchronised, if the gateway is running.
         changed: whether the running gateway uses other limits than the configuration.

@@ -10,7 +10,7 @@ from edge.engine.access import Sender
 from edge.engine.database import Transaction
 from edge.engine.hooks import AdHocCommand, Context
 from edge.errors import ServiceError
-from edge.features.admin_commands import store
+from edge.features.adhoc_commands import store
 
 _ID_BYTES: Final = 12
 _MAX_ID_LENGTH: Final = 64

@@ -1,7 +1,8 @@
 """List, execute and cancel ad-hoc commands of the publish-subscribe service (XEP-0050).
 
-Each command has one form: it is started, the form is submitted, and the command completes. Features
-register their commands (`Hooks.adhoc_command`); each command checks itself who may execute it.
+A command has one form: it is started, the form is submitted, and the command completes. A command
+without a form completes at once. Features register their commands (`Hooks.adhoc_command`); each
+command checks itself who may execute it.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from edge.engine.access import Sender
 from edge.engine.addresses import pubsub_service
 from edge.engine.database import Transaction
 from edge.engine.hooks import AdHocCommand, Context, Hooks, OffloadedWork, Work
-from edge.features.admin_commands import service
-from edge.features.admin_commands.service import CommandError, Reason
+from edge.features.adhoc_commands import service
+from edge.features.adhoc_commands.service import CommandError, Reason
 from edge.xmpp import commands as wire
 from edge.xmpp import disco, forms, serialize
 from edge.xmpp.errors import StanzaError
@@ -56,6 +57,8 @@ def _execute(
     context: Context, tx: Transaction, sender: Sender, request: _Request, new_id: str
 ) -> bytes:
     command, action, session, form = request
+    if session is None and not command.form:
+        return _complete(context, tx, sender, command, new_id, {})
     if session is None:
         service.start(context, tx, sender, command, new_id)
         content = wire.ONE_STAGE + command.form
@@ -66,8 +69,20 @@ def _execute(
         return wire.answer(command.node, session, wire.CANCELED)
     if form is None:
         raise wire.refusal("bad-request", "bad-payload", "the form is missing")
-    result = command.act(context, tx, sender, form)
+    answer = _complete(context, tx, sender, command, session, form)
     service.end(tx, session)
+    return answer
+
+
+def _complete(
+    context: Context,
+    tx: Transaction,
+    sender: Sender,
+    command: AdHocCommand,
+    session: str,
+    form: Mapping[str, list[str]],
+) -> bytes:
+    result = command.act(context, tx, sender, form)
     note = wire.note("error" if result.failed else "info", result.text)
     return wire.answer(command.node, session, wire.COMPLETED, note + result.form)
 
@@ -82,7 +97,7 @@ def _read(context: Context, stanza: Stanza) -> _Request:
     if action not in wire.ACTIONS:
         raise wire.refusal("bad-request", "malformed-action", "there is no such action")
     if action in ("prev", "next") or (session is None and action != "execute"):
-        raise wire.refusal("bad-request", "bad-action", "the command has only one form")
+        raise wire.refusal("bad-request", "bad-action", "the command has one form at most")
     return _Request(command, action, session, _read_form(request.tree()))
 
 

@@ -1,1 +1,0 @@
-"""Ad-hoc commands for operators, offered by the publish-subscribe service."""

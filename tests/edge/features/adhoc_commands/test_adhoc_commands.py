@@ -1,0 +1,230 @@
+"""Ad-hoc commands (XEP-0050) of the publish-subscribe service: how every command behaves.
+
+The commands of queues are the examples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Final
+from xml.etree.ElementTree import Element
+
+import pytest
+
+from edge.engine.access import Sender
+from edge.engine.database import Transaction
+from edge.engine.hooks import AdHocCommand, CommandResult, Context
+from edge.features.queues.xmpp.commands import FORM
+from edge.xmpp.namespaces import COMMANDS, DATA_FORMS, DISCO_INFO, DISCO_ITEMS
+from tests.helpers.adhoc_commands import (
+    OLGA,
+    OTHER,
+    SERVICE,
+    C,
+    X,
+    begin,
+    command,
+    form,
+    gateway_with_queue,
+    note,
+    payload,
+)
+from tests.helpers.store import STANZAS, Gateway, read_element
+
+NODES: Final = [f"{FORM}#{name}" for name in ("show", "unlock", "requeue", "purge")]
+
+Build = Callable[..., Gateway]
+
+
+@pytest.fixture
+def build(tmp_path: Path) -> Iterator[Build]:
+    made: list[Gateway] = []
+
+    def build(**limits: float) -> Gateway:
+        made.append(gateway_with_queue(tmp_path, **limits))
+        return made[-1]
+
+    yield build
+    for gateway in made:
+        gateway.close()
+
+
+@pytest.fixture
+def gateway(build: Build) -> Gateway:
+    return build()
+
+
+def query(gateway: Gateway, namespace: str, node: str) -> Element:
+    reply = gateway.send(
+        OLGA,
+        f"<iq type='get' id='d' to='{SERVICE}'><query xmlns='{namespace}' node='{node}'/></iq>",
+    )
+    assert reply is not None
+    return payload(reply)
+
+
+def test_commands_are_listed(gateway: Gateway) -> None:
+    found = query(gateway, DISCO_ITEMS, COMMANDS)
+    assert found.get("node") == COMMANDS
+    assert [(item.get("jid"), item.get("node")) for item in found] == [(SERVICE, n) for n in NODES]
+    assert all(item.get("name") for item in found)
+    about = query(gateway, DISCO_INFO, COMMANDS)
+    assert (about[0].get("category"), about[0].get("type")) == ("automation", "command-list")
+
+
+def test_command_is_described(gateway: Gateway) -> None:
+    identity, *features = query(gateway, DISCO_INFO, NODES[0])
+    assert dict(identity.attrib) == {
+        "category": "automation",
+        "type": "command-node",
+        "name": "Show a queue",
+    }
+    assert [feature.get("var") for feature in features] == [COMMANDS, DATA_FORMS]
+    assert len(query(gateway, DISCO_ITEMS, NODES[0])) == 0
+
+
+def test_command_starts_with_its_form(gateway: Gateway) -> None:
+    found = payload(command(gateway, NODES[0]))
+    assert (found.tag, found.get("node"), found.get("status")) == (
+        f"{C}command",
+        NODES[0],
+        "executing",
+    )
+    actions, x = found
+    assert (actions.tag, actions.get("execute")) == (f"{C}actions", "complete")
+    assert [action.tag for action in actions] == [f"{C}complete"]
+    assert (x.tag, x.get("type")) == (f"{X}x", "form")
+    assert [field.get("var") for field in x] == ["FORM_TYPE", "node", "item"]
+    assert [field.find(f"{X}required") is not None for field in x] == [False, True, False]
+
+
+@pytest.mark.parametrize("action", [{}, {"action": "execute"}, {"action": "complete"}])
+def test_command_completes(gateway: Gateway, action: dict[str, str]) -> None:
+    session = begin(gateway, NODES[0])
+    reply = command(gateway, NODES[0], form(node="work"), sessionid=session, **action)
+    found = payload(reply)
+    assert (found.get("sessionid"), found.get("status")) == (session, "completed")
+    again = command(gateway, NODES[0], form(node="work"), sessionid=session)
+    assert again.error == ("modify", "bad-request")
+
+
+def test_command_without_a_form_completes_at_once(gateway: Gateway) -> None:
+    def act(
+        _context: Context, _tx: Transaction, sender: Sender, fields: Mapping[str, list[str]]
+    ) -> CommandResult:
+        return CommandResult(f"for {sender.full} with {len(fields)} fields")
+
+    count = AdHocCommand("urn:example:count", "Count", b"", act)
+    gateway.router.context.hooks.adhoc_command(count)
+    reply = command(gateway, count.node)
+    assert note(reply) == ("info", f"for {OLGA} with 0 fields")
+    assert gateway.count("SELECT count(*) FROM temp.commands") == 0
+    session = payload(reply).get("sessionid", "")
+    again = written(node=count.node, sessionid=session)
+    assert refused(gateway, again) == (("modify", "bad-request"), "bad-sessionid")
+
+
+def test_command_is_cancelled(gateway: Gateway) -> None:
+    session = begin(gateway, NODES[3])
+    found = payload(command(gateway, NODES[3], sessionid=session, action="cancel"))
+    assert (found.get("sessionid"), found.get("status")) == (session, "canceled")
+    filled = form(node="work", sure="1")
+    assert command(gateway, NODES[3], filled, sessionid=session).type == "error"
+
+
+def refused(gateway: Gateway, xml: str, sender: str = OLGA) -> tuple[tuple[str, str], str]:
+    """Send a command; return the error and its condition of XEP-0050."""
+    request = f"<iq type='set' id='c' to='{SERVICE}'>{xml}</iq>"
+    answer = read_element(gateway.tx(gateway.work(sender, request)))
+    repeated, error = answer
+    assert repeated.tag == f"{C}command"  # which clients find their session by
+    condition = next(child.tag for child in error if child.tag.startswith(f"{{{STANZAS}}}"))
+    (specific,) = (child.tag for child in error if child.tag.startswith(C))
+    kind = error.get("type", "")
+    return (kind, condition.removeprefix(f"{{{STANZAS}}}")), specific.removeprefix(C)
+
+
+def written(content: str = "", **attrs: str) -> str:
+    given = {"node": NODES[0]} | attrs
+    text = "".join(f" {name}='{value}'" for name, value in given.items())
+    return f"<command xmlns='{COMMANDS}'{text}>{content}</command>"
+
+
+@pytest.mark.parametrize(
+    ("attrs", "error", "condition"),
+    [
+        ({"action": "dance"}, ("modify", "bad-request"), "malformed-action"),
+        ({"action": "prev"}, ("modify", "bad-request"), "bad-action"),
+        ({"action": "next"}, ("modify", "bad-request"), "bad-action"),
+        ({"action": "complete"}, ("modify", "bad-request"), "bad-action"),
+        ({"action": "cancel"}, ("modify", "bad-request"), "bad-action"),
+        ({"sessionid": "none"}, ("modify", "bad-request"), "bad-sessionid"),
+        ({"sessionid": "x" * 65}, ("modify", "bad-request"), "bad-sessionid"),
+    ],
+)
+def test_invalid_request_is_refused(
+    gateway: Gateway, attrs: dict[str, str], error: tuple[str, str], condition: str
+) -> None:
+    assert refused(gateway, written(**attrs)) == (error, condition)
+
+
+def test_unknown_command_is_refused(gateway: Gateway) -> None:
+    reply = command(gateway, "dance")
+    assert reply.error == ("cancel", "item-not-found")
+    assert reply.payload is not None
+    assert reply.payload.get("node") == "dance"
+
+
+def test_started_command_belongs_to_its_session_and_node(gateway: Gateway) -> None:
+    session = begin(gateway, NODES[0])
+    bad = ("modify", "bad-request"), "bad-sessionid"
+    assert refused(gateway, written(node=NODES[1], sessionid=session)) == bad
+    gateway.bind(OTHER)
+    assert refused(gateway, written(sessionid=session), OTHER) == bad
+    gateway.end(OLGA)
+    gateway.bind(OLGA)
+    assert refused(gateway, written(sessionid=session)) == bad
+    assert gateway.count("SELECT count(*) FROM temp.commands") == 0
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        f"<x xmlns='{DATA_FORMS}' type='cancel'/>",
+        f"<x xmlns='{DATA_FORMS}' type='form'/>",
+        form(),
+        form(node=["work", "work"]),
+        f"<x xmlns='{DATA_FORMS}' type='submit'><field><value>work</value></field></x>",
+    ],
+)
+def test_missing_form_is_refused(gateway: Gateway, content: str) -> None:
+    session = begin(gateway, NODES[0])
+    found = refused(gateway, written(content, sessionid=session))
+    assert found == (("modify", "bad-request"), "bad-payload")
+    filled = command(gateway, NODES[0], form(node="work"), sessionid=session)
+    assert payload(filled).get("status") == "completed"  # it may be mended
+
+
+def test_old_command_is_expired(gateway: Gateway) -> None:
+    session = begin(gateway, NODES[0])
+    gateway.clock.service += 600.0
+    assert refused(gateway, written(sessionid=session))[1] == "bad-payload"
+    gateway.clock.service += 0.5
+    found = refused(gateway, written(form(node="work"), sessionid=session))
+    assert found == (("cancel", "not-allowed"), "session-expired")
+
+
+def test_started_commands_are_limited(build: Build) -> None:
+    gateway = build(commands=2)
+    ids = [begin(gateway, NODES[0]) for _ in range(3)]
+    assert gateway.count("SELECT count(*) FROM temp.commands") == 2
+    conditions = [refused(gateway, written(sessionid=id))[1] for id in ids]
+    assert conditions == ["bad-sessionid", "bad-payload", "bad-payload"]
+
+
+def test_untrusted_sender_may_execute_nothing(gateway: Gateway) -> None:
+    apart = "apart@gw.example/x"
+    gateway.bind(apart)
+    assert command(gateway, NODES[0], sender=apart).error == ("auth", "forbidden")

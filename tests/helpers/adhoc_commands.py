@@ -1,0 +1,80 @@
+"""Ad-hoc commands (XEP-0050) and their answers, for tests with a gateway in the same process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+from xml.etree.ElementTree import Element
+from xml.sax.saxutils import quoteattr
+
+from edge.config.limits import Limits
+from edge.xmpp.namespaces import COMMANDS, DATA_FORMS
+from tests.helpers import queue_rows
+from tests.helpers.store import DOMAIN, Gateway, Reply, new_database
+
+SERVICE: Final = f"pubsub.{DOMAIN}"
+OLGA: Final = "olga@gw.example/desk"
+OTHER: Final = "worker@gw.example/a"
+X: Final = f"{{{DATA_FORMS}}}"
+C: Final = f"{{{COMMANDS}}}"
+
+
+def gateway_with_queue(folder: Path, **limits: float) -> Gateway:
+    """Create a gateway where olga has a session and the queue `work`.
+
+    The queue has items in each state and no member.
+    """
+    gateway = Gateway(new_database(folder), Limits(**limits))  # type: ignore[arg-type]
+    for name in ("olga", "worker", "pump1"):
+        gateway.add(name)
+    gateway.add("apart", trusted=False)
+    gateway.bind(OLGA)
+    gateway.tx(lambda tx: queue_rows.fill(tx, queue_rows.node(tx)))
+    return gateway
+
+
+def command(
+    gateway: Gateway, node: str, content: str = "", *, sender: str = OLGA, **attrs: str
+) -> Reply:
+    """Send a command with these attributes."""
+    written = "".join(f" {name}={quoteattr(value)}" for name, value in attrs.items())
+    reply = gateway.send(
+        sender,
+        f"<iq type='set' id='c' to='{SERVICE}'><command xmlns='{COMMANDS}' node='{node}'{written}>"
+        f"{content}</command></iq>",
+    )
+    assert reply is not None
+    assert (reply.attrs["id"], reply.attrs["from"]) == ("c", SERVICE)
+    return reply
+
+
+def payload(reply: Reply) -> Element:
+    """Return the `<command/>` of a result."""
+    assert reply.type == "result", reply
+    assert reply.payload is not None
+    return reply.payload
+
+
+def begin(gateway: Gateway, node: str, sender: str = OLGA) -> str:
+    """Start a command, which answers with its form; return its session id."""
+    found = payload(command(gateway, node, sender=sender, action="execute"))
+    assert found.get("status") == "executing"
+    return found.attrib["sessionid"]
+
+
+def form(**fields: str | list[str]) -> str:
+    """Return the submitted form with these fields."""
+    written = []
+    for var, given in fields.items():
+        values = [given] if isinstance(given, str) else given
+        content = "".join(f"<value>{value}</value>" for value in values)
+        written.append(f"<field var='{var}'>{content}</field>")
+    return f"<x xmlns='{DATA_FORMS}' type='submit'>{''.join(written)}</x>"
+
+
+def note(reply: Reply) -> tuple[str | None, str | None]:
+    """Return the type and the text of the note of a completed command."""
+    found = payload(reply)
+    assert found.get("status") == "completed"
+    (element,) = found.findall(f"{C}note")
+    return element.get("type"), element.text
