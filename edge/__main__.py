@@ -1,52 +1,59 @@
-"""The `fieldpost` command."""
+"""The `fieldpost` command.
+
+The gateway is started without click, which would take 1 MB for as long as it runs. All other
+commands, and whatever click has to say about wrong usage, are in `edge.cli`.
+"""
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import Final
-
-import click
-
-from edge import __version__
-
-COMMANDS: Final = {
-    "init": "setup",
-    "device": "device",
-    "run": "run",
-    "status": "status",
-    "events": "events",
-    "dead": "dead",
-    "queue": "queue",
-    "uplink": "uplink",
-    "doctor": "doctor",
-    "config": "config",
-    "backup": "backup",
-    "restore": "backup",
-}
-"""The module in `edge.cli` of each command."""
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 
-class Commands(click.Group):
-    """A group that imports a command when it is used, because importing all takes a Pi seconds."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names of all commands, sorted."""
-        del ctx
-        return sorted(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import a command; return `None` if there is none of this name."""
-        del ctx
-        if cmd_name not in COMMANDS:
-            return None
-        command: click.Command = getattr(import_module(f"edge.cli.{COMMANDS[cmd_name]}"), cmd_name)
-        return command
-
-
-@click.group(cls=Commands)
-@click.version_option(__version__, prog_name="fieldpost")
 def main() -> None:
-    """Fieldpost: a message broker for field gateways."""
+    """Run the command that the arguments name."""
+    folder = run_folder(sys.argv[1:], os.environ)
+    if folder is None:
+        from edge.cli.commands import main as commands
+
+        commands()
+    else:
+        _run(folder)
+
+
+def run_folder(arguments: Sequence[str], environment: Mapping[str, str]) -> Path | None:
+    """Return the folder if the arguments are a simple form of `run` and its option `--dir`."""
+    match arguments:
+        case ["run"]:
+            folder = environment.get("FIELDPOST_DIR", "")
+        case ["run", "--dir", folder] if not folder.startswith("-"):
+            pass
+        case ["run", option] if option.startswith("--dir="):
+            folder = option.removeprefix("--dir=")
+        case _:
+            return None
+    return Path(folder) if folder and not Path(folder).is_file() else None
+
+
+def _run(folder: Path) -> None:
+    from edge import app
+    from edge.command_errors import CommandError, report_as_line
+
+    def ready(line: str) -> None:
+        print(line, flush=True)  # noqa: T201
+
+    def warn(line: str) -> None:
+        print(line, file=sys.stderr, flush=True)  # noqa: T201
+
+    try:
+        with report_as_line(folder):
+            app.run(folder, ready, warn)
+    except CommandError as error:
+        sys.exit(f"Error: {error}")
+    except KeyboardInterrupt:  # before the gateway handles the signal
+        sys.exit("Aborted!")
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import asyncio
 import fcntl
 import gc
 import hashlib
-import platform
+import os
 import resource
 import signal
 import sys
@@ -276,14 +276,19 @@ class App:
         self, stack: AsyncExitStack, backlog: StoreBacklog, clock: Clock
     ) -> Sealer:
         settings, uplink = self._settings, self._settings.uplink
-        road = setup.transport_for(self._folder, settings, backlog, lambda: clock().wall / 1000)
         uploader = None
-        if road is not None:
-            stack.push_async_callback(road.transport.close)
-            uploader = setup.uploader(settings, backlog, road.transport)
+        if uplink.folder or uplink.enrolment:
+            # imported late: without an uplink it takes no memory
+            from edge.uplink import uploads
+
+            configured = uploads.transport_for(
+                self._folder, settings, backlog, lambda: clock().wall / 1000
+            )
+            stack.push_async_callback(configured.transport.close)
+            uploader = uploads.uploader(settings, backlog, configured.transport)
             self._run_task(stack, uploader.run(), "uploader")
-            if road.renewal is not None:
-                self._run_task(stack, road.renewal.run(), "renewal")
+            if configured.renewal is not None:
+                self._run_task(stack, configured.renewal.run(), "renewal")
         sealer = Sealer(
             settings.gateway.domain,
             backlog,
@@ -299,11 +304,12 @@ class App:
         return sealer
 
     def _facts(self, clock: Clock) -> GatewayFacts:
+        system = os.uname()
         return GatewayFacts(
             self._folder,
             clock,
             boot=clock.run.boot,
-            firmware=f"{platform.system()} {platform.release()} {platform.machine()}",
+            firmware=f"{system.sysname} {system.release} {system.machine}",
             software=f"fieldpost {__version__}",
             config_hash=hashlib.sha256(load.read(self._folder)).digest(),
         )

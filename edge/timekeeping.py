@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import platform
+import sys
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import closing, suppress
 from functools import partial
@@ -59,7 +59,7 @@ def start_event(start: Start, heartbeat: float) -> NewEvent:
     tags = {
         "version": __version__,
         "boot": start.saved.boot,
-        "python": platform.python_version(),
+        "python": sys.version.split()[0],
         "previous": start.previous,
         "off_known": start.known,
     }

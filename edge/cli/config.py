@@ -9,7 +9,8 @@ from pathlib import Path
 
 import click
 
-from edge.cli import folder_option, report_errors, to_terminal
+from edge.cli import folder_option, report_errors
+from edge.command_errors import to_terminal
 from edge.config.annotated_file import to_toml
 from edge.ops import config_check
 from edge.ops.config_check import ChangedOption, Report

@@ -10,7 +10,8 @@ from typing import Final
 
 import click
 
-from edge.cli import folder_option, report_errors, to_terminal
+from edge.cli import folder_option, report_errors
+from edge.command_errors import to_terminal
 from edge.features.outbox.store.dead_letters import IN_DOUBT, StoredDeadLetter
 from edge.ops import dead_letters as ops
 from sync.common.text import plural, utc_time

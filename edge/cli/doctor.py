@@ -9,7 +9,8 @@ from pathlib import Path
 
 import click
 
-from edge.cli import folder_option, report_errors, to_terminal
+from edge.cli import folder_option, report_errors
+from edge.command_errors import to_terminal
 from edge.ops.checks.finding import VERDICTS, WRONG, Finding
 from edge.ops.doctor import diagnose
 from sync.common.text import columns

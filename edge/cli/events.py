@@ -7,7 +7,8 @@ from pathlib import Path
 
 import click
 
-from edge.cli import folder_option, report_errors, to_terminal
+from edge.cli import folder_option, report_errors
+from edge.command_errors import to_terminal
 from edge.ops import events as ops
 from edge.ops.events import LoggedEvent
 from sync.common.text import utc_time

@@ -9,7 +9,8 @@ from typing import Final
 
 import click
 
-from edge.cli import folder_option, report_errors, to_terminal
+from edge.cli import folder_option, report_errors
+from edge.command_errors import to_terminal
 from edge.features.queues.service import diagnosis
 from edge.features.queues.service.diagnosis import DiagnosedItem, Report
 from edge.features.queues.store.overview import Overview

@@ -9,7 +9,8 @@ from typing import Final
 
 import click
 
-from edge.cli import folder_option, report_errors, to_terminal
+from edge.cli import folder_option, report_errors
+from edge.command_errors import to_terminal
 from edge.ops import status as ops
 from edge.ops.status import Limit, Status
 from sync.common.text import columns, duration, plural

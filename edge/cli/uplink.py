@@ -9,7 +9,8 @@ from typing import Final
 
 import click
 
-from edge.cli import folder_option, report_errors, to_terminal
+from edge.cli import folder_option, report_errors
+from edge.command_errors import to_terminal
 from edge.config import load
 from edge.errors import SetupError
 from edge.features.eventlog.store.uplink_view import UnsealedEvents

@@ -11,7 +11,6 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from importlib import resources
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -333,12 +332,8 @@ def _set_up(connection: sqlite3.Connection) -> None:
 
 def migrations() -> list[tuple[int, str]]:
     """Return (number, SQL) of each migration, in order."""
-    folder = resources.files("edge.engine") / "migrations"
-    files = sorted(
-        (entry for entry in folder.iterdir() if entry.name.endswith(".sql")),
-        key=lambda entry: entry.name,
-    )
-    return [(int(entry.name[:4]), entry.read_text("utf-8")) for entry in files]
+    files = sorted((Path(__file__).parent / "migrations").glob("*.sql"))
+    return [(int(path.name[:4]), path.read_text("utf-8")) for path in files]
 
 
 def migrate(connection: sqlite3.Connection) -> None:

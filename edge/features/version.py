@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import platform
+import os
 from typing import Final
 
 from edge import __version__
@@ -14,7 +14,7 @@ from edge.xmpp import serialize
 from edge.xmpp.namespaces import VERSION, clark
 from edge.xmpp.stanza import Stanza
 
-ELEMENTS: Final = {"name": "Fieldpost", "version": __version__, "os": platform.system()}
+ELEMENTS: Final = {"name": "Fieldpost", "version": __version__, "os": os.uname().sysname}
 """The answer's elements. The version of the system is left out, because it would help attackers."""
 
 

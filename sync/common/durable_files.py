@@ -9,7 +9,6 @@ from __future__ import annotations
 import fcntl
 import os
 import secrets
-import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -206,6 +205,8 @@ def _exists(path: Path) -> bool:
 def _delete(path: Path) -> None:
     """Delete a folder and its contents, or a file or symbolic link alone."""
     if path.is_dir() and not path.is_symlink():
+        import shutil  # it is large, and a running gateway deletes no folders
+
         shutil.rmtree(path)
     else:
         path.unlink()

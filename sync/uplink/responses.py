@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from email.utils import parsedate_to_datetime
 from typing import Any, Final, NamedTuple
 
 from sync.common.text import printable
@@ -130,6 +129,8 @@ def parse_retry_after(value: str | None, date: str | None) -> float | None:
         return float(value)
     if date is None:
         return None
+    from email.utils import parsedate_to_datetime  # a gateway without an uplink has no use for it
+
     try:
         pause = parsedate_to_datetime(value) - parsedate_to_datetime(date)
     except (ValueError, TypeError, OverflowError):

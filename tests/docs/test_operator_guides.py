@@ -9,7 +9,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from edge.__main__ import main
+from edge.cli.commands import main
 from edge.config.limits import Limits
 from edge.features.queues.rules.diagnosis import Reason
 from edge.features.queues.store import queue_items

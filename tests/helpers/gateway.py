@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from click.testing import CliRunner
 
-from edge.__main__ import main
+from edge.cli.commands import main
 from edge.ops import devices, setup
 from tests.helpers.processes import Process, start
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from edge.__main__ import main
+from edge.cli.commands import main
 from tests.helpers.gateway import PASSWORD, Gateway, port_of
 from tests.helpers.processes import Process
 from tests.helpers.xmpp import log_in, log_message

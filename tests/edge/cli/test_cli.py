@@ -15,7 +15,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from edge import __version__, credentials
-from edge.__main__ import main
+from edge.__main__ import run_folder
+from edge.cli.commands import main
 from edge.engine import database, events, meta
 from edge.engine.database import Transaction
 from edge.engine.events import NewEvent
@@ -70,12 +71,12 @@ def test_version() -> None:
 
 def test_command_imports_no_other_command() -> None:
     code = (
-        "import sys; from edge.__main__ import main;"
+        "import sys; from edge.cli.commands import main;"
         "main(['status', '--help'], standalone_mode=False);"
         "print(*(name for name in sys.modules if name.startswith('edge.cli.')))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1].split() == ["edge.cli.status"]
+    assert done.stdout.splitlines()[-1].split() == ["edge.cli.commands", "edge.cli.status"]
 
 
 def test_init_prints_the_next_step(tmp_path: Path) -> None:
@@ -303,3 +304,28 @@ def test_another_user_is_told_the_owner(folder: Path, monkeypatch: pytest.Monkey
     assert f"belongs to {owner}:" in result.output
     result = CliRunner().invoke(main, ["events", "--dir", str(folder / "none")])
     assert "run this as" not in result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment", "folder"),
+    [
+        (["run"], {"FIELDPOST_DIR": "/gw"}, "/gw"),
+        (["run", "--dir", "/gw"], {"FIELDPOST_DIR": "/other"}, "/gw"),
+        (["run", "--dir=/gw"], {}, "/gw"),
+        (["run"], {}, None),
+        (["run"], {"FIELDPOST_DIR": ""}, None),
+        (["run", "--dir"], {}, None),
+        (["run", "--dir", ""], {}, None),
+        (["run", "--dir", "--help"], {}, None),
+        (["run", "--dir", __file__], {}, None),
+        (["run", "--help"], {}, None),
+        (["run", "--dir", "/gw", "more"], {}, None),
+        (["status", "--dir", "/gw"], {}, None),
+        ([], {"FIELDPOST_DIR": "/gw"}, None),
+    ],
+)
+def test_only_the_simple_forms_of_run_start_without_click(
+    arguments: list[str], environment: dict[str, str], folder: str | None
+) -> None:
+    expected = None if folder is None else Path(folder)
+    assert run_folder(arguments, environment) == expected

@@ -10,7 +10,7 @@ from typing import TypeVar
 import pytest
 from click.testing import CliRunner, Result
 
-from edge.__main__ import main
+from edge.cli.commands import main
 from edge.cli.dead import LIST_LIMIT
 from edge.engine import events, usage
 from edge.engine.database import Transaction

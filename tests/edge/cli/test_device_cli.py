@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from edge import credentials
-from edge.__main__ import main
+from edge.cli.commands import main
 from edge.engine import database
 from edge.engine.service_time import DAY_MS
 from edge.features.accounts.store import accounts

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import pytest
 from click.testing import CliRunner, Result
 
-from edge.__main__ import main
+from edge.cli.commands import main
 from edge.engine import events
 from edge.engine.database import Transaction
 from edge.engine.events import StoredEvent

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from edge import __version__
-from edge.__main__ import main
+from edge.cli.commands import main
 from edge.config import load
 from edge.config.limits import Limits
 from edge.engine import database, events, meta, refusals

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from edge.__main__ import main
+from edge.cli.commands import main
 from edge.config import load
 from edge.engine import database
 from edge.engine.database import Transaction

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from edge.__main__ import main
+from edge.cli.commands import main
 from edge.ops import config_check, setup
 from edge.ops.config_check import ChangedOption, Fault
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from edge.__main__ import main
+from edge.cli.commands import main
 from edge.config import load
 from edge.engine import clock as engine_clock
 from edge.engine import database, events, flash_wear

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from edge.__main__ import main
+from edge.cli.commands import main
 from edge.ops import setup
 from sync.common import regular_files
 from sync.common.regular_files import NotRegularError

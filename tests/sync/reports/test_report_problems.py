@@ -8,7 +8,7 @@ from typing import Any
 import click
 import pytest
 
-from edge.__main__ import main as edge_commands
+from edge.cli.commands import main as edge_commands
 from sync.cli.main import cli as fleet_commands
 from sync.pages.overview import find_problems, verdict
 from sync.pages.page import fleet_page, grouped

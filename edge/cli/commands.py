@@ -1,0 +1,49 @@
+"""The group of all `fieldpost` commands."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Final
+
+import click
+
+from edge import __version__
+
+COMMANDS: Final = {
+    "init": "setup",
+    "device": "device",
+    "run": "run",
+    "status": "status",
+    "events": "events",
+    "dead": "dead",
+    "queue": "queue",
+    "uplink": "uplink",
+    "doctor": "doctor",
+    "config": "config",
+    "backup": "backup",
+    "restore": "backup",
+}
+"""The module in `edge.cli` of each command."""
+
+
+class Commands(click.Group):
+    """A group that imports a command when it is used, because importing all takes a Pi seconds."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of all commands, sorted."""
+        del ctx
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import a command; return `None` if there is none of this name."""
+        del ctx
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = getattr(import_module(f"edge.cli.{COMMANDS[cmd_name]}"), cmd_name)
+        return command
+
+
+@click.group(cls=Commands)
+@click.version_option(__version__, prog_name="fieldpost")
+def main() -> None:
+    """Fieldpost: a message broker for field gateways."""
