@@ -8,7 +8,7 @@ import re
 import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -102,24 +102,28 @@ def read(folder: Path) -> bytes:
 
 def parse(text: bytes) -> Config:
     """Parse and check a configuration; raises `ConfigError`, which names the option."""
+    tables = read_tables(text)
     try:
-        config = msgspec.toml.decode(text, type=Config)
-    except (msgspec.DecodeError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(format_decode_error(error)) from None
+        config = msgspec.convert(tables, Config)
+    except msgspec.ValidationError:
+        from edge.config import faults  # only a faulty file needs it
+
+        fault = next(faults.find_invalid(tables, SECTIONS))
+        raise ConfigError(f"{fault.option}: {fault.text}") from None
     for conflict in find_conflicts(config):
         raise conflict
     return config
 
 
-def format_decode_error(error: Exception) -> str:
-    """Format a decoder's error with the option in front."""
-    if isinstance(error, UnicodeDecodeError):
-        return f"it is not UTF-8: byte {error.start} is 0x{error.object[error.start]:02x}"
-    text, at, option = str(error).removesuffix("`").partition(" - at `$.")
-    if text.startswith("Object contains unknown field `"):
-        name = text.split("`")[1]
-        return f"{option}.{name}: no such option" if at else f"{name}: no such section"
-    return f"{option}: {text[:1].lower()}{text[1:]}" if at else str(error)
+def read_tables(text: bytes) -> dict[str, Any]:
+    """Decode a configuration's text without checking it; raises `ConfigError`."""
+    try:
+        return tomllib.loads(text.decode())
+    except UnicodeDecodeError as error:
+        byte = error.object[error.start]
+        raise ConfigError(f"it is not UTF-8: byte {error.start} is 0x{byte:02x}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"it is not TOML: {error}") from None
 
 
 def find_conflicts(config: Config) -> Iterator[ConfigError]:

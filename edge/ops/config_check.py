@@ -5,30 +5,18 @@
 
 from __future__ import annotations
 
-import difflib
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final, NamedTuple, get_type_hints
+from typing import Final, NamedTuple
 
 import msgspec
 
 from edge.config import annotated_file, load
+from edge.config.faults import SECRETS, Fault, find_invalid
 from edge.config.load import SECTIONS, Config
-from edge.config.options import Section
 from edge.errors import ConfigError
 
-SECRETS: Final = frozenset({"xmpp.component_secret"})
-"""Options whose values are not shown."""
-
 HIDDEN: Final = "(not shown)"
-
-
-class Fault(NamedTuple):
-    """A fault in the file; `option` is `SECTION.NAME`, or empty if it is about several."""
-
-    option: str
-    text: str
 
 
 class ChangedOption(NamedTuple):
@@ -54,45 +42,21 @@ def check(folder: Path) -> Report:
 def check_text(text: bytes) -> Report:
     """Check the text of a configuration."""
     try:
-        tables = tomllib.loads(text.decode())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        return Report([Fault("", load.format_decode_error(error))], [])
-    faults: list[Fault] = []
-    valid: dict[str, dict[str, Any]] = {}
-    for name, options in tables.items():
-        kind = SECTIONS.get(name)
-        if kind is None or not isinstance(options, dict):
-            faults.append(Fault(name, "there is no such section"))
-        else:
-            valid[name] = _valid_options(name, kind, options, faults)
-    gateway = valid.setdefault("gateway", {})
-    if "domain" not in gateway:
-        if not any(fault.option == "gateway.domain" for fault in faults):
-            faults.append(Fault("gateway.domain", "it is missing"))
-        gateway["domain"] = "gw.invalid"  # lets the other checks run
+        tables = load.read_tables(text)
+    except ConfigError as error:
+        return Report([Fault("", str(error))], [])
+    faults = list(find_invalid(tables, SECTIONS))
+    invalid = {fault.option for fault in faults}
+    valid = {
+        section: {k: v for k, v in options.items() if f"{section}.{k}" not in invalid}
+        for section, options in tables.items()
+        if section not in invalid
+    }
+    # a domain lets the other checks run
+    valid["gateway"] = {"domain": "gw.invalid"} | valid.get("gateway", {})
     config = msgspec.convert(valid, Config)
     faults += [_to_fault(error) for error in load.find_conflicts(config)]
-    return Report(faults, list(_changed(valid, faults)))
-
-
-def _valid_options(
-    section: str, kind: type[Section], options: dict[str, Any], faults: list[Fault]
-) -> dict[str, Any]:
-    hints = get_type_hints(kind, include_extras=True)
-    known = {field.name for field in msgspec.structs.fields(kind)}
-    valid = {}
-    for name, value in options.items():
-        if name not in known:
-            near = difflib.get_close_matches(name, known, 1)
-            hint = f"; did you mean {section}.{near[0]}?" if near else ""
-            faults.append(Fault(f"{section}.{name}", f"there is no such option{hint}"))
-            continue
-        try:
-            valid[name] = msgspec.convert(value, hints[name])
-        except msgspec.ValidationError as error:
-            text = str(error)
-            faults.append(Fault(f"{section}.{name}", text[:1].lower() + text[1:]))
-    return valid
+    return Report(faults, list(_changed(config, faults)))
 
 
 def _to_fault(error: ConfigError) -> Fault:
@@ -103,13 +67,13 @@ def _to_fault(error: ConfigError) -> Fault:
     return Fault("", str(error))
 
 
-def _changed(valid: dict[str, dict[str, Any]], faults: list[Fault]) -> Iterator[ChangedOption]:
+def _changed(config: Config, faults: list[Fault]) -> Iterator[ChangedOption]:
     wrong = {fault.option for fault in faults}
     for section, kind in SECTIONS.items():
         for field in msgspec.structs.fields(kind):
             option = f"{section}.{field.name}"
             default = annotated_file.default(field)
-            value = valid.get(section, {}).get(field.name, default)
+            value = getattr(getattr(config, section), field.name)
             if value == default or option in wrong:
                 continue
             shown = HIDDEN if option in SECRETS else value

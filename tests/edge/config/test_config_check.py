@@ -9,8 +9,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from edge.cli.commands import main
+from edge.config.faults import Fault
 from edge.ops import config_check, setup
-from edge.ops.config_check import ChangedOption, Fault
+from edge.ops.config_check import ChangedOption
 
 DOMAIN = '[gateway]\ndomain = "gw.example"\n'
 
@@ -54,8 +55,8 @@ bandwidth = 1
 """
     assert faults(text) == [
         ("gateway.domian", "there is no such option; did you mean gateway.domain?"),
-        ("xmpp.listen", "expected `str | array`, got `int`"),
-        ("limits.sessions", "expected `int` >= 1"),
+        ("xmpp.listen", "it is 5, but must be a string or a list of strings"),
+        ("limits.sessions", "it is 0, but must be an integer, at least 1 (unit: sessions)"),
         ("limits.dead_mesages", "there is no such option; did you mean limits.dead_messages?"),
         ("nosuch", "there is no such section"),
         ("uplink.bandwidth", "it must be 0 or at least 2048; slower uploads time out"),
@@ -66,13 +67,59 @@ bandwidth = 1
     ("text", "found"),
     [
         ("", ("gateway.domain", "it is missing")),
-        ("[gateway]\ndomain = 3", ("gateway.domain", "expected `str`, got `int`")),
+        ("[gateway]\ndomain = 3", ("gateway.domain", "it is 3, but must be a string")),
         ("x = 1\n" + DOMAIN, ("x", "there is no such section")),
         (
             DOMAIN + "[limits]\nretry_after = 500\nretry_most = 60",
             ("", "limits.retry_after must not exceed limits.retry_most"),
         ),
-        ("[gateway", ("", "Expected ']' at the end of a table declaration (at end of document)")),
+        ("gateway = 1", ("gateway", "it must be a section that begins with [gateway]")),
+        (
+            "[gateway",
+            (
+                "",
+                "it is not TOML: Expected ']' at the end of a table declaration"
+                " (at end of document)",
+            ),
+        ),
+        (
+            DOMAIN + '[limits]\nheld_ttl = "\\n"',
+            (
+                "limits.held_ttl",
+                r'it is "\n", but must be a number, greater than 0 (unit: seconds of service)',
+            ),
+        ),
+        (
+            DOMAIN + "[uplink]\nlive_share = 1.0",
+            (
+                "uplink.live_share",
+                "it is 1.0, but must be a number, at least 0.1 and at most 0.9 (unit: fraction)",
+            ),
+        ),
+        (
+            DOMAIN + "[limits]\nstanza_bytes = true",
+            (
+                "limits.stanza_bytes",
+                "it is true, but must be an integer, at least 10,000 and at most 1,048,576"
+                " (unit: bytes)",
+            ),
+        ),
+        (
+            DOMAIN + "[xmpp]\ntrust = 'all'",
+            ("xmpp.trust", 'it is "all", but must be one of "site", "roster"'),
+        ),
+        (
+            DOMAIN + "[xmpp]\ncomponent_secret = 12345",
+            ("xmpp.component_secret", "it must be a string"),
+        ),
+        (
+            DOMAIN + f"[web]\nnames = {['a.example'] * 17}",
+            (
+                "web.names",
+                'it is ["a.example", "a.example", "a.example", "a.example", "a.exam...,'
+                " but must be a list of strings with at most 16 entries",
+            ),
+        ),
     ],
 )
 def test_mistake_is_reported(text: str, found: tuple[str, str]) -> None:
@@ -102,7 +149,7 @@ def test_json_has_the_same_content(folder: Path) -> None:
     result = check(folder, "--json")
     assert result.exit_code == 1
     assert json.loads(result.output) == {
-        "faults": [Fault("web.listen", "expected `str`, got `int`")._asdict()],
+        "faults": [Fault("web.listen", "it is 9105, but must be a string")._asdict()],
         "changed": {"gateway.domain": {"value": "gw.example", "default": None}},
     }
 
@@ -111,7 +158,7 @@ def test_mistake_sets_the_exit_status(folder: Path) -> None:
     write(folder, DOMAIN + "[web]\nlisten = 9105")
     result = check(folder)
     assert result.exit_code == 1
-    assert "wrong: web.listen: expected `str`, got `int`" in result.output
+    assert "wrong: web.listen: it is 9105, but must be a string" in result.output
 
 
 def test_missing_file_is_reported(tmp_path: Path) -> None:

@@ -91,7 +91,7 @@ def test_every_number_has_a_unit_and_a_bound_and_every_heading_an_option(
 @pytest.mark.parametrize("section", SECTIONS)
 def test_unknown_option_is_refused_by_name(section: str) -> None:
     text = DOMAIN if section == "gateway" else f"{DOMAIN}[{section}]\n"
-    with pytest.raises(ConfigError, match=rf"^{section}\.heldttl: no such option$"):
+    with pytest.raises(ConfigError, match=rf"^{section}\.heldttl: there is no such option"):
         parse(f"{text}heldttl = 1\n")
 
 
@@ -250,7 +250,7 @@ def test_names_of_the_status_page_are_limited() -> None:
     names = [f"gw{number}.site.example" for number in range(16)]
     assert parse(f"{DOMAIN}[web]\nnames = {names}\n").web.names == names
     assert parse(DOMAIN).web.names == []
-    with pytest.raises(ConfigError, match=r"^web\.names: expected `array` of length <= 16"):
+    with pytest.raises(ConfigError, match=r"^web\.names: it is .+ at most 16 entries$"):
         parse(f"{DOMAIN}[web]\nnames = {[*names, 'one.more']}\n")
 
 
@@ -386,7 +386,7 @@ def test_errors_name_the_file_and_are_one_line(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"fieldpost\.toml does not exist; create the gateway"):
         load.load(tmp_path)
     for text, told in (
-        (b"[limits]\nsessions = 0", "limits.sessions: expected `int` >= 1"),
+        (b"[limits]\nsessions = 0", "limits.sessions: it is 0, but must be an integer, at least 1"),
         (
             b'[gateway]\ndomain = "gw.example"\n[web]\nlisten = "x"',
             "web.listen: address 'x' is not",

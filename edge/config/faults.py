@@ -1,0 +1,108 @@
+"""Find unknown, invalid and missing options, and say what each must be."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, Literal, NamedTuple, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from edge.config.options import Section
+
+SECRETS: Final = frozenset({"xmpp.component_secret"})
+"""Options whose values are not shown."""
+
+MAX_VALUE: Final = 60
+"""Maximum characters of a value in an error."""
+
+
+class Fault(NamedTuple):
+    """A fault in the file; `option` is `SECTION.NAME`, or empty if it is about several."""
+
+    option: str
+    text: str
+
+
+def find_invalid(
+    tables: Mapping[str, Any], sections: Mapping[str, type[Section]]
+) -> Iterator[Fault]:
+    """Yield a fault for each section and option that is unknown, invalid or missing.
+
+    `sections` are those that the file may have, by name.
+    """
+    for name, options in tables.items():
+        kind = sections.get(name)
+        if kind is None:
+            yield Fault(name, "there is no such section")
+        elif not isinstance(options, dict):
+            yield Fault(name, f"it must be a section that begins with [{name}]")
+        else:
+            yield from _find_invalid_options(name, kind, options)
+    gateway = tables.get("gateway", {})
+    if isinstance(gateway, dict) and "domain" not in gateway:
+        yield Fault("gateway.domain", "it is missing")
+
+
+def _find_invalid_options(
+    section: str, kind: type[Section], options: Mapping[str, Any]
+) -> Iterator[Fault]:
+    hints = get_type_hints(kind, include_extras=True)
+    known = {field.name for field in msgspec.structs.fields(kind)}
+    for name, value in options.items():
+        option = f"{section}.{name}"
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            hint = f"; did you mean {section}.{near[0]}?" if near else ""
+            yield Fault(option, f"there is no such option{hint}")
+            continue
+        try:
+            msgspec.convert(value, hints[name])
+        except msgspec.ValidationError:
+            yield Fault(option, _format_invalid(option, value, hints[name]))
+
+
+_KINDS: Final = {
+    str: "a string",
+    int: "an integer",
+    float: "a number",
+    bool: "true or false",
+    list[str]: "a list of strings",
+    str | list[str]: "a string or a list of strings",
+}
+
+
+def _format_invalid(option: str, value: object, hint: Any) -> str:
+    """Say what the value of an option is and what it must be."""
+    kind, meta = get_args(hint)
+    if get_origin(kind) is Literal:
+        expected = "one of " + ", ".join(map(_format_value, get_args(kind)))
+    else:
+        expected = _KINDS[kind]
+    if meta.max_length is not None:
+        expected += f" with at most {meta.max_length} entries"
+    bounds = [
+        f"{words} {bound:,g}" if isinstance(bound, float) else f"{words} {bound:,}"
+        for words, bound in (
+            ("at least", meta.ge),
+            ("greater than", meta.gt),
+            ("at most", meta.le),
+            ("less than", meta.lt),
+        )
+        if bound is not None
+    ]
+    if bounds:
+        expected += f", {' and '.join(bounds)}"
+    if meta.extra["unit"]:
+        expected += f" (unit: {meta.extra['unit']})"
+    if option in SECRETS:
+        return f"it must be {expected}"
+    return f"it is {_format_value(value)}, but must be {expected}"
+
+
+def _format_value(value: object) -> str:
+    if isinstance(value, float):
+        return str(value)
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= MAX_VALUE else text[:MAX_VALUE] + "..."
