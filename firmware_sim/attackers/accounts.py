@@ -143,15 +143,66 @@ _OUTBOX: Final = (
 )
 
 ATTACKS: Final = (
-    Attack("msgids never released", _flooding(never_released), ("held_messages_per_source",)),
-    Attack("bytes never released", _flooding(large_never_released), ("held_bytes_per_source",)),
-    Attack("tiny stanzas", _flooding(tiny), ("rate",)),
-    Attack("malformed requests", _flooding(malformed), ("malformed",)),
-    Attack("roster and presence churn", _flooding(churn), ("roster_items", "presence_bytes")),
-    Attack("untrusted sender", _flooding(never_released), ("untrusted",), trusted=False),
-    Attack("huge stanzas", huge_stanzas, ("policy-violation",)),
-    Attack("many sessions", sessions, ("sessions", "sessions_per_account")),
-    Attack("a reader that never reads", slow_reader, _OFFLINE),
-    Attack("plain messages to who is away", _flooding_account(AWAY, _plain), _OFFLINE),
-    Attack("custody for who is away", _flooding_account(AWAY, _acknowledged), _OUTBOX),
+    Attack(
+        "msgids never released",
+        "offers small assured messages and never releases them",
+        _flooding(never_released),
+        ("held_messages_per_source",),
+    ),
+    Attack(
+        "bytes never released",
+        "offers large assured messages and never releases them",
+        _flooding(large_never_released),
+        ("held_bytes_per_source",),
+    ),
+    Attack("tiny stanzas", "sends pings as fast as it can", _flooding(tiny), ("rate",)),
+    Attack(
+        "malformed requests",
+        "offers assured messages without a msgId",
+        _flooding(malformed),
+        ("malformed",),
+    ),
+    Attack(
+        "roster and presence churn",
+        "adds and changes contacts, and sends oversized presence",
+        _flooding(churn),
+        ("roster_items", "presence_bytes"),
+    ),
+    Attack(
+        "untrusted sender",
+        "offers assured messages from an account without rights (`--no-trust`)",
+        _flooding(never_released),
+        ("untrusted",),
+        trusted=False,
+    ),
+    Attack(
+        "huge stanzas",
+        "sends a stanza above the maximum size on each connection",
+        huge_stanzas,
+        ("policy-violation",),
+    ),
+    Attack(
+        "many sessions",
+        "binds 16 sessions at the same time, again and again",
+        sessions,
+        ("sessions", "sessions_per_account"),
+    ),
+    Attack(
+        "a reader that never reads",
+        "stops reading while another session floods its account",
+        slow_reader,
+        _OFFLINE,
+    ),
+    Attack(
+        "plain messages to an absent device",
+        "floods a device that never connects with plain messages",
+        _flooding_account(AWAY, _plain),
+        _OFFLINE,
+    ),
+    Attack(
+        "custody for an absent device",
+        "floods a device that never connects with acknowledged messages",
+        _flooding_account(AWAY, _acknowledged),
+        _OUTBOX,
+    ),
 )

@@ -18,11 +18,13 @@ Work = Callable[[Target, Counts, str], Coroutine[Any, Any, None]]
 class Attack(NamedTuple):
     """One kind of attack.
 
-    `work` is restarted when it ends. The gateway must log at least one of the events in `rules`.
-    `address` is the last number of the loopback address that it connects from.
+    `about` says in a phrase what it does. `work` is restarted when it ends. The gateway must log at
+    least one of the events in `rules`. `address` is the last number of the loopback address that it
+    connects from.
     """
 
     name: str
+    about: str
     work: Work
     rules: tuple[str, ...]
     trusted: bool = True

@@ -113,18 +113,41 @@ async def huge_before_log_in(target: Target, counts: Counts, _account: str) -> N
 
 def _unauthenticated(
     name: str,
+    about: str,
     work: Work,
     rules: tuple[str, ...],
     address: int,
 ) -> Attack:
-    return Attack(name, work, rules, unauthenticated=True, address=address)
+    return Attack(name, about, work, rules, unauthenticated=True, address=address)
 
 
 ATTACKS: Final = (
-    _unauthenticated("silent connections", silence, ("connections", "authenticate_time"), 3),
     _unauthenticated(
-        "half handshakes", half_handshakes, ("connections", "authenticate_time", "tls"), 4
+        "silent connections",
+        "connects 80 times and sends nothing",
+        silence,
+        ("connections", "authenticate_time"),
+        3,
     ),
-    _unauthenticated("guessed passwords", guesses, ("authentication", "authentication_limit"), 5),
-    _unauthenticated("huge stanzas before log-in", huge_before_log_in, ("policy-violation",), 6),
+    _unauthenticated(
+        "half handshakes",
+        "begins 80 TLS handshakes and abandons them",
+        half_handshakes,
+        ("connections", "authenticate_time", "tls"),
+        4,
+    ),
+    _unauthenticated(
+        "guessed passwords",
+        "guesses passwords of an account",
+        guesses,
+        ("authentication", "authentication_limit"),
+        5,
+    ),
+    _unauthenticated(
+        "huge stanzas before log-in",
+        "sends a stanza above the maximum size before it logs in",
+        huge_before_log_in,
+        ("policy-violation",),
+        6,
+    ),
 )

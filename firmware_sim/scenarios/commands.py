@@ -83,7 +83,18 @@ def custody_command(*, state: Path | None, as_json: bool, **given: Any) -> None:
     sys.exit(0 if ran.verdict.exact else 1)
 
 
-@click.command("attack")
+class _AttackCommand(click.Command):
+    """Lists the attacks below the options in `--help`."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write each attack's name, and what it does."""
+        from firmware_sim.attackers.__main__ import ALL
+
+        with formatter.section("Attacks"):
+            formatter.write_dl([(attack.name, attack.about) for attack in ALL])
+
+
+@click.command("attack", cls=_AttackCommand)
 @_number("--devices", click.IntRange(1, 1000), 10, "Number of honest devices.")
 @_number(
     "--pace", click.FloatRange(0.1, 100.0), 5.0, "Assured events per second of an honest device."
@@ -104,7 +115,9 @@ def custody_command(*, state: Path | None, as_json: bool, **given: Any) -> None:
     3.0,
     "Permitted growth of the 99th percentile of response times during the attack, as a factor.",
 )
-@click.option("--attack", "attacks", multiple=True, help="Run only this attack; repeatable.")
+@click.option(
+    "--attack", "attacks", multiple=True, metavar="NAME", help="Run only this attack; repeatable."
+)
 @click.option(
     "--judge-times/--no-judge-times",
     default=True,

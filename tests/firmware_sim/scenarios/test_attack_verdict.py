@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -126,3 +128,10 @@ def test_each_attack_has_its_own_source() -> None:
     assert named(("tiny stanzas",)) == tuple(a for a in ALL if a.name == "tiny stanzas")
     with pytest.raises(ValueError, match="no such attacks: dancing"):
         named(("dancing",))
+
+
+def test_guide_lists_each_attack_with_its_description() -> None:
+    guide = Path(__file__).parents[3] / "docs" / "how-to" / "simulate.md"
+    section = guide.read_text("utf-8").split("\n## Attack\n")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| `(.+?)` \| (.+?) \| .+ \|$", section, re.MULTILINE)
+    assert rows == [(attack.name, attack.about) for attack in ALL]
