@@ -14,6 +14,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from edge.engine import migration_functions
 from edge.engine.service_time import Now
 from edge.engine.space_rules import WAL_SHARE
 from edge.engine.temporary_tables import TABLES
@@ -345,6 +346,7 @@ def migrate(connection: sqlite3.Connection) -> None:
             f"the database has schema version {version}, and this fieldpost supports up to"
             f" {steps[-1][0]}; install the newer fieldpost again"
         )
+    migration_functions.register(connection)
     noted = _NOTE_MIGRATED.format(key=MIGRATED, version=version) if version else ""
     for number, sql in steps:
         if number > version:

@@ -1,14 +1,16 @@
 """The rows of the event log; an event is written in the transaction that it describes.
 
 Each lane has its own sequence counter. A number is used only if its transaction commits, so the
-counters have no gaps. Sealing moves events into `segments`. Before it appends events of others, a
+counters have no gaps. A row of `event_batches` has the events that a transaction appends to a lane
+without a statement in between, in MessagePack. The counters are derived from the rows, and an image
+of them is in memory. Sealing moves events into `segments`. Before it appends events of others, a
 feature checks the room in their lane; the gateway's own events are limited here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -29,6 +31,7 @@ further ones are counted and not written."""
 
 _URGENT: Final = "urgent levels"
 _UNWRITTEN: Final = "events unwritten"
+_LANES: Final = "lanes"
 
 
 class NewEvent(NamedTuple):
@@ -45,6 +48,10 @@ class NewEvent(NamedTuple):
     qos: int | None = None
     latency_ms: int | None = None
     tags: Mapping[str, str] | None = None
+
+
+_Fields: TypeAlias = NewEvent | tuple[Any, ...]
+"""A `NewEvent`, or a tuple of its fields."""
 
 
 class StoredEvent(NamedTuple):
@@ -81,46 +88,63 @@ class LaneStatus(NamedTuple):
     urgent: float | None
 
 
-_COUNT: Final = """
-UPDATE lanes SET
-    last = ?, bytes = bytes + ?, oldest = coalesce(oldest, ?), urgent = coalesce(urgent, ?)
-WHERE lane = ?
+_INSERT: Final = """
+INSERT INTO event_batches (lane, last, first, time, clock, since, urgent, total, data)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
-_APPEND: Final = """
-INSERT INTO events (
-    lane, seq, time, clock, kind, source, topic, name, value, unit, level, text, qos, latency_ms,
-    tags, bytes, since
-) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+_COUNTERS: Final = "SELECT lane, last, sealed, total FROM lane_counters"
+_STATUS: Final = """
+SELECT lane, last - sealed, bytes, oldest, urgent FROM lane_counters ORDER BY lane
 """
-_COUNT_ANEW: Final = """
-UPDATE lanes SET
-    last = 0, sealed = 0, previous = zeroblob(32), bytes = 0, oldest = NULL, urgent = NULL
-"""
-_COUNTERS: Final = "SELECT lane, last, sealed FROM lanes"
-_LANES: Final = "SELECT lane, last - sealed, bytes, oldest, urgent FROM lanes ORDER BY lane"
 _READ: Final = """
-SELECT seq, time, clock, kind, source, topic, name, value, unit, level, text, qos, latency_ms, tags,
-    bytes
-FROM events WHERE lane = ? AND seq > ? ORDER BY seq LIMIT ?
+SELECT b.first, b.time, b.clock, b.data, l.sealed
+FROM lanes AS l JOIN event_batches AS b ON b.lane = l.lane
+WHERE l.lane = ? AND b.last > ? ORDER BY b.last
 """
+_CONTAINING: Final = """
+SELECT last, total, data FROM event_batches WHERE lane = ? AND last >= ? ORDER BY last LIMIT 1
+"""
+_SEAL: Final = "UPDATE lanes SET sealed = ?, sealed_bytes = ? WHERE lane = ?"
+_DELETE: Final = "DELETE FROM event_batches WHERE lane = ? AND last <= ?"
+_RESTART: Final = "UPDATE lanes SET sealed = 0, sealed_bytes = 0, previous = zeroblob(32)"
 
 
-class _Counter:
-    """A lane's counters, ahead of its row until the transaction ends.
+class _Lane:
+    """The counters of a lane: the image of its rows and of events that have no row yet.
 
     Attributes:
+        last: the last number.
         sealed: the last sealed number.
-        bytes: bytes that were appended in this transaction.
-        urgent: whether an urgent event was appended in this transaction.
+        total: the bytes of the epoch's events up to `last`.
+        unwritten: events that have no row yet.
+        urgent: the number of the last urgent one among them.
     """
 
-    __slots__ = ("bytes", "last", "sealed", "urgent")
+    __slots__ = ("lane", "last", "sealed", "total", "unwritten", "urgent")
 
-    def __init__(self, last: int, sealed: int) -> None:
+    def __init__(self, lane: str, last: int, sealed: int, total: int) -> None:
+        self.lane = lane
         self.last = last
         self.sealed = sealed
-        self.bytes = 0
-        self.urgent = False
+        self.total = total
+        self.unwritten: list[_Fields] = []
+        self.urgent: int | None = None
+
+    def write(self, tx: Transaction) -> None:
+        """Write a row with the events that have none."""
+        found, urgent, now = self.unwritten, self.urgent, tx.now
+        if found:
+            self.unwritten, self.urgent = [], None
+            numbers = self.lane, self.last, self.last - len(found) + 1
+            times = now.wall, now.synchronised, now.service
+            tx.run(_INSERT, (*numbers, *times, urgent, self.total, _pack(found)))
+
+    def take_back(self, size: int, urgent: int | None) -> None:
+        """Undo the last append, of an event of `size` bytes."""
+        del self.unwritten[-1:]
+        self.last -= 1
+        self.total -= size
+        self.urgent = urgent
 
 
 class _Levels(NamedTuple):
@@ -131,6 +155,8 @@ class _Levels(NamedTuple):
 
 
 _to_json: Final = msgspec.json.Encoder().encode
+_pack: Final = msgspec.msgpack.Encoder(enc_hook=dict).encode  # tags of any mapping type
+_unpack: Final = msgspec.msgpack.Decoder(list[NewEvent]).decode
 
 
 def append(tx: Transaction, lane: str, event: NewEvent) -> int | None:
@@ -138,21 +164,44 @@ def append(tx: Transaction, lane: str, event: NewEvent) -> int | None:
 
     Return its number, or `None` if there was no room for it.
     """
-    now, size = tx.now, _size(event)
-    counter = _counters(tx)[lane]
-    if lane == SYSTEM and counter.last - counter.sealed >= MAX_SYSTEM_EVENTS:
+    counters = _lanes(tx)[lane]
+    if lane != SYSTEM:
+        return _append(tx, counters, event)
+    if counters.last - counters.sealed >= MAX_SYSTEM_EVENTS:
         meta.write(tx, _UNWRITTEN, meta.read_number(tx, _UNWRITTEN) + 1)
         return None
-    counter.last += 1
-    counter.urgent = counter.urgent or event.level in _urgent(tx).names
-    counter.bytes += size
-    *fields, tags = event
-    text = _to_json(dict(tags)).decode() if tags else None
-    seq, clock = counter.last, now.synchronised
-    tx.run(_APPEND, (lane, seq, now.wall, clock, *fields, text, size, now.service))
-    if lane == SYSTEM:
-        tx.memo.setdefault("logged", []).append((seq, event))
-    return seq
+    number = _append(tx, counters, event)
+    noted: list[tuple[int, NewEvent]] = tx.memo.setdefault("logged", [])
+    noted.append((number, event))
+    tx.on_undo(noted.pop)
+    return number
+
+
+def append_received(
+    tx: Transaction,
+    lane: str,
+    event: NewEvent,
+    source: str,
+    topic: str | None,
+    qos: int | None,
+    latency_ms: int | None,
+) -> None:
+    """Append an event of a message or an item, completed by these fields; not to `SYSTEM`."""
+    kind, _source, _topic, name, value, unit, level, text, _qos, _latency, tags = event
+    complete = (kind, source, topic, name, value, unit, level, text, qos, latency_ms, tags)
+    _append(tx, _lanes(tx)[lane], complete)
+
+
+def _append(tx: Transaction, lane: _Lane, event: _Fields) -> int:
+    size, levels = _size(event), _urgent(tx).names  # may need the database: change nothing before
+    tx.on_undo(lane.take_back, size, lane.urgent)
+    tx.write_later(lane.write)
+    lane.last += 1
+    lane.total += size
+    if event[6] in levels:
+        lane.urgent = lane.last
+    lane.unwritten.append(event)
+    return lane.last
 
 
 def logged(tx: Transaction) -> Sequence[tuple[int, NewEvent]]:
@@ -167,23 +216,12 @@ def take_logged(tx: Transaction) -> list[tuple[int, NewEvent]]:
     return found
 
 
-def _counters(tx: Transaction) -> dict[str, _Counter]:
-    """Return the lanes' counters, which are read once a transaction and written at its end."""
-    found: dict[str, _Counter] | None = tx.memo.get("lanes")
+def _lanes(tx: Transaction) -> dict[str, _Lane]:
+    """Return the counters of each lane; their rows are read once."""
+    found: dict[str, _Lane] | None = tx.cache.get(_LANES)
     if found is None:
-        found = {lane: _Counter(last, sealed) for lane, last, sealed in tx.rows(_COUNTERS)}
-        tx.memo["lanes"] = found
-        tx.before_commit(write_counters)
+        found = tx.cache[_LANES] = {row[0]: _Lane(*row) for row in tx.rows(_COUNTERS)}
     return found
-
-
-def write_counters(tx: Transaction) -> None:
-    """Write the lanes' counters to their rows, and drop them from the transaction."""
-    for lane, counter in tx.memo.pop("lanes", {}).items():
-        if counter.bytes:
-            since = tx.now.service
-            urgent = since if counter.urgent else None
-            tx.run(_COUNT, (counter.last, counter.bytes, since, urgent, lane))
 
 
 def log_unwritten(tx: Transaction) -> None:
@@ -215,26 +253,43 @@ def _urgent(tx: Transaction) -> _Levels:
     return found
 
 
+def delete_sealed(tx: Transaction, lane: str, last: int) -> None:
+    """Delete the events of a lane up to `last`, which are sealed now, or lost.
+
+    A row that ends with a later event stays.
+    """
+    end, total, data = tx.row(_CONTAINING, (lane, last))
+    later = _unpack(data)[last - end :] if end > last else ()
+    tx.run(_SEAL, (last, total - sum(map(_size, later)), lane))
+    tx.run(_DELETE, (lane, last))
+    _lanes(tx)[lane].sealed = last
+
+
 def reset_counters(tx: Transaction) -> None:
     """Restart the counter of each lane at 1; all events must be sealed."""
-    write_counters(tx)
-    tx.run(_COUNT_ANEW)
+    tx.run(_RESTART)
+    tx.cache.pop(_LANES, None)
 
 
-def _size(event: NewEvent) -> int:
-    size = EVENT_OVERHEAD
-    for field in (event.source, event.topic, event.name, event.unit, event.level, event.text):
-        if field:
-            size += len(field)
-    if event.tags:
-        size += sum(len(key) + len(value) for key, value in event.tags.items())
+def _size(event: _Fields) -> int:
+    _kind, source, topic, name, _value, unit, level, text, _qos, _latency, tags = event
+    size = EVENT_OVERHEAD + sum(map(len, filter(None, (source, topic, name, unit, level, text))))
+    if tags:
+        for key, value in tags.items():
+            size += len(key) + len(value)
     return size
+
+
+def last_numbers(tx: Transaction, lane: str) -> tuple[int, int]:
+    """Return the last sealed number of a lane, and the last number."""
+    counters = _lanes(tx)[lane]
+    return counters.sealed, counters.last
 
 
 def unsealed(tx: Transaction, lane: str) -> int:
     """Return the number of unsealed events of a lane."""
-    counter = _counters(tx)[lane]
-    return counter.last - counter.sealed
+    counters = _lanes(tx)[lane]
+    return counters.last - counters.sealed
 
 
 def fullest_message_lane(tx: Transaction) -> int:
@@ -244,7 +299,7 @@ def fullest_message_lane(tx: Transaction) -> int:
 
 def lane_status(tx: Transaction) -> list[LaneStatus]:
     """Return the unsealed part of each lane."""
-    return [LaneStatus(*row) for row in tx.rows(_LANES)]
+    return [LaneStatus(*row) for row in tx.rows(_STATUS)]
 
 
 def read(tx: Transaction, lane: str, after: int, count: int, max_bytes: int) -> list[StoredEvent]:
@@ -254,16 +309,13 @@ def read(tx: Transaction, lane: str, after: int, count: int, max_bytes: int) -> 
     """
     found: list[StoredEvent] = []
     room = max_bytes
-    for *fields, tags, size in tx.run(_READ, (lane, after, count)):
-        room -= size
-        if found and room < 0:
-            break
-        found.append(_row(fields, tags))
+    for first, time, clock, data, sealed in tx.run(_READ, (lane, after)):
+        for seq, event in enumerate(_unpack(data), first):
+            if seq <= after or seq <= sealed:
+                continue
+            room -= _size(event)
+            if found and (room < 0 or len(found) >= count):
+                return found
+            *fields, tags = event
+            found.append(StoredEvent._make((seq, time, bool(clock), *fields, tags or {})))
     return found
-
-
-def _row(fields: list[Any], tags: str | None) -> StoredEvent:
-    seq, time, clock, *rest = fields
-    return StoredEvent._make(
-        (seq, time, bool(clock), *rest, msgspec.json.decode(tags) if tags else {})
-    )

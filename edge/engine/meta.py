@@ -28,7 +28,8 @@ SELECT max(
     coalesce((SELECT since FROM offline ORDER BY id DESC LIMIT 1), 0.0),
     coalesce((
         SELECT max((
-            SELECT e.since FROM events AS e WHERE e.lane = l.lane ORDER BY e.seq DESC LIMIT 1
+            SELECT b.since FROM event_batches AS b WHERE b.lane = l.lane
+            ORDER BY b.last DESC LIMIT 1
         )) FROM lanes AS l
     ), 0.0)
 )

@@ -88,7 +88,7 @@ SELECT l.source, (length(l.keys) + coalesce((
 ), 0)) / 8 -- bytes of a key
 FROM released_latest AS l
 """,
-    ("unsealed_events",): "SELECT lane, last - sealed FROM lanes",
+    ("unsealed_events",): "SELECT lane, last - sealed FROM lane_counters",
     ("nodes_per_account",): "SELECT owner, count(*) FROM nodes GROUP BY owner",
     ("affiliations",): """
 SELECT n.name, count(*) FROM affiliations AS f JOIN nodes AS n ON n.id = f.node GROUP BY f.node
@@ -112,7 +112,7 @@ GROUP BY w.account
 _REFUSALS: Final = "SELECT count(*) FROM refusals"
 _SEGMENTS: Final = "SELECT count(*), coalesce(sum(bytes), 0) FROM segments WHERE state = ?"
 _IN_DOUBT: Final = "SELECT count(*) FROM dead WHERE state = 'in doubt'"
-_UNSEALED: Final = "SELECT sum(last - sealed) FROM lanes"
+_UNSEALED: Final = "SELECT sum(last - sealed) FROM lane_counters"
 _QUEUED_DEAD: Final = """
 SELECT coalesce(sum((
     SELECT count(*) FROM queue_items AS i WHERE i.queue = q.id AND i.state = 'dead'

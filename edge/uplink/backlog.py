@@ -171,7 +171,6 @@ def begin_epoch(tx: Transaction, config: Config, state: GatewayState, reason: st
 
     The first event of the new epoch reports it. Events that cannot be sealed are lost and reported.
     """
-    events.write_counters(tx)
     before = meta.epoch(tx)
     unsealed = [lost for lane in events.LANES for lost in _seal_all(tx, config, state, lane)]
     epoch = epochs.begin(tx, reason)

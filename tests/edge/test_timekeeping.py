@@ -21,7 +21,7 @@ from edge.engine.service_time import SavedTime, Start, TimeOffSource, TrustedMom
 from edge.server.refusal_counters import RefusalCounters
 from tests.helpers.machine import EPOCH, World
 from tests.helpers.manual_time import ManualTime
-from tests.helpers.store import BOUNDS, new_database
+from tests.helpers.store import BOUNDS, new_database, unsealed_events
 
 
 @pytest.fixture
@@ -52,8 +52,8 @@ class Kept:
 
     def events(self) -> list[tuple[Any, ...]]:
         with closing(database.connect_reader(self.path)) as db:
-            sql = "SELECT name, value, unit, level, clock FROM events ORDER BY seq"
-            return db.execute(sql).fetchall()
+            rows = unsealed_events(db)
+        return [(row.name, row.value, row.unit, row.level, row.clock) for row in rows]
 
 
 @asynccontextmanager
@@ -131,7 +131,7 @@ async def test_a_change_that_could_not_be_logged_is_found_again(path: Path) -> N
         task = asyncio.create_task(work)
         with closing(database.connect(path)) as db:
             db.execute(
-                "CREATE TRIGGER full BEFORE INSERT ON events"
+                "CREATE TRIGGER full BEFORE INSERT ON event_batches"
                 " BEGIN SELECT RAISE(ABORT, 'as if there were no room'); END"
             )
             world.error = 7.0
@@ -186,7 +186,7 @@ async def test_a_time_off_is_counted_at_the_first_trusted_moment(path: Path) -> 
         assert kept.events() == []
         with closing(database.connect(path)) as db:
             db.execute(
-                "CREATE TRIGGER full BEFORE INSERT ON events"
+                "CREATE TRIGGER full BEFORE INSERT ON event_batches"
                 " BEGIN SELECT RAISE(ABORT, 'as if there were no room'); END"
             )
             world.synchronised, world.error = True, 3600.0

@@ -27,8 +27,6 @@ from tests.helpers.store import DOMAIN, opened
 PACED = HttpsLimits(bandwidth=65_536)
 """A bandwidth limit, so that each piece of a body is a step; the clock stands still."""
 
-LAST = "SELECT last FROM lanes WHERE lane = 'readings'"
-
 
 def event_text(seq: int) -> str:
     """Return the text of an event: sometimes long and incompressible."""
@@ -51,10 +49,10 @@ async def log(store: Store, count: int) -> None:
     """Log readings in one transaction; print the last number when it is durable."""
 
     def unit(tx: Transaction) -> int:
-        ((last,),) = tx.rows(LAST)
+        _sealed, last = events.last_numbers(tx, READINGS)
         for seq in range(last + 1, last + 1 + count):
             events.append(tx, READINGS, NewEvent("reading", text=event_text(seq)))
-        return int(last) + count
+        return last + count
 
     await report("logged", await store.run(unit))
 

@@ -287,14 +287,28 @@ class Gateway:
 
     def events(self, lane: str | None = None, name: str | None = None) -> list[StoredEvent]:
         """Return the unsealed events, of one lane or all, of one name or any."""
-        with database.transaction(self.connection, self.clock()) as tx:
-            lanes = LANES if lane is None else (lane,)
-            rows = [row for one in lanes for row in events.read(tx, one, 0, 100_000, 2**40)]
-        return [row for row in rows if name is None or row.name == name]
+        return unsealed_events(self.connection, lane, name)
 
     def count(self, sql: str, *values: Any) -> Any:
         """Return the first column of the first row of a query."""
         return self.connection.execute(sql, values).fetchone()[0]
+
+
+def unsealed_events(
+    connection: sqlite3.Connection, lane: str | None = None, name: str | None = None
+) -> list[StoredEvent]:
+    """Return the unsealed events in a database, of one lane or all, of one name or any."""
+    tx = Transaction(connection, Clock()())
+    lanes = LANES if lane is None else (lane,)
+    rows = [row for one in lanes for row in events.read(tx, one, 0, 100_000, 2**40)]
+    return [row for row in rows if name is None or row.name == name]
+
+
+def delete_unsealed(tx: Transaction, lane: str) -> None:
+    """Delete the unsealed events of a lane, as if they were sealed."""
+    sealed, last = events.last_numbers(tx, lane)
+    if last > sealed:
+        events.delete_sealed(tx, lane, last)
 
 
 def append(tx: Transaction, lane: str, count: int, event: NewEvent) -> None:

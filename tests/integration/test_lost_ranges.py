@@ -21,7 +21,7 @@ from edge.uplink import backlog
 from edge.uplink.backlog import EVICTED, backlog_quota, enforce_quota
 from sync.segment import decode
 from tests.helpers.backlog import FixedState
-from tests.helpers.store import DOMAIN, in_memory
+from tests.helpers.store import DOMAIN, in_memory, unsealed_events
 
 CONFIG: Final = load.parse(annotated_file.render(DOMAIN).encode())
 STATE: Final = asyncio.run(FixedState().state())
@@ -45,7 +45,7 @@ class Gateway:
         getattr(self, f"_{what}")(tx, value)
         tx.run_before_commit()
         epoch = meta.epoch(tx)
-        for lane, last in tx.rows("SELECT lane, last FROM lanes"):
+        for lane, last in tx.rows("SELECT lane, last FROM lane_counters"):
             self.last[epoch, lane] = last
 
     def _write(self, tx: Transaction, lane: str) -> None:
@@ -71,8 +71,7 @@ class Gateway:
 
     def _begin(self, tx: Transaction, _value: int) -> None:
         epoch = meta.epoch(tx)
-        events.write_counters(tx)
-        for lane, last in tx.rows("SELECT lane, last FROM lanes"):
+        for lane, last in tx.rows("SELECT lane, last FROM lane_counters"):
             self.last[epoch, lane] = last
         backlog.begin_epoch(tx, CONFIG, STATE, "restored")
 
@@ -189,6 +188,5 @@ def test_a_lost_range_keeps_its_reason() -> None:
         gateway = Gateway(db)
         for work in LOST_WITH_ITS_EPOCH:
             gateway.do(*work)
-        declared = db.execute("SELECT value, tags FROM events WHERE name = 'evicted'").fetchall()
-        assert [value for value, _tags in declared] == [1.0]
-        assert f'"reason":"{EVICTED}"' in declared[0][1]
+        (declared,) = unsealed_events(db, name="evicted")
+        assert (declared.value, declared.tags["reason"]) == (1.0, EVICTED)

@@ -28,13 +28,21 @@ from hypothesis.stateful import (
 from edge.config.limits import Limits
 from edge.engine import database, meta
 from edge.engine.database import Transaction
+from edge.engine.events import LANES, StoredEvent
 from firmware_sim.device import messages
 from firmware_sim.device.limits import SendPolicy
 from firmware_sim.device.outbox import Outbox
 from firmware_sim.device.qos_sender_plugin import Request, Step
 from firmware_sim.device.send_window import SendWindow
 from firmware_sim.device.sender_rules import LIVE, Action, Input, Level, Message, State
-from tests.helpers.store import DOMAIN, Gateway, Reply, new_database, read_reply
+from tests.helpers.store import (
+    DOMAIN,
+    Gateway,
+    Reply,
+    delete_unsealed,
+    new_database,
+    read_reply,
+)
 
 LONG: Final = os.environ.get("FIELDPOST_TEST_LONG") == "1"
 DEVICES: Final = ("pump1", "valve1")
@@ -142,6 +150,7 @@ class Exchange(RuleBasedStateMachine):
         self.late: list[Sent] = []
         self.promised: set[tuple[str, int]] = set()
         self.refused = False
+        self.sealed: list[StoredEvent] = []
         self.now = 0.0
         for name in DEVICES:
             self.connect(name)
@@ -269,16 +278,22 @@ class Exchange(RuleBasedStateMachine):
 
     @rule()
     def seal(self) -> None:
-        """Make room in the log; the rows stay, so that they can be looked at."""
-        self.gateway.tx(lambda tx: tx.run("UPDATE lanes SET sealed = last"))
+        """Make room in the log."""
+        self.sealed += self.gateway.events()
+        for lane in LANES:
+            self.gateway.tx(lambda tx, lane=lane: delete_unsealed(tx, lane))  # type: ignore[misc]
 
     # What must be true.
 
+    def logged(self) -> list[StoredEvent]:
+        return self.sealed + self.gateway.events()
+
     def delivered(self, name: str) -> list[int]:
-        sql = "SELECT text FROM events WHERE lane = 'logs' AND source = ? ORDER BY seq"
-        rows = self.gateway.connection.execute(sql, (self.devices[name].full,)).fetchall()
-        assert all(text.startswith(f"{name} ") for (text,) in rows)
-        return [int(text.split(" ")[1]) for (text,) in rows]
+        source = self.devices[name].full
+        found = [event for event in self.logged() if event.source == source]
+        texts = [event.text or "" for event in found if event.kind == "log"]
+        assert all(text.startswith(f"{name} ") for text in texts)
+        return [int(text.split(" ")[1]) for text in texts]
 
     def states(self, name: str) -> dict[int, State]:
         outbox = self.devices[name].outbox
@@ -309,8 +324,7 @@ class Exchange(RuleBasedStateMachine):
 
     @invariant()
     def nothing_was_refused_but_for_want_of_room(self) -> None:
-        sql = "SELECT DISTINCT name FROM events WHERE lane = 'system' AND kind = 'limit'"
-        names = {name for (name,) in self.gateway.connection.execute(sql)}
+        names = {event.name for event in self.logged() if event.kind == "limit"}
         assert names <= {"unsealed_events", "held_messages_per_source"}
 
     def teardown(self) -> None:

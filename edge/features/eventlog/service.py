@@ -67,7 +67,10 @@ def exceeded_limit(
     An unreadable message, without events, needs room for one event in the system lane.
     """
     limit = context.limits.unsealed_events
-    lanes = Counter(lane for lane, _event in found) or Counter([events.SYSTEM])
+    if len(found) <= 1:
+        lanes = {found[0][0] if found else events.SYSTEM: 1}
+    else:
+        lanes = Counter(lane for lane, _event in found)
     for lane, count in lanes.items():
         spare = min(SPARE_ROOM * (count - 1), limit // 2)
         if events.unsealed(tx, lane) + count + spare > limit:
@@ -96,8 +99,7 @@ def write(
     if since is not None:
         latency = max(0, round((tx.now.service - since) * 1000))
     for lane, event in found:
-        complete = event._replace(source=sender, topic=topic, qos=qos, latency_ms=latency)
-        events.append(tx, lane, complete)
+        events.append_received(tx, lane, event, sender, topic, qos, latency)
 
 
 # Notifying

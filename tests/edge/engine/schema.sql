@@ -6,6 +6,8 @@ CREATE INDEX certificates_by_account ON certificates (account);
 
 CREATE INDEX dead_by_source ON dead (source, id, bytes);
 
+CREATE INDEX event_batches_urgent ON event_batches (lane, urgent, since) WHERE urgent IS NOT NULL;
+
 CREATE INDEX held_by_recipient ON held (recipient, source, bytes) WHERE recipient IS NOT NULL;
 
 CREATE INDEX items_by_node ON items (node, id);
@@ -139,25 +141,17 @@ CREATE TABLE epochs (
     outbox INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
-CREATE TABLE events (
+CREATE TABLE event_batches (
     lane TEXT NOT NULL,
-    seq INTEGER NOT NULL,
+    last INTEGER NOT NULL,
+    first INTEGER NOT NULL,
     time INTEGER NOT NULL,
     clock INTEGER NOT NULL,
-    kind TEXT NOT NULL,
-    source TEXT,
-    topic TEXT,
-    name TEXT,
-    value REAL,
-    unit TEXT,
-    level TEXT,
-    text TEXT,
-    qos INTEGER,
-    latency_ms INTEGER,
-    tags TEXT,
-    bytes INTEGER NOT NULL,
     since REAL NOT NULL,
-    PRIMARY KEY (lane, seq)
+    urgent INTEGER,
+    total INTEGER NOT NULL,
+    data BLOB NOT NULL,
+    PRIMARY KEY (lane, last)
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE held (
@@ -191,14 +185,12 @@ CREATE TABLE items_total (
     bytes INTEGER NOT NULL
 ) STRICT;
 
-CREATE TABLE lanes (
+CREATE TABLE "lanes" (
     lane TEXT NOT NULL PRIMARY KEY,
-    last INTEGER NOT NULL DEFAULT 0,
     sealed INTEGER NOT NULL DEFAULT 0,
-    previous BLOB NOT NULL DEFAULT (zeroblob(32)),
-    bytes INTEGER NOT NULL DEFAULT 0,
-    oldest REAL
-, urgent REAL) STRICT, WITHOUT ROWID;
+    sealed_bytes INTEGER NOT NULL DEFAULT 0,
+    previous BLOB NOT NULL DEFAULT (zeroblob(32))
+) STRICT, WITHOUT ROWID;
 
 CREATE TABLE meta (
     key TEXT NOT NULL PRIMARY KEY,
@@ -470,3 +462,22 @@ CREATE TRIGGER queue_item_removed AFTER DELETE ON queue_items BEGIN
     UPDATE queues SET items = items - 1, bytes = bytes - old.bytes WHERE id = old.queue;
     UPDATE queues_total SET items = items - 1, bytes = bytes - old.bytes;
 END;
+
+CREATE VIEW lane_counters AS
+SELECT l.lane, l.sealed,
+    coalesce(n.last, l.sealed) AS last,
+    coalesce(n.total, l.sealed_bytes) AS total,
+    coalesce(n.total, l.sealed_bytes) - l.sealed_bytes AS bytes,
+    o.time AS time,
+    o.since AS oldest,
+    (
+        SELECT u.since FROM event_batches AS u WHERE u.lane = l.lane AND u.urgent > l.sealed
+        ORDER BY u.urgent LIMIT 1
+    ) AS urgent
+FROM lanes AS l
+LEFT JOIN event_batches AS n ON n.lane = l.lane AND n.last = (
+    SELECT max(m.last) FROM event_batches AS m WHERE m.lane = l.lane
+)
+LEFT JOIN event_batches AS o ON o.lane = l.lane AND o.last = (
+    SELECT min(m.last) FROM event_batches AS m WHERE m.lane = l.lane
+);

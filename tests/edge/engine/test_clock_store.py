@@ -13,7 +13,7 @@ from edge.engine.service_time import Now, Run, SavedTime, TrustedMoment
 from edge.features.custody import store as custody_store
 from edge.features.messages import store as messages_store
 from edge.features.outbox.store import outbox
-from tests.helpers.store import WALL, digest_of, in_memory
+from tests.helpers.store import WALL, digest_of, in_memory, unsealed_events
 
 DAY = 86_400.0
 RUN = Run("two", 0.0)
@@ -56,9 +56,9 @@ def stored(db: sqlite3.Connection) -> dict[str, tuple[float, ...]]:
     }
 
 
-def noted(db: sqlite3.Connection) -> list[tuple[float, str, str]]:
-    sql = "SELECT value, level, tags FROM events WHERE name = 'time_off' ORDER BY seq"
-    return db.execute(sql).fetchall()
+def noted(db: sqlite3.Connection) -> list[tuple[float | None, str | None, dict[str, str]]]:
+    found = unsealed_events(db, name="time_off")
+    return [(event.value, event.level, event.tags) for event in found]
 
 
 def test_a_saved_state_is_loaded_unchanged(db: sqlite3.Connection) -> None:
@@ -79,13 +79,13 @@ def test_an_older_database_has_only_service_seconds(db: sqlite3.Connection) -> N
     assert clock_store.load(tx) == SavedTime(1234.5)
 
 
-@pytest.mark.parametrize("table", ["held", "outbox", "offline", "events"])
+@pytest.mark.parametrize("table", ["held", "outbox", "offline", "event_batches"])
 def test_the_last_service_second_is_at_least_that_of_the_newest_row(
     db: sqlite3.Connection, table: str
 ) -> None:
     store(db, 50.0)
     store(db, 150.0)
-    for other in {"held", "outbox", "offline", "events"} - {table}:
+    for other in {"held", "outbox", "offline", "event_batches"} - {table}:
         db.execute(f"DELETE FROM {other}")  # noqa: S608
     assert meta.last_service_second(at(db, 0.0, trusted=False)) == 150.0
 
@@ -108,7 +108,7 @@ def test_a_time_off_ages_only_earlier_rows(db: sqlite3.Connection) -> None:
     assert clock_store.settle_time_off(tx, RUN, HOOKS)
     tx.run_before_commit()
     assert stored(db) == dict.fromkeys(TABLES, (1000.0 - DAY, 1010.0))
-    assert noted(db) == [(DAY, "Informational", '{"known":"wall clock"}')]
+    assert noted(db) == [(DAY, "Informational", {"known": "wall clock"})]
     assert tx.due == 1030.0, "something may be due by that"
     expected = SavedTime(1030.0, "two", 1030.0, TrustedMoment(1030.0, tx.now.wall))
     assert clock_store.load(tx) == expected
@@ -126,5 +126,5 @@ def test_an_implausible_time_off_is_logged_and_ages_no_rows(db: sqlite3.Connecti
     assert clock_store.settle_time_off(tx, RUN, HOOKS)
     tx.run_before_commit()
     assert stored(db)["held"] == (1000.0,)
-    assert noted(db) == [(20 * 365 * DAY, "Warning", '{"known":"implausible"}')]
+    assert noted(db) == [(20 * 365 * DAY, "Warning", {"known": "implausible"})]
     assert tx.due is None

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge.engine import events
-from edge.engine.database import Transaction
+from edge.engine import database, events
+from edge.engine.database import NeedsDatabase, Transaction
 from edge.engine.events import (
     LANES,
     LOGS,
@@ -21,7 +23,7 @@ from edge.engine.events import (
     StoredEvent,
 )
 from edge.engine.service_time import Now
-from tests.helpers.store import append, in_memory
+from tests.helpers.store import append, delete_unsealed, in_memory
 
 EVENT = NewEvent("log", text="x")
 SIZE = events.EVENT_OVERHEAD + 1
@@ -142,8 +144,7 @@ def test_further_events_of_the_gateway_itself_are_counted_not_written(
     tx = at(db)
     events.append(tx, SYSTEM, EVENT)
     assert events.take_logged(tx) == []
-    db.execute("UPDATE lanes SET sealed = last WHERE lane = 'system'")
-    db.execute("DELETE FROM events WHERE lane = 'system'")
+    delete_unsealed(at(db), SYSTEM)
     for _ in range(2):
         tx = at(db)
         events.log_unwritten(tx)
@@ -156,3 +157,130 @@ def test_further_events_of_the_gateway_itself_are_counted_not_written(
         6.0,
     )
     assert events.unsealed(at(db), SYSTEM) == 1
+
+
+def test_received_events_are_stored_as_if_completed_before(db: sqlite3.Connection) -> None:
+    event = NewEvent("reading", None, None, "t", 1.5, "°C", "Error", "é", tags={"k": "v"})
+    tx = at(db)
+    events.append(tx, LOGS, event._replace(source="a@gw", topic="node", qos=1, latency_ms=3))
+    events.append_received(tx, READINGS, event, "a@gw", "node", 1, 3)
+    (first,), (second,) = (events.read(tx, lane, 0, 10, 1000) for lane in (LOGS, READINGS))
+    assert first == second
+    logs, readings, _system = events.lane_status(tx)
+    assert logs[1:] == readings[1:]
+
+
+def test_events_of_a_transaction_are_one_row_and_need_no_statement(db: sqlite3.Connection) -> None:
+    cache: dict[str, Any] = {}
+    loaded = Transaction(db, at(db).now, cache)
+    assert events.append(loaded, LOGS, EVENT) == 1
+    loaded.run_before_commit()
+    tx = Transaction(None, at(db).now, cache)
+    assert [events.append(tx, LOGS, EVENT) for _ in range(3)] == [2, 3, 4]
+    events.append_received(tx, LOGS, EVENT, "a@gw", None, 2, 0)
+    assert events.unsealed(tx, LOGS) == 5
+    tx.connect(db)
+    tx.run_before_commit()
+    assert db.execute("SELECT first, last FROM event_batches").fetchall() == [(1, 1), (2, 5)]
+
+
+def test_an_undone_unit_leaves_no_event(db: sqlite3.Connection) -> None:
+    cache: dict[str, Any] = {}
+    events.set_urgent(at(db), ["Alert"])
+    events.append(Transaction(db, at(db).now, cache), LOGS, EVENT)
+    tx = Transaction(None, at(db).now, cache)
+    kept, undone = NewEvent("system", name="kept"), NewEvent("system", name="no", level="Alert")
+    events.append(tx, SYSTEM, kept)
+    tx.take_sends()
+    for _ in range(2):
+        events.append(tx, SYSTEM, undone)
+    events.append(tx, READINGS, undone)
+    tx.undo()
+    assert [events.unsealed(tx, lane) for lane in (SYSTEM, READINGS)] == [1, 0]
+    assert events.logged(tx) == [(1, kept)]
+    tx.connect(db)
+    tx.run_before_commit()
+    (row,) = events.read(at(db), SYSTEM, 0, 10, 1000)
+    assert row.name == "kept"
+    status = {lane: (bytes_, urgent) for lane, _, bytes_, _, urgent in events.lane_status(at(db))}
+    assert status[SYSTEM] == (events.EVENT_OVERHEAD + 4, None)
+    assert status[READINGS] == (0, None)
+
+
+def test_a_unit_without_the_image_needs_the_database() -> None:
+    tx = Transaction(None, Now(0.0, 0, True))
+    with pytest.raises(NeedsDatabase):
+        events.append(tx, LOGS, EVENT)
+    tx.undo()
+
+
+def test_events_in_memory_survive_a_cleared_cache(db: sqlite3.Connection) -> None:
+    cache: dict[str, Any] = {}
+    tx = Transaction(db, at(db).now, cache)
+    events.append(tx, LOGS, EVENT)
+    cache.clear()
+    assert events.append(tx, LOGS, EVENT) == 2
+    tx.run_before_commit()
+    assert [row.seq for row in events.read(at(db), LOGS, 0, 10, 1000)] == [1, 2]
+
+
+def test_sealed_events_of_a_row_are_not_read(db: sqlite3.Connection) -> None:
+    append(at(db, 2.0), LOGS, 4, EVENT)
+    tx = at(db)
+    events.delete_sealed(tx, LOGS, 3)
+    assert [row.seq for row in events.read(tx, LOGS, 0, 10, 1000)] == [4]
+    assert events.lane_status(tx)[0] == LaneStatus(LOGS, 1, SIZE, 2.0, None)
+    assert events.unsealed(tx, LOGS) == 1
+    events.delete_sealed(tx, LOGS, 4)
+    assert events.lane_status(tx)[0] == LaneStatus(LOGS, 0, 0, None, None)
+    assert db.execute("SELECT count(*) FROM event_batches").fetchone() == (0,)
+
+
+OLD_COLUMNS = (
+    "lane, seq, time, clock, kind, source, topic, name, value, unit, level, text, qos, latency_ms,"
+    " tags, bytes, since"
+)
+
+
+def test_events_of_version_5_are_migrated_exactly(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = database.migrations()
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as db:
+        with monkeypatch.context() as patched:
+            patched.setattr(database, "migrations", lambda: steps[:5])
+            database.migrate(db)
+        nothing = [None] * 9
+        full = ["a@gw/r", "node", "n\0ä", 0.1 + 0.2, "°C", "Alert", "🙂\n", 2, 2**40]
+        rows = [
+            (LOGS, 8, 123, 0, "log", *full, '{"ä":"ö"}', 90, 5.5),
+            (LOGS, 9, 124, 1, "log", *nothing, None, 48, 6.5),
+            (LOGS, 10, 125, 1, "log", None, None, None, -5e-324, *[None] * 5, None, 48, 6.5),
+            (SYSTEM, 1, 126, 1, "system", *nothing[:5], "Alert", None, None, None, None, 53, 7.0),
+        ]
+        holes = ", ".join("?" * 17)
+        db.executemany(f"INSERT INTO events ({OLD_COLUMNS}) VALUES ({holes})", rows)  # noqa: S608
+        set_lane = (
+            "UPDATE lanes SET last = ?, sealed = ?, previous = ?, bytes = ?, oldest = ?, urgent = ?"
+            " WHERE lane = ?"
+        )
+        db.execute(set_lane, (10, 7, b"d" * 32, 186, 5.5, 5.5, LOGS))
+        db.execute(set_lane, (1, 0, bytes(32), 53, 7.0, None, SYSTEM))
+        db.execute(set_lane, (4, 4, b"e" * 32, 0, None, None, READINGS))
+        db.execute("INSERT INTO meta VALUES ('urgent levels', '[\"Alert\"]')")
+        database.migrate(db)
+        found = events.read(at(db), LOGS, 0, 10, 10_000)
+        assert found == [
+            StoredEvent._make((8, 123, False, "log", *full, {"ä": "ö"})),
+            StoredEvent._make((9, 124, True, "log", *nothing, {})),
+            StoredEvent._make((10, 125, True, "log", *nothing[:3], -5e-324, *nothing[:5], {})),
+        ]
+        assert events.lane_status(at(db)) == [
+            LaneStatus(LOGS, 3, 186, 5.5, 5.5),
+            LaneStatus(READINGS, 0, 0, None, None),
+            LaneStatus(SYSTEM, 1, 53, 7.0, None),
+        ]
+        chains = db.execute("SELECT lane, sealed, previous FROM lanes ORDER BY lane").fetchall()
+        assert chains == [(LOGS, 7, b"d" * 32), (READINGS, 4, b"e" * 32), (SYSTEM, 0, bytes(32))]
+        tx = at(db)
+        assert [events.append(tx, lane, EVENT) for lane in (LOGS, READINGS)] == [11, 5]
+        events.delete_sealed(tx, LOGS, 8)
+        assert events.lane_status(tx)[0] == LaneStatus(LOGS, 3, 186 - 90 + SIZE, 6.5, None)

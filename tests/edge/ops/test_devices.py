@@ -399,7 +399,8 @@ def test_events_have_the_saved_service_time(folder: Path) -> None:
     change(folder, "INSERT INTO meta VALUES ('service', 1234.5)")
     devices.revoke(folder, "pump1")
     with closing(database.connect_reader(folder / database.FILE_NAME)) as connection:
-        assert connection.execute("SELECT since FROM events").fetchall() == [(1234.5,)]
+        rows = connection.execute("SELECT since FROM event_batches").fetchall()
+    assert rows == [(1234.5,)]
 
 
 def test_busy_folder_is_reported(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

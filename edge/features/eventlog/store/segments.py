@@ -82,7 +82,6 @@ class LaneHead(NamedTuple):
 
 
 _CHAIN: Final = "SELECT sealed, previous FROM lanes WHERE lane = ?"
-_LAST: Final = "SELECT last FROM lanes WHERE lane = ?"
 _HEADS: Final = "SELECT lane, sealed, previous FROM lanes ORDER BY lane"
 _HOLDING: Final = """
 SELECT last, digest FROM segments WHERE epoch = ? AND lane = ? AND first <= ?
@@ -91,24 +90,10 @@ ORDER BY first DESC LIMIT 1
 _DROPPED: Final = """
 SELECT first, last, reason FROM dropped WHERE epoch = ? AND lane = ? ORDER BY first LIMIT ?
 """
-_ADVANCE: Final = """
-UPDATE lanes SET
-    sealed = :last,
-    previous = :digest,
-    bytes = bytes - (
-        SELECT sum(e.bytes) FROM events AS e WHERE e.lane = :lane AND e.seq <= :last
-    ),
-    oldest = (
-        SELECT e.since FROM events AS e WHERE e.lane = :lane AND e.seq > :last
-        ORDER BY e.seq LIMIT 1
-    ),
-    urgent = CASE WHEN urgent IS NOT NULL THEN (
-        SELECT e.since FROM events AS e WHERE e.lane = :lane AND e.seq > :last
-        AND e.level IN (SELECT value FROM json_each(:urgent)) ORDER BY e.seq LIMIT 1
-    ) END
+_EXTEND: Final = """
+UPDATE lanes SET previous = :digest
 WHERE lane = :lane AND sealed = :first - 1 AND previous = :previous
 """
-_TAKE_OUT: Final = "DELETE FROM events WHERE lane = ? AND seq <= ?"
 _PUT_IN: Final = """
 INSERT INTO segments (epoch, lane, first, last, digest, state, declares, bytes, data)
 VALUES (?, ?, ?, ?, ?, 'waiting', ?, ?, ?)
@@ -163,11 +148,9 @@ def seal(tx: Transaction, sealed: NewSegment) -> bool:
 
     A new epoch also moves the chain, although its numbers are the same.
     """
-    events.write_counters(tx)
-    values = sealed._asdict() | {"urgent": events.urgent_levels(tx)}
-    if sealed.epoch != meta.epoch(tx) or tx.run(_ADVANCE, values).rowcount != 1:
+    if sealed.epoch != meta.epoch(tx) or tx.run(_EXTEND, sealed._asdict()).rowcount != 1:
         return False
-    tx.run(_TAKE_OUT, (sealed.lane, sealed.last))
+    events.delete_sealed(tx, sealed.lane, sealed.last)
     if sealed.lane == events.SYSTEM:
         events.log_unwritten(tx)
     declares = sealed.dropped[-1].last if sealed.dropped else None
@@ -261,9 +244,8 @@ def evict(tx: Transaction, bound: BacklogQuota, reason: str) -> list[EvictedRang
 
 def drop_unsealed(tx: Transaction, lane: str, reason: str) -> EvictedRange:
     """Delete the events of a lane that are in no segment, at the end of their epoch."""
-    events.write_counters(tx)
-    (sealed, _previous), (last,) = tx.row(_CHAIN, (lane,)), tx.row(_LAST, (lane,))
-    tx.run(_TAKE_OUT, (lane, last))
+    sealed, last = events.last_numbers(tx, lane)
+    events.delete_sealed(tx, lane, last)
     dropped = EvictedRange(meta.epoch(tx), lane, sealed + 1, last, 0)
     lost_ranges.add(tx, LostRange(*dropped[:4], reason))
     return dropped

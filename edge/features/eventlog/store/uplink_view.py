@@ -26,16 +26,14 @@ SELECT l.lane, l.last, l.sealed,
         ORDER BY s.first LIMIT 1
     ), l.sealed),
     count(w.id), coalesce(sum(w.bytes), 0), min(w.id)
-FROM lanes AS l LEFT JOIN segments AS w ON w.state = 'waiting' AND w.lane = l.lane
+FROM lane_counters AS l LEFT JOIN segments AS w ON w.state = 'waiting' AND w.lane = l.lane
 GROUP BY l.lane ORDER BY l.lane
 """
 _EPOCHS: Final = """
 SELECT epoch, count(*) FROM segments WHERE state = 'waiting' GROUP BY epoch
 """
 _UNSEALED: Final = """
-SELECT coalesce(sum(last - sealed), 0), (
-    SELECT min(time) FROM lanes AS f JOIN events AS e ON e.lane = f.lane AND e.seq = f.sealed + 1
-), min(oldest) FROM lanes
+SELECT coalesce(sum(last - sealed), 0), min(time), min(oldest) FROM lane_counters
 """
 _ASIDE: Final = """
 SELECT lane, reason, count(*), sum(bytes) FROM segments WHERE state = 'aside'

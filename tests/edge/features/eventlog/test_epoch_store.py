@@ -14,7 +14,7 @@ from edge.engine.service_time import Now
 from edge.features.eventlog.rules.epoch import Hardware
 from edge.features.eventlog.store import epochs
 from sync.segment import is_epoch
-from tests.helpers.store import EPOCH, WALL, in_memory
+from tests.helpers.store import EPOCH, WALL, delete_unsealed, in_memory
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def test_row_is_named_by_the_epoch_in_which_it_was_written(db: sqlite3.Connectio
 def test_new_epoch_restarts_sequence_numbers(db: sqlite3.Connection) -> None:
     tx = at(db)
     events.append(tx, LOGS, NewEvent("log"))
-    tx.run("DELETE FROM events")
+    delete_unsealed(tx, LOGS)
     epochs.begin(tx, "restored")
     events.append(tx, LOGS, NewEvent("log"))
     assert events.unsealed(tx, LOGS) == 1

@@ -107,7 +107,7 @@ def test_sealing_deletes_events_and_extends_the_chain(db: sqlite3.Connection) ->
     assert segments.seal(at(db), second)
     (state,) = (state for state in events.lane_status(at(db)) if state.lane == LOGS)
     assert (state.events, state.bytes, state.oldest) == (0, 0, None)
-    assert db.execute("SELECT count(*) FROM events").fetchone() == (0,)
+    assert db.execute("SELECT count(*) FROM event_batches").fetchone() == (0,)
 
 
 def test_outdated_draft_is_refused(
@@ -341,7 +341,9 @@ def test_every_number_is_waiting_or_declared_once(work: list[tuple[str, int, int
                 sql = f"SELECT first, last FROM {table} WHERE lane = ?"  # noqa: S608 - two constants
                 for first, last in db.execute(sql, (lane,)):
                     numbers += range(first, last + 1)
-            (last,) = db.execute("SELECT last FROM lanes WHERE lane = ?", (lane,)).fetchone()
+            (last,) = db.execute(
+                "SELECT last FROM lane_counters WHERE lane = ?", (lane,)
+            ).fetchone()
             assert sorted(numbers) == list(range(1, last + 1))
 
 

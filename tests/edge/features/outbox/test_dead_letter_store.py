@@ -12,7 +12,7 @@ from edge.engine.quota import Usage
 from edge.engine.service_time import Now
 from edge.features.outbox.store import dead_letters
 from edge.features.outbox.store.dead_letters import DeadLetter
-from tests.helpers.store import in_memory
+from tests.helpers.store import in_memory, unsealed_events
 
 SENDER = "a@gw.example/r"
 
@@ -37,8 +37,8 @@ def dead_letter_ids(db: sqlite3.Connection) -> list[str]:
     return [row[0] for row in db.execute("SELECT msg_id FROM dead ORDER BY id")]
 
 
-def event_names(db: sqlite3.Connection) -> list[str]:
-    return [row[0] for row in db.execute("SELECT name FROM events ORDER BY seq")]
+def event_names(db: sqlite3.Connection) -> list[str | None]:
+    return [event.name for event in unsealed_events(db)]
 
 
 def test_dead_letters_are_limited_in_number_and_evictions_are_logged(
@@ -48,8 +48,8 @@ def test_dead_letters_are_limited_in_number_and_evictions_are_logged(
         add_dead_letter(db, letter(number), Usage(2, 10_000))
     assert dead_letter_ids(db) == ["m2", "m3"]
     assert event_names(db) == ["dead", "dead", "dead", "dead_evicted", "dead", "dead_evicted"]
-    tags = [row[0] for row in db.execute("SELECT tags FROM events WHERE name = 'dead_evicted'")]
-    assert tags == ['{"msgId":"m0"}', '{"msgId":"m1"}']
+    tags = [event.tags for event in unsealed_events(db, name="dead_evicted")]
+    assert tags == [{"msgId": "m0"}, {"msgId": "m1"}]
 
 
 def test_dead_letters_are_limited_in_bytes(db: sqlite3.Connection) -> None:
@@ -64,4 +64,5 @@ def test_dead_letters_are_limited_in_bytes(db: sqlite3.Connection) -> None:
 def test_a_dead_letter_may_have_no_message_id(db: sqlite3.Connection) -> None:
     add_dead_letter(db, letter(0)._replace(msg_id=None), Usage(1, 100))
     assert dead_letter_ids(db) == [None]
-    assert db.execute("SELECT tags, text, qos FROM events").fetchone() == (None, "why", 2)
+    (event,) = unsealed_events(db)
+    assert (event.tags, event.text, event.qos) == ({}, "why", 2)
