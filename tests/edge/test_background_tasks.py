@@ -55,9 +55,7 @@ def test_a_clock_set_back_does_not_suppress_the_log(gateway: Gateway) -> None:
     assert [source for source, _ in logged_expiries(gateway)] == ["soon", "soon"]
 
 
-async def test_the_server_certificate_is_renewed_and_failures_are_counted(
-    tmp_path: Path,
-) -> None:
+async def test_the_server_certificate_is_renewed_and_failures_are_counted(tmp_path: Path) -> None:
     async with in_process(tmp_path) as front:
         folder, refusals = front.gateway.folder, RefusalCounters()
         server = pki.files(folder).server

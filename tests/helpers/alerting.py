@@ -7,14 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sync.alerts.rules import LATE_MS
-from sync.alerts.state import (
-    Event,
-    FleetState,
-    Segment,
-    add_arrival,
-    add_event,
-    add_segment,
-)
+from sync.alerts.state import Event, FleetState, Segment, add_arrival, add_event, add_segment
 
 GATEWAY = "gw.example"
 EPOCH = "01JD0000000000000000000000"
@@ -89,13 +82,7 @@ def depth_event(
     items: int, delivered: int = 0, delayed: int = 0, queue: str = "jobs"
 ) -> dict[str, Any]:
     tags = {"delivered": str(delivered), "delayed": str(delayed), "members": "2"}
-    return {
-        "kind": "queue",
-        "name": "depth",
-        "topic": queue,
-        "value": float(items),
-        "tags": tags,
-    }
+    return {"kind": "queue", "name": "depth", "topic": queue, "value": float(items), "tags": tags}
 
 
 def refusal_event(

@@ -17,11 +17,7 @@ from sync.common.fleet_folder import FleetFolder, segment_path
 from sync.segment import Event, Identity, decode
 from tests.helpers.fleet_tables import NOON, Lane, put, some_events
 
-CLOCKS = {
-    "now.example": NOON,
-    "behind.example": 86_400_000,
-    "ahead.example": 4_070_908_800_000,
-}
+CLOCKS = {"now.example": NOON, "behind.example": 86_400_000, "ahead.example": 4_070_908_800_000}
 """Gateways, and what their clocks say first: 2025, the second day of 1970, the first of 2099."""
 
 LANES = ("logs", "system")

@@ -120,9 +120,7 @@ def _context(
 ) -> ssl.SSLContext:
     chain = folder / "server.pem"
     private = key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
     chain.write_bytes(private + _pem(certificate).encode())
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)

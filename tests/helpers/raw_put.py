@@ -9,11 +9,7 @@ import ssl
 from pathlib import Path
 
 from sync.segment import identity_path
-from tests.helpers.fleet import (
-    GATEWAY,
-    Centre,
-    identity,
-)
+from tests.helpers.fleet import GATEWAY, Centre, identity
 
 
 async def raw_request(centre: Centre, head: str, body: bytes = b"") -> tuple[str, bytes]:

@@ -177,22 +177,10 @@ def _versions(gateways: int) -> list[Row]:
 def _quarantine() -> list[Row]:
     folder = "landing/gw-004.example/01JD0000000000000000000000/readings"
     return [
-        {
-            "arrived": ago(hours),
-            "path": path,
-            "size": size,
-            "reason": reason,
-            "detail": detail,
-        }
+        {"arrived": ago(hours), "path": path, "size": size, "reason": reason, "detail": detail}
         for hours, path, size, reason, detail in (
             (5, f"{folder}/8001-10000.seg", 15_220, "fork", "another one has these numbers"),
             (20, "landing/gw-007.example/x/readings/1-2.seg", 812, "checksum", "not that of it"),
-            (
-                90,
-                "landing/lost+found/x/y/1-2.seg",
-                4,
-                "magic",
-                "no segment at all",
-            ),
+            (90, "landing/lost+found/x/y/1-2.seg", 4, "magic", "no segment at all"),
         )
     ]

@@ -42,10 +42,7 @@ def keeps_promises(storage: Storage, put: Callable[[str, bytes, float | None], o
     put("a/w.seg", b"alike", None)
     assert storage.move({"a/y.seg": "archive/w.seg", "a/w.seg": "archive/w.seg"}) == []
     assert storage.move({}) == []
-    for call in (
-        storage.read,
-        lambda path: storage.make_durable([path]),
-    ):
+    for call in (storage.read, lambda path: storage.make_durable([path])):
         with pytest.raises(FileNotFoundError):
             call("none")
     storage.make_durable(["a/z.seg"])

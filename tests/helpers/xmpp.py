@@ -67,11 +67,7 @@ class Client:
 
     @classmethod
     async def connect_tls(
-        cls,
-        port: int,
-        context: ssl.SSLContext,
-        domain: str = "gw.example",
-        host: str = "127.0.0.1",
+        cls, port: int, context: ssl.SSLContext, domain: str = "gw.example", host: str = "127.0.0.1"
     ) -> Self:
         """Connect by direct TLS and open a stream; features come as an element."""
         streams = await asyncio.open_connection(host, port, ssl=context, server_hostname=domain)
@@ -207,9 +203,7 @@ class Client:
     async def bind(self, resource: str) -> str:
         """Bind a resource; returns the full JID."""
         answer = await self.iq(
-            "set",
-            f"<bind xmlns='{BIND}'><resource>{resource}</resource></bind>",
-            to=None,
+            "set", f"<bind xmlns='{BIND}'><resource>{resource}</resource></bind>", to=None
         )
         assert answer.get("type") == "result", condition(answer)
         self.full = answer[0][0].text or ""

@@ -199,9 +199,7 @@ async def test_device_with_a_new_address_executes_each_message_once(tmp_path: Pa
     assert not [event for event in gateway.events("system") if event["name"] == "dead"]
 
 
-async def test_largest_message_is_delivered_in_a_slightly_larger_stanza(
-    tmp_path: Path,
-) -> None:
+async def test_largest_message_is_delivered_in_a_slightly_larger_stanza(tmp_path: Path) -> None:
     """The stanza contains both addresses twice, and they may be long."""
     gateway, valve = gateway_in(tmp_path), Valve()
     start = (

@@ -66,27 +66,15 @@ FLOODS = {
     "presence that comes and goes": (LARGE_PRESENCE, OFF_AND_ON * 4),
     "probes": (LARGE_PRESENCE, PROBE * 200),
     "rosters": ("", ROSTER * 200),
-    "roster changes": (
-        ROSTER,
-        "".join(roster_change(n, f"n{n}@gw.example") for n in range(100)),
-    ),
+    "roster changes": (ROSTER, "".join(roster_change(n, f"n{n}@gw.example") for n in range(100))),
     "password changes": ("", change(PASSWORD) * 100),
-    "unanswered iqs": (
-        AVAILABLE,
-        ping(1, SILENT) * 100,
-    ),
-    "messages to a device that never reads": (
-        AVAILABLE,
-        message(SILENT, 4_000) * 10,
-    ),
+    "unanswered iqs": (AVAILABLE, ping(1, SILENT) * 100),
+    "messages to a device that never reads": (AVAILABLE, message(SILENT, 4_000) * 10),
     "stored messages for a device that never reads": (
         AVAILABLE,
         message("victim@gw.example", 4_000, "chat") * 10,
     ),
-    "presence to a device that never reads": (
-        AVAILABLE,
-        presence(3_900, SILENT) * 10,
-    ),
+    "presence to a device that never reads": (AVAILABLE, presence(3_900, SILENT) * 10),
     "as many stanzas as possible": ("", "<iq/>" * 2000),
     "as many bytes as possible": ("", " " * 64 * 1024),
 }
@@ -167,9 +155,7 @@ async def log_in_time(attacked: AttackedGateway) -> float:
         return time.monotonic() - begun
 
 
-async def test_oversized_contact_is_refused(
-    attacked: AttackedGateway,
-) -> None:
+async def test_oversized_contact_is_refused(attacked: AttackedGateway) -> None:
     async with await attacked.log_in("evil", "large") as evil:
         item = f"<item jid='{'a' * 600}@gw.example'/>"
         answer = await evil.iq("set", f"<query xmlns='jabber:iq:roster'>{item}</query>", to=None)

@@ -17,7 +17,7 @@ from firmware_sim.attackers.stanzas import PING
 from tests.helpers.gateway import Gateway, port_of
 from tests.helpers.hostile import authenticate_without_tls, log_in_without_tls
 from tests.helpers.processes import Process
-from tests.helpers.xmpp import CLIENT, SM, Client, Closed, condition
+from tests.helpers.xmpp import SM, Client, Closed
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -99,43 +99,6 @@ async def test_largest_session_ends_when_memory_is_full(process: Process) -> Non
     assert len(there) == 3, "one had to go"
     assert "cam4" in there, "it had nothing"
     assert "cam1" in there, "it had least"
-
-
-async def test_session_that_ends_while_the_disk_is_full_is_removed(
-    gateway: Gateway, process: Process
-) -> None:
-    """Messages to it are stored in order, or refused with an error."""
-    async with await bound(process, "writer") as writer:
-        client = await bound(process, "cam1")
-        await client.enable()
-        client.send("<presence/>")
-        for number in range(3):
-            writer.send(chat_message(number, "cam1@gw.example"))
-        found = 0
-        while found < 3:
-            found += (await client.element()).tag == f"{CLIENT}message"
-        with full(gateway):
-            client.send("</stream:stream>")
-            assert await client.closed() is None
-            told: set[int] = set()
-            sent = 3
-            while not told:
-                writer.send(chat_message(sent, f"cam1@gw.example{'/fw' * (sent % 2)}"))
-                writer.send(f"<iq type='get' id='end' to='gw.example'>{PING}</iq>")
-                while (answer := await writer.element()).get("id") != "end":
-                    assert condition(answer) == "resource-constraint"
-                    told.add(int(answer.attrib["id"]))
-                sent += 1
-                assert sent < 100, "nobody is there, and there is no room"
-        kept = [number for number in range(sent) if number not in told]
-        async with await bound(process, "cam1", "later") as later:
-            later.send("<presence/>")
-            numbers: list[int] = []
-            while len(numbers) < len(kept):
-                stanza = await later.element()
-                if stanza.tag == f"{CLIENT}message":
-                    numbers.append(int(stanza.attrib["id"]))
-            assert numbers == kept
 
 
 async def test_replacing_session_works_while_the_disk_is_full(

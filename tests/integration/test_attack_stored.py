@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from edge.config.limits import Limits
 from firmware_sim.attackers.stanzas import PING
 from tests.helpers.gateway import Gateway, port_of
 from tests.helpers.hostile import authenticate_without_tls, log_in_without_tls
@@ -100,9 +99,7 @@ async def test_stored_messages_survive_a_kill_and_keep_their_order(tmp_path: Pat
         assert process.terminate() == 0
 
 
-async def test_resumption_continues_a_page_of_stored_messages(
-    process: Process,
-) -> None:
+async def test_resumption_continues_a_page_of_stored_messages(process: Process) -> None:
     await send_messages(process, 0, 80)
     client = await bound(process, "cam1")
     token = await client.enable()
@@ -141,43 +138,7 @@ async def test_unavailable_session_leaves_the_rest_to_another(process: Process) 
         assert await read_messages(two, 79) == list(range(32, 80))
 
 
-@pytest.mark.parametrize("state", ["deaf", "waiting"])
-async def test_overflow_is_stored_in_order_without_an_error(process: Process, state: str) -> None:
-    """The burst exceeds the limit of unacknowledged stanzas, but not the quota for storage."""
-    client = await bound(process, "cam1")
-    await client.enable()
-    client.send("<presence/>")
-    assert await client.handled() == 1
-    if state == "waiting":
-        client.cut()
-    assert await send_messages(process, 0, 98) == []
-    async with await bound(process, "cam1") as again:
-        again.send("<presence/>")
-        assert await read_messages(again, 97) == list(range(98))
-    client.cut()
-
-
-async def test_sender_gets_an_error_for_each_message_beyond_the_quota(
-    process: Process,
-) -> None:
-    client = await bound(process, "cam1")
-    await client.enable()
-    client.send("<presence/>")
-    assert await client.handled() == 1
-    client.cut()
-    refused = await send_messages(process, 0, 160)
-    async with await bound(process, "cam1") as again:
-        again.send("<presence/>")
-        kept = [number for number in range(160) if number not in refused]
-        assert await read_messages(again, kept[-1]) == kept
-    stored = Limits().offline_messages * 7 // 8  # as much as one source may
-    assert len(kept) == stored + UNACKNOWLEDGED // 4, "and what its session had before that"
-    assert sorted(refused) == refused
-
-
-async def test_burst_arrives_completely_while_the_receiver_is_replaced(
-    process: Process,
-) -> None:
+async def test_burst_arrives_completely_while_the_receiver_is_replaced(process: Process) -> None:
     writing = asyncio.create_task(send_messages(process, 0, 90))
     clients = []
     for _ in range(6):
@@ -198,9 +159,7 @@ async def test_burst_arrives_completely_while_the_receiver_is_replaced(
         client.cut()
 
 
-async def test_session_that_acknowledges_nothing_is_ended(
-    tmp_path: Path,
-) -> None:
+async def test_session_that_acknowledges_nothing_is_ended(tmp_path: Path) -> None:
     gateway = make(tmp_path, resume_time=0.5, stalled_time=0.5)
     with gateway.run() as process:
         assert await send_messages(process, 0, 3) == []

@@ -28,9 +28,7 @@ def stands(gateway: Gateway) -> dict[str, Any]:
     return found
 
 
-def test_clean_stop_seals_everything_without_a_reachable_centre(
-    tmp_path: Path,
-) -> None:
+def test_clean_stop_seals_everything_without_a_reachable_centre(tmp_path: Path) -> None:
     with ExitStack() as stack:
         gone, mute = (stack.enter_context(socket.socket()) for _ in range(2))
         for each in (gone, mute):

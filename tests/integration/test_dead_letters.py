@@ -65,9 +65,7 @@ async def test_requeued_message_reaches_an_online_device(tmp_path: Path) -> None
     assert names[:2] == ["requeued", "downgrade_on"]
 
 
-async def test_removing_a_device_dead_letters_its_outbox(
-    tmp_path: Path,
-) -> None:
+async def test_removing_a_device_dead_letters_its_outbox(tmp_path: Path) -> None:
     gateway = Gateway(tmp_path / "gateway", "pump1", "valve")
     row = bury(gateway, "valve")
     with gateway.run() as process:

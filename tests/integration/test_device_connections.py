@@ -11,7 +11,7 @@ import pytest
 
 from edge.ops import devices
 from tests.helpers.gateway import PASSWORD, UNPACED, Gateway, port_of
-from tests.helpers.xmpp import CLIENT, SM, STANZAS, Client, condition
+from tests.helpers.xmpp import CLIENT, Client, condition
 
 PING = "<ping xmlns='urn:xmpp:ping'/>"
 
@@ -236,9 +236,7 @@ async def test_peer_that_does_not_read_is_disconnected(tmp_path: Path) -> None:
         deaf.cut()
 
 
-async def test_unacknowledged_stanzas_are_limited_in_total(
-    tmp_path: Path,
-) -> None:
+async def test_unacknowledged_stanzas_are_limited_in_total(tmp_path: Path) -> None:
     options = {"unacknowledged_bytes": 131_072, "unacknowledged_total_bytes": 131_072}
     async with running(tmp_path, **options) as port:
         small = await bound(port, "cam1", "small")
@@ -253,23 +251,6 @@ async def test_unacknowledged_stanzas_are_limited_in_total(
             assert await received(small, 20) == [f"c{n}" for n in range(20)]
             small.acknowledge(20)
             assert await small.handled() == 0
-
-
-async def test_replaced_session_returns_its_unacknowledged_messages(port: int) -> None:
-    old = await bound(port, "same", "same")
-    token = await old.enable()
-    old.cut()
-    async with await bound(port, "cam2") as sender:
-        sender.send(letters(3, 10, "same@gw.example/same"))
-        await sender.iq("get", PING)
-        async with await bound(port, "same", "same") as new:
-            new.send("<presence/>")
-            assert await received(new, 3) == ["c0", "c1", "c2"]
-        async with await known(port, "same") as again:
-            answer = await again.resume(token, 0)
-            assert answer.tag == f"{SM}failed"
-            assert answer[0].tag == f"{STANZAS}item-not-found"
-            assert answer.get("h") == "0"
 
 
 async def test_stored_message_is_deleted_after_delivery(port: int) -> None:
@@ -294,29 +275,6 @@ async def answered(client: Client) -> list[str]:
         element = await client.element()
         found += [element.get("id", "")] if element.tag != f"{CLIENT}presence" else []
     return found
-
-
-async def test_stored_message_is_kept_until_acknowledged(port: int) -> None:
-    async with await bound(port, "cam2") as sender:
-        sender.send(letters(3, 100, "stays@gw.example"))
-        await sender.iq("get", PING)
-    async with await bound(port, "stays", "stays") as first:
-        await first.enable(resume=False)
-        first.send("<presence/>")
-        assert await received(first, 3) == ["c0", "c1", "c2"]
-        first.cut()
-    async with await bound(port, "stays", "stays") as second:
-        await second.enable()
-        second.send("<presence/>")
-        assert await received(second, 3) == ["c0", "c1", "c2"], "what was not acknowledged"
-        assert await second.handled() == 1
-        second.acknowledge(second.stanzas)
-        assert await second.handled() == 1
-        second.send("</stream:stream>")
-        assert await second.closed() is None
-    async with await bound(port, "stays", "stays") as third:
-        third.send("<presence/>")
-        assert (await answered(third))[:-1] == []
 
 
 async def test_password_change_is_in_order_with_stanzas(port: int) -> None:

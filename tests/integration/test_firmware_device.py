@@ -261,10 +261,7 @@ async def test_certificate_must_name_the_domain(
     certificate: Certificate, make: Make, tmp_path: Path
 ) -> None:
     other = Certificate.make(tmp_path, "other.example")
-    async with (
-        ScriptedPeer(other).running() as peer,
-        make(peer, ca_file=other.ca_file) as device,
-    ):
+    async with ScriptedPeer(other).running() as peer, make(peer, ca_file=other.ca_file) as device:
         await _until_error(device)
         assert "gw.example" in device.last_error
     async with ScriptedPeer(other).running() as peer, make(peer) as device:
@@ -274,10 +271,7 @@ async def test_certificate_must_name_the_domain(
 
 
 async def test_password_is_not_sent_without_tls(certificate: Certificate, make: Make) -> None:
-    async with (
-        ScriptedPeer(certificate, tls=False).running() as peer,
-        make(peer) as device,
-    ):
+    async with ScriptedPeer(certificate, tls=False).running() as peer, make(peer) as device:
         await _until_error(device)
         assert not device.online
     assert peer.sessions == 0
@@ -285,10 +279,7 @@ async def test_password_is_not_sent_without_tls(certificate: Certificate, make: 
 
 
 async def test_refused_password_is_retried(certificate: Certificate, make: Make) -> None:
-    async with (
-        ScriptedPeer(certificate, login=False).running() as peer,
-        make(peer) as device,
-    ):
+    async with ScriptedPeer(certificate, login=False).running() as peer, make(peer) as device:
         await device.send("<message/>")
         await _until_error(device)
         assert "password" in device.last_error

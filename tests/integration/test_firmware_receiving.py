@@ -112,9 +112,7 @@ BAD = [
 ]
 
 
-async def test_malformed_request_is_refused(
-    talk: Callable[..., Any],
-) -> None:
+async def test_malformed_request_is_refused(talk: Callable[..., Any]) -> None:
     async with talk() as it:
         for bad in BAD:
             assert error_of(await it.ask(bad)) == "modify/bad-request", bad
@@ -208,9 +206,7 @@ async def test_failure_after_the_commit_changes_nothing(
     assert caplog.text.count("the application failed after a message") == 2
 
 
-async def test_restart_between_received_and_deliver(
-    talk: Callable[..., Any],
-) -> None:
+async def test_restart_between_received_and_deliver(talk: Callable[..., Any]) -> None:
     async with talk() as it:
         await it.assured()
         await it.restart()

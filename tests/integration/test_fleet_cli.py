@@ -176,9 +176,7 @@ def test_serving_a_folder_that_is_not_a_fleet_folder_exits_with_1(
     assert "`fieldpost-fleet gateway add` creates one" in done.stderr
 
 
-def test_help_names_every_command(
-    fleet: Callable[..., subprocess.CompletedProcess[str]],
-) -> None:
+def test_help_names_every_command(fleet: Callable[..., subprocess.CompletedProcess[str]]) -> None:
     done = fleet("--help")
     assert done.returncode == 0
     folder = Path(__file__).parents[2] / "sync" / "cli" / "commands"

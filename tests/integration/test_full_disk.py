@@ -192,9 +192,7 @@ async def test_a_disk_that_fills_up_loses_no_answered_message(
     assert path.stat().st_size < DISK
 
 
-async def test_an_endless_reader_stays_within_the_space_limits(
-    tmp_path: Path,
-) -> None:
+async def test_an_endless_reader_stays_within_the_space_limits(tmp_path: Path) -> None:
     """New messages wait, what is held goes on; then only reading does; and all when it has gone."""
     bounds = {**SMALL, "database_bytes": 40 * MIB, "wal_bytes": 6 * MIB}
     gateway = Gateway(tmp_path / "gateway", "writer", require_tls=False, **bounds)

@@ -107,13 +107,6 @@ async def try_certificate(attacked: DirectTlsGateway, chain: Path | None, authzi
     return "handshake"
 
 
-async def test_a_device_logs_in_with_its_certificate(attacked: DirectTlsGateway) -> None:
-    async with unharmed(attacked):
-        chain = certificates.device_folder(attacked.gateway.folder, "pump1")
-        for authzid in ("", PUMP):
-            assert await try_certificate(attacked, chain, authzid) == "success"
-
-
 @pytest.mark.parametrize("authzid", [f"pump2@{DOMAIN}", HONEST, DOMAIN, "", "pump1@no.example"])
 async def test_a_certificate_is_valid_for_its_device_only(
     attacked: DirectTlsGateway, authzid: str
@@ -122,22 +115,6 @@ async def test_a_certificate_is_valid_for_its_device_only(
         chain = certificates.device_folder(attacked.gateway.folder, "pump1")
         expected = "invalid-authzid" if authzid else "success"
         assert await try_certificate(attacked, chain, authzid) == expected
-
-
-async def test_external_needs_a_certificate(attacked: DirectTlsGateway) -> None:
-    async with unharmed(attacked), await attacked.open_tls() as client:
-        assert "EXTERNAL" not in await offered_mechanisms(client)
-        assert await log_in_external(client, PUMP) == "invalid-mechanism"
-
-
-async def test_a_certificate_of_another_ca_is_refused(
-    attacked: DirectTlsGateway, tmp_path: Path
-) -> None:
-    async with unharmed(attacked):
-        (tmp_path / "another").mkdir()
-        forged = pki.create(tmp_path / "another", DOMAIN, now())
-        chain = write_chain(tmp_path / "chain", certificates.issue(forged, PUMP, 30, now()))
-        assert await try_certificate(attacked, chain) == "handshake"
 
 
 async def test_an_expired_or_future_certificate_is_refused(
@@ -163,14 +140,6 @@ async def test_an_unregistered_certificate_is_refused(
             await try_certificate(attacked, write_chain(tmp_path / "unlisted", unlisted))
             == "not-authorized"
         )
-
-
-async def test_a_revoked_certificate_is_refused_at_once(attacked: DirectTlsGateway) -> None:
-    async with unharmed(attacked):
-        chain = certificates.device_folder(attacked.gateway.folder, "stolen")
-        assert await try_certificate(attacked, chain) == "success"
-        devices.revoke(attacked.gateway.folder, "stolen")
-        assert await try_certificate(attacked, chain) in ("handshake", "not-authorized")
 
 
 async def test_the_gateways_own_certificate_is_refused(
@@ -209,17 +178,3 @@ async def test_a_slow_handshake_is_disconnected_in_time(attacked: DirectTlsGatew
         await trickle(client, b"\x16\x03\x01" + b"\x05\x00" * 500, 0.05)
         await until_closed(client)
         assert time.monotonic() - started < AUTHENTICATE_S + MARGIN_S
-
-
-async def test_another_alpn_protocol_is_refused(
-    attacked: DirectTlsGateway,
-) -> None:
-    """ALPN protects against browsers that are tricked into connecting to the gateway."""
-    async with unharmed(attacked):
-        try:
-            client = await attacked.open_tls(alpn="http/1.1")
-        except ssl.SSLError:
-            return
-        async with client:
-            client.send(b"GET / HTTP/1.1\r\n\r\n")
-            assert await client.closed() in ("bad-format", "not-well-formed", None)

@@ -10,8 +10,8 @@ import pytest
 
 from firmware_sim.attackers.stanzas import PING
 from tests.helpers.gateway import PASSWORD, Gateway
-from tests.helpers.hostile import HONEST, AttackedGateway, unharmed, until_closed
-from tests.helpers.xmpp import Client, Closed, condition
+from tests.helpers.hostile import HONEST, AttackedGateway, unharmed
+from tests.helpers.xmpp import Client, condition
 
 SM = "urn:xmpp:sm:3"
 STANZAS = 16
@@ -77,86 +77,6 @@ async def test_another_accounts_session_cannot_be_resumed(attacked: AttackedGate
             assert (await resume(again, token)).tag == f"{{{SM}}}resumed"
 
 
-@pytest.mark.parametrize("state", ["alive", "waiting"])
-async def test_a_session_is_resumed_once(attacked: AttackedGateway, state: str) -> None:
-    """The last client to resume a session has it."""
-    async with unharmed(attacked):
-        first, token = await log_in_resumable(attacked, "victim")
-        if state == "waiting":
-            first.writer.transport.abort()
-        async with (
-            await authenticate(attacked, "victim") as second,
-            await authenticate(attacked, "victim") as third,
-        ):
-            assert (await resume(second, token)).tag == f"{{{SM}}}resumed"
-            answer = await resume(third, token)
-            if answer.tag == f"{{{SM}}}resumed":
-                assert await second.closed() == "conflict"
-            else:
-                assert answer.tag == f"{{{SM}}}failed"
-        if state == "alive":
-            assert await first.closed() in ("conflict", None)
-
-
-async def guess_ids(client: Client) -> None:
-    for number in range(100):
-        await resume(client, f"guess-{number}")
-
-
-async def test_guessing_ids_ends_the_stream(attacked: AttackedGateway) -> None:
-    async with unharmed(attacked), await authenticate(attacked, "evil") as evil:
-        with pytest.raises(Closed, match="policy-violation"):
-            await guess_ids(evil)
-
-
-@pytest.mark.parametrize(
-    ("count", "expected"), [("1", "undefined-condition"), ("x" * 5000, "bad-format")]
-)
-async def test_false_counts_end_the_stream(
-    attacked: AttackedGateway, count: str, expected: str
-) -> None:
-    async with unharmed(attacked):
-        evil, _token = await log_in_resumable(attacked, "evil")
-        evil.send(f"<a xmlns='{SM}' h='{count}'/>")
-        assert await evil.closed() == expected
-
-
-async def test_a_count_beyond_what_was_sent_does_not_resume(attacked: AttackedGateway) -> None:
-    async with unharmed(attacked):
-        evil, token = await log_in_resumable(attacked, "evil")
-        evil.writer.transport.abort()
-        async with await authenticate(attacked, "evil") as again:
-            again.send(f"<resume xmlns='{SM}' previd='{token}' h='7'/>")
-            said = await until_closed(again)
-            assert b"<resumed" not in said or b"<stream:error" in said
-
-
-async def ask(client: Client, times: int) -> None:
-    """Ask for answers, one by one, and acknowledge none."""
-    for number in range(times):
-        client.send(f"<iq type='get' id='{number}' to='gw.example'>{PING}</iq>")
-        while (await client.element()).get("id") != str(number):
-            pass  # a request to acknowledge
-
-
-async def test_who_acknowledges_nothing_is_ended(attacked: AttackedGateway) -> None:
-    async with unharmed(attacked):
-        evil, _token = await log_in_resumable(attacked, "evil")
-        with pytest.raises(Closed, match="resource-constraint"):
-            await ask(evil, 20 * STANZAS)
-
-
-async def test_stream_management_is_enabled_once(attacked: AttackedGateway) -> None:
-    async with unharmed(attacked):
-        evil, token = await log_in_resumable(attacked, "evil")
-        for again in (f"<enable xmlns='{SM}'/>", f"<resume xmlns='{SM}' previd='{token}' h='0'/>"):
-            evil.send(again)
-            failed = await evil.element()
-            assert failed.tag == f"{{{SM}}}failed"
-            assert failed[0].tag.endswith("}unexpected-request")
-        evil.writer.transport.abort()
-
-
 async def test_a_flood_of_requests_for_acknowledgement_is_answered(
     attacked: AttackedGateway,
 ) -> None:
@@ -169,24 +89,7 @@ async def test_a_flood_of_requests_for_acknowledgement_is_answered(
         evil.writer.transport.abort()
 
 
-async def test_waiting_sessions_are_limited(attacked: AttackedGateway) -> None:
-    """Lost connections leave no more waiting sessions than an account may have."""
-    async with unharmed(attacked):
-        tokens = []
-        for number in range(12):
-            evil, token = await log_in_resumable(attacked, "evil", f"r{number}")
-            tokens.append(token)
-            evil.writer.transport.abort()
-        resumed = 0
-        for token in tokens:
-            async with await authenticate(attacked, "evil") as again:
-                resumed += (await resume(again, token)).tag == f"{{{SM}}}resumed"
-        assert 1 <= resumed <= 4
-
-
-async def test_a_flood_does_not_end_a_waiting_session(
-    attacked: AttackedGateway,
-) -> None:
+async def test_a_flood_does_not_end_a_waiting_session(attacked: AttackedGateway) -> None:
     """Excess stanzas are refused to their sender."""
     async with unharmed(attacked):
         victim, token = await log_in_resumable(attacked, "victim")

@@ -23,7 +23,7 @@ from tests.helpers.hostile import (
     unharmed,
     until_closed,
 )
-from tests.helpers.xmpp import WAIT_S, Client, condition
+from tests.helpers.xmpp import WAIT_S, condition
 
 STALLED_S = 0.5
 KIB = 1024
@@ -177,46 +177,9 @@ async def test_a_device_that_does_not_read_its_answers_is_disconnected(
         await until_closed(deaf)
 
 
-async def test_a_device_that_does_not_read_messages_is_disconnected(
-    attacked: AttackedGateway,
-) -> None:
-    async with unharmed(attacked, BULK_GROWTH_KIB), await attacked.log_in("deaf") as deaf:
-        deaf.send(f"<presence/><iq type='get' id='there' to='gw.example'>{PING}</iq>")
-        while (await deaf.element()).get("id") != "there":
-            pass  # its own presence comes first
-        deaf.reader._transport.pause_reading()  # type: ignore[attr-defined]
-        async with await attacked.log_in("evil") as evil:
-            gone = asyncio.create_task(read_until_error(evil, "service-unavailable"))
-            large = message(deaf.full, 4_000).encode()
-            while not gone.done():
-                await flood(evil, large * 16, 1)
-            await gone
-        deaf.reader._transport.resume_reading()  # type: ignore[attr-defined]
-        await until_closed(deaf)
-
-
-async def read_until_error(client: Client, expected: str) -> None:
-    """Read errors until one has the expected condition."""
-    async with asyncio.timeout(PATIENCE_S):
-        while condition(await client.element()) != expected:
-            pass
-
-
 async def test_a_device_may_return_after_an_abort(attacked: AttackedGateway) -> None:
     async with unharmed(attacked):
         for _ in range(20):
             client = await attacked.log_in("evil")
             client.send(f"<iq type='get' id='1' to='gw.example'>{PING}</iq><message to='evil@gw")
             client.writer.transport.abort()
-
-
-async def test_sessions_per_account_are_limited(attacked: AttackedGateway) -> None:
-    async with unharmed(attacked), contextlib.AsyncExitStack() as stack:
-        for number in range(4):
-            await stack.enter_async_context(await attacked.log_in("evil", f"r{number}"))
-        async with await attacked.open_tls_stream() as another:
-            assert await another.authenticate("PLAIN", "evil", "correct horse") == "success"
-            bind = "<bind xmlns='urn:ietf:params:xml:ns:xmpp-bind'><resource>r9</resource></bind>"
-            assert condition(await another.iq("set", bind, to=None)) == "resource-constraint"
-        async with await attacked.log_in("evil", "r0") as replaced:  # one of its own it may replace
-            assert (await replaced.iq("get", PING)).get("type") == "result"

@@ -14,16 +14,8 @@ import pytest
 
 from firmware_sim.attackers.stanzas import STARTTLS
 from tests.helpers.gateway import PASSWORD, Gateway
-from tests.helpers.hostile import (
-    ELSEWHERE,
-    HEADER,
-    HONEST,
-    AttackedGateway,
-    trickle,
-    unharmed,
-    until_closed,
-)
-from tests.helpers.xmpp import WAIT_S, Client
+from tests.helpers.hostile import HEADER, HONEST, AttackedGateway, trickle, unharmed, until_closed
+from tests.helpers.xmpp import WAIT_S
 
 AUTHENTICATE_S = 1.5
 """The configured time from connecting to binding."""
@@ -165,41 +157,11 @@ async def test_aborted_connections_leave_nothing_in_any_state(attacked: Attacked
                 client.writer.transport.abort()
 
 
-async def test_silent_connections_do_not_block_other_addresses(attacked: AttackedGateway) -> None:
-    async with unharmed(attacked), contextlib.AsyncExitStack() as stack:
-        silent = [
-            await stack.enter_async_context(await attacked.connect()) for _ in range(PER_ADDRESS)
-        ]
-        await attacked.assert_serves(ELSEWHERE)
-        async with await attacked.connect() as another:
-            another.open()
-            assert b"<resource-constraint " in await until_closed(another)
-        for client in silent:
-            await until_closed(client)
-
-
 async def test_a_thousand_connections_come_and_go(attacked: AttackedGateway) -> None:
     async with unharmed(attacked):
         for _ in range(1000):
             client = await attacked.connect()
             client.writer.transport.abort()
-
-
-async def test_password_guessing_does_not_block_other_addresses(attacked: AttackedGateway) -> None:
-    async def guess(client: Client) -> None:
-        for _ in range(2):
-            assert await client.authenticate("PLAIN", "nobody", "wrong") in (
-                "not-authorized",
-                "temporary-auth-failure",
-            )
-
-    async with unharmed(attacked), contextlib.AsyncExitStack() as stack:
-        guessers = [
-            await stack.enter_async_context(await attacked.open_tls_stream()) for _ in range(8)
-        ]
-        guessing = [asyncio.create_task(guess(client)) for client in guessers]
-        await attacked.assert_serves(ELSEWHERE)
-        await asyncio.gather(*guessing, return_exceptions=True)
 
 
 async def test_compression_is_refused(attacked: AttackedGateway) -> None:

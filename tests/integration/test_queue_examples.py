@@ -17,9 +17,8 @@ from xml.etree.ElementTree import Element
 import pytest
 
 from tests.helpers.expected_xml import difference, read, to_text
-from tests.helpers.gateway import PASSWORD, Gateway, port_of
 from tests.helpers.in_process import in_process
-from tests.helpers.xmpp import Client, condition, log_in
+from tests.helpers.xmpp import Client
 
 if TYPE_CHECKING:
     Bound = Callable[[str, str], Awaitable[Client]]
@@ -30,8 +29,6 @@ WORKER: Final = "workerbee237@gw.example"
 NODE: Final = "a290fjsl29j19kjb"
 ITEM: Final = "ae890ac52d0df67ed7cfdf51b644e901"
 PUBSUB: Final = "http://jabber.org/protocol/pubsub"
-OWNER: Final = "http://jabber.org/protocol/pubsub#owner"
-EVENT: Final = "{http://jabber.org/protocol/pubsub#event}"
 
 CREATE: Final = f"""
 <iq type='set' id='create1' to='{SERVICE}'>
@@ -293,20 +290,6 @@ async def site_in(folder: Path) -> AsyncIterator[Site]:
         yield Site(gateway.bound, stack)
 
 
-@asynccontextmanager
-async def running_in(folder: Path) -> AsyncIterator[Site]:
-    """Run the gateway in its own process, with a real clock."""
-    gateway = Gateway(folder, *NAMES)
-    with gateway.run() as process:
-        port = port_of(process)
-
-        def bound(user: str, resource: str) -> Awaitable[Client]:
-            return log_in(port, gateway.ca, user, PASSWORD, resource)
-
-        async with AsyncExitStack() as stack:
-            yield Site(bound, stack)
-
-
 async def deliver(engine: Party, worker: Party) -> None:
     """Publish an item, and expect a worker to get it."""
     engine.send(PUBLISH)
@@ -438,46 +421,3 @@ async def test_the_service_and_the_node_advertise_queueing(tmp_path: Path) -> No
             info = await worker.client.iq("get", query, to=SERVICE)
             told = {child.get("var") for child in info[0]}
             assert QUEUEING in told
-
-
-async def test_unavailable_presence_unlocks_items_and_unsubscribes(tmp_path: Path) -> None:
-    async with site_in(tmp_path) as site:
-        engine = await site.create_node()
-        worker, other = await site.two_workers()
-        await worker.subscribe()
-        await deliver(engine, worker)
-        await other.subscribe()
-        worker.send("<presence type='unavailable'/>")
-        await other.expect(NOTIFIED)
-        owned = f"<pubsub xmlns='{OWNER}'><subscriptions node='{NODE}'/></pubsub>"
-        engine.send(f"<iq type='get' id='subs' to='{SERVICE}'>{owned}</iq>")
-        answer = await engine.expect("<iq id='subs' type='result'/>")
-        assert [one.get("jid") for one in answer[0][0]] == ["workerbee238@gw.example"]
-
-
-async def test_unsubscribing_unlocks_all_items(tmp_path: Path) -> None:
-    async with site_in(tmp_path) as site:
-        engine = await site.create_node()
-        worker, other = await site.two_workers()
-        await worker.subscribe()
-        await deliver(engine, worker)
-        await other.subscribe()
-        await unsubscribe(worker)
-        await other.expect(NOTIFIED)
-        worker.send(UNLOCK_GET)
-        await worker.expect(UNLOCKED)
-        found = await worker.expect("<iq id='unlock1' type='error'/>")
-        assert condition(found) == "conflict"
-
-
-async def test_a_lock_times_out_and_another_worker_gets_the_item(
-    tmp_path: Path,
-) -> None:
-    async with running_in(tmp_path) as site:
-        engine = await site.create_node(("pubsub#queue_lock_timeout", "1"))
-        worker, other = await site.two_workers()
-        await worker.subscribe()
-        await deliver(engine, worker)
-        await other.subscribe()
-        await worker.expect(UNLOCKED)
-        await other.expect(NOTIFIED)

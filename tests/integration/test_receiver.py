@@ -11,14 +11,7 @@ from pathlib import Path
 import pytest
 
 from sync.segment import Identity, digest_of, identity_path
-from tests.helpers.fleet import (
-    GATEWAY,
-    OTHER,
-    Centre,
-    identity,
-    running_centre,
-    segment,
-)
+from tests.helpers.fleet import GATEWAY, OTHER, Centre, identity, running_centre, segment
 from tests.helpers.raw_put import put_head, raw_request
 
 LANDED = f"landing/{identity_path(identity())}.seg"

@@ -12,15 +12,7 @@ import pytest
 from sync.common.enrolment import new_token
 from sync.receiver.gateways import GatewayRegistry
 from sync.segment import identity_path
-from tests.helpers.fleet import (
-    GATEWAY,
-    HOST,
-    OTHER,
-    Centre,
-    identity,
-    running_centre,
-    segment,
-)
+from tests.helpers.fleet import GATEWAY, HOST, OTHER, Centre, identity, running_centre, segment
 from tests.helpers.raw_put import put_head, raw_request
 
 
@@ -89,9 +81,7 @@ async def test_gateway_enrolled_while_running_is_accepted(centre: Centre) -> Non
     assert (await centre.client.put(segment(name), name)).status == 201
 
 
-async def test_damaged_record_excludes_its_own_gateway_only(
-    centre: Centre,
-) -> None:
+async def test_damaged_record_excludes_its_own_gateway_only(centre: Centre) -> None:
     os.utime(centre.folder.gateways, ns=(1, 1))
     assert (await centre.client.put(segment())).status == 201
     (centre.folder.gateways / f"{GATEWAY}.json").write_text("{")

@@ -163,9 +163,7 @@ async def test_certificate_is_issued_to_the_requesting_gateway(
     assert record is not None
     assert record.certificate_ends == certificate.not_valid_after_utc.timestamp() * 1_000
     private = key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
     (tmp_path / "pair.pem").write_bytes(made + private)
     async with showing(centre, tmp_path / "pair.pem") as connected:

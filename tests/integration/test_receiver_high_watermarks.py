@@ -50,9 +50,7 @@ async def test_high_watermark_covers_landing_and_archive(centre: Centre) -> None
     assert (await ask(centre)).body == {"lanes": expected}
 
 
-async def test_longer_segment_of_a_fork_counts_and_other_names_are_ignored(
-    centre: Centre,
-) -> None:
+async def test_longer_segment_of_a_fork_counts_and_other_names_are_ignored(centre: Centre) -> None:
     for name in (identity(2, 9), identity(1, 9), identity(5, 9)):
         await centre.client.put(segment(name), name)
     folder = (centre.folder.landing / identity_path(identity())).parent

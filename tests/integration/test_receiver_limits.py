@@ -33,13 +33,7 @@ from tests.helpers.fleet import (
     running_centre,
     segment,
 )
-from tests.helpers.raw_put import (
-    close,
-    put_head,
-    raw_request,
-    start_upload,
-    until_partial_files,
-)
+from tests.helpers.raw_put import close, put_head, raw_request, start_upload, until_partial_files
 
 
 def partial(data: bytes) -> str:

@@ -167,9 +167,7 @@ async def test_invalid_sha256_is_refused_in_head(centre: Centre) -> None:
     assert (await centre.client.send("HEAD", path, headers)).status == 400
 
 
-async def test_resuming_sender_takes_over_from_its_old_connection(
-    centre: Centre,
-) -> None:
+async def test_resuming_sender_takes_over_from_its_old_connection(centre: Centre) -> None:
     """As on a mobile link, where the receiver does not notice that a connection is dead."""
     first = await begun(centre, [f"Content-Length: {TOTAL}", "Expect: 100-continue"], DATA[:5_000])
     await until_partial_files(centre, 1)
@@ -183,9 +181,7 @@ async def test_resuming_sender_takes_over_from_its_old_connection(
         writer.transport.abort()
 
 
-async def test_concurrent_upload_of_the_same_body_is_not_kept(
-    centre: Centre,
-) -> None:
+async def test_concurrent_upload_of_the_same_body_is_not_kept(centre: Centre) -> None:
     lines = [f"Content-Length: {TOTAL}", "Expect: 100-continue"]
     first = await begun(centre, lines, DATA[:100])
     await until_partial_files(centre, 1)

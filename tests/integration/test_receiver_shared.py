@@ -54,9 +54,7 @@ async def until_there(centre: Centre, count: int) -> None:
             await centre.client.head()
 
 
-async def test_stopped_receiver_cleans_up_and_killed_one_does_not(
-    tmp_path: Path,
-) -> None:
+async def test_stopped_receiver_cleans_up_and_killed_one_does_not(tmp_path: Path) -> None:
     """The same body is sent three times: only the first upload can be resumed."""
     folder = FleetFolder(tmp_path / "fleet")
     async with two_receivers(folder.root) as (receivers, clients):

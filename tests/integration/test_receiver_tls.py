@@ -16,14 +16,7 @@ from sync.common.errors import FleetError
 from sync.receiver.pki import Authority
 from sync.receiver.server import repeat_in_background
 from sync.receiver.tls import ReloadingCertificate, ensure_own_certificate
-from tests.helpers.fleet import (
-    HOST,
-    Centre,
-    client,
-    make_fleet,
-    running_centre,
-    segment,
-)
+from tests.helpers.fleet import HOST, Centre, client, make_fleet, running_centre, segment
 from tests.helpers.raw_put import close
 
 
@@ -82,9 +75,7 @@ async def test_replaced_certificate_is_used_without_restart(
     assert [record for record in caplog.records if record.levelno == logging.ERROR]
 
 
-async def test_certificate_is_renewed_while_running(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_certificate_is_renewed_while_running(caplog: pytest.LogCaptureFixture) -> None:
     enough, looks = asyncio.Event(), list[int]()
     loop = asyncio.get_running_loop()
 

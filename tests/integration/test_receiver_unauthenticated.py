@@ -141,9 +141,7 @@ async def test_authenticated_connection_stays_open(tmp_path: Path) -> None:
         assert await to_end(streams[0]) == b"", "until it is known no more"
 
 
-async def test_longest_idle_connection_of_a_gateway_is_closed(
-    tmp_path: Path,
-) -> None:
+async def test_longest_idle_connection_of_a_gateway_is_closed(tmp_path: Path) -> None:
     limits = ReceiverLimits(connections_per_gateway=2)
     async with (
         running_centre(tmp_path / "fleet", limits) as centre,

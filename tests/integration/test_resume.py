@@ -211,19 +211,6 @@ def refused(answer: object) -> tuple[str, str | None]:
     return tag, answer.get("h")  # type: ignore[attr-defined]
 
 
-async def test_another_account_cannot_resume_a_session(port: int) -> None:
-    client = await bound(port, "cam1", "mine")
-    token = await client.enable()
-    client.cut()
-    async with await known(port, "cam2") as thief:
-        assert refused(await thief.resume(token, 0)) == ("item-not-found", None)
-    again, _handled = await resumed(port, token, 0)
-    async with again:
-        assert (await again.iq("get", PING)).get("type") == "result"
-    async with await known(port, "cam2") as thief:
-        assert refused(await thief.resume("x" * 32, 0)) == ("item-not-found", None)
-
-
 async def test_a_session_that_was_ended_tells_what_it_had_handled(port: int) -> None:
     client = await bound(port, "cam1", "ended")
     token = await client.enable()

@@ -54,7 +54,7 @@ async def test_status_shows_the_use_of_a_running_gateway(
     limits = found["limits"]
     assert {name for name, limit in limits.items() if limit.get("used", 0) is None} == set()
     assert {name for name in PROCESS_LIMITS if limits[name]["used"]} >= {
-        *("sessions", "sessions_per_account", "sessions_per_address"),
+        *("sessions", "sessions_per_account", "sessions_per_address")
     }
     for name, figure in (
         ("sessions", 3),

@@ -90,12 +90,6 @@ async def test_external_is_offered_only_with_a_certificate(
         assert await client.authenticate("SCRAM-SHA-256", "cam1", PASSWORD) == "success"
 
 
-async def test_certificate_is_only_for_its_own_account(gateway: Gateway, process: Process) -> None:
-    async with await connect(gateway, process, own(gateway, "pump1"), False) as client:
-        await client.element()
-        assert await client.authenticate("EXTERNAL", "cam1@gw.example", "") == "invalid-authzid"
-
-
 async def test_certificate_of_another_ca_fails_the_handshake(
     gateway: Gateway, process: Process, tmp_path: Path
 ) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.gateway import PASSWORD, Gateway, port_of
-from tests.helpers.xmpp import BIND, Client, authenticated, condition, log_in, log_message
+from tests.helpers.xmpp import BIND, Client, authenticated, condition, log_in
 
 PING = "<ping xmlns='urn:xmpp:ping'/>"
 
@@ -71,14 +71,6 @@ async def test_the_server_certificate_is_for_the_domain(gateway: Gateway, port: 
             await client.start_tls(gateway.ca, domain="other.example")
 
 
-async def test_a_stanza_before_binding_ends_the_stream(gateway: Gateway, port: int) -> None:
-    async with await Client.connect(port) as client:
-        await client.start_tls(gateway.ca)
-        await client.element()
-        client.send(f"<iq type='get' id='1'>{PING}</iq>")
-        assert await client.closed() == "not-authorized"
-
-
 async def test_stanzas_are_limited_before_authentication(port: int) -> None:
     async with await Client.connect(port) as client:
         await client.element()
@@ -109,16 +101,6 @@ async def test_answers_keep_the_order_of_the_stanzas(gateway: Gateway, port: int
             else:
                 client.send(f"<iq type='get' id='n{number}'><unknown xmlns='x'/></iq>")
         assert [(await client.element()).get("id") for _ in wanted] == wanted
-
-
-async def test_an_assured_exchange_survives_a_lost_connection(gateway: Gateway, port: int) -> None:
-    client = await log_in(port, gateway.ca, "cam2", PASSWORD)
-    assert await client.assured("cut-1", log_message(1, "Cut")) == "received"
-    client.writer.transport.abort()
-    async with await log_in(port, gateway.ca, "cam2", PASSWORD) as again:
-        assert await again.deliver("cut-1") == "delivered"
-        assert await again.deliver("cut-1") == "delivered"
-    assert [event["name"] for event in gateway.events("logs")].count("Cut") == 1
 
 
 async def test_errors_come_from_the_requested_address(gateway: Gateway, port: int) -> None:
@@ -207,9 +189,7 @@ async def start_handshake(port: int) -> Client:
     return client
 
 
-async def test_stalled_handshakes_do_not_block_others(
-    tmp_path: Path,
-) -> None:
+async def test_stalled_handshakes_do_not_block_others(tmp_path: Path) -> None:
     gateway = Gateway(
         tmp_path / "gateway", "cam1", unauthenticated=8, handshakes=2, authenticate_time=2.0
     )

@@ -102,9 +102,7 @@ def gateway(tmp_path: Path) -> Gateway:
     return Gateway(tmp_path / "gateway", "engine", "ant", "bee")
 
 
-async def test_qos_1_item_of_a_vanished_member_goes_to_another(
-    gateway: Gateway,
-) -> None:
+async def test_qos_1_item_of_a_vanished_member_goes_to_another(gateway: Gateway) -> None:
     with gateway.run() as process:
         async with present(process, gateway, "engine", "ant", "bee") as (engine, ant, bee):
             await engine.ask(element("create", node=NODE))

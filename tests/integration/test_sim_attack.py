@@ -21,9 +21,7 @@ from tests.helpers.xmpp import log_in
 
 
 def test_memory_is_bounded_and_every_refusal_is_logged(
-    tmp_path: Path,
-    scale: Callable[[int, int], int],
-    record_property: Callable[[str, object], None],
+    tmp_path: Path, scale: Callable[[int, int], int], record_property: Callable[[str, object], None]
 ) -> None:
     words = ["--devices", scale(3, 10), "--quiet", scale(0, 20), "--attacked", scale(3, 40)]
     words += ["--no-judge-times", "--state", tmp_path / "run"]

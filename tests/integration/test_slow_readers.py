@@ -171,20 +171,6 @@ async def test_nothing_overtakes_returning_messages(tmp_path: Path) -> None:
         assert numbers_of("meter", found) == list(range(SHARE + 2))
 
 
-async def test_a_burst_from_many_senders_is_delivered(tmp_path: Path) -> None:
-    """There are more senders than shares, and the recipient reads and acknowledges."""
-    async with in_process(tmp_path, *NAMES, **OPTIONS) as gateway:
-        slow = await connect_slow(gateway)
-        senders = [await gateway.bound(name) for name in NAMES[1:]]
-        for name, sender in zip(NAMES[1:], senders, strict=True):
-            sender.send("".join(chat_message(name, n, BARE, 500) for n in range(30)))
-        found = await read_messages(slow, 90)
-        for name in NAMES[1:]:
-            assert numbers_of(name, found) == list(range(30))
-        for client in (slow, *senders):
-            client.cut()
-
-
 async def test_excess_requests_are_answered_with_errors(tmp_path: Path) -> None:
     async with (
         in_process(tmp_path, *NAMES, **OPTIONS) as gateway,
@@ -257,9 +243,7 @@ async def test_a_flood_does_not_end_a_session_without_stream_management(tmp_path
         slow.cut()
 
 
-async def test_the_limit_of_all_sessions_ends_none_of_them(
-    tmp_path: Path,
-) -> None:
+async def test_the_limit_of_all_sessions_ends_none_of_them(tmp_path: Path) -> None:
     """One sender floods many sessions that acknowledge nothing."""
     total = 128 * 1024
     options = {**UNPACED, "unacknowledged_total_bytes": total, "sessions_per_account": 20}

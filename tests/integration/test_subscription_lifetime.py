@@ -50,25 +50,7 @@ async def _until_none(front: InProcess, sql: str) -> None:
             pass
 
 
-async def test_a_lost_connection_ends_the_subscription_of_a_worker(tmp_path: Path) -> None:
-    async with (
-        in_process(tmp_path, "bee", "boss") as front,
-        await front.bound("boss") as boss,
-        await front.bound("bee") as bee,
-    ):
-        await _ask(boss, CREATE)
-        await _join(bee, "work", "bee@gw.example/fw")
-        await _ask(boss, ITEM)
-        bee.cut()
-        await _until_none(front, "SELECT 1 FROM subscriptions")
-        assert await front.store.run(lambda tx: tx.row("SELECT state FROM queue_items")) == (
-            "ready",
-        )
-
-
-async def test_subscriptions_and_locks_survive_the_shutdown_of_the_gateway(
-    tmp_path: Path,
-) -> None:
+async def test_subscriptions_and_locks_survive_the_shutdown_of_the_gateway(tmp_path: Path) -> None:
     async with in_process(tmp_path, "bee", "boss") as front:
         boss, bee = await front.bound("boss"), await front.bound("bee")
         await _ask(boss, CREATE)

@@ -6,7 +6,6 @@ import asyncio
 import math
 import random
 from collections.abc import AsyncIterator, Sequence
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from edge.config import annotated_file, load
 from edge.config.limits import REJECTED_SEGMENT_BYTES, Limits
 from edge.config.load import Config
 from edge.config.options import Flash, Uplink
-from edge.engine import database, events, flash_meter
+from edge.engine import events, flash_meter
 from edge.engine.database import Transaction
 from edge.engine.events import LANES, LOGS, READINGS, SYSTEM, NewEvent
 from edge.engine.group_commit import Store
@@ -41,7 +40,7 @@ from edge.uplink.backlog import (
     disk_used,
     enforce_quota,
 )
-from sync.segment import Dropped, Event, Segment, decode, digest_of
+from sync.segment import Event, Segment, decode, digest_of
 from sync.uplink.batcher import BatchLimits
 from sync.uplink.interfaces import BacklogUnavailable, HighWatermark, Notice, SendOrder
 from sync.uplink.sealer import Sealer
@@ -245,19 +244,6 @@ async def test_outage_ships_or_declares_every_event(
     assert {(event.kind, event.level) for event in told} == {("uplink", "Error")}
 
 
-async def test_next_header_declares_the_lost_range(
-    tmp_path: Path, store: Store, clock: Clock
-) -> None:
-    await write(store, clock, [(LOGS, NewEvent("log"))] * 4)
-    await sealer(tmp_path, store, clock, count=2).flush()
-    await store.run(lambda tx: segments.evict(tx, room(0), EVICTED))
-    await write(store, clock, [(LOGS, NewEvent("log"))])
-    await sealer(tmp_path, store, clock).flush()
-    (segment,) = await shipped(store)
-    assert segment.header.dropped == (Dropped(1, 4, EVICTED),)
-    assert segment.header.first_seq == 5
-
-
 async def test_eviction_events_do_not_cause_endless_eviction(
     tmp_path: Path, store: Store, clock: Clock
 ) -> None:
@@ -316,18 +302,6 @@ async def test_nothing_is_logged_after_the_closing_event(
     assert await backlog.next_waiting() == last
     await backlog.acknowledge(last.digest)
     assert await backlog.next_waiting() is None
-
-
-async def test_stop_with_a_full_backlog_terminates(
-    tmp_path: Path, store: Store, clock: Clock
-) -> None:
-    settings = with_limits(Limits(backlog_bytes=4000))
-    made = []
-    for _ in range(20):
-        await write(store, clock, [(READINGS, NewEvent("reading"))])
-        made.append(await sealer(tmp_path, store, clock, settings).flush())
-    assert max(made) <= len(LANES)
-    assert any("evicted" in names(segment) for segment in await shipped(store))
 
 
 # A new epoch.
@@ -437,13 +411,7 @@ async def test_unsealable_events_are_reported_at_the_end_of_an_epoch(
         (
             "evicted",
             3.0,
-            {
-                "epoch": EPOCH,
-                "lane": READINGS,
-                "first": "1",
-                "last": "3",
-                "reason": NOT_SEALED,
-            },
+            {"epoch": EPOCH, "lane": READINGS, "first": "1", "last": "3", "reason": NOT_SEALED},
         ),
     ]
     assert following != EPOCH
@@ -689,13 +657,3 @@ async def test_clock_set_back_hides_no_event(tmp_path: Path, store: Store, clock
         LOGS: [1, 2, 3],
         SYSTEM: [1, 2, 3],
     }
-
-
-def test_log_is_read_without_a_running_gateway(tmp_path: Path) -> None:
-    path = new_database(tmp_path)
-    with (
-        closing(database.connect(path)) as connection,
-        database.transaction(connection, Clock()()) as tx,
-    ):
-        append(tx, SYSTEM, 2, NewEvent("system", name="start"))
-    assert [row[6] for row in read(tmp_path)[EPOCH, SYSTEM]] == ["start", "start"]

@@ -27,15 +27,8 @@ from tests.helpers.connect_proxy import proxying
 from tests.helpers.lossy_network import running_uploader, seal_segment
 from tests.helpers.manual_time import ManualTime
 from tests.helpers.pki import LoopbackPki, make_pki
-from tests.helpers.scripted_centre import (
-    Centre,
-    Script,
-    accept,
-    running_scripted_centre,
-)
-from tests.helpers.scripted_centre import (
-    answers as says,
-)
+from tests.helpers.scripted_centre import Centre, Script, accept, running_scripted_centre
+from tests.helpers.scripted_centre import answers as says
 from tests.helpers.segments import EPOCH, header
 
 IDLE = 300.0

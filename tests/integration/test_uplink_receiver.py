@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from sync.common.enrolment import Enrolment, new_token, read_enrolment, write_enrolment
+from sync.common.enrolment import Enrolment, read_enrolment, write_enrolment
 from sync.receiver.client_certificates import issue_with_key
 from sync.receiver.limits import ReceiverLimits
 from sync.receiver.pki import Authority
@@ -112,9 +112,7 @@ def there(fleet: Centre) -> int:
     return sum(path.stat().st_size for path in begun)
 
 
-async def test_interrupted_upload_is_resumed_at_the_receivers_offset(
-    tmp_path: Path,
-) -> None:
+async def test_interrupted_upload_is_resumed_at_the_receivers_offset(tmp_path: Path) -> None:
     data = segment(text=random.Random(1).randbytes(90_000).hex())
     waiting = WaitingSegment(identity(), data[-32:], data)
     limits, pieces = HttpsLimits(bandwidth=65_536), list[float]()
@@ -217,12 +215,3 @@ async def test_certificate_replaces_the_token_and_is_renewed(
     theirs = segment(name)
     assert isinstance(await transport.put(WaitingSegment(name, theirs[-32:], theirs)), AccessDenial)
     await transport.close()
-
-
-async def test_wrong_token_is_denied(centre: Centre) -> None:
-    data = segment()
-    assert isinstance(await put(centre, data, identity(), new_token()), AccessDenial)
-    assert isinstance(
-        await put(centre, data, identity(), centre.client.tokens[OTHER]), AccessDenial
-    )
-    assert centre.files() == []

@@ -118,17 +118,6 @@ async def test_rejected_segment_is_set_aside(
         assert shipping.notices.all[0].text == f"{path}: {status} {reason}: no way"
 
 
-@pytest.mark.parametrize("status", [400, 409, 413])
-async def test_error_page_of_a_proxy_is_temporary(
-    pki: LoopbackPki, backlog: SqliteBacklog, status: int
-) -> None:
-    async with running_uploader(pki, backlog, answers(status), accept) as shipping:
-        nap = await shipping.time.nap()
-        assert backlog.states() == [(1, WAITING)]
-        nap.end()
-        await backlog.until([(1, DONE)])
-
-
 async def test_retry_after_is_honoured_within_limits(
     pki: LoopbackPki, backlog: SqliteBacklog
 ) -> None:

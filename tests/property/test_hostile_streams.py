@@ -48,11 +48,7 @@ RESTRICTED = {
     "document type": "<!DOCTYPE x>",
     "undefined entity": "<iq>&lol9;</iq>",
 }
-BAD_FORMAT = {
-    "text": "text",
-    "CDATA": "<![CDATA[<iq/>]]>",
-    "reference": "&#65;",
-}
+BAD_FORMAT = {"text": "text", "CDATA": "<![CDATA[<iq/>]]>", "reference": "&#65;"}
 LONG = 70_000
 """Bytes above the limit of a stanza, also after authentication."""
 EXCESSIVE = {
@@ -178,11 +174,7 @@ def test_valid_streams(how: How, steps: list[str]) -> None:
 
 
 @patient
-@given(
-    stream=streams(),
-    fault=st.sampled_from(sorted(NOT_WELL_FORMED)),
-    size=st.integers(1, 40),
-)
+@given(stream=streams(), fault=st.sampled_from(sorted(NOT_WELL_FORMED)), size=st.integers(1, 40))
 def test_not_well_formed(stream: Stream, fault: str, size: int) -> None:
     front = send_until_fault(stream)
     data = NOT_WELL_FORMED[fault]

@@ -104,9 +104,7 @@ records = st.fixed_dictionaries(
 
 @settings(deadline=None)
 @given(pack=st.lists(st.tuples(records, st.floats(-1e9, 1e9)), min_size=1, max_size=12))
-def test_pack_equals_its_resolved_records(
-    pack: list[tuple[dict[str, Any], float]],
-) -> None:
+def test_pack_equals_its_resolved_records(pack: list[tuple[dict[str, Any], float]]) -> None:
     """A pack resolved into independent records has the same readings."""
     written = [{**record, "v": value} for record, value in pack]
     found = json_readings.parse(json.dumps(written))

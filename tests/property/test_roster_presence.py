@@ -20,14 +20,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from edge.config.limits import Limits
 from edge.features.presence.rules.subscriptions import FIELDS, RosterFields, SubscriptionType
-from tests.helpers.rosters import (
-    CLIENT,
-    bare,
-    describe,
-    describe_item,
-    request_roster,
-    state_of,
-)
+from tests.helpers.rosters import CLIENT, bare, describe, describe_item, request_roster, state_of
 from tests.helpers.store import Gateway, new_database
 
 LONG: Final = os.environ.get("FIELDPOST_TEST_LONG") == "1"

@@ -15,13 +15,7 @@ from collections import deque
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    initialize,
-    invariant,
-    precondition,
-    rule,
-)
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from edge.xmpp.errors import StreamError
 from edge.xmpp.stream.management import WRAP, Management

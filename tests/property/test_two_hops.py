@@ -18,13 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    initialize,
-    invariant,
-    precondition,
-    rule,
-)
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from edge.config.limits import Limits
 from edge.engine import database, meta

@@ -80,7 +80,7 @@ def write(folder: Path, text: str) -> None:
 def test_new_gateway_has_no_wrong_finding(folder: Path) -> None:
     whole = found(folder)
     assert {name for name, findings in whole.items() if findings[0].verdict != OK} <= {
-        *("clock", "uplink", "gateway", "temperature", "service", "disk"),
+        *("clock", "uplink", "gateway", "temperature", "service", "disk")
     }
     assert set(whole) >= {
         *("configuration", "secrets", "certificates", "clock", "database", "gateway", "disk"),

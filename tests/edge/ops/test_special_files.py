@@ -104,11 +104,7 @@ def test_links_and_read_only_files_are_read(tmp_path: Path) -> None:
 # The configuration.
 
 
-@pytest.mark.parametrize(
-    "command",
-    [("doctor",), ("run",), ("config", "check")],
-    ids=" ".join,
-)
+@pytest.mark.parametrize("command", [("doctor",), ("run",), ("config", "check")], ids=" ".join)
 def test_fifo_as_configuration_is_reported(folder: Path, command: tuple[str, ...]) -> None:
     path = folder / "fieldpost.toml"
     told = put(path, "a FIFO")

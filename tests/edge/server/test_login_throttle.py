@@ -87,9 +87,7 @@ def test_the_least_recently_used_keys_are_forgotten() -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from("xy"), st.booleans())))
-def test_failures_never_exceed_the_size_of_a_bucket(
-    attempts: list[tuple[str, str, bool]],
-) -> None:
+def test_failures_never_exceed_the_size_of_a_bucket(attempts: list[tuple[str, str, bool]]) -> None:
     throttle = LoginThrottle(LIMITS)
     failed: dict[str, int] = {"x": 0, "y": 0}
     for address, account, succeeds in attempts:

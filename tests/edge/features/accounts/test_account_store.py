@@ -163,9 +163,7 @@ def provisioned(gateway: Gateway, generation: int) -> bool:
     return sender.provisioned
 
 
-def test_removed_device_leaves_nothing_to_its_successor(
-    gateway: Gateway,
-) -> None:
+def test_removed_device_leaves_nothing_to_its_successor(gateway: Gateway) -> None:
     for name in ("pump1", "pump2"):
         gateway.add(name)
     gateway.tx(lambda tx: add_mutual_contacts(tx, "pump1", "pump2@gw.example"))

@@ -10,11 +10,7 @@ import pytest
 from edge.engine.service_time import DAY_MS
 from edge.errors import SetupError
 from edge.features.accounts.store import accounts, certificates
-from edge.features.accounts.store.certificates import (
-    MAX_VALID,
-    RETENTION_MS,
-    ExpiringDevice,
-)
+from edge.features.accounts.store.certificates import MAX_VALID, RETENTION_MS, ExpiringDevice
 from tests.helpers.store import Gateway, digest_of, new_database
 
 

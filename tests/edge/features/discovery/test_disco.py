@@ -10,15 +10,7 @@ import pytest
 from edge.config.limits import Limits
 from edge.engine.router import Router
 from edge.xmpp import disco
-from edge.xmpp.namespaces import (
-    CAPS,
-    DISCO_INFO,
-    DISCO_ITEMS,
-    EVENTLOG,
-    PING,
-    QOS_ALL,
-    SENSOR_DATA,
-)
+from edge.xmpp.namespaces import CAPS, DISCO_INFO, DISCO_ITEMS, EVENTLOG, PING, QOS_ALL, SENSOR_DATA
 from tests.helpers.people import PUMP, UNTRUSTED, VALVE, VALVE_BARE, add_contact
 from tests.helpers.store import DOMAIN, Gateway, Reply, read_element
 
@@ -26,12 +18,7 @@ PUMP_BARE = "pump1@gw.example"
 
 
 def query(
-    gateway: Gateway,
-    namespace: str,
-    to: str | None,
-    *,
-    node: str | None = None,
-    sender: str = PUMP,
+    gateway: Gateway, namespace: str, to: str | None, *, node: str | None = None, sender: str = PUMP
 ) -> Reply:
     address = "" if to is None else f" to='{to}'"
     asked = "" if node is None else f" node='{node}'"

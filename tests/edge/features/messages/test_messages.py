@@ -96,9 +96,7 @@ def test_log_event_to_another_device_is_not_logged_here(gateway: Gateway) -> Non
     assert gateway.events() == []
 
 
-def test_best_session_gets_a_message_and_all_get_a_headline(
-    gateway: Gateway,
-) -> None:
+def test_best_session_gets_a_message_and_all_get_a_headline(gateway: Gateway) -> None:
     make_available(gateway, VALVE, 5)
     make_available(gateway, SECOND, 1)
     negative = "valve@gw.example/quiet"
@@ -235,9 +233,7 @@ def test_error_reaches_the_session_that_may_have_caused_it(gateway: Gateway) -> 
     assert (got.get("from"), got.get("type")) == (VALVE, "error")
 
 
-def test_error_of_an_untrusted_device_reaches_only_possible_senders(
-    gateway: Gateway,
-) -> None:
+def test_error_of_an_untrusted_device_reaches_only_possible_senders(gateway: Gateway) -> None:
     xml = f"<message type='error' id='m' to='{PUMP}'><error type='cancel'/></message>"
     assert gateway.send(UNTRUSTED, xml) is None
     assert len(received(gateway, PUMP)) == 1, "the pump may reach the device"

@@ -134,9 +134,7 @@ def test_table_is_complete() -> None:
 
 
 @pytest.mark.parametrize("kind", MessageType)
-def test_unreachable_account_equals_a_missing_one(
-    kind: MessageType,
-) -> None:
+def test_unreachable_account_equals_a_missing_one(kind: MessageType) -> None:
     there = [Session(FULL), Session(OTHER)]
     for full in (None, FULL, ELSEWHERE):
         assert rules.route(kind, there, full, exists=False) == rules.route(

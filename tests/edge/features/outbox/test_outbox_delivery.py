@@ -281,9 +281,7 @@ def test_lost_session_does_not_count_as_an_attempt(gateway: Gateway) -> None:
     assert gateway.count("SELECT attempts FROM outbox") == 0
 
 
-def test_restart_does_not_count_as_an_attempt(
-    gateway: Gateway,
-) -> None:
+def test_restart_does_not_count_as_an_attempt(gateway: Gateway) -> None:
     bind_eligible(gateway, VALVE)
     send(gateway, "open")
     (offer,) = take_requests(gateway, VALVE)
@@ -390,9 +388,7 @@ def test_session_with_unknown_qos_is_queried(gateway: Gateway) -> None:
     assert (offer.step, offer.namespace) == ("assured", "urn:nf:iot:qos:1.0")
 
 
-def test_session_without_qos_waits_unless_downgrade_is_allowed(
-    gateway: Gateway,
-) -> None:
+def test_session_without_qos_waits_unless_downgrade_is_allowed(gateway: Gateway) -> None:
     bind_eligible(gateway, VALVE, qos="")
     send(gateway, "first")
     send(gateway, "second", "m2")
@@ -528,9 +524,7 @@ def test_expired_message_is_reported_to_its_sender(gateway: Gateway) -> None:
     assert gateway.tx(lambda tx: dead_letters.list_page(tx, 0, 10))[0].state == "failed"
 
 
-def test_released_message_expires_in_doubt_and_received_one_fails(
-    gateway: Gateway,
-) -> None:
+def test_released_message_expires_in_doubt_and_received_one_fails(gateway: Gateway) -> None:
     bind_eligible(gateway, VALVE)
     for number in range(2):
         send(gateway, f"{number}", f"m{number}")
@@ -569,9 +563,7 @@ def test_absent_sender_gets_the_report_later(gateway: Gateway) -> None:
     assert (report.get("from"), report.get("to")) == (VALVE_BARE, PUMP)
 
 
-def test_report_goes_to_another_session_of_the_sender(
-    gateway: Gateway,
-) -> None:
+def test_report_goes_to_another_session_of_the_sender(gateway: Gateway) -> None:
     send(gateway, "open")
     gateway.end(PUMP)
     bind_eligible(gateway, "pump1@gw.example/person")

@@ -26,11 +26,7 @@ from tests.helpers.qos_devices import (
     take_requests,
 )
 from tests.helpers.qos_devices import error_result as refused
-from tests.helpers.store import (
-    DOMAIN,
-    EPOCH,
-    Gateway,
-)
+from tests.helpers.store import DOMAIN, EPOCH, Gateway
 
 OTHER = "valve@gw.example/spare"
 
@@ -131,9 +127,7 @@ def test_session_that_drops_qos_is_offered_nothing(gateway: Gateway) -> None:
     assert [one.text for one in take_requests(gateway, OTHER)] == ["open", "behind"]
 
 
-def test_hold_ends_with_the_session_that_asked_for_it(
-    gateway: Gateway,
-) -> None:
+def test_hold_ends_with_the_session_that_asked_for_it(gateway: Gateway) -> None:
     bind_eligible(gateway, VALVE)
     send(gateway, "open")
     (offer,) = take_requests(gateway, VALVE)

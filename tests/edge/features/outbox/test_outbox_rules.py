@@ -217,9 +217,7 @@ def test_plan_never_deadlocks(candidates: list[Candidate], send: Input) -> None:
 
 
 @given(LINES)
-def test_received_message_is_released_while_others_are_held(
-    candidates: list[Candidate],
-) -> None:
+def test_received_message_is_released_while_others_are_held(candidates: list[Candidate]) -> None:
     chosen = rules.plan(candidates, Input.SEND, WINDOW)
     present = [found for found in candidates if found.session_bound or found.state not in BOUND]
     for found in present:

@@ -149,9 +149,7 @@ def test_due_messages_come_earliest_first(gateway: Gateway) -> None:
     assert [row.row for row in gateway.tx(outbox.find_due)] == [rows[1].row, rows[0].row]
 
 
-def test_expired_messages_are_found_by_age_despite_requeued_ones(
-    gateway: Gateway,
-) -> None:
+def test_expired_messages_are_found_by_age_despite_requeued_ones(gateway: Gateway) -> None:
     old = add(gateway)
     gateway.clock.service += 100
     message = old - 1, "valve", PUMP, "m0", VALVE, BODY, 100

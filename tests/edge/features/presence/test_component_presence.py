@@ -21,9 +21,7 @@ FULL = "pump1@users.example/fw"
 @pytest.fixture
 def gateway(tmp_path: Path) -> Iterator[Gateway]:
     made = Gateway(
-        new_database(tmp_path),
-        xmpp=Xmpp(trusted_domains=["trusted.example"]),
-        accounts=False,
+        new_database(tmp_path), xmpp=Xmpp(trusted_domains=["trusted.example"]), accounts=False
     )
     made.add("pump1@users.example")
     yield made

@@ -286,9 +286,7 @@ def test_directed_presence_reaches_its_target_and_so_does_its_end(
     assert (seen.get("type"), seen.get("from"), seen.get("to")) == ("unavailable", PUMP, to)
 
 
-def test_directed_presence_ends_with_unavailability(
-    gateway: Gateway,
-) -> None:
+def test_directed_presence_ends_with_unavailability(gateway: Gateway) -> None:
     send_initial_presence(gateway, (VALVE,))
     gateway.send(PUMP, f"<presence to='{VALVE}'/>")
     gateway.send(PUMP, "<presence type='unavailable'/>")

@@ -41,8 +41,7 @@ def gateway(tmp_path: Path) -> Iterator[Gateway]:
 def change(gateway: Gateway, items: str, to: str | None = None, full: str = PANEL) -> Reply:
     address = "" if to is None else f" to='{to}'"
     reply = gateway.send(
-        full,
-        f"<iq type='set' id='s'{address}><query xmlns='jabber:iq:roster'>{items}</query></iq>",
+        full, f"<iq type='set' id='s'{address}><query xmlns='jabber:iq:roster'>{items}</query></iq>"
     )
     assert reply is not None
     assert (reply.attrs["id"], reply.attrs["to"]) == ("s", full)
@@ -107,9 +106,7 @@ def test_change_keeps_the_subscription(gateway: Gateway) -> None:
     assert state_of(gateway, PANEL, PUMP) is SubscriptionState.BOTH
 
 
-def test_changes_are_pushed_to_sessions_that_requested_the_roster(
-    gateway: Gateway,
-) -> None:
+def test_changes_are_pushed_to_sessions_that_requested_the_roster(gateway: Gateway) -> None:
     request_roster(gateway, PANEL_DESK)
     put_contact(gateway, bare(PUMP))
     assert received_lines(gateway, PANEL) == []
@@ -271,9 +268,7 @@ def test_removed_contact_leaves_nothing_on_either_side(
     assert gateway.count(count, bare(PUMP)) == 0
 
 
-def test_pending_request_is_not_a_contact(
-    gateway: Gateway,
-) -> None:
+def test_pending_request_is_not_a_contact(gateway: Gateway) -> None:
     send_presence(gateway, PUMP, "subscribe", bare(PANEL))
     assert request_roster(gateway, PANEL) == []
     discard_sent(gateway)

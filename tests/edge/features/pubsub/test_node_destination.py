@@ -59,10 +59,7 @@ def test_an_item_in_a_message_is_published(gateway: Gateway, level: int) -> None
 @LEVELS
 @pytest.mark.parametrize(
     ("content", "payload"),
-    [
-        (reading(8), reading(8)),
-        ("<body>hello</body>", "<body xmlns='jabber:client'>hello</body>"),
-    ],
+    [(reading(8), reading(8)), ("<body>hello</body>", "<body xmlns='jabber:client'>hello</body>")],
 )
 def test_any_element_is_published_as_the_payload_of_a_new_item(
     gateway: Gateway, level: int, content: str, payload: str

@@ -12,14 +12,7 @@ from edge.config.limits import Limits
 from edge.features.pubsub.rules.node_config import OPTIONS
 from edge.features.pubsub.store import nodes
 from edge.features.pubsub.store.nodes import Node
-from tests.helpers.people import (
-    PUMP,
-    UNTRUSTED,
-    VALVE,
-    add_contact,
-    make_available,
-    provision,
-)
+from tests.helpers.people import PUMP, UNTRUSTED, VALVE, add_contact, make_available, provision
 from tests.helpers.pubsub import (
     EVENT,
     FORM,

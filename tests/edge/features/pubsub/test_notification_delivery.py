@@ -233,9 +233,7 @@ def test_notifications_that_wait_for_a_session_use_no_window(build: Build) -> No
     assert received_items(gateway, OTHER) == ["j0", "j1"]
 
 
-def test_a_session_with_unknown_capabilities_is_queried(
-    gateway: Gateway,
-) -> None:
+def test_a_session_with_unknown_capabilities_is_queried(gateway: Gateway) -> None:
     bind_eligible(gateway, OTHER)
     bind_eligible(gateway, VALVE, qos=None)
     notify(gateway, subscribe(gateway, 1, VALVE), "i1")

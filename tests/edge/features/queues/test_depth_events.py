@@ -16,15 +16,7 @@ from edge.engine.events import SYSTEM, StoredEvent
 from edge.features.queues.store import depth_events, queue_items, queues
 from tests.helpers import queue_rows
 from tests.helpers.manual_time import ManualTime
-from tests.helpers.queue_nodes import (
-    ONE,
-    TWO,
-    advance,
-    publish,
-    retract,
-    set_up,
-    subscribe_worker,
-)
+from tests.helpers.queue_nodes import ONE, TWO, advance, publish, retract, set_up, subscribe_worker
 from tests.helpers.store import Gateway, new_database, opened
 
 FIGURES = ("ready", "locked", "delayed", "dead", "oldest_s", "members")

@@ -115,9 +115,7 @@ def test_queue_requests_are_limited(gateway: Gateway, number: str) -> None:
         assert "1 to 20" in reply.text
 
 
-def test_a_worker_gets_more_items_when_it_raises_its_requests(
-    gateway: Gateway,
-) -> None:
+def test_a_worker_gets_more_items_when_it_raises_its_requests(gateway: Gateway) -> None:
     subscribe(gateway, BEE, WORK, BEE, queue_requests="2")
     publish(gateway, WORK, *"abcd")
     assert got(gateway, BEE) == ["a", "b"]

@@ -383,9 +383,7 @@ def test_an_item_is_dead_after_max_deliveries(gateway: Gateway) -> None:
     assert retract(gateway, OWNER, "a").type == "result"
 
 
-def test_a_requeued_item_gets_all_deliveries_again(
-    gateway: Gateway,
-) -> None:
+def test_a_requeued_item_gets_all_deliveries_again(gateway: Gateway) -> None:
     subscribe_worker(gateway, ONE)
     publish(gateway, "a")
     for _time in range(5):
@@ -498,9 +496,7 @@ def test_unsubscribing_ends_locks_with_a_notification(gateway: Gateway) -> None:
     assert states(gateway) == {"a": "ready"}
 
 
-def test_a_detached_session_keeps_its_locks_and_gets_no_items(
-    gateway: Gateway,
-) -> None:
+def test_a_detached_session_keeps_its_locks_and_gets_no_items(gateway: Gateway) -> None:
     subscribe_worker(gateway, ONE)
     publish(gateway, "a")
     deliveries(gateway, ONE)
@@ -512,9 +508,7 @@ def test_a_detached_session_keeps_its_locks_and_gets_no_items(
     assert deliveries(gateway, ONE) == ["b"]
 
 
-def test_locks_survive_a_restart_and_time_out(
-    gateway: Gateway,
-) -> None:
+def test_locks_survive_a_restart_and_time_out(gateway: Gateway) -> None:
     subscribe_worker(gateway, ONE, requests=1)
     publish(gateway, "a", "b")
     gateway.clock.service += 30
@@ -549,9 +543,7 @@ def test_known_downtime_counts_towards_locks_delays_and_ttl(gateway: Gateway) ->
     assert states(gateway) == {"held": "dead", "late": "ready", "old": "dead"}
 
 
-def test_items_that_waited_for_a_detached_worker_go_to_others(
-    gateway: Gateway,
-) -> None:
+def test_items_that_waited_for_a_detached_worker_go_to_others(gateway: Gateway) -> None:
     subscribe_worker(gateway, ONE, requests=1)
     subscribe_worker(gateway, TWO, requests=1)
     publish(gateway, "a", "b", "c")
@@ -644,10 +636,7 @@ def test_notifications_per_account_are_limited(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("rule", "limits"),
-    [
-        ("items_per_queue", {"items_per_queue": 2}),
-        ("queue_items", {"queue_items": 2}),
-    ],
+    [("items_per_queue", {"items_per_queue": 2}), ("queue_items", {"queue_items": 2})],
 )
 def test_a_full_queue_refuses_items_and_logs_the_limit(
     tmp_path: Path, rule: str, limits: dict[str, int]
@@ -671,9 +660,7 @@ def test_the_bytes_of_a_queue_are_limited(tmp_path: Path) -> None:
     gateway.close()
 
 
-def test_a_worker_gets_no_more_bytes_than_unacknowledged_bytes(
-    gateway: Gateway,
-) -> None:
+def test_a_worker_gets_no_more_bytes_than_unacknowledged_bytes(gateway: Gateway) -> None:
     subscribe_worker(gateway, ONE, requests=100)
     for id in "abcdef":
         try_publish(gateway, id, text="x" * 50_000)

@@ -173,9 +173,7 @@ def test_a_worker_that_does_not_return_after_a_restart_is_unsubscribed(gateway: 
     ]
 
 
-def test_a_worker_is_notified_if_another_session_ended_its_subscription(
-    gateway: Gateway,
-) -> None:
+def test_a_worker_is_notified_if_another_session_ended_its_subscription(gateway: Gateway) -> None:
     queue_nodes.set_up(gateway)
     make_available(gateway, FIRST)
     queue_nodes.subscribe_worker(gateway, FIRST, 1, FIRST.partition("/")[0])

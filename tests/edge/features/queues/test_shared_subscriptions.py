@@ -524,9 +524,7 @@ def test_qos_2_offered_item_is_dead_when_the_subscription_ends(gateway: Gateway)
     assert states(gateway) == []
 
 
-def test_qos_2_received_item_is_in_doubt_when_the_subscription_ends(
-    gateway: Gateway,
-) -> None:
+def test_qos_2_received_item_is_in_doubt_when_the_subscription_ends(gateway: Gateway) -> None:
     join(gateway, VALVE, qos="2")
     publish(gateway, "i1")
     gateway.send(VALVE, received_result(take_requests(gateway, VALVE)[0]))
@@ -560,9 +558,7 @@ def test_qos_2_plain_message_in_flight_is_in_doubt_when_the_subscription_ends(
     assert (dead.state, dead.session) == ("in doubt", None)
 
 
-def test_qos_2_requeued_item_in_doubt_goes_to_the_same_account(
-    gateway: Gateway,
-) -> None:
+def test_qos_2_requeued_item_in_doubt_goes_to_the_same_account(gateway: Gateway) -> None:
     join(gateway, VALVE, qos="2")
     publish(gateway, "i1")
     gateway.send(VALVE, received_result(take_requests(gateway, VALVE)[0]))

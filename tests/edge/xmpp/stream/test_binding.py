@@ -7,13 +7,7 @@ import pytest
 from edge.xmpp.errors import StanzaError
 from edge.xmpp.namespaces import BIND
 from edge.xmpp.stream import negotiation
-from edge.xmpp.stream.actions import (
-    Action,
-    Bind,
-    ManageStream,
-    Resume,
-    Send,
-)
+from edge.xmpp.stream.actions import Action, Bind, ManageStream, Resume, Send
 from edge.xmpp.stream.management import failed
 from edge.xmpp.stream.states import State
 from tests.helpers.negotiation import (
