@@ -12,7 +12,6 @@ on TCP keep-alive and sends none.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from typing import Final
 
 from edge.server import login_throttle, tls
@@ -69,7 +68,7 @@ class Connection(asyncio.BufferedProtocol):
         self._negotiation = self._new_negotiation()
         self._login: Login | None = None
         self._session: Session | None = None
-        self._items: deque[Item | StreamError] = deque()
+        self._items: list[Item | StreamError] = []
         self._unparsed = b""
         self._next_turn: asyncio.Handle | None = None
         self._stall_timer: asyncio.TimerHandle | None = None  # set while the peer does not read
@@ -209,7 +208,7 @@ class Connection(asyncio.BufferedProtocol):
             left -= 1
             session = self._session
             if session is None:
-                self._negotiate(items.popleft())
+                self._negotiate(items.pop(0))
                 continue
             item = items[0]
             if isinstance(item, Stanza) and item.name in STANZA_NAMES:
@@ -217,7 +216,7 @@ class Connection(asyncio.BufferedProtocol):
                     break
                 sender = item.attrs.get("from")
                 if sender is None or session.is_own_address(sender):
-                    items.popleft()
+                    items.pop(0)
                     self._rate_limiter.count_stanza()
                     session.handle(item)
                 else:
@@ -225,7 +224,7 @@ class Connection(asyncio.BufferedProtocol):
             elif session.in_flight and not (isinstance(item, Stanza) and item.name in OUT_OF_ORDER):
                 break  # the end of the stream comes after the answers to earlier stanzas
             else:
-                self._negotiate(items.popleft())
+                self._negotiate(items.pop(0))
         self._update_reading()
 
     def _take_turn(self) -> None:
@@ -309,6 +308,10 @@ class Connection(asyncio.BufferedProtocol):
         """Raise the limit on the size of stanzas, because the peer is authenticated."""
         self._parser.set_limit(self._limits.stanza_bytes)
 
+    def release_idle(self) -> None:
+        """Free memory that is needed only while the peer sends."""
+        self._parser.release_if_idle()
+
     def start_session(self, session: Session, wanted: list[Action]) -> None:
         """Carry out actions and continue with a session that is bound or resumed."""
         self._session = session
@@ -316,9 +319,11 @@ class Connection(asyncio.BufferedProtocol):
         self._registry.mark_bound(self)
         if self._timer is not None:
             self._timer.cancel()
+            self._timer = None
         self._perform(wanted)
         session.attach(self)
         self._process()
+        self._parser.release()  # most devices send little
 
     def _on_login_timeout(self) -> None:
         self._context.refusals.add("authenticate_time", source=self.peer)
@@ -345,6 +350,7 @@ class Connection(asyncio.BufferedProtocol):
             self.connection_lost(None)  # asyncio does not call it during a handshake
             return
         self._handshaking = False
+        self._handshake = None
         self._use_transport(transport)
         fingerprint = tls.fingerprint(transport)
         certificate = fingerprint is not None

@@ -26,6 +26,9 @@ BACKLOG: Final = 512
 """Connections that the kernel accepts while the process is busy: all devices of a site after a
 power cut."""
 
+IDLE_TIME: Final = 30.0
+"""Seconds without input after which a connection's parser is freed, and at most twice as many."""
+
 RETRY_INTERVAL: Final = 5.0
 """Seconds between attempts to find revoked accounts after a store error."""
 
@@ -49,6 +52,7 @@ class Listener:
         self._registry = Registry(settings.limits)
         self._servers: list[asyncio.Server] = []
         self._context: ServerContext | None = None
+        self._idle_timer: asyncio.TimerHandle | None = None
 
     async def start(self) -> list[tuple[str, Address]]:
         """Listen and return the bound addresses; raises `ConfigError` if one cannot be bound."""
@@ -73,7 +77,12 @@ class Listener:
             for address in wanted:
                 bound = await self._listen(context, option, address)
                 addresses += ((name, one) for one in bound)
+        self._release_idle(context.loop)
         return addresses
+
+    def _release_idle(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._registry.release_idle()
+        self._idle_timer = loop.call_later(IDLE_TIME, self._release_idle, loop)
 
     async def _listen(self, context: ServerContext, option: str, wanted: Address) -> list[Address]:
         """Listen on all addresses of a host, which may be of several families."""
@@ -149,6 +158,8 @@ class Listener:
         """Stop listening and end the sessions; waits at most `patience` seconds for them."""
         for server in self._servers:
             server.close()
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
         if self._context is not None:
             self._context.lifecycle.stop()
         self._registry.end_all("system-shutdown")

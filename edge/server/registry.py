@@ -87,6 +87,11 @@ class Registry:
         for connection in list(self._connections):
             connection.resume_reading()
 
+    def release_idle(self) -> None:
+        """Free the memory that idle connections do not need."""
+        for connection in self._connections:
+            connection.release_idle()
+
     # Sessions
 
     def largest_groups(self) -> tuple[int, int]:

@@ -71,6 +71,9 @@ class SessionConnection(Protocol):
     def resume_reading(self) -> None:
         """Read again, unless something else prevents it."""
 
+    def release_idle(self) -> None:
+        """Free memory that is needed only while the peer sends."""
+
 
 class SessionRegistry(Protocol):
     """A session's view of the registry (`registry.Registry`)."""

@@ -135,7 +135,7 @@ class TlsServer:
         self._contexts = contexts
         self._timeout = limits.authenticate_time
         self._slots = asyncio.Semaphore(limits.handshakes)
-        self._input = bytearray(BUFFER_BYTES)
+        self._input = memoryview(bytearray(BUFFER_BYTES))
         self.active_handshakes = 0
 
     async def handshake(
@@ -211,7 +211,7 @@ def limit_buffers() -> None:
         sslproto.SSLProtocol.max_size = BUFFER_BYTES
 
 
-def share_input(protocol: asyncio.BaseProtocol, buffer: bytearray) -> bool:
+def share_input(protocol: asyncio.BaseProtocol, buffer: memoryview) -> bool:
     """Make a TLS connection of asyncio use `buffer` for its input, as all others of its event loop
     do; return False and change nothing if that is not known to be safe.
 
@@ -234,6 +234,6 @@ def share_input(protocol: asyncio.BaseProtocol, buffer: bytearray) -> bool:
         getattr(known, "_ssl_buffer_view", None), memoryview
     ):
         return False
-    known._ssl_buffer = buffer
-    known._ssl_buffer_view = memoryview(buffer)
+    known._ssl_buffer = buffer.obj
+    known._ssl_buffer_view = buffer
     return True

@@ -7,7 +7,6 @@ since it began.
 
 from __future__ import annotations
 
-from collections import deque
 from typing import Final, NamedTuple, TypeAlias
 
 from edge.engine.database import Receipt
@@ -47,7 +46,7 @@ class WriteTracker:
 
     def __init__(self) -> None:
         self._unflushed: list[PendingWrite] = []
-        self._flushed: deque[tuple[int, list[PendingWrite]]] = deque()
+        self._flushed: list[tuple[int, list[PendingWrite]]] = []
         self.bytes = 0
         self.own_bytes = 0
 
@@ -70,10 +69,15 @@ class WriteTracker:
     def remove_sent(self, position: int) -> list[Token]:
         """Remove the stanzas that have left the buffers, up to `position`; return their tokens."""
         tokens: list[Token] = []
-        while self._flushed and self._flushed[0][0] <= position:
-            for stanza, token in self._flushed.popleft()[1]:
+        sent = 0
+        for end, group in self._flushed:
+            if end > position:
+                break
+            sent += 1
+            for stanza, token in group:
                 self._count(token, -len(stanza))
                 tokens.append(token)
+        del self._flushed[:sent]
         return tokens
 
     def unstored(self) -> list[bytes]:

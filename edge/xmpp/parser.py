@@ -2,7 +2,7 @@
 
 - The bytes of a stanza are limited before expat sees them. Depth, elements and attributes are
   counted as they occur. expat keeps every name that it reads; it is replaced between two stanzas
-  after `REBUILD_BYTES`.
+  after `REBUILD_BYTES`, and freed while nothing comes (`release`).
 - expat is fed only complete tags (see `scanner`), so the result does not depend on how the input is
   split.
 - Whitespace between stanzas (keep-alive) is dropped; other text there is refused.
@@ -52,6 +52,10 @@ _ERRORS = {
 }
 
 
+_NO_BYTES = StanzaBytes(StreamHeader(b"", ()))
+_NO_STANZA = Stanza("", {}, _NO_BYTES)
+
+
 class ParseError(StreamError):
     """The stream has a fault; `items` are those that were complete before it in the same `feed`."""
 
@@ -75,8 +79,8 @@ class StreamParser:
     __slots__ = (
         "_base", "_buffer", "_child", "_count", "_declarations", "_declared", "_depth", "_excess",
         "_expat", "_failed", "_fed", "_grandchild", "_header", "_items", "_mark", "_max_attributes",
-        "_max_bytes", "_max_elements", "_max_open", "_origin", "_ready", "_rebuild_at", "_scanner",
-        "_stanza", "_tolerant", "_whole",
+        "_max_bytes", "_max_elements", "_max_open", "_origin", "_ready", "_rebuild_at", "_released",
+        "_scanner", "_seen", "_stanza", "_tolerant", "_whole",
     )  # fmt: skip
 
     def __init__(
@@ -93,6 +97,8 @@ class StreamParser:
         self._max_elements = max_elements
         self._max_attributes = max_attributes
         self._tolerant = tolerant
+        self._released = False  # expat is freed
+        self._seen = -1  # end of what expat had read when it was checked last
         self.reset()
 
     def reset(self) -> None:
@@ -113,11 +119,7 @@ class StreamParser:
         self._declared = False  # the XML declaration was received, or cannot come any more
         self._ready = False  # the header was received, and not the end
         self._failed = False
-        self._items: list[Item] = []
-        self._whole = StanzaBytes(self._header)
-        self._stanza = Stanza("", {}, self._whole)
-        self._child: Child = self._stanza
-        self._grandchild: Child = self._stanza
+        self._forget_stanza()
         self._scanner = Scanner()
         self._build()
 
@@ -129,7 +131,35 @@ class StreamParser:
         if not self._failed:
             self._failed = True
             self._buffer = b""
+            if not self._released:
+                del self._expat
+
+    def release(self) -> None:
+        """Free expat and the last stanza until the next input, unless a stanza is incomplete.
+
+        That is most of the memory of an idle connection: some 12 kB, and the stanza's size.
+        """
+        if (
+            self._ready
+            and self._depth == 1
+            and not (self._failed or self._released or self._buffer)
+        ):
+            self._released = True
             del self._expat
+            self._forget_stanza()
+
+    def release_if_idle(self) -> None:
+        """Do as `release` if expat has read nothing since the last call."""
+        position = self._base + self._fed
+        if position == self._seen:
+            self.release()
+        self._seen = position
+
+    def _forget_stanza(self) -> None:
+        self._items: list[Item] = []
+        self._whole, self._stanza = _NO_BYTES, _NO_STANZA
+        self._child: Child = _NO_STANZA
+        self._grandchild: Child = _NO_STANZA
 
     def set_limit(self, max_stanza_bytes: int) -> None:
         """Set the maximum bytes of a stanza, which is larger after authentication."""
@@ -180,6 +210,8 @@ class StreamParser:
                 if end <= size:
                     raise _limit_error("bytes in a stanza", self._max_bytes)
                 return
+            if self._released:
+                self._build()
             self._expat.Parse(buffer[fed:cut] if fed or cut < size else buffer, False)
             self._fed = cut
             if self._depth < 2:
@@ -251,6 +283,8 @@ class StreamParser:
         parser.StartElementHandler = self._start
         parser.EndElementHandler = self._end
         self._expat = parser
+        self._released = False
+        self._seen = -1
         self._base = len(header) - self._fed
         self._rebuild_at = len(header) + REBUILD_BYTES
 

@@ -69,8 +69,11 @@ class AttackedGateway:
         return client
 
     async def assert_serves(self, address: str = ELSEWHERE) -> None:
-        """Assert that an honest device can log in and is answered."""
-        async with await self.log_in(HONEST, address=address) as client:
+        """Assert that an honest device can log in and is answered.
+
+        Its resource is not ASCII, so that what normalises it is imported before an attack.
+        """
+        async with await self.log_in(HONEST, "caf\u00e9", address) as client:
             assert (await client.iq("get", PING)).get("type") == "result"
 
 

@@ -62,8 +62,11 @@ def flat(item: Item | StreamError) -> Flat:
     return (item.condition,) if isinstance(item, StreamError) else ("close",)
 
 
-def run(*pieces: bytes, parser: StreamParser | None = None) -> list[Flat]:
-    """Feed pieces to a parser; return its items, the last of which may be an error."""
+def run(*pieces: bytes, parser: StreamParser | None = None, release: bool = False) -> list[Flat]:
+    """Feed pieces to a parser; return its items, the last of which may be an error.
+
+    With `release`, the parser is asked to free its memory after each piece.
+    """
     parser = parser or StreamParser()
     items: list[Flat] = []
     for piece in pieces:
@@ -71,6 +74,8 @@ def run(*pieces: bytes, parser: StreamParser | None = None) -> list[Flat]:
             items += map(flat, parser.feed(piece))
         except ParseError as error:
             return [*items, *map(flat, error.items), flat(error)]
+        if release:
+            parser.release()
     return items
 
 
@@ -83,8 +88,11 @@ def splits(data: bytes) -> list[str]:
     """Return the ways of splitting a stream whose result differs from that of the whole."""
     whole = run(data)
     wrong = [f"split at {at}" for at in range(len(data) + 1) if run(data[:at], data[at:]) != whole]
-    if run(*(data[at : at + 1] for at in range(len(data)))) != whole:
+    single = [data[at : at + 1] for at in range(len(data))]
+    if run(*single) != whole:
         wrong.append("pieces of one byte")
+    if run(*single, release=True) != whole:
+        wrong.append("pieces of one byte, with a release after each")
     return wrong
 
 

@@ -140,6 +140,7 @@ def test_mutated_streams_raise_stream_errors_only(data: bytes, cuts: list[int]) 
     split = run(*pieces(data, cuts))
     before = [item for item in whole if len(item) != 1 or item == ("close",)]
     assert [item for item in split if len(item) != 1 or item == ("close",)] == before
+    assert run(*pieces(data, cuts), release=True) == split
 
 
 @given(TEXTS, TEXTS)

@@ -98,12 +98,12 @@ class Negotiation:
         self._header_sent = False  # in the present stream
         self._opener: str | None = None  # the address that the peer's stream header is from
         self._more = False  # the peer has sent more than the present input
-        self._attempt: SaslAttempt  # the present attempt, or the last
+        self._attempt: SaslAttempt  # the present attempt, or the last that failed
         self._failure = ""  # the SASL condition of the last failed attempt
         self._pending: sasl2.Request | None = None  # a SASL2 request that is not answered yet
         self._verifier = b""  # the mechanism's final message, for the answer to `_pending`
         self._inline = b""  # the result of resuming, for the answer to `_pending`
-        self._bind_request: Stanza
+        self._bind_request: Stanza  # the present request, or the last that was refused
         self._bind_failures = 0
 
     # Inputs
@@ -343,6 +343,7 @@ class Negotiation:
         if self._more:
             return self._end_premature()
         self.username = self._attempt.username
+        del self._attempt  # it would be kept as long as the session
         success = LoginSuccess(self.username)
         if self._pending is not None:
             self._verifier = verifier
@@ -396,7 +397,9 @@ class Negotiation:
         self.state = State.BOUND
         if self._pending is not None:
             return self._bound_inline(self._pending, *result)
-        return [Send(serialize.bind_result(self._bind_request.attrs["id"], result[0]))]
+        answer = serialize.bind_result(self._bind_request.attrs["id"], result[0])
+        del self._bind_request
+        return [Send(answer)]
 
     def _refuse_bind(self, error: StanzaError) -> list[Action]:
         if self._pending is not None:  # authenticated all the same, and may ask to bind again

@@ -395,6 +395,50 @@ def test_limits_of_depth_elements_and_attributes(
     assert len(caught.value.items) == 1
 
 
+def test_an_idle_parser_keeps_neither_expat_nor_the_last_stanza() -> None:
+    stream_parser = new_parser()
+    stanza = only(stream_parser.feed(b"<presence><status>at home</status></presence>"))
+    stream_parser.release_if_idle()
+    assert hasattr(stream_parser, "_expat")  # it was used since it was built
+    stream_parser.release_if_idle()
+    assert not hasattr(stream_parser, "_expat")
+    assert not any(held is stanza for held in gc.get_referents(stream_parser))
+    assert only(stream_parser.feed(b"<iq type='get'/>")).attrs == {"type": "get"}
+    stream_parser.release_if_idle()
+    assert only(stream_parser.feed(b"<iq type='set'/>")).attrs == {"type": "set"}
+    stream_parser.release_if_idle()
+    assert hasattr(stream_parser, "_expat")
+
+
+def test_expat_is_not_built_for_whitespace() -> None:
+    stream_parser = new_parser()
+    stream_parser.release()
+    assert stream_parser.feed(b" ") == []
+    assert not hasattr(stream_parser, "_expat")
+    assert only(stream_parser.feed(b"\n<presence/>")).raw == b"<presence/>"
+
+
+@pytest.mark.parametrize("data", [b"<presence>", b"<presence", b"<", b"<presence/><iq"])
+def test_an_incomplete_stanza_is_not_released(data: bytes) -> None:
+    stream_parser = new_parser()
+    stream_parser.feed(data)
+    stream_parser.release()
+    assert hasattr(stream_parser, "_expat")
+
+
+def test_a_released_parser_can_be_closed_and_reset() -> None:
+    stream_parser = new_parser()
+    stream_parser.release()
+    stream_parser.close()
+    with pytest.raises(UsageError):
+        stream_parser.feed(b"<presence/>")
+    stream_parser.reset()
+    assert len(stream_parser.feed(HEADER + b"<presence/>")) == 2
+    stream_parser.release()
+    stream_parser.reset()
+    assert len(stream_parser.feed(HEADER + b"<presence/>")) == 2
+
+
 def test_expat_is_replaced_between_stanzas() -> None:
     stream_parser = new_parser()
     stream_parser.set_limit(64 * 1024)
