@@ -366,7 +366,7 @@ def _start_timer(store: Store, clock: Clock, router: Router) -> Timer:
         timers.run(router.context, tx)
 
     def fire() -> None:
-        store.submit(unit, fired)
+        store.submit(unit, fired, heavy=True)
 
     def fired(outcome: object) -> None:
         if isinstance(outcome, StoreError):  # such as a full disk: nothing was done

@@ -126,9 +126,10 @@ class Transaction:
         self._unwritten: list[Callable[[Transaction], None]] = []
         self._undo: list[tuple[Callable[..., object], tuple[Any, ...]]] = []
 
-    def connect(self, connection: sqlite3.Connection) -> None:
-        """Give a transaction that began in memory its connection."""
+    def connect(self, connection: sqlite3.Connection, now: Now) -> None:
+        """Give a transaction its connection, and the moment from which statements run."""
         self._connection = connection
+        self.now = now
 
     def run(self, sql: str, values: Values = ()) -> sqlite3.Cursor:
         """Execute a statement and return its cursor."""

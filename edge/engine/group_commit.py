@@ -1,9 +1,21 @@
-"""Group commit: run all waiting units of work in one transaction and one hop to the thread.
+"""Group commit: units of work share transactions, and are answered after the commit.
 
-A unit is a synchronous function of a transaction. It touches nothing else, and it may run again: if
-one unit of a group raises, the transaction is rolled back and each unit runs again in its own
-transaction; if the database is busy or broken, none runs again. After the commit, the answers are
-called on the event loop, in the order of submission.
+A unit is a synchronous function of a transaction. It touches nothing else, and it may run again.
+Units run in the order of submission. The transaction of a group begins, and its units run, on the
+event loop; its COMMIT, which waits for the disk, runs on the database's thread. Meanwhile the loop
+reads, and runs units of the next group in memory: as long as they need only images of rows that
+the committing group has already changed (`Transaction`), they run at once. The first that needs a
+statement is undone, and waits with all that follow it until the commit is done.
+
+A unit that may wait for the disk, because it reads many rows or rows that were not used for long,
+is submitted as `heavy`. A group with such a unit runs on the database's thread as a whole, and
+nothing runs in memory meanwhile. The same holds if another process holds the database's lock.
+
+If a unit raises, or a commit fails, the transaction is rolled back, the images are dropped, and
+each unit of the group runs again in its own transaction; if the database is busy or broken, none
+runs again. Units that ran in memory behind the group run again, too, because they have seen changes
+that did not happen. After the commit, the answers are called on the event loop, in the order of
+submission.
 """
 
 from __future__ import annotations
@@ -54,10 +66,108 @@ class UnitLimits(NamedTuple):
     bytes: int
 
 
-class _WaitingUnit(NamedTuple):
-    unit: Callable[[Transaction], Any]
-    answer: Callable[[Any], None]
-    size: int
+class _Unit:
+    """A submitted unit, and when it has run, its outcome and what it sends."""
+
+    __slots__ = ("answer", "heavy", "outcome", "sends", "size", "work")
+
+    def __init__(
+        self,
+        work: Callable[[Transaction], Any],
+        answer: Callable[[Any], None],
+        size: int,
+        *,
+        heavy: bool,
+    ) -> None:
+        self.work = work
+        self.answer = answer
+        self.size = size
+        self.heavy = heavy
+        self.outcome: Any = None
+        self.sends: Sequence[Send] = NOTHING
+
+    def run(self, tx: Transaction) -> None:
+        """Run in a transaction."""
+        self.outcome = self.work(tx)
+        self.sends = tx.take_sends()
+
+    def fail(self, error: StoreError) -> None:
+        """Record that nothing of the unit took effect."""
+        self.outcome = error
+        self.sends = NOTHING
+
+
+class _Group:
+    """The units of one transaction; the first `done` of them have run.
+
+    Attributes:
+        size: memory that the units take, in bytes.
+        sent: bytes of the stanzas that they send.
+    """
+
+    __slots__ = ("done", "sent", "size", "tx", "units")
+
+    def __init__(self, tx: Transaction) -> None:
+        self.tx = tx
+        self.units: list[_Unit] = []
+        self.done = 0
+        self.size = 0
+        self.sent = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no further unit may join."""
+        return (
+            len(self.units) >= GROUP_UNITS
+            or self.size >= GROUP_BYTES
+            or self.sent >= MAX_SEND_BYTES
+        )
+
+    @property
+    def is_heavy(self) -> bool:
+        """Whether one of its units may wait for the disk."""
+        return any(unit.heavy for unit in self.units)
+
+    def add(self, unit: _Unit) -> None:
+        """Add a unit that has not run."""
+        self.units.append(unit)
+        self.size += unit.size
+
+    def run_in_memory(self, unit: _Unit) -> bool:
+        """Run and add a unit; return False, and change nothing, if it needs a statement or fails.
+
+        A failure is handled when it fails again in the transaction.
+        """
+        try:
+            unit.run(self.tx)
+        except Exception:
+            self.tx.undo()
+            return False
+        self.add(unit)
+        self._count_done(unit)
+        return True
+
+    def run(self) -> list[_Unit]:
+        """Run the units that have not run; return those that are left to another group."""
+        for unit in self.units[self.done :]:
+            if self.sent >= MAX_SEND_BYTES:
+                break
+            unit.run(self.tx)
+            self._count_done(unit)
+        left = self.units[self.done :]
+        del self.units[self.done :]
+        return left
+
+    def _count_done(self, unit: _Unit) -> None:
+        self.done += 1
+        if unit.sends:
+            self.sent += _bytes(unit.sends)
+
+    def restart(self, tx: Transaction) -> None:
+        """Run all units again, in another transaction."""
+        self.tx = tx
+        self.done = 0
+        self.sent = 0
 
 
 class Store:
@@ -89,7 +199,9 @@ class Store:
         self._reader = reader
         self._clock = clock
         self._bounds = bounds
-        self._waiting: deque[_WaitingUnit] = deque()
+        self._waiting: deque[_Unit] = deque()
+        self._behind: _Group | None = None  # runs in memory while another group is committed
+        self._committing = False
         self._size = 0
         self._wake = asyncio.Event()
         self._closing = False
@@ -129,35 +241,46 @@ class Store:
     @property
     def waiting(self) -> UnitLimits:
         """The waiting units and their bytes."""
-        return UnitLimits(len(self._waiting), self._size)
+        behind = 0 if self._behind is None else len(self._behind.units)
+        return UnitLimits(len(self._waiting) + behind, self._size)
 
     @property
     def full(self) -> bool:
         """Whether no more units should be submitted until `on_room` is called."""
-        return len(self._waiting) >= self._bounds.units or self._size >= self._bounds.bytes
+        units, size = self.waiting
+        return units >= self._bounds.units or size >= self._bounds.bytes
 
     def submit(
         self,
-        unit: Callable[[Transaction], T],
+        work: Callable[[Transaction], T],
         answer: Callable[[T | StoreError], None],
         size: int = 0,
+        *,
+        heavy: bool = False,
     ) -> None:
         """Run a unit in the next group, and call `answer` with its result or its error.
 
-        `size` is the memory that the unit takes while it waits, in bytes.
+        `size` is the memory that the unit takes while it waits, in bytes. A unit that may wait for
+        the disk is `heavy`.
         """
         if self._task.done():
             asyncio.get_running_loop().call_soon(self._call, answer, StoreError(CLOSED))
             return
-        self._waiting.append(_WaitingUnit(unit, answer, size))
+        unit = _Unit(work, answer, size, heavy=heavy)
+        if heavy or self._waiting or not self._committing or not self._run_in_memory(unit):
+            self._waiting.append(unit)
         self._size += size
         self._was_full = self._was_full or self.full
         self._wake.set()
         if self.commit_window.min_interval and self._is_full():
             self.commit_window.wake()
 
-    async def run(self, unit: Callable[[Transaction], T]) -> T:
-        """Run a unit and return its result; raises `StoreError`.
+    def _run_in_memory(self, unit: _Unit) -> bool:
+        behind = self._behind
+        return behind is not None and not behind.is_full and behind.run_in_memory(unit)
+
+    async def run(self, work: Callable[[Transaction], T]) -> T:
+        """Run a heavy unit and return its result; raises `StoreError`.
 
         Cancelling the caller does not cancel the unit.
         """
@@ -171,7 +294,7 @@ class Store:
             else:
                 future.set_result(outcome)
 
-        self.submit(unit, answer)
+        self.submit(work, answer, heavy=True)
         return await future
 
     async def read(self, query: Callable[[Transaction], T]) -> T:
@@ -194,10 +317,10 @@ class Store:
         await self._writer.close()
 
     async def _run(self) -> None:
-        while not (self._closing and not self._waiting):
+        while not (self._closing and not self.waiting.units):
             await self._wake.wait()
             self._wake.clear()
-            while self._waiting:
+            while self.waiting.units:
                 await self.commit_window.wait()
                 await self._commit_group()
                 await self._reclaim()
@@ -213,37 +336,115 @@ class Store:
         return self._closing or self.full or waiting >= GROUP_UNITS or size >= GROUP_BYTES
 
     async def _commit_group(self) -> None:
-        waiting = self._waiting
-        group, size = [waiting.popleft()], 0
-        while waiting and len(group) < GROUP_UNITS and size < GROUP_BYTES:
-            group.append(waiting.popleft())
-            size += group[-1].size
+        group = self._next_group()
         try:
-            outcomes, due = await self._writer.call(self._commit, [w.unit for w in group])
+            if group.is_heavy or not self._begin_without_waiting(group):
+                left, due = await self._writer.call(self._run_and_commit, group)
+            else:
+                left, due = await self._run_here(group)
         except Exception as error:  # a bug outside the units: nothing was committed
             _report(error)
-            broken = StoreBroken(f"a commit failed: {error!r}")
-            outcomes, due = [(broken, NOTHING)] * len(group), None
+            for unit in group.units:
+                unit.fail(StoreBroken(f"a commit failed: {error!r}"))
+            left, due = [], None
+        self._waiting.extendleft(reversed(left))
         if self._changed:
             self._changed = False
             self._call(self.on_changed)
-        done = group[: len(outcomes)]
-        waiting.extendleft(reversed(group[len(outcomes) :]))
-        for entry, (outcome, sends) in zip(done, outcomes, strict=True):
-            self._size -= entry.size
-            if sends:
-                self._call(self.on_sends, sends)
-            if isinstance(outcome, StoreBroken):
-                self._call(self.on_broken, outcome)
-            elif isinstance(outcome, UnitFault):
-                _report(outcome)
-            self._call(entry.answer, outcome)
+        for unit in group.units:
+            self._answer(unit)
         self._call(self.on_flush)
         if due is not None:
             self._call(self.on_due, due)
         if self._was_full and not self.full:
             self._was_full = False
             self._call(self.on_room)
+
+    def _answer(self, unit: _Unit) -> None:
+        self._size -= unit.size
+        if unit.sends:
+            self._call(self.on_sends, unit.sends)
+        if isinstance(unit.outcome, StoreBroken):
+            self._call(self.on_broken, unit.outcome)
+        elif isinstance(unit.outcome, UnitFault):
+            _report(unit.outcome)
+        self._call(unit.answer, unit.outcome)
+
+    def _next_group(self) -> _Group:
+        """Return the group of units that have run in memory, and the units that follow them."""
+        group, self._behind = self._behind, None
+        if group is None:
+            group = _Group(self._transaction())
+        while self._waiting and not group.is_full:
+            group.add(self._waiting.popleft())
+        return group
+
+    def _transaction(self) -> Transaction:
+        return Transaction(None, self._clock(), self._cache)
+
+    async def _run_here(self, group: _Group) -> tuple[list[_Unit], float | None]:
+        """Run a group whose transaction has begun, and commit it on the database's thread."""
+        connection = self._writer.raw
+        changes = connection.total_changes
+        try:
+            left = group.run()
+            self._finish_units(group)
+            wrote = connection.total_changes > changes
+            if not wrote:  # nothing waits for the disk
+                self._commit(wrote=False)
+                return left, group.tx.due
+        except Exception as error:
+            return await self._writer.call(self._recover, group, error)
+        self._waiting.extendleft(reversed(left))
+        self._behind = behind = _Group(self._transaction())
+        self._committing = True
+        try:
+            await self._writer.call(self._commit, wrote=True)
+        except Exception as error:
+            self._behind = None
+            self._waiting.extendleft(reversed(behind.units))
+            return await self._writer.call(self._recover, group, error)
+        finally:
+            self._committing = False
+        return [], group.tx.due
+
+    def _begin_without_waiting(self, group: _Group) -> bool:
+        """Begin the transaction of a group, unless that has to wait for the disk or a process."""
+        if not self._guard.begin_now(self._writer.raw):
+            return False
+        self._connect(group)
+        return True
+
+    def _connect(self, group: _Group) -> None:
+        """Connect a group to the transaction that has begun.
+
+        Units that have run in memory run again if another process has changed the database.
+        """
+        connection = self._writer.raw
+        (version,) = connection.execute("PRAGMA data_version").fetchone()
+        if version != self._version:
+            self._version = version
+            self._changed = True
+            self._cache.clear()
+            if group.done:
+                group.restart(self._transaction())
+        group.tx.connect(connection, self._clock())
+        group.tx.before_commit(self.before_commit)
+
+    def _finish_units(self, group: _Group) -> None:
+        group.tx.run_before_commit()
+        sends = group.tx.take_sends()
+        if sends:
+            last = group.units[-1]
+            last.sends = [*last.sends, *sends]
+
+    def _commit(self, *, wrote: bool) -> None:
+        before = time.perf_counter()
+        self._writer.raw.execute("COMMIT")
+        self.commit_window.observe(time.perf_counter() - before, wrote=wrote)
+        self.commits += 1
+        self.writes += wrote
+        self._guard.end(self._writer.raw)
 
     def _call(self, function: Callable[..., None], *args: Any) -> None:
         """Call a function after a commit; its exception must not block the answers of others."""
@@ -260,77 +461,65 @@ class Store:
         with database.transaction(self._reader.raw, self._clock(), "BEGIN") as tx:
             return query(tx)
 
-    def _commit(self, units: list[Callable[[Transaction], Any]]) -> tuple[list[Any], float | None]:
-        """Run units, or the first of them (`SENT_BYTES`); returns (outcome, sends) of each."""
+    def _run_and_commit(self, group: _Group) -> tuple[list[_Unit], float | None]:
+        """Run a group in a transaction, or each of its units in its own; as `_recover`."""
         try:
-            return self._run_in_transaction(units)
+            return self._run_in_transaction(group)
         except Exception as error:
-            fault = _as_store_error(error)
-        if len(units) == 1 or isinstance(fault, StoreBusy | StoreBroken):
-            return [(fault, NOTHING)] * len(units), None
-        outcomes: list[Any] = []
-        dues: list[float] = []
-        sent = 0
-        for unit in units:
-            try:
-                (outcome,), due = self._run_in_transaction([unit])
-            except Exception as error:
-                outcome, due = (_as_store_error(error), NOTHING), None
-            outcomes.append(outcome)
-            if due is not None:
-                dues.append(due)
-            sent += _bytes(outcome[1])
-            if sent >= MAX_SEND_BYTES:
-                break
-        return outcomes, min(dues, default=None)
+            return self._recover(group, error)
 
-    def _run_in_transaction(
-        self, units: list[Callable[[Transaction], Any]]
-    ) -> tuple[list[Any], float | None]:
+    def _run_in_transaction(self, group: _Group) -> tuple[list[_Unit], float | None]:
         connection = self._writer.raw
         changes = connection.total_changes
-        tx = Transaction(connection, self._clock(), self._cache)
-        tx.before_commit(self.before_commit)
+        self._guard.begin(connection)
+        self._connect(group)
+        left = group.run()
+        self._finish_units(group)
+        self._commit(wrote=connection.total_changes > changes)
+        return left, group.tx.due
+
+    def _recover(self, group: _Group, error: Exception) -> tuple[list[_Unit], float | None]:
+        """Roll back a transaction that failed, and run each of its units in its own.
+
+        Return the units that are left to another group, and the service second that the timer is
+        set to, if any.
+        """
+        fault = self._roll_back(error)
+        units = group.units
+        if len(units) == 1 or isinstance(fault, StoreBusy | StoreBroken):
+            for unit in units:
+                unit.fail(fault)
+            return [], None
+        dues: list[float] = []
+        sent = done = 0
+        for unit in units:
+            alone = _Group(self._transaction())
+            alone.add(unit)
+            try:
+                _left, due = self._run_in_transaction(alone)
+            except Exception as fresh:
+                unit.fail(self._roll_back(fresh))
+            else:
+                dues += [] if due is None else [due]
+                sent += alone.sent
+            done += 1
+            if sent >= MAX_SEND_BYTES:
+                break
+        left = units[done:]
+        del units[done:]
+        return left, min(dues, default=None)
+
+    def _roll_back(self, error: Exception) -> StoreError:
+        """Roll back the transaction, drop the images, and return the error for its units."""
+        connection = self._writer.raw
+        self._cache.clear()
         try:
-            self._guard.begin(connection)
-            (version,) = connection.execute("PRAGMA data_version").fetchone()
-            if version != self._version:  # another process has changed the database
-                self._version = version
-                self._changed = True
-                self._cache.clear()
-            outcomes = self._run_units(tx, units)
-            tx.run_before_commit()
-            if tx.sends:
-                outcomes[-1] = (outcomes[-1][0], [*outcomes[-1][1], *tx.sends])
-            before = time.perf_counter()
-            connection.execute("COMMIT")
-            wrote = connection.total_changes > changes
-            self.commit_window.observe(time.perf_counter() - before, wrote=wrote)
-            self.commits += 1
-            self.writes += wrote
-        except BaseException as error:
-            self._cache.clear()
             if connection.in_transaction:  # a full disk rolls back by itself
                 connection.execute("ROLLBACK")
             full = self._guard.explain_failure(connection, error)
-            if full is not None:
-                raise full from error
-            raise
         finally:
             self._guard.end(connection)
-        return outcomes, tx.due
-
-    def _run_units(self, tx: Transaction, units: list[Callable[[Transaction], Any]]) -> list[Any]:
-        """Run the first units, up to `MAX_SEND_BYTES` of stanzas to send."""
-        outcomes: list[Any] = []
-        sent = 0
-        for unit in units:
-            outcome = unit(tx)
-            sends = tx.take_sends()
-            outcomes.append((outcome, sends or NOTHING))
-            if sends and (sent := sent + _bytes(sends)) >= MAX_SEND_BYTES:
-                break
-        return outcomes
+        return full or _as_store_error(error)
 
 
 def _bytes(sends: Sequence[Send]) -> int:

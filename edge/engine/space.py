@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Final, cast
 
 from edge.config.limits import Limits
-from edge.engine import space_rules
-from edge.engine.database import BUSY_TIMEOUT, PAGE_BYTES, Transaction, connect_guard
+from edge.engine import database, space_rules
+from edge.engine.database import PAGE_BYTES, Transaction, connect_guard
 from edge.engine.quota import ExceededLimit
 from edge.engine.space_rules import WAL_SHARE, SpaceLimits, SpaceUsage
 from edge.errors import StoreBroken, StoreFull
@@ -41,7 +41,6 @@ _VACUUM: Final = f"PRAGMA main.incremental_vacuum({VACUUM_PAGES})"
 _TRUNCATE: Final = "PRAGMA main.wal_checkpoint(TRUNCATE)"
 _PASSIVE: Final = "PRAGMA main.wal_checkpoint(PASSIVE)"
 _NO_WAIT: Final = "PRAGMA busy_timeout = 0"
-_WAIT: Final = f"PRAGMA busy_timeout = {round(BUSY_TIMEOUT * 1000)}"
 
 
 def reserve(tx: Transaction, size: int, limits: Limits) -> ExceededLimit | None:
@@ -106,7 +105,7 @@ def _free_on_disk(path: str) -> int:
 class SpaceGuard:
     """Keeps a database and its WAL within `max_bytes`, transaction by transaction.
 
-    All methods run on the thread of the connection that writes.
+    `begin_now` runs on the event loop; all others may wait for the disk.
     """
 
     def __init__(self, path: Path, max_bytes: int | None) -> None:
@@ -129,12 +128,25 @@ class SpaceGuard:
         connection.execute(_NO_WAIT)
         connection.execute("BEGIN")
 
+    def begin_now(self, connection: sqlite3.Connection) -> bool:
+        """Begin a transaction; return False, without one, if that has to wait or fails.
+
+        Then `begin` waits, or raises the error, on the database's thread.
+        """
+        try:
+            if not self._has_room(connection):
+                return False
+            _without_waiting(connection, lambda: connection.execute("BEGIN IMMEDIATE"))
+        except sqlite3.Error:
+            return False
+        return True
+
     def end(self, connection: sqlite3.Connection) -> None:
         """Allow writing again after the transaction."""
         if self._guard is not None:
             guard, self._guard = self._guard, None
             guard.close()
-            connection.execute(_WAIT)
+            connection.execute(_wait())
 
     def explain_failure(
         self, connection: sqlite3.Connection, error: BaseException
@@ -193,9 +205,13 @@ def _checkpoint(connection: sqlite3.Connection, mode: str) -> None:
     connection.execute(mode).fetchall()
 
 
-def _without_waiting(connection: sqlite3.Connection, work: Callable[[], None]) -> None:
+def _wait() -> str:
+    return f"PRAGMA busy_timeout = {round(database.BUSY_TIMEOUT * 1000)}"
+
+
+def _without_waiting(connection: sqlite3.Connection, work: Callable[[], object]) -> None:
     connection.execute(_NO_WAIT)
     try:
         work()
     finally:
-        connection.execute(_WAIT)
+        connection.execute(_wait())

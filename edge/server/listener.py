@@ -105,7 +105,7 @@ class Listener:
     def _on_external_change(self) -> None:
         """Handle changes by another process; after a fault, the next change check repeats this."""
         self._end_revoked_sessions()
-        self._store.submit(self._router.run_external_change, lambda _outcome: None)
+        self._store.submit(self._router.run_external_change, lambda _outcome: None, heavy=True)
 
     def _end_revoked_sessions(self) -> None:
         def answer(outcome: list[int] | StoreError) -> None:
@@ -117,7 +117,7 @@ class Listener:
             for generation in outcome:
                 self._registry.end(generation, "not-authorized", "the account was revoked")
 
-        self._store.submit(sessions.unprovisioned, answer)
+        self._store.submit(sessions.unprovisioned, answer, heavy=True)
 
     @property
     def up(self) -> bool:

@@ -215,6 +215,7 @@ class Session:
                 guarded(done.result(), self.generation),
                 lambda outcome: self._complete_offloaded(stanza, outcome),
                 stanza.size,
+                heavy=True,
             )
 
     def _complete_offloaded(
