@@ -157,7 +157,7 @@ class EventImage(RuleBasedStateMachine):
     def give_connection(self, tx: Transaction) -> bool:
         """Return whether the images were valid; otherwise everything has to run again."""
         self.db.execute("BEGIN IMMEDIATE")
-        tx.connect(self.db)
+        tx.connect(self.db, tx.now)
         version, self.version = self.version, self.data_version()
         if version != self.version:
             self.cache.clear()

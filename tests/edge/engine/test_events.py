@@ -179,7 +179,7 @@ def test_events_of_a_transaction_are_one_row_and_need_no_statement(db: sqlite3.C
     assert [events.append(tx, LOGS, EVENT) for _ in range(3)] == [2, 3, 4]
     events.append_received(tx, LOGS, EVENT, "a@gw", None, 2, 0)
     assert events.unsealed(tx, LOGS) == 5
-    tx.connect(db)
+    tx.connect(db, tx.now)
     tx.run_before_commit()
     assert db.execute("SELECT first, last FROM event_batches").fetchall() == [(1, 1), (2, 5)]
 
@@ -198,7 +198,7 @@ def test_an_undone_unit_leaves_no_event(db: sqlite3.Connection) -> None:
     tx.undo()
     assert [events.unsealed(tx, lane) for lane in (SYSTEM, READINGS)] == [1, 0]
     assert events.logged(tx) == [(1, kept)]
-    tx.connect(db)
+    tx.connect(db, tx.now)
     tx.run_before_commit()
     (row,) = events.read(at(db), SYSTEM, 0, 10, 1000)
     assert row.name == "kept"
