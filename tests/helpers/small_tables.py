@@ -26,6 +26,11 @@ def table(spark: SparkSession, schema: StructType, rows: Sequence[dict[str, Any]
     return spark.createDataFrame([tuple(row.get(name) for name in names) for row in rows], schema)
 
 
+def event(gateway: str = "gw", **columns: Any) -> dict[str, Any]:
+    """Return a row for `events`: a log event at `START` unless `columns` say otherwise."""
+    return {"gateway": gateway, "lane": "logs", "kind": "log", "time": at(0), **columns}
+
+
 def events(spark: SparkSession, rows: Sequence[dict[str, Any]]) -> DataFrame:
     """Create a DataFrame of events with their day, as summaries get them."""
     from pyspark.sql import functions as F

@@ -1,4 +1,4 @@
-"""Re-admitting files from the quarantine to the tables."""
+"""Re-admitting files from the quarantine to the tables, and the report `quarantine`."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from pyspark.sql import SparkSession
 from sync.cli.main import cli
 from sync.common.fleet_folder import FleetFolder, segment_path
 from sync.ingest.ingest import run_ingest
+from sync.reports import quarantine as quarantine_report
 from sync.tables.manifest import Counts, LocalCommits
 from sync.tables.tables import SEGMENTS, read_events, read_segments, refused
 from tests.helpers.fleet_tables import NOON, Lane, as_version, land, put, some_events, waiting
-from tests.helpers.small_tables import table
+from tests.helpers.small_tables import at, table, told
 
 pytestmark = pytest.mark.spark
 
@@ -93,3 +94,25 @@ def test_files_accepted_later_are_no_longer_refused(spark: SparkSession) -> None
     ]
     found = refused(table(spark, SEGMENTS, rows)).select("path", "fate").collect()
     assert sorted(map(tuple, found)) == [("d", "bad"), ("e", "fork")]
+
+
+def test_refused_files_are_listed_once_latest_first(spark: SparkSession) -> None:
+    bad = {"path": "landing/b", "sha256": "1", "fate": "bad", "reason": "magic", "size": 3}
+    rows = [
+        bad | {"arrived": at(1)},
+        bad | {"arrived": at(1)},
+        bad | {"path": "aside/c", "fate": "fork", "reason": "fork", "arrived": at(2)},
+        {"path": "landing/a", "sha256": "2", "fate": "accepted", "arrived": at(3)},
+    ]
+    segments = table(spark, SEGMENTS, rows)
+    report = quarantine_report.quarantine(segments)
+    assert report.schema.simpleString() == quarantine_report.SCHEMA.simpleString()
+    assert told(report, "path", "arrived", "size", "reason") == [
+        ("aside/c", 2, 3, "fork"),
+        ("landing/b", 1, 3, "magic"),
+    ]
+    assert told(quarantine_report.files_by_fate(segments), "fate", "files") == [
+        ("accepted", 1),
+        ("bad", 1),
+        ("fork", 1),
+    ]

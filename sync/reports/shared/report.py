@@ -72,7 +72,8 @@ class ReportContext(NamedTuple):
 class Table(NamedTuple):
     """The layout of a report's table.
 
-    `order` is its position among the tables, the lowest first. `about` says in a few sentences how
+    `order` is its position among the tables, the lowest first; equal ones are ordered by the
+    report's name. The reports here use multiples of 10. `about` says in a few sentences how
     to read it. `empty` replaces the table if it has no rows.
     """
 

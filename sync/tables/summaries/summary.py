@@ -20,9 +20,11 @@ class Summary:
     Raise `version` when the computation changes: stored rows are then computed again, as they are
     for another schema.
 
-    Rows must be mergeable: those of two days, or of two parts of a day, together have all that a
-    report needs of both. So they have sums, counts, first and last values, runs and histograms, but
-    no means and no percentiles.
+    Rows must be mergeable, because a day may have several rows of the same key: after retention has
+    removed some of the day's events, its rows are those of the removed part and those of the events
+    that are left or arrived later. So rows have sums, counts, first and last values, runs and
+    histograms, but no means and no percentiles; and a report groups by its key and adds up, also
+    within a day.
     """
 
     name: str

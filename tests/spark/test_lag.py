@@ -1,0 +1,33 @@
+"""The report `lag`."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql import SparkSession
+
+from sync.reports import lag
+from tests.helpers.small_tables import at, event, events, told
+
+pytestmark = pytest.mark.spark
+
+
+def test_lag_separates_synchronised_clocks(spark: SparkSession) -> None:
+    rows = [event(clock=True, arrived=at(1.5)), event(clock=True, arrived=at(3))]
+    rows += [event(clock=False, arrived=at(-0.25))]
+    report = lag.lag(lag.DAILY.compute(events(spark, rows)))
+    assert report.schema.simpleString() == lag.SCHEMA.simpleString()
+    assert told(report, *lag.SCHEMA.fieldNames()) == [
+        ("gw", True, 2, 1.5, 3, 3, 3),
+        ("gw", False, 1, -0.25, -0.25, -0.25, -0.25),
+    ]
+
+
+def test_percentiles_of_lag_occurred_and_are_two_per_cent_too_high_at_most(
+    spark: SparkSession,
+) -> None:
+    rows = [event(clock=True, arrived=at(0.3 * number)) for number in range(1, 1001)]
+    steps = lag.DAILY.compute(events(spark, rows)).persist()
+    assert steps.count() < 300
+    [(half, most, all_of_them)] = told(lag.lag(steps), "p50_s", "max_s", "events")
+    assert 150 <= half <= 150 * (1 + lag.RESOLUTION)
+    assert (most, all_of_them) == (300, 1000)

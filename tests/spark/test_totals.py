@@ -1,0 +1,54 @@
+"""The report `totals`."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql import SparkSession
+
+from sync.reports import totals
+from tests.helpers.small_tables import at, event, events, told
+
+pytestmark = pytest.mark.spark
+
+NOW = at(100_000).timestamp()
+
+
+def test_totals_are_counted_by_lane_and_kind_and_by_time(spark: SparkSession) -> None:
+    rows = [event(time=at(second)) for second in (0, 9, 10, 25)]
+    rows += [event(lane="system", kind="limit", time=at(-1))]
+    daily = totals.DAILY.compute(events(spark, rows)).persist()
+    report = totals.totals(daily)
+    assert report.schema.simpleString() == totals.SCHEMA.simpleString()
+    assert told(report, "lane", "kind", "events") == [("logs", "log", 4), ("system", "limit", 1)]
+    begin = int(at(0).timestamp())
+    assert totals.period_of(daily, NOW) == (begin - 1, begin + 25, 1)
+    assert totals.period_of(daily.where("false"), NOW) == (0, 0, 1)
+    active = totals.activity(daily, totals.Period(begin - 1, begin + 9, 10))
+    assert active.schema.simpleString() == totals.ACTIVITY.simpleString()
+    assert told(active, *totals.ACTIVITY.fieldNames()) == [
+        ("gw", begin - 10, "system", 10, 1),
+        ("gw", begin, "logs", 10, 2),
+    ]
+    hourly = totals.activity(daily, totals.Period(begin - 1, begin + 25, 3600))
+    assert told(hourly, "begin", "events") == [(begin - 3600, 1), (begin, 4)]
+
+
+def test_the_step_of_counts_suits_the_day(spark: SparkSession) -> None:
+    rows = [event(time=at(second)) for second in (0, 97, 90_000)]
+    rows += [event("other", time=at(second)) for second in (0, 40_000)]
+    daily = totals.DAILY.compute(events(spark, rows)).orderBy("gateway", "begin").persist()
+    assert told(daily, "gateway", "step_s") == [
+        ("gw", 10),
+        ("gw", 10),
+        ("gw", 1),
+        ("other", 600),
+        ("other", 600),
+    ]
+    assert totals.period_of(daily, NOW).step_s == 3600
+
+
+@pytest.mark.parametrize(
+    ("span", "step"), [(0, 1), (96, 1), (97, 10), (86_400, 3_600), (1e12, 2_592_000)]
+)
+def test_the_step_of_a_plot(span: float, step: int) -> None:
+    assert totals.step_for(span) == step
