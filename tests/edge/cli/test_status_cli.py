@@ -40,8 +40,8 @@ NOT_COUNTED = {
     *("outbox_ttl", "outbox_window", "retry_after", "retry_most", "retry_attempts"),
     *("capabilities", "refusal_window", "database_reserve"),
 }
-"""Limits whose use `fieldpost status` does not show, because they have no total: times, rates, sizes
-of one stanza, and counts within one session."""
+"""Limits whose use `fieldpost status` does not show, because they have no total: times, rates,
+sizes of one stanza, and counts within one session."""
 
 
 @pytest.fixture
