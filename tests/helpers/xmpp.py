@@ -79,6 +79,10 @@ class Client:
         return self
 
     async def __aexit__(self, *_exception: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connection, and wait until it is closed."""
         self.writer.close()
         with contextlib.suppress(OSError, TimeoutError):
             await asyncio.wait_for(self.writer.wait_closed(), WAIT_S)
@@ -135,7 +139,7 @@ class Client:
         except Closed as end:
             return end.condition
         finally:
-            self.writer.close()
+            await self.close()
 
     def cut(self) -> None:
         """Lose the connection: no more is sent, and no end of the stream."""

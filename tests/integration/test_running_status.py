@@ -118,7 +118,7 @@ def test_gateway_runs_without_a_control_socket(gateway: Gateway) -> None:
     place = gateway.folder / control.SOCKET
     place.mkdir()
     with gateway.run() as process:
-        assert "no control socket" in process.stderr
+        process.wait_told("no control socket")
         assert process.terminate() == 0
     assert place.is_dir()
 
