@@ -15,7 +15,7 @@ from tests.helpers.processes import Process
 from tests.helpers.prosody import HOST, Prosody, attached
 from tests.helpers.xmpp import Client, log_in
 
-TRUSTED: Final = ("pump1", "pump2", "pump3")
+TRUSTED: Final = ("pump1", "pump2", "pump3", "pump4")
 UNTRUSTED: Final = "guest"
 
 SMALL: Final = {"held_messages_per_source": 4, "segment_age": 1}

@@ -1,4 +1,4 @@
-"""Third-party clients, with every mechanism and transport that each supports.
+"""Third-party clients, with every mechanism and both transports that each supports.
 
 They verify the certificate of the gateway, log in, discover, ping, and send a plain event and an
 assured one, whose exchange is repeated as after a lost answer.
@@ -7,7 +7,7 @@ assured one, whose exchange is repeated as after a lost answer.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -66,7 +66,14 @@ PROGRAMS = {
 }
 
 
-@pytest.mark.parametrize("way", WAYS, ids="-".join)
+def parameter(way: Way) -> Any:
+    """Return a way as a parameter: only `make test-long` uses direct TLS with each mechanism."""
+    weaker = way.mechanism not in (PROGRAMS[way.program], "EXTERNAL")
+    marks = [pytest.mark.long] if weaker and way.transport == "direct" else []
+    return pytest.param(way, marks=marks, id="-".join(way))
+
+
+@pytest.mark.parametrize("way", [parameter(way) for way in WAYS])
 def test_client_logs_in_discovers_pings_and_logs_events(site: Site, way: Way) -> None:
     login = site.login(way.device, way.mechanism, way.transport)
     # xmpp.js says nothing of what it was bound to by Bind 2, but its tag: see test_sasl2.

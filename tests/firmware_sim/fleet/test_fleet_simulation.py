@@ -22,7 +22,7 @@ from sync.segment import Event, Segment, SegmentError, decode
 START = 1_772_409_600_000
 """2026-03-02 00:00:00 UTC, in milliseconds."""
 
-THIN = {"readings": 100, "heartbeat": 900.0, "seal": 3_600.0}
+THIN = {"readings": 100, "heartbeat": 1_800.0, "seal": 7_200.0}
 
 
 class Sim(NamedTuple):
@@ -152,7 +152,7 @@ def check_gateway(sim: Sim, gateway: dict[str, Any]) -> None:
 
 
 def test_without_faults_nothing_is_missing_or_reported(tmp_path: Path) -> None:
-    settings = FleetSettings(6, 2, 5, START, faults=frozenset(), **THIN)  # type: ignore[arg-type]
+    settings = FleetSettings(3, 2, 5, START, faults=frozenset(), **THIN)  # type: ignore[arg-type]
     truth = write_fleet(settings, tmp_path)
     made = read_back(tmp_path)
     assert truth["planted"] == []
