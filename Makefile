@@ -30,9 +30,12 @@ INTEROP_PACKAGES := gcc go-sendxmpp libc6-dev libssl-dev libstrophe-dev lua-dbi-
 BROWSER_PACKAGES := chromium chromium-driver fonts-noto-core
 
 PYTEST_ARGS ?=
-# Many tests wait for processes, so more workers than cores keep the cores busy.
+# Many tests wait for processes, so more workers than cores keep the cores busy. The fast tests do not
+# wait, and each worker needs 15 s of processor time to collect them all.
 PYTEST_WORKERS ?= 3
-WORKERS := --numprocesses $(PYTEST_WORKERS) --dist loadfile --no-loadscope-reorder -p no:benchmark
+FAST_WORKERS ?= 2
+DISTRIBUTED := --dist loadfile --no-loadscope-reorder -p no:benchmark
+WORKERS := --numprocesses $(PYTEST_WORKERS) $(DISTRIBUTED)
 # Tests that start processes, other clients or browsers; the others run in memory and on SQLite.
 PROCESS_TESTS := tests/integration tests/interop tests/acceptance tests/browser
 NOT_FAST := $(addprefix --ignore=,$(PROCESS_TESTS) tests/spark)
@@ -118,7 +121,7 @@ test-processes: $(STAMP) ## of these, the tests that start other processes or br
 .PHONY: coverage
 coverage: $(STAMP) ## the other tests, with the floors of coverage
 	@rm -f .coverage .coverage.*
-	@$(PY) -m pytest $(NOT_FAST) $(WORKERS) -m "not long" --cov --cov-report= --cov-report=json:.coverage.json $(PYTEST_ARGS) $(JUNIT_FAST)
+	@$(PY) -m pytest $(NOT_FAST) --numprocesses $(FAST_WORKERS) $(DISTRIBUTED) -m "not long" --cov --cov-report= --cov-report=json:.coverage.json $(PYTEST_ARGS) $(JUNIT_FAST)
 	@$(PY) .ci/coverage_floor.py .coverage.json
 
 .PHONY: test-long
