@@ -129,28 +129,45 @@ class Peer(NamedTuple):
 @contextmanager
 def gateway(options: Options, *, raised: bool) -> Iterator[Server]:
     """Run a checkout's gateway; without `raised`, with the default configuration."""
-    checkout, environment = options.checkout, {"PYTHONPATH": str(options.checkout)}
+    _prepare(options)
+    if not raised:
+        _restore_defaults(options.folder / "fieldpost.toml")
+    with _running(options, [], cut=True) as running:
+        yield running
+
+
+@contextmanager
+def counted_gateway(options: Options) -> Iterator[Server]:
+    """Run a checkout's gateway under valgrind, which logs its instructions at the end."""
+    _prepare(options)
+    tool = ["valgrind", "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null"]
+    with _running(options, tool, cut=False) as running:
+        yield running
+
+
+def _prepare(options: Options) -> None:
+    """Create the folder of a gateway by the code of its checkout."""
     command = [sys.executable, "-c", _PREPARE, str(options.folder), str(options.accounts)]
     done = subprocess.run(
         command,
-        cwd=checkout,
-        env=os.environ | environment,
+        cwd=options.checkout,
+        env=os.environ | {"PYTHONPATH": str(options.checkout)},
         capture_output=True,
         text=True,
         check=False,
     )
     if done.returncode:
-        raise ServerError(f"{checkout} makes no gateway: {done.stderr[-2000:]}")
-    if not raised:
-        _restore_defaults(options.folder / "fieldpost.toml")
-    with server.running(
-        [sys.executable, "-m", "edge", "run", "--dir", str(options.folder)],
+        raise ServerError(f"{options.checkout} makes no gateway: {done.stderr[-2000:]}")
+
+
+def _running(options: Options, tool: list[str], *, cut: bool) -> AbstractContextManager[Server]:
+    return server.running(
+        [*tool, sys.executable, "-m", "edge", "run", "--dir", str(options.folder)],
         options.folder / "server.log",
-        cut=True,
-        cwd=checkout,
-        env=environment | options.environment(),
-    ) as running:
-        yield running
+        cut=cut,
+        cwd=options.checkout,
+        env=options.environment() | {"PYTHONPATH": str(options.checkout), "PYTHONHASHSEED": "0"},
+    )
 
 
 def _restore_defaults(configuration: Path) -> None:

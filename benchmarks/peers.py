@@ -133,7 +133,10 @@ def run(plan: Plan, folder: Path) -> Found:
             first = turn % len(names)
             for case in cases:
                 for name in names[first:] + names[:first]:
-                    command = [str(program), *_arguments(plan, case, peers[name], servers[name])]
+                    command = [
+                        str(program),
+                        *load_arguments(plan, case, peers[name], servers[name]),
+                    ]
                     measured = _load(command, plan, servers[name].pid)
                     runs[case][name].append(measured)
                     _settle(servers[name].pid)
@@ -168,7 +171,8 @@ def _start(peer: Peer, folder: Path, accounts: int) -> AbstractContextManager[Se
     return peer.start(Options(folder, accounts, peer.checkout, peer.fsync_delay))
 
 
-def _arguments(plan: Plan, case: Case, peer: Peer, server: Server) -> list[str]:
+def load_arguments(plan: Plan, case: Case, peer: Peer, server: Server) -> list[str]:
+    """Return the arguments of the load generator."""
     options: dict[str, object] = {
         "protocol": peer.protocol,
         "host": server.address.host,
@@ -242,14 +246,14 @@ def topic(plan: Plan, found: Found) -> Topic:
 
 
 def _versions(plan: Plan) -> list[str]:
-    lines = [f"Gateway: {_checkout(CHECKOUT)}."]
+    lines = [f"Gateway: {describe_checkout(CHECKOUT)}."]
     if plan.other is not None:
-        lines.append(f"The other checkout: {_checkout(plan.other)}.")
+        lines.append(f"The other checkout: {describe_checkout(plan.other)}.")
     needed = dict.fromkeys(PEERS[name].needs for name in plan.peers if PEERS[name].needs)
     return [*lines, *(f"{package}: {_package(package)}." for package in needed)]
 
 
-def _checkout(folder: Path) -> str:
+def describe_checkout(folder: Path) -> str:
     """Return a checkout's commit, and whether its modules are compiled."""
     command = ["git", "-C", str(folder), "describe", "--always", "--dirty"]
     commit = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()

@@ -46,7 +46,7 @@ enum {
 
 static struct {
     const char *protocol, *host, *domain, *to, *password, *body, *first;
-    int port, connections, window, tls;
+    int port, connections, window, exchanges, tls;
     double warm_up, seconds;
 } plan = {.window = 1};
 
@@ -61,6 +61,7 @@ static const struct option {
     {"port", .integer = &plan.port},
     {"connections", .integer = &plan.connections},
     {"window", .integer = &plan.window},        /* exchanges in flight of each connection */
+    {"exchanges", .integer = &plan.exchanges},  /* end after so many, if not 0 */
     {"tls", .integer = &plan.tls},
     {"warm_up", .real = &plan.warm_up},
     {"seconds", .real = &plan.seconds},
@@ -89,7 +90,7 @@ static struct connection *connections;
 static SSL_CTX *tls_context;
 static uint32_t run;          /* random number that makes message ids unique */
 static bool active = true;    /* a finished exchange is followed by a new one */
-static unsigned long finished, wrong, in_flight;
+static unsigned long started, finished, wrong, in_flight;
 static float *latencies;      /* of all finished exchanges since the warm-up */
 static size_t latency_count, latency_room;
 
@@ -472,6 +473,8 @@ static const struct protocol {
 static void send_step(struct connection *c, struct slot *s) { protocol->send(c, s); }
 
 static void begin(struct connection *c, struct slot *s) {
+    if (plan.exchanges && started == (unsigned long)plan.exchanges) return;
+    started++;
     s->count++;
     s->second = false;
     s->began = now();

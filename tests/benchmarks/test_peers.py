@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import native, peers
+from benchmarks import native, peers, server_instructions
 from benchmarks.load import Measurement
-from benchmarks.peer_servers import PEERS
+from benchmarks.peer_servers import CHECKOUT, PEERS
 from benchmarks.peers import Case, Found
 
 FEATURES = (
@@ -170,6 +170,17 @@ def test_the_library_makes_fsync_slower() -> None:
             check=True,
         )
         assert float(done.stdout) >= 0.2
+
+
+@pytest.mark.long
+def test_the_instructions_of_a_gateways_exchange_are_counted(tmp_path: Path) -> None:
+    built(native.LOAD)
+    case = Case("log", connections=2)
+    found = server_instructions.count(case, CHECKOUT, tmp_path, (20, 120))
+    if found is None:
+        pytest.skip("no valgrind")
+    # A parser alone needs more than the lower bound; the start of Python exceeds the upper one.
+    assert 50_000 < found < 10_000_000
 
 
 RUN = Measurement(

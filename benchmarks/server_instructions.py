@@ -1,0 +1,78 @@
+"""Instructions of an exchange in the gateway's whole process, which other load does not change.
+
+`python -m benchmarks.server_instructions [--other DIR]` counts them with valgrind, in user space:
+two runs with different numbers of exchanges, whose difference excludes the start and the logins.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from benchmarks import native, peer_servers, peers
+from benchmarks.load import LoadError
+from benchmarks.peer_servers import CHECKOUT, PEERS, Options
+from benchmarks.peers import Case, Plan
+
+CONNECTIONS: Final = 50
+
+EXCHANGES: Final = (500, 2_500)
+"""Exchanges of the two runs."""
+
+LIMIT: Final = 1_200.0
+"""Seconds for one run: valgrind is about fifty times slower than the processor."""
+
+_COUNTED: Final = re.compile(r"I +refs: +([\d,]+)")
+
+
+def count(
+    case: Case, checkout: Path, folder: Path, exchanges: tuple[int, int] = EXCHANGES
+) -> int | None:
+    """Return the instructions of an exchange, or `None` if valgrind is not installed."""
+    if shutil.which("valgrind") is None:
+        return None
+    few, many = (_run(case, checkout, number, folder / str(number)) for number in exchanges)
+    return round((many - few) / (exchanges[1] - exchanges[0]))
+
+
+def _run(case: Case, checkout: Path, exchanges: int, folder: Path) -> int:
+    program, peer = native.build(*native.LOAD), PEERS["gateway"]
+    options = Options(folder, case.connections, checkout)
+    plan = Plan(warm_up=0.0, seconds=LIMIT)
+    with peer_servers.counted_gateway(options) as server:
+        arguments = peers.load_arguments(plan, case, peer, server)
+        command = [str(program), *arguments, f"exchanges={exchanges}"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, check=False)
+    log = (folder / "server.log").read_text("utf-8")
+    match = _COUNTED.search(log)
+    if done.returncode or match is None:
+        raise LoadError(f"instructions are not counted: {done.stderr[-500:]} {log[-500:]}")
+    return int(match[1].replace(",", ""))
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Count and print the instructions for one or two checkouts."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.server_instructions", description=__doc__
+    )
+    parser.add_argument("--connections", type=int, default=CONNECTIONS)
+    parser.add_argument("--payload", choices=peers.PAYLOADS, default="log")
+    parser.add_argument("--other", type=Path, metavar="DIR", help="a second checkout")
+    options = parser.parse_args(arguments)
+    case = Case(options.payload, options.connections)
+    native.FOLDER.mkdir(exist_ok=True)
+    for checkout in filter(None, (CHECKOUT, options.other)):
+        with tempfile.TemporaryDirectory(dir=native.FOLDER) as folder:
+            found = count(case, checkout.resolve(), Path(folder))
+        shown = "valgrind is missing" if found is None else f"{found:,} instructions an exchange"
+        print(f"{peers.describe_checkout(checkout)}: {shown}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
