@@ -20,6 +20,7 @@ from edge.engine.clock import Clock
 from edge.engine.database import Transaction
 from edge.engine.router import Router, guarded
 from edge.features.accounts.store import accounts
+from edge.xmpp.envelopes import EnvelopeParser
 from edge.xmpp.parser import StreamParser
 from edge.xmpp.stanza import Stanza
 
@@ -43,7 +44,7 @@ class SensorStream:
         self.name = f"sensor{number:04d}"
         self.full = f"{self.name}@{payload.DOMAIN}/fw"
         self._generation = number + 1
-        self._parser = StreamParser(LIMITS.stanza_bytes)
+        self._parser = StreamParser(LIMITS.stanza_bytes, envelopes=EnvelopeParser())
         self._parser.feed(payload.HEADER)
         self._router = Router(payload.DOMAIN, LIMITS)
         self._messages = cycle([_message(number, count) for count in range(MESSAGES)])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from xml.etree.ElementTree import Element
+
 from edge.engine import access, addresses
 from edge.engine.access import Sender
 from edge.engine.addresses import AddressError, AddressKind, AddressReason
@@ -34,7 +36,9 @@ class NoDestination:
         """Return nothing: the address belongs to no account."""
         return None
 
-    def read(self, _context: Context, _body: bytes, _to: Jid) -> Contents:
+    def read(
+        self, _context: Context, _body: bytes, _to: Jid, parsed: Element | None = None
+    ) -> Contents:
         """Return no contents."""
         return Contents([])
 

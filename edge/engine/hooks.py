@@ -223,8 +223,10 @@ class Destination(Protocol):
     def recipient(self, to: Jid) -> str | None:
         """Return the name of the account that an address belongs to, if it belongs to one."""
 
-    def read(self, context: Context, body: bytes, to: Jid) -> Contents:
-        """Read a message for this address."""
+    def read(
+        self, context: Context, body: bytes, to: Jid, parsed: Element | None = None
+    ) -> Contents:
+        """Read a message for this address; `parsed` is its tree, if that was built before."""
 
     def room_now(
         self, context: Context, tx: Transaction, message: Message, contents: Contents

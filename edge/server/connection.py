@@ -64,6 +64,7 @@ class Connection(asyncio.BufferedProtocol):
             limits.stanza_depth,
             limits.stanza_elements,
             limits.stanza_attributes,
+            envelopes=context.envelopes,
         )
         self._negotiation = self._new_negotiation()
         self._login: Login | None = None

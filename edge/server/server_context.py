@@ -13,6 +13,7 @@ from edge.engine.session_lifecycle import SessionLifecycle
 from edge.server.login_throttle import LoginThrottle
 from edge.server.refusal_counters import RefusalCounters, RefusalLog
 from edge.server.tls import TlsServer
+from edge.xmpp.envelopes import EnvelopeParser
 
 READ_BYTES: Final = 32 * 1024
 """Bytes of the read buffer that all connections share; asyncio would allocate 256 KiB per read."""
@@ -48,6 +49,7 @@ class ServerContext:
         unacknowledged_bytes: unacknowledged bytes of all sessions.
         returning_bytes: bytes that ended sessions still have to give back to the store.
         buffer: the read buffer of all connections.
+        envelopes: the parser of plain envelopes of all connections.
         hashing: the thread that hashes passwords and prepares offloaded work.
     """
 
@@ -73,6 +75,7 @@ class ServerContext:
         self.returning_bytes = 0
         self.loop = asyncio.get_running_loop()
         self.buffer = memoryview(bytearray(READ_BYTES))
+        self.envelopes = EnvelopeParser()
         self.hashing = ThreadPoolExecutor(1, thread_name_prefix="hashing")
         self.throttle = LoginThrottle(settings.limits)
         self._to_flush: list[Flushable] = []

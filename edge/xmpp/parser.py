@@ -8,6 +8,7 @@
 - Whitespace between stanzas (keep-alive) is dropped; other text there is refused.
 - Comments, processing instructions, document types, entities other than the predefined five and
   encodings other than UTF-8 are refused (RFC 6120, section 11).
+- A stanza that `envelopes` accepts is not fed to expat.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ from __future__ import annotations
 import re
 from xml.parsers import expat
 
+from edge.xmpp.envelopes import EnvelopeParser
 from edge.xmpp.errors import StreamError, UsageError
 from edge.xmpp.names import ATTRIBUTES, ELEMENTS, SEPARATOR, attribute_names, element_name
-from edge.xmpp.namespaces import STREAMS, clark
+from edge.xmpp.namespaces import CLIENT, STREAMS, clark
 from edge.xmpp.scanner import Scanner
 from edge.xmpp.stanza import (
     TAG,
@@ -74,13 +76,15 @@ class StreamParser:
         max_attributes: maximum attributes of an element.
         tolerant: return a stanza above one of the latter three limits as `OversizedStanza`, instead
             of failing.
+        envelopes: a faster parser of plain envelopes, tried first if a stanza begins a read.
     """
 
     __slots__ = (
-        "_base", "_buffer", "_child", "_count", "_declarations", "_declared", "_depth", "_excess",
-        "_expat", "_failed", "_fed", "_grandchild", "_header", "_items", "_mark", "_max_attributes",
-        "_max_bytes", "_max_elements", "_max_open", "_origin", "_ready", "_rebuild_at", "_released",
-        "_scanner", "_seen", "_stanza", "_tolerant", "_whole",
+        "_base", "_buffer", "_child", "_count", "_declarations", "_declared", "_depth",
+        "_envelopes", "_excess", "_expat", "_failed", "_fed", "_grandchild", "_header",
+        "_is_client", "_items", "_mark", "_max_attributes", "_max_bytes", "_max_elements",
+        "_max_open", "_max_tags", "_origin", "_ready", "_rebuild_at", "_released", "_scanner",
+        "_seen", "_stanza", "_tolerant", "_whole",
     )  # fmt: skip
 
     def __init__(
@@ -91,7 +95,10 @@ class StreamParser:
         max_attributes: int = MAX_ATTRIBUTES,
         *,
         tolerant: bool = False,
+        envelopes: EnvelopeParser | None = None,
     ) -> None:
+        self._envelopes = envelopes
+        self._max_tags = min(max_elements, 2 * max_depth)
         self._max_bytes = max_stanza_bytes
         self._max_open = max_depth + 1  # with the stream itself
         self._max_elements = max_elements
@@ -118,6 +125,7 @@ class StreamParser:
         self._declarations: dict[str | None, str] = {}
         self._declared = False  # the XML declaration was received, or cannot come any more
         self._ready = False  # the header was received, and not the end
+        self._is_client = False  # ready, and the header declares `jabber:client` as the default
         self._failed = False
         self._forget_stanza()
         self._scanner = Scanner()
@@ -179,11 +187,26 @@ class StreamParser:
         """
         if self._failed:
             raise UsageError("the stream has failed; reset the parser")
+        items: list[Item] = []
         if self._buffer:
             self._buffer += data
         else:
-            self._buffer = bytes(data)
-        items = self._items = []
+            data = bytes(data)
+            if self._is_client and self._envelopes is not None:
+                parsed = self._envelopes.parse(
+                    data,
+                    self._header,
+                    self._max_bytes,
+                    self._max_tags,
+                    self._max_attributes,
+                    items,
+                )
+                if parsed:
+                    data = data[parsed:]
+                if not data:
+                    return items
+            self._buffer = data
+        self._items = items
         try:
             self._consume()
         except expat.ExpatError as error:
@@ -343,6 +366,7 @@ class StreamParser:
         namespace = declared.pop(None, "")
         self._header = StreamHeader(raw, tuple(f"{prefix}:".encode() for prefix in declared))
         self._ready = True
+        self._is_client = namespace == CLIENT
         prefixed = b":" in raw.split(maxsplit=1)[0]
         self._items.append(StreamOpen(name, attrs, namespace, prefixed=prefixed))
 
@@ -386,7 +410,7 @@ class StreamParser:
         self._skip_whitespace(offset)
         if not self._header.raw.endswith(b"/>"):
             self._mark = self._buffer.index(b">", offset) + 1
-        self._ready = False
+        self._ready = self._is_client = False
         self._items.append(StreamClose())
 
 

@@ -63,9 +63,13 @@ class StanzaBytes:
 
 
 class Child:
-    """An element in a stanza: `name` (Clark), `attrs`, `children` (grandchildren have none)."""
+    """An element in a stanza: `name` (Clark), `attrs`, `children` (grandchildren have none).
 
-    __slots__ = ("_start", "_stop", "_whole", "attrs", "children", "name")
+    Attributes:
+        parsed: the element's tree, if it was built when the stanza was received; not to be changed.
+    """
+
+    __slots__ = ("_start", "_stop", "_whole", "attrs", "children", "name", "parsed")
 
     def __init__(
         self, name: str, attrs: dict[str, str], whole: StanzaBytes, start: int = 0
@@ -73,6 +77,7 @@ class Child:
         self.name = name
         self.attrs = attrs
         self.children: list[Child] = []
+        self.parsed: Element | None = None
         self._whole = whole
         self._start = start  # offset in the stanza's bytes
         self._stop = 0  # offset of its end as expat reports it: after `<a/>`, but before `</a>`

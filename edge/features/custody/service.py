@@ -10,6 +10,7 @@ from __future__ import annotations
 from functools import partial
 from hashlib import sha256
 from typing import NamedTuple
+from xml.etree.ElementTree import Element
 
 from edge.engine import destinations, events, quota, refusals, space
 from edge.engine.access import Sender
@@ -35,7 +36,10 @@ class CustodyError(ServiceError):
 
 
 class Request(NamedTuple):
-    """A message that a sender hands over: its body, its size, and where it goes."""
+    """A message that a sender hands over: its body, its size, and where it goes.
+
+    `parsed` is the body's tree, if it was built when the request was received.
+    """
 
     body: bytes
     size: int
@@ -43,19 +47,25 @@ class Request(NamedTuple):
     address: Jid
     msg_id: str = ""
     digest: bytes = b""
+    parsed: Element | None = None
 
 
-def assured_request(context: Context, to: str | None, body: bytes, msg_id: str) -> Request:
+def assured_request(
+    context: Context, to: str | None, body: bytes, msg_id: str, parsed: Element | None = None
+) -> Request:
     """Prepare a message for `offer`, before the transaction."""
     destination, address = destinations.find(context, to)
     size = quota.charge(msg_id, body)
-    return Request(body, size, destination, address, msg_id, sha256(body).digest())
+    return Request(body, size, destination, address, msg_id, sha256(body).digest(), parsed)
 
 
-def acknowledged_request(context: Context, to: str | None, body: bytes) -> Request:
+def acknowledged_request(
+    context: Context, to: str | None, body: bytes, parsed: Element | None = None
+) -> Request:
     """Prepare a message for `acknowledge`, before the transaction."""
     destination, address = destinations.find(context, to)
-    return Request(body, quota.charge("", body), destination, address)
+    size = quota.charge("", body)
+    return Request(body, size, destination, address, parsed=parsed)
 
 
 def offer(context: Context, tx: Transaction, sender: Sender, request: Request) -> None:
@@ -65,7 +75,7 @@ def offer(context: Context, tx: Transaction, sender: Sender, request: Request) -
         CustodyError: the message is refused.
         ServiceError: the destination refuses it, for its own reason.
     """
-    body, size, destination, to, msg_id, digest = request
+    body, size, destination, to, msg_id, digest, _parsed = request
     held = store.held_digest(tx, sender.bare, sender.full, msg_id)
     acceptance, plan = ALLOWED, quota.FITS
     if held is None:
@@ -145,7 +155,7 @@ def acknowledge(context: Context, tx: Transaction, sender: Sender, request: Requ
     """
     body, size, destination, to, *_ = request
     message = Message(sender, to, body, size, 1)
-    contents, over = destination.read(context, body, to), None
+    contents, over = destination.read(context, body, to, request.parsed), None
     acceptance = destination.acceptance(context, tx, sender, to)
     if acceptance.allowed and acceptance.error is None:
         over = destination.room_now(context, tx, message, contents)

@@ -15,7 +15,7 @@ from edge.features.custody.service import CustodyError
 from edge.xmpp import serialize
 from edge.xmpp.errors import StanzaError
 from edge.xmpp.namespaces import CLIENT, QOS_ALL, clark
-from edge.xmpp.stanza import Stanza
+from edge.xmpp.stanza import Child, Stanza
 
 CONDITIONS: Final = {
     Reason.CONFLICT: "conflict",
@@ -31,10 +31,11 @@ _MESSAGES: Final = frozenset(clark(name, "message") for name in (CLIENT, *QOS_AL
 def assured(context: Context, stanza: Stanza) -> Work:
     """Take a message into custody."""
     try:
-        msg_id, body = _msg_id(context, stanza), _embedded(stanza)
+        msg_id, message = _msg_id(context, stanza), _embedded(stanza)
     except StanzaError as malformed:
         return _malformed(context, stanza, malformed)
-    request = service.assured_request(context, stanza.attrs.get("to"), body, msg_id)
+    to = stanza.attrs.get("to")
+    request = service.assured_request(context, to, message.raw, msg_id, message.parsed)
 
     def work(tx: Transaction, sender: Sender) -> bytes:
         try:
@@ -68,10 +69,11 @@ def deliver(context: Context, stanza: Stanza) -> Work:
 def acknowledged(context: Context, stanza: Stanza) -> Work:
     """Deliver a message before it is acknowledged."""
     try:
-        body = _embedded(stanza)
+        message = _embedded(stanza)
     except StanzaError as malformed:
         return _malformed(context, stanza, malformed)
-    request = service.acknowledged_request(context, stanza.attrs.get("to"), body)
+    to = stanza.attrs.get("to")
+    request = service.acknowledged_request(context, to, message.raw, message.parsed)
 
     def work(tx: Transaction, sender: Sender) -> bytes:
         try:
@@ -96,11 +98,11 @@ def _msg_id(context: Context, stanza: Stanza) -> str:
     return msg_id
 
 
-def _embedded(stanza: Stanza) -> bytes:
+def _embedded(stanza: Stanza) -> Child:
     payload = stanza.children[0]
     if len(payload.children) != 1 or payload.children[0].name not in _MESSAGES:
         raise StanzaError("bad-request", "exactly one embedded message is expected")
-    return payload.children[0].raw
+    return payload.children[0]
 
 
 def _malformed(context: Context, stanza: Stanza, malformed: StanzaError) -> Work:

@@ -8,6 +8,7 @@ same when it is repeated. `<received/>` is accepted in any namespace. Source: XE
 from __future__ import annotations
 
 from typing import Final
+from xml.etree.ElementTree import Element
 
 from edge.engine import access, iq_ids
 from edge.engine.access import Relation, Sender
@@ -190,9 +191,11 @@ class AccountDestination:
         """Return the name of the account."""
         return to.local
 
-    def read(self, context: Context, body: bytes, _to: Jid) -> Contents:
+    def read(
+        self, context: Context, body: bytes, _to: Jid, parsed: Element | None = None
+    ) -> Contents:
         """Check that the message carries no delay in the gateway's name; its device reads it."""
-        forged = _has_forged_delay(context, body)
+        forged = _has_forged_delay(context, body, parsed)
         return Contents([], "a delay in the gateway's name is not allowed" if forged else "")
 
     def room_now(
@@ -212,12 +215,12 @@ class AccountDestination:
         service.enqueue(context, tx, message.to.local, outgoing)
 
 
-def _has_forged_delay(context: Context, body: bytes) -> bool:
+def _has_forged_delay(context: Context, body: bytes, parsed: Element | None) -> bool:
     """Return whether a message carries a delay in the gateway's name (XEP-0203)."""
     if b"delay" not in body and b"&#" not in body:
         return False
     try:
-        tree = parse_fragment(body)
+        tree = parse_fragment(body) if parsed is None else parsed
     except FragmentError:
         return False
     return any(

@@ -6,6 +6,7 @@ Messages of all QoS levels are delivered here. Source: XEP QoS, "Generic impleme
 from __future__ import annotations
 
 from typing import Final
+from xml.etree.ElementTree import Element
 
 from edge.engine import access, event_payloads
 from edge.engine.access import Sender
@@ -50,10 +51,12 @@ class EventLogDestination:
         """Return nothing: the address belongs to no account."""
         return None
 
-    def read(self, context: Context, body: bytes, _to: Jid) -> Contents:
+    def read(
+        self, context: Context, body: bytes, _to: Jid, parsed: Element | None = None
+    ) -> Contents:
         """Decode the events of a message; other payloads are ignored."""
         try:
-            payloads = parse_fragment(body)
+            payloads = parse_fragment(body) if parsed is None else parsed
         except FragmentError as error:
             return Contents([], str(error)[:MAX_REASON])
         found = event_payloads.decode(context, payloads)

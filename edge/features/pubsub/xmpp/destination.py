@@ -9,6 +9,7 @@ decisions on custody (docs/reference/protocol.md).
 from __future__ import annotations
 
 from typing import Final
+from xml.etree.ElementTree import Element
 
 from edge.engine import access, refusals, space
 from edge.engine.access import Sender
@@ -111,7 +112,9 @@ class NodeDestination:
         """Return `None`, because a node belongs to no account."""
         return None
 
-    def read(self, context: Context, body: bytes, to: Jid) -> Contents:
+    def read(
+        self, context: Context, body: bytes, to: Jid, parsed: Element | None = None
+    ) -> Contents:
         """Return the item in a message, with its events if it is to be logged."""
         return read(context, body, to.resource)
 

@@ -1,0 +1,265 @@
+"""Fast parsing of plain envelopes: the iqs around a message that devices send most.
+
+An envelope is plain if it is written in the form that serialisers use: no whitespace between tags
+or around `=`, one kind of quotes, ASCII without references in the attributes of its own elements,
+and no comment, CDATA section or processing instruction anywhere. Its tags without the
+attributes' values are its skeleton. A skeleton is checked once; later envelopes with the same
+skeleton are split at the quotes. The body is parsed once, by one parser for all streams, and its
+tree is kept as `Child.parsed`.
+
+Whatever is not plain, or is not valid, is left to `StreamParser`. What is accepted yields the same
+stanza as `StreamParser` returns for these bytes.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+from xml.etree import ElementTree
+from xml.etree.ElementTree import Element
+
+from edge.xmpp.namespaces import CLIENT, QOS_ALL, XML, clark
+from edge.xmpp.stanza import Child, Item, Stanza, StanzaBytes, StreamHeader
+
+MAX_ENVELOPE_BYTES: Final = 4096
+"""Maximum bytes of an envelope: one read of a connection. Larger ones need not be fast."""
+MAX_TAGS: Final = 128
+"""Maximum start and end tags of an envelope, so that the tree of its body takes some 30 kB."""
+MAX_SKELETONS: Final = 64
+"""Maximum skeletons to remember; each client library writes three."""
+MAX_SKELETON_LENGTH: Final = 256
+"""Maximum characters of a skeleton to remember."""
+REBUILD_BYTES: Final = 256 * 1024
+"""Bytes of bodies after which their parser is replaced, because expat keeps every name."""
+
+_START: Final = b"<iq "
+_END: Final = b"</iq>"
+_END_TAG: Final = len(b"</message>")
+
+_IQ: Final = clark(CLIENT, "iq")
+_MESSAGE: Final = clark(CLIENT, "message")
+_LANG: Final = clark(XML, "lang")
+_XMLNS: Final = "xmlns"
+
+_BODIES: Final = {"assured": "message", "acknowledged": "message", "deliver": ""}
+"""The body's name for each element that an envelope has in the iq; empty if there is no body."""
+
+_ATTRIBUTES: Final = r"((?: (?:[A-Za-z_][A-Za-z0-9_.-]*|xml:lang)=''){1,8})"
+_SKELETON: Final = re.compile(
+    rf"<iq{_ATTRIBUTES}><(assured|acknowledged|deliver){_ATTRIBUTES}(/?)>"
+)
+
+_ORDINARY: Final = bytes(byte for byte in range(0x20, 0x7F) if byte not in b"<=&!?")
+"""The bytes that have no effect on how an envelope is parsed, except quotes."""
+_UNUSUAL: Final = bytes(byte for byte in range(256) if byte == 0x26 or not 0x20 <= byte < 0x7F)
+"""The bytes that do not occur in the tags of a plain envelope."""
+
+
+class _Skeleton:
+    """A form of envelope: its tags without the attributes' values.
+
+    Attributes:
+        names: the names of the iq's attributes, in order.
+        child_names: those of its child's attributes.
+        tokens: the number of parts into which the quotes divide the tags.
+        declares: whether the iq declares a namespace.
+        child: the child's names in Clark notation, by namespace.
+        tail: the end tags of the body and of what is around it; empty if there is no body.
+    """
+
+    __slots__ = ("child", "child_names", "declares", "names", "tail", "tokens")
+
+    def __init__(
+        self, names: list[str], child_names: list[str], child: dict[str, str], tail: bytes
+    ) -> None:
+        self.names: Final = names
+        self.child_names: Final = child_names
+        self.tokens: Final = 2 * (len(names) + len(child_names)) + 1
+        self.declares: Final = _XMLNS in names
+        self.child: Final = child
+        self.tail: Final = tail
+
+
+class EnvelopeParser:
+    """A parser of plain envelopes, shared by the streams of one thread."""
+
+    __slots__ = ("_bodies", "_skeletons")
+
+    def __init__(self) -> None:
+        self._skeletons: dict[tuple[str, ...], _Skeleton] = {}
+        self._bodies = _BodyParser()
+
+    def parse(
+        self,
+        data: bytes,
+        header: StreamHeader,
+        max_bytes: int,
+        max_tags: int,
+        max_attributes: int,
+        items: list[Item],
+    ) -> int:
+        """Parse the plain envelopes at the beginning of some bytes, and append them to `items`.
+
+        Args:
+            data: bytes that follow a stream's header or another stanza.
+            header: the stream's header; it declares `jabber:client` as the default namespace.
+            max_bytes: maximum bytes of a stanza.
+            max_tags: maximum start and end tags of a stanza.
+            max_attributes: maximum attributes of an element.
+
+        Returns:
+            The number of bytes parsed.
+        """
+        begin, size = 0, len(data)
+        while begin < size and data.startswith(_START, begin):
+            end = data.find(_END, begin) + len(_END)
+            length = end - begin
+            if length < len(_END) or length > max_bytes or length > MAX_ENVELOPE_BYTES:
+                break
+            raw = data if length == size else data[begin:end]
+            stanza = self._parse(raw, header, max_tags, max_attributes)
+            if stanza is None:
+                break
+            items.append(stanza)
+            begin = end
+        return begin
+
+    def _parse(
+        self, raw: bytes, header: StreamHeader, max_tags: int, max_attributes: int
+    ) -> Stanza | None:
+        """Parse one envelope, which begins with `_START` and ends with `_END`."""
+        marks = raw.translate(None, _ORDINARY)
+        tags, attributes = marks.count(b"<"), marks.count(b"=")
+        second = raw.find(b"<", 1)
+        third = raw.find(b"<", second + 1)
+        head = raw[:third]
+        if tags > max_tags or tags > MAX_TAGS or third < 0:
+            return None
+        if tags + attributes != len(marks) and (_is_unusual(head) or _has_markup(raw)):
+            return None
+        text = head.decode("ascii")
+        tokens = text.split("'" if "'" in text else '"')
+        key = tuple(tokens[::2])
+        skeleton = self._skeletons.get(key) or self._learn(key)
+        if skeleton is None or len(tokens) != skeleton.tokens:
+            return None
+        values = tokens[1::2]
+        attrs = dict(zip(skeleton.names, values, strict=False))
+        if skeleton.declares and attrs.pop(_XMLNS) != CLIENT:
+            return None
+        del values[: len(skeleton.names)]
+        child_attrs = dict(zip(skeleton.child_names, values, strict=True))
+        name = skeleton.child.get(child_attrs.pop(_XMLNS))
+        if name is None:
+            return None
+        whole = StanzaBytes(header)
+        whole.raw = raw
+        stanza = Stanza(_IQ, attrs, whole)
+        child = Child(name, child_attrs, whole, second)
+        stanza.children.append(child)
+        child._stop = third
+        tail = skeleton.tail
+        if tail:
+            stop = len(raw) - len(tail)
+            tree = self._bodies.parse(raw[third : stop + _END_TAG]) if raw.endswith(tail) else None
+            if tree is None or tree.tag != _MESSAGE:
+                return None
+            child._stop = stop + _END_TAG
+            message = Child(_MESSAGE, tree.attrib, whole, third)
+            message._stop = stop
+            message.parsed = tree
+            child.children.append(message)
+        elif third != len(raw) - len(_END):
+            return None
+        if attributes > max_attributes and _has_more_attributes(stanza, max_attributes):
+            return None
+        return stanza
+
+    def _learn(self, parts: tuple[str, ...]) -> _Skeleton | None:
+        """Check a skeleton, given as the parts between the values, and remember it."""
+        text = "''".join(parts)
+        match = _SKELETON.fullmatch(text)
+        if match is None or len(text) > MAX_SKELETON_LENGTH:
+            return None
+        names, child_names = _names(match[1]), _names(match[3])
+        if len({*names}) < len(names) or len({*child_names}) < len(child_names):
+            return None
+        local, body, empty = match[2], _BODIES[match[2]], bool(match[4])
+        if _XMLNS not in child_names or empty == bool(body):
+            return None
+        child = {namespace: clark(namespace, local) for namespace in QOS_ALL}
+        tail = f"</{body}></{local}></iq>".encode() if body else b""
+        if len(self._skeletons) >= MAX_SKELETONS:
+            self._skeletons.clear()
+        skeleton = self._skeletons[parts] = _Skeleton(names, child_names, child, tail)
+        return skeleton
+
+
+class _BodyParser:
+    """A parser of bodies that do not depend on a namespace declared around them.
+
+    The bodies are children of one element. After each, an empty element is parsed, which is that
+    element's second child only if the body is one complete element. The builder keeps the elements
+    that were last open at each depth until others are.
+    """
+
+    __slots__ = ("_left", "_parser", "_root")
+
+    def __init__(self) -> None:
+        self._build()
+
+    def _build(self) -> None:
+        builder = ElementTree.TreeBuilder()
+        self._parser = ElementTree.XMLParser(target=builder, encoding="UTF-8")  # noqa: S314 (no DTD)
+        self._parser.feed(b"<bodies>")
+        self._root: Element = builder.close()  # the builder returns its root at any time
+        self._left = REBUILD_BYTES
+
+    def parse(self, body: bytes) -> Element | None:
+        """Return the tree of a body, or `None` if it is not exactly one well-formed element.
+
+        Args:
+            body: begins with `<`, ends with `>`, and contains no `<!` and no `<?`.
+        """
+        root = self._root
+        try:
+            self._parser.feed(body + b"<end/>")
+        except ElementTree.ParseError:
+            self._build()
+            return None
+        if len(root) != 2:
+            self._build()
+            return None
+        tree = root[0]
+        root.clear()
+        self._left -= len(body)
+        if self._left < 0:
+            self._build()
+        return tree
+
+
+def _names(attributes: str) -> list[str]:
+    names = attributes.replace("=''", "").split()
+    return [_LANG if name == "xml:lang" else name for name in names]
+
+
+def _is_unusual(head: bytes) -> bool:
+    """Return whether there are references, control characters or characters other than ASCII."""
+    return len(head.translate(None, _UNUSUAL)) != len(head)
+
+
+def _has_markup(data: bytes) -> bool:
+    """Return whether there are comments, CDATA sections or processing instructions."""
+    return b"<!" in data or b"<?" in data
+
+
+def _has_more_attributes(stanza: Stanza, limit: int) -> bool:
+    child = stanza.children[0]
+    if len(stanza.attrs) > limit or len(child.attrs) > limit:
+        return True
+    return any(
+        len(element.attrib) > limit
+        for message in child.children
+        if message.parsed is not None
+        for element in message.parsed.iter()
+    )
