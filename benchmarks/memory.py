@@ -12,8 +12,15 @@ from benchmarks.usage import Memory
 
 SESSIONS: Final = 500
 
-AIM: Final = 80_000_000
-"""Bytes that the server may have resident with `AIM_SESSIONS` TLS sessions."""
+IDLE_AIM: Final = 35e6
+"""Resident bytes of a server without sessions."""
+
+TLS_AIM: Final = 60e6
+"""Resident bytes of a server with `SESSIONS` TLS sessions."""
+
+PLAIN_SESSION_AIM: Final = 24e3
+TLS_SESSION_AIM: Final = 46e3
+"""Resident bytes of a session."""
 
 
 def measure(settings: Settings) -> Topic:
@@ -37,12 +44,16 @@ def measure(settings: Settings) -> Topic:
         " shared with other processes in full, PSS counts them in part.",
         table(("state", "RSS, MB", "PSS, MB", "KB per session"), rows),
     )
-    goal = Goal(
-        f"the server has {encrypted.rss / 1e6:.0f} MB resident with {sessions} TLS sessions"
-        f" (goal: less than {AIM / 1e6:.0f} MB)",
-        encrypted.rss < AIM,
-    )
-    return Topic("memory", "Resident memory", blocks, [goal])
+    each = {
+        "plain": ((plain.rss - idle.rss) / sessions, PLAIN_SESSION_AIM),
+        "TLS": ((encrypted.rss - idle.rss) / sessions, TLS_SESSION_AIM),
+    }
+    goals = [
+        _goal("the idle server", idle.rss, IDLE_AIM, "MB"),
+        _goal(f"the server with {sessions} TLS sessions", encrypted.rss, TLS_AIM, "MB"),
+        *(_goal(f"a {kind} session", size, aim, "KB") for kind, (size, aim) in each.items()),
+    ]
+    return Topic("memory", "Resident memory", blocks, goals)
 
 
 def _with_sessions(folder: Path, sessions: int, ca: Path | None) -> tuple[Memory, Memory]:
@@ -53,6 +64,12 @@ def _with_sessions(folder: Path, sessions: int, ca: Path | None) -> tuple[Memory
         for number in range(sessions):
             stack.enter_context(peer.login(gateway.address, number, tls))
         return idle, usage.memory(gateway.pid)
+
+
+def _goal(what: str, size: float, aim: float, unit: str) -> Goal:
+    scale = {"KB": 1e3, "MB": 1e6}[unit]
+    text = f"{what} has {size / scale:.1f} {unit} resident (goal: at most {aim / scale:.0f} {unit})"
+    return Goal(text, size <= aim)
 
 
 def _row(state: str, found: Memory, idle: Memory, sessions: int) -> tuple[object, ...]:

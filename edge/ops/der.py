@@ -7,6 +7,7 @@ is done where certificates are signed (`edge.ops.pki`).
 from __future__ import annotations
 
 import datetime
+import re
 import ssl
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -16,7 +17,9 @@ from sync.common.regular_files import read_regular
 
 _SEQUENCE: Final = 0x30
 _VERSION: Final = 0xA0
-_TIMES: Final = {0x17: "%y%m%d%H%M%SZ", 0x18: "%Y%m%d%H%M%SZ"}
+_UTC_TIME: Final = 0x17
+_GENERALIZED_TIME: Final = 0x18
+_MOMENT: Final = re.compile(r"(\d{4})(\d\d)(\d\d)(\d\d)(\d\d)(\d\d)Z", re.ASCII)
 _END: Final = "-----END CERTIFICATE-----"
 
 
@@ -80,10 +83,16 @@ def _element(der: bytes, at: int, tag: int | None = None) -> _Element:
 
 
 def _time(der: bytes, element: _Element) -> int:
-    """Parse a UTCTime or a GeneralizedTime (RFC 5280, section 4.1.2.5)."""
-    pattern = _TIMES.get(element.tag)
-    if pattern is None:
-        raise ValueError("not a time")
+    """Parse a UTCTime or a GeneralizedTime (RFC 5280, section 4.1.2.5).
+
+    `strptime` is not used because it imports the calendar and begins the century at another year.
+    """
     text = der[element.content : element.end].decode("ascii")
-    moment = datetime.datetime.strptime(text, pattern).replace(tzinfo=datetime.UTC)
-    return round(moment.timestamp() * 1000)
+    if element.tag == _UTC_TIME:
+        text = f"{'20' if text < '50' else '19'}{text}"
+    moment = _MOMENT.fullmatch(text)
+    if moment is None or element.tag not in (_UTC_TIME, _GENERALIZED_TIME):
+        raise ValueError("not a time")
+    year, month, day, hour, minute, second = map(int, moment.groups())
+    at = datetime.datetime(year, month, day, hour, minute, second, tzinfo=datetime.UTC)
+    return round(at.timestamp() * 1000)

@@ -12,6 +12,7 @@ from tests.helpers.processes import start
 from tests.helpers.xmpp import log_in
 
 NOT_IMPORTED: Final = {
+    "_strptime": "nothing",
     "aiohttp": "the uplink and the status page",
     "click": "commands other than run",
     "cryptography": "signing certificates",
