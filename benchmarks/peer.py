@@ -72,6 +72,12 @@ def login(
     return connection
 
 
+def ping(connection: socket.socket) -> None:
+    """Send the server a ping and wait for the answer (XEP-0199); raises `LoginError`."""
+    connection.sendall(b"<iq type='get' id='ping'><ping xmlns='urn:xmpp:ping'/></iq>")
+    _until(connection, b"/>")
+
+
 def connect(target: Target, source: str = "") -> socket.socket:
     """Connect with TCP_NODELAY."""
     connection = socket.create_connection((target.host, target.port), ANSWER_TIME, (source, 0))
