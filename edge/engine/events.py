@@ -294,7 +294,9 @@ def unsealed(tx: Transaction, lane: str) -> int:
 
 def fullest_message_lane(tx: Transaction) -> int:
     """Return the unsealed events of the fuller of the two lanes for messages."""
-    return max(unsealed(tx, READINGS), unsealed(tx, LOGS))
+    lanes = _lanes(tx)
+    readings, logs = lanes[READINGS], lanes[LOGS]
+    return max(readings.last - readings.sealed, logs.last - logs.sealed)
 
 
 def lane_status(tx: Transaction) -> list[LaneStatus]:

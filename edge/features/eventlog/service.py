@@ -68,10 +68,10 @@ def exceeded_limit(
     """
     limit = context.limits.unsealed_events
     if len(found) <= 1:
-        lanes = {found[0][0] if found else events.SYSTEM: 1}
-    else:
-        lanes = Counter(lane for lane, _event in found)
-    for lane, count in lanes.items():
+        lane = found[0][0] if found else events.SYSTEM
+        full = events.unsealed(tx, lane) >= limit
+        return ExceededLimit("unsealed_events", limit) if full else None
+    for lane, count in Counter(lane for lane, _event in found).items():
         spare = min(SPARE_ROOM * (count - 1), limit // 2)
         if events.unsealed(tx, lane) + count + spare > limit:
             return ExceededLimit("unsealed_events", limit)
