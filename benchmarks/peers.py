@@ -79,8 +79,8 @@ class Plan(NamedTuple):
     connections: Sequence[int] = (1, 50, 500)
     payloads: Sequence[str] = tuple(PAYLOADS)
     rounds: int = 5
-    seconds: float = 3.0
-    warm_up: float = 1.0
+    seconds: float = 2.0
+    warm_up: float = 0.5
     window: int = 1
     fsync_ms: Sequence[float] = ()
     other: Path | None = None
