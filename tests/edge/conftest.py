@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from edge.ops import setup
 from tests.helpers.people import provision
 from tests.helpers.store import Gateway, new_database
 
@@ -18,3 +19,11 @@ def gateway(tmp_path: Path) -> Iterator[Gateway]:
     provision(made)
     yield made
     made.close()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """The folder of a new gateway."""
+    made = tmp_path / "gw"
+    setup.init(made, "gw.example")
+    return made

@@ -99,8 +99,7 @@ def send_request(
     gateway: Gateway, full: str, content: str, type_: str = "set", ns: str = PUBSUB
 ) -> Reply:
     """Send a request of a session and return the answer."""
-    reply = gateway.send(full, request_xml(content, type_, ns))
-    assert reply is not None
+    reply = gateway.ask(full, request_xml(content, type_, ns))
     assert (reply.attrs["to"], reply.attrs["from"]) == (full, SERVICE)
     return reply
 

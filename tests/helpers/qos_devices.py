@@ -13,8 +13,8 @@ from xml.etree.ElementTree import Element
 from edge.config.limits import Limits
 from edge.engine import sessions
 from edge.engine.database import Transaction
-from tests.helpers.people import PUMP, UNTRUSTED
-from tests.helpers.store import QOS, Gateway, Reply, assured, deliver, new_database, read_element
+from tests.helpers.people import PUMP, UNTRUSTED, VALVE_BARE
+from tests.helpers.store import QOS, Gateway, assured, deliver, new_database, read_element
 
 _APPEAR: Final = "UPDATE temp.sessions SET available = 1, priority = ? WHERE full = ?"
 
@@ -131,6 +131,10 @@ def error_result(one: DeviceRequest, type_: str, condition: str) -> str:
 def send_assured(gateway: Gateway, sender: str, msg_id: str, text: str, to: str) -> None:
     """Send an assured message by both of its steps, so that it is in the outbox."""
     for xml in (assured(msg_id, message_xml(text), to), deliver(msg_id, to)):
-        reply: Reply | None = gateway.send(sender, xml)
-        assert reply is not None
+        reply = gateway.ask(sender, xml)
         assert reply.error is None, reply
+
+
+def send_to_valve(gateway: Gateway, text: str, msg_id: str = "m1", sender: str = PUMP) -> None:
+    """Send an assured message to the valve's account by both of its steps."""
+    send_assured(gateway, sender, msg_id, text, VALVE_BARE)

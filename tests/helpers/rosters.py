@@ -65,8 +65,7 @@ def discard_sent(gateway: Gateway) -> None:
 
 def request_roster(gateway: Gateway, full: str) -> list[str]:
     """Request a session's roster and return its items as lines."""
-    reply = gateway.send(full, "<iq type='get' id='r'><query xmlns='jabber:iq:roster'/></iq>")
-    assert reply is not None
+    reply = gateway.ask(full, "<iq type='get' id='r'><query xmlns='jabber:iq:roster'/></iq>")
     assert reply.type == "result"
     assert reply.payload is not None
     assert reply.payload.tag == f"{ROSTER}query"
@@ -111,8 +110,7 @@ def state_of(gateway: Gateway, full: str, contact: str) -> SubscriptionState:
 
 def send_refused(gateway: Gateway, full: str, xml: str) -> str:
     """Send an XML stanza that is refused, and return the error's type and condition."""
-    reply = gateway.send(full, xml)
-    assert reply is not None
+    reply = gateway.ask(full, xml)
     assert (reply.type, reply.attrs["to"]) == ("error", full)
     assert reply.error is not None
     return "/".join(reply.error)

@@ -255,6 +255,12 @@ class Gateway:
         """Handle a stanza of a session; return the answer."""
         return read_reply(self.tx(self.work(full, xml)))
 
+    def ask(self, full: str, xml: str) -> Reply:
+        """Handle a stanza that must be answered; return the answer."""
+        reply = self.send(full, xml)
+        assert reply is not None
+        return reply
+
     def received(self, full: str) -> list[Reply]:
         """Return what a session was sent, beside answers, since the last call."""
         replies = [read_reply(send.stanza) for send in self.sends(full)]

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
-from edge.ops import devices
 from tests.helpers.gateway import PASSWORD, UNPACED, Gateway, port_of
 from tests.helpers.xmpp import CLIENT, Client, condition
 
@@ -53,13 +52,6 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Gateway:
         unacknowledged_bytes=65_536,
         unacknowledged_stanzas=16,
     )  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def port(gateway: Gateway) -> Iterator[int]:
-    with gateway.run() as process:
-        yield port_of(process)
-        assert process.terminate() == 0
 
 
 async def test_unauthenticated_peers_of_one_address_do_not_block_others(tmp_path: Path) -> None:
@@ -161,12 +153,6 @@ async def test_own_from_address_is_accepted(port: int, from_: str) -> None:
     async with await bound(port, "cam1") as client:
         client.send(f"<iq type='get' id='1' from='{from_}' to='gw.example'>{PING}</iq>")
         assert (await client.element()).get("type") == "result"
-
-
-async def test_revocation_ends_an_idle_session(gateway: Gateway, port: int) -> None:
-    async with await bound(port, "cam3") as client:
-        await asyncio.to_thread(devices.revoke, gateway.folder, "cam3")
-        assert await client.closed() == "not-authorized"
 
 
 def letters(count: int, size: int, to: str) -> str:

@@ -24,11 +24,6 @@ RECONNECT = ReconnectPolicy(base=0.02, cap=0.1, timeout=5.0)
 Make = Callable[..., Device]
 
 
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
-    return Certificate.make(tmp_path_factory.mktemp("pki"))
-
-
 @pytest.fixture
 def make(tmp_path: Path, certificate: Certificate) -> Make:
     def device(peer: ScriptedPeer, **options: Any) -> Device:
@@ -113,30 +108,6 @@ async def test_answer_with_another_msg_id_or_sender_is_ignored(
     assert len({stanza.id for stanza in peer.seen[:3]}) == 1
 
 
-async def test_messages_are_sent_in_order_within_the_window(
-    certificate: Certificate, make: Make
-) -> None:
-    policy = SendPolicy(retry_base=5, window=4)
-    most = 0
-
-    def script(stanza: Stanza) -> str:
-        nonlocal most
-        steps = [step for step, _ in peer.steps()]
-        most = max(most, steps.count("assured") - steps.count("deliver"))
-        return accept(stanza)
-
-    async with (
-        ScriptedPeer(certificate, script).running() as peer,
-        make(peer, policy=policy) as device,
-    ):
-        await asyncio.gather(*(device.send("<message/>") for _ in range(40)))
-        await device.flush(20)
-    numbers = [str(n) for n in range(1, 41)]
-    assert [n for step, n in peer.steps() if step == "assured"] == numbers
-    assert [n for step, n in peer.steps() if step == "deliver"] == numbers
-    assert most <= 4
-
-
 @pytest.mark.parametrize(
     ("step", "kind", "condition", "end"),
     [
@@ -163,33 +134,6 @@ async def test_state_after_each_error(
     assert record.label == "mine"
     repeated = 3 if kind == "wait" else 1
     assert [name for name, _ in peer.steps()].count(step) == repeated
-
-
-async def test_wait_error_delays_later_messages(certificate: Certificate, make: Make) -> None:
-    def script(stanza: Stanza) -> str:
-        if len(peer.seen) == 1:
-            return stanza.error("wait", "resource-constraint")
-        return accept(stanza)
-
-    async with (
-        ScriptedPeer(certificate, script).running() as peer,
-        make(peer, policy=SendPolicy(retry_base=0.3, jitter=0, window=1)) as device,
-    ):
-        await device.send("<message/>")
-        await device.send("<message/>")
-        await device.flush(10)
-    assert peer.steps()[:3] == [("assured", "1"), ("assured", "1"), ("deliver", "1")]
-
-
-async def test_unanswered_message_fails_after_its_attempts(
-    certificate: Certificate, make: Make
-) -> None:
-    async with ScriptedPeer(certificate, lambda _: "").running() as peer, make(peer) as device:
-        await device.send("<message/>")
-        await device.flush(10)
-        (record,) = device.records(State.FAILED)
-    assert record.reason == "no answer after 3 attempts"
-    assert peer.steps() == [("assured", "1")] * 3
 
 
 async def test_silent_connection_is_replaced(certificate: Certificate, make: Make) -> None:
@@ -226,22 +170,6 @@ async def test_device_continues_after_a_lost_connection(
     again = [stanza.id for stanza in peer.seen if stanza.step == step]
     assert len(again) == 2
     assert len(set(again)) == 1
-
-
-async def test_killed_device_continues(certificate: Certificate, make: Make) -> None:
-    def script(stanza: Stanza) -> str:
-        return "" if stanza.step == "deliver" and peer.sessions == 1 else accept(stanza)
-
-    async with ScriptedPeer(certificate, script).running() as peer:
-        device = make(peer)
-        await device.start()
-        await device.send("<message/>")
-        await peer.until(lambda: ("deliver", "1") in peer.steps())
-        await device.kill()
-        async with make(peer) as device:
-            await device.flush(10)
-            assert device.counts()[State.DONE] == 1
-    assert [name for name, _ in peer.steps()] == ["assured", "deliver", "deliver"]
 
 
 async def test_messages_are_stored_without_a_server(certificate: Certificate, make: Make) -> None:

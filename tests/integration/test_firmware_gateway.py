@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 import random
@@ -16,10 +15,7 @@ from pathlib import Path
 import pytest
 
 from firmware_sim.device.connection import Connection, Endpoint
-from firmware_sim.device.device import Device
 from firmware_sim.device.limits import ReconnectPolicy, SendPolicy
-from firmware_sim.device.sender_loop import DeliveryStep
-from firmware_sim.device.sender_rules import State
 from tests.helpers.gateway import DOMAIN, PASSWORD, Gateway, port_of
 from tests.helpers.processes import Process, start
 
@@ -38,24 +34,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Gateway:
 def running(folder: Gateway) -> Iterator[Process]:
     with folder.run() as process:
         yield process
-
-
-@pytest.fixture
-def make(folder: Gateway, running: Process, tmp_path: Path) -> Callable[..., Device]:
-    def device(name: str, observe: Callable[[DeliveryStep, int], None] | None = None) -> Device:
-        return Device(
-            f"{name}@{DOMAIN}/fw",
-            PASSWORD,
-            outbox_path=tmp_path / name,
-            ca_file=folder.ca,
-            host="127.0.0.1",
-            port=port_of(running),
-            policy=POLICY,
-            reconnect=RECONNECT,
-            observe=observe,
-        )
-
-    return device
 
 
 def examples() -> list[str]:
@@ -88,50 +66,6 @@ def test_documented_example_runs(folder: Gateway, running: Process, tmp_path: Pa
     assert not [e for e in system if e["kind"] == "limit" or e["name"] == "dead"]
 
 
-@pytest.mark.parametrize("level", [1, 2])
-async def test_messages_are_logged_once_in_order(
-    folder: Gateway, make: Callable[..., Device], level: int
-) -> None:
-    async with make("pump2") as device:
-        for number in range(60):
-            await device.send_log(f"order{level}", "text", tags={"n": number}, qos=level)
-        await device.flush(30)
-        assert device.counts()[State.DONE] == 60
-    rows = [e for e in folder.events("logs") if e["name"] == f"order{level}"]
-    assert [int(row["tags"]["n"]) for row in rows] == list(range(60))
-    assert {row["qos"] for row in rows} == {level}
-
-
-@pytest.mark.parametrize("moment", list(DeliveryStep), ids=lambda moment: moment.value)
-@pytest.mark.parametrize("how", ["cut", "kill"])
-async def test_fault_neither_loses_nor_repeats_a_message(
-    folder: Gateway, make: Callable[..., Device], moment: DeliveryStep, how: str
-) -> None:
-    event = f"{how}-{moment.value}"
-    hit = asyncio.Event()
-
-    def observe(at: DeliveryStep, number: int) -> None:
-        if at is moment and number == 2 and not hit.is_set():
-            hit.set()
-            if how == "cut":
-                device.cut()
-
-    device = make("pump3", observe)
-    await device.start()
-    for number in range(4):
-        await device.send_log(event, "text", tags={"n": number})
-    async with asyncio.timeout(30):
-        await hit.wait()
-    if how == "kill":
-        await device.kill()
-        device = make("pump3")
-        await device.start()
-    await device.flush(30)
-    await device.close()
-    rows = [e for e in folder.events("logs") if e["name"] == event]
-    assert [int(row["tags"]["n"]) for row in rows] == [0, 1, 2, 3]
-
-
 async def test_gateway_announces_the_features_of_the_device(
     folder: Gateway, running: Process
 ) -> None:
@@ -140,22 +74,6 @@ async def test_gateway_announces_the_features_of_the_device(
     await connection.open(30)
     assert await connection.qos.supported(DOMAIN, timeout=30)
     await connection.close()
-
-
-async def test_wrong_password_is_reported(
-    folder: Gateway, running: Process, tmp_path: Path
-) -> None:
-    async with Device(
-        f"pump5@{DOMAIN}/fw",
-        "wrong",
-        outbox_path=tmp_path / "outbox",
-        ca_file=folder.ca,
-        host="127.0.0.1",
-        port=port_of(running),
-    ) as device:
-        async with asyncio.timeout(30):
-            await device.changed()
-        assert "password" in device.last_error
 
 
 def _free_port() -> int:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import hashlib
-import logging
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,19 +15,9 @@ from firmware_sim.device.device import Device
 from firmware_sim.device.limits import InboxLimits, OutboxLimits, SendPolicy
 from firmware_sim.errors import DeviceStopped, MessageRefused, NotSent
 from tests.helpers.scripted_peer import Certificate, ScriptedPeer
-from tests.helpers.talk import JID, MESSAGE, QOS, SENDER, error_of, talking
+from tests.helpers.talk import JID, MESSAGE, QOS, SENDER, error_of
 
 NAMESPACES = [QOS, "urn:nf:iot:qos:1.0", "urn:ieee:iot:qos:1.0"]
-
-
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
-    return Certificate.make(tmp_path_factory.mktemp("pki"))
-
-
-@pytest.fixture
-def talk(certificate: Certificate, tmp_path: Path) -> Callable[..., Any]:
-    return partial(talking, certificate, tmp_path)
 
 
 async def test_presence_announces_the_capabilities(talk: Callable[..., Any]) -> None:
@@ -161,8 +149,3 @@ async def test_plain_message_is_refused_while_the_write_buffer_is_full(
         assert sent > 2
         for writer in it.peer._writers:
             writer.transport.resume_reading()
-
-
-@pytest.fixture(autouse=True)
-def _quiet() -> None:
-    logging.getLogger("slixmpp").setLevel(logging.CRITICAL)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import sqlite3
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,20 +14,9 @@ from firmware_sim.device.inbox import Inbox, InboxCounter
 from firmware_sim.device.limits import InboxLimits
 from firmware_sim.device.receive_options import ReceiveOptions
 from firmware_sim.errors import DeviceStopped, InboxError
-from tests.helpers.scripted_peer import Certificate
-from tests.helpers.talk import JID, MESSAGE, QOS, SENDER, error_of, talking
+from tests.helpers.talk import JID, MESSAGE, QOS, SENDER, error_of
 
 NAMESPACES = [QOS, "urn:nf:iot:qos:1.0", "urn:ieee:iot:qos:1.0"]
-
-
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
-    return Certificate.make(tmp_path_factory.mktemp("pki"))
-
-
-@pytest.fixture
-def talk(certificate: Certificate, tmp_path: Path) -> Callable[..., Any]:
-    return partial(talking, certificate, tmp_path)
 
 
 @pytest.mark.parametrize("namespace", NAMESPACES)
@@ -268,8 +255,3 @@ async def test_failure_to_open_the_inbox_closes_the_outbox(
         it.device._receive = receive
         await it.start()
         assert error_of(await it.acknowledged()) == "result"
-
-
-@pytest.fixture(autouse=True)
-def _quiet() -> None:
-    logging.getLogger("slixmpp").setLevel(logging.CRITICAL)

@@ -15,7 +15,7 @@ from firmware_sim.device.sender_rules import State
 from tests.helpers.gateway import DOMAIN, PASSWORD, Gateway
 from tests.helpers.processes import Process, start
 from tests.helpers.scripted_server import SECRET, serving
-from tests.helpers.xmpp import SM, Client, log_message, trusting
+from tests.helpers.xmpp import Client, log_message, trusting
 
 HOST = "::1"
 PING = "<ping xmlns='urn:xmpp:ping'/>"
@@ -80,19 +80,6 @@ async def test_each_way_to_log_in(
         assert await client.deliver(f"m{mechanism}{direct}") == "delivered"
 
 
-async def test_a_session_is_resumed(gateway: Gateway, process: Process) -> None:
-    first = await connect(gateway, process, direct=True)
-    await first.element()
-    assert await first.authenticate("PLAIN", "pump1", PASSWORD) == "success"
-    await first.bind("resumed")
-    previd = await first.enable()
-    first.cut()
-    async with await connect(gateway, process, direct=False) as again:
-        await again.element()
-        assert await again.authenticate("PLAIN", "pump1", PASSWORD) == "success"
-        assert (await again.resume(previd, 0)).tag == f"{SM}resumed"
-
-
 async def test_the_firmware_sends(gateway: Gateway, process: Process, tmp_path: Path) -> None:
     host, port = process.host_port("xmpp")
     outbox = tmp_path / "outbox"
@@ -102,21 +89,6 @@ async def test_the_firmware_sends(gateway: Gateway, process: Process, tmp_path: 
         await device.send_log("Six", "over IPv6")
         await device.flush(30)
         assert device.counts()[State.DONE] == 1
-
-
-async def test_failures_count(tmp_path: Path) -> None:
-    gateway = Gateway(
-        tmp_path / "gateway", "pump1", authenticate_delay=0.0,
-        listen="[::1]:0", listen_tls="", authenticate_failures=3, authenticate_again=3600.0,
-    )  # fmt: skip
-    with gateway.run() as process:
-        told = []
-        for number in range(4):
-            async with await connect(gateway, process, direct=False) as client:
-                await client.element()
-                told.append(await client.authenticate("PLAIN", f"name{number}", "wrong"))
-        assert told == [*3 * ["not-authorized"], "temporary-auth-failure"]
-        assert process.terminate() == 0
 
 
 async def test_both_families_are_listened_on_and_named(tmp_path: Path) -> None:

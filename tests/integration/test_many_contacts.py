@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import AsyncExitStack, closing
 from itertools import chain
 
@@ -10,7 +9,7 @@ import pytest
 
 from edge.engine import database
 from edge.ops import current_time
-from tests.helpers.gateway import PASSWORD, Gateway, port_of
+from tests.helpers.gateway import PASSWORD, Gateway
 from tests.helpers.xmpp import SM, Client
 
 CONTACTS = tuple(f"cam{number}" for number in range(20))
@@ -40,13 +39,6 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Gateway:
                 (f"{contact}@gw.example", owner),
             )
     return made
-
-
-@pytest.fixture(scope="module")
-def port(gateway: Gateway) -> Iterator[int]:
-    with gateway.run() as process:
-        yield port_of(process)
-        assert process.terminate() == 0
 
 
 async def bound(port: int, user: str) -> Client:

@@ -8,13 +8,12 @@ from xml.etree.ElementTree import Element
 import pytest
 
 from edge.config.options import Log
-from edge.engine import events, sessions
+from edge.engine import events
 from edge.engine.database import Transaction
 from edge.engine.events import NewEvent
-from edge.features.discovery import service as discovery
 from edge.features.eventlog import service as eventlog
 from edge.server.refusal_counters import Refusal
-from edge.xmpp.namespaces import DISCO_INFO, EVENTLOG, QOS
+from edge.xmpp.namespaces import EVENTLOG
 from tests.helpers.gateway import PASSWORD, UNPACED, Gateway, port_of
 from tests.helpers.in_process import in_process
 from tests.helpers.xmpp import CLIENT, Client, condition, log_in
@@ -97,29 +96,6 @@ async def test_an_event_and_its_notification_are_one_transaction(tmp_path: Path)
             assert logged_event(message).get("id") == "heat"
             assert (await olga.iq("get", "<ping xmlns='urn:xmpp:ping'/>")).get("type") == "result"
             assert [isinstance(fault, Exception) for fault in faults] == [True, False]
-
-
-async def test_a_device_is_asked_for_its_capabilities(tmp_path: Path) -> None:
-    async with in_process(tmp_path, "cam1") as front, await front.bound("cam1") as cam1:
-        cam1.send("<presence/>")
-        await cam1.stanza()
-
-        def learn(tx: Transaction) -> None:
-            session = sessions.find(tx, cam1.full)
-            assert session is not None
-            discovery.learn(front.router.context, tx, session)
-
-        await front.store.run(learn)
-        asked = await cam1.stanza()
-        assert asked[0].tag == f"{{{DISCO_INFO}}}query"
-        cam1.send(
-            f"<iq type='result' id='{asked.get('id')}' to='{asked.get('from')}'>"
-            f"<query xmlns='{DISCO_INFO}'><feature var='{QOS}'/></query></iq>"
-        )
-        assert (await cam1.iq("get", "<ping xmlns='urn:xmpp:ping'/>")).get("type") == "result"
-        session = await front.store.run(lambda tx: sessions.find(tx, cam1.full))
-        assert session is not None
-        assert session.qos == QOS
 
 
 PING = "<ping xmlns='urn:xmpp:ping'/>"

@@ -6,21 +6,14 @@ import asyncio
 import hashlib
 import zlib
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
 from sync.segment import Identity, digest_of, identity_path
-from tests.helpers.fleet import GATEWAY, OTHER, Centre, identity, running_centre, segment
+from tests.helpers.fleet import GATEWAY, OTHER, Centre, identity, segment
 from tests.helpers.raw_put import put_head, raw_request
 
 LANDED = f"landing/{identity_path(identity())}.seg"
-
-
-@pytest.fixture
-async def centre(tmp_path: Path) -> AsyncIterator[Centre]:
-    async with running_centre(tmp_path / "fleet") as running:
-        yield running
 
 
 async def test_new_segment_answers_201_and_is_durable(centre: Centre) -> None:

@@ -4,22 +4,14 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
 from sync.common.enrolment import new_token
 from sync.receiver.gateways import GatewayRegistry
 from sync.segment import identity_path
-from tests.helpers.fleet import GATEWAY, HOST, OTHER, Centre, identity, running_centre, segment
+from tests.helpers.fleet import GATEWAY, HOST, OTHER, Centre, identity, segment
 from tests.helpers.raw_put import put_head, raw_request
-
-
-@pytest.fixture
-async def centre(tmp_path: Path) -> AsyncIterator[Centre]:
-    async with running_centre(tmp_path / "fleet") as running:
-        yield running
 
 
 @pytest.mark.parametrize(

@@ -39,12 +39,6 @@ from tests.helpers.fleet import (
 DAY_MS = 86_400_000
 
 
-@pytest.fixture
-async def centre(tmp_path: Path) -> AsyncIterator[Centre]:
-    async with running_centre(tmp_path / "fleet") as running:
-        yield running
-
-
 def pair(
     folder: FleetFolder,
     out: Path,

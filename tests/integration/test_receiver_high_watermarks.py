@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
 import pytest
 
 from sync.segment import digest_of, identity_path
@@ -15,15 +12,8 @@ from tests.helpers.fleet import (
     Answer,
     Centre,
     identity,
-    running_centre,
     segment,
 )
-
-
-@pytest.fixture
-async def centre(tmp_path: Path) -> AsyncIterator[Centre]:
-    async with running_centre(tmp_path / "fleet") as running:
-        yield running
 
 
 async def ask(centre: Centre, epoch: str = EPOCH, gateway: str = GATEWAY) -> Answer:

@@ -41,12 +41,6 @@ def partial(data: bytes) -> str:
     return f"incoming/partial/{GATEWAY}/{hashlib.sha256(data).hexdigest()}.part"
 
 
-@pytest.fixture
-async def centre(tmp_path: Path) -> AsyncIterator[Centre]:
-    async with running_centre(tmp_path / "fleet") as running:
-        yield running
-
-
 async def test_conflict_beyond_the_limit_is_not_kept(tmp_path: Path) -> None:
     async with running_centre(tmp_path / "fleet", ReceiverLimits(aside_files=1)) as centre:
         await centre.client.put(segment())

@@ -6,7 +6,6 @@ import asyncio
 import datetime as dt
 import logging
 import ssl
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import aiohttp
@@ -16,14 +15,8 @@ from sync.common.errors import FleetError
 from sync.receiver.pki import Authority
 from sync.receiver.server import repeat_in_background
 from sync.receiver.tls import ReloadingCertificate, ensure_own_certificate
-from tests.helpers.fleet import HOST, Centre, client, make_fleet, running_centre, segment
+from tests.helpers.fleet import HOST, Centre, client, make_fleet, segment
 from tests.helpers.raw_put import close
-
-
-@pytest.fixture
-async def centre(tmp_path: Path) -> AsyncIterator[Centre]:
-    async with running_centre(tmp_path / "fleet") as running:
-        yield running
 
 
 async def test_client_rejects_another_authority(centre: Centre, tmp_path: Path) -> None:

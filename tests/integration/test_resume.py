@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,13 +17,6 @@ PING = "<ping xmlns='urn:xmpp:ping'/>"
 @pytest.fixture(scope="module")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Gateway:
     return Gateway(tmp_path_factory.mktemp("gw") / "gateway", "cam1", "cam2", require_tls=False)
-
-
-@pytest.fixture(scope="module")
-def port(gateway: Gateway) -> Iterator[int]:
-    with gateway.run() as process:
-        yield port_of(process)
-        assert process.terminate() == 0
 
 
 async def known(port: int, user: str = "cam1") -> Client:

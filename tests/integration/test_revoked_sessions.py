@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 
 from edge.ops import devices
-from tests.helpers.gateway import PASSWORD, Gateway, port_of
+from tests.helpers.gateway import PASSWORD, Gateway
 from tests.helpers.xmpp import BIND, Client, condition
 
 
@@ -40,13 +40,6 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Gateway:
     folder = tmp_path_factory.mktemp("gw") / "gateway"
     names = (f"{change.__name__}{number}" for change in ALL for number in range(2))
     return Gateway(folder, *names, require_tls=False)
-
-
-@pytest.fixture(scope="module")
-def port(gateway: Gateway) -> Iterator[int]:
-    with gateway.run() as process:
-        yield port_of(process)
-        assert process.terminate() == 0
 
 
 async def known(port: int, user: str, password: str = PASSWORD) -> Client:

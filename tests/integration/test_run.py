@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import resource
 import signal
@@ -12,10 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from sync.common.enrolment import new_token
 from sync.segment import decode
 from sync.uplink.folder_transport import MARKER
-from tests.helpers.gateway import DOMAIN, Gateway, port_of
+from tests.helpers.gateway import Gateway, port_of
 from tests.helpers.processes import Process, start
 
 HEADER = (
@@ -78,20 +76,6 @@ def test_an_enrolment_that_cannot_be_used_is_told(tmp_path: Path, content: bytes
     assert told.strip().endswith("enrolment.json does not exist") == (content is None)
 
 
-@pytest.mark.parametrize("body", ["AAAA", "é"])
-def test_an_enrolment_without_a_certificate_is_told(tmp_path: Path, body: str) -> None:
-    gateway = Gateway(tmp_path / "gateway", enrolment="enrolment.json")
-    fields = {
-        "version": 1,
-        "gateway": DOMAIN,
-        "url": "https://127.0.0.1:1",
-        "token": new_token(),
-        "ca": f"-----BEGIN CERTIFICATE-----\n{body}\n-----END CERTIFICATE-----\n",
-    }
-    (gateway.folder / "enrolment.json").write_text(json.dumps(fields), "utf-8")
-    assert "uplink.enrolment: `ca` is not a certificate" in failure(gateway.folder)
-
-
 def test_a_folder_that_is_none_of_this_machine_is_told(tmp_path: Path) -> None:
     gateway = Gateway(tmp_path / "gateway")
     gateway.configure(folder="file://server/share")
@@ -122,14 +106,6 @@ def test_a_database_that_is_none_is_told(tmp_path: Path) -> None:
     gateway = Gateway(tmp_path / "gateway")
     (gateway.folder / "fieldpost.db").write_bytes(b"nothing of the kind" * 1000)
     assert "database" in failure(gateway.folder)
-
-
-def test_a_database_that_is_a_folder_is_told(tmp_path: Path) -> None:
-    gateway = Gateway(tmp_path / "gateway")
-    path = gateway.folder / "fieldpost.db"
-    path.unlink()
-    path.mkdir()
-    assert "fieldpost.db cannot be read: it is a folder" in failure(gateway.folder)
 
 
 def test_an_empty_database_is_told_and_left_alone(tmp_path: Path) -> None:

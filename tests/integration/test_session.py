@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,13 +19,6 @@ PING = "<ping xmlns='urn:xmpp:ping'/>"
 @pytest.fixture(scope="module")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Gateway:
     return Gateway(tmp_path_factory.mktemp("gw") / "gateway", "cam1", "cam2")
-
-
-@pytest.fixture(scope="module")
-def port(gateway: Gateway) -> Iterator[int]:
-    with gateway.run() as process:
-        yield port_of(process)
-        assert process.terminate() == 0
 
 
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-1", "PLAIN"])

@@ -16,7 +16,6 @@ from firmware_sim.__main__ import main
 from firmware_sim.device.limits import OutboxLimits, SendPolicy
 from firmware_sim.device.outbox import Outbox
 from firmware_sim.device.sender_rules import State
-from firmware_sim.errors import OutboxError
 from firmware_sim.scenarios.count import CountSettings, Progress, count
 from firmware_sim.scenarios.count_verdict import Key, judge
 from firmware_sim.scenarios.faults import Fault
@@ -49,11 +48,6 @@ class Custody:
             self.released.add(key)
         known = key in self.released
         return stanza.result() if known else stanza.error("cancel", "item-not-found")
-
-
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
-    return Certificate.make(tmp_path_factory.mktemp("pki"))
 
 
 def settings(peer: ScriptedPeer, state: Path, **more: object) -> CountSettings:
@@ -112,18 +106,6 @@ async def test_a_full_outbox_slows_a_device_and_loses_nothing(
     async with ScriptedPeer(certificate, custody).running() as peer:
         await count(run, settings(peer, tmp_path, seconds=0.0))
     assert judge(run.planned, run.believed(tmp_path), custody.delivered).exact
-
-
-async def test_an_outbox_that_is_in_use_ends_the_run(
-    certificate: Certificate, tmp_path: Path
-) -> None:
-    run = RunRecord.begin(tmp_path, DOMAIN, NAMES, 3)
-    async with ScriptedPeer(certificate).running() as peer:
-        with Outbox.open(run.outbox(tmp_path, "pump2"), run.jid("pump2"), run.limits):
-            with pytest.RaisesGroup(pytest.RaisesExc(OutboxError, match="locked")):
-                await count(run, settings(peer, tmp_path))
-            with pytest.raises(OutboxError, match="locked"):
-                run.believed(tmp_path)
 
 
 @pytest.fixture(scope="module")

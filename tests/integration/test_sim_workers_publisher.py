@@ -17,11 +17,6 @@ from tests.helpers.scripted_peer import Certificate, ScriptedPeer, Stanza
 PAYLOAD = ET.Element("{urn:x}job", {"n": "1"})
 
 
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
-    return Certificate.make(tmp_path_factory.mktemp("pki"))
-
-
 class Answers:
     """Answers each publication as it is told to, the last answer for ever; "" cuts."""
 

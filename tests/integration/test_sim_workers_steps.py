@@ -24,11 +24,6 @@ ITEM = "<item id='j1'><job xmlns='urn:x' n='1'/></item>"
 NODE = "jobs"
 
 
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
-    return Certificate.make(tmp_path_factory.mktemp("pki"))
-
-
 def said(stanza: Stanza) -> str:
     """Name what a request asks for: subscribe, retract, unlock..."""
     return stanza.payload[0].tag.rpartition("}")[2]
@@ -169,13 +164,6 @@ async def test_it_subscribes_with_how_much_it_takes(
         assert (subscribe.get("node"), subscribe.get("jid")) == (NODE, who)
         fields = {each.get("var"): each[0].text for each in options[0]}
         assert fields["pubsub#queue_requests"] == "3"
-
-
-async def test_a_redelivery_is_told_to_the_work(certificate: Certificate, tmp_path: Path) -> None:
-    async with working(certificate, tmp_path) as at:
-        at.service.tell(ITEM, "<redelivered xmlns='urn:y' times='2'/>")
-        await at.service.asked("retract")
-        assert [job.times for job in at.work.began] == [2]
 
 
 async def test_what_it_cannot_do_is_given_back(certificate: Certificate, tmp_path: Path) -> None:

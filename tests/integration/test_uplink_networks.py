@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -38,13 +37,6 @@ NAME = "centre.example"
 @pytest.fixture(scope="module")
 def pki(tmp_path_factory: pytest.TempPathFactory) -> LoopbackPki:
     return make_pki(tmp_path_factory.mktemp("pki"), NAME)
-
-
-@pytest.fixture
-def backlog() -> Iterator[SqliteBacklog]:
-    made = SqliteBacklog()
-    yield made
-    made.close()
 
 
 def heads(last: int, digest: bytes | str, lane: str = "readings") -> Script:

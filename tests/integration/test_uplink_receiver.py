@@ -6,11 +6,8 @@ import asyncio
 import contextlib
 import random
 import time
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
-
-import pytest
 
 from sync.common.enrolment import Enrolment, read_enrolment, write_enrolment
 from sync.receiver.client_certificates import issue_with_key
@@ -36,12 +33,6 @@ from tests.helpers.backlog import FixedState, Notices, SqliteBacklog
 from tests.helpers.fleet import EPOCH, GATEWAY, OTHER, Centre, identity, running_centre, segment
 from tests.helpers.manual_time import ManualTime
 from tests.helpers.segments import logs, readings
-
-
-@pytest.fixture
-async def centre(tmp_path: Path) -> AsyncIterator[Centre]:
-    async with running_centre(tmp_path / "fleet") as running:
-        yield running
 
 
 def enrolment(centre: Centre, token: str | None = None) -> Enrolment:
@@ -144,40 +135,6 @@ async def test_receiver_answers_high_watermarks(centre: Centre) -> None:
     assert await transport.high_watermarks(GATEWAY, EPOCH) == {"logs": HighWatermark(3, data[-32:])}
     assert isinstance(await transport.high_watermarks(OTHER, EPOCH), AccessDenial)
     await transport.close()
-
-
-async def test_restored_database_begins_a_new_epoch(centre: Centre) -> None:
-    """Segments shipped before the restore stay; later ones are in a new epoch."""
-    for text, count, begun in (("before", 9, []), ("after", 4, ["centre-ahead"])):
-        backlog, sleeps = SqliteBacklog(GATEWAY), ManualTime()
-        backlog.current = EPOCH
-        told = Notices(backlog)
-        backlog.write("logs", [event._replace(text=text) for event in logs(count)])
-        transport = HttpsTransport(enrolment(centre))
-        uploader = Uploader(
-            GATEWAY, backlog, transport, send_notice=told.tell, wakeup=Wakeup(sleeps.sleep)
-        )
-        sealer = Sealer(
-            GATEWAY,
-            backlog,
-            FixedState(),
-            BatchLimits(events=3),
-            clock=lambda: 0.0,
-            on_sealed=uploader.wake,
-            send_notice=told.tell,
-        )
-        if begun:  # the first three were shipped before, too
-            await sealer.flush()
-        else:
-            assert await sealer.flush() == 3
-        task = asyncio.create_task(uploader.run())
-        await sleeps.nap()
-        task.cancel()
-        await asyncio.wait([task])
-        await transport.close()
-        assert backlog.reasons_begun == begun
-        assert told.names() == [*begun, *(["conflict"] * len(begun))]
-        backlog.close()
 
 
 async def test_certificate_replaces_the_token_and_is_renewed(

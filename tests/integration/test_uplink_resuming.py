@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 
 import pytest
 
@@ -13,7 +12,7 @@ from sync.uplink.interfaces import WaitingSegment
 from sync.uplink.responses import AccessDenial, Acknowledgement, Outcome, TemporaryFailure
 from tests.helpers.backlog import SqliteBacklog
 from tests.helpers.lossy_network import running_uploader, seal_segment
-from tests.helpers.pki import LoopbackPki, make_pki
+from tests.helpers.pki import LoopbackPki
 from tests.helpers.scripted_centre import (
     Centre,
     DisconnectAfter,
@@ -28,18 +27,6 @@ from tests.helpers.segments import header
 
 LARGE = 100_000
 DONE = [(1, "acknowledged")]
-
-
-@pytest.fixture(scope="module")
-def pki(tmp_path_factory: pytest.TempPathFactory) -> LoopbackPki:
-    return make_pki(tmp_path_factory.mktemp("pki"))
-
-
-@pytest.fixture
-def backlog() -> Iterator[SqliteBacklog]:
-    made = SqliteBacklog()
-    yield made
-    made.close()
 
 
 async def put(
@@ -96,19 +83,6 @@ async def test_body_without_or_with_complete_partial_is_sent_whole(
         await shipping.naps(1)
         await backlog.until(DONE)
         assert asked(shipping.centre)[2:] == [("HEAD", ""), ("PUT", "")]
-        assert shipping.centre.got[-1].body == data
-
-
-async def test_repeatedly_interrupted_body_arrives(
-    pki: LoopbackPki, backlog: SqliteBacklog
-) -> None:
-    data = await seal_segment(backlog, padding=LARGE)
-    cuts = [part for size in (30_000, 60_000, 90_000) for part in (accept, DisconnectAfter(size))]
-    async with running_uploader(pki, backlog, *cuts, segments=0) as shipping:
-        await shipping.naps(3)
-        await backlog.until(DONE)
-        starts = [start for method, start in asked(shipping.centre) if method == "PUT"]
-        assert starts == ["", "30000", "60000", "90000"]
         assert shipping.centre.got[-1].body == data
 
 

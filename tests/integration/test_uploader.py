@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,18 +38,6 @@ if TYPE_CHECKING:
 
 IDLE = 300.0
 WAITING, DONE, ASIDE = "waiting", "acknowledged", "aside"
-
-
-@pytest.fixture(scope="module")
-def pki(tmp_path_factory: pytest.TempPathFactory) -> LoopbackPki:
-    return make_pki(tmp_path_factory.mktemp("pki"))
-
-
-@pytest.fixture
-def backlog() -> Iterator[SqliteBacklog]:
-    made = SqliteBacklog()
-    yield made
-    made.close()
 
 
 async def test_segments_alternate_over_one_connection(

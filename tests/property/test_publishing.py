@@ -96,16 +96,14 @@ class Publishing(RuleBasedStateMachine):
 
     @rule(full=publishers, id=names, watts=numbers)
     def publish_by_acknowledged_message(self, full: str, id: str, watts: int) -> None:
-        reply = self.gateway.send(full, acknowledged(named(id, watts), AT))
-        assert reply is not None
+        reply = self.gateway.ask(full, acknowledged(named(id, watts), AT))
         assert reply.type == "result"
         self.apply_publication(full, id, watts)
 
     @rule(full=publishers, id=names, watts=numbers, msg_id=st.sampled_from(("m1", "m2")))
     def offer_assured(self, full: str, id: str, watts: int, msg_id: str) -> None:
         id, watts = self.held.get((full, msg_id), (id, watts))  # a repetition has the same content
-        reply = self.gateway.send(full, assured(msg_id, named(id, watts), AT))
-        assert reply is not None
+        reply = self.gateway.ask(full, assured(msg_id, named(id, watts), AT))
         assert reply.type == "result"
         self.held[full, msg_id] = (id, watts)
 

@@ -149,8 +149,7 @@ class Accounts(RuleBasedStateMachine):
     def _set(self, full: str, item: str) -> None:
         self._client(full)
         xml = f"<iq type='set' id='s'><query xmlns='jabber:iq:roster'>{item}</query></iq>"
-        reply = self.gateway.send(full, xml)
-        assert reply is not None
+        reply = self.gateway.ask(full, xml)
         assert reply.type == "result"
         self._update_views()
 

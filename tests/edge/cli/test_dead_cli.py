@@ -179,14 +179,6 @@ def test_requeue_is_all_or_nothing(folder: Path) -> None:
     assert logged(folder) == []
 
 
-def test_message_in_doubt_is_released_again(folder: Path) -> None:
-    bury(folder, **DOUBTFUL)
-    result = dead(folder, "requeue", 1)
-    assert (result.exit_code, result.output) == (0, "1 is requeued\n")
-    ((number, _, _, msg_id, _, state, session),) = outbox(folder)
-    assert (number, msg_id, state, session) == (7, "m1", "released", SESSION)
-
-
 def test_message_in_doubt_is_sent_again_after_confirmation(folder: Path) -> None:
     for number in (7, 8):
         bury(folder, **{**DOUBTFUL, "outbox": number})

@@ -20,13 +20,6 @@ from edge.ops import current_time
 from tests.helpers import waiting
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    made = tmp_path / "gw"
-    assert call(made, "init", "--domain", "gw.example").exit_code == 0
-    return made
-
-
 def call(folder: Path, *args: object, text: str | None = None) -> Result:
     return CliRunner().invoke(main, [*map(str, args), "--dir", str(folder)], input=text)
 

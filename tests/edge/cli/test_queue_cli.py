@@ -223,22 +223,6 @@ def test_unlock_ends_the_lock_and_logs_an_event(folder: Path) -> None:
     assert event.tags == {"item": "held", "holder": FIRST}
 
 
-@pytest.mark.parametrize(
-    ("deliveries", "most", "left"), [(5, 5, 4), (1, 5, 1), (2, 2, 1), (1, 1, 1)]
-)
-def test_unlock_spares_the_last_delivery(
-    folder: Path, deliveries: int, most: int, left: int
-) -> None:
-    def unit(tx: Transaction) -> None:
-        tx.run("UPDATE queues SET max_deliveries = ?", (most,))
-        tx.run("UPDATE queue_items SET deliveries = ? WHERE item = 'held'", (deliveries,))
-
-    change(folder, unit)
-    ok(queue(folder, "unlock", "work", "held", "--yes"))
-    (item,) = shown(folder, "work", "--item", "held")["items_shown"]
-    assert (item["deliveries"], item["deliveries"] - item["spared"]) == (deliveries, left)
-
-
 def test_unlock_refuses_unlocked_items_and_shared_subscriptions(folder: Path) -> None:
     assert failed(queue(folder, "unlock", "work", "bad", "--yes")) == (
         "Error: item 'bad' is not locked, but dead"

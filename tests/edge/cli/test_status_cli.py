@@ -8,7 +8,6 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import pytest
 from click.testing import CliRunner, Result
 
 from edge import __version__
@@ -42,13 +41,6 @@ NOT_COUNTED = {
 }
 """Limits whose use `fieldpost status` does not show, because they have no total: times, rates,
 sizes of one stanza, and counts within one session."""
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    made = tmp_path / "gw"
-    assert call(made, "init", "--domain", "gw.example").exit_code == 0
-    return made
 
 
 def call(folder: Path, *args: str) -> Result:

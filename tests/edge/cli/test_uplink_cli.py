@@ -22,7 +22,7 @@ from edge.engine.events import LANES, LOGS, READINGS, SYSTEM, NewEvent
 from edge.engine.group_commit import Store
 from edge.features.eventlog.rules.eviction import BacklogQuota, hours_until_full
 from edge.features.eventlog.store import epochs, segments, uplink_view
-from edge.ops import current_time, pki, setup
+from edge.ops import current_time, pki
 from edge.ops import uplink as admin
 from edge.ops.transactions import changing
 from edge.uplink.backlog import StoreBacklog, begin_epoch
@@ -34,13 +34,6 @@ from sync.uplink.sealer import Sealer
 from tests.helpers.backlog import FixedState
 from tests.helpers.segments import START
 from tests.helpers.store import Clock, append, opened
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    made = tmp_path / "gw"
-    setup.init(made, "gw.example")
-    return made
 
 
 @pytest.fixture

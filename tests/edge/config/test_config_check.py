@@ -10,17 +10,10 @@ from click.testing import CliRunner, Result
 
 from edge.cli.commands import main
 from edge.config.faults import Fault
-from edge.ops import config_check, setup
+from edge.ops import config_check
 from edge.ops.config_check import ChangedOption
 
 DOMAIN = '[gateway]\ndomain = "gw.example"\n'
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    made = tmp_path / "gw"
-    setup.init(made, "gw.example")
-    return made
 
 
 def check(folder: Path, *options: str) -> Result:

@@ -13,8 +13,7 @@ from tests.helpers.store import DOMAIN, Gateway, Reply
 
 def ask(gateway: Gateway, payload: str, to: str | None) -> Reply:
     address = "" if to is None else f" to='{to}'"
-    reply = gateway.send(PUMP, f"<iq type='get' id='i'{address}>{payload}</iq>")
-    assert reply is not None
+    reply = gateway.ask(PUMP, f"<iq type='get' id='i'{address}>{payload}</iq>")
     assert (reply.attrs["id"], reply.attrs["to"], reply.attrs.get("from")) == ("i", PUMP, to)
     return reply
 

@@ -23,13 +23,6 @@ DAY = 24 * 3600 * 1000
 YEAR = 365 * DAY
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    made = tmp_path / "gw"
-    setup.init(made, "gw.example")
-    return made
-
-
 def provision(folder: Path, name: str = "pump1") -> Path:
     place = devices.add(folder, name, None, trusted=True, certificate=True).certificate
     assert place is not None
@@ -73,12 +66,6 @@ def shake_hands(server: ssl.SSLContext, place: Path) -> bytes | None:
 
 
 # What a device gets.
-
-
-def test_openssl_accepts_a_device_certificate(folder: Path) -> None:
-    place = provision(folder)
-    seen = shake_hands(server_context(folder), place)
-    assert seen == ssl.PEM_cert_to_DER_cert((place / "cert.pem").read_text())
 
 
 def test_openssl_refuses_only_revoked_certificates(folder: Path) -> None:

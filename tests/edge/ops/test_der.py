@@ -11,15 +11,8 @@ from cryptography import x509
 
 from edge.errors import SetupError
 from edge.ops import current_time as moment
-from edge.ops import der, pki, setup
+from edge.ops import der, pki
 from sync.common import certificates
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    made = tmp_path / "gw"
-    setup.init(made, "gw.example")
-    return made
 
 
 def ms(moment: datetime.datetime) -> int:

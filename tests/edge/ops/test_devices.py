@@ -18,20 +18,13 @@ from edge.errors import SetupError, StoreFull
 from edge.features.accounts.store import accounts
 from edge.features.accounts.store import certificates as issued
 from edge.features.pubsub.store import affiliations
-from edge.ops import certificates, current_time, devices, pki, setup
+from edge.ops import certificates, current_time, devices, pki
 from sync.common import durable_files
 from sync.common.durable_files import FolderBusyError
 
 T = TypeVar("T")
 
 JID = "pump1@gw.example"
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    made = tmp_path / "gw"
-    setup.init(made, "gw.example")
-    return made
 
 
 def query(folder: Path, unit: Callable[[Transaction], T]) -> T:
@@ -241,13 +234,6 @@ def test_revoking_twice_changes_nothing(folder: Path) -> None:
     assert len(logged(folder)) == 1
 
 
-def test_revoked_device_cannot_be_added_again(folder: Path) -> None:
-    devices.add(folder, "pump1", "secret", trusted=True)
-    devices.revoke(folder, "pump1")
-    with pytest.raises(SetupError, match=r"device passwd pump1.*device certificate pump1"):
-        devices.add(folder, "pump1", "other", trusted=True)
-
-
 def test_new_password_restores_a_device_without_its_certificates(folder: Path) -> None:
     place = devices.add(folder, "pump1", "old", trusted=True, certificate=True).certificate
     assert place is not None
@@ -382,16 +368,6 @@ def test_removal_succeeds_without_a_revocation_list(folder: Path) -> None:
     assert not place.exists()
     assert devices.list_all(folder) == []
     assert owner(folder, certificate) is None
-
-
-def test_reused_name_has_no_old_credentials(folder: Path) -> None:
-    place = devices.add(folder, "pump1", "old", trusted=True, certificate=True).certificate
-    assert place is not None
-    certificate = (place / "cert.pem").read_bytes()
-    devices.remove(folder, "pump1")
-    devices.add(folder, "pump1", "new", trusted=True)
-    assert owner(folder, certificate) is None
-    assert not credentials.verify("old", stored(folder, "pump1"))
 
 
 def test_events_have_the_saved_service_time(folder: Path) -> None:

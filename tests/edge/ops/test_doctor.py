@@ -28,7 +28,7 @@ from edge.features.eventlog.store.uplink_view import (
     UnsealedEvents,
 )
 from edge.features.queues.store import depth_events, queue_items
-from edge.ops import current_time, devices, hardware, pki, setup, status, uplink
+from edge.ops import current_time, devices, hardware, pki, status, uplink
 from edge.ops.checks import database as database_checks
 from edge.ops.checks import folder as folder_checks
 from edge.ops.checks import machine
@@ -43,13 +43,6 @@ from tests.helpers import queue_rows, waiting
 GIB = 2**30
 NOW = 1_760_000_000_000
 HOUR = 3_600_000
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    made = tmp_path / "gw"
-    setup.init(made, "gw.example")
-    return made
 
 
 def doctor(folder: Path, *options: str) -> Result:

@@ -15,13 +15,6 @@ from edge.ops import current_time, pki, setup
 from sync.segment import is_epoch
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    made = tmp_path / "gw"
-    setup.init(made, "gw.example")
-    return made
-
-
 def test_new_folder_is_complete(folder: Path) -> None:
     assert sorted(path.name for path in folder.iterdir()) == [
         "fieldpost.db",

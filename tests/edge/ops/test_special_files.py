@@ -14,7 +14,6 @@ import pytest
 from click.testing import CliRunner
 
 from edge.cli.commands import main
-from edge.ops import setup
 from sync.common import regular_files
 from sync.common.regular_files import NotRegularError
 
@@ -39,13 +38,6 @@ KINDS: dict[str, Callable[[Path], None]] = {
     "a device": as_device,
     "a socket": as_socket,
 }
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    made = tmp_path / "gw"
-    setup.init(made, "gw.example")
-    return made
 
 
 def put(path: Path, kind: str) -> str:

@@ -59,8 +59,7 @@ def bind_lookalike(gateway: Gateway, name: str) -> str:
 def test_a_lookalike_is_another_account_without_its_rights(gateway: Gateway, name: str) -> None:
     alike = bind_lookalike(gateway, name)
     assert jid.parse(alike) != jid.parse(OWN)
-    reply = gateway.send(OWN, assured("1", log("Hi")))
-    assert reply is not None
+    reply = gateway.ask(OWN, assured("1", log("Hi")))
     assert reply.type == "result"
     for taken, expected in (
         (gateway.send(alike, assured("2", log("Hi"))), ("cancel", "not-allowed")),
@@ -70,8 +69,7 @@ def test_a_lookalike_is_another_account_without_its_rights(gateway: Gateway, nam
         assert taken is not None
         assert taken.error == expected
     assert gateway.count("SELECT count(*) FROM held") == 1
-    reply = gateway.send(OWN, deliver("1"))
-    assert reply is not None
+    reply = gateway.ask(OWN, deliver("1"))
     assert reply.error is None
 
 

@@ -38,8 +38,7 @@ def request(
 ) -> Reply:
     address = "" if to is None else f" to='{to}'"
     xml = f"<iq type='{type_}' id='i'{address}><query xmlns='{REGISTER}'>{content}</query></iq>"
-    reply = gateway.send(sender, xml)
-    assert reply is not None
+    reply = gateway.ask(sender, xml)
     assert (reply.attrs["id"], reply.attrs["to"], reply.attrs.get("from")) == ("i", sender, to)
     assert reply.payload is None or type_ == "get", "the answer does not repeat the request"
     return reply

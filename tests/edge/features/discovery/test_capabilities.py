@@ -11,7 +11,6 @@ import pytest
 
 from edge.config.limits import Limits
 from edge.engine import sessions
-from edge.engine.access import Sender
 from edge.engine.database import Transaction
 from edge.features.discovery import service
 from edge.xmpp.namespaces import CAPS, DISCO_INFO, QOS, QOS_ALL, QOS_IEEE, QOS_NF
@@ -454,12 +453,3 @@ def test_ineligible_session_runs_no_hooks_for_available(learning: LearningGatewa
     know(learning, caps("one"), QOS)
     learning.send(PUMP, caps("two", inner="<priority>-1</priority>"))
     assert (learning.qos(), learning.turns) == (None, [])
-
-
-def test_hooks_run_whatever_session_answers(learning: LearningGateway) -> None:
-    found: list[Sender] = []
-    available = learning.router.context.hooks.available
-    available[:] = [lambda _context, _tx, sender: found.append(sender)]
-    id, _ = learning.query()
-    learning.send(PUMP, answer(id))
-    assert [(one.full, one.provisioned) for one in found] == [(PUMP, True)]

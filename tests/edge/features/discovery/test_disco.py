@@ -23,8 +23,7 @@ def query(
     address = "" if to is None else f" to='{to}'"
     asked = "" if node is None else f" node='{node}'"
     xml = f"<iq type='get' id='i'{address}><query xmlns='{namespace}'{asked}/></iq>"
-    reply = gateway.send(sender, xml)
-    assert reply is not None
+    reply = gateway.ask(sender, xml)
     assert (reply.attrs["id"], reply.attrs["to"], reply.attrs.get("from")) == ("i", sender, to)
     return reply
 
@@ -89,8 +88,7 @@ def test_account_describes_itself(gateway: Gateway, to: str | None) -> None:
     assert identity == {"category": "account", "type": "registered"}
     assert names == [DISCO_INFO, DISCO_ITEMS, PING]
     ping = f"<iq type='get' id='i' to='{PUMP_BARE}'><ping xmlns='{PING}'/></iq>"
-    reply = gateway.send(PUMP, ping)
-    assert reply is not None
+    reply = gateway.ask(PUMP, ping)
     assert (reply.type, reply.attrs["from"]) == ("result", PUMP_BARE)
 
 

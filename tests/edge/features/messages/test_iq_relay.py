@@ -57,8 +57,7 @@ def test_qos_between_two_sessions_is_relayed(gateway: Gateway) -> None:
     assert gateway.send(PUMP, acknowledged("<message/>", VALVE)) is None
     assert [got.get("id") for got in received(gateway, VALVE)] == ["a-1", "k"]
     assert gateway.count("SELECT count(*) FROM held") == 0
-    to_bare = gateway.send(PUMP, acknowledged("<message/>", VALVE_BARE))
-    assert to_bare is not None
+    to_bare = gateway.ask(PUMP, acknowledged("<message/>", VALVE_BARE))
     assert to_bare.type == "result", "the gateway delivers messages to bare JIDs itself"
 
 

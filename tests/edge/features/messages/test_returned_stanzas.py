@@ -134,10 +134,3 @@ def test_removed_account_stores_nothing(gateway: Gateway) -> None:
     (errors,) = received(gateway, PUMP)
     assert errors.get("type") == "error"
     assert rules(gateway) == [("pump1@gw.example", "nobody_there")]
-
-
-def test_replaced_session_returns_its_stanzas(gateway: Gateway) -> None:
-    generation = gateway.generation(VALVE)
-    make_available(gateway, SECOND)
-    gateway.tx(lambda tx: gateway.lifecycle.end(tx, generation, [message("a")]))
-    assert bodies(received(gateway, SECOND)) == ["a"]

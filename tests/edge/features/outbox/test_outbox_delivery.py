@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,11 +19,10 @@ from tests.helpers.qos_devices import (
     bind_eligible,
     empty_result,
     error_result,
-    gateway_builder,
     make_eligible,
     message_xml,
     received_result,
-    send_assured,
+    send_to_valve,
     states,
     take_requests,
 )
@@ -42,21 +40,6 @@ from tests.helpers.store import (
 )
 
 OTHER = "valve@gw.example/spare"
-
-
-@pytest.fixture
-def build(tmp_path: Path) -> Iterator[Build]:
-    with gateway_builder(tmp_path) as build:
-        yield build
-
-
-@pytest.fixture
-def gateway(build: Build) -> Gateway:
-    return build()
-
-
-def send(gateway: Gateway, text: str, msg_id: str = "m1", sender: str = PUMP) -> None:
-    send_assured(gateway, sender, msg_id, text, VALVE_BARE)
 
 
 def reports(gateway: Gateway, full: str = PUMP) -> list[tuple[str, str, str, str]]:
@@ -78,7 +61,7 @@ def reports(gateway: Gateway, full: str = PUMP) -> list[tuple[str, str, str, str
 @pytest.mark.parametrize("namespace", QOS_ALL)
 def test_assured_message_takes_two_steps(gateway: Gateway, namespace: str) -> None:
     bind_eligible(gateway, VALVE, namespace)
-    send(gateway, "open")
+    send_to_valve(gateway, "open")
     (offer,) = take_requests(gateway, VALVE)
     assert offer[:6] == (f"{EPOCH}-1-a", PUMP, VALVE, "assured", namespace, f"{EPOCH}-1")
     assert offer.message is not None
@@ -97,8 +80,7 @@ def test_assured_message_takes_two_steps(gateway: Gateway, namespace: str) -> No
 
 def test_acknowledged_message_takes_one_step(gateway: Gateway) -> None:
     bind_eligible(gateway, VALVE)
-    reply = gateway.send(PUMP, acknowledged(message_xml("open"), VALVE_BARE))
-    assert reply is not None
+    reply = gateway.ask(PUMP, acknowledged(message_xml("open"), VALVE_BARE))
     assert (reply.type, reply.payload) == ("result", None)
     (sent,) = take_requests(gateway, VALVE)
     assert sent[:6] == (f"{EPOCH}-1-k", PUMP, VALVE, "acknowledged", QOS, None)
@@ -107,7 +89,7 @@ def test_acknowledged_message_takes_one_step(gateway: Gateway) -> None:
 
 
 def test_message_waits_for_its_device(gateway: Gateway) -> None:
-    send(gateway, "open")
+    send_to_valve(gateway, "open")
     gateway.clock.service += 6 * 86400
     gateway.run_timers()
     assert states(gateway) == ["queued"]
@@ -121,8 +103,8 @@ def test_message_waits_for_its_device(gateway: Gateway) -> None:
 
 
 def test_messages_of_a_revoked_account_wait_and_block_nobody(gateway: Gateway) -> None:
-    send(gateway, "close all")
-    send(gateway, "open", sender=CAM)
+    send_to_valve(gateway, "close all")
+    send_to_valve(gateway, "open", sender=CAM)
     gateway.tx(lambda tx: accounts.revoke(tx, "pump1"))
     bind_eligible(gateway, VALVE)
     (offer,) = take_requests(gateway, VALVE)
@@ -136,7 +118,7 @@ def test_messages_of_a_revoked_account_wait_and_block_nobody(gateway: Gateway) -
 def test_message_to_the_own_account_is_delivered(gateway: Gateway) -> None:
     bind_eligible(gateway, VALVE)
     bind_eligible(gateway, OTHER, priority=5)
-    send(gateway, "to myself", sender=VALVE)
+    send_to_valve(gateway, "to myself", sender=VALVE)
     (offer,) = take_requests(gateway, OTHER)
     assert (offer.sender, offer.text) == (VALVE, "to myself")
 
@@ -163,7 +145,7 @@ def test_embedded_message_may_inherit_its_namespace(gateway: Gateway, namespace:
 def test_next_message_is_offered_when_received_and_released_in_order(gateway: Gateway) -> None:
     bind_eligible(gateway, VALVE)
     for number in range(3):
-        send(gateway, f"{number}", f"m{number}")
+        send_to_valve(gateway, f"{number}", f"m{number}")
     (first,) = take_requests(gateway, VALVE)
     gateway.send(VALVE, received_result(first))
     release, second = take_requests(gateway, VALVE)
@@ -180,18 +162,18 @@ def test_next_message_is_offered_when_received_and_released_in_order(gateway: Ga
 def test_sources_do_not_wait_for_each_other(build: Build) -> None:
     gateway = build(outbox_window=2)
     for number in range(8):
-        send(gateway, f"pump {number}", f"m{number}")
-    send(gateway, "cam", "c", CAM)
+        send_to_valve(gateway, f"pump {number}", f"m{number}")
+    send_to_valve(gateway, "cam", "c", CAM)
     bind_eligible(gateway, VALVE)
     assert [one.text for one in take_requests(gateway, VALVE)] == ["pump 0", "cam"]
 
 
 def test_wait_error_holds_back_later_messages_and_is_retried(gateway: Gateway) -> None:
     bind_eligible(gateway, VALVE)
-    send(gateway, "open")
+    send_to_valve(gateway, "open")
     (offer,) = take_requests(gateway, VALVE)
     gateway.send(VALVE, error_result(offer, "wait", "resource-constraint"))
-    send(gateway, "behind", "c", CAM)
+    send_to_valve(gateway, "behind", "c", CAM)
     assert take_requests(gateway, VALVE) == []
     assert gateway.due is not None
     gateway.clock.service += gateway.limits.retry_after
@@ -203,7 +185,7 @@ def test_wait_error_holds_back_later_messages_and_is_retried(gateway: Gateway) -
 
 def test_session_that_becomes_available_is_retried_at_once(gateway: Gateway) -> None:
     bind_eligible(gateway, VALVE)
-    send(gateway, "open")
+    send_to_valve(gateway, "open")
     (offer,) = take_requests(gateway, VALVE)
     gateway.send(VALVE, error_result(offer, "wait", "resource-constraint"))
     make_eligible(gateway, VALVE)
@@ -216,7 +198,7 @@ def test_session_that_becomes_available_is_retried_at_once(gateway: Gateway) -> 
 def test_late_answer_is_retried_and_finally_given_up(build: Build) -> None:
     gateway = build(retry_attempts=4)
     bind_eligible(gateway, VALVE)
-    send(gateway, "open")
+    send_to_valve(gateway, "open")
     sent, waited = take_requests(gateway, VALVE), []
     while states(gateway):
         assert gateway.due is not None
@@ -236,7 +218,7 @@ def test_late_answer_is_retried_and_finally_given_up(build: Build) -> None:
 def test_release_without_an_answer_is_in_doubt(build: Build) -> None:
     gateway = build(retry_attempts=2)
     bind_eligible(gateway, VALVE)
-    send(gateway, "open")
+    send_to_valve(gateway, "open")
     gateway.send(VALVE, received_result(take_requests(gateway, VALVE)[0]))
     for _ in range(2):
         assert [one.step for one in take_requests(gateway, VALVE)] == ["deliver"]
@@ -252,7 +234,7 @@ def test_release_without_an_answer_is_in_doubt(build: Build) -> None:
 
 def test_detached_session_is_not_retried(gateway: Gateway) -> None:
     bind_eligible(gateway, VALVE)
-    send(gateway, "open")
+    send_to_valve(gateway, "open")
     generation = gateway.generation(VALVE)
     gateway.tx(lambda tx: gateway.lifecycle.detach(tx, generation))
     take_requests(gateway, VALVE)
@@ -274,7 +256,7 @@ def test_lost_session_does_not_count_as_an_attempt(gateway: Gateway) -> None:
     for _ in range(30):
         bind_eligible(gateway, VALVE)
         if not states(gateway):
-            send(gateway, "open")
+            send_to_valve(gateway, "open")
         assert [one.id for one in take_requests(gateway, VALVE)] == [f"{EPOCH}-1-a"]
         assert gateway.count("SELECT attempts FROM outbox") == 1
         gateway.end(VALVE)
@@ -283,7 +265,7 @@ def test_lost_session_does_not_count_as_an_attempt(gateway: Gateway) -> None:
 
 def test_restart_does_not_count_as_an_attempt(gateway: Gateway) -> None:
     bind_eligible(gateway, VALVE)
-    send(gateway, "open")
+    send_to_valve(gateway, "open")
     (offer,) = take_requests(gateway, VALVE)
     gateway.crash()
     gateway.run_timers()
@@ -301,7 +283,7 @@ def test_restart_does_not_count_as_an_attempt(gateway: Gateway) -> None:
 
 def test_message_keeps_its_id_in_a_new_epoch(gateway: Gateway) -> None:
     bind_eligible(gateway, VALVE)
-    send(gateway, "open")
+    send_to_valve(gateway, "open")
     (offer,) = take_requests(gateway, VALVE)
     following = gateway.tx(lambda tx: epochs.begin(tx, "restored"))
     gateway.send(VALVE, received_result(offer))
@@ -309,14 +291,14 @@ def test_message_keeps_its_id_in_a_new_epoch(gateway: Gateway) -> None:
     assert (release.id, release.msg_id) == (f"{EPOCH}-1-d", f"{EPOCH}-1")
     gateway.send(VALVE, empty_result(release))
     assert states(gateway) == []
-    send(gateway, "shut", "m2")
+    send_to_valve(gateway, "shut", "m2")
     (offer,) = take_requests(gateway, VALVE)
     assert offer.msg_id == f"{following}-2"
 
 
 def test_timer_that_fired_during_a_restart_does_not_fire_forever(gateway: Gateway) -> None:
     bind_eligible(gateway, VALVE)
-    send(gateway, "open")
+    send_to_valve(gateway, "open")
     gateway.crash()
     gateway.clock.service += 60
     gateway.run_timers()
@@ -330,7 +312,7 @@ def test_timer_that_fired_during_a_restart_does_not_fire_forever(gateway: Gatewa
 def test_offered_message_goes_to_another_session(gateway: Gateway) -> None:
     bind_eligible(gateway, VALVE, priority=5)
     bind_eligible(gateway, OTHER)
-    send(gateway, "open")
+    send_to_valve(gateway, "open")
     (offer,) = take_requests(gateway, VALVE)
     gateway.end(VALVE)
     (moved,) = take_requests(gateway, OTHER)
@@ -340,11 +322,11 @@ def test_offered_message_goes_to_another_session(gateway: Gateway) -> None:
 def test_received_message_waits_for_its_session_and_blocks_nobody(gateway: Gateway) -> None:
     bind_eligible(gateway, VALVE, priority=5)
     bind_eligible(gateway, OTHER)
-    send(gateway, "first")
+    send_to_valve(gateway, "first")
     gateway.send(VALVE, received_result(take_requests(gateway, VALVE)[0]))
     gateway.end(VALVE)
     assert take_requests(gateway, OTHER) == []
-    send(gateway, "second", "m2")
+    send_to_valve(gateway, "second", "m2")
     assert [one.text for one in take_requests(gateway, OTHER)] == ["second"]
     bind_eligible(gateway, VALVE, priority=5)
     (release,) = take_requests(gateway, VALVE)
@@ -354,7 +336,7 @@ def test_received_message_waits_for_its_session_and_blocks_nobody(gateway: Gatew
 def test_best_session_with_qos_is_chosen(gateway: Gateway) -> None:
     bind_eligible(gateway, OTHER, qos="", priority=9)
     bind_eligible(gateway, VALVE, priority=1)
-    send(gateway, "open")
+    send_to_valve(gateway, "open")
     assert [one.step for one in take_requests(gateway, VALVE)] == ["assured"]
     assert gateway.sends(OTHER) == []
 
@@ -368,14 +350,14 @@ def test_ineligible_session_gets_nothing(gateway: Gateway, how: str) -> None:
     if how == "detached":
         generation = gateway.generation(VALVE)
         gateway.tx(lambda tx: gateway.lifecycle.detach(tx, generation))
-    send(gateway, "open")
+    send_to_valve(gateway, "open")
     assert gateway.sends(VALVE) == []
     assert states(gateway) == ["queued"]
 
 
 def test_session_with_unknown_qos_is_queried(gateway: Gateway) -> None:
     bind_eligible(gateway, VALVE, qos=None)
-    send(gateway, "open")
+    send_to_valve(gateway, "open")
     (asked,) = gateway.elements(VALVE)
     assert asked.find("{http://jabber.org/protocol/disco#info}query") is not None
     answer = (
@@ -390,8 +372,8 @@ def test_session_with_unknown_qos_is_queried(gateway: Gateway) -> None:
 
 def test_session_without_qos_waits_unless_downgrade_is_allowed(gateway: Gateway) -> None:
     bind_eligible(gateway, VALVE, qos="")
-    send(gateway, "first")
-    send(gateway, "second", "m2")
+    send_to_valve(gateway, "first")
+    send_to_valve(gateway, "second", "m2")
     assert gateway.sends(VALVE) == []
     gateway.count("UPDATE accounts SET downgrade = 1 WHERE name = 'valve' RETURNING 1")
     gateway.tx(gateway.router.run_external_change)
@@ -432,7 +414,7 @@ def test_unacknowledged_plain_message_is_sent_again(gateway: Gateway) -> None:
 
 def test_nobody_can_answer_for_another_device(gateway: Gateway) -> None:
     bind_eligible(gateway, VALVE)
-    send(gateway, "open")
+    send_to_valve(gateway, "open")
     (offer,) = take_requests(gateway, VALVE)
     gateway.send(CAM, received_result(offer))
     assert states(gateway) == ["offered"]
@@ -448,7 +430,7 @@ def test_nobody_can_answer_for_another_device(gateway: Gateway) -> None:
 
 def test_repeated_answer_changes_nothing(gateway: Gateway) -> None:
     bind_eligible(gateway, VALVE)
-    send(gateway, "open")
+    send_to_valve(gateway, "open")
     (offer,) = take_requests(gateway, VALVE)
     for _ in range(2):
         gateway.send(VALVE, received_result(offer))
@@ -465,7 +447,7 @@ def test_repeated_answer_changes_nothing(gateway: Gateway) -> None:
 @pytest.mark.parametrize("payload", ["", "<received xmlns='urn:xmpp:qos' msgId='other'/>", "<x/>"])
 def test_result_without_received_is_a_final_error(gateway: Gateway, payload: str) -> None:
     bind_eligible(gateway, VALVE)
-    send(gateway, "open")
+    send_to_valve(gateway, "open")
     (offer,) = take_requests(gateway, VALVE)
     gateway.send(VALVE, f"<iq type='result' id='{offer.id}' to='{PUMP}'>{payload}</iq>")
     assert states(gateway) == []
@@ -481,8 +463,8 @@ def test_final_error_to_an_offer_fails_and_the_next_message_continues(
     gateway: Gateway, type_: str, condition: str
 ) -> None:
     bind_eligible(gateway, VALVE)
-    send(gateway, "open")
-    send(gateway, "behind", "m2")
+    send_to_valve(gateway, "open")
+    send_to_valve(gateway, "behind", "m2")
     (offer,) = take_requests(gateway, VALVE)
     gateway.send(VALVE, error_result(offer, type_, condition))
     assert reports(gateway) == [("assured", "m1", type_, condition)]
@@ -494,7 +476,7 @@ def test_final_error_to_an_offer_fails_and_the_next_message_continues(
 
 def test_final_error_to_a_release_is_in_doubt(gateway: Gateway) -> None:
     bind_eligible(gateway, VALVE)
-    send(gateway, "open")
+    send_to_valve(gateway, "open")
     gateway.send(VALVE, received_result(take_requests(gateway, VALVE)[0]))
     gateway.send(VALVE, error_result(take_requests(gateway, VALVE)[0], "cancel", "item-not-found"))
     (letter,) = gateway.tx(lambda tx: dead_letters.list_page(tx, 0, 10))
@@ -516,7 +498,7 @@ def test_repeated_acknowledged_message_that_fails_is_in_doubt(gateway: Gateway, 
 
 
 def test_expired_message_is_reported_to_its_sender(gateway: Gateway) -> None:
-    send(gateway, "open")
+    send_to_valve(gateway, "open")
     gateway.clock.service += gateway.limits.outbox_ttl
     gateway.run_timers()
     assert states(gateway) == []
@@ -527,7 +509,7 @@ def test_expired_message_is_reported_to_its_sender(gateway: Gateway) -> None:
 def test_released_message_expires_in_doubt_and_received_one_fails(gateway: Gateway) -> None:
     bind_eligible(gateway, VALVE)
     for number in range(2):
-        send(gateway, f"{number}", f"m{number}")
+        send_to_valve(gateway, f"{number}", f"m{number}")
     gateway.send(VALVE, received_result(take_requests(gateway, VALVE)[0]))
     gateway.send(VALVE, received_result(take_requests(gateway, VALVE)[1]))
     assert states(gateway) == ["released", "received"]
@@ -544,7 +526,7 @@ def test_messages_to_a_removed_account_become_dead_letters(
 ) -> None:
     if with_a_session:
         bind_eligible(gateway, VALVE)
-    send(gateway, "open")
+    send_to_valve(gateway, "open")
     gateway.count("DELETE FROM accounts WHERE name = 'valve' RETURNING 1")
     gateway.tx(gateway.router.run_external_change)
     assert states(gateway) == []
@@ -553,7 +535,7 @@ def test_messages_to_a_removed_account_become_dead_letters(
 
 
 def test_absent_sender_gets_the_report_later(gateway: Gateway) -> None:
-    send(gateway, "open")
+    send_to_valve(gateway, "open")
     gateway.end(PUMP)
     gateway.clock.service += gateway.limits.outbox_ttl
     gateway.run_timers()
@@ -564,7 +546,7 @@ def test_absent_sender_gets_the_report_later(gateway: Gateway) -> None:
 
 
 def test_report_goes_to_another_session_of_the_sender(gateway: Gateway) -> None:
-    send(gateway, "open")
+    send_to_valve(gateway, "open")
     gateway.end(PUMP)
     bind_eligible(gateway, "pump1@gw.example/person")
     gateway.clock.service += gateway.limits.outbox_ttl
@@ -577,7 +559,7 @@ def test_report_goes_to_another_session_of_the_sender(gateway: Gateway) -> None:
 
 def test_failed_message_is_requeued_as_new(gateway: Gateway) -> None:
     bind_eligible(gateway, VALVE)
-    send(gateway, "open")
+    send_to_valve(gateway, "open")
     (offer,) = take_requests(gateway, VALVE)
     gateway.send(VALVE, error_result(offer, "cancel", "not-allowed"))
     number = gateway.tx(lambda tx: dead_letters.requeue(tx, 1, may_repeat=False))
@@ -591,7 +573,7 @@ def test_failed_message_is_requeued_as_new(gateway: Gateway) -> None:
 
 def test_message_in_doubt_is_released_again_only(gateway: Gateway) -> None:
     bind_eligible(gateway, VALVE)
-    send(gateway, "open")
+    send_to_valve(gateway, "open")
     gateway.send(VALVE, received_result(take_requests(gateway, VALVE)[0]))
     gateway.send(VALVE, error_result(take_requests(gateway, VALVE)[0], "cancel", "item-not-found"))
     assert gateway.tx(lambda tx: dead_letters.requeue(tx, 1, may_repeat=False)) == 1
@@ -624,8 +606,7 @@ def test_answer_reveals_nothing_to_untrusted_senders(
         if how == "assured"
         else acknowledged(message_xml("x"), to)
     )
-    reply = gateway.send(sender, xml)
-    assert reply is not None
+    reply = gateway.ask(sender, xml)
     assert reply.error == ("cancel", error)
     assert reply.text in ("", "nobody is reached at this address", "there is no such node",
                           "the node does not exist",
@@ -637,7 +618,7 @@ def test_answer_reveals_nothing_to_untrusted_senders(
 def test_roster_contact_may_send_without_trust(gateway: Gateway) -> None:
     add_contact(gateway, "valve", "apart@gw.example")
     bind_eligible(gateway, VALVE)
-    send(gateway, "open", sender=UNTRUSTED)
+    send_to_valve(gateway, "open", sender=UNTRUSTED)
     assert [one.sender for one in take_requests(gateway, VALVE)] == [UNTRUSTED]
 
 
@@ -646,8 +627,7 @@ def test_message_whose_account_was_removed_in_custody_becomes_a_dead_letter(
 ) -> None:
     gateway.send(PUMP, assured("m1", message_xml("open"), VALVE_BARE))
     gateway.count("DELETE FROM accounts WHERE name = 'valve' RETURNING 1")
-    reply = gateway.send(PUMP, deliver("m1", VALVE_BARE))
-    assert reply is not None
+    reply = gateway.ask(PUMP, deliver("m1", VALVE_BARE))
     assert reply.error == ("cancel", "service-unavailable")
     (letter,) = gateway.tx(lambda tx: dead_letters.list_page(tx, 0, 10))
     assert (letter.state, letter.recipient) == ("refused", "valve")
@@ -659,8 +639,7 @@ def test_message_with_a_forged_delay_becomes_a_dead_letter(gateway: Gateway) -> 
         "<message xmlns='jabber:client'><delay xmlns='urn:xmpp:&#100;elay' from='GW.example'"
         " stamp='2020-01-01T00:00:00Z'/></message>"
     )
-    reply = gateway.send(PUMP, acknowledged(forged, VALVE_BARE))
-    assert reply is not None
+    reply = gateway.ask(PUMP, acknowledged(forged, VALVE_BARE))
     assert reply.type == "result"
     assert gateway.sends(VALVE) == []
     assert "delay" in gateway.count("SELECT reason FROM dead")
@@ -669,18 +648,15 @@ def test_message_with_a_forged_delay_becomes_a_dead_letter(gateway: Gateway) -> 
 def test_account_quota_includes_messages_in_custody(build: Build) -> None:
     gateway = build(outbox_messages_per_account=8)
     for number in range(6):
-        send(gateway, "x", f"m{number}")
-    assert gateway.send(PUMP, assured("m6", message_xml("x"), VALVE_BARE)).error is None  # type: ignore[union-attr]
-    reply = gateway.send(PUMP, assured("m7", message_xml("x"), VALVE_BARE))
-    assert reply is not None
+        send_to_valve(gateway, "x", f"m{number}")
+    assert gateway.ask(PUMP, assured("m6", message_xml("x"), VALVE_BARE)).error is None
+    reply = gateway.ask(PUMP, assured("m7", message_xml("x"), VALVE_BARE))
     assert reply.error == ("wait", "resource-constraint"), "an eighth is reserved for others"
     assert reply.text == "outbox_messages_per_account is 7"
-    assert gateway.send(CAM, assured("m0", message_xml("x"), VALVE_BARE)).error is None  # type: ignore[union-attr]
-    reply = gateway.send(CAM, acknowledged(message_xml("x"), VALVE_BARE))
-    assert reply is not None
+    assert gateway.ask(CAM, assured("m0", message_xml("x"), VALVE_BARE)).error is None
+    reply = gateway.ask(CAM, acknowledged(message_xml("x"), VALVE_BARE))
     assert reply.text == "outbox_messages_per_account is 8"
-    reply = gateway.send(PUMP, deliver("m6", VALVE_BARE))
-    assert reply is not None
+    reply = gateway.ask(PUMP, deliver("m6", VALVE_BARE))
     assert reply.error is None, "its room was charged with the offer"
     assert gateway.tx(outbox.total).messages == 8
     names = {event.name for event in gateway.events("system")}
@@ -689,10 +665,9 @@ def test_account_quota_includes_messages_in_custody(build: Build) -> None:
 
 def test_source_quota_spans_all_outboxes(build: Build) -> None:
     gateway = build(outbox_messages_per_source=2)
-    send(gateway, "x", "m0")
+    send_to_valve(gateway, "x", "m0")
     gateway.send(PUMP, assured("m1", message_xml("x"), "cam@gw.example"))
-    reply = gateway.send(PUMP, acknowledged(message_xml("x"), VALVE_BARE))
-    assert reply is not None
+    reply = gateway.ask(PUMP, acknowledged(message_xml("x"), VALVE_BARE))
     assert reply.text == "outbox_messages_per_source is 2"
 
 
@@ -714,11 +689,11 @@ def test_component_takes_custody_only_for_itself(tmp_path: Path, how: str) -> No
 
 def test_error_of_a_device_is_reported_with_its_condition(gateway: Gateway) -> None:
     bind_eligible(gateway, VALVE)
-    send(gateway, "open")
+    send_to_valve(gateway, "open")
     (offer,) = take_requests(gateway, VALVE)
     gateway.send(VALVE, f"<iq type='error' id='{offer.id}' to='{PUMP}'/>")
     assert reports(gateway) == [("assured", "m1", "cancel", "undefined-condition")]
-    send(gateway, "again", "m2")
+    send_to_valve(gateway, "again", "m2")
     (offer,) = take_requests(gateway, VALVE)
     text = f"<text xmlns='{STANZAS}'>the valve is stuck</text>"
     error = f"<error type='cancel'><x xmlns='urn:x'/>{text}</error>"
@@ -729,7 +704,7 @@ def test_error_of_a_device_is_reported_with_its_condition(gateway: Gateway) -> N
 def test_device_that_asks_to_wait_forever_is_given_up(build: Build) -> None:
     gateway = build(retry_attempts=3)
     bind_eligible(gateway, VALVE)
-    send(gateway, "open")
+    send_to_valve(gateway, "open")
     for _ in range(3):
         (offer,) = take_requests(gateway, VALVE)
         gateway.send(VALVE, error_result(offer, "wait", "resource-constraint"))
@@ -740,7 +715,7 @@ def test_device_that_asks_to_wait_forever_is_given_up(build: Build) -> None:
 
 def test_session_that_became_unavailable_is_not_retried(gateway: Gateway) -> None:
     bind_eligible(gateway, VALVE)
-    send(gateway, "open")
+    send_to_valve(gateway, "open")
     gateway.send(VALVE, "<presence type='unavailable'/>")
     take_requests(gateway, VALVE)
     gateway.clock.service += 3600
@@ -755,7 +730,7 @@ def test_unfinished_messages_are_limited_in_bytes(build: Build) -> None:
     gateway = build(unacknowledged_bytes=64 * 1024)
     for number in range(9):
         gateway.add(f"s{number}")
-        send(gateway, "x" * 9000, "m1", f"s{number}@gw.example/fw")
+        send_to_valve(gateway, "x" * 9000, "m1", f"s{number}@gw.example/fw")
     bind_eligible(gateway, VALVE)
     assert len(take_requests(gateway, VALVE)) == 3
 
@@ -763,7 +738,7 @@ def test_unfinished_messages_are_limited_in_bytes(build: Build) -> None:
 def test_plain_message_without_an_eligible_session_expires_in_doubt(gateway: Gateway) -> None:
     gateway.count("UPDATE accounts SET downgrade = 1 WHERE name = 'valve' RETURNING 1")
     bind_eligible(gateway, VALVE, qos="")
-    send(gateway, "open")
+    send_to_valve(gateway, "open")
     gateway.end(VALVE)
     gateway.clock.service += gateway.limits.outbox_ttl
     gateway.run_timers()

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 
 import pytest
 
@@ -19,9 +17,8 @@ from tests.helpers.qos_devices import (
     Build,
     bind_eligible,
     empty_result,
-    gateway_builder,
     received_result,
-    send_assured,
+    send_to_valve,
     states,
     take_requests,
 )
@@ -29,21 +26,6 @@ from tests.helpers.qos_devices import error_result as refused
 from tests.helpers.store import DOMAIN, EPOCH, Gateway
 
 OTHER = "valve@gw.example/spare"
-
-
-@pytest.fixture
-def build(tmp_path: Path) -> Iterator[Build]:
-    with gateway_builder(tmp_path) as build:
-        yield build
-
-
-@pytest.fixture
-def gateway(build: Build) -> Gateway:
-    return build()
-
-
-def send(gateway: Gateway, text: str, msg_id: str = "m1", sender: str = PUMP) -> None:
-    send_assured(gateway, sender, msg_id, text, VALVE_BARE)
 
 
 def announce(gateway: Gateway, full: str, ver: str) -> None:
@@ -77,7 +59,7 @@ def test_received_session_is_queried_again_while_another_can_take_messages(
     """New capabilities between the two steps must not hold up the release forever."""
     gateway.bind(VALVE)
     announce(gateway, VALVE, "first")
-    send(gateway, "one")
+    send_to_valve(gateway, "one")
     assert answer_questions(gateway, VALVE) == 1
     (offer,) = take_requests(gateway, VALVE)
     bind_eligible(gateway, OTHER)
@@ -91,8 +73,8 @@ def test_releases_wait_for_known_capabilities_and_are_sent_once(gateway: Gateway
     """Both of two received messages are stored as sent."""
     gateway.bind(VALVE)
     announce(gateway, VALVE, "first")
-    send(gateway, "one")
-    send(gateway, "two", "m2", CAM)
+    send_to_valve(gateway, "one")
+    send_to_valve(gateway, "two", "m2", CAM)
     answer_questions(gateway, VALVE)
     offers = take_requests(gateway, VALVE)
     bind_eligible(gateway, OTHER)
@@ -113,12 +95,12 @@ def test_releases_wait_for_known_capabilities_and_are_sent_once(gateway: Gateway
 def test_session_that_drops_qos_is_offered_nothing(gateway: Gateway) -> None:
     gateway.bind(VALVE)
     announce(gateway, VALVE, "first")
-    send(gateway, "open")
+    send_to_valve(gateway, "open")
     answer_questions(gateway, VALVE)
     assert len(take_requests(gateway, VALVE)) == 1
     gateway.tx(lambda tx: store.add_verified(tx, "sha-1", "none", "", 8))
     announce(gateway, VALVE, "none")
-    send(gateway, "behind", "m2", CAM)
+    send_to_valve(gateway, "behind", "m2", CAM)
     gateway.sends(VALVE)
     gateway.clock.service += gateway.limits.retry_after
     gateway.run_timers()
@@ -129,7 +111,7 @@ def test_session_that_drops_qos_is_offered_nothing(gateway: Gateway) -> None:
 
 def test_hold_ends_with_the_session_that_asked_for_it(gateway: Gateway) -> None:
     bind_eligible(gateway, VALVE)
-    send(gateway, "open")
+    send_to_valve(gateway, "open")
     (offer,) = take_requests(gateway, VALVE)
     gateway.send(VALVE, refused(offer, "wait", "resource-constraint"))
     gateway.end(VALVE)
@@ -139,7 +121,7 @@ def test_hold_ends_with_the_session_that_asked_for_it(gateway: Gateway) -> None:
 
 def test_full_device_that_reconnects_often_uses_no_attempts(gateway: Gateway) -> None:
     """Each retry is immediate, so it must not count as an attempt."""
-    send(gateway, "open")
+    send_to_valve(gateway, "open")
     for _ in range(3 * gateway.limits.retry_attempts):
         bind_eligible(gateway, VALVE)
         (offer,) = take_requests(gateway, VALVE)
@@ -155,7 +137,7 @@ def test_full_device_that_reconnects_often_uses_no_attempts(gateway: Gateway) ->
 def test_forged_answer_ends_nothing(gateway: Gateway, kind: str) -> None:
     bind_eligible(gateway, VALVE)
     bind_eligible(gateway, OTHER)
-    send(gateway, "open")
+    send_to_valve(gateway, "open")
     full = VALVE if gateway.sends(VALVE) else OTHER
     spare = OTHER if full == VALVE else VALVE
     before = states(gateway)
@@ -179,7 +161,7 @@ def test_forged_answer_ends_nothing(gateway: Gateway, kind: str) -> None:
 @pytest.mark.parametrize("row", ["0", "999999999999999999", "00000000000000001", "1"])
 def test_answer_with_an_old_epoch_or_odd_row_changes_nothing(gateway: Gateway, row: str) -> None:
     bind_eligible(gateway, VALVE)
-    send(gateway, "open")
+    send_to_valve(gateway, "open")
     take_requests(gateway, VALVE)
     epoch = "01JZ0000000000000000000001" if row == "1" else EPOCH
     if row == "00000000000000001":
@@ -193,7 +175,7 @@ def test_answer_with_an_old_epoch_or_odd_row_changes_nothing(gateway: Gateway, r
 
 def test_message_that_ends_its_sessions_is_given_up(build: Build) -> None:
     gateway = build(retry_attempts=3)
-    send(gateway, "poison")
+    send_to_valve(gateway, "poison")
     cuts = 0
     while states(gateway):
         bind_eligible(gateway, VALVE)
@@ -208,8 +190,8 @@ def test_message_that_ends_its_sessions_is_given_up(build: Build) -> None:
 
 def test_messages_behind_one_that_ends_sessions_are_delivered(build: Build) -> None:
     gateway = build(retry_attempts=3)
-    send(gateway, "poison")
-    send(gateway, "good", "m2", CAM)
+    send_to_valve(gateway, "poison")
+    send_to_valve(gateway, "good", "m2", CAM)
     for _ in range(40):
         bind_eligible(gateway, VALVE)
         gateway.end(VALVE)
@@ -221,7 +203,7 @@ def test_messages_behind_one_that_ends_sessions_are_delivered(build: Build) -> N
 def test_release_that_ends_sessions_is_in_doubt(build: Build) -> None:
     gateway = build(retry_attempts=2)
     bind_eligible(gateway, VALVE)
-    send(gateway, "open")
+    send_to_valve(gateway, "open")
     gateway.send(VALVE, received_result(take_requests(gateway, VALVE)[0]))
     for _ in range(20):
         gateway.end(VALVE)
@@ -233,7 +215,7 @@ def test_release_that_ends_sessions_is_in_doubt(build: Build) -> None:
 def test_plain_message_that_ends_sessions_is_in_doubt(build: Build) -> None:
     gateway = build(retry_attempts=2)
     gateway.count("UPDATE accounts SET downgrade = 1 WHERE name = 'valve' RETURNING 1")
-    send(gateway, "open")
+    send_to_valve(gateway, "open")
     for _ in range(20):
         bind_eligible(gateway, VALVE, qos="")
         gateway.end(VALVE)
@@ -248,7 +230,7 @@ def test_revoked_device_gets_nothing(gateway: Gateway) -> None:
     """Its session ends within seconds; its messages wait because it may be restored."""
     bind_eligible(gateway, VALVE)
     for number in range(3):
-        send(gateway, f"{number}", f"m{number}")
+        send_to_valve(gateway, f"{number}", f"m{number}")
     (first,) = take_requests(gateway, VALVE)
     gateway.tx(lambda tx: accounts.revoke(tx, "valve"))
     gateway.send(VALVE, received_result(first))
@@ -257,7 +239,7 @@ def test_revoked_device_gets_nothing(gateway: Gateway) -> None:
 
 def test_restored_device_gets_waiting_messages(gateway: Gateway) -> None:
     bind_eligible(gateway, VALVE)
-    send(gateway, "open")
+    send_to_valve(gateway, "open")
     take_requests(gateway, VALVE)
     gateway.tx(lambda tx: accounts.revoke(tx, "valve"))
     gateway.end(VALVE)
@@ -269,7 +251,7 @@ def test_restored_device_gets_waiting_messages(gateway: Gateway) -> None:
 def test_messages_of_a_removed_device_are_delivered_and_their_failure_is_harmless(
     gateway: Gateway,
 ) -> None:
-    send(gateway, "open")
+    send_to_valve(gateway, "open")
     gateway.end(PUMP)
     gateway.tx(lambda tx: accounts.remove(tx, "pump1"))
     bind_eligible(gateway, VALVE)
@@ -286,9 +268,9 @@ def test_messages_of_a_removed_device_are_delivered_and_their_failure_is_harmles
 def test_failing_senders_do_not_use_up_the_report_quota_of_others(build: Build) -> None:
     gateway = build(offline_messages_per_source=4, offline_messages=100)
     for number in range(8):
-        send(gateway, "bad", f"m{number}")
+        send_to_valve(gateway, "bad", f"m{number}")
     gateway.end(PUMP)
-    send(gateway, "good", "m", CAM)
+    send_to_valve(gateway, "good", "m", CAM)
     gateway.end(CAM)
     gateway.clock.service += gateway.limits.outbox_ttl + 1
     gateway.run_timers()
@@ -303,11 +285,11 @@ def test_failing_senders_do_not_use_up_the_report_quota_of_others(build: Build) 
 def test_source_cannot_push_out_dead_letters_of_others(build: Build) -> None:
     gateway = build(dead_messages=4)
     bind_eligible(gateway, VALVE)
-    send(gateway, "good", "m", CAM)
+    send_to_valve(gateway, "good", "m", CAM)
     (offer,) = take_requests(gateway, VALVE)
     gateway.send(VALVE, refused(offer, "cancel", "not-acceptable"))
     for number in range(8):
-        send(gateway, "bad", f"m{number}")
+        send_to_valve(gateway, "bad", f"m{number}")
         (offer,) = take_requests(gateway, VALVE)
         gateway.send(VALVE, refused(offer, "cancel", "not-acceptable"))
     senders = [one.sender for one in gateway.tx(lambda tx: dead_letters.list_page(tx, 0, 10))]
@@ -344,13 +326,13 @@ def test_requeued_message_hides_no_expired_message(
     gateway = build(retry_attempts=1)
     bind_eligible(gateway, VALVE)
     for number in range(2):
-        send(gateway, "lost", f"m{number}")
+        send_to_valve(gateway, "lost", f"m{number}")
         (offer,) = take_requests(gateway, VALVE)
         gateway.send(VALVE, received_result(offer))
         (release,) = take_requests(gateway, VALVE)
         gateway.send(VALVE, refused(release, "cancel", "item-not-found"))
     gateway.end(VALVE)
-    send(gateway, "waits", "w")
+    send_to_valve(gateway, "waits", "w")
     gateway.clock.service += gateway.limits.outbox_ttl - 60
     for letter in gateway.tx(lambda tx: dead_letters.list_page(tx, 0, 10)):
         gateway.tx(partial(dead_letters.requeue, row=letter.row, may_repeat=False))

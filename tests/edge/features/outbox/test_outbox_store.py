@@ -210,23 +210,6 @@ def test_dead_letters_are_listed_in_pages(gateway: Gateway) -> None:
     assert gateway.tx(lambda tx: dead_letters.body(tx, 4)) == BODY
 
 
-@pytest.mark.parametrize("state", [dead_letters.FAILED, dead_letters.REFUSED])
-def test_undelivered_dead_letter_is_requeued_as_new(gateway: Gateway, state: str) -> None:
-    bury(gateway, state=state)
-    row = requeue(gateway)
-    found = get(gateway, row)
-    assert (found.state, found.sender, found.msg_id, found.session) == ("queued", PUMP, "m1", None)
-    assert gateway.tx(lambda tx: outbox.body(tx, row)) == BODY
-    assert gateway.count("SELECT count(*) FROM dead") == 0
-
-
-def test_dead_letter_in_doubt_is_released_again(gateway: Gateway) -> None:
-    bury(gateway, state=dead_letters.IN_DOUBT, session=VALVE)
-    assert requeue(gateway) == 7
-    found = get(gateway, 7)
-    assert (found.state, found.session, found.sends, found.attempts) == ("released", VALVE, 1, 0)
-
-
 def test_dead_letter_in_doubt_is_requeued_as_new_on_request(gateway: Gateway) -> None:
     bury(gateway, state=dead_letters.IN_DOUBT, session=VALVE)
     assert get(gateway, requeue(gateway, may_repeat=True)).state == "queued"

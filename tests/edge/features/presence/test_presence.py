@@ -248,8 +248,7 @@ def test_oversized_presence_is_logged(gateway: Gateway) -> None:
 
 
 def test_refusal_repeats_address_and_id(gateway: Gateway) -> None:
-    reply = gateway.send(PUMP, "<presence id='7' to='x@other.example'/>")
-    assert reply is not None
+    reply = gateway.ask(PUMP, "<presence id='7' to='x@other.example'/>")
     assert (reply.attrs["id"], reply.attrs["from"]) == ("7", "x@other.example")
 
 

@@ -40,10 +40,9 @@ def gateway(tmp_path: Path) -> Iterator[Gateway]:
 
 def change(gateway: Gateway, items: str, to: str | None = None, full: str = PANEL) -> Reply:
     address = "" if to is None else f" to='{to}'"
-    reply = gateway.send(
+    reply = gateway.ask(
         full, f"<iq type='set' id='s'{address}><query xmlns='jabber:iq:roster'>{items}</query></iq>"
     )
-    assert reply is not None
     assert (reply.attrs["id"], reply.attrs["to"]) == ("s", full)
     assert reply.attrs.get("from") == to
     return reply
@@ -65,10 +64,9 @@ def put_contact(gateway: Gateway, jid: str, content: str = "", name: str = "") -
 @pytest.mark.parametrize("to", [None, bare(PANEL)])
 def test_new_roster_is_empty(gateway: Gateway, to: str | None) -> None:
     address = "" if to is None else f" to='{to}'"
-    reply = gateway.send(
+    reply = gateway.ask(
         PANEL, f"<iq type='get' id='r'{address}><query xmlns='jabber:iq:roster'/></iq>"
     )
-    assert reply is not None
     assert reply.type == "result"
     assert reply.payload is not None
     assert (reply.payload.tag, len(reply.payload)) == (f"{ROSTER}query", 0)
@@ -81,15 +79,13 @@ def test_contact_keeps_its_name_and_groups(gateway: Gateway) -> None:
         "<group>Plant &amp; Co</group><group>é</group>",
         "Pump &apos;A&apos;",
     )
-    reply = gateway.send(PANEL, "<iq type='get' id='r'><query xmlns='jabber:iq:roster'/></iq>")
-    assert reply is not None
+    reply = gateway.ask(PANEL, "<iq type='get' id='r'><query xmlns='jabber:iq:roster'/></iq>")
     assert reply.payload is not None
     (item,) = reply.payload
     assert item.attrib == {"jid": bare(PUMP), "name": "Pump 'A'", "subscription": "none"}
     assert [group.text for group in item] == ["Plant & Co", "é"]
     put_contact(gateway, bare(PUMP))
-    reply = gateway.send(PANEL, "<iq type='get' id='r'><query xmlns='jabber:iq:roster'/></iq>")
-    assert reply is not None
+    reply = gateway.ask(PANEL, "<iq type='get' id='r'><query xmlns='jabber:iq:roster'/></iq>")
     assert reply.payload is not None
     assert (reply.payload[0].get("name"), len(reply.payload[0])) == (None, 0)
 
@@ -190,12 +186,11 @@ def test_largest_contact_is_accepted(gateway: Gateway) -> None:
 def test_roster_of_another_account_is_forbidden(
     gateway: Gateway, type_: str, to: str, error: str
 ) -> None:
-    reply = gateway.send(
+    reply = gateway.ask(
         PANEL,
         f"<iq type='{type_}' id='r' to='{to}'><query xmlns='jabber:iq:roster'>"
         "<item jid='valve@gw.example'/></query></iq>",
     )
-    assert reply is not None
     assert refused(reply) == error
     assert gateway.count("SELECT count(*) FROM roster") == 0
 

@@ -79,8 +79,7 @@ def test_the_same_id_replaces_the_item(gateway: Gateway) -> None:
 
 def test_a_payload_keeps_namespaces_declared_around_it(gateway: Gateway) -> None:
     xml = request_xml(publish_request(item("x", "<e:state>on</e:state>")))
-    reply = gateway.send(PUMP, xml.replace("<iq ", "<iq xmlns:e='urn:example:e' "))
-    assert reply is not None
+    reply = gateway.ask(PUMP, xml.replace("<iq ", "<iq xmlns:e='urn:example:e' "))
     assert reply.type == "result"
     found = retrieve(gateway, PUMP, NODE).payload
     assert found is not None
@@ -347,8 +346,7 @@ def test_the_reserve_of_the_database_takes_no_new_items(gateway: Gateway) -> Non
     reply = publish(gateway, PUMP, NODE, item("a", reading(1)))
     assert reply.error == FULL
     assert reply.text.startswith("database_")
-    plain = gateway.send(PUMP, message_to_node(NODE, reading(1)))
-    assert plain is not None
+    plain = gateway.ask(PUMP, message_to_node(NODE, reading(1)))
     assert plain.error == FULL
     assert stored_ids(gateway, PUMP) == []
 

@@ -43,9 +43,7 @@ def query(
     attr = "" if node is None else f" node='{node}'"
     set_ = f"<set xmlns='{RSM}'>{page}</set>" if page else ""
     xml = f"<iq type='get' id='i' to='{to}'><query xmlns='{namespace}'{attr}>{set_}</query></iq>"
-    reply = gateway.send(full, xml)
-    assert reply is not None
-    return reply
+    return gateway.ask(full, xml)
 
 
 def payload(reply: Reply) -> Element:

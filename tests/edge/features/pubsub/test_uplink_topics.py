@@ -95,8 +95,7 @@ def test_events_of_an_assured_message_have_its_time_in_custody_as_latency(gatewa
     assert logged(gateway) == []
     gateway.clock.service += 2.5
     for _ in range(2):  # the second is a repeat
-        reply = gateway.send(VALVE, deliver("m1", to))
-        assert reply is not None
+        reply = gateway.ask(VALVE, deliver("m1", to))
         assert reply.error is None
     assert [row.latency_ms for row in gateway.events("readings")] == [2500, 2500]
     assert len(stored_ids(gateway, PUMP)) == 1
@@ -241,8 +240,7 @@ def test_a_held_message_waits_for_room_in_the_event_log(build: Build) -> None:
     to = f"{SERVICE}/{NODE}"
     gateway.send(VALVE, assured("m1", embedded(WARM), to))
     fill(gateway, "readings", 100)
-    reply = gateway.send(VALVE, deliver("m1", to))
-    assert reply is not None
+    reply = gateway.ask(VALVE, deliver("m1", to))
     assert error_of(reply) == ("wait", "resource-constraint")
     assert gateway.count("SELECT count(*) FROM held") == 1
     assert stored_ids(gateway, PUMP) == []

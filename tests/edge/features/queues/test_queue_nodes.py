@@ -64,12 +64,6 @@ def test_items_are_spread_over_workers_up_to_their_requests(gateway: Gateway) ->
     assert states(gateway) == {**dict.fromkeys("abcd", "locked"), "e": "ready"}
 
 
-def test_a_new_worker_gets_items_published_before_it_came(gateway: Gateway) -> None:
-    publish(gateway, "a", "b", "c")
-    subscribe_worker(gateway, ONE, requests=2)
-    assert deliveries(gateway, ONE) == ["a", "b"]
-
-
 def test_a_worker_that_deletes_its_item_is_notified_and_gets_the_next(gateway: Gateway) -> None:
     subscribe_worker(gateway, ONE, requests=1)
     subscribe_worker(gateway, TWO, requests=1)
@@ -224,17 +218,6 @@ def test_a_long_dispatch_continues_in_the_next_unit_of_work(gateway: Gateway) ->
         assert len(deliveries(gateway, full)) == 100
 
 
-def test_a_purge_frees_the_workers(gateway: Gateway) -> None:
-    subscribe_worker(gateway, ONE, requests=1)
-    publish(gateway, "a", "b")
-    reply = send_request(gateway, OWNER, element("purge", node=NODE), ns=NODES)
-    assert reply.type == "result"
-    assert states(gateway) == {}
-    gateway.sends(ONE)
-    publish(gateway, "c")
-    assert deliveries(gateway, ONE) == ["c"]
-
-
 # Refusals
 
 
@@ -322,12 +305,6 @@ def test_publishing_a_waiting_item_again_replaces_its_payload(gateway: Gateway) 
     total = gateway.count("SELECT sum(bytes) FROM queue_items")
     assert gateway.count("SELECT bytes FROM queues_total") == total
     assert gateway.count("SELECT bytes FROM queues") == total
-
-
-def test_publishing_a_locked_item_again_is_a_conflict(gateway: Gateway) -> None:
-    subscribe_worker(gateway, ONE)
-    publish(gateway, "a")
-    assert try_publish(gateway, "a").error == ("cancel", "conflict")
 
 
 def test_publishing_a_dead_item_again_replaces_it(gateway: Gateway) -> None:

@@ -8,7 +8,6 @@ from typing import Final
 
 import pytest
 
-from edge.config.options import Pubsub
 from edge.engine.database import Transaction
 from edge.features.accounts.store import accounts
 from edge.features.outbox.store import dead_letters
@@ -17,7 +16,7 @@ from edge.features.queues.service import admin
 from edge.features.queues.store import overview
 from edge.xmpp.namespaces import REDELIVERED, clark
 from tests.helpers.people import PUMP, VALVE, VALVE_BARE
-from tests.helpers.pubsub import SERVICE, create, element, send_request, subscribe
+from tests.helpers.pubsub import create, element, send_request
 from tests.helpers.qos_devices import (
     CAM,
     Build,
@@ -44,10 +43,9 @@ from tests.helpers.shared_subscriptions import (
     plain_items,
     publish,
 )
-from tests.helpers.store import DOMAIN, QOS, Gateway, new_database
+from tests.helpers.store import DOMAIN, QOS, Gateway
 
 OTHER: Final = f"valve@{DOMAIN}/spare"
-CAM_BARE: Final = f"cam@{DOMAIN}"
 
 
 @pytest.fixture
@@ -86,15 +84,6 @@ def test_each_item_goes_to_one_member(gateway: Gateway, qos: str) -> None:
     assert sorted(name or "" for one in both for name in one) == ids(6)
     assert [len(one) for one in both] == [3, 3]
     assert item_states(gateway) == []
-
-
-def test_the_default_qos_of_a_share_is_1(gateway: Gateway) -> None:
-    join(gateway, VALVE)
-    publish(gateway, "i1")
-    (one,) = take_requests(gateway, VALVE)
-    assert (one.step, one.sender, one.to) == ("acknowledged", SERVICE, VALVE)
-    assert one.message is not None
-    assert one.message.find(".//{urn:v}v") is not None
 
 
 def test_a_delivery_names_the_subscription(gateway: Gateway) -> None:
@@ -138,34 +127,11 @@ def test_a_share_gets_only_items_that_match_its_filter(gateway: Gateway) -> None
     assert offered(gateway, VALVE) == ["i2"]
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        "$share::plant/#",
-        "$share:pool:",
-        "$share:po+ol:plant",
-        "$share:pool:plant/#/x",
-        "$share:pool",
-    ],
-)
-def test_a_malformed_share_is_refused_with_a_text(gateway: Gateway, wrong: str) -> None:
-    reply = subscribe(gateway, VALVE, wrong)
-    assert reply.error == ("modify", "bad-request")
-    assert reply.text
-
-
 def test_the_name_of_a_share_ends_at_the_first_colon(gateway: Gateway) -> None:
     create(gateway, PUMP, "a:plant")
     join(gateway, VALVE, "$share:pool:a:plant")
     publish(gateway, "i1", node="a:plant")
     assert offered(gateway, VALVE) == ["i1"]
-
-
-def test_shares_can_be_disabled(tmp_path: Path) -> None:
-    gateway = Gateway(new_database(tmp_path), pubsub=Pubsub(shares=False))
-    gateway.add("valve")
-    assert subscribe(gateway, VALVE, SHARE).error == ("cancel", "feature-not-implemented")
-    gateway.close()
 
 
 # Connected members

@@ -1,0 +1,60 @@
+"""Fixtures for tests of running processes."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.helpers.backlog import SqliteBacklog
+from tests.helpers.fleet import Centre, running_centre
+from tests.helpers.gateway import Gateway, port_of
+from tests.helpers.pki import LoopbackPki, make_pki
+from tests.helpers.scripted_peer import Certificate
+from tests.helpers.talk import talking
+
+
+@pytest.fixture(scope="module")
+def port(gateway: Gateway) -> Iterator[int]:
+    """The port of the running gateway that a module's `gateway` configures."""
+    with gateway.run() as process:
+        yield port_of(process)
+        assert process.terminate() == 0
+
+
+@pytest.fixture
+async def centre(tmp_path: Path) -> AsyncIterator[Centre]:
+    """A running receiver."""
+    async with running_centre(tmp_path / "fleet") as running:
+        yield running
+
+
+@pytest.fixture
+def backlog() -> Iterator[SqliteBacklog]:
+    """An empty backlog."""
+    made = SqliteBacklog()
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def pki(tmp_path_factory: pytest.TempPathFactory) -> LoopbackPki:
+    """A CA and a server certificate for loopback."""
+    return make_pki(tmp_path_factory.mktemp("pki"))
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
+    """The certificate of a scripted peer."""
+    return Certificate.make(tmp_path_factory.mktemp("pki"))
+
+
+@pytest.fixture
+def talk(certificate: Certificate, tmp_path: Path) -> Callable[..., Any]:
+    """Return `talking` with a certificate and a folder; slixmpp logs critical errors only."""
+    logging.getLogger("slixmpp").setLevel(logging.CRITICAL)
+    return partial(talking, certificate, tmp_path)
