@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from edge.cli.commands import main
 from edge.ops import devices, setup
 from tests.helpers.processes import Process, start
+from tests.helpers.xmpp import Client
 
 DOMAIN = "gw.example"
 PASSWORD = "correct horse"
@@ -77,3 +78,18 @@ class Gateway:
 def port_of(process: Process) -> int:
     """Return the port on which a running gateway listens."""
     return process.host_port("xmpp")[1]
+
+
+async def known(at: int | Process, user: str, password: str = PASSWORD, from_: str = "") -> Client:
+    """Connect to a port or process and log in without TLS, `from_` an address if one is given."""
+    client = await Client.connect(at if isinstance(at, int) else port_of(at), from_=from_)
+    await client.element()
+    assert await client.authenticate("SCRAM-SHA-256", user, password) == "success"
+    return client
+
+
+async def bound(at: int | Process, user: str, resource: str = "fw", from_: str = "") -> Client:
+    """Connect to a port or process, log in without TLS, and bind."""
+    client = await known(at, user, from_=from_)
+    await client.bind(resource)
+    return client

@@ -94,21 +94,6 @@ def smoke(names: Iterable[str], short: str) -> list[Any]:
     return [name if name == short else pytest.param(name, marks=pytest.mark.long) for name in names]
 
 
-async def log_in_without_tls(port: int, name: str, resource: str = "fw") -> Client:
-    """Connect, log in and bind without TLS, which would cost more than most attacks."""
-    client = await authenticate_without_tls(port, name)
-    await client.bind(resource)
-    return client
-
-
-async def authenticate_without_tls(port: int, name: str) -> Client:
-    """Connect and log in without TLS, and do not bind."""
-    client = await Client.connect(port)
-    await client.element()
-    assert await client.authenticate("SCRAM-SHA-256", name, PASSWORD) == "success"
-    return client
-
-
 async def flood(client: Client, data: bytes, most: float = math.inf, patience: float = 60.0) -> int:
     """Send until `most` bytes are accepted, or none for `patience` seconds, or the gateway closes;
     return the number of accepted bytes."""

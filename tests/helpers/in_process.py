@@ -20,7 +20,7 @@ from edge.engine.router import Router
 from edge.server.listener import Listener
 from edge.server.refusal_counters import RefusalCounters
 from edge.server.session import Session
-from tests.helpers.gateway import PASSWORD, Gateway
+from tests.helpers.gateway import Gateway, bound, known
 from tests.helpers.xmpp import Client
 
 
@@ -52,16 +52,11 @@ class InProcess(NamedTuple):
 
     async def known(self, user: str) -> Client:
         """Connect and log in, without TLS."""
-        client = await Client.connect(self.port)
-        await client.element()
-        assert await client.authenticate("SCRAM-SHA-256", user, PASSWORD) == "success"
-        return client
+        return await known(self.port, user)
 
     async def bound(self, user: str, resource: str = "fw") -> Client:
         """Connect, log in and bind, without TLS."""
-        client = await self.known(user)
-        await client.bind(resource)
-        return client
+        return await bound(self.port, user, resource)
 
 
 @asynccontextmanager

@@ -14,6 +14,7 @@ from tests.helpers.backlog import SqliteBacklog
 from tests.helpers.fleet import Centre, running_centre
 from tests.helpers.gateway import Gateway, port_of
 from tests.helpers.pki import LoopbackPki, make_pki
+from tests.helpers.processes import Process
 from tests.helpers.scripted_peer import Certificate
 from tests.helpers.talk import talking
 
@@ -24,6 +25,15 @@ def port(gateway: Gateway) -> Iterator[int]:
     with gateway.run() as process:
         yield port_of(process)
         assert process.terminate() == 0
+
+
+@pytest.fixture
+def process(gateway: Gateway) -> Iterator[Process]:
+    """The running gateway that a module's `gateway` configures; it stops without a traceback."""
+    with gateway.run() as process:
+        yield process
+        assert process.terminate() == 0
+        assert "Traceback" not in process.stderr, process.stderr
 
 
 @pytest.fixture

@@ -15,13 +15,12 @@ from typing import Any
 import pytest
 
 from firmware_sim.attackers.stanzas import message, ping, presence, roster_change
-from tests.helpers.gateway import PASSWORD, Gateway
+from tests.helpers.gateway import PASSWORD, Gateway, bound
 from tests.helpers.hostile import (
     HONEST,
     AttackedGateway,
     discard,
     flood,
-    log_in_without_tls,
     smoke,
     unharmed,
 )
@@ -98,7 +97,7 @@ def is_refusal_logged(attacked: AttackedGateway, rule: str) -> bool:
 
 async def fill_roster(attacked: AttackedGateway) -> None:
     """Fill the roster of the attacker with the largest accepted contacts."""
-    async with await log_in_without_tls(attacked.port, "evil", "fat") as evil:
+    async with await bound(attacked.port, "evil", "fat") as evil:
         reading = asyncio.create_task(discard(evil))
         for number in range(200):
             evil.send(roster_change(number, f"{number}{'a' * 500}@gw.example"))
@@ -112,16 +111,12 @@ async def flooding(
     attacked: AttackedGateway, first: str, data: str, *, reads: bool
 ) -> AsyncIterator[None]:
     async with contextlib.AsyncExitStack() as stack:
-        silent = await stack.enter_async_context(
-            await log_in_without_tls(attacked.port, "victim", "silent")
-        )
+        silent = await stack.enter_async_context(await bound(attacked.port, "victim", "silent"))
         silent.send(AVAILABLE)
         await silent.element()
         silent.deafen()
         evil = [
-            await stack.enter_async_context(
-                await log_in_without_tls(attacked.port, "evil", f"r{n}")
-            )
+            await stack.enter_async_context(await bound(attacked.port, "evil", f"r{n}"))
             for n in range(SESSIONS)
         ]
         for client in evil:

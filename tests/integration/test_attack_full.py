@@ -14,10 +14,9 @@ import pytest
 
 from edge.engine import database
 from firmware_sim.attackers.stanzas import PING
-from tests.helpers.gateway import Gateway, port_of
-from tests.helpers.hostile import authenticate_without_tls, log_in_without_tls
+from tests.helpers.gateway import Gateway, bound, known
 from tests.helpers.processes import Process
-from tests.helpers.xmpp import SM, Client, Closed
+from tests.helpers.xmpp import SM, Closed
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -45,14 +44,6 @@ def gateway(tmp_path: Path) -> Gateway:
     return Gateway(tmp_path / "gateway", *DEVICES, require_tls=False, **SMALL)
 
 
-@pytest.fixture
-def process(gateway: Gateway) -> Iterator[Process]:
-    with gateway.run() as process:
-        yield process
-        assert process.terminate() == 0
-        assert "Traceback" not in process.stderr, process.stderr
-
-
 @contextmanager
 def full(gateway: Gateway) -> Iterator[None]:
     """Fill the database beyond its quota from another process."""
@@ -63,14 +54,6 @@ def full(gateway: Gateway) -> Iterator[None]:
         yield
         other.execute("DROP TABLE filler")
         other.execute("PRAGMA incremental_vacuum").fetchall()
-
-
-async def known(process: Process, user: str) -> Client:
-    return await authenticate_without_tls(port_of(process), user)
-
-
-async def bound(process: Process, user: str, resource: str = "fw") -> Client:
-    return await log_in_without_tls(port_of(process), user, resource)
 
 
 def chat_message(number: int, to: str, size: int = 5000) -> str:

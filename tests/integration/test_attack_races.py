@@ -8,15 +8,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from edge.ops import devices
 from firmware_sim.attackers.stanzas import PING
-from tests.helpers.gateway import PASSWORD, Gateway, port_of
-from tests.helpers.hostile import authenticate_without_tls, log_in_without_tls
+from tests.helpers.gateway import PASSWORD, Gateway, bound, known, port_of
 from tests.helpers.processes import Process
 from tests.helpers.xmpp import CLIENT, SM, Client, Closed
 
@@ -31,25 +29,9 @@ def gateway(tmp_path: Path) -> Gateway:
     return Gateway(tmp_path / "gateway", "cam1", "writer", require_tls=False)
 
 
-@pytest.fixture
-def process(gateway: Gateway) -> Iterator[Process]:
-    with gateway.run() as process:
-        yield process
-        assert process.terminate() == 0
-        assert "Traceback" not in process.stderr, process.stderr
-
-
-async def known(process: Process, user: str = "cam1") -> Client:
-    return await authenticate_without_tls(port_of(process), user)
-
-
-async def bound(process: Process, user: str = "cam1", resource: str = "fw") -> Client:
-    return await log_in_without_tls(port_of(process), user, resource)
-
-
 async def leave_session(process: Process, count: int) -> str:
     """Leave a disconnected session with unacknowledged messages; return its id for resumption."""
-    client = await bound(process)
+    client = await bound(process, "cam1")
     token = await client.enable()
     client.send("<presence/>")
     assert await client.handled() == 1
@@ -88,7 +70,7 @@ async def is_alive(client: Client) -> bool:
 async def test_bind_races_with_resumption(process: Process, first: str) -> None:
     """One of the two sessions remains, and receives every message."""
     token = await leave_session(process, 20)
-    one, two = await known(process), await known(process)
+    one, two = await known(process, "cam1"), await known(process, "cam1")
     resume = f"<resume xmlns='{SM[1:-1]}' previd='{token}' h='1'/>"
     orders = [(one, BIND), (two, resume)]
     for client, order in orders if first == "bind" else reversed(orders):
@@ -108,7 +90,7 @@ async def test_bind_races_with_resumption(process: Process, first: str) -> None:
 
 async def test_concurrent_resumptions_leave_one_session(process: Process) -> None:
     token = await leave_session(process, 5)
-    clients = [await known(process) for _ in range(8)]
+    clients = [await known(process, "cam1") for _ in range(8)]
     for client in clients:
         client.send(f"<resume xmlns='{SM[1:-1]}' previd='{token}' h='1'/>")
     results = [await outcome(client) for client in clients]
@@ -121,7 +103,7 @@ async def test_concurrent_resumptions_leave_one_session(process: Process) -> Non
 
 async def test_revoked_device_neither_resumes_nor_binds(gateway: Gateway, process: Process) -> None:
     token = await leave_session(process, 3)
-    one, two = await known(process), await known(process)
+    one, two = await known(process, "cam1"), await known(process, "cam1")
     await asyncio.to_thread(devices.revoke, gateway.folder, "cam1")
     one.send(f"<resume xmlns='{SM[1:-1]}' previd='{token}' h='1'/>")
     two.send(BIND)

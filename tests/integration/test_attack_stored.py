@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from firmware_sim.attackers.stanzas import PING
-from tests.helpers.gateway import Gateway, port_of
-from tests.helpers.hostile import authenticate_without_tls, log_in_without_tls
+from tests.helpers.gateway import Gateway, bound, known
 from tests.helpers.processes import Process
 from tests.helpers.xmpp import CLIENT, SM, Client, condition
 
@@ -33,14 +32,6 @@ def process(tmp_path: Path) -> Iterator[Process]:
         yield process
         assert process.terminate() == 0
         assert "Traceback" not in process.stderr, process.stderr
-
-
-async def known(process: Process, user: str) -> Client:
-    return await authenticate_without_tls(port_of(process), user)
-
-
-async def bound(process: Process, user: str, resource: str = "fw") -> Client:
-    return await log_in_without_tls(port_of(process), user, resource)
 
 
 def chat_message(number: int, to: str = "cam1@gw.example") -> str:

@@ -9,25 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.gateway import PASSWORD, UNPACED, Gateway, port_of
+from tests.helpers.gateway import PASSWORD, UNPACED, Gateway, bound, known, port_of
 from tests.helpers.xmpp import CLIENT, Client, condition
 
 PING = "<ping xmlns='urn:xmpp:ping'/>"
-
-
-async def known(port: int, user: str, from_: str = "") -> Client:
-    """Connect and log in, without TLS."""
-    client = await Client.connect(port, from_=from_)
-    await client.element()
-    assert await client.authenticate("SCRAM-SHA-256", user, PASSWORD) == "success"
-    return client
-
-
-async def bound(port: int, user: str, resource: str = "fw", from_: str = "") -> Client:
-    """Connect, log in and bind, without TLS."""
-    client = await known(port, user, from_)
-    await client.bind(resource)
-    return client
 
 
 @asynccontextmanager

@@ -16,7 +16,7 @@ from typing import Final
 import pytest
 
 from edge.engine import database
-from tests.helpers.gateway import PASSWORD, Gateway, port_of
+from tests.helpers.gateway import Gateway, bound
 from tests.helpers.processes import Process
 from tests.helpers.xmpp import CLIENT, Client, condition, log_message
 
@@ -57,14 +57,6 @@ def gateway(disk: Path) -> Gateway:
     return Gateway(disk / "gateway", "writer", "pump", "absent", require_tls=False, **SMALL)
 
 
-@pytest.fixture
-def process(gateway: Gateway) -> Iterator[Process]:
-    with gateway.run() as process:
-        yield process
-        assert process.terminate() == 0
-        assert "Traceback" not in process.stderr, process.stderr
-
-
 class Others:
     """Files of others on the same disk."""
 
@@ -90,14 +82,6 @@ class Others:
 @pytest.fixture
 def others(disk: Path) -> Others:
     return Others(disk)
-
-
-async def bound(process: Process, user: str) -> Client:
-    client = await Client.connect(port_of(process))
-    await client.element()
-    assert await client.authenticate("SCRAM-SHA-256", user, PASSWORD) == "success"
-    await client.bind("fw")
-    return client
 
 
 async def ask(client: Client) -> None:

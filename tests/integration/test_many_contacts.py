@@ -9,7 +9,7 @@ import pytest
 
 from edge.engine import database
 from edge.ops import current_time
-from tests.helpers.gateway import PASSWORD, Gateway
+from tests.helpers.gateway import Gateway, bound
 from tests.helpers.xmpp import SM, Client
 
 CONTACTS = tuple(f"cam{number}" for number in range(20))
@@ -39,14 +39,6 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Gateway:
                 (f"{contact}@gw.example", owner),
             )
     return made
-
-
-async def bound(port: int, user: str) -> Client:
-    client = await Client.connect(port)
-    await client.element()
-    assert await client.authenticate("SCRAM-SHA-256", user, PASSWORD) == "success"
-    await client.bind("fw")
-    return client
 
 
 async def shown(client: Client, *, managed: bool) -> set[str]:

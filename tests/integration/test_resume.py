@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.gateway import PASSWORD, Gateway, port_of
+from tests.helpers.gateway import Gateway, bound, known, port_of
 from tests.helpers.xmpp import CLIENT, SM, STANZAS, Client
 
 PING = "<ping xmlns='urn:xmpp:ping'/>"
@@ -17,21 +17,6 @@ PING = "<ping xmlns='urn:xmpp:ping'/>"
 @pytest.fixture(scope="module")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Gateway:
     return Gateway(tmp_path_factory.mktemp("gw") / "gateway", "cam1", "cam2", require_tls=False)
-
-
-async def known(port: int, user: str = "cam1") -> Client:
-    """Connect and log in, without TLS."""
-    client = await Client.connect(port)
-    await client.element()
-    assert await client.authenticate("SCRAM-SHA-256", user, PASSWORD) == "success"
-    return client
-
-
-async def bound(port: int, user: str, resource: str) -> Client:
-    """Connect, log in and bind, without TLS."""
-    client = await known(port, user)
-    await client.bind(resource)
-    return client
 
 
 def ping(number: int) -> str:
@@ -212,7 +197,7 @@ async def test_a_session_that_was_ended_tells_what_it_had_handled(port: int) -> 
     assert await ids(client, 3) == ["p0", "p1", "p2"]
     client.send("</stream:stream>")
     assert await client.closed() is None
-    async with await known(port) as again:
+    async with await known(port, "cam1") as again:
         assert refused(await again.resume(token, 0)) == ("item-not-found", "3")
     async with await known(port, "cam2") as thief:
         assert refused(await thief.resume(token, 0)) == ("item-not-found", None)
@@ -222,10 +207,10 @@ async def test_who_acknowledges_what_was_never_sent_does_not_resume(port: int) -
     client = await bound(port, "cam1", "ahead")
     token = await client.enable()
     client.cut()
-    async with await known(port) as again:
+    async with await known(port, "cam1") as again:
         again.send(f"<resume xmlns='{SM[1:-1]}' previd='{token}' h='5'/>")
         assert await again.closed() == "undefined-condition"
-    async with await known(port) as again:
+    async with await known(port, "cam1") as again:
         assert refused(await again.resume(token, 0)) == ("item-not-found", "0")
 
 
@@ -280,6 +265,6 @@ async def test_what_a_session_never_confirmed_goes_back_when_its_time_is_over(
             async with await bound(port, "cam1", "other") as other:
                 other.send("<presence/>")
                 assert await messages(other, 3) == ["c0", "c1", "c2"]
-        async with await known(port) as again:
+        async with await known(port, "cam1") as again:
             assert refused(await again.resume(token, 1)) == ("item-not-found", "1")
         assert process.terminate() == 0

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from edge.ops import devices
-from tests.helpers.gateway import PASSWORD, Gateway
-from tests.helpers.xmpp import BIND, Client, condition
+from tests.helpers.gateway import Gateway, known
+from tests.helpers.xmpp import BIND, condition
 
 
 def renew(folder: Path, name: str) -> None:
@@ -40,13 +40,6 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Gateway:
     folder = tmp_path_factory.mktemp("gw") / "gateway"
     names = (f"{change.__name__}{number}" for change in ALL for number in range(2))
     return Gateway(folder, *names, require_tls=False)
-
-
-async def known(port: int, user: str, password: str = PASSWORD) -> Client:
-    client = await Client.connect(port)
-    await client.element()
-    assert await client.authenticate("SCRAM-SHA-256", user, password) == "success"
-    return client
 
 
 async def test_sessions_end_although_the_device_is_restored(gateway: Gateway, port: int) -> None:

@@ -5,26 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-from tests.helpers.gateway import PASSWORD, Gateway, port_of
-from tests.helpers.xmpp import SM, Client
+from tests.helpers.gateway import Gateway, bound, known, port_of
+from tests.helpers.xmpp import SM
 
 NAMES = ("closer", "loser", "resumer", "twice", "wrong", "sleeper", "asker", "crowd", "stays")
 PING = "<ping xmlns='urn:xmpp:ping'/>"
-
-
-async def log_in(port: int, user: str) -> Client:
-    """Connect and log in, without TLS."""
-    client = await Client.connect(port)
-    await client.element()
-    assert await client.authenticate("SCRAM-SHA-256", user, PASSWORD) == "success"
-    return client
-
-
-async def bind(port: int, user: str, resource: str = "fw") -> Client:
-    """Connect, log in and bind, without TLS."""
-    client = await log_in(port, user)
-    await client.bind(resource)
-    return client
 
 
 async def test_sessions_are_logged_with_the_reason_of_their_end(tmp_path: Path) -> None:
@@ -37,7 +22,7 @@ async def test_sessions_are_logged_with_the_reason_of_their_end(tmp_path: Path) 
         await let_expire(port)
         await replace(port)
         await evict(port)
-        async with await bind(port, "stays"):
+        async with await bound(port, "stays"):
             assert process.terminate() == 0
     found = [event for event in gateway.events("system") if event["kind"] == "session"]
     counted: Counter[tuple[str, str, str]] = Counter()
@@ -72,12 +57,12 @@ async def test_sessions_are_logged_with_the_reason_of_their_end(tmp_path: Path) 
 async def end_streams(port: int) -> None:
     """End streams by their closing tag, by a lost connection, and by a fault."""
     for _ in range(2):
-        async with await bind(port, "closer") as client:
+        async with await bound(port, "closer") as client:
             client.send("</stream:stream>")
             assert await client.closed() is None
-    async with await bind(port, "loser") as client:
+    async with await bound(port, "loser") as client:
         client.cut()
-    async with await bind(port, "wrong") as client:
+    async with await bound(port, "wrong") as client:
         await client.enable()
         client.send("<a xmlns='urn:xmpp:sm:3' h='7'/>")
         assert await client.closed() == "undefined-condition"
@@ -85,11 +70,11 @@ async def end_streams(port: int) -> None:
 
 async def resume_twice(port: int) -> None:
     """Resume a session twice, and close it."""
-    client = await bind(port, "resumer")
+    client = await bound(port, "resumer")
     token = await client.enable()
     for _ in range(2):
         client.cut()
-        client = await log_in(port, "resumer")
+        client = await known(port, "resumer")
         assert (await client.resume(token, 0)).tag == f"{SM}resumed"
     async with client:
         client.send("</stream:stream>")
@@ -98,10 +83,10 @@ async def resume_twice(port: int) -> None:
 
 async def let_expire(port: int) -> None:
     """Let the time to resume a session expire; a request to it is then answered with an error."""
-    client = await bind(port, "sleeper")
+    client = await bound(port, "sleeper")
     await client.enable(max_=1)
     client.cut()
-    async with await bind(port, "asker") as asker:
+    async with await bound(port, "asker") as asker:
         answer = await asker.iq("get", PING, "sleeper@gw.example/fw")
         assert answer.get("type") == "error"
         asker.send("</stream:stream>")
@@ -110,7 +95,7 @@ async def let_expire(port: int) -> None:
 
 async def replace(port: int) -> None:
     """Bind a full JID again."""
-    async with await bind(port, "twice") as first, await bind(port, "twice") as second:
+    async with await bound(port, "twice") as first, await bound(port, "twice") as second:
         assert await first.closed() == "conflict"
         second.send("</stream:stream>")
         assert await second.closed() is None
@@ -118,10 +103,10 @@ async def replace(port: int) -> None:
 
 async def evict(port: int) -> None:
     """Bind a session above the account's limit, while one waits to be resumed."""
-    waiting = await bind(port, "crowd", "a")
+    waiting = await bound(port, "crowd", "a")
     await waiting.enable()
     waiting.cut()
-    async with await bind(port, "crowd", "b") as one, await bind(port, "crowd", "c") as other:
+    async with await bound(port, "crowd", "b") as one, await bound(port, "crowd", "c") as other:
         for client in (one, other):
             client.send("</stream:stream>")
             assert await client.closed() is None
