@@ -15,11 +15,10 @@ from __future__ import annotations
 
 import re
 from typing import Final
-from xml.etree import ElementTree
-from xml.etree.ElementTree import Element
 
 from edge.xmpp.namespaces import CLIENT, QOS_ALL, XML, clark
 from edge.xmpp.stanza import Child, Item, Stanza, StanzaBytes, StreamHeader
+from edge.xmpp.tree_parser import TreeParser
 
 MAX_ENVELOPE_BYTES: Final = 4096
 """Maximum bytes of an envelope: one read of a connection. Larger ones need not be fast."""
@@ -29,9 +28,6 @@ MAX_SKELETONS: Final = 64
 """Maximum skeletons to remember; each client library writes three."""
 MAX_SKELETON_LENGTH: Final = 256
 """Maximum characters of a skeleton to remember."""
-REBUILD_BYTES: Final = 256 * 1024
-"""Bytes of bodies after which their parser is replaced, because expat keeps every name."""
-
 _START: Final = b"<iq "
 _END: Final = b"</iq>"
 _END_TAG: Final = len(b"</message>")
@@ -87,7 +83,7 @@ class EnvelopeParser:
 
     def __init__(self) -> None:
         self._skeletons: dict[tuple[str, ...], _Skeleton] = {}
-        self._bodies = _BodyParser()
+        self._bodies = TreeParser()
 
     def parse(
         self,
@@ -193,49 +189,6 @@ class EnvelopeParser:
             self._skeletons.clear()
         skeleton = self._skeletons[parts] = _Skeleton(names, child_names, child, tail)
         return skeleton
-
-
-class _BodyParser:
-    """A parser of bodies that do not depend on a namespace declared around them.
-
-    The bodies are children of one element. After each, an empty element is parsed, which is that
-    element's second child only if the body is one complete element. The builder keeps the elements
-    that were last open at each depth until others are.
-    """
-
-    __slots__ = ("_left", "_parser", "_root")
-
-    def __init__(self) -> None:
-        self._build()
-
-    def _build(self) -> None:
-        builder = ElementTree.TreeBuilder()
-        self._parser = ElementTree.XMLParser(target=builder, encoding="UTF-8")  # noqa: S314 (no DTD)
-        self._parser.feed(b"<bodies>")
-        self._root: Element = builder.close()  # the builder returns its root at any time
-        self._left = REBUILD_BYTES
-
-    def parse(self, body: bytes) -> Element | None:
-        """Return the tree of a body, or `None` if it is not exactly one well-formed element.
-
-        Args:
-            body: begins with `<`, ends with `>`, and contains no `<!` and no `<?`.
-        """
-        root = self._root
-        try:
-            self._parser.feed(body + b"<end/>")
-        except ElementTree.ParseError:
-            self._build()
-            return None
-        if len(root) != 2:
-            self._build()
-            return None
-        tree = root[0]
-        root.clear()
-        self._left -= len(body)
-        if self._left < 0:
-            self._build()
-        return tree
 
 
 def _names(attributes: str) -> list[str]:

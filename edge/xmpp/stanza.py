@@ -12,8 +12,10 @@ declared, it yields the same tree. If the received bytes depend on a declaration
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeAlias
+from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 from xml.parsers import expat
 
@@ -21,10 +23,14 @@ from edge.xmpp.errors import FragmentError, UsageError
 from edge.xmpp.names import SEPARATOR
 from edge.xmpp.namespaces import CLIENT, clark
 from edge.xmpp.serialize import attribute
+from edge.xmpp.tree_parser import TreeParser
 
 MAX_FRAGMENT_BYTES = 4 * 1024 * 1024
 """Maximum bytes for `parse_fragment`: four times the largest stanza that can be configured, because
 the declarations around an element may be added to it."""
+
+_MAX_SMALL_BYTES = 4096
+"""Maximum bytes that `parse_fragment` gives to a parser that it keeps."""
 
 MAX_PREFIXES = 8
 """Prefixes that are searched for one by one in an element; real stanzas have one or two."""
@@ -35,6 +41,7 @@ TAG = re.compile(rb"""<[^>"']*(?:(?:"[^"]*"|'[^']*')[^>"']*)*>""")
 STANZA_NAMES = frozenset(clark(CLIENT, name) for name in ("iq", "message", "presence"))
 """The elements that are stanzas (RFC 6120, section 8)."""
 
+_threads = threading.local()
 _CLIENT_PREFIX = f"{{{CLIENT}}}"
 _ENVELOPE = b"<e xmlns='" + CLIENT.encode() + b"'>%b</e>"
 _NAME = re.compile(rb"<[^\s/>]+")
@@ -181,10 +188,12 @@ def parse_fragment(raw: bytes, max_bytes: int = MAX_FRAGMENT_BYTES) -> Element:
     Raises:
         FragmentError: it is too large, not well-formed, or not exactly one element.
     """
-    from xml.etree import ElementTree  # imported late, because only cold paths build trees
-
     if len(raw) > max_bytes:
         raise FragmentError(f"{len(raw)} bytes, at most {max_bytes} are accepted")
+    if len(raw) <= _MAX_SMALL_BYTES:
+        tree = _tree_parser().parse(raw)
+        if tree is not None:
+            return tree
     try:
         envelope = ElementTree.fromstring(_ENVELOPE % raw)  # noqa: S314 (no doctype can stand here)
     except ElementTree.ParseError as error:
@@ -192,6 +201,14 @@ def parse_fragment(raw: bytes, max_bytes: int = MAX_FRAGMENT_BYTES) -> Element:
     if len(envelope) != 1 or envelope.text or envelope[0].tail:
         raise FragmentError("not exactly one element")
     return envelope[0]
+
+
+def _tree_parser() -> TreeParser:
+    """Return the thread's parser of small elements."""
+    parser: TreeParser | None = getattr(_threads, "tree_parser", None)
+    if parser is None:
+        parser = _threads.tree_parser = TreeParser(CLIENT)
+    return parser
 
 
 def stamped(stanza: Stanza | bytes, from_: str, to: str | None = None) -> bytes:

@@ -1,0 +1,57 @@
+"""A parser of single elements into trees that is built once for many of them."""
+
+from __future__ import annotations
+
+from typing import Final
+from xml.etree import ElementTree
+from xml.etree.ElementTree import Element
+
+REBUILD_BYTES: Final = 256 * 1024
+"""Bytes after which expat is replaced, because it keeps every name that it reads."""
+
+_PROBE: Final = b"<end/>"
+
+
+class TreeParser:
+    """A parser for one thread; building one costs more than parsing a usual element.
+
+    The elements are children of one root. After each comes an empty element, which is the root's
+    second child only if the bytes before it are one complete element. The builder keeps the
+    elements that were last open at each depth until others are.
+
+    Args:
+        namespace: the default namespace around the elements; "" is none.
+    """
+
+    __slots__ = ("_last", "_left", "_parser", "_root", "_start")
+
+    def __init__(self, namespace: str = "") -> None:
+        self._start = f"<root xmlns='{namespace}'>".encode()
+        self._build()
+
+    def _build(self) -> None:
+        builder = ElementTree.TreeBuilder()
+        self._parser = ElementTree.XMLParser(target=builder, encoding="UTF-8")  # noqa: S314 (no DTD)
+        self._parser.feed(self._start + _PROBE)
+        self._root: Element = builder.close()  # the builder returns its root at any time
+        self._last = self._root[0]  # text before the next element becomes its tail
+        self._root.clear()
+        self._left = REBUILD_BYTES
+
+    def parse(self, raw: bytes) -> Element | None:
+        """Return the tree of an element, or `None` if the bytes are not exactly one element."""
+        root = self._root
+        try:
+            self._parser.feed(raw + _PROBE)
+        except ElementTree.ParseError:
+            self._build()
+            return None
+        if len(root) != 2 or self._last.tail or root[0].tail:
+            self._build()
+            return None
+        tree, self._last = root
+        root.clear()
+        self._left -= len(raw)
+        if self._left < 0:
+            self._build()
+        return tree
