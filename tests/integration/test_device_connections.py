@@ -28,7 +28,7 @@ async def running(folder: Path, **options: object) -> AsyncIterator[int]:
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Gateway:
     return Gateway(
         tmp_path_factory.mktemp("gw") / "gateway",
-        "cam1", "cam2", "cam3", "silent", "deaf", "same", "gone", "stays",
+        "cam1", "cam2", "silent", "gone",
         require_tls=False,
         sessions_per_account=2,
         authenticate_delay=0.0,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import zlib
 from collections.abc import AsyncIterator
@@ -39,17 +38,6 @@ async def test_conflict_answers_409_and_is_set_aside(centre: Centre) -> None:
     assert (centre.folder.root / LANDED).read_bytes() == segment()
     (aside,) = centre.files(landed=False)
     assert (centre.folder.root / aside).read_bytes() == segment(text="pump off")
-
-
-async def test_archived_segment_counts_as_stored(centre: Centre) -> None:
-    await centre.client.put(segment())
-    archived = centre.folder.root / LANDED.replace("landing", "archive")
-    archived.parent.mkdir(parents=True)
-    (centre.folder.root / LANDED).rename(archived)
-    assert (await centre.client.put(segment())).status == 200
-    assert (await centre.client.put(segment(text="x"))).status == 409
-    assert (await centre.client.head()).status == 200
-    assert centre.files() == []
 
 
 async def test_head_answers_digest_and_size(centre: Centre) -> None:
@@ -138,19 +126,6 @@ async def test_content_encoding_is_not_decoded(centre: Centre) -> None:
     answer = await centre.client.put(packed, Content_Encoding="gzip")
     assert answer.status == 400
     assert centre.files() == []
-
-
-async def test_one_of_two_concurrent_uploads_is_new(centre: Centre) -> None:
-    for first in range(1, 40, 3):
-        name = identity(first, first + 2)
-        texts = ["on", "on", "off"]
-        puts = (centre.client.put(segment(name, text), name) for text in texts)
-        statuses = [answer.status for answer in await asyncio.gather(*puts)]
-        assert statuses.count(201) == 1
-        won = texts[statuses.index(201)]
-        expected = [200 if text == won else 409 for text in texts]
-        expected[statuses.index(201)] = 201
-        assert statuses == expected
 
 
 @pytest.mark.parametrize(

@@ -41,15 +41,6 @@ def partial(data: bytes) -> str:
     return f"incoming/partial/{GATEWAY}/{hashlib.sha256(data).hexdigest()}.part"
 
 
-async def test_conflict_beyond_the_limit_is_not_kept(tmp_path: Path) -> None:
-    async with running_centre(tmp_path / "fleet", ReceiverLimits(aside_files=1)) as centre:
-        await centre.client.put(segment())
-        answers = [await centre.client.put(segment(text=text)) for text in "ab"]
-        assert [answer.status for answer in answers] == [409, 409]
-        assert "not kept" in answers[1].body["error"]
-        assert len(centre.files(landed=False)) == 1
-
-
 async def test_too_large_body_answers_413_before_it_is_sent(tmp_path: Path) -> None:
     async with running_centre(tmp_path / "fleet", ReceiverLimits(linger_s=0.1)) as centre:
         size = ReceiverLimits().body_bytes + 1
