@@ -17,7 +17,7 @@ import re
 from typing import Final
 
 from edge.xmpp.namespaces import CLIENT, QOS_ALL, XML, clark
-from edge.xmpp.stanza import Child, Item, Stanza, StanzaBytes, StreamHeader
+from edge.xmpp.stanza import MAX_PREFIXES, Child, Item, Stanza, StanzaBytes, StreamHeader
 from edge.xmpp.tree_parser import TreeParser
 
 MAX_ENVELOPE_BYTES: Final = 4096
@@ -39,6 +39,9 @@ _XMLNS: Final = "xmlns"
 
 _BODIES: Final = {"assured": "message", "acknowledged": "message", "deliver": ""}
 """The body's name for each element that an envelope has in the iq; empty if there is no body."""
+
+_INITIALS: Final = b"ad"
+"""The first letters of those elements: most other iqs are told apart by them."""
 
 _ATTRIBUTES: Final = r"((?: (?:[A-Za-z_][A-Za-z0-9_.-]*|xml:lang)=''){1,8})"
 _SKELETON: Final = re.compile(
@@ -124,12 +127,14 @@ class EnvelopeParser:
         self, raw: bytes, header: StreamHeader, max_tags: int, max_attributes: int
     ) -> Stanza | None:
         """Parse one envelope, which begins with `_START` and ends with `_END`."""
-        marks = raw.translate(None, _ORDINARY)
-        tags, attributes = marks.count(b"<"), marks.count(b"=")
         second = raw.find(b"<", 1)
         third = raw.find(b"<", second + 1)
+        if raw[second + 1] not in _INITIALS:
+            return None
+        marks = raw.translate(None, _ORDINARY)
+        tags, attributes = marks.count(b"<"), marks.count(b"=")
         head = raw[:third]
-        if tags > max_tags or tags > MAX_TAGS or third < 0:
+        if tags > max_tags or tags > MAX_TAGS:
             return None
         if tags + attributes != len(marks) and (_is_unusual(head) or _has_markup(raw)):
             return None
@@ -140,11 +145,11 @@ class EnvelopeParser:
         if skeleton is None or len(tokens) != skeleton.tokens:
             return None
         values = tokens[1::2]
-        attrs = dict(zip(skeleton.names, values, strict=False))
+        attrs = dict(zip(skeleton.names, values))  # noqa: B905 (the keyword costs too much here)
         if skeleton.declares and attrs.pop(_XMLNS) != CLIENT:
             return None
         del values[: len(skeleton.names)]
-        child_attrs = dict(zip(skeleton.child_names, values, strict=True))
+        child_attrs = dict(zip(skeleton.child_names, values))  # noqa: B905
         name = skeleton.child.get(child_attrs.pop(_XMLNS))
         if name is None:
             return None
@@ -153,23 +158,32 @@ class EnvelopeParser:
         stanza = Stanza(_IQ, attrs, whole)
         child = Child(name, child_attrs, whole, second)
         stanza.children.append(child)
-        child._stop = third
-        tail = skeleton.tail
-        if tail:
-            stop = len(raw) - len(tail)
-            tree = self._bodies.parse(raw[third : stop + _END_TAG]) if raw.endswith(tail) else None
-            if tree is None or tree.tag != _MESSAGE:
-                return None
-            child._stop = stop + _END_TAG
-            message = Child(_MESSAGE, tree.attrib, whole, third)
-            message._stop = stop
-            message.parsed = tree
-            child.children.append(message)
-        elif third != len(raw) - len(_END):
+        if not self._add_content(child, raw, third, skeleton.tail):
             return None
         if attributes > max_attributes and _has_more_attributes(stanza, max_attributes):
             return None
         return stanza
+
+    def _add_content(self, child: Child, raw: bytes, start: int, tail: bytes) -> bool:
+        """Add what is after the iq's and its child's start tags; return whether it is valid."""
+        if not tail:
+            child._stop = start
+            return start == len(raw) - len(_END)
+        if not raw.endswith(tail):
+            return False
+        stop = len(raw) - len(tail)
+        body = raw[start : stop + _END_TAG]
+        tree = self._bodies.parse(body)
+        if tree is None or tree.tag != _MESSAGE:
+            return False
+        child._stop = stop + _END_TAG
+        message = Child(_MESSAGE, tree.attrib, child._whole, start)
+        message._stop = stop
+        message.parsed = tree
+        if not _may_use_prefix(raw, child._whole.header):
+            message._raw = body
+        child.children.append(message)
+        return True
 
     def _learn(self, parts: tuple[str, ...]) -> _Skeleton | None:
         """Check a skeleton, given as the parts between the values, and remember it."""
@@ -194,6 +208,16 @@ class EnvelopeParser:
 def _names(attributes: str) -> list[str]:
     names = attributes.replace("=''", "").split()
     return [_LANG if name == "xml:lang" else name for name in names]
+
+
+def _may_use_prefix(raw: bytes, header: StreamHeader) -> bool:
+    """Return whether an element may depend on a prefix that is declared around it."""
+    if raw.find(b"xmlns:") >= 0 or len(header.prefixes) > MAX_PREFIXES:
+        return True
+    for prefix in header.prefixes:  # noqa: SIM110 (a generator costs as much again)
+        if raw.find(prefix) >= 0:
+            return True
+    return False
 
 
 def _is_unusual(head: bytes) -> bool:

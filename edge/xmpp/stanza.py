@@ -76,7 +76,7 @@ class Child:
         parsed: the element's tree, if it was built when the stanza was received; not to be changed.
     """
 
-    __slots__ = ("_start", "_stop", "_whole", "attrs", "children", "name", "parsed")
+    __slots__ = ("_raw", "_start", "_stop", "_whole", "attrs", "children", "name", "parsed")
 
     def __init__(
         self, name: str, attrs: dict[str, str], whole: StanzaBytes, start: int = 0
@@ -85,6 +85,7 @@ class Child:
         self.attrs = attrs
         self.children: list[Child] = []
         self.parsed: Element | None = None
+        self._raw = b""  # the result of `raw`, if it was known from the beginning
         self._whole = whole
         self._start = start  # offset in the stanza's bytes
         self._stop = 0  # offset of its end as expat reports it: after `<a/>`, but before `</a>`
@@ -95,6 +96,8 @@ class Child:
 
         Each call costs a copy, and parses the whole stanza again if the element uses a prefix.
         """
+        if self._raw:
+            return self._raw
         whole, stop = self._whole.raw, self._stop
         if whole[stop - 2 : stop] != b"/>" or not TAG.fullmatch(whole, self._start, stop):
             stop = whole.index(b">", stop) + 1
