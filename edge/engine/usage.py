@@ -1,7 +1,7 @@
 """Queries for operators: how much of each limit is used, and what waits.
 
 These run beside the stanzas, which have cheaper queries of their own. What a query reads is bounded
-by the limits of its table, and by an index if the table has bodies.
+by the limits of its table; large bodies are not read.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class WaitingCounts(NamedTuple):
 
 
 _TOTALS: Final[dict[tuple[str, ...], str]] = {
-    ("held_messages", "held_bytes"): "SELECT messages, bytes FROM custody_total",
+    ("held_messages", "held_bytes"): "SELECT count(*), coalesce(sum(bytes), 0) FROM held",
     ("outbox_messages", "outbox_bytes"): "SELECT messages, bytes FROM outbox_total",
     ("offline_total_messages", "offline_total_bytes"): "SELECT messages, bytes FROM offline_total",
     ("dead_messages", "dead_bytes"): "SELECT messages, bytes FROM dead_total",
@@ -83,10 +83,11 @@ SELECT a.name, count(*) FROM roster AS r JOIN accounts AS a ON a.id = r.account
 WHERE r.listed = 1 GROUP BY r.account
 """,
     ("released_keys",): """
-SELECT l.source, (length(l.keys) + coalesce((
-    SELECT sum(length(p.keys)) FROM released_pages AS p WHERE p.source = l.source
-), 0)) / 8 -- bytes of a key
-FROM released_latest AS l
+SELECT source, sum(keys) FROM (
+    SELECT source, length(keys) / 8 AS keys FROM released_latest -- 8 bytes of a key
+    UNION ALL SELECT source, sum(length(keys)) / 8 FROM released_pages GROUP BY source
+    UNION ALL SELECT source, count(*) FROM custody WHERE released IS NOT NULL GROUP BY source
+) GROUP BY source
 """,
     ("unsealed_events",): "SELECT lane, last - sealed FROM lane_counters",
     ("nodes_per_account",): "SELECT owner, count(*) FROM nodes GROUP BY owner",

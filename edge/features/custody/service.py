@@ -93,12 +93,8 @@ def offer(context: Context, tx: Transaction, sender: Sender, request: Request) -
     decision = rules.OFFERED[situation]
     if decision.effect is Effect.HOLD:
         for row in plan.evict:
-            _log_dropped(
-                tx,
-                store.remove(tx, row),
-                "evicted",
-                "deleted to make room: its sender is at its limit",
-            )
+            reason = "deleted to make room: its sender is at its limit"
+            _drop(context, tx, store.get(tx, row), "evicted", reason)
         key = sender.bare, sender.full, msg_id
         store.hold(tx, *key, to.full, body, digest, destination.recipient(to))
         tx.wake_at(tx.now.service + context.limits.held_ttl)
@@ -124,9 +120,9 @@ def deliver(context: Context, tx: Transaction, sender: Sender, msg_id: str) -> N
     trusted, error = destination.acceptance(context, tx, sender, to)
     if not trusted:
         error = CustodyError(Reason.NOT_ALLOWED)
-    size = quota.charge(held.msg_id, held.body)
-    message = Message(sender, to, held.body, size, 2, held.msg_id, held.since)
-    contents = destination.read(context, held.body, to)
+    body = store.read_body(tx, held)
+    message = Message(sender, to, body, held.size, 2, held.msg_id, held.since)
+    contents = destination.read(context, body, to)
     over = None if error else destination.room_now(context, tx, message, contents)
     situation = rules.release(
         destination=error is None,
@@ -137,7 +133,7 @@ def deliver(context: Context, tx: Transaction, sender: Sender, msg_id: str) -> N
     if decision.answer is Answer.EMPTY:  # a repeated deliver gets the same answer
         store.release(tx, held, context.limits.released_keys)
     elif decision.effect is Effect.DEAD_LETTER:
-        store.remove(tx, held.row)
+        store.remove(tx, held, context.limits.released_keys)
     if decision.effect is Effect.DELIVER:
         destination.deliver(context, tx, message, contents)
     elif decision.effect is Effect.DEAD_LETTER:
@@ -177,10 +173,8 @@ def acknowledge(context: Context, tx: Transaction, sender: Sender, request: Requ
 def expire(context: Context, tx: Transaction) -> None:
     """Drop held messages whose sender never asked for delivery, and set the timer for the next."""
     ttl = context.limits.held_ttl
-    for row in store.expired(tx, ttl):
-        _log_dropped(
-            tx, store.remove(tx, row), "expired", "expired: its sender never asked for delivery"
-        )
+    for held in store.expired(tx, ttl):
+        _drop(context, tx, held, "expired", "expired: its sender never asked for delivery")
     since = store.oldest_since(tx)
     if since is not None:
         tx.wake_at(since + ttl)
@@ -224,7 +218,9 @@ def _conclude(
         raise error
 
 
-def _log_dropped(tx: Transaction, held: HeldMessage, name: str, reason: str) -> None:
+def _drop(context: Context, tx: Transaction, held: HeldMessage, name: str, reason: str) -> None:
+    """Remove a message that is not delivered, and log that."""
+    store.remove(tx, held, context.limits.released_keys)
     tags = {"msgId": held.msg_id, "destination": held.destination}
     event = NewEvent(
         "message", held.sender, name=name, level="Warning", text=reason, qos=2, tags=tags

@@ -1,20 +1,22 @@
 """The rows of custody: messages between `assured` and `deliver`, and the keys of released ones.
 
-The hot functions take and return values, so that the state can be held in memory as an image of
-these rows: `held_digest`, `find`, `usage`, `hold`, `release` and `was_released`.
+The state is in memory, as an image of the rows (`Transaction.cache`): every function reads and
+changes the image, and the rows follow in one batch for each transaction. The limits of custody
+bound the image. Bodies are in it, with what was parsed of them, while `BODY_BYTES` last.
 
-Triggers count the rows of `held` into `custody_total`. A released key is 8 bytes of a hash. The
-latest of a source are in one short row, so that a commit writes few pages however many sources
-there are; when that row has `PAGE_KEYS` keys, they move into a ring of such pages. Two messages of
-one source with the same hash would be taken for one. That does not happen by chance, and a sender
-that makes it happen deceives only itself.
+A released key is 8 bytes of a hash. The latest keys of a source are in the image, those before in a
+ring of pages in `released_pages`. The rows of the latest keys are written once in `RELEASED_ROWS`
+releases: until then the row of each released message stays, without its body. Two messages of one
+source with the same hash would be taken for one. That does not happen by chance, and a sender that
+makes it happen deceives only itself.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from hashlib import blake2b
-from typing import Final, NamedTuple
+from itertools import islice
+from typing import Final
 
 from edge.engine.database import Transaction
 from edge.engine.quota import EvictionCandidate, Usage, charge
@@ -26,73 +28,233 @@ KEY_BYTES: Final = 8
 
 PAGE_KEYS: Final = 32
 
-_DIGEST: Final = "SELECT digest FROM held WHERE source = ? AND sender = ? AND msg_id = ?"
-_FIND: Final = """
-SELECT id, source, sender, msg_id, destination, body, digest, since
-FROM held WHERE source = ? AND sender = ? AND msg_id = ?
-"""
-_GET: Final = (
-    "SELECT id, source, sender, msg_id, destination, body, digest, since FROM held WHERE id = ?"
-)
-_HOLD: Final = """
-INSERT INTO held (source, sender, msg_id, destination, body, digest, bytes, since, recipient)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
-"""
-_USAGE: Final = """
-SELECT count(h.id), coalesce(sum(h.bytes), 0), t.messages, t.bytes
-FROM custody_total AS t LEFT JOIN held AS h ON h.source = ?
-"""
-_REMOVE: Final = "DELETE FROM held WHERE id = ?"
-_OLDEST: Final = "SELECT id, bytes, since FROM held WHERE source = ? ORDER BY id"
-_FIRST_ROWS: Final = "SELECT id, since FROM held ORDER BY id LIMIT ?"
-_FIRST: Final = "SELECT since FROM held ORDER BY id LIMIT 1"
-_AGE: Final = "UPDATE main.held SET since = since - ? WHERE since <= ?"
+RELEASED_ROWS: Final = 256
+"""Rows of released messages at which their keys are written and the rows are deleted."""
 
-_INSERT_LATEST: Final = "INSERT INTO released_latest (source, keys) VALUES (?, ?)"
-_APPEND_KEY: Final = """
-UPDATE released_latest SET keys = CAST(keys || ? AS BLOB) WHERE source = ? AND length(keys) < ?
+BODY_BYTES: Final = 2 * 1024 * 1024
+"""Memory for bodies in the image. Messages are mostly delivered within a second; the bodies of
+those that wait are read from their rows."""
+
+PARSED_BYTES: Final = 8
+"""Memory of a parsed body for each byte of it, approximately."""
+
+_LOAD: Final = """
+SELECT id, source, sender, msg_id, destination, digest, since, bytes, recipient
+FROM main.held ORDER BY id
 """
-_MOVE_TO_PAGE: Final = """
-INSERT INTO released_pages (source, slot, keys)
-SELECT source, pages % ?, keys FROM released_latest WHERE source = ?
+_LOAD_RELEASED: Final = """
+SELECT source, sender, msg_id FROM main.custody WHERE released IS NOT NULL ORDER BY released
+"""
+_LAST: Final = "SELECT coalesce(max(id), 0), coalesce(max(released), 0) FROM main.custody"
+_BODY: Final = "SELECT body FROM main.custody WHERE id = ?"
+_INSERT: Final = """
+INSERT INTO main.custody (
+    id, source, sender, msg_id, destination, digest, since, bytes, recipient, body
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+"""
+_RELEASE: Final = """
+UPDATE main.custody
+SET released = ?, destination = '', recipient = NULL, digest = x'', body = x'' WHERE id = ?
+"""
+_REMOVE: Final = "DELETE FROM main.custody WHERE id = ?"
+_REMOVE_RELEASED: Final = "DELETE FROM main.custody WHERE released IS NOT NULL"
+_AGE: Final = "UPDATE main.custody SET since = since - ? WHERE since <= ?"
+
+_LATEST: Final = "SELECT source, keys, pages FROM main.released_latest"
+_SET_LATEST: Final = """
+INSERT INTO main.released_latest (source, keys, pages) VALUES (?, ?, ?)
+ON CONFLICT (source) DO UPDATE SET keys = excluded.keys, pages = excluded.pages
+"""
+_PAGES: Final = "SELECT slot, keys FROM main.released_pages WHERE source = ?"
+_SET_PAGE: Final = """
+INSERT INTO main.released_pages (source, slot, keys) VALUES (?, ?, ?)
 ON CONFLICT (source, slot) DO UPDATE SET keys = excluded.keys
 """
-_RESTART_LATEST: Final = "UPDATE released_latest SET keys = ?, pages = pages + 1 WHERE source = ?"
-_LATEST: Final = "SELECT keys FROM released_latest WHERE source = ?"
-_PAGES: Final = "SELECT slot, keys FROM released_pages WHERE source = ?"
-_SET_LATEST: Final = "UPDATE released_latest SET keys = ? WHERE source = ?"
-_SET_PAGE: Final = "UPDATE released_pages SET keys = ? WHERE source = ? AND slot = ?"
+
+_IMAGE: Final = "custody"
 
 
-class HeldMessage(NamedTuple):
-    """A message in custody; `since` is in service seconds."""
+class HeldMessage:
+    """A message in custody.
 
-    row: int
-    source: str
-    sender: str
-    msg_id: str
-    destination: str
-    body: bytes
-    digest: bytes
-    since: float
+    Attributes:
+        digest: SHA-256 of the body.
+        since: when it was taken into custody, in service seconds.
+        size: its charge for the limits, in bytes.
+        recipient: the name of the account in whose outbox it has room, if any.
+        body: the message as it was received, or `None` if it is only in the row (`read_body`).
+        parsed: what its destination has parsed of the body, if it is known.
+    """
+
+    __slots__ = (
+        "body", "destination", "digest", "msg_id", "parsed", "recipient", "row", "sender", "since",
+        "size", "source",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        row: int,
+        source: str,
+        sender: str,
+        msg_id: str,
+        destination: str,
+        digest: bytes,
+        since: float,
+        size: int,
+        recipient: str | None,
+        body: bytes | None = None,
+        parsed: object = None,
+    ) -> None:
+        self.row = row
+        self.source = source
+        self.sender = sender
+        self.msg_id = msg_id
+        self.destination = destination
+        self.digest = digest
+        self.since = since
+        self.size = size
+        self.recipient = recipient
+        self.body = body
+        self.parsed = parsed
+
+
+class _Source:
+    """The messages of one source, oldest first, and their charge."""
+
+    __slots__ = ("bytes", "messages")
+
+    def __init__(self) -> None:
+        self.messages: dict[tuple[str, str], HeldMessage] = {}
+        self.bytes = 0
+
+
+class _LatestKeys:
+    """The latest released keys of a source, and how many pages of earlier ones were written."""
+
+    __slots__ = ("keys", "pages")
+
+    def __init__(self, keys: bytes = b"", pages: int = 0) -> None:
+        self.keys = keys
+        self.pages = pages
+
+
+class _Image:
+    """What the rows say.
+
+    Attributes:
+        messages: all messages by row, oldest first.
+        bytes: their charge.
+        latest: the latest released keys by source.
+        changed: sources whose latest keys are not in their row yet.
+        released: the number of the last release.
+        released_rows: the rows of released messages.
+    """
+
+    __slots__ = (
+        "_body_bytes", "_with_body", "bytes", "changed", "last_row", "latest", "messages",
+        "released", "released_rows", "sources",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.messages: dict[int, HeldMessage] = {}
+        self.sources: dict[str, _Source] = {}
+        self.bytes = 0
+        self.last_row = 0
+        self.latest: dict[str, _LatestKeys] = {}
+        self.changed: set[str] = set()
+        self.released = 0
+        self.released_rows = 0
+        self._with_body: dict[int, int] = {}
+        self._body_bytes = 0
+
+    def add(self, held: HeldMessage) -> None:
+        """Add a message that is newer than all others."""
+        source = self.sources.get(held.source)
+        if source is None:
+            source = self.sources[held.source] = _Source()
+        source.messages[held.sender, held.msg_id] = held
+        source.bytes += held.size
+        self.messages[held.row] = held
+        self.bytes += held.size
+        if held.body is not None:
+            self._keep_body(held, len(held.body))
+
+    def _keep_body(self, held: HeldMessage, size: int) -> None:
+        if held.parsed is not None:
+            size += PARSED_BYTES * size
+        self._with_body[held.row] = size
+        self._body_bytes += size
+        while self._body_bytes > BODY_BYTES:
+            oldest = self.messages[next(iter(self._with_body))]
+            self._drop_body(oldest.row)
+            oldest.body = oldest.parsed = None
+
+    def _drop_body(self, row: int) -> None:
+        self._body_bytes -= self._with_body.pop(row, 0)
+
+    def remove(self, held: HeldMessage) -> None:
+        """Remove a message."""
+        source = self.sources[held.source]
+        del source.messages[held.sender, held.msg_id]
+        source.bytes -= held.size
+        if not source.messages:
+            del self.sources[held.source]
+        del self.messages[held.row]
+        self.bytes -= held.size
+        self._drop_body(held.row)
+
+    def add_key(self, source: str, key: bytes) -> None:
+        """Add a released key of a source."""
+        latest = self.latest.get(source)
+        if latest is None:
+            latest = self.latest[source] = _LatestKeys()
+        latest.keys += key
+        self.changed.add(source)
+        self.released_rows += 1
+
+
+class _Unwritten:
+    """The changes of a transaction that are not in the rows yet.
+
+    Attributes:
+        new: the values of new rows.
+        released: (number of the release, row) of each released message.
+        keys: how many released keys of a source are remembered at least.
+    """
+
+    __slots__ = ("keys", "new", "released")
+
+    def __init__(self) -> None:
+        self.keys = 0
+        self.new: list[tuple[object, ...]] = []
+        self.released: list[tuple[int, int]] = []
 
 
 def held_digest(tx: Transaction, source: str, sender: str, msg_id: str) -> bytes | None:
     """Return the SHA-256 of the body held under this key, or `None`."""
-    row = tx.row(_DIGEST, (source, sender, msg_id))
-    return None if row is None else row[0]
+    held = find(tx, source, sender, msg_id)
+    return None if held is None else held.digest
 
 
 def find(tx: Transaction, source: str, sender: str, msg_id: str) -> HeldMessage | None:
     """Return the message held under this key, or `None`."""
-    row = tx.row(_FIND, (source, sender, msg_id))
-    return None if row is None else HeldMessage(*row)
+    of_source = _image(tx).sources.get(source)
+    return None if of_source is None else of_source.messages.get((sender, msg_id))
+
+
+def read_body(tx: Transaction, held: HeldMessage) -> bytes:
+    """Return the body of a held message."""
+    if held.body is not None:
+        return held.body
+    return bytes(tx.row(_BODY, (held.row,))[0])
 
 
 def usage(tx: Transaction, source: str) -> tuple[Usage, Usage]:
     """Return what one source holds, and what all sources hold together."""
-    messages, size, total, total_size = tx.row(_USAGE, (source,))
-    return Usage(messages, size), Usage(total, total_size)
+    image = _image(tx)
+    of_source = image.sources.get(source)
+    used = Usage() if of_source is None else Usage(len(of_source.messages), of_source.bytes)
+    return used, Usage(len(image.messages), image.bytes)
 
 
 def hold(
@@ -104,14 +266,26 @@ def hold(
     body: bytes,
     digest: bytes,
     recipient: str | None = None,
+    parsed: object = None,
 ) -> None:
     """Take a message into custody; its key must not be held.
 
-    `recipient` is the name of the account whose outbox has room reserved for the message.
+    `recipient` is the name of the account whose outbox has room reserved for the message, `parsed`
+    what its destination has parsed of the body.
     """
-    size = charge(msg_id, body)
-    since = tx.now.service
-    tx.run(_HOLD, (source, sender, msg_id, destination, body, digest, size, since, recipient))
+    image = _image(tx)
+    row = image.last_row = image.last_row + 1
+    key = source, sender, msg_id, destination, digest, tx.now.service, charge(msg_id, body)
+    held = HeldMessage(row, *key, recipient, body, parsed)
+    image.add(held)
+    unwritten = _unwritten(tx)
+    unwritten.new.append((row, *key, recipient, body))
+    tx.on_undo(_undo_hold, image, held, unwritten)
+
+
+def _undo_hold(image: _Image, held: HeldMessage, unwritten: _Unwritten) -> None:
+    image.remove(held)
+    unwritten.new.pop()
 
 
 def release(tx: Transaction, held: HeldMessage, keys: int) -> None:
@@ -119,70 +293,141 @@ def release(tx: Transaction, held: HeldMessage, keys: int) -> None:
 
     At least the last `keys` keys of each source are remembered.
     """
-    tx.run(_REMOVE, (held.row,))
-    remember_released(tx, held.source, held.sender, held.msg_id, keys)
+    image = _image(tx)
+    image.remove(held)
+    image.released += 1
+    image.add_key(held.source, _key(held.sender, held.msg_id))
+    unwritten = _unwritten(tx)
+    unwritten.keys = keys
+    unwritten.released.append((image.released, held.row))
+    tx.on_undo(_undo_release, tx, unwritten)
 
 
-def remove(tx: Transaction, row: int) -> HeldMessage:
-    """Remove a message that is not delivered, and return it.
+def _undo_release(tx: Transaction, unwritten: _Unwritten) -> None:
+    """Take back a release; the image is read again, because the order of messages is lost."""
+    unwritten.released.pop()
+    tx.cache.pop(_IMAGE, None)
+
+
+def remove(tx: Transaction, held: HeldMessage, keys: int) -> None:
+    """Remove a message that is not delivered.
 
     Its key is forgotten too, if an earlier message of the same key was released: a late `deliver`
-    must not be answered as if this message had been delivered.
+    must not be answered as if this message had been delivered. At least the last `keys` other keys
+    of each source are remembered.
     """
-    held = HeldMessage(*tx.row(_GET, (row,)))
-    tx.run(_REMOVE, (row,))
-    forget_released(tx, held.source, held.sender, held.msg_id)
-    return held
+    _forget_released(tx, held, keys)
+    tx.run(_REMOVE, (held.row,))
+    _image(tx).remove(held)
 
 
 def oldest(tx: Transaction, source: str) -> Iterator[EvictionCandidate]:
-    """Yield the messages of a source, oldest first; rows are read one at a time."""
-    for row, size, since in tx.run(_OLDEST, (source,)):
-        yield EvictionCandidate(row, size, tx.now.service - since)
+    """Yield the messages of a source, oldest first."""
+    of_source = _image(tx).sources.get(source)
+    for held in () if of_source is None else of_source.messages.values():
+        yield EvictionCandidate(held.row, held.size, tx.now.service - held.since)
 
 
-def expired(tx: Transaction, ttl: float) -> list[int]:
-    """Return the rows of messages older than `ttl` service seconds, at most `EXPIRY_BATCH`."""
+def get(tx: Transaction, row: int) -> HeldMessage:
+    """Return the message of an existing row."""
+    return _image(tx).messages[row]
+
+
+def expired(tx: Transaction, ttl: float) -> list[HeldMessage]:
+    """Return messages older than `ttl` service seconds, of the oldest `EXPIRY_BATCH`."""
     limit = tx.now.service - ttl
-    return [row for row, since in tx.rows(_FIRST_ROWS, (EXPIRY_BATCH,)) if since <= limit]
+    oldest = islice(_image(tx).messages.values(), EXPIRY_BATCH)
+    return [held for held in oldest if held.since <= limit]
 
 
 def oldest_since(tx: Transaction) -> float | None:
     """Return the service second from which the oldest message of all has been held."""
-    row = tx.row(_FIRST)
-    return None if row is None else row[0]
+    oldest = next(iter(_image(tx).messages.values()), None)
+    return None if oldest is None else oldest.since
 
 
 def was_released(tx: Transaction, source: str, sender: str, msg_id: str) -> bool:
     """Return whether a message of this key is remembered as released."""
-    row = tx.row(_LATEST, (source,))
-    if row is None:
+    latest = _image(tx).latest.get(source)
+    if latest is None:
         return False
     key = _key(sender, msg_id)
-    return key in _split(row[0]) or any(
+    return key in _split(latest.keys) or any(
         key in _split(keys) for _slot, keys in tx.rows(_PAGES, (source,))
     )
 
 
-def remember_released(tx: Transaction, source: str, sender: str, msg_id: str, least: int) -> None:
-    """Remember the key of a released message; at least the last `least` of a source are kept."""
-    key = _key(sender, msg_id)
-    if tx.run(_APPEND_KEY, (key, source, PAGE_KEYS * KEY_BYTES)).rowcount:
+def _forget_released(tx: Transaction, held: HeldMessage, least: int) -> None:
+    source = held.source
+    if not was_released(tx, source, held.sender, held.msg_id):
         return
-    if tx.run(_MOVE_TO_PAGE, (-(-least // PAGE_KEYS), source)).rowcount:
-        tx.run(_RESTART_LATEST, (key, source))
-    else:
-        tx.run(_INSERT_LATEST, (source, key))
-
-
-def forget_released(tx: Transaction, source: str, sender: str, msg_id: str) -> None:
-    """Forget the key of a released message, if it is remembered."""
-    key = _key(sender, msg_id)
-    for (keys,) in tx.rows(_LATEST, (source,)):
-        tx.run(_SET_LATEST, (_without(keys, key), source))
+    key, image = _key(held.sender, held.msg_id), _image(tx)
     for slot, keys in tx.rows(_PAGES, (source,)):
         if key in _split(keys):
-            tx.run(_SET_PAGE, (_without(keys, key), source, slot))
+            tx.run(_SET_PAGE, (source, slot, _without(keys, key)))
+    latest = image.latest[source]
+    latest.keys = _without(latest.keys, key)
+    image.changed.add(source)
+    _write_keys(tx, image, least)
+
+
+def age(tx: Transaction, before: float, seconds: float) -> None:
+    """Age messages stored until service second `before` by `seconds`."""
+    tx.run(_AGE, (seconds, before))
+    tx.cache.pop(_IMAGE, None)
+
+
+def _image(tx: Transaction) -> _Image:
+    image: _Image | None = tx.cache.get(_IMAGE)
+    return _load(tx) if image is None else image
+
+
+def _load(tx: Transaction) -> _Image:
+    image = _Image()
+    for row in tx.rows(_LOAD):
+        image.add(HeldMessage(*row))
+    image.last_row, image.released = tx.row(_LAST)
+    for source, keys, pages in tx.rows(_LATEST):
+        image.latest[source] = _LatestKeys(keys, pages)
+    for source, sender, msg_id in tx.rows(_LOAD_RELEASED):
+        image.add_key(source, _key(sender, msg_id))
+    tx.cache[_IMAGE] = image
+    return image
+
+
+def _unwritten(tx: Transaction) -> _Unwritten:
+    unwritten: _Unwritten | None = tx.memo.get(_IMAGE)
+    if unwritten is None:
+        unwritten = tx.memo[_IMAGE] = _Unwritten()
+        tx.write_later(_write)
+    return unwritten
+
+
+def _write(tx: Transaction) -> None:
+    """Write the changes to the rows."""
+    unwritten: _Unwritten = tx.memo.pop(_IMAGE)
+    if unwritten.new:
+        tx.run_many(_INSERT, unwritten.new)
+    if unwritten.released:
+        tx.run_many(_RELEASE, unwritten.released)
+        image: _Image | None = tx.cache.get(_IMAGE)
+        if image is not None and image.released_rows >= RELEASED_ROWS:
+            _write_keys(tx, image, unwritten.keys)
+
+
+def _write_keys(tx: Transaction, image: _Image, least: int) -> None:
+    """Write the released keys to their rows, and delete the rows of released messages."""
+    page_bytes, ring = PAGE_KEYS * KEY_BYTES, -(-least // PAGE_KEYS)
+    for source in sorted(image.changed):
+        latest = image.latest[source]
+        while len(latest.keys) > page_bytes:
+            tx.run(_SET_PAGE, (source, latest.pages % ring, latest.keys[:page_bytes]))
+            latest.keys = latest.keys[page_bytes:]
+            latest.pages += 1
+        tx.run(_SET_LATEST, (source, latest.keys, latest.pages))
+    tx.run(_REMOVE_RELEASED)
+    image.changed.clear()
+    image.released_rows = 0
 
 
 def _key(sender: str, msg_id: str) -> bytes:
@@ -195,8 +440,3 @@ def _split(keys: bytes) -> list[bytes]:
 
 def _without(keys: bytes, key: bytes) -> bytes:
     return b"".join(kept for kept in _split(keys) if kept != key)
-
-
-def age(tx: Transaction, before: float, seconds: float) -> None:
-    """Age messages stored until service second `before` by `seconds`."""
-    tx.run(_AGE, (seconds, before))
