@@ -131,6 +131,11 @@ class Transaction:
         self._connection = connection
         self.now = now
 
+    @property
+    def is_in_memory(self) -> bool:
+        """Whether statements raise `NeedsDatabase`."""
+        return self._connection is None
+
     def run(self, sql: str, values: Values = ()) -> sqlite3.Cursor:
         """Execute a statement and return its cursor."""
         if self._unwritten:

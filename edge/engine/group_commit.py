@@ -207,6 +207,7 @@ class Store:
         self._closing = False
         self._was_full = False
         self._cache: dict[str, Any] = {}
+        self._images_dropped = True
         self._version = -1
         self._changed = False
         self.commit_window = CommitWindow(self._is_full)
@@ -338,10 +339,10 @@ class Store:
     async def _commit_group(self) -> None:
         group = self._next_group()
         try:
-            if group.is_heavy or not self._begin_without_waiting(group):
-                left, due = await self._writer.call(self._run_and_commit, group)
-            else:
+            if self._begin_here(group):
                 left, due = await self._run_here(group)
+            else:
+                left, due = await self._writer.call(self._run_and_commit, group)
         except Exception as error:  # a bug outside the units: nothing was committed
             _report(error)
             for unit in group.units:
@@ -408,12 +409,16 @@ class Store:
             self._committing = False
         return [], group.tx.due
 
-    def _begin_without_waiting(self, group: _Group) -> bool:
-        """Begin the transaction of a group, unless that has to wait for the disk or a process."""
-        if not self._guard.begin_now(self._writer.raw):
+    def _begin_here(self, group: _Group) -> bool:
+        """Begin the transaction of a group; return False if it has to run on the thread.
+
+        That is so if a unit is heavy, if beginning has to wait for the disk or another process, and
+        if the images were dropped, because reading them takes long.
+        """
+        if group.is_heavy or not self._guard.begin_now(self._writer.raw):
             return False
         self._connect(group)
-        return True
+        return not self._images_dropped
 
     def _connect(self, group: _Group) -> None:
         """Connect a group to the transaction that has begun.
@@ -425,11 +430,15 @@ class Store:
         if version != self._version:
             self._version = version
             self._changed = True
-            self._cache.clear()
+            self._drop_images()
             if group.done:
                 group.restart(self._transaction())
         group.tx.connect(connection, self._clock())
         group.tx.before_commit(self.before_commit)
+
+    def _drop_images(self) -> None:
+        self._cache.clear()
+        self._images_dropped = True
 
     def _finish_units(self, group: _Group) -> None:
         group.tx.run_before_commit()
@@ -471,8 +480,10 @@ class Store:
     def _run_in_transaction(self, group: _Group) -> tuple[list[_Unit], float | None]:
         connection = self._writer.raw
         changes = connection.total_changes
-        self._guard.begin(connection)
-        self._connect(group)
+        if not connection.in_transaction:
+            self._guard.begin(connection)
+            self._connect(group)
+        self._images_dropped = False
         left = group.run()
         self._finish_units(group)
         self._commit(wrote=connection.total_changes > changes)
@@ -512,7 +523,7 @@ class Store:
     def _roll_back(self, error: Exception) -> StoreError:
         """Roll back the transaction, drop the images, and return the error for its units."""
         connection = self._writer.raw
-        self._cache.clear()
+        self._drop_images()
         try:
             if connection.in_transaction:  # a full disk rolls back by itself
                 connection.execute("ROLLBACK")

@@ -34,6 +34,8 @@ WAL_MARGIN: Final = 512 * 1024
 UNBOUNDED: Final = 2**62
 """The free space of a database that is not in a file."""
 
+_ROOM: Final = "room"
+
 _FILE: Final = "SELECT file FROM pragma_database_list WHERE name = 'main'"
 _PAGES: Final = "PRAGMA main.page_count"
 _FREE: Final = "PRAGMA main.freelist_count"
@@ -46,15 +48,23 @@ _NO_WAIT: Final = "PRAGMA busy_timeout = 0"
 def reserve(tx: Transaction, size: int, limits: Limits) -> ExceededLimit | None:
     """Reserve room for a new message, and return the limit that it would exceed, if any.
 
-    The room is measured once in a transaction; each message takes its bytes from it.
+    The room is measured once in a transaction; each message takes its bytes from it. It is measured
+    again before the commit, for messages that are accepted in memory meanwhile.
     """
-    room: int | None = tx.memo.get("room")
+    room: int | None = tx.memo.get(_ROOM)
     if room is None:
-        room = tx.memo["room"] = space_rules.free_room(measure(tx), _space_limits(limits))
+        room = tx.cache.get(_ROOM) if tx.is_in_memory else None
+        if room is None:
+            room = _measure_room(tx, limits)
+        tx.before_commit(lambda tx: tx.cache.update({_ROOM: _measure_room(tx, limits)}))
     if size > room:
         return _exceeded_beside_reserved(tx, size, room, limits)
-    tx.memo["room"] = room - size
+    tx.memo[_ROOM] = room - size
     return None
+
+
+def _measure_room(tx: Transaction, limits: Limits) -> int:
+    return space_rules.free_room(measure(tx), _space_limits(limits))
 
 
 def exceeded_limit(tx: Transaction, size: int, limits: Limits) -> ExceededLimit | None:
