@@ -201,8 +201,13 @@ def stanza(
     name: str, kind: str | None, id: str | None, to: str | None, from_: str | None, content: bytes
 ) -> bytes:
     """Build a stanza; attributes that are None are omitted."""
-    what = _attribute("type", kind) + _attribute("id", id)
-    return _element(name, what + _attribute("to", to) + _attribute("from", from_), content)
+    given = kind and id and to and from_ and f"{kind}{id}{to}{from_}"
+    if given and _ATTRIBUTE_SPECIAL.search(given) is None:  # most stanzas
+        attributes = f" type='{kind}' id='{id}' to='{to}' from='{from_}'"
+    else:
+        attributes = _attribute("type", kind) + _attribute("id", id)
+        attributes += _attribute("to", to) + _attribute("from", from_)
+    return _element(name, attributes, content)
 
 
 def _element(name: str, attributes: str, content: bytes) -> bytes:

@@ -43,8 +43,10 @@ def assured(context: Context, stanza: Stanza) -> Work:
         except ServiceError as error:
             return answers.error(context, stanza, sender, error)
         namespace = stanza.children[0].name[1:].partition("}")[0]
-        payload = serialize.tag("received", {"msgId": msg_id}, xmlns=namespace)
-        return answers.result(stanza, sender, payload)
+        payload = f"<received xmlns='{namespace}'".encode()
+        return answers.result(
+            stanza, sender, b"%b%b/>" % (payload, serialize.attribute("msgId", msg_id))
+        )
 
     return work
 
