@@ -29,7 +29,7 @@ STREAM_END = b"</stream:stream>"
 PROCEED = f"<proceed xmlns='{TLS}'/>".encode()
 TLS_FAILURE = f"<failure xmlns='{TLS}'/>".encode()
 
-_ILLEGAL = "\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff"
+_ILLEGAL = r"\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff"
 _TEXT_SPECIAL = re.compile(f"[&<>\r{_ILLEGAL}]")
 _ATTRIBUTE_SPECIAL = re.compile(f"[&<>'\"\t\n\r{_ILLEGAL}]")
 _ESCAPES = {
