@@ -75,7 +75,7 @@ def offer(context: Context, tx: Transaction, sender: Sender, request: Request) -
         CustodyError: the message is refused.
         ServiceError: the destination refuses it, for its own reason.
     """
-    body, size, destination, to, msg_id, digest, _parsed = request
+    body, size, destination, to, msg_id, digest, parsed = request
     held = store.held_digest(tx, sender.bare, sender.full, msg_id)
     acceptance, plan = ALLOWED, quota.FITS
     if held is None:
@@ -96,7 +96,7 @@ def offer(context: Context, tx: Transaction, sender: Sender, request: Request) -
             reason = "deleted to make room: its sender is at its limit"
             _drop(context, tx, store.get(tx, row), "evicted", reason)
         key = sender.bare, sender.full, msg_id
-        store.hold(tx, *key, to.full, body, digest, destination.recipient(to))
+        store.hold(tx, *key, to.full, body, digest, destination.recipient(to), parsed)
         tx.wake_at(tx.now.service + context.limits.held_ttl)
     _conclude(context, tx, sender, decision, acceptance.error, plan.exceeded)
 
@@ -122,7 +122,7 @@ def deliver(context: Context, tx: Transaction, sender: Sender, msg_id: str) -> N
         error = CustodyError(Reason.NOT_ALLOWED)
     body = store.read_body(tx, held)
     message = Message(sender, to, body, held.size, 2, held.msg_id, held.since)
-    contents = destination.read(context, body, to)
+    contents = destination.read(context, body, to, held.parsed)
     over = None if error else destination.room_now(context, tx, message, contents)
     situation = rules.release(
         destination=error is None,

@@ -2,7 +2,7 @@
 
 The state is in memory, as an image of the rows (`Transaction.cache`): every function reads and
 changes the image, and the rows follow in one batch for each transaction. The limits of custody
-bound the image. Bodies are in it, with what was parsed of them, while `BODY_BYTES` last.
+bound the image. Bodies are in it, with their trees, while `BODY_BYTES` last.
 
 A released key is 8 bytes of a hash. The latest keys of a source are in the image, those before in a
 ring of pages in `released_pages`. The rows of the latest keys are written once in `RELEASED_ROWS`
@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from hashlib import blake2b
 from itertools import islice
 from typing import Final
+from xml.etree.ElementTree import Element
 
 from edge.engine.database import Transaction
 from edge.engine.quota import EvictionCandidate, Usage, charge
@@ -83,7 +84,7 @@ class HeldMessage:
         size: its charge for the limits, in bytes.
         recipient: the name of the account in whose outbox it has room, if any.
         body: the message as it was received, or `None` if it is only in the row (`read_body`).
-        parsed: what its destination has parsed of the body, if it is known.
+        parsed: the body's tree, if it was built when the message was received.
     """
 
     __slots__ = (
@@ -103,7 +104,7 @@ class HeldMessage:
         size: int,
         recipient: str | None,
         body: bytes | None = None,
-        parsed: object = None,
+        parsed: Element | None = None,
     ) -> None:
         self.row = row
         self.source = source
@@ -266,12 +267,12 @@ def hold(
     body: bytes,
     digest: bytes,
     recipient: str | None = None,
-    parsed: object = None,
+    parsed: Element | None = None,
 ) -> None:
     """Take a message into custody; its key must not be held.
 
     `recipient` is the name of the account whose outbox has room reserved for the message, `parsed`
-    what its destination has parsed of the body.
+    the body's tree, if there is one.
     """
     image = _image(tx)
     row = image.last_row = image.last_row + 1
