@@ -217,8 +217,11 @@ class Transaction:
         """Take back what earlier units of this transaction have sent to a session."""
         found = []
         for sends in self._earlier:
-            found += [send for send in sends if send.generation == generation]
-            sends[:] = [send for send in sends if send.generation != generation]
+            withdrawn = [send for send in sends if send.generation == generation]
+            if withdrawn:
+                found += withdrawn
+                self.on_undo(sends.__setitem__, slice(None), list(sends))
+                sends[:] = [send for send in sends if send.generation != generation]
         return found
 
     def wake_at(self, service: float) -> None:

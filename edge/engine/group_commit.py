@@ -345,6 +345,7 @@ class Store:
                 left, due = await self._writer.call(self._run_and_commit, group)
         except Exception as error:  # a bug outside the units: nothing was committed
             _report(error)
+            self._drop_images()
             for unit in group.units:
                 unit.fail(StoreBroken(f"a commit failed: {error!r}"))
             left, due = [], None

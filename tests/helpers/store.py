@@ -162,7 +162,10 @@ def read_element(stanza: bytes) -> Element:
 
 
 class Gateway:
-    """A gateway on one database connection; each stanza is one committed transaction."""
+    """A gateway on one database connection; each stanza is one committed transaction.
+
+    Images of rows last until a rollback, or until a test changes rows by itself (`tx`).
+    """
 
     def __init__(
         self,
@@ -184,6 +187,8 @@ class Gateway:
         self.due: float | None = None
         self._generation = 0
         self._bound: dict[str, int] = {}
+        self.cache: dict[str, Any] = {}
+        self._changes = 0
         self.connection = self._connect()
 
     def _connect(self) -> sqlite3.Connection:
@@ -200,13 +205,30 @@ class Gateway:
         """Lose what is not committed, as after `kill -9`."""
         self.connection.close()
         self.connection = self._connect()
+        self.cache.clear()
         self._bound.clear()
 
     def tx(self, unit: Callable[[Transaction], T]) -> T:
-        """Run a unit of work in its own transaction, and commit it."""
-        with database.transaction(self.connection, self.clock()) as tx:
-            outcome = unit(tx)
-            self.due = tx.due
+        """Run a unit of work of a test in its own transaction, and commit it."""
+        changes = self.connection.total_changes
+        outcome = self.commit(unit)
+        if self.connection.total_changes != changes:
+            self.cache.clear()
+        return outcome
+
+    def commit(self, unit: Callable[[Transaction], T]) -> T:
+        """Run a unit of work of the gateway in its own transaction, and commit it."""
+        if self.connection.total_changes != self._changes:
+            self.cache.clear()
+        try:
+            with database.transaction(self.connection, self.clock()) as tx:
+                tx.cache = self.cache
+                outcome = unit(tx)
+                self.due = tx.due
+        except BaseException:
+            self.cache.clear()
+            raise
+        self._changes = self.connection.total_changes
         self.sent += tx.sends
         return outcome
 
@@ -220,7 +242,7 @@ class Gateway:
         generation = self._generation
         bare = full.partition("/")[0]
         account = bare.partition("@")[0]
-        self.tx(lambda tx: self.lifecycle.bind(tx, generation, account, bare, full))
+        self.commit(lambda tx: self.lifecycle.bind(tx, generation, account, bare, full))
         self._bound[full] = generation
         return generation
 
@@ -253,7 +275,7 @@ class Gateway:
 
     def send(self, full: str, xml: str) -> Reply | None:
         """Handle a stanza of a session; return the answer."""
-        return read_reply(self.tx(self.work(full, xml)))
+        return read_reply(self.commit(self.work(full, xml)))
 
     def ask(self, full: str, xml: str) -> Reply:
         """Handle a stanza that must be answered; return the answer."""
@@ -279,17 +301,17 @@ class Gateway:
         receipts = [send.receipt for send in mine if send.receipt is not None]
         if receipts:
             generation = self._bound[full]
-            self.tx(lambda tx: self.lifecycle.acknowledge(tx, generation, receipts))
+            self.commit(lambda tx: self.lifecycle.acknowledge(tx, generation, receipts))
         return [read_element(send.stanza) for send in mine]
 
     def end(self, full: str, *unacknowledged: bytes) -> None:
         """End a session."""
         generation = self._bound.pop(full)
-        self.tx(lambda tx: self.lifecycle.end(tx, generation, unacknowledged))
+        self.commit(lambda tx: self.lifecycle.end(tx, generation, unacknowledged))
 
     def run_timers(self) -> None:
         """Do what is due."""
-        self.tx(lambda tx: timers.run(self.router.context, tx))
+        self.commit(lambda tx: timers.run(self.router.context, tx))
 
     def events(self, lane: str | None = None, name: str | None = None) -> list[StoredEvent]:
         """Return the unsealed events, of one lane or all, of one name or any."""

@@ -5,11 +5,19 @@ from __future__ import annotations
 from typing import Final
 
 from edge.engine.database import Transaction
+from edge.features.custody.store import KEY_BYTES
 
 _HOLD: Final = """
-INSERT INTO held (source, sender, msg_id, destination, body, digest, bytes, since, recipient)
+INSERT INTO custody (source, sender, msg_id, destination, body, digest, bytes, since, recipient)
 VALUES (?, ?, ?, 'x@gw.example', x'00', x'00', ?, 0.0, ?)
 """
+_RELEASED: Final = """
+INSERT INTO custody (
+    source, sender, msg_id, destination, body, digest, bytes, since, released
+) SELECT ?1, ?1 || '/fw', ?2, '', x'', x'', 100, 0.0, coalesce(max(released), 0) + 1 FROM custody
+"""
+_KEYS: Final = "INSERT INTO released_latest (source, keys, pages) VALUES (?, ?, 1)"
+_PAGE: Final = "INSERT INTO released_pages (source, slot, keys) VALUES (?, 0, ?)"
 _QUEUE: Final = """
 INSERT INTO outbox (recipient, account, source, sender, msg_id, qos, bytes, since)
 SELECT name, id, ?, ?, ?, 2, ?, 0.0 FROM accounts WHERE name = ?
@@ -30,6 +38,17 @@ def hold(
 ) -> None:
     """Hold a message of `source` (bare JID), for the gateway or for an account."""
     tx.run(_HOLD, (source, f"{source}/fw", msg_id, size, recipient))
+
+
+def release(tx: Transaction, source: str, msg_id: str) -> None:
+    """Add the row of a delivered message of `source` (bare JID), whose key is not written yet."""
+    tx.run(_RELEASED, (source, msg_id))
+
+
+def remember(tx: Transaction, source: str, latest: int, page: int) -> None:
+    """Write released keys of `source` (bare JID): the number of the latest, and of those before."""
+    tx.run(_KEYS, (source, bytes(KEY_BYTES * latest)))
+    tx.run(_PAGE, (source, bytes(KEY_BYTES * page)))
 
 
 def queue(tx: Transaction, source: str, msg_id: str, recipient: str, size: int = 100) -> None:

@@ -29,6 +29,7 @@ from firmware_sim.device.outbox import Outbox
 from firmware_sim.device.qos_sender_plugin import Request, Step
 from firmware_sim.device.send_window import SendWindow
 from firmware_sim.device.sender_rules import LIVE, Action, Input, Level, Message, State
+from tests.helpers.custody_image import image_equals_rows
 from tests.helpers.store import (
     DOMAIN,
     Gateway,
@@ -213,7 +214,7 @@ class Exchange(RuleBasedStateMachine):
     @rule(count=st.integers(1, 6))
     def commit(self, count: int) -> None:
         group = self.taken(count)
-        self.answer(group, self.gateway.tx(lambda tx: [sent.unit(tx) for sent in group]))
+        self.answer(group, self.gateway.commit(lambda tx: [sent.unit(tx) for sent in group]))
 
     @precondition(lambda self: self.up)
     @rule(rounds=st.integers(1, 6), lost=st.booleans())
@@ -248,7 +249,7 @@ class Exchange(RuleBasedStateMachine):
     def work_on_what_came_too_late(self) -> None:
         """A unit of a session that was replaced, or whose device is gone, waits in the store."""
         sent = self.late.pop(0)
-        reply = read_reply(self.gateway.tx(sent.unit))
+        reply = read_reply(self.gateway.commit(sent.unit))
         if reply is not None and meaning(reply) is Input.RECEIVED:
             self.promised.add((sent.device, sent.number))
         self.refused = self.refused or (reply is not None and reply.error is not None)
@@ -315,6 +316,11 @@ class Exchange(RuleBasedStateMachine):
         kept = {(source.partition("@")[0], int(key.rsplit("-", 1)[1])) for source, key in rows}
         kept |= {(name, number) for name in DEVICES for number in self.delivered(name)}
         assert self.promised <= kept
+
+    @invariant()
+    def the_image_of_custody_equals_its_rows(self) -> None:
+        gateway = self.gateway
+        image_equals_rows(Transaction(gateway.connection, gateway.clock(), gateway.cache))
 
     @invariant()
     def nothing_was_refused_but_for_want_of_room(self) -> None:

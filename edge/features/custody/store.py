@@ -44,7 +44,7 @@ SELECT id, source, sender, msg_id, destination, digest, since, bytes, recipient
 FROM main.held ORDER BY id
 """
 _LOAD_RELEASED: Final = """
-SELECT source, sender, msg_id FROM main.custody WHERE released IS NOT NULL ORDER BY released
+SELECT id, source, sender, msg_id FROM main.custody WHERE released IS NOT NULL ORDER BY released
 """
 _LAST: Final = "SELECT coalesce(max(id), 0), coalesce(max(released), 0) FROM main.custody"
 _BODY: Final = "SELECT body FROM main.custody WHERE id = ?"
@@ -58,7 +58,6 @@ UPDATE main.custody
 SET released = ?, destination = '', recipient = NULL, digest = x'', body = x'' WHERE id = ?
 """
 _REMOVE: Final = "DELETE FROM main.custody WHERE id = ?"
-_REMOVE_RELEASED: Final = "DELETE FROM main.custody WHERE released IS NOT NULL"
 _AGE: Final = "UPDATE main.custody SET since = since - ? WHERE since <= ?"
 
 _LATEST: Final = "SELECT source, keys, pages FROM main.released_latest"
@@ -148,7 +147,7 @@ class _Image:
         latest: the latest released keys by source.
         changed: sources whose latest keys are not in their row yet.
         released: the number of the last release.
-        released_rows: the rows of released messages.
+        released_rows: the rows of released messages, whose keys are not written yet.
     """
 
     __slots__ = (
@@ -164,7 +163,7 @@ class _Image:
         self.latest: dict[str, _LatestKeys] = {}
         self.changed: set[str] = set()
         self.released = 0
-        self.released_rows = 0
+        self.released_rows: list[int] = []
         self._with_body: dict[int, int] = {}
         self._body_bytes = 0
 
@@ -204,14 +203,34 @@ class _Image:
         self.bytes -= held.size
         self._drop_body(held.row)
 
-    def add_key(self, source: str, key: bytes) -> None:
-        """Add a released key of a source."""
+    def restore(self, held: HeldMessage) -> None:
+        """Take back the removal of a message, at its place in the order."""
+        self.add(held)
+        source = self.sources[held.source]
+        self.messages = dict(sorted(self.messages.items()))
+        source.messages = {
+            (one.sender, one.msg_id): one
+            for one in sorted(source.messages.values(), key=lambda one: one.row)
+        }
+
+    def add_key(self, row: int, source: str, key: bytes) -> None:
+        """Add the key of a released message, and remember its row."""
         latest = self.latest.get(source)
         if latest is None:
             latest = self.latest[source] = _LatestKeys()
         latest.keys += key
         self.changed.add(source)
-        self.released_rows += 1
+        self.released_rows.append(row)
+
+    def take_back_key(self, source: str, *, is_new: bool, is_changed: bool) -> None:
+        """Take back the last `add_key`, before which its source was new or changed, or neither."""
+        latest = self.latest[source]
+        latest.keys = latest.keys[:-KEY_BYTES]
+        self.released_rows.pop()
+        if is_new:
+            del self.latest[source]
+        if not is_changed:
+            self.changed.remove(source)
 
 
 class _Unwritten:
@@ -294,20 +313,24 @@ def release(tx: Transaction, held: HeldMessage, keys: int) -> None:
 
     At least the last `keys` keys of each source are remembered.
     """
-    image = _image(tx)
+    image, source = _image(tx), held.source
+    is_new, is_changed = source not in image.latest, source in image.changed
     image.remove(held)
     image.released += 1
-    image.add_key(held.source, _key(held.sender, held.msg_id))
+    image.add_key(held.row, source, _key(held.sender, held.msg_id))
     unwritten = _unwritten(tx)
     unwritten.keys = keys
     unwritten.released.append((image.released, held.row))
-    tx.on_undo(_undo_release, tx, unwritten)
+    tx.on_undo(_undo_release, image, held, unwritten, is_new, is_changed)
 
 
-def _undo_release(tx: Transaction, unwritten: _Unwritten) -> None:
-    """Take back a release; the image is read again, because the order of messages is lost."""
+def _undo_release(
+    image: _Image, held: HeldMessage, unwritten: _Unwritten, is_new: bool, is_changed: bool
+) -> None:
     unwritten.released.pop()
-    tx.cache.pop(_IMAGE, None)
+    image.take_back_key(held.source, is_new=is_new, is_changed=is_changed)
+    image.released -= 1
+    image.restore(held)
 
 
 def remove(tx: Transaction, held: HeldMessage, keys: int) -> None:
@@ -390,8 +413,8 @@ def _load(tx: Transaction) -> _Image:
     image.last_row, image.released = tx.row(_LAST)
     for source, keys, pages in tx.rows(_LATEST):
         image.latest[source] = _LatestKeys(keys, pages)
-    for source, sender, msg_id in tx.rows(_LOAD_RELEASED):
-        image.add_key(source, _key(sender, msg_id))
+    for row_id, source, sender, msg_id in tx.rows(_LOAD_RELEASED):
+        image.add_key(row_id, source, _key(sender, msg_id))
     tx.cache[_IMAGE] = image
     return image
 
@@ -412,7 +435,7 @@ def _write(tx: Transaction) -> None:
     if unwritten.released:
         tx.run_many(_RELEASE, unwritten.released)
         image: _Image | None = tx.cache.get(_IMAGE)
-        if image is not None and image.released_rows >= RELEASED_ROWS:
+        if image is not None and len(image.released_rows) >= RELEASED_ROWS:
             _write_keys(tx, image, unwritten.keys)
 
 
@@ -426,9 +449,9 @@ def _write_keys(tx: Transaction, image: _Image, least: int) -> None:
             latest.keys = latest.keys[page_bytes:]
             latest.pages += 1
         tx.run(_SET_LATEST, (source, latest.keys, latest.pages))
-    tx.run(_REMOVE_RELEASED)
+    tx.run_many(_REMOVE, [(row,) for row in image.released_rows])
     image.changed.clear()
-    image.released_rows = 0
+    image.released_rows.clear()
 
 
 def _key(sender: str, msg_id: str) -> bytes:

@@ -18,7 +18,6 @@ from edge.engine import database, events, meta, refusals
 from edge.engine.database import Transaction
 from edge.engine.events import NewEvent
 from edge.features.accounts.store import accounts
-from edge.features.custody import store
 from edge.features.presence.store import roster
 from edge.features.presence.store.roster import RosterItem
 from edge.ops import current_time
@@ -87,9 +86,9 @@ def fill(tx: Transaction) -> None:
     waiting.store(tx, VALVE, "pump1", 500)
     waiting.bury(tx, body=b"x" * 30)
     waiting.bury(tx, state="in doubt", body=b"x" * 12)
-    for number in range(store.PAGE_KEYS + 3):
-        store.remember_released(tx, PUMP, f"{PUMP}/fw", str(number), 64)
-    store.remember_released(tx, VALVE, f"{VALVE}/fw", "1", 64)
+    waiting.remember(tx, PUMP, latest=2, page=32)
+    waiting.release(tx, PUMP, "1")
+    waiting.release(tx, VALVE, "1")
     owner = roster.account_id(tx, "pump1")
     assert owner is not None
     for jid in (VALVE, "panel@gw.example"):

@@ -4,11 +4,12 @@ CREATE INDEX affiliations_by_jid ON affiliations (jid, node);
 
 CREATE INDEX certificates_by_account ON certificates (account);
 
+CREATE INDEX custody_by_recipient ON custody (recipient, source, bytes)
+    WHERE recipient IS NOT NULL;
+
 CREATE INDEX dead_by_source ON dead (source, id, bytes);
 
 CREATE INDEX event_batches_urgent ON event_batches (lane, urgent, since) WHERE urgent IS NOT NULL;
-
-CREATE INDEX held_by_recipient ON held (recipient, source, bytes) WHERE recipient IS NOT NULL;
 
 CREATE INDEX items_by_node ON items (node, id);
 
@@ -99,10 +100,18 @@ CREATE TABLE credentials (
     PRIMARY KEY (account, mechanism)
 ) STRICT, WITHOUT ROWID;
 
-CREATE TABLE custody_total (
-    one INTEGER PRIMARY KEY CHECK (one = 1),
-    messages INTEGER NOT NULL,
-    bytes INTEGER NOT NULL
+CREATE TABLE custody (
+    id INTEGER PRIMARY KEY,
+    source TEXT NOT NULL,
+    sender TEXT NOT NULL,
+    msg_id TEXT NOT NULL,
+    destination TEXT NOT NULL,
+    recipient TEXT,
+    digest BLOB NOT NULL,
+    bytes INTEGER NOT NULL,
+    since REAL NOT NULL,
+    released INTEGER,
+    body BLOB NOT NULL
 ) STRICT;
 
 CREATE TABLE dead (
@@ -153,19 +162,6 @@ CREATE TABLE event_batches (
     data BLOB NOT NULL,
     PRIMARY KEY (lane, last)
 ) STRICT, WITHOUT ROWID;
-
-CREATE TABLE held (
-    id INTEGER PRIMARY KEY,
-    source TEXT NOT NULL,
-    sender TEXT NOT NULL,
-    msg_id TEXT NOT NULL,
-    destination TEXT NOT NULL,
-    body BLOB NOT NULL,
-    digest BLOB NOT NULL,
-    bytes INTEGER NOT NULL,
-    since REAL NOT NULL, recipient TEXT,
-    UNIQUE (source, sender, msg_id)
-) STRICT;
 
 CREATE TABLE items (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -401,30 +397,28 @@ CREATE TABLE wear (
     commits INTEGER NOT NULL
 ) STRICT;
 
+CREATE TRIGGER custody_added_for_account AFTER INSERT ON custody WHEN new.recipient IS NOT NULL BEGIN
+    UPDATE outbox_total
+    SET held_messages = held_messages + 1, held_bytes = held_bytes + new.bytes;
+END;
+
+CREATE TRIGGER custody_released_for_account AFTER UPDATE OF recipient ON custody
+WHEN old.recipient IS NOT NULL AND new.recipient IS NULL BEGIN
+    UPDATE outbox_total
+    SET held_messages = held_messages - 1, held_bytes = held_bytes - old.bytes;
+END;
+
+CREATE TRIGGER custody_removed_for_account AFTER DELETE ON custody WHEN old.recipient IS NOT NULL BEGIN
+    UPDATE outbox_total
+    SET held_messages = held_messages - 1, held_bytes = held_bytes - old.bytes;
+END;
+
 CREATE TRIGGER dead_added AFTER INSERT ON dead BEGIN
     UPDATE dead_total SET messages = messages + 1, bytes = bytes + new.bytes;
 END;
 
 CREATE TRIGGER dead_removed AFTER DELETE ON dead BEGIN
     UPDATE dead_total SET messages = messages - 1, bytes = bytes - old.bytes;
-END;
-
-CREATE TRIGGER held_added AFTER INSERT ON held BEGIN
-    UPDATE custody_total SET messages = messages + 1, bytes = bytes + new.bytes;
-END;
-
-CREATE TRIGGER held_added_for_account AFTER INSERT ON held WHEN new.recipient IS NOT NULL BEGIN
-    UPDATE outbox_total
-    SET held_messages = held_messages + 1, held_bytes = held_bytes + new.bytes;
-END;
-
-CREATE TRIGGER held_removed AFTER DELETE ON held BEGIN
-    UPDATE custody_total SET messages = messages - 1, bytes = bytes - old.bytes;
-END;
-
-CREATE TRIGGER held_removed_for_account AFTER DELETE ON held WHEN old.recipient IS NOT NULL BEGIN
-    UPDATE outbox_total
-    SET held_messages = held_messages - 1, held_bytes = held_bytes - old.bytes;
 END;
 
 CREATE TRIGGER item_added AFTER INSERT ON items BEGIN
@@ -462,6 +456,10 @@ CREATE TRIGGER queue_item_removed AFTER DELETE ON queue_items BEGIN
     UPDATE queues SET items = items - 1, bytes = bytes - old.bytes WHERE id = old.queue;
     UPDATE queues_total SET items = items - 1, bytes = bytes - old.bytes;
 END;
+
+CREATE VIEW held AS
+SELECT id, source, sender, msg_id, destination, recipient, digest, bytes, since, body
+FROM custody WHERE released IS NULL;
 
 CREATE VIEW lane_counters AS
 SELECT l.lane, l.sealed,

@@ -79,13 +79,13 @@ def test_an_older_database_has_only_service_seconds(db: sqlite3.Connection) -> N
     assert clock_store.load(tx) == SavedTime(1234.5)
 
 
-@pytest.mark.parametrize("table", ["held", "outbox", "offline", "event_batches"])
+@pytest.mark.parametrize("table", ["custody", "outbox", "offline", "event_batches"])
 def test_the_last_service_second_is_at_least_that_of_the_newest_row(
     db: sqlite3.Connection, table: str
 ) -> None:
     store(db, 50.0)
     store(db, 150.0)
-    for other in {"held", "outbox", "offline", "event_batches"} - {table}:
+    for other in {"custody", "outbox", "offline", "event_batches"} - {table}:
         db.execute(f"DELETE FROM {other}")  # noqa: S608
     assert meta.last_service_second(at(db, 0.0, trusted=False)) == 150.0
 

@@ -1,28 +1,24 @@
-"""Tests of custody's rows: held messages, charges, released keys, dead letters and totals."""
+"""Tests of custody's store: held messages, charges, released keys, bodies, and its migration.
+
+The property test of the image (tests/property) covers transactions, undone units and restarts.
+"""
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
+from xml.etree.ElementTree import Element
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from edge.engine import quota
-from edge.engine.database import Transaction
+from edge.engine import database, quota
+from edge.engine.database import NeedsDatabase, Transaction
 from edge.engine.quota import EvictionCandidate, Usage
 from edge.engine.service_time import Now
 from edge.features.custody import store as custody
-from edge.features.custody.store import (
-    PAGE_KEYS,
-    HeldMessage,
-    forget_released,
-    remember_released,
-    was_released,
-)
-from edge.features.outbox.store import dead_letters
-from edge.features.outbox.store.dead_letters import DeadLetter
+from edge.features.custody.store import PAGE_KEYS, HeldMessage, was_released
+from tests.helpers.custody_image import image_equals_rows
 from tests.helpers.store import digest_of, in_memory
 
 A, B = "a@gw.example", "b@gw.example"
@@ -48,21 +44,15 @@ def hold(tx: Transaction, source: str, msg_id: str, body: bytes = b"body") -> He
 def test_a_held_message_is_found_by_its_key(db: sqlite3.Connection) -> None:
     tx = at(db, 5.0)
     held = hold(tx, A, "m1", b"\x00\xff")
-    assert held[1:] == (
-        *(A, f"{A}/r", "m1", "gw.example"),
-        *(b"\x00\xff", digest_of("m1"), 5.0),
-    )
+    assert (held.source, held.sender, held.msg_id) == (A, f"{A}/r", "m1")
+    assert (held.destination, held.digest, held.since) == ("gw.example", digest_of("m1"), 5.0)
+    assert (held.size, held.recipient) == (quota.charge("m1", b"xx"), None)
+    assert custody.read_body(tx, held) == b"\x00\xff"
+    image_equals_rows(tx)
     assert custody.held_digest(tx, A, f"{A}/r", "m1") == digest_of("m1")
     for key in ((A, f"{A}/other", "m1"), (A, f"{A}/r", "m2"), (B, f"{B}/r", "m1")):
         assert custody.find(tx, *key) is None
         assert custody.held_digest(tx, *key) is None
-
-
-def test_a_key_is_held_once(db: sqlite3.Connection) -> None:
-    tx = at(db)
-    hold(tx, A, "m1")
-    with pytest.raises(sqlite3.IntegrityError):
-        hold(tx, A, "m1", b"another")
 
 
 def test_a_message_is_charged_with_body_and_key() -> None:
@@ -89,7 +79,7 @@ def test_released_keys_are_remembered_and_removed_ones_are_not(db: sqlite3.Conne
     assert not was_released(tx, A, f"{A}/other", "m1")
     assert not was_released(tx, B, f"{A}/r", "m1")
     held = hold(tx, A, "m2")
-    assert custody.remove(tx, held.row) == held
+    custody.remove(tx, held, 256)
     assert not was_released(tx, A, f"{A}/r", "m2")
 
 
@@ -100,16 +90,20 @@ def test_removing_a_message_forgets_an_earlier_release_of_its_key(
     for _ in range(2):
         custody.release(tx, hold(tx, A, "m1"), 256)
     custody.release(tx, hold(tx, A, "m2"), 256)
-    custody.remove(tx, hold(tx, A, "m1").row)
+    custody.remove(tx, hold(tx, A, "m1"), 256)
     assert not was_released(tx, A, f"{A}/r", "m1")
     assert was_released(tx, A, f"{A}/r", "m2")
 
 
 @pytest.mark.parametrize("keys", [1, 32, 33, 256])
-def test_the_number_of_remembered_keys_is_limited(db: sqlite3.Connection, keys: int) -> None:
-    tx, most = at(db), keys + 2 * PAGE_KEYS
+def test_the_number_of_remembered_keys_is_limited(
+    db: sqlite3.Connection, keys: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(custody, "RELEASED_ROWS", 10)
+    tx, most = at(db), keys + 2 * PAGE_KEYS + 10
     for number in range(most + 100):
         custody.release(tx, hold(tx, A, f"m{number}"), keys)
+        tx.write()
         if number in (0, keys, keys + 5, most, most + 99):
             known = [n for n in range(number + 1) if was_released(tx, A, f"{A}/r", f"m{n}")]
             assert known == list(range(number + 1 - len(known), number + 1)), "the last, no gap"
@@ -117,26 +111,32 @@ def test_the_number_of_remembered_keys_is_limited(db: sqlite3.Connection, keys: 
     assert not was_released(tx, B, f"{A}/r", f"m{most}")
 
 
-def test_a_key_is_forgotten_in_every_page(db: sqlite3.Connection) -> None:
+def test_a_key_is_forgotten_in_every_page(
+    db: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(custody, "RELEASED_ROWS", 10)
     tx = at(db)
-    event_names = [f"m{number}" for number in range(100)]
-    for name in event_names:
-        remember_released(tx, A, f"{A}/r", name, 256)
-    for gone in ("m0", "m40", "m99"):
-        forget_released(tx, A, f"{A}/r", gone)
-        forget_released(tx, B, f"{A}/r", gone)
-        event_names.remove(gone)
-    found = [f"m{n}" for n in range(100) if was_released(tx, A, f"{A}/r", f"m{n}")]
-    assert found == event_names
+    names = [f"m{number}" for number in range(105)]
+    for source in (A, B):
+        for name in names:
+            custody.release(tx, hold(tx, source, name), 256)
+    for gone in ("m0", "m40", "m99", "m104"):
+        custody.remove(tx, hold(tx, A, gone), 256)
+        names.remove(gone)
+        image_equals_rows(tx)
+    assert [n for n in range(105) if not was_released(tx, A, f"{A}/r", f"m{n}")] == [0, 40, 99, 104]
+    assert all(was_released(tx, B, f"{B}/r", f"m{n}") for n in range(105))
 
 
 def test_eviction_candidates_come_oldest_first(db: sqlite3.Connection) -> None:
-    rows = []
+    tx, rows = at(db), []
     for number in range(3):
-        rows.append(hold(at(db, float(number)), A, f"m{number}", b"x" * number).row)
-        hold(at(db, float(number)), B, f"m{number}")
+        tx.now = Now(float(number), 0, True)
+        rows.append(hold(tx, A, f"m{number}", b"x" * number).row)
+        hold(tx, B, f"m{number}")
     size = quota.charge("m0", b"")
-    assert list(custody.oldest(at(db, 10.0), A)) == [
+    tx.now = Now(10.0, 0, True)
+    assert list(custody.oldest(tx, A)) == [
         EvictionCandidate(row, size + number, 10.0 - number) for number, row in enumerate(rows)
     ]
 
@@ -145,64 +145,117 @@ def test_messages_expire_by_service_seconds_in_batches(
     db: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(custody, "EXPIRY_BATCH", 3)
-    rows = [hold(at(db, float(number)), A, f"m{number}").row for number in range(5)]
-    assert custody.expired(at(db, 10.0), ttl=10.0) == rows[:1]
-    assert custody.expired(at(db, 12.5), ttl=10.0) == rows[:3]
-    assert custody.expired(at(db, 1000.0), ttl=10.0) == rows[:3], "the rest comes next"
-    assert custody.oldest_since(at(db)) == 0.0
-    for row in rows[:3]:
-        custody.remove(at(db), row)
-    assert custody.oldest_since(at(db)) == 3.0
-    for row in rows[3:]:
-        custody.remove(at(db), row)
-    assert custody.oldest_since(at(db)) is None
+    tx, held = at(db), []
+    for number in range(5):
+        tx.now = Now(float(number), 0, True)
+        held.append(hold(tx, A, f"m{number}"))
+
+    def expired(now: float) -> list[str]:
+        tx.now = Now(now, 0, True)
+        return [found.msg_id for found in custody.expired(tx, ttl=10.0)]
+
+    assert expired(10.0) == ["m0"]
+    assert expired(12.5) == ["m0", "m1", "m2"]
+    assert expired(1000.0) == ["m0", "m1", "m2"], "the rest comes next"
+    assert custody.oldest_since(tx) == 0.0
+    for one in held[:3]:
+        custody.remove(tx, one, 256)
+    assert custody.oldest_since(tx) == 3.0
+    for one in held[3:]:
+        custody.remove(tx, one, 256)
+    assert custody.oldest_since(tx) is None
 
 
-# Totals kept by triggers.
-
-OPERATIONS = st.lists(
-    st.tuples(
-        st.sampled_from(["hold", "release", "remove", "dead letter", "rollback"]),
-        st.sampled_from([A, B, "c@gw.example"]),
-        st.integers(0, 3),
-        st.integers(0, 50),
-    ),
-    max_size=40,
-)
+# The image.
 
 
-@given(OPERATIONS)
-@settings(deadline=None, max_examples=60)
-def test_totals_equal_a_recount(operations: list[tuple[str, str, int, int]]) -> None:
-    with in_memory() as db:
-        for operation, source, number, size in operations:
-            db.execute("BEGIN")
-            tx = at(db)
-            apply(tx, operation, source, f"m{number}", size)
-            tx.run_before_commit()
-            db.execute("ROLLBACK" if operation == "rollback" else "COMMIT")
-            assert recounted_totals(db) == stored_totals(db)
+def test_bodies_are_in_memory_while_there_is_room(
+    db: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(custody, "BODY_BYTES", 100)
+    tx = at(db)
+    first, second = hold(tx, A, "m1", b"x" * 60), hold(tx, A, "m2", b"y" * 40)
+    assert (first.body, second.body) == (b"x" * 60, b"y" * 40)
+    third = hold(tx, A, "m3", b"z")
+    assert (first.body, second.body, third.body) == (None, b"y" * 40, b"z")
+    assert custody.read_body(tx, first) == b"x" * 60, "from a row that is not committed"
+    large = hold(tx, A, "m4", b"l" * 101)
+    assert large.body is None
+    assert third.body is None, "the oldest bodies go first"
+    image_equals_rows(tx)
 
 
-def apply(tx: Transaction, operation: str, source: str, msg_id: str, size: int) -> None:
-    held = custody.find(tx, source, f"{source}/r", msg_id)
-    if operation == "dead letter":
-        dead_letters.add(tx, DeadLetter(source, msg_id, "gw", 2, b"x" * size, "why"), Usage(3, 100))
-    elif held is None:
-        hold(tx, source, msg_id, b"x" * size)
-    elif operation == "remove":
-        custody.remove(tx, held.row)
-    else:
-        custody.release(tx, held, 2)
+def test_what_was_parsed_takes_room_and_goes_with_the_body(
+    db: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(custody, "BODY_BYTES", 10 * (1 + custody.PARSED_BYTES))
+    tx, parsed = at(db), Element("message")
+    for name in ("m1", "m2"):
+        custody.hold(tx, A, f"{A}/r", name, "gw", b"x" * 10, digest_of(name), parsed=parsed)
+    kept = [custody.find(tx, A, f"{A}/r", name) for name in ("m1", "m2")]
+    assert [(held.body, held.parsed) for held in kept if held] == [
+        (None, None),
+        (b"x" * 10, parsed),
+    ]
 
 
-def recounted_totals(db: sqlite3.Connection) -> list[object]:
-    held = "SELECT count(*), coalesce(sum(bytes), 0) FROM held"
-    dead_ones = "SELECT count(*), coalesce(sum(bytes), 0) FROM dead"
-    return [db.execute(held).fetchone(), db.execute(dead_ones).fetchone()]
+def test_in_memory_a_unit_uses_the_image_and_reads_no_rows(
+    db: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(custody, "BODY_BYTES", 10)
+    with pytest.raises(NeedsDatabase):
+        custody.usage(Transaction(None, Now(0.0, 0, True)), A)
+    first = at(db)
+    hold(first, A, "m1", b"x" * 11)
+    first.run_before_commit()
+    tx = Transaction(None, first.now, first.cache)
+    found = hold(tx, A, "m2")
+    assert custody.usage(tx, A)[0].messages == 2
+    custody.release(tx, found, 256)
+    assert was_released(tx, A, f"{A}/r", "m2")
+    missing = custody.find(tx, A, f"{A}/r", "m1")
+    assert missing is not None
+    with pytest.raises(NeedsDatabase):
+        custody.read_body(tx, missing)
+    tx.undo()
+    assert custody.find(tx, A, f"{A}/r", "m2") is None
+    tx.connect(db, first.now)
+    image_equals_rows(tx)
+    assert db.execute("SELECT msg_id FROM custody").fetchall() == [("m1",)]
 
 
-def stored_totals(db: sqlite3.Connection) -> list[object]:
-    held = "SELECT messages, bytes FROM custody_total"
-    dead_ones = "SELECT messages, bytes FROM dead_total"
-    return [db.execute(held).fetchone(), db.execute(dead_ones).fetchone()]
+# The migration.
+
+
+def test_custody_of_an_older_version_is_migrated(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = database.migrations()
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as db:
+        monkeypatch.setattr(database, "migrations", lambda: [s for s in steps if s[0] < 7])
+        database.migrate(db)
+        held = (A, f"{A}/r", "gw", b"body", digest_of("x"), 100, 5.0)
+        for name, recipient in (("m1", None), ("m2", "valve"), ("m3", "valve")):
+            db.execute(
+                "INSERT INTO held (source, sender, destination, body, digest, bytes, since, msg_id,"
+                " recipient) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (*held, name, recipient),
+            )
+        db.execute("DELETE FROM held WHERE msg_id = 'm2'")
+        key = custody._key(f"{A}/r", "m0")
+        db.execute("INSERT INTO released_latest VALUES (?, ?, 1)", (A, key))
+        db.execute("INSERT INTO released_pages VALUES (?, 0, ?)", (A, bytes(8) + key))
+        totals = db.execute("SELECT * FROM outbox_total").fetchall()
+        monkeypatch.undo()
+        database.migrate(db)
+        assert db.execute("SELECT * FROM outbox_total").fetchall() == totals
+        tx = at(db)
+        image_equals_rows(tx)
+        assert custody.usage(tx, A) == (Usage(2, 200), Usage(2, 200))
+        assert was_released(tx, A, f"{A}/r", "m0")
+        for name in ("m1", "m3"):
+            found = custody.find(tx, A, f"{A}/r", name)
+            assert found is not None
+            assert (custody.read_body(tx, found), found.since) == (b"body", 5.0)
+            custody.release(tx, found, 256)
+        tx.run_before_commit()
+        room = "SELECT held_messages, held_bytes FROM outbox_total"
+        assert db.execute(room).fetchone() == (0, 0)

@@ -11,7 +11,7 @@ import pytest
 
 from edge.config.limits import Limits
 from edge.config.options import Log, Xmpp
-from edge.engine import database, events, refusals, sessions
+from edge.engine import events, refusals, sessions
 from edge.engine.database import Transaction
 from edge.engine.events import NewEvent
 from edge.features.eventlog import service
@@ -45,14 +45,14 @@ class NotifiedGateway(Gateway):
         self.send(VALVE, "<presence/>")
         self.elements(VALVE)
 
-    def tx(self, unit: Callable[[Transaction], T]) -> T:
-        """Run a unit of work as the store does."""
-        with database.transaction(self.connection, self.clock()) as tx:
+    def commit(self, unit: Callable[[Transaction], T]) -> T:
+        """Run a unit of work as the store does, with the notifier before its commit."""
+
+        def notified(tx: Transaction) -> T:
             tx.before_commit(self.notify)
-            outcome = unit(tx)
-        self.due = tx.due
-        self.sent += tx.sends
-        return outcome
+            return unit(tx)
+
+        return super().commit(notified)
 
     def log_events(self, *noted: NewEvent) -> None:
         """Log events."""

@@ -1,0 +1,429 @@
+"""Tests of units that run in memory while the group before them is committed."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import Callable
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edge.engine import group_commit, meta
+from edge.engine.database import Transaction
+from edge.engine.group_commit import Store, UnitLimits
+from edge.errors import StoreBroken, StoreBusy, StoreFull
+from tests.helpers.store import Clock, new_database, opened
+
+Unit = Callable[[Transaction], Any]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return new_database(tmp_path)
+
+
+@pytest.fixture
+def names() -> Names:
+    return Names()
+
+
+@pytest.fixture
+def answers(path: Path) -> Answers:
+    return Answers(path)
+
+
+def stored(path: Path) -> list[str]:
+    """Return the committed names, read by another connection."""
+    with closing(sqlite3.connect(path)) as connection:
+        rows = connection.execute("SELECT key FROM meta WHERE length(key) = 1 ORDER BY key")
+        return [key for (key,) in rows]
+
+
+class Names:
+    """Units that add names to rows, of which there is an image; `runs` says which ran in memory."""
+
+    def __init__(self) -> None:
+        self.runs: list[tuple[str, bool]] = []
+
+    def add(self, name: str, then: Unit = lambda _tx: None) -> Unit:
+        """Return a unit that adds a name, does something else, and returns all names."""
+
+        def unit(tx: Transaction) -> str:
+            self.runs.append((name, tx._connection is None))
+            image: list[str] | None = tx.cache.get("names")
+            if image is None:
+                rows = tx.rows("SELECT key FROM meta WHERE length(key) = 1 ORDER BY key")
+                image = tx.cache["names"] = [key for (key,) in rows]
+            unwritten: list[str] = tx.memo.setdefault("names", [])
+            for found in (image, unwritten):
+                found.append(name)
+                tx.on_undo(found.pop)
+            tx.write_later(self._write)
+            then(tx)
+            return "".join(image)
+
+        return unit
+
+    @staticmethod
+    def _write(tx: Transaction) -> None:
+        for name in tx.memo.pop("names"):
+            tx.run("INSERT INTO meta VALUES (?, 1)", (name,))
+
+
+class Answers:
+    """The outcomes in order, and what another connection saw committed at each."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.outcomes: list[Any] = []
+        self.committed: list[str] = []
+
+    def __call__(self, outcome: Any) -> None:
+        self.outcomes.append(outcome)
+        self.committed.append("".join(stored(self._path)))
+
+
+class Gate:
+    """Stops a store before each COMMIT of rows on its thread, and lets some of them fail."""
+
+    def __init__(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._commit = store._commit
+        self._reached, self._open = threading.Semaphore(0), threading.Semaphore(0)
+        self._errors: list[Exception | None] = []
+        self._always_open = False
+        monkeypatch.setattr(store, "_commit", self._stop)
+
+    def _stop(self, *, wrote: bool) -> None:
+        if wrote and not self._always_open:
+            self._reached.release()
+            assert self._open.acquire(timeout=30)
+            error = self._errors.pop(0)
+            if error is not None:
+                raise error
+        self._commit(wrote=wrote)
+
+    async def reached(self) -> None:
+        """Wait until a group has run and is to be committed."""
+        assert await asyncio.to_thread(self._reached.acquire, timeout=30)
+
+    def let_one_pass(self, error: Exception | None = None) -> None:
+        """Commit the group, or let its COMMIT fail."""
+        self._errors.append(error)
+        self._open.release()
+
+    def open(self, error: Exception | None = None) -> None:
+        """Commit the group, or let its COMMIT fail, and stop no more."""
+        self._always_open = True
+        self.let_one_pass(error)
+
+
+def send(generation: int, stanza: bytes, tx: Transaction) -> None:
+    tx.send(generation, stanza)
+
+
+def sqlite_error(code: int) -> sqlite3.OperationalError:
+    error = sqlite3.OperationalError("on purpose")
+    error.sqlite_errorcode = code
+    return error
+
+
+async def flushed(store: Store) -> None:
+    """Wait until all units that were submitted are answered."""
+    await asyncio.wait_for(store.run(lambda _tx: None), 30)
+
+
+async def gated(store: Store, monkeypatch: pytest.MonkeyPatch) -> Gate:
+    """Return a gate of a store whose images are not dropped: the first group loads them."""
+    await flushed(store)
+    return Gate(store, monkeypatch)
+
+
+async def test_a_unit_runs_while_a_group_is_committed_and_is_answered_after_its_own_commit(
+    path: Path, names: Names, answers: Answers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(path) as store:
+        gate = await gated(store, monkeypatch)
+        store.submit(names.add("a"), answers)
+        await gate.reached()
+        for name in "bc":
+            store.submit(names.add(name), answers)
+        assert names.runs == [("a", False), ("b", True), ("c", True)], "before the first commit"
+        assert answers.outcomes == []
+        gate.let_one_pass()
+        await gate.reached()
+        assert (answers.outcomes, answers.committed) == (["a"], ["a"])
+        gate.open()
+        await flushed(store)
+        assert answers.outcomes == ["a", "ab", "abc"]
+        assert answers.committed == ["a", "abc", "abc"]
+        assert len(names.runs) == 3, "each ran once"
+
+
+async def test_a_unit_that_needs_a_statement_is_undone_and_runs_after_the_commit(
+    path: Path, names: Names, answers: Answers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def statement(tx: Transaction) -> None:
+        tx.send(7, b"<sent/>")
+        tx.row("SELECT 1")
+
+    async with opened(path) as store:
+        sent: list[bytes] = []
+        store.on_sends = lambda sends: sent.extend(send.stanza for send in sends)
+        gate = await gated(store, monkeypatch)
+        store.submit(names.add("a"), answers)
+        await gate.reached()
+        store.submit(names.add("b"), answers)
+        store.submit(names.add("c", statement), answers)
+        store.submit(names.add("d"), answers)
+        gate.open()
+        await flushed(store)
+    assert answers.outcomes == ["a", "ab", "abc", "abcd"]
+    assert answers.committed == ["a", "abcd", "abcd", "abcd"]
+    assert names.runs == [("a", False), ("b", True), ("c", True), ("c", False), ("d", False)]
+    assert sent == [b"<sent/>"], "once"
+
+
+async def test_withdrawn_stanzas_come_back_when_a_unit_is_undone(
+    path: Path, names: Names, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    withdrawn: list[list[bytes]] = []
+
+    def withdraw(tx: Transaction) -> None:
+        withdrawn.append([send.stanza for send in tx.withdraw_sends(7)])
+        tx.row("SELECT 1")
+
+    async with opened(path) as store:
+        sent: list[bytes] = []
+        store.on_sends = lambda sends: sent.extend(send.stanza for send in sends)
+        gate = await gated(store, monkeypatch)
+        store.submit(names.add("a"), lambda _outcome: None)
+        await gate.reached()
+        for generation in (6, 7):
+            stanza = b"<to-%d/>" % generation
+            unit = names.add(str(generation), partial(send, generation, stanza))
+            store.submit(unit, lambda _outcome: None)
+        store.submit(withdraw, lambda _outcome: None)
+        gate.open()
+        await flushed(store)
+    assert withdrawn == [[b"<to-7/>"], [b"<to-7/>"]]
+    assert sent == [b"<to-6/>"]
+
+
+async def test_a_unit_that_fails_in_memory_fails_alone(
+    path: Path, names: Names, answers: Answers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_tx: Transaction) -> None:
+        raise ZeroDivisionError
+
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, _context: None)
+    async with opened(path) as store:
+        gate = await gated(store, monkeypatch)
+        store.submit(names.add("a"), answers)
+        await gate.reached()
+        for name, then in (("b", lambda _tx: None), ("c", fail), ("d", lambda _tx: None)):
+            store.submit(names.add(name, then), answers)
+        gate.open()
+        await flushed(store)
+    first, second, error, last = answers.outcomes
+    assert (first, second, last) == ("a", "ab", "abd")
+    assert isinstance(error.__cause__, ZeroDivisionError)
+    assert stored(path) == ["a", "b", "d"]
+
+
+@pytest.mark.parametrize(
+    ("code", "failure"),
+    [
+        (sqlite3.SQLITE_FULL, None),
+        (sqlite3.SQLITE_BUSY, StoreBusy),
+        (sqlite3.SQLITE_IOERR, StoreBroken),
+    ],
+)
+async def test_a_commit_that_fails_takes_the_group_behind_it_with_it(
+    path: Path,
+    names: Names,
+    answers: Answers,
+    monkeypatch: pytest.MonkeyPatch,
+    code: int,
+    failure: type[Exception] | None,
+) -> None:
+    async with opened(path) as store:
+        gate = await gated(store, monkeypatch)
+        for name in "ab":
+            store.submit(names.add(name), answers)
+        await gate.reached()
+        for name in "cd":
+            store.submit(names.add(name), answers)
+        assert names.runs[2:] == [("c", True), ("d", True)]
+        gate.open(sqlite_error(code))
+        await flushed(store)
+    if failure is None:  # the units of the group had room one by one
+        assert answers.outcomes == ["a", "ab", "abc", "abcd"]
+        assert stored(path) == ["a", "b", "c", "d"]
+        assert names.runs[4:] == [(name, False) for name in "abcd"]
+    else:
+        assert [type(outcome) for outcome in answers.outcomes[:2]] == [failure] * 2
+        assert answers.outcomes[2:] == ["c", "cd"]
+        assert stored(path) == ["c", "d"]
+        assert names.runs[4:] == [(name, False) for name in "cd"]
+
+
+async def test_the_commit_of_the_group_behind_fails_alone(
+    path: Path, names: Names, answers: Answers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(path) as store:
+        gate = await gated(store, monkeypatch)
+        store.submit(names.add("a"), answers)
+        await gate.reached()
+        store.submit(names.add("b"), answers)
+        gate.let_one_pass()
+        await gate.reached()
+        store.submit(names.add("c"), answers)
+        gate.open(sqlite_error(sqlite3.SQLITE_FULL))
+        await flushed(store)
+    first, error, last = answers.outcomes
+    assert (first, type(error), last) == ("a", StoreFull, "ac")
+    assert stored(path) == ["a", "c"]
+
+
+async def test_a_change_by_another_process_makes_units_run_again(
+    path: Path, names: Names, answers: Answers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def change(_outcome: object) -> None:
+        with closing(sqlite3.connect(path)) as other:
+            other.execute("INSERT INTO meta VALUES ('A', 1)")
+            other.commit()
+
+    async with opened(path) as store:
+        changes: list[str] = []
+        gate = await gated(store, monkeypatch)
+        store.on_changed = lambda: changes.append("changed")
+        store.submit(names.add("a"), change)
+        await gate.reached()
+        store.submit(names.add("b"), answers)
+        gate.open()
+        await flushed(store)
+    assert names.runs == [("a", False), ("b", True), ("b", False)]
+    assert answers.outcomes == ["Aab"]
+    assert stored(path) == ["A", "a", "b"]
+    assert changes == ["changed"]
+
+
+async def test_nothing_runs_in_memory_beside_or_behind_a_heavy_unit(
+    path: Path, names: Names, answers: Answers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running, go_on = threading.Event(), threading.Event()
+    threads: list[threading.Thread] = []
+
+    def heavy(_tx: Transaction) -> None:
+        threads.append(threading.current_thread())
+        running.set()
+        assert go_on.wait(30)
+
+    async with opened(path) as store:
+        gate = await gated(store, monkeypatch)
+        store.submit(names.add("a"), answers)
+        await gate.reached()
+        store.submit(names.add("b"), answers)
+        store.submit(names.add("c", heavy), answers, heavy=True)
+        store.submit(names.add("d"), answers)
+        assert names.runs == [("a", False), ("b", True)]
+        gate.open()
+        assert await asyncio.to_thread(running.wait, 30)
+        store.submit(names.add("e"), answers)
+        assert names.runs == [("a", False), ("b", True), ("c", False)]
+        go_on.set()
+        await flushed(store)
+    assert threads != [threading.main_thread()]
+    assert answers.outcomes == ["a", "ab", "abc", "abcd", "abcde"]
+
+
+async def test_closing_commits_the_group_behind(
+    path: Path, names: Names, answers: Answers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = await Store.open(path, Clock(), UnitLimits(10, 1000))
+    gate = await gated(store, monkeypatch)
+    store.submit(names.add("a"), answers)
+    await gate.reached()
+    store.submit(names.add("b"), answers)
+    closing_task = asyncio.ensure_future(store.close())
+    await asyncio.sleep(0)
+    assert store.waiting.units == 1
+    gate.open()
+    await asyncio.wait_for(closing_task, 30)
+    assert answers.outcomes == ["a", "ab"]
+    assert stored(path) == ["a", "b"]
+
+
+async def test_a_group_behind_ends_when_it_has_much_to_send(
+    path: Path, names: Names, answers: Answers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group_commit, "MAX_SEND_BYTES", 2 * (10 + group_commit.SEND_COST))
+    async with opened(path) as store:
+        sent: list[tuple[int, str]] = []
+        store.on_sends = lambda sends: sent.extend(
+            (send.generation, "".join(stored(path))) for send in sends
+        )
+        gate = await gated(store, monkeypatch)
+        store.submit(names.add("a"), answers)
+        await gate.reached()
+        for number, name in enumerate("bcd"):
+            store.submit(names.add(name, partial(send, number, bytes(10))), answers)
+        assert names.runs == [("a", False), ("b", True), ("c", True)]
+        assert sent == []
+        gate.open()
+        await flushed(store)
+    assert answers.committed == ["a", "abc", "abc", "abcd"]
+    assert sent == [(0, "abc"), (1, "abc"), (2, "abcd")], "after their commits"
+
+
+async def test_a_group_behind_has_a_maximum_size(
+    path: Path, names: Names, answers: Answers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group_commit, "GROUP_UNITS", 2)
+    async with opened(path) as store:
+        gate = await gated(store, monkeypatch)
+        store.submit(names.add("a"), answers)
+        await gate.reached()
+        for name in "bcd":
+            store.submit(names.add(name), answers)
+        assert names.runs == [("a", False), ("b", True), ("c", True)]
+        gate.open()
+        await flushed(store)
+    assert answers.committed == ["a", "abc", "abc", "abcd"]
+
+
+async def test_units_that_ran_in_memory_take_room_until_their_commit(
+    path: Path, names: Names, answers: Answers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(path, bounds=UnitLimits(100, 1000)) as store:
+        rooms: list[str] = []
+        store.on_room = lambda: rooms.append("".join(stored(path)))
+        gate = await gated(store, monkeypatch)
+        store.submit(names.add("a"), answers, size=500)
+        await gate.reached()
+        assert not store.full
+        store.submit(names.add("b"), answers, size=1000)
+        assert (store.full, store.waiting) == (True, UnitLimits(1, 1500))
+        gate.let_one_pass()
+        await gate.reached()
+        assert (store.full, rooms) == (True, [])
+        gate.open()
+        await flushed(store)
+        assert (store.full, rooms) == (False, ["ab"])
+
+
+async def test_a_group_that_writes_nothing_is_answered_without_the_thread(
+    path: Path, names: Names, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(path) as store:
+        gate = await gated(store, monkeypatch)
+        outcome: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+        store.submit(lambda tx: meta.read_number(tx, "none"), outcome.set_result)
+        assert await asyncio.wait_for(outcome, 30) == 0.0
+        assert (store.commits, store.writes) == (2, 0)
+        gate.open()
