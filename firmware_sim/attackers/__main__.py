@@ -29,7 +29,8 @@ class Order:
     """The attacks to run: against which gateway, for how many seconds, at how many stanzas a
     second.
 
-    With `idle_only`, they use only processor time that nothing else needs.
+    They go on for up to `patience` seconds more, until each was refused. With `idle_only`, they use
+    only processor time that nothing else needs.
     """
 
     host: str
@@ -38,6 +39,7 @@ class Order:
     ca: str
     password: str
     seconds: float
+    patience: float
     rate: float
     attacks: tuple[str, ...]
     idle_only: bool
@@ -62,14 +64,28 @@ def named(names: tuple[str, ...]) -> tuple[Attack, ...]:
 
 
 async def run(order: Order) -> dict[str, Counts]:
-    """Run all attacks of an order at the same time until its time is over."""
+    """Run all attacks of an order at the same time until its time is over.
+
+    The machine's speed decides how soon an attack exceeds a limit.
+    """
     attacks = named(order.attacks)
     found = {attack.name: Counts() for attack in attacks}
     with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(order.seconds), asyncio.TaskGroup() as group:
-            for attack in attacks:
+        async with asyncio.timeout(order.seconds + order.patience), asyncio.TaskGroup() as group:
+            tasks = [
                 group.create_task(_keep_on(attack, order.target(attack), found[attack.name]))
+                for attack in attacks
+            ]
+            await asyncio.sleep(order.seconds)
+            while not _are_refused(attacks, found, order.rate):  # noqa: ASYNC110 - they only count
+                await asyncio.sleep(_AGAIN_S)
+            for task in tasks:
+                task.cancel()
     return found
+
+
+def _are_refused(attacks: tuple[Attack, ...], found: dict[str, Counts], rate: float) -> bool:
+    return all(attack.is_refused(found[attack.name], rate) for attack in attacks)
 
 
 async def _keep_on(attack: Attack, target: Target, counts: Counts) -> None:

@@ -155,7 +155,13 @@ ATTACKS: Final = (
         _flooding(large_never_released),
         ("held_bytes_per_source",),
     ),
-    Attack("tiny stanzas", "sends pings as fast as it can", _flooding(tiny), ("rate",)),
+    Attack(
+        "tiny stanzas",
+        "sends pings as fast as it can",
+        _flooding(tiny),
+        ("rate",),
+        answered=False,
+    ),
     Attack(
         "malformed requests",
         "offers assured messages without a msgId",

@@ -43,6 +43,7 @@ _MEMORY: Final = Path("/dev/shm")  # noqa: S108 - a folder of its own is made th
 _WATCH_S: Final = 0.1  # between two looks at the memory
 _JOIN_S: Final = 30.0  # for all devices to have a session
 _PATIENCE_S: Final = 60.0  # until what was sent in the attack is delivered
+_REFUSED_S: Final = 60.0  # that the attack may go on until each was refused
 _END_S: Final = 15.0  # for the attackers to end when their time is over
 _RECONNECT: Final = ReconnectPolicy(base=0.25, cap=2.0, stable=0.5, timeout=10.0)
 
@@ -51,9 +52,10 @@ _RECONNECT: Final = ReconnectPolicy(base=0.25, cap=2.0, stable=0.5, timeout=10.0
 class AttackSettings:
     """Settings of an attack: `devices` honest devices send `pace` messages a second each.
 
-    `quiet` (before and after) and `attacked` are seconds. `rate` is the maximum of stanzas a second
-    for each flood. `ceiling` is in bytes; 0 computes it from the configuration. `times` is the
-    allowed ratio of the 99th percentile to the quiet one. Empty `attacks`: all.
+    `quiet` (before and after) and `attacked` are seconds; the attack goes on for up to `_REFUSED_S`
+    more, until each attacker was refused. `rate` is the maximum of stanzas a second for each flood.
+    `ceiling` is in bytes; 0 computes it from the configuration. `times` is the allowed ratio of the
+    99th percentile to the quiet one. Empty `attacks`: all.
 
     With `judge_times`, the attackers represent other machines and use only processor time that
     nothing else needs; on a busy machine, they may achieve little. Without it, they get an ordinary
@@ -300,6 +302,7 @@ async def _attackers(
         "ca": str(gateway.ca),
         "password": password,
         "seconds": settings.attacked,
+        "patience": _REFUSED_S,
         "rate": settings.rate,
         "attacks": settings.attacks,
         "idle_only": settings.judge_times,
@@ -308,7 +311,7 @@ async def _attackers(
     argv = (sys.executable, "-m", "firmware_sim.attackers")
     process = await asyncio.create_subprocess_exec(*argv, stdin=pipe, stdout=pipe, stderr=pipe)
     try:
-        async with asyncio.timeout(settings.attacked + _END_S):
+        async with asyncio.timeout(settings.attacked + _REFUSED_S + _END_S):
             said, complaint = await process.communicate(json.dumps(order).encode())
     except TimeoutError as error:
         raise GatewayCommandFailed("the attackers did not end in time") from error

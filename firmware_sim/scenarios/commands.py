@@ -100,7 +100,7 @@ class _AttackCommand(click.Command):
     "--pace", click.FloatRange(0.1, 100.0), 5.0, "Assured events per second of an honest device."
 )
 @_seconds("--quiet", 10.0, "Duration of the quiet phase before the attack, and of the one after.")
-@_seconds("--attacked", 40.0, "Duration of the attack.")
+@_seconds("--attacked", 40.0, "Least duration of the attack.")
 @_number("--rate", click.FloatRange(20.0, 1e5), 500.0, "Stanzas per second of an attacker.")
 @click.option(
     "--ceiling-mb",
