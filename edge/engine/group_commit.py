@@ -28,7 +28,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
-from edge.engine import database
+from edge.engine import database, space
 from edge.engine.commit_window import GROUP_BYTES, GROUP_UNITS, CommitWindow
 from edge.engine.database import Send, Transaction
 from edge.engine.database_thread import DatabaseThread
@@ -443,6 +443,7 @@ class Store:
 
     def _finish_units(self, group: _Group) -> None:
         group.tx.run_before_commit()
+        space.measure_room(group.tx)
         sends = group.tx.take_sends()
         if sends:
             last = group.units[-1]

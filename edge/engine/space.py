@@ -35,6 +35,7 @@ UNBOUNDED: Final = 2**62
 """The free space of a database that is not in a file."""
 
 _ROOM: Final = "room"
+_LIMITS: Final = "limits of room"
 
 _FILE: Final = "SELECT file FROM pragma_database_list WHERE name = 'main'"
 _PAGES: Final = "PRAGMA main.page_count"
@@ -48,23 +49,26 @@ _NO_WAIT: Final = "PRAGMA busy_timeout = 0"
 def reserve(tx: Transaction, size: int, limits: Limits) -> ExceededLimit | None:
     """Reserve room for a new message, and return the limit that it would exceed, if any.
 
-    The room is measured once in a transaction; each message takes its bytes from it. It is measured
-    again before the commit, for messages that are accepted in memory meanwhile.
+    The room is measured once in a transaction; each message takes its bytes from it. In memory, it
+    is what `measure_room` found at the end of the transaction before.
     """
     room: int | None = tx.memo.get(_ROOM)
     if room is None:
         room = tx.cache.get(_ROOM) if tx.is_in_memory else None
         if room is None:
-            room = _measure_room(tx, limits)
-        tx.before_commit(lambda tx: tx.cache.update({_ROOM: _measure_room(tx, limits)}))
+            tx.cache[_LIMITS] = limits
+            room = space_rules.free_room(measure(tx), _space_limits(limits))
     if size > room:
         return _exceeded_beside_reserved(tx, size, room, limits)
     tx.memo[_ROOM] = room - size
     return None
 
 
-def _measure_room(tx: Transaction, limits: Limits) -> int:
-    return space_rules.free_room(measure(tx), _space_limits(limits))
+def measure_room(tx: Transaction) -> None:
+    """Measure the room at the end of a transaction, for messages that are accepted in memory."""
+    limits: Limits | None = tx.cache.get(_LIMITS)
+    if limits is not None:
+        tx.cache[_ROOM] = space_rules.free_room(measure(tx), _space_limits(limits))
 
 
 def exceeded_limit(tx: Transaction, size: int, limits: Limits) -> ExceededLimit | None:
