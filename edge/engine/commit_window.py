@@ -25,7 +25,14 @@ SLOW_COMMIT: Final = 0.002
 """Seconds of a commit from which waiting for more units pays (an SD card, not an SSD)."""
 
 WAIT_SHARE: Final = 0.1
-"""The wait for more units, as a part of the measured time of a commit."""
+"""A step of the wait for more units, as a part of the measured time of a commit."""
+
+WAIT_STEPS: Final = 4
+"""Most steps of that wait. It ends when a step brings no unit: the peers that were just answered
+send their next requests at about the same time, and should share the commit."""
+
+SINGLE: Final = 1.5
+"""Average units of a group below which nothing is waited for: a single peer sends one at a time."""
 
 COMMIT_TIME_BUCKETS: Final = (
     0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0,
@@ -36,25 +43,32 @@ COMMIT_TIME_BUCKETS: Final = (
 class CommitWindow:
     """The time between two commits.
 
+    Args:
+        is_full: returns whether the group is complete.
+        units: returns the number of waiting units.
+
     Attributes:
         min_interval: least seconds between the beginnings of two commits, unless a group is
             complete; after a longer pause, a commit is not delayed.
         commit_times: how long the commits took that changed rows.
     """
 
-    def __init__(self, is_full: Callable[[], bool]) -> None:
+    def __init__(self, is_full: Callable[[], bool], units: Callable[[], int]) -> None:
         self.min_interval = 0.0
         self.commit_times = Histogram(COMMIT_TIME_BUCKETS)
         self._is_full = is_full
+        self._units = units
         self._average_time = 0.0
+        self._average_units = 0.0
         self._last_begin = -math.inf
         self._filled = asyncio.Event()
 
-    def observe(self, seconds: float, *, wrote: bool) -> None:
-        """Record how long a commit took, and whether it changed rows."""
+    def observe(self, seconds: float, units: int, *, wrote: bool) -> None:
+        """Record how long the commit of a group took, and whether it changed rows."""
         if wrote:
             self.commit_times.observe(seconds)
         self._average_time += (seconds - self._average_time) / 8
+        self._average_units += (units - self._average_units) / 8
 
     def wake(self) -> None:
         """End the wait, because the group is complete."""
@@ -62,11 +76,19 @@ class CommitWindow:
 
     async def wait(self) -> None:
         """Wait for more units; on a fast disk and within the budget, one iteration of the loop."""
-        slow = self._average_time > SLOW_COMMIT
-        await asyncio.sleep(self._average_time * WAIT_SHARE if slow else 0.0)
+        await asyncio.sleep(0.0)
+        if self._average_time > SLOW_COMMIT and self._average_units > SINGLE:
+            await self._wait_for_peers()
         if self.min_interval:
             await self._wait_until(self._last_begin + self.min_interval)
             self._last_begin = time.monotonic()
+
+    async def _wait_for_peers(self) -> None:
+        for _ in range(WAIT_STEPS):
+            before = self._units()
+            await asyncio.sleep(self._average_time * WAIT_SHARE)
+            if self._units() == before or self._is_full():
+                break
 
     async def _wait_until(self, moment: float) -> None:
         self._filled.clear()

@@ -210,7 +210,7 @@ class Store:
         self._images_dropped = True
         self._version = -1
         self._changed = False
-        self.commit_window = CommitWindow(self._is_full)
+        self.commit_window = CommitWindow(self._is_full, lambda: self.waiting.units)
         self.commits = 0
         self.writes = 0
         self.on_room: Callable[[], None] = lambda: None
@@ -248,8 +248,10 @@ class Store:
     @property
     def full(self) -> bool:
         """Whether no more units should be submitted until `on_room` is called."""
-        units, size = self.waiting
-        return units >= self._bounds.units or size >= self._bounds.bytes
+        if self._size >= self._bounds.bytes:
+            return True
+        behind = 0 if self._behind is None else len(self._behind.units)
+        return len(self._waiting) + behind >= self._bounds.units
 
     def submit(
         self,
@@ -393,7 +395,7 @@ class Store:
             self._finish_units(group)
             wrote = connection.total_changes > changes
             if not wrote:  # nothing waits for the disk
-                self._commit(wrote=False)
+                self._commit(len(group.units), wrote=False)
                 return left, group.tx.due
         except Exception as error:
             return await self._writer.call(self._recover, group, error)
@@ -401,7 +403,7 @@ class Store:
         self._behind = behind = _Group(self._transaction())
         self._committing = True
         try:
-            await self._writer.call(self._commit, wrote=True)
+            await self._writer.call(self._commit, len(group.units), wrote=True)
         except Exception as error:
             self._behind = None
             self._waiting.extendleft(reversed(behind.units))
@@ -449,10 +451,10 @@ class Store:
             last = group.units[-1]
             last.sends = [*last.sends, *sends]
 
-    def _commit(self, *, wrote: bool) -> None:
+    def _commit(self, units: int, *, wrote: bool) -> None:
         before = time.perf_counter()
         self._writer.raw.execute("COMMIT")
-        self.commit_window.observe(time.perf_counter() - before, wrote=wrote)
+        self.commit_window.observe(time.perf_counter() - before, units, wrote=wrote)
         self.commits += 1
         self.writes += wrote
         self._guard.end(self._writer.raw)
@@ -488,7 +490,7 @@ class Store:
         self._images_dropped = False
         left = group.run()
         self._finish_units(group)
-        self._commit(wrote=connection.total_changes > changes)
+        self._commit(len(group.units), wrote=connection.total_changes > changes)
         return left, group.tx.due
 
     def _recover(self, group: _Group, error: Exception) -> tuple[list[_Unit], float | None]:

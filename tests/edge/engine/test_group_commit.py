@@ -191,6 +191,7 @@ async def test_on_a_slow_disk_a_group_waits_for_more_units(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(commit_window, "SLOW_COMMIT", 0.0)
+    monkeypatch.setattr(commit_window, "SINGLE", 0.0)
     async with opened(path) as store:
         await store.run(write("first"))  # from now on, every commit counts as slow
         before = store.commits
