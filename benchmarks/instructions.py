@@ -12,10 +12,14 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from benchmarks.exchange_steps import SensorStream, transaction
+from benchmarks.pubsub_steps import FannedOutItems, QueuedItems, new_router
 from benchmarks.relay_steps import RelayedMessages
+from edge.engine.database import Transaction
 
 FEW: Final = 200
 MANY: Final = 700
@@ -25,7 +29,7 @@ LIMIT: Final = 300.0
 
 _COUNTED: Final = re.compile(r"I +refs: +([\d,]+)")
 
-STEPS: Final = ("parse", "route", "exchange", "relay")
+STEPS: Final = ("parse", "route", "exchange", "relay", "publish", "queue")
 
 
 def count(step: str) -> int | None:
@@ -52,19 +56,26 @@ def _run(step: str, times: int) -> int:
 
 
 def repeat(step: str, times: int) -> None:
-    """Run a step `count` times."""
+    """Run a step `times` times."""
     subject = SensorStream()
     with transaction(subject) as tx:
-        relayed = RelayedMessages(tx)
+        run = _prepare(step, subject, tx)
         for _ in range(times):
-            if step == "parse":
-                subject.parse()
-            elif step == "route":
-                subject.route()
-            elif step == "relay":
-                relayed.relay(tx)
-            else:
-                subject.exchange(tx)
+            run()
+
+
+def _prepare(step: str, subject: SensorStream, tx: Transaction) -> Callable[[], object]:
+    if step == "parse":
+        return subject.parse
+    if step == "route":
+        return subject.route
+    if step == "relay":
+        return partial(RelayedMessages(tx).relay, tx)
+    if step == "publish":
+        return partial(FannedOutItems(tx, new_router()).fan_out, tx)
+    if step == "queue":
+        return partial(QueuedItems(tx, new_router()).work, tx)
+    return partial(subject.exchange, tx)
 
 
 def main() -> None:

@@ -16,6 +16,7 @@ from edge.engine.database import Transaction
 from edge.engine.router import Router, guarded
 from edge.features.accounts.store import accounts
 from edge.features.eventlog.store import epochs
+from edge.xmpp.envelopes import EnvelopeParser
 from edge.xmpp.parser import StreamParser
 from edge.xmpp.stanza import Stanza
 
@@ -33,7 +34,7 @@ class Device:
         self.bare = f"{name}@{payload.DOMAIN}"
         self.full = f"{self.bare}/fw"
         self._router = router
-        self._parser = StreamParser(LIMITS.stanza_bytes)
+        self._parser = StreamParser(LIMITS.stanza_bytes, envelopes=EnvelopeParser())
         self._parser.feed(payload.HEADER)
 
     def bind(self, tx: Transaction) -> None:
