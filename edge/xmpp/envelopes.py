@@ -1,4 +1,4 @@
-"""Fast parsing of plain envelopes: the iqs around a message that devices send most.
+"""Fast parsing of plain envelopes: the iqs around a message or item that devices send most.
 
 An envelope is plain if it is written in the form that serialisers use: no whitespace between tags
 or around `=`, one kind of quotes, ASCII without references in the attributes of its own elements,
@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import re
 from typing import Final
+from xml.etree.ElementTree import Element
 
-from edge.xmpp.namespaces import CLIENT, QOS_ALL, XML, clark
+from edge.xmpp.namespaces import CLIENT, PUBSUB, QOS_ALL, XML, clark
 from edge.xmpp.stanza import MAX_PREFIXES, Child, Item, Stanza, StanzaBytes, StreamHeader
 from edge.xmpp.tree_parser import TreeParser
 
@@ -30,23 +31,30 @@ MAX_SKELETON_LENGTH: Final = 256
 """Maximum characters of a skeleton to remember."""
 _START: Final = b"<iq "
 _END: Final = b"</iq>"
-_END_TAG: Final = len(b"</message>")
+_MESSAGE_END: Final = len(b"</message>")
+_REQUEST_END: Final = len(b"</pubsub>")
 
 _IQ: Final = clark(CLIENT, "iq")
 _MESSAGE: Final = clark(CLIENT, "message")
+_REQUEST: Final = clark(PUBSUB, "pubsub")
 _LANG: Final = clark(XML, "lang")
 _XMLNS: Final = "xmlns"
 
-_BODIES: Final = {"assured": "message", "acknowledged": "message", "deliver": ""}
-"""The body's name for each element that an envelope has in the iq; empty if there is no body."""
+_PUBSUB: Final = "pubsub"
+_BODIES: Final = {
+    "assured": "message",
+    "acknowledged": "message",
+    "deliver": "",
+    _PUBSUB: _PUBSUB,
+}
+"""The name of the element that is parsed as the body, for each element that an envelope has in the
+iq; empty if there is no body. The body of a publish-subscribe request is the whole request."""
 
-_INITIALS: Final = b"ad"
+_INITIALS: Final = b"adp"
 """The first letters of those elements: most other iqs are told apart by them."""
 
 _ATTRIBUTES: Final = r"((?: (?:[A-Za-z_][A-Za-z0-9_.-]*|xml:lang)=''){1,8})"
-_SKELETON: Final = re.compile(
-    rf"<iq{_ATTRIBUTES}><(assured|acknowledged|deliver){_ATTRIBUTES}(/?)>"
-)
+_SKELETON: Final = re.compile(rf"<iq{_ATTRIBUTES}><({'|'.join(_BODIES)}){_ATTRIBUTES}(/?)>")
 
 _ORDINARY: Final = bytes(byte for byte in range(0x20, 0x7F) if byte not in b"<=&!?")
 """The bytes that have no effect on how an envelope is parsed, except quotes."""
@@ -158,31 +166,43 @@ class EnvelopeParser:
         stanza = Stanza(_IQ, attrs, whole)
         child = Child(name, child_attrs, whole, second)
         stanza.children.append(child)
-        if not self._add_content(child, raw, third, skeleton.tail):
+        if not self._add_content(child, raw, second, third, skeleton.tail):
             return None
         if attributes > max_attributes and _has_more_attributes(stanza, max_attributes):
             return None
         return stanza
 
-    def _add_content(self, child: Child, raw: bytes, start: int, tail: bytes) -> bool:
+    def _add_content(self, child: Child, raw: bytes, second: int, third: int, tail: bytes) -> bool:
         """Add what is after the iq's and its child's start tags; return whether it is valid."""
         if not tail:
-            child._stop = start
-            return start == len(raw) - len(_END)
+            child._stop = third
+            return third == len(raw) - len(_END)
         if not raw.endswith(tail):
             return False
         stop = len(raw) - len(tail)
-        body = raw[start : stop + _END_TAG]
+        if child.name == _REQUEST:
+            return self._add_request(child, raw, second, third, stop)
+        body = raw[third : stop + _MESSAGE_END]
         tree = self._bodies.parse(body)
         if tree is None or tree.tag != _MESSAGE:
             return False
-        child._stop = stop + _END_TAG
-        message = Child(_MESSAGE, tree.attrib, child._whole, start)
-        message._stop = stop
-        message.parsed = tree
+        child._stop = stop + _MESSAGE_END
+        message = _add(child, tree, third, stop)
         if not _may_use_prefix(raw, child._whole.header):
             message._raw = body
-        child.children.append(message)
+        return True
+
+    def _add_request(self, child: Child, raw: bytes, second: int, third: int, stop: int) -> bool:
+        """Add the element of a publish-subscribe request; return whether it is the only one."""
+        tree = self._bodies.parse(raw[second : stop + _REQUEST_END])
+        if tree is None or tree.tag != _REQUEST or len(tree) != 1 or tree.text or tree[0].tail:
+            return False
+        element = tree[0]
+        if not element.tag.startswith("{"):
+            return False
+        child._stop = stop
+        last = raw.rindex(b"<", third, stop)
+        _add(child, element, third, last if raw.startswith(b"</", last) else stop)
         return True
 
     def _learn(self, parts: tuple[str, ...]) -> _Skeleton | None:
@@ -197,12 +217,22 @@ class EnvelopeParser:
         local, body, empty = match[2], _BODIES[match[2]], bool(match[4])
         if _XMLNS not in child_names or empty == bool(body):
             return None
-        child = {namespace: clark(namespace, local) for namespace in QOS_ALL}
-        tail = f"</{body}></{local}></iq>".encode() if body else b""
+        namespaces = (PUBSUB,) if local == _PUBSUB else QOS_ALL
+        child = {namespace: clark(namespace, local) for namespace in namespaces}
+        around = "" if body == local else f"</{local}>"
+        tail = f"</{body}>{around}</iq>".encode() if body else b""
         if len(self._skeletons) >= MAX_SKELETONS:
             self._skeletons.clear()
         skeleton = self._skeletons[parts] = _Skeleton(names, child_names, child, tail)
         return skeleton
+
+
+def _add(child: Child, tree: Element, start: int, stop: int) -> Child:
+    element = Child(tree.tag, tree.attrib, child._whole, start)
+    element._stop = stop
+    element.parsed = tree
+    child.children.append(element)
+    return element
 
 
 def _names(attributes: str) -> list[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from edge.xmpp.errors import FragmentError, StreamError
 from edge.xmpp.namespaces import CLIENT, STREAMS
 from edge.xmpp.parser import StreamParser
-from edge.xmpp.stanza import MAX_FRAGMENT_BYTES, Stanza
+from edge.xmpp.stanza import MAX_FRAGMENT_BYTES, Child, Stanza
 
 _STREAM = f"<s:stream xmlns='{CLIENT}' xmlns:s='{STREAMS}'>".encode()
 
@@ -35,3 +35,43 @@ def parse_element(raw: bytes, max_bytes: int = MAX_FRAGMENT_BYTES) -> Stanza:
     if not whole or not isinstance(found, Stanza):
         raise FragmentError("not exactly one element")
     return found
+
+
+def subelements(element: Child) -> list[Child]:
+    """Return the children of an element inside a stanza, with their own children.
+
+    An element with one child and at most one grandchild is not parsed again if its tree was built
+    when the stanza was received.
+    """
+    found = _only_child(element)
+    return parse_element(element.raw).children if found is None else [found]
+
+
+def _only_child(element: Child) -> Child | None:
+    """Return the child of an element by its tree, or `None` if that does not determine the bytes
+    of the child and the grandchild."""
+    tree = element.parsed
+    if tree is None or len(tree) != 1 or tree.text or len(tree[0]) > 1:
+        return None
+    only = tree[0]
+    if only.tail or only.text or not only.tag.startswith("{"):
+        return None
+    whole, start = element._whole, element._start
+    raw = whole.raw
+    child = Child(only.tag, only.attrib, whole, raw.index(b"<", start + 1))
+    child._stop = _stop(raw, child._start, element._stop)
+    if len(only) == 1:
+        payload = only[0]
+        if payload.tail or not payload.tag.startswith("{"):
+            return None
+        inner = Child(payload.tag, payload.attrib, whole, raw.index(b"<", child._start + 1))
+        inner._stop = _stop(raw, inner._start, child._stop)
+        child.children.append(inner)
+    return child
+
+
+def _stop(raw: bytes, start: int, end: int) -> int:
+    """Return where the only child, which begins at `start`, of an element whose content ends at
+    `end` stops: before its end tag, or after it if it has none (`Child`)."""
+    last = raw.rindex(b"<", start, end)
+    return last if raw.startswith(b"</", last) else end

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Final
+from xml.etree.ElementTree import canonicalize
 
 from edge.xmpp.envelopes import EnvelopeParser
 from edge.xmpp.parser import ParseError, StreamParser
-from edge.xmpp.stanza import Item, Stanza, parse_fragment
+from edge.xmpp.stanza import Child, Item, Stanza, parse_fragment, with_namespace
+from edge.xmpp.subelements import parse_element, subelements
 from tests.fuzz.fuzz_parser import same
 from tests.helpers.parser_corpus import HEADER, Flat, flat
 
@@ -16,6 +18,11 @@ READING: Final = (
     b"<node nodeId='boiler-1'><timestamp value='2026-06-07T16:24:30Z'>"
     b"<numeric name='Temperature' value='63.4' unit='\xc2\xb0C'/></timestamp></node></fields>"
     b"</message>"
+)
+FIELDS: Final = READING[len(b"<message xmlns='jabber:client'>") : -len(b"</message>")]
+REQUEST: Final = (
+    b"<iq type='set' id='1' to='pubsub.gw'><pubsub xmlns='http://jabber.org/protocol/pubsub'>"
+    b"%b</pubsub></iq>"
 )
 LOG: Final = (
     b"<message xmlns='jabber:client' to='gw' xml:lang='en'><log xmlns='urn:xmpp:eventlog' id='T'>"
@@ -40,6 +47,19 @@ PLAIN: Final[dict[str, bytes]] = {
     b"<a xmlns=''><b/></a><c xmlns='urn:xmpp:qos'/></message></assured></iq>",
     "nested namesakes": b"<iq id='1'><assured xmlns='urn:xmpp:qos'><message xmlns='jabber:client'>"
     b"<assured><message><iq/></message></assured></message></assured></iq>",
+    "publish": REQUEST % (b"<publish node='a'><item id='1'>%b</item></publish>" % FIELDS),
+    "publish without ItemID": REQUEST % (b"<publish node='a'><item>%b</item></publish>" % FIELDS),
+    "publish with two payloads": REQUEST
+    % (b"<publish node='a'><item>%b<b/></item></publish>" % FIELDS),
+    "publish with two items": REQUEST % b"<publish node='a'><item/><item id='2'/></publish>",
+    "publish with text": REQUEST % b"<publish node='a'>x<item>y<a/>z</item></publish>",
+    "publish with an inherited namespace": REQUEST
+    % b"<publish node='a'><item><a/></item></publish>",
+    "publish with a prefix": REQUEST
+    % b"<publish xmlns:p='u' node='a'><item><p:a p:b='c'><p:a/></p:a></item></publish>",
+    "retract": REQUEST % b"<retract node='a'><item id='1'/></retract>",
+    "retract with end tags": REQUEST % b"<retract node='a' ><item id='1'></item ></retract >",
+    "empty request": REQUEST % b"<items node='a' max_items='1'/>",
 }
 """Envelopes that are accepted."""
 
@@ -89,3 +109,15 @@ def check_trees(stanza: Stanza) -> None:
         for grandchild in child.children:
             if grandchild.parsed is not None:
                 assert same(grandchild.parsed, parse_fragment(grandchild.raw))
+                _check_subelements(grandchild)
+
+
+def _check_subelements(element: Child) -> None:
+    """Check that an element's children are the same as if it was parsed again."""
+    found, expected = subelements(element), parse_element(element.raw).children
+    assert _flat(found) == _flat(expected)
+    assert [_flat(one.children) for one in found] == [_flat(one.children) for one in expected]
+
+
+def _flat(elements: Iterable[Child]) -> list[tuple[str, dict[str, str], bytes]]:
+    return [(one.name, one.attrs, canonicalize(with_namespace(one))) for one in elements]

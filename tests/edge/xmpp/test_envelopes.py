@@ -7,7 +7,7 @@ import pytest
 from edge.xmpp import envelopes
 from edge.xmpp.envelopes import EnvelopeParser
 from edge.xmpp.stanza import Item, StreamHeader
-from tests.helpers.envelopes import PLAIN, READING, WRAPPED, compare, deliver
+from tests.helpers.envelopes import PLAIN, READING, REQUEST, WRAPPED, compare, deliver
 from tests.helpers.parser_corpus import HEADER
 from tests.helpers.parser_corpus import STREAMS as CORPUS
 
@@ -116,6 +116,15 @@ OTHER_FORMS: dict[str, bytes] = {
     "body's namespace with separator": WRAPPED % (FIELDS % b"<a xmlns='u}v'/>"),
     "iq in the body": WRAPPED % (FIELDS % b"<iq></iq>"),
     "not nested": WRAPPED % (FIELDS % b"<a><b></a></b>"),
+    # publish-subscribe requests
+    "two elements": REQUEST % b"<create node='a'/><configure/>",
+    "no element": REQUEST % b"",
+    "text before the element": REQUEST % b"x<items node='a'/>",
+    "text after the element": REQUEST % b"<items node='a'/>x",
+    "element of no namespace": REQUEST % b"<items xmlns='' node='a'/>",
+    "request not nested": REQUEST % b"<items></pubsub><pubsub></items>",
+    "request of an owner": b"<iq id='1'><pubsub xmlns='http://jabber.org/protocol/pubsub#owner'>"
+    b"<purge node='a'/></pubsub></iq>",
     "no stanza": b"",
     "unfinished": PLAIN["assured"][:-1],
 }  # fmt: skip

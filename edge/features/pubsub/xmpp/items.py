@@ -29,7 +29,7 @@ from edge.xmpp import pubsub, rsm, serialize
 from edge.xmpp.errors import FragmentError
 from edge.xmpp.namespaces import PUBSUB, RSM, clark, namespace
 from edge.xmpp.stanza import Child, Stanza, parse_fragment, with_namespace
-from edge.xmpp.subelements import parse_element
+from edge.xmpp.subelements import subelements
 
 PUBLISH_OPTIONS: Final = f"{PUBSUB}#publish-options"
 """The type of the form with publish options."""
@@ -66,7 +66,7 @@ def publish(context: Context, stanza: Stanza) -> Work:
 def _read_publication(context: Context, request: Child) -> Publication:
     element = request.children[0]
     node = _read_node(element)
-    found = parse_element(element.raw).children
+    found = subelements(element)
     if any(child.name != ITEM for child in found):
         raise pubsub.refusal("bad-request", text="only <item/> elements can be published")
     item = found[0] if found else None
@@ -181,7 +181,7 @@ def page_request(page: rsm.Request) -> PageRequest:
 
 
 def _read_items(element: Child) -> list[Child]:
-    return [child for child in parse_element(element.raw).children if child.name == ITEM]
+    return [child for child in subelements(element) if child.name == ITEM]
 
 
 def _item_element(item: Item) -> bytes:
