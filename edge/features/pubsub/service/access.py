@@ -70,12 +70,17 @@ def may_discover(
     return rules.may_discover(affiliation, node.config.access_model, in_roster=in_roster)
 
 
+def depends_on_rosters(node: Node) -> bool:
+    """Return whether rosters decide who may subscribe to a node."""
+    return node.config.access_model in _ROSTER_MODELS
+
+
 def access_check(context: Context, tx: Transaction, node: Node) -> AccessCheck:
     """Return a function that checks many bare JIDs against the affiliations, which it reads once.
 
     The function is reused within the transaction if it depends on the affiliations alone.
     """
-    if node.config.access_model in _ROSTER_MODELS:
+    if depends_on_rosters(node):
         return _access_check(context, tx, node)
     checks: dict[int, AccessCheck] = tx.memo.setdefault(_CHECKS, {})
     if node.id not in checks:

@@ -36,9 +36,11 @@ from edge.features.outbox.rules import BOUND, State
 from edge.features.outbox.service import OutgoingMessage
 from edge.features.pubsub.rules.node_config import NodeConfig
 from edge.features.pubsub.rules.subscription import DELIVER
-from edge.features.pubsub.service.access import access_check
+from edge.features.pubsub.service.access import access_check, depends_on_rosters
 from edge.features.pubsub.store import items, subscriptions
+from edge.features.pubsub.store import recipients as store
 from edge.features.pubsub.store.nodes import Node
+from edge.features.pubsub.store.recipients import Recipient
 from edge.features.pubsub.store.subscriptions import Subscription
 
 
@@ -120,14 +122,25 @@ def is_notified(config: NodeConfig, event: NodeEvent) -> bool:
     return config.notify_retract
 
 
-def recipients(context: Context, tx: Transaction, node: Node) -> list[Subscription]:
+def recipients(context: Context, tx: Transaction, node: Node) -> Sequence[Recipient]:
     """Return the subscriptions that are notified of events at a node, without members of queues:
     those by its name or by a filter that may subscribe to it and have not set `DELIVER` to 0."""
+    found = store.get(tx, node.id)
+    if found is None:
+        found = _recipients(context, tx, node)
+        if not depends_on_rosters(node):
+            store.keep(tx, node.id, found)
+    return found
+
+
+def _recipients(context: Context, tx: Transaction, node: Node) -> Sequence[Recipient]:
     found = subscriptions.plain_of_node(tx, node.id) + subscriptions.plain_matching(tx, node.name)
     if not found:
-        return found
+        return ()
     may_subscribe = access_check(context, tx, node)
-    return [one for one in found if one.options.get(DELIVER) != "0" and may_subscribe(one.bare)]
+    found = [one for one in found if one.options.get(DELIVER) != "0" and may_subscribe(one.bare)]
+    counts = Counter(one.jid for one in found)
+    return [Recipient(one, one.subid if counts[one.jid] > 1 else None) for one in found]
 
 
 def matching_shares(context: Context, tx: Transaction, node: Node) -> list[int]:
@@ -150,13 +163,8 @@ def announce(
     """
     if not (always or is_notified(node.config, event)):
         return
-    found = recipients(context, tx, node)
-    if not found:
-        return
-    counts = Counter(subscription.jid for subscription in found)
     type_ = _message_type(node.config)
-    for subscription in found:
-        subid = subscription.subid if counts[subscription.jid] > 1 else None
+    for subscription, subid in recipients(context, tx, node):
         send(context, tx, subscription, Notification(event, subscription.jid, type_, subid))
 
 

@@ -1,4 +1,7 @@
-"""Store affiliations of accounts, by bare JID; the affiliation `none` has no row."""
+"""Store affiliations of accounts, by bare JID; the affiliation `none` has no row.
+
+Those that are in use are kept in memory (`Transaction.cache`).
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,11 @@ from typing import Final
 
 from edge.engine.database import Transaction
 from edge.features.pubsub.rules.affiliation import Affiliation
+from edge.features.pubsub.store import recipients
+from edge.features.pubsub.store.nodes import AFFILIATIONS
+
+CACHED: Final = 1024
+"""Affiliations to keep in memory; when there are more, all are read again."""
 
 _GET: Final = "SELECT affiliation FROM affiliations WHERE node = ? AND jid = ?"
 _PUT: Final = """
@@ -33,8 +41,16 @@ DELETE FROM affiliations WHERE jid = ?1 AND (
 
 def get(tx: Transaction, node_id: int, bare: str) -> Affiliation:
     """Return the affiliation of a bare JID with a node."""
-    row = tx.row(_GET, (node_id, bare))
-    return Affiliation.NONE if row is None else Affiliation(row[0])
+    cache: dict[tuple[int, str], Affiliation] = tx.cache.setdefault(AFFILIATIONS, {})
+    key = node_id, bare
+    found = cache.get(key)
+    if found is None:
+        row = tx.row(_GET, key)
+        found = Affiliation.NONE if row is None else Affiliation(row[0])
+        if len(cache) >= CACHED:
+            cache.clear()
+        cache[key] = found
+    return found
 
 
 def put(tx: Transaction, node_id: int, bare: str, affiliation: Affiliation) -> None:
@@ -43,6 +59,7 @@ def put(tx: Transaction, node_id: int, bare: str, affiliation: Affiliation) -> N
         tx.run(_REMOVE, (node_id, bare))
     else:
         tx.run(_PUT, (node_id, bare, affiliation.value))
+    _forget(tx)
 
 
 def of_node(tx: Transaction, node_id: int) -> dict[str, Affiliation]:
@@ -65,3 +82,9 @@ def remove_account(tx: Transaction, bare: str) -> None:
     """Remove the affiliations of a bare JID, except where it is the only owner: the next account of
     that name becomes the owner of those nodes."""
     tx.run(_REMOVE_ACCOUNT, (bare,))
+    _forget(tx)
+
+
+def _forget(tx: Transaction) -> None:
+    tx.cache.pop(AFFILIATIONS, None)
+    recipients.forget(tx)

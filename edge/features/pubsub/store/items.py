@@ -1,7 +1,8 @@
 """Store the items of nodes other than queues.
 
 An item's position is its row number: each publication gets a higher one, also if its ItemID exists
-already. Triggers maintain the numbers of items and bytes of each node and of all nodes.
+already. Triggers maintain the numbers of items and bytes of each node and of all nodes; those that
+are in memory (`Transaction.cache`) follow them.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import Final, NamedTuple
 
 from edge.engine.database import Transaction
 from edge.engine.quota import Usage
+from edge.features.pubsub.store import nodes
 
 OVERHEAD: Final = 64
 """Bytes charged for a row beside its payload, ItemID and publisher."""
@@ -39,7 +41,9 @@ class Item(NamedTuple):
     payload: bytes
 
 
-_REMOVE: Final = "DELETE FROM main.items WHERE node = ? AND item = ?"
+_TOTAL_CACHE: Final = "items total"
+
+_REMOVE: Final = "DELETE FROM main.items WHERE node = ? AND item = ? RETURNING bytes"
 _PUT: Final = """
 INSERT INTO main.items (node, item, publisher, wall, expires, bytes, body)
 VALUES (?, ?, ?, ?, ?, ?, ?)
@@ -96,8 +100,9 @@ def put(
         size: the bytes charged for it (`charge`).
         expires: the service second at which it expires, if it does.
     """
-    tx.run(_REMOVE, (node_id, item_id))
+    removed = tx.rows(_REMOVE, (node_id, item_id))
     tx.run(_PUT, (node_id, item_id, publisher, tx.now.wall, expires, size, payload))
+    _count(tx, node_id, 1 - len(removed), size - sum(bytes for (bytes,) in removed))
     if expires is not None:
         tx.wake_at(expires)
 
@@ -164,12 +169,12 @@ def last(tx: Transaction, node_id: int) -> Item | None:
 
 def remove(tx: Transaction, node_id: int, item_id: str) -> bool:
     """Remove an item; return whether it existed."""
-    return tx.run(_REMOVE, (node_id, item_id)).rowcount > 0
+    return _count_removed(tx, node_id, tx.rows(_REMOVE, (node_id, item_id))) > 0
 
 
 def purge(tx: Transaction, node_id: int) -> int:
     """Remove all items of a node; return their number."""
-    return tx.run(_PURGE, (node_id,)).rowcount
+    return _remove_many(tx, _PURGE, (node_id,))
 
 
 def trim(tx: Transaction, node_id: int, max_items: int) -> int:
@@ -177,7 +182,7 @@ def trim(tx: Transaction, node_id: int, max_items: int) -> int:
     rows: Sequence[tuple[int, int]] = tx.rows(_OLDEST, (node_id, node_id, max_items))
     for row, _size in rows:
         tx.run(_REMOVE_ROW, (row,))
-    return len(rows)
+    return _count_removed(tx, node_id, [(size,) for _row, size in rows])
 
 
 def usage_replaced(tx: Transaction, node_id: int, item_id: str, max_items: int) -> Usage:
@@ -192,15 +197,40 @@ def usage_replaced(tx: Transaction, node_id: int, item_id: str, max_items: int) 
 
 def total(tx: Transaction) -> Usage:
     """Return the number and bytes of all nodes' items."""
-    return Usage(*tx.row(_TOTAL))
+    found: Usage | None = tx.cache.get(_TOTAL_CACHE)
+    if found is None:
+        found = tx.cache[_TOTAL_CACHE] = Usage(*tx.row(_TOTAL))
+    return found
 
 
 def expire(tx: Transaction) -> int:
     """Remove at most `EXPIRY_BATCH` expired items; return their number."""
-    return tx.run(_EXPIRE, (tx.now.service, EXPIRY_BATCH)).rowcount
+    return _remove_many(tx, _EXPIRE, (tx.now.service, EXPIRY_BATCH))
 
 
 def next_expiry(tx: Transaction) -> float | None:
     """Return the service second at which the next item expires."""
     row = tx.row(_NEXT_EXPIRY)
     return None if row is None else row[0]
+
+
+def _remove_many(tx: Transaction, sql: str, values: tuple[float, ...]) -> int:
+    """Remove items, and read their numbers again at the next use."""
+    count = tx.run(sql, values).rowcount
+    if count:
+        nodes.forget_all(tx)
+        tx.cache.pop(_TOTAL_CACHE, None)
+    return count
+
+
+def _count_removed(tx: Transaction, node_id: int, sizes: Sequence[tuple[int]]) -> int:
+    _count(tx, node_id, -len(sizes), -sum(size for (size,) in sizes))
+    return len(sizes)
+
+
+def _count(tx: Transaction, node_id: int, items: int, size: int) -> None:
+    """Follow the triggers: a node has so many more items and bytes."""
+    nodes.count_items(tx, node_id, items, size)
+    total: Usage | None = tx.cache.get(_TOTAL_CACHE)
+    if total is not None:
+        tx.cache[_TOTAL_CACHE] = Usage(total.messages + items, total.bytes + size)

@@ -1,7 +1,8 @@
 """Store nodes and their configurations.
 
 Removing a node also removes its items, subscriptions and affiliations. Triggers maintain the
-numbers of items and bytes of each node.
+numbers of items and bytes of each node. Nodes that are in use are kept in memory
+(`Transaction.cache`).
 """
 
 from __future__ import annotations
@@ -13,9 +14,19 @@ import msgspec
 
 from edge.engine.database import Transaction
 from edge.features.pubsub.rules.node_config import NodeConfig
+from edge.features.pubsub.store import recipients
 
 CACHED_CONFIGS: Final = 256
 """Decoded configurations to cache; nodes with equal configurations share one."""
+
+
+CACHED_NODES: Final = 256
+"""Nodes to keep in memory; when there are more, all are read again."""
+
+AFFILIATIONS: Final = "affiliations"
+"""The cache of `affiliations`."""
+
+_CACHE: Final = "nodes"
 
 
 class Node(NamedTuple):
@@ -52,9 +63,53 @@ _encode: Final = msgspec.json.Encoder().encode
 _decoder: Final = msgspec.json.Decoder(NodeConfig)
 
 
+class _Cache:
+    """Nodes by name, and their names by number."""
+
+    __slots__ = ("by_name", "names")
+
+    def __init__(self) -> None:
+        self.by_name: dict[str, Node] = {}
+        self.names: dict[int, str] = {}
+
+
 def get(tx: Transaction, name: str) -> Node | None:
     """Return a node by name."""
-    return _node(tx.row(_GET, (name,)))
+    cache: _Cache | None = tx.cache.get(_CACHE)
+    if cache is not None:
+        found = cache.by_name.get(name)
+        if found is not None:
+            return found
+    found = _node(tx.row(_GET, (name,)))
+    if found is not None:
+        if cache is None or len(cache.names) >= CACHED_NODES:
+            cache = tx.cache[_CACHE] = _Cache()
+        cache.by_name[name] = found
+        cache.names[found.id] = name
+    return found
+
+
+def count_items(tx: Transaction, id: int, items: int, size: int) -> None:
+    """Follow the triggers: a node has so many more items and bytes."""
+    cache: _Cache | None = tx.cache.get(_CACHE)
+    name = None if cache is None else cache.names.get(id)
+    if cache is not None and name is not None:
+        node = cache.by_name[name]
+        cache.by_name[name] = node._replace(items=node.items + items, bytes=node.bytes + size)
+
+
+def forget_all(tx: Transaction) -> None:
+    """Read all nodes again at their next use."""
+    tx.cache.pop(_CACHE, None)
+
+
+def _forget(tx: Transaction, id: int) -> None:
+    """Read a node again at its next use."""
+    cache: _Cache | None = tx.cache.get(_CACHE)
+    name = None if cache is None else cache.names.pop(id, None)
+    if cache is not None and name is not None:
+        del cache.by_name[name]
+    recipients.forget(tx)
 
 
 def by_id(tx: Transaction, id: int) -> Node | None:
@@ -71,11 +126,14 @@ def add(tx: Transaction, name: str, owner: str, config: NodeConfig) -> Node:
 def save(tx: Transaction, node: Node) -> None:
     """Store the configuration of a node."""
     tx.run(_SAVE, (_encode(node.config).decode(), node.id))
+    _forget(tx, node.id)
 
 
 def remove(tx: Transaction, id: int) -> None:
     """Remove a node with its items, subscriptions and affiliations."""
     tx.run(_REMOVE, (id,))
+    _forget(tx, id)
+    tx.cache.pop(AFFILIATIONS, None)
 
 
 def page(tx: Transaction, after: str, limit: int) -> list[Node]:

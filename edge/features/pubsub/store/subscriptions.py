@@ -14,6 +14,7 @@ import msgspec
 
 from edge.engine.database import Transaction
 from edge.features.pubsub.rules.topic import Trie, parse_filter
+from edge.features.pubsub.store import recipients
 
 NO_OPTIONS: Final[Mapping[str, str]] = {}
 
@@ -136,6 +137,7 @@ def add(
     """Add a subscription of an existing account, by name; an equal one must not exist."""
     values = (subid, jid, node, filter, queue, qos, requests, presence, _text(options), account)
     (id,) = tx.row(_ADD, values)
+    recipients.forget(tx)
     found = get(tx, id)
     assert found is not None, "the added row exists"  # noqa: S101 - for the type checker
     if found.filter is not None and _FILTERS in tx.cache:
@@ -148,6 +150,7 @@ def save(tx: Transaction, subscription: Subscription) -> None:
     options = _text(subscription.options)
     set_ = subscription.qos, subscription.requests, subscription.presence, options
     tx.run(_SAVE, (*set_, subscription.id))
+    recipients.forget(tx)
     index: _FilterIndex | None = tx.cache.get(_FILTERS)
     if index is not None and subscription.id in index.subscriptions:
         index.subscriptions[subscription.id] = subscription
@@ -156,6 +159,7 @@ def save(tx: Transaction, subscription: Subscription) -> None:
 def remove(tx: Transaction, subscription: Subscription) -> None:
     """Remove a subscription."""
     tx.run(_REMOVE, (subscription.id,))
+    recipients.forget(tx)
     index: _FilterIndex | None = tx.cache.get(_FILTERS)
     if index is None or subscription.filter is None:
         return
@@ -202,7 +206,8 @@ def plain_matching(tx: Transaction, name: str) -> list[Subscription]:
 
 def shares_matching(tx: Transaction, name: str) -> list[int]:
     """Return the numbers of the queues of shares whose filters match a node's name."""
-    return sorted(_index(tx).shares.match(name))
+    shares = _index(tx).shares
+    return [] if shares.is_empty else sorted(shares.match(name))
 
 
 def members(tx: Transaction, queue: int) -> list[Subscription]:
@@ -266,6 +271,7 @@ def shares_without_members(tx: Transaction) -> list[int]:
 def invalidate_filters(tx: Transaction) -> None:
     """Read filters again at the next use, because queues of shares were removed elsewhere."""
     tx.cache.pop(_FILTERS, None)
+    recipients.forget(tx)
 
 
 def _index(tx: Transaction) -> _FilterIndex:

@@ -22,18 +22,36 @@ from edge.xmpp import pubsub, serialize
 def encode(context: Context, notification: Notification) -> bytes:
     """Encode a notification as a message; as the body of one if it has no address."""
     event, to, type_, subid, published = notification
+    domain = context.domain
+    if to is None:
+        return serialize.message(type_, None, None, _content(event, subid, published, domain))
+    before, after = _around_address(event, type_, subid, published, domain)
+    return before + serialize.attribute("to", to) + after
+
+
+@lru_cache(maxsize=2)
+def _around_address(
+    event: NodeEvent, type_: str | None, subid: str | None, published: int | None, domain: str
+) -> tuple[bytes, bytes]:
+    """Return the bytes of a notification before and after its address; they are cached because one
+    event usually notifies several subscribers."""
+    before = b"<message" + serialize.attribute("type", type_)
+    content = _content(event, subid, published, domain)
+    whole = serialize.message(type_, pubsub_service(domain), None, content)
+    return before, whole[len(before) :]
+
+
+def _content(event: NodeEvent, subid: str | None, published: int | None, domain: str) -> bytes:
     content = _event_element(event)
     if subid is not None:
         content += pubsub.subid_header(subid)
     if published is not None:
-        content += serialize.delay(context.domain, published)
-    source = None if to is None else pubsub_service(context.domain)
-    return serialize.message(type_, source, to, content)
+        content += serialize.delay(domain, published)
+    return content
 
 
 @lru_cache(maxsize=1)
 def _event_element(event: NodeEvent) -> bytes:
-    """Encode an event; it is cached because one event usually notifies several subscribers."""
     return pubsub.event(_event_content(event))
 
 
