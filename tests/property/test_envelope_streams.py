@@ -20,7 +20,8 @@ FRAGMENTS = st.sampled_from(
     [
         b"<", b">", b"'", b'"', b"=", b" ", b"&", b"&lt;", b"]]>", b"<![CDATA[", b"<!--", b"<?",
         b"/>", b"</", b" xmlns=''", b" xmlns:p='u'", b" p:a=''", b" a=''", b" a='' a=''", b"<p:a/>",
-        b"</iq>", b"</message>", b"</message></assured></iq>", b"</pubsub></iq>", b"<item/>", b"<iq id='1'>", b"\xc3\xa9",
+        b"</iq>", b"</message>", b"</message></assured></iq>",
+        b"</pubsub></iq>", b"<item/>", b"<iq id='1'>", b"\xc3\xa9",
         b"\xe9", b"\n",
     ]
 )  # fmt: skip
