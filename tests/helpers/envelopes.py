@@ -119,5 +119,5 @@ def _check_subelements(element: Child) -> None:
     assert [_flat(one.children) for one in found] == [_flat(one.children) for one in expected]
 
 
-def _flat(elements: Iterable[Child]) -> list[tuple[str, dict[str, str], bytes]]:
+def _flat(elements: Iterable[Child]) -> list[tuple[str, dict[str, str], str]]:
     return [(one.name, one.attrs, canonicalize(with_namespace(one))) for one in elements]
