@@ -3,10 +3,14 @@
 They include detached sessions, which have lost their connection and can be resumed (XEP-0198). The
 tables are temporary (`temporary_tables`), because sessions end with the process. A session's
 generation is its number. Units of a session that was replaced find no row, and do nothing.
+
+What was read of an account's sessions is cached in memory; every writer of these rows outside this
+module calls `forget_cached`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from edge.engine.access import Sender
@@ -18,7 +22,6 @@ COMPONENT_LINK: Final = 0
 _BIND: Final = """
 INSERT INTO temp.sessions (generation, full, bare, account, grant) VALUES (?, ?, ?, ?, ?)
 """
-_HOLDER: Final = "SELECT generation FROM temp.sessions WHERE full = ?"
 _END: Final = "DELETE FROM temp.sessions WHERE generation = ?"
 _FORGET_DIRECTED: Final = "DELETE FROM temp.directed WHERE generation = ?"
 _DETACHED: Final = "UPDATE temp.sessions SET detached = ? WHERE generation = ?"
@@ -34,15 +37,18 @@ _OF_ACCOUNT: Final = """
 SELECT generation, full, available, priority, presence, interested, detached, qos
 FROM temp.sessions WHERE bare = ? ORDER BY priority DESC, generation DESC
 """
-_AT: Final = """
-SELECT generation, full, available, priority, presence, interested, detached, qos
-FROM temp.sessions WHERE full = ?
-"""
+_BARE: Final = "SELECT bare FROM temp.sessions WHERE generation = ?"
 _UNPROVISIONED: Final = """
 SELECT s.generation FROM temp.sessions AS s LEFT JOIN main.accounts AS a
     ON a.name = s.account AND a.revoked IS NULL AND (s.grant IS NULL OR s.grant = a.grant)
 WHERE a.id IS NULL
 """
+
+_SENDERS: Final = "senders"
+_SESSIONS: Final = "sessions"
+
+MAX_CACHED: Final = 4096
+"""Accounts whose sessions, or whose lack of sessions, are cached."""
 
 
 class Session(NamedTuple):
@@ -80,29 +86,40 @@ def bind(
     another server.
     """
     tx.run(_BIND, (generation, full, bare, account, grant))
+    tx.cache.get(_SESSIONS, {}).pop(bare, None)
 
 
 def find_generation(tx: Transaction, full: str) -> int | None:
     """Return the generation of the session with a full JID, or `None`."""
-    row = tx.row(_HOLDER, (full,))
-    return None if row is None else int(row[0])
+    found = find(tx, full)
+    return None if found is None else found.generation
 
 
 def remove(tx: Transaction, generation: int) -> None:
     """Remove a session."""
+    forget_cached(tx, generation)
     tx.run(_END, (generation,))
     tx.run(_FORGET_DIRECTED, (generation,))
-    tx.cache.get("senders", {}).pop(generation, None)
+    tx.cache.get(_SENDERS, {}).pop(generation, None)
+
+
+def forget_cached(tx: Transaction, generation: int) -> None:
+    """Forget what was read of a session, because its row changes in this unit."""
+    row = tx.row(_BARE, (generation,))
+    if row is not None:
+        tx.cache.get(_SESSIONS, {}).pop(row[0], None)
 
 
 def set_detached(tx: Transaction, generation: int, detached: bool) -> None:
     """Set whether a session waits to be resumed."""
     tx.run(_DETACHED, (detached, generation))
+    forget_cached(tx, generation)
 
 
 def set_qos(tx: Transaction, generation: int, namespace: str | None) -> None:
     """Set the namespace of quality of service that a session supports (see `Session.qos`)."""
     tx.run(_QOS, (namespace, generation))
+    forget_cached(tx, generation)
 
 
 def sender(tx: Transaction, generation: int) -> Sender | None:
@@ -110,7 +127,7 @@ def sender(tx: Transaction, generation: int) -> Sender | None:
 
     The result is cached across transactions until the session or an account changes.
     """
-    senders: dict[int, Sender] = tx.cache.setdefault("senders", {})
+    senders: dict[int, Sender] = tx.cache.setdefault(_SENDERS, {})
     found = senders.get(generation)
     if found is None and (row := tx.row(_SENDER, (generation,))) is not None:
         full, bare, account, provisioned, trusted, number, revoked = row
@@ -120,15 +137,24 @@ def sender(tx: Transaction, generation: int) -> Sender | None:
     return found
 
 
-def of_account(tx: Transaction, bare: str) -> list[Session]:
+def of_account(tx: Transaction, bare: str) -> Sequence[Session]:
     """Return an account's sessions: highest priority first, and newest first among equals."""
-    return [_session(row) for row in tx.rows(_OF_ACCOUNT, (bare,))]
+    cached: dict[str, Sequence[Session]] = tx.cache.setdefault(_SESSIONS, {})
+    found = cached.get(bare)
+    if found is None:
+        found = tuple(_session(row) for row in tx.rows(_OF_ACCOUNT, (bare,)))
+        if len(cached) >= MAX_CACHED:
+            cached.clear()
+        cached[bare] = found
+    return found
 
 
 def find(tx: Transaction, full: str) -> Session | None:
     """Return the session with a full JID, or `None`."""
-    row = tx.row(_AT, (full,))
-    return None if row is None else _session(row)
+    for session in of_account(tx, full.partition("/")[0]):
+        if session.full == full:
+            return session
+    return None
 
 
 def unprovisioned(tx: Transaction) -> list[int]:

@@ -1,8 +1,9 @@
 """Property tests of exactly-once delivery from device to gateway to device, with crashes of each.
 
 Senders and receivers are scripted, with a memory that survives their crashes. The gateway is the
-real router and store on a file, driven by XML. A cut link loses the stanzas in transit; a resumed
-session loses nothing. The gateway may crash before a commit, or after it and before its answers.
+real router and store on a file, driven by XML. Each unit of work is first undone in memory, and
+images are compared with rows after each. A cut link loses the stanzas in transit; a resumed session
+loses nothing. The gateway may crash before a commit, or after it and before its answers.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from edge.config.limits import Limits
 from edge.engine import database, meta
 from edge.engine.database import Send, Transaction
 from edge.features.outbox.store import dead_letters
+from tests.helpers.outbox_image import RehearsingGateway
 from tests.helpers.qos_devices import (
     DeviceRequest,
     empty_result,
@@ -35,7 +37,6 @@ from tests.helpers.qos_devices import (
 )
 from tests.helpers.store import (
     DOMAIN,
-    Gateway,
     acknowledged,
     assured,
     deliver,
@@ -164,7 +165,7 @@ class TwoHops(RuleBasedStateMachine):
     @initialize()
     def begin(self) -> None:
         self.folder = tempfile.TemporaryDirectory()
-        self.gateway = Gateway(new_database(Path(self.folder.name)), LIMITS)
+        self.gateway = RehearsingGateway(new_database(Path(self.folder.name)), LIMITS)
         for name in (*SENDERS, "valve"):
             self.gateway.add(name)
         self.senders = {f"{name}@{DOMAIN}/fw": Sender(name) for name in SENDERS}
@@ -224,13 +225,13 @@ class TwoHops(RuleBasedStateMachine):
         if self.gateway.is_bound(full):
             self.detached.add(full)
             generation = self.gateway.generation(full)
-            self.gateway.tx(lambda tx: self.gateway.lifecycle.detach(tx, generation))
+            self.gateway.commit(lambda tx: self.gateway.lifecycle.detach(tx, generation))
 
     @precondition(lambda self: self.detached)
     @rule()
     def resume(self) -> None:
         generation = self.gateway.generation(self.detached.pop())
-        assert self.gateway.tx(lambda tx: self.gateway.lifecycle.resume(tx, generation))
+        assert self.gateway.commit(lambda tx: self.gateway.lifecycle.resume(tx, generation))
         self.work()
 
     # What devices do.
@@ -261,7 +262,7 @@ class TwoHops(RuleBasedStateMachine):
     @rule(count=st.integers(1, 6))
     def commit(self, count: int) -> None:
         group = self.taken(count)
-        answers = self.gateway.tx(lambda tx: [unit(tx) for _full, unit in group])
+        answers = self.gateway.commit(lambda tx: [unit(tx) for _full, unit in group])
         for (full, _unit), answer in zip(group, answers, strict=True):
             if answer:
                 self.down[full].append(Send(self.gateway.generation(full), answer))
@@ -276,7 +277,9 @@ class TwoHops(RuleBasedStateMachine):
         """Acknowledge the reports to a sender, as stream management does."""
         if sent.receipt is not None:
             generation, receipts = sent.generation, [sent.receipt]
-            self.gateway.tx(lambda tx: self.gateway.lifecycle.acknowledge(tx, generation, receipts))
+            self.gateway.commit(
+                lambda tx: self.gateway.lifecycle.acknowledge(tx, generation, receipts)
+            )
 
     def go_on(self, rounds: int) -> None:
         """Let all of them continue for a while."""
@@ -353,7 +356,7 @@ class TwoHops(RuleBasedStateMachine):
                 self.requeued.add(f"{sender.name} {letter.msg_id[1:]}")
                 again = partial(dead_letters.requeue, row=letter.row, may_repeat=False)
                 self.gateway.tx(again)
-        self.gateway.tx(self.gateway.router.run_external_change)
+        self.gateway.commit(self.gateway.router.run_external_change)
         self.work()
 
     # What must be true.

@@ -15,7 +15,9 @@ from edge.errors import ServiceError
 from edge.features.accounts.store import accounts
 from edge.features.accounts.store.accounts import is_active as is_active
 from edge.features.accounts.store.accounts import list_names as list_names
+from edge.features.accounts.store.accounts import status as status
 from edge.features.accounts.store.relations import find_relation as find_relation
+from edge.features.accounts.store.relations import forget_relations as forget_relations
 
 
 class Reason(Enum):

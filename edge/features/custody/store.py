@@ -21,6 +21,7 @@ from xml.etree.ElementTree import Element
 
 from edge.engine.database import Transaction
 from edge.engine.quota import EvictionCandidate, Usage, charge
+from edge.features.outbox import service as outbox
 
 EXPIRY_BATCH: Final = 256
 """Messages that expire in one unit of work."""
@@ -301,6 +302,8 @@ def hold(
     unwritten = _unwritten(tx)
     unwritten.new.append((row, *key, recipient, body))
     tx.on_undo(_undo_hold, image, held, unwritten)
+    if recipient is not None:
+        outbox.reserve(tx, recipient, source, held.size)
 
 
 def _undo_hold(image: _Image, held: HeldMessage, unwritten: _Unwritten) -> None:
@@ -322,6 +325,7 @@ def release(tx: Transaction, held: HeldMessage, keys: int) -> None:
     unwritten.keys = keys
     unwritten.released.append((image.released, held.row))
     tx.on_undo(_undo_release, image, held, unwritten, is_new, is_changed)
+    _unreserve(tx, held)
 
 
 def _undo_release(
@@ -343,6 +347,12 @@ def remove(tx: Transaction, held: HeldMessage, keys: int) -> None:
     _forget_released(tx, held, keys)
     tx.run(_REMOVE, (held.row,))
     _image(tx).remove(held)
+    _unreserve(tx, held)
+
+
+def _unreserve(tx: Transaction, held: HeldMessage) -> None:
+    if held.recipient is not None:
+        outbox.unreserve(tx, held.recipient, held.source, held.size)
 
 
 def oldest(tx: Transaction, source: str) -> Iterator[EvictionCandidate]:

@@ -37,6 +37,8 @@ from edge.features.outbox.store.outbox import OutgoingMessage as OutgoingMessage
 from edge.features.outbox.store.outbox import find as find
 from edge.features.outbox.store.outbox import find_by_source as find_by_source
 from edge.features.outbox.store.outbox import remove as remove
+from edge.features.outbox.store.outbox import reserve as reserve
+from edge.features.outbox.store.outbox import unreserve as unreserve
 from edge.features.outbox.store.outbox import usage as usage
 from edge.features.outbox.targets import find_targets, is_eligible
 from sync.common import backoff

@@ -28,6 +28,17 @@ class Account(NamedTuple):
     downgrade: bool
 
 
+class AccountStatus(NamedTuple):
+    """What a delivery needs to know of an account: its row, and whether it is revoked.
+
+    `downgrade`: it receives plain messages in sessions without QoS support.
+    """
+
+    row: int
+    is_revoked: bool
+    downgrade: bool
+
+
 class PendingMessages(NamedTuple):
     """Counts of the messages that waited for a removed device, by table."""
 
@@ -66,6 +77,7 @@ SELECT a.name, a.trusted, a.created, a.revoked,
 FROM accounts AS a WHERE a.name = ?
 """
 _NAMES: Final = "SELECT name FROM accounts ORDER BY name"
+_STATUS: Final = "SELECT id, revoked IS NOT NULL, downgrade FROM main.accounts WHERE name = ?"
 _GRANT: Final = "SELECT grant FROM accounts WHERE name = ? AND revoked IS NULL"
 _WITHDRAW: Final = "UPDATE accounts SET grant = random() WHERE name = ?"
 _USABLE: Final = "SELECT id FROM accounts WHERE name = ? AND revoked IS NULL"
@@ -86,6 +98,11 @@ SELECT
 """
 _REMOVE: Final = "DELETE FROM accounts WHERE name = ?"
 
+MAX_CACHED: Final = 4096
+"""Names whose status is cached."""
+
+_CACHE: Final = "accounts"
+
 
 def add(
     tx: Transaction,
@@ -100,6 +117,7 @@ def add(
     if row is None:
         raise SetupError(f"device {name!r} exists already")
     _insert_credentials(tx, row[0], credentials)
+    tx.cache.clear()
 
 
 def credentials(tx: Transaction, name: str, mechanism: str) -> Credentials | None:
@@ -144,6 +162,20 @@ def list_names(tx: Transaction) -> list[str]:
 def is_active(tx: Transaction, name: str) -> bool:
     """Return whether a device exists and is not revoked."""
     return tx.row(_USABLE, (name,)) is not None
+
+
+def status(tx: Transaction, name: str) -> AccountStatus | None:
+    """Return the status of an account, or `None` if it does not exist.
+
+    The result is cached across transactions until an account changes.
+    """
+    cached: dict[str, AccountStatus | None] = tx.cache.setdefault(_CACHE, {})
+    if name not in cached:
+        row = tx.row(_STATUS, (name,))
+        if len(cached) >= MAX_CACHED:
+            cached.clear()
+        cached[name] = None if row is None else AccountStatus(row[0], bool(row[1]), bool(row[2]))
+    return cached[name]
 
 
 def login_grant(tx: Transaction, name: str) -> int | None:

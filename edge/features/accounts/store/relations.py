@@ -1,4 +1,7 @@
-"""Read in one query whether an account exists and how its roster lists a sender."""
+"""Read in one query whether an account exists and how its roster lists a sender.
+
+What was read is cached in memory until a roster or an account changes.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +17,33 @@ FROM main.accounts AS a LEFT JOIN main.roster AS r ON r.account = a.id AND r.jid
 WHERE a.name = ? AND a.revoked IS NULL
 """
 
+MAX_CACHED: Final = 4096
+"""Relations that are cached."""
+
+_CACHE: Final = "relations"
+
 
 def find_relation(tx: Transaction, sender: Sender, account: str) -> Relation:
     """Return the relation of the named account to the sender."""
+    cached: dict[tuple[str, str, str], Relation] = tx.cache.setdefault(_CACHE, {})
+    key = account, sender.account, sender.bare
+    found = cached.get(key)
+    if found is not None:
+        return found
     row = tx.row(_FIND, (sender.bare, account))
     listed, subscription = (0, "none") if row is None else row
-    return access.relation(
+    found = access.relation(
         own=account == sender.account,
         exists=row is not None,
         listed=bool(listed),
         subscription=subscription,
     )
+    if len(cached) >= MAX_CACHED:
+        cached.clear()
+    cached[key] = found
+    return found
+
+
+def forget_relations(tx: Transaction) -> None:
+    """Forget what was read, because a roster changes in this unit."""
+    tx.cache.pop(_CACHE, None)

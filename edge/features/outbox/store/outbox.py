@@ -1,18 +1,34 @@
 """The outbox table: messages that wait for devices, and the progress of each.
 
 A row stays until its message is finished. A message whose stanza was sent and is not answered yet
-also has a row in the temporary table `under_way`, which is empty after a restart. Bodies are in a
-table of their own because rows are rewritten several times.
+is `in_flight` too, which no message is after a restart. Bodies are in a table of their own because
+rows are rewritten several times.
+
+The state is in memory, as an image of the rows (`Transaction.cache`): every function reads and
+changes the image, and the rows follow in a few batches for each transaction.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
-from edge.engine import in_flight
-from edge.engine.database import Receipt, Transaction
+from edge.engine import in_flight, sessions
+from edge.engine.database import NeedsDatabase, Receipt, Transaction
 from edge.engine.quota import Usage, WaitingUsage
+from edge.features.accounts import service as accounts
+from edge.features.outbox.store.image import (
+    DUE,
+    ONLY,
+    PROGRESS,
+    QUEUED,
+    SESSION,
+    SINCE,
+    SOURCE,
+    STATE,
+    OutboxImage,
+    StoredRow,
+)
 
 QOS_RECEIPT: Final = "outbox"
 """The receipt kind of a row whose stanza has its own answer."""
@@ -42,9 +58,10 @@ class OutboxRow(NamedTuple):
         held: the device asked to wait.
         due: the service second of its timer.
         since: the service second at which it was added.
-        in_flight: an answer is expected.
         only_session: the only full JID that may receive it, if it is for one session.
         queue_item: the item of a queue that it carries, if any.
+        in_flight: an answer is expected.
+        session_bound: the session is bound.
     """
 
     row: int
@@ -61,10 +78,10 @@ class OutboxRow(NamedTuple):
     due: float | None
     bytes: int
     since: float
-    in_flight: bool
-    session_bound: bool
     only_session: str | None = None
     queue_item: int | None = None
+    in_flight: bool = False
+    session_bound: bool = False
 
 
 class OutgoingMessage(NamedTuple):
@@ -92,93 +109,54 @@ class OutgoingMessage(NamedTuple):
 
 
 _COLUMNS: Final = """
-SELECT o.id, o.recipient, o.source, o.sender, o.msg_id, o.qos, o.state, o.session, o.sends,
-    o.attempts, o.held, o.due, o.bytes, o.since,
-    EXISTS (
-        SELECT 1 FROM temp.under_way AS u
-        WHERE u.kind = iif(o.state = 'plain', 'outbox plain', 'outbox') AND u.id = o.id
-    ),
-    EXISTS (SELECT 1 FROM temp.sessions AS s WHERE s.full = o.session), o.only, o.queue_item
-FROM main.outbox AS o
+id, recipient, source, sender, msg_id, qos, state, session, sends, attempts, held, due, bytes,
+since, only, queue_item
 """
-_GET: Final = f"{_COLUMNS} WHERE o.id = ?"
-_OF: Final = f"""{_COLUMNS}
-WHERE o.account = (SELECT id FROM main.accounts WHERE name = ?1 AND revoked IS NULL)
+_LOAD: Final = f"SELECT account, {_COLUMNS} FROM main.outbox ORDER BY id"  # noqa: S608 - of constants
+_LOAD_HELD: Final = """
+SELECT recipient, source, count(*), sum(bytes) FROM main.held
+WHERE recipient IS NOT NULL GROUP BY recipient, source
+"""
+_LAST_ROW: Final = "SELECT seq FROM main.sqlite_sequence WHERE name = 'outbox'"
+_INSERT: Final = f"""
+INSERT INTO main.outbox (account, {_COLUMNS})
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """  # noqa: S608 - of constants
-_REACHABLE: Final = "(only IS NULL OR EXISTS (SELECT 1 FROM temp.sessions WHERE full = only))"
-_UNFINISHED: Final = f"""{_OF} AND o.state < 'queued' AND {_REACHABLE} -- offered, plain
-UNION ALL
-{_OF} AND o.state > 'queued' -- received, released, repeated
-    AND (
-        o.state = 'repeated'
-        OR EXISTS (SELECT 1 FROM temp.sessions AS s WHERE s.full = o.session)
-    ) AND {_REACHABLE}
-"""  # noqa: S608 - of constants
-_HEADS: Final = f"""
-SELECT min(id) FROM main.outbox
-WHERE account = (SELECT id FROM main.accounts WHERE name = ? AND revoked IS NULL)
-    AND state = 'queued' AND {_REACHABLE}
-GROUP BY source
-HAVING NOT EXISTS ( -- hold back messages of revoked accounts
-    SELECT 1 FROM main.accounts
-    WHERE name = substr(source, 1, instr(source, '@') - 1) AND revoked IS NOT NULL
-)
-"""  # noqa: S608 - of constants
-_ANY: Final = """
-SELECT 1 FROM main.outbox WHERE account = (SELECT id FROM main.accounts WHERE name = ?) LIMIT 1
-"""
-_ADD: Final = """
-INSERT INTO main.outbox (
-    recipient, account, source, sender, msg_id, qos, bytes, since, only, session, queue_item
-) SELECT name, id, ?, ?, ?, ?, ?, ?, ?, ?, ? FROM main.accounts WHERE name = ?
-"""
-_RESTORE: Final = """
-INSERT INTO main.outbox (
-    id, recipient, account, source, sender, msg_id, qos, bytes, since, state, session, sends
-) SELECT ?, name, id, ?, ?, ?, 2, ?, ?, 'released', ?, 1 FROM main.accounts WHERE name = ?
-"""
-_ADD_BODY: Final = "INSERT INTO main.outbox_bodies (id, body) VALUES (?, ?)"
+_INSERT_BODY: Final = "INSERT INTO main.outbox_bodies (id, body) VALUES (?, ?)"
 _BODY: Final = "SELECT body FROM main.outbox_bodies WHERE id = ?"
-_SAVE: Final = """
+_UPDATE: Final = """
 UPDATE main.outbox
 SET state = ?, session = ?, sends = ?, attempts = ?, held = ?, due = ? WHERE id = ?
 """
-_REMOVE: Final = "DELETE FROM main.outbox WHERE id = ?"
-_END_UNDER_WAY: Final = "DELETE FROM temp.under_way WHERE kind = ? AND id = ?"
-_USAGE: Final = """
-SELECT count(*), coalesce(sum(bytes), 0), coalesce(sum(source = ?2), 0) FROM main.outbox
-WHERE account = (SELECT id FROM main.accounts WHERE name = ?1)
-UNION ALL
-SELECT count(*), coalesce(sum(bytes), 0), coalesce(sum(source = ?2), 0) FROM main.held
-WHERE recipient = ?1
-UNION ALL
-SELECT count(*), coalesce(sum(bytes), 0), 0 FROM main.outbox WHERE source = ?2
-UNION ALL
-SELECT count(*), coalesce(sum(bytes), 0), 0 FROM main.held
-WHERE source = ?2 AND recipient IS NOT NULL
-"""
-_TOTAL: Final = "SELECT messages + held_messages, bytes + held_bytes FROM main.outbox_total"
-_DUE: Final = f"{_COLUMNS} WHERE o.due <= ? ORDER BY o.due LIMIT ?"
-_EXPIRED: Final = f"{_COLUMNS} WHERE o.since <= ? ORDER BY o.since LIMIT ?"
-_FIRST_SINCE: Final = "SELECT min(since) FROM main.outbox"
-_ORPHANS: Final = f"{_COLUMNS} WHERE o.account IS NULL LIMIT ?"
-_FIRST_DUE: Final = "SELECT min(due) FROM main.outbox WHERE due IS NOT NULL"
-_SENT_TO: Final = f"""{_COLUMNS}
-WHERE o.account = (SELECT id FROM main.accounts WHERE name = ?)
-    AND o.state <> 'queued' AND o.session = ? AND o.due IS NOT NULL
-"""  # noqa: S608 - of constants
-_OF_SOURCE: Final = f"{_COLUMNS} WHERE o.source = ? ORDER BY o.id"
-_ABLE: Final = """
-SELECT DISTINCT s.account FROM temp.sessions AS s JOIN main.accounts AS a ON a.name = s.account
-WHERE EXISTS (SELECT 1 FROM main.outbox AS o WHERE o.account = a.id)
-"""
+_DELETE: Final = "DELETE FROM main.outbox WHERE id = ?"
+_ACCOUNTS_WITH_SESSIONS: Final = "SELECT DISTINCT account FROM temp.sessions"
 _AGE: Final = "UPDATE main.outbox SET since = since - ? WHERE since <= ?"
-_DOWNGRADE: Final = "SELECT downgrade FROM main.accounts WHERE name = ?"
+
+_IMAGE: Final = "outbox"
+_FIELDS: Final = len(OutboxRow._fields) - 2
+_BELONGS: Final = frozenset({"received", "released"})
+"""States in which a message belongs to the session that received it."""
+
+
+class _Unwritten:
+    """The changes of a transaction that are not in the rows yet.
+
+    Attributes:
+        rows: each changed row as it is in the table, and as it is now; `None` if it is not there.
+        new: the account's row and the body of each new row.
+    """
+
+    __slots__ = ("new", "rows")
+
+    def __init__(self) -> None:
+        self.rows: dict[int, tuple[StoredRow | None, StoredRow | None]] = {}
+        self.new: dict[int, tuple[int, bytes]] = {}
 
 
 def has_messages(tx: Transaction, account: str) -> bool:
     """Return whether an account has messages in the outbox."""
-    return tx.row(_ANY, (account,)) is not None
+    outbox = _image(tx).accounts.get(account)
+    return outbox is not None and bool(outbox.sent or outbox.queued)
 
 
 def find_sendable(tx: Transaction, account: str, count: int) -> list[OutboxRow]:
@@ -189,31 +167,75 @@ def find_sendable(tx: Transaction, account: str, count: int) -> list[OutboxRow]:
     been sent already, queued messages are not read. Messages that belong to a session that is not
     bound, and all messages of a revoked account, are left out.
     """
-    unfinished = _rows(tx.rows(_UNFINISHED, (account,)))
-    if len(unfinished) >= count:
-        return unfinished
-    heads = sorted(row for (row,) in tx.rows(_HEADS, (account,)))[: 2 * count]
-    return unfinished + [found for row in heads if (found := find(tx, row)) is not None]
+    image, status = _image(tx), accounts.status(tx, account)
+    outbox = image.accounts.get(account)
+    if outbox is None or status is None or status.is_revoked:
+        return []
+    found = []
+    for row in outbox.sent.values():
+        current = _current(tx, row)
+        if (current.session_bound or row[STATE] not in _BELONGS) and _is_reachable(tx, row):
+            found.append(current)
+    if len(found) >= count or not outbox.queued:
+        return found
+    heads = (_head(tx, image, source, queue) for source, queue in outbox.queued.items())
+    first = sorted(head for head in heads if head is not None)[: 2 * count]
+    return found + [_current(tx, image.rows[number]) for number in first]
+
+
+def _head(tx: Transaction, image: OutboxImage, source: str, queue: Iterable[int]) -> int | None:
+    """Return the first message of a source that can be sent; none if its account is revoked."""
+    name, at, _domain = source.partition("@")
+    status = accounts.status(tx, name) if at else None
+    if status is not None and status.is_revoked:
+        return None
+    return next((number for number in queue if _is_reachable(tx, image.rows[number])), None)
+
+
+def _is_reachable(tx: Transaction, row: StoredRow) -> bool:
+    only = row[ONLY]
+    return only is None or sessions.find(tx, only) is not None
 
 
 def find(tx: Transaction, row: int) -> OutboxRow | None:
     """Return a message, or `None` if it is gone."""
-    found = tx.row(_GET, (row,))
-    return None if found is None else _row(found)
+    found = _image(tx).rows.get(row)
+    return None if found is None else _current(tx, found)
 
 
 def body(tx: Transaction, row: int) -> bytes:
     """Return the body of an existing message."""
-    return bytes(tx.row(_BODY, (row,))[0])
+    found = _image(tx).body(row)
+    return bytes(tx.row(_BODY, (row,))[0]) if found is None else found
 
 
 def add(tx: Transaction, account: str, message: OutgoingMessage) -> int | None:
     """Append a message to an account's outbox; return its number, or `None` without an account."""
     source, sender, msg_id, qos, body, size, only_session, session, queue_item = message
-    target = only_session, only_session or session, queue_item
-    values = (source, sender, msg_id, qos, size, tx.now.service, *target, account)
-    done = tx.run(_ADD, values)
-    return _with_body(tx, done.lastrowid if done.rowcount else None, body)
+    image, status = _image(tx), accounts.status(tx, account)
+    if status is None:
+        return None
+    number = image.last_row = image.last_row + 1
+    row = OutboxRow(
+        number,
+        account,
+        source,
+        sender,
+        msg_id,
+        qos,
+        QUEUED,
+        only_session or session,
+        sends=0,
+        attempts=0,
+        held=False,
+        due=None,
+        bytes=size,
+        since=tx.now.service,
+        only_session=only_session,
+        queue_item=queue_item,
+    )
+    _add(tx, image, row, status.row, body)
+    return number
 
 
 def restore(
@@ -231,26 +253,51 @@ def restore(
 
     Returns its number, or `None` without such an account.
     """
-    source = sender.partition("/")[0]
-    values = (row, source, sender, msg_id, size, tx.now.service, session, account)
-    return _with_body(tx, row if tx.run(_RESTORE, values).rowcount else None, body)
-
-
-def _with_body(tx: Transaction, row: int | None, body: bytes) -> int | None:
-    if row is not None:
-        tx.run(_ADD_BODY, (row, body))
+    image, status = _image(tx), accounts.status(tx, account)
+    if status is None:
+        return None
+    restored = OutboxRow(
+        row,
+        account,
+        sender.partition("/")[0],
+        sender,
+        msg_id,
+        2,
+        "released",
+        session,
+        sends=1,
+        attempts=0,
+        held=False,
+        due=None,
+        bytes=size,
+        since=tx.now.service,
+    )
+    image.last_row = max(image.last_row, row)
+    _add(tx, image, restored, status.row, body)
     return row
+
+
+def _add(tx: Transaction, image: OutboxImage, row: OutboxRow, account: int, body: bytes) -> None:
+    unwritten = _unwritten(tx)
+    if row.row in unwritten.rows:  # removed in this transaction
+        tx.write()
+        unwritten = _unwritten(tx)
+    unwritten.new[row.row] = account, body
+    tx.on_undo(unwritten.new.pop, row.row)
+    _change(tx, image, row.row, row[:_FIELDS])
+    image.keep_body(row.row, body)
 
 
 def save(tx: Transaction, row: OutboxRow) -> None:
     """Store the progress of a message."""
-    values = (row.state, row.session, row.sends, row.attempts, row.held, row.due, row.row)
-    tx.run(_SAVE, values)
+    image = _image(tx)
+    if row.row in image.rows:
+        _change(tx, image, row.row, row[:_FIELDS])
 
 
 def mark_sent(tx: Transaction, row: OutboxRow, generation: int) -> Receipt:
     """Record that a message's stanza is sent to a session; return the receipt."""
-    receipt = _receipt(row)
+    receipt = _receipt(row.state, row.row)
     in_flight.begin(tx, receipt, generation)
     return receipt
 
@@ -258,17 +305,22 @@ def mark_sent(tx: Transaction, row: OutboxRow, generation: int) -> Receipt:
 def clear_in_flight(tx: Transaction, row: OutboxRow) -> None:
     """Record that no answer is expected any more."""
     if row.in_flight:
-        tx.run(_END_UNDER_WAY, _receipt(row))
+        in_flight.clear(tx, _receipt(row.state, row.row))
 
 
-def _receipt(row: OutboxRow) -> Receipt:
-    return Receipt(PLAIN_RECEIPT if row.state == "plain" else QOS_RECEIPT, row.row)
+def _receipt(state: str, row: int) -> Receipt:
+    return Receipt(PLAIN_RECEIPT if state == "plain" else QOS_RECEIPT, row)
 
 
 def remove(tx: Transaction, row: OutboxRow) -> None:
     """Delete a finished message."""
     clear_in_flight(tx, row)
-    tx.run(_REMOVE, (row.row,))
+    image = _image(tx)
+    if row.row not in image.rows:
+        return
+    if row.row in _unwritten(tx).new:
+        tx.write()  # because the table has to remember each number that was given
+    _change(tx, image, row.row, None)
 
 
 def usage(tx: Transaction, account: str, source: str) -> tuple[int, WaitingUsage]:
@@ -277,79 +329,177 @@ def usage(tx: Transaction, account: str, source: str) -> tuple[int, WaitingUsage
     The usage is that of the account, of the source, and in total. Messages in custody for an
     account count too.
     """
-    stored, held, of_source, held_of_source = tx.rows(_USAGE, (account, source))
-    waiting = WaitingUsage(
-        Usage(stored[0] + held[0], stored[1] + held[1]),
-        Usage(of_source[0] + held_of_source[0], of_source[1] + held_of_source[1]),
-        total(tx),
-    )
-    return stored[2] + held[2], waiting
+    image = _image(tx)
+    outbox, of_source, all_ = image.accounts.get(account), image.of_source(source), total(tx)
+    if outbox is None:
+        return 0, WaitingUsage(Usage(), of_source, all_)
+    of_account = Usage(outbox.messages, outbox.bytes)
+    return outbox.sources.get(source, 0), WaitingUsage(of_account, of_source, all_)
 
 
 def total(tx: Transaction) -> Usage:
     """Return the usage of all outboxes, including messages in custody for devices."""
-    return Usage(*tx.row(_TOTAL))
+    image = _image(tx)
+    return Usage(image.messages, image.bytes)
+
+
+def reserve(tx: Transaction, account: str, source: str, size: int) -> None:
+    """Count a message that is taken into custody for an account."""
+    _count(tx, account, source, 1, size)
+
+
+def unreserve(tx: Transaction, account: str, source: str, size: int) -> None:
+    """Stop counting a message that leaves custody."""
+    _count(tx, account, source, -1, -size)
+
+
+def _count(tx: Transaction, account: str, source: str, messages: int, size: int) -> None:
+    image: OutboxImage | None = tx.cache.get(_IMAGE)
+    if image is not None:
+        image.count(account, source, messages, size)
+        tx.on_undo(image.count, account, source, -messages, -size)
 
 
 def find_due(tx: Transaction) -> list[OutboxRow]:
     """Return up to `BATCH_SIZE` messages whose timer has fired, the earliest first."""
-    return _rows(tx.rows(_DUE, (tx.now.service, BATCH_SIZE)))
+    due = ((row[DUE], row) for row in _image(tx).rows.values())
+    return _earliest(tx, ((when, row) for when, row in due if when is not None), tx.now.service)
 
 
 def find_expired(tx: Transaction, ttl: float) -> list[OutboxRow]:
     """Return up to `BATCH_SIZE` messages older than `ttl` service seconds."""
-    return _rows(tx.rows(_EXPIRED, (tx.now.service - ttl, BATCH_SIZE)))
+    since = ((row[SINCE], row) for row in _image(tx).rows.values())
+    return _earliest(tx, since, tx.now.service - ttl)
+
+
+def _earliest(
+    tx: Transaction, rows: Iterable[tuple[float, StoredRow]], until: float
+) -> list[OutboxRow]:
+    found = sorted((when, row[0], row) for when, row in rows if when <= until)
+    return [_current(tx, row) for _when, _number, row in found[:BATCH_SIZE]]
 
 
 def find_orphans(tx: Transaction) -> list[OutboxRow]:
     """Return up to `BATCH_SIZE` messages whose account was removed."""
-    return _rows(tx.rows(_ORPHANS, (BATCH_SIZE,)))
+    image = _image(tx)
+    return [_current(tx, image.rows[number]) for number in sorted(image.orphans)[:BATCH_SIZE]]
 
 
 def find_sent_to(tx: Transaction, account: str, session: str) -> list[OutboxRow]:
     """Return the messages sent to a session of an account that have a running timer."""
-    return _rows(tx.rows(_SENT_TO, (account, session)))
+    outbox = _image(tx).accounts.get(account)
+    sent = () if outbox is None else tuple(outbox.sent.values())
+    return [_current(tx, row) for row in sent if row[SESSION] == session and row[DUE] is not None]
 
 
 def find_by_source(tx: Transaction, source: str) -> list[OutboxRow]:
     """Return all messages of one source; their number is limited by the outbox quota."""
-    return _rows(tx.rows(_OF_SOURCE, (source,)))
+    rows = sorted(row for row in _image(tx).rows.values() if row[SOURCE] == source)
+    return [_current(tx, row) for row in rows]
 
 
 def next_due_time(tx: Transaction) -> float | None:
     """Return the service second of the earliest timer, or `None`."""
-    (first,) = tx.row(_FIRST_DUE)
-    return None if first is None else float(first)
+    due = (row[DUE] for row in _image(tx).rows.values())
+    return min((when for when in due if when is not None), default=None)
 
 
 def oldest_since(tx: Transaction) -> float | None:
     """Return the service second at which the oldest message was added, or `None`."""
-    (first,) = tx.row(_FIRST_SINCE)
-    return None if first is None else float(first)
+    return min((row[SINCE] for row in _image(tx).rows.values()), default=None)
 
 
 def accounts_with_sessions(tx: Transaction) -> list[str]:
     """Return the names of accounts that have a bound session and messages."""
-    return [str(account) for (account,) in tx.rows(_ABLE)]
+    names = [str(account) for (account,) in tx.rows(_ACCOUNTS_WITH_SESSIONS)]
+    return [name for name in names if has_messages(tx, name)]
 
 
 def is_downgrade_allowed(tx: Transaction, account: str) -> bool:
     """Return whether an account accepts plain messages for sessions without QoS support."""
-    row = tx.row(_DOWNGRADE, (account,))
-    return row is not None and bool(row[0])
+    status = accounts.status(tx, account)
+    return status is not None and status.downgrade
 
 
-def _rows(found: Sequence[Any]) -> list[OutboxRow]:
-    return [_row(row) for row in found]
-
-
-def _row(found: Any) -> OutboxRow:
-    *fields, held, due, size, since, sent, bound, only, item = found
-    return OutboxRow._make(
-        (*fields, bool(held), due, size, since, bool(sent), bool(bound), only, item)
-    )
+def _current(tx: Transaction, row: StoredRow) -> OutboxRow:
+    """Return a row with the state of its session."""
+    session = row[SESSION]
+    sent = in_flight.is_in_flight(tx, _receipt(row[STATE], row[0]))
+    bound = session is not None and sessions.find(tx, session) is not None
+    return OutboxRow._make((*row, sent, bound))
 
 
 def age(tx: Transaction, before: float, seconds: float) -> None:
     """Age messages stored until service second `before` by `seconds`."""
     tx.run(_AGE, (seconds, before))
+    tx.cache.pop(_IMAGE, None)
+
+
+def _image(tx: Transaction) -> OutboxImage:
+    image: OutboxImage | None = tx.cache.get(_IMAGE)
+    return _load(tx) if image is None else image
+
+
+def _load(tx: Transaction) -> OutboxImage:
+    last = tx.row(_LAST_ROW)
+    image = OutboxImage(0 if last is None else last[0])
+    shared: dict[Any, Any] = {}  # equal names are one string
+    for account, number, *fields in tx.rows(_LOAD):
+        row = (number, *(shared.setdefault(field, field) for field in fields))
+        image.load(row, is_orphan=account is None)
+    for recipient, source, messages, size in tx.rows(_LOAD_HELD):
+        image.count(recipient, source, messages, size)
+    tx.cache[_IMAGE] = image
+    return image
+
+
+def _unwritten(tx: Transaction) -> _Unwritten:
+    unwritten: _Unwritten | None = tx.memo.get(_IMAGE)
+    if unwritten is None:
+        unwritten = tx.memo[_IMAGE] = _Unwritten()
+        tx.write_later(_write)
+    return unwritten
+
+
+def _change(tx: Transaction, image: OutboxImage, number: int, row: StoredRow | None) -> None:
+    """Replace a row of the image, add it, or remove it, and later that of the table."""
+    if number in image.orphans and tx.is_in_memory:
+        raise NeedsDatabase  # this could not be undone
+    unwritten, old = _unwritten(tx), image.rows.get(number)
+    previous = unwritten.rows.get(number)
+    unwritten.rows[number] = (old if previous is None else previous[0]), row
+    image.change(old, row)
+    tx.on_undo(_undo, image, unwritten, number, old, previous)
+
+
+def _undo(
+    image: OutboxImage,
+    unwritten: _Unwritten,
+    number: int,
+    old: StoredRow | None,
+    previous: tuple[StoredRow | None, StoredRow | None] | None,
+) -> None:
+    image.change(image.rows.get(number), old)
+    if previous is None:
+        del unwritten.rows[number]
+    else:
+        unwritten.rows[number] = previous
+
+
+def _write(tx: Transaction) -> None:
+    """Write the changes to the rows."""
+    unwritten: _Unwritten = tx.memo.pop(_IMAGE)
+    new, bodies, changed, removed = [], [], [], []
+    for number, (old, row) in unwritten.rows.items():
+        if row is None:
+            removed.append((number,))
+        elif old is None:
+            account, body = unwritten.new[number]
+            new.append((account, *row))
+            bodies.append((number, body))
+        elif old[PROGRESS] != row[PROGRESS]:
+            changed.append((*row[PROGRESS], number))
+    batches = (_INSERT, new), (_INSERT_BODY, bodies), (_UPDATE, changed), (_DELETE, removed)
+    for sql, values in batches:
+        if values:
+            tx.run_many(sql, values)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from edge.engine import sessions
 from edge.engine.database import Transaction
 
 RECEIPT: Final = "presence"
@@ -85,16 +86,19 @@ class ContactPresence(NamedTuple):
 def set_available(tx: Transaction, generation: int, presence: bytes, priority: int) -> None:
     """Record a session's presence broadcast; the session is available."""
     tx.run(_SHOW, (priority, presence, generation))
+    sessions.forget_cached(tx, generation)
 
 
 def set_unavailable(tx: Transaction, generation: int) -> None:
     """Record that a session is unavailable."""
     tx.run(_HIDE, (generation,))
+    sessions.forget_cached(tx, generation)
 
 
 def set_interested(tx: Transaction, generation: int) -> None:
     """Record that a session requested the roster and receives roster pushes."""
     tx.run(_INTERESTED, (generation,))
+    sessions.forget_cached(tx, generation)
 
 
 def broadcast_recipients(tx: Transaction, account: int) -> list[Recipient]:

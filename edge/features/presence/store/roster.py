@@ -10,6 +10,7 @@ import json
 from typing import Any, Final, NamedTuple
 
 from edge.engine.database import Transaction
+from edge.features.accounts import service as accounts
 from edge.features.presence.rules.subscriptions import (
     FIELDS,
     STATES,
@@ -110,6 +111,7 @@ def save(tx: Transaction, account: int, contact: RosterItem) -> None:
         remove(tx, account, contact.jid)
         return
     fields = FIELDS[contact.state]
+    accounts.forget_relations(tx)
     tx.run(
         _PUT,
         (
@@ -128,11 +130,13 @@ def save(tx: Transaction, account: int, contact: RosterItem) -> None:
 
 def remove(tx: Transaction, account: int, jid: str) -> None:
     """Delete a roster item."""
+    accounts.forget_relations(tx)
     tx.run(_REMOVE, (account, jid))
 
 
 def remove_from_all(tx: Transaction, jid: str) -> None:
     """Delete a bare JID from all rosters, so that a new account of that name inherits nothing."""
+    accounts.forget_relations(tx)
     tx.run(_STRIKE_OUT, (jid,))
 
 

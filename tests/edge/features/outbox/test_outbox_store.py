@@ -169,23 +169,6 @@ def test_removed_account_leaves_orphans(gateway: Gateway) -> None:
     )
 
 
-@pytest.mark.parametrize("query", ["window", "usage"])
-def test_queries_of_an_account_do_not_read_other_outboxes(gateway: Gateway, query: str) -> None:
-    seen: list[str] = []
-    gateway.connection.set_trace_callback(seen.append)
-    if query == "window":
-        gateway.tx(lambda tx: outbox.find_sendable(tx, "valve", 8))
-    else:
-        gateway.tx(lambda tx: outbox.usage(tx, "valve", PUMP_BARE))
-    gateway.connection.set_trace_callback(None)
-    statements = [sql for sql in seen if sql.lstrip().startswith("SELECT")]
-    assert statements
-    for sql in statements:
-        plan = gateway.connection.execute(f"EXPLAIN QUERY PLAN {sql}").fetchall()
-        scans = [line for *_, line in plan if line.startswith("SCAN") and "_total" not in line]
-        assert not scans, (sql, plan)
-
-
 # The operator's actions on dead letters
 
 

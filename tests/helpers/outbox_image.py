@@ -1,0 +1,88 @@
+"""Compare the images of the outbox, of rows in flight, and of sessions with their rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from copy import deepcopy
+from typing import Any, TypeVar
+
+from edge.engine import in_flight, sessions
+from edge.engine.database import NeedsDatabase, Transaction
+from edge.features.accounts.store import accounts
+from edge.features.outbox.store import image, outbox
+from tests.helpers.store import Gateway
+
+T = TypeVar("T")
+
+_BODIES = "SELECT id, body FROM outbox_bodies ORDER BY id"
+
+
+def images_equal_rows(tx: Transaction) -> None:
+    """Assert that the images of a transaction say what their rows say.
+
+    They are not replaced, and what they have not written yet is written.
+    """
+    tx.write()
+    fresh = Transaction(tx._connection, tx.now)
+    found, expected = outbox._image(tx), outbox._image(fresh)
+    assert content(found) == content(expected)
+    assert found.last_row >= expected.last_row
+    assert found._bodies.items() <= dict(tx.rows(_BODIES)).items()
+    assert list(dict(tx.rows(_BODIES))) == sorted(found.rows)
+    assert found._body_bytes == sum(map(len, found._bodies.values())) <= image.BODY_BYTES
+    assert in_flight_content(tx) == in_flight_content(fresh)
+    for bare in tx.cache.get("sessions", ()):
+        assert sessions.of_account(tx, bare) == sessions.of_account(fresh, bare)
+    for name in tx.cache.get("accounts", ()):
+        assert accounts.status(tx, name) == accounts.status(fresh, name)
+
+
+def in_flight_content(tx: Transaction) -> tuple[Any, Any]:
+    """Return what the image of rows in flight says."""
+    found = in_flight._image(tx)
+    return found.rows, found.sessions
+
+
+def content(found: image.OutboxImage) -> dict[str, Any]:
+    """Return what an image of the outbox says."""
+    return {
+        "rows": found.rows,
+        "orphans": found.orphans,
+        "total": (found.messages, found.bytes),
+        "sources": found._sources,
+        "accounts": {
+            name: (one.sent, one.queued, one.messages, one.bytes, one.sources)
+            for name, one in found.accounts.items()
+        },
+    }
+
+
+class RehearsingGateway(Gateway):
+    """A gateway that first runs each unit in memory and undoes it, which must change nothing."""
+
+    def commit(self, unit: Callable[[Transaction], T]) -> T:
+        """Run a unit in its own transaction after a rehearsal, and compare images and rows."""
+        outcome = super().commit(self.rehearsed(unit))
+        if not self.connection.in_transaction:
+            images_equal_rows(Transaction(self.connection, self.clock(), self.cache))
+        return outcome
+
+    def rehearsed(self, unit: Callable[[Transaction], T]) -> Callable[[Transaction], T]:
+        """Return a unit that is rehearsed before."""
+
+        def rehearse(tx: Transaction) -> T:
+            before = deepcopy(_contents(self.cache))
+            rehearsal = Transaction(None, tx.now, self.cache)
+            with suppress(NeedsDatabase):
+                unit(rehearsal)
+            rehearsal.undo()
+            assert _contents(self.cache) == before
+            return unit(tx)
+
+        return rehearse
+
+
+def _contents(cache: dict[str, Any]) -> list[object]:
+    found, sent = cache.get("outbox"), cache.get("in flight")
+    return [found and content(found), sent and (sent.rows, sent.sessions)]
