@@ -76,9 +76,10 @@ class CommitWindow:
 
     async def wait(self) -> None:
         """Wait for more units; on a fast disk and within the budget, one iteration of the loop."""
-        await asyncio.sleep(0.0)
-        if self._average_time > SLOW_COMMIT and self._average_units > SINGLE:
-            await self._wait_for_peers()
+        if not 0 < self._average_units < SINGLE:
+            await asyncio.sleep(0.0)
+            if self._average_time > SLOW_COMMIT:
+                await self._wait_for_peers()
         if self.min_interval:
             await self._wait_until(self._last_begin + self.min_interval)
             self._last_begin = time.monotonic()

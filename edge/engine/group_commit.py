@@ -177,7 +177,8 @@ class Store:
         commits: transactions since the start.
         writes: those that changed rows.
         on_room: called when more units may be submitted again after `full`.
-        on_flush: called after each group.
+        on_answered: called after the answers of each group.
+        on_flush: called after that.
         on_due: called with the service second that a group sets the timer to.
         on_sends: called with the stanzas that a committed unit sends.
         on_changed: called when another process has changed the database.
@@ -214,6 +215,7 @@ class Store:
         self.commits = 0
         self.writes = 0
         self.on_room: Callable[[], None] = lambda: None
+        self.on_answered: Callable[[], None] = lambda: None
         self.on_flush: Callable[[], None] = lambda: None
         self.on_due: Callable[[float], None] = lambda _due: None
         self.on_sends: Callable[[Sequence[Send]], None] = lambda _sends: None
@@ -231,13 +233,14 @@ class Store:
         max_bytes: int | None = None,
     ) -> Store:
         """Open the database at `path`; raises `SetupError` as `database.connect` does."""
-        writer = await DatabaseThread.start(lambda: database.connect(path, max_bytes))
+        guard = SpaceGuard(path, max_bytes)
+        writer = await DatabaseThread.start(guard.connect)
         try:
             reader = await DatabaseThread.start(lambda: database.connect_reader(path))
         except BaseException:
             await writer.close()
             raise
-        return cls(writer, reader, clock, bounds, SpaceGuard(path, max_bytes))
+        return cls(writer, reader, clock, bounds, guard)
 
     @property
     def waiting(self) -> UnitLimits:
@@ -357,6 +360,7 @@ class Store:
             self._call(self.on_changed)
         for unit in group.units:
             self._answer(unit)
+        self._call(self.on_answered)
         self._call(self.on_flush)
         if due is not None:
             self._call(self.on_due, due)
@@ -457,7 +461,7 @@ class Store:
         self.commit_window.observe(time.perf_counter() - before, units, wrote=wrote)
         self.commits += 1
         self.writes += wrote
-        self._guard.end(self._writer.raw)
+        self._guard.end()
 
     def _call(self, function: Callable[..., None], *args: Any) -> None:
         """Call a function after a commit; its exception must not block the answers of others."""
@@ -533,7 +537,7 @@ class Store:
                 connection.execute("ROLLBACK")
             full = self._guard.explain_failure(connection, error)
         finally:
-            self._guard.end(connection)
+            self._guard.end()
         return full or _as_store_error(error)
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, cast
@@ -125,8 +124,15 @@ class SpaceGuard:
     def __init__(self, path: Path, max_bytes: int | None) -> None:
         self._path = path
         self._file, self._wal = str(path), f"{path}-wal"
+        self._limit = max_bytes
         self._max_bytes = UNBOUNDED if max_bytes is None else max_bytes
         self._guard: sqlite3.Connection | None = None
+
+    def connect(self) -> sqlite3.Connection:
+        """Open the connection that writes; it waits for other processes in `begin` only."""
+        connection = database.connect(self._path, self._limit)
+        connection.execute(_NO_WAIT)
+        return connection
 
     def begin(self, connection: sqlite3.Connection) -> None:
         """Begin a transaction; if the WAL has no room, one in which nothing can be written.
@@ -134,13 +140,16 @@ class SpaceGuard:
         Units that only read, or change temporary tables, still run. A second connection holds the
         write lock, for this transaction only.
         """
-        if not self._is_wal_full(connection):
-            connection.execute("BEGIN IMMEDIATE")
+        if self._is_wal_full(connection):
+            self._guard = connect_guard(self._path)
+            self._guard.execute("BEGIN IMMEDIATE")
+            connection.execute("BEGIN")
             return
-        self._guard = connect_guard(self._path)
-        self._guard.execute("BEGIN IMMEDIATE")
-        connection.execute(_NO_WAIT)
-        connection.execute("BEGIN")
+        connection.execute(f"PRAGMA busy_timeout = {round(database.BUSY_TIMEOUT * 1000)}")
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+        finally:
+            connection.execute(_NO_WAIT)
 
     def begin_now(self, connection: sqlite3.Connection) -> bool:
         """Begin a transaction; return False, without one, if that has to wait or fails.
@@ -150,17 +159,16 @@ class SpaceGuard:
         try:
             if not self._has_room(connection):
                 return False
-            _without_waiting(connection, lambda: connection.execute("BEGIN IMMEDIATE"))
+            connection.execute("BEGIN IMMEDIATE")
         except sqlite3.Error:
             return False
         return True
 
-    def end(self, connection: sqlite3.Connection) -> None:
+    def end(self) -> None:
         """Allow writing again after the transaction."""
         if self._guard is not None:
             guard, self._guard = self._guard, None
             guard.close()
-            connection.execute(_wait())
 
     def explain_failure(
         self, connection: sqlite3.Connection, error: BaseException
@@ -178,7 +186,7 @@ class SpaceGuard:
         if code != sqlite3.SQLITE_FULL:
             return None
         with suppress(sqlite3.Error):
-            _without_waiting(connection, lambda: _checkpoint(connection, _PASSIVE))
+            _checkpoint(connection, _PASSIVE)
         rule = "disk" if _free_on_disk(self._file) < WAL_SHARE else "database_bytes"
         return StoreFull(f"the database: {error}", rule)
 
@@ -188,7 +196,7 @@ class SpaceGuard:
         What fails because others read or write is tried again with the next call.
         """
         with suppress(sqlite3.Error):
-            _without_waiting(connection, lambda: self._reclaim(connection))
+            self._reclaim(connection)
 
     def _reclaim(self, connection: sqlite3.Connection) -> None:
         (free,) = connection.execute(_FREE).fetchone()
@@ -203,7 +211,7 @@ class SpaceGuard:
         if self._has_room(connection):
             return False
         with suppress(sqlite3.Error):
-            _without_waiting(connection, lambda: _checkpoint(connection, _TRUNCATE))
+            _checkpoint(connection, _TRUNCATE)
         return not self._has_room(connection)
 
     def _has_room(self, connection: sqlite3.Connection) -> bool:
@@ -217,15 +225,3 @@ class SpaceGuard:
 
 def _checkpoint(connection: sqlite3.Connection, mode: str) -> None:
     connection.execute(mode).fetchall()
-
-
-def _wait() -> str:
-    return f"PRAGMA busy_timeout = {round(database.BUSY_TIMEOUT * 1000)}"
-
-
-def _without_waiting(connection: sqlite3.Connection, work: Callable[[], object]) -> None:
-    connection.execute(_NO_WAIT)
-    try:
-        work()
-    finally:
-        connection.execute(_wait())

@@ -69,6 +69,7 @@ class Listener:
         self._store.on_room = self._registry.resume_reading
         self._store.on_sends = self._registry.deliver
         self._store.on_changed = self._on_external_change
+        self._store.on_answered = context.flush
         addresses: list[tuple[str, Address]] = []
         for name, option, wanted in (
             ("xmpp", "listen", self._settings.listen),

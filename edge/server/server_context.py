@@ -91,10 +91,11 @@ class ServerContext:
     def schedule_flush(self, connection: Flushable) -> None:
         """Flush a connection in the next iteration of the event loop."""
         if not self._to_flush:
-            self.loop.call_soon(self._flush)
+            self.loop.call_soon(self.flush)
         self._to_flush.append(connection)
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Flush all connections that are scheduled."""
         connections, self._to_flush = self._to_flush, []
         for connection in connections:
             connection.flush()

@@ -78,7 +78,7 @@ class Model(NamedTuple):
     """What must be held, oldest first, and the released keys of each source, latest last."""
 
     held: dict[Key, Held]
-    released: dict[str, list[Key]]
+    released: dict[str, list[Key | None]]  # None: was forgotten
 
     def copy(self) -> Model:
         return Model(dict(self.held), {name: list(keys) for name, keys in self.released.items()})
@@ -93,7 +93,7 @@ class Model(NamedTuple):
     def remove(self, key: Key) -> None:
         del self.held[key]
         released = self.released.get(key[0], [])
-        released[:] = [other for other in released if other != key]
+        released[:] = [None if other == key else other for other in released]
 
 
 def sender(key: Key) -> Sender:

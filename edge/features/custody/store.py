@@ -341,8 +341,8 @@ def remove(tx: Transaction, held: HeldMessage, keys: int) -> None:
     """Remove a message that is not delivered.
 
     Its key is forgotten too, if an earlier message of the same key was released: a late `deliver`
-    must not be answered as if this message had been delivered. At least the last `keys` other keys
-    of each source are remembered.
+    must not be answered as if this message had been delivered. The others of the last `keys`
+    released keys of each source are remembered.
     """
     _forget_released(tx, held, keys)
     tx.run(_REMOVE, (held.row,))
