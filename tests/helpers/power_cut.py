@@ -96,6 +96,8 @@ class Disk:
             self._names_since.clear()
         elif record.what == "S":
             self._sync(record.inode)
+        elif record.what == "F":  # the system forgets what it could not write
+            self._since.get(record.inode, []).clear()
         else:
             self._since[record.inode].append(record)
 

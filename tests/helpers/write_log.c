@@ -1,16 +1,24 @@
-/* Records what a process does to some files, in order: for `tests.helpers.power_cut`, by LD_PRELOAD.
+/* Records what a process does to some files, in order, and makes one of these calls fail: for
+   `tests.helpers.power_cut`, by LD_PRELOAD.
 
    Files are those whose path begins with $WRITE_LOG_FILES, but for SQLite's shared memory; what is
    done to them is appended to $WRITE_LOG after it has been done. A record is one header and its
-   data; a lock makes the order of the records that of the calls. */
+   data; a lock makes the order of the records that of the calls.
+
+   $WRITE_FAULT is `kill N`: SIGKILL before call N, or `torn N`: SIGKILL in the middle of write N, or
+   `full N M`: writes N to M fail with ENOSPC, or `broken N M`: syncs N to M fail with EIO. A process
+   that changes it before its first thread and its first call can choose it by itself. */
 
 #define _GNU_SOURCE
 #undef _FILE_OFFSET_BITS
 #include <dlfcn.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -21,7 +29,8 @@ enum { FILES = 65536 };
 enum kind { NOT_OURS, OURS, FOLDER };
 
 struct __attribute__((packed)) header {
-    char what; /* C create, W write, T truncate, S sync, U unlink, D sync of the folder */
+    char what; /* C create, W write, T truncate, S sync, U unlink, D sync of the folder,
+                  F a sync that failed */
     uint64_t inode;
     uint64_t offset;
     uint32_t size;
@@ -32,6 +41,7 @@ static char kinds[FILES];
 static const char *files;
 static char folder[4096];
 static int log_file = -1;
+static int calls, writes, syncs;
 
 static int (*real_open)(const char *, int, ...);
 static int (*real_close)(int);
@@ -99,6 +109,47 @@ static void record(char what, int fd, uint64_t offset, const void *data, uint32_
     put(data, size);
 }
 
+static int is_due(const char *fault, int number)
+{
+    char name[8];
+    int first = 0, last = 0;
+    const char *text = getenv("WRITE_FAULT");
+    if (text == NULL || sscanf(text, "%7s %d %d", name, &first, &last) < 2)
+        return 0;
+    return strcmp(name, fault) == 0 && number >= first && number <= (last ? last : first);
+}
+
+static void die(void)
+{
+    kill(getpid(), SIGKILL);
+    for (;;)
+        pause();
+}
+
+static void begin_call(void)
+{
+    pthread_mutex_lock(&lock);
+    if (is_due("kill", ++calls))
+        die();
+}
+
+static ssize_t written(int fd, const void *data, size_t size, off64_t offset)
+{
+    begin_call();
+    int is_torn = is_due("torn", ++writes);
+    ssize_t done = -1;
+    if (is_due("full", writes))
+        errno = ENOSPC;
+    else
+        done = real_pwrite(fd, data, is_torn ? size / 2 : size, offset);
+    if (done > 0)
+        record('W', fd, offset, data, done);
+    if (is_torn)
+        die();
+    pthread_mutex_unlock(&lock);
+    return done;
+}
+
 static int opened(const char *path, int flags, mode_t mode)
 {
     enum kind kind = kind_of(path);
@@ -151,12 +202,7 @@ ssize_t pwrite64(int fd, const void *data, size_t size, off64_t offset)
 {
     if (kind_at(fd) != OURS)
         return real_pwrite(fd, data, size, offset);
-    pthread_mutex_lock(&lock);
-    ssize_t done = real_pwrite(fd, data, size, offset);
-    if (done > 0)
-        record('W', fd, offset, data, done);
-    pthread_mutex_unlock(&lock);
-    return done;
+    return written(fd, data, size, offset);
 }
 
 ssize_t pwrite(int fd, const void *data, size_t size, off_t offset)
@@ -168,12 +214,9 @@ ssize_t write(int fd, const void *data, size_t size)
 {
     if (kind_at(fd) != OURS)
         return real_write(fd, data, size);
-    pthread_mutex_lock(&lock);
-    off64_t offset = lseek64(fd, 0, SEEK_CUR);
-    ssize_t done = real_write(fd, data, size);
+    ssize_t done = written(fd, data, size, lseek64(fd, 0, SEEK_CUR));
     if (done > 0)
-        record('W', fd, offset, data, done);
-    pthread_mutex_unlock(&lock);
+        lseek64(fd, done, SEEK_CUR);
     return done;
 }
 
@@ -181,7 +224,7 @@ int ftruncate64(int fd, off64_t size)
 {
     if (kind_at(fd) != OURS)
         return real_truncate(fd, size);
-    pthread_mutex_lock(&lock);
+    begin_call();
     int result = real_truncate(fd, size);
     if (result == 0)
         record('T', fd, size, NULL, 0);
@@ -198,10 +241,13 @@ static int synced(int fd, int (*sync)(int))
 {
     if (kind_at(fd) == NOT_OURS)
         return sync(fd);
-    pthread_mutex_lock(&lock);
-    int result = sync(fd);
-    if (result == 0)
-        record(kind_at(fd) == FOLDER ? 'D' : 'S', fd, 0, NULL, 0);
+    begin_call();
+    int result = -1;
+    if (is_due("broken", ++syncs))
+        errno = EIO;
+    else
+        result = sync(fd);
+    record(result != 0 ? 'F' : kind_at(fd) == FOLDER ? 'D' : 'S', fd, 0, NULL, 0);
     pthread_mutex_unlock(&lock);
     return result;
 }
@@ -220,7 +266,7 @@ int unlink(const char *path)
 {
     if (kind_of(path) != OURS)
         return real_unlink(path);
-    pthread_mutex_lock(&lock);
+    begin_call();
     int result = real_unlink(path);
     if (result == 0) {
         const char *name = strrchr(path, '/') + 1;

@@ -1,0 +1,186 @@
+"""Tests of a store that is killed at any write or sync, of a full disk, and of failing syncs.
+
+A group of other senders is always behind the one that is committed. Afterwards the senders repeat
+what was not answered: nothing answered is lost, and nothing is there twice.
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+from collections import deque
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from edge.engine import database
+from edge.features.custody import store as custody
+from tests.helpers import power_cut
+from tests.helpers.gateway import Gateway, bound
+from tests.helpers.processes import Process, start
+from tests.helpers.write_faults import (
+    ALL,
+    BROKEN_STATUS,
+    SMALL,
+    FaultyProcess,
+    Request,
+    Run,
+    check,
+    check_complete,
+    exchange,
+)
+from tests.helpers.xmpp import log_message
+
+SPREAD = 8
+CALLS, WRITES, SYNCS = "WTSDU", "W", "SD"  # as in `power_cut.Record`
+
+
+@pytest.fixture(scope="module")
+def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultyProcess]:
+    if power_cut.compiler() is None:
+        pytest.skip("no C compiler: gcc makes the library that fails writes")
+    with FaultyProcess(tmp_path_factory.mktemp("faults")) as process:
+        yield process
+
+
+@pytest.fixture(scope="module")
+def whole(process: FaultyProcess) -> Run:
+    """A run without a fault."""
+    run = process.run()
+    assert (run.status, set(run.done), run.figures.refused) == (0, set(ALL), 0)
+    assert run.figures.behind > 10
+    check_complete(process.path)
+    return run
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in SMALL.items():
+        monkeypatch.setattr(custody, name, value)
+
+
+@pytest.fixture
+def points(scale: Callable[[int, int], int], seed: int) -> Callable[[int], list[int]]:
+    """Select calls by number: all, or some that are spread over the run."""
+
+    def selected(count: int) -> list[int]:
+        chance, parts = random.Random(seed), scale(SPREAD, count)
+        edges = [1 + part * count // parts for part in range(parts + 1)]
+        return [chance.randrange(first, end) for first, end in pairwise(edges)]
+
+    return selected
+
+
+async def recover(path: Path, done: list[Request]) -> None:
+    """Check what was found, let the senders go on, and check what they left."""
+    check(path, done)
+    answered: list[Request] = []
+    await exchange(path, done, answered.append)
+    assert {*done, *answered} == ALL
+    check_complete(path)
+
+
+async def recover_both(
+    process: FaultyProcess, run: Run, folder: Path, chance: random.Random
+) -> None:
+    """Recover what the process left, and what a power cut at the same moment would have left."""
+    await recover(process.path, run.done)
+    cut = folder / "cut"
+    cut.mkdir()
+    run.disk.cut(cut, chance)
+    await recover(cut / database.FILE_NAME, run.done)
+    for file in cut.iterdir():
+        file.unlink()
+    cut.rmdir()
+
+
+async def test_a_kill_before_any_call_loses_and_repeats_nothing(
+    process: FaultyProcess,
+    whole: Run,
+    points: Callable[[int], list[int]],
+    tmp_path: Path,
+    seed: int,
+) -> None:
+    chance = random.Random(seed)
+    for number in points(whole.count(CALLS)):
+        run = process.run(f"kill {number}")
+        assert run.status == -signal.SIGKILL, number
+        await recover_both(process, run, tmp_path, chance)
+
+
+async def test_a_kill_in_the_middle_of_any_write_loses_and_repeats_nothing(
+    process: FaultyProcess, whole: Run, points: Callable[[int], list[int]]
+) -> None:
+    for number in points(whole.count(WRITES)):
+        run = process.run(f"torn {number}")
+        assert run.status == -signal.SIGKILL, number
+        await recover(process.path, run.done)
+
+
+async def test_a_full_disk_refuses_requests_until_there_is_room(
+    process: FaultyProcess, whole: Run, points: Callable[[int], list[int]], seed: int
+) -> None:
+    chance, refused = random.Random(seed), 0
+    for number in points(whole.count(WRITES) - 1):
+        run = process.run(f"full {number} {number + chance.randrange(12)}")
+        assert (run.status, set(run.done)) == (0, set(ALL)), number
+        refused += run.figures.refused
+        check_complete(process.path)
+    assert refused
+
+
+async def test_a_failed_sync_ends_the_process_and_loses_nothing(
+    process: FaultyProcess,
+    whole: Run,
+    points: Callable[[int], list[int]],
+    tmp_path: Path,
+    seed: int,
+) -> None:
+    chance = random.Random(seed)
+    for number in points(whole.count(SYNCS)):
+        last = chance.choice((number, 10_000))
+        run = process.run(f"broken {number} {last}")
+        assert run.status in (0, BROKEN_STATUS), number
+        await recover_both(process, run, tmp_path, chance)
+
+
+LATER = 10
+"""Syncs of some exchanges, after those of the start."""
+
+MESSAGES = 25
+
+
+async def test_a_gateway_ends_with_its_reason_if_a_sync_fails(tmp_path: Path) -> None:
+    if power_cut.compiler() is None:
+        pytest.skip("no C compiler: gcc makes the library that fails writes")
+    gateway = Gateway(tmp_path / "gateway", "pump", require_tls=False)
+    log, env = power_cut.recording(tmp_path, gateway.folder / database.FILE_NAME)
+    with start("fieldpost", "run", "--dir", gateway.folder, env=env):
+        syncs = sum(record.what in SYNCS for record in power_cut.records(log.read_bytes()))
+    env["WRITE_FAULT"] = f"broken {syncs + LATER} 1000000"
+    requests = deque((number, step) for number in range(MESSAGES) for step in (False, True))
+    with start("fieldpost", "run", "--dir", gateway.folder, env=env) as process:
+        assert await send(process, requests) == "internal-server-error"
+        assert process.wait() == 1
+        assert process.stderr == "Error: the database: disk I/O error\n"
+    with gateway.run() as process:
+        assert await send(process, requests) is None
+    logged = [event["tags"]["n"] for event in gateway.events("logs")]
+    assert logged == [str(number) for number in range(MESSAGES)]
+
+
+async def send(process: Process, requests: deque[tuple[int, bool]]) -> str | None:
+    """Send requests to offer and to deliver until an error; remove those that are answered."""
+    async with await bound(process, "pump") as client:
+        while requests:
+            number, delivers = requests[0]
+            if delivers:
+                answer = await client.deliver(str(number))
+            else:
+                answer = await client.assured(str(number), log_message(number))
+            if answer != ("delivered" if delivers else "received"):
+                return answer
+            requests.popleft()
+    return None
