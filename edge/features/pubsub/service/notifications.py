@@ -40,7 +40,6 @@ from edge.features.pubsub.service.access import access_check, depends_on_rosters
 from edge.features.pubsub.store import items, subscriptions
 from edge.features.pubsub.store import recipients as store
 from edge.features.pubsub.store.nodes import Node
-from edge.features.pubsub.store.recipients import Recipient
 from edge.features.pubsub.store.subscriptions import Subscription
 
 
@@ -92,6 +91,13 @@ class SubscriptionChanged(NamedTuple):
 NodeEvent: TypeAlias = (
     ItemPublished | ItemRetracted | NodePurged | NodeDeleted | NodeConfigured | SubscriptionChanged
 )
+
+
+class Recipient(NamedTuple):
+    """A subscription to notify; `subid` is its SubID if its JID has several of them."""
+
+    subscription: Subscription
+    subid: str | None
 
 
 class Notification(NamedTuple):
