@@ -366,6 +366,7 @@ def _run_child(path: Path, answers: Path) -> int:
 
 def main() -> None:
     """Run one child for each line of standard input, and write its exit status."""
+    Router(DOMAIN, Limits())  # imports the features once for all children
     for line in sys.stdin:
         path, answers, fault = json.loads(line)
         pid = os.fork()
