@@ -50,7 +50,7 @@ def whole(process: FaultyProcess) -> Run:
     """A run without a fault."""
     run = process.run()
     assert (run.status, set(run.done), run.figures.refused) == (0, set(ALL), 0)
-    assert run.figures.behind > 10
+    assert run.figures.behind > 6
     check_complete(process.path)
     return run
 

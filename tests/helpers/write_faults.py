@@ -12,6 +12,7 @@ import json
 import os
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -32,7 +33,7 @@ from edge.engine.session_lifecycle import SessionLifecycle
 from edge.errors import StoreBroken, StoreError, StoreFull
 from edge.features.custody import store as custody
 from edge.features.custody.store import was_released
-from tests.helpers import power_cut
+from tests.helpers import custody_image, outbox_image, power_cut
 from tests.helpers.power_cut import Disk
 from tests.helpers.store import (
     BOUNDS,
@@ -42,7 +43,6 @@ from tests.helpers.store import (
     Gateway,
     assured,
     deliver,
-    log,
     new_database,
     read_reply,
     stanza,
@@ -59,6 +59,10 @@ EACH: Final = 6
 SMALL: Final = {"RELEASED_ROWS": 8, "PAGE_KEYS": 2}
 """Limits of `custody.store` that let released keys be written often."""
 
+ABSENT: Final = f"absent@{DOMAIN}"
+"""A device that is not there: what is delivered to it stays in its outbox."""
+
+PADDING: Final = "x" * 700
 CHECKPOINT_PAGES: Final = 20
 WAIT_S: Final = 60.0
 BROKEN_STATUS: Final = 3
@@ -81,13 +85,24 @@ class Request(NamedTuple):
         """Whether no other request follows for this message."""
         return self.deliver or self.number % 3 == 2
 
+    @property
+    def to(self) -> str:
+        """The event log or a device."""
+        return ABSENT if self.number in {1, 4, 5} else DOMAIN
+
     def xml(self) -> str:
         """Return the stanza."""
         msg_id = self.key[1]
         if self.deliver:
-            return deliver(msg_id)
-        text = f"<tag name='n' value='{msg_id}'/></log>"
-        return assured(msg_id, log("x" * 700).replace("</log>", text))
+            return deliver(msg_id, self.to)
+        if self.to == ABSENT:
+            content = f"<body>{PADDING}</body>"
+        else:
+            content = (
+                f"<log xmlns='urn:xmpp:eventlog'><message>{PADDING}</message>"
+                f"<tag name='n' value='{msg_id}'/></log>"
+            )
+        return assured(msg_id, f"<message xmlns='jabber:client'>{content}</message>", self.to)
 
 
 def requests(sender: str) -> list[Request]:
@@ -225,43 +240,49 @@ async def exchange(
 
 
 def check_images(tx: Transaction) -> None:
-    """Check that the images of custody and of the log equal the rows."""
-    connection = tx.run("SELECT 1").connection
-    fresh = Transaction(connection, tx.now)
-    assert _custody_image(tx) == _custody_image(fresh)
-    assert _lanes_image(tx) == _lanes_image(fresh)
+    """Check that the images of custody, of the outbox and of the log equal the rows."""
+    custody_image.image_equals_rows(tx)
+    outbox_image.images_equal_rows(tx)
+    fresh = Transaction(tx.run("SELECT 1").connection, tx.now)
+    assert _lanes(tx) == _lanes(fresh)
 
 
-def _custody_image(tx: Transaction) -> tuple[object, ...]:
-    image = custody._image(tx)
-    names = [name for name in custody.HeldMessage.__slots__ if name not in {"body", "parsed"}]
-    messages = [[getattr(held, name) for name in names] for held in image.messages.values()]
-    sources = {name: (list(one.messages), one.bytes) for name, one in image.sources.items()}
-    latest = {name: (one.keys, one.pages) for name, one in image.latest.items()}
-    return messages, sources, latest, image.bytes, image.changed, image.released_rows
-
-
-def _lanes_image(tx: Transaction) -> list[tuple[object, ...]]:
+def _lanes(tx: Transaction) -> list[tuple[object, ...]]:
     names = events._Lane.__slots__
     return [tuple(getattr(lane, name) for name in names) for lane in events._lanes(tx).values()]
+
+
+class _Found(NamedTuple):
+    """The copies of each message by place; its key is the full JID and the msgId."""
+
+    held: Counter[tuple[str, str]]
+    outbox: Counter[tuple[str, str]]
+    logged: Counter[tuple[str, str]]
+
+
+def _find(connection: sqlite3.Connection) -> _Found:
+    return _Found(
+        Counter(connection.execute("SELECT sender, msg_id FROM held").fetchall()),
+        Counter(connection.execute("SELECT sender, msg_id FROM outbox").fetchall()),
+        Counter((str(e.source), e.tags["n"]) for e in unsealed_events(connection, "logs")),
+    )
 
 
 def check(path: Path, done: Iterable[Request]) -> None:
     """Check that all that was answered is there, each message once, and lanes have no gaps."""
     with closing(database.connect(path)) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
-        held = Counter(connection.execute("SELECT sender, msg_id FROM held").fetchall())
-        log = unsealed_events(connection, "logs")
-        logged = Counter((event.source, event.tags["n"]) for event in log)
-        assert set((held + logged).values()) <= {1}
+        held, outbox, logged = _find(connection)
+        delivered = outbox + logged
+        assert set((held + delivered).values()) <= {1}
         tx = Transaction(connection, Clock()())
         for request in done:
             sender, msg_id = request.key
             if request.deliver:
-                assert logged[request.key] == 1, request
+                assert delivered[request.key] == 1, request
                 assert was_released(tx, sender.partition("/")[0], sender, msg_id), request
             else:
-                assert held[request.key] + logged[request.key] == 1, request
+                assert held[request.key] + delivered[request.key] == 1, request
         for lane in LANES:
             numbers = [event.seq for event in unsealed_events(connection, lane)]
             assert numbers == list(range(1, len(numbers) + 1)), lane
@@ -271,10 +292,11 @@ def check_complete(path: Path) -> None:
     """Check that all requests have had their effect, and nothing else happened."""
     check(path, ALL)
     with closing(database.connect(path)) as connection:
-        held = set(connection.execute("SELECT sender, msg_id FROM held").fetchall())
-        logged = {(e.source, e.tags["n"]) for e in unsealed_events(connection, "logs")}
-    delivered = {request.key for request in ALL if request.deliver}
-    assert (held, logged) == ({request.key for request in ALL} - delivered, delivered)
+        found = _find(connection)
+    delivered = {request.key: request for request in ALL if request.deliver}
+    assert set(found.held) == {request.key for request in ALL} - delivered.keys()
+    assert set(found.outbox) == {key for key, request in delivered.items() if request.to == ABSENT}
+    assert set(found.logged) == delivered.keys() - found.outbox.keys()
 
 
 class Run(NamedTuple):
@@ -306,8 +328,8 @@ class FaultyProcess:
         self._template = folder / "template"
         self._template.mkdir()
         made = Gateway(new_database(self._template))
-        for sender in SENDERS:
-            made.add(sender)
+        for name in (*SENDERS, "absent"):
+            made.add(name)
         made.close()
         self.path = folder / "run" / database.FILE_NAME
         self.path.parent.mkdir()
