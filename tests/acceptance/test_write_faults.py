@@ -147,32 +147,67 @@ async def test_a_failed_sync_ends_the_process_and_loses_nothing(
 
 
 LATER = 10
-"""Syncs of some exchanges, after those of the start."""
+"""Syncs or writes of some exchanges, after those of the start."""
 
 MESSAGES = 25
 
 
-async def test_a_gateway_ends_with_its_reason_if_a_sync_fails(tmp_path: Path) -> None:
+@pytest.fixture
+def gateway(tmp_path: Path) -> Gateway:
     if power_cut.compiler() is None:
         pytest.skip("no C compiler: gcc makes the library that fails writes")
-    gateway = Gateway(tmp_path / "gateway", "pump", require_tls=False)
-    log, env = power_cut.recording(tmp_path, gateway.folder / database.FILE_NAME)
+    return Gateway(tmp_path / "gateway", "pump", require_tls=False)
+
+
+def failing(gateway: Gateway, folder: Path, fault: str, kinds: str, length: int) -> dict[str, str]:
+    """Return the environment in which calls of some kinds fail some time after the start."""
+    log, env = power_cut.recording(folder, gateway.folder / database.FILE_NAME)
     with start("fieldpost", "run", "--dir", gateway.folder, env=env):
-        syncs = sum(record.what in SYNCS for record in power_cut.records(log.read_bytes()))
-    env["WRITE_FAULT"] = f"broken {syncs + LATER} 1000000"
-    requests = deque((number, step) for number in range(MESSAGES) for step in (False, True))
+        records = power_cut.records(log.read_bytes())
+        first = LATER + sum(record.what in kinds for record in records)
+    return {**env, "WRITE_FAULT": f"{fault} {first} {first + length - 1}"}
+
+
+async def test_a_gateway_ends_with_its_reason_if_a_sync_fails(
+    gateway: Gateway, tmp_path: Path
+) -> None:
+    requests = all_requests()
+    env = failing(gateway, tmp_path, "broken", SYNCS, 1_000_000)
     with start("fieldpost", "run", "--dir", gateway.folder, env=env) as process:
         assert await send(process, requests) == "internal-server-error"
         assert process.wait() == 1
         assert process.stderr == "Error: the database: disk I/O error\n"
     with gateway.run() as process:
         assert await send(process, requests) is None
+    check_log(gateway)
+
+
+async def test_a_gateway_refuses_requests_while_the_disk_is_full(
+    gateway: Gateway, tmp_path: Path
+) -> None:
+    requests = all_requests()
+    env = failing(gateway, tmp_path, "full", WRITES, 30)
+    with start("fieldpost", "run", "--dir", gateway.folder, env=env) as process:
+        answers = [await send(process, requests)]
+        while answers[-1] is not None:
+            answers.append(await send(process, requests))
+        assert set(answers) == {"resource-constraint", None}
+        assert process.terminate() == 0
+    check_log(gateway)
+
+
+def check_log(gateway: Gateway) -> None:
     logged = [event["tags"]["n"] for event in gateway.events("logs")]
     assert logged == [str(number) for number in range(MESSAGES)]
 
 
+def all_requests() -> deque[tuple[int, bool]]:
+    """Return the number of each message, and whether it is delivered or else offered."""
+    return deque((number, delivers) for number in range(MESSAGES) for delivers in (False, True))
+
+
 async def send(process: Process, requests: deque[tuple[int, bool]]) -> str | None:
-    """Send requests to offer and to deliver until an error; remove those that are answered."""
+    """Send requests until an error, and return its condition; remove those that are answered."""
     async with await bound(process, "pump") as client:
         while requests:
             number, delivers = requests[0]
