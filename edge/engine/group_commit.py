@@ -414,6 +414,8 @@ class Store:
             return await self._writer.call(self._recover, group, error)
         finally:
             self._committing = False
+        if not behind.units:
+            self._behind = None
         return [], group.tx.due
 
     def _begin_here(self, group: _Group) -> bool:
