@@ -56,7 +56,7 @@ EVENTS: Final = StructType(
         StructField("arrived", TimestampType()),
     ]
 )
-"""An event (docs/reference/segment-format.md), its gateway, epoch and lane, and when its segment
+"""An event (docs/reference/tables.md), its gateway, epoch and lane, and when its segment
 arrived at the centre."""
 
 SEGMENTS: Final = from_arrow_schema(arrow_schemas.SEGMENTS)
