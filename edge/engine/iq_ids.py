@@ -7,6 +7,7 @@ for. A peer may send any id, so the feature has to check who answers. Source: RF
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 _MAX_DIGITS: Final = 18
@@ -26,6 +27,7 @@ def make(epoch: str, kind: str, row: int) -> str:
     return f"{epoch}-{row}-{kind}"
 
 
+@lru_cache(maxsize=1)  # the router and the feature parse the same id
 def parse(id: str) -> IqId | None:
     """Parse an id; return `None` if it cannot be one of the gateway's own."""
     epoch, dash, rest = id.partition("-")

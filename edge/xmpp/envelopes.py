@@ -1,4 +1,6 @@
-"""Fast parsing of plain envelopes: the iqs around a message or item that devices send most.
+"""Fast parsing of plain envelopes: the iqs that devices send most.
+
+They have a message or an item, or they are short answers: `<received/>` or nothing.
 
 An envelope is plain if it is written in the form that serialisers use: no whitespace between tags
 or around `=`, one kind of quotes, ASCII without references in the attributes of its own elements,
@@ -31,6 +33,7 @@ MAX_SKELETON_LENGTH: Final = 256
 """Maximum characters of a skeleton to remember."""
 _START: Final = b"<iq "
 _END: Final = b"</iq>"
+_SLASH: Final = ord("/")
 _MESSAGE_END: Final = len(b"</message>")
 _REQUEST_END: Final = len(b"</pubsub>")
 
@@ -45,15 +48,17 @@ _BODIES: Final = {
     "assured": "message",
     "acknowledged": "message",
     "deliver": "",
+    "received": "",
     _PUBSUB: _PUBSUB,
 }
 """The name of the element that is parsed as the body, for each element that an envelope has in the
 iq; empty if there is no body. The body of a publish-subscribe request is the whole request."""
 
-_INITIALS: Final = b"adp"
+_INITIALS: Final = b"adpr"
 """The first letters of those elements: most other iqs are told apart by them."""
 
 _ATTRIBUTES: Final = r"((?: (?:[A-Za-z_][A-Za-z0-9_.-]*|xml:lang)=''){1,8})"
+_EMPTY: Final = re.compile(rf"<iq{_ATTRIBUTES}/>")
 _SKELETON: Final = re.compile(rf"<iq{_ATTRIBUTES}><({'|'.join(_BODIES)}){_ATTRIBUTES}(/?)>")
 
 _ORDINARY: Final = bytes(byte for byte in range(0x20, 0x7F) if byte not in b"<=&!?")
@@ -90,9 +95,10 @@ class _Skeleton:
 class EnvelopeParser:
     """A parser of plain envelopes, shared by the streams of one thread."""
 
-    __slots__ = ("_bodies", "_skeletons")
+    __slots__ = ("_bodies", "_empty", "_skeletons")
 
     def __init__(self) -> None:
+        self._empty: dict[tuple[str, ...], list[str]] = {}
         self._skeletons: dict[tuple[str, ...], _Skeleton] = {}
         self._bodies = TreeParser()
 
@@ -119,17 +125,54 @@ class EnvelopeParser:
         """
         begin, size = 0, len(data)
         while begin < size and data.startswith(_START, begin):
-            end = data.find(_END, begin) + len(_END)
+            end = data.find(b">", begin) + 1
+            is_empty = end > 0 and data[end - 2] == _SLASH
+            if not is_empty:
+                end = data.find(_END, begin) + len(_END)
             length = end - begin
             if length < len(_END) or length > max_bytes or length > MAX_ENVELOPE_BYTES:
                 break
             raw = data if length == size else data[begin:end]
-            stanza = self._parse(raw, header, max_tags, max_attributes)
+            if is_empty:
+                stanza = self._parse_empty(raw, header, max_attributes)
+            else:
+                stanza = self._parse(raw, header, max_tags, max_attributes)
             if stanza is None:
                 break
             items.append(stanza)
             begin = end
         return begin
+
+    def _parse_empty(self, raw: bytes, header: StreamHeader, max_attributes: int) -> Stanza | None:
+        """Parse an iq without content, which begins with `_START`, and ends at the first `>`."""
+        if _is_unusual(raw) or raw.count(b"<") > 1:
+            return None
+        text = raw.decode("ascii")
+        tokens = text.split("'" if "'" in text else '"')
+        key = tuple(tokens[::2])
+        names = self._empty.get(key) or self._learn_empty(key)
+        if names is None or len(tokens) != 2 * len(names) + 1 or len(names) > max_attributes:
+            return None
+        attrs = dict(zip(names, tokens[1::2]))  # noqa: B905 (the keyword costs too much here)
+        if attrs.pop(_XMLNS, CLIENT) != CLIENT:
+            return None
+        whole = StanzaBytes(header)
+        whole.raw = raw
+        return Stanza(_IQ, attrs, whole)
+
+    def _learn_empty(self, parts: tuple[str, ...]) -> list[str] | None:
+        """Check the skeleton of an iq without content, and remember it."""
+        text = "''".join(parts)
+        match = _EMPTY.fullmatch(text)
+        if match is None or len(text) > MAX_SKELETON_LENGTH:
+            return None
+        names = _names(match[1])
+        if len({*names}) < len(names):
+            return None
+        if len(self._empty) >= MAX_SKELETONS:
+            self._empty.clear()
+        self._empty[parts] = names
+        return names
 
     def _parse(
         self, raw: bytes, header: StreamHeader, max_tags: int, max_attributes: int

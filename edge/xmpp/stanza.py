@@ -237,6 +237,8 @@ def stamper(stanza: Stanza | bytes, from_: str) -> Callable[[str], bytes]:
 def _without(stanza: Stanza | bytes, attributes: tuple[bytes, ...]) -> tuple[bytes, bytes]:
     """Split a stanza after its name, and remove some attributes from the rest."""
     raw = stanza if isinstance(stanza, bytes) else stanza.raw
+    if (plain := _split_plain(raw, attributes)) is not None:
+        return plain
     first, name = TAG.match(raw), _NAME.match(raw)
     if first is None or name is None:
         raise UsageError("not a stanza")
@@ -244,6 +246,20 @@ def _without(stanza: Stanza | bytes, attributes: tuple[bytes, ...]) -> tuple[byt
         lambda match: b"" if match[1] in attributes else match[0], raw[name.end() : first.end()]
     )
     return name[0], kept + raw[first.end() :]
+
+
+def _split_plain(raw: bytes, absent: tuple[bytes, ...]) -> tuple[bytes, bytes] | None:
+    """Split a stanza after its name, if its start tag obviously lacks these attributes.
+
+    With one kind of quotes, the first `>` ends the start tag if the quotes before it are pairs.
+    """
+    head, name = raw[: raw.find(b">")], _NAME.match(raw)
+    if name is None or b'"' in head or head.count(b"'") % 2:
+        return None
+    for attribute_name in absent:
+        if attribute_name in head:
+            return None
+    return name[0], raw[name.end() :]
 
 
 def stamped_with(stanza: Stanza | bytes, from_: str, extra: bytes, to: str | None = None) -> bytes:

@@ -31,6 +31,7 @@ _TEMPLATES: Final = (
     b"<iq id='1'><acknowledged xmlns='urn:xmpp:qos'><message%b></message></acknowledged></iq>",
     b"<iq id='1'><deliver xmlns='urn:xmpp:qos'/></iq>%b<iq id='2'><deliver xmlns='urn:xmpp:qos'/>"
     b"</iq>",
+    b"<iq id='1'%b/>",
 )
 _LIMITS: Final = ((8192, 32, 1000, 32), (200, 5, 6, 3))
 """The limits of the gateway and low ones: bytes, depth, elements, attributes."""

@@ -30,6 +30,9 @@ LOG: Final = (
 )
 PLAIN: Final[dict[str, bytes]] = {
     "deliver": b"<iq type='set' id='1' to='gw'><deliver xmlns='urn:xmpp:qos' msgId='9'/></iq>",
+    "result": b"<iq type='result' id='1' to='gw' from='a@b/c'/>",
+    "result in double quotes": b'<iq xmlns="jabber:client" id="1" xml:lang="de"/>',
+    "received": b"<iq type='result' id='1'><received xmlns='urn:xmpp:qos' msgId='9'/></iq>",
     "assured": b"<iq type='set' id='1' to='gw'><assured xmlns='urn:xmpp:qos' msgId='9'>"
     + READING
     + b"</assured></iq>",

@@ -34,8 +34,14 @@ def envelopes(draw: Draw) -> bytes:
     iq = [f"id={quote(draw, draw(TEXTS))}", "type='set'"][: draw(st.integers(0, 2))]
     own = [f"xmlns='{draw(namespaces)}'", f"msgId={quote(draw, draw(TEXTS))}"]
     content = element(draw, {"": "jabber:client"}, 2) + draw(st.sampled_from(["", "text \u20ac"]))
-    name = draw(st.sampled_from(["assured", "acknowledged", "deliver"]))
-    body = "" if name == "deliver" else f"<message xmlns='jabber:client'>{content}</message>"
+    name = draw(st.sampled_from(["assured", "acknowledged", "deliver", "received", ""]))
+    if not name:
+        return f"<{' '.join(['iq', *iq])}/>".encode()
+    body = (
+        ""
+        if name in ("deliver", "received")
+        else f"<message xmlns='jabber:client'>{content}</message>"
+    )
     end = f">{body}</{name}>" if body else "/>"
     return f"<{' '.join(['iq', *iq])}><{' '.join([name, *own])}{end}</iq>".encode()
 

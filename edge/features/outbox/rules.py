@@ -36,6 +36,8 @@ class Level(Enum):
     ACKNOWLEDGED = 1
     ASSURED = 2
 
+    __hash__ = object.__hash__  # that of `Enum` is much slower
+
 
 class State(Enum):
     """The progress of a message."""
@@ -49,6 +51,8 @@ class State(Enum):
     DONE = "done"
     FAILED = "failed"
     IN_DOUBT = "in doubt"
+
+    __hash__ = object.__hash__
 
 
 TERMINAL: Final = frozenset({State.DONE, State.FAILED, State.IN_DOUBT})
@@ -71,6 +75,8 @@ class Input(Enum):
     EXHAUSTED = "no attempts left"
     EXPIRED = "expired"
     SESSION_LOST = "session lost"
+
+    __hash__ = object.__hash__
 
 
 class Action(Enum):
@@ -201,6 +207,13 @@ class Candidate(NamedTuple):
     session_bound: bool = False
     in_flight: bool = False
     held: bool = False
+
+
+def may_send_alone(one: Candidate, send: Input | None) -> bool:
+    """Return whether `plan` chooses the only message of an account."""
+    if one.in_flight or one.held:
+        return False
+    return one.session_bound if one.state in BOUND else send is not None
 
 
 def plan(candidates: Iterable[Candidate], send: Input | None, window: Usage) -> list[int]:

@@ -40,7 +40,7 @@ from edge.features.outbox.store.outbox import remove as remove
 from edge.features.outbox.store.outbox import reserve as reserve
 from edge.features.outbox.store.outbox import unreserve as unreserve
 from edge.features.outbox.store.outbox import usage as usage
-from edge.features.outbox.targets import find_targets, is_eligible
+from edge.features.outbox.targets import Targets, find_targets, is_eligible
 from sync.common import backoff
 
 WINDOW_DIVISOR: Final = 2
@@ -54,6 +54,9 @@ A message that makes its device fail would otherwise end sessions forever.
 """
 
 _BOUND: Final = frozenset(state.value for state in BOUND)
+_LEVELS: Final = {level.value: level for level in Level}
+_STATES: Final = {state.value: state for state in State}
+_NAMES: Final = {state: state.value for state in State}
 
 
 class Reason(Enum):
@@ -98,6 +101,15 @@ class Request(Enum):
     ASSURED = auto()
     ACKNOWLEDGED = auto()
     DELIVER = auto()
+
+
+_REQUESTS: Final = {
+    (1, "offered"): Request.ACKNOWLEDGED,
+    (1, "repeated"): Request.ACKNOWLEDGED,
+    (2, "offered"): Request.ASSURED,
+    (2, "released"): Request.DELIVER,
+}
+"""The unanswered request of a message by its level and state."""
 
 
 class QosRequest(NamedTuple):
@@ -210,7 +222,10 @@ def _send_ready(
 ) -> None:
     limits = context.limits
     rows = outbox.find_sendable(tx, account, limits.outbox_window)
-    if all(row.in_flight or row.held for row in rows):
+    for row in rows:
+        if not (row.in_flight or row.held):
+            break
+    else:
         return
     targets = find_targets(context, tx, account)
     unknown = targets.to_query(rows)
@@ -219,11 +234,8 @@ def _send_ready(
             discovery.learn(context, tx, session)
         _send_ready(context, tx, account, query_caps=True, queried=True)
         return
-    window = Usage(limits.outbox_window, limits.unacknowledged_bytes // WINDOW_DIVISOR)
-    by_number = {row.row: row for row in rows if targets.can_plan(row)}
     waiting: list[tuple[OutboxRow, Session]] = []
-    for number in rules.plan(map(_candidate, by_number.values()), targets.send, window):
-        row = by_number[number]
+    for row in _plan(limits, rows, targets):
         to = targets.target_of(row)
         if to is not None and to.qos is not None:
             event = Input.SEND if row.state in _BOUND else targets.input_for(to)
@@ -237,17 +249,35 @@ def _send_ready(
         discovery.learn(context, tx, to)
 
 
+def _plan(limits: Limits, rows: Sequence[OutboxRow], targets: Targets) -> list[OutboxRow]:
+    """Return the messages that are sent now, in order."""
+    rows = [row for row in rows if targets.can_plan(row)]
+    if len(rows) == 1:  # as it mostly is
+        return rows if rules.may_send_alone(_candidate(rows[0]), targets.send) else []
+    by_number = {row.row: row for row in rows}
+    window = Usage(limits.outbox_window, limits.unacknowledged_bytes // WINDOW_DIVISOR)
+    chosen = rules.plan(map(_candidate, rows), targets.send, window)
+    return [by_number[number] for number in chosen]
+
+
 def _candidate(row: OutboxRow) -> Candidate:
-    level, state = Level(row.qos), State(row.state)
-    flags = row.session_bound, row.in_flight, row.held
-    return Candidate(row.row, row.source, level, state, row.bytes, *flags)
+    return Candidate(
+        row.row,
+        row.source,
+        _LEVELS[row.qos],
+        _STATES[row.state],
+        row.bytes,
+        row.session_bound,
+        row.in_flight,
+        row.held,
+    )
 
 
 def _send(
     context: Context, tx: Transaction, row: OutboxRow, session: Session, event: Input | None
 ) -> None:
     """Store a step and send the stanza that depends on it."""
-    step = rules.transition(Level(row.qos), State(row.state), event) if event else None
+    step = _transition(row, event) if event else None
     if step is None:
         return
     if row.due is not None and not row.in_flight and not row.held:  # the gateway was restarted
@@ -255,7 +285,7 @@ def _send(
     attempts = row.attempts + 1
     due = tx.now.service + _answer_timeout(context.limits, row.row, attempts)
     row = row._replace(
-        state=step.state.value,
+        state=_NAMES[step.state],
         session=session.full,
         sends=row.sends + 1,
         attempts=attempts,
@@ -307,9 +337,7 @@ def _recipient(context: Context, row: OutboxRow) -> str:
 
 def pending_request(row: OutboxRow) -> Request | None:
     """Return the unanswered request of a message, or `None`."""
-    if row.state in (State.OFFERED.value, State.REPEATED.value):
-        return Request.ASSURED if row.qos == 2 else Request.ACKNOWLEDGED
-    return Request.DELIVER if row.state == State.RELEASED.value else None
+    return _REQUESTS.get((row.qos, row.state))
 
 
 def _answer_timeout(limits: Limits, row: int, attempts: int) -> float:
@@ -338,7 +366,7 @@ def _apply(
     """
     if event is Input.WAIT_ERROR and row.attempts >= context.limits.retry_attempts:
         event = Input.EXHAUSTED
-    step = rules.transition(Level(row.qos), State(row.state), event)
+    step = _transition(row, event)
     if step is None:
         return
     is_session_lost = event is Input.SESSION_LOST and row.qos == 1
@@ -354,10 +382,14 @@ def _apply(
         outbox.save(tx, _row_after(context, tx, row, step))
 
 
+def _transition(row: OutboxRow, event: Input) -> rules.Transition | None:
+    return rules.transition(_LEVELS[row.qos], _STATES[row.state], event)
+
+
 def _row_after(
     context: Context, tx: Transaction, row: OutboxRow, step: rules.Transition
 ) -> OutboxRow:
-    row = row._replace(state=step.state.value, held=False, due=None)
+    row = row._replace(state=_NAMES[step.state], held=False, due=None)
     if step.action is Action.HOLD:
         due = tx.now.service + _answer_timeout(context.limits, row.row, row.attempts)
         tx.wake_at(due)

@@ -7,12 +7,13 @@ same when it is repeated. `<received/>` is accepted in any namespace. Source: XE
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final
 from xml.etree.ElementTree import Element
 
 from edge.engine import access, iq_ids
 from edge.engine.access import Relation, Sender
-from edge.engine.addresses import AddressKind, pubsub_service
+from edge.engine.addresses import AddressKind
 from edge.engine.database import Transaction
 from edge.engine.hooks import Acceptance, Contents, Context, Hooks, Message, Work
 from edge.engine.quota import ExceededLimit
@@ -35,7 +36,7 @@ from edge.features.outbox.store import outbox
 from edge.xmpp import jid, serialize
 from edge.xmpp.embedded import as_client_stanza
 from edge.xmpp.errors import STANZA_CONDITIONS, STANZA_TYPES, FragmentError, StanzaError
-from edge.xmpp.jid import Jid
+from edge.xmpp.jid import Jid, JidError
 from edge.xmpp.namespaces import CLIENT, DELAY, QOS, STANZA_ERRORS, clark
 from edge.xmpp.stanza import Child, Stanza, parse_fragment, stamped, stamped_with
 
@@ -67,16 +68,24 @@ _CONDITIONS: Final = {clark(STANZA_ERRORS, name): name for name in STANZA_CONDIT
 
 def _encode_request(_context: Context, request: QosRequest) -> bytes:
     kind, epoch, row, sender, recipient, session, namespace, body = request
-    msg_id = f"{epoch}-{row}"
-    if kind is Request.DELIVER:
-        payload = serialize.tag("deliver", {"msgId": msg_id}, xmlns=namespace or QOS)
-    else:  # with a prefix, because the message is in the default namespace
-        is_assured = kind is Request.ASSURED
-        name = "assured" if is_assured else "acknowledged"
-        attrs = {"xmlns:qos": namespace, "msgId": msg_id if is_assured else None}
-        payload = serialize.tag(f"qos:{name}", attrs, stamped(body, sender, recipient))
+    before_id, after_id, end = _payload_parts(kind, namespace or QOS)
+    msg_id = b"" if kind is Request.ACKNOWLEDGED else f"{epoch}-{row}".encode()
+    message = b"" if kind is Request.DELIVER else stamped(body, sender, recipient)
     id = iq_ids.make(epoch, _ID_KINDS[kind], row)
+    payload = b"%b%b%b%b%b" % (before_id, msg_id, after_id, message, end)
     return serialize.iq_set(id, session, sender, payload)
+
+
+@lru_cache(maxsize=16)
+def _payload_parts(kind: Request, namespace: str) -> tuple[bytes, bytes, bytes]:
+    """Return what is before the msgId of a request, after it, and after the message."""
+    if kind is Request.DELIVER:
+        return b"<deliver%b msgId='" % serialize.attribute("xmlns", namespace), b"'/>", b""
+    # with a prefix, because the message is in the default namespace
+    declaration = serialize.attribute("xmlns:qos", namespace)
+    if kind is Request.ACKNOWLEDGED:
+        return b"<qos:acknowledged%b>" % declaration, b"", b"</qos:acknowledged>"
+    return b"<qos:assured%b msgId='" % declaration, b"'>", b"</qos:assured>"
 
 
 def _encode_plain(context: Context, message: PlainMessage) -> bytes:
@@ -109,20 +118,22 @@ def _stanza_error(failure: DeliveryFailure) -> StanzaError:
 
 def handle_answer(context: Context, stanza: Stanza) -> Work | bytes:
     """Handle a session's answer to a request; relay any other result or error."""
-    request_id = iq_ids.parse(stanza.attrs.get("id", ""))
-    relay = context.hooks.other_answer(context, stanza)
-    to_service = stanza.attrs.get("to", "").lower() == pubsub_service(context.domain)
-    if request_id is None or (isinstance(relay, bytes) and not to_service):
+    request_id, to = iq_ids.parse(stanza.attrs.get("id", "")), stanza.attrs.get("to")
+    if request_id is None or to is None:
+        return b""
+    try:
+        addressee = jid.parse(to).full
+    except JidError:
         return b""
     epoch, kind, row = request_id
     request = _REQUESTS[kind]
-    addressee = jid.parse(stanza.attrs["to"]).full
     event, failure = _read_answer(stanza, request, f"{epoch}-{row}")
     answer = Answer(request, epoch, row, addressee, event, failure)
 
     def work(tx: Transaction, sender: Sender) -> bytes:
         if service.handle_answer(context, tx, sender, answer):
             return b""
+        relay = context.hooks.other_answer(context, stanza)
         return relay if isinstance(relay, bytes) else relay(tx, sender)
 
     return work

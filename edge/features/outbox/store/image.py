@@ -82,6 +82,9 @@ class OutboxImage:
 
     def change(self, old: StoredRow | None, new: StoredRow | None) -> None:
         """Replace a row; without `old` it is added, without `new` it is removed."""
+        if old is not None and new is not None and old[STATE] != QUEUED != new[STATE]:
+            self._replace(new)
+            return
         if old is None and new is not None:
             self.count(self._account(new), new[SOURCE], 1, new[BYTES])
         if old is not None:
@@ -101,6 +104,13 @@ class OutboxImage:
         if is_orphan:
             self.orphans.add(row[0])
         self.change(None, row)
+
+    def _replace(self, row: StoredRow) -> None:
+        """Replace a row that was sent."""
+        number = row[0]
+        self.rows[number] = row
+        if number not in self.orphans:
+            self.accounts[row[ACCOUNT]].sent[number] = row
 
     def _put(self, row: StoredRow) -> None:
         number = row[0]
