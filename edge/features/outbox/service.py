@@ -284,17 +284,12 @@ def _send(
         row = row._replace(attempts=max(0, row.attempts - 1))
     attempts = row.attempts + 1
     due = tx.now.service + _answer_timeout(context.limits, row.row, attempts)
-    row = row._replace(
-        state=_NAMES[step.state],
-        session=session.full,
-        sends=row.sends + 1,
-        attempts=attempts,
-        held=False,
-        due=None if step.state is State.PLAIN else due,
-    )
+    is_plain = step.state is State.PLAIN
+    progress = session.full, row.sends + 1, attempts, False, None if is_plain else due
+    row = row.with_progress(_NAMES[step.state], *progress)
     outbox.save(tx, row)
     receipt = outbox.mark_sent(tx, row, session.generation)
-    if step.state is State.PLAIN:
+    if is_plain:
         context.send(tx, session.generation, _plain_message(context, tx, row), receipt)
         return
     request = _qos_request(context, tx, row, session)
@@ -389,14 +384,14 @@ def _transition(row: OutboxRow, event: Input) -> rules.Transition | None:
 def _row_after(
     context: Context, tx: Transaction, row: OutboxRow, step: rules.Transition
 ) -> OutboxRow:
-    row = row._replace(state=_NAMES[step.state], held=False, due=None)
+    state, session, attempts = _NAMES[step.state], row.session, row.attempts
     if step.action is Action.HOLD:
-        due = tx.now.service + _answer_timeout(context.limits, row.row, row.attempts)
+        due = tx.now.service + _answer_timeout(context.limits, row.row, attempts)
         tx.wake_at(due)
-        return row._replace(held=True, due=due, sends=0)
+        return row.with_progress(state, session, 0, attempts, True, due)
     if step.action is Action.REFUND_ATTEMPT:
-        return row._replace(attempts=max(0, row.attempts - 1))
-    return row._replace(sends=0, attempts=0)
+        return row.with_progress(state, session, row.sends, max(0, attempts - 1), False, None)
+    return row.with_progress(state, session, 0, 0, False, None)
 
 
 def _no_answer(context: Context) -> DeliveryFailure:

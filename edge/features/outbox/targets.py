@@ -19,6 +19,7 @@ from edge.features.outbox.store import outbox
 from edge.features.outbox.store.outbox import OutboxRow
 
 _BOUND: Final = frozenset(state.value for state in BOUND)
+_CACHE: Final = "targets"
 
 
 class Targets(NamedTuple):
@@ -29,12 +30,14 @@ class Targets(NamedTuple):
         eligible: those that accept new messages for the account.
         accepts_plain: sessions without QoS support accept plain messages.
         send: how messages for no particular session are sent, `None` if no session accepts them.
+        unknown: the sessions whose QoS support is unknown.
     """
 
     bound: Sequence[Session]
     eligible: Sequence[Session]
     accepts_plain: bool
     send: Input | None
+    unknown: Sequence[Session]
 
     def to_query(self, rows: Iterable[OutboxRow]) -> list[Session]:
         """Return the sessions whose QoS support must be queried before these rows can be sent.
@@ -42,14 +45,13 @@ class Targets(NamedTuple):
         If no session is known to accept messages, all eligible ones are queried; otherwise those
         that a row is addressed to.
         """
-        unknown = [session for session in self.bound if session.qos is None]
-        if not unknown:
-            return unknown
+        if not self.unknown:
+            return []
         addressed = {row.only_session for row in rows}
         nobody_accepts = self.send is None
         return [
             session
-            for session in unknown
+            for session in self.unknown
             if (nobody_accepts and is_eligible(session))
             or (session.full in addressed and not session.detached)
         ]
@@ -83,12 +85,26 @@ class Targets(NamedTuple):
 
 
 def find_targets(context: Context, tx: Transaction, account: str) -> Targets:
-    """Return the sessions of an account as targets of its messages."""
+    """Return the sessions of an account as targets of its messages.
+
+    The result is cached across transactions until one of the sessions or an account changes.
+    """
     bound = sessions.of_account(tx, f"{account}@{context.domain}")
+    cached: dict[str, Targets] = tx.cache.setdefault(_CACHE, {})
+    found = cached.get(account)
+    if found is None or found.bound is not bound:
+        if len(cached) >= sessions.MAX_CACHED:
+            cached.clear()
+        found = cached[account] = _targets(tx, account, bound)
+    return found
+
+
+def _targets(tx: Transaction, account: str, bound: Sequence[Session]) -> Targets:
     eligible = [session for session in bound if is_eligible(session)]
     lacks_qos = any(not session.qos for session in bound)
     accepts_plain = lacks_qos and outbox.is_downgrade_allowed(tx, account)
-    return Targets(bound, eligible, accepts_plain, _send(eligible, accepts_plain))
+    unknown = [session for session in bound if session.qos is None]
+    return Targets(bound, eligible, accepts_plain, _send(eligible, accepts_plain), unknown)
 
 
 def _send(eligible: Sequence[Session], accepts_plain: bool) -> Input | None:

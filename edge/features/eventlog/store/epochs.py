@@ -83,6 +83,8 @@ def epoch_of_row(tx: Transaction, row: int) -> str:
     found: list[Epoch] | None = tx.cache.get(_ROW_EPOCHS)
     if found is None:
         found = tx.cache[_ROW_EPOCHS] = latest(tx)
+    if found[0].outbox < row:
+        return found[0].epoch
     return next((epoch.epoch for epoch in found if epoch.outbox < row), found[-1].epoch)
 
 

@@ -18,6 +18,7 @@ from edge.engine.database import NeedsDatabase, Receipt, Transaction
 from edge.engine.quota import Usage, WaitingUsage
 from edge.features.accounts import service as accounts
 from edge.features.outbox.store.image import (
+    BYTES,
     DUE,
     ONLY,
     PROGRESS,
@@ -82,6 +83,20 @@ class OutboxRow(NamedTuple):
     queue_item: int | None = None
     in_flight: bool = False
     session_bound: bool = False
+
+    def with_progress(
+        self,
+        state: str,
+        session: str | None,
+        sends: int,
+        attempts: int,
+        held: bool,
+        due: float | None,
+    ) -> OutboxRow:
+        """Return the row with other progress, as `_replace` does in more time."""
+        return OutboxRow._make(
+            (*self[:STATE], state, session, sends, attempts, held, due, *self[BYTES:])
+        )
 
 
 class OutgoingMessage(NamedTuple):
@@ -424,7 +439,8 @@ def is_downgrade_allowed(tx: Transaction, account: str) -> bool:
 def _current(tx: Transaction, row: StoredRow) -> OutboxRow:
     """Return a row with the state of its session."""
     session = row[SESSION]
-    sent = in_flight.is_in_flight(tx, _receipt(row[STATE], row[0]))
+    kind = PLAIN_RECEIPT if row[STATE] == "plain" else QOS_RECEIPT
+    sent = in_flight.is_in_flight(tx, (kind, row[0]))
     bound = session is not None and sessions.find(tx, session) is not None
     return OutboxRow._make((*row, sent, bound))
 
