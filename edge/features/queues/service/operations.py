@@ -101,7 +101,8 @@ def count_removal(context: Context, tx: Transaction, item: Item) -> None:
     """Count that a member no longer has an item, if one has locked it."""
     if item.state == "locked" and item.subscription is not None:
         max_bytes, holder = context.limits.unacknowledged_bytes, item.holder or ""
-        queue_members.count_removal(tx, item.subscription, holder, item.bytes, max_bytes)
+        subscription, size = item.subscription, item.bytes
+        queue_members.count_removal(tx, item.queue, subscription, holder, size, max_bytes)
 
 
 def dead_letter(context: Context, tx: Transaction, item: Item, reason: str) -> None:

@@ -4,12 +4,18 @@ There is a row for each session through which a subscription can be served. It i
 begin, and ends with the process as they do. Whether a session accepts items at the moment, which
 depends on its presence and its connection, is looked up when members are chosen. A parameter
 `max_bytes` is how many bytes of items a member may have.
+
+Members of queues at work are in memory, as an image of their rows (`Transaction.cache`). Items are
+counted in the image, and the rows follow in one batch for each transaction. All other changes are
+made in the rows, and drop the image.
 """
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from bisect import bisect_left, insort
+from typing import Final, NamedTuple, TypeAlias
 
+from edge.engine import sessions
 from edge.engine.database import Transaction
 from edge.features.queues.rules.assignment import Member
 
@@ -65,35 +71,17 @@ _CLEAR_STALL: Final = """
 UPDATE temp.queue_members SET free = in_flight < capacity AND bytes < ?, stalled = 0
 WHERE subscription = ?
 """
-_COUNT_ASSIGNMENT: Final = """
-UPDATE temp.queue_members
-SET in_flight = in_flight + 1, bytes = bytes + ?1, mine = mine + (generation = ?2),
-    turn = iif(
-        generation = ?2,
-        (SELECT max(turn) + 1 FROM temp.queue_members WHERE queue = ?3),
-        turn
-    ),
-    free = in_flight + 1 < capacity AND bytes + ?1 < ?4
-WHERE subscription = ?5 RETURNING free
+_LOAD: Final = """
+SELECT subscription, generation, full, bare, needs, plain, capacity, in_flight, mine, bytes, free,
+    stalled, turn
+FROM temp.queue_members WHERE queue = ?
 """
-_COUNT_REMOVAL: Final = """
-UPDATE temp.queue_members
-SET in_flight = max(0, in_flight - 1), bytes = max(0, bytes - ?1),
-    mine = max(0, mine - (full = ?2)),
-    free = in_flight - 1 < capacity AND bytes - ?1 < ?3, stalled = 0
-WHERE subscription = ?4
+_SAVE: Final = """
+UPDATE temp.queue_members SET in_flight = ?, mine = ?, bytes = ?, free = ?, stalled = ?, turn = ?
+WHERE subscription = ? AND generation = ?
 """
 _SET_STALLED: Final = "UPDATE temp.queue_members SET free = 0, stalled = 1 WHERE subscription = ?"
 _STALLED: Final = "SELECT DISTINCT subscription FROM temp.queue_members WHERE stalled = 1"
-_CONNECTED: Final = """
-SELECT m.subscription, m.full, iif(m.free, m.capacity, m.in_flight), m.in_flight, m.turn,
-    m.generation
-FROM temp.queue_members AS m CROSS JOIN temp.sessions AS s ON s.generation = m.generation
-WHERE m.queue = ? AND s.detached = 0
-    AND (m.bare = 0 OR (s.available = 1 AND s.priority >= 0))
-    AND (m.needs = 0 OR s.qos <> '' OR (m.plain = 1 AND s.qos = ''))
-"""
-_WITH_ROOM: Final = f"{_CONNECTED} AND m.free = 1 ORDER BY m.in_flight, m.mine, m.turn LIMIT ?"
 _REMOVE_SUBSCRIPTION: Final = "DELETE FROM temp.queue_members WHERE subscription = ?"
 _REMOVE_SESSION: Final = "DELETE FROM temp.queue_members WHERE generation = ?"
 _REMOVE_ALL: Final = "DELETE FROM temp.queue_members"
@@ -136,10 +124,144 @@ WHERE m.queue = ?1 AND m.needs = 1 AND s.qos IS NULL AND s.detached = 0
 """
 
 
+_IMAGE: Final = "queue members"
+
+
+class _Member:
+    """The row of a session of a member; the columns from `in_flight` on change."""
+
+    __slots__ = (
+        "bare", "bytes", "capacity", "free", "full", "generation", "in_flight", "mine", "needs",
+        "plain", "stalled", "subscription", "turn",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        subscription: int,
+        generation: int,
+        full: str,
+        bare: int,
+        needs: int,
+        plain: int,
+        capacity: int,
+        in_flight: int,
+        mine: int,
+        bytes: int,
+        free: int,
+        stalled: int,
+        turn: int,
+    ) -> None:
+        self.subscription = subscription
+        self.generation = generation
+        self.full = full
+        self.bare = bare
+        self.needs = needs
+        self.plain = plain
+        self.capacity = capacity
+        self.in_flight = in_flight
+        self.mine = mine
+        self.bytes = bytes
+        self.free = free
+        self.stalled = stalled
+        self.turn = turn
+
+    @property
+    def counts(self) -> _Counts:
+        """The columns that change."""
+        return self.in_flight, self.mine, self.bytes, self.free, self.stalled, self.turn
+
+    @counts.setter
+    def counts(self, counts: _Counts) -> None:
+        self.in_flight, self.mine, self.bytes, self.free, self.stalled, self.turn = counts
+
+    @property
+    def load(self) -> _Load:
+        """The sort key by which members are chosen, and the member."""
+        return self.in_flight, self.mine, self.turn, self.subscription, self.generation
+
+    def accepts(self, tx: Transaction) -> bool:
+        """Return whether the session accepts items at the moment."""
+        session = sessions.find(tx, self.full)
+        if session is None or session.generation != self.generation or session.detached:
+            return False
+        if self.bare and not (session.available and session.priority >= 0):
+            return False
+        if not self.needs or session.qos:
+            return True
+        return session.qos == "" and bool(self.plain)
+
+    def connected(self) -> ConnectedMember:
+        """Return the member as it is chosen; one without room has its items as capacity."""
+        capacity = self.capacity if self.free else self.in_flight
+        member = Member(self.subscription, self.full, capacity, self.in_flight, self.turn)
+        return ConnectedMember(member, self.generation)
+
+
+_Counts: TypeAlias = tuple[int, int, int, int, int, int]
+_Load: TypeAlias = tuple[int, int, int, int, int]
+
+
+class _Queue:
+    """The members of one queue, by subscription and generation.
+
+    Attributes:
+        free: the sort keys of the members that have room, in order.
+        turn: that of the last assignment.
+    """
+
+    __slots__ = ("free", "members", "subscriptions", "turn")
+
+    def __init__(self, members: list[_Member]) -> None:
+        self.members = {(one.subscription, one.generation): one for one in members}
+        self.subscriptions: dict[int, list[_Member]] = {}
+        for one in members:
+            self.subscriptions.setdefault(one.subscription, []).append(one)
+        self.free = sorted(one.load for one in members if one.free)
+        self.turn = max((one.turn for one in members), default=0)
+
+    def change(self, member: _Member, counts: _Counts) -> None:
+        """Change what a member has."""
+        if member.free:
+            del self.free[bisect_left(self.free, member.load)]
+        member.counts = counts
+        if member.free:
+            insort(self.free, member.load)
+
+
+def _queue(tx: Transaction, queue: int) -> _Queue:
+    image: dict[int, _Queue] = tx.cache.setdefault(_IMAGE, {})
+    found = image.get(queue)
+    if found is None:
+        rows = tx.rows(_LOAD, (queue,))
+        found = image[queue] = _Queue([_Member(*row) for row in rows])
+    return found
+
+
+def _change(tx: Transaction, queue: _Queue, member: _Member, counts: _Counts) -> None:
+    changed: dict[tuple[int, int], _Member] | None = tx.memo.get(_IMAGE)
+    if changed is None:
+        changed = tx.memo[_IMAGE] = {}
+        tx.write_later(_write)
+    changed[member.subscription, member.generation] = member
+    tx.on_undo(queue.change, member, member.counts)
+    queue.change(member, counts)
+
+
+def _write(tx: Transaction) -> None:
+    changed: dict[tuple[int, int], _Member] = tx.memo.pop(_IMAGE)
+    tx.run_many(_SAVE, [(*member.counts, *key) for key, member in changed.items()])
+
+
+def _drop(tx: Transaction) -> None:
+    """Read members again at the next use; their rows have changed."""
+    tx.cache.pop(_IMAGE, None)
+
+
 def add_subscription(tx: Transaction, subscription: int, max_bytes: int) -> None:
     """Add or update a new or changed subscription with all its sessions."""
     for (found,) in set(tx.rows(_ADD_SUBSCRIPTION, (subscription,))):
         _count(tx, found, max_bytes)
+    _drop(tx)
 
 
 def add_session(tx: Transaction, generation: int, full: str, max_bytes: int) -> bool:
@@ -149,6 +271,8 @@ def add_session(tx: Transaction, generation: int, full: str, max_bytes: int) -> 
     found = {id for (id,) in tx.rows(_ADD_SESSION, (generation, full, bare))}
     for subscription in found:
         _count(tx, subscription, max_bytes)
+    if found:
+        _drop(tx)
     return bool(found)
 
 
@@ -171,32 +295,48 @@ def count_assignment(
 ) -> bool:
     """Count an item of `size` bytes that was assigned to a member; return whether it has room for
     more."""
-    values = (size, to.generation, queue, max_bytes, to.member.subscription)
-    return any(free for (free,) in tx.rows(_COUNT_ASSIGNMENT, values))
+    image, has_room = _queue(tx, queue), False
+    for one in image.subscriptions.get(to.member.subscription, ()):
+        in_flight, bytes_, turn, mine = one.in_flight + 1, one.bytes + size, one.turn, one.mine
+        if one.generation == to.generation:
+            image.turn += 1  # a turn that is skipped if the unit is undone does no harm
+            turn, mine = image.turn, mine + 1
+        has_room = in_flight < one.capacity and bytes_ < max_bytes
+        _change(tx, image, one, (in_flight, mine, bytes_, int(has_room), one.stalled, turn))
+    return has_room
 
 
 def count_removal(
-    tx: Transaction, subscription: int, holder: str, size: int, max_bytes: int
+    tx: Transaction, queue: int, subscription: int, holder: str, size: int, max_bytes: int
 ) -> None:
     """Count that a session of a member no longer has an item of `size` bytes."""
-    tx.run(_COUNT_REMOVAL, (size, holder, max_bytes, subscription))
+    image = _queue(tx, queue)
+    for one in image.subscriptions.get(subscription, ()):
+        in_flight, bytes_ = one.in_flight - 1, one.bytes - size
+        free = in_flight < one.capacity and bytes_ < max_bytes
+        mine = max(0, one.mine - (one.full == holder))
+        counts = (max(0, in_flight), mine, max(0, bytes_), int(free), 0, one.turn)
+        _change(tx, image, one, counts)
 
 
 def count_sent(tx: Transaction, generation: int) -> None:
     """Recount the items at QoS 0 that are being sent to the members that a session serves."""
     for (subscription,) in tx.rows(_AT_QOS_0, (generation,)):
         tx.run(_COUNT_SENT, (subscription,))
+        _drop(tx)
 
 
 def set_stalled(tx: Transaction, subscription: int) -> None:
     """Assign nothing to a member until `clear_stalls`, because its outbox is full."""
     tx.run(_SET_STALLED, (subscription,))
+    _drop(tx)
 
 
 def clear_stalls(tx: Transaction, max_bytes: int) -> None:
     """Allow stalled members to get items again."""
     for (subscription,) in tx.rows(_STALLED):
         tx.run(_CLEAR_STALL, (max_bytes, subscription))
+        _drop(tx)
 
 
 def has_stalled(tx: Transaction) -> bool:
@@ -206,25 +346,36 @@ def has_stalled(tx: Transaction) -> bool:
 
 def with_room(tx: Transaction, queue: int, limit: int) -> list[ConnectedMember]:
     """Return connected members of a queue that have room, the least loaded first."""
-    return [_connected(row) for row in tx.rows(_WITH_ROOM, (queue, limit))]
+    image = _queue(tx, queue)
+    found: list[ConnectedMember] = []
+    for *_counts, subscription, generation in image.free:
+        member = image.members[subscription, generation]
+        if member.accepts(tx):
+            found.append(member.connected())
+            if len(found) == limit:
+                break
+    return found
 
 
 def connected(tx: Transaction, queue: int) -> list[ConnectedMember]:
     """Return all connected members of a queue; one without room has its items as capacity."""
-    return [_connected(row) for row in tx.rows(_CONNECTED, (queue,))]
+    members = _queue(tx, queue).members.values()
+    return [member.connected() for member in members if member.accepts(tx)]
 
 
 def remove_subscription(tx: Transaction, subscription: int) -> None:
     """Remove a subscription with all its sessions."""
     tx.run(_REMOVE_SUBSCRIPTION, (subscription,))
+    _drop(tx)
 
 
 def remove_session(tx: Transaction, generation: int) -> None:
     """Remove a session; items that were being sent to it at QoS 0 no longer count."""
     at_qos_0 = tx.rows(_AT_QOS_0, (generation,))
-    tx.run(_REMOVE_SESSION, (generation,))
-    for (subscription,) in at_qos_0:
-        tx.run(_COUNT_SENT, (subscription,))
+    if tx.run(_REMOVE_SESSION, (generation,)).rowcount:
+        for (subscription,) in at_qos_0:
+            tx.run(_COUNT_SENT, (subscription,))
+        _drop(tx)
 
 
 def remove_sessions_of(tx: Transaction, jid: str) -> None:
@@ -236,6 +387,7 @@ def remove_sessions_of(tx: Transaction, jid: str) -> None:
 def remove_all(tx: Transaction) -> None:
     """Remove all members."""
     tx.run(_REMOVE_ALL)
+    _drop(tx)
 
 
 def queues_of(tx: Transaction, generation: int) -> list[int]:
@@ -257,6 +409,7 @@ def with_unknown_qos(tx: Transaction, queue: int) -> list[str]:
 def recount_locking(tx: Transaction, max_bytes: int) -> None:
     """Remove ended subscriptions and recount locked items, after another process changed them."""
     tx.run(_REMOVE_ENDED)
+    _drop(tx)
     for (subscription,) in tx.rows(_LOCKING):
         _recount(tx, subscription, max_bytes)
 
@@ -271,8 +424,4 @@ def _recount(tx: Transaction, subscription: int, max_bytes: int) -> None:
     tx.run(_SET_COUNT, (0, 0, 0, 0, max_bytes, subscription))
     tx.run(_CLEAR_SESSION_COUNTS, (subscription,))
     _count(tx, subscription, max_bytes)
-
-
-def _connected(row: tuple[int, str, int, int, int, int]) -> ConnectedMember:
-    *member, generation = row
-    return ConnectedMember(Member._make(member), generation)
+    _drop(tx)
