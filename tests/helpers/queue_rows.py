@@ -37,7 +37,7 @@ def fill(tx: Transaction, queue: Queue) -> None:
     now = tx.now.service
     for item, due in (("one", None), ("two", None), ("late", now + 30), ("bad", None)):
         queue_items.enqueue(tx, queue, "work", item, PUBLISHER, b"<a/>", due=due)
-    held = queue_items.enqueue(tx, queue, "work", "held", PUBLISHER, b"<a/>", priority=2)
+    held = queue_items.enqueue(tx, queue, "work", "held", PUBLISHER, b"<a/>", priority=2).row
     queue_items.lock(tx, held, 0, FIRST, now + 60)
     bad = queue_items.find(tx, queue.id, "bad")
     assert bad is not None

@@ -19,7 +19,7 @@ from edge.features.queues.rules import assignment as rules
 from edge.features.queues.rules.assignment import Assignment, Member, Policy, ReadyItem
 from edge.features.queues.service import notifications, share_delivery
 from edge.features.queues.store import depth_events, queue_items, queue_members, queues
-from edge.features.queues.store.queue_items import Item
+from edge.features.queues.store.queue_items import Item, Lock
 from edge.features.queues.store.queue_members import ConnectedMember
 from edge.features.queues.store.queues import Queue
 
@@ -59,7 +59,7 @@ def dispatch(
             answer that is known already has consequences at once.
     """
     queue = queue or queues.get(tx, queue_id)
-    if queue is None:
+    if queue is None or queue_items.is_drained(tx, queue_id):
         return
     for number in range(PAGES):
         if not _dispatch_page(context, tx, queue, PAGE if number else FIRST_PAGE):
@@ -69,6 +69,43 @@ def dispatch(
         if queue.policy == Policy.STICKY.value:  # the page may have changed the favourite
             queue = queues.get(tx, queue_id) or queue
     tx.wake_at(tx.now.service)
+
+
+def assign_new(
+    context: Context,
+    tx: Transaction,
+    queue: Queue,
+    node: str,
+    item_id: str,
+    publisher: str,
+    body: bytes,
+    priority: int,
+    expires: float | None,
+) -> bool:
+    """Enqueue an item that a worker of a queue node gets at once; return false if none does.
+
+    The result is that of enqueuing and dispatching it. It is false if other items are ready, or may
+    be, and under policies other than the least-loaded one.
+    """
+    now = tx.now.service
+    simple = queue.node is not None and queue.policy == Policy.LEAST_LOADED.value
+    if not simple or not queue_items.is_drained(tx, queue.id):
+        return False
+    if expires is not None and expires <= now:
+        return False
+    free = queue_members.with_room(tx, queue.id, 1)
+    if not free:
+        return False
+    to, until = free[0], now + queue.lock_timeout
+    tx.wake_at(until)
+    lock = Lock(to.member.subscription, to.member.session, until)
+    item = queue_items.enqueue(
+        tx, queue, node, item_id, publisher, body, priority=priority, expires=expires, lock=lock
+    )
+    notifications.deliver(context, tx, item._replace(deliveries=0), to, body)
+    depth_events.count_delivery(tx, queue.id, again=False)
+    _count(context, tx, queue, item, to)
+    return True
 
 
 def dispatch_all(context: Context, tx: Transaction, queue_ids: Iterable[int]) -> None:
@@ -258,7 +295,7 @@ def _assign(
     else:
         locked, until = True, tx.now.service + queue.lock_timeout
         tx.wake_at(until)
-        notifications.deliver(context, tx, item, to)
+        notifications.deliver(context, tx, item, to, queue_items.body(tx, item.row))
     if locked:
         queue_items.lock(tx, item.row, member.subscription, member.session, until)
     depth_events.count_delivery(tx, queue.id, again=item.deliveries > 0)

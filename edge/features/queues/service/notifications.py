@@ -15,14 +15,16 @@ from edge.engine.database import AWAITS_ANSWER, Receipt, Transaction
 from edge.engine.events import NewEvent
 from edge.engine.hooks import Context
 from edge.features.queues.service.messages import ItemDelivery, LockEnded
-from edge.features.queues.store import notifications, queue_items
+from edge.features.queues.store import notifications
 from edge.features.queues.store.queue_items import Item
 from edge.features.queues.store.queue_members import ConnectedMember
 
 
-def deliver(context: Context, tx: Transaction, item: Item, to: ConnectedMember) -> None:
+def deliver(
+    context: Context, tx: Transaction, item: Item, to: ConnectedMember, body: bytes
+) -> None:
     """Send an item of a queue node to the session that it is assigned to."""
-    body, full = queue_items.body(tx, item.row), to.member.session
+    full = to.member.session
     id = f"item-{item.row}-{item.deliveries}"
     delivery = ItemDelivery(item.node, item.item, body, item.deliveries, None, full, id)
     context.send(tx, to.generation, delivery, AWAITS_ANSWER)

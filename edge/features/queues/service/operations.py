@@ -21,7 +21,7 @@ from edge.features.queues.rules import locks, transitions
 from edge.features.queues.rules.locks import Action, Lock, Role, Verdict
 from edge.features.queues.rules.transitions import NOTIFIED, Kind, Loss, Outcome
 from edge.features.queues.service import notifications
-from edge.features.queues.service.dispatch import dispatch
+from edge.features.queues.service.dispatch import assign_new, dispatch
 from edge.features.queues.service.errors import QueueError, RefusalReason
 from edge.features.queues.store import depth_events, queue_items, queue_members, queues
 from edge.features.queues.store.queue_items import Item
@@ -80,6 +80,10 @@ def enqueue(
             dispatch(context, tx, queue.id, queue)  # the old item may have expired already
             return
         queue_items.delete(tx, old.row)
+    if due is None and assign_new(
+        context, tx, queue, node, item_id, publisher, body, priority, expires
+    ):
+        return
     queue_items.enqueue(
         tx, queue, node, item_id, publisher, body, priority=priority, due=due, expires=expires
     )

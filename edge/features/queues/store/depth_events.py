@@ -51,9 +51,11 @@ class _Throughput(NamedTuple):
     timeouts: int
 
 
-_COUNT_DELIVERY: Final = """
-INSERT INTO temp.queue_work (queue, delivered, redelivered, timeouts) VALUES (?1, 1, ?2, 0)
-ON CONFLICT (queue) DO UPDATE SET delivered = delivered + 1, redelivered = redelivered + ?2
+_DELIVERIES: Final = "queue deliveries"
+
+_COUNT_DELIVERIES: Final = """
+INSERT INTO temp.queue_work (queue, delivered, redelivered, timeouts) VALUES (?1, ?2, ?3, 0)
+ON CONFLICT (queue) DO UPDATE SET delivered = delivered + ?2, redelivered = redelivered + ?3
 """
 _COUNT_TIMEOUT: Final = """
 INSERT INTO temp.queue_work (queue, delivered, redelivered, timeouts) VALUES (?, 0, 0, 1)
@@ -88,7 +90,23 @@ _REMOVE_REPORTED: Final = "DELETE FROM queues_told WHERE topic = ?"
 
 def count_delivery(tx: Transaction, queue: int, *, again: bool) -> None:
     """Count an assignment of an item; `again` if it was assigned before."""
-    tx.run(_COUNT_DELIVERY, (queue, again))
+    counts: dict[int, list[int]] | None = tx.memo.get(_DELIVERIES)
+    if counts is None:
+        counts = tx.memo[_DELIVERIES] = {}
+        tx.write_later(_write)
+    count = counts.setdefault(queue, [0, 0])
+    _add(count, 1, again)
+    tx.on_undo(_add, count, -1, -again)
+
+
+def _add(count: list[int], delivered: int, redelivered: int) -> None:
+    count[0] += delivered
+    count[1] += redelivered
+
+
+def _write(tx: Transaction) -> None:
+    counts: dict[int, list[int]] = tx.memo.pop(_DELIVERIES)
+    tx.run_many(_COUNT_DELIVERIES, [(queue, *count) for queue, count in counts.items()])
 
 
 def count_timeout(tx: Transaction, queue: int) -> None:

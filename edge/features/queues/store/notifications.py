@@ -18,6 +18,14 @@ BATCH: Final = 256
 """Notifications that expire in one unit of work."""
 
 
+CACHED_ACCOUNTS: Final = 1024
+"""Accounts whose notifications are counted in memory; with more, all are counted again."""
+
+_MOST: Final = "notifications"
+"""The cache of the most notifications that an account may have: it counts those that are added, and
+not those that are removed."""
+
+
 class Notification(NamedTuple):
     """A waiting notification: a complete stanza for the session of a full JID."""
 
@@ -70,14 +78,23 @@ def add(tx: Transaction, account: str, jid: str, stanza: bytes) -> int | None:
     """Store a notification for a session of an account; return its row, or `None` if there is no
     such account."""
     done = tx.run(_ADD, (jid, tx.now.service, len(stanza), stanza, account))
+    most: dict[str, int] = tx.cache.get(_MOST, {})
+    if account in most:
+        most[account] += 1
     return done.lastrowid if done.rowcount else None
 
 
 def make_room(tx: Transaction, account: str, limit: int) -> bool:
     """Drop an account's oldest notification if it has `limit`; return whether one was dropped."""
-    if tx.row(_COUNT, (account,))[0] < limit:
+    most: dict[str, int] = tx.cache.setdefault(_MOST, {})
+    if most.get(account, limit) >= limit:
+        if len(most) >= CACHED_ACCOUNTS:
+            most.clear()
+        most[account] = tx.row(_COUNT, (account,))[0]
+    if most[account] < limit:
         return False
     tx.run(_DROP_OLDEST, (account,))
+    most[account] -= 1
     return True
 
 
@@ -95,8 +112,7 @@ def sessions_with_waiting(tx: Transaction) -> list[int]:
 
 def remove(tx: Transaction, rows: Sequence[int]) -> None:
     """Remove notifications that their sessions have received."""
-    for row in rows:
-        tx.run(_REMOVE, (row,))
+    tx.run_many(_REMOVE, [(row,) for row in rows])
 
 
 def expire(tx: Transaction, ttl: float) -> list[str]:

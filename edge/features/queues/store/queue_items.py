@@ -3,6 +3,9 @@
 A row's number is the item's place in its queue. An item keeps it when it comes back. Payloads are
 in a table of their own, because item rows are written several times. Triggers maintain the totals
 of each queue.
+
+Items of queue nodes that were published or looked up lately are in memory (`Transaction.cache`), as
+is which queues have no ready item.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from edge.engine.database import Transaction
 from edge.features.queues.rules.assignment import Policy, slot_of
+from edge.features.queues.store import queues
 from edge.features.queues.store.queues import Queue
 
 OVERHEAD: Final = 128
@@ -19,6 +23,13 @@ OVERHEAD: Final = 128
 
 BATCH: Final = 64
 """Items that timers or a restart change in one unit of work."""
+
+
+CACHED_ITEMS: Final = 512
+"""Items to keep in memory; when there are more, all are read again."""
+
+_ITEMS: Final = "queue items"
+_DRAINED: Final = "drained queues"
 
 
 class Item(NamedTuple):
@@ -66,6 +77,17 @@ class Item(NamedTuple):
     bytes: int
 
 
+class Lock(NamedTuple):
+    """The lock of an item: its member's subscription and full JID, and the end if it has one."""
+
+    subscription: int
+    holder: str
+    until: float | None
+
+
+NO_LOCK: Final = (0, None, None, None, None)
+"""Deliveries, subscription, holder, since when, and until when, of an item without a lock."""
+
 _COLUMNS: Final = ", ".join(("i.id", *(f"i.{name}" for name in Item._fields[1:])))
 
 ITEM: Final = f"SELECT {_COLUMNS} FROM main.queue_items AS i"  # noqa: S608 - of constants
@@ -79,8 +101,9 @@ ORDER BY priority DESC, id LIMIT ?
 """
 _ENQUEUE: Final = """
 INSERT INTO main.queue_items (
-    queue, node, item, publisher, state, priority, wall, since, due, expires, slot, bytes
-) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    queue, node, item, publisher, state, priority, wall, since, due, expires, slot, bytes,
+    deliveries, subscription, holder, locked, until
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
 _ADD_BODY: Final = "INSERT INTO main.queue_bodies (id, body) VALUES (?, ?)"
 _BODY: Final = "SELECT body FROM main.queue_bodies WHERE id = ?"
@@ -95,10 +118,16 @@ _LOCK: Final = """
 UPDATE main.queue_items
 SET state = 'locked', subscription = ?, holder = ?, locked = ?, until = ?,
     deliveries = deliveries + 1
-WHERE id = ?
+WHERE id = ? RETURNING queue, item
 """
-_ADD_RECEIVER: Final = "INSERT OR IGNORE INTO main.queue_receivers (item, jid) VALUES (?, ?)"
-_HAS_RECEIVED: Final = "SELECT 1 FROM main.queue_receivers WHERE item = ? AND jid = ?"
+_ADD_RECEIVER: Final = """
+INSERT OR IGNORE INTO main.queue_receivers (item, jid)
+SELECT id, holder FROM main.queue_items WHERE id = ? AND state = 'locked' AND holder IS NOT NULL
+"""
+_HAS_RECEIVED: Final = """
+SELECT 1 FROM main.queue_receivers WHERE item = ?1 AND jid = ?2
+UNION ALL SELECT 1 FROM main.queue_items WHERE id = ?1 AND state = 'locked' AND holder = ?2
+"""
 _SET_OUTBOX_ROW: Final = "UPDATE main.queue_items SET outbox = ? WHERE id = ?"
 _UNLOCK: Final = """
 UPDATE main.queue_items
@@ -120,7 +149,7 @@ SET state = 'ready', reason = NULL, spared = deliveries, subscription = NULL, ho
     locked = NULL, since = ?
 WHERE id = ? AND state = 'dead'
 """
-_DELETE: Final = "DELETE FROM main.queue_items WHERE id = ?"
+_DELETE: Final = "DELETE FROM main.queue_items WHERE id = ? RETURNING queue, item, bytes"
 _DELETE_ALL: Final = "DELETE FROM main.queue_items WHERE queue = ?"
 _DELETE_SOME: Final = """
 DELETE FROM queue_items WHERE id IN (
@@ -232,8 +261,29 @@ def get(tx: Transaction, row: int) -> Item | None:
 
 def find(tx: Transaction, queue: int, item: str) -> Item | None:
     """Return an item of a queue by its ItemID."""
-    found = tx.row(_FIND, (queue, item))
-    return None if found is None else Item._make(found)
+    cache, key = _cached(tx), (queue, item)
+    if key in cache:
+        return cache[key]
+    row = tx.row(_FIND, key)
+    found = None if row is None else Item._make(row)
+    if len(cache) >= CACHED_ITEMS:
+        cache.clear()
+    cache[key] = found
+    return found
+
+
+def _cached(tx: Transaction) -> dict[tuple[int, str], Item | None]:
+    """Return the items in memory, by queue and ItemID; `None` for those that do not exist."""
+    found: dict[tuple[int, str], Item | None] | None = tx.cache.get(_ITEMS)
+    if found is None:
+        found = tx.cache[_ITEMS] = {}
+    return found
+
+
+def _forget(tx: Transaction) -> None:
+    """Read items again at their next use; their rows have changed, and some may be ready."""
+    tx.cache.pop(_ITEMS, None)
+    tx.cache.pop(_DRAINED, None)
 
 
 def enqueue(
@@ -247,17 +297,33 @@ def enqueue(
     priority: int = 0,
     due: float | None = None,
     expires: float | None = None,
-) -> int:
-    """Append an item to a queue and return its row.
+    lock: Lock | None = None,
+) -> Item:
+    """Append an item to a queue and return it.
 
-    It is delayed until `due` if that is given, and expires at `expires`, in service seconds.
+    It is delayed until `due` if that is given, and expires at `expires`, in service seconds. With a
+    `lock` it is delivered at once.
     """
     state = "ready" if due is None else "delayed"
+    if lock is not None:
+        state = "locked"
     now, size, slot = tx.now, charge(item, publisher, body), _slot(queue, publisher)
-    values = (queue.id, node, item, publisher, state, priority, now.wall, now.service)
-    row = tx.run(_ENQUEUE, (*values, due, expires, slot, size)).lastrowid
+    values = (queue.id, node, item, publisher, state, priority, now.wall, now.service, due, expires)
+    locked = (
+        NO_LOCK if lock is None else (1, lock.subscription, lock.holder, now.service, lock.until)
+    )
+    row = int(tx.run(_ENQUEUE, (*values, slot, size, *locked)).lastrowid or 0)
     tx.run(_ADD_BODY, (row, body))
-    return int(row or 0)
+    queues.count_items(tx, queue.id, 1, size)
+    if state == "ready":
+        tx.cache.get(_DRAINED, set()).discard(queue.id)
+    deliveries, *lock_values = locked
+    added = Item._make((row, *values, deliveries, 0, *lock_values, None, None, size))
+    cache = _cached(tx)
+    cache.pop((queue.id, item), None)
+    if queue.node is not None:
+        cache[queue.id, item] = added
+    return added
 
 
 def replace(
@@ -277,6 +343,8 @@ def replace(
     tx.run(_SET_BODY, (body, item.row))
     tx.run(_ADD_BYTES, (size - item.bytes, queue.id))
     tx.run(_ADD_BYTES_TO_TOTAL, (size - item.bytes,))
+    queues.forget(tx)
+    _forget(tx)
 
 
 def _slot(queue: Queue, publisher: str) -> int | None:
@@ -285,7 +353,18 @@ def _slot(queue: Queue, publisher: str) -> int | None:
 
 def next_ready(tx: Transaction, queue: int, limit: int) -> list[Item]:
     """Return the first ready items of a queue, in order of delivery."""
-    return _items(tx, _NEXT_READY, (queue, tx.now.service, limit))
+    drained: set[int] = tx.cache.setdefault(_DRAINED, set())
+    if queue in drained:
+        return []
+    found = _items(tx, _NEXT_READY, (queue, tx.now.service, limit))
+    if not found:
+        drained.add(queue)
+    return found
+
+
+def is_drained(tx: Transaction, queue: int) -> bool:
+    """Return whether a queue is known to have no ready item."""
+    return queue in tx.cache.get(_DRAINED, ())
 
 
 def body(tx: Transaction, row: int) -> bytes:
@@ -300,13 +379,14 @@ def lock(
 
     The lock ends at `until`, in service seconds, or never by itself.
     """
-    tx.run(_LOCK, (subscription, holder, tx.now.service, until, row))
-    tx.run(_ADD_RECEIVER, (row, holder))
+    for key in tx.rows(_LOCK, (subscription, holder, tx.now.service, until, row)):
+        _cached(tx).pop(key, None)
 
 
 def set_outbox_row(tx: Transaction, row: int, outbox: int) -> None:
     """Record which row of the outbox delivers an item."""
     tx.run(_SET_OUTBOX_ROW, (outbox, row))
+    tx.cache.pop(_ITEMS, None)
 
 
 def has_received(tx: Transaction, row: int, full: str) -> bool:
@@ -317,7 +397,9 @@ def has_received(tx: Transaction, row: int, full: str) -> bool:
 def unlock(tx: Transaction, row: int, avoid: str | None = None, *, delivered: bool = True) -> None:
     """Make a locked item ready again, and keep it from `avoid`, a full JID, while other members are
     connected; if it was not `delivered`, that delivery is not counted."""
+    tx.run(_ADD_RECEIVER, (row,))
     tx.run(_UNLOCK, (avoid, not delivered, row))
+    _forget(tx)
 
 
 def end_lock(tx: Transaction, row: int, max_deliveries: int) -> None:
@@ -326,31 +408,36 @@ def end_lock(tx: Transaction, row: int, max_deliveries: int) -> None:
     The item becomes dead only if the queue allows one delivery.
     """
     tx.run(_END_LOCK, (tx.now.service, max_deliveries, row))
+    _forget(tx)
 
 
 def dead_letter(tx: Transaction, row: int, reason: str) -> None:
     """Make an item dead: it stays in the queue until it is requeued or deleted."""
+    tx.run(_ADD_RECEIVER, (row,))
     tx.run(_DEAD_LETTER, (reason, row))
+    _forget(tx)
 
 
 def requeue(tx: Transaction, row: int) -> bool:
     """Make a dead item ready at its old place; return whether it was dead."""
-    return tx.run(_REQUEUE, (tx.now.service, row)).rowcount > 0
+    return _change(tx, _REQUEUE, (tx.now.service, row)) > 0
 
 
 def delete(tx: Transaction, row: int) -> None:
     """Delete an item."""
-    tx.run(_DELETE, (row,))
+    for queue, item, size in tx.rows(_DELETE, (row,)):
+        _cached(tx).pop((queue, item), None)
+        queues.count_items(tx, queue, -1, -size)
 
 
 def delete_all(tx: Transaction, queue: int) -> int:
     """Delete all items of a queue; return how many there were."""
-    return tx.run(_DELETE_ALL, (queue,)).rowcount
+    return _change(tx, _DELETE_ALL, (queue,))
 
 
 def delete_some(tx: Transaction, queue: int, limit: int, *, locked: bool) -> int:
     """Delete up to `limit` items of a queue, `locked` ones included or not; return how many."""
-    return tx.run(_DELETE_SOME, (queue, locked, limit)).rowcount
+    return _change(tx, _DELETE_SOME, (queue, locked, limit))
 
 
 def locked_by(tx: Transaction, jid: str) -> list[Item]:
@@ -365,17 +452,17 @@ def locked_by(tx: Transaction, jid: str) -> list[Item]:
 
 def hold(tx: Transaction, queue: int, node: str) -> None:
     """Hold the ready items of a queue that were published to a node: delay them without an end."""
-    tx.run(_HOLD, (queue, node))
+    _change(tx, _HOLD, (queue, node))
 
 
 def release_held(tx: Transaction, queue: int) -> bool:
     """Make all held items of a queue ready; return whether there were any."""
-    return tx.run(_RELEASE_HELD, (queue,)).rowcount > 0
+    return _change(tx, _RELEASE_HELD, (queue,)) > 0
 
 
 def dead_letter_node(tx: Transaction, queue: int, node: str, reason: str) -> int:
     """Make the waiting items of a queue that were published to a node dead; return how many."""
-    return tx.run(_DEAD_LETTER_NODE, (reason, queue, node)).rowcount
+    return _change(tx, _DEAD_LETTER_NODE, (reason, queue, node))
 
 
 # Slots of publishers, for the hash policy
@@ -421,7 +508,7 @@ def release_delayed(tx: Transaction) -> int:
     """Make items ready whose delay is over, up to `BATCH`; return how many."""
     found = tx.rows(_DELAY_OVER, (tx.now.service, BATCH))
     for values in found:
-        tx.run(_SET_READY, values)
+        _change(tx, _SET_READY, values)
     return len(found)
 
 
@@ -466,7 +553,16 @@ def set_restart_handled(tx: Transaction) -> None:
 def age(tx: Transaction, before: float, seconds: float) -> None:
     """Age the deadlines of items, and locks, stored until service second `before` by `seconds`."""
     for statement in _AGE:
-        tx.run(statement, (seconds, before))
+        _change(tx, statement, (seconds, before))
+
+
+def _change(tx: Transaction, sql: str, values: tuple[Any, ...]) -> int:
+    """Change rows; return how many. What is in memory is read again."""
+    count = tx.run(sql, values).rowcount
+    if count:
+        queues.forget(tx)
+        _forget(tx)
+    return count
 
 
 def _items(tx: Transaction, sql: str, values: tuple[Any, ...]) -> list[Item]:

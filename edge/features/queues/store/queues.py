@@ -1,4 +1,8 @@
-"""Queues: one for each queue node (XEP-0254) and for each shared subscription (MQTT-234)."""
+"""Queues: one for each queue node (XEP-0254) and for each shared subscription (MQTT-234).
+
+Queues that are in use, and the total of all queues, are kept in memory (`Transaction.cache`); their
+numbers of items and bytes follow the triggers.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,13 @@ from edge.features.queues.rules.transitions import MAX_DELIVERIES
 LOCK_TIMEOUT: Final = 60.0
 """Seconds that an item of a queue node is locked if the node's configuration names no time. Items
 of shared subscriptions have no lock timeout."""
+
+
+CACHED_QUEUES: Final = 256
+"""Queues to keep in memory; when there are more, all are read again."""
+
+_CACHE: Final = "queues"
+_TOTAL_CACHE: Final = "queues total"
 
 
 class Queue(NamedTuple):
@@ -57,20 +68,62 @@ UPDATE main.queues SET policy = ?, lock_timeout = ?, max_deliveries = ? WHERE id
 _SET_FAVOURITE: Final = "UPDATE main.queues SET favourite = ? WHERE id = ?"
 _REMOVE_ITEMS: Final = "DELETE FROM main.queue_items WHERE queue = ?"
 _REMOVE: Final = "DELETE FROM main.queues WHERE id = ?"
-_USAGE: Final = """
-SELECT q.items, q.bytes, t.items, t.bytes FROM main.queues_total AS t
-LEFT JOIN main.queues AS q ON q.id = ?
-"""
+_TOTAL: Final = "SELECT items, bytes FROM main.queues_total"
+
+
+class _Cache:
+    """Queues by number, and the numbers of those of nodes by node."""
+
+    __slots__ = ("by_id", "of_nodes")
+
+    def __init__(self) -> None:
+        self.by_id: dict[int, Queue] = {}
+        self.of_nodes: dict[int, int] = {}
 
 
 def get(tx: Transaction, id: int) -> Queue | None:
     """Return a queue by its number."""
-    return _queue(tx.row(_GET, (id,)))
+    cache: _Cache | None = tx.cache.get(_CACHE)
+    found = None if cache is None else cache.by_id.get(id)
+    return found or _keep(tx, tx.row(_GET, (id,)))
 
 
 def of_node(tx: Transaction, node: int) -> Queue | None:
     """Return the queue of a node, by the node's number; `None` if the node is no queue node."""
-    return _queue(tx.row(_OF_NODE, (node,)))
+    cache: _Cache | None = tx.cache.get(_CACHE)
+    id = None if cache is None else cache.of_nodes.get(node)
+    if cache is not None and id is not None:
+        return cache.by_id[id]
+    return _keep(tx, tx.row(_OF_NODE, (node,)))
+
+
+def _keep(tx: Transaction, row: Any) -> Queue | None:
+    found = _queue(row)
+    if found is not None:
+        cache: _Cache | None = tx.cache.get(_CACHE)
+        if cache is None or len(cache.by_id) >= CACHED_QUEUES:
+            cache = tx.cache[_CACHE] = _Cache()
+        cache.by_id[found.id] = found
+        if found.node is not None:
+            cache.of_nodes[found.node] = found.id
+    return found
+
+
+def forget(tx: Transaction) -> None:
+    """Read queues and their total again at the next use; their rows have changed."""
+    tx.cache.pop(_CACHE, None)
+    tx.cache.pop(_TOTAL_CACHE, None)
+
+
+def count_items(tx: Transaction, id: int, items: int, size: int) -> None:
+    """Follow the triggers: a queue has so many more items and bytes."""
+    cache: _Cache | None = tx.cache.get(_CACHE)
+    queue = None if cache is None else cache.by_id.get(id)
+    if cache is not None and queue is not None:
+        cache.by_id[id] = queue._replace(items=queue.items + items, bytes=queue.bytes + size)
+    total: Usage | None = tx.cache.get(_TOTAL_CACHE)
+    if total is not None:
+        tx.cache[_TOTAL_CACHE] = Usage(total.messages + items, total.bytes + size)
 
 
 def of_share(tx: Transaction, share: str, filter: str) -> Queue | None:
@@ -103,23 +156,29 @@ def configure(
 ) -> None:
     """Change the options of a queue."""
     tx.run(_CONFIGURE, (policy, lock_timeout, max_deliveries, queue))
+    forget(tx)
 
 
 def set_favourite(tx: Transaction, queue: int, subscription: int) -> None:
     """Record which subscription gets all items of a queue under the sticky policy."""
     tx.run(_SET_FAVOURITE, (subscription, queue))
+    forget(tx)
 
 
 def remove(tx: Transaction, queue: int) -> None:
     """Remove a queue and all its items."""
     tx.run(_REMOVE_ITEMS, (queue,))  # items that a cascade deletes would stay in the totals
     tx.run(_REMOVE, (queue,))
+    forget(tx)
 
 
 def usage(tx: Transaction, queue: int) -> tuple[Usage, Usage]:
     """Return the usage of one queue and of all queues together."""
-    items, size, all_items, all_bytes = tx.row(_USAGE, (queue,))
-    return Usage(items or 0, size or 0), Usage(all_items, all_bytes)
+    found = get(tx, queue)
+    total: Usage | None = tx.cache.get(_TOTAL_CACHE)
+    if total is None:
+        total = tx.cache[_TOTAL_CACHE] = Usage(*tx.row(_TOTAL))
+    return Usage() if found is None else Usage(found.items, found.bytes), total
 
 
 def _queue(row: Any) -> Queue | None:
