@@ -71,7 +71,7 @@ class _Node:
         """Publish an item with a new ItemID."""
         number = next(self._numbers)
         if number % GROUP == 0:
-            tx.write()
+            tx.run_before_commit()
         stanza = queue_payload.publish(b"p%d" % number, self._node, b"item-%08d" % number)
         _check(self.publisher.do(tx, stanza))
 

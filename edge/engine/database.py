@@ -195,6 +195,7 @@ class Transaction:
         """Run the functions that were registered by `before_commit`, and write images."""
         for ending in self._endings:
             ending(self)
+        self._endings.clear()
         self.write()
 
     def send(self, generation: int, stanza: bytes, receipt: Receipt | None = None) -> None:

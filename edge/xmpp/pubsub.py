@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 
 from edge.xmpp import serialize
 from edge.xmpp.errors import StanzaError
@@ -17,6 +18,28 @@ def payload(content: bytes, *, owner: bool = False) -> bytes:
 def event(content: bytes) -> bytes:
     """Build the `<event/>` of a notification (XEP-0060, section 7.1.2)."""
     return serialize.tag("event", content=content, xmlns=PUBSUB_EVENT)
+
+
+def items_event(node: str, content: bytes) -> bytes:
+    """Build the `<event/>` of items of a node."""
+    before, after = _around("event", PUBSUB_EVENT, "items", node)
+    return before + content + after if content else event(serialize.tag("items", {"node": node}))
+
+
+def publish_result(node: str, content: bytes) -> bytes:
+    """Build the `<pubsub/>` that answers a publication to a node."""
+    before, after = _around("pubsub", PUBSUB, "publish", node)
+    if content:
+        return before + content + after
+    return payload(serialize.tag("publish", {"node": node}))
+
+
+@lru_cache(maxsize=256)
+def _around(outer: str, xmlns: str, name: str, node: str) -> tuple[bytes, bytes]:
+    """Return the bytes before and after the content of an element of a node in another."""
+    inner = serialize.tag(name, {"node": node}, b"\0")
+    before, _mark, after = serialize.tag(outer, content=inner, xmlns=xmlns).partition(b"\0")
+    return before, after
 
 
 def subid_header(subid: str) -> bytes:

@@ -201,9 +201,14 @@ def stanza(
     name: str, kind: str | None, id: str | None, to: str | None, from_: str | None, content: bytes
 ) -> bytes:
     """Build a stanza; attributes that are None are omitted."""
-    given = kind and id and to and from_ and f"{kind}{id}{to}{from_}"
-    if given and _ATTRIBUTE_SPECIAL.search(given) is None:  # most stanzas
-        attributes = f" type='{kind}' id='{id}' to='{to}' from='{from_}'"
+    if _ATTRIBUTE_SPECIAL.search(f"{kind}{id}{to}{from_}") is None:  # most stanzas
+        attributes = "" if kind is None else f" type='{kind}'"
+        if id is not None:
+            attributes += f" id='{id}'"
+        if to is not None:
+            attributes += f" to='{to}'"
+        if from_ is not None:
+            attributes += f" from='{from_}'"
     else:
         attributes = _attribute("type", kind) + _attribute("id", id)
         attributes += _attribute("to", to) + _attribute("from", from_)

@@ -31,7 +31,8 @@ from tests.helpers.pubsub import (
     retrieve,
     subscribe,
 )
-from tests.helpers.store import Gateway, acknowledged, assured, deliver, new_database
+from tests.helpers.pubsub_image import RehearsingGateway
+from tests.helpers.store import acknowledged, assured, deliver, new_database
 
 LONG: Final = os.environ.get("FIELDPOST_TEST_LONG") == "1"
 EXAMPLES: Final = 300 if LONG else 10
@@ -59,7 +60,9 @@ class Publishing(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self._folder = tempfile.TemporaryDirectory()
-        self.gateway = Gateway(new_database(Path(self._folder.name)), Limits(items=MAX_ITEMS))
+        self.gateway = RehearsingGateway(
+            new_database(Path(self._folder.name)), Limits(items=MAX_ITEMS)
+        )
         self.gateway.connection.execute("PRAGMA synchronous = OFF")
         self.items: dict[str, tuple[str, int]] = {}
         self.held: dict[tuple[str, str], tuple[str, int]] = {}

@@ -23,8 +23,9 @@ from edge.features.queues.store import queue_items
 from tests.helpers import pubsub
 from tests.helpers import queue_nodes as helper
 from tests.helpers.pubsub import element, send_request
+from tests.helpers.pubsub_image import RehearsingGateway
 from tests.helpers.queue_nodes import NODE, OWNER, Received
-from tests.helpers.store import DOMAIN, Gateway, new_database
+from tests.helpers.store import DOMAIN, new_database
 
 LONG: Final = os.environ.get("FIELDPOST_TEST_LONG") == "1"
 PUBLISHERS: Final = tuple(f"{name}@{DOMAIN}/s" for name in ("sensor", "meter", "probe"))
@@ -59,7 +60,7 @@ class QueueMachine(RuleBasedStateMachine):
     )
     def begin(self, policy: Policy, deliveries: int, requests: tuple[int, ...]) -> None:
         self.folder = tempfile.TemporaryDirectory()
-        self.gateway = Gateway(new_database(Path(self.folder.name)), LIMITS)
+        self.gateway = RehearsingGateway(new_database(Path(self.folder.name)), LIMITS)
         self.policy = policy
         for full in (OWNER, *PUBLISHERS, ALONE[0], ALONE[1], ALONE[2], PAIR[0]):
             self.gateway.add(full.partition("@")[0])

@@ -19,6 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from edge.config.limits import Limits
 from tests.helpers.pubsub import create
+from tests.helpers.pubsub_image import RehearsingGateway
 from tests.helpers.qos_devices import (
     DeviceRequest,
     bind_eligible,
@@ -36,7 +37,7 @@ from tests.helpers.shared_subscriptions import (
     plain_items,
     publish,
 )
-from tests.helpers.store import DOMAIN, Gateway, new_database
+from tests.helpers.store import DOMAIN, new_database
 
 NAMES: Final = ("ant", "bee", "cat")
 CAPACITY: Final = 3
@@ -53,7 +54,7 @@ class Shares(RuleBasedStateMachine):
         super().__init__()
         self._folder = tempfile.TemporaryDirectory()
         limits = Limits(outbox_window=2)
-        self.gateway = Gateway(new_database(Path(self._folder.name)), limits)
+        self.gateway = RehearsingGateway(new_database(Path(self._folder.name)), limits)
         for user in (*NAMES, "queen"):
             self.gateway.add(user)
         create(self.gateway, PUBLISHER, NODE)

@@ -19,6 +19,8 @@ from typing import Final, NamedTuple, Protocol, TypeVar
 class MessageType(Enum):
     """The type of a message (RFC 6121, section 5.2.2)."""
 
+    __hash__ = object.__hash__  # that of `Enum` is slow
+
     NORMAL = "normal"
     CHAT = "chat"
     GROUPCHAT = "groupchat"
@@ -29,6 +31,8 @@ class MessageType(Enum):
 class Address(Enum):
     """The kind of address within an account."""
 
+    __hash__ = object.__hash__  # that of `Enum` is slow
+
     BARE = "the bare JID"
     MATCH = "the full JID of a bound session"
     NO_MATCH = "the full JID of no bound session"
@@ -36,6 +40,8 @@ class Address(Enum):
 
 class Availability(Enum):
     """The availability of an account."""
+
+    __hash__ = object.__hash__  # that of `Enum` is slow
 
     NO_ACCOUNT = "the account does not exist, or the sender may not reach it"
     NOBODY = "no session is available with a non-negative priority"
@@ -111,12 +117,12 @@ TABLE: Final = {
 """RFC 6121, Table 1, with the choices made for Fieldpost."""
 
 
+_TYPES: Final[dict[str | None, MessageType]] = {type_.value: type_ for type_ in MessageType}
+
+
 def parse_type(type_: str | None) -> MessageType:
     """Parse the type of a message; a missing or unknown type is `normal`."""
-    try:
-        return MessageType(type_)
-    except ValueError:
-        return MessageType.NORMAL
+    return _TYPES.get(type_, MessageType.NORMAL)
 
 
 def route(
@@ -133,10 +139,13 @@ def route(
     if full is not None:
         found = any(session.full == full for session in sessions)
         address = Address.MATCH if found else Address.NO_MATCH
+    available = _available(sessions)
     availability = Availability.NO_ACCOUNT
     if exists:
-        availability = Availability.SOMEBODY if _available(sessions) else Availability.NOBODY
+        availability = Availability.SOMEBODY if available else Availability.NOBODY
     outcome = TABLE[address, availability, kind]
+    if outcome is Outcome.ALL:
+        return Route(outcome, available)
     return Route(outcome, _chosen(outcome, sessions, full))
 
 
@@ -169,7 +178,5 @@ def _chosen(
 ) -> Sequence[BoundSession]:
     if outcome is Outcome.DELIVER:
         return [session for session in sessions if session.full == full]
-    if outcome is Outcome.ALL:
-        return _available(sessions)
     chosen = best_session(sessions) if outcome is Outcome.BEST else None
     return () if chosen is None else (chosen,)

@@ -30,6 +30,7 @@ from edge.engine.quota import (
 from edge.engine.refusals import log_source
 from edge.features.accounts import service as accounts
 from edge.features.messages import rules
+from edge.features.messages.rules import Outcome
 from edge.features.messages.service import NOBODY_THERE, AccountMessage, deliver
 from edge.features.outbox import service as outbox
 from edge.features.outbox.rules import BOUND, State
@@ -259,7 +260,12 @@ def _send_plain(
     available, type_ = sessions.of_account(tx, to), rules.parse_type(notification.type)
     exists = bool(available) or accounts.is_active(tx, subscription.account)
     route = rules.route(type_, available, None, exists=exists)
-    stanza, source = context.encode(notification), pubsub_service(context.domain)
+    stanza = context.encode(notification)
+    if route.outcome is Outcome.ALL:  # headlines
+        for one in route.sessions:
+            tx.send(one.generation, stanza)
+        return
+    source = pubsub_service(context.domain)
     message = AccountMessage(stanza, source, subscription.account, type_, storable=True)
     refusal = deliver(context, tx, message, route)
     if refusal is not None:

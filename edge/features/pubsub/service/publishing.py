@@ -288,6 +288,5 @@ def _store(context: Context, tx: Transaction, sender: Sender, node: Node, item: 
     ttl, max_items = node.config.item_expire, _max_items(context, node)
     expires = tx.now.service + ttl if ttl else None
     size = _stored_size(sender, item)
-    items.put(tx, node.id, item.id, sender.full, item.payload, size, expires)
-    if node.items >= max_items:
-        items.trim(tx, node.id, max_items)
+    excess = node.items + 1 - max_items
+    items.put(tx, node.id, item.id, sender.full, item.payload, size, expires, excess)

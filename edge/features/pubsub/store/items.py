@@ -44,6 +44,17 @@ class Item(NamedTuple):
 _TOTAL_CACHE: Final = "items total"
 
 _REMOVE: Final = "DELETE FROM main.items WHERE node = ? AND item = ? RETURNING bytes"
+_MAKE_ROOM: Final = """
+DELETE FROM main.items WHERE id IN (
+    SELECT id FROM main.items WHERE node = ?1 AND item = ?2
+    UNION ALL
+    SELECT id FROM (
+        SELECT id FROM main.items WHERE node = ?1 AND item <> ?2 ORDER BY id
+        LIMIT max(0, ?3 - EXISTS (SELECT 1 FROM main.items WHERE node = ?1 AND item = ?2))
+    )
+)
+RETURNING bytes
+"""
 _PUT: Final = """
 INSERT INTO main.items (node, item, publisher, wall, expires, bytes, body)
 VALUES (?, ?, ?, ?, ?, ?, ?)
@@ -91,6 +102,7 @@ def put(
     payload: bytes,
     size: int,
     expires: float | None = None,
+    excess: int = 0,
 ) -> None:
     """Store an item as the last one of its node and remove the previous one of the same ItemID.
 
@@ -99,8 +111,9 @@ def put(
         payload: the payload; empty if there is none.
         size: the bytes charged for it (`charge`).
         expires: the service second at which it expires, if it does.
+        excess: how many of the oldest items are removed, too; one less if the ItemID exists.
     """
-    removed = tx.rows(_REMOVE, (node_id, item_id))
+    removed = tx.rows(_MAKE_ROOM, (node_id, item_id, excess))
     tx.run(_PUT, (node_id, item_id, publisher, tx.now.wall, expires, size, payload))
     _count(tx, node_id, 1 - len(removed), size - sum(bytes for (bytes,) in removed))
     if expires is not None:

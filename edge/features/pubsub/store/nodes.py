@@ -95,7 +95,7 @@ def count_items(tx: Transaction, id: int, items: int, size: int) -> None:
     name = None if cache is None else cache.names.get(id)
     if cache is not None and name is not None:
         node = cache.by_name[name]
-        cache.by_name[name] = node._replace(items=node.items + items, bytes=node.bytes + size)
+        cache.by_name[name] = Node._make((*node[:-2], node.items + items, node.bytes + size))
 
 
 def forget_all(tx: Transaction) -> None:

@@ -58,7 +58,7 @@ def publish(context: Context, stanza: Stanza) -> Work:
         publishing.publish(context, tx, sender, request)
         has_item = request.shape.items > 0
         item = serialize.tag("item", {"id": request.item.id}) if has_item else b""
-        return pubsub.payload(serialize.tag("publish", {"node": request.node}, item))
+        return pubsub.publish_result(request.node, item)
 
     return answers.service_work(context, stanza, act)
 

@@ -26,7 +26,12 @@ def encode(context: Context, notification: Notification) -> bytes:
     if to is None:
         return serialize.message(type_, None, None, _content(event, subid, published, domain))
     before, after = _around_address(event, type_, subid, published, domain)
-    return before + serialize.attribute("to", to) + after
+    return before + _address(to) + after
+
+
+@lru_cache(maxsize=1024)
+def _address(to: str) -> bytes:
+    return serialize.attribute("to", to)
 
 
 @lru_cache(maxsize=2)
@@ -52,15 +57,15 @@ def _content(event: NodeEvent, subid: str | None, published: int | None, domain:
 
 @lru_cache(maxsize=1)
 def _event_element(event: NodeEvent) -> bytes:
+    if isinstance(event, ItemPublished) and event.item_id is not None:
+        item = serialize.tag("item", {"id": event.item_id}, event.payload)
+        return pubsub.items_event(event.node, item)
     return pubsub.event(_event_content(event))
 
 
 def _event_content(event: NodeEvent) -> bytes:
     if isinstance(event, ItemPublished):
-        item = b""
-        if event.item_id is not None:
-            item = serialize.tag("item", {"id": event.item_id}, event.payload)
-        return serialize.tag("items", {"node": event.node}, item)
+        return serialize.tag("items", {"node": event.node})
     if isinstance(event, ItemRetracted):
         item = serialize.tag("retract", {"id": event.item_id})
         return serialize.tag("items", {"node": event.node}, item)

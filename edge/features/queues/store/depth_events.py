@@ -93,7 +93,7 @@ def count_delivery(tx: Transaction, queue: int, *, again: bool) -> None:
     counts: dict[int, list[int]] | None = tx.memo.get(_DELIVERIES)
     if counts is None:
         counts = tx.memo[_DELIVERIES] = {}
-        tx.write_later(_write)
+        tx.before_commit(_write)
     count = counts.setdefault(queue, [0, 0])
     _add(count, 1, again)
     tx.on_undo(_add, count, -1, -again)
@@ -105,8 +105,9 @@ def _add(count: list[int], delivered: int, redelivered: int) -> None:
 
 
 def _write(tx: Transaction) -> None:
-    counts: dict[int, list[int]] = tx.memo.pop(_DELIVERIES)
-    tx.run_many(_COUNT_DELIVERIES, [(queue, *count) for queue, count in counts.items()])
+    counts: dict[int, list[int]] | None = tx.memo.pop(_DELIVERIES, None)
+    if counts:
+        tx.run_many(_COUNT_DELIVERIES, [(queue, *count) for queue, count in counts.items()])
 
 
 def count_timeout(tx: Transaction, queue: int) -> None:
@@ -146,6 +147,7 @@ def write_events(tx: Transaction, rows: Sequence[Depth]) -> None:
 
     The event that covers all other queues includes the throughput of all queues without an event.
     """
+    _write(tx)
     tx.run(_CLEAR_REMOVED)
     throughput = {queue: _Throughput(*figures) for queue, *figures in tx.rows(_THROUGHPUT)}
     named = [row for row in rows if row.queue]

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any, Final, NamedTuple
 
 from edge.engine.database import Transaction
+from edge.features.queues.store import queue_members
 from edge.features.queues.store.queue_items import ITEM, Item
 from edge.features.queues.store.queue_members import REQUESTS
 
@@ -144,6 +145,7 @@ def subscribers(tx: Transaction, queue: int, limit: int) -> list[Subscriber]:
 
 def attendance(tx: Transaction, queue: int, limit: int) -> list[Attendance]:
     """Return the sessions through which members are connected; only the running gateway knows."""
+    queue_members.write(tx)
     rows = tx.rows(_ATTENDANCE, (queue, limit))
     return [Attendance(*row[:3], *map(bool, row[3:])) for row in rows]
 

@@ -25,8 +25,11 @@ BATCH: Final = 64
 """Items that timers or a restart change in one unit of work."""
 
 
-CACHED_ITEMS: Final = 512
-"""Items to keep in memory; when there are more, all are read again."""
+CACHED_ITEMS: Final = 256
+"""Items of one queue to keep in memory; when there are more, all are read again."""
+
+CACHED_QUEUES: Final = 64
+"""Queues whose items are kept in memory; when there are more, all are read again."""
 
 _ITEMS: Final = "queue items"
 _DRAINED: Final = "drained queues"
@@ -261,23 +264,33 @@ def get(tx: Transaction, row: int) -> Item | None:
 
 def find(tx: Transaction, queue: int, item: str) -> Item | None:
     """Return an item of a queue by its ItemID."""
-    cache, key = _cached(tx), (queue, item)
-    if key in cache:
-        return cache[key]
-    row = tx.row(_FIND, key)
-    found = None if row is None else Item._make(row)
-    if len(cache) >= CACHED_ITEMS:
-        cache.clear()
-    cache[key] = found
-    return found
+    cached = _cached(tx, queue)
+    found = cached.get(item)
+    if found is not None:
+        return found
+    of_queue = queues.get(tx, queue)
+    if of_queue is None or len(cached) == of_queue.items:  # all items of the queue are in memory
+        return None
+    row = tx.row(_FIND, (queue, item))
+    return None if row is None else _keep(cached, Item._make(row))
 
 
-def _cached(tx: Transaction) -> dict[tuple[int, str], Item | None]:
-    """Return the items in memory, by queue and ItemID; `None` for those that do not exist."""
-    found: dict[tuple[int, str], Item | None] | None = tx.cache.get(_ITEMS)
+def _cached(tx: Transaction, queue: int) -> dict[str, Item]:
+    """Return the items of a queue that are in memory, by ItemID."""
+    cache: dict[int, dict[str, Item]] = tx.cache.setdefault(_ITEMS, {})
+    found = cache.get(queue)
     if found is None:
-        found = tx.cache[_ITEMS] = {}
+        if len(cache) >= CACHED_QUEUES:
+            cache.clear()
+        found = cache[queue] = {}
     return found
+
+
+def _keep(cached: dict[str, Item], item: Item) -> Item:
+    if len(cached) >= CACHED_ITEMS:
+        cached.clear()
+    cached[item.item] = item
+    return item
 
 
 def _forget(tx: Transaction) -> None:
@@ -319,10 +332,8 @@ def enqueue(
         tx.cache.get(_DRAINED, set()).discard(queue.id)
     deliveries, *lock_values = locked
     added = Item._make((row, *values, deliveries, 0, *lock_values, None, None, size))
-    cache = _cached(tx)
-    cache.pop((queue.id, item), None)
     if queue.node is not None:
-        cache[queue.id, item] = added
+        _keep(_cached(tx, queue.id), added)
     return added
 
 
@@ -379,8 +390,8 @@ def lock(
 
     The lock ends at `until`, in service seconds, or never by itself.
     """
-    for key in tx.rows(_LOCK, (subscription, holder, tx.now.service, until, row)):
-        _cached(tx).pop(key, None)
+    for queue, item in tx.rows(_LOCK, (subscription, holder, tx.now.service, until, row)):
+        _cached(tx, queue).pop(item, None)
 
 
 def set_outbox_row(tx: Transaction, row: int, outbox: int) -> None:
@@ -426,7 +437,7 @@ def requeue(tx: Transaction, row: int) -> bool:
 def delete(tx: Transaction, row: int) -> None:
     """Delete an item."""
     for queue, item, size in tx.rows(_DELETE, (row,)):
-        _cached(tx).pop((queue, item), None)
+        _cached(tx, queue).pop(item, None)
         queues.count_items(tx, queue, -1, -size)
 
 

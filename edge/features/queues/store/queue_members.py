@@ -6,8 +6,8 @@ depends on its presence and its connection, is looked up when members are chosen
 `max_bytes` is how many bytes of items a member may have.
 
 Members of queues at work are in memory, as an image of their rows (`Transaction.cache`). Items are
-counted in the image, and the rows follow in one batch for each transaction. All other changes are
-made in the rows, and drop the image.
+counted in the image, and the rows follow at the end of the transaction, or before another function
+of this module uses them (`write`). All other changes are made in the rows, and drop the image.
 """
 
 from __future__ import annotations
@@ -232,6 +232,7 @@ def _queue(tx: Transaction, queue: int) -> _Queue:
     image: dict[int, _Queue] = tx.cache.setdefault(_IMAGE, {})
     found = image.get(queue)
     if found is None:
+        write(tx)
         rows = tx.rows(_LOAD, (queue,))
         found = image[queue] = _Queue([_Member(*row) for row in rows])
     return found
@@ -241,15 +242,17 @@ def _change(tx: Transaction, queue: _Queue, member: _Member, counts: _Counts) ->
     changed: dict[tuple[int, int], _Member] | None = tx.memo.get(_IMAGE)
     if changed is None:
         changed = tx.memo[_IMAGE] = {}
-        tx.write_later(_write)
+        tx.before_commit(write)
     changed[member.subscription, member.generation] = member
     tx.on_undo(queue.change, member, member.counts)
     queue.change(member, counts)
 
 
-def _write(tx: Transaction) -> None:
-    changed: dict[tuple[int, int], _Member] = tx.memo.pop(_IMAGE)
-    tx.run_many(_SAVE, [(*member.counts, *key) for key, member in changed.items()])
+def write(tx: Transaction) -> None:
+    """Write what has changed in the image to the rows."""
+    changed: dict[tuple[int, int], _Member] | None = tx.memo.pop(_IMAGE, None)
+    if changed:
+        tx.run_many(_SAVE, [(*member.counts, *key) for key, member in changed.items()])
 
 
 def _drop(tx: Transaction) -> None:
@@ -259,6 +262,7 @@ def _drop(tx: Transaction) -> None:
 
 def add_subscription(tx: Transaction, subscription: int, max_bytes: int) -> None:
     """Add or update a new or changed subscription with all its sessions."""
+    write(tx)
     for (found,) in set(tx.rows(_ADD_SUBSCRIPTION, (subscription,))):
         _count(tx, found, max_bytes)
     _drop(tx)
@@ -267,6 +271,7 @@ def add_subscription(tx: Transaction, subscription: int, max_bytes: int) -> None
 def add_session(tx: Transaction, generation: int, full: str, max_bytes: int) -> bool:
     """Add or update a session with all subscriptions to queues that it serves; return whether it
     serves any."""
+    write(tx)
     bare = full.partition("/")[0]
     found = {id for (id,) in tx.rows(_ADD_SESSION, (generation, full, bare))}
     for subscription in found:
@@ -321,6 +326,7 @@ def count_removal(
 
 def count_sent(tx: Transaction, generation: int) -> None:
     """Recount the items at QoS 0 that are being sent to the members that a session serves."""
+    write(tx)
     for (subscription,) in tx.rows(_AT_QOS_0, (generation,)):
         tx.run(_COUNT_SENT, (subscription,))
         _drop(tx)
@@ -328,12 +334,14 @@ def count_sent(tx: Transaction, generation: int) -> None:
 
 def set_stalled(tx: Transaction, subscription: int) -> None:
     """Assign nothing to a member until `clear_stalls`, because its outbox is full."""
+    write(tx)
     tx.run(_SET_STALLED, (subscription,))
     _drop(tx)
 
 
 def clear_stalls(tx: Transaction, max_bytes: int) -> None:
     """Allow stalled members to get items again."""
+    write(tx)
     for (subscription,) in tx.rows(_STALLED):
         tx.run(_CLEAR_STALL, (max_bytes, subscription))
         _drop(tx)
@@ -341,6 +349,7 @@ def clear_stalls(tx: Transaction, max_bytes: int) -> None:
 
 def has_stalled(tx: Transaction) -> bool:
     """Return whether there are stalled members."""
+    write(tx)
     return tx.row(f"{_STALLED} LIMIT 1") is not None
 
 
@@ -365,12 +374,14 @@ def connected(tx: Transaction, queue: int) -> list[ConnectedMember]:
 
 def remove_subscription(tx: Transaction, subscription: int) -> None:
     """Remove a subscription with all its sessions."""
+    write(tx)
     tx.run(_REMOVE_SUBSCRIPTION, (subscription,))
     _drop(tx)
 
 
 def remove_session(tx: Transaction, generation: int) -> None:
     """Remove a session; items that were being sent to it at QoS 0 no longer count."""
+    write(tx)
     at_qos_0 = tx.rows(_AT_QOS_0, (generation,))
     if tx.run(_REMOVE_SESSION, (generation,)).rowcount:
         for (subscription,) in at_qos_0:
@@ -380,34 +391,40 @@ def remove_session(tx: Transaction, generation: int) -> None:
 
 def remove_sessions_of(tx: Transaction, jid: str) -> None:
     """Remove the session of a full JID, or all sessions of a bare JID."""
+    write(tx)
     for (generation,) in tx.rows(_SESSIONS_OF_JID, (jid,)):
         remove_session(tx, generation)
 
 
 def remove_all(tx: Transaction) -> None:
     """Remove all members."""
+    write(tx)
     tx.run(_REMOVE_ALL)
     _drop(tx)
 
 
 def queues_of(tx: Transaction, generation: int) -> list[int]:
     """Return the queues whose items a session may get."""
+    write(tx)
     return [queue for (queue,) in tx.rows(_QUEUES_OF_SESSION, (generation,))]
 
 
 def dispatchable(tx: Transaction) -> list[int]:
     """Return the queues that have ready items and members with room."""
+    write(tx)
     return [queue for (queue,) in tx.rows(_DISPATCHABLE)]
 
 
 def with_unknown_qos(tx: Transaction, queue: int) -> list[str]:
     """Return the full JIDs of members' sessions that have to accept QoS and whose capabilities are
     unknown; none if no item is ready."""
+    write(tx)
     return [full for (full,) in tx.rows(_QOS_UNKNOWN, (queue,))]
 
 
 def recount_locking(tx: Transaction, max_bytes: int) -> None:
     """Remove ended subscriptions and recount locked items, after another process changed them."""
+    write(tx)
     tx.run(_REMOVE_ENDED)
     _drop(tx)
     for (subscription,) in tx.rows(_LOCKING):
@@ -416,6 +433,7 @@ def recount_locking(tx: Transaction, max_bytes: int) -> None:
 
 def recount_queue(tx: Transaction, queue: int, max_bytes: int) -> None:
     """Recount the items of all members of a queue."""
+    write(tx)
     for (subscription,) in tx.rows(_OF_QUEUE, (queue,)):
         _recount(tx, subscription, max_bytes)
 

@@ -120,7 +120,8 @@ def count_items(tx: Transaction, id: int, items: int, size: int) -> None:
     cache: _Cache | None = tx.cache.get(_CACHE)
     queue = None if cache is None else cache.by_id.get(id)
     if cache is not None and queue is not None:
-        cache.by_id[id] = queue._replace(items=queue.items + items, bytes=queue.bytes + size)
+        totals = queue.items + items, queue.bytes + size
+        cache.by_id[id] = Queue._make(queue[:-2] + totals)
     total: Usage | None = tx.cache.get(_TOTAL_CACHE)
     if total is not None:
         tx.cache[_TOTAL_CACHE] = Usage(total.messages + items, total.bytes + size)

@@ -62,7 +62,7 @@ def unlock(context: Context, stanza: Stanza) -> Work:
 def encode_delivery(context: Context, message: ItemDelivery) -> bytes:
     """Encode an item for a member with its SubID (XEP-0131), without addresses for the outbox."""
     item = serialize.tag("item", {"id": message.item}, message.body)
-    content = pubsub.event(serialize.tag("items", {"node": message.node}, item))
+    content = pubsub.items_event(message.node, item)
     if message.redeliveries:
         times = {"times": str(message.redeliveries)}
         content += serialize.tag("redelivered", times, xmlns=REDELIVERED)
@@ -76,7 +76,7 @@ def encode_lock_ended(context: Context, message: LockEnded) -> bytes:
     """Encode the notice that an item was deleted or unlocked."""
     name, namespace = ("retract", None) if message.is_deleted else ("unlock", QUEUEING)
     content = serialize.tag(name, {"id": message.item}, xmlns=namespace)
-    event = pubsub.event(serialize.tag("items", {"node": message.node}, content))
+    event = pubsub.items_event(message.node, content)
     return serialize.message(None, pubsub_service(context.domain), message.to, event, message.id)
 
 

@@ -1,0 +1,87 @@
+"""Compare what publish-subscribe and queues keep in memory with their rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from edge.engine.database import NeedsDatabase, Transaction
+from edge.engine.hooks import Context
+from edge.features.pubsub.service import notifications
+from edge.features.pubsub.store import affiliations, items, nodes
+from edge.features.queues.store import notifications as waiting
+from edge.features.queues.store import queue_items, queue_members, queues
+from tests.helpers.store import Gateway
+
+T = TypeVar("T")
+
+
+def caches_equal_rows(context: Context, tx: Transaction) -> None:
+    """Assert that what the cache of a transaction keeps is what its rows say."""
+    fresh, cache = Transaction(tx._connection, tx.now), tx.cache
+    if nodes._CACHE in cache:
+        kept = cache[nodes._CACHE]
+        assert kept.names == {node.id: name for name, node in kept.by_name.items()}
+        for name, node in kept.by_name.items():
+            assert nodes.get(fresh, name) == node
+    for (node_id, bare), affiliation in cache.get(nodes.AFFILIATIONS, {}).items():
+        assert affiliations.get(fresh, node_id, bare) == affiliation
+    for node_id, found in cache.get("recipients", {}).items():
+        found_node = nodes.by_id(fresh, node_id)
+        assert found_node is not None
+        assert list(notifications.recipients(context, fresh, found_node)) == list(found)
+    if items._TOTAL_CACHE in cache:
+        assert cache[items._TOTAL_CACHE] == items.total(fresh)
+    _queues_equal_rows(fresh, cache)
+
+
+def _queues_equal_rows(fresh: Transaction, cache: dict[str, Any]) -> None:
+    if queues._CACHE in cache:
+        kept = cache[queues._CACHE]
+        for queue in kept.by_id.values():
+            assert queues.get(fresh, queue.id) == queue
+        assert kept.of_nodes.items() <= {q.node: q.id for q in kept.by_id.values()}.items()
+    if queues._TOTAL_CACHE in cache:
+        assert cache[queues._TOTAL_CACHE] == queues.usage(fresh, 0)[1]
+    for queue_id, cached in cache.get(queue_items._ITEMS, {}).items():
+        for name, item in cached.items():
+            assert queue_items.find(fresh, queue_id, name) == item
+    for queue_id in cache.get(queue_items._DRAINED, ()):
+        assert not queue_items.next_ready(fresh, queue_id, 1)
+    for account, most in cache.get(waiting._MOST, {}).items():
+        assert fresh.row(waiting._COUNT, (account,))[0] <= most
+    for queue_id, image in cache.get(queue_members._IMAGE, {}).items():
+        assert _members(image) == _members(queue_members._queue(fresh, queue_id))
+        assert image.free == sorted(image.free)
+        assert set(image.free) == {one.load for one in image.members.values() if one.free}
+
+
+def _members(image: queue_members._Queue) -> dict[tuple[int, int], tuple[Any, ...]]:
+    return {
+        key: (one.full, one.bare, one.needs, one.plain, one.capacity, *one.counts)
+        for key, one in image.members.items()
+    }
+
+
+class RehearsingGateway(Gateway):
+    """A gateway that first runs each unit in memory and undoes it, which must change nothing."""
+
+    def commit(self, unit: Callable[[Transaction], T]) -> T:
+        """Run a unit in its own transaction after a rehearsal, and compare caches and rows."""
+
+        def rehearse(tx: Transaction) -> T:
+            rehearsal = Transaction(None, tx.now, self.cache)
+            with suppress(NeedsDatabase):
+                unit(rehearsal)
+            rehearsal.undo()
+            self._check()
+            return unit(tx)
+
+        outcome = super().commit(rehearse)
+        self._check()
+        return outcome
+
+    def _check(self) -> None:
+        tx = Transaction(self.connection, self.clock(), self.cache)
+        caches_equal_rows(self.router.context, tx)
