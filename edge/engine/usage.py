@@ -46,7 +46,7 @@ class WaitingCounts(NamedTuple):
 
 _TOTALS: Final[dict[tuple[str, ...], str]] = {
     ("held_messages", "held_bytes"): "SELECT count(*), coalesce(sum(bytes), 0) FROM held",
-    ("outbox_messages", "outbox_bytes"): "SELECT messages, bytes FROM outbox_total",
+    ("outbox_messages", "outbox_bytes"): "SELECT count(*), coalesce(sum(bytes), 0) FROM outbox",
     ("offline_total_messages", "offline_total_bytes"): "SELECT messages, bytes FROM offline_total",
     ("dead_messages", "dead_bytes"): "SELECT messages, bytes FROM dead_total",
     ("queue_items", "queue_bytes"): "SELECT items, bytes FROM queues_total",

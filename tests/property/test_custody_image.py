@@ -30,6 +30,7 @@ from edge.features.accounts.store import accounts
 from edge.features.custody import service, store
 from edge.features.custody.rules import Reason
 from edge.features.custody.service import CustodyError
+from edge.features.outbox.store import outbox
 from tests.helpers import custody_image
 from tests.helpers.store import DOMAIN, WALL, in_memory, log
 
@@ -46,7 +47,6 @@ LIMITS = Limits(
 )
 PAGE_KEYS, RELEASED_ROWS, EXPIRY_BATCH = 1, 2, 2
 DEVICE = "valve"
-TOTALS = "SELECT held_messages, held_bytes FROM outbox_total"
 RECOUNT = "SELECT count(*), coalesce(sum(bytes), 0) FROM held WHERE recipient IS NOT NULL"
 PARSED = Element("message")
 PAGES = "SELECT count(*), max(length(keys)) FROM released_pages GROUP BY source"
@@ -339,7 +339,7 @@ class Custody(RuleBasedStateMachine):
             assert held is not None
             assert store.held_digest(tx, *key) == held.digest
             assert store.read_body(tx, held) == expected.body
-        assert self.db.execute(TOTALS).fetchall() == self.db.execute(RECOUNT).fetchall()
+        assert [outbox.total(tx)] == self.db.execute(RECOUNT).fetchall()
         for key in KEYS:
             released = self.model.released.get(key[0], [])
             known = store.was_released(tx, *key)

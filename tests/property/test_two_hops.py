@@ -24,7 +24,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from edge.config.limits import Limits
 from edge.engine import database, meta
 from edge.engine.database import Send, Transaction
-from edge.features.outbox.store import dead_letters
+from edge.engine.quota import Usage
+from edge.features.outbox.store import dead_letters, outbox
 from tests.helpers.outbox_image import RehearsingGateway
 from tests.helpers.qos_devices import (
     DeviceRequest,
@@ -452,7 +453,7 @@ class TwoHops(RuleBasedStateMachine):
             self.wait(45.0)
         assert not left
         assert self.gateway.count("SELECT count(*) FROM temp.under_way") == 0
-        assert self.gateway.count("SELECT messages + bytes FROM outbox_total") == 0
+        assert self.gateway.tx(outbox.total) == Usage()
         self.nothing_that_was_taken_is_lost()
         assert not any(sender.refused for sender in self.senders.values())
         assert self.gateway.count("SELECT count(*) FROM held") == 0

@@ -4,9 +4,6 @@ CREATE INDEX affiliations_by_jid ON affiliations (jid, node);
 
 CREATE INDEX certificates_by_account ON certificates (account);
 
-CREATE INDEX custody_by_recipient ON custody (recipient, source, bytes)
-    WHERE recipient IS NOT NULL;
-
 CREATE INDEX dead_by_source ON dead (source, id, bytes);
 
 CREATE INDEX event_batches_urgent ON event_batches (lane, urgent, since) WHERE urgent IS NOT NULL;
@@ -25,13 +22,7 @@ CREATE INDEX offline_by_account ON offline (account, id, bytes);
 
 CREATE INDEX offline_by_source ON offline (source, account, bytes);
 
-CREATE INDEX outbox_by_account ON outbox (account, state, source, id, bytes, only);
-
-CREATE INDEX outbox_by_age ON outbox (since);
-
-CREATE INDEX outbox_by_source ON outbox (source, bytes);
-
-CREATE INDEX outbox_due ON outbox (due) WHERE due IS NOT NULL;
+CREATE INDEX outbox_by_account ON outbox (account);
 
 CREATE INDEX queue_items_by_item ON queue_items (queue, item);
 
@@ -252,14 +243,6 @@ CREATE TABLE outbox_bodies (
     body BLOB NOT NULL
 ) STRICT;
 
-CREATE TABLE outbox_total (
-    one INTEGER PRIMARY KEY CHECK (one = 1),
-    messages INTEGER NOT NULL,
-    bytes INTEGER NOT NULL,
-    held_messages INTEGER NOT NULL,
-    held_bytes INTEGER NOT NULL
-) STRICT;
-
 CREATE TABLE queue_bodies (
     id INTEGER PRIMARY KEY REFERENCES queue_items (id) ON DELETE CASCADE,
     body BLOB NOT NULL
@@ -397,22 +380,6 @@ CREATE TABLE wear (
     commits INTEGER NOT NULL
 ) STRICT;
 
-CREATE TRIGGER custody_added_for_account AFTER INSERT ON custody WHEN new.recipient IS NOT NULL BEGIN
-    UPDATE outbox_total
-    SET held_messages = held_messages + 1, held_bytes = held_bytes + new.bytes;
-END;
-
-CREATE TRIGGER custody_released_for_account AFTER UPDATE OF recipient ON custody
-WHEN old.recipient IS NOT NULL AND new.recipient IS NULL BEGIN
-    UPDATE outbox_total
-    SET held_messages = held_messages - 1, held_bytes = held_bytes - old.bytes;
-END;
-
-CREATE TRIGGER custody_removed_for_account AFTER DELETE ON custody WHEN old.recipient IS NOT NULL BEGIN
-    UPDATE outbox_total
-    SET held_messages = held_messages - 1, held_bytes = held_bytes - old.bytes;
-END;
-
 CREATE TRIGGER dead_added AFTER INSERT ON dead BEGIN
     UPDATE dead_total SET messages = messages + 1, bytes = bytes + new.bytes;
 END;
@@ -437,14 +404,6 @@ END;
 
 CREATE TRIGGER offline_removed AFTER DELETE ON offline BEGIN
     UPDATE offline_total SET messages = messages - 1, bytes = bytes - old.bytes;
-END;
-
-CREATE TRIGGER outbox_added AFTER INSERT ON outbox BEGIN
-    UPDATE outbox_total SET messages = messages + 1, bytes = bytes + new.bytes;
-END;
-
-CREATE TRIGGER outbox_removed AFTER DELETE ON outbox BEGIN
-    UPDATE outbox_total SET messages = messages - 1, bytes = bytes - old.bytes;
 END;
 
 CREATE TRIGGER queue_item_added AFTER INSERT ON queue_items BEGIN

@@ -12,7 +12,7 @@ from edge.engine import usage
 from tests.helpers import waiting
 from tests.helpers.store import Gateway, new_database
 
-WITH_BODIES = {"outbox": "o", "offline": "o", "held": "held", "segments": "segments"}
+WITH_BODIES = {"offline": "o", "held": "held", "segments": "segments"}
 """Tables of which a figure may cost as much as their bodies, and what the queries call them."""
 
 

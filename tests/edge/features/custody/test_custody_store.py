@@ -18,6 +18,7 @@ from edge.engine.quota import EvictionCandidate, Usage
 from edge.engine.service_time import Now
 from edge.features.custody import store as custody
 from edge.features.custody.store import PAGE_KEYS, HeldMessage, was_released
+from edge.features.outbox.store import outbox
 from tests.helpers.custody_image import image_equals_rows
 from tests.helpers.store import digest_of, in_memory
 
@@ -243,11 +244,10 @@ def test_custody_of_an_older_version_is_migrated(monkeypatch: pytest.MonkeyPatch
         key = custody._key(f"{A}/r", "m0")
         db.execute("INSERT INTO released_latest VALUES (?, ?, 1)", (A, key))
         db.execute("INSERT INTO released_pages VALUES (?, 0, ?)", (A, bytes(8) + key))
-        totals = db.execute("SELECT * FROM outbox_total").fetchall()
         monkeypatch.undo()
         database.migrate(db)
-        assert db.execute("SELECT * FROM outbox_total").fetchall() == totals
         tx = at(db)
+        assert outbox.total(tx) == Usage(1, 100)
         image_equals_rows(tx)
         assert custody.usage(tx, A) == (Usage(2, 200), Usage(2, 200))
         assert was_released(tx, A, f"{A}/r", "m0")
@@ -257,5 +257,4 @@ def test_custody_of_an_older_version_is_migrated(monkeypatch: pytest.MonkeyPatch
             assert (custody.read_body(tx, found), found.since) == (b"body", 5.0)
             custody.release(tx, found, 256)
         tx.run_before_commit()
-        room = "SELECT held_messages, held_bytes FROM outbox_total"
-        assert db.execute(room).fetchone() == (0, 0)
+        assert outbox.total(at(db)) == Usage()
