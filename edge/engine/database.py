@@ -144,6 +144,12 @@ class Transaction:
             raise NeedsDatabase
         return self._connection.execute(sql, values)
 
+    def run_apart(self, sql: str, values: Values = ()) -> sqlite3.Cursor:
+        """Execute a statement that uses no rows of an image, so that none are written before it."""
+        if self._connection is None:
+            raise NeedsDatabase
+        return self._connection.execute(sql, values)
+
     def run_many(self, sql: str, values: Iterable[Values]) -> sqlite3.Cursor:
         """Execute a statement once for each of several sequences of values."""
         if self._unwritten:

@@ -113,8 +113,8 @@ def put(
         expires: the service second at which it expires, if it does.
         excess: how many of the oldest items are removed, too; one less if the ItemID exists.
     """
-    removed = tx.rows(_MAKE_ROOM, (node_id, item_id, excess))
-    tx.run(_PUT, (node_id, item_id, publisher, tx.now.wall, expires, size, payload))
+    removed = tx.run_apart(_MAKE_ROOM, (node_id, item_id, excess)).fetchall()
+    tx.run_apart(_PUT, (node_id, item_id, publisher, tx.now.wall, expires, size, payload))
     _count(tx, node_id, 1 - len(removed), size - sum(bytes for (bytes,) in removed))
     if expires is not None:
         tx.wake_at(expires)

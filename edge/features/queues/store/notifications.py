@@ -77,7 +77,7 @@ _OLDEST: Final = "SELECT min(since) FROM main.notifications"
 def add(tx: Transaction, account: str, jid: str, stanza: bytes) -> int | None:
     """Store a notification for a session of an account; return its row, or `None` if there is no
     such account."""
-    done = tx.run(_ADD, (jid, tx.now.service, len(stanza), stanza, account))
+    done = tx.run_apart(_ADD, (jid, tx.now.service, len(stanza), stanza, account))
     most: dict[str, int] = tx.cache.get(_MOST, {})
     if account in most:
         most[account] += 1
@@ -112,7 +112,8 @@ def sessions_with_waiting(tx: Transaction) -> list[int]:
 
 def remove(tx: Transaction, rows: Sequence[int]) -> None:
     """Remove notifications that their sessions have received."""
-    tx.run_many(_REMOVE, [(row,) for row in rows])
+    for row in rows:
+        tx.run_apart(_REMOVE, (row,))
 
 
 def expire(tx: Transaction, ttl: float) -> list[str]:

@@ -325,8 +325,8 @@ def enqueue(
     locked = (
         NO_LOCK if lock is None else (1, lock.subscription, lock.holder, now.service, lock.until)
     )
-    row = int(tx.run(_ENQUEUE, (*values, slot, size, *locked)).lastrowid or 0)
-    tx.run(_ADD_BODY, (row, body))
+    row = int(tx.run_apart(_ENQUEUE, (*values, slot, size, *locked)).lastrowid or 0)
+    tx.run_apart(_ADD_BODY, (row, body))
     queues.count_items(tx, queue.id, 1, size)
     if state == "ready":
         tx.cache.get(_DRAINED, set()).discard(queue.id)
@@ -436,7 +436,7 @@ def requeue(tx: Transaction, row: int) -> bool:
 
 def delete(tx: Transaction, row: int) -> None:
     """Delete an item."""
-    for queue, item, size in tx.rows(_DELETE, (row,)):
+    for queue, item, size in tx.run_apart(_DELETE, (row,)).fetchall():
         _cached(tx, queue).pop(item, None)
         queues.count_items(tx, queue, -1, -size)
 
