@@ -6,6 +6,7 @@ steps are written together, as those of a group of units are.
 
 from __future__ import annotations
 
+from collections import deque
 from itertools import count
 from typing import Final
 
@@ -14,7 +15,7 @@ from benchmarks.exchange_steps import LIMITS
 from benchmarks.payload import DOMAIN
 from benchmarks.queue_payload import ITEM, NODE, TOPIC
 from benchmarks.relay_steps import Device
-from edge.engine.database import Transaction
+from edge.engine.database import Receipt, Transaction
 from edge.engine.router import Router
 from edge.engine.session_lifecycle import SessionLifecycle
 
@@ -73,7 +74,7 @@ class _Node:
         if number % GROUP == 0:
             tx.run_before_commit()
         stanza = queue_payload.publish(b"p%d" % number, self._node, b"item-%08d" % number)
-        _check(self.publisher.do(tx, stanza))
+        _check(self.publisher.process(tx, stanza))
 
 
 class FannedOutItems(_Node):
@@ -99,6 +100,7 @@ class QueuedItems(_Node):
         configure = _CONFIGURE % (NODE.encode(), 1)
         super().__init__(tx, router, NODE, WORKERS + 1, _FIRST + SUBSCRIBERS + 1, configure)
         self._lifecycle = SessionLifecycle(router.context)
+        self._confirmed: deque[tuple[int, Receipt]] = deque()
         self.subscribe(tx, REQUESTS)
 
     def work(self, tx: Transaction) -> None:
@@ -109,11 +111,14 @@ class QueuedItems(_Node):
         if item is None:
             raise RuntimeError(f"a worker received no item: {send!r}")
         worker = self.subscribers[send.generation]
-        _check(worker.do(tx, queue_payload.retract(b"r", NODE, item[1])))
+        _check(worker.process(tx, queue_payload.retract(b"r", NODE, item[1])))
         (confirmation,) = tx.take_sends()
         if confirmation.receipt is None:
             raise RuntimeError(f"the deletion was not confirmed: {confirmation!r}")
-        self._lifecycle.acknowledge(tx, confirmation.generation, [confirmation.receipt])
+        self._confirmed.append((confirmation.generation, confirmation.receipt))
+        if len(self._confirmed) > GROUP:  # sessions receive stanzas after the commit
+            generation, receipt = self._confirmed.popleft()
+            self._lifecycle.acknowledge(tx, generation, [receipt])
 
 
 def new_router() -> Router:

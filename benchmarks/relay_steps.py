@@ -42,6 +42,12 @@ class Device:
         sessions.bind(tx, self.generation, self.name, self.bare, self.full)
 
     def do(self, tx: Transaction, data: bytes) -> bytes:
+        """Process a stanza from this device, and write what it changes; return the answer."""
+        answer = self.process(tx, data)
+        tx.write()
+        return answer
+
+    def process(self, tx: Transaction, data: bytes) -> bytes:
         """Process a stanza from this device; return the answer."""
         (item,) = self._parser.feed(data)
         if not isinstance(item, Stanza):
@@ -49,9 +55,7 @@ class Device:
         work = self._router.route(item, self.full)
         if not callable(work):
             raise TypeError(f"the router returned {work!r} instead of a unit of work")
-        answer = guarded(work, self.generation)(tx)
-        tx.write()
-        return answer
+        return guarded(work, self.generation)(tx)
 
 
 class RelayedMessages:
