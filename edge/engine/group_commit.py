@@ -101,15 +101,17 @@ class _Group:
     """The units of one transaction; the first `done` of them have run.
 
     Attributes:
+        left: units that are left to another group.
         size: memory that the units take, in bytes.
         sent: bytes of the stanzas that they send.
     """
 
-    __slots__ = ("done", "sent", "size", "tx", "units")
+    __slots__ = ("done", "left", "sent", "size", "tx", "units")
 
     def __init__(self, tx: Transaction) -> None:
         self.tx = tx
         self.units: list[_Unit] = []
+        self.left: list[_Unit] = []
         self.done = 0
         self.size = 0
         self.sent = 0
@@ -147,16 +149,19 @@ class _Group:
         self._count_done(unit)
         return True
 
-    def run(self) -> list[_Unit]:
-        """Run the units that have not run; return those that are left to another group."""
+    def run(self) -> None:
+        """Run the units that have not run, and leave those that have no room to another group."""
         for unit in self.units[self.done :]:
             if self.sent >= MAX_SEND_BYTES:
                 break
             unit.run(self.tx)
             self._count_done(unit)
-        left = self.units[self.done :]
-        del self.units[self.done :]
-        return left
+        self.leave_from(self.done)
+
+    def leave_from(self, done: int) -> None:
+        """Leave the units after the first `done` to another group."""
+        self.left[:0] = self.units[done:]
+        del self.units[done:]
 
     def _count_done(self, unit: _Unit) -> None:
         self.done += 1
@@ -345,16 +350,16 @@ class Store:
         group = self._next_group()
         try:
             if self._begin_here(group):
-                left, due = await self._run_here(group)
+                due = await self._run_here(group)
             else:
-                left, due = await self._writer.call(self._run_and_commit, group)
+                due = await self._writer.call(self._run_and_commit, group)
         except Exception as error:  # a bug outside the units: nothing was committed
             _report(error)
             self._drop_images()
             for unit in group.units:
                 unit.fail(StoreBroken(f"a commit failed: {error!r}"))
-            left, due = [], None
-        self._waiting.extendleft(reversed(left))
+            due = None
+        self._return_left(group)
         if self._changed:
             self._changed = False
             self._call(self.on_changed)
@@ -367,6 +372,10 @@ class Store:
         if self._was_full and not self.full:
             self._was_full = False
             self._call(self.on_room)
+
+    def _return_left(self, group: _Group) -> None:
+        self._waiting.extendleft(reversed(group.left))
+        group.left.clear()
 
     def _answer(self, unit: _Unit) -> None:
         self._size -= unit.size
@@ -390,20 +399,20 @@ class Store:
     def _transaction(self) -> Transaction:
         return Transaction(None, self._clock(), self._cache)
 
-    async def _run_here(self, group: _Group) -> tuple[list[_Unit], float | None]:
+    async def _run_here(self, group: _Group) -> float | None:
         """Run a group whose transaction has begun, and commit it on the database's thread."""
         connection = self._writer.raw
         changes = connection.total_changes
         try:
-            left = group.run()
+            group.run()
             self._finish_units(group)
             wrote = connection.total_changes > changes
             if not wrote:  # nothing waits for the disk
                 self._commit(len(group.units), wrote=False)
-                return left, group.tx.due
+                return group.tx.due
         except Exception as error:
             return await self._writer.call(self._recover, group, error)
-        self._waiting.extendleft(reversed(left))
+        self._return_left(group)
         self._behind = behind = _Group(self._transaction())
         self._committing = True
         try:
@@ -416,7 +425,7 @@ class Store:
             self._committing = False
         if not behind.units:
             self._behind = None
-        return [], group.tx.due
+        return group.tx.due
 
     def _begin_here(self, group: _Group) -> bool:
         """Begin the transaction of a group; return False if it has to run on the thread.
@@ -480,44 +489,43 @@ class Store:
         with database.transaction(self._reader.raw, self._clock(), "BEGIN") as tx:
             return query(tx)
 
-    def _run_and_commit(self, group: _Group) -> tuple[list[_Unit], float | None]:
+    def _run_and_commit(self, group: _Group) -> float | None:
         """Run a group in a transaction, or each of its units in its own; as `_recover`."""
         try:
             return self._run_in_transaction(group)
         except Exception as error:
             return self._recover(group, error)
 
-    def _run_in_transaction(self, group: _Group) -> tuple[list[_Unit], float | None]:
+    def _run_in_transaction(self, group: _Group) -> float | None:
         connection = self._writer.raw
         changes = connection.total_changes
         if not connection.in_transaction:
             self._guard.begin(connection)
             self._connect(group)
         self._images_dropped = False
-        left = group.run()
+        group.run()
         self._finish_units(group)
         self._commit(len(group.units), wrote=connection.total_changes > changes)
-        return left, group.tx.due
+        return group.tx.due
 
-    def _recover(self, group: _Group, error: Exception) -> tuple[list[_Unit], float | None]:
+    def _recover(self, group: _Group, error: Exception) -> float | None:
         """Roll back a transaction that failed, and run each of its units in its own.
 
-        Return the units that are left to another group, and the service second that the timer is
-        set to, if any.
+        Return the service second that the timer is set to, if any.
         """
         fault = self._roll_back(error)
         units = group.units
         if len(units) == 1 or isinstance(fault, StoreBusy | StoreBroken):
             for unit in units:
                 unit.fail(fault)
-            return [], None
+            return None
         dues: list[float] = []
         sent = done = 0
         for unit in units:
             alone = _Group(self._transaction())
             alone.add(unit)
             try:
-                _left, due = self._run_in_transaction(alone)
+                due = self._run_in_transaction(alone)
             except Exception as fresh:
                 unit.fail(self._roll_back(fresh))
             else:
@@ -526,9 +534,8 @@ class Store:
             done += 1
             if sent >= MAX_SEND_BYTES:
                 break
-        left = units[done:]
-        del units[done:]
-        return left, min(dues, default=None)
+        group.leave_from(done)
+        return min(dues, default=None)
 
     def _roll_back(self, error: Exception) -> StoreError:
         """Roll back the transaction, drop the images, and return the error for its units."""

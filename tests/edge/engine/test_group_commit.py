@@ -145,6 +145,35 @@ async def test_a_group_ends_when_it_has_much_to_send(
             assert store.commits == before + 3
 
 
+@pytest.mark.parametrize("heavy", [False, True])
+async def test_units_that_a_failing_group_has_no_room_for_run_later(
+    path: Path, monkeypatch: pytest.MonkeyPatch, heavy: bool
+) -> None:
+    monkeypatch.setattr(group_commit, "MAX_SEND_BYTES", 2 * (10 + group_commit.SEND_COST))
+    answers = Answers(path, 5)
+    faults = [ZeroDivisionError("on purpose")]
+
+    def sending(number: int) -> Unit:
+        def unit(tx: Transaction) -> int:
+            meta.write(tx, str(number), 1.0)
+            tx.send(number, bytes(10))
+            return number
+
+        return unit
+
+    def fail_once(_tx: Transaction) -> None:
+        if faults:
+            raise faults.pop()
+
+    async with opened(path) as store:
+        store.before_commit = fail_once
+        for number in range(5):
+            store.submit(sending(number), answers, 100, heavy=heavy)
+        await asyncio.wait_for(answers.all.wait(), 30)
+        assert answers.outcomes == list(range(5))
+        assert store.waiting == UnitLimits(0, 0)
+
+
 async def test_units_see_the_writes_of_earlier_units_of_the_group(path: Path) -> None:
     def count(tx: Transaction) -> float:
         value = meta.read_number(tx, "count") + 1
