@@ -39,6 +39,11 @@ WORKERS := --numprocesses $(PYTEST_WORKERS) $(DISTRIBUTED)
 # Tests that start processes, other clients or browsers; the others run in memory and on SQLite.
 PROCESS_TESTS := tests/integration tests/interop tests/acceptance tests/browser
 NOT_FAST := $(addprefix --ignore=,$(PROCESS_TESTS) tests/spark)
+# Tests of the modules that mypyc compiles, and some of the whole gateway: the exchange with crashes and lost
+# connections, and processes that stop and resume.
+COMPILED_TESTS ?= tests/edge/xmpp tests/edge/engine tests/edge/features/custody tests/edge/features/eventlog \
+  tests/property/test_qos_exchange.py tests/integration/test_clean_stop.py tests/integration/test_resume.py
+COMPILE := HATCH_BUILD_HOOK_ENABLE_CUSTOM=1
 DEMO_ARGS ?=
 BENCH_ARGS ?=
 FUZZ_SECONDS ?= 60
@@ -84,7 +89,7 @@ check-style: $(STAMP) ## ruff: lint and format
 .PHONY: check-types
 check-types: $(STAMP) ## mypy, strict
 	@$(VENV)/bin/mypy --no-error-summary
-	@$(VENV)/bin/mypy --no-error-summary .ci/*.py docs/*.py
+	@$(VENV)/bin/mypy --no-error-summary .ci/*.py docs/*.py hatch_build.py
 	@echo "mypy: fine"
 
 .PHONY: check-layers
@@ -111,6 +116,21 @@ test: $(STAMP) ## all tests with small counts
 	@$(PY) .ci/run_together.py \
 	  "$(PY) -m pytest $(WORKERS) -m 'not long' --ignore=tests/spark $(PYTEST_ARGS) $(JUNIT)" \
 	  "$(PY) -m pytest tests/spark -p no:benchmark -m 'not long' $(PYTEST_ARGS) $(JUNIT_SPARK)"
+
+.PHONY: wheel-compiled
+wheel-compiled: $(STAMP) ## dist/*.whl with compiled modules, for this machine's Python and processor
+	@$(COMPILE) $(PIP) wheel --no-deps --no-build-isolation --wheel-dir dist .
+
+# The tests import what lies beside them: they run in a copy of this folder into which the wheel is unpacked.
+.PHONY: test-compiled
+test-compiled: $(STAMP) ## tests of the compiled modules, compiled
+	@folder=$$(mktemp -d); trap 'rm -rf "$$folder"' EXIT; \
+	$(COMPILE) $(PIP) wheel --no-deps --no-build-isolation --wheel-dir "$$folder/dist" .; \
+	git ls-files -z --cached --others --exclude-standard | tar -c --null -T - | tar -x -C "$$folder"; \
+	$(PY) -m zipfile -e "$$folder"/dist/*.whl "$$folder"; \
+	python=$$PWD/$(PY); cd "$$folder"; export PYTHONPATH="$$folder"; \
+	"$$python" -m edge --version | grep -q '(compiled)'; \
+	"$$python" -m pytest $(COMPILED_TESTS) --numprocesses $(FAST_WORKERS) $(DISTRIBUTED) -m 'not long' $(PYTEST_ARGS) $(JUNIT_COMPILED)
 
 .PHONY: test-spark
 test-spark: $(STAMP) ## of these, the tests that start Spark

@@ -116,6 +116,7 @@ def _gateway_exposition() -> str:
         state=RUNNING,
         trouble=None,
         version="",
+        build="",
         epoch="",
         boot="",
         uptime=0,

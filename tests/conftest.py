@@ -9,6 +9,8 @@ from collections.abc import Callable
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.helpers import compiled
+
 LONG = os.environ.get("FIELDPOST_TEST_LONG") == "1"
 
 # Deadlines and the check for slow generation would fail on a busy machine.
@@ -16,6 +18,8 @@ TIMELESS = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("long", TIMELESS, max_examples=300)
 settings.register_profile("normal", TIMELESS, max_examples=50)
 settings.load_profile("long" if LONG else "normal")
+
+compiled.skip_patches()
 
 
 @pytest.fixture

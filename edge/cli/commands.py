@@ -7,7 +7,7 @@ from typing import Final
 
 import click
 
-from edge import __version__
+from edge import build_kind
 
 COMMANDS: Final = {
     "init": "setup",
@@ -44,6 +44,6 @@ class Commands(click.Group):
 
 
 @click.group(cls=Commands)
-@click.version_option(__version__, prog_name="fieldpost")
+@click.version_option(build_kind.describe(), prog_name="fieldpost")
 def main() -> None:
     """Fieldpost: a message broker for field gateways."""

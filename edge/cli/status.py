@@ -52,7 +52,7 @@ def _limit(limit: Limit) -> dict[str, object]:
 
 
 def _lines(found: Status) -> Iterator[str]:
-    yield f"{found.gateway}: {found.state}, fieldpost {found.version}"
+    yield f"{found.gateway}: {found.state}, fieldpost {found.version} ({found.build})"
     if found.trouble is not None:
         yield found.trouble
     if found.changed:

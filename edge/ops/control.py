@@ -43,12 +43,13 @@ _READ: Final = 64 * 1024
 class ProcessStatus(Struct, frozen=True, kw_only=True):
     """The part of the status that only the running process knows.
 
-    `service` is the service time in seconds, `uptime` the process uptime in seconds, `boot` the
-    kernel's id of the boot. `limits` are the limits in force by the names of the options, `used`
-    the use of those that the process counts.
+    `build` is "compiled" or "pure" (`build_kind`), `service` is the service time in seconds,
+    `uptime` the process uptime in seconds, `boot` the kernel's id of the boot. `limits` are the
+    limits in force by the names of the options, `used` the use of those that the process counts.
     """
 
     version: str
+    build: str = "pure"
     boot: str
     service: float
     uptime: float

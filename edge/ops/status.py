@@ -13,6 +13,7 @@ from typing import Final, NamedTuple, get_type_hints
 import msgspec
 
 from edge import __version__
+from edge.build_kind import build_kind
 from edge.config import load
 from edge.config.limits import Limits
 from edge.config.load import Config
@@ -71,6 +72,7 @@ class Status(NamedTuple):
         state: `RUNNING`, `NOT_RUNNING` or `NO_ANSWER`.
         trouble: why the gateway does not answer.
         version: of the running gateway, else of this command.
+        build: whether it is "compiled" or "pure" (`build_kind`).
         boot: the kernel's id of the boot, if the gateway is running.
         uptime: the process uptime (seconds since the gateway started), if it is running.
         service: the service time in seconds, as last saved if the gateway is not running.
@@ -86,6 +88,7 @@ class Status(NamedTuple):
     state: str
     trouble: str | None
     version: str
+    build: str
     epoch: str
     boot: str | None
     uptime: float | None
@@ -142,6 +145,7 @@ def combine(
         state=state,
         trouble=trouble,
         version=__version__ if running is None else running.version,
+        build=build_kind() if running is None else running.build,
         epoch=stored.epoch,
         boot=None if running is None else running.boot,
         uptime=None if running is None else running.uptime,

@@ -17,6 +17,7 @@ from typing import Final
 import msgspec
 
 from edge import __version__
+from edge.build_kind import build_kind
 from edge.config.limits import Limits
 from edge.engine.clock import Clock
 from edge.engine.database import Transaction
@@ -48,12 +49,13 @@ def state_reader(
         used: returns the present use of limits, by option name.
     """
     started = asyncio.get_running_loop().time()
-    figures = msgspec.to_builtins(limits)
+    figures, build = msgspec.to_builtins(limits), build_kind()
 
     def read_state() -> ProcessStatus:
         now = clock()
         return ProcessStatus(
             version=__version__,
+            build=build,
             boot=clock.run.boot,
             service=now.service,
             uptime=asyncio.get_running_loop().time() - started,

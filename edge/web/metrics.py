@@ -51,8 +51,10 @@ METRICS: Final = (
     Metric(
         "info",
         GAUGE,
-        "Version of the running gateway, as a label; always 1.",
-        lambda _, process: [(labels(version=process.status.version), 1)],
+        "Version of the running gateway, and whether it is compiled or pure, as labels; always 1.",
+        lambda _, process: [
+            (labels(version=process.status.version, build=process.status.build), 1)
+        ],
     ),
     Metric(
         "uptime_seconds",

@@ -54,6 +54,8 @@ _ERRORS = {
 }
 
 
+_NO_EXPAT = expat.ParserCreate()
+"""What a parser has instead of expat while that is freed."""
 _NO_BYTES = StanzaBytes(StreamHeader(b"", ()))
 _NO_STANZA = Stanza("", {}, _NO_BYTES)
 
@@ -139,8 +141,7 @@ class StreamParser:
         if not self._failed:
             self._failed = True
             self._buffer = b""
-            if not self._released:
-                del self._expat
+            self._expat = _NO_EXPAT
 
     def release(self) -> None:
         """Free expat and the last stanza until the next input, unless a stanza is incomplete.
@@ -153,7 +154,7 @@ class StreamParser:
             and not (self._failed or self._released or self._buffer)
         ):
             self._released = True
-            del self._expat
+            self._expat = _NO_EXPAT
             self._forget_stanza()
 
     def release_if_idle(self) -> None:

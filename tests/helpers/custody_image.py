@@ -49,5 +49,5 @@ def content(image: store._Image) -> dict[str, Any]:
 
 
 def _fields(held: store.HeldMessage) -> list[object]:
-    names = [name for name in held.__slots__ if name not in ("body", "parsed")]
-    return [getattr(held, name) for name in names]
+    key = held.row, held.source, held.sender, held.msg_id
+    return [*key, held.destination, held.digest, held.since, held.size, held.recipient]

@@ -20,7 +20,7 @@ from edge.xmpp.stanza import Child
 T = TypeVar("T")
 
 ENABLE: Final = clark(SM, "enable")
-RESUME: Final = clark(SM, "resume")
+RESUME: Final[str] = clark(SM, "resume")
 REQUEST: Final = clark(SM, "r")
 ACK: Final = clark(SM, "a")
 

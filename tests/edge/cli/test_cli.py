@@ -16,6 +16,7 @@ from click.testing import CliRunner, Result
 
 from edge import __version__, credentials
 from edge.__main__ import run_folder
+from edge.build_kind import build_kind
 from edge.cli.commands import main
 from edge.engine import database, events, meta
 from edge.engine.database import Transaction
@@ -66,7 +67,7 @@ def write(folder: Path) -> str:
 
 
 def test_version() -> None:
-    assert call("--version").output == f"fieldpost, version {__version__}\n"
+    assert call("--version").output == f"fieldpost, version {__version__} ({build_kind()})\n"
 
 
 def test_command_imports_no_other_command() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 from click.testing import CliRunner, Result
 
 from edge import __version__
+from edge.build_kind import build_kind
 from edge.cli.commands import main
 from edge.config import load
 from edge.config.limits import Limits
@@ -251,7 +252,7 @@ def test_waiting_objects_and_unknown_values(folder: Path) -> None:
     assert not found["changed"]
     assert found["database_bytes"] == (folder / database.FILE_NAME).stat().st_size
     lines = call(folder, "status").stdout.splitlines()
-    assert lines[0] == f"gw.example: not running, fieldpost {__version__}"
+    assert lines[0] == f"gw.example: not running, fieldpost {__version__} ({build_kind()})"
     for line in (
         "uptime    -",
         "service   1 h 12 min",

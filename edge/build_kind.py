@@ -1,0 +1,19 @@
+"""Whether the installed package is the compiled or the pure one (decision 38)."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+from edge import __version__
+
+
+def build_kind() -> str:
+    """Return "compiled" if mypyc has compiled modules of the package, else "pure"."""
+    spec = find_spec("edge.xmpp.parser")
+    is_source = spec is None or spec.origin is None or spec.origin.endswith(".py")
+    return "pure" if is_source else "compiled"
+
+
+def describe() -> str:
+    """Return the version and the kind of the package, for people."""
+    return f"{__version__} ({build_kind()})"
