@@ -7,7 +7,7 @@ depends on its presence and its connection, is looked up when members are chosen
 
 Members of queues at work are in memory, as an image of their rows (`Transaction.cache`). Items are
 counted in the image, and the rows follow at the end of the transaction, or before another function
-of this module uses them (`write`). All other changes are made in the rows, and drop the image.
+of this module uses them (`write`). All other changes are made in the rows, which are read again.
 """
 
 from __future__ import annotations
@@ -76,6 +76,11 @@ SELECT subscription, generation, full, bare, needs, plain, capacity, in_flight, 
     stalled, turn
 FROM temp.queue_members WHERE queue = ?
 """
+_LOAD_SUBSCRIPTION: Final = """
+SELECT queue, subscription, generation, full, bare, needs, plain, capacity, in_flight, mine, bytes,
+    free, stalled, turn
+FROM temp.queue_members WHERE subscription = ?
+"""
 _SAVE: Final = """
 UPDATE temp.queue_members SET in_flight = ?, mine = ?, bytes = ?, free = ?, stalled = ?, turn = ?
 WHERE subscription = ? AND generation = ?
@@ -83,7 +88,9 @@ WHERE subscription = ? AND generation = ?
 _SET_STALLED: Final = "UPDATE temp.queue_members SET free = 0, stalled = 1 WHERE subscription = ?"
 _STALLED: Final = "SELECT DISTINCT subscription FROM temp.queue_members WHERE stalled = 1"
 _REMOVE_SUBSCRIPTION: Final = "DELETE FROM temp.queue_members WHERE subscription = ?"
-_REMOVE_SESSION: Final = "DELETE FROM temp.queue_members WHERE generation = ?"
+_REMOVE_SESSION: Final = (
+    "DELETE FROM temp.queue_members WHERE generation = ? RETURNING subscription"
+)
 _REMOVE_ALL: Final = "DELETE FROM temp.queue_members"
 _SESSIONS_OF_JID: Final = "SELECT generation FROM temp.sessions WHERE full = ?1 OR bare = ?1"
 _QUEUES_OF_SESSION: Final = "SELECT DISTINCT queue FROM temp.queue_members WHERE generation = ?"
@@ -212,12 +219,27 @@ class _Queue:
     __slots__ = ("free", "members", "subscriptions", "turn")
 
     def __init__(self, members: list[_Member]) -> None:
-        self.members = {(one.subscription, one.generation): one for one in members}
+        self.members: dict[tuple[int, int], _Member] = {}
         self.subscriptions: dict[int, list[_Member]] = {}
+        self.free: list[_Load] = []
+        self.turn = 0
         for one in members:
-            self.subscriptions.setdefault(one.subscription, []).append(one)
-        self.free = sorted(one.load for one in members if one.free)
-        self.turn = max((one.turn for one in members), default=0)
+            self.add(one)
+
+    def add(self, member: _Member) -> None:
+        """Add a session of a member."""
+        self.members[member.subscription, member.generation] = member
+        self.subscriptions.setdefault(member.subscription, []).append(member)
+        if member.free:
+            insort(self.free, member.load)
+        self.turn = max(self.turn, member.turn)
+
+    def remove(self, subscription: int) -> None:
+        """Remove all sessions of a member, if it is one."""
+        for member in self.subscriptions.pop(subscription, ()):
+            del self.members[subscription, member.generation]
+            if member.free:
+                del self.free[bisect_left(self.free, member.load)]
 
     def change(self, member: _Member, counts: _Counts) -> None:
         """Change what a member has."""
@@ -256,8 +278,20 @@ def write(tx: Transaction) -> None:
 
 
 def _drop(tx: Transaction) -> None:
-    """Read members again at the next use; their rows have changed."""
+    """Read all members again at the next use; their rows have changed."""
     tx.cache.pop(_IMAGE, None)
+
+
+def _reread(tx: Transaction, subscription: int) -> None:
+    """Read the rows of a member again; they have changed."""
+    image: dict[int, _Queue] | None = tx.cache.get(_IMAGE)
+    if not image:
+        return
+    for queue in image.values():
+        queue.remove(subscription)
+    for number, *row in tx.rows(_LOAD_SUBSCRIPTION, (subscription,)):
+        if number in image:
+            image[number].add(_Member(*row))
 
 
 def add_subscription(tx: Transaction, subscription: int, max_bytes: int) -> None:
@@ -265,7 +299,7 @@ def add_subscription(tx: Transaction, subscription: int, max_bytes: int) -> None
     write(tx)
     for (found,) in set(tx.rows(_ADD_SUBSCRIPTION, (subscription,))):
         _count(tx, found, max_bytes)
-    _drop(tx)
+    _reread(tx, subscription)
 
 
 def add_session(tx: Transaction, generation: int, full: str, max_bytes: int) -> bool:
@@ -276,8 +310,7 @@ def add_session(tx: Transaction, generation: int, full: str, max_bytes: int) -> 
     found = {id for (id,) in tx.rows(_ADD_SESSION, (generation, full, bare))}
     for subscription in found:
         _count(tx, subscription, max_bytes)
-    if found:
-        _drop(tx)
+        _reread(tx, subscription)
     return bool(found)
 
 
@@ -329,14 +362,14 @@ def count_sent(tx: Transaction, generation: int) -> None:
     write(tx)
     for (subscription,) in tx.rows(_AT_QOS_0, (generation,)):
         tx.run(_COUNT_SENT, (subscription,))
-        _drop(tx)
+        _reread(tx, subscription)
 
 
 def set_stalled(tx: Transaction, subscription: int) -> None:
     """Assign nothing to a member until `clear_stalls`, because its outbox is full."""
     write(tx)
     tx.run(_SET_STALLED, (subscription,))
-    _drop(tx)
+    _reread(tx, subscription)
 
 
 def clear_stalls(tx: Transaction, max_bytes: int) -> None:
@@ -344,7 +377,7 @@ def clear_stalls(tx: Transaction, max_bytes: int) -> None:
     write(tx)
     for (subscription,) in tx.rows(_STALLED):
         tx.run(_CLEAR_STALL, (max_bytes, subscription))
-        _drop(tx)
+        _reread(tx, subscription)
 
 
 def has_stalled(tx: Transaction) -> bool:
@@ -376,17 +409,18 @@ def remove_subscription(tx: Transaction, subscription: int) -> None:
     """Remove a subscription with all its sessions."""
     write(tx)
     tx.run(_REMOVE_SUBSCRIPTION, (subscription,))
-    _drop(tx)
+    _reread(tx, subscription)
 
 
 def remove_session(tx: Transaction, generation: int) -> None:
     """Remove a session; items that were being sent to it at QoS 0 no longer count."""
     write(tx)
     at_qos_0 = tx.rows(_AT_QOS_0, (generation,))
-    if tx.run(_REMOVE_SESSION, (generation,)).rowcount:
-        for (subscription,) in at_qos_0:
-            tx.run(_COUNT_SENT, (subscription,))
-        _drop(tx)
+    removed = tx.rows(_REMOVE_SESSION, (generation,))
+    for (subscription,) in at_qos_0:
+        tx.run(_COUNT_SENT, (subscription,))
+    for (subscription,) in removed:
+        _reread(tx, subscription)
 
 
 def remove_sessions_of(tx: Transaction, jid: str) -> None:
@@ -442,4 +476,4 @@ def _recount(tx: Transaction, subscription: int, max_bytes: int) -> None:
     tx.run(_SET_COUNT, (0, 0, 0, 0, max_bytes, subscription))
     tx.run(_CLEAR_SESSION_COUNTS, (subscription,))
     _count(tx, subscription, max_bytes)
-    _drop(tx)
+    _reread(tx, subscription)

@@ -248,3 +248,16 @@ def test_options_may_repeat_the_share(gateway: Gateway) -> None:
     behind = options(queue_requests="5").replace("<options>", f"<options node='{SHARE}'>")
     content = element("subscribe", node=SHARE, jid=BEE) + behind
     assert values(send_request(gateway, BEE, content).payload)["queue_requests"] == "5"
+
+
+def test_a_session_that_begins_does_not_make_all_members_be_read_again(gateway: Gateway) -> None:
+    for full in (BEE, ANT):
+        bare = full.partition("/")[0]
+        gateway.send(full, "<presence/>")
+        assert subscribe(gateway, full, WORK, bare, queue_requests="1").type == "result"
+    publish(gateway, WORK, "one", "two", "three")  # the last one waits
+    statements: list[str] = []
+    gateway.connection.set_trace_callback(statements.append)
+    gateway.send(f"{BARE}/bar", "<presence/>")
+    assert any("temp.queue_members WHERE subscription = " in text for text in statements)
+    assert not any("FROM temp.queue_members WHERE queue = " in text for text in statements)
