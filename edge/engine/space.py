@@ -193,9 +193,9 @@ class SpaceGuard:
     def reclaim(self, connection: sqlite3.Connection) -> None:
         """Return free pages and a large WAL to the file system; do not wait for other processes.
 
-        What fails because others read or write is tried again with the next call.
+        What fails, mostly because others read or write, is tried again with the next call.
         """
-        with suppress(sqlite3.Error):
+        with suppress(sqlite3.Error, OSError):
             self._reclaim(connection)
 
     def _reclaim(self, connection: sqlite3.Connection) -> None:

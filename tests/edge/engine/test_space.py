@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import itertools
 import os
 import random
@@ -230,6 +231,22 @@ async def test_reclaiming_space_does_not_wait_for_other_processes(
         monkeypatch.setattr(group_commit, "RECLAIM_INTERVAL", 0.0)
         await store.run(lambda _tx: None)
         assert await store.run(lambda tx: tx.row("PRAGMA freelist_count")) == (0,)
+
+
+async def test_units_run_if_the_size_of_the_wal_cannot_be_read(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A failing disk is reported by the transactions."""
+
+    def fail(_path: str) -> int:
+        raise OSError(errno.EIO, "on purpose")
+
+    async with opened(path) as store:
+        keeper = space.SpaceGuard(path, None)
+        with monkeypatch.context() as patched:
+            patched.setattr(space, "_file_size", fail)
+            await store._writer.call(keeper.reclaim, store._writer.raw)
+        await store.run(write("k"))
 
 
 async def test_a_slow_query_is_interrupted(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
