@@ -333,8 +333,11 @@ class Store:
             self._wake.clear()
             while self.waiting.units:
                 await self.commit_window.wait()
+                writes = self.writes
                 await self._commit_group()
                 await self._reclaim()
+                if self.writes == writes and self.waiting.units:
+                    await asyncio.sleep(0.0)  # nothing was waited for: let the loop read and write
 
     async def _reclaim(self) -> None:
         now = time.monotonic()

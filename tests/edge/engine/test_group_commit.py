@@ -174,6 +174,33 @@ async def test_units_that_a_failing_group_has_no_room_for_run_later(
         assert store.waiting == UnitLimits(0, 0)
 
 
+async def test_the_event_loop_runs_between_groups_that_write_nothing(path: Path) -> None:
+    loop, done = asyncio.get_running_loop(), asyncio.Event()
+    outcomes: list[Any] = []
+    iterations = 0
+
+    def count() -> None:
+        nonlocal iterations
+        iterations += 1
+        if not done.is_set():
+            loop.call_soon(count)
+
+    async with opened(path) as store:
+
+        def answer(outcome: Any) -> None:
+            outcomes.append(outcome)
+            if len(outcomes) < 100:
+                store.submit(meta.epoch, answer)
+            else:
+                done.set()
+
+        await store.run(meta.epoch)
+        count()
+        store.submit(meta.epoch, answer)
+        await asyncio.wait_for(done.wait(), 30)
+        assert iterations >= len(outcomes)
+
+
 async def test_units_see_the_writes_of_earlier_units_of_the_group(path: Path) -> None:
     def count(tx: Transaction) -> float:
         value = meta.read_number(tx, "count") + 1
