@@ -70,8 +70,14 @@ def tag(
     xmlns: str | None = None,
 ) -> bytes:
     """Build an element; attributes that are None are omitted, the content is inserted unchanged."""
-    parts = [_attribute(key, value) for key, value in (attrs or {}).items()]
-    return _element(name, _attribute("xmlns", xmlns) + "".join(parts), content)
+    attributes = "" if xmlns is None else _attribute("xmlns", xmlns)
+    if attrs:
+        for key, value in attrs.items():
+            if value is not None:
+                if _ATTRIBUTE_SPECIAL.search(value) is not None:
+                    value = _ATTRIBUTE_SPECIAL.sub(_replace, value)
+                attributes += f" {key}='{value}'"
+    return _element(name, attributes, content)
 
 
 # Streams (RFC 6120, section 4)
@@ -216,8 +222,9 @@ def stanza(
 
 
 def _element(name: str, attributes: str, content: bytes) -> bytes:
-    head = f"<{name}{attributes}".encode()
-    return b"%b>%b</%b>" % (head, content, name.encode()) if content else head + b"/>"
+    if not content:
+        return f"<{name}{attributes}/>".encode()
+    return f"<{name}{attributes}>".encode() + content + f"</{name}>".encode()
 
 
 # SASL (RFC 6120, section 6.4)

@@ -28,6 +28,8 @@ PublishModel: TypeAlias = Literal["publishers", "subscribers", "open"]
 class Affiliation(Enum):
     """Relation of an account to a node (section 4.1)."""
 
+    __hash__ = object.__hash__  # that of `Enum` is slow
+
     OWNER = "owner"
     PUBLISHER = "publisher"
     PUBLISH_ONLY = "publish-only"

@@ -10,12 +10,16 @@ from typing import Final
 class Action(Enum):
     """Request for an item."""
 
+    __hash__ = object.__hash__  # that of `Enum` is slow
+
     DELETE = "delete"
     UNLOCK = "unlock"
 
 
 class Lock(Enum):
     """Owner of the item's lock, as seen by the caller."""
+
+    __hash__ = object.__hash__  # that of `Enum` is slow
 
     OWN = "the caller"
     FOREIGN = "another session"
@@ -24,6 +28,8 @@ class Lock(Enum):
 
 class Role(Enum):
     """Relation of the caller to the item; the first that applies counts."""
+
+    __hash__ = object.__hash__  # that of `Enum` is slow
 
     RECEIVER = "received it before"
     OWNER = "the node's owner"
@@ -35,6 +41,8 @@ class Role(Enum):
 
 class Verdict(Enum):
     """The answer to the request."""
+
+    __hash__ = object.__hash__  # that of `Enum` is slow
 
     ALLOWED_WITH_NOTIFICATION = "allowed; the caller is notified"
     ALLOWED = "allowed"
