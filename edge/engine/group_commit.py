@@ -518,23 +518,26 @@ class Store:
         """
         fault = self._roll_back(error)
         units = group.units
-        if len(units) == 1 or isinstance(fault, StoreBusy | StoreBroken):
-            for unit in units:
-                unit.fail(fault)
+        if len(units) == 1:
+            units[0].fail(fault)
             return None
         dues: list[float] = []
         sent = done = 0
         for unit in units:
+            done += 1
+            if isinstance(fault, StoreBusy | StoreBroken):  # the next would wait or fail, too
+                unit.fail(fault)
+                continue
             alone = _Group(self._transaction())
             alone.add(unit)
             try:
                 due = self._run_in_transaction(alone)
             except Exception as fresh:
-                unit.fail(self._roll_back(fresh))
+                fault = self._roll_back(fresh)
+                unit.fail(fault)
             else:
                 dues += [] if due is None else [due]
                 sent += alone.sent
-            done += 1
             if sent >= MAX_SEND_BYTES:
                 break
         group.leave_from(done)

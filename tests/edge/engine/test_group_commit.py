@@ -174,6 +174,31 @@ async def test_units_that_a_failing_group_has_no_room_for_run_later(
         assert store.waiting == UnitLimits(0, 0)
 
 
+async def test_a_group_that_is_run_again_waits_once_for_another_process(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers, begins = Answers(path, 3), 0
+
+    def begin(_connection: sqlite3.Connection) -> None:
+        nonlocal begins
+        begins += 1
+        error = sqlite3.OperationalError("on purpose")
+        error.sqlite_errorcode = sqlite3.SQLITE_BUSY
+        raise error
+
+    def fail_once(_tx: Transaction) -> None:
+        monkeypatch.setattr(store._guard, "begin", begin)
+        raise ZeroDivisionError("on purpose")
+
+    async with opened(path) as store:
+        for unit in (fail_once, write("a"), write("b")):
+            store.submit(unit, answers)
+        await asyncio.wait_for(answers.all.wait(), 30)
+        monkeypatch.undo()
+        assert [type(outcome) for outcome in answers.outcomes] == [StoreBusy] * 3
+        assert begins == 1
+
+
 async def test_the_event_loop_runs_between_groups_that_write_nothing(path: Path) -> None:
     loop, done = asyncio.get_running_loop(), asyncio.Event()
     outcomes: list[Any] = []
