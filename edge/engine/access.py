@@ -80,6 +80,8 @@ class Relation(Enum):
 _WITH_ACCOUNT: Final = frozenset({Role.DEVICE, Role.UNTRUSTED})
 """Roles with an account that is not revoked."""
 
+_SERVICE_USERS: Final = (Role.DEVICE, Role.REMOTE)
+
 _LISTING: Final = frozenset({Relation.SHOWS, Relation.LISTS})
 """Relations in which the account has the sender in its roster."""
 
@@ -126,7 +128,7 @@ def may_use_services(sender: Sender, trusted_domains: Collection[str] = ()) -> b
 
     What it may do at a node depends on its affiliation.
     """
-    return role_of(sender, trusted_domains) in (Role.DEVICE, Role.REMOTE)
+    return role_of(sender, trusted_domains) in _SERVICE_USERS
 
 
 def may_reach(sender: Sender, relation: Relation, trust: Trust) -> bool:

@@ -23,6 +23,8 @@ def pubsub_service(domain: str) -> str:
 class AddressKind(Enum):
     """The kind of entity that an address names; the entity need not exist."""
 
+    __hash__ = object.__hash__  # that of `Enum` is written in Python, and each message needs it
+
     GATEWAY = "the gateway itself"
     OWN = "the account that the stanza comes from"
     ACCOUNT = "another account"

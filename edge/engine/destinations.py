@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import Final
 from xml.etree.ElementTree import Element
 
 from edge.engine import access, addresses
@@ -12,6 +13,8 @@ from edge.engine.hooks import Acceptance, Contents, Context, Destination, Messag
 from edge.engine.quota import ExceededLimit
 from edge.xmpp import jid
 from edge.xmpp.jid import Jid
+
+_GATEWAY: Final = AddressKind.GATEWAY
 
 
 class NoDestination:
@@ -61,7 +64,7 @@ def find(context: Context, to: str | None) -> tuple[Destination, Jid]:
     """
     gateway = jid.parse(context.domain)
     if to is None or to == context.domain:
-        return context.hooks.destinations[AddressKind.GATEWAY], gateway
+        return context.hooks.destinations[_GATEWAY], gateway
     try:
         address = addresses.parse(to)
         kind = addresses.kind_of(context.domain, address)

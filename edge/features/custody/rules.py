@@ -27,6 +27,8 @@ REPEATED: Final = "repeated"
 class Situation(Enum):
     """The state in which a request finds the receiver."""
 
+    __hash__ = object.__hash__  # that of `Enum` is written in Python, and each request needs it
+
     NEW = "not held, trusted, allowed, within limits"
     HELD_SAME = "held, same body"
     HELD_OTHER = "held, another body"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from functools import partial
 from hashlib import sha256
-from typing import NamedTuple
+from typing import Final, NamedTuple
 from xml.etree.ElementTree import Element
 
 from edge.engine import destinations, events, quota, refusals, space
@@ -25,6 +25,12 @@ from edge.features.custody.store import HeldMessage
 from edge.features.outbox import service as outbox
 from edge.features.outbox.service import DeadLetter
 from edge.xmpp.jid import Jid
+
+# Members of an Enum are found by Python code; each request needs these.
+_HOLD: Final = Effect.HOLD
+_DELIVER: Final = Effect.DELIVER
+_DEAD_LETTER: Final = Effect.DEAD_LETTER
+_EMPTY: Final = Answer.EMPTY
 
 
 class CustodyError(ServiceError):
@@ -91,7 +97,7 @@ def offer(context: Context, tx: Transaction, sender: Sender, request: Request) -
         room=plan.exceeded is None,
     )
     decision = rules.OFFERED[situation]
-    if decision.effect is Effect.HOLD:
+    if decision.effect is _HOLD:
         for row in plan.evict:
             reason = "deleted to make room: its sender is at its limit"
             _drop(context, tx, store.get(tx, row), "evicted", reason)
@@ -130,13 +136,13 @@ def deliver(context: Context, tx: Transaction, sender: Sender, msg_id: str) -> N
         room=over is None,
     )
     decision = rules.RELEASED[situation]
-    if decision.answer is Answer.EMPTY:  # a repeated deliver gets the same answer
+    if decision.answer is _EMPTY:  # a repeated deliver gets the same answer
         store.release(tx, held, context.limits.released_keys)
-    elif decision.effect is Effect.DEAD_LETTER:
+    elif decision.effect is _DEAD_LETTER:
         store.remove(tx, held, context.limits.released_keys)
-    if decision.effect is Effect.DELIVER:
+    if decision.effect is _DELIVER:
         destination.deliver(context, tx, message, contents)
-    elif decision.effect is Effect.DEAD_LETTER:
+    elif decision.effect is _DEAD_LETTER:
         reason = contents.unreadable if error is None else str(error)
         _add_dead_letter(context, tx, message, destination, reason)
     _conclude(context, tx, sender, decision, error, over)
@@ -163,9 +169,9 @@ def acknowledge(context: Context, tx: Transaction, sender: Sender, request: Requ
         readable=not contents.unreadable,
     )
     decision = rules.ACKNOWLEDGED[situation]
-    if decision.effect is Effect.DELIVER:
+    if decision.effect is _DELIVER:
         destination.deliver(context, tx, message, contents)
-    elif decision.effect is Effect.DEAD_LETTER:
+    elif decision.effect is _DEAD_LETTER:
         _add_dead_letter(context, tx, message, destination, contents.unreadable)
     _conclude(context, tx, sender, decision, acceptance.error, over)
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
 from typing import Final
 from xml.etree.ElementTree import Element
 
@@ -115,6 +114,10 @@ def decode_json(container: Element) -> list[tuple[str, NewEvent]]:
 
 _LEVELS: Final = frozenset(LEVELS)
 
+_MESSAGE: Final = clark(EVENTLOG, "message")
+_STACK_TRACE: Final = clark(EVENTLOG, "stackTrace")
+_TAG: Final = clark(EVENTLOG, "tag")
+
 _PLAIN_TEXT: Final = "xs:string"
 """The default type of a tag."""
 
@@ -137,22 +140,22 @@ def decode_log(log: Element) -> list[tuple[str, NewEvent]]:
         raise UnreadablePayload(f"log type {type_!r} is not one of XEP-0337")
     tags = _log_tags(log)
     tags |= {name: value for name in _ATTRIBUTE_TAGS if (value := log.get(name))}
-    if stack := log.findtext(clark(EVENTLOG, "stackTrace")):
+    if stack := log.findtext(_STACK_TRACE):
         tags["stackTrace"] = stack
-    text = log.findtext(clark(EVENTLOG, "message"))
+    text = log.findtext(_MESSAGE)
     event = NewEvent("log", name=log.get("id"), level=type_, text=text or None, tags=tags)
     return [(events.LOGS, event)]
 
 
 def _log_tags(log: Element) -> dict[str, str]:
     tags: dict[str, str] = {}
-    occurrences: Counter[str] = Counter()
-    for tag in log.iterfind(clark(EVENTLOG, "tag")):
+    occurrences: dict[str, int] = {}
+    for tag in log.findall(_TAG):
         name, type_ = tag.get("name"), tag.get("type", _PLAIN_TEXT)
         if name is None:
             continue
-        occurrences[name] += 1
-        key = name if occurrences[name] == 1 else f"{name}#{occurrences[name]}"
+        number = occurrences[name] = occurrences.get(name, 0) + 1
+        key = name if number == 1 else f"{name}#{number}"
         tags[key] = tag.get("value", "")
         if type_ != _PLAIN_TEXT:
             tags[f"{key}:type"] = type_
