@@ -46,6 +46,8 @@ PLAIN: Final[dict[str, bytes]] = {
     b"</assured></iq>",
     "own prefix": b"<iq id='1'><assured xmlns='urn:xmpp:qos'><message xmlns='jabber:client'>"
     b"<p:a xmlns:p='u' p:b='c'/> stream:x='y'</message></assured></iq>",
+    "text with the header's prefix": b"<iq id='1'><assured xmlns='urn:xmpp:qos'>"
+    b"<message xmlns='jabber:client'>stream:x</message></assured></iq>",
     "other default": b"<iq id='1'><assured xmlns='urn:xmpp:qos'><message xmlns='jabber:client'>"
     b"<a xmlns=''><b/></a><c xmlns='urn:xmpp:qos'/></message></assured></iq>",
     "nested namesakes": b"<iq id='1'><assured xmlns='urn:xmpp:qos'><message xmlns='jabber:client'>"
@@ -56,6 +58,7 @@ PLAIN: Final[dict[str, bytes]] = {
     % (b"<publish node='a'><item>%b<b/></item></publish>" % FIELDS),
     "publish with two items": REQUEST % b"<publish node='a'><item/><item id='2'/></publish>",
     "publish with text": REQUEST % b"<publish node='a'>x<item>y<a/>z</item></publish>",
+    "publish with text after the item": REQUEST % b"<publish node='a'><item/>x</publish>",
     "publish with an inherited namespace": REQUEST
     % b"<publish node='a'><item><a/></item></publish>",
     "publish with a prefix": REQUEST

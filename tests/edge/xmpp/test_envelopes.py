@@ -242,5 +242,8 @@ def test_skeletons_are_bounded_and_relearned() -> None:
         assert parse(deliver(b" id='1' a%d='2'" % number), parser=parser)
         assert len(parser._skeletons) <= envelopes.MAX_SKELETONS
     assert parse(deliver(b" id='1' a0='2'"), parser=parser)
+    for number in range(2 * envelopes.MAX_SKELETONS + 1):
+        assert parse(b"<iq type='result' id='1' a%d='2'/>" % number, parser=parser)
+        assert len(parser._empty) <= envelopes.MAX_SKELETONS
     name = b"a" * envelopes.MAX_SKELETON_LENGTH
     assert not parse(deliver(b" %b='1'" % name), parser=parser)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -143,6 +145,14 @@ def test_held_message_blocks_later_first_offers_only() -> None:
         candidate(9, source="e"),
     )
     assert planned(held, *others) == [6, 7, 8, 3]
+
+
+@pytest.mark.parametrize("state", LIVE)
+@pytest.mark.parametrize("send", [Input.SEND, Input.SEND_PLAIN, None])
+def test_the_only_message_is_decided_as_by_the_planner(state: State, send: Input | None) -> None:
+    for in_flight, held, bound in product([False, True], repeat=3):
+        one = candidate(5, state, in_flight=in_flight, held=held, session_bound=bound)
+        assert rules.may_send_alone(one, send) == (planned(one, send=send) == [5])
 
 
 def test_window_limits_sent_messages_but_allows_one() -> None:
