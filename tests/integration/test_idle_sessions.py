@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from edge.server.connection import Connection
+from edge.xmpp import parser
 from tests.helpers.in_process import InProcess, in_process
 
 PING = "<ping xmlns='urn:xmpp:ping'/>"
@@ -13,7 +14,7 @@ PING = "<ping xmlns='urn:xmpp:ping'/>"
 def has_expat(place: InProcess) -> bool:
     (connection,) = place.front._registry._connections
     assert isinstance(connection, Connection)
-    return hasattr(connection._parser, "_expat")
+    return connection._parser._expat is not parser._NO_EXPAT
 
 
 async def test_an_idle_session_has_no_expat(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from edge.engine import database
+from edge.engine.database import Transaction
 from edge.errors import StoreBusy
 from edge.ops import devices
 from edge.server import listener, session_teardown
@@ -165,6 +166,12 @@ async def test_a_waiting_session_is_evicted_at_the_limit_of_all_sessions(tmp_pat
                 assert condition(answer) == "resource-constraint"
 
 
+def use_free_pages(tx: Transaction) -> None:
+    """Give the free pages of the database back, so that it has no room for more."""
+    while tx.row("PRAGMA freelist_count") != (0,):
+        tx.rows("PRAGMA incremental_vacuum(1)")
+
+
 async def test_senders_of_undelivered_stanzas_get_errors_on_a_full_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -179,6 +186,7 @@ async def test_senders_of_undelivered_stanzas_get_errors_on_a_full_disk(
             sender.send(f"<message type='chat' id='c2' to='{leaving.full}'>{large}</message>")
             assert await next_message(leaving) == "c1"
             assert await next_message(leaving) == "c2"
+            await front.store.run(use_free_pages)
             await front.store.run(lambda tx: tx.row("PRAGMA max_page_count = 1"))
             leaving.send("</stream:stream>")
             assert await leaving.closed() is None
