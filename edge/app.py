@@ -145,16 +145,13 @@ class App:
         path = self._folder / database.FILE_NAME
         start = timekeeping.resume_time(path, self._machine.read())
         clock = Clock(start.saved.service, self._machine)
-        bounds = UnitLimits(limits.waiting_units, limits.waiting_bytes)
-        store = await Store.open(path, clock, bounds, limits.database_bytes)
-        stack.push_async_callback(store.close)
-        store.on_broken = self._fail
-
+        store = await self._open_store(stack, path, clock)
         embedded = settings.component is None
         domain, uplink = settings.gateway.domain, settings.uplink
         router = Router(
             domain, limits, settings.xmpp, settings.pubsub, accounts=embedded, topics=uplink.topics
         )
+        store.load_images = router.load_images
         if settings.log.notify:
             store.before_commit = eventlog.notifier(router.context, settings.log)
         facts = self._facts(clock)
@@ -271,6 +268,14 @@ class App:
         front.cancel()
         await asyncio.wait({front})
         return None
+
+    async def _open_store(self, stack: AsyncExitStack, path: Path, clock: Clock) -> Store:
+        limits = self._settings.limits
+        bounds = UnitLimits(limits.waiting_units, limits.waiting_bytes)
+        store = await Store.open(path, clock, bounds, limits.database_bytes)
+        stack.push_async_callback(store.close)
+        store.on_broken = self._fail
+        return store
 
     async def _start_uplink(
         self, stack: AsyncExitStack, backlog: StoreBacklog, clock: Clock

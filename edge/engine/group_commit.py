@@ -58,6 +58,9 @@ NOTHING: Final[Sequence[Send]] = ()
 
 CLOSED: Final = "the database is closed"
 
+_LOADED: Final = "images are loaded"
+"""A key of the caches that is missing after they were dropped."""
+
 
 class UnitLimits(NamedTuple):
     """A number of waiting units, and their bytes."""
@@ -189,6 +192,7 @@ class Store:
         on_changed: called when another process has changed the database.
         on_broken: called when the database can no longer be trusted.
         before_commit: runs in each transaction after its units.
+        load_images: reads the large images, on the database's thread, after they were dropped.
     """
 
     def __init__(
@@ -213,7 +217,6 @@ class Store:
         self._closing = False
         self._was_full = False
         self._cache: dict[str, Any] = {}
-        self._images_dropped = True
         self._version = -1
         self._changed = False
         self.commit_window = CommitWindow(self._is_full, lambda: self.waiting.units)
@@ -227,7 +230,9 @@ class Store:
         self.on_changed: Callable[[], None] = lambda: None
         self.on_broken: Callable[[StoreBroken], None] = lambda _error: None
         self.before_commit: Callable[[Transaction], None] = lambda _tx: None
+        self.load_images: Callable[[Transaction], None] = lambda _tx: None
         self._task = asyncio.get_running_loop().create_task(self._run(), name="store")
+        self._task.add_done_callback(self._on_end)
 
     @classmethod
     async def open(
@@ -323,7 +328,7 @@ class Store:
         self._closing = True
         self.commit_window.wake()
         self._wake.set()
-        await self._task
+        await asyncio.wait({self._task})  # `_on_end` reports its error
         await self._reader.close()
         await self._writer.close()
 
@@ -338,6 +343,12 @@ class Store:
                 await self._reclaim()
                 if self.writes == writes and self.waiting.units:
                     await asyncio.sleep(0.0)  # nothing was waited for: let the loop read and write
+
+    def _on_end(self, task: asyncio.Task[None]) -> None:
+        """Report a bug that has ended the store; nothing is committed any more."""
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self._call(self.on_broken, StoreBroken(f"the store has ended: {error!r}"))
 
     async def _reclaim(self) -> None:
         now = time.monotonic()
@@ -358,7 +369,7 @@ class Store:
                 due = await self._writer.call(self._run_and_commit, group)
         except Exception as error:  # a bug outside the units: nothing was committed
             _report(error)
-            self._drop_images()
+            self._cache.clear()
             for unit in group.units:
                 unit.fail(StoreBroken(f"a commit failed: {error!r}"))
             due = None
@@ -439,7 +450,7 @@ class Store:
         if group.is_heavy or not self._guard.begin_now(self._writer.raw):
             return False
         self._connect(group)
-        return not self._images_dropped
+        return _LOADED in self._cache
 
     def _connect(self, group: _Group) -> None:
         """Connect a group to the transaction that has begun.
@@ -451,15 +462,11 @@ class Store:
         if version != self._version:
             self._version = version
             self._changed = True
-            self._drop_images()
+            self._cache.clear()
             if group.done:
                 group.restart(self._transaction())
         group.tx.connect(connection, self._clock())
         group.tx.before_commit(self.before_commit)
-
-    def _drop_images(self) -> None:
-        self._cache.clear()
-        self._images_dropped = True
 
     def _finish_units(self, group: _Group) -> None:
         group.tx.run_before_commit()
@@ -505,7 +512,9 @@ class Store:
         if not connection.in_transaction:
             self._guard.begin(connection)
             self._connect(group)
-        self._images_dropped = False
+        if _LOADED not in self._cache:
+            self.load_images(group.tx)
+            self._cache[_LOADED] = True
         group.run()
         self._finish_units(group)
         self._commit(len(group.units), wrote=connection.total_changes > changes)
@@ -546,7 +555,7 @@ class Store:
     def _roll_back(self, error: Exception) -> StoreError:
         """Roll back the transaction, drop the images, and return the error for its units."""
         connection = self._writer.raw
-        self._drop_images()
+        self._cache.clear()
         try:
             if connection.in_transaction:  # a full disk rolls back by itself
                 connection.execute("ROLLBACK")

@@ -108,6 +108,9 @@ ReceiptHook: TypeAlias = Callable[[Context, Transaction, Sender | None, Sequence
 The sender is `None` if the session has ended.
 """
 
+ImageHook: TypeAlias = Callable[[Transaction], None]
+"""Reads an image of rows, if it is not in memory."""
+
 TimeOffHook: TypeAlias = Callable[[Transaction, float, float], None]
 """Ages the rows stored until a service second by a number of seconds."""
 
@@ -293,6 +296,7 @@ class Hooks:
         self.session_lost: list[SessionHook] = []
         self.shutdown: list[SessionHook] = []
         self.timers: list[TimerHook] = []
+        self.images: list[ImageHook] = []
         self.external_change: list[TimerHook] = []
         self.time_off: list[TimeOffHook] = []
         self.acknowledged: dict[str, ReceiptHook] = {}
@@ -431,6 +435,13 @@ class Hooks:
         The hook does what is due and calls `Transaction.wake_at` for what comes next.
         """
         self.timers.append(hook)
+
+    def image(self, load: ImageHook) -> None:
+        """Read an image of rows (`Transaction.cache`) before units of work need it.
+
+        It may read many rows, because it runs on the database's thread.
+        """
+        self.images.append(load)
 
     def on_external_change(self, hook: TimerHook) -> None:
         """Run when another process has changed the database."""

@@ -97,6 +97,11 @@ def take_unacknowledged(tx: Transaction, generation: int) -> list[tuple[str, int
     return [entry[:2] for entry in found]
 
 
+def load(tx: Transaction) -> None:
+    """Read the image, if it is not in memory."""
+    _image(tx)
+
+
 def _image(tx: Transaction) -> _Image:
     image: _Image | None = tx.cache.get(_IMAGE)
     if image is None:

@@ -7,7 +7,7 @@ from typing import Final
 
 from edge.config.limits import Limits
 from edge.config.options import Pubsub, Xmpp
-from edge.engine import addresses, answers, iq_ids, sessions
+from edge.engine import addresses, answers, in_flight, iq_ids, sessions
 from edge.engine.addresses import AddressError, AddressKind
 from edge.engine.database import Transaction
 from edge.engine.hooks import (
@@ -114,6 +114,12 @@ class Router:
             own = hooks.own_account_iqs.get(key)
             return own or (hooks.server_iqs.get(key) if to is None else None)
         return hooks.account_iqs.get(key)
+
+    def load_images(self, tx: Transaction) -> None:
+        """Read the images of rows that may be many."""
+        in_flight.load(tx)
+        for load in self.context.hooks.images:
+            load(tx)
 
     def run_external_change(self, tx: Transaction) -> None:
         """Run the features' hooks for a change by another process."""

@@ -105,7 +105,7 @@ class SnapshotReader:
         self._lock = asyncio.Lock()
 
     def keep_events(self, tx: Transaction) -> None:
-        """Keep the events of a transaction that is about to commit; runs on the database's thread.
+        """Keep the events of a transaction that is about to commit.
 
         If it is rolled back, the next transaction reuses its event numbers, which replaces them.
         """

@@ -132,6 +132,7 @@ def register(hooks: Hooks) -> None:
             hooks.any_iq("set", clark(namespace, name), handler)
             hooks.any_iq("get", clark(namespace, name), refuse_get)
     hooks.error_mapping(CustodyError, _stanza_error)
+    hooks.image(store.load)
     hooks.on_timer(service.expire)
     hooks.on_time_off(store.age)
     hooks.advertise(*QOS_ALL)

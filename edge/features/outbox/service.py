@@ -657,4 +657,5 @@ def on_external_change(context: Context, tx: Transaction) -> None:
 
 def register(hooks: Hooks) -> None:
     """Register what a component needs, too: messages stored before it was one also get older."""
+    hooks.image(outbox.load)
     hooks.on_time_off(outbox.age)

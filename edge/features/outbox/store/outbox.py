@@ -451,6 +451,11 @@ def age(tx: Transaction, before: float, seconds: float) -> None:
     tx.cache.pop(_IMAGE, None)
 
 
+def load(tx: Transaction) -> None:
+    """Read the image, if it is not in memory."""
+    _image(tx)
+
+
 def _image(tx: Transaction) -> OutboxImage:
     image: OutboxImage | None = tx.cache.get(_IMAGE)
     return _load(tx) if image is None else image
