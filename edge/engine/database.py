@@ -12,7 +12,7 @@ import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from edge.engine import migration_functions
 from edge.engine.service_time import Now
@@ -20,6 +20,8 @@ from edge.engine.space_rules import WAL_SHARE
 from edge.engine.temporary_tables import TABLES
 from edge.errors import SetupError, StoreBroken, StoreBusy, StoreError, StoreFull
 from sync.common.regular_files import NotRegularError, check_regular
+
+T = TypeVar("T")
 
 Values: TypeAlias = Sequence[Any] | Mapping[str, Any]
 
@@ -173,6 +175,19 @@ class Transaction:
         """
         if write not in self._unwritten:
             self._unwritten.append(write)
+
+    def unwritten(
+        self, key: str, create: Callable[[], T], write: Callable[[Transaction], None]
+    ) -> T:
+        """Return the changes of an image that are not in its rows, which `write` takes from `memo`.
+
+        They are created by the first change of a transaction, and again after they were written.
+        """
+        found: T | None = self.memo.get(key)
+        if found is None:
+            found = self.memo[key] = create()
+            self.write_later(write)
+        return found
 
     def write(self) -> None:
         """Write what has changed in images."""

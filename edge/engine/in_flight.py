@@ -111,10 +111,7 @@ def _image(tx: Transaction) -> _Image:
 
 def _change(tx: Transaction, image: _Image, entry: _Entry, *, add: bool) -> None:
     """Change the image, and later the table."""
-    unwritten: _Unwritten | None = tx.memo.get(_IMAGE)
-    if unwritten is None:
-        unwritten = tx.memo[_IMAGE] = {}
-        tx.write_later(_write)
+    unwritten: _Unwritten = tx.unwritten(_IMAGE, dict, _write)
     _apply(image, unwritten, entry, add)
     tx.on_undo(_apply, image, unwritten, entry, not add)
 

@@ -299,7 +299,7 @@ def hold(
     key = source, sender, msg_id, destination, digest, tx.now.service, charge(msg_id, body)
     held = HeldMessage(row, *key, recipient, body, parsed)
     image.add(held)
-    unwritten = _unwritten(tx)
+    unwritten = tx.unwritten(_IMAGE, _Unwritten, _write)
     unwritten.new.append((row, *key, recipient, body))
     tx.on_undo(_undo_hold, image, held, unwritten)
     if recipient is not None:
@@ -321,7 +321,7 @@ def release(tx: Transaction, held: HeldMessage, keys: int) -> None:
     image.remove(held)
     image.released += 1
     image.add_key(held.row, source, _key(held.sender, held.msg_id))
-    unwritten = _unwritten(tx)
+    unwritten = tx.unwritten(_IMAGE, _Unwritten, _write)
     unwritten.keys = keys
     unwritten.released.append((image.released, held.row))
     tx.on_undo(_undo_release, image, held, unwritten, is_new, is_changed)
@@ -432,14 +432,6 @@ def _load(tx: Transaction) -> _Image:
         image.add_key(row_id, source, _key(sender, msg_id))
     tx.cache[_IMAGE] = image
     return image
-
-
-def _unwritten(tx: Transaction) -> _Unwritten:
-    unwritten: _Unwritten | None = tx.memo.get(_IMAGE)
-    if unwritten is None:
-        unwritten = tx.memo[_IMAGE] = _Unwritten()
-        tx.write_later(_write)
-    return unwritten
 
 
 def _write(tx: Transaction) -> None:

@@ -327,9 +327,7 @@ async def test_images_are_read_on_the_thread_after_they_were_dropped(
         for unit in (lambda _tx: None, names.add("a"), lambda tx: tx.cache.clear(), names.add("b")):
             store.submit(unit, answers)
             await flushed(store)
-    assert len(threads) == 3, (
-        "at the start, and after both drops"
-    )
+    assert len(threads) == 3, "at the start, and after both drops"
     assert threading.main_thread() not in threads
 
 

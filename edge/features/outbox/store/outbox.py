@@ -293,10 +293,10 @@ def restore(
 
 
 def _add(tx: Transaction, image: OutboxImage, row: OutboxRow, account: int, body: bytes) -> None:
-    unwritten = _unwritten(tx)
+    unwritten = tx.unwritten(_IMAGE, _Unwritten, _write)
     if row.row in unwritten.rows:  # removed in this transaction
         tx.write()
-        unwritten = _unwritten(tx)
+        unwritten = tx.unwritten(_IMAGE, _Unwritten, _write)
     unwritten.new[row.row] = account, body
     tx.on_undo(unwritten.new.pop, row.row)
     _change(tx, image, row.row, row[:_FIELDS])
@@ -333,7 +333,7 @@ def remove(tx: Transaction, row: OutboxRow) -> None:
     image = _image(tx)
     if row.row not in image.rows:
         return
-    if row.row in _unwritten(tx).new:
+    if row.row in tx.unwritten(_IMAGE, _Unwritten, _write).new:
         tx.write()  # because the table has to remember each number that was given
     _change(tx, image, row.row, None)
 
@@ -474,19 +474,11 @@ def _load(tx: Transaction) -> OutboxImage:
     return image
 
 
-def _unwritten(tx: Transaction) -> _Unwritten:
-    unwritten: _Unwritten | None = tx.memo.get(_IMAGE)
-    if unwritten is None:
-        unwritten = tx.memo[_IMAGE] = _Unwritten()
-        tx.write_later(_write)
-    return unwritten
-
-
 def _change(tx: Transaction, image: OutboxImage, number: int, row: StoredRow | None) -> None:
     """Replace a row of the image, add it, or remove it, and later that of the table."""
     if number in image.orphans and tx.is_in_memory:
         raise NeedsDatabase  # this could not be undone
-    unwritten, old = _unwritten(tx), image.rows.get(number)
+    unwritten, old = tx.unwritten(_IMAGE, _Unwritten, _write), image.rows.get(number)
     previous = unwritten.rows.get(number)
     unwritten.rows[number] = (old if previous is None else previous[0]), row
     image.change(old, row)
