@@ -59,6 +59,8 @@ PLAIN: Final[dict[str, bytes]] = {
     "publish with two items": REQUEST % b"<publish node='a'><item/><item id='2'/></publish>",
     "publish with text": REQUEST % b"<publish node='a'>x<item>y<a/>z</item></publish>",
     "publish with text after the item": REQUEST % b"<publish node='a'><item/>x</publish>",
+    "publish with text after the payload": REQUEST
+    % (b"<publish node='a'><item>%bx</item></publish>" % FIELDS),
     "publish with an inherited namespace": REQUEST
     % b"<publish node='a'><item><a/></item></publish>",
     "publish with a prefix": REQUEST
