@@ -105,9 +105,10 @@ def _add(count: list[int], delivered: int, redelivered: int) -> None:
 
 
 def _write(tx: Transaction) -> None:
-    counts: dict[int, list[int]] | None = tx.memo.pop(_DELIVERIES, None)
+    counts: dict[int, list[int]] | None = tx.memo.get(_DELIVERIES)
     if counts:
         tx.run_many(_COUNT_DELIVERIES, [(queue, *count) for queue, count in counts.items()])
+        del tx.memo[_DELIVERIES]
 
 
 def count_timeout(tx: Transaction, queue: int) -> None:

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 from edge.engine.database import Transaction
 from edge.features.queues.rules.assignment import Policy, slot_of
 from edge.features.queues.store import queues
-from edge.features.queues.store.queues import Queue
+from edge.features.queues.store.queues import CACHED_QUEUES, Queue
 
 OVERHEAD: Final = 128
 """Bytes that an item is charged with besides its payload, ItemID and publisher."""
@@ -28,7 +28,7 @@ BATCH: Final = 64
 CACHED_ITEMS: Final = 256
 """Items of one queue to keep in memory; when there are more, all are read again."""
 
-CACHED_QUEUES: Final = 64
+CACHED_WITH_ITEMS: Final = 64
 """Queues whose items are kept in memory; when there are more, all are read again."""
 
 _ITEMS: Final = "queue items"
@@ -272,7 +272,10 @@ def find(tx: Transaction, queue: int, item: str) -> Item | None:
     if of_queue is None or len(cached) == of_queue.items:  # all items of the queue are in memory
         return None
     row = tx.row(_FIND, (queue, item))
-    return None if row is None else _keep(cached, Item._make(row))
+    if row is None:
+        return None
+    found = Item._make(row)
+    return found if of_queue.node is None else _keep(cached, found)
 
 
 def _cached(tx: Transaction, queue: int) -> dict[str, Item]:
@@ -280,7 +283,7 @@ def _cached(tx: Transaction, queue: int) -> dict[str, Item]:
     cache: dict[int, dict[str, Item]] = tx.cache.setdefault(_ITEMS, {})
     found = cache.get(queue)
     if found is None:
-        if len(cache) >= CACHED_QUEUES:
+        if len(cache) >= CACHED_WITH_ITEMS:
             cache.clear()
         found = cache[queue] = {}
     return found
@@ -291,6 +294,11 @@ def _keep(cached: dict[str, Item], item: Item) -> Item:
         cached.clear()
     cached[item.item] = item
     return item
+
+
+def _forget_item(tx: Transaction, queue: int, item: str) -> None:
+    """Read an item again at its next use."""
+    tx.cache.get(_ITEMS, {}).get(queue, {}).pop(item, None)
 
 
 def _forget(tx: Transaction) -> None:
@@ -369,6 +377,8 @@ def next_ready(tx: Transaction, queue: int, limit: int) -> list[Item]:
         return []
     found = _items(tx, _NEXT_READY, (queue, tx.now.service, limit))
     if not found:
+        if len(drained) >= CACHED_QUEUES:
+            drained.clear()
         drained.add(queue)
     return found
 
@@ -391,13 +401,12 @@ def lock(
     The lock ends at `until`, in service seconds, or never by itself.
     """
     for queue, item in tx.rows(_LOCK, (subscription, holder, tx.now.service, until, row)):
-        _cached(tx, queue).pop(item, None)
+        _forget_item(tx, queue, item)
 
 
 def set_outbox_row(tx: Transaction, row: int, outbox: int) -> None:
-    """Record which row of the outbox delivers an item."""
+    """Record which row of the outbox delivers an item of a shared subscription."""
     tx.run(_SET_OUTBOX_ROW, (outbox, row))
-    tx.cache.pop(_ITEMS, None)
 
 
 def has_received(tx: Transaction, row: int, full: str) -> bool:
@@ -437,7 +446,7 @@ def requeue(tx: Transaction, row: int) -> bool:
 def delete(tx: Transaction, row: int) -> None:
     """Delete an item."""
     for queue, item, size in tx.run_apart(_DELETE, (row,)).fetchall():
-        _cached(tx, queue).pop(item, None)
+        _forget_item(tx, queue, item)
         queues.count_items(tx, queue, -1, -size)
 
 

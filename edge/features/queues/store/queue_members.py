@@ -18,6 +18,7 @@ from typing import Final, NamedTuple, TypeAlias
 from edge.engine import sessions
 from edge.engine.database import Transaction
 from edge.features.queues.rules.assignment import Member
+from edge.features.queues.store.queues import CACHED_QUEUES
 
 REQUESTS: Final = 10
 """Items that a member accepts at a time if its subscription names no number."""
@@ -256,6 +257,8 @@ def _queue(tx: Transaction, queue: int) -> _Queue:
     if found is None:
         write(tx)
         rows = tx.rows(_LOAD, (queue,))
+        if len(image) >= CACHED_QUEUES:
+            image.clear()
         found = image[queue] = _Queue([_Member(*row) for row in rows])
     return found
 
@@ -272,9 +275,10 @@ def _change(tx: Transaction, queue: _Queue, member: _Member, counts: _Counts) ->
 
 def write(tx: Transaction) -> None:
     """Write what has changed in the image to the rows."""
-    changed: dict[tuple[int, int], _Member] | None = tx.memo.pop(_IMAGE, None)
+    changed: dict[tuple[int, int], _Member] | None = tx.memo.get(_IMAGE)
     if changed:
         tx.run_many(_SAVE, [(*member.counts, *key) for key, member in changed.items()])
+        del tx.memo[_IMAGE]
 
 
 def _drop(tx: Transaction) -> None:

@@ -18,7 +18,7 @@ of shared subscriptions have no lock timeout."""
 
 
 CACHED_QUEUES: Final = 256
-"""Queues to keep in memory; when there are more, all are read again."""
+"""Queues to keep in memory, and queues with their members; with more, all are read again."""
 
 _CACHE: Final = "queues"
 _TOTAL_CACHE: Final = "queues total"

@@ -10,8 +10,10 @@ from typing import Final
 import pytest
 
 from edge.config.limits import Limits
+from edge.engine.database import NeedsDatabase, Transaction
 from edge.features.accounts.store import accounts
 from edge.features.queues.rules.transitions import MAX_DELIVERIES
+from edge.features.queues.store import queue_items, queue_members, queues
 from tests.helpers import queue_nodes, shared_subscriptions
 from tests.helpers.people import PUMP, make_available
 from tests.helpers.pubsub import create, element, send_request, subscribe
@@ -44,6 +46,34 @@ def _able(gateway: Gateway, *sessions: str) -> None:
     for full in sessions:
         make_available(gateway, full)
     gateway.tx(lambda tx: tx.run(_ABLE))
+
+
+# Memory
+
+
+def test_what_is_in_memory_about_queues_is_limited(gateway: Gateway) -> None:
+    def use(tx: Transaction) -> list[int]:
+        for queue in range(queues.CACHED_QUEUES + 2):
+            queue_members.with_room(tx, queue, 1)
+            queue_items.next_ready(tx, queue, 1)
+        return [len(tx.cache[name]) for name in (queue_members._IMAGE, queue_items._DRAINED)]
+
+    assert max(gateway.tx(use)) <= queues.CACHED_QUEUES
+
+
+def test_a_unit_that_needs_the_database_loses_no_counts_of_others(gateway: Gateway) -> None:
+    make_available(gateway, FIRST)
+    join(gateway, FIRST, qos="0")
+    (member,) = gateway.commit(lambda tx: queue_members.with_room(tx, 1, 1))
+    tx = Transaction(None, gateway.clock(), gateway.cache)
+    queue_members.count_assignment(tx, 1, member, 10, 1000)
+    tx.take_sends()
+    with pytest.raises(NeedsDatabase):
+        queue_members.has_stalled(tx)
+    tx.undo()
+    tx.connect(gateway.connection, tx.now)
+    tx.run_before_commit()
+    assert gateway.count("SELECT in_flight FROM temp.queue_members") == 1
 
 
 # Counters of items in flight
