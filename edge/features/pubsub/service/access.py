@@ -15,7 +15,7 @@ from edge.features.pubsub.rules.affiliation import Affiliation
 from edge.features.pubsub.rules.reasons import Reason
 from edge.features.pubsub.service.errors import PubsubError
 from edge.features.pubsub.store import affiliations, nodes
-from edge.features.pubsub.store.nodes import Node
+from edge.features.pubsub.store.nodes import NEW_NODE, Node
 
 _ROSTER_MODELS: Final = ("presence", "roster")
 """Access models that depend on the rosters of a node's owners."""
@@ -70,17 +70,18 @@ def may_discover(
     return rules.may_discover(affiliation, node.config.access_model, in_roster=in_roster)
 
 
-def depends_on_rosters(node: Node) -> bool:
-    """Return whether rosters decide who may subscribe to a node."""
-    return node.config.access_model in _ROSTER_MODELS
+def may_cache_access(node: Node) -> bool:
+    """Return whether it can be cached who may subscribe to a node: not if rosters decide, nor if
+    the node does not exist yet."""
+    return node.id != NEW_NODE and node.config.access_model not in _ROSTER_MODELS
 
 
 def access_check(context: Context, tx: Transaction, node: Node) -> AccessCheck:
     """Return a function that checks many bare JIDs against the affiliations, which it reads once.
 
-    The function is reused within the transaction if it depends on the affiliations alone.
+    The function is reused within the transaction if `may_cache_access`.
     """
-    if depends_on_rosters(node):
+    if not may_cache_access(node):
         return _access_check(context, tx, node)
     checks: dict[int, AccessCheck] = tx.memo.setdefault(_CHECKS, {})
     if node.id not in checks:

@@ -37,7 +37,7 @@ from edge.features.outbox.rules import BOUND, State
 from edge.features.outbox.service import OutgoingMessage
 from edge.features.pubsub.rules.node_config import NodeConfig
 from edge.features.pubsub.rules.subscription import DELIVER
-from edge.features.pubsub.service.access import access_check, depends_on_rosters
+from edge.features.pubsub.service.access import access_check, may_cache_access
 from edge.features.pubsub.store import items, subscriptions
 from edge.features.pubsub.store import recipients as store
 from edge.features.pubsub.store.nodes import Node
@@ -135,7 +135,7 @@ def recipients(context: Context, tx: Transaction, node: Node) -> Sequence[Recipi
     found = store.get(tx, node.id)
     if found is None:
         found = _recipients(context, tx, node)
-        if not depends_on_rosters(node):
+        if may_cache_access(node):
             store.keep(tx, node.id, found)
     return found
 

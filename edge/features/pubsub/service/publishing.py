@@ -30,12 +30,9 @@ from edge.features.pubsub.service import access, notifications
 from edge.features.pubsub.service import nodes as node_service
 from edge.features.pubsub.service.errors import PubsubError
 from edge.features.pubsub.store import items, nodes
-from edge.features.pubsub.store.nodes import Node
+from edge.features.pubsub.store.nodes import NEW_NODE, Node
 from edge.features.queues.service import operations, queue_registry
 from edge.features.queues.service.queue_registry import ITEM_LOCKED, Queue
-
-NEW_NODE: Final = 0
-"""The number of a node that does not exist yet and is created by the publication."""
 
 UNREADABLE: Final = "unreadable"
 """The rule that refuses an item whose payload is to be logged and cannot be read."""

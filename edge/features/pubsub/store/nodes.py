@@ -19,7 +19,6 @@ from edge.features.pubsub.store import recipients
 CACHED_CONFIGS: Final = 256
 """Decoded configurations to cache; nodes with equal configurations share one."""
 
-
 CACHED_NODES: Final = 256
 """Nodes to keep in memory; when there are more, all are read again."""
 
@@ -27,6 +26,10 @@ AFFILIATIONS: Final = "affiliations"
 """The cache of `affiliations`."""
 
 _CACHE: Final = "nodes"
+
+
+NEW_NODE: Final = 0
+"""The number of a node that does not exist yet and is created by a publication."""
 
 
 class Node(NamedTuple):

@@ -17,7 +17,6 @@ KIND: Final = "notification"
 BATCH: Final = 256
 """Notifications that expire in one unit of work."""
 
-
 CACHED_ACCOUNTS: Final = 1024
 """Accounts whose notifications are counted in memory; with more, all are counted again."""
 

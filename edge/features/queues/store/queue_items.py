@@ -24,7 +24,6 @@ OVERHEAD: Final = 128
 BATCH: Final = 64
 """Items that timers or a restart change in one unit of work."""
 
-
 CACHED_ITEMS: Final = 256
 """Items of one queue to keep in memory; when there are more, all are read again."""
 

@@ -16,7 +16,6 @@ LOCK_TIMEOUT: Final = 60.0
 """Seconds that an item of a queue node is locked if the node's configuration names no time. Items
 of shared subscriptions have no lock timeout."""
 
-
 CACHED_QUEUES: Final = 256
 """Queues to keep in memory, and queues with their members; with more, all are read again."""
 
