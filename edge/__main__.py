@@ -1,7 +1,7 @@
 """The `fieldpost` command.
 
-The gateway is started without click, which would take 1 MB for as long as it runs. All other
-commands, and whatever click has to say about wrong usage, are in `edge.cli`.
+The gateway is started without click, which would take 1 MB of memory as long as it runs. `edge.cli`
+has all other commands, and reports wrong usage.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ def pubsub_service(domain: str) -> str:
 class AddressKind(Enum):
     """The kind of entity that an address names; the entity need not exist."""
 
-    __hash__ = object.__hash__  # that of `Enum` is written in Python, and each message needs it
+    __hash__ = object.__hash__  # `Enum.__hash__` is slow: it is written in Python
 
     GATEWAY = "the gateway itself"
     OWN = "the account that the stanza comes from"

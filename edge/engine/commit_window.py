@@ -25,14 +25,15 @@ SLOW_COMMIT: Final = 0.002
 """Seconds of a commit from which waiting for more units pays (an SD card, not an SSD)."""
 
 WAIT_SHARE: Final = 0.1
-"""A step of the wait for more units, as a part of the measured time of a commit."""
+"""Length of a step of the wait for more units, as a fraction of the measured time of a commit."""
 
 WAIT_STEPS: Final = 4
-"""Most steps of that wait. It ends when a step brings no unit: the peers that were just answered
-send their next requests at about the same time, and should share the commit."""
+"""Maximum steps of the wait for more units; it ends after a step in which no unit arrives. Peers
+that were just answered send their next requests at about the same time, and should share a commit.
+"""
 
 SINGLE: Final = 1.5
-"""Average units of a group below which nothing is waited for: a single peer sends one at a time."""
+"""Average units of a group below which there is no wait: a single peer sends one at a time."""
 
 COMMIT_TIME_BUCKETS: Final = (
     0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0,

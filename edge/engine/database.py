@@ -86,9 +86,9 @@ class NeedsDatabase(Exception):
 class Transaction:
     """The interface of a unit of work: rows, the current moment, stanzas to send, and the timer.
 
-    A store may hold an image of its rows in `cache`. It changes the image at once, and the rows
-    with `write_later`; the rows are written before the next statement, so every statement reads
-    what the image says. Without a connection, a unit can only use images (`group_commit`).
+    A store may hold an image of its rows in `cache`. It changes the image at once, and writes
+    the rows with `write_later`, before the next statement; so every statement reads rows that equal
+    the image. Without a connection, a unit can only use images (`group_commit`).
 
     Attributes:
         now: the moment of the transaction.
@@ -129,7 +129,7 @@ class Transaction:
         self._undo: list[tuple[Callable[..., object], tuple[Any, ...]]] = []
 
     def connect(self, connection: sqlite3.Connection, now: Now) -> None:
-        """Give a transaction its connection, and the moment from which statements run."""
+        """Set the connection, so that statements can run, and the current moment."""
         self._connection = connection
         self.now = now
 
@@ -147,7 +147,7 @@ class Transaction:
         return self._connection.execute(sql, values)
 
     def run_apart(self, sql: str, values: Values = ()) -> sqlite3.Cursor:
-        """Execute a statement that uses no rows of an image, so that none are written before it."""
+        """Execute a statement that uses no rows of an image; unwritten images stay unwritten."""
         if self._connection is None:
             raise NeedsDatabase
         return self._connection.execute(sql, values)
@@ -171,7 +171,7 @@ class Transaction:
     def write_later(self, write: Callable[[Transaction], None]) -> None:
         """Call `write` once, before the next statement or the commit.
 
-        It writes to the rows what has changed in an image; there may be nothing left to write.
+        `write` writes the changes of an image to its rows; there may be none left to write.
         """
         if write not in self._unwritten:
             self._unwritten.append(write)
@@ -190,7 +190,7 @@ class Transaction:
         return found
 
     def write(self) -> None:
-        """Write what has changed in images."""
+        """Write the changes of images to their rows."""
         if self._connection is None:
             raise NeedsDatabase
         unwritten, self._unwritten = self._unwritten, []
@@ -198,11 +198,11 @@ class Transaction:
             write(self)
 
     def on_undo(self, function: Callable[..., object], *args: Any) -> None:
-        """Register how to take back a change of an image, if the unit has to run again."""
+        """Register a function that undoes a change of an image if the unit has to run again."""
         self._undo.append((function, args))
 
     def undo(self) -> None:
-        """Take back what the current unit has changed in images, and its sends."""
+        """Undo the changes that the current unit made in images, and drop its sends."""
         while self._undo:
             function, args = self._undo.pop()
             function(*args)

@@ -1,9 +1,9 @@
 """The rows of the event log; an event is written in the transaction that it describes.
 
 Each lane has its own sequence counter. A number is used only if its transaction commits, so the
-counters have no gaps. A row of `event_batches` has the events that a transaction appends to a lane
-without a statement in between, in MessagePack. The counters are derived from the rows, and an image
-of them is in memory. Sealing moves events into `segments`. Before it appends events of others, a
+counters have no gaps. A row of `event_batches` has the events that a transaction appended to a lane
+without a statement in between, in MessagePack. The counters are derived from the rows and kept in
+memory as an image. Sealing moves events into `segments`. Before it appends events of others, a
 feature checks the room in their lane; the gateway's own events are limited here.
 """
 
@@ -110,14 +110,14 @@ _RESTART: Final = "UPDATE lanes SET sealed = 0, sealed_bytes = 0, previous = zer
 
 
 class _Lane:
-    """The counters of a lane: the image of its rows and of events that have no row yet.
+    """The counters of a lane in memory, including its events that have no row yet.
 
     Attributes:
         last: the last number.
         sealed: the last sealed number.
         total: the bytes of the epoch's events up to `last`.
         unwritten: events that have no row yet.
-        urgent: the number of the last urgent one among them.
+        urgent: the number of the last urgent event without a row, if any.
     """
 
     __slots__ = ("lane", "last", "sealed", "total", "unwritten", "urgent")
@@ -131,7 +131,7 @@ class _Lane:
         self.urgent: int | None = None
 
     def write(self, tx: Transaction) -> None:
-        """Write a row with the events that have none."""
+        """Write the events that have no row yet as one row."""
         found, urgent, now = self.unwritten, self.urgent, tx.now
         if found:
             self.unwritten, self.urgent = [], None

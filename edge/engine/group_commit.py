@@ -3,19 +3,19 @@
 A unit is a synchronous function of a transaction. It touches nothing else, and it may run again.
 Units run in the order of submission. The transaction of a group begins, and its units run, on the
 event loop; its COMMIT, which waits for the disk, runs on the database's thread. Meanwhile the loop
-reads, and runs units of the next group in memory: as long as they need only images of rows that
-the committing group has already changed (`Transaction`), they run at once. The first that needs a
+reads, and runs units of the next group in memory, as long as they need only images of rows
+(`Transaction`), which include the changes of the committing group. The first unit that needs a
 statement is undone, and waits with all that follow it until the commit is done.
 
-A unit that may wait for the disk, because it reads many rows or rows that were not used for long,
+A unit that may wait for the disk, because it reads many rows or rows that were not used recently,
 is submitted as `heavy`. A group with such a unit runs on the database's thread as a whole, and
-nothing runs in memory meanwhile. The same holds if another process holds the database's lock.
+nothing runs in memory meanwhile. The same applies while another process holds the database's lock.
 
 If a unit raises, or a commit fails, the transaction is rolled back, the images are dropped, and
 each unit of the group runs again in its own transaction; if the database is busy or broken, none
-runs again. Units that ran in memory behind the group run again, too, because they have seen changes
-that did not happen. After the commit, the answers are called on the event loop, in the order of
-submission.
+runs again. Units of the next group that ran in memory run again, too, because they have read
+changes that were rolled back. After the commit, the answers are called on the event loop, in the
+order of submission.
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ class Store:
         writes: those that changed rows.
         on_room: called when more units may be submitted again after `full`.
         on_answered: called after the answers of each group.
-        on_flush: called after that.
+        on_flush: called after `on_answered`.
         on_due: called with the service second that a group sets the timer to.
         on_sends: called with the stanzas that a committed unit sends.
         on_changed: called when another process has changed the database.
@@ -444,8 +444,8 @@ class Store:
     def _begin_here(self, group: _Group) -> bool:
         """Begin the transaction of a group; return False if it has to run on the thread.
 
-        That is so if a unit is heavy, if beginning has to wait for the disk or another process, and
-        if the images were dropped, because reading them takes long.
+        It has to if a unit is heavy, if beginning would wait for the disk or another process, or if
+        the images were dropped, because reading them again takes long.
         """
         if group.is_heavy or not self._guard.begin_now(self._writer.raw):
             return False
@@ -500,7 +500,7 @@ class Store:
             return query(tx)
 
     def _run_and_commit(self, group: _Group) -> float | None:
-        """Run a group in a transaction, or each of its units in its own; as `_recover`."""
+        """Run a group in a transaction, or each of its units in its own; returns as `_recover`."""
         try:
             return self._run_in_transaction(group)
         except Exception as error:
@@ -534,7 +534,7 @@ class Store:
         sent = done = 0
         for unit in units:
             done += 1
-            if isinstance(fault, StoreBusy | StoreBroken):  # the next would wait or fail, too
+            if isinstance(fault, StoreBusy | StoreBroken):  # the next unit would wait or fail, too
                 unit.fail(fault)
                 continue
             alone = _Group(self._transaction())

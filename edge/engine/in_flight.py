@@ -1,8 +1,8 @@
 """Rows whose stanza was sent to a session that has not acknowledged it yet.
 
 The table is temporary: after a restart no row is in flight, and unacknowledged stanzas are sent
-again. Each kind of row belongs to one feature. The state is in memory, as an image of the table
-(`Transaction.cache`); the limits of what is sent to a session bound it.
+again. Each kind of row belongs to one feature. The rows are also in memory, as an image of the
+table (`Transaction.cache`); the limits on unacknowledged stanzas bound its size.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _Entry: TypeAlias = tuple[str, int, int]
 """A row of the table: kind, number, and generation."""
 
 _Unwritten: TypeAlias = dict[_Entry, bool]
-"""Whether an entry that differs from the table has been added."""
+"""The entries by which the image differs from the table: true if added, false if removed."""
 
 
 class _Image:
@@ -110,7 +110,7 @@ def _image(tx: Transaction) -> _Image:
 
 
 def _change(tx: Transaction, image: _Image, entry: _Entry, *, add: bool) -> None:
-    """Change the image, and later the table."""
+    """Change the image at once, and the table later."""
     unwritten: _Unwritten = tx.unwritten(_IMAGE, dict, _write)
     _apply(image, unwritten, entry, add)
     tx.on_undo(_apply, image, unwritten, entry, not add)

@@ -104,7 +104,7 @@ def plan_eviction(
 
 
 def _exceeded(name: str, size: int, used: Usage, limit: Usage) -> ExceededLimit | None:
-    """Return the limit that one more message would exceed; `{}` in its name as in `LimitNames`."""
+    """Return the limit that one more message would exceed; `{}` in `name` stands for the unit."""
     if used.messages + 1 > limit.messages:
         return ExceededLimit(name.format("messages"), limit.messages)
     if used.bytes + size > limit.bytes:

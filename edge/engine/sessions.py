@@ -4,8 +4,8 @@ They include detached sessions, which have lost their connection and can be resu
 tables are temporary (`temporary_tables`), because sessions end with the process. A session's
 generation is its number. Units of a session that was replaced find no row, and do nothing.
 
-What was read of an account's sessions is cached in memory; every writer of these rows outside this
-module calls `forget_cached`.
+The sessions of an account are cached in memory once they are read; every writer of these rows
+outside this module calls `forget_cached`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _SENDERS: Final = "senders"
 _SESSIONS: Final = "sessions"
 
 MAX_CACHED: Final = 4096
-"""Accounts whose sessions, or whose lack of sessions, are cached."""
+"""Maximum accounts whose sessions are cached, including accounts without a session."""
 
 
 class Session(NamedTuple):
@@ -104,7 +104,7 @@ def remove(tx: Transaction, generation: int) -> None:
 
 
 def forget_cached(tx: Transaction, generation: int) -> None:
-    """Forget what was read of a session, because its row changes in this unit."""
+    """Drop the cached sessions of a session's account, because its row changes in this unit."""
     row = tx.row(_BARE, (generation,))
     if row is not None:
         tx.cache.get(_SESSIONS, {}).pop(row[0], None)

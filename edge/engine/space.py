@@ -48,8 +48,8 @@ _NO_WAIT: Final = "PRAGMA busy_timeout = 0"
 def reserve(tx: Transaction, size: int, limits: Limits) -> ExceededLimit | None:
     """Reserve room for a new message, and return the limit that it would exceed, if any.
 
-    The room is measured once in a transaction; each message takes its bytes from it. In memory, it
-    is what `measure_room` found at the end of the transaction before.
+    The room is measured once in a transaction, and each message reduces it by its bytes. In memory,
+    the room is that which `measure_room` found at the end of the previous transaction.
     """
     room: int | None = tx.memo.get(_ROOM)
     if room is None:
@@ -193,7 +193,7 @@ class SpaceGuard:
     def reclaim(self, connection: sqlite3.Connection) -> None:
         """Return free pages and a large WAL to the file system; do not wait for other processes.
 
-        What fails, mostly because others read or write, is tried again with the next call.
+        A step that fails, usually because others read or write, is tried again by the next call.
         """
         with suppress(sqlite3.Error, OSError):
             self._reclaim(connection)

@@ -1,7 +1,7 @@
 """Queries for operators: how much of each limit is used, and what waits.
 
-These run beside the stanzas, which have cheaper queries of their own. What a query reads is bounded
-by the limits of its table; large bodies are not read.
+Stanzas do not use these queries; they have cheaper ones. The limits of its table bound the rows
+that a query reads; large bodies are not read.
 """
 
 from __future__ import annotations

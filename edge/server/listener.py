@@ -27,7 +27,7 @@ BACKLOG: Final = 512
 power cut."""
 
 IDLE_TIME: Final = 30.0
-"""Seconds without input after which a connection's parser is freed, and at most twice as many."""
+"""Seconds without input after which a connection's parser is freed; it may take twice as long."""
 
 RETRY_INTERVAL: Final = 5.0
 """Seconds between attempts to find revoked accounts after a store error."""

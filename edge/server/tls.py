@@ -27,8 +27,8 @@ BUFFER_BYTES: Final = 16 * 1024
 """Bytes of asyncio's input buffer for TLS: one TLS record, instead of 256 KiB."""
 
 _SHARING: Final = ((3, 11), (3, 15))
-"""The first Python of which asyncio's TLS works with a shared input buffer, and the first that has
-not been checked."""
+"""The first version of Python whose asyncio works with a shared TLS input buffer, and the first
+version that has not been checked."""
 
 CLOSE_TIMEOUT: Final = 5.0
 """Seconds that a peer has to take the last bytes and close; then the connection is aborted."""
@@ -212,14 +212,16 @@ def limit_buffers() -> None:
 
 
 def share_input(protocol: asyncio.BaseProtocol, buffer: memoryview) -> bool:
-    """Make a TLS connection of asyncio use `buffer` for its input, as all others of its event loop
-    do; return False and change nothing if that is not known to be safe.
+    """Make a TLS connection of asyncio share an input buffer with all others of its event loop.
+
+    Returns:
+        False, without a change, if sharing is not known to be safe.
 
     The buffer has content only within one callback of the loop: a socket's transport calls
-    `get_buffer`, receives into the buffer and calls `buffer_updated`, which first of all copies the
+    `get_buffer`, receives into the buffer and calls `buffer_updated`, which begins by copying the
     bytes into OpenSSL's input. So no other connection can use the buffer in between, not even one
-    that the application reads from or writes to in that callback. Event loops that are not
-    asyncio's own, and those that let the system fill a buffer later, keep a buffer a connection.
+    that the application reads from or writes to in that callback. With event loops that are not
+    asyncio's own or that let the system fill a buffer later, each connection keeps its own buffer.
     """
     loop = asyncio.get_running_loop()
     if (

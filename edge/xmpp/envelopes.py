@@ -1,6 +1,6 @@
 """Fast parsing of plain envelopes: the iqs that devices send most.
 
-They have a message or an item, or they are short answers: `<received/>` or nothing.
+They contain a message or an item, or are short answers: `<received/>` or an empty result.
 
 An envelope is plain if it is written in the form that serialisers use: no whitespace between tags
 or around `=`, one kind of quotes, ASCII without references in the attributes of its own elements,
@@ -9,8 +9,8 @@ attributes' values are its skeleton. A skeleton is checked once; later envelopes
 skeleton are split at the quotes. The body is parsed once, by one parser for all streams, and its
 tree is kept as `Child.parsed`.
 
-Whatever is not plain, or is not valid, is left to `StreamParser`. What is accepted yields the same
-stanza as `StreamParser` returns for these bytes.
+Bytes that are not a plain, valid envelope are left to `StreamParser`. An accepted envelope yields
+the same stanza as `StreamParser` would.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _BODIES: Final = {
 iq; empty if there is no body. The body of a publish-subscribe request is the whole request."""
 
 _INITIALS: Final = b"adpr"
-"""The first letters of those elements: most other iqs are told apart by them."""
+"""The first letters of those elements, by which most other iqs are quickly recognised."""
 
 _ATTRIBUTES: Final = r"((?: (?:[A-Za-z_][A-Za-z0-9_.-]*|xml:lang)=''){1,8})"
 _EMPTY: Final = re.compile(rf"<iq{_ATTRIBUTES}/>")
@@ -72,11 +72,11 @@ class _Skeleton:
 
     Attributes:
         names: the names of the iq's attributes, in order.
-        child_names: those of its child's attributes.
+        child_names: the names of its child's attributes, in order.
         tokens: the number of parts into which the quotes divide the tags.
         declares: whether the iq declares a namespace.
         child: the child's names in Clark notation, by namespace.
-        tail: the end tags of the body and of what is around it; empty if there is no body.
+        tail: the end tags of the body and of the elements around it; empty if there is no body.
     """
 
     __slots__ = ("child", "child_names", "declares", "names", "tail", "tokens")
@@ -216,7 +216,7 @@ class EnvelopeParser:
         return stanza
 
     def _add_content(self, child: Child, raw: bytes, second: int, third: int, tail: bytes) -> bool:
-        """Add what is after the iq's and its child's start tags; return whether it is valid."""
+        """Add the content after the child's start tag; return whether it is valid."""
         if not tail:
             child._stop = third
             return third == len(raw) - len(_END)

@@ -1,8 +1,8 @@
 """Parsing and normalisation of addresses (RFC 6120, section 2.1, with the profiles of stringprep).
 
-Regular expressions recognise ASCII, which nearly all addresses are: in it, the profiles prohibit
-some characters and change capital letters. slixmpp's `JID` normalises all others; it is imported
-for the first of them, because that takes 7 MB.
+Nearly all addresses are ASCII. The profiles only prohibit some ASCII characters and change capital
+letters, so regular expressions check these addresses. slixmpp's `JID` normalises all others; it is
+imported when the first of them arrives, because it takes 7 MB.
 """
 
 from __future__ import annotations

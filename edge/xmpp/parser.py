@@ -2,7 +2,7 @@
 
 - The bytes of a stanza are limited before expat sees them. Depth, elements and attributes are
   counted as they occur. expat keeps every name that it reads; it is replaced between two stanzas
-  after `REBUILD_BYTES`, and freed while nothing comes (`release`).
+  after `REBUILD_BYTES`, and freed while the connection is idle (`release`).
 - expat is fed only complete tags (see `scanner`), so the result does not depend on how the input is
   split.
 - Whitespace between stanzas (keep-alive) is dropped; other text there is refused.
@@ -55,7 +55,7 @@ _ERRORS = {
 
 
 _NO_EXPAT = expat.ParserCreate()
-"""What a parser has instead of expat while that is freed."""
+"""Takes the place of a parser's own expat while that is freed."""
 _NO_BYTES = StanzaBytes(StreamHeader(b"", ()))
 _NO_STANZA = Stanza("", {}, _NO_BYTES)
 
@@ -107,7 +107,7 @@ class StreamParser:
         self._max_attributes = max_attributes
         self._tolerant = tolerant
         self._released = False  # expat is freed
-        self._seen = -1  # end of what expat had read when it was checked last
+        self._seen = -1  # end of the bytes that expat had read at the last check
         self.reset()
 
     def reset(self) -> None:
@@ -146,7 +146,7 @@ class StreamParser:
     def release(self) -> None:
         """Free expat and the last stanza until the next input, unless a stanza is incomplete.
 
-        That is most of the memory of an idle connection: some 12 kB, and the stanza's size.
+        They take most of an idle connection's memory: about 12 kB, and the size of the stanza.
         """
         if (
             self._ready
@@ -158,7 +158,7 @@ class StreamParser:
             self._forget_stanza()
 
     def release_if_idle(self) -> None:
-        """Do as `release` if expat has read nothing since the last call."""
+        """Call `release` if expat has read nothing since the last call of this method."""
         position = self._base + self._fed
         if position == self._seen:
             self.release()

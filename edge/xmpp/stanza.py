@@ -30,7 +30,7 @@ MAX_FRAGMENT_BYTES = 4 * 1024 * 1024
 the declarations around an element may be added to it."""
 
 _MAX_SMALL_BYTES = 4096
-"""Maximum bytes that `parse_fragment` gives to a parser that it keeps."""
+"""Maximum bytes of an element that `parse_fragment` parses with the thread's kept parser."""
 
 MAX_PREFIXES = 8
 """Prefixes that are searched for one by one in an element; real stanzas have one or two."""

@@ -48,8 +48,8 @@ def subelements(element: Child) -> list[Child]:
 
 
 def _only_child(element: Child) -> Child | None:
-    """Return the child of an element by its tree, or `None` if that does not determine the bytes
-    of the child and the grandchild."""
+    """Return the only child of an element, using its tree; `None` if the element has no such tree,
+    or the tree does not determine the bytes of the child and the grandchild."""
     tree = element.parsed
     if tree is None or len(tree) != 1 or tree.text or len(tree[0]) > 1:
         return None
@@ -71,7 +71,7 @@ def _only_child(element: Child) -> Child | None:
 
 
 def _stop(raw: bytes, start: int, end: int) -> int:
-    """Return where the only child, which begins at `start`, of an element whose content ends at
-    `end` stops: before its end tag, or after it if it has none (`Child`)."""
+    """Return the `_stop` (see `Child`) of an element's only child: the position of its end tag, or
+    `end` if it has none. The child begins at `start`; the element's content ends at `end`."""
     last = raw.rindex(b"<", start, end)
     return last if raw.startswith(b"</", last) else end

@@ -1,4 +1,4 @@
-"""A parser of single elements into trees that is built once for many of them."""
+"""Parse single elements into trees, with one parser for many elements."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _PROBE: Final = b"<end/>"
 class TreeParser:
     """A parser for one thread; building one costs more than parsing a usual element.
 
-    The elements are children of one root. After each comes an empty element, which is the root's
-    second child only if the bytes before it are one complete element. The builder keeps the
-    elements that were last open at each depth until others are.
+    The elements are children of one root. An empty element is added after each; it becomes the
+    root's second child only if the bytes before it are one complete element. The builder refers to
+    the last element of each depth until another one is opened there.
 
     Args:
         namespace: the default namespace around the elements; "" is none.

@@ -48,9 +48,9 @@ class InboxLimits:
     """Capacity of the inbox. A source is a bare JID."""
 
     messages: int = 256
-    """Pending messages: a day of one reading every nine seconds."""
+    """Held messages, which are not released yet: eight sources at their limit."""
     bytes: int = 1024 * 1024
-    """Bytes of their bodies: a small part of any card."""
+    """Bytes of held messages, including their keys: eight sources at their limit."""
     source_messages: int = 32
     """Held messages of one source: the limit of a gateway."""
     source_bytes: int = 128 * 1024
@@ -64,7 +64,7 @@ class InboxLimits:
     msg_id_bytes: int = 256
     """Bytes of one msgId: the limit of a gateway."""
     unsent_bytes: int = 256 * 1024
-    """Bytes in the write buffer above which level 0 is refused: one window."""
+    """Bytes in the write buffer above which answers are dropped, because the sender repeats."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,4 +90,4 @@ class WorkLimits:
     requests: int = 5
     """Items worked on at the same time; sent to the service as `queue_requests`."""
     keep: int = 1_000
-    """Released keys of all sources to remember: four sources at their limit."""
+    """Finished items to remember, done or undone; older ones are only counted."""

@@ -21,7 +21,7 @@ _SESSION_BYTES: Final = 114 * 1024
 
 
 class Refusals(NamedTuple):
-    """How often the gateway logged refusals, by source (an account or address) and rule."""
+    """Counts of the refusals that the gateway logged, by source (account or address) and rule."""
 
     counts: Mapping[tuple[str, str], int]
 
@@ -47,7 +47,7 @@ class Refusals(NamedTuple):
 
 
 class AttackResult(NamedTuple):
-    """What one attack did and received, and what was logged of it by the expected rules.
+    """Counts of what one attack sent and received, and of its refusals by the expected rules.
 
     `total` counts the refusals of its source by any rule.
     """

@@ -31,11 +31,11 @@ _PROGRESS_S: Final = 0.5  # seconds between two reports of progress
 
 @dataclass(frozen=True, slots=True)
 class CountSettings:
-    """How a run goes.
+    """Settings of a run.
 
-    `seconds` is the time over which each device spreads its messages. `patience` is how many
-    seconds more the run may take. `faults` is the share of messages at which something goes wrong,
-    0 to 1. `gateway` is the JID that events are sent to, if the gateway is a component; by default
+    `seconds` is the time over which each device spreads its messages. `patience` is the number of
+    further seconds that the run may take. `faults` is the fraction of messages with a fault, 0 to
+    1. `gateway` is the JID that events are sent to, if the gateway is a component; by default
     the devices' domain.
     """
 
@@ -66,7 +66,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class CountResult:
-    """What a run met: its faults, and why devices could not deliver the rest."""
+    """Counts of the faults of a run, and of the errors because of which messages are left."""
 
     faults: Counter[Fault]
     errors: Counter[str]

@@ -64,10 +64,10 @@ _VALVE: Final = Actuator()
 
 @dataclass(frozen=True, slots=True)
 class CustodySettings:
-    """How a run goes: `devices` send `messages` in all over `seconds`, with faults at a share.
+    """Settings of a run: `devices` send `messages` in total over `seconds`.
 
-    `kills` is how often the gateway is killed. `patience` is how many seconds more the run may take
-    until everything is delivered.
+    `faults` is the fraction of messages with a fault. The gateway is killed `kills` times.
+    `patience` is the number of further seconds that the deliveries may take.
     """
 
     folder: Path
@@ -110,7 +110,7 @@ class _Sender:
         self.plain: dict[Key, State] = {}
         """Whether each of its level 0 messages was sent."""
         self.offers: Counter[int] = Counter()
-        """How often each message of the outbox was sent."""
+        """Number of times that each message of the outbox was sent."""
 
     def _make(self, host: str, port: int, observe: Callable[[DeliveryStep, int], None]) -> Device:
         folder, jid = self._settings.folder, self._plan.jid(self.name)

@@ -22,7 +22,7 @@ _FEW: Final = 4  # fewer devices have none such
 
 
 class Addressing(Enum):
-    """How a message is addressed."""
+    """The kind of address of a message."""
 
     ACCOUNT = "to an account: into custody, at level 1 and 2"
     SESSION = "to a session: routed end to end"

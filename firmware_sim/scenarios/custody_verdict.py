@@ -34,7 +34,7 @@ class Execution(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CustodyEvidence:
-    """What was found after the run.
+    """The findings after the run.
 
     `believed` is the state of each accepted message at its sender, `ran` what ran, in the order of
     each place. `reported` are the dead letters, by whether they certainly were not delivered.

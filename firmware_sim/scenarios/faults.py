@@ -56,7 +56,7 @@ class FaultPlan:
         self._over: set[int] = set()
         self._delays = random.Random(f"{self._key}/delay")  # noqa: S311 - repeatable, not secret
         self.happened: Counter[Fault] = Counter()
-        """How often each fault was returned."""
+        """Number of times that each fault was returned."""
 
     def at(self, moment: DeliveryStep, number: int) -> Fault | None:
         """Return the fault at this step of a message, if any; each occurs once."""

@@ -54,7 +54,7 @@ class GatewayProcess:
         self.folder = folder
         self.port = port
         self.starts = 0
-        """How often it was started."""
+        """Number of times that it was started."""
         self._process: asyncio.subprocess.Process | None = None
         self._complaints: deque[str] = deque(maxlen=_LINES)
         self._listening: asyncio.Task[None] | None = None

@@ -75,7 +75,7 @@ class RunRecord:
 
     @property
     def planned(self) -> int:
-        """How many messages the run sends."""
+        """Number of messages that the run sends."""
         return len(self.devices) * self.messages
 
     @property

@@ -47,12 +47,12 @@ _LOOK_S: Final = 0.5  # between two looks at what is left, and two reports
 
 @dataclass(frozen=True, slots=True)
 class WorkersSettings:
-    """How a run goes: `items` go to the queue, the first half over half of `seconds` while all
-    workers behave well, the second half over `seconds`.
+    """Settings of a run, which publishes `items` items to the queue.
 
-    `members` is how many each share has. `faults` is the share of those deliveries at which
-    something goes wrong. `kills` is how often the gateway is killed. `patience` is how many seconds
-    more the run may take.
+    The first half is published over half of `seconds` without faults, the second half over
+    `seconds`, with a fault at a fraction `faults` of its deliveries. Each share has `members`
+    members. The gateway is killed `kills` times. `patience` is the number of further seconds that
+    the run may take.
     """
 
     folder: Path
@@ -67,7 +67,7 @@ class WorkersSettings:
 
     @property
     def plan(self) -> WorkersPlan:
-        """What is published, and what goes wrong."""
+        """The items to publish, and the faults."""
         return WorkersPlan(self.seed, self.workers, self.items, self.members, self.faults)
 
 

@@ -52,8 +52,8 @@ _TAKE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What all participants share: the plan, the gateway, the password, and the folder of
-    records."""
+    """The plan, the gateway, the password and the folder of records, shared by all
+    participants."""
 
     plan: WorkersPlan
     gateway: GatewayProcess
@@ -66,7 +66,7 @@ class Setting:
 
     @property
     def where(self) -> dict[str, Any]:
-        """What each needs to connect."""
+        """Arguments with which each participant connects."""
         return {"ca_file": self.gateway.ca, "host": HOST, "port": self.gateway.port}
 
 
@@ -201,7 +201,7 @@ class ShareMember:
 
     @property
     def crashes(self) -> int:
-        """How often it crashed."""
+        """Number of times that it crashed."""
         return len(self._crashed)
 
     def _make(self) -> Device:
@@ -286,9 +286,9 @@ class ItemPublisher:
             **stage.where,
         )
         self.tries: Counter[str] = Counter()
-        """How often each item sent by iq may have been published."""
+        """Number of times that each item sent by iq may have been published."""
         self.offers: Counter[int] = Counter()
-        """How often each message of its outbox was sent."""
+        """Number of times that each message of its outbox was sent."""
 
     async def start(self) -> None:
         """Begin to connect."""

@@ -27,7 +27,7 @@ _POISON: Final = 0.002  # the part that no worker can do, of those of the second
 
 
 class Route(Enum):
-    """How an item is published; the value is the name in the verdict."""
+    """The way in which an item is published; the value is its name in the verdict."""
 
     IQ = "by iq"
     ACKNOWLEDGED = "by an acknowledged message"
@@ -38,7 +38,7 @@ _WAYS: Final = (Route.IQ, Route.IQ, Route.ACKNOWLEDGED, Route.ASSURED)
 
 
 class Fault(Enum):
-    """What goes wrong with a worker that has an item; the value is its name in the verdict."""
+    """A fault of a worker that has an item; the value is its name in the verdict."""
 
     CRASH = "workers crashed, items in worker forgotten"
     CUT = "workers lost the connection, and went on"

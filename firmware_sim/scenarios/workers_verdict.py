@@ -26,7 +26,7 @@ UNFAIR: Final = 0.1
 
 
 class WorkerRecord(NamedTuple):
-    """What one worker did with an item: how often it worked on it, and committed it."""
+    """The number of times that one worker worked on an item, and committed it."""
 
     worker: str
     item: str
@@ -36,7 +36,7 @@ class WorkerRecord(NamedTuple):
 
 
 class MemberRecord(NamedTuple):
-    """How often a member of the share of a level received an item."""
+    """The number of times that a member of the share of a level received an item."""
 
     member: str
     level: int
@@ -57,12 +57,13 @@ class DeadItem(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class WorkersEvidence:
-    """What was found after the run.
+    """The findings after the run.
 
-    `published` is how often each item may have been published: once, or more often if an answer was
-    lost; 0 or absent if its publisher believes that it was not. `fair` is how many items each
-    worker did while all behaved well. `left` are the items in the queue that are not dead, each
-    with the reason why it does not move. `shares` is how many items each share keeps, by level.
+    `published` is the number of times that each item may have been published: once, or more often
+    if an answer was lost; 0 or absent if its publisher believes that it was not. `fair` is the
+    number of items that each worker did before the faults began. `left` are the items in the queue
+    that are not dead, each with the reason why it waits. `shares` is the number of items that each
+    share keeps, by level.
     `most_deliveries` is the number of deliveries after which an item becomes dead.
     """
 

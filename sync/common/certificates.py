@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.x509.oid import NameOID
 
 SKEW: Final = datetime.timedelta(days=1)
-"""How far in the past a certificate begins: the clock of a device or gateway may be behind."""
+"""Time by which a certificate begins in the past, because a device's clock may be behind."""
 
 PublicKey: TypeAlias = ec.EllipticCurvePublicKey | rsa.RSAPublicKey | ed25519.Ed25519PublicKey
 """The public keys that a certificate may be made for."""

@@ -121,8 +121,8 @@ DAYS: Final = schema(
 the last heartbeat."""
 
 OFFSETS: Final = schema(gateway=TEXT, at=REAL, skew_s=REAL)
-"""How far a clock was ahead, at least, in the hour from `at` (seconds since 1970) by the centre's
-clock, as the fastest segment of the hour shows."""
+"""Least seconds by which a clock was ahead of the centre's in the hour from `at` (seconds since
+1970), computed from the fastest segment of the hour."""
 
 PLOTTED_S: Final = 7 * 86_400.0
 """Seconds before a gateway's last hour that are plotted."""

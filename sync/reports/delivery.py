@@ -32,8 +32,8 @@ SCHEMA: Final = schema(
 Percentiles are exact, by nearest rank."""
 
 HISTOGRAM: Final = schema(gateway=TEXT, qos=BYTE, latency_ms=INTEGER, events=INTEGER)
-"""How often each latency occurred: histograms of several days add up, and percentiles stay
-exact."""
+"""Number of events with each latency. Histograms of several days can be added, and percentiles
+stay exact."""
 
 
 def histogram(events: DataFrame) -> DataFrame:

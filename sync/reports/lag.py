@@ -39,7 +39,7 @@ BACKLOG_S: Final = 7_200.0
 than half of the events, and a clock that is off by an hour causes no more than that."""
 
 HISTOGRAM: Final = schema(gateway=TEXT, clock=FLAG, step=INTEGER, lag_ms=INTEGER, events=INTEGER)
-"""How many events had a lag within a step, and the greatest of these lags in milliseconds. Steps
+"""Number of events with a lag within a step, and the greatest of these lags in milliseconds. Steps
 are as wide as `RESOLUTION`; those of negative lags are negative."""
 
 

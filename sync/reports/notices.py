@@ -21,9 +21,9 @@ from sync.tables.partitions import conform
 from sync.tables.summaries import Summary
 
 SCHEMA: Final = schema(gateway=TEXT, kind=TEXT, name=TEXT, times=INTEGER, since=TIME, until=TIME)
-"""How often each gateway reported a `message` (`dead`, `expired`, `evicted`, ...) or a refusal by a
-`limit` (the rule's name), first and last. An event of kind `limit` stands for as many refusals as
-its value says."""
+"""Number of times that a gateway reported a `message` (`dead`, `expired`, `evicted`, ...) or a
+refusal by a `limit` (the rule's name), and the first and the last time. The value of an event of
+kind `limit` is its number of refusals."""
 
 REPEATED: Final = "repeated"
 """The name of `message` events that report no loss; they are part of `duplicates`."""

@@ -25,7 +25,7 @@ SCHEMA: Final = schema(path=TEXT, arrived=TIME, size=INTEGER, reason=TEXT, detai
 """The path from which the file was read, and why it was not accepted. `size` is in bytes."""
 
 FILES: Final = schema(fate=TEXT, files=INTEGER)
-"""How many files of the landing were `accepted`, are `bad`, or are a `fork`."""
+"""Number of files of the landing that were `accepted`, are `bad`, or are a `fork`."""
 
 ROWS: Final = 1_000
 """Maximum number of listed files, the latest ones: more usually have one cause."""

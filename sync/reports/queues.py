@@ -101,10 +101,10 @@ DONE: Final = schema(
     unlocked=INTEGER,
     requeued=INTEGER,
 )
-"""How many items of a queue became dead, and how many people purged, unlocked and requeued."""
+"""Number of items of a queue that became dead, and that people purged, unlocked and requeued."""
 
 DEPTHS: Final = schema(gateway=TEXT, queue=TEXT, at=REAL, depth=REAL)
-"""How many items were in a queue at a time, in seconds since 1970."""
+"""Number of items in a queue at a time, in seconds since 1970."""
 
 MAX_DEPTHS: Final = 5_000
 """Latest depths that are plotted: more than a plot has room for."""

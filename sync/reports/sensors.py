@@ -60,7 +60,7 @@ PLACE: Final = schema(epoch=TEXT, seq=INTEGER, at=REAL)
 """An event's place in its lane, and its time in seconds since 1970."""
 
 BUCKET: Final = schema(step=IntegerType(), intervals=INTEGER, total_s=REAL)
-"""How many intervals are of one length (see `STEPS`), and their sum."""
+"""Number of intervals of one length (see `STEPS`), and their sum."""
 
 DAYS: Final = schema(
     gateway=TEXT,

@@ -15,16 +15,16 @@ from sync.tables.partitions import conform
 from sync.tables.summaries import Summary
 
 SCHEMA: Final = schema(lane=TEXT, kind=TEXT, events=INTEGER)
-"""How many events the fleet sent, by lane and kind."""
+"""Number of events that the fleet sent, by lane and kind."""
 
 COUNTS: Final = schema(
     gateway=TEXT, lane=TEXT, kind=TEXT, begin=INTEGER, step_s=INTEGER, events=INTEGER
 )
-"""How many events of a gateway happened in the `step_s` seconds from `begin` (seconds since 1970).
+"""Number of a gateway's events in the `step_s` seconds from `begin` (seconds since 1970).
 The step suits the time over which the gateway's events of that day are spread."""
 
 ACTIVITY: Final = schema(gateway=TEXT, begin=INTEGER, lane=TEXT, step_s=INTEGER, events=INTEGER)
-"""How many events of a gateway happened in the `step_s` seconds from `begin` (seconds since 1970);
+"""Number of a gateway's events in the `step_s` seconds from `begin` (seconds since 1970);
 all rows have the same step."""
 
 STEPS_S: Final = (1, 10, 60, 600, 3_600, 21_600, 86_400, 604_800, 2_592_000)

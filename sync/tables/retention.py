@@ -25,7 +25,7 @@ from sync.tables.storage import File, Storage
 from sync.tables.tables import DAY, read_event_files
 
 AHEAD: Final = timedelta(days=1)
-"""How far a gateway's day may be ahead of the centre's and still be current: time zones."""
+"""Time by which a gateway's day may precede the centre's, because of time zones."""
 
 
 @dataclass(frozen=True, slots=True)

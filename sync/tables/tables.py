@@ -72,7 +72,7 @@ DAY: Final = StructField("day", DateType())
 ACCEPTED: Final = "accepted"
 
 ORDER: Final = ("gateway", "lane", "epoch", "seq")
-"""How compacted events are sorted in their files: most reports read by lane, many one gateway."""
+"""Sort order of compacted events in their files: most reports read by lane, many one gateway."""
 
 _PARQUET: Final = ".parquet"
 

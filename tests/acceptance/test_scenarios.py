@@ -148,7 +148,7 @@ async def test_who_is_not_trusted_is_refused_and_the_log_says_so(site: Site) -> 
 
 
 @anywhere
-async def test_what_is_malformed_is_refused_and_the_log_says_so(site: Site) -> None:
+async def test_malformed_requests_are_refused_and_logged(site: Site) -> None:
     for user, payload in zip(TRUSTED, MALFORMED, strict=True):
         async with await site.log_in(user) as client:
             assert condition(await client.iq("set", payload)) == "bad-request"

@@ -1,7 +1,7 @@
 """Tests of a store that is killed at any write or sync, of a full disk, and of failing syncs.
 
-A group of other senders is always behind the one that is committed. Afterwards the senders repeat
-what was not answered: nothing answered is lost, and nothing is there twice.
+While a group is committed, units of other senders run in memory. Afterwards the senders repeat
+unanswered requests: no answered message is lost, and no message is stored twice.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def points(scale: Callable[[int, int], int], seed: int) -> Callable[[int], list[int]]:
-    """Select calls by number: all, or some that are spread over the run."""
+    """Select calls by number: all of them, or some that are spread over the run."""
 
     def selected(count: int) -> list[int]:
         chance, parts = random.Random(seed), scale(SPREAD, count)
@@ -74,7 +74,7 @@ def points(scale: Callable[[int, int], int], seed: int) -> Callable[[int], list[
 
 
 async def recover(path: Path, done: list[Request]) -> None:
-    """Check what was found, let the senders go on, and check what they left."""
+    """Check the database, let the senders continue, and check it again."""
     check(path, done)
     answered: list[Request] = []
     await exchange(path, done, answered.append)
@@ -85,7 +85,7 @@ async def recover(path: Path, done: list[Request]) -> None:
 async def recover_both(
     process: FaultyProcess, run: Run, folder: Path, chance: random.Random
 ) -> None:
-    """Recover what the process left, and what a power cut at the same moment would have left."""
+    """Recover the process's database, and that which a power cut at this moment would leave."""
     await recover(process.path, run.done)
     cut = folder / "cut"
     cut.mkdir()
@@ -147,7 +147,7 @@ async def test_a_failed_sync_ends_the_process_and_loses_nothing(
 
 
 LATER = 10
-"""Syncs or writes of some exchanges, after those of the start."""
+"""Number of syncs or writes after those of the start, in the middle of some exchanges."""
 
 MESSAGES = 25
 
@@ -202,7 +202,7 @@ def check_log(gateway: Gateway) -> None:
 
 
 def all_requests() -> deque[tuple[int, bool]]:
-    """Return the number of each message, and whether it is delivered or else offered."""
+    """Return all requests: the number of the message, and whether it is `deliver` or an offer."""
     return deque((number, delivers) for number in range(MESSAGES) for delivers in (False, True))
 
 

@@ -35,7 +35,7 @@ MODULES = {
 VERBS = {"bury", "say", "tell", "told"}
 """First words of function names that hide what is done: `log`, `report`, `format` or `notify`."""
 
-OPENINGS = {"Say", "Says", "Tell", "Tells", "Who", "Whom", "Whose"}
+OPENINGS = {"How", "Say", "Says", "Tell", "Tells", "What", "Who", "Whom", "Whose"}
 """First words of docstrings that do not say what a function does or what an object is."""
 
 

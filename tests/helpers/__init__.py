@@ -1,1 +1,1 @@
-"""What tests share: real servers and clients on loopback, never fakes of our own code."""
+"""Shared code of tests: real servers and clients on loopback, never fakes of our own code."""

@@ -1,4 +1,4 @@
-"""Skip tests that replace what mypyc has compiled in (`make test-compiled`).
+"""Skip tests that replace functions or constants of compiled modules (`make test-compiled`).
 
 Compiled modules call their own functions and use their own constants directly, and their objects
 take no further attributes, so replacing them has no effect or is refused.
@@ -26,7 +26,7 @@ def skip_patches() -> None:
     ) -> None:
         module = target if isinstance(target, ModuleType) else sys.modules.get(_module(target))
         if module is not None and str(getattr(module, "__file__", None)).endswith(".so"):
-            pytest.skip("compiled in")
+            pytest.skip("the target is compiled")
         replace(self, target, *args, **kwargs)
 
     pytest.MonkeyPatch.setattr = replace_or_skip  # type: ignore[method-assign]

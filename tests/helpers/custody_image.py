@@ -11,9 +11,9 @@ _BODIES = "SELECT id, body FROM held ORDER BY id"
 
 
 def image_equals_rows(tx: Transaction) -> None:
-    """Assert that the image of a transaction says what its rows say.
+    """Assert that the image of a transaction equals its rows.
 
-    The image is not replaced, and what it has not written yet is written.
+    The image is kept, and its unwritten changes are written.
     """
     image = store._image(tx)
     bodies = dict(tx.rows(_BODIES))
@@ -34,7 +34,7 @@ def image_equals_rows(tx: Transaction) -> None:
 
 
 def content(image: store._Image) -> dict[str, Any]:
-    """Return what an image says: messages in order, charges, and released keys in order."""
+    """Return the content of an image: messages in order, charges, and released keys in order."""
     return {
         "messages": [_fields(held) for held in image.messages.values()],
         "sources": {

@@ -71,7 +71,7 @@ class AttackedGateway:
     async def assert_serves(self, address: str = ELSEWHERE) -> None:
         """Assert that an honest device can log in and is answered.
 
-        Its resource is not ASCII, so that what normalises it is imported before an attack.
+        Its resource is not ASCII, so that its normalisation is imported before an attack.
         """
         async with await self.log_in(HONEST, "caf\u00e9", address) as client:
             assert (await client.iq("get", PING)).get("type") == "result"
@@ -90,7 +90,7 @@ async def unharmed(attacked: AttackedGateway, growth: int = GROWTH_KIB) -> Async
 
 
 def smoke(names: Iterable[str], short: str) -> list[Any]:
-    """Return the parameters of a test whose full list `make test-long` runs, and else `short`."""
+    """Return a test's parameters: `make test-long` runs all of them, `make test` only `short`."""
     return [name if name == short else pytest.param(name, marks=pytest.mark.long) for name in names]
 
 

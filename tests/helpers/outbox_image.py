@@ -19,9 +19,9 @@ _BODIES = "SELECT id, body FROM outbox_bodies ORDER BY id"
 
 
 def images_equal_rows(tx: Transaction) -> None:
-    """Assert that the images of a transaction say what their rows say.
+    """Assert that the images of a transaction equal their rows.
 
-    They are not replaced, and what they have not written yet is written.
+    The images are kept, and their unwritten changes are written.
     """
     tx.write()
     fresh = Transaction(tx._connection, tx.now)
@@ -39,13 +39,13 @@ def images_equal_rows(tx: Transaction) -> None:
 
 
 def in_flight_content(tx: Transaction) -> tuple[Any, Any]:
-    """Return what the image of rows in flight says."""
+    """Return the content of the image of rows in flight."""
     found = in_flight._image(tx)
     return found.rows, found.sessions
 
 
 def content(found: image.OutboxImage) -> dict[str, Any]:
-    """Return what an image of the outbox says."""
+    """Return the content of an image of the outbox."""
     return {
         "rows": found.rows,
         "orphans": found.orphans,
@@ -59,7 +59,7 @@ def content(found: image.OutboxImage) -> dict[str, Any]:
 
 
 class RehearsingGateway(Gateway):
-    """A gateway that first runs each unit in memory and undoes it, which must change nothing."""
+    """A gateway that first runs each unit in memory and undoes it; that must change nothing."""
 
     def commit(self, unit: Callable[[Transaction], T]) -> T:
         """Run a unit in its own transaction after a rehearsal, and compare images and rows."""
@@ -69,7 +69,7 @@ class RehearsingGateway(Gateway):
         return outcome
 
     def rehearsed(self, unit: Callable[[Transaction], T]) -> Callable[[Transaction], T]:
-        """Return a unit that is rehearsed before."""
+        """Return a unit that runs after its rehearsal."""
 
         def rehearse(tx: Transaction) -> T:
             before = deepcopy(_contents(self.cache))

@@ -1,4 +1,4 @@
-"""Compare what publish-subscribe and queues keep in memory with their rows."""
+"""Compare the caches and images of publish-subscribe and queues with their rows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 def caches_equal_rows(context: Context, tx: Transaction) -> None:
-    """Assert that what the cache of a transaction keeps is what its rows say."""
+    """Assert that the caches of a transaction equal its rows."""
     fresh, cache = Transaction(tx._connection, tx.now), tx.cache
     if nodes._CACHE in cache:
         kept = cache[nodes._CACHE]
@@ -65,7 +65,7 @@ def _members(image: queue_members._Queue) -> dict[tuple[int, int], tuple[Any, ..
 
 
 class RehearsingGateway(Gateway):
-    """A gateway that first runs each unit in memory and undoes it, which must change nothing."""
+    """A gateway that first runs each unit in memory and undoes it; that must change nothing."""
 
     def commit(self, unit: Callable[[Transaction], T]) -> T:
         """Run a unit in its own transaction after a rehearsal, and compare caches and rows."""

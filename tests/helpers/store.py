@@ -164,7 +164,7 @@ def read_element(stanza: bytes) -> Element:
 class Gateway:
     """A gateway on one database connection; each stanza is one committed transaction.
 
-    Images of rows last until a rollback, or until a test changes rows by itself (`tx`).
+    Images of rows are kept until a rollback, or until a test changes rows itself (`tx`).
     """
 
     def __init__(
@@ -325,7 +325,7 @@ class Gateway:
 def unsealed_events(
     connection: sqlite3.Connection, lane: str | None = None, name: str | None = None
 ) -> list[StoredEvent]:
-    """Return the unsealed events in a database, of one lane or all, of one name or any."""
+    """Return the unsealed events in a database, optionally of one lane and of one name."""
     tx = Transaction(connection, Clock()())
     lanes = LANES if lane is None else (lane,)
     rows = [row for one in lanes for row in events.read(tx, one, 0, 100_000, 2**40)]

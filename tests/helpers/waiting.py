@@ -41,12 +41,12 @@ def hold(
 
 
 def release(tx: Transaction, source: str, msg_id: str) -> None:
-    """Add the row of a delivered message of `source` (bare JID), whose key is not written yet."""
+    """Add the row of a delivered message of `source` (bare JID) whose key is not written yet."""
     tx.run(_RELEASED, (source, msg_id))
 
 
 def remember(tx: Transaction, source: str, latest: int, page: int) -> None:
-    """Write released keys of `source` (bare JID): the number of the latest, and of those before."""
+    """Write released keys of `source` (bare JID): `latest` new ones and `page` earlier ones."""
     tx.run(_KEYS, (source, bytes(KEY_BYTES * latest)))
     tx.run(_PAGE, (source, bytes(KEY_BYTES * page)))
 

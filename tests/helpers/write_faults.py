@@ -1,8 +1,8 @@
 """Assured exchanges of several senders, in a process in which a write or a sync can fail.
 
 `FaultyProcess` runs them under `write_log.c`, which can kill the process at any call. `exchange`
-goes on where such a process ended, and `check` examines its database. Groups are pipelined: a
-COMMIT waits until the senders that are not in its group have sent theirs.
+continues after such a process ended, and `check` examines its database. Groups are pipelined: a
+COMMIT waits until the senders outside its group have sent their requests.
 """
 
 from __future__ import annotations
@@ -51,16 +51,16 @@ from tests.helpers.store import (
 
 SENDERS: Final = ("a0", "a1", "a2", "b0", "b1", "b2")
 FIRST: Final = 3
-"""How many of the senders begin; the others send when the first group is committed."""
+"""Number of senders that begin; the others send while the first group is committed."""
 
 EACH: Final = 6
 """Messages of each sender; every third stays in custody."""
 
 SMALL: Final = {"RELEASED_ROWS": 8, "PAGE_KEYS": 2}
-"""Limits of `custody.store` that let released keys be written often."""
+"""Values of constants in `custody.store` with which released keys are written often."""
 
 ABSENT: Final = f"absent@{DOMAIN}"
-"""A device that is not there: what is delivered to it stays in its outbox."""
+"""A device that never connects, so that messages for it stay in its outbox."""
 
 PADDING: Final = "x" * 700
 CHECKPOINT_PAGES: Final = 20
@@ -69,7 +69,7 @@ BROKEN_STATUS: Final = 3
 
 
 class Request(NamedTuple):
-    """A request of a sender; `deliver` or else an offer."""
+    """A request of a sender: `deliver`, or else an offer."""
 
     sender: str
     number: int
@@ -87,7 +87,7 @@ class Request(NamedTuple):
 
     @property
     def to(self) -> str:
-        """The event log or a device."""
+        """The recipient: the event log or a device."""
         return ABSENT if self.number in {1, 4, 5} else DOMAIN
 
     def xml(self) -> str:
@@ -115,7 +115,7 @@ ALL: Final = frozenset(request for sender in SENDERS for request in requests(sen
 
 
 class Figures(NamedTuple):
-    """How often a request was refused for lack of room, and how many groups had one behind."""
+    """Counts of refusals for lack of room, and of groups during whose COMMIT another one ran."""
 
     refused: int
     behind: int
@@ -139,7 +139,7 @@ class _Exchange:
         self.behind = 0
 
     def _to_send(self, sender: str, done: Collection[Request]) -> Iterator[Request]:
-        """Yield what a sender has no answer to, and before it the last answered one, if it may."""
+        """Yield the last answered request of a sender, if it may be repeated, then the others."""
         row = requests(sender)
         first = next((at for at, request in enumerate(row) if request not in done), len(row))
         if first and row[first - 1].is_last:
@@ -163,7 +163,7 @@ class _Exchange:
         await asyncio.wait_for(self.end, WAIT_S)
 
     def _on_statement(self, sql: str) -> None:
-        """Hold a COMMIT on the database's thread until there is a group behind it."""
+        """Hold a COMMIT on the database's thread until the next group has units."""
         if sql == "COMMIT" and threading.current_thread() is not threading.main_thread():
             submitted = threading.Event()
             self._loop.call_soon_threadsafe(self._submit_ready, submitted)
@@ -269,7 +269,7 @@ def _find(connection: sqlite3.Connection) -> _Found:
 
 
 def check(path: Path, done: Iterable[Request]) -> None:
-    """Check that all that was answered is there, each message once, and lanes have no gaps."""
+    """Check that each answered request has its effect, once, and that lanes have no gaps."""
     with closing(database.connect(path)) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
         held, outbox, logged = _find(connection)
@@ -289,7 +289,7 @@ def check(path: Path, done: Iterable[Request]) -> None:
 
 
 def check_complete(path: Path) -> None:
-    """Check that all requests have had their effect, and nothing else happened."""
+    """Check that all requests have their effect, and that there are no other messages."""
     check(path, ALL)
     with closing(database.connect(path)) as connection:
         found = _find(connection)
@@ -300,14 +300,14 @@ def check_complete(path: Path) -> None:
 
 
 class Run(NamedTuple):
-    """What a process did.
+    """The result of a process.
 
     Attributes:
-        status: its exit status; negative for a signal.
+        status: the exit status; negative for a signal.
         done: the requests that were answered.
-        figures: of `exchange`, if it came to its end.
-        records: its calls.
-        disk: what is on the disk if the power is cut now.
+        figures: the result of `exchange`; zeros if it did not end.
+        records: the recorded calls.
+        disk: the content of the disk, on which the power can be cut.
     """
 
     status: int
@@ -317,7 +317,7 @@ class Run(NamedTuple):
     disk: Disk
 
     def count(self, kinds: str) -> int:
-        """Return the number of calls of some kinds, as `power_cut.Record.what`."""
+        """Return the number of calls of some kinds, which are values of `power_cut.Record.what`."""
         return sum(record.what in kinds for record in self.records)
 
 
@@ -350,7 +350,7 @@ class FaultyProcess:
         self._process.communicate(timeout=WAIT_S)
 
     def run(self, fault: str = "") -> Run:
-        """Run with a fault as `write_log.c` describes it."""
+        """Run with a fault, which is a value of $WRITE_FAULT (see `write_log.c`)."""
         shutil.rmtree(self.path.parent)
         shutil.copytree(self._template, self.path.parent)
         (template,) = self._template.iterdir()

@@ -1,13 +1,16 @@
-/* Records what a process does to some files, in order, and makes one of these calls fail: for
-   `tests.helpers.power_cut`, by LD_PRELOAD.
+/* LD_PRELOAD library for `tests.helpers.power_cut`: records the calls by which a process changes some
+   files, in order, and can make some of them fail.
 
-   Files are those whose path begins with $WRITE_LOG_FILES, but for SQLite's shared memory; what is
-   done to them is appended to $WRITE_LOG after it has been done. A record is one header and its
-   data; a lock makes the order of the records that of the calls.
+   The files are those whose path begins with $WRITE_LOG_FILES, except SQLite's shared memory. Each
+   call is appended to $WRITE_LOG after it has returned. A record is one header and its data; a lock
+   keeps the records in the order of the calls.
 
-   $WRITE_FAULT is `kill N`: SIGKILL before call N, or `torn N`: SIGKILL in the middle of write N, or
-   `full N M`: writes N to M fail with ENOSPC, or `broken N M`: syncs N to M fail with EIO. A process
-   that changes it before its first thread and its first call can choose it by itself. */
+   $WRITE_FAULT is one of
+     kill N      SIGKILL before call N
+     torn N      SIGKILL in the middle of write N
+     full N M    writes N to M fail with ENOSPC
+     broken N M  syncs N to M fail with EIO
+   A process may change it before its first thread and its first call. */
 
 #define _GNU_SOURCE
 #undef _FILE_OFFSET_BITS

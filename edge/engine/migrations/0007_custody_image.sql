@@ -1,6 +1,6 @@
--- Custody is held in memory as an image of these rows, which checks limits and keys. So a commit writes as
--- few pages as possible: there is no other index than that of the few messages for accounts, and a
--- delivered message stays as a row without a body until its key is written to `released_latest`.
+-- Custody is in memory as an image of these rows; limits and keys are checked there. To write few pages in
+-- a commit, the only index is that of the few messages for accounts, and a delivered message stays as a row
+-- without a body until its key is written to `released_latest`.
 CREATE TABLE custody (
     id INTEGER PRIMARY KEY,
     source TEXT NOT NULL, -- bare JID of the sender

@@ -1,5 +1,5 @@
--- The outbox is held in memory as an image of its rows, which finds rows and counts what they use. So a
--- commit writes as few pages as possible: there is no other index than that of the reference to accounts.
+-- The outbox is in memory as an image of its rows; rows are found, and their use of limits is counted,
+-- there. To write few pages in a commit, the only index is that of the reference to accounts.
 DROP INDEX outbox_by_account;
 DROP INDEX outbox_by_source;
 DROP INDEX outbox_by_age;

@@ -27,7 +27,7 @@ REPEATED: Final = "repeated"
 class Situation(Enum):
     """The state in which a request finds the receiver."""
 
-    __hash__ = object.__hash__  # that of `Enum` is written in Python, and each request needs it
+    __hash__ = object.__hash__  # `Enum.__hash__` is slow: it is written in Python
 
     NEW = "not held, trusted, allowed, within limits"
     HELD_SAME = "held, same body"

@@ -26,7 +26,7 @@ from edge.features.outbox import service as outbox
 from edge.features.outbox.service import DeadLetter
 from edge.xmpp.jid import Jid
 
-# Members of an Enum are found by Python code; each request needs these.
+# Looking up a member of an Enum runs Python code; each request needs these members.
 _HOLD: Final = Effect.HOLD
 _DELIVER: Final = Effect.DELIVER
 _DEAD_LETTER: Final = Effect.DEAD_LETTER

@@ -2,13 +2,13 @@
 
 The state is in memory, as an image of the rows (`Transaction.cache`): every function reads and
 changes the image, and the rows follow in one batch for each transaction. The limits of custody
-bound the image. Bodies are in it, with their trees, while `BODY_BYTES` last.
+bound the image. It has the latest bodies, with their trees, up to `BODY_BYTES`.
 
-A released key is 8 bytes of a hash. The latest keys of a source are in the image, those before in a
-ring of pages in `released_pages`. The rows of the latest keys are written once in `RELEASED_ROWS`
-releases: until then the row of each released message stays, without its body. Two messages of one
-source with the same hash would be taken for one. That does not happen by chance, and a sender that
-makes it happen deceives only itself.
+A released key is 8 bytes of a hash. The latest keys of a source are in the image; earlier ones are
+in a ring of pages, in `released_pages`. The rows of the latest keys are written once every
+`RELEASED_ROWS` releases; until then the row of each released message stays, without its body. Two
+messages of one source with the same hash are treated as one. This does not happen by chance, and a
+sender that provokes it harms only itself.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ KEY_BYTES: Final = 8
 PAGE_KEYS: Final = 32
 
 RELEASED_ROWS: Final = 256
-"""Rows of released messages at which their keys are written and the rows are deleted."""
+"""Number of released messages at which their keys are written and their rows deleted."""
 
 BODY_BYTES: Final = 2 * 1024 * 1024
 """Memory for bodies in the image. Messages are mostly delivered within a second; the bodies of
 those that wait are read from their rows."""
 
 PARSED_BYTES: Final = 8
-"""Memory of a parsed body for each byte of it, approximately."""
+"""Approximate bytes of memory that a body's tree takes for each byte of the body."""
 
 _LOAD: Final = """
 SELECT id, source, sender, msg_id, destination, digest, since, bytes, recipient
@@ -140,7 +140,7 @@ class _LatestKeys:
 
 
 class _Image:
-    """What the rows say.
+    """The content of custody's rows, in memory.
 
     Attributes:
         messages: all messages by row, oldest first.
@@ -205,7 +205,7 @@ class _Image:
         self._drop_body(held.row)
 
     def restore(self, held: HeldMessage) -> None:
-        """Take back the removal of a message, at its place in the order."""
+        """Undo the removal of a message, which returns to its place in the order."""
         self.add(held)
         source = self.sources[held.source]
         self.messages = dict(sorted(self.messages.items()))
@@ -224,7 +224,12 @@ class _Image:
         self.released_rows.append(row)
 
     def take_back_key(self, source: str, *, is_new: bool, is_changed: bool) -> None:
-        """Take back the last `add_key`, before which its source was new or changed, or neither."""
+        """Undo the last `add_key`.
+
+        Args:
+            is_new: its source had no latest keys before.
+            is_changed: its source was in `changed` before.
+        """
         latest = self.latest[source]
         latest.keys = latest.keys[:-KEY_BYTES]
         self.released_rows.pop()
@@ -240,7 +245,7 @@ class _Unwritten:
     Attributes:
         new: the values of new rows.
         released: (number of the release, row) of each released message.
-        keys: how many released keys of a source are remembered at least.
+        keys: the least number of released keys of a source to remember.
     """
 
     __slots__ = ("keys", "new", "released")

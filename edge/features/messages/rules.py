@@ -19,7 +19,7 @@ from typing import Final, NamedTuple, Protocol, TypeVar
 class MessageType(Enum):
     """The type of a message (RFC 6121, section 5.2.2)."""
 
-    __hash__ = object.__hash__  # that of `Enum` is slow
+    __hash__ = object.__hash__  # `Enum.__hash__` is slow: it is written in Python
 
     NORMAL = "normal"
     CHAT = "chat"
@@ -31,7 +31,7 @@ class MessageType(Enum):
 class Address(Enum):
     """The kind of address within an account."""
 
-    __hash__ = object.__hash__  # that of `Enum` is slow
+    __hash__ = object.__hash__  # `Enum.__hash__` is slow: it is written in Python
 
     BARE = "the bare JID"
     MATCH = "the full JID of a bound session"
@@ -41,7 +41,7 @@ class Address(Enum):
 class Availability(Enum):
     """The availability of an account."""
 
-    __hash__ = object.__hash__  # that of `Enum` is slow
+    __hash__ = object.__hash__  # `Enum.__hash__` is slow: it is written in Python
 
     NO_ACCOUNT = "the account does not exist, or the sender may not reach it"
     NOBODY = "no session is available with a non-negative priority"

@@ -36,7 +36,7 @@ class Level(Enum):
     ACKNOWLEDGED = 1
     ASSURED = 2
 
-    __hash__ = object.__hash__  # that of `Enum` is much slower
+    __hash__ = object.__hash__  # `Enum.__hash__` is slow: it is written in Python
 
 
 class State(Enum):

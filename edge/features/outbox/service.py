@@ -252,7 +252,7 @@ def _send_ready(
 def _plan(limits: Limits, rows: Sequence[OutboxRow], targets: Targets) -> list[OutboxRow]:
     """Return the messages that are sent now, in order."""
     rows = [row for row in rows if targets.can_plan(row)]
-    if len(rows) == 1:  # as it mostly is
+    if len(rows) == 1:  # the usual case
         return rows if rules.may_send_alone(_candidate(rows[0]), targets.send) else []
     by_number = {row.row: row for row in rows}
     window = Usage(limits.outbox_window, limits.unacknowledged_bytes // WINDOW_DIVISOR)
@@ -656,6 +656,6 @@ def on_external_change(context: Context, tx: Transaction) -> None:
 
 
 def register(hooks: Hooks) -> None:
-    """Register what a component needs, too: messages stored before it was one also get older."""
+    """Register with the engine, also on a component: messages stored earlier still get older."""
     hooks.image(outbox.load)
     hooks.on_time_off(outbox.age)

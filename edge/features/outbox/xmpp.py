@@ -78,7 +78,7 @@ def _encode_request(_context: Context, request: QosRequest) -> bytes:
 
 @lru_cache(maxsize=16)
 def _payload_parts(kind: Request, namespace: str) -> tuple[bytes, bytes, bytes]:
-    """Return what is before the msgId of a request, after it, and after the message."""
+    """Return the bytes of a request before its msgId, after it, and after the message."""
     if kind is Request.DELIVER:
         return b"<deliver%b msgId='" % serialize.attribute("xmlns", namespace), b"'/>", b""
     # with a prefix, because the message is in the default namespace

@@ -8,12 +8,12 @@ from typing import Any, Literal, NamedTuple
 from sync.reports.shared import formats
 
 Kind = Literal["text", "long", "number", "alarm", "time", "state", "flag"]
-"""How a column is laid out. `number`: right-aligned; `alarm`: a count that should be zero;
+"""The layout of a column. `number`: right-aligned; `alarm`: a count that should be zero;
 `flag`: true if something is wrong; `state`: one of a few states, with a mark; `long`: text that
 may wrap."""
 
 Mark = Literal["good", "calm", "wrong"]
-"""How a state is marked. A state without a mark is shown as unknown."""
+"""The mark of a state. A state without a mark is shown as unknown."""
 
 
 class Column(NamedTuple):

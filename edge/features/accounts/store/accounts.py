@@ -29,9 +29,12 @@ class Account(NamedTuple):
 
 
 class AccountStatus(NamedTuple):
-    """What a delivery needs to know of an account: its row, and whether it is revoked.
+    """The fields of an account that deliveries depend on.
 
-    `downgrade`: it receives plain messages in sessions without QoS support.
+    Attributes:
+        row: the number of its row.
+        is_revoked: whether its access is revoked.
+        downgrade: whether it receives plain messages in sessions without QoS support.
     """
 
     row: int
@@ -99,7 +102,7 @@ SELECT
 _REMOVE: Final = "DELETE FROM accounts WHERE name = ?"
 
 MAX_CACHED: Final = 4096
-"""Names whose status is cached."""
+"""Maximum names whose status is cached."""
 
 _CACHE: Final = "accounts"
 

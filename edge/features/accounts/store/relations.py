@@ -1,6 +1,6 @@
 """Read in one query whether an account exists and how its roster lists a sender.
 
-What was read is cached in memory until a roster or an account changes.
+The results are cached in memory until a roster or an account changes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ WHERE a.name = ? AND a.revoked IS NULL
 """
 
 MAX_CACHED: Final = 4096
-"""Relations that are cached."""
+"""Maximum relations that are cached."""
 
 _CACHE: Final = "relations"
 
@@ -45,5 +45,5 @@ def find_relation(tx: Transaction, sender: Sender, account: str) -> Relation:
 
 
 def forget_relations(tx: Transaction) -> None:
-    """Forget what was read, because a roster changes in this unit."""
+    """Drop the cached relations, because a roster changes in this unit."""
     tx.cache.pop(_CACHE, None)

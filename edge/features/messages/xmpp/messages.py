@@ -172,5 +172,5 @@ def register(hooks: Hooks) -> None:
     """Register with the engine."""
     hooks.message(handle)
     hooks.encode(DelayedMessage, _encode_delayed)
-    hooks.on_timer(service.expire)  # also of messages stored before the gateway was a component
+    hooks.on_timer(service.expire)  # a component may have stored messages, too
     hooks.on_time_off(store.age)

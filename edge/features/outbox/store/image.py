@@ -1,8 +1,8 @@
-"""The image of the outbox: its rows, what they use of the limits, and some bodies, in memory.
+"""The image of the outbox in memory: its rows, their use of the limits, and some bodies.
 
-The rows of an account are kept as the planner reads them: those that were sent, and the queued ones
-of each source in order. The limits of the outbox bound the image. A message in custody for an
-account reserves room in its outbox, and is counted as if it were there.
+The rows of an account are kept in the form that the planner reads: those that were sent, and the
+queued ones of each source in order. The limits of the outbox bound the image. A message in custody
+for an account reserves room in its outbox, and is counted as if it were there.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ class AccountOutbox:
     Attributes:
         sent: the rows that are not queued, by number.
         queued: the numbers of the queued rows of each source, in order.
-        messages: how many messages there are, with those in custody.
-        bytes: what these are charged with.
-        sources: how many of them each source has.
+        messages: the number of messages, including those in custody.
+        bytes: the charge of these messages.
+        sources: the number of these messages by source.
     """
 
     __slots__ = ("bytes", "messages", "queued", "sent", "sources")
@@ -53,14 +53,14 @@ class AccountOutbox:
 
 
 class OutboxImage:
-    """What the rows say.
+    """The content of the outbox's rows, in memory.
 
     Attributes:
         rows: all rows by number.
         orphans: the numbers of the rows whose account was removed.
         accounts: the messages of each account by its name.
-        messages: how many messages there are, with those in custody.
-        bytes: what these are charged with.
+        messages: the number of messages, including those in custody.
+        bytes: the charge of these messages.
         last_row: the last number that a row was given.
     """
 
@@ -81,7 +81,7 @@ class OutboxImage:
         self._body_bytes = 0
 
     def change(self, old: StoredRow | None, new: StoredRow | None) -> None:
-        """Replace a row; without `old` it is added, without `new` it is removed."""
+        """Replace a row; add `new` if there is no `old`, remove `old` if there is no `new`."""
         if old is not None and new is not None and old[STATE] != QUEUED != new[STATE]:
             self._replace(new)
             return
@@ -145,7 +145,7 @@ class OutboxImage:
             del outbox.queued[row[SOURCE]]
 
     def count(self, account: str | None, source: str, messages: int, size: int) -> None:
-        """Count messages of a source for an account, or, with negative numbers, no longer."""
+        """Add messages of a source to the counts of an account; negative numbers subtract."""
         self.messages += messages
         self.bytes += size
         used = self._sources.get(source, NOTHING)
@@ -170,7 +170,7 @@ class OutboxImage:
             del self.accounts[account]
 
     def of_source(self, source: str) -> Usage:
-        """Return what a source uses, with its messages in custody for accounts."""
+        """Return the usage of a source, including its messages in custody for accounts."""
         return self._sources.get(source, NOTHING)
 
     def keep_body(self, row: int, body: bytes) -> None:

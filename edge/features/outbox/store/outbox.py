@@ -93,7 +93,7 @@ class OutboxRow(NamedTuple):
         held: bool,
         due: float | None,
     ) -> OutboxRow:
-        """Return the row with other progress, as `_replace` does in more time."""
+        """Return the row with other progress; this is faster than `_replace`."""
         return OutboxRow._make(
             (*self[:STATE], state, session, sends, attempts, held, due, *self[BYTES:])
         )
@@ -334,7 +334,7 @@ def remove(tx: Transaction, row: OutboxRow) -> None:
     if row.row not in image.rows:
         return
     if row.row in tx.unwritten(_IMAGE, _Unwritten, _write).new:
-        tx.write()  # because the table has to remember each number that was given
+        tx.write()  # SQLite remembers only numbers of rows that were inserted
     _change(tx, image, row.row, None)
 
 
@@ -475,7 +475,7 @@ def _load(tx: Transaction) -> OutboxImage:
 
 
 def _change(tx: Transaction, image: OutboxImage, number: int, row: StoredRow | None) -> None:
-    """Replace a row of the image, add it, or remove it, and later that of the table."""
+    """Add, replace or remove a row of the image at once, and of the table later."""
     if number in image.orphans and tx.is_in_memory:
         raise NeedsDatabase  # this could not be undone
     unwritten, old = tx.unwritten(_IMAGE, _Unwritten, _write), image.rows.get(number)

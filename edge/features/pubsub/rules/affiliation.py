@@ -28,7 +28,7 @@ PublishModel: TypeAlias = Literal["publishers", "subscribers", "open"]
 class Affiliation(Enum):
     """Relation of an account to a node (section 4.1)."""
 
-    __hash__ = object.__hash__  # that of `Enum` is slow
+    __hash__ = object.__hash__  # `Enum.__hash__` is slow: it is written in Python
 
     OWNER = "owner"
     PUBLISHER = "publisher"

@@ -1,6 +1,6 @@
 """Store affiliations of accounts, by bare JID; the affiliation `none` has no row.
 
-Those that are in use are kept in memory (`Transaction.cache`).
+Affiliations in use are cached in memory (`Transaction.cache`).
 """
 
 from __future__ import annotations

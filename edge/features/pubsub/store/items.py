@@ -1,8 +1,8 @@
 """Store the items of nodes other than queues.
 
 An item's position is its row number: each publication gets a higher one, also if its ItemID exists
-already. Triggers maintain the numbers of items and bytes of each node and of all nodes; those that
-are in memory (`Transaction.cache`) follow them.
+already. Triggers change the numbers of items and bytes of each node and of all nodes in the rows;
+`_count` changes those that are cached in memory (`Transaction.cache`).
 """
 
 from __future__ import annotations
@@ -228,7 +228,7 @@ def next_expiry(tx: Transaction) -> float | None:
 
 
 def _remove_many(tx: Transaction, sql: str, values: tuple[float, ...]) -> int:
-    """Remove items, and read their numbers again at the next use."""
+    """Remove items, drop the cached counts, and return the number of removed items."""
     count = tx.run(sql, values).rowcount
     if count:
         nodes.forget_all(tx)
@@ -242,7 +242,7 @@ def _count_removed(tx: Transaction, node_id: int, sizes: Sequence[tuple[int]]) -
 
 
 def _count(tx: Transaction, node_id: int, items: int, size: int) -> None:
-    """Follow the triggers: a node has so many more items and bytes."""
+    """Add items and bytes to the cached counts of a node and of all, as triggers do to the rows."""
     nodes.count_items(tx, node_id, items, size)
     total: Usage | None = tx.cache.get(_TOTAL_CACHE)
     if total is not None:

@@ -1,8 +1,7 @@
 """Store nodes and their configurations.
 
 Removing a node also removes its items, subscriptions and affiliations. Triggers maintain the
-numbers of items and bytes of each node. Nodes that are in use are kept in memory
-(`Transaction.cache`).
+numbers of items and bytes of each node. Nodes in use are cached in memory (`Transaction.cache`).
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ CACHED_NODES: Final = 256
 """Nodes to keep in memory; when there are more, all are read again."""
 
 AFFILIATIONS: Final = "affiliations"
-"""The cache of `affiliations`."""
+"""The cache of the module `affiliations`."""
 
 _CACHE: Final = "nodes"
 
@@ -93,7 +92,7 @@ def get(tx: Transaction, name: str) -> Node | None:
 
 
 def count_items(tx: Transaction, id: int, items: int, size: int) -> None:
-    """Follow the triggers: a node has so many more items and bytes."""
+    """Add items and bytes to the cached counts of a node, as triggers do to its row."""
     cache: _Cache | None = tx.cache.get(_CACHE)
     name = None if cache is None else cache.names.get(id)
     if cache is not None and name is not None:
@@ -102,12 +101,12 @@ def count_items(tx: Transaction, id: int, items: int, size: int) -> None:
 
 
 def forget_all(tx: Transaction) -> None:
-    """Read all nodes again at their next use."""
+    """Drop all cached nodes."""
     tx.cache.pop(_CACHE, None)
 
 
 def _forget(tx: Transaction, id: int) -> None:
-    """Read a node again at its next use."""
+    """Drop a cached node, and the recipients of all nodes."""
     cache: _Cache | None = tx.cache.get(_CACHE)
     name = None if cache is None else cache.names.pop(id, None)
     if cache is not None and name is not None:

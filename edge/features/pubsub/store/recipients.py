@@ -1,7 +1,7 @@
-"""Keep in memory whom publications to a node notify.
+"""Cache the recipients of each node's notifications in memory.
 
-The list of a node is forgotten when what it depends on changes: subscriptions, topic filters,
-affiliations, nodes, and accounts (which drop all of `Transaction.cache`).
+The cache is dropped when subscriptions, topic filters, affiliations, nodes or accounts change; a
+change of an account drops all of `Transaction.cache`.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ _CACHE: Final = "recipients"
 
 
 def get(tx: Transaction, node: int) -> Sequence[Any] | None:
-    """Return the recipients of a node, by its number, as they were kept, if they are in memory."""
+    """Return the cached recipients of a node, by its number, or `None`."""
     found: dict[int, Sequence[Any]] = tx.cache.get(_CACHE, {})
     return found.get(node)
 
 
 def keep(tx: Transaction, node: int, recipients: Sequence[Any]) -> None:
-    """Keep the recipients of a node, by its number."""
+    """Cache the recipients of a node, by its number."""
     found: dict[int, Sequence[Any]] = tx.cache.setdefault(_CACHE, {})
     if sum(map(len, found.values())) + len(recipients) + len(found) > CACHED:
         found.clear()
@@ -32,5 +32,5 @@ def keep(tx: Transaction, node: int, recipients: Sequence[Any]) -> None:
 
 
 def forget(tx: Transaction) -> None:
-    """Read recipients again at their next use."""
+    """Drop the cached recipients of all nodes."""
     tx.cache.pop(_CACHE, None)

@@ -10,7 +10,7 @@ from typing import Final
 class Action(Enum):
     """Request for an item."""
 
-    __hash__ = object.__hash__  # that of `Enum` is slow
+    __hash__ = object.__hash__  # `Enum.__hash__` is slow: it is written in Python
 
     DELETE = "delete"
     UNLOCK = "unlock"
@@ -19,7 +19,7 @@ class Action(Enum):
 class Lock(Enum):
     """Owner of the item's lock, as seen by the caller."""
 
-    __hash__ = object.__hash__  # that of `Enum` is slow
+    __hash__ = object.__hash__  # `Enum.__hash__` is slow: it is written in Python
 
     OWN = "the caller"
     FOREIGN = "another session"
@@ -29,7 +29,7 @@ class Lock(Enum):
 class Role(Enum):
     """Relation of the caller to the item; the first that applies counts."""
 
-    __hash__ = object.__hash__  # that of `Enum` is slow
+    __hash__ = object.__hash__  # `Enum.__hash__` is slow: it is written in Python
 
     RECEIVER = "received it before"
     OWNER = "the node's owner"
@@ -42,7 +42,7 @@ class Role(Enum):
 class Verdict(Enum):
     """The answer to the request."""
 
-    __hash__ = object.__hash__  # that of `Enum` is slow
+    __hash__ = object.__hash__  # `Enum.__hash__` is slow: it is written in Python
 
     ALLOWED_WITH_NOTIFICATION = "allowed; the caller is notified"
     ALLOWED = "allowed"

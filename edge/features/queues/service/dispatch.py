@@ -82,10 +82,10 @@ def assign_new(
     priority: int,
     expires: float | None,
 ) -> bool:
-    """Enqueue an item that a worker of a queue node gets at once; return false if none does.
+    """Enqueue an item of a queue node and assign it at once; return False if that is not possible.
 
-    The result is that of enqueuing and dispatching it. It is false if other items are ready, or may
-    be, and under policies other than the least-loaded one.
+    The effect is that of enqueuing the item and then dispatching it. It is not possible if no
+    worker is free, if other items are or may be ready, or if the policy is not least-loaded.
     """
     now = tx.now.service
     simple = queue.node is not None and queue.policy == Policy.LEAST_LOADED.value

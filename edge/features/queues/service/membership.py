@@ -316,6 +316,6 @@ def on_external_change(context: Context, tx: Transaction) -> None:
 
 
 def register(hooks: Hooks) -> None:
-    """Register what a component needs, too: items stored before it was one also get older."""
+    """Register with the engine, also on a component: items stored earlier still get older."""
     hooks.on_time_off(queue_items.age)
     hooks.on_time_off(stored_notifications.age)

@@ -21,8 +21,8 @@ CACHED_ACCOUNTS: Final = 1024
 """Accounts whose notifications are counted in memory; with more, all are counted again."""
 
 _MOST: Final = "notifications"
-"""The cache of the most notifications that an account may have: it counts those that are added, and
-not those that are removed."""
+"""The cache of an upper bound of each account's notifications: added ones are counted, and removed
+ones are not subtracted."""
 
 
 class Notification(NamedTuple):

@@ -4,8 +4,8 @@ A row's number is the item's place in its queue. An item keeps it when it comes 
 in a table of their own, because item rows are written several times. Triggers maintain the totals
 of each queue.
 
-Items of queue nodes that were published or looked up lately are in memory (`Transaction.cache`), as
-is which queues have no ready item.
+Recently published or requested items of queue nodes are cached in memory (`Transaction.cache`), and
+so are the numbers of queues without a ready item.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Lock(NamedTuple):
 
 
 NO_LOCK: Final = (0, None, None, None, None)
-"""Deliveries, subscription, holder, since when, and until when, of an item without a lock."""
+"""Deliveries, subscription, holder, and start and end of the lock, for an item without a lock."""
 
 _COLUMNS: Final = ", ".join(("i.id", *(f"i.{name}" for name in Item._fields[1:])))
 
@@ -301,7 +301,7 @@ def _forget_item(tx: Transaction, queue: int, item: str) -> None:
 
 
 def _forget(tx: Transaction) -> None:
-    """Read items again at their next use; their rows have changed, and some may be ready."""
+    """Drop cached items and drained queues, because rows have changed and some may be ready."""
     tx.cache.pop(_ITEMS, None)
     tx.cache.pop(_DRAINED, None)
 
@@ -576,7 +576,7 @@ def age(tx: Transaction, before: float, seconds: float) -> None:
 
 
 def _change(tx: Transaction, sql: str, values: tuple[Any, ...]) -> int:
-    """Change rows; return how many. What is in memory is read again."""
+    """Change rows and drop the cached ones; return the number of changed rows."""
     count = tx.run(sql, values).rowcount
     if count:
         queues.forget(tx)

@@ -5,9 +5,10 @@ begin, and ends with the process as they do. Whether a session accepts items at 
 depends on its presence and its connection, is looked up when members are chosen. A parameter
 `max_bytes` is how many bytes of items a member may have.
 
-Members of queues at work are in memory, as an image of their rows (`Transaction.cache`). Items are
-counted in the image, and the rows follow at the end of the transaction, or before another function
-of this module uses them (`write`). All other changes are made in the rows, which are read again.
+Members of queues in use are in memory, as an image of their rows (`Transaction.cache`). Items are
+counted in the image, and the counts are written to the rows at the end of the transaction, or
+before another function of this module uses the rows (`write`). All other changes are made in the
+rows, which are then read again.
 """
 
 from __future__ import annotations
@@ -136,7 +137,7 @@ _IMAGE: Final = "queue members"
 
 
 class _Member:
-    """The row of a session of a member; the columns from `in_flight` on change."""
+    """The row of a member's session; only the columns from `in_flight` on change."""
 
     __slots__ = (
         "bare", "bytes", "capacity", "free", "full", "generation", "in_flight", "mine", "needs",
@@ -184,7 +185,7 @@ class _Member:
 
     @property
     def load(self) -> _Load:
-        """The sort key by which members are chosen, and the member."""
+        """The key that orders members for the next assignment; its end identifies the member."""
         return self.in_flight, self.mine, self.turn, self.subscription, self.generation
 
     def accepts(self, tx: Transaction) -> bool:
@@ -199,7 +200,7 @@ class _Member:
         return session.qos == "" and bool(self.plain)
 
     def connected(self) -> ConnectedMember:
-        """Return the member as it is chosen; one without room has its items as capacity."""
+        """Return the member for an assignment; without room, its capacity is its item count."""
         capacity = self.capacity if self.free else self.in_flight
         member = Member(self.subscription, self.full, capacity, self.in_flight, self.turn)
         return ConnectedMember(member, self.generation)
@@ -213,8 +214,8 @@ class _Queue:
     """The members of one queue, by subscription and generation.
 
     Attributes:
-        free: the sort keys of the members that have room, in order.
-        turn: that of the last assignment.
+        free: the sorted keys (`_Member.load`) of the members that have room.
+        turn: the turn of the last assignment.
     """
 
     __slots__ = ("free", "members", "subscriptions", "turn")
@@ -243,7 +244,7 @@ class _Queue:
                 del self.free[bisect_left(self.free, member.load)]
 
     def change(self, member: _Member, counts: _Counts) -> None:
-        """Change what a member has."""
+        """Change the counts of a member."""
         if member.free:
             del self.free[bisect_left(self.free, member.load)]
         member.counts = counts
@@ -274,7 +275,7 @@ def _change(tx: Transaction, queue: _Queue, member: _Member, counts: _Counts) ->
 
 
 def write(tx: Transaction) -> None:
-    """Write what has changed in the image to the rows."""
+    """Write the changes of the image to the rows."""
     changed: dict[tuple[int, int], _Member] | None = tx.memo.get(_IMAGE)
     if changed:
         tx.run_many(_SAVE, [(*member.counts, *key) for key, member in changed.items()])
@@ -282,7 +283,7 @@ def write(tx: Transaction) -> None:
 
 
 def _drop(tx: Transaction) -> None:
-    """Read all members again at the next use; their rows have changed."""
+    """Drop the image, because rows have changed."""
     tx.cache.pop(_IMAGE, None)
 
 

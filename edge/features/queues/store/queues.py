@@ -1,7 +1,7 @@
 """Queues: one for each queue node (XEP-0254) and for each shared subscription (MQTT-234).
 
-Queues that are in use, and the total of all queues, are kept in memory (`Transaction.cache`); their
-numbers of items and bytes follow the triggers.
+Queues in use, and the total of all queues, are cached in memory (`Transaction.cache`). Triggers
+change the numbers of items and bytes in the rows; `count_items` changes them in the cache.
 """
 
 from __future__ import annotations
@@ -109,13 +109,13 @@ def _keep(tx: Transaction, row: Any) -> Queue | None:
 
 
 def forget(tx: Transaction) -> None:
-    """Read queues and their total again at the next use; their rows have changed."""
+    """Drop the cached queues and their total, because rows have changed."""
     tx.cache.pop(_CACHE, None)
     tx.cache.pop(_TOTAL_CACHE, None)
 
 
 def count_items(tx: Transaction, id: int, items: int, size: int) -> None:
-    """Follow the triggers: a queue has so many more items and bytes."""
+    """Add items and bytes to the cached counts of a queue, as triggers do to its row."""
     cache: _Cache | None = tx.cache.get(_CACHE)
     queue = None if cache is None else cache.by_id.get(id)
     if cache is not None and queue is not None:
