@@ -98,11 +98,12 @@ def _prepare(text: str) -> Jid:
     bare, slash, resource = text.partition("/")
     local, at, domain = bare.rpartition("@")
     bare = local + at + _FULL_STOPS.sub(".", domain)
-    text = (
-        bare.removesuffix(".") + slash + resource
-    )  # RFC 7622, section 3.2, which slixmpp does not follow
-    if not text or bare.endswith(".."):
+    if bare.endswith(".."):
+        raise JidError("the domain has an empty label")
+    bare = bare.removesuffix(".")  # RFC 7622, section 3.2, which slixmpp does not follow
+    if not bare:
         raise JidError("the domain is missing")
+    text = bare + slash + resource
     from slixmpp.jid import JID
 
     try:
