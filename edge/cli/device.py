@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 import click
 
@@ -18,7 +19,12 @@ from sync.common.text import plural
 
 _password = click.option(
     "--password",
-    help="Password of the device. Other users of this machine can see it in the process list.",
+    help="Password of the device, for scripts. Other users of this machine can see it in the"
+    " process list.",
+)
+_VISIBLE: Final = (
+    "warning: other users of this machine can see --password in the process list;"
+    " use --password-stdin"
 )
 _password_stdin = click.option(
     "--password-stdin", is_flag=True, help="Read the password from standard input."
@@ -174,6 +180,8 @@ def _chosen(password: str | None, password_stdin: bool) -> str | None:
     """Return the chosen password, if there is one; raises `UsageError`."""
     if password is not None and password_stdin:
         raise click.UsageError("--password and --password-stdin cannot be used together")
+    if password is not None:
+        click.echo(_VISIBLE, err=True)
     if password_stdin:
         password = sys.stdin.readline().rstrip("\r\n")
     if password == "":

@@ -123,9 +123,10 @@ def ran(device: Device) -> list[CommandRuns]:
 
 def test_documented_receiver_runs(folder: Gateway, running: Process, tmp_path: Path) -> None:
     (tmp_path / "example.py").write_text(examples()[1], "utf-8")
-    words = [VALVE, PASSWORD, "127.0.0.1", str(port_of(running)), str(folder.ca), str(tmp_path)]
+    words = [VALVE, "127.0.0.1", str(port_of(running)), str(folder.ca), str(tmp_path)]
     done = subprocess.run(
         [sys.executable, str(tmp_path / "example.py"), *words],
+        input=f"{PASSWORD}\n",
         capture_output=True,
         text=True,
         timeout=60,

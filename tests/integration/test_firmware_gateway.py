@@ -43,9 +43,10 @@ def examples() -> list[str]:
 
 def test_documented_example_runs(folder: Gateway, running: Process, tmp_path: Path) -> None:
     (tmp_path / "example.py").write_text(examples()[0], "utf-8")
-    words = [f"pump1@{DOMAIN}/fw", PASSWORD, "127.0.0.1", str(port_of(running)), str(folder.ca)]
+    words = [f"pump1@{DOMAIN}/fw", "127.0.0.1", str(port_of(running)), str(folder.ca)]
     done = subprocess.run(
         [sys.executable, str(tmp_path / "example.py"), *words, str(tmp_path / "outbox")],
+        input=f"{PASSWORD}\n",
         capture_output=True,
         text=True,
         timeout=60,

@@ -56,9 +56,10 @@ def test_documented_example_runs(tmp_path: Path) -> None:
     )
     (tmp_path / "example.py").write_text(example, "utf-8")
     with gateway.run() as running:
-        words = [f"worker1@{DOMAIN}/w", PASSWORD, "127.0.0.1", str(port_of(running))]
+        words = [f"worker1@{DOMAIN}/w", "127.0.0.1", str(port_of(running))]
         done = subprocess.run(
             [sys.executable, str(tmp_path / "example.py"), *words, str(gateway.ca), str(tmp_path)],
+            input=f"{PASSWORD}\n",
             capture_output=True,
             text=True,
             timeout=60,

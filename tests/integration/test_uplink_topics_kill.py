@@ -84,9 +84,10 @@ def test_the_documented_example_runs(tmp_path: Path) -> None:
     )
     (tmp_path / "example.py").write_text(example, "utf-8")
     with gateway.run() as running:
-        words = [PUMP, PASSWORD, "127.0.0.1", str(port_of(running)), str(gateway.ca)]
+        words = [PUMP, "127.0.0.1", str(port_of(running)), str(gateway.ca)]
         done = subprocess.run(
             [sys.executable, str(tmp_path / "example.py"), *words, str(tmp_path / "outbox")],
+            input=f"{PASSWORD}\n",
             capture_output=True,
             text=True,
             timeout=60,

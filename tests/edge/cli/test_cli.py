@@ -158,7 +158,7 @@ def test_device_is_added_with_a_chosen_password(folder: Path) -> None:
         *("device", "add", "pump2", "--dir", folder, "--password-stdin", "--no-trust"),
         text="secret two\r\nmore\n",
     )
-    assert by_option.output == "pump1@gw.example\n"
+    assert by_option.stdout == "pump1@gw.example\n"
     assert by_input.output == "pump2@gw.example\n"
     for name, password in (("pump1", "secret one"), ("pump2", "secret two")):
         stored = password_of(folder, name)

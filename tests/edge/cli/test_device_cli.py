@@ -73,12 +73,27 @@ def test_only_a_generated_password_is_printed(folder: Path) -> None:
     stored = password_of(folder)
     assert stored is not None
     assert credentials.verify(made_up, stored)
-    for args, text in ((("--password", "new"), None), (("--password-stdin",), "newer\n")):
-        result = device(folder, "passwd", "pump1", *args, text=text)
-        assert (result.exit_code, result.stdout, result.stderr) == (0, "", "")
+    result = device(folder, "passwd", "pump1", "--password-stdin", text="newer\n")
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "", "")
     stored = password_of(folder)
     assert stored is not None
     assert credentials.verify("newer", stored)
+
+
+@pytest.mark.parametrize("command", ["add", "passwd"])
+def test_a_password_on_the_command_line_is_taken_with_a_warning(folder: Path, command: str) -> None:
+    if command == "passwd":
+        device(folder, "add", "pump1")
+    result = device(folder, command, "pump1", "--password", "seen")
+    assert result.exit_code == 0
+    assert result.stdout == ("pump1@gw.example\n" if command == "add" else "")
+    assert result.stderr == (
+        "warning: other users of this machine can see --password in the process list;"
+        " use --password-stdin\n"
+    )
+    stored = password_of(folder)
+    assert stored is not None
+    assert credentials.verify("seen", stored)
 
 
 def test_revoke_and_restore(folder: Path) -> None:
@@ -89,7 +104,7 @@ def test_revoke_and_restore(folder: Path) -> None:
     again = device(folder, "add", "pump1")
     assert again.exit_code == 1
     assert "device passwd pump1" in again.output
-    for command in (("passwd", "pump1", "--password", "x"), ("certificate", "pump1")):
+    for command in (("passwd", "pump1"), ("certificate", "pump1")):
         device(folder, "revoke", "pump1")
         result = device(folder, *command)
         assert result.exit_code == 0
