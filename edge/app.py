@@ -353,8 +353,10 @@ class App:
             if self._settings.uplink.enrolment or self._settings.uplink.folder:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(backlog.empty(), LAST_UPLOAD_TIME)
-        except (StoreError, BacklogUnavailable) as error:
+        except StoreBroken as error:
             self._fail(error)
+        except (StoreError, BacklogUnavailable) as error:  # a full disk
+            self._fail(StoreError(f"the closing event was not written: {error}"))
 
 
 def _begin(tx: Transaction, settings: Config, start: Start, run: Run, router: Router) -> None:

@@ -63,6 +63,8 @@ def add(
     Prints the JID of the device. If a password is generated, it is printed too and cannot be shown
     again. With --certificate, the folder of the certificate is printed, and the device has no
     password unless you give one.
+
+    Example: fieldpost device add pump1 --password-stdin < pump1.password
     """
     chosen = _chosen(password, password_stdin)
     made = devices.add(
@@ -109,6 +111,8 @@ def passwd(name: str, folder: Path, password: str | None, password_stdin: bool) 
 
     Without --password and --password-stdin, a password is generated and printed; it cannot be shown
     again. A revoked device can log in again with the password; its certificates stay revoked.
+
+    Example: fieldpost device passwd pump1 --password-stdin < pump1.password
     """
     changed = devices.set_password(folder, name, _chosen(password, password_stdin))
     if changed.password is not None:

@@ -58,8 +58,10 @@ def named(names: tuple[str, ...]) -> tuple[Attack, ...]:
     Raises:
         ValueError: a name is unknown.
     """
-    if unknown := set(names) - {attack.name for attack in ALL}:
-        raise ValueError(f"no such attacks: {', '.join(sorted(unknown))}")
+    known = [attack.name for attack in ALL]
+    if unknown := set(names).difference(known):
+        text = f"no such attacks: {', '.join(sorted(unknown))}; choose from: {', '.join(known)}"
+        raise ValueError(text)
     return tuple(attack for attack in ALL if attack.name in names or not names)
 
 

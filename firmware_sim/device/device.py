@@ -34,6 +34,7 @@ from firmware_sim.device.sender_rules import Level, State, backoff
 from firmware_sim.errors import ConnectionFailed, DeviceStopped, MessageRefused, NotSent
 
 _DEFAULTS: Final = (SendPolicy(), OutboxLimits(), ReconnectPolicy())
+_LEVELS: Final = {0: "at most once", 1: "acknowledged", 2: "assured"}
 
 
 class Device:
@@ -263,6 +264,9 @@ class Device:
 
     async def _submit(self, body: str, to: str, qos: int, label: str) -> int:
         recipient = str(JID(to)) if to else self.domain
+        if qos not in _LEVELS:
+            levels = ", ".join(f"{level} ({meaning})" for level, meaning in _LEVELS.items())
+            raise ValueError(f"qos is {qos!r}; choose one of {levels}")
         if qos == 0:
             self._send_plain(recipient, body)
             await asyncio.sleep(0)  # let slixmpp write it before the caller continues

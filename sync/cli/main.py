@@ -39,6 +39,14 @@ class CommandFolder(click.Group):
             raise click.ClickException(text) from error
         except OSError as error:
             raise click.ClickException(printable(os_error(error), sys.stderr.encoding)) from error
+        except ModuleNotFoundError as error:
+            package = (error.name or "").partition(".")[0]
+            if package in ("", "sync"):
+                raise
+            raise click.ClickException(
+                f"{package} is not installed; run `pip install 'fieldpost[fleet]'` with the pip of"
+                f" {sys.prefix}"
+            ) from error
 
 
 @click.group(cls=CommandFolder)

@@ -224,3 +224,22 @@ def grow(path: Path, size: int) -> None:
         while on_disk(path) < size:
             other.execute("INSERT INTO filler VALUES (randomblob(1000000))")
             other.execute("DELETE FROM filler")
+
+
+async def test_a_stop_with_a_full_disk_is_reported_in_one_line(
+    gateway: Gateway, others: Others
+) -> None:
+    with gateway.run() as process:
+        async with await bound(process, "writer") as writer:
+            assert await writer.assured("early", log_message(1)) == "received"
+            others.leave(0)
+            assert await writer.assured("late", log_message(9)) == "resource-constraint"
+            assert process.terminate() == 1
+        *_warnings, last = process.stderr.splitlines()
+        assert last.startswith("Error: the closing event was not written: the database:")
+        assert "Traceback" not in process.stderr
+    others.go()
+    with gateway.run() as process:
+        async with await bound(process, "writer") as writer:
+            assert await writer.deliver("early") == "delivered"
+        assert process.terminate() == 0

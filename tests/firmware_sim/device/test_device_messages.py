@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import xml.etree.ElementTree as ET
 from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from firmware_sim.device import messages
+from firmware_sim.device.device import Device
 from firmware_sim.errors import MessageRefused
 
 WHEN = datetime(2026, 3, 4, 5, 6, 7, 891_000, tzinfo=timezone(timedelta(hours=2)))
@@ -154,3 +157,11 @@ def _parse(text: str) -> ET.Element:
 def _shape(element: ET.Element) -> object:
     inner = [_shape(child) for child in element]
     return element.tag, dict(element.items()), element.text or "", element.tail or "", inner
+
+
+@pytest.mark.parametrize("qos", [-1, 3])
+async def test_an_invalid_level_lists_the_valid_ones(tmp_path: Path, qos: int) -> None:
+    device = Device("a@gw/fw", "secret", outbox_path=tmp_path / "outbox", ca_file="ca.pem")
+    valid = re.escape(f"qos is {qos}; choose one of 0 (at most once), 1 (acknowledged), 2 (assured)")
+    with pytest.raises(ValueError, match=valid):
+        await device.send_log("Started", "Pump started.", qos=qos)
