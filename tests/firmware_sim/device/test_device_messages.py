@@ -162,6 +162,8 @@ def _shape(element: ET.Element) -> object:
 @pytest.mark.parametrize("qos", [-1, 3])
 async def test_an_invalid_level_lists_the_valid_ones(tmp_path: Path, qos: int) -> None:
     device = Device("a@gw/fw", "secret", outbox_path=tmp_path / "outbox", ca_file="ca.pem")
-    valid = re.escape(f"qos is {qos}; choose one of 0 (at most once), 1 (acknowledged), 2 (assured)")
+    valid = re.escape(
+        f"qos is {qos}; choose one of 0 (at most once), 1 (acknowledged), 2 (assured)"
+    )
     with pytest.raises(ValueError, match=valid):
         await device.send_log("Started", "Pump started.", qos=qos)
