@@ -60,12 +60,12 @@ class Config(Section, frozen=True, kw_only=True):
 
     @property
     def listen(self) -> tuple[Address, ...]:
-        """The addresses for devices that use STARTTLS."""
+        """The addresses for devices that use STARTTLS or TLS from the first byte."""
         return parse_addresses(self.xmpp.listen, "xmpp.listen: ")
 
     @property
     def listen_tls(self) -> tuple[Address, ...]:
-        """The addresses for devices that use TLS from the first byte."""
+        """The addresses only for devices that use TLS from the first byte."""
         return parse_addresses(self.xmpp.listen_tls, "xmpp.listen_tls: ")
 
     @property

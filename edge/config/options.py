@@ -54,7 +54,8 @@ class Xmpp(Section, frozen=True, kw_only=True):
     listen: Annotated[
         str | list[str],
         option(
-            "Address and port for devices that use STARTTLS, or a list of addresses."
+            "Address and port for devices that use STARTTLS or TLS from the first byte (XEP-0368),"
+            " or a list of addresses."
             ' ["0.0.0.0:5222", "[::]:5222"] serves the network. Port 0 selects a free port, which'
             " `fieldpost run` prints in its `ready` line. An empty string disables the listener."
         ),
@@ -62,8 +63,8 @@ class Xmpp(Section, frozen=True, kw_only=True):
     listen_tls: Annotated[
         str | list[str],
         option(
-            "Address and port for devices that use TLS from the first byte (XEP-0368), or a list"
-            " of addresses. An empty string disables the listener."
+            "Address and port only for devices that use TLS from the first byte, or a list of"
+            " addresses. An empty string disables the listener."
         ),
     ] = "127.0.0.1:5223"
     component: Annotated[

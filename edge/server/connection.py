@@ -38,26 +38,23 @@ OUT_OF_ORDER: Final = frozenset((management.REQUEST, management.ACK))
 class Connection(asyncio.BufferedProtocol):
     """A connection: parses its input, negotiates or passes stanzas to its session, and writes.
 
-    Args:
-        direct: whether TLS begins with the first byte (XEP-0368).
-
     Attributes:
         closed: whether nothing more is read or sent.
         written: bytes written to the transport.
     """
 
-    def __init__(self, context: ServerContext, registry: Registry, *, direct: bool = False) -> None:
+    def __init__(self, context: ServerContext, registry: Registry) -> None:
         limits = context.settings.limits
         self._context = context
         self._registry = registry
         self._limits = limits
-        self._direct = direct
+        self._direct = False  # TLS begins with the first byte (XEP-0368)
         self._source = ""  # as `login_throttle.source_of` returns it
         self._transport: asyncio.Transport | None = None
         self._plain: asyncio.Transport | None = None  # beneath TLS
         self._output: list[bytes] = []
         self._reading = True
-        self._handshaking = direct  # nothing can be sent during the TLS handshake
+        self._handshaking = False  # nothing can be sent during the TLS handshake
         self._handshake: asyncio.Task[None] | None = None
         self._parser = StreamParser(
             limits.stranger_stanza_bytes,
@@ -331,6 +328,11 @@ class Connection(asyncio.BufferedProtocol):
         self.end("connection-timeout", "no session was bound in time")
 
     # TLS
+
+    def expect_direct_tls(self) -> None:
+        """Send nothing until TLS has begun, because the client's first byte begins it."""
+        self._direct = self._handshaking = True
+        self._login = None
 
     def start_direct_tls(self, hello: bytes) -> None:
         """Begin direct TLS with the client's first message, which was read already."""

@@ -89,10 +89,9 @@ class Listener:
         """Listen on all addresses of a host, which may be of several families."""
 
         def protocol() -> asyncio.BaseProtocol:
-            if option == "listen":
-                return Connection(context, self._registry)
-            connection = Connection(context, self._registry, direct=True)
-            return ClientHelloReader(connection, self._refusals)
+            connection = Connection(context, self._registry)
+            only_tls = option == "listen_tls"
+            return ClientHelloReader(connection, self._refusals, only_tls=only_tls)
 
         try:
             server = await context.loop.create_server(

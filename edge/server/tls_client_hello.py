@@ -1,4 +1,4 @@
-"""The check of the ALPN protocols in a TLS ClientHello, for direct TLS (XEP-0368).
+"""The first bytes of a connection: whether TLS begins with them (XEP-0368), and for which protocol.
 
 A client that offers ALPN protocols, and not ours, has connected to the wrong port or is the victim
 of a cross-protocol attack; it is refused (RFC 7301, section 3.2). Python's `ssl` would continue
@@ -32,38 +32,62 @@ class Incomplete(Exception):
     """The ClientHello is not complete."""
 
 
-class ClientHelloReader(asyncio.Protocol):
-    """A protocol that reads the ClientHello and then starts TLS on its connection."""
+class ClientHelloReader(asyncio.BufferedProtocol):
+    """A protocol that reads what a client sends first, and then leaves the transport.
 
-    def __init__(self, connection: Connection, counters: RefusalCounters) -> None:
+    A ClientHello starts TLS on the connection. Anything else is the connection's own input, if TLS
+    may begin later (STARTTLS). No stream begins with the first byte of a TLS record.
+
+    Args:
+        only_tls: whether the port is for direct TLS only.
+    """
+
+    def __init__(
+        self, connection: Connection, counters: RefusalCounters, *, only_tls: bool
+    ) -> None:
         self._connection = connection
         self._counters = counters
         self._transport: asyncio.Transport | None = None
         self._data = b""
+        self._is_tls = only_tls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Register the connection."""
         assert isinstance(transport, asyncio.Transport)  # noqa: S101
         self._transport = transport
+        if self._is_tls:
+            self._connection.expect_direct_tls()
         self._connection.connection_made(transport)
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Return the buffer that all connections share: it is consumed before the next read."""
+        return self._connection.get_buffer(sizehint)
+
+    def buffer_updated(self, nbytes: int) -> None:
         """Read until the ClientHello is complete, and no further."""
-        if self._transport is None or self._transport.is_closing():
+        transport = self._transport
+        if transport is None or transport.is_closing():
             return
-        self._data += data
+        self._data += self._connection.get_buffer(nbytes)[:nbytes]
+        if not self._is_tls:
+            if not self._data.startswith(_HANDSHAKE):
+                transport.set_protocol(self._connection)
+                self._connection.buffer_updated(nbytes)
+                return
+            self._is_tls = True
+            self._connection.expect_direct_tls()
         try:
             offered = offered_protocols(self._data)
         except Incomplete:
             if len(self._data) > HELLO_BYTES:
                 self._counters.add("tls", source=self._connection.peer)
-                self._transport.abort()
+                transport.abort()
             return
-        self._transport.pause_reading()
+        transport.pause_reading()
         if offered and ALPN.encode() not in offered:
             self._counters.add("tls", source=self._connection.peer)
-            self._transport.write(REFUSAL)
-            self._transport.close()
+            transport.write(REFUSAL)
+            transport.close()
         else:
             self._connection.start_direct_tls(self._data)
 

@@ -31,7 +31,6 @@ class Peer:
     def __init__(self, jid: str, password: str, ca: Path, service: str) -> None:
         context = ssl.create_default_context(cafile=str(ca))
         self.client: Any = ClientXMPP(jid, password, ssl_context=context)
-        self.client.enable_direct_tls = False
         self.client.enable_plaintext = False
         self.client.auto_authorize, self.client.auto_subscribe = None, False
         for plugin in PLUGINS:

@@ -61,7 +61,7 @@ def random_bytes(count: int) -> bytes:
 
 INVALID_STREAMS = {
     "HTTP": (b"GET / HTTP/1.1\r\nHost: gw.example\r\n\r\n", "not-well-formed"),
-    "TLS instead of XML": (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", "not-well-formed"),
+    "a TLS alert": (b"\x15\x03\x01\x00\x02\x02\x28", "not-well-formed"),
     "NUL": (bytes(100), "unsupported-encoding"),
     "noise": (random_bytes(64 * 1024), None),
     "billion laughs": (

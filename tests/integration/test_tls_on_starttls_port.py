@@ -1,0 +1,142 @@
+"""Direct TLS on the port for STARTTLS: the gateway looks at the first byte."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from edge.ops import devices
+from edge.server.tls_client_hello import HELLO_BYTES
+from tests.helpers.gateway import DOMAIN, PASSWORD, Gateway, port_of
+from tests.helpers.hostile import trickle, until_closed
+from tests.helpers.processes import Process
+from tests.helpers.slix import peer
+from tests.helpers.xmpp import Client, Closed, trusting
+
+PING = "<ping xmlns='urn:xmpp:ping'/>"
+AUTHENTICATE_S = 2.0
+MARGIN_S = 15.0
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Gateway:
+    made = Gateway(
+        tmp_path_factory.mktemp("gw") / "gateway", "pump1", authenticate_time=AUTHENTICATE_S
+    )
+    devices.add(made.folder, "pump2", None, trusted=True, certificate=True)
+    return made
+
+
+@pytest.fixture(scope="module")
+def process(gateway: Gateway) -> Iterator[Process]:
+    with gateway.run() as process:
+        yield process
+        assert process.terminate() == 0
+        assert process.stderr == ""
+
+
+async def test_slixmpp_as_it_comes_causes_no_warning(tmp_path: Path) -> None:
+    """It tries direct TLS first."""
+    gateway = Gateway(tmp_path / "gateway", "pump1")
+    with gateway.run() as process:
+        address = "127.0.0.1", port_of(process)
+        jid, service = f"pump1@{DOMAIN}/fw", f"pubsub.{DOMAIN}"
+        async with peer(jid, PASSWORD, gateway.ca, address, service) as session:
+            assert session.client.enable_direct_tls
+            assert session.client.transport.get_extra_info("ssl_object") is not None
+            await session.quiet()
+        assert process.terminate() == 0  # what was refused is logged before the end
+    assert [event for event in gateway.events() if event["level"] in ("Warning", "Error")] == []
+
+
+@pytest.mark.parametrize("alpn", [(), ("xmpp-client",)])
+async def test_direct_tls_is_served(
+    gateway: Gateway, process: Process, alpn: tuple[str, ...]
+) -> None:
+    context = trusting(gateway.ca, alpn=alpn)
+    async with await Client.connect_tls(port_of(process), context) as client:
+        tls: ssl.SSLObject = client.writer.get_extra_info("ssl_object")
+        assert tls.selected_alpn_protocol() == (alpn[0] if alpn else None)
+        features = await client.element()
+        assert "starttls" not in {element.tag.partition("}")[2] for element in features.iter()}
+        assert await client.authenticate("SCRAM-SHA-256", "pump1", PASSWORD) == "success"
+        await client.bind("direct")
+        assert (await client.iq("get", PING)).get("type") == "result"
+
+
+async def test_client_certificate_is_used(gateway: Gateway, process: Process) -> None:
+    context = trusting(gateway.ca, gateway.folder / "devices" / "pump2", ("xmpp-client",))
+    async with await Client.connect_tls(port_of(process), context) as client:
+        await client.element()
+        assert await client.authenticate("EXTERNAL", "", "") == "success"
+        await client.bind("fw")
+
+
+async def test_starttls_is_served_beside_it(gateway: Gateway, process: Process) -> None:
+    async with await Client.connect(port_of(process)) as client:
+        await client.start_tls(gateway.ca)
+        await client.element()
+        assert await client.authenticate("SCRAM-SHA-256", "pump1", PASSWORD) == "success"
+        await client.bind("starttls")
+
+
+async def test_other_alpn_protocol_is_refused(gateway: Gateway, process: Process) -> None:
+    with contextlib.suppress(ssl.SSLError, ConnectionError):
+        context = trusting(gateway.ca, alpn=("h2", "http/1.1"))
+        async with await Client.connect_tls(port_of(process), context) as client:
+            with pytest.raises(Closed):  # with TLS 1.3, a client notices when it reads
+                await client.element()
+
+
+async def test_hello_may_come_in_pieces(gateway: Gateway, process: Process) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port_of(process))
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    tls = trusting(gateway.ca).wrap_bio(incoming, outgoing, server_hostname=DOMAIN)
+    with contextlib.suppress(ssl.SSLWantReadError):
+        tls.do_handshake()
+    for byte in outgoing.read():
+        writer.write(bytes([byte]))
+        await asyncio.sleep(0)
+    async with asyncio.timeout(MARGIN_S):
+        while tls.version() is None or tls.cipher() is None:
+            incoming.write(await reader.read(65536))
+            with contextlib.suppress(ssl.SSLWantReadError):
+                tls.do_handshake()
+            writer.write(outgoing.read())
+    writer.close()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\x16\x03\x01\x40\x00\x01\x00\xff\xff" + bytes(2 * HELLO_BYTES),
+        b"\x16\x03\x01\x00\x00" * HELLO_BYTES,
+        b"\x16\x03\x01\x00\x04\x02\x00\x00\x00",
+    ],
+    ids=["a hello too large", "empty records", "another message"],
+)
+async def test_invalid_hello_is_refused_at_once(process: Process, data: bytes) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port_of(process))
+    async with Client(reader, writer) as client:
+        client.send(data)
+        started = time.monotonic()
+        assert b"<" not in await until_closed(client)
+        assert time.monotonic() - started < AUTHENTICATE_S, "it timed out instead"
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"\x16", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc" + bytes(90)]
+)
+async def test_slow_hello_is_disconnected_in_time(process: Process, data: bytes) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port_of(process))
+    async with Client(reader, writer) as client:
+        started = time.monotonic()
+        received = await trickle(client, data, 0.05) + await until_closed(client)
+        assert AUTHENTICATE_S / 2 < time.monotonic() - started < AUTHENTICATE_S + MARGIN_S
+        assert (b"<connection-timeout " in received) is not data.startswith(b"\x16")
