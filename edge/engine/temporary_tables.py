@@ -105,7 +105,7 @@ CREATE TEMPORARY TABLE queue_members (
 CREATE INDEX temp.queue_members_free ON queue_members (queue, in_flight, mine, turn) WHERE free = 1;
 CREATE INDEX temp.queue_members_turn ON queue_members (queue, turn);
 CREATE INDEX temp.queue_members_stalled ON queue_members (subscription) WHERE stalled = 1;
-CREATE INDEX temp.queue_members_needing ON queue_members (queue) WHERE needs = 1;
+CREATE INDEX temp.queue_members_needing ON queue_members (generation) WHERE needs = 1 AND bare = 0;
 CREATE INDEX temp.queue_members_by_session ON queue_members (generation);
 CREATE TEMPORARY TABLE queue_work (
     queue INTEGER PRIMARY KEY,

@@ -1,9 +1,11 @@
-"""Shared subscriptions over real sockets: a vanished member, and a killed gateway."""
+"""Shared subscriptions over real sockets: vanished and returning members, and a killed gateway."""
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from hashlib import sha1
 from pathlib import Path
 from typing import Final
 from xml.etree.ElementTree import Element
@@ -19,26 +21,41 @@ from tests.helpers.xmpp import Client, log_in
 PUBSUB: Final = "http://jabber.org/protocol/pubsub"
 QOS: Final = "urn:xmpp:qos"
 DISCO: Final = "http://jabber.org/protocol/disco#info"
+VER: Final = b64encode(sha1(f"{QOS}<".encode(), usedforsecurity=False).digest()).decode()
+CAPS: Final = (
+    "<c xmlns='http://jabber.org/protocol/caps' hash='sha-1' node='urn:example:worker'"
+    f" ver='{VER}'/>"
+)
+"""Announces the one feature that a worker names when it is queried (XEP-0115)."""
 
 
 class Worker:
-    """A member that announces QoS and answers deliveries on request."""
+    """A member that supports QoS, and answers deliveries on request."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
+
+    async def _stanza(self) -> Element:
+        """Read the next stanza that is not a query for capabilities; these are answered."""
+        query = f"{{{DISCO}}}query"
+        while len(found := await self.client.stanza()) and found[0].tag == query:
+            self.answer(found, f"<query xmlns='{DISCO}'><feature var='{QOS}'/></query>")
+        return found
 
     async def ask(self, content: str) -> Element:
         """Send a request to the service and return the answer; earlier stanzas are dropped."""
         payload = f"<pubsub xmlns='{PUBSUB}'>{content}</pubsub>"
         self.client.send(f"<iq type='set' id='ask' to='{SERVICE}'>{payload}</iq>")
-        while (found := await self.client.stanza()).get("id") != "ask":
+        while (found := await self._stanza()).get("id") != "ask":
             pass
         assert found.get("type") == "result", found
         return found
 
-    async def appear(self) -> None:
-        """Become available."""
-        self.client.send("<presence/>")
+    async def appear(self, caps: str = "") -> None:
+        """Become available, with these capabilities."""
+        self.client.send(f"<presence>{caps}</presence>")
+        while (await self._stanza()).get("from") != self.client.full:
+            pass
 
     async def join(self, qos: int) -> None:
         """Join the shared subscription."""
@@ -46,15 +63,11 @@ class Worker:
         await self.ask(element("subscribe", node=SHARE, jid=bare) + options(qos=str(qos)))
 
     async def next_delivery(self) -> Element:
-        """Wait for the next iq that delivers something, and answer queries for capabilities."""
+        """Wait for the next iq that delivers something."""
         while True:
-            found = await self.client.stanza()
-            if found.tag != "{jabber:client}iq" or found.get("type") not in ("get", "set"):
-                continue
-            if found[0].tag != f"{{{DISCO}}}query":
+            found = await self._stanza()
+            if found.tag == "{jabber:client}iq" and found.get("type") == "set":
                 return found
-            query = f"<query xmlns='{DISCO}'><feature var='{QOS}'/></query>"
-            self.answer(found, query)
 
     def answer(self, iq: Element, payload: str = "") -> None:
         """Send the result of an iq."""
@@ -67,19 +80,21 @@ class Worker:
         self.client.send(
             "<iq type='get' id='ping' to='gw.example'><ping xmlns='urn:xmpp:ping'/></iq>"
         )
-        assert (await self.client.stanza()).get("id") == "ping"
+        assert (await self._stanza()).get("id") == "ping"
 
 
 @asynccontextmanager
-async def present(process: Process, gateway: Gateway, *users: str) -> AsyncIterator[list[Worker]]:
-    """Log users in and make them available."""
+async def present(
+    process: Process, gateway: Gateway, *users: str, caps: str = ""
+) -> AsyncIterator[list[Worker]]:
+    """Log users in and make them available, with these capabilities."""
     async with AsyncExitStack() as stack:
         found = []
         for user in users:
             client = await log_in(port_of(process), gateway.ca, user, PASSWORD)
             await stack.enter_async_context(client)
             found.append(Worker(client))
-            await found[-1].appear()
+            await found[-1].appear(caps)
         yield found
 
 
@@ -89,6 +104,18 @@ def received(iq: Element) -> str:
 
 def item_of(iq: Element) -> str | None:
     return item_id(iq[0][0])
+
+
+async def take(worker: Worker) -> str | None:
+    """Take the next item by all steps of its level, and return its ItemID."""
+    first = await worker.next_delivery()
+    if first[0].tag != f"{{{QOS}}}assured":
+        worker.answer(first)
+    else:
+        worker.answer(first, received(first))
+        worker.answer(await worker.next_delivery())
+    await worker.expect_nothing()
+    return item_of(first)
 
 
 async def publish(publisher: Worker, *items: str) -> None:
@@ -117,6 +144,29 @@ async def test_qos_1_item_of_a_vanished_member_goes_to_another(gateway: Gateway)
             bee.answer(again)
             await publish(engine, "i2")
             assert item_of(await bee.next_delivery()) == "i2"
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+async def test_durable_member_that_returns_gets_its_part(gateway: Gateway, qos: int) -> None:
+    with gateway.run() as process:
+        async with (
+            present(process, gateway, "engine") as (engine,),
+            present(process, gateway, "ant", "bee", caps=CAPS) as (ant, bee),
+        ):
+            await engine.ask(element("create", node=NODE))
+            await ant.join(qos)
+            await bee.join(qos)
+            ant.client.send("</stream:stream>")
+            await ant.client.closed()
+            for number in range(4):
+                await publish(engine, f"away{number}")
+                assert await take(bee) == f"away{number}"
+            async with present(process, gateway, "ant", caps=CAPS) as (again,):
+                taken = []
+                for number, worker in enumerate([again, bee, again, bee]):
+                    await publish(engine, f"back{number}")
+                    taken.append(await take(worker))
+                assert taken == [f"back{number}" for number in range(4)]
 
 
 @pytest.mark.parametrize("qos", [1, 2])

@@ -1,6 +1,7 @@
 """Find out in which namespace a session supports QoS.
 
-A session is queried only when a message waits for it. If its presence announces capabilities by a
+A session is queried when a message waits for it, or when it could get items of a shared
+subscription. If its presence announces capabilities by a
 hash that was verified before, no query is needed; the hash depends on the features only, so all
 devices of a kind share it. An answer that does not match the announced hash counts for its session
 only.
@@ -122,6 +123,7 @@ def forget_outdated(tx: Transaction, generation: int, announced: Announced | Non
         return False
     store.delete_query(tx, generation)
     sessions.set_qos(tx, generation, None)
+    tx.wake_at(tx.now.service)  # those that need to know it find it out again
     return True
 
 

@@ -43,28 +43,14 @@ STALL: Final = 15.0
 """Seconds after which a member whose outbox was full is tried again."""
 
 
-def dispatch(
-    context: Context,
-    tx: Transaction,
-    queue_id: int,
-    queue: Queue | None = None,
-    *,
-    query: bool = True,
-) -> None:
-    """Assign ready items of a queue to connected members that have room.
-
-    Args:
-        queue: the queue itself, if it is at hand.
-        query: whether to query members of a shared subscription for their support of QoS. An
-            answer that is known already has consequences at once.
-    """
+def dispatch(context: Context, tx: Transaction, queue_id: int, queue: Queue | None = None) -> None:
+    """Assign ready items of a queue to connected members that have room; `queue` is the queue
+    itself, if it is at hand."""
     queue = queue or queues.get(tx, queue_id)
     if queue is None or queue_items.is_drained(tx, queue_id):
         return
     for number in range(PAGES):
         if not _dispatch_page(context, tx, queue, PAGE if number else FIRST_PAGE):
-            if query and queue.node is None:
-                share_delivery.query_qos(context, tx, queue.id)
             return
         if queue.policy == Policy.STICKY.value:  # the page may have changed the favourite
             queue = queues.get(tx, queue_id) or queue

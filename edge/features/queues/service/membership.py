@@ -45,6 +45,8 @@ def join(context: Context, tx: Transaction, subscription: Subscription) -> None:
         notifications.flush_jid(tx, subscription.jid)
         queue_items.release_held(tx, subscription.queue)
         dispatch(context, tx, subscription.queue)
+        unknown = queue_members.with_unknown_qos(tx, subscription=subscription.id)
+        share_delivery.learn_qos(context, tx, unknown)
 
 
 def leave(context: Context, tx: Transaction, subscription: Subscription, loss: Loss) -> None:
@@ -56,8 +58,7 @@ def leave(context: Context, tx: Transaction, subscription: Subscription, loss: L
         if item.subscription == subscription.id:
             _take_from_subscription(context, tx, item, _loss_of(tx, item, loss))
     if subscription.queue is not None:
-        # The row of the subscription still exists: an answer to a query would add it again.
-        dispatch(context, tx, subscription.queue, query=False)
+        dispatch(context, tx, subscription.queue)
 
 
 def _loss_of(tx: Transaction, item: Item, loss: Loss) -> Loss:
@@ -133,11 +134,18 @@ def on_available(context: Context, tx: Transaction, sender: Sender) -> None:
 
 
 def on_ready(context: Context, tx: Transaction, sender: Sender) -> None:
-    """Assign items to a session that is connected again or whose capabilities are now known."""
+    """Assign items to a session that is connected again or whose capabilities are now known.
+
+    If a shared subscription needs its capabilities and they are unknown, they are found out now. If
+    that waited for an item, none would ever wait for it while another member is idle.
+    """
     found = queue_members.queues_of(tx, sender.generation)
     for queue in found:
         queue_items.release_held(tx, queue)
     dispatch_all(context, tx, found)
+    if found:
+        unknown = queue_members.with_unknown_qos(tx, generation=sender.generation)
+        share_delivery.learn_qos(context, tx, unknown)
 
 
 def on_detached(context: Context, tx: Transaction, sender: Sender) -> None:
@@ -282,6 +290,7 @@ def on_timer(context: Context, tx: Transaction) -> None:
     released = queue_items.release_delayed(tx)
     queue_members.clear_stalls(tx, context.limits.unacknowledged_bytes)
     dispatch_all(context, tx, queue_members.dispatchable(tx))
+    share_delivery.learn_qos(context, tx, queue_members.with_unknown_qos(tx))
     if BATCH in (len(timed_out), len(expired), released):
         tx.wake_at(tx.now.service)
     next_timer = queue_items.next_timer(tx)

@@ -10,6 +10,7 @@ only this session can complete. Source: MQTT-234, as completed by the project's 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import Enum
 from typing import Final
 
@@ -25,7 +26,7 @@ from edge.features.pubsub.service.notifications import exceeded_outbox_limit
 from edge.features.pubsub.service.queries import Subscription
 from edge.features.queues.rules.assignment import Member, Policy
 from edge.features.queues.service.messages import ItemDelivery
-from edge.features.queues.store import queue_items, queue_members
+from edge.features.queues.store import queue_items
 from edge.features.queues.store.queue_items import Item
 from edge.features.queues.store.queues import Queue
 
@@ -110,10 +111,10 @@ def _send_once(
         context.send(tx, session.generation, delivery._replace(to=session.full), receipt)
 
 
-def query_qos(context: Context, tx: Transaction, queue: int) -> None:
-    """Query the capabilities of connected members whose support of QoS is unknown, if an item is
-    ready; they get items when they have answered."""
-    for full in queue_members.with_unknown_qos(tx, queue):
+def learn_qos(context: Context, tx: Transaction, members: Iterable[str]) -> None:
+    """Find out whether members support QoS, by the full JIDs of their sessions; those that do get
+    items from then on."""
+    for full in members:
         session = sessions.find(tx, full)
         if session is not None and session.qos is None:
             discovery.learn(context, tx, session)

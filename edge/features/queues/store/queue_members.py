@@ -125,12 +125,13 @@ _LOCKING: Final = "SELECT DISTINCT subscription FROM temp.queue_members WHERE lo
 _OF_QUEUE: Final = "SELECT DISTINCT subscription FROM temp.queue_members WHERE queue = ?"
 _QOS_UNKNOWN: Final = """
 SELECT DISTINCT s.full
-FROM (SELECT 1 FROM main.queue_items WHERE queue = ?1 AND state = 'ready' LIMIT 1)
-    CROSS JOIN temp.queue_members AS m
-    CROSS JOIN temp.sessions AS s ON s.generation = m.generation
-WHERE m.queue = ?1 AND m.needs = 1 AND s.qos IS NULL AND s.detached = 0
+FROM temp.queue_members AS m CROSS JOIN temp.sessions AS s ON s.generation = m.generation
+WHERE m.needs = 1 AND s.qos IS NULL AND s.detached = 0
     AND (m.bare = 0 OR (s.available = 1 AND s.priority >= 0))
 """
+_QOS_UNKNOWN_OF_SUBSCRIPTION: Final = f"{_QOS_UNKNOWN} AND m.subscription = ?"
+_QOS_UNKNOWN_OF_SESSION: Final = f"{_QOS_UNKNOWN} AND m.generation = ?"
+_QOS_UNKNOWN_OF_FULL_JIDS: Final = f"{_QOS_UNKNOWN} AND m.bare = 0"
 
 
 _IMAGE: Final = "queue members"
@@ -454,11 +455,22 @@ def dispatchable(tx: Transaction) -> list[int]:
     return [queue for (queue,) in tx.rows(_DISPATCHABLE)]
 
 
-def with_unknown_qos(tx: Transaction, queue: int) -> list[str]:
-    """Return the full JIDs of members' sessions that have to accept QoS and whose capabilities are
-    unknown; none if no item is ready."""
-    write(tx)
-    return [full for (full,) in tx.rows(_QOS_UNKNOWN, (queue,))]
+def with_unknown_qos(
+    tx: Transaction, *, subscription: int | None = None, generation: int | None = None
+) -> list[str]:
+    """Return the full JIDs of members' sessions that could get items if they support QoS, which is
+    unknown.
+
+    Only sessions that serve a subscription, or only one session; otherwise only those of
+    subscriptions by full JID, which need not become available.
+    """
+    if subscription is not None:
+        rows = tx.rows(_QOS_UNKNOWN_OF_SUBSCRIPTION, (subscription,))
+    elif generation is not None:
+        rows = tx.rows(_QOS_UNKNOWN_OF_SESSION, (generation,))
+    else:
+        rows = tx.rows(_QOS_UNKNOWN_OF_FULL_JIDS)
+    return [full for (full,) in rows]
 
 
 def recount_locking(tx: Transaction, max_bytes: int) -> None:

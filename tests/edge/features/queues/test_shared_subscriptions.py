@@ -16,7 +16,7 @@ from edge.features.queues.service import admin
 from edge.features.queues.store import overview
 from edge.xmpp.namespaces import REDELIVERED, clark
 from tests.helpers.people import PUMP, VALVE, VALVE_BARE
-from tests.helpers.pubsub import create, element, send_request
+from tests.helpers.pubsub import create, element, send_request, subscribe
 from tests.helpers.qos_devices import (
     CAM,
     Build,
@@ -208,14 +208,82 @@ def test_a_full_jid_need_not_be_available(gateway: Gateway) -> None:
     assert offered(gateway, OTHER) == ["i2"]
 
 
-def test_a_member_is_queried_for_qos_when_an_item_waits(gateway: Gateway) -> None:
+def queries(gateway: Gateway, full: str) -> int:
+    """Return how many queries for its capabilities a session was sent since the last call."""
+    found = [one[0].tag for one in gateway.elements(full) if len(one)]
+    return found.count("{http://jabber.org/protocol/disco#info}query")
+
+
+@pytest.mark.parametrize("jid", [OTHER, VALVE_BARE])
+def test_a_member_is_queried_for_qos_before_an_item_waits(gateway: Gateway, jid: str) -> None:
     bind_eligible(gateway, OTHER, qos=None)
-    join(gateway, OTHER, jid=OTHER)
-    assert gateway.elements(OTHER) == []
-    publish(gateway, "i1")
-    assert len(gateway.elements(OTHER)) == 1
-    make_eligible(gateway, OTHER)
-    assert offered(gateway, OTHER) == ["i1"]
+    join(gateway, OTHER, jid=jid)
+    assert queries(gateway, OTHER) == 1
+    gateway.end(OTHER)
+    bind_eligible(gateway, OTHER, qos=None)
+    gateway.run_timers()
+    assert queries(gateway, OTHER) == 1
+
+
+def test_a_full_jid_is_queried_without_presence_and_when_its_capabilities_change(
+    gateway: Gateway,
+) -> None:
+    join(gateway, VALVE, jid=VALVE)
+    gateway.end(VALVE)
+    gateway.bind(VALVE)
+    assert queries(gateway, VALVE) == 0  # it does not know yet that it is bound
+    gateway.run_timers()
+    assert queries(gateway, VALVE) == 1
+    c = "<c xmlns='http://jabber.org/protocol/caps' hash='sha-1' node='urn:example:w' ver='new'/>"
+    gateway.send(VALVE, f"<presence><priority>-1</priority>{c}</presence>")
+    assert gateway.due == gateway.clock.service
+    gateway.run_timers()
+    assert queries(gateway, VALVE) == 1
+
+
+@pytest.mark.parametrize("qos", ["0", None])
+def test_a_session_is_not_queried_for_a_subscription_that_needs_no_qos(
+    gateway: Gateway, qos: str | None
+) -> None:
+    bind_eligible(gateway, OTHER, qos=None)
+    create(gateway, PUMP, "work", queueing="1")
+    if qos is None:
+        subscribe(gateway, OTHER, "work", jid=OTHER, queue_requests="5")
+    else:
+        join(gateway, OTHER, jid=OTHER, qos=qos)
+    gateway.run_timers()
+    assert queries(gateway, OTHER) == 0
+
+
+@pytest.mark.parametrize("qos", ["0", "1", "2", None])
+def test_a_member_that_is_back_takes_its_place(gateway: Gateway, qos: str | None) -> None:
+    create(gateway, PUMP, "work", queueing="1")
+    node = "work" if qos is None else NODE
+    for full in (VALVE, CAM):
+        if qos is None:
+            subscribe(gateway, full, "work", queue_requests="5")
+        else:
+            join(gateway, full, qos=qos)
+
+    def take(full: str) -> list[str | None]:
+        if qos not in (None, "0"):
+            return answer_all(gateway, full)
+        found = plain_items(gateway, full)
+        for id in found if qos is None else ():
+            content = element("retract", element("item", id=id), node="work")
+            assert send_request(gateway, full, content).type == "result"
+        gateway.sent.clear()
+        return found
+
+    generation = gateway.generation(VALVE)
+    gateway.tx(lambda tx: gateway.lifecycle.detach(tx, generation))
+    for number in range(3):
+        publish(gateway, f"away{number}", node=node)
+        assert take(CAM) == [f"away{number}"]
+    gateway.tx(lambda tx: gateway.lifecycle.resume(tx, generation))
+    for number, full in enumerate([VALVE, CAM, VALVE, CAM]):
+        publish(gateway, f"back{number}", node=node)
+        assert take(full) == [f"back{number}"]
 
 
 @pytest.mark.parametrize("qos", ["1", "2"])
