@@ -33,9 +33,10 @@ from edge.engine.router import Router
 from edge.engine.service_time import Run, Start
 from edge.engine.timers import Timer
 from edge.errors import ConfigError, SetupError, StoreBroken, StoreError
+from edge.features.accounts.store import last_seen
 from edge.features.eventlog import service as eventlog
 from edge.features.eventlog.rules import levels
-from edge.ops.control import ProcessStatus
+from edge.ops.control import ConnectedSession, ProcessStatus
 from edge.server import control_server
 from edge.server.listener import Listener
 from edge.server.refusal_counters import RefusalCounters
@@ -170,11 +171,15 @@ class App:
         stack.push_async_callback(front.stop, STOP_TIME)
         self._start_time_tasks(stack, beats, clock, start, router.context.hooks.time_off)
         state = control_server.state_reader(limits, clock, front.used)
-        web = await self._start_web(stack, beats, router, front, state)
+
+        def sessions() -> list[ConnectedSession]:
+            return front.connected_sessions(clock().wall)
+
+        web = await self._start_web(stack, beats, router, front, state, sessions)
         addresses = await self._unless_stopped(front.start())
         if addresses is None:
             return
-        await self._start_control(stack, state, store)
+        await self._start_control(stack, state, sessions, store)
         self._start_maintenance(stack, clock, store, refusals)
         gc.freeze()  # modules and tables of handlers stay for ever
         gc.set_threshold(GC_THRESHOLD)
@@ -227,6 +232,7 @@ class App:
         router: Router,
         front: Listener | Component,
         state: Callable[[], ProcessStatus],
+        sessions: Callable[[], list[ConnectedSession]],
     ) -> list[Address]:
         """Start the status page if it is configured; return its addresses."""
         settings, store = self._settings, beats.store
@@ -237,7 +243,7 @@ class App:
         from edge.web.status_snapshot import Sources
 
         known = Sources(
-            settings, store, state, lambda: front.up, lambda: router.stanzas, beats.meter
+            settings, store, state, lambda: front.up, lambda: router.stanzas, beats.meter, sessions
         )
         server, reader = site.build(known)
         stack.callback(server.stop)
@@ -245,10 +251,14 @@ class App:
         return await server.start(load.parse_address(settings.web.listen))
 
     async def _start_control(
-        self, stack: AsyncExitStack, state: Callable[[], ProcessStatus], store: Store
+        self,
+        stack: AsyncExitStack,
+        state: Callable[[], ProcessStatus],
+        sessions: Callable[[], list[ConnectedSession]],
+        store: Store,
     ) -> None:
         """Open the control socket; the gateway also works without it."""
-        control = control_server.for_store(self._folder, state, store)
+        control = control_server.for_store(self._folder, state, sessions, store)
         stack.callback(control.stop)
         try:
             await control.start()
@@ -365,6 +375,7 @@ def _begin(tx: Transaction, settings: Config, start: Start, run: Run, router: Ro
     status_events.log_migration(tx)
     clock_store.save(tx, start.saved)
     clock_store.save_progress(tx, run)
+    last_seen.settle(tx)
     timers.run(router.context, tx)
 
 

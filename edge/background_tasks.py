@@ -26,7 +26,7 @@ from edge.engine.flash_meter import WriteMeter
 from edge.engine.group_commit import Store
 from edge.engine.service_time import DAY_MS, Now, Run
 from edge.errors import SetupError, StoreError
-from edge.features.accounts.store import certificates
+from edge.features.accounts.store import certificates, last_seen
 from edge.features.queues.store import depth_events
 from edge.ops import pki
 from edge.server.refusal_counters import RefusalCounters
@@ -80,7 +80,8 @@ class HeartbeatSources(NamedTuple):
 
 
 async def write_heartbeat(beats: HeartbeatSources, event: NewEvent) -> None:
-    """Write a heartbeat or the closing event, with counted events, service seconds and flash wear.
+    """Write a heartbeat or the closing event, with counted events, service seconds, flash wear and
+    last sessions.
 
     A heartbeat logs counted events that are due, if the database has room. The closing event logs
     all counted events and refusals. Raises `StoreError`.
@@ -103,6 +104,7 @@ async def write_heartbeat(beats: HeartbeatSources, event: NewEvent) -> None:
             events.append(tx, events.SYSTEM, refused)
         events.append(tx, events.SYSTEM, event)
         clock_store.save_progress(tx, run, clean=stops)
+        last_seen.save(tx)
         flash_wear.add(tx, written, limits.database_bytes)
 
     try:

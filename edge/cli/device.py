@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import json
 import sys
 from collections.abc import Iterator
@@ -12,10 +11,12 @@ from typing import Final
 import click
 
 from edge.cli import folder_option, report_errors
+from edge.command_errors import to_terminal
 from edge.features.accounts.store.accounts import PendingMessages
-from edge.ops import devices
-from edge.ops.devices import Device
-from sync.common.text import plural
+from edge.ops import current_time, device_status, devices
+from edge.ops.control import ConnectedSession
+from edge.ops.device_status import Device, DeviceStatus
+from sync.common.text import columns, duration, plural, utc_time
 
 _password = click.option(
     "--password",
@@ -175,9 +176,38 @@ def remove(name: str, folder: Path, yes: bool) -> None:
 )
 @report_errors
 def list_(folder: Path, as_json: bool) -> None:
-    """List all devices and how each can log in."""
-    for found in devices.list_all(folder):
-        click.echo(json.dumps(found._asdict()) if as_json else _text(found))
+    """List all devices: who is connected, what waits, and how each can log in.
+
+    `held` are messages in custody from the device, `waiting` are messages for it, and `unacked` are
+    stanzas that were sent to it and that it has not acknowledged.
+    """
+    found = device_status.read(folder)
+    if found.trouble is not None:
+        click.echo(found.trouble, err=True)
+    if as_json:
+        for status in found.devices:
+            click.echo(json.dumps(_object(status)))
+        return
+    now = current_time.now().wall
+    rows = [row for status in found.devices for row in _rows(status, now)]
+    if rows:
+        for line in columns([_HEADER, *rows], right=(6, 7, 8)):
+            click.echo(to_terminal(line))
+
+
+@device.command()
+@click.argument("name")
+@folder_option
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object; times in ms.")
+@report_errors
+def show(name: str, folder: Path, as_json: bool) -> None:
+    """Show device NAME: its sessions, what waits for it, and how it can log in."""
+    found = device_status.read_one(folder, name)
+    if as_json:
+        click.echo(json.dumps(_object(found)))
+        return
+    for line in _details(found, current_time.now().wall):
+        click.echo(to_terminal(line))
 
 
 def _chosen(password: str | None, password_stdin: bool) -> str | None:
@@ -207,23 +237,93 @@ def _report_restored(name: str, restored: bool) -> None:
         click.echo(f"{name} was revoked and is restored", err=True)
 
 
-def _text(found: Device) -> str:
-    secrets = ["password"] if found.password else []
-    if found.not_after is not None and found.days is not None:
-        valid = f"until {_day(found.not_after)} ({plural(found.days, 'day')})"
-        expired = f"EXPIRED {_day(found.not_after)}"
-        secrets.append(f"certificate {expired if found.days < 0 else valid}")
-    fields = (
-        found.name,
-        found.jid,
-        "trusted" if found.trusted else "not trusted",
-        *(["downgrade"] if found.downgrade else []),
-        f"added {_day(found.created)}",
-        *([] if found.revoked is None else [f"REVOKED {_day(found.revoked)}"]),
-        *(secrets or ["no password, no certificate"]),
+_HEADER: Final = (
+    "device", "state", "online since (UTC)", "address", "resource", "last seen", "held", "waiting",
+    "unacked", "access",
+)  # fmt: skip
+_NONE: Final = "-"
+
+
+def _object(found: DeviceStatus) -> dict[str, object]:
+    sessions = [
+        {name: getattr(session, name) for name in session.__struct_fields__ if name != "account"}
+        for session in found.sessions
+    ]
+    return found.device._asdict() | {"state": found.state, "sessions": sessions}
+
+
+def _rows(found: DeviceStatus, now: int) -> Iterator[tuple[str, ...]]:
+    """Yield a row for each session of a device, or one if it has none."""
+    device = found.device
+    figures = str(device.held), str(device.outbox + device.offline)
+    access = ", ".join(_access(device))
+    if not found.sessions:
+        none = _NONE, _NONE, _NONE, _ago(device.seen, now)
+        yield device.name, found.state, *none, *figures, _NONE, access
+    for number, session in enumerate(found.sessions):
+        name = device.name if number == 0 else ""
+        rest = figures if number == 0 else ("", "")
+        cells = _session(session, now)
+        yield name, *cells[:-1], *rest, cells[-1], access if number == 0 else ""
+
+
+def _session(session: ConnectedSession, now: int) -> tuple[str, ...]:
+    """Return the cells of a session, from its state to its unacknowledged stanzas."""
+    return (
+        device_status.DETACHED if session.detached else device_status.ONLINE,
+        _NONE if session.since is None else _time(session.since),
+        session.address or _NONE,
+        session.resource,
+        _NONE if session.seen is None else _ago(session.seen, now),
+        str(session.unacknowledged),
     )
-    return "  ".join(fields)
+
+
+def _details(found: DeviceStatus, now: int) -> Iterator[str]:
+    device = found.device
+    yield f"{device.jid}: {found.state}"
+    yield ""
+    yield from columns(
+        [
+            ("last seen", _ago(device.seen, now)),
+            ("added", _time(device.created)),
+            ("access", ", ".join(_access(device))),
+            ("held", f"{plural(device.held, 'message')} from it awaiting its `deliver`"),
+            ("outbox", f"{plural(device.outbox, 'message')} waiting for it"),
+            ("offline", f"{plural(device.offline, 'plain message')} stored for it"),
+        ]
+    )
+    if found.sessions:
+        yield ""
+        header = (*_HEADER[1:6], "unacked")
+        rows = [_session(session, now) for session in found.sessions]
+        yield from columns([header, *rows], right=(5,))
+
+
+def _access(device: Device) -> Iterator[str]:
+    """Yield whether a device may send messages, and how it can log in."""
+    if not device.trusted:
+        yield "not trusted"
+    if device.downgrade:
+        yield "downgrade"
+    if device.revoked is not None:
+        yield f"REVOKED {_day(device.revoked)}"
+    if device.password:
+        yield "password"
+    if device.not_after is not None and device.days is not None:
+        valid = f"until {_day(device.not_after)} ({plural(device.days, 'day')})"
+        yield f"certificate {valid if device.days >= 0 else f'EXPIRED {_day(device.not_after)}'}"
+    elif not device.password:
+        yield "no password, no certificate"
+
+
+def _ago(moment: int | None, now: int) -> str:
+    return "never" if moment is None else f"{duration(max(0, now - moment) / 1000)} ago"
+
+
+def _time(moment: int) -> str:
+    return utc_time(moment).replace("T", " ").removesuffix("Z")
 
 
 def _day(moment: int) -> str:
-    return f"{datetime.datetime.fromtimestamp(moment / 1000, datetime.UTC):%Y-%m-%d}"
+    return _time(moment).partition(" ")[0]

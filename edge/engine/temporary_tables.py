@@ -22,6 +22,10 @@ CREATE TEMPORARY TABLE sessions (
     qos TEXT -- namespace of the supported quality of service; '' for none, NULL if unknown
 ) STRICT;
 CREATE INDEX temp.sessions_by_bare ON sessions (bare);
+CREATE TEMPORARY TABLE seen (
+    account TEXT PRIMARY KEY, -- a session of it began or ended since the last heartbeat
+    wall INTEGER NOT NULL -- and when, in ms since 1970 UTC
+) STRICT, WITHOUT ROWID;
 CREATE TEMPORARY TABLE directed (
     generation INTEGER NOT NULL,
     target TEXT NOT NULL, -- recipient of directed presence

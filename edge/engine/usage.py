@@ -44,6 +44,14 @@ class WaitingCounts(NamedTuple):
     queued_dead: int
 
 
+class AccountCounts(NamedTuple):
+    """Counts of waiting messages: `held` by the sender's bare JID, the others by account name."""
+
+    held: dict[str, int]
+    outbox: dict[str, int]
+    offline: dict[str, int]
+
+
 _TOTALS: Final[dict[tuple[str, ...], str]] = {
     ("held_messages", "held_bytes"): "SELECT count(*), coalesce(sum(bytes), 0) FROM held",
     ("outbox_messages", "outbox_bytes"): "SELECT count(*), coalesce(sum(bytes), 0) FROM outbox",
@@ -110,6 +118,13 @@ GROUP BY w.account
 }
 """Statements that return (owner, value of the first option, value of the second)."""
 
+_HELD_BY_SOURCE: Final = "SELECT source, count(*) FROM held GROUP BY source"
+_OUTBOX_BY_ACCOUNT: Final = """
+SELECT a.name, count(*) FROM outbox AS o JOIN accounts AS a ON a.id = o.account GROUP BY o.account
+"""
+_OFFLINE_BY_ACCOUNT: Final = """
+SELECT a.name, count(*) FROM offline AS o JOIN accounts AS a ON a.id = o.account GROUP BY o.account
+"""
 _REFUSALS: Final = "SELECT count(*) FROM refusals"
 _SEGMENTS: Final = "SELECT count(*), coalesce(sum(bytes), 0) FROM segments WHERE state = ?"
 _IN_DOUBT: Final = "SELECT count(*) FROM dead WHERE state = 'in doubt'"
@@ -147,6 +162,12 @@ def waiting(tx: Transaction) -> WaitingCounts:
         queued=queued,
         queued_dead=_count(tx, _QUEUED_DEAD),
     )
+
+
+def waiting_by_account(tx: Transaction) -> AccountCounts:
+    """Return the numbers of messages in custody, in outboxes and in offline storage."""
+    statements = (_HELD_BY_SOURCE, _OUTBOX_BY_ACCOUNT, _OFFLINE_BY_ACCOUNT)
+    return AccountCounts(*(dict(tx.rows(sql)) for sql in statements))
 
 
 def _count(tx: Transaction, sql: str) -> int:

@@ -27,15 +27,19 @@ SOCKET: Final = "control.sock"
 STATUS: Final = b"status"
 """The request for a `ProcessStatus`."""
 
+SESSIONS: Final = b"sessions"
+"""The request for a list of `ConnectedSession`."""
+
 MEMBERS: Final = b"members"
 """With a space and the number of a queue, the request for a `QueueAttendance`."""
 
 TIMEOUT: Final = 5.0
 """Seconds in which the gateway must answer; it takes milliseconds."""
 
-MAX_ANSWER_BYTES: Final = 4 * 1024 * 1024
-"""The longest answer. An answer to `MEMBERS` names at most a thousand sessions of at most 3 KiB,
-usually of 50 bytes; an answer to `STATUS` has 4 KiB."""
+MAX_ANSWER_BYTES: Final = 16 * 1024 * 1024
+"""The longest answer. An answer to `SESSIONS` usually has 200 bytes a session; one to `MEMBERS`
+names at most a thousand sessions of at most 3 KiB, usually of 50 bytes; one to `STATUS` has
+4 KiB."""
 
 _READ: Final = 64 * 1024
 
@@ -56,6 +60,27 @@ class ProcessStatus(Struct, frozen=True, kw_only=True):
     synchronised: bool
     used: dict[str, int]
     limits: dict[str, int | float]
+
+
+class ConnectedSession(Struct, frozen=True, kw_only=True):
+    """A session of a device, as the running gateway knows it; times are in ms since 1970 UTC.
+
+    Attributes:
+        account: the name of the device.
+        address: the IP address of its connection, if it has one to this gateway.
+        since: when the session was bound, if that is known.
+        seen: when the device last sent something, if that is known.
+        detached: whether the session has lost its connection and can be resumed.
+        unacknowledged: stanzas that were sent to it and that it has not acknowledged yet.
+    """
+
+    account: str
+    resource: str
+    address: str | None = None
+    since: int | None = None
+    seen: int | None = None
+    detached: bool = False
+    unacknowledged: int = 0
 
 
 class QueueAttendance(Struct, frozen=True, kw_only=True):
@@ -84,6 +109,11 @@ def process_status(folder: Path, timeout: float = TIMEOUT) -> ProcessStatus | No
     Raises `SetupError` if it does not answer within `timeout` seconds or refuses the connection.
     """
     return _query(folder, STATUS, ProcessStatus, timeout)
+
+
+def connected_sessions(folder: Path) -> list[ConnectedSession] | None:
+    """Query the sessions of the gateway in `folder`; as `process_status` does."""
+    return _query(folder, SESSIONS, list[ConnectedSession], TIMEOUT)
 
 
 def attendance(folder: Path, queue: int, timeout: float = TIMEOUT) -> QueueAttendance | None:

@@ -18,15 +18,14 @@ from edge.credentials import Credentials
 from edge.engine import events
 from edge.engine.database import Transaction
 from edge.engine.events import NewEvent
-from edge.engine.service_time import DAY_MS
 from edge.errors import FieldpostError, SetupError
 from edge.features.accounts.store import accounts
 from edge.features.accounts.store import certificates as issued_certificates
-from edge.features.accounts.store.accounts import Account, PendingMessages
+from edge.features.accounts.store.accounts import PendingMessages
 from edge.features.presence.store import roster
 from edge.features.pubsub.store import affiliations
-from edge.ops import certificates, current_time, pki
-from edge.ops.transactions import changing, reading
+from edge.ops import certificates, current_time, device_status, pki
+from edge.ops.transactions import changing
 from sync.common.durable_files import remove_folder, staged_folder
 from sync.common.text import plural
 
@@ -63,28 +62,6 @@ class NewCertificate(NamedTuple):
     restored: bool
 
 
-class Device(NamedTuple):
-    """A device; times are in ms since 1970 UTC.
-
-    Attributes:
-        downgrade: whether it receives messages of a higher level as plain ones if it does not
-            support quality of service; otherwise they wait.
-        password: whether it can log in with a password.
-        not_after: when its last certificate expires, if it has one.
-        days: whole days until then (negative: since then).
-    """
-
-    name: str
-    jid: str
-    trusted: bool
-    downgrade: bool
-    created: int
-    revoked: int | None
-    password: bool
-    not_after: int | None
-    days: int | None
-
-
 def add(
     folder: Path,
     name: str,
@@ -97,9 +74,10 @@ def add(
     """Add a device.
 
     Without a `password` one is generated, unless the device gets a `certificate`. Passwords are not
-    stored. `downgrade` is explained at `Device`. If the gateway is a component, `name` is the bare
-    JID of a user of its server, and neither password nor certificate may be given. Raises
-    `SetupError` for an invalid or existing name, an invalid password, and if the CA cannot sign.
+    stored. `downgrade` is explained at `device_status.Device`. If the gateway is a component,
+    `name` is the bare JID of a user of its server, and neither password nor certificate may be
+    given. Raises `SetupError` for an invalid or existing name, an invalid password, and if the CA
+    cannot sign.
     """
     settings = load.load(folder)
     _check_name(settings, name)
@@ -222,27 +200,8 @@ def remove(folder: Path, name: str) -> PendingMessages:
     return pending
 
 
-def list_all(folder: Path) -> list[Device]:
-    """Return all devices, ordered by name."""
-    settings = load.load(folder)
-    now = current_time.now()
-    with reading(folder) as tx:
-        found, latest = accounts.list_all(tx), issued_certificates.latest_expiry(tx)
-    return [
-        _device(account, _jid(settings, account.name), latest.get(account.name), now.wall)
-        for account in found
-    ]
-
-
-def _device(account: Account, jid: str, not_after: int | None, now: int) -> Device:
-    name, trusted, created, revoked, password, downgrade = account
-    days = None if not_after is None else (not_after - now) // DAY_MS
-    return Device(name, jid, trusted, downgrade, created, revoked, password, not_after, days)
-
-
 def _jid(settings: Config, name: str) -> str:
-    """Return the JID of a device; a name with a domain is a user of another server."""
-    return name if "@" in name else f"{name}@{settings.gateway.domain}"
+    return device_status.jid_of(settings.gateway.domain, name)
 
 
 def _own_jid(settings: Config, name: str) -> str:

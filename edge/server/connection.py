@@ -172,6 +172,17 @@ class Connection(asyncio.BufferedProtocol):
         return self._source if self._session is None else self._session.bare
 
     @property
+    def address(self) -> str | None:
+        """The IP address of the peer."""
+        peer = None if self._transport is None else self._transport.get_extra_info("peername")
+        return str(peer[0]) if peer else None
+
+    @property
+    def last_input(self) -> float:
+        """The event loop's time of the last bytes from the peer."""
+        return self._rate_limiter.last_input
+
+    @property
     def has_more(self) -> bool:
         """Whether the peer has sent more than was handled."""
         return bool(self._items or self._unparsed or self._parser.pending)

@@ -26,7 +26,7 @@ from edge.errors import StoreError
 from edge.features.queues.service.diagnosis import MAX_MEMBERS
 from edge.features.queues.store import overview
 from edge.ops import control
-from edge.ops.control import ProcessStatus, QueueAttendance
+from edge.ops.control import ConnectedSession, ProcessStatus, QueueAttendance
 
 MAX_CLIENTS: Final = 8
 """Maximum concurrent connections; a further one is closed."""
@@ -67,13 +67,18 @@ def state_reader(
     return read_state
 
 
-def for_store(folder: Path, state: Callable[[], ProcessStatus], store: Store) -> ControlServer:
+def for_store(
+    folder: Path,
+    state: Callable[[], ProcessStatus],
+    sessions: Callable[[], list[ConnectedSession]],
+    store: Store,
+) -> ControlServer:
     """Create the control server of a gateway whose queues are in `store`."""
 
     async def members(queue: int) -> QueueAttendance:
         return await store.run(lambda tx: _present_members(tx, queue))
 
-    return ControlServer(folder, state, members)
+    return ControlServer(folder, state, sessions, members)
 
 
 def _present_members(tx: Transaction, queue: int) -> QueueAttendance:
@@ -86,6 +91,8 @@ class ControlServer:
     """The server of the control socket.
 
     Args:
+        state: returns the state of the process.
+        sessions: returns the sessions of devices.
         members: returns the present members of a queue, by its number.
     """
 
@@ -93,10 +100,12 @@ class ControlServer:
         self,
         folder: Path,
         state: Callable[[], ProcessStatus],
+        sessions: Callable[[], list[ConnectedSession]],
         members: Callable[[int], Awaitable[QueueAttendance]],
     ) -> None:
         self._folder = folder
         self._state = state
+        self._sessions = sessions
         self._members = members
         self._server: asyncio.Server | None = None
         self._reachable = ExitStack()
@@ -127,6 +136,8 @@ class ControlServer:
         words = request.split(b" ")
         if request == control.STATUS:
             return msgspec.json.encode(self._state()) + b"\n"
+        if request == control.SESSIONS:
+            return msgspec.json.encode(self._sessions()) + b"\n"
         if len(words) == 2 and words[0] == control.MEMBERS and words[1].isdigit():
             try:
                 return msgspec.json.encode(await self._members(int(words[1]))) + b"\n"

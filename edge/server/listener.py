@@ -12,6 +12,7 @@ from edge.engine import meta, sessions
 from edge.engine.group_commit import Store
 from edge.engine.router import Router
 from edge.errors import StoreError
+from edge.ops.control import ConnectedSession
 from edge.server import tls
 from edge.server.connection import Connection
 from edge.server.listen_error import listen_error
@@ -153,6 +154,29 @@ class Listener:
             "waiting_units": waiting.units,
             "waiting_bytes": waiting.bytes,
         }
+
+    def connected_sessions(self, wall: int) -> list[ConnectedSession]:
+        """Return the sessions of devices; `wall` is the present time in ms since 1970."""
+        if self._context is None:
+            return []
+        now = self._context.loop.time()
+
+        def wall_time(at: float) -> int:
+            return wall - round((now - at) * 1000)
+
+        return [
+            ConnectedSession(
+                account=session.account,
+                resource=session.full.partition("/")[2],
+                address=None if session.connection is None else session.connection.address,
+                since=wall_time(session.since),
+                seen=wall_time(seen),
+                detached=session.connection is None,
+                unacknowledged=session.all_unacknowledged_stanzas,
+            )
+            for session in self._registry.sessions()
+            if (seen := session.last_input) is not None
+        ]
 
     async def stop(self, patience: float) -> None:
         """Stop listening and end the sessions; waits at most `patience` seconds for them."""

@@ -22,13 +22,16 @@ class LeakyBuckets:
     """A leaky bucket for stanzas and one for bytes.
 
     All times are in seconds of a clock that does not go backwards.
+
+    Attributes:
+        at: the time of the last `leak`.
     """
 
-    __slots__ = ("_at", "_limits", "bytes", "stanzas")
+    __slots__ = ("_limits", "at", "bytes", "stanzas")
 
     def __init__(self, limits: Limits, now: float) -> None:
         self._limits = limits
-        self._at = now
+        self.at = now
         self.stanzas = 0.0
         self.bytes = 0.0
 
@@ -39,8 +42,8 @@ class LeakyBuckets:
 
     def leak(self, now: float) -> None:
         """Lower the levels by the time that has passed."""
-        limits, passed = self._limits, now - self._at
-        self._at = now
+        limits, passed = self._limits, now - self.at
+        self.at = now
         self.stanzas = max(self.stanzas - passed * limits.stanzas_per_second, 0.0)
         self.bytes = max(self.bytes - passed * limits.bytes_per_second, 0.0)
 
@@ -74,6 +77,11 @@ class ReadRateLimiter:
         self._resume = resume
         self._buckets = LeakyBuckets(context.settings.limits, context.loop.time())
         self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def last_input(self) -> float:
+        """The event loop's time of the last `count_bytes`, or of the last moment of a pause."""
+        return self._buckets.at
 
     def count_bytes(self, count: int) -> None:
         """Count received bytes."""

@@ -50,6 +50,14 @@ class SessionConnection(Protocol):
     closed: bool
     written: int
 
+    @property
+    def address(self) -> str | None:
+        """The IP address of the peer."""
+
+    @property
+    def last_input(self) -> float:
+        """The event loop's time of the last bytes from the peer."""
+
     def backlog(self) -> int:
         """Return the bytes in the write buffers."""
 
@@ -115,6 +123,7 @@ class Session:
         offloading: whether a stanza's work is being prepared outside of the event loop; no other
             stanza is handled until that is done.
         management: the stream management state, if enabled.
+        since: the event loop's time at which it was created.
         sm_id: the id by which it can be resumed, or "".
         unacknowledged_bytes: its part of `ServerContext.unacknowledged_bytes`.
         tracking: whether its connection must report flushes.
@@ -125,7 +134,7 @@ class Session:
         "_end_reason", "_overflow", "_registry", "_resume_time", "_sent_at", "_sent_position",
         "_shares", "_successor", "_teardown", "_timer", "_writes", "account", "bare", "connection",
         "ended", "full", "generation", "in_flight", "in_flight_bytes", "management", "offloading",
-        "sm_id", "source", "tracking", "unacknowledged_bytes",
+        "since", "sm_id", "source", "tracking", "unacknowledged_bytes",
     )  # fmt: skip
 
     def __init__(
@@ -145,6 +154,7 @@ class Session:
         self.full = full
         self.bare = full.partition("/")[0]
         self.source = source
+        self.since = context.loop.time()
         self.connection: SessionConnection | None = None
         self.ended = False
         self.in_flight = 0
@@ -352,6 +362,19 @@ class Session:
     def unacknowledged_stanzas(self) -> int:
         """Number of the gateway's own unacknowledged stanzas."""
         return 0 if self.management is None else self.management.bounded
+
+    @property
+    def all_unacknowledged_stanzas(self) -> int:
+        """Number of unacknowledged stanzas, including those of rows and of other sessions."""
+        return 0 if self.management is None else len(self.management.unacknowledged)
+
+    @property
+    def last_input(self) -> float | None:
+        """The event loop's time at which the peer last sent something, or lost its connection; None
+        before the session is bound."""
+        if self.connection is not None:
+            return self.connection.last_input
+        return None if self._timer is None else self._timer.when() - self._resume_time
 
     @property
     def buffered_bytes(self) -> int:

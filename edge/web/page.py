@@ -12,6 +12,7 @@ from typing import Final
 
 from edge.features.queues.store.depth_events import Depth
 from edge.ops.checks.database import ALWAYS_FULL
+from edge.ops.device_status import DETACHED, ONLINE, DeviceStatus
 from edge.ops.status import Limit
 from edge.web.status_snapshot import ProcessFigures, RecentEvent, Snapshot
 from sync.common.text import duration, plural, size
@@ -21,6 +22,9 @@ NEAR: Final = 0.5
 
 MAX_QUEUES: Final = 20
 """Queues that are shown: those with most items."""
+
+MAX_DEVICES: Final = 200
+"""Devices that are shown, the first by name; the others are counted."""
 
 REFRESH: Final = 30
 """Seconds after which a browser reloads the page."""
@@ -49,6 +53,9 @@ def render(snapshot: Snapshot, process: ProcessFigures, now: int) -> str:
         *_table(("limit", "used", "allowed", "most used by"), _limits(snapshot.status.limits)),
         "<h2>Queues</h2>",
         *_table(("queue", "items", "ready", "locked", "delayed", "dead"), _queues(snapshot.queues)),
+        "<h2>Devices</h2>",
+        *_table(_DEVICE_HEADER, _devices(snapshot.devices[:MAX_DEVICES], now)),
+        *_others(len(snapshot.devices) - MAX_DEVICES),
         "<h2>Warnings since the start</h2>",
         *_table(("time", "event", "source", "value"), _events(snapshot.events)),
         f"<p><small>{escape(_when(now))}, reloaded every {REFRESH} s, fieldpost"
@@ -87,10 +94,8 @@ def _facts(snapshot: Snapshot, process: ProcessFigures, now: int) -> Iterator[tu
 
 
 def _centre(snapshot: Snapshot, now: int) -> str:
-    if snapshot.last_upload is None:
-        upload = "no upload yet"
-    else:
-        upload = f"last upload {duration(max(0, now - snapshot.last_upload) / 1000)} ago"
+    last_upload = snapshot.last_upload
+    upload = "no upload yet" if last_upload is None else f"last upload {_ago(last_upload, now)}"
     notice = snapshot.last_notice
     last = "" if notice is None else f"; last notice {notice.name}, {_when(notice.time)}"
     return escape(upload + last)
@@ -115,6 +120,40 @@ def _queues(queues: Iterable[Depth]) -> Iterator[tuple[str, ...]]:
         ready = row.depth - row.locked - row.delayed
         figures = (row.depth, ready, row.locked, row.delayed)
         yield escape(row.topic), *map(str, figures), _alert(row.dead)
+
+
+_DEVICE_HEADER: Final = (
+    "device", "state", "online since", "address", "resource", "last seen", "held", "waiting",
+    "unacknowledged",
+)  # fmt: skip
+
+
+def _devices(devices: Iterable[DeviceStatus], now: int) -> Iterator[tuple[str, ...]]:
+    """Yield a row for each session of each device, or one if it has none."""
+    for device, state, sessions in devices:
+        waiting = str(device.held), str(device.outbox + device.offline)
+        if not sessions:
+            yield escape(device.name), state, "", "", "", _ago(device.seen, now), *waiting, ""
+        for session in sessions:
+            yield (
+                escape(device.name),
+                DETACHED if session.detached else ONLINE,
+                "" if session.since is None else _when(session.since),
+                escape(session.address or ""),
+                escape(session.resource),
+                "" if session.seen is None else _ago(session.seen, now),
+                *waiting,
+                str(session.unacknowledged),
+            )
+
+
+def _others(count: int) -> Iterator[str]:
+    if count > 0:
+        yield f"<p>{plural(count, 'other device')}: <code>fieldpost device list</code></p>"
+
+
+def _ago(moment: int | None, now: int) -> str:
+    return "never" if moment is None else f"{duration(max(0, now - moment) / 1000)} ago"
 
 
 def _events(recent: Iterable[RecentEvent]) -> Iterator[tuple[str, ...]]:

@@ -23,8 +23,10 @@ from edge.features.eventlog.store import uplink_view
 from edge.features.eventlog.store.uplink_view import LaneStatus, Notice
 from edge.features.queues.store import depth_events
 from edge.features.queues.store.depth_events import Depth
+from edge.ops import device_status
 from edge.ops import status as gateway_status
-from edge.ops.control import ProcessStatus
+from edge.ops.control import ConnectedSession, ProcessStatus
+from edge.ops.device_status import Device, DeviceStatus
 from edge.ops.status import Status, StoredStatus
 from sync.common.metrics import Histogram
 
@@ -59,6 +61,7 @@ class Snapshot(NamedTuple):
     last_upload: int | None
     last_notice: Notice | None
     queues: list[Depth]
+    devices: list[DeviceStatus]
     events: Sequence[RecentEvent]
 
 
@@ -91,6 +94,7 @@ class Sources(NamedTuple):
     accepts_devices: Callable[[], bool]
     stanzas: Callable[[], int]
     meter: WriteMeter
+    sessions: Callable[[], list[ConnectedSession]]
 
 
 class SnapshotReader:
@@ -131,19 +135,36 @@ class SnapshotReader:
         async with self._lock:
             now = self._clock()
             if self._cached is None or now - self._cached[0] >= CACHE_TIME:
-                self._cached = (now, await self._sources.store.read(_read))
+                self._cached = (now, await self._sources.store.read(self._read))
         stored = self._cached[1]
         status = gateway_status.combine(
             self._sources.settings, stored.status, self._sources.process_status()
         )
+        devices = device_status.combine(stored.devices, self._sources.sessions())
         events = sorted(self._events.values(), key=lambda each: -each.wall)
         return Snapshot(
-            status, stored.lanes, stored.last_upload, stored.last_notice, stored.queues, events
+            status,
+            stored.lanes,
+            stored.last_upload,
+            stored.last_notice,
+            stored.queues,
+            devices,
+            events,
+        )
+
+    def _read(self, tx: Transaction) -> _Stored:
+        return _Stored(
+            gateway_status.read_stored(tx),
+            uplink_view.lane_status(tx),
+            uplink_view.last_upload_time(tx),
+            uplink_view.last_notice(tx),
+            [row for row in depth_events.depths(tx) if row.depth or row.dead],
+            device_status.read_devices(tx, self._sources.settings.gateway.domain, tx.now.wall),
         )
 
     def process(self) -> ProcessFigures:
         """Return the figures of the process."""
-        _settings, store, process_status, accepts_devices, stanzas, meter = self._sources
+        _settings, store, process_status, accepts_devices, stanzas, meter, _ = self._sources
         return ProcessFigures(
             process_status(),
             accepts_devices(),
@@ -165,16 +186,7 @@ class _Stored(NamedTuple):
     last_upload: int | None
     last_notice: Notice | None
     queues: list[Depth]
-
-
-def _read(tx: Transaction) -> _Stored:
-    return _Stored(
-        gateway_status.read_stored(tx),
-        uplink_view.lane_status(tx),
-        uplink_view.last_upload_time(tx),
-        uplink_view.last_notice(tx),
-        [row for row in depth_events.depths(tx) if row.depth or row.dead],
-    )
+    devices: list[Device]
 
 
 def _resident_bytes() -> int:

@@ -62,6 +62,7 @@ async def test_figures_follow_sessions_messages_and_commits(
     for name in ("stanzas_total", "commits_total", "database_written_bytes_total"):
         assert figure(after, f"fieldpost_{name}") > figure(before, f"fieldpost_{name}")
     page = get(process, "/")
+    assert "<td>pump1" in page or '<th scope="row">pump1' in page
     assert "devices can connect" in page
     assert "m1" not in page
     with pytest.raises(urllib.error.HTTPError) as refused:

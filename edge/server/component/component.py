@@ -22,6 +22,7 @@ from edge.engine.group_commit import Store
 from edge.engine.router import Router
 from edge.errors import ConfigError, StoreError
 from edge.features.presence.xmpp import component_presence
+from edge.ops.control import ConnectedSession
 from edge.server.component.dispatcher import Dispatcher
 from edge.server.component.link import Link, LinkLost
 from edge.server.refusal_counters import RefusalCounters
@@ -106,6 +107,10 @@ class Component:
     def used(self) -> dict[str, int]:
         """Return the present use of limits, by option name."""
         return self._dispatcher.used()
+
+    def connected_sessions(self, _wall: int) -> list[ConnectedSession]:
+        """Return the sessions; their times and addresses are known to the server only."""
+        return self._dispatcher.connected_sessions()
 
     async def stop(self, patience: float) -> None:
         """Answer the stanzas in flight and end the stream; waits at most `patience` seconds."""

@@ -20,6 +20,7 @@ from edge.engine.router import Router, guarded, refusal
 from edge.engine.session_lifecycle import SessionLifecycle
 from edge.errors import StoreError
 from edge.features.presence.xmpp import component_presence
+from edge.ops.control import ConnectedSession
 from edge.server.component.peers import Peer, Peers
 from edge.server.refusal_counters import RefusalCounters
 from edge.server.store_errors import refusal_rule, stanza_error
@@ -135,6 +136,13 @@ class Dispatcher:
             "waiting_units": waiting.units,
             "waiting_bytes": waiting.bytes,
         }
+
+    def connected_sessions(self) -> list[ConnectedSession]:
+        """Return the sessions."""
+        return [
+            ConnectedSession(account=bare, resource=resource)
+            for bare, _, resource in (full.partition("/") for full in self._peers.addresses())
+        ]
 
     # Stanzas
 

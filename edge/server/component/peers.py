@@ -54,6 +54,10 @@ class Peers:
         self._by_generation[peer.generation] = peer
         return peer
 
+    def addresses(self) -> list[str]:
+        """Return the full JIDs of all peers."""
+        return [peer.full for peer in self._by_generation.values()]
+
     def by_generation(self, generation: int) -> Peer | None:
         """Return the peer of a session, if it was not removed."""
         return self._by_generation.get(generation)

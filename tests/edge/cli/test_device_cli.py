@@ -19,6 +19,15 @@ from edge.features.accounts.store import accounts
 from edge.ops import current_time
 from tests.helpers import waiting
 
+NEVER_SEEN: dict[str, object] = {
+    "seen": None,
+    "held": 0,
+    "outbox": 0,
+    "offline": 0,
+    "state": "offline",
+    "sessions": [],
+}
+
 
 def call(folder: Path, *args: object, text: str | None = None) -> Result:
     return CliRunner().invoke(main, [*map(str, args), "--dir", str(folder)], input=text)
@@ -178,6 +187,7 @@ def test_list_as_json(folder: Path) -> None:
         "revoked": None,
         "password": False,
         "days": 364,
+        **NEVER_SEEN,
     }
     second.pop("created")
     assert second == {
@@ -189,6 +199,7 @@ def test_list_as_json(folder: Path) -> None:
         "password": True,
         "not_after": None,
         "days": None,
+        **NEVER_SEEN,
     }
     device(folder, "revoke", "pump1")
     revoked = listed(folder)[0]["revoked"]
@@ -209,17 +220,26 @@ def test_list_as_text(folder: Path) -> None:
         tx.run("UPDATE certificates SET not_after = 0 WHERE name = 'late'")
         tx.run("UPDATE certificates SET not_after = ? WHERE name = 'both'", (tx.now.wall + 10**8,))
     day = r"\d{4}-\d\d-\d\d"
+    state = r" +offline +-  +-  +-  +never +0  +0  +-  "
     patterns = (
-        rf"both  both@gw\.example  trusted  added {day}  password"
-        rf"  certificate until {day} \(1 day\)",
-        rf"gone  gone@gw\.example  trusted  added {day}  REVOKED {day}"
-        r"  no password, no certificate",
-        rf"late  late@gw\.example  not trusted  downgrade  added {day}"
-        r"  certificate EXPIRED 1970-01-01",
+        r"device  state .*",
+        rf"both{state}password, certificate until {day} \(1 day\)",
+        rf"gone{state}REVOKED {day}, no password, no certificate",
+        rf"late{state}not trusted, downgrade, certificate EXPIRED 1970-01-01",
     )
     lines = device(folder, "list").output.splitlines()
     for line, pattern in zip(lines, patterns, strict=True):
         assert re.fullmatch(pattern, line), line
+
+
+def test_show_of_one_device(folder: Path) -> None:
+    device(folder, "add", "pump1", "--password", "x")
+    lines = device(folder, "show", "pump1").output.splitlines()
+    assert lines[0] == "pump1@gw.example: offline"
+    assert "access     password" in lines
+    missing = device(folder, "show", "pump2")
+    assert missing.exit_code == 1
+    assert "'pump2' does not exist" in missing.output
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,7 @@ CREATE TABLE accounts (
     name TEXT NOT NULL UNIQUE,
     trusted INTEGER NOT NULL CHECK (trusted IN (0, 1)),
     created INTEGER NOT NULL
-, revoked INTEGER, grant INTEGER NOT NULL DEFAULT 0, downgrade INTEGER NOT NULL DEFAULT 0 CHECK (downgrade IN (0, 1))) STRICT;
+, revoked INTEGER, grant INTEGER NOT NULL DEFAULT 0, downgrade INTEGER NOT NULL DEFAULT 0 CHECK (downgrade IN (0, 1)), seen INTEGER) STRICT;
 
 CREATE TABLE affiliations (
     node INTEGER NOT NULL REFERENCES nodes (id) ON DELETE CASCADE,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from edge.errors import ConfigError, SetupError
-from edge.ops import devices, setup
+from edge.ops import device_status, devices, setup
 from tests.helpers.gateway import Gateway
 
 JID = "pump1@users.example"
@@ -22,7 +22,7 @@ def folder(tmp_path: Path) -> Path:
 def test_user_is_added_listed_revoked_and_removed(folder: Path) -> None:
     added = devices.add(folder, JID, None, trusted=True)
     assert (added.jid, added.password, added.certificate) == (JID, None, None)
-    (listed,) = devices.list_all(folder)
+    (listed,) = device_status.list_all(folder)
     assert (listed.name, listed.jid, listed.trusted, listed.password) == (JID, JID, True, False)
     with pytest.raises(SetupError, match="exists"):
         devices.add(folder, JID, None, trusted=True)
@@ -30,7 +30,7 @@ def test_user_is_added_listed_revoked_and_removed(folder: Path) -> None:
     with pytest.raises(SetupError, match=f"`fieldpost device remove {JID}` deletes the revocation"):
         devices.add(folder, JID, None, trusted=True)
     devices.remove(folder, JID)
-    assert devices.list_all(folder) == []
+    assert device_status.list_all(folder) == []
     devices.add(folder, JID, None, trusted=False)
 
 

@@ -49,7 +49,7 @@ FAULTY = 13
 
 @pytest.fixture
 async def served(tmp_path: Path) -> AsyncIterator[ControlServer]:
-    made = ControlServer(tmp_path, lambda: STATE, there)
+    made = ControlServer(tmp_path, lambda: STATE, list, there)
     await made.start()
     yield made
     made.stop()
@@ -115,7 +115,7 @@ async def test_slow_request_ends_with_the_socket(tmp_path: Path) -> None:
             ended.set()
         raise AssertionError
 
-    made = ControlServer(tmp_path, lambda: STATE, long)
+    made = ControlServer(tmp_path, lambda: STATE, list, long)
     await made.start()
     asked = asyncio.create_task(call(tmp_path, b"members 1\n"))
     await asyncio.wait_for(begun.wait(), WAIT_S)
@@ -127,7 +127,7 @@ async def test_slow_request_ends_with_the_socket(tmp_path: Path) -> None:
 async def test_socket_is_private(tmp_path: Path) -> None:
     old = os.umask(0o777)
     try:
-        made = ControlServer(tmp_path, lambda: STATE, there)
+        made = ControlServer(tmp_path, lambda: STATE, list, there)
         await made.start()
         assert (tmp_path / control.SOCKET).stat().st_mode & 0o777 == 0o600
         made.stop()
@@ -136,7 +136,7 @@ async def test_socket_is_private(tmp_path: Path) -> None:
 
 
 async def test_it_is_gone_with_the_gateway(tmp_path: Path) -> None:
-    made = ControlServer(tmp_path, lambda: STATE, there)
+    made = ControlServer(tmp_path, lambda: STATE, list, there)
     made.stop()
     await made.start()
     assert names(tmp_path) == [control.SOCKET]
@@ -149,7 +149,7 @@ async def test_a_killed_gateways_socket_is_replaced(tmp_path: Path) -> None:
     with closing(socket.socket(socket.AF_UNIX)) as left:
         left.bind(str(tmp_path / control.SOCKET))
     assert await ask(tmp_path) is None
-    made = ControlServer(tmp_path, lambda: STATE, there)
+    made = ControlServer(tmp_path, lambda: STATE, list, there)
     await made.start()
     assert await ask(tmp_path) == STATE
     made.stop()
@@ -158,7 +158,7 @@ async def test_a_killed_gateways_socket_is_replaced(tmp_path: Path) -> None:
 async def test_what_is_no_socket_is_left_alone(tmp_path: Path) -> None:
     place = tmp_path / control.SOCKET
     place.write_text("mine", "utf-8")
-    made = ControlServer(tmp_path, lambda: STATE, there)
+    made = ControlServer(tmp_path, lambda: STATE, list, there)
     with pytest.raises(OSError, match="in use"):
         await made.start()
     made.stop()
@@ -168,7 +168,7 @@ async def test_what_is_no_socket_is_left_alone(tmp_path: Path) -> None:
 async def test_a_long_path_is_no_obstacle(tmp_path: Path) -> None:
     folder = tmp_path / ("x" * 120)
     folder.mkdir()
-    made = ControlServer(folder, lambda: STATE, there)
+    made = ControlServer(folder, lambda: STATE, list, there)
     await made.start()
     assert await ask(folder) == STATE
     made.stop()

@@ -18,7 +18,7 @@ from edge.errors import SetupError, StoreFull
 from edge.features.accounts.store import accounts
 from edge.features.accounts.store import certificates as issued
 from edge.features.pubsub.store import affiliations
-from edge.ops import certificates, current_time, devices, pki
+from edge.ops import certificates, current_time, device_status, devices, pki
 from sync.common import durable_files
 from sync.common.durable_files import FolderBusyError
 
@@ -116,7 +116,7 @@ def test_device_with_a_certificate_has_no_password(folder: Path) -> None:
     assert (jid, password, place) == (JID, None, folder / "devices" / "pump1")
     assert place is not None
     assert owner(folder, (place / "cert.pem").read_bytes()) == "pump1"
-    (device,) = devices.list_all(folder)
+    (device,) = device_status.list_all(folder)
     assert (device.password, device.days, device.revoked) == (False, 364, None)
 
 
@@ -131,7 +131,7 @@ def test_validity_of_certificates_is_configurable(folder: Path) -> None:
     path = folder / load.FILE_NAME
     path.write_text(path.read_text().replace("certificate_days = 365", "certificate_days = 30"))
     devices.add(folder, "pump1", None, trusted=True, certificate=True)
-    assert [device.days for device in devices.list_all(folder)] == [29]
+    assert [device.days for device in device_status.list_all(folder)] == [29]
 
 
 def test_files_of_a_certificate_have_private_modes(folder: Path) -> None:
@@ -151,14 +151,14 @@ def test_failed_commit_leaves_no_certificate(folder: Path, monkeypatch: pytest.M
     with pytest.raises(StoreFull):
         devices.add(folder, "pump1", None, trusted=True, certificate=True)
     assert list((folder / "devices").iterdir()) == []
-    assert devices.list_all(folder) == []
+    assert device_status.list_all(folder) == []
 
 
 def test_missing_ca_key_adds_no_device(folder: Path) -> None:
     pki.files(folder).ca_key.unlink()
     with pytest.raises(SetupError, match=r"ca\.key cannot be read"):
         devices.add(folder, "pump1", None, trusted=True, certificate=True)
-    assert devices.list_all(folder) == []
+    assert device_status.list_all(folder) == []
 
 
 def test_renewal_keeps_the_old_certificate_valid(folder: Path) -> None:
@@ -217,7 +217,7 @@ def test_revocation_covers_password_and_certificates(folder: Path) -> None:
     assert owner(folder, (place / "cert.pem").read_bytes()) is None
     assert query(folder, lambda tx: accounts.credentials(tx, "pump1", "SCRAM-SHA-256")) is None
     assert not query(folder, lambda tx: accounts.is_active(tx, "pump1"))
-    (device,) = devices.list_all(folder)
+    (device,) = device_status.list_all(folder)
     assert device.revoked is not None
     assert (device.password, device.not_after, device.days) == (False, None, None)
     assert [(row.source, row.name, row.level) for row in logged(folder)] == [
@@ -228,9 +228,9 @@ def test_revocation_covers_password_and_certificates(folder: Path) -> None:
 def test_revoking_twice_changes_nothing(folder: Path) -> None:
     devices.add(folder, "pump1", "secret", trusted=True)
     assert devices.revoke(folder, "pump1") == 0
-    before = devices.list_all(folder)
+    before = device_status.list_all(folder)
     assert devices.revoke(folder, "pump1") == 0
-    assert devices.list_all(folder) == before
+    assert device_status.list_all(folder) == before
     assert len(logged(folder)) == 1
 
 
@@ -312,7 +312,7 @@ def test_removal_keeps_only_revoked_certificates(folder: Path) -> None:
         " SELECT id, x'00', 'a@gw.example/r', 1, 0.0 FROM accounts",
     )
     assert devices.remove(folder, "pump1") == (1, 0, 0)
-    assert devices.list_all(folder) == []
+    assert device_status.list_all(folder) == []
     assert owner(folder, certificate) is None
     assert not place.exists()
     (kept,) = query(folder, issued.list_all)
@@ -366,7 +366,7 @@ def test_removal_succeeds_without_a_revocation_list(folder: Path) -> None:
     with pytest.raises(SetupError, match="is removed, but"):
         devices.remove(folder, "pump1")
     assert not place.exists()
-    assert devices.list_all(folder) == []
+    assert device_status.list_all(folder) == []
     assert owner(folder, certificate) is None
 
 
@@ -387,7 +387,7 @@ def test_busy_folder_is_reported(folder: Path, monkeypatch: pytest.MonkeyPatch) 
         pytest.raises(FolderBusyError, match="another command has been busy"),
     ):
         devices.add(folder, "pump1", None, trusted=True, certificate=True)
-    assert devices.list_all(folder) == []
+    assert device_status.list_all(folder) == []
 
 
 # Downgrade.
@@ -396,11 +396,11 @@ def test_busy_folder_is_reported(folder: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_downgrade_can_be_set_and_changed(folder: Path) -> None:
     devices.add(folder, "pump1", None, trusted=True, downgrade=True)
     devices.add(folder, "pump2", None, trusted=True)
-    assert [found.downgrade for found in devices.list_all(folder)] == [True, False]
+    assert [found.downgrade for found in device_status.list_all(folder)] == [True, False]
     assert not devices.set_downgrade(folder, "pump1", True)
     assert devices.set_downgrade(folder, "pump1", False)
     assert devices.set_downgrade(folder, "pump2", True)
-    assert [found.downgrade for found in devices.list_all(folder)] == [False, True]
+    assert [found.downgrade for found in device_status.list_all(folder)] == [False, True]
     told = [(event.source, event.name, event.level) for event in logged(folder)]
     assert told == [
         ("pump1@gw.example", "downgrade_off", "Notice"),

@@ -24,9 +24,10 @@ from edge.engine.events import NewEvent
 from edge.engine.flash_meter import KernelCounters, WriteMeter
 from edge.engine.group_commit import Store
 from edge.errors import ConfigError, StoreError
+from edge.features.accounts.store import accounts
 from edge.features.eventlog.store.uplink_view import Notice
 from edge.features.queues.store import queue_items
-from edge.ops.control import ProcessStatus
+from edge.ops.control import ConnectedSession, ProcessStatus
 from edge.ops.status import limits_by_name
 from edge.web import http, page, server, site, status_snapshot
 from edge.web.http import Request, RequestError, Response
@@ -41,6 +42,12 @@ NOW = 1_760_000_000_000
 SETTINGS = load.parse(b'[gateway]\ndomain = "gw.example"')
 ASK = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
 USED = {"sessions": 3, "paused": 1}
+SESSIONS = [
+    ConnectedSession(
+        account="pump1", resource="<fw>", address="192.0.2.1", since=NOW, seen=NOW, unacknowledged=9
+    ),
+    ConnectedSession(account="pump1", resource="old", since=NOW - 1, seen=NOW - 1, detached=True),
+]
 
 
 class Front:
@@ -76,8 +83,9 @@ def made(store: Store, settings: Config = SETTINGS) -> Gateway:
     front = Front()
     meter = WriteMeter(store, settings.flash, lambda: KernelCounters(8192, 4096))
     sources = Sources(
-        settings, store, lambda: running(settings), lambda: front.up, lambda: 17, meter
-    )
+        settings, store, lambda: running(settings), lambda: front.up, lambda: 17, meter,
+        lambda: SESSIONS,
+    )  # fmt: skip
     server, reader = site.build(sources)
     return Gateway(store, front, reader, Site(reader, store), server)
 
@@ -463,7 +471,7 @@ async def test_page_is_one_document_without_scripts(gateway: Gateway) -> None:
     assert "width=device-width" in text
     for fact in ("gw.example", "devices can connect", "2 h", "synchronised", "no upload yet"):
         assert fact in text
-    assert text.count("<p>None.</p>") == 3
+    assert text.count("<p>None.</p>") == 4
 
 
 async def test_problems_are_highlighted(gateway: Gateway) -> None:
@@ -477,6 +485,27 @@ async def test_problems_are_highlighted(gateway: Gateway) -> None:
     text = page.render(silent, process, NOW)
     assert '<span class="bad">devices cannot connect</span>' in text
     assert "last upload 4 d ago; last notice unreachable" in text
+
+
+async def test_devices_and_their_sessions_are_shown(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(page, "MAX_DEVICES", 2)
+
+    def unit(tx: Transaction) -> None:
+        for name in ("pump1", "pump2", "valve"):
+            accounts.add(tx, name, (), trusted=True)
+
+    await gateway.store.run(unit)
+    text = page.render(*await looked(gateway), NOW + 61_000)
+    when = "2025-10-09 08:53:20 UTC"
+    for cells in (
+        ("online", when, "192.0.2.1", "&lt;fw&gt;", "1 min 1 s ago", "0", "0", "9"),
+        ("detached", "2025-10-09 08:53:19 UTC", "", "old", "1 min 1 s ago", "0", "0", "0"),
+        ("offline", "", "", "", "never", "0", "0", ""),
+    ):
+        assert "".join(f"<td>{cell}</td>" for cell in cells) in text
+    assert "1 other device" in text
 
 
 async def test_queues_and_nearly_used_limits_are_shown(gateway: Gateway) -> None:

@@ -15,9 +15,10 @@ from edge.errors import SetupError
 
 
 class Account(NamedTuple):
-    """A provisioned device; `created` and `revoked` are in ms since 1970 UTC.
+    """A provisioned device; `created`, `revoked` and `seen` are in ms since 1970 UTC.
 
     `password`: it has one. `downgrade`: it receives plain messages in sessions without QoS support.
+    `seen`: as `last_seen` describes it.
     """
 
     name: str
@@ -26,6 +27,7 @@ class Account(NamedTuple):
     revoked: int | None
     password: bool
     downgrade: bool
+    seen: int | None
 
 
 class AccountStatus(NamedTuple):
@@ -71,12 +73,12 @@ WHERE a.name = ? AND a.revoked IS NULL AND c.mechanism = ?
 """
 _LIST: Final = """
 SELECT a.name, a.trusted, a.created, a.revoked,
-    EXISTS (SELECT 1 FROM credentials AS c WHERE c.account = a.id), a.downgrade
+    EXISTS (SELECT 1 FROM credentials AS c WHERE c.account = a.id), a.downgrade, a.seen
 FROM accounts AS a ORDER BY a.name
 """
 _FIND: Final = """
 SELECT a.name, a.trusted, a.created, a.revoked,
-    EXISTS (SELECT 1 FROM credentials AS c WHERE c.account = a.id), a.downgrade
+    EXISTS (SELECT 1 FROM credentials AS c WHERE c.account = a.id), a.downgrade, a.seen
 FROM accounts AS a WHERE a.name = ?
 """
 _NAMES: Final = "SELECT name FROM accounts ORDER BY name"
@@ -245,9 +247,15 @@ def remove(tx: Transaction, name: str) -> PendingMessages:
 
 
 def _account(
-    name: str, trusted: int, created: int, revoked: int | None, password: int, downgrade: int
+    name: str,
+    trusted: int,
+    created: int,
+    revoked: int | None,
+    password: int,
+    downgrade: int,
+    seen: int | None,
 ) -> Account:
-    return Account(name, bool(trusted), created, revoked, bool(password), bool(downgrade))
+    return Account(name, bool(trusted), created, revoked, bool(password), bool(downgrade), seen)
 
 
 def _insert_credentials(tx: Transaction, account: int, credentials: Iterable[Credentials]) -> None:

@@ -103,8 +103,8 @@ def test_devices_are_listed_by_name(gateway: Gateway) -> None:
     now = gateway.clock().wall
     gateway.tx(lambda tx: accounts.revoke(tx, "pump2"))
     expected = [
-        Account("pump1", True, now, None, True, False),
-        Account("pump2", False, now, now, False, False),
+        Account("pump1", True, now, None, True, False, None),
+        Account("pump2", False, now, now, False, False, None),
     ]
     assert gateway.tx(accounts.list_all) == expected
     assert gateway.tx(accounts.list_names) == ["pump1", "pump2"]

@@ -1,0 +1,19 @@
+"""Note when an account has a session."""
+
+from __future__ import annotations
+
+from edge.engine.access import Sender
+from edge.engine.database import Transaction
+from edge.engine.hooks import Context, Hooks
+from edge.features.accounts.store import last_seen
+
+
+def note(_context: Context, tx: Transaction, sender: Sender) -> None:
+    """Note that a session begins or ends."""
+    last_seen.note(tx, sender.account)
+
+
+def register(hooks: Hooks) -> None:
+    """Register with the engine."""
+    hooks.on_session_bound(note)
+    hooks.on_session_end(note)

@@ -1,0 +1,50 @@
+"""When each account had its last session (`accounts.seen`).
+
+The column is 0 while the account has a session. A crash leaves it 0; then the last heartbeat is the
+last time at which the account is known to have been online.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from edge.engine import meta
+from edge.engine.database import Transaction
+
+ONLINE: Final = 0
+"""The value while an account has a session."""
+
+_HEARTBEAT: Final = "seen"
+"""The key in `meta` of the last heartbeat, in ms since 1970 UTC."""
+
+_NOTE: Final = "INSERT OR REPLACE INTO temp.seen (account, wall) VALUES (?, ?)"
+_SAVE: Final = """
+UPDATE main.accounts SET seen = CASE
+    WHEN EXISTS (SELECT 1 FROM temp.sessions AS s WHERE s.account = t.account) THEN 0
+    ELSE t.wall END
+FROM temp.seen AS t WHERE accounts.name = t.account
+"""
+_FORGET: Final = "DELETE FROM temp.seen"
+_SETTLE: Final = "UPDATE accounts SET seen = ? WHERE seen = 0"
+
+
+def note(tx: Transaction, account: str) -> None:
+    """Note that a session of an account begins or ends, until the next `save`."""
+    tx.run(_NOTE, (account, tx.now.wall))
+
+
+def save(tx: Transaction) -> None:
+    """Save what was noted; this belongs to a heartbeat, whose transaction is committed anyway."""
+    tx.run(_SAVE)
+    tx.run(_FORGET)
+    meta.write(tx, _HEARTBEAT, tx.now.wall)
+
+
+def last_heartbeat(tx: Transaction) -> int:
+    """Return when `save` ran last, in ms since 1970 UTC; 0 if it never ran."""
+    return round(meta.read_number(tx, _HEARTBEAT))
+
+
+def settle(tx: Transaction) -> None:
+    """Give the accounts that were online when the last run ended the time of its last heartbeat."""
+    tx.run(_SETTLE, (last_heartbeat(tx) or None,))

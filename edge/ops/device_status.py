@@ -1,0 +1,159 @@
+"""The devices of a gateway: how each may log in, whether it is connected, and what waits for it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from edge.config import load
+from edge.engine import usage
+from edge.engine.database import Transaction
+from edge.engine.service_time import DAY_MS
+from edge.errors import SetupError
+from edge.features.accounts.store import accounts, certificates, last_seen
+from edge.ops import control, current_time
+from edge.ops.control import ConnectedSession
+from edge.ops.transactions import reading
+
+ONLINE: Final = "online"
+DETACHED: Final = "detached"
+"""The device has lost its connection, and its session can be resumed (XEP-0198)."""
+OFFLINE: Final = "offline"
+UNKNOWN: Final = "unknown"
+"""The gateway is running and does not answer."""
+
+
+class Device(NamedTuple):
+    """A device, as the database knows it; times are in ms since 1970 UTC.
+
+    Attributes:
+        downgrade: whether it receives messages of a higher level as plain ones if it does not
+            support quality of service; otherwise they wait.
+        password: whether it can log in with a password.
+        not_after: when its last certificate expires, if it has one.
+        days: whole days until then (negative: since then).
+        seen: when its last session ended, or for a device that is online, the last heartbeat;
+            `None` if it never had a session.
+        held: messages from it in custody, which await its `deliver`.
+        outbox: messages of a guaranteed level that wait for it.
+        offline: plain messages that are stored for it.
+    """
+
+    name: str
+    jid: str
+    trusted: bool
+    downgrade: bool
+    created: int
+    revoked: int | None
+    password: bool
+    not_after: int | None
+    days: int | None
+    seen: int | None
+    held: int
+    outbox: int
+    offline: int
+
+
+class DeviceStatus(NamedTuple):
+    """A device, its state (`ONLINE` or another), and its sessions, the newest first.
+
+    `device.seen` is the newest time of the database and the sessions.
+    """
+
+    device: Device
+    state: str
+    sessions: list[ConnectedSession]
+
+
+class DeviceStatuses(NamedTuple):
+    """All devices, ordered by name, and why the gateway does not answer, if it does not."""
+
+    devices: list[DeviceStatus]
+    trouble: str | None
+
+
+def jid_of(domain: str, name: str) -> str:
+    """Return the JID of a device; a name with a domain is a user of another server."""
+    return name if "@" in name else f"{name}@{domain}"
+
+
+def read(folder: Path) -> DeviceStatuses:
+    """Return the status of all devices; raises `FieldpostError`."""
+    sessions: list[ConnectedSession] | None = None
+    trouble = None
+    devices = list_all(folder)
+    try:
+        sessions = control.connected_sessions(folder) or []
+    except SetupError as error:
+        trouble = str(error)
+    return DeviceStatuses(combine(devices, sessions), trouble)
+
+
+def read_one(folder: Path, name: str) -> DeviceStatus:
+    """Return the status of a device; raises `SetupError` if it does not exist."""
+    for found in read(folder).devices:
+        if found.device.name == name:
+            return found
+    raise SetupError(f"device {name!r} does not exist; see `fieldpost device list`")
+
+
+def combine(
+    devices: Sequence[Device], sessions: Sequence[ConnectedSession] | None
+) -> list[DeviceStatus]:
+    """Combine the devices in the database with the sessions of the process; `None`: unknown."""
+    by_account: defaultdict[str, list[ConnectedSession]] = defaultdict(list)
+    for session in sessions or ():
+        by_account[session.account].append(session)
+    return [
+        _status(device, by_account[device.name], known=sessions is not None) for device in devices
+    ]
+
+
+def _status(device: Device, sessions: list[ConnectedSession], *, known: bool) -> DeviceStatus:
+    newest_first = sorted(sessions, key=lambda session: -(session.since or 0))
+    if not known:
+        state = UNKNOWN
+    elif not sessions:
+        state = OFFLINE
+    else:
+        state = DETACHED if all(session.detached for session in sessions) else ONLINE
+    times = [session.seen for session in sessions if session.seen is not None]
+    seen = max(times) if times else device.seen
+    return DeviceStatus(device._replace(seen=seen), state, newest_first)
+
+
+def list_all(folder: Path) -> list[Device]:
+    """Return all devices, ordered by name."""
+    domain, now = load.load(folder).gateway.domain, current_time.now().wall
+    with reading(folder) as tx:
+        return read_devices(tx, domain, now)
+
+
+def read_devices(tx: Transaction, domain: str, now: int) -> list[Device]:
+    """Return all devices, ordered by name; `now` is in ms since 1970."""
+    latest, heartbeat = certificates.latest_expiry(tx), last_seen.last_heartbeat(tx)
+    waiting = usage.waiting_by_account(tx)
+    found = []
+    for account in accounts.list_all(tx):
+        name, trusted, created, revoked, password, downgrade, seen = account
+        jid, not_after = jid_of(domain, name), latest.get(name)
+        found.append(
+            Device(
+                name=name,
+                jid=jid,
+                trusted=trusted,
+                downgrade=downgrade,
+                created=created,
+                revoked=revoked,
+                password=password,
+                not_after=not_after,
+                days=None if not_after is None else (not_after - now) // DAY_MS,
+                seen=heartbeat if seen == last_seen.ONLINE else seen,
+                held=waiting.held.get(jid, 0),
+                outbox=waiting.outbox.get(name, 0),
+                offline=waiting.offline.get(name, 0),
+            )
+        )
+    return found
