@@ -33,8 +33,12 @@ FROM temp.sessions AS s LEFT JOIN main.accounts AS a
     ON a.name = s.account AND (s.grant IS NULL OR s.grant = a.grant)
 WHERE s.generation = ?
 """
+_PUBSUB_UNAVAILABLE: Final = """
+UPDATE temp.sessions SET pubsub_unavailable = ? WHERE generation = ?
+"""
 _OF_ACCOUNT: Final = """
-SELECT generation, full, available, priority, presence, interested, detached, qos
+SELECT generation, full, available, priority, presence, interested, detached, qos,
+    pubsub_unavailable
 FROM temp.sessions WHERE bare = ? ORDER BY priority DESC, generation DESC
 """
 _BARE: Final = "SELECT bare FROM temp.sessions WHERE generation = ?"
@@ -60,6 +64,8 @@ class Session(NamedTuple):
         detached: whether it lost its connection and can be resumed.
         qos: the namespace of quality of service that it supports; empty if it supports none, `None`
             while that is not known.
+        pubsub_unavailable: whether it is unavailable to the publish-subscribe service, whatever
+            presence it broadcast.
     """
 
     generation: int
@@ -70,6 +76,7 @@ class Session(NamedTuple):
     interested: bool
     detached: bool
     qos: str | None = None
+    pubsub_unavailable: bool = False
 
 
 def bind(
@@ -122,6 +129,12 @@ def set_qos(tx: Transaction, generation: int, namespace: str | None) -> None:
     forget_cached(tx, generation)
 
 
+def set_pubsub_unavailable(tx: Transaction, generation: int, unavailable: bool) -> None:
+    """Set whether a session is unavailable to the publish-subscribe service."""
+    tx.run(_PUBSUB_UNAVAILABLE, (unavailable, generation))
+    forget_cached(tx, generation)
+
+
 def sender(tx: Transaction, generation: int) -> Sender | None:
     """Return the sender of a session's stanzas, or `None` if the session has ended.
 
@@ -165,7 +178,7 @@ def unprovisioned(tx: Transaction) -> list[int]:
     return [int(row[0]) for row in tx.rows(_UNPROVISIONED)]
 
 
-def _session(row: tuple[int, str, int, int, bytes | None, int, int, str | None]) -> Session:
-    generation, full, available, priority, presence, interested, detached, qos = row
-    flags = bool(interested), bool(detached)
-    return Session(generation, full, bool(available), priority, presence, *flags, qos)
+def _session(row: tuple[int, str, int, int, bytes | None, int, int, str | None, int]) -> Session:
+    generation, full, available, priority, presence, interested, detached, qos, to_pubsub = row
+    flags = bool(interested), bool(detached), qos, bool(to_pubsub)
+    return Session(generation, full, bool(available), priority, presence, *flags)

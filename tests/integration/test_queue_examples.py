@@ -412,6 +412,24 @@ async def test_the_receiver_unlocks_an_item_and_another_gets_it(
         await engine.expect_nothing()
 
 
+async def test_presence_that_is_unavailable_to_the_service_unlocks_and_unsubscribes(
+    tmp_path: Path,
+) -> None:
+    async with site_in(tmp_path) as site:
+        engine = await site.create_node()
+        worker, other = await site.two_workers()
+        await worker.subscribe()
+        await deliver(engine, worker)
+        await other.subscribe()
+        worker.send(f"<presence type='unavailable' to='{SERVICE}'/>")
+        await worker.expect(UNLOCKED)
+        await other.expect(NOTIFIED)
+        await worker.expect_nothing()
+        payload = f"<pubsub xmlns='{PUBSUB}'><subscriptions{{}}/></pubsub>"
+        worker.send(f"<iq type='get' id='subs1' to='{SERVICE}'>{payload.format('')}</iq>")
+        await worker.expect(f"<iq id='subs1' type='result'>{payload.format('')}</iq>")
+
+
 async def test_the_service_and_the_node_advertise_queueing(tmp_path: Path) -> None:
     async with site_in(tmp_path) as site:
         await site.create_node()

@@ -63,10 +63,10 @@ class Worker:
         await self.ask(element("subscribe", node=SHARE, jid=bare) + options(qos=str(qos)))
 
     async def next_delivery(self) -> Element:
-        """Wait for the next iq that delivers something."""
+        """Wait for the next message, or the next iq that delivers one."""
         while True:
             found = await self._stanza()
-            if found.tag == "{jabber:client}iq" and found.get("type") == "set":
+            if found.tag == "{jabber:client}message" or found.get("type") == "set":
                 return found
 
     def answer(self, iq: Element, payload: str = "") -> None:
@@ -109,6 +109,8 @@ def item_of(iq: Element) -> str | None:
 async def take(worker: Worker) -> str | None:
     """Take the next item by all steps of its level, and return its ItemID."""
     first = await worker.next_delivery()
+    if first.tag == "{jabber:client}message":
+        return item_id(first)
     if first[0].tag != f"{{{QOS}}}assured":
         worker.answer(first)
     else:
@@ -167,6 +169,26 @@ async def test_durable_member_that_returns_gets_its_part(gateway: Gateway, qos: 
                     await publish(engine, f"back{number}")
                     taken.append(await take(worker))
                 assert taken == [f"back{number}" for number in range(4)]
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+async def test_durable_member_gets_items_while_it_is_available_to_the_service(
+    gateway: Gateway, qos: int
+) -> None:
+    with gateway.run() as process:
+        async with present(process, gateway, "engine", "ant", "bee") as (engine, ant, bee):
+            await engine.ask(element("create", node=NODE))
+            for worker in (ant, bee):
+                await worker.join(qos)
+            ant.client.send(f"<presence type='unavailable' to='{SERVICE}'/>")
+            await ant.expect_nothing()
+            for number in range(3):
+                await publish(engine, f"away{number}")
+                assert await take(bee) == f"away{number}"
+            ant.client.send(f"<presence to='{SERVICE}'/>")
+            await ant.expect_nothing()
+            await publish(engine, "back")
+            assert await take(ant) == "back"
 
 
 @pytest.mark.parametrize("qos", [1, 2])

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, TypeAlias
 from edge.engine import access, in_flight, refusals, sessions
 from edge.engine.access import Relation, Sender
 from edge.engine.database import Receipt, Transaction
-from edge.engine.hooks import Context
+from edge.engine.hooks import Context, Event
 from edge.engine.sessions import Session
 from edge.features.accounts import service as accounts
 from edge.features.discovery import service as discovery
@@ -37,6 +37,12 @@ unacknowledged stanzas."""
 
 REQUESTS_DIVISOR: Final = 4
 """The same for pending subscription requests, so that requests cannot overflow a session."""
+
+PUBSUB_AVAILABLE: Final = Event[[Context, Transaction, Sender]]("available to pubsub")
+"""A session has sent available presence to the publish-subscribe service."""
+
+PUBSUB_UNAVAILABLE: Final = Event[[Context, Transaction, Sender]]("unavailable to pubsub")
+"""A session has sent unavailable presence to the publish-subscribe service."""
 
 AddressedTo: TypeAlias = Callable[[str], bytes]
 """Returns a session's presence, addressed to a JID."""

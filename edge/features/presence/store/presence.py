@@ -14,7 +14,9 @@ RECEIPT: Final = "presence"
 """The receipt kind of a page of contacts' presence; its row is the last generation of the page."""
 
 _SHOW: Final = """
-UPDATE temp.sessions SET available = 1, priority = ?, presence = ? WHERE generation = ?
+UPDATE temp.sessions
+SET available = 1, priority = ?, presence = ?, pubsub_unavailable = pubsub_unavailable AND available
+WHERE generation = ?
 """
 _HIDE: Final = """
 UPDATE temp.sessions SET available = 0, priority = 0, presence = NULL WHERE generation = ?
@@ -84,7 +86,10 @@ class ContactPresence(NamedTuple):
 
 
 def set_available(tx: Transaction, generation: int, presence: bytes, priority: int) -> None:
-    """Record a session's presence broadcast; the session is available."""
+    """Record a session's presence broadcast; the session is available.
+
+    Initial presence makes it available to the publish-subscribe service again.
+    """
     tx.run(_SHOW, (priority, presence, generation))
     sessions.forget_cached(tx, generation)
 

@@ -1,7 +1,7 @@
 """Handle presence stanzas: broadcast, directed presence, probes and subscriptions.
 
-Presence for the gateway itself and its services is ignored, except subscription requests. Source:
-RFC 6121, sections 3 and 4.
+Presence for the gateway itself and for nodes is ignored, except subscription requests. Source:
+RFC 6121, sections 3 and 4; XEP-0254, "Implementation Notes".
 """
 
 from __future__ import annotations
@@ -39,6 +39,11 @@ _Act: TypeAlias = Callable[[Transaction, Sender], None]
 
 _PRIORITY: Final = clark(CLIENT, "priority")
 _SUBSCRIPTIONS: Final = {kind.value: kind for kind in SubscriptionType}
+
+_SERVICE_EVENTS: Final = {
+    None: service.PUBSUB_AVAILABLE,
+    "unavailable": service.PUBSUB_UNAVAILABLE,
+}
 
 _CONDITIONS: Final = {
     Reason.OWN_SUBSCRIPTION: "not-allowed",
@@ -97,6 +102,9 @@ def _interpret(context: Context, stanza: Stanza) -> _Act:
     if to is None:
         return _broadcast(context, stanza, type_)
     kind = answers.address_kind(context, to, "")
+    if kind is AddressKind.SERVICE and type_ in _SERVICE_EVENTS:
+        event = _SERVICE_EVENTS[type_]
+        return lambda tx, sender: context.hooks.trigger(event, context, tx, sender)
     if kind in addresses.SERVICES and type_ != SubscriptionType.SUBSCRIBE.value:
         return lambda _tx, _sender: None
     if kind in (AddressKind.SERVICE, AddressKind.NODE):

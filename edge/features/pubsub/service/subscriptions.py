@@ -16,6 +16,7 @@ from edge.engine import event_counters, refusals, sessions
 from edge.engine.access import Sender
 from edge.engine.database import Transaction
 from edge.engine.hooks import Context
+from edge.engine.sessions import Session
 from edge.features.accounts import service as accounts
 from edge.features.pubsub.rules import subscription as rules
 from edge.features.pubsub.rules import topic
@@ -190,6 +191,8 @@ def subscribe(
     policy = _share_policy(subject, new)
     if found is None:
         _check_room(context, tx, sender.bare, sender.account)
+    on_pubsub_available(context, tx, sender)
+    if found is None:
         found = _add(tx, sender, jid, subid, target, subject, new)
         if found.queue is not None:
             membership.join(context, tx, found)
@@ -511,8 +514,28 @@ def _apply_change(
 
 def on_unavailable(context: Context, tx: Transaction, sender: Sender) -> None:
     """End the subscriptions that are bound to a session that became unavailable."""
-    others = any(session.available for session in sessions.of_account(tx, sender.bare))
+    others = any(map(_is_available, sessions.of_account(tx, sender.bare)))
     _end_bound(context, tx, sender, EndReason.UNAVAILABLE, is_last=not others)
+
+
+def on_pubsub_unavailable(context: Context, tx: Transaction, sender: Sender) -> None:
+    """Treat a session that sent the service unavailable presence as unavailable, until it sends
+    available presence, subscribes, or broadcasts initial presence (XEP-0254)."""
+    sessions.set_pubsub_unavailable(tx, sender.generation, True)
+    on_unavailable(context, tx, sender)
+    membership.on_unavailable(context, tx, sender)
+
+
+def on_pubsub_available(context: Context, tx: Transaction, sender: Sender) -> None:
+    """Make a session that was unavailable to the service eligible for its subscriptions again."""
+    session = sessions.find(tx, sender.full)
+    if session is not None and session.pubsub_unavailable:
+        sessions.set_pubsub_unavailable(tx, sender.generation, False)
+        membership.on_available(context, tx, sender)
+
+
+def _is_available(session: Session) -> bool:
+    return session.available and not session.pubsub_unavailable
 
 
 def on_session_lost(context: Context, tx: Transaction, sender: Sender) -> None:
@@ -520,7 +543,7 @@ def on_session_lost(context: Context, tx: Transaction, sender: Sender) -> None:
     found = sessions.of_account(tx, sender.bare)
     others = [session for session in found if session.generation != sender.generation]
     was_available = any(s.available for s in found if s.generation == sender.generation)
-    remain = any(session.available for session in others) if was_available else bool(others)
+    remain = any(map(_is_available, others)) if was_available else bool(others)
     _end_bound(context, tx, sender, EndReason.SESSION_ENDED, is_last=not remain)
 
 

@@ -10,6 +10,7 @@ from typing import Final
 from edge.engine.addresses import AddressError, AddressKind, AddressReason
 from edge.engine.destinations import NoDestination
 from edge.engine.hooks import Context, Hooks, OffloadedWork, Work
+from edge.features.presence.service.presence import PUBSUB_AVAILABLE, PUBSUB_UNAVAILABLE
 from edge.features.pubsub.service import items as item_service
 from edge.features.pubsub.service import subscriptions as subscription_service
 from edge.features.pubsub.service.errors import AffiliationsRefused, PubsubError
@@ -116,6 +117,8 @@ def register(hooks: Hooks) -> None:
     hooks.error_mapping(PubsubError, errors.stanza_error)
     hooks.error_mapping(AffiliationsRefused, errors.affiliations_refused)
     hooks.on_unavailable(subscription_service.on_unavailable)
+    hooks.on(PUBSUB_AVAILABLE, subscription_service.on_pubsub_available)
+    hooks.on(PUBSUB_UNAVAILABLE, subscription_service.on_pubsub_unavailable)
     hooks.on_session_lost(subscription_service.on_session_lost)
     hooks.on_timer(item_service.expire)
     hooks.on_timer(subscription_service.on_timer)

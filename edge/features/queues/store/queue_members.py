@@ -47,8 +47,11 @@ ON CONFLICT DO UPDATE SET needs = excluded.needs, plain = excluded.plain, locks 
     capacity = excluded.capacity
 RETURNING subscription
 """
-_ADD_SUBSCRIPTION: Final = f"{_INSERT} WHERE s.id = ? {_ON_CONFLICT}"
-_ADD_SESSION: Final = f"{_INSERT} WHERE t.generation = ? AND s.jid IN (?, ?) {_ON_CONFLICT}"
+_ADD_SUBSCRIPTION: Final = f"{_INSERT} WHERE t.pubsub_unavailable = 0 AND s.id = ? {_ON_CONFLICT}"
+_ADD_SESSION: Final = (
+    f"{_INSERT} WHERE t.pubsub_unavailable = 0 AND t.generation = ? AND s.jid IN (?, ?) "
+    f"{_ON_CONFLICT}"
+)
 _LOCKED: Final = """
 SELECT i.holder, i.bytes FROM main.queue_items AS i JOIN main.subscriptions AS s
     ON s.id = i.subscription

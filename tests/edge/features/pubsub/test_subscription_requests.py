@@ -522,10 +522,18 @@ def test_a_session_that_never_was_available_does_not_keep_a_subscription(gateway
     assert list_subscriptions(gateway, TWIN) == []
 
 
-def test_directed_unavailable_presence_ends_no_subscription(gateway: Gateway) -> None:
+@pytest.mark.parametrize(
+    ("to", "remain"), [(SERVICE, 1), (f"{SERVICE}/{NODE}", 2), ("gw.example", 2)]
+)
+def test_presence_that_is_unavailable_to_the_service_ends_bound_subscriptions(
+    gateway: Gateway, to: str, remain: int
+) -> None:
     subscribe(gateway, PUMP, NODE, PUMP, expire="presence")
-    gateway.send(PUMP, f"<presence type='unavailable' to='{SERVICE}'/>")
-    assert len(list_subscriptions(gateway, PUMP)) == 1
+    subscribe(gateway, PUMP, "plant/#", PUMP)
+    gateway.send(PUMP, f"<presence type='unavailable' to='{to}'/>")
+    assert len(list_subscriptions(gateway, PUMP)) == remain
+    publish_to(gateway)
+    assert count_notified(gateway, PUMP) == remain
 
 
 def test_a_restart_ends_no_subscription_of_a_session_that_returns(gateway: Gateway) -> None:

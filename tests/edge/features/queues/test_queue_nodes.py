@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -455,6 +455,76 @@ def test_another_session_of_a_bare_jid_takes_over_items(gateway: Gateway) -> Non
     gateway.end(second)
     assert set(states(gateway).values()) == {"ready"}
     assert gateway.count("SELECT count(*) FROM subscriptions") == 0
+
+
+TO_SERVICE = " to='pubsub.gw.example'"
+
+
+def test_directed_unavailable_presence_ends_locks_and_subscriptions_of_its_session(
+    gateway: Gateway,
+) -> None:
+    second = "one@gw.example/v"
+    gateway.bind(second)
+    for full in (ONE, second):
+        gateway.send(full, "<presence/>")
+    subscribe_worker(gateway, ONE, requests=2, jid="one@gw.example")
+    subscribe_worker(gateway, TWO)
+    gateway.sends(second), gateway.sends(ONE)
+    gateway.send(ONE, f"<presence type='unavailable'{TO_SERVICE}/>")
+    publish(gateway, "a", "b", "c")
+    assert unacknowledged_deliveries(gateway, ONE) == []
+    assert set(unacknowledged_deliveries(gateway, second)) == {"a", "c"}
+    gateway.send(second, f"<presence type='unavailable'{TO_SERVICE}/>")
+    assert gateway.count("SELECT count(*) FROM subscriptions") == 1  # no session of it is left
+    assert unacknowledged_deliveries(gateway, TWO) == ["b", "a"]
+    assert states(gateway) == {"a": "locked", "b": "locked", "c": "ready"}
+
+
+def available(gateway: Gateway) -> None:
+    gateway.send(ONE, f"<presence{TO_SERVICE}/>")
+
+
+def subscribe_to_another(gateway: Gateway) -> None:
+    subscribe_worker(gateway, ONE)
+
+
+def broadcast_anew(gateway: Gateway) -> None:
+    gateway.send(ONE, "<presence type='unavailable'/>")
+    gateway.send(ONE, "<presence/>")
+
+
+@pytest.mark.parametrize("come_back", [available, subscribe_to_another, broadcast_anew])
+def test_a_session_that_is_unavailable_to_the_service_gets_no_items(
+    gateway: Gateway, come_back: Callable[[Gateway], None]
+) -> None:
+    share = "$share:pool:plant/#"
+    second = "one@gw.example/v"
+    gateway.bind(second)
+    gateway.send(ONE, "<presence/>")
+    send_request(gateway, OWNER, element("create", node="plant/x"))
+    subscribe_share(gateway, ONE, share)
+    gateway.send(ONE, f"<presence type='unavailable'{TO_SERVICE}/>")
+    gateway.sends(ONE)
+
+    def publish_one() -> list[str]:
+        content = element("publish", element("item", id="i"), node="plant/x")
+        assert send_request(gateway, OWNER, content).type == "result"
+        return unacknowledged_deliveries(gateway, ONE)
+
+    assert publish_one() == []
+    gateway.send(ONE, "<presence><show>away</show></presence>")
+    subscribe_share(gateway, second, share)  # another session changes the options
+    assert publish_one() == []
+    come_back(gateway)
+    assert unacknowledged_deliveries(gateway, ONE) == ["i", "i"]
+    assert publish_one() == ["i"]
+
+
+def subscribe_share(gateway: Gateway, full: str, share: str) -> None:
+    following = element("options", form("subscribe_options", {"qos": "0"}))
+    jid = full.partition("/")[0]
+    reply = send_request(gateway, full, element("subscribe", node=share, jid=jid) + following)
+    assert reply.type == "result"
 
 
 def unacknowledged_deliveries(gateway: Gateway, full: str) -> list[str]:
