@@ -107,6 +107,21 @@ def test_sessions_of_one_account_see_each_other(gateway: Gateway) -> None:
     assert received_lines(gateway, PANEL_DESK) == [f"available {PANEL_DESK}", f"available {PANEL}"]
 
 
+@pytest.mark.parametrize(("before", "after"), [(-1, 0), (0, -1), (1, 5)])
+def test_only_initial_presence_brings_the_presence_of_others(
+    gateway: Gateway, before: int, after: int
+) -> None:
+    subscribe_mutually(gateway, PUMP, PANEL)
+    send_initial_presence(gateway, (PANEL, PUMP))
+    priority = "<presence><priority>{}</priority></presence>"
+    gateway.send(PANEL_DESK, priority.format(before))
+    own = f"available {PANEL_DESK}"
+    others = [f"available {PANEL}", f"available {PUMP}"]
+    assert received_lines(gateway, PANEL_DESK) == [own, *others]
+    gateway.send(PANEL_DESK, priority.format(after))
+    assert received_lines(gateway, PANEL_DESK) == [own]
+
+
 def test_unavailable_presence_reaches_all_who_saw_it(gateway: Gateway) -> None:
     subscribe_mutually(gateway, PUMP, PANEL)
     send_initial_presence(gateway, (PANEL, PANEL_DESK, PUMP, VALVE))
