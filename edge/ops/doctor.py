@@ -23,8 +23,9 @@ from edge.ops.checks import machine
 from edge.ops.checks import uplink as uplink_checks
 from edge.ops.checks.finding import NOTICE, OK, WRONG, Finding
 from edge.ops.folder_owner import other_owner
-from edge.ops.status import NO_ANSWER, RUNNING, Status
+from edge.ops.status import NO_ANSWER, NOT_RUNNING, RUNNING, Status
 from edge.ops.transactions import reading
+from edge.ops.uplink import Route
 from sync.common.text import os_error
 
 WEAR_DAYS: Final = 30
@@ -55,24 +56,31 @@ def diagnose(folder: Path, *, deep: bool = False) -> Iterator[Finding]:
     integrity = list(guard("database", lambda: database_checks.integrity(folder, deep=deep)))
     yield from integrity
     if all(finding.verdict != WRONG for finding in integrity):
-        yield from guard("database", lambda: _stored(folder, settings, route.target, now))
+        yield from guard("database", lambda: _stored(folder, settings, route, now))
 
 
-def _stored(folder: Path, settings: Config, target: str, now: int) -> Iterator[Finding]:
+def _stored(folder: Path, settings: Config, route: Route, now: int) -> Iterator[Finding]:
     """Run the checks that read the database."""
+    target = route.target
     status, ships = gateway_status.read(folder), uplink.read(folder)
     with reading(folder) as tx:
         depths, days = depth_events.depths(tx), flash_wear.recent_days(tx, WEAR_DAYS)
         expiring = certificates.find_expiring(tx, tx.now.wall, folder_checks.EXPIRY_NOTICE_DAYS)
+        revoked = certificates.list_revoked(tx)
     yield from process(status)
+    if status.state == NOT_RUNNING:
+        yield from machine.ports(settings)
     if settings.component is None:
-        yield from folder_checks.certificates(folder, now, expiring)
+        yield from folder_checks.certificates(folder, now)
+        yield from folder_checks.revocation_list(folder, now, revoked)
+        yield from folder_checks.expiring_devices(expiring)
     yield from machine.disk(folder, settings, status.database_bytes + status.wal_bytes)
     yield from database_checks.wal(status)
     yield from database_checks.limits(status)
     yield from database_checks.dead_letters(status)
     yield from database_checks.queues(depths, status)
     yield from uplink_checks.unsealed(ships, settings.uplink.segment_age, status, now)
+    yield from uplink_checks.centre(uplink.probe(route, status.epoch), ships, now)
     yield from uplink_checks.backlog(ships, target, now)
     yield from machine.wear(folder, settings, days)
 
@@ -87,7 +95,8 @@ def process(status: Status) -> Iterator[Finding]:
         yield Finding("gateway", WRONG, text, remedy)
     else:
         text = "the gateway is not running"
-        yield Finding("gateway", NOTICE, text, "`systemctl start fieldpost`")
+        remedy = "`systemctl start fieldpost`; if it stops again, see `journalctl -u fieldpost`"
+        yield Finding("gateway", WRONG, text, remedy)
     if status.changed:
         text = "the running gateway uses other limits than fieldpost.toml"
         yield Finding("gateway", NOTICE, text, "`systemctl restart fieldpost`")

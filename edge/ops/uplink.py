@@ -29,12 +29,17 @@ from sync.common.enrolment import Enrolment, EnrolmentError, read_enrolment
 from sync.common.text import os_error
 from sync.segment import Identity, SegmentError, identity_path, read_header
 from sync.uplink.folder_transport import MARKER, FolderTransport, check_marked, parse_folder
+from sync.uplink.http_client import HttpsLimits
+from sync.uplink.https_transport import HttpsTransport
 from sync.uplink.interfaces import WaitingSegment
 from sync.uplink.renewal import validity_of
-from sync.uplink.responses import Acknowledgement, Conflict
+from sync.uplink.responses import AccessDenial, Acknowledgement, Conflict, TemporaryFailure
 
 FOLDER_TIMEOUT: Final = 5.0
 """Seconds in which the folder of `uplink.folder` must answer: a dead network share never does."""
+
+CENTRE_TIMEOUT: Final = 10.0
+"""Seconds in which the centre must answer, including the connection."""
 
 _ENROL_AGAIN: Final = "enrol the gateway again with `fieldpost-fleet gateway add`"
 _MARK_FOLDER: Final = "mount the folder and mark it, see docs/how-to/ship-to-the-centre.md"
@@ -44,7 +49,7 @@ class Route(NamedTuple):
     """The configured route to the centre.
 
     `target` is the URL or the folder (empty: none), `problem` says why it cannot be used, and
-    `remedy` what to do about it. `certificate_end` is in ms since 1970 UTC.
+    `remedy` what to do about it. The certificate's begin and end are in ms since 1970 UTC.
     """
 
     target: str
@@ -52,7 +57,15 @@ class Route(NamedTuple):
     problem: str | None = None
     remedy: str = _ENROL_AGAIN
     enrolment: Enrolment | None = None
+    certificate_begin: int | None = None
     certificate_end: int | None = None
+
+
+class CentreAnswer(NamedTuple):
+    """The answer of the centre: what is wrong, if anything, and whether it refuses the gateway."""
+
+    problem: str | None
+    refused: bool = False
 
 
 class Epoch(NamedTuple):
@@ -86,7 +99,8 @@ class UplinkStatus(NamedTuple):
 
     `rejected` are segments that the centre rejected for good, `lost` the dropped ranges that the
     centre does not know yet. `last_upload` is in ms since 1970 UTC. `quota` is the largest backlog
-    in bytes, `hours_until_full` when it is reached if nothing is uploaded.
+    in bytes, `hours_until_full` when it is reached if nothing is uploaded, and
+    `None` until the rate was measured for an hour.
     """
 
     gateway: str
@@ -143,7 +157,7 @@ def route(folder: Path, settings: Config) -> Route:
         return Route("")
     try:
         enrolment = read_enrolment(folder / options.enrolment)
-        end = validity_of(enrolment.certificate).ends if enrolment.certificate else None
+        valid = validity_of(enrolment.certificate) if enrolment.certificate else None
     except FileNotFoundError:
         problem = f"{options.enrolment} does not exist"
         remedy = "create it at the centre with `fieldpost-fleet gateway add`"
@@ -152,8 +166,35 @@ def route(folder: Path, settings: Config) -> Route:
         return Route(options.enrolment, problem=f"{options.enrolment}: {error.strerror or error}")
     except EnrolmentError as error:
         return Route(options.enrolment, problem=f"{options.enrolment}: {error}")
-    end_ms = None if end is None else round(end * 1000)
-    return Route(enrolment.url, enrolment=enrolment, certificate_end=end_ms)
+    if enrolment.gateway != settings.gateway.domain:
+        text = f"is for {enrolment.gateway}, but this gateway is {settings.gateway.domain}"
+        return Route(options.enrolment, problem=f"{options.enrolment} {text}")
+    found = Route(enrolment.url, enrolment=enrolment)
+    if valid is None:
+        return found
+    begin, end = round(valid.begins * 1000), round(valid.ends * 1000)
+    return found._replace(certificate_begin=begin, certificate_end=end)
+
+
+def probe(route: Route, epoch: str) -> CentreAnswer | None:
+    """Ask the centre how far it has got; return `None` if the route does not lead to one."""
+    if route.enrolment is None or route.problem is not None:
+        return None
+    return asyncio.run(_probe(route.enrolment, epoch))
+
+
+async def _probe(enrolment: Enrolment, epoch: str) -> CentreAnswer:
+    try:
+        transport = HttpsTransport(enrolment, HttpsLimits(total=CENTRE_TIMEOUT))
+    except EnrolmentError as error:
+        return CentreAnswer(str(error))
+    try:
+        answer = await transport.high_watermarks(enrolment.gateway, epoch)
+    finally:
+        await transport.close()
+    if isinstance(answer, TemporaryFailure | AccessDenial):
+        return CentreAnswer(answer.text, refused=isinstance(answer, AccessDenial))
+    return CentreAnswer(None)
 
 
 def export(folder: Path, target: Path, *, every: bool) -> Export:
@@ -202,11 +243,14 @@ def _lane(tx: Transaction, settings: Config, lane: uplink_view.LaneStatus) -> La
 
 
 def _hours_until_full(tx: Transaction, room: int) -> float | None:
-    sample = uplink_view.sample(tx)
-    if sample is None:
-        return None
-    seconds = (_sealed_at(sample.newest) - _sealed_at(sample.oldest)) / 1000
-    return eviction.hours_until_full(room, sample.size, seconds)
+    for count in uplink_view.SAMPLE_SIZES:
+        sample = uplink_view.sample(tx, count)
+        if sample is not None:
+            seconds = (_sealed_at(sample.newest) - _sealed_at(sample.oldest)) / 1000
+            hours = eviction.hours_until_full(room, sample.size, seconds)
+            if hours is not None:
+                return hours
+    return None
 
 
 def _sealed_at(data: bytes) -> int:

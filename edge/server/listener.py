@@ -13,9 +13,9 @@ from edge.engine.group_commit import Store
 from edge.engine.router import Router
 from edge.errors import StoreError
 from edge.ops.control import ConnectedSession
+from edge.ops.listen_error import listen_error
 from edge.server import tls
 from edge.server.connection import Connection
-from edge.server.listen_error import listen_error
 from edge.server.refusal_counters import RefusalCounters
 from edge.server.registry import Registry
 from edge.server.server_context import ServerContext

@@ -18,7 +18,7 @@ from typing import Any, Final
 from edge.config.limits import Limits
 from edge.errors import SetupError
 from edge.ops import pki
-from sync.common.regular_files import check_regular
+from edge.ops.tls_context import server_context
 
 ALPN: Final = "xmpp-client"
 """The ALPN protocol name for direct TLS (XEP-0368)."""
@@ -67,9 +67,9 @@ class TlsContexts:
         return tuple(_stamp(path) for path in (files.server, files.server_key, files.ca, files.crl))
 
     def _load(self) -> tuple[ssl.SSLContext, ssl.SSLContext]:
-        direct = _context(self._files)
+        direct = server_context(self._files)
         direct.set_alpn_protocols([ALPN])
-        return _context(self._files), direct
+        return server_context(self._files), direct
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:
@@ -78,54 +78,6 @@ def _stamp(path: Path) -> tuple[int, int] | None:
     except OSError:
         return None
     return found.st_mtime_ns, found.st_ino
-
-
-def _context(files: pki.Files) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_TICKET
-    context.num_tickets = 0  # resumed TLS sessions would save nothing; tickets cost a device bytes
-    context.verify_mode = ssl.CERT_OPTIONAL
-    _load_certificate(context, files.server, files.server_key)
-    _load_trusted(context, files.ca)
-    if files.crl.exists():
-        _load_trusted(context, files.crl)
-        context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
-    return context
-
-
-def _load_certificate(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
-    _check_readable(certificate)
-    _check_readable(key)
-    try:
-        context.load_cert_chain(
-            certificate, key, password=""
-        )  # otherwise it prompts on the terminal
-    except ssl.SSLError as error:
-        if error.reason == "KEY_VALUES_MISMATCH":
-            raise SetupError(f"{key} is not the key of {certificate}") from error
-        raise SetupError(
-            f"{certificate} and {key} cannot be used: they are not a certificate and its key in PEM"
-        ) from error
-
-
-def _load_trusted(context: ssl.SSLContext, path: Path) -> None:
-    """Load the CA or its revocation list."""
-    _check_readable(path)
-    try:
-        context.load_verify_locations(path)
-    except ssl.SSLError as error:
-        raise SetupError(
-            f"{path} cannot be used: it has no certificate or revocation list in PEM"
-        ) from error
-
-
-def _check_readable(path: Path) -> None:
-    try:
-        check_regular(path)
-        path.open("rb").close()
-    except OSError as error:
-        raise SetupError(f"{path} cannot be read: {error.strerror}") from error
 
 
 class TlsServer:

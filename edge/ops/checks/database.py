@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import time
 from collections.abc import Iterator, Sequence
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from edge.engine import database
+from edge.errors import StoreBroken
 from edge.features.queues.store.depth_events import Depth
 from edge.ops.checks.finding import NOTICE, OK, WRONG, Finding
 from edge.ops.status import Status
@@ -30,6 +32,9 @@ NEAR: Final = 0.9
 STUCK: Final = 1_800.0
 """Seconds after which a waiting item makes its queue stuck, the same as in the centre's reports."""
 
+_HEADER_BYTES: Final = 100
+_MAGIC: Final = b"SQLite format 3\0"
+
 ALWAYS_FULL: Final = frozenset({"recent_bytes", "released_keys", "items_per_node"})
 """Limits that are reached in normal operation: the oldest entry makes room for a new one."""
 
@@ -37,7 +42,19 @@ ALWAYS_FULL: Final = frozenset({"recent_bytes", "released_keys", "items_per_node
 def integrity(folder: Path, *, deep: bool) -> Iterator[Finding]:
     """Check the structure of the database with SQLite, or with `deep` every index entry, too."""
     path, began = folder / database.FILE_NAME, time.monotonic()
-    with closing(database.connect_reader(path)) as connection:
+    remedy = (
+        "stop the gateway, move its folder away, and restore the last backup:"
+        f" `fieldpost restore FILE --dir {folder}`; it also restores the configuration and the keys"
+    )
+    if (truncation := _truncation(path)) is not None:
+        yield Finding("database", WRONG, truncation, remedy)
+        return
+    try:
+        connected = database.connect_reader(path)
+    except StoreBroken as error:
+        yield Finding("database", WRONG, f"{path} is damaged: {error}", remedy)
+        return
+    with closing(connected) as connection:
         if not deep:
             end = began + QUICK_CHECK_TIME
             connection.set_progress_handler(lambda: time.monotonic() > end, PROGRESS_STEPS)
@@ -52,14 +69,31 @@ def integrity(folder: Path, *, deep: bool) -> Iterator[Finding]:
         except sqlite3.DatabaseError as error:
             errors = [str(error)]
     if errors:
-        remedy = (
-            "stop the gateway, copy its folder, and restore the last backup (`fieldpost restore`)"
-        )
         text = f"the database is damaged: {'; '.join(errors)}"
         yield Finding("database", WRONG, text, remedy)
     else:
         kind = "deep" if deep else "quick"
         yield Finding("database", OK, f"a {kind} check found no damage")
+
+
+def _truncation(path: Path) -> str | None:
+    """Return that the file is shorter than its header says, or `None`.
+
+    While there is a WAL, the file may be shorter. Source: the database file format of SQLite,
+    sections 1.3.2 and 1.3.7.
+    """
+    wal = path.with_name(f"{path.name}-wal")
+    if not path.is_file() or (wal.is_file() and wal.stat().st_size):
+        return None
+    with path.open("rb") as file:
+        header = file.read(_HEADER_BYTES)
+        actual = file.seek(0, os.SEEK_END)
+    if len(header) < _HEADER_BYTES:
+        return f"{path} is truncated: it has {plural(actual, 'byte')}"
+    expected = database.PAGE_BYTES * int.from_bytes(header[28:32], "big")
+    if actual >= expected or not header.startswith(_MAGIC):
+        return None
+    return f"{path} is truncated: it has {actual} of {expected} bytes"
 
 
 def wal(status: Status) -> Iterator[Finding]:

@@ -1,4 +1,4 @@
-"""Check the gateway's folder: configuration, access to secrets, expiry of certificates."""
+"""Check the gateway's folder: configuration, access to secrets, certificates, revocation list."""
 
 from __future__ import annotations
 
@@ -11,14 +11,22 @@ from edge.config.load import Config
 from edge.engine import database
 from edge.engine.service_time import DAY_MS
 from edge.errors import SetupError
-from edge.features.accounts.store.certificates import ExpiringDevice
+from edge.features.accounts.store.certificates import ExpiringDevice, RevokedCertificate
 from edge.ops import config_check, der, pki
-from edge.ops.checks.finding import NOTICE, OK, WRONG, Finding
-from sync.common.regular_files import NotRegularError, check_regular
+from edge.ops.checks.finding import NOTICE, OK, WRONG, Finding, early
+from edge.ops.tls_context import server_context
+from sync.common.regular_files import NotRegularError, check_regular, read_regular
 from sync.common.text import os_error, plural
 
 EXPIRY_NOTICE_DAYS: Final = 30
 """Days before its expiry from which a certificate is reported."""
+
+_RESTORE: Final = "restore it from a backup (`fieldpost restore`)"
+
+_NEW_LIST: Final = (
+    "`fieldpost device revoke NAME` of a revoked device writes it again; without revoked devices,"
+    " delete it, and the next `fieldpost device certificate NAME` writes it"
+)
 
 MAX_NAMES: Final = 5
 """Devices that a finding names; the others are counted."""
@@ -79,9 +87,13 @@ def _secret(folder: Path, path: Path) -> Iterator[Finding]:
         yield Finding("secrets", WRONG, text, f"chown it to the owner of {folder}")
 
 
-def certificates(folder: Path, now: int, expiring: list[ExpiringDevice]) -> Iterator[Finding]:
-    """Check when the gateway's and the devices' certificates expire; `now` in ms since 1970."""
+def certificates(folder: Path, now: int) -> Iterator[Finding]:
+    """Check the gateway's certificates: their dates, and whether they and their keys match.
+
+    `now` is in ms since 1970.
+    """
     files = pki.files(folder)
+    readable = True
     for path, remedy in (
         (
             files.server,
@@ -90,18 +102,76 @@ def certificates(folder: Path, now: int, expiring: list[ExpiringDevice]) -> Iter
         (files.ca, "set up a new gateway and install its CA on every device"),
     ):
         try:
-            days = (der.read(path).ends - now) // DAY_MS
+            found = der.read(path)
         except SetupError as error:
-            remedy = "restore it from a backup (`fieldpost restore`)"
-            yield Finding("certificates", WRONG, str(error), remedy)
+            readable = False
+            yield Finding("certificates", WRONG, str(error), _RESTORE)
             continue
-        if days < 0:
+        days = (found.ends - now) // DAY_MS
+        if now < found.begins:
+            yield Finding("certificates", WRONG, *early(str(path), found.begins, now))
+        elif days < 0:
             yield Finding("certificates", WRONG, f"{path} has expired", remedy)
         elif days < EXPIRY_NOTICE_DAYS:
             text = f"{path} expires in {plural(days, 'day')}"
             yield Finding("certificates", NOTICE, text, remedy)
         else:
             yield Finding("certificates", OK, f"{path.name} expires in {plural(days, 'day')}")
+    if readable:
+        try:
+            server_context(files._replace(crl=folder / "no such file"))
+        except SetupError as error:
+            yield Finding("certificates", WRONG, str(error), _RESTORE)
+
+
+def revocation_list(folder: Path, now: int, revoked: list[RevokedCertificate]) -> Iterator[Finding]:
+    """Check that the revocation list can be used, and that it has the `revoked` certificates.
+
+    With an unusable list, TLS refuses every device certificate. `now` is in ms since 1970.
+    """
+    from cryptography import x509
+
+    files, remedy = pki.files(folder), _NEW_LIST
+    try:
+        ca = x509.load_pem_x509_certificate(read_regular(files.ca))
+    except (OSError, ValueError):
+        return  # reported by `certificates`
+    try:
+        crl = x509.load_pem_x509_crl(read_regular(files.crl))
+    except FileNotFoundError:
+        yield Finding("certificates", NOTICE, f"{files.crl} does not exist", remedy)
+        return
+    except OSError as error:
+        text = f"{os_error(error)}: certificates of devices may be refused"
+        yield Finding("certificates", WRONG, text, remedy)
+        return
+    except ValueError:
+        text = f"{files.crl} cannot be used: it is not a revocation list in PEM"
+        yield Finding("certificates", WRONG, text, remedy)
+        return
+    begins, ends = crl.last_update_utc, crl.next_update_utc
+    missing = sum(
+        crl.get_revoked_certificate_by_serial_number(int(each.serial, 16)) is None
+        for each in revoked
+    )
+    if crl.issuer != ca.subject or not crl.is_signature_valid(ca.public_key()):  # type: ignore[arg-type]
+        yield Finding("certificates", WRONG, f"{files.crl} is not of the gateway's CA", remedy)
+    elif now < begins.timestamp() * 1000:
+        begins_ms = round(begins.timestamp() * 1000)
+        yield Finding("certificates", WRONG, *early(str(files.crl), begins_ms, now))
+    elif ends is not None and ends.timestamp() * 1000 < now:
+        yield Finding("certificates", WRONG, f"{files.crl} has expired", remedy)
+    elif missing:
+        certificates = plural(missing, "revoked certificate")
+        text = (
+            f"{files.crl} is stale: it lacks {certificates}; the gateway refuses them nevertheless,"
+            " but other servers that use the list do not"
+        )
+        yield Finding("certificates", WRONG, text, remedy)
+
+
+def expiring_devices(expiring: list[ExpiringDevice]) -> Iterator[Finding]:
+    """Report the devices whose certificates expire soon."""
     if expiring:
         names = ", ".join(each.name for each in expiring[:MAX_NAMES])
         others = len(expiring) - MAX_NAMES

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from edge.config.load import Config
+from edge.config.load import Config, parse_address
 from edge.engine import clock as engine_clock
 from edge.engine import flash_endurance
 from edge.engine.flash_wear import DailyWear
@@ -15,6 +15,7 @@ from edge.engine.space_rules import WAL_SHARE
 from edge.ops import hardware
 from edge.ops.checks.finding import NOTICE, OK, WRONG, Finding
 from edge.ops.hardware import Disk
+from edge.ops.listen_error import find_listen_error
 from sync.common.text import size
 
 HOT: Final = 80.0
@@ -49,6 +50,21 @@ def disk(folder: Path, settings: Config, used: int) -> Iterator[Finding]:
         yield Finding("disk", NOTICE, f"{text}, which does not fit on the disk", remedy)
     else:
         yield Finding("disk", OK, text)
+
+
+def ports(settings: Config) -> Iterator[Finding]:
+    """Report the configured addresses on which a gateway that is not running cannot listen."""
+    web = [parse_address(settings.web.listen)] if settings.web.listen else []
+    for section, option, addresses in (
+        ("xmpp", "listen", settings.listen),
+        ("xmpp", "listen_tls", settings.listen_tls),
+        ("web", "listen", web),
+    ):
+        for address in addresses:
+            error = find_listen_error(section, option, address)
+            if error is not None:
+                remedy = f"stop the other process, which `ss -ltnp 'sport = :{address.port}'` lists"
+                yield Finding("gateway", WRONG, str(error), remedy)
 
 
 def clock() -> Iterator[Finding]:

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from edge.engine.service_time import DAY_MS
-from edge.ops.checks.finding import NOTICE, OK, WRONG, Finding
+from edge.ops.checks.finding import NOTICE, OK, WRONG, Finding, early
 from edge.ops.status import NOT_RUNNING, Status
-from edge.ops.uplink import Route, UplinkStatus
+from edge.ops.uplink import CentreAnswer, Route, UplinkStatus
 from sync.common.text import duration, plural, size
 
 EXPIRY_NOTICE_DAYS: Final = 30
@@ -41,6 +41,9 @@ def route(found: Route, now: int) -> Iterator[Finding]:
         yield Finding("uplink", NOTICE, text, remedy)
     else:
         yield Finding("uplink", OK, f"segments go to {found.target}")
+    if found.certificate_begin is not None and now < found.certificate_begin:
+        what = "the gateway's certificate for the centre"
+        yield Finding("uplink", WRONG, *early(what, found.certificate_begin, now))
     if found.certificate_end is not None:
         days = (found.certificate_end - now) // DAY_MS
         remedy = "connect the gateway to the centre, which renews it; if that fails, enrol it again"
@@ -50,6 +53,27 @@ def route(found: Route, now: int) -> Iterator[Finding]:
         elif days < EXPIRY_NOTICE_DAYS:
             text = f"the gateway's certificate for the centre expires in {plural(days, 'day')}"
             yield Finding("uplink", NOTICE, text, remedy)
+
+
+def centre(found: CentreAnswer | None, ships: UplinkStatus, now: int) -> Iterator[Finding]:
+    """Report what the centre has just answered, if it was asked.
+
+    An unreachable centre is not urgent if it has accepted a segment recently: links fail at times.
+    """
+    if found is None:
+        return
+    if found.problem is None:
+        yield Finding("uplink", OK, "the centre answers")
+    elif found.refused:
+        text = f"the centre refuses this gateway: {found.problem}"
+        remedy = "see `fieldpost-fleet gateway list` at the centre, and enrol the gateway again"
+        yield Finding("uplink", WRONG, text, remedy)
+    else:
+        last = ships.last_upload
+        recent = last is not None and (now - last) / 1000 < SILENCE
+        text = f"the centre cannot be reached: {found.problem}"
+        remedy = "check the link, the URL of the enrolment, and whether the centre runs"
+        yield Finding("uplink", NOTICE if recent else WRONG, text, remedy)
 
 
 def unsealed(

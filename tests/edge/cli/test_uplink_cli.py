@@ -215,7 +215,7 @@ async def test_epochs_and_their_waiting_segments_are_shown(folder: Path, store: 
 
 @pytest.mark.parametrize(
     ("room", "sealed", "seconds", "hours"),
-    [(7200, 10, 10, 2.0), (-5, 10, 10, 0.0), (100, 0, 10, None), (100, 10, 0, None)],
+    [(7200, 3600, 3600, 2.0), (-5, 10, 3600, 0.0), (100, 0, 7200, None), (100, 10, 3599, None)],
 )
 def test_time_until_the_backlog_is_full(
     room: int, sealed: int, seconds: float, hours: float | None

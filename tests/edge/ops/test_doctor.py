@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import pwd
+import shutil
+import socket
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +23,9 @@ from edge.engine import database, events, flash_wear
 from edge.engine.events import NewEvent
 from edge.engine.flash_wear import DailyWear, WriteCounts
 from edge.engine.service_time import DAY_MS
+from edge.features.accounts.store import certificates
 from edge.features.accounts.store.certificates import ExpiringDevice
+from edge.features.eventlog.store import uplink_view
 from edge.features.eventlog.store.uplink_view import (
     Notice,
     SetAsideSegments,
@@ -28,7 +33,7 @@ from edge.features.eventlog.store.uplink_view import (
     UnsealedEvents,
 )
 from edge.features.queues.store import depth_events, queue_items
-from edge.ops import current_time, devices, hardware, pki, status, uplink
+from edge.ops import current_time, devices, hardware, pki, setup, status, uplink
 from edge.ops.checks import database as database_checks
 from edge.ops.checks import folder as folder_checks
 from edge.ops.checks import machine
@@ -38,7 +43,10 @@ from edge.ops.doctor import process
 from edge.ops.hardware import Disk
 from edge.ops.transactions import changing, reading
 from edge.ops.uplink import Route, UplinkStatus
+from sync.common.enrolment import Enrolment, format_enrolment, new_token
 from tests.helpers import queue_rows, waiting
+from tests.helpers.pki import make_pki
+from tests.helpers.scripted_centre import Script, answers, running_scripted_centre
 
 GIB = 2**30
 NOW = 1_760_000_000_000
@@ -70,7 +78,7 @@ def write(folder: Path, text: str) -> None:
 # The whole.
 
 
-def test_new_gateway_has_no_wrong_finding(folder: Path) -> None:
+def test_new_gateway_is_only_wrong_in_not_running(folder: Path) -> None:
     whole = found(folder)
     assert {name for name, findings in whole.items() if findings[0].verdict != OK} <= {
         *("clock", "uplink", "gateway", "temperature", "service", "disk")
@@ -83,7 +91,8 @@ def test_new_gateway_has_no_wrong_finding(folder: Path) -> None:
         for finding in findings:
             assert bool(finding.remedy) == (finding.verdict != OK), finding
             assert finding.text
-    assert not [each for findings in whole.values() for each in findings if each.verdict == WRONG]
+    wrong = [each for findings in whole.values() for each in findings if each.verdict == WRONG]
+    assert [finding.text for finding in wrong] == ["the gateway is not running"]
 
 
 def test_findings_are_printed_with_their_remedy(folder: Path) -> None:
@@ -107,6 +116,19 @@ def test_gateway_that_does_not_answer_or_has_other_limits(folder: Path) -> None:
     busy = standing._replace(state=status.NO_ANSWER, trouble="it is busy", changed=True)
     assert [finding.verdict for finding in process(busy)] == [WRONG, NOTICE]
     assert [finding.verdict for finding in process(standing._replace(state="running"))] == [OK]
+    assert [finding.verdict for finding in process(standing)] == [WRONG]
+
+
+def test_ports_that_are_taken_or_cannot_be_used(folder: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        write(folder, f'[xmpp]\nlisten = "127.0.0.1:{port}"\nlisten_tls = "192.0.2.1:5223"')
+        _, in_use, no_address = found(folder)["gateway"]
+    assert in_use.verdict == no_address.verdict == WRONG
+    assert in_use.text.startswith(f"port {port} is already in use (pid {os.getpid()}, ")
+    assert no_address.text.startswith("xmpp.listen_tls: cannot listen on 192.0.2.1:5223: ")
+    write(folder, '[xmpp]\nlisten = "127.0.0.1:0"\nlisten_tls = ""\n[web]\nlisten = "[::1]:0"')
+    assert len(found(folder)["gateway"]) == 1
 
 
 def test_missing_folder(tmp_path: Path) -> None:
@@ -138,6 +160,27 @@ def test_large_database_needs_a_deep_check(folder: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(database_checks, "PROGRESS_STEPS", 1)
     (finding,) = found(folder)["database"]
     assert (finding.verdict, "--deep" in finding.remedy) == (NOTICE, True)
+
+
+@pytest.mark.parametrize("size", [0, 50, 4096, 100_000])
+def test_truncated_database(folder: Path, size: int) -> None:
+    path = folder / database.FILE_NAME
+    whole = path.stat().st_size
+    os.truncate(path, size)
+    (finding,) = found(folder)["database"]
+    assert finding.verdict == WRONG
+    assert f"{path} is truncated: it has {size} " in finding.text
+    assert (f" of {whole} bytes" in finding.text) == (size >= 100)
+    assert f"`fieldpost restore FILE --dir {folder}`" in finding.remedy
+
+
+def test_truncated_database_with_a_write_ahead_log(folder: Path) -> None:
+    path = folder / database.FILE_NAME
+    os.truncate(path, 4096)
+    path.with_name(f"{path.name}-wal").write_bytes(b"x" * 100)
+    (finding,) = found(folder)["database"]
+    assert finding.text.startswith(f"{path} is damaged: ")
+    assert "`fieldpost restore FILE --dir " in finding.remedy
 
 
 def test_missing_database(folder: Path) -> None:
@@ -191,7 +234,7 @@ def test_expiring_certificates_of_the_gateway(folder: Path) -> None:
     year = 365 * DAY_MS
 
     def ends(years: float) -> list[str]:
-        found = folder_checks.certificates(folder, now + round(years * year), [])
+        found = folder_checks.certificates(folder, now + round(years * year))
         return [finding.verdict for finding in found]
 
     assert ends(0) == [OK, OK]
@@ -202,9 +245,71 @@ def test_expiring_certificates_of_the_gateway(folder: Path) -> None:
     assert ends(0) == [WRONG, OK]
 
 
+def test_certificates_that_are_not_valid_yet(folder: Path) -> None:
+    findings = list(folder_checks.certificates(folder, 2 * DAY_MS))
+    assert [finding.verdict for finding in findings] == [WRONG, WRONG]
+    for finding in findings:
+        assert "is not valid before 20" in finding.text
+        assert finding.text.endswith(", and the clock shows 1970-01-03T00:00Z")
+        assert "timedatectl" in finding.remedy
+
+
+@pytest.mark.parametrize(
+    ("name", "other", "told"),
+    [
+        ("server.key", "ca.key", "server.key is not the key of "),
+        ("server.key", "crl.pem", "cannot be used"),
+        ("ca.pem", "ca.key", "is not a certificate in PEM"),
+        ("crl.pem", "ca.key", "crl.pem cannot be used: it is not a revocation list in PEM"),
+    ],
+)
+def test_files_that_do_not_match(folder: Path, name: str, other: str, told: str) -> None:
+    shutil.copy(folder / "pki" / other, folder / "pki" / name)
+    wrong = [each for each in found(folder)["certificates"] if each.verdict == WRONG]
+    assert any(told in finding.text for finding in wrong), wrong
+    assert all(finding.remedy for finding in wrong)
+
+
+def lists(folder: Path, now: int) -> list[Finding]:
+    with reading(folder) as tx:
+        return list(folder_checks.revocation_list(folder, now, certificates.list_revoked(tx)))
+
+
+def test_revocation_list_that_is_stale_or_of_another_authority(
+    folder: Path, tmp_path: Path
+) -> None:
+    now = current_time.now().wall
+    devices.add(folder, "pump1", None, trusted=True, certificate=True)
+    crl = pki.files(folder).crl
+    before = crl.read_bytes()
+    devices.revoke(folder, "pump1")
+    assert lists(folder, now + DAY_MS) == []
+    (expired,) = lists(folder, now + 21 * 365 * DAY_MS)
+    (early,) = lists(folder, now - 3 * DAY_MS)
+    crl.write_bytes(before)
+    (stale,) = lists(folder, now + DAY_MS)
+    setup.init(tmp_path / "other", "other.example")
+    shutil.copy(pki.files(tmp_path / "other").crl, crl)
+    (foreign,) = lists(folder, now + DAY_MS)
+    assert "has expired" in expired.text
+    assert "is not valid before" in early.text
+    assert "lacks 1 revoked certificate" in stale.text
+    assert "is not of the gateway's CA" in foreign.text
+    for finding in (expired, early, stale, foreign):
+        assert (finding.name, finding.verdict) == ("certificates", WRONG)
+        assert finding.remedy
+    crl.unlink()
+    crl.mkdir()
+    assert [finding.verdict for finding in lists(folder, now)] == [WRONG]
+    crl.rmdir()
+    assert [finding.verdict for finding in lists(folder, now)] == [NOTICE]
+    devices.revoke(folder, "pump1")
+    assert lists(folder, now + DAY_MS) == []
+
+
 def test_expiring_certificates_of_devices(folder: Path) -> None:
     many = [ExpiringDevice(f"pump{number}", 0) for number in range(7)]
-    *_, finding = folder_checks.certificates(folder, current_time.now().wall, many)
+    (finding,) = folder_checks.expiring_devices(many)
     assert finding.verdict == NOTICE
     assert "pump0, pump1, pump2, pump3, pump4 and 2 others" in finding.text
 
@@ -372,6 +477,46 @@ def test_routes_to_the_centre(folder: Path) -> None:
     for days, found in ((90, []), (20, [NOTICE]), (-1, [WRONG])):
         route = Route("https://centre.example", certificate_end=NOW + days * DAY_MS)
         assert [each.verdict for each in uplink_checks.route(route, NOW)] == [OK, *found]
+    early = Route("https://centre.example", certificate_begin=NOW + DAY_MS)
+    assert [each.verdict for each in uplink_checks.route(early, NOW)] == [OK, WRONG]
+
+
+def enrol(folder: Path, enrolment: Enrolment) -> None:
+    (folder / "e.json").write_text(format_enrolment(enrolment))
+    (folder / "e.json").chmod(0o600)
+    write(folder, '[uplink]\nenrolment = "e.json"')
+
+
+def test_enrolment_of_another_gateway(folder: Path, tmp_path: Path) -> None:
+    ca = pki.files(folder).ca.read_text()
+    enrol(folder, Enrolment("gw2.example", "https://127.0.0.1:1", new_token(), ca))
+    finding = found(folder)["uplink"][0]
+    assert finding.verdict == WRONG
+    assert finding.text == "e.json is for gw2.example, but this gateway is gw.example"
+
+
+async def test_centre_is_asked(folder: Path, tmp_path: Path) -> None:
+    async def asked(*heads: Script) -> list[tuple[str, str]]:
+        centre.heads.extend(heads)
+        whole = await asyncio.to_thread(found, folder)
+        return [(finding.verdict, finding.text) for finding in whole["uplink"]]
+
+    loopback = make_pki(tmp_path)
+    async with running_scripted_centre(loopback, "gw.example") as centre:
+        enrol(folder, centre.enrolment)
+        assert [verdict for verdict, _ in await asked()] == [OK, OK]
+        assert centre.asked_heads == [f"/v1/gateways/gw.example/epochs/{status.read(folder).epoch}"]
+        assert (await asked(answers(404)))[1] == (OK, "the centre answers")
+        refused = (await asked(answers(403, {"error": "revoked"})))[1]
+        assert refused == (WRONG, "the centre refuses this gateway: 403: revoked")
+        broken = (await asked(answers(503)))[1]
+        assert broken[0] == WRONG
+        assert broken[1].startswith("the centre cannot be reached: 503")
+    (gone,) = (await asked())[1:]
+    assert gone[0] == WRONG
+    with changing(folder) as tx:
+        uplink_view.record_upload(tx)
+    assert (await asked())[1][0] == NOTICE
 
 
 def test_silent_centre_is_reported_if_segments_wait(folder: Path) -> None:

@@ -7,6 +7,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+MIN_MEASURED: Final = 3600.0
+"""Seconds for which the rate of sealing is measured before anything is foretold from it."""
+
 EVICTION_DIVISOR: Final = 64
 """One part in this many of a full backlog is freed at once.
 
@@ -45,8 +48,9 @@ def lane_to_evict(used: Mapping[str, int], bound: BacklogQuota) -> str:
 def hours_until_full(room: int, sealed: int, seconds: float) -> float | None:
     """Return the hours until `room` bytes are full at the rate of `sealed` bytes in `seconds`.
 
-    Returns `None` if the rate is unknown: nothing was sealed, or the clock was set back.
+    Returns `None` if the rate is unknown: nothing was sealed, it was measured for less than
+    `MIN_MEASURED` seconds, or the clock was set back.
     """
-    if sealed <= 0 or seconds <= 0:
+    if sealed <= 0 or seconds < MIN_MEASURED:
         return None
     return max(0, room) / (sealed / seconds) / 3600

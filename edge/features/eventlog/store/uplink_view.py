@@ -9,8 +9,9 @@ import msgspec
 from edge.engine import meta
 from edge.engine.database import Transaction
 
-SAMPLE_SIZE: Final = 200
-"""The number of latest segments from which the rate of sealing is estimated."""
+SAMPLE_SIZES: Final = (200, 5_000)
+"""The numbers of latest segments from which the rate of sealing is estimated; the second if the
+first were sealed in less than an hour."""
 
 MAX_ROWS: Final = 1000
 """Most rows of each list in the view."""
@@ -176,9 +177,9 @@ def data(tx: Transaction, row: int) -> bytes:
     return bytes(tx.row(_DATA, (row,))[0])
 
 
-def sample(tx: Transaction) -> SegmentSample | None:
-    """Return the latest segments, or `None` if there are fewer than two."""
-    rows = tx.rows(_LATEST, (SAMPLE_SIZE,))
+def sample(tx: Transaction, count: int) -> SegmentSample | None:
+    """Return up to `count` latest segments, or `None` if there are fewer than two."""
+    rows = tx.rows(_LATEST, (count,))
     if len(rows) < 2:
         return None
     size = sum(length for _row, length in rows[:-1])

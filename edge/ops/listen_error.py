@@ -1,8 +1,9 @@
-"""Describe why an address cannot be listened on, with the process that uses the port."""
+"""Find out why an address cannot be listened on, and which process uses the port."""
 
 from __future__ import annotations
 
 import errno
+import socket
 from pathlib import Path
 from typing import Final
 
@@ -16,24 +17,43 @@ _LISTEN: Final = "0A"
 def listen_error(section: str, option: str, address: Address, error: Exception) -> ConfigError:
     """Return the error for an address that `[section] option` names."""
     if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
-        pid = _listening_pid(address.port)
-        who = "" if pid is None else f" (pid {pid})"
+        who = _listening_process(address.port)
         text = f"port {address.port} is already in use{who}; choose another in [{section}] {option}"
         return ConfigError(text)
     reason = getattr(error, "strerror", None) or error
     return ConfigError(f"{section}.{option}: cannot listen on {address}: {reason}")
 
 
-def _listening_pid(port: int) -> int | None:
-    """Return the process that listens on a TCP port, if this user can find it out."""
+def find_listen_error(section: str, option: str, address: Address) -> ConfigError | None:
+    """Return why an address cannot be listened on now, or `None`; nothing listens afterwards."""
+    if address.port == 0:
+        return None
+    try:
+        for family, kind, protocol, _, place in socket.getaddrinfo(
+            *address, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        ):
+            with socket.socket(family, kind, protocol) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                if family == socket.AF_INET6:
+                    probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                probe.bind(place)
+    except (OSError, UnicodeError) as error:
+        return listen_error(section, option, address, error)
+    return None
+
+
+def _listening_process(port: int) -> str:
+    """Return ` (pid NUMBER, NAME)` of the process that listens on a TCP port, or an empty string if
+    this user cannot find it out."""
     sockets = {f"socket:[{inode}]" for inode in _listening_inodes(port)}
     for process in Path("/proc").glob("[0-9]*"):
         try:
             if any(str(file.readlink()) in sockets for file in (process / "fd").iterdir()):
-                return int(process.name)
+                name = (process / "comm").read_text("utf-8", "replace").strip()
+                return f" (pid {process.name}, {name})"
         except OSError:  # another user's process, or one that has just ended
             continue
-    return None
+    return ""
 
 
 def _listening_inodes(port: int) -> set[str]:

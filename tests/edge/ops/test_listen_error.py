@@ -5,9 +5,10 @@ from __future__ import annotations
 import errno
 import os
 import socket
+from pathlib import Path
 
 from edge.config.load import Address
-from edge.server.listen_error import listen_error
+from edge.ops.listen_error import listen_error
 
 
 def test_port_in_use_names_the_process_and_the_option() -> None:
@@ -15,7 +16,9 @@ def test_port_in_use_names_the_process_and_the_option() -> None:
         port = listening.getsockname()[1]
         error = OSError(errno.EADDRINUSE, "Address already in use")
         found = str(listen_error("xmpp", "listen", Address("127.0.0.1", port), error))
-    expected = f"port {port} is already in use (pid {os.getpid()}); choose another in [xmpp] listen"
+    name = Path("/proc/self/comm").read_text("utf-8").strip()
+    expected = f"port {port} is already in use (pid {os.getpid()}, {name}); choose another"
+    expected += " in [xmpp] listen"
     assert found == expected
     gone = str(listen_error("web", "listen", Address("127.0.0.1", port), error))
     assert gone == f"port {port} is already in use; choose another in [web] listen"
