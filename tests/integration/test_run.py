@@ -42,10 +42,9 @@ def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         gateway = Gateway(tmp_path / "gateway", listen=f"127.0.0.1:{port}")
-        expected = (
-            f"port {port} is already in use (pid {os.getpid()}); choose another in [xmpp] listen"
-        )
-        assert expected in failure(gateway.folder)
+        found = failure(gateway.folder)
+        assert f"port {port} is already in use (pid {os.getpid()}, " in found
+        assert "; choose another in [xmpp] listen" in found
 
 
 @pytest.mark.parametrize("host", ["a..b", f"{'a' * 64}.example"])

@@ -300,9 +300,8 @@ async def test_internal_error_is_reported(
 
 
 async def test_address_in_use_is_reported(gateway: Gateway, place: Address) -> None:
-    with pytest.raises(
-        ConfigError, match=r"is already in use \(pid \d+\); choose another in \[web\] listen"
-    ):
+    expected = r"is already in use \(pid \d+, \S+\); choose another in \[web\] listen"
+    with pytest.raises(ConfigError, match=expected):
         await Server(gateway.site.respond, lambda _host: True).start(place)
 
 
