@@ -10,50 +10,49 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
+
+
+class RunOptions(NamedTuple):
+    """The options of `run`."""
+
+    folder: Path
+    level: str
+    form: str
 
 
 def main() -> None:
     """Run the command that the arguments name."""
-    folder = run_folder(sys.argv[1:], os.environ)
-    if folder is None:
+    options = run_options(sys.argv[1:], os.environ)
+    if options is None:
         from edge.cli.commands import main as commands
 
         commands()
-    else:
-        _run(folder)
-
-
-def run_folder(arguments: Sequence[str], environment: Mapping[str, str]) -> Path | None:
-    """Return the folder if the arguments are a simple form of `run` and its option `--dir`."""
-    match arguments:
-        case ["run"]:
-            folder = environment.get("FIELDPOST_DIR", "")
-        case ["run", "--dir", folder] if not folder.startswith("-"):
-            pass
-        case ["run", option] if option.startswith("--dir="):
-            folder = option.removeprefix("--dir=")
-        case _:
-            return None
-    return Path(folder) if folder and not Path(folder).is_file() else None
-
-
-def _run(folder: Path) -> None:
+        return
     from edge import app
-    from edge.command_errors import CommandError, report_as_line
+    from edge.journal import Journal
 
-    def ready(line: str) -> None:
-        print(line, flush=True)  # noqa: T201
+    app.run(options.folder, Journal(options.level, options.form))
 
-    def warn(line: str) -> None:
-        print(line, file=sys.stderr, flush=True)  # noqa: T201
 
-    try:
-        with report_as_line(folder):
-            app.run(folder, ready, warn)
-    except CommandError as error:
-        sys.exit(f"Error: {error}")
-    except KeyboardInterrupt:  # before the gateway handles the signal
-        sys.exit("Aborted!")
+def run_options(arguments: Sequence[str], environment: Mapping[str, str]) -> RunOptions | None:
+    """Return the options if the arguments are `run` with valid options, each with its value."""
+    if arguments[:1] != ["run"]:
+        return None
+    from edge.journal import DEFAULT_LEVEL, FORMATS, LEVEL_NAMES
+
+    given = {"--dir": environment.get("FIELDPOST_DIR", "")}
+    words = iter(arguments[1:])
+    for word in words:
+        name, equals, value = word.partition("=")
+        given[name] = value if equals else next(words, "")
+    folder = given.pop("--dir")
+    level = given.pop("--log-level", DEFAULT_LEVEL).lower()
+    form = given.pop("--log-format", FORMATS[0]).lower()
+    usable = folder and not folder.startswith("-") and not Path(folder).is_file()
+    if given or not usable or level not in LEVEL_NAMES or form not in FORMATS:
+        return None
+    return RunOptions(Path(folder), level, form)
 
 
 if __name__ == "__main__":

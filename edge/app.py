@@ -8,6 +8,7 @@ is ignored.
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import fcntl
 import gc
 import hashlib
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING, Final
 
 from edge import __version__, background_tasks, timekeeping
 from edge.background_tasks import HeartbeatSources
+from edge.command_errors import CommandError, report_as_line
 from edge.config import load
 from edge.config.load import Address, Config
 from edge.engine import clock_store, database, events, flash_meter, status_events, timers
@@ -36,6 +38,7 @@ from edge.errors import ConfigError, SetupError, StoreBroken, StoreError
 from edge.features.accounts.store import last_seen
 from edge.features.eventlog import service as eventlog
 from edge.features.eventlog.rules import levels
+from edge.journal import Journal
 from edge.ops.control import ConnectedSession, ProcessStatus
 from edge.server import control_server
 from edge.server.listener import Listener
@@ -72,16 +75,31 @@ TIMER_RETRY: Final = 60.0
 """Seconds until the timer hooks are tried again after the store failed."""
 
 
-def run(folder: Path, ready: Callable[[str], None], warn: Callable[[str], None]) -> None:
-    """Run the gateway of `folder` until it is stopped; raises `FieldpostError`.
+def run(folder: Path, journal: Journal) -> None:
+    """Run the gateway of `folder` until it is stopped.
 
-    `ready` is called with the line that names every listening address, `warn` with warnings for the
-    operator.
+    Prints the line that names every listening address. Exits with status 1 after an error, whose
+    reason is in the journal.
     """
-    settings = load.load(folder)
-    _raise_descriptors(settings.limits.sessions, settings.limits.unauthenticated)
-    with _lock_folder(folder):
-        asyncio.run(App(folder, settings, warn).serve(ready))
+    try:
+        with report_as_line(folder):
+            settings = load.load(folder)
+            _raise_descriptors(settings.limits.sessions, settings.limits.unauthenticated)
+            with _lock_folder(folder):
+                asyncio.run(App(folder, settings, journal).serve(_print))
+    except CommandError as error:
+        journal.fail(str(error))
+    except KeyboardInterrupt:  # before the gateway handles the signal
+        journal.fail("interrupted")
+    except Exception as error:
+        journal.log_fault({"message": "the gateway has failed", "exception": error})
+    else:
+        return
+    sys.exit(1)
+
+
+def _print(line: str) -> None:
+    print(line, flush=True)  # noqa: T201
 
 
 def _raise_descriptors(sessions: int, unauthenticated: int) -> None:
@@ -114,12 +132,13 @@ class App:
         self,
         folder: Path,
         settings: Config,
-        warn: Callable[[str], None],
+        journal: Journal,
         machine: MachineClocks | None = None,
     ) -> None:
         self._folder = folder
         self._machine = machine or MachineClocks()
-        self._warn = warn
+        self._journal = journal
+        self._warn = journal.warn
         self._settings = settings
         self._stop = asyncio.Event()
         self._failure: BaseException | None = None
@@ -130,6 +149,7 @@ class App:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop.set)
         loop.add_signal_handler(signal.SIGHUP, self._ignore_sighup)
+        loop.set_exception_handler(lambda _loop, context: self._journal.log_fault(context))
         async with AsyncExitStack() as stack:
             await self._start(stack, ready)
             await self._stop.wait()
@@ -138,8 +158,7 @@ class App:
             raise self._failure
 
     def _ignore_sighup(self) -> None:
-        with suppress(OSError):  # the terminal may be gone
-            self._warn("SIGHUP is ignored; restart the gateway to change its configuration")
+        self._warn("SIGHUP is ignored; restart the gateway to change its configuration")
 
     async def _start(self, stack: AsyncExitStack, ready: Callable[[str], None]) -> None:
         settings, limits = self._settings, self._settings.limits
@@ -187,6 +206,13 @@ class App:
         addresses += (("web", address) for address in web)
         ready(" ".join(("ready", *(f"{name}={address}" for name, address in addresses))))
         sd_notify.notify("READY=1")
+        self._start_watchdog(stack)
+
+    def _start_watchdog(self, stack: AsyncExitStack) -> None:
+        interval = sd_notify.watchdog_interval()
+        if interval is not None:
+            faulthandler.enable()  # systemd sends SIGABRT to a process that hangs: write where
+            self._run_task(stack, background_tasks.feed_watchdog(interval), "watchdog")
 
     def _start_time_tasks(
         self,
@@ -285,6 +311,7 @@ class App:
         store = await Store.open(path, clock, bounds, limits.database_bytes)
         stack.push_async_callback(store.close)
         store.on_broken = self._fail
+        store.on_logged = self._journal.log_events
         return store
 
     async def _start_uplink(

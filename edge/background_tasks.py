@@ -30,6 +30,7 @@ from edge.features.accounts.store import certificates, last_seen
 from edge.features.queues.store import depth_events
 from edge.ops import pki
 from edge.server.refusal_counters import RefusalCounters
+from sync.common import sd_notify
 
 CHANGE_INTERVAL: Final = 5.0
 """Seconds between two checks of an idle gateway for changes by another process, such as a revoked
@@ -122,6 +123,14 @@ async def heartbeats(beats: HeartbeatSources, interval: float) -> None:
         await asyncio.sleep(interval)
         with suppress(StoreError):  # a full disk: the next heartbeat may succeed
             await write_heartbeat(beats, event)
+
+
+async def feed_watchdog(interval: float) -> None:
+    """Report every `interval` seconds to systemd that the event loop runs."""
+    while True:
+        with suppress(OSError):  # systemd is being restarted
+            sd_notify.notify("WATCHDOG=1")
+        await asyncio.sleep(interval)
 
 
 async def poll_external_changes(store: Store) -> None:

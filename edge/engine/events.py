@@ -205,7 +205,10 @@ def _append(tx: Transaction, lane: _Lane, event: _Fields) -> int:
 
 
 def logged(tx: Transaction) -> Sequence[tuple[int, NewEvent]]:
-    """Return (number, event) of the gateway's own events that `take_logged` would return."""
+    """Return (number, event) of the gateway's own events that `take_logged` would return.
+
+    The sequence grows with each further one.
+    """
     found: Sequence[tuple[int, NewEvent]] = tx.memo.get("logged", ())
     return found
 

@@ -28,10 +28,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
-from edge.engine import database, space
+from edge.engine import database, events, space
 from edge.engine.commit_window import GROUP_BYTES, GROUP_UNITS, CommitWindow
 from edge.engine.database import Send, Transaction
 from edge.engine.database_thread import DatabaseThread
+from edge.engine.events import NewEvent
 from edge.engine.service_time import Now
 from edge.engine.space import SpaceGuard
 from edge.errors import StoreBroken, StoreBusy, StoreError, UnitFault
@@ -190,6 +191,7 @@ class Store:
         on_due: called with the service second that a group sets the timer to.
         on_sends: called with the stanzas that a committed unit sends.
         on_changed: called when another process has changed the database.
+        on_logged: called with the gateway's own events after their commit.
         on_broken: called when the database can no longer be trusted.
         before_commit: runs in each transaction after its units.
         load_images: reads the large images, on the database's thread, after they were dropped.
@@ -219,6 +221,7 @@ class Store:
         self._cache: dict[str, Any] = {}
         self._version = -1
         self._changed = False
+        self._logged: list[NewEvent] = []
         self.commit_window = CommitWindow(self._is_full, lambda: self.waiting.units)
         self.commits = 0
         self.writes = 0
@@ -228,6 +231,7 @@ class Store:
         self.on_due: Callable[[float], None] = lambda _due: None
         self.on_sends: Callable[[Sequence[Send]], None] = lambda _sends: None
         self.on_changed: Callable[[], None] = lambda: None
+        self.on_logged: Callable[[Sequence[NewEvent]], None] = lambda _events: None
         self.on_broken: Callable[[StoreBroken], None] = lambda _error: None
         self.before_commit: Callable[[Transaction], None] = lambda _tx: None
         self.load_images: Callable[[Transaction], None] = lambda _tx: None
@@ -379,6 +383,9 @@ class Store:
             self._call(self.on_changed)
         for unit in group.units:
             self._answer(unit)
+        if self._logged:
+            logged, self._logged = self._logged, []
+            self._call(self.on_logged, logged)
         self._call(self.on_answered)
         self._call(self.on_flush)
         if due is not None:
@@ -422,7 +429,7 @@ class Store:
             self._finish_units(group)
             wrote = connection.total_changes > changes
             if not wrote:  # nothing waits for the disk
-                self._commit(len(group.units), wrote=False)
+                self._commit(group, wrote=False)
                 return group.tx.due
         except Exception as error:
             return await self._writer.call(self._recover, group, error)
@@ -430,7 +437,7 @@ class Store:
         self._behind = behind = _Group(self._transaction())
         self._committing = True
         try:
-            await self._writer.call(self._commit, len(group.units), wrote=True)
+            await self._writer.call(self._commit, group, wrote=True)
         except Exception as error:
             self._behind = None
             self._waiting.extendleft(reversed(behind.units))
@@ -476,12 +483,13 @@ class Store:
             last = group.units[-1]
             last.sends = [*last.sends, *sends]
 
-    def _commit(self, units: int, *, wrote: bool) -> None:
+    def _commit(self, group: _Group, *, wrote: bool) -> None:
         before = time.perf_counter()
         self._writer.raw.execute("COMMIT")
-        self.commit_window.observe(time.perf_counter() - before, units, wrote=wrote)
+        self.commit_window.observe(time.perf_counter() - before, len(group.units), wrote=wrote)
         self.commits += 1
         self.writes += wrote
+        self._logged += (event for _number, event in events.take_logged(group.tx))
         self._guard.end()
 
     def _call(self, function: Callable[..., None], *args: Any) -> None:
@@ -517,7 +525,7 @@ class Store:
             self._cache[_LOADED] = True
         group.run()
         self._finish_units(group)
-        self._commit(len(group.units), wrote=connection.total_changes > changes)
+        self._commit(group, wrote=connection.total_changes > changes)
         return group.tx.due
 
     def _recover(self, group: _Group, error: Exception) -> float | None:

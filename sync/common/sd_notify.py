@@ -1,4 +1,4 @@
-"""Report a service's state to systemd (sd_notify(3))."""
+"""Report a service's state to systemd (sd_notify(3), sd_watchdog_enabled(3))."""
 
 from __future__ import annotations
 
@@ -18,3 +18,14 @@ def notify(state: str) -> None:
         address = "\0" + address[1:]
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as out:
         out.sendto(state.encode(), address)
+
+
+def watchdog_interval() -> float | None:
+    """Return the seconds between two `WATCHDOG=1`, half of what systemd allows.
+
+    Returns None if systemd does not expect any from this process.
+    """
+    limit, process = os.environ.get("WATCHDOG_USEC", ""), os.environ.get("WATCHDOG_PID", "")
+    if not limit.isdecimal() or process not in ("", str(os.getpid())):
+        return None
+    return int(limit) / 2e6 or None

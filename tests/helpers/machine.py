@@ -20,6 +20,7 @@ from edge import timekeeping
 from edge.app import App
 from edge.config import load
 from edge.engine.clock import MachineClocks
+from edge.journal import Journal
 from tests.helpers.processes import Process
 
 EPOCH: Final = 1_760_000_000.0
@@ -107,7 +108,7 @@ def _shown(path: Path, speed: float) -> MachineClocks:
 
 
 def _main(folder: Path, path: Path, speed: float) -> None:
-    app = App(folder, load.load(folder), print, _shown(path, speed))
+    app = App(folder, load.load(folder), Journal(), _shown(path, speed))
     with patch.object(timekeeping, "CHECK_INTERVAL", CHECK_S):
         asyncio.run(app.serve(partial(print, flush=True)))
 

@@ -111,17 +111,16 @@ def notifier(context: Context, log: Log) -> Callable[[Transaction], None]:
 
 
 def _notify(context: Context, log: Log, tx: Transaction) -> None:
-    while noted := events.take_logged(tx):
-        for number, event in noted:
-            if event.source == context.domain:  # it reports refused notifications
-                if event.name == NOTICES_RULE:
-                    _send(context, log, tx, number, event)
-            elif not _is_notified(log, event):
-                continue
-            elif notices.count(tx) <= log.notify_most:
+    for number, event in events.logged(tx):  # refused notifications log further ones
+        if event.source == context.domain:  # it reports refused notifications
+            if event.name == NOTICES_RULE:
                 _send(context, log, tx, number, event)
-            else:
-                refusals.log_source(context, tx, context.domain, NOTICES_RULE, log.notify_most)
+        elif not _is_notified(log, event):
+            continue
+        elif notices.count(tx) <= log.notify_most:
+            _send(context, log, tx, number, event)
+        else:
+            refusals.log_source(context, tx, context.domain, NOTICES_RULE, log.notify_most)
 
 
 def _is_notified(log: Log, event: NewEvent) -> bool:

@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from edge import __version__, credentials
-from edge.__main__ import run_folder
+from edge.__main__ import run_options
 from edge.build_kind import build_kind
 from edge.cli.commands import main
 from edge.engine import database, events, meta
@@ -308,11 +308,16 @@ def test_another_user_is_told_the_owner(folder: Path, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize(
-    ("arguments", "environment", "folder"),
+    ("arguments", "environment", "expected"),
     [
-        (["run"], {"FIELDPOST_DIR": "/gw"}, "/gw"),
-        (["run", "--dir", "/gw"], {"FIELDPOST_DIR": "/other"}, "/gw"),
-        (["run", "--dir=/gw"], {}, "/gw"),
+        (["run"], {"FIELDPOST_DIR": "/gw"}, ("/gw", "warning", "text")),
+        (["run", "--dir", "/gw"], {"FIELDPOST_DIR": "/other"}, ("/gw", "warning", "text")),
+        (["run", "--dir=/gw"], {}, ("/gw", "warning", "text")),
+        (
+            ["run", "--log-format", "JSON", "--dir", "/gw", "--log-level=Notice"],
+            {},
+            ("/gw", "notice", "json"),
+        ),
         (["run"], {}, None),
         (["run"], {"FIELDPOST_DIR": ""}, None),
         (["run", "--dir"], {}, None),
@@ -321,12 +326,20 @@ def test_another_user_is_told_the_owner(folder: Path, monkeypatch: pytest.Monkey
         (["run", "--dir", __file__], {}, None),
         (["run", "--help"], {}, None),
         (["run", "--dir", "/gw", "more"], {}, None),
+        (["run", "--dir", "/gw", "--log-level", "loud"], {}, None),
+        (["run", "--dir", "/gw", "--log-format"], {}, None),
         (["status", "--dir", "/gw"], {}, None),
         ([], {"FIELDPOST_DIR": "/gw"}, None),
     ],
 )
-def test_only_the_simple_forms_of_run_start_without_click(
-    arguments: list[str], environment: dict[str, str], folder: str | None
+def test_run_starts_without_click_if_its_options_are_valid(
+    arguments: list[str], environment: dict[str, str], expected: tuple[str, str, str] | None
 ) -> None:
-    expected = None if folder is None else Path(folder)
-    assert run_folder(arguments, environment) == expected
+    found = run_options(arguments, environment)
+    assert found == (None if expected is None else (Path(expected[0]), *expected[1:]))
+
+
+def test_an_invalid_log_level_lists_the_valid_ones(folder: Path) -> None:
+    result = call("run", "--dir", folder, "--log-level", "loud")
+    assert result.exit_code == 2
+    assert "'warning', 'error'" in result.output

@@ -98,14 +98,14 @@ class Gate:
         self._always_open = False
         monkeypatch.setattr(store, "_commit", self._stop)
 
-    def _stop(self, units: int, *, wrote: bool) -> None:
+    def _stop(self, group: Any, *, wrote: bool) -> None:
         if wrote and not self._always_open:
             self._reached.release()
             assert self._open.acquire(timeout=30)
             error = self._errors.pop(0)
             if error is not None:
                 raise error
-        self._commit(units, wrote=wrote)
+        self._commit(group, wrote=wrote)
 
     async def reached(self) -> None:
         """Wait until a group has run and is to be committed."""

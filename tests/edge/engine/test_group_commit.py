@@ -18,9 +18,10 @@ from typing import Any
 
 import pytest
 
-from edge.engine import commit_window, database, group_commit, meta, sessions
+from edge.engine import commit_window, database, events, group_commit, meta, sessions
 from edge.engine.database import Transaction
 from edge.engine.database_thread import DatabaseThread
+from edge.engine.events import NewEvent
 from edge.engine.group_commit import Store, UnitLimits
 from edge.engine.space_rules import WAL_SHARE
 from edge.errors import SetupError, StoreBroken, StoreBusy, StoreError, StoreFull
@@ -409,6 +410,28 @@ async def test_the_earliest_timer_of_the_other_units_survives_a_failed_group(
         store.on_due = timers.append
         await submit(store, path, [lambda tx: tx.wake_at(9.0), fail, lambda tx: tx.wake_at(5.0)])
     assert timers == [5.0]
+
+
+async def test_logged_events_are_reported_once_and_after_their_commit(path: Path) -> None:
+    def log(name: str) -> Unit:
+        def unit(tx: Transaction) -> None:
+            events.append(tx, events.READINGS, NewEvent("log", name="of a device"))
+            events.append(tx, events.SYSTEM, NewEvent("store", name=name))
+
+        return unit
+
+    def fail_after_logging(tx: Transaction) -> None:
+        log("undone")(tx)
+        fail(tx)
+
+    reported: list[str | None] = []
+    async with opened(path) as store:
+        asyncio.get_running_loop().set_exception_handler(lambda _loop, _context: None)
+        store.on_logged = lambda found: reported.extend(event.name for event in found)
+        await submit(store, path, [log("a"), fail_after_logging, log("b"), write("k")])
+        assert reported == ["a", "b"]
+        await submit(store, path, [log("c")])
+    assert reported == ["a", "b", "c"]
 
 
 async def test_store_errors_pass_through_and_sqlite_errors_are_translated(path: Path) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import socket
 from pathlib import Path
 
 import pytest
 
-from sync.common.sd_notify import notify
+from sync.common.sd_notify import notify, watchdog_interval
 
 
 @pytest.mark.parametrize("abstract", [False, True])
@@ -27,3 +28,25 @@ def test_state_is_sent_to_the_socket_in_the_environment_only(
         notify("READY=1")
         with pytest.raises(BlockingIOError):
             systemd.recv(100)
+
+
+@pytest.mark.parametrize(
+    ("limit", "process", "expected"),
+    [
+        ("60000000", str(os.getpid()), 30.0),
+        ("3000000", None, 1.5),
+        ("60000000", "1", None),
+        (None, None, None),
+        ("0", None, None),
+        ("-1", None, None),
+    ],
+)
+def test_watchdog_interval_is_half_of_what_systemd_allows(
+    monkeypatch: pytest.MonkeyPatch, limit: str | None, process: str | None, expected: float | None
+) -> None:
+    for name, value in (("WATCHDOG_USEC", limit), ("WATCHDOG_PID", process)):
+        if value is None:
+            monkeypatch.delenv(name, raising=False)
+        else:
+            monkeypatch.setenv(name, value)
+    assert watchdog_interval() == expected
