@@ -60,6 +60,11 @@ persistence_location {folder}/
 autosave_interval 1
 autosave_on_changes true
 """
+_QUEUE: Final = """
+max_queued_messages 0
+"""
+_CLEAN: Final = 2
+"""Flag of an MQTT session that drops the messages queued for an earlier one of its name."""
 
 _PROSODY: Final = """
 run_as_root = {root}
@@ -177,8 +182,11 @@ def _restore_defaults(configuration: Path) -> None:
 
 
 @contextmanager
-def mosquitto(options: Options, *, save: bool) -> Iterator[Server]:
-    """Run a mosquitto that saves on each change, or one that keeps everything in memory."""
+def mosquitto(options: Options, *, save: bool, queue: bool = False) -> Iterator[Server]:
+    """Run a mosquitto that saves on each change, or one that keeps everything in memory.
+
+    With `queue`, it also keeps all messages for a subscriber that is away.
+    """
     folder, port = options.folder, _free_port()
     folder.mkdir(parents=True)
     passwords = folder / "passwords"
@@ -187,7 +195,7 @@ def mosquitto(options: Options, *, save: bool) -> Iterator[Server]:
     passwords.chmod(0o600)
     subprocess.run(["mosquitto_passwd", "-U", str(passwords)], check=True)
     configuration = folder / "mosquitto.conf"
-    persistence = _SAVE.format(folder=folder) if save else ""
+    persistence = (_SAVE.format(folder=folder) if save else "") + (_QUEUE if queue else "")
     configuration.write_text(
         _MOSQUITTO.format(
             user=getpass.getuser(), port=port, folder=folder, persistence=persistence
@@ -196,7 +204,28 @@ def mosquitto(options: Options, *, save: bool) -> Iterator[Server]:
     )
     command = [find_program("mosquitto") or "mosquitto", "-c", str(configuration)]
     with _listening(command, port, options) as running:
+        if queue:
+            running = running._replace(prepare=partial(_queue_everything, port, device(0)))
         yield running
+
+
+def _queue_everything(port: int, name: str) -> None:
+    """Let mosquitto queue all messages with QoS 2 for a persistent session, which begins empty."""
+    account = _mqtt_text(f"{name}/collector") + _mqtt_text(name) + _mqtt_text(PASSWORD)
+    for flags in (_CLEAN, 0):
+        with socket.create_connection(("127.0.0.1", port), server.READY_TIME) as connection:
+            connection.settimeout(server.READY_TIME)
+            for kind, content, answer in (
+                (0x10, _mqtt_text("MQTT") + bytes((4, 0xC0 | flags, 0, 0)) + account, 4),
+                (0x82, b"\0\1" + _mqtt_text("sensors/#") + b"\2", 5),
+            ):
+                connection.sendall(bytes((kind, len(content))) + content)
+                if connection.recv(answer, socket.MSG_WAITALL)[-1] not in {0, 2}:
+                    raise ServerError("mosquitto refuses the subscriber")
+
+
+def _mqtt_text(text: str) -> bytes:
+    return len(text).to_bytes(2, "big") + text.encode()
 
 
 @contextmanager
@@ -260,6 +289,12 @@ PEERS: Final[dict[str, Peer]] = {
     ),
     "mosquitto-save": Peer(
         "mosquitto, saving on each change", partial(mosquitto, save=True), "mqtt", needs="mosquitto"
+    ),
+    "mosquitto-queue": Peer(
+        "mosquitto, saving on each change, with a subscriber that is away",
+        partial(mosquitto, save=True, queue=True),
+        "mqtt",
+        needs="mosquitto",
     ),
     "mosquitto-memory": Peer(
         "mosquitto, in memory", partial(mosquitto, save=False), "mqtt", needs="mosquitto"

@@ -41,10 +41,11 @@ gateway can, all devices may share one address, and commits are not batched to s
 
 
 class Server(NamedTuple):
-    """A running server."""
+    """A running server; `prepare` is called before each measurement."""
 
     pid: int
     address: Target
+    prepare: Callable[[], None] = lambda: None
 
 
 class ServerError(Exception):
