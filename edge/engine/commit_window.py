@@ -28,9 +28,9 @@ WAIT_SHARE: Final = 0.1
 """Length of a step of the wait for more units, as a fraction of the measured time of a commit."""
 
 WAIT_STEPS: Final = 4
-"""Maximum steps of the wait for more units; it ends after a step in which no unit arrives. Peers
-that were just answered send their next requests at about the same time, and should share a commit.
-"""
+"""Maximum steps of the wait for more units; it ends when as many units wait as the last group had,
+or after a step in which none arrives. Peers that were just answered send their next requests at
+about the same time, and should share a commit."""
 
 SINGLE: Final = 1.5
 """Average units of a group below which there is no wait: a single peer sends one at a time."""
@@ -61,6 +61,7 @@ class CommitWindow:
         self._units = units
         self._average_time = 0.0
         self._average_units = 0.0
+        self._last_units = 0
         self._last_begin = -math.inf
         self._filled = asyncio.Event()
 
@@ -70,6 +71,7 @@ class CommitWindow:
             self.commit_times.observe(seconds)
         self._average_time += (seconds - self._average_time) / 8
         self._average_units += (units - self._average_units) / 8
+        self._last_units = units
 
     def wake(self) -> None:
         """End the wait, because the group is complete."""
@@ -86,11 +88,13 @@ class CommitWindow:
             self._last_begin = time.monotonic()
 
     async def _wait_for_peers(self) -> None:
+        before = -1
         for _ in range(WAIT_STEPS):
-            before = self._units()
-            await asyncio.sleep(self._average_time * WAIT_SHARE)
-            if self._units() == before or self._is_full():
+            units = self._units()
+            if units == before or units >= self._last_units or self._is_full():
                 break
+            before = units
+            await asyncio.sleep(self._average_time * WAIT_SHARE)
 
     async def _wait_until(self, moment: float) -> None:
         self._filled.clear()
