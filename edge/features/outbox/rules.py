@@ -197,6 +197,8 @@ class Candidate(NamedTuple):
         session_bound: the session that it was last sent to, or belongs to, is bound.
         in_flight: its stanza was sent and has not been answered.
         held: the device asked to wait with it.
+        own: how it is sent to the session that it is addressed to, if that accepts it; `None` for a
+            message to the account.
     """
 
     row: int
@@ -207,13 +209,14 @@ class Candidate(NamedTuple):
     session_bound: bool = False
     in_flight: bool = False
     held: bool = False
+    own: Input | None = None
 
 
 def may_send_alone(one: Candidate, send: Input | None) -> bool:
     """Return whether `plan` chooses the only message of an account."""
     if one.in_flight or one.held:
         return False
-    return one.session_bound if one.state in BOUND else send is not None
+    return one.session_bound if one.state in BOUND else (one.own or send) is not None
 
 
 def plan(candidates: Iterable[Candidate], send: Input | None, window: Usage) -> list[int]:
@@ -222,8 +225,8 @@ def plan(candidates: Iterable[Candidate], send: Input | None, window: Usage) -> 
     Args:
         candidates: all messages that have been sent, and the first queued one of each source.
         send: `Input.SEND` if a session accepts QoS messages, `SEND_PLAIN` if one accepts plain
-            messages instead, `None` if no session accepts any. A message that belongs to a session
-            is sent in every case.
+            messages instead, `None` if no session accepts any. A message that belongs to a
+            session, or is addressed to one that accepts it, is sent in every case.
         window: the most messages, in number and in bytes, that may be sent and unfinished. One
             message is always allowed.
     """
@@ -258,6 +261,7 @@ class _Ordering:
             return True
         if one.state is State.RECEIVED:
             return self._is_first(one)
+        send = one.own or send
         if send is None:
             return False
         if _is_delivered_by_sending(one, send) and not self._is_first(one):

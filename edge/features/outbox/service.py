@@ -253,14 +253,19 @@ def _plan(limits: Limits, rows: Sequence[OutboxRow], targets: Targets) -> list[O
     """Return the messages that are sent now, in order."""
     rows = [row for row in rows if targets.can_plan(row)]
     if len(rows) == 1:  # the usual case
-        return rows if rules.may_send_alone(_candidate(rows[0]), targets.send) else []
+        return rows if rules.may_send_alone(_candidate(rows[0], targets), targets.send) else []
     by_number = {row.row: row for row in rows}
     window = Usage(limits.outbox_window, limits.unacknowledged_bytes // WINDOW_DIVISOR)
-    chosen = rules.plan(map(_candidate, rows), targets.send, window)
+    candidates = (_candidate(row, targets) for row in rows)
+    chosen = rules.plan(candidates, targets.send, window)
     return [by_number[number] for number in chosen]
 
 
-def _candidate(row: OutboxRow) -> Candidate:
+def _candidate(row: OutboxRow, targets: Targets) -> Candidate:
+    own = None
+    if row.only_session is not None and targets.send is None:
+        session = targets.target_of(row)
+        own = None if session is None else targets.input_for(session)
     return Candidate(
         row.row,
         row.source,
@@ -270,6 +275,7 @@ def _candidate(row: OutboxRow) -> Candidate:
         row.session_bound,
         row.in_flight,
         row.held,
+        own,
     )
 
 
@@ -404,7 +410,8 @@ def give_up(
 ) -> None:
     """Move a message that failed or is in doubt to the dead letters, and report it to its sender.
 
-    Nobody is informed about an item of a node, because its sender is the node.
+    Nobody is informed about an item of a node, because its sender is the node, nor about a message
+    of the operator, who has no account.
     """
     destination = _recipient(context, row)
     letter = DeadLetter(
@@ -421,7 +428,7 @@ def give_up(
     )
     add_dead_letter(context, tx, letter)
     outbox.remove(tx, row)
-    if author(context, row) == row.sender:
+    if author(context, row) == row.sender != context.domain:
         _report(context, tx, row, destination, failure, in_doubt=state is State.IN_DOUBT)
 
 

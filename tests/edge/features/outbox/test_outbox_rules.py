@@ -118,6 +118,13 @@ def test_nothing_is_sent_without_an_accepting_session() -> None:
     assert planned(candidate(4, State.RECEIVED), send=None) == [4]
 
 
+def test_a_message_for_one_session_needs_no_other_session() -> None:
+    """The session that it is addressed to may have a negative priority (RFC 6121, 8.5.3)."""
+    candidates = (candidate(1), candidate(2, source="b", own=Input.SEND))
+    assert planned(*candidates, send=None) == [2]
+    assert planned(candidate(3, own=Input.SEND), send=None) == [3]
+
+
 def test_sent_messages_resume_first_and_in_order() -> None:
     candidates = (
         candidate(1, source="new"),
@@ -150,8 +157,9 @@ def test_held_message_blocks_later_first_offers_only() -> None:
 @pytest.mark.parametrize("state", LIVE)
 @pytest.mark.parametrize("send", [Input.SEND, Input.SEND_PLAIN, None])
 def test_the_only_message_is_decided_as_by_the_planner(state: State, send: Input | None) -> None:
-    for in_flight, held, bound in product([False, True], repeat=3):
-        one = candidate(5, state, in_flight=in_flight, held=held, session_bound=bound)
+    inputs = (None, Input.SEND, Input.SEND_PLAIN)
+    for in_flight, held, bound, own in product([False, True], [False, True], [False, True], inputs):
+        one = candidate(5, state, in_flight=in_flight, held=held, session_bound=bound, own=own)
         assert rules.may_send_alone(one, send) == (planned(one, send=send) == [5])
 
 
@@ -175,6 +183,7 @@ LINES = st.lists(
         session_bound=st.booleans(),
         in_flight=st.booleans(),
         held=st.booleans(),
+        own=st.sampled_from([None, Input.SEND]),
     ),
     max_size=12,
     unique_by=lambda found: found.row,
@@ -194,7 +203,7 @@ def test_chosen_messages_may_be_sent_in_their_state(
         if chosen.state in BOUND:
             assert chosen.session_bound
         else:
-            assert send is not None
+            assert (chosen.own or send) is not None
 
 
 @given(LINES, TURNS)
