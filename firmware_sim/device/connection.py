@@ -1,8 +1,9 @@
 """One XMPP session of a device, from dialling to its end, on slixmpp.
 
 Each session has its own client object, so that no state of a lost session reaches the next. TLS is
-mandatory. The certificate is verified against one CA file and the JID's domain, whatever address is
-dialled. All sessions with the same CA file share one TLS context, because a CA store takes 0.9 MB.
+mandatory: STARTTLS, or from the first byte. The server's certificate is verified against one CA
+file and the JID's domain, whatever address is dialled. All sessions with the same files share one
+TLS context, because a CA store takes 0.9 MB.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from slixmpp.clientxmpp import ClientXMPP
+from slixmpp.jid import JID
 
 from firmware_sim.device.qos_receiver_plugin import RECEIVER, IncomingStanza, ReceiverPlugin
 from firmware_sim.device.qos_sender_plugin import NAMESPACE, SenderPlugin
@@ -25,33 +27,87 @@ _SAFE: Final = {"feature_mechanisms": {"unencrypted_plain": False, "unencrypted_
 _CONTEXTS: Final = 16  # CA files used at the same time by one process
 
 
+class ClientCertificate(NamedTuple):
+    """The PEM files of a device's certificate and its private key."""
+
+    certificate: Path
+    key: Path
+
+
 class Endpoint(NamedTuple):
-    """A server's address and an account; the server's certificate must name the JID's domain."""
+    """A server's address and an account; the server's certificate must name the JID's domain.
+
+    Attributes:
+        password: empty if there is a client certificate.
+        client_certificate: log in with it (SASL EXTERNAL) instead of with a password.
+        direct_tls: begin with TLS (XEP-0368) instead of STARTTLS.
+    """
 
     jid: str
     password: str
     host: str
     port: int
     ca_file: Path
+    client_certificate: ClientCertificate | None = None
+    direct_tls: bool = False
 
 
-def tls_context(ca_file: Path) -> ssl.SSLContext:
-    """Return the TLS context that trusts only this CA, cached until the file changes.
+def endpoint(
+    jid: JID,
+    password: str,
+    certificate: Path | str | None,
+    key: Path | str | None,
+    host: str,
+    port: int,
+    ca_file: Path | str,
+    direct_tls: bool,
+) -> Endpoint:
+    """Check and return the endpoint of an account; an empty `host` is the JID's domain.
 
     Raises:
-        ConnectionFailed: the file is missing or is not a certificate.
+        ValueError: the port is invalid, or there is not exactly one way to log in.
     """
+    if not 0 < port < 65_536:
+        raise ValueError(f"{port} is not a TCP port (1 to 65535)")
+    if (certificate is None) != (key is None):
+        raise ValueError("a certificate and its key belong together")
+    found = None
+    if certificate is not None and key is not None:
+        found = ClientCertificate(Path(certificate), Path(key))
+    if found is None and not password:
+        raise ValueError("a device needs a password, or a certificate with its key")
+    if found is not None and password:
+        raise ValueError("a device logs in with a password or a certificate, not both")
+    dial = host or str(jid.domain)
+    return Endpoint(str(jid), password, dial, port, Path(ca_file), found, direct_tls)
+
+
+def tls_context(endpoint: Endpoint) -> ssl.SSLContext:
+    """Return the TLS context that trusts only the endpoint's CA, cached until a file changes.
+
+    Raises:
+        ConnectionFailed: a file is missing, or is not a certificate or its key.
+    """
+    files = (endpoint.ca_file, *(endpoint.client_certificate or ()))
+    path = endpoint.ca_file
     try:
-        return _context(ca_file, ca_file.stat().st_mtime_ns)
+        changed = []
+        for path in files:
+            changed.append(path.stat().st_mtime_ns)
+        return _context(endpoint.ca_file, endpoint.client_certificate, tuple(changed))
     except (OSError, ssl.SSLError) as error:
-        raise ConnectionFailed(f"CA file {ca_file}: {error}") from error
+        raise ConnectionFailed(f"{path}: {error}") from error
 
 
 @lru_cache(maxsize=_CONTEXTS)
-def _context(ca_file: Path, _changed: int) -> ssl.SSLContext:
+def _context(
+    ca_file: Path, client_certificate: ClientCertificate | None, _changed: tuple[int, ...]
+) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.load_verify_locations(cafile=ca_file)
+    if client_certificate is not None:
+        context.load_cert_chain(*client_certificate)
     return context
 
 
@@ -60,7 +116,16 @@ class _Client(ClientXMPP):
 
     def __init__(self, endpoint: Endpoint, context: ssl.SSLContext) -> None:
         self._negotiating: set[asyncio.Task[Any]] = set()
-        super().__init__(endpoint.jid, endpoint.password, plugin_config=_SAFE, ssl_context=context)
+        super().__init__(
+            endpoint.jid,
+            endpoint.password,
+            plugin_config=_SAFE,
+            ssl_context=context,
+            sasl_mech=None if endpoint.client_certificate is None else "EXTERNAL",
+        )
+        self.enable_direct_tls = endpoint.direct_tls
+        self.enable_starttls = not endpoint.direct_tls
+        self.enable_plaintext = False
 
     async def _handle_stream_features(self, features: Any) -> bool | None:
         task = asyncio.current_task()
@@ -115,10 +180,7 @@ class Connection:
             prepare(self._client)
 
     def _make_client(self) -> Any:
-        context = tls_context(self._endpoint.ca_file)
-        client: Any = _Client(self._endpoint, context)
-        client.enable_direct_tls = False
-        client.enable_plaintext = False
+        client: Any = _Client(self._endpoint, tls_context(self._endpoint))
         # The operator decides on subscriptions.
         client.auto_authorize, client.auto_subscribe = None, False
         client.register_plugin(NAMESPACE)
@@ -224,7 +286,8 @@ class Connection:
         self._lose(str(error) or repr(error))
 
     def _on_refused(self, _: Any) -> None:
-        self._lose("the server refused the password or offers no safe mechanism")
+        secret = "password" if self._endpoint.client_certificate is None else "certificate"
+        self._lose(f"the server refused the {secret} or offers no safe mechanism")
 
     def _on_stream_error(self, error: Any) -> None:
         self._lose(f"stream error {error['condition']}: {error['text']}".rstrip(": "))

@@ -23,7 +23,7 @@ from typing import Any, Final, Self
 from slixmpp.jid import JID
 
 from firmware_sim.device import messages
-from firmware_sim.device.connection import Connection, Endpoint
+from firmware_sim.device.connection import Connection, endpoint
 from firmware_sim.device.inbox import Inbox
 from firmware_sim.device.limits import OutboxLimits, ReconnectPolicy, SendPolicy
 from firmware_sim.device.outbox import Outbox, OutboxRecord
@@ -42,11 +42,14 @@ class Device:
 
     Args:
         jid: the full JID.
-        password: the account's password.
+        password: the account's password; empty if there is a certificate.
+        certificate: PEM file of the device's certificate, to log in with it (SASL EXTERNAL).
+        key: PEM file of the certificate's private key.
         outbox_path: file for undelivered messages; created if missing.
         ca_file: PEM certificate of the CA that signed the gateway's certificate.
         host: address to dial; the JID's domain if empty.
         port: TCP port.
+        direct_tls: begin with TLS (XEP-0368, port 5223) instead of STARTTLS.
         policy: retries and the number of messages in flight.
         limits: capacity of the outbox.
         reconnect: delays between attempts to connect.
@@ -57,18 +60,22 @@ class Device:
             application's own requests.
 
     Raises:
-        ValueError: the JID has no resource or no account, or the port is invalid.
+        ValueError: the JID has no resource or no account, the port is invalid, or there is not
+            exactly one way to log in.
     """
 
     def __init__(
         self,
         jid: str,
-        password: str,
+        password: str = "",
         *,
+        certificate: Path | str | None = None,
+        key: Path | str | None = None,
         outbox_path: Path | str,
         ca_file: Path | str,
         host: str = "",
         port: int = 5222,
+        direct_tls: bool = False,
         policy: SendPolicy = _DEFAULTS[0],
         limits: OutboxLimits = _DEFAULTS[1],
         reconnect: ReconnectPolicy = _DEFAULTS[2],
@@ -79,12 +86,11 @@ class Device:
         parsed = JID(jid)
         if not parsed.user or not parsed.resource:
             raise ValueError(f"{jid!r} is not a full JID, such as pump1@gw.example/fw")
-        if not 0 < port < 65_536:
-            raise ValueError(f"{port} is not a TCP port (1 to 65535)")
         self.jid = str(parsed)
         self.domain = str(parsed.domain)
-        dial = host or self.domain
-        self._endpoint = Endpoint(self.jid, password, dial, port, Path(ca_file))
+        self._endpoint = endpoint(
+            parsed, password, certificate, key, host, port, ca_file, direct_tls
+        )
         self._outbox_path = Path(outbox_path)
         self._policy, self._limits, self._reconnect = policy, limits, reconnect
         self._observe = observe or _unobserved

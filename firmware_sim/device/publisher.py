@@ -19,7 +19,7 @@ from typing import Any, Final, Self
 
 from slixmpp.jid import JID
 
-from firmware_sim.device.connection import Connection, Endpoint
+from firmware_sim.device.connection import Connection, endpoint
 from firmware_sim.device.limits import ReconnectPolicy
 from firmware_sim.device.pubsub import Pubsub
 from firmware_sim.device.sessions import Sessions
@@ -37,19 +37,21 @@ class Publisher:
     def __init__(
         self,
         jid: str,
-        password: str,
+        password: str = "",
         *,
+        certificate: Path | str | None = None,
+        key: Path | str | None = None,
         ca_file: Path | str,
         host: str = "",
         port: int = 5222,
+        direct_tls: bool = False,
         service: str = "",
         reconnect: ReconnectPolicy = _RECONNECT,
     ) -> None:
         parsed = JID(jid)
         self._service = service or f"pubsub.{parsed.domain}"
-        dial = host or str(parsed.domain)
-        endpoint = Endpoint(str(parsed), password, dial, port, Path(ca_file))
-        self._sessions = Sessions(endpoint, self._prepare, self._run_session, reconnect)
+        place = endpoint(parsed, password, certificate, key, host, port, ca_file, direct_tls)
+        self._sessions = Sessions(place, self._prepare, self._run_session, reconnect)
         self._pubsub: Pubsub | None = None
         self._connected = asyncio.Event()
 

@@ -37,6 +37,7 @@ class Sessions:
         self._reconnect = reconnect
         self._connection: Connection | None = None
         self._runner: asyncio.Task[None] | None = None
+        self._changed = asyncio.Event()
         self.count = 0
         """Number of sessions so far."""
         self.last_error = ""
@@ -50,6 +51,14 @@ class Sessions:
         """Drop the connection without closing the stream; another session follows."""
         if self._connection is not None:
             self._connection.abort("cut")
+
+    async def changed(self) -> None:
+        """Wait until a session is gained, lost or fails to open (see `last_error`)."""
+        await self._changed.wait()
+
+    def _notify_changed(self) -> None:
+        event, self._changed = self._changed, asyncio.Event()
+        event.set()
 
     async def close(self, *, orderly: bool = True) -> None:
         """Stop connecting and end the session; if `orderly`, close its stream."""
@@ -72,6 +81,7 @@ class Sessions:
         while True:
             begun = loop.time()
             self.last_error = await self._session()
+            self._notify_changed()
             failures = 1 if loop.time() - begun >= rule.stable else failures + 1
             await asyncio.sleep(backoff(failures, rule.base, rule.cap, rule.jitter, random.random))
 
@@ -84,6 +94,7 @@ class Sessions:
             self._connection = None
             return str(error)
         self.count += 1
+        self._notify_changed()
         running = asyncio.ensure_future(self._run_session(connection))
         try:
             waits: set[asyncio.Future[Any]] = {running, connection.lost}

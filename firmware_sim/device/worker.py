@@ -33,7 +33,7 @@ from typing import Any, Final, Self
 from slixmpp.jid import JID
 
 from firmware_sim.device import messages
-from firmware_sim.device.connection import Connection, Endpoint
+from firmware_sim.device.connection import Connection, endpoint
 from firmware_sim.device.jobs import Job, JobCounter, JobStore
 from firmware_sim.device.limits import ReconnectPolicy, WorkLimits
 from firmware_sim.device.pubsub import ItemEvent, ItemEventKind, Pubsub
@@ -58,7 +58,9 @@ class Worker:
 
     Args:
         jid: the full JID.
-        password: the account's password.
+        password: the account's password; empty if there is a certificate.
+        certificate: PEM file of the account's certificate, to log in with it (SASL EXTERNAL).
+        key: PEM file of the certificate's private key.
         node: the queue.
         path: the worker's file; created if missing. Used by one worker in one process.
         ca_file: PEM certificate of the CA that signed the gateway's certificate.
@@ -68,6 +70,7 @@ class Worker:
             it must neither commit nor wait.
         host: address to dial; the JID's domain if empty.
         port: TCP port.
+        direct_tls: begin with TLS (XEP-0368, port 5223) instead of STARTTLS.
         service: the service's address; `pubsub.` before the JID's domain if empty.
         by_account: subscribe the account (bare JID) instead of this session, so that the service
             may choose any session.
@@ -82,8 +85,10 @@ class Worker:
     def __init__(
         self,
         jid: str,
-        password: str,
+        password: str = "",
         *,
+        certificate: Path | str | None = None,
+        key: Path | str | None = None,
         node: str,
         path: Path | str,
         ca_file: Path | str,
@@ -91,6 +96,7 @@ class Worker:
         commit: Callable[[Job, sqlite3.Connection], None] = commit_nothing,
         host: str = "",
         port: int = 5222,
+        direct_tls: bool = False,
         service: str = "",
         by_account: bool = False,
         schema: str = "",
@@ -105,8 +111,8 @@ class Worker:
         self._service = service or f"pubsub.{parsed.domain}"
         self._file = (Path(path), schema)
         self._work, self._commit, self._limits = work, commit, limits
-        endpoint = Endpoint(self.jid, password, host or str(parsed.domain), port, Path(ca_file))
-        self._sessions = Sessions(endpoint, self._prepare, self._run_session, reconnect)
+        place = endpoint(parsed, password, certificate, key, host, port, ca_file, direct_tls)
+        self._sessions = Sessions(place, self._prepare, self._run_session, reconnect)
         self._client: Any = None
         self._pubsub: Pubsub | None = None
         self._jobs: JobStore | None = None
@@ -189,6 +195,10 @@ class Worker:
     def last_error(self) -> str:
         """Return the reason of the last lost session or failed attempt to connect."""
         return self._sessions.last_error
+
+    async def changed(self) -> None:
+        """Wait until a session is gained, lost or fails to open (see `last_error`)."""
+        await self._sessions.changed()
 
     @property
     def active_items(self) -> int:

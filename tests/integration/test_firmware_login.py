@@ -1,0 +1,88 @@
+"""The firmware library logs in by password and certificate, over STARTTLS and direct TLS."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edge.ops import devices
+from firmware_sim.device import Device, ReceivedMessage, ReceiveOptions
+from tests.helpers.gateway import DOMAIN, PASSWORD, Gateway
+from tests.helpers.processes import Process
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Gateway:
+    gateway = Gateway(tmp_path_factory.mktemp("gw") / "gateway", "pump1")
+    devices.add(gateway.folder, "pump2", None, trusted=True, certificate=True)
+    return gateway
+
+
+@pytest.fixture(scope="module")
+def process(gateway: Gateway) -> Iterator[Process]:
+    with gateway.run() as process:
+        yield process
+
+
+def ignore(_message: ReceivedMessage, _db: sqlite3.Connection) -> None:
+    """Ignore the message."""
+
+
+@pytest.mark.parametrize("direct", [False, True], ids=["starttls", "direct"])
+@pytest.mark.parametrize("name", ["pump1", "pump2"], ids=["password", "certificate"])
+async def test_device_logs_in(
+    gateway: Gateway, process: Process, tmp_path: Path, name: str, direct: bool
+) -> None:
+    secrets: dict[str, Any] = {"password": PASSWORD}
+    if name == "pump2":
+        files = gateway.folder / "devices" / name
+        secrets = {"certificate": files / "cert.pem", "key": files / "key.pem"}
+    async with Device(
+        f"{name}@{DOMAIN}/fw",
+        **secrets,
+        outbox_path=tmp_path / "outbox",
+        ca_file=gateway.ca,
+        host="127.0.0.1",
+        port=process.host_port("xmpps" if direct else "xmpp")[1],
+        direct_tls=direct,
+        receive=ReceiveOptions(tmp_path / "inbox", ignore),
+    ) as device:
+        await device.send_log("Entered", "in")
+        await device.flush(30)
+        assert device.last_error == ""
+        assert device.sessions == 1
+        assert len(list(device.delivered())) == 1
+
+
+@pytest.mark.parametrize(
+    ("secrets", "problem"),
+    [
+        ({}, "a password, or a certificate with its key"),
+        ({"certificate": "c.pem"}, "belong together"),
+        ({"password": "p", "certificate": "c.pem", "key": "k.pem"}, "not both"),
+    ],
+)
+def test_secrets_are_checked(tmp_path: Path, secrets: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        Device(f"pump1@{DOMAIN}/fw", **secrets, outbox_path=tmp_path / "o", ca_file=tmp_path / "ca")
+
+
+async def test_a_missing_certificate_is_reported(
+    gateway: Gateway, process: Process, tmp_path: Path
+) -> None:
+    files = gateway.folder / "devices" / "pump2"
+    async with Device(
+        f"pump2@{DOMAIN}/fw",
+        certificate=tmp_path / "none.pem",
+        key=files / "key.pem",
+        outbox_path=tmp_path / "outbox",
+        ca_file=gateway.ca,
+        host="127.0.0.1",
+        port=process.host_port("xmpp")[1],
+    ) as device:
+        await device.changed()
+        assert "none.pem" in device.last_error
