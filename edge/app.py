@@ -30,7 +30,7 @@ from edge.engine import clock_store, database, events, flash_meter, status_event
 from edge.engine.clock import Clock, MachineClocks
 from edge.engine.database import Transaction
 from edge.engine.group_commit import Store, UnitLimits
-from edge.engine.hooks import TimeOffHook
+from edge.engine.hooks import Context, TimeOffHook
 from edge.engine.router import Router
 from edge.engine.service_time import Run, Start
 from edge.engine.timers import Timer
@@ -198,7 +198,7 @@ class App:
         addresses = await self._unless_stopped(front.start())
         if addresses is None:
             return
-        await self._start_control(stack, state, sessions, store)
+        await self._start_control(stack, state, sessions, store, router.context)
         self._start_maintenance(stack, clock, store, refusals)
         gc.freeze()  # modules and tables of handlers stay for ever
         gc.set_threshold(GC_THRESHOLD)
@@ -282,9 +282,10 @@ class App:
         state: Callable[[], ProcessStatus],
         sessions: Callable[[], list[ConnectedSession]],
         store: Store,
+        context: Context,
     ) -> None:
         """Open the control socket; the gateway also works without it."""
-        control = control_server.for_store(self._folder, state, sessions, store)
+        control = control_server.for_store(self._folder, state, sessions, store, context)
         stack.callback(control.stop)
         try:
             await control.start()

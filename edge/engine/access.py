@@ -7,6 +7,7 @@ the addressed account to the sender (`Relation`):
     right                       device  untrusted  revoked  remote  unknown   relations
     use services: log, custody,   yes      -          -       yes      -       the gateway
       publish-subscribe
+    manage nodes of others         -       -          -        -       -       the gateway
     reach: message, iq,           yes     yes         -        -       -       OWN, SHOWS, LISTS
       directed presence           site     -          -        -       -       OTHER
     hand over: custody                    as `reach`; a missing account counts as OTHER
@@ -20,6 +21,9 @@ the addressed account to the sender (`Relation`):
       account has one
     discover an account           yes     yes         -        -       -       OWN, SHOWS
     resume a session              of the same account only
+
+The operator, who acts for the gateway itself, may use services, manage nodes, reach every account
+and hand messages over; no other row concerns the operator.
 
 `site`: if `[xmpp] trust` is "site"; with "roster", a device receives only from its roster.
 Everybody may ask the gateway for service discovery, version, time and ping. Requests to a missing
@@ -65,6 +69,7 @@ class Role(Enum):
     REVOKED = "was provisioned here and is refused from now on"
     REMOTE = "a user of a trusted domain, where the gateway is a component"
     UNKNOWN = "anybody else"
+    OPERATOR = "the gateway's operator, by commands on its machine"
 
 
 class Relation(Enum):
@@ -80,10 +85,17 @@ class Relation(Enum):
 _WITH_ACCOUNT: Final = frozenset({Role.DEVICE, Role.UNTRUSTED})
 """Roles with an account that is not revoked."""
 
-_SERVICE_USERS: Final = (Role.DEVICE, Role.REMOTE)
+_SERVICE_USERS: Final = (Role.DEVICE, Role.REMOTE, Role.OPERATOR)
+
+_NO_SESSION: Final = -1
 
 _LISTING: Final = frozenset({Relation.SHOWS, Relation.LISTS})
 """Relations in which the account has the sender in its roster."""
+
+
+def operator(domain: str) -> Sender:
+    """Return the operator as a sender: it has the gateway's address, and no account or session."""
+    return Sender(domain, domain, "", True, True, _NO_SESSION)
 
 
 def role_of(sender: Sender, trusted_domains: Collection[str] = ()) -> Role:
@@ -94,6 +106,8 @@ def role_of(sender: Sender, trusted_domains: Collection[str] = ()) -> Role:
     """
     if sender.revoked:
         return Role.REVOKED
+    if sender.provisioned and not sender.account:
+        return Role.OPERATOR
     if sender.provisioned:
         return Role.DEVICE if sender.trusted else Role.UNTRUSTED
     return Role.REMOTE if is_in_trusted_domain(sender.bare, trusted_domains) else Role.UNKNOWN
@@ -131,9 +145,16 @@ def may_use_services(sender: Sender, trusted_domains: Collection[str] = ()) -> b
     return role_of(sender, trusted_domains) in _SERVICE_USERS
 
 
+def may_manage_nodes(sender: Sender) -> bool:
+    """Return whether a sender may publish to, configure and delete nodes of every owner."""
+    return role_of(sender) is Role.OPERATOR
+
+
 def may_reach(sender: Sender, relation: Relation, trust: Trust) -> bool:
     """Return whether a sender's messages, iqs and directed presence reach an account."""
     found = role_of(sender)
+    if found is Role.OPERATOR:
+        return relation is not Relation.NOBODY
     if found not in _WITH_ACCOUNT:
         return False
     if relation is Relation.OTHER:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 from xml.etree.ElementTree import Element
 
-from edge.engine import access, addresses
+from edge.engine import access, addresses, space
 from edge.engine.access import Sender
 from edge.engine.addresses import AddressError, AddressKind, AddressReason
 from edge.engine.database import Transaction
 from edge.engine.hooks import Acceptance, Contents, Context, Destination, Message
 from edge.engine.quota import ExceededLimit
+from edge.errors import ServiceError
 from edge.xmpp import jid
 from edge.xmpp.jid import Jid
 
@@ -75,3 +76,53 @@ def find(context: Context, to: str | None) -> tuple[Destination, Jid]:
         return found, address
     reason = AddressReason.NO_NODE if kind is AddressKind.NODE else AddressReason.NOBODY
     return NoDestination(AddressError(reason)), address
+
+
+UNTRUSTED: Final = "untrusted"
+"""The rule that refuses a message whose sender may not hand it over."""
+
+NO_DESTINATION: Final = "no_destination"
+"""The rule that refuses a message whose address takes none."""
+
+UNREADABLE: Final = "unreadable"
+"""The rule that refuses a message whose contents the destination cannot read."""
+
+
+class Rejection(NamedTuple):
+    """Why a destination did not take a message: the rule to log, and what the sender is told.
+
+    Attributes:
+        error: the destination's error, by the rule `NO_DESTINATION`.
+        text: why the message is unreadable, by the rule `UNREADABLE`.
+        figure: the limit that is exceeded, by any other rule.
+    """
+
+    rule: str
+    error: ServiceError | None = None
+    text: str = ""
+    figure: int | None = None
+
+
+def hand_over(
+    context: Context, tx: Transaction, destination: Destination, message: Message
+) -> Rejection | None:
+    """Deliver a message that is not in custody; return why not, if it is not delivered.
+
+    Nothing has changed if it is rejected.
+    """
+    sender, to = message.sender, message.to
+    acceptance = destination.acceptance(context, tx, sender, to)
+    if not acceptance.allowed:
+        return Rejection(UNTRUSTED)
+    if acceptance.error is not None:
+        return Rejection(NO_DESTINATION, acceptance.error)
+    contents = destination.read(context, message.body, to)
+    if contents.unreadable:
+        return Rejection(UNREADABLE, text=contents.unreadable)
+    exceeded = destination.room_now(context, tx, message, contents)
+    if exceeded is None and message.qos:  # at level 0 the destination includes the database
+        exceeded = space.reserve(tx, message.size, context.limits)
+    if exceeded is not None:
+        return Rejection(exceeded.name, figure=exceeded.value)
+    destination.deliver(context, tx, message, contents)
+    return None

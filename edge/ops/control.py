@@ -1,7 +1,8 @@
-"""Query a running gateway over its control socket, `DIR/control.sock`.
+"""Talk to a running gateway over its control socket, `DIR/control.sock`.
 
-Only the owner of the folder can connect. A request is one line, the answer one line of JSON.
-`edge.server.control` is the other side.
+Only the owner of the folder can connect. A request is one line, the answer one line of JSON; to a
+`Listen` it is a line for each item, until the connection ends. `edge.server.control_server` is the
+other side.
 """
 
 from __future__ import annotations
@@ -10,15 +11,16 @@ import os
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import BinaryIO, Final, TypeVar
 
 import msgspec
 from msgspec import Struct
 
 from edge.errors import SetupError
 from edge.features.queues.store.overview import Attendance
+from edge.ops.operator_requests import Answer, ItemReport, Listen, RequestRefused, Work
 
 T = TypeVar("T")
 
@@ -119,6 +121,74 @@ def connected_sessions(folder: Path) -> list[ConnectedSession] | None:
 def attendance(folder: Path, queue: int, timeout: float = TIMEOUT) -> QueueAttendance | None:
     """Query the sessions of the members of a queue, by its number; as `process_status` does."""
     return _query(folder, b"%b %d" % (MEMBERS, queue), QueueAttendance, timeout)
+
+
+def perform(folder: Path, request: Work, timeout: float = TIMEOUT) -> Answer:
+    """Let the gateway in `folder` perform a request of the operator.
+
+    Raises:
+        RequestRefused: it refuses the request; nothing has changed but the log.
+        SetupError: it is not running, or as `process_status`. If it ended or did not answer in
+            time, the request may or may not have been performed.
+    """
+    answer = _query(folder, msgspec.json.encode(request), Answer, timeout)
+    if answer is None:
+        raise _not_running(folder)
+    if answer.error:
+        raise RequestRefused(answer.error)
+    return answer
+
+
+@contextmanager
+def listening(
+    folder: Path, filters: list[str], idle: float | None = None
+) -> Iterator[Iterator[ItemReport]]:
+    """Yield the items that are published to nodes while the block runs.
+
+    Args:
+        filters: filters of the names of the nodes.
+        idle: seconds without an item after which the items end; `None` is never.
+
+    Raises:
+        RequestRefused: a filter is invalid, or there are too many listeners.
+        SetupError: the gateway is not running, ended, or was read too slowly.
+    """
+    with ExitStack() as stack:
+        client = stack.enter_context(socket.socket(socket.AF_UNIX))
+        client.settimeout(TIMEOUT)
+        try:
+            client.connect(stack.enter_context(short_path(folder)))
+            client.sendall(msgspec.json.encode(Listen(filters)) + b"\n")
+        except (FileNotFoundError, ConnectionRefusedError):
+            raise _not_running(folder) from None
+        lines = stack.enter_context(client.makefile("rb"))
+        _read_answer(folder, lines)
+        client.settimeout(idle)
+        yield _items(folder, lines)
+
+
+def _items(folder: Path, lines: BinaryIO) -> Iterator[ItemReport]:
+    while True:
+        try:
+            item = _read_answer(folder, lines).item
+        except TimeoutError:
+            return
+        if item is not None:
+            yield item
+
+
+def _read_answer(folder: Path, lines: BinaryIO) -> Answer:
+    line = lines.readline()
+    if not line:
+        raise SetupError(f"{folder / SOCKET}: the gateway ended the connection")
+    answer = msgspec.json.decode(line, type=Answer)
+    if answer.error:
+        raise RequestRefused(answer.error)
+    return answer
+
+
+def _not_running(folder: Path) -> SetupError:
+    return SetupError(f"the gateway in {folder} is not running; start it with `fieldpost run`")
 
 
 def _query(folder: Path, request: bytes, type: type[T], timeout: float) -> T | None:

@@ -1,7 +1,7 @@
-"""The control socket, over which commands on the same machine read the state of the process.
+"""The control socket, over which commands on the same machine talk to the process.
 
 A request is one line, the answer is one line of JSON, and the connection ends; `edge.ops.control`
-is the client. Any user who may open the folder may connect; no request changes anything.
+is the client. Only the owner of the folder may connect: who connects is the gateway's operator.
 """
 
 from __future__ import annotations
@@ -22,17 +22,19 @@ from edge.config.limits import Limits
 from edge.engine.clock import Clock
 from edge.engine.database import Transaction
 from edge.engine.group_commit import Store
+from edge.engine.hooks import Context
 from edge.errors import StoreError
 from edge.features.queues.service.diagnosis import MAX_MEMBERS
 from edge.features.queues.store import overview
 from edge.ops import control
 from edge.ops.control import ConnectedSession, ProcessStatus, QueueAttendance
+from edge.server.operator_channel import Listener, OperatorRequests, read_listen
 
 MAX_CLIENTS: Final = 8
 """Maximum concurrent connections; a further one is closed."""
 
-MAX_REQUEST_BYTES: Final = 64
-"""Maximum length of a request."""
+MAX_REQUEST_BYTES: Final = 512 * 1024
+"""Maximum length of a request: a message of the longest stanza, escaped for JSON."""
 
 REQUEST_TIMEOUT: Final = 5.0
 """Seconds for a request and its answer, also on a busy machine."""
@@ -72,13 +74,15 @@ def for_store(
     state: Callable[[], ProcessStatus],
     sessions: Callable[[], list[ConnectedSession]],
     store: Store,
+    context: Context,
 ) -> ControlServer:
-    """Create the control server of a gateway whose queues are in `store`."""
+    """Create the control server of a gateway; its front must have begun to use `store`."""
 
     async def members(queue: int) -> QueueAttendance:
         return await store.run(lambda tx: _present_members(tx, queue))
 
-    return ControlServer(folder, state, sessions, members)
+    requests = OperatorRequests(context, store)
+    return ControlServer(folder, state, sessions, members, requests)
 
 
 def _present_members(tx: Transaction, queue: int) -> QueueAttendance:
@@ -94,6 +98,7 @@ class ControlServer:
         state: returns the state of the process.
         sessions: returns the sessions of devices.
         members: returns the present members of a queue, by its number.
+        requests: performs requests of the operator; `None` refuses them.
     """
 
     def __init__(
@@ -102,11 +107,13 @@ class ControlServer:
         state: Callable[[], ProcessStatus],
         sessions: Callable[[], list[ConnectedSession]],
         members: Callable[[int], Awaitable[QueueAttendance]],
+        requests: OperatorRequests | None = None,
     ) -> None:
         self._folder = folder
         self._state = state
         self._sessions = sessions
         self._members = members
+        self.requests = requests
         self._server: asyncio.Server | None = None
         self._reachable = ExitStack()
         self.clients: set[_Client] = set()
@@ -143,6 +150,8 @@ class ControlServer:
                 return msgspec.json.encode(await self._members(int(words[1]))) + b"\n"
             except StoreError:
                 return b'{"error":"the database"}\n'
+        if request.startswith(b"{") and self.requests is not None:
+            return await self.requests.answer(request)
         return b'{"error":"unknown request"}\n'
 
 
@@ -155,6 +164,7 @@ class _Client(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._answer: asyncio.Task[None] | None = None
+        self._listener: Listener | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)  # noqa: S101
@@ -177,6 +187,12 @@ class _Client(asyncio.Protocol):
             self._transport.abort()
 
     async def _send_answer(self, transport: asyncio.Transport, line: bytes) -> None:
+        requests = self._server.requests
+        if requests is not None and (listen := read_listen(line)) is not None:
+            self._listener = requests.listen(listen, transport)
+            if self._listener is not None and self._timer is not None:
+                self._timer.cancel()
+            return
         transport.write(await self._server.answer(line))
         transport.close()
 
@@ -186,6 +202,8 @@ class _Client(asyncio.Protocol):
             self._timer.cancel()
         if self._answer is not None:
             self._answer.cancel()
+        if self._listener is not None:
+            self._listener.end()
 
     def abort(self) -> None:
         """Close the connection now."""

@@ -324,17 +324,24 @@ EVENTS: Final = (
     ),
     _event(
         "queue",
-        "unlocked requeued purged",
+        "unlocked requeued purged taken",
         "An operator, or the node's owner (then the source), unlocked an item, requeued "
-        "dead items, or purged a queue.",
+        "dead items, or purged a queue; or the operator took an item and finished it.",
         _IF_IT_WAS_YOU,
     ),
     _event(
         "node",
         "deleted purged trimmed",
-        "The owner of a node deleted it, purged its items, or reduced how many it "
-        "keeps. The value is the number of items deleted.",
+        "The owner of a node, or the operator (then the source is the gateway), deleted it, "
+        "purged its items, or reduced how many it keeps. The value is the number of items "
+        "deleted.",
         "None, if the owner intended it.",
+    ),
+    _event(
+        "node",
+        "created",
+        "The operator created a node (`fieldpost node create`).",
+        _IF_IT_WAS_YOU,
     ),
     _event(
         "uplink",

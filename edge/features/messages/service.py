@@ -14,8 +14,9 @@ from typing import Final, NamedTuple
 
 from edge.config.options import Xmpp
 from edge.engine import access, events, in_flight, quota, sessions, space
-from edge.engine.access import Sender
+from edge.engine.access import Relation, Sender
 from edge.engine.database import Receipt, Transaction
+from edge.engine.destinations import NO_DESTINATION, UNTRUSTED
 from edge.engine.events import NewEvent
 from edge.engine.hooks import Context
 from edge.engine.quota import ExceededLimit, Usage
@@ -24,6 +25,7 @@ from edge.features.accounts import service as accounts
 from edge.features.messages import rules
 from edge.features.messages import store as offline
 from edge.features.messages.rules import MessageType, Outcome, Route
+from edge.xmpp.jid import Jid
 
 NOBODY_THERE: Final = "nobody_there"
 """The rule that is logged when a message is dropped because no session is available."""
@@ -89,6 +91,27 @@ class Refusal(NamedTuple):
 def is_store_enabled(xmpp: Xmpp) -> bool:
     """Return whether messages are stored for accounts without an available session."""
     return xmpp.offline == "store"
+
+
+def send(
+    context: Context, tx: Transaction, sender: Sender, to: Jid, message: AccountMessage
+) -> Refusal | None:
+    """Send a plain message to an account or a session; return the refusal if it is refused.
+
+    If the sender may not reach the account, it is treated as if it did not exist.
+    """
+    relation = accounts.find_relation(tx, sender, to.local)
+    if message.kind is MessageType.ERROR:
+        exists = find_answerable_session(context, tx, sender, to.full) is not None
+    else:
+        exists = access.may_reach(sender, relation, context.xmpp.trust)
+    bound = sessions.of_account(tx, to.bare) if exists else []
+    full = to.full if to.resource else None
+    refusal = deliver(context, tx, message, rules.route(message.kind, bound, full, exists=exists))
+    if refusal is None or exists:
+        return refusal
+    unknown = relation is Relation.NOBODY
+    return refusal._replace(rule=NO_DESTINATION if unknown else UNTRUSTED)
 
 
 def deliver(

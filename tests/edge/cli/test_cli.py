@@ -113,7 +113,11 @@ def test_errors_are_one_line_and_status_1(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "backup").write_text("not a backup")
     leaf = command_of(*command)
-    extra: tuple[str, ...] = ("--domain", "GW") if command == ("init",) else ()
+    needed: dict[tuple[str, ...], tuple[str, ...]] = {
+        ("init",): ("--domain", "GW"),
+        ("send",): ("--to", "pump1"),
+    }
+    extra = needed.get(command, ())
     extra += ("--yes",) if any(each.name == "yes" for each in leaf.params) else ()
     arguments = [
         {"switch": "on", "file": "backup"}.get(each.name or "", "1")

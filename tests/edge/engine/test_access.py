@@ -24,6 +24,7 @@ PEOPLE: Final = {
     Role.UNKNOWN: Sender(
         "a@other.example/x", "a@other.example", "a@other.example", False, False, 1
     ),
+    Role.OPERATOR: access.operator("gw.example"),
 }
 
 RELATIONS: Final = (
@@ -34,21 +35,21 @@ RELATIONS: Final = (
     Relation.NOBODY,
 )
 
-Row = tuple[str, str, str, str, str]
+Row = tuple[str, str, str, str, str, str]
 
-# For each right a line for each of DEVICE, UNTRUSTED, REVOKED, REMOTE, UNKNOWN; in it a mark for
-# each relation: own, shows, lists, other, nobody. `x`: allowed.
+# For each right a line for each of DEVICE, UNTRUSTED, REVOKED, REMOTE, UNKNOWN, OPERATOR; in it a
+# mark for each relation: own, shows, lists, other, nobody. `x`: allowed.
 RIGHTS: Final[dict[str, Row]] = {
-    "reach, site": ("xxxx.", "xxx..", ".....", ".....", "....."),
-    "reach, roster": ("xxx..", "xxx..", ".....", ".....", "....."),
-    "hand over, site": ("xxxxx", "xxx..", ".....", ".....", "....."),
-    "hand over, roster": ("xxx..", "xxx..", ".....", ".....", "....."),
-    "see presence": ("xx...", "xx...", ".....", ".....", "....."),
-    "subscribe": (".xxx.", ".xx..", ".....", ".....", "....."),
-    "use the roster": ("x....", "x....", ".....", ".....", "....."),
-    "change the password": ("x....", "x....", ".....", ".....", "....."),
-    "make a password": (".....", ".....", ".....", ".....", "....."),
-    "discover": ("xx...", "xx...", ".....", ".....", "....."),
+    "reach, site": ("xxxx.", "xxx..", ".....", ".....", ".....", "xxxx."),
+    "reach, roster": ("xxx..", "xxx..", ".....", ".....", ".....", "xxxx."),
+    "hand over, site": ("xxxxx", "xxx..", ".....", ".....", ".....", "xxxxx"),
+    "hand over, roster": ("xxx..", "xxx..", ".....", ".....", ".....", "xxxxx"),
+    "see presence": ("xx...", "xx...", ".....", ".....", ".....", "....."),
+    "subscribe": (".xxx.", ".xx..", ".....", ".....", ".....", "....."),
+    "use the roster": ("x....", "x....", ".....", ".....", ".....", "....."),
+    "change the password": ("x....", "x....", ".....", ".....", ".....", "....."),
+    "make a password": (".....", ".....", ".....", ".....", ".....", "....."),
+    "discover": ("xx...", "xx...", ".....", ".....", ".....", "....."),
 }
 
 ASK: Final[dict[str, Callable[[Sender, Relation], bool]]] = {
@@ -74,6 +75,7 @@ SERVICES: Final = {
     Role.REVOKED: False,
     Role.REMOTE: True,
     Role.UNKNOWN: False,
+    Role.OPERATOR: True,
 }
 
 
@@ -92,6 +94,7 @@ def test_no_right_is_left_out_of_the_matrix() -> None:
     }
     assert functions == {
         "may_use_services",
+        "may_manage_nodes",
         "may_reach",
         "may_hand_over",
         "may_answer",

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from edge.engine import access, addresses, answers, destinations, refusals, sessions
-from edge.engine.access import Relation, Sender
+from edge.engine import addresses, answers, destinations, refusals
+from edge.engine.access import Sender
 from edge.engine.addresses import AddressError, AddressReason
 from edge.engine.database import Transaction
+from edge.engine.destinations import Rejection
 from edge.engine.hooks import Context, Hooks, Message, Work
-from edge.features.accounts import service as accounts
 from edge.features.messages import rules, service, store
 from edge.features.messages.rules import MessageType
 from edge.features.messages.service import (
@@ -91,23 +91,23 @@ def _to_service(context: Context, stanza: Stanza) -> Work:
 
     def work(tx: Transaction, sender: Sender) -> bytes:
         message = Message(sender, to, stanza.raw, stanza.size, qos=0)
-        contents = destination.read(context, message.body, to)
-        acceptance = destination.acceptance(context, tx, sender, to)
-        rule, error, figure = "", None, None
-        if not acceptance.allowed:
-            rule, error = "untrusted", StanzaError("not-allowed")
-        elif acceptance.error is not None:
-            rule, error = "no_destination", answers.stanza_error(context, acceptance.error)
-        elif contents.unreadable:
-            rule, error = "unreadable", StanzaError("not-acceptable", contents.unreadable)
-        elif over := destination.room_now(context, tx, message, contents):
-            rule, error, figure = over.name, StanzaError("resource-constraint"), over.value
-        else:
-            destination.deliver(context, tx, message, contents)
+        rejection = destinations.hand_over(context, tx, destination, message)
+        if rejection is None:
             return b""
-        return _refuse(context, tx, stanza, sender, rule, error, figure)
+        error = _rejection_error(context, rejection)
+        return _refuse(context, tx, stanza, sender, rejection.rule, error, rejection.figure)
 
     return work
+
+
+def _rejection_error(context: Context, rejection: Rejection) -> StanzaError:
+    if rejection.rule == destinations.UNTRUSTED:
+        return StanzaError("not-allowed")
+    if rejection.error is not None:
+        return answers.stanza_error(context, rejection.error)
+    if rejection.rule == destinations.UNREADABLE:
+        return StanzaError("not-acceptable", rejection.text)
+    return StanzaError("resource-constraint")
 
 
 def _to_account(context: Context, stanza: Stanza, kind: MessageType, address: Jid | None) -> Work:
@@ -115,24 +115,13 @@ def _to_account(context: Context, stanza: Stanza, kind: MessageType, address: Ji
 
     def work(tx: Transaction, sender: Sender) -> bytes:
         to = jid.parse(sender.bare) if address is None else address
-        relation = accounts.find_relation(tx, sender, to.local)
-        if kind is MessageType.ERROR:
-            session = service.find_answerable_session(context, tx, sender, to.full)
-            exists = session is not None
-        else:
-            exists = access.may_reach(sender, relation, context.xmpp.trust)
-        bound = sessions.of_account(tx, to.bare) if exists else []
-        route = rules.route(kind, bound, to.full if to.resource else None, exists=exists)
         raw = stamped(stanza, sender.full, to.full)
         message = AccountMessage(raw, sender.full, to.local, kind, storable)
-        refusal = service.deliver(context, tx, message, route)
+        refusal = service.send(context, tx, sender, to, message)
         if refusal is None:
             return b""
-        rule = refusal.rule
-        if not exists:
-            rule = "no_destination" if relation is Relation.NOBODY else "untrusted"
         error = stanza_error(refusal)
-        return _refuse(context, tx, stanza, sender, rule, error, refusal.figure)
+        return _refuse(context, tx, stanza, sender, refusal.rule, error, refusal.figure)
 
     return work
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from edge.engine.access import Sender
+from edge.engine.access import Sender, may_manage_nodes
 from edge.engine.database import Transaction
 from edge.engine.hooks import Context
 from edge.features.presence.rules.subscriptions import shares_presence
@@ -41,13 +41,14 @@ def get_node(tx: Transaction, name: str | None) -> Node:
 
 
 def get_owned_node(tx: Transaction, sender: Sender, name: str | None) -> Node:
-    """Return a node that the sender owns (section 8).
+    """Return a node that the sender owns, or may manage as the operator (section 8).
 
     Raises:
         PubsubError: as `get_node`, or the sender is not an owner.
     """
     node = get_node(tx, name)
-    if not rules.may_configure(affiliation_of(tx, node, sender.bare)):
+    is_owner = rules.may_configure(affiliation_of(tx, node, sender.bare))
+    if not is_owner and not may_manage_nodes(sender):
         raise PubsubError(Reason.FORBIDDEN)
     return node
 
@@ -111,6 +112,8 @@ def check_discovery(context: Context, tx: Transaction, node: Node, sender: Sende
 
 def check_publish(tx: Transaction, node: Node, sender: Sender) -> None:
     """Check that the sender may publish to a node; raises `PubsubError` (section 7.1.3.1)."""
+    if may_manage_nodes(sender):
+        return
     affiliation, model = affiliation_of(tx, node, sender.bare), node.config.publish_model
     subscribed = model == "subscribers" and nodes.has_subscriber(tx, node.id, sender.account)
     if not rules.may_publish(affiliation, model, subscribed=subscribed):

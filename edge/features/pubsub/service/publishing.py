@@ -14,7 +14,7 @@ from edge.engine import refusals, space
 from edge.engine.access import Sender
 from edge.engine.database import Transaction
 from edge.engine.events import NewEvent
-from edge.engine.hooks import Context
+from edge.engine.hooks import Context, Event
 from edge.engine.quota import ExceededLimit
 from edge.features.eventlog import service as eventlog
 from edge.features.pubsub.rules import node_config, topic
@@ -235,6 +235,12 @@ def _max_items(context: Context, node: Node) -> int:
     return min(node.config.max_items, context.limits.items_per_node)
 
 
+ITEM_PUBLISHED: Final[Event[[Context, Transaction, Node, Sender, NewItem]]] = Event(
+    "item published"
+)
+"""An item is published to a node by a sender; runs in the transaction of the publication."""
+
+
 def put(
     context: Context,
     tx: Transaction,
@@ -265,6 +271,7 @@ def put(
         item_id = item.id if config.persist_items or config.deliver_payloads else None
         notifications.announce(context, tx, node, notifications.published(node, item_id, payload))
         payload = payload if config.deliver_payloads else b""
+    context.hooks.trigger(ITEM_PUBLISHED, context, tx, node, sender, item)
     for queue in _find_queues(context, tx, node) if found is None else found:
         operations.enqueue(
             context,

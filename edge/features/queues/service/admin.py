@@ -1,4 +1,4 @@
-"""Operations of the operator and of node owners on items of queues: unlock, requeue, purge.
+"""Operations of the operator and of node owners on items of queues: take, unlock, requeue, purge.
 
 Each operation is one transaction with its event. The running gateway notices the change, notifies
 workers and dispatches what waits.
@@ -15,6 +15,7 @@ from edge.engine.database import Transaction
 from edge.engine.events import NewEvent
 from edge.engine.hooks import Context
 from edge.features.pubsub.service import access
+from edge.features.queues.service import operations
 from edge.features.queues.service.errors import QueueError, RefusalReason
 from edge.features.queues.store import overview, queue_items, queue_members
 from edge.features.queues.store.overview import Overview
@@ -37,6 +38,38 @@ def get_owned(tx: Transaction, sender: Sender, node: str) -> Overview:
     if found is None:
         raise QueueError(RefusalReason.NOT_A_QUEUE)
     return found
+
+
+def take(tx: Transaction, queue: Overview) -> tuple[Item, bytes] | None:
+    """Take the next ready item of a queue node for the operator; return it with its payload.
+
+    Nobody else gets it until the queue's lock timeout is over. Until then `finish` deletes it.
+    Returns `None` if no item is ready. Raises `QueueError` if the queue is a shared subscription's.
+    """
+    if queue.node is None:
+        text = f"{queue.name} is a shared subscription, whose items only members get"
+        raise QueueError(RefusalReason.NOT_A_QUEUE, text)
+    found = queue_items.next_ready(tx, queue.id, 1)
+    if not found:
+        return None
+    due = tx.now.service + queue.lock_timeout
+    queue_items.take(tx, found[0].row, due)
+    tx.wake_at(due)
+    return found[0], queue_items.body(tx, found[0].row)
+
+
+def finish(context: Context, tx: Transaction, queue: Overview, item: str) -> None:
+    """Delete an item that was taken; raises `QueueError` if its time is over."""
+    found = queue_items.find(tx, queue.id, item)
+    if found is None:
+        raise _no_such_item(queue, item)
+    if found.state != "delayed":
+        raise QueueError(
+            RefusalReason.WRONG_STATE,
+            f"item {item!r} was not finished in time, and is {found.state}",
+        )
+    operations.complete(context, tx, found)
+    _log(tx, queue, "taken", None, "Notice", 1, {"item": item})
 
 
 def unlock(tx: Transaction, queue: Overview, item: str, by: str | None = None) -> None:

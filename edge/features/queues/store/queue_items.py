@@ -140,6 +140,9 @@ WHERE id = ?
 _END_LOCK: Final = """
 UPDATE queue_items SET until = ?, spared = max(spared, deliveries - max(1, ? - 1)) WHERE id = ?
 """
+_TAKE: Final = """
+UPDATE main.queue_items SET state = 'delayed', due = ?, deliveries = deliveries + 1 WHERE id = ?
+"""
 _DEAD_LETTER: Final = """
 UPDATE main.queue_items
 SET state = 'dead', reason = ?, expires = NULL, due = NULL, until = NULL, outbox = NULL
@@ -401,6 +404,11 @@ def lock(
     """
     for queue, item in tx.rows(_LOCK, (subscription, holder, tx.now.service, until, row)):
         _forget_item(tx, queue, item)
+
+
+def take(tx: Transaction, row: int, due: float) -> None:
+    """Delay a ready item until `due`, in service seconds, and count the delivery."""
+    _change(tx, _TAKE, (due, row))
 
 
 def set_outbox_row(tx: Transaction, row: int, outbox: int) -> None:

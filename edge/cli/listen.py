@@ -1,0 +1,166 @@
+"""The `fieldpost listen` command."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from edge.cli import report_errors
+from edge.cli.device_login import Login, login_options, read_login
+from edge.command_errors import to_terminal
+from edge.ops import control, payloads
+from edge.ops.operator_requests import FinishItem, ItemReport, TakeItem
+from edge.ops.payloads import Payload
+
+if TYPE_CHECKING:
+    from edge.cli.network import Received
+
+POLL_S: Final = 1.0
+"""Seconds between two attempts to take an item from an empty queue as the operator."""
+
+
+class Output:
+    """Prints what is received, until `count` is reached; `None` is never."""
+
+    def __init__(self, count: int | None, as_json: bool) -> None:
+        self._left = count
+        self._as_json = as_json
+
+    def show(self, title: str, fields: dict[str, Any], payload: Payload) -> bool:
+        """Print one thing; return whether more is to be received."""
+        if self._as_json:
+            click.echo(json.dumps({**fields, **payload.fields()}))
+        else:
+            click.echo("\n".join(to_terminal(line) for line in _lines(title, payload.short)))
+        if self._left is not None:
+            self._left -= 1
+        return self._left != 0
+
+    def item(self, item: ItemReport) -> bool:
+        """Print an item that the gateway reported."""
+        fields: dict[str, Any] = {"node": item.node, "item": item.item, "publisher": item.publisher}
+        if item.redeliveries:
+            fields["redeliveries"] = item.redeliveries
+        return self.show(item.node, fields, payloads.read(item.payload))
+
+
+def _lines(title: str, text: str) -> list[str]:
+    return f"{title}  {text}".split("\n")
+
+
+@click.command()
+@click.argument("targets", metavar="[NODE|FILTER]...", nargs=-1)
+@click.option(
+    "--take", metavar="QUEUE", help="Take items of this queue: each is deleted once shown."
+)
+@click.option("--count", metavar="N", type=click.IntRange(min=1), help="End after N of them.")
+@click.option(
+    "--idle",
+    metavar="SECONDS",
+    type=click.FloatRange(min=0.0, min_open=True),
+    help="End when nothing was received for so long. Default: never.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
+@click.option(
+    "--timeout",
+    metavar="SECONDS",
+    type=click.FloatRange(min=0.0, min_open=True),
+    default=30.0,
+    show_default=True,
+    help="Seconds to wait for the connection.",
+)
+@login_options
+@report_errors
+def listen(
+    targets: tuple[str, ...],
+    take: str | None,
+    count: int | None,
+    idle: float | None,
+    as_json: bool,
+    timeout: float,
+    folder: Path | None,
+    **login: Any,
+) -> None:
+    """Print what is published to nodes, or take items of a queue.
+
+    A filter may contain + for one level of a node's name and # for the rest; a share is
+    $share:NAME:FILTER. With --as, log in over the network as that device, and without a NODE or
+    FILTER print the messages to the device. Otherwise listen as the operator of the gateway in
+    --dir, which must be running. Ends with Ctrl-C.
+    """
+    if take is not None and targets:
+        raise click.UsageError("--take and a NODE or FILTER cannot be used together")
+    found = read_login(**login)
+    output = Output(count, as_json)
+    what = f"items of {take}" if take else ", ".join(targets) or "messages"
+
+    def begun() -> None:
+        click.echo(to_terminal(f"listening to {what}"), err=True)
+
+    if found is not None:
+        _over_network(found, targets, take, output, begun, timeout, idle)
+    elif folder is None:
+        raise click.UsageError("choose a gateway by --dir, or a device by --as")
+    elif take is not None:
+        _take(folder, take, output, begun, idle)
+    elif not targets:
+        raise click.UsageError("name a NODE or FILTER, such as '#' for all nodes")
+    else:
+        with control.listening(folder, list(targets), idle) as items:
+            begun()
+            for item in items:
+                if not output.item(item):
+                    return
+
+
+def _take(
+    folder: Path, queue: str, output: Output, begun: Callable[[], None], idle: float | None
+) -> None:
+    """Take items as the operator; one that was shown is deleted, or comes back if that fails."""
+    item = control.perform(folder, TakeItem(queue)).item
+    begun()
+    last = time.monotonic()
+    while True:
+        if item is not None:
+            more = output.item(item)
+            control.perform(folder, FinishItem(queue, item.item))
+            if not more:
+                return
+            last = time.monotonic()
+        elif idle is not None and time.monotonic() - last >= idle:
+            return
+        else:
+            time.sleep(POLL_S if idle is None else min(POLL_S, idle))
+        item = control.perform(folder, TakeItem(queue)).item
+
+
+def _over_network(
+    login: Login,
+    targets: tuple[str, ...],
+    take: str | None,
+    output: Output,
+    begun: Callable[[], None],
+    timeout: float,
+    idle: float | None,
+) -> None:
+    import asyncio
+
+    from edge.cli import network  # imported late: it takes longer than all other commands
+
+    def show(received: Received) -> bool:
+        message, event = received
+        if event is None:
+            fields = {"from": message.sender, "qos": message.qos, "id": message.id}
+            return output.show(message.sender, fields, payloads.read_message(message.text))
+        xml = "" if event.payload is None else payloads.write(event.payload)
+        return output.item(ItemReport(event.node, event.item, "", xml, event.redeliveries))
+
+    if take is None:
+        asyncio.run(network.listen(login, targets, show, begun, timeout, idle))
+    else:
+        asyncio.run(network.work(login, take, output.item, begun, timeout, idle))

@@ -1,0 +1,297 @@
+"""Send and listen as a device, over the network, with the firmware library.
+
+This is the only module of the gateway that uses `firmware_sim`. It is a client: the gateway shares
+no rules with it. The library's import takes longer than that of all other commands, so it is made
+when a command needs it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+import tempfile
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final, NamedTuple, Protocol
+
+from edge.cli.device_login import Login
+from edge.errors import FieldpostError
+from edge.ops.operator_requests import ItemReport
+from firmware_sim.device import (
+    Device,
+    FirmwareError,
+    Job,
+    NoAnswer,
+    ReceivedMessage,
+    ReceiveOptions,
+    RequestRefused,
+    State,
+    Worker,
+    WorkLimits,
+)
+from firmware_sim.device.pubsub import ItemEvent, ItemEventKind, Pubsub, parse_item_events
+
+_HIDDEN: Final = -1
+"""The priority of a session that gets no messages to its account, so that the device gets them."""
+
+_BOUND_TO_SESSION: Final = {"pubsub#expire": "presence"}
+"""Options of a subscription that ends with its session."""
+
+
+logging.getLogger("slixmpp").setLevel(logging.CRITICAL)  # an error of the command says it
+
+
+class NetworkError(FieldpostError):
+    """A command over the network failed; the text gives the reason."""
+
+
+class Received(NamedTuple):
+    """A received message, or a published item if `event` is given."""
+
+    message: ReceivedMessage
+    event: ItemEvent | None = None
+
+
+async def send(
+    login: Login,
+    to: str,
+    messages: Iterable[str],
+    qos: int,
+    timeout: float,  # noqa: ASYNC109
+    outbox: Path | None,
+) -> None:
+    """Send messages, and wait until each is answered.
+
+    Args:
+        to: the recipient's address.
+        messages: texts of `<message/>`.
+        timeout: seconds for connecting, and then for the answers.
+        outbox: file that keeps unanswered messages for the next call; `None` forgets them.
+
+    Raises:
+        NetworkError: there is no session, or a message was refused or not answered.
+    """
+    with tempfile.TemporaryDirectory(prefix="fieldpost-") as folder:
+        path = Path(folder) / "outbox.db" if outbox is None else outbox
+        async with _running(login, path, timeout) as device:
+            for message in messages:
+                await device.send(message, to=to, qos=qos)
+            try:
+                await device.flush(timeout)
+            except TimeoutError:
+                kept = "" if outbox is None else f", and {outbox} keeps it for the next attempt"
+                raise NetworkError(
+                    f"no answer in {timeout:g} s: the message may have been delivered{kept}"
+                    f" ({device.last_error or 'connected'})"
+                ) from None
+            for record in device.records(State.FAILED, State.IN_DOUBT):
+                raise NetworkError(f"{to}: {record.state.value}: {record.reason}")
+
+
+async def listen(
+    login: Login,
+    targets: tuple[str, ...],
+    show: Callable[[Received], bool],
+    begun: Callable[[], None],
+    timeout: float,  # noqa: ASYNC109
+    idle: float | None,
+) -> None:
+    """Receive items of nodes, filters or shares, or without a target messages to the device.
+
+    Args:
+        show: called with what is received; returns whether there is more to receive.
+        begun: called when the device is subscribed.
+        timeout: seconds for connecting.
+        idle: seconds after which to return if nothing is received; `None` is never.
+
+    Raises:
+        NetworkError: there is no session, or a subscription was refused.
+    """
+    received: asyncio.Queue[Received] = asyncio.Queue()
+
+    def take(message: ReceivedMessage) -> None:
+        events = parse_item_events(message.xml())
+        for event in events:
+            if event.kind is ItemEventKind.PUBLISHED:
+                received.put_nowait(Received(message, event))
+        if not events and not targets:
+            received.put_nowait(Received(message))
+
+    with tempfile.TemporaryDirectory(prefix="fieldpost-") as folder:
+        options = ReceiveOptions(
+            Path(folder) / "inbox.db", _nothing, take, priority=_HIDDEN if targets else 0
+        )
+        subscriptions = _Subscriptions(login, targets)
+        path = Path(folder) / "outbox.db"
+        async with _running(login, path, timeout, options, subscriptions.prepare):
+            await asyncio.wait_for(subscriptions.made, timeout)
+            begun()
+            try:
+                while show(await asyncio.wait_for(received.get(), idle)):
+                    pass
+            except TimeoutError:
+                return
+
+
+async def work(
+    login: Login,
+    node: str,
+    show: Callable[[ItemReport], bool],
+    begun: Callable[[], None],
+    timeout: float,  # noqa: ASYNC109
+    idle: float | None,
+) -> None:
+    """Take items of a queue, one at a time; each is deleted after it was shown.
+
+    Arguments and errors are those of `listen`.
+    """
+    shown = finished = 0
+    more, progress = True, asyncio.Event()
+
+    async def do(job: Job) -> None:
+        nonlocal shown, more
+        if not more:
+            await asyncio.Event().wait()  # the item goes back when the worker closes
+        more = show(ItemReport(node, job.item, "", job.payload, job.times))
+        shown += 1
+
+    def finish(_job: Job, _db: sqlite3.Connection) -> None:
+        nonlocal finished
+        finished += 1
+        progress.set()
+
+    with tempfile.TemporaryDirectory(prefix="fieldpost-") as folder, _as_network_errors():
+        worker = Worker(
+            node=node,
+            path=Path(folder) / "jobs.db",
+            work=do,
+            commit=finish,
+            limits=WorkLimits(requests=1),
+            **_settings(login),
+        )
+        async with worker:
+            await _first_success(worker.subscribed(), worker, timeout)
+            begun()
+            with suppress(TimeoutError):
+                while more or finished < shown:
+                    progress.clear()
+                    await asyncio.wait_for(progress.wait(), idle)
+
+
+class _Subscriptions:
+    """Subscribes to nodes, filters and shares in each session; `made` completes the first time."""
+
+    def __init__(self, login: Login, targets: tuple[str, ...]) -> None:
+        self._login = login
+        self._targets = targets
+        self._task: asyncio.Task[None] | None = None
+        self.made: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def prepare(self, client: Any) -> None:
+        """Subscribe when this client's session has started."""
+        pubsub = Pubsub(client, f"pubsub.{self._login.domain}")
+
+        def start(_event: object) -> None:
+            self._task = asyncio.create_task(self._subscribe(pubsub))
+
+        client.add_event_handler("session_start", start)
+
+    async def _subscribe(self, pubsub: Pubsub) -> None:
+        try:
+            for target in self._targets:
+                await pubsub.subscribe(target, self._login.jid, _BOUND_TO_SESSION)
+        except NoAnswer:
+            return  # the next session repeats it
+        except RequestRefused as error:
+            if not self.made.done():
+                self.made.set_exception(NetworkError(str(error)))
+            return
+        if not self.made.done():
+            self.made.set_result(None)
+
+
+class _Connecting(Protocol):
+    """A client that opens sessions."""
+
+    @property
+    def online(self) -> bool:
+        """Return whether there is a session."""
+
+    @property
+    def last_error(self) -> str:
+        """Return why there is none."""
+
+    async def changed(self) -> None:
+        """Wait until either changes."""
+
+
+@asynccontextmanager
+async def _running(
+    login: Login,
+    outbox: Path,
+    timeout: float,  # noqa: ASYNC109
+    receive: ReceiveOptions | None = None,
+    prepare: Callable[[Any], None] | None = None,
+) -> AsyncIterator[Device]:
+    """Run a device that has a session."""
+    with _as_network_errors():
+        device = Device(outbox_path=outbox, receive=receive, prepare=prepare, **_settings(login))
+        async with device:
+            await _first_success(_online(device), device, timeout)
+            yield device
+
+
+async def _online(client: _Connecting) -> None:
+    while not client.online:
+        await client.changed()
+
+
+async def _first_success(
+    success: Coroutine[Any, Any, None],
+    client: _Connecting,
+    timeout: float,  # noqa: ASYNC109
+) -> None:
+    """Wait for a success, and no longer than until the first attempt to connect has failed."""
+    succeeded, failed = asyncio.create_task(success), asyncio.create_task(_failure(client))
+    try:
+        tasks = {succeeded, failed}
+        await asyncio.wait(tasks, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+        if not succeeded.done():
+            reason = client.last_error or f"not connected in {timeout:g} s"
+            raise NetworkError(reason)
+    finally:
+        for task in (succeeded, failed):
+            task.cancel()
+
+
+async def _failure(client: _Connecting) -> None:
+    while client.online or not client.last_error:
+        await client.changed()
+
+
+def _settings(login: Login) -> dict[str, Any]:
+    """Return the arguments of `Device` and `Worker` that say how to log in."""
+    return {
+        "jid": login.jid,
+        "password": login.password,
+        "certificate": login.certificate,
+        "key": login.key,
+        "ca_file": login.ca,
+        "host": login.host,
+        "port": login.port,
+        "direct_tls": login.direct_tls,
+    }
+
+
+@contextmanager
+def _as_network_errors() -> Iterator[None]:
+    try:
+        yield
+    except FirmwareError as error:
+        raise NetworkError(str(error)) from error
+
+
+def _nothing(_message: ReceivedMessage, _db: sqlite3.Connection) -> None:
+    """Write nothing in the transaction that delivers a message."""

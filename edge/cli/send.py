@@ -1,0 +1,104 @@
+"""The `fieldpost send` command."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, get_args
+
+import click
+
+from edge.cli import report_errors
+from edge.cli.device_login import login_options, read_login
+from edge.ops import control, payloads
+from edge.ops.addresses import gateway_domain, node_address, recipient_address
+from edge.ops.operator_requests import SendMessage
+from edge.ops.payloads import Format
+
+
+@click.command()
+@click.argument("text", required=False)
+@click.option("--to", metavar="ADDRESS", help="Recipient: the name or JID of a device, or any JID.")
+@click.option("--node", metavar="NODE", help="Publish to this node or queue.")
+@click.option(
+    "--qos",
+    type=click.IntRange(0, 2),
+    default=1,
+    show_default=True,
+    help="0: at most once; 1: at least once; 2: exactly once.",
+)
+@click.option(
+    "--format",
+    "format_",
+    type=click.Choice(get_args(Format)),
+    default="text",
+    show_default=True,
+    help="How TEXT becomes the payload: a body, a JSON container, or XML as it is.",
+)
+@click.option("--lines", is_flag=True, help="Send each line of standard input as a message.")
+@click.option(
+    "--outbox",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="With --as and a full JID: keep unanswered messages in this file for the next call.",
+)
+@click.option(
+    "--timeout",
+    metavar="SECONDS",
+    type=click.FloatRange(min=0.0, min_open=True),
+    default=30.0,
+    show_default=True,
+    help="Seconds to wait for the gateway.",
+)
+@login_options
+@report_errors
+def send(
+    text: str | None,
+    to: str | None,
+    node: str | None,
+    qos: int,
+    format_: Format,
+    lines: bool,
+    outbox: Path | None,
+    timeout: float,
+    folder: Path | None,
+    **login: Any,
+) -> None:
+    """Send a message, or publish to a node.
+
+    TEXT is read from standard input if it is missing. With --as, the message is sent over the
+    network as that device; otherwise by the operator of the gateway in --dir, which must be
+    running. Prints nothing; status 0 means that the gateway answers for the message, except at
+    level 0 over the network, which has no answer.
+    """
+    if (to is None) == (node is None):
+        raise click.UsageError("choose the recipient by --to or --node")
+    if lines and text is not None:
+        raise click.UsageError("--lines reads standard input and takes no TEXT")
+    found = read_login(**login)
+    if outbox is not None and (found is None or login["jid"] != found.jid):
+        raise click.UsageError("--outbox needs --as with a full JID, such as pump1@gw.example/cli")
+    if found is None and folder is None:
+        raise click.UsageError("choose a gateway by --dir, or a device by --as")
+    domain = gateway_domain(folder) if found is None and folder else found.domain if found else ""
+    address = (
+        node_address(domain, node) if node is not None else recipient_address(domain, to or "")
+    )
+    messages = (payloads.message(one, format_) for one in _texts(text, lines))
+    if found is not None:
+        import asyncio
+
+        from edge.cli import network  # imported late: it takes longer than all other commands
+
+        asyncio.run(network.send(found, address, messages, qos, timeout, outbox))
+    elif folder is not None:
+        for message in messages:
+            control.perform(folder, SendMessage(address, message, qos), timeout)
+
+
+def _texts(text: str | None, lines: bool) -> Iterator[str]:
+    if lines:
+        for line in sys.stdin:
+            yield line.rstrip("\r\n")
+    else:
+        yield sys.stdin.read().rstrip("\n") if text is None else text

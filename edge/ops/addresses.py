@@ -1,0 +1,26 @@
+"""The addresses that an operator means by the names of devices and nodes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from edge.config import load
+from edge.engine.addresses import pubsub_service
+
+
+def gateway_domain(folder: Path) -> str:
+    """Return the domain of a gateway; raises `ConfigError`."""
+    return load.load(folder).gateway.domain
+
+
+def node_address(domain: str, node: str) -> str:
+    """Return the address of a node."""
+    return f"{pubsub_service(domain)}/{node}"
+
+
+def recipient_address(domain: str, to: str) -> str:
+    """Return an address as it is, and for the name of a device that of its account."""
+    service = pubsub_service(domain)
+    if "@" in to or to in (domain, service) or to.startswith(f"{service}/"):
+        return to
+    return f"{to}@{domain}"

@@ -1,0 +1,105 @@
+"""Operations of `fieldpost node`: list, show, create, configure and delete nodes.
+
+Nodes are listed from the database. Changes are made by the running gateway, because it notifies
+the nodes' subscribers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from edge.config import load
+from edge.engine.database import Transaction
+from edge.errors import SetupError
+from edge.features.pubsub.rules import node_config
+from edge.features.pubsub.store import nodes
+from edge.features.pubsub.store.nodes import Node
+from edge.features.queues.store import overview
+from edge.ops import control
+from edge.ops.operator_requests import ConfigureNode, CreateNode, DeleteNode
+from edge.ops.transactions import reading
+
+PAGE: Final = 100
+"""Nodes read in one transaction."""
+
+_PREFIX: Final = "pubsub#"
+
+
+class NodeSummary(NamedTuple):
+    """A node; `items` and `bytes` are what it stores, or what waits in its queue.
+
+    `subscribers` counts the subscriptions to it by name, or the members of its queue.
+    """
+
+    name: str
+    queue: bool
+    owner: str
+    items: int
+    bytes: int
+    subscribers: int
+
+
+def list_all(folder: Path) -> Iterator[NodeSummary]:
+    """Yield all nodes by name; no transaction is open while it yields."""
+    after = ""
+    while True:
+        with reading(folder) as tx:
+            page = [_summary(tx, node) for node in nodes.page(tx, after, PAGE)]
+        if not page:
+            return
+        yield from page
+        after = page[-1].name
+
+
+def _summary(tx: Transaction, node: Node) -> NodeSummary:
+    subscribers = nodes.count_subscriptions(tx, node.id)
+    queue = overview.of_node(tx, node.name)
+    items, size = (node.items, node.bytes) if queue is None else (queue.items, queue.bytes)
+    return NodeSummary(node.name, queue is not None, node.owner, items, size, subscribers)
+
+
+def options(folder: Path, name: str) -> dict[str, list[str]]:
+    """Return the values of a node's options, without the prefix `pubsub#`.
+
+    Raises `SetupError` if there is no such node.
+    """
+    with reading(folder) as tx:
+        node = nodes.get(tx, name)
+    if node is None:
+        raise SetupError(f"there is no node {name}; see `fieldpost node list`")
+    found = node_config.option_values(node.config)
+    return {option.name.removeprefix(_PREFIX): values for option, values in found}
+
+
+def create(
+    folder: Path, name: str, values: Mapping[str, list[str]], owner: str | None = None
+) -> None:
+    """Create a node; raises as `control.perform` does.
+
+    Args:
+        values: options, with or without the prefix `pubsub#`.
+        owner: the name of a device, or a bare JID; `None` is the gateway itself.
+    """
+    domain = load.load(folder).gateway.domain
+    jid = "" if owner is None else owner if "@" in owner else f"{owner}@{domain}"
+    control.perform(folder, CreateNode(name, jid, _registered(values)))
+
+
+def configure(folder: Path, name: str, values: Mapping[str, list[str]]) -> None:
+    """Change options of a node; arguments and errors as for `create`."""
+    control.perform(folder, ConfigureNode(name, _registered(values)))
+
+
+def delete(folder: Path, name: str) -> None:
+    """Delete a node with its items and subscriptions; raises as `control.perform` does."""
+    control.perform(folder, DeleteNode(name))
+
+
+def _registered(values: Mapping[str, list[str]]) -> dict[str, list[str]]:
+    """Return options by registered name."""
+    return {
+        name if name.startswith(_PREFIX) else f"{_PREFIX}{name}": texts
+        for name, texts in values.items()
+    }

@@ -1,0 +1,178 @@
+"""Perform requests of the operator: send messages, manage nodes, take items of queues.
+
+The gateway performs each request of `operator_requests` as one unit of work in the name of the
+operator (`access.operator`). A message at level 1 or 2 needs no custody between the two: it reaches
+its destination in the transaction of the request.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from edge.engine import access, addresses, destinations, events, quota, refusals
+from edge.engine.database import Transaction
+from edge.engine.destinations import Rejection
+from edge.engine.events import NewEvent
+from edge.engine.hooks import Context, Message
+from edge.errors import ServiceError
+from edge.features.messages import rules
+from edge.features.messages import service as messages
+from edge.features.messages.rules import MessageType
+from edge.features.messages.service import AccountMessage
+from edge.features.pubsub.rules import topic
+from edge.features.pubsub.rules.node_config import DEFAULT
+from edge.features.pubsub.rules.topic import InvalidFilter
+from edge.features.pubsub.service import nodes
+from edge.features.queues.service import admin
+from edge.features.queues.store import overview
+from edge.features.queues.store.overview import Overview
+from edge.ops.operator_requests import (
+    Answer,
+    ConfigureNode,
+    CreateNode,
+    DeleteNode,
+    FinishItem,
+    ItemReport,
+    RequestRefused,
+    SendMessage,
+    TakeItem,
+    Work,
+)
+from edge.xmpp import jid
+from edge.xmpp.errors import FragmentError
+from edge.xmpp.namespaces import CLIENT, clark
+from edge.xmpp.stanza import parse_fragment, stamped
+
+_MESSAGE: Final = clark(CLIENT, "message")
+
+
+_DONE: Final = Answer()
+
+
+def check_filters(filters: list[str]) -> tuple[str, ...]:
+    """Return the filters of a `Listen`; raises `RequestRefused` if one is invalid."""
+    for text in filters:
+        try:
+            topic.parse_filter(text)
+        except InvalidFilter as error:
+            raise RequestRefused(f"{text}: {error}") from None
+    return tuple(filters)
+
+
+def perform(context: Context, tx: Transaction, request: Work) -> Answer:
+    """Perform a request; a refusal that was logged stays in the log."""
+    try:
+        if isinstance(request, SendMessage):
+            _send(context, tx, request)
+        elif isinstance(request, TakeItem):
+            return _take(tx, request)
+        elif isinstance(request, FinishItem):
+            admin.finish(context, tx, _queue(tx, request.node), request.item)
+        else:
+            _manage_node(context, tx, request)
+    except (ServiceError, RequestRefused) as error:
+        return Answer(str(error))
+    return _DONE
+
+
+# Messages
+
+
+def _send(context: Context, tx: Transaction, request: SendMessage) -> None:
+    body = request.message.encode()
+    if request.qos not in (0, 1, 2):
+        raise RequestRefused(f"{request.qos} is not a level of quality of service: 0, 1 or 2")
+    if len(body) > context.limits.stanza_bytes:
+        raise RequestRefused(
+            f"the message has {len(body)} bytes; limits.stanza_bytes is"
+            f" {context.limits.stanza_bytes}"
+        )
+    try:
+        tree = parse_fragment(body)
+    except FragmentError as error:
+        raise RequestRefused(f"the message is not well-formed XML: {error}") from None
+    if tree.tag != _MESSAGE:
+        raise RequestRefused(f"{tree.tag} is not a <message/> in the namespace {CLIENT}")
+    kind = addresses.classify(context.domain, request.to, "")
+    if request.qos == 0 and kind not in addresses.SERVICES:
+        _send_plain(context, tx, request.to, body, _message_type(tree.get("type")))
+    else:
+        _hand_over(context, tx, request, body)
+
+
+def _message_type(type_: str | None) -> MessageType:
+    kind = rules.parse_type(type_)
+    if kind is MessageType.ERROR:
+        raise RequestRefused("a message of type error answers another and cannot be sent")
+    return kind
+
+
+def _send_plain(context: Context, tx: Transaction, to: str, body: bytes, kind: MessageType) -> None:
+    if not context.has_accounts:
+        raise addresses.AddressError(addresses.AddressReason.NOBODY)
+    sender, address = access.operator(context.domain), jid.parse(to)
+    stanza = stamped(body, sender.full, address.full)
+    message = AccountMessage(stanza, sender.full, address.local, kind, storable=True)
+    refusal = messages.send(context, tx, sender, address, message)
+    if refusal is not None:
+        refusals.log(context, tx, sender, refusal.rule, refusal.figure)
+        limit = "" if refusal.figure is None else f" is {refusal.figure}"
+        raise RequestRefused(f"{address.full} cannot be reached: {refusal.rule}{limit}")
+
+
+def _hand_over(context: Context, tx: Transaction, request: SendMessage, body: bytes) -> None:
+    destination, to = destinations.find(context, request.to)
+    sender = access.operator(context.domain)
+    message = Message(sender, to, body, quota.charge("", body), request.qos)
+    rejection = destinations.hand_over(context, tx, destination, message)
+    if rejection is not None:
+        refusals.log(context, tx, sender, rejection.rule, rejection.figure)
+        raise RequestRefused(f"{request.to}: {_reason(rejection)}")
+
+
+def _reason(rejection: Rejection) -> str:
+    if rejection.error is not None:
+        return str(rejection.error)
+    if rejection.figure is not None:
+        return f"{rejection.rule} is {rejection.figure}"
+    return rejection.text or rejection.rule
+
+
+# Nodes
+
+
+def _manage_node(
+    context: Context, tx: Transaction, request: CreateNode | ConfigureNode | DeleteNode
+) -> None:
+    sender = access.operator(context.domain)
+    if isinstance(request, CreateNode):
+        owner = request.owner or context.domain
+        config = nodes.apply_options(context, DEFAULT, request.options)
+        nodes.create(context, tx, request.node, owner, config)
+        event = NewEvent("node", topic=request.node, name="created", level="Notice")
+        events.append(tx, events.SYSTEM, event)
+    elif isinstance(request, ConfigureNode):
+        nodes.configure(context, tx, sender, request.node, request.options)
+    else:
+        nodes.delete(context, tx, sender, request.node)
+
+
+# Items of queues
+
+
+def _queue(tx: Transaction, node: str) -> Overview:
+    found = overview.of_node(tx, node)
+    if found is None:
+        raise RequestRefused(f"there is no queue node {node}; see `fieldpost queue list`")
+    return found
+
+
+def _take(tx: Transaction, request: TakeItem) -> Answer:
+    found = admin.take(tx, _queue(tx, request.node))
+    if found is None:
+        return _DONE
+    item, body = found
+    report = ItemReport(
+        item.node, item.item, item.publisher, body.decode(), redeliveries=item.deliveries
+    )
+    return Answer(item=report)

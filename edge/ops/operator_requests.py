@@ -1,0 +1,88 @@
+"""The requests of the operator's commands to a running gateway, as sent over the control socket.
+
+`edge.ops.control` sends them, and `edge.ops.operator` performs them in the gateway.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from msgspec import Struct, field
+
+from edge.errors import FieldpostError
+
+
+class SendMessage(Struct, frozen=True, tag="send"):
+    """Send a message, the text of a `<message/>`, to an address at level 0, 1 or 2."""
+
+    to: str
+    message: str
+    qos: int
+
+
+class CreateNode(Struct, frozen=True, tag="create"):
+    """Create a node with these options, by registered name; no `owner` is the gateway."""
+
+    node: str
+    owner: str = ""
+    options: dict[str, list[str]] = field(default_factory=dict)
+
+
+class ConfigureNode(Struct, frozen=True, tag="configure"):
+    """Change options of a node, by registered name."""
+
+    node: str
+    options: dict[str, list[str]]
+
+
+class DeleteNode(Struct, frozen=True, tag="delete"):
+    """Delete a node with its items and subscriptions."""
+
+    node: str
+
+
+class TakeItem(Struct, frozen=True, tag="take"):
+    """Take the next ready item of a queue node (`admin.take`)."""
+
+    node: str
+
+
+class FinishItem(Struct, frozen=True, tag="finish"):
+    """Delete an item that was taken (`admin.finish`)."""
+
+    node: str
+    item: str
+
+
+class Listen(Struct, frozen=True, tag="listen"):
+    """Receive the items that are published to nodes whose names match one of these filters."""
+
+    filters: list[str]
+
+
+Work: TypeAlias = SendMessage | CreateNode | ConfigureNode | DeleteNode | TakeItem | FinishItem
+Request: TypeAlias = Work | Listen
+
+
+class ItemReport(Struct, frozen=True):
+    """A published item: the full JID of its publisher, and its payload as XML, which may be empty.
+
+    `redeliveries` counts the earlier deliveries of an item of a queue.
+    """
+
+    node: str
+    item: str
+    publisher: str
+    payload: str
+    redeliveries: int = 0
+
+
+class Answer(Struct, frozen=True, omit_defaults=True):
+    """The result of a request; `error` says why it was refused, and is empty if it was not."""
+
+    error: str = ""
+    item: ItemReport | None = None
+
+
+class RequestRefused(FieldpostError):
+    """The gateway refuses a request of the operator."""

@@ -1,0 +1,120 @@
+"""Write what an operator types as a message, and read the payloads of messages and items."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ET
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from xml.sax.saxutils import escape
+
+from edge.errors import FieldpostError
+
+Format: TypeAlias = Literal["text", "json", "xml"]
+
+CLIENT: Final = "jabber:client"
+JSON: Final = "urn:xmpp:json:0"
+
+_BODY: Final = f"{{{CLIENT}}}body"
+_CONTAINER: Final = f"{{{JSON}}}json"
+
+
+class PayloadError(FieldpostError):
+    """The text cannot be sent in the chosen format."""
+
+
+class Payload(NamedTuple):
+    """A payload: its XML, and the text of a body or the value of a JSON container (XEP-0335)."""
+
+    xml: str
+    text: str | None = None
+    json: Any = None
+
+    @property
+    def short(self) -> str:
+        """The payload for people, on one line unless its text has several."""
+        if self.text is not None:
+            return self.text
+        return self.xml if self.json is None else json.dumps(self.json, ensure_ascii=False)
+
+    def fields(self) -> dict[str, Any]:
+        """Return the payload for programs: `payload` (XML), and `text` or `json` if it has one."""
+        found: dict[str, Any] = {"payload": self.xml}
+        if self.text is not None:
+            found["text"] = self.text
+        if self.json is not None:
+            found["json"] = self.json
+        return found
+
+
+def message(typed: str, format: Format) -> str:
+    """Write a `<message/>` with a payload.
+
+    Args:
+        typed: text for a body, a JSON value, or XML: an element, or a whole `<message/>`.
+
+    Raises:
+        PayloadError: it is not JSON, not one XML element, or contains characters that XML forbids.
+    """
+    if format == "text":
+        content = f"<body>{escape(typed)}</body>"
+    elif format == "json":
+        try:
+            json.loads(typed)
+        except ValueError as error:
+            raise PayloadError(f"this is not JSON: {error}") from None
+        content = f"<json xmlns='{JSON}'>{escape(typed)}</json>"
+    else:
+        root = _parse(typed)
+        if root.tag in ("message", f"{{{CLIENT}}}message"):
+            return typed if root.tag != "message" else _with_namespace(typed)
+        content = typed
+    whole = f"<message xmlns='{CLIENT}'>{content}</message>"
+    _parse(whole)
+    return whole
+
+
+def _with_namespace(typed: str) -> str:
+    before, name, after = typed.partition("<message")
+    return f"{before}{name} xmlns='{CLIENT}'{after}"
+
+
+def read(xml: str) -> Payload:
+    """Read the payload of an item; an empty one is an empty text."""
+    if not xml:
+        return Payload("", "")
+    return _read(xml, _parse(xml))
+
+
+def read_message(xml: str) -> Payload:
+    """Read the payload of a message: its JSON container, its body, or all its content."""
+    root = _parse(xml)
+    for name in (_CONTAINER, _BODY):
+        found = root.find(name)
+        if found is not None:
+            return _read(write(found), found)
+    return Payload("".join(map(write, root)))
+
+
+def write(element: ET.Element) -> str:
+    """Write an element as XML."""
+    return ET.tostring(element, encoding="unicode")
+
+
+def _read(xml: str, root: ET.Element) -> Payload:
+    if root.tag == _BODY:
+        return Payload(xml, root.text or "")
+    if root.tag == _CONTAINER:
+        try:
+            return Payload(xml, None, json.loads(root.text or ""))
+        except ValueError:
+            return Payload(xml, root.text or "")
+    return Payload(xml)
+
+
+def _parse(text: str) -> ET.Element:
+    if "<!" in text:
+        raise PayloadError("XML with a document type, a comment or CDATA cannot be sent")
+    try:
+        return ET.fromstring(text)  # noqa: S314 - without a document type, hence without entities
+    except ET.ParseError as error:
+        raise PayloadError(f"this is not one XML element: {error}") from None

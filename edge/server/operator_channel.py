@@ -1,0 +1,136 @@
+"""Requests of the operator that change something or listen, for the control socket.
+
+A listener gets each item that is published to a node whose name matches, after the commit of its
+publication. It has no subscription and no session, so it delays nobody: one that reads too slowly
+is disconnected.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from edge.engine.access import Sender
+from edge.engine.database import Send, Transaction
+from edge.engine.group_commit import Store
+from edge.engine.hooks import Context
+from edge.errors import StoreError
+from edge.features.pubsub.rules import topic
+from edge.features.pubsub.service.publishing import ITEM_PUBLISHED, NewItem
+from edge.features.pubsub.service.queries import Node
+from edge.ops import operator
+from edge.ops.operator_requests import Answer, ItemReport, Listen, Request, RequestRefused
+
+MAX_LISTENERS: Final = 4
+"""Maximum concurrent listeners: half of the socket's connections, so that others are answered."""
+
+MAX_UNREAD_BYTES: Final = 4 * 1024 * 1024
+"""Unread bytes at which a listener is disconnected: some thousand items."""
+
+_LISTENING: Final = msgspec.json.encode(Answer()) + b"\n"
+
+
+def read_listen(line: bytes) -> Listen | None:
+    """Return the request to listen in a line, if it is one."""
+    try:
+        return msgspec.json.decode(line, type=Listen) if line.startswith(b"{") else None
+    except msgspec.DecodeError:
+        return None
+
+
+class Listener:
+    """A connection that gets published items, from its creation to `end`."""
+
+    def __init__(
+        self, requests: OperatorRequests, filters: tuple[str, ...], transport: asyncio.Transport
+    ) -> None:
+        self._requests = requests
+        self.filters = filters
+        self._transport = transport
+
+    def deliver(self, line: bytes) -> None:
+        """Send a line, or disconnect if too much is unread."""
+        if self._transport.get_write_buffer_size() > MAX_UNREAD_BYTES:
+            self._transport.abort()
+        else:
+            self._transport.write(line)
+
+    def end(self) -> None:
+        """Get no more items."""
+        self._requests.remove(self)
+
+
+class OperatorRequests:
+    """Performs the operator's requests, and serves listeners.
+
+    Args:
+        context: the gateway's context; listeners are registered with its hooks.
+        store: the running gateway's database.
+    """
+
+    def __init__(self, context: Context, store: Store) -> None:
+        self._context = context
+        self._store = store
+        self._deliver_to_sessions = store.on_sends
+        self._listeners: dict[int, Listener] = {}
+        self._next = -1  # below the generations of sessions
+        context.hooks.on(ITEM_PUBLISHED, self._on_published)
+
+    async def answer(self, line: bytes) -> bytes:
+        """Perform a request; return the line that answers it."""
+        try:
+            request = msgspec.json.decode(line, type=Request)
+            assert not isinstance(request, Listen)  # noqa: S101 - `listen` takes these
+            answer = await self._store.run(lambda tx: operator.perform(self._context, tx, request))
+        except msgspec.DecodeError:
+            answer = Answer("unknown request")
+        except StoreError as error:
+            answer = Answer(str(error))
+        return msgspec.json.encode(answer) + b"\n"
+
+    def listen(self, request: Listen, transport: asyncio.Transport) -> Listener | None:
+        """Begin to send published items; if that is refused, answer with an error and close."""
+        try:
+            filters = operator.check_filters(request.filters)
+            if len(self._listeners) >= MAX_LISTENERS:
+                raise RequestRefused(f"there are {MAX_LISTENERS} listeners already")
+        except RequestRefused as error:
+            transport.write(msgspec.json.encode(Answer(str(error))) + b"\n")
+            transport.close()
+            return None
+        listener = Listener(self, filters, transport)
+        if not self._listeners:
+            self._deliver_to_sessions, self._store.on_sends = self._store.on_sends, self._deliver
+        self._listeners[self._next] = listener
+        self._next -= 1
+        transport.write(_LISTENING)
+        return listener
+
+    def remove(self, listener: Listener) -> None:
+        """Remove a listener."""
+        found = [number for number, one in self._listeners.items() if one is listener]
+        for number in found:
+            del self._listeners[number]
+        if found and not self._listeners:
+            self._store.on_sends = self._deliver_to_sessions
+
+    def _on_published(
+        self, _context: Context, tx: Transaction, node: Node, sender: Sender, item: NewItem
+    ) -> None:
+        line = b""
+        for number, listener in list(self._listeners.items()):  # this may be another thread
+            if topic.matches_any(listener.filters, node.name):
+                payload = item.payload.decode()
+                report = ItemReport(node.name, item.id, sender.full, payload)
+                line = line or msgspec.json.encode(Answer(item=report)) + b"\n"
+                tx.send(number, line)
+
+    def _deliver(self, sends: Sequence[Send]) -> None:
+        """Deliver to listeners what is for them, and the rest to sessions."""
+        self._deliver_to_sessions([one for one in sends if one.generation >= 0])
+        for number, line, _receipt in sends:
+            if (listener := self._listeners.get(number)) is not None:
+                listener.deliver(line)

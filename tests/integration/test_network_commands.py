@@ -1,0 +1,183 @@
+"""`fieldpost send` and `fieldpost listen` as a device, over the network."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from asyncio.subprocess import PIPE
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from edge.cli.commands import main
+from edge.ops import devices
+from tests.helpers.gateway import DOMAIN, PASSWORD, Gateway
+from tests.helpers.processes import Process
+
+SOON_S = 30.0
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Gateway:
+    gateway = Gateway(tmp_path_factory.mktemp("gw") / "gateway", "pump1", "valve1")
+    devices.add(gateway.folder, "cam1", None, trusted=True, certificate=True)
+    return gateway
+
+
+@pytest.fixture(scope="module")
+def process(gateway: Gateway) -> Iterator[Process]:
+    with gateway.run() as process:
+        gateway.command("node", "create", "plant/a", "--set", "publish_model=open")
+        gateway.command("node", "create", "jobs", "--queue", "--set", "publish_model=open")
+        yield process
+
+
+class Commands:
+    """Runs `send` and `listen` as devices of one gateway."""
+
+    def __init__(self, gateway: Gateway, process: Process, folder: Path) -> None:
+        self._gateway = gateway
+        self._process = process
+        self.password = folder / "password"
+        self.password.write_text(f"{PASSWORD}\n")
+
+    def words(self, command: str, name: str, *words: object, direct: bool = False) -> list[str]:
+        secret: tuple[object, ...] = ("--password-file", self.password)
+        if name == "cam1":
+            files = self._gateway.folder / "devices" / name
+            secret = ("--certificate", files / "cert.pem", "--key", files / "key.pem")
+        port = self._process.host_port("xmpps" if direct else "xmpp")[1]
+        place = ("--host", "127.0.0.1", "--port", port, "--ca", self._gateway.ca)
+        jid = name if "@" in name else f"{name}@{DOMAIN}"
+        end = ("--direct-tls",) if direct else ()
+        return [*map(str, (command, "--as", jid, *secret, *place, *end, *words))]
+
+    async def run(self, *words: str, text: str = "") -> tuple[int, str, str]:
+        """Run a command to its end; return its status and output."""
+        running = await self._start(words)
+        out, err = await asyncio.wait_for(running.communicate(text.encode()), SOON_S)
+        assert running.returncode is not None
+        return running.returncode, out.decode(), err.decode()
+
+    async def begin(self, *words: str) -> asyncio.subprocess.Process:
+        """Start `listen`, and wait until it listens."""
+        running = await self._start(words)
+        assert running.stderr is not None
+        line = await asyncio.wait_for(running.stderr.readline(), SOON_S)
+        assert line.startswith(b"listening to "), line
+        return running
+
+    async def _start(self, words: tuple[str, ...]) -> asyncio.subprocess.Process:
+        return await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "edge", *words), stdin=PIPE, stdout=PIPE, stderr=PIPE
+        )
+
+
+@pytest.fixture
+def commands(gateway: Gateway, process: Process, tmp_path: Path) -> Commands:
+    return Commands(gateway, process, tmp_path)
+
+
+async def output(listening: asyncio.subprocess.Process) -> list[str]:
+    out, err = await asyncio.wait_for(listening.communicate(), SOON_S)
+    assert (listening.returncode, err) == (0, b"")
+    return out.decode().splitlines()
+
+
+async def test_messages_reach_a_device_at_each_level(commands: Commands) -> None:
+    listening = await commands.begin(*commands.words("listen", "valve1", "--count", 3, "--json"))
+    for qos in (0, 1, 2):
+        words = commands.words("send", "pump1", "--to", "valve1", "--qos", qos, f"at {qos}")
+        assert await commands.run(*words) == (0, "", "")
+    found = [json.loads(line) for line in await output(listening)]
+    assert [(one["qos"], one["text"]) for one in found] == [(n, f"at {n}") for n in (0, 1, 2)]
+    assert all(one["from"].startswith(f"pump1@{DOMAIN}/cli-") for one in found)
+
+
+async def test_items_reach_a_filter_and_a_share(commands: Commands) -> None:
+    by_filter = await commands.begin(*commands.words("listen", "valve1", "plant/+", "--count", 1))
+    by_share = await commands.begin(
+        *commands.words("listen", "pump1", "$share:readers:plant/#", "--count", 1)
+    )
+    words = commands.words("send", "cam1", "--node", "plant/a", "--format", "json", direct=True)
+    assert await commands.run(*words, text='{"watts": 7}\n') == (0, "", "")
+    for listening in (by_filter, by_share):
+        assert await output(listening) == ['plant/a  {"watts": 7}']
+
+
+async def test_items_of_a_queue_are_taken_once(commands: Commands, gateway: Gateway) -> None:
+    words = commands.words("send", "pump1", "--node", "jobs", "--lines", "--qos", 2)
+    assert await commands.run(*words, text="one\ntwo\nthree\n") == (0, "", "")
+    words = commands.words("listen", "valve1", "--take", "jobs")
+    first = await commands.begin(*words, "--count", "2")
+    assert await output(first) == ["jobs  one", "jobs  two"]
+    second = await commands.begin(*words, "--count", "1")
+    assert await output(second) == ["jobs  three"]
+    found = map(json.loads, gateway.command("queue", "list", "--json").splitlines())
+    assert [queue["items"] for queue in found if queue["name"] == "jobs"] == [0]
+
+
+async def test_the_password_is_the_first_line_of_the_input(
+    commands: Commands, gateway: Gateway
+) -> None:
+    words = commands.words("send", "pump1", "--node", "plant/a")
+    place = words.index("--password-file")
+    words[place : place + 2] = ["--password-stdin"]
+    assert await commands.run(*words, text=f"{PASSWORD}\nthe text\n") == (0, "", "")
+    status, _, err = await commands.run(*words, text="wrong\nthe text\n")
+    assert (status, err) == (
+        1,
+        "Error: the server refused the password or offers no safe mechanism\n",
+    )
+
+
+async def test_refusals_are_one_line(commands: Commands) -> None:
+    words = commands.words("send", "pump1", "--node", "missing", "text")
+    status, out, err = await commands.run(*words)
+    assert (status, out, err.count("\n")) == (1, "", 1)
+    assert err.startswith(f"Error: pubsub.{DOMAIN}/missing: failed: cancel/item-not-found")
+    status, _, err = await commands.run(*commands.words("listen", "pump1", "missing"))
+    assert (status, err) == (1, "Error: item-not-found: the node does not exist\n")
+    status, _, err = await commands.run(*commands.words("listen", "pump1", "jobs"))
+    assert (status, err.count("\n")) == (1, 1)
+
+
+async def test_unanswered_messages_stay_in_the_outbox(
+    commands: Commands, gateway: Gateway, tmp_path: Path
+) -> None:
+    commands.words("send", "pump1")
+    outbox = ("--outbox", tmp_path / "outbox.db", "--to", "valve1", "--qos", 2)
+    words = commands.words("send", f"pump1@{DOMAIN}/cli", *outbox, "kept")
+    assert await commands.run(*words) == (0, "", "")
+    assert await commands.run(*words) == (0, "", "")
+    assert (tmp_path / "outbox.db").exists()
+    listening = await commands.begin(*commands.words("listen", "valve1", "--count", 2))
+    assert [line.partition("  ")[2] for line in await output(listening)] == ["kept", "kept"]
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["send", "text"], "--to or --node"),
+        (["send", "--to", "a", "--node", "b", "text"], "--to or --node"),
+        (["send", "--to", "a", "text"], "by --dir, or a device by --as"),
+        (["send", "--to", "a", "--lines", "text"], "takes no TEXT"),
+        (["send", "--to", "a", "--ca", "c", "text"], "need --as JID"),
+        (["send", "--to", "a", "--as", "gw.example", "text"], "is not a device's JID"),
+        (["send", "--to", "a", "--as", "a@gw.example", "text"], "--as needs --ca"),
+        (["send", "--to", "a", "--as", "a@gw.example", "--ca", "c", "text"], "--password-stdin"),
+        (["send", "--to", "a", "--outbox", "o", "--dir", "d", "text"], "--outbox needs --as"),
+        (["listen"], "by --dir, or a device by --as"),
+        (["listen", "--dir", "d"], "name a NODE or FILTER"),
+        (["listen", "--take", "q", "node", "--dir", "d"], "cannot be used together"),
+        (["listen", "--as", "a@gw.example", "--ca", "c", "--key", "k"], "belong together"),
+        (["node", "create", "n", "--set", "title", "--dir", "d"], "is not OPTION=VALUE"),
+    ],
+)
+def test_wrong_usage_has_status_2(words: list[str], problem: str) -> None:
+    result = CliRunner().invoke(main, words, env={"FIELDPOST_DIR": ""})
+    assert result.exit_code == 2, result.output
+    assert problem in result.output

@@ -1,0 +1,229 @@
+"""`fieldpost node`, `send` and `listen` on a running gateway, as its operator."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from edge.cli.commands import main
+from edge.ops import control
+from edge.ops.operator_requests import FinishItem, RequestRefused, TakeItem
+from firmware_sim.device import Device, ReceivedMessage, ReceiveOptions
+from tests.helpers.gateway import DOMAIN, PASSWORD, Gateway, port_of
+from tests.helpers.processes import Process
+from tests.helpers.xmpp import CLIENT, log_in
+
+SOON_S = 30.0
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Gateway:
+    return Gateway(tmp_path_factory.mktemp("gw") / "gateway", "pump1", "valve1", trust="roster")
+
+
+@pytest.fixture(scope="module")
+def process(gateway: Gateway) -> Iterator[Process]:
+    with gateway.run() as process:
+        yield process
+
+
+def fieldpost(gateway: Gateway, *words: object, text: str | None = None) -> Result:
+    args = [*map(str, words), "--dir", str(gateway.folder)]
+    return CliRunner().invoke(main, args, input=text, catch_exceptions=False)
+
+
+def done(gateway: Gateway, *words: object, text: str | None = None) -> str:
+    result = fieldpost(gateway, *words, text=text)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def refused(gateway: Gateway, *words: object) -> str:
+    result = fieldpost(gateway, *words)
+    assert (result.exit_code, result.stderr.count("\n")) == (1, 1), result.output
+    return result.stderr
+
+
+def nodes(gateway: Gateway) -> dict[str, dict[str, Any]]:
+    lines = done(gateway, "node", "list", "--json").splitlines()
+    return {one["name"]: one for one in map(json.loads, lines)}
+
+
+def test_nodes_are_created_listed_configured_and_deleted(
+    gateway: Gateway, process: Process
+) -> None:
+    assert done(gateway, "node", "create", "plant/a") == "plant/a is created\n"
+    done(
+        gateway,
+        "node",
+        "create",
+        "work",
+        "--queue",
+        "--owner",
+        "pump1",
+        "--set",
+        "queue_lock_timeout=5",
+    )
+    found = nodes(gateway)
+    assert (found["plant/a"]["queue"], found["plant/a"]["owner"]) == (False, DOMAIN)
+    assert (found["work"]["queue"], found["work"]["owner"]) == (True, f"pump1@{DOMAIN}")
+    assert "plant/a  node   gw.example" in done(gateway, "node", "list")
+    done(gateway, "node", "configure", "work", "--set", "pubsub#title=Jobs")
+    options = done(gateway, "node", "configure", "work").splitlines()
+    assert {"title=Jobs", "queueing=1", "queue_lock_timeout=5"} <= set(options)
+    for name in ("plant/a", "work"):
+        assert done(gateway, "node", "delete", name, "--yes") == f"{name} is deleted\n"
+    assert nodes(gateway) == {}
+    created = [e for e in gateway.events("system") if (e["kind"], e["name"]) == ("node", "created")]
+    assert [e["topic"] for e in created] == ["plant/a", "work"]
+
+
+def test_refusals_are_one_line(gateway: Gateway, process: Process) -> None:
+    done(gateway, "node", "create", "there")
+    assert "exists already" in refused(gateway, "node", "create", "there")
+    assert "pubsub#colour is unknown" in refused(
+        gateway, "node", "create", "new", "--set", "colour=red"
+    )
+    assert "does not exist" in refused(gateway, "node", "delete", "missing", "--yes")
+    assert "there is no node" in refused(gateway, "node", "configure", "missing")
+    assert "does not exist" in refused(gateway, "send", "--node", "missing", "text")
+    assert "there is no such account" in refused(gateway, "send", "--to", "nobody", "text")
+    for qos in (0, 1):
+        assert "serves only its own domain" in refused(
+            gateway, "send", "--to", "a@other.example", "--qos", qos, "text"
+        )
+    assert "not JSON" in refused(gateway, "send", "--node", "there", "--format", "json", "{")
+    assert "not one XML" in refused(gateway, "send", "--node", "there", "--format", "xml", "<a>")
+    assert "no queue node" in refused(gateway, "listen", "--take", "there")
+    done(gateway, "node", "delete", "there", "--yes")
+
+
+def device(gateway: Gateway, process: Process, folder: Path, receive: ReceiveOptions) -> Device:
+    return Device(
+        f"valve1@{DOMAIN}/fw",
+        PASSWORD,
+        outbox_path=folder / "outbox",
+        ca_file=gateway.ca,
+        host="127.0.0.1",
+        port=port_of(process),
+        receive=receive,
+    )
+
+
+async def test_a_device_gets_the_operators_messages_at_each_level(
+    gateway: Gateway, process: Process, tmp_path: Path
+) -> None:
+    """Rosters decide which devices may send to it (`trust`); they do not concern the operator."""
+    received: asyncio.Queue[ReceivedMessage] = asyncio.Queue()
+    receive = ReceiveOptions(tmp_path / "inbox", nothing, received.put_nowait)
+    async with device(gateway, process, tmp_path, receive):
+        for qos in (0, 1, 2):
+            await asyncio.to_thread(
+                done, gateway, "send", "--to", "valve1", "--qos", qos, f"<{qos}>"
+            )
+            message = await asyncio.wait_for(received.get(), SOON_S)
+            assert (message.sender, message.qos) == (DOMAIN, qos)
+            assert message.xml().findtext(f"{CLIENT}body") == f"<{qos}>"
+
+
+async def test_a_message_that_its_device_refuses_is_a_dead_letter(
+    gateway: Gateway, process: Process, tmp_path: Path
+) -> None:
+    """Nobody else is informed, because the operator has no account."""
+    receive = ReceiveOptions(tmp_path / "inbox", nothing, trusts=lambda _sender: False)
+    async with device(gateway, process, tmp_path, receive):
+        await asyncio.to_thread(done, gateway, "send", "--to", "valve1", "bad")
+        async with asyncio.timeout(SOON_S):
+            while not (letters := await asyncio.to_thread(dead, gateway)):  # noqa: ASYNC110
+                await asyncio.sleep(0)
+    (letter,) = letters
+    assert letter["sender"] == DOMAIN
+
+
+def nothing(_message: ReceivedMessage, _db: sqlite3.Connection) -> None:
+    """Write nothing."""
+
+
+def dead(gateway: Gateway) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in done(gateway, "dead", "list", "--json").splitlines()]
+
+
+async def test_items_are_published_and_heard(gateway: Gateway, process: Process) -> None:
+    done(gateway, "node", "create", "plant/b", "--set", "publish_model=open")
+    words = ("listen", "plant/#", "--count", "4", "--json", "--dir", str(gateway.folder))
+    listening = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "edge", *words),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    assert listening.stdout is not None
+    assert listening.stderr is not None
+    async with asyncio.timeout(SOON_S):
+        assert await listening.stderr.readline() == b"listening to plant/#\n"
+        done(gateway, "send", "--node", "plant/b", "--format", "json", '{"watts": 7}')
+        done(gateway, "send", "--node", "plant/b", "--lines", "--qos", "0", text="one\ntwo\n")
+        async with await log_in(port_of(process), gateway.ca, "pump1", PASSWORD) as pump:
+            item = "<item id='i'><x xmlns='urn:x'/></item>"
+            answer = await pump.iq(
+                "set",
+                "<pubsub xmlns='http://jabber.org/protocol/pubsub'>"
+                f"<publish node='plant/b'>{item}</publish></pubsub>",
+                to=f"pubsub.{DOMAIN}",
+            )
+            assert answer.get("type") == "result"
+        lines = (await listening.stdout.read()).splitlines()
+        assert await listening.wait() == 0
+    first, second, third, fourth = map(json.loads, lines)
+    assert (first["node"], first["publisher"], first["json"]) == ("plant/b", DOMAIN, {"watts": 7})
+    assert [second["text"], third["text"]] == ["one", "two"]
+    assert (fourth["item"], fourth["publisher"]) == ("i", f"pump1@{DOMAIN}/fw")
+    assert fourth["payload"] == "<x xmlns='urn:x'/>"
+    done(gateway, "node", "delete", "plant/b", "--yes")
+
+
+def test_items_of_a_queue_are_taken_once(gateway: Gateway, process: Process) -> None:
+    done(gateway, "node", "create", "jobs", "--queue")
+    done(gateway, "send", "--node", "jobs", "--lines", text="one\ntwo\nthree\n")
+    words = ("listen", "--take", "jobs", "--idle", "0.1")
+    assert done(gateway, *words, "--count", 1) == "jobs  one\n"
+    assert done(gateway, *words) == "jobs  two\njobs  three\n"
+    assert nodes(gateway)["jobs"]["items"] == 0
+    taken = [e["tags"]["item"] for e in gateway.events("system") if e["name"] == "taken"]
+    assert len(taken) == 3
+    done(gateway, "node", "delete", "jobs", "--yes")
+
+
+def test_an_item_comes_back_that_was_taken_and_not_finished(
+    gateway: Gateway, process: Process
+) -> None:
+    done(gateway, "node", "create", "jobs", "--queue", "--set", "queue_lock_timeout=1")
+    done(gateway, "send", "--node", "jobs", "again")
+    first = control.perform(gateway.folder, TakeItem("jobs")).item
+    assert first is not None
+    assert control.perform(gateway.folder, TakeItem("jobs")).item is None
+    (line,) = done(gateway, "listen", "--take", "jobs", "--json", "--count", 1).splitlines()
+    found = json.loads(line)
+    assert (found["item"], found["redeliveries"]) == (first.item, 1)
+    with pytest.raises(RequestRefused, match="there is no item"):
+        control.perform(gateway.folder, FinishItem("jobs", first.item))
+    done(gateway, "node", "delete", "jobs", "--yes")
+
+
+def test_a_stopped_gateway_is_named(tmp_path: Path) -> None:
+    gateway = Gateway(tmp_path / "gateway")
+    for words in (
+        ("node", "create", "a"),
+        ("send", "--to", "pump1", "text"),
+        ("listen", "#"),
+        ("listen", "--take", "a"),
+    ):
+        assert "is not running; start it" in refused(gateway, *words)
+    assert nodes(gateway) == {}
