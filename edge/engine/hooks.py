@@ -8,7 +8,8 @@ of its own sets `NEEDS_ACCOUNTS = True`; its `register` is not called on a compo
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 from importlib import import_module
 from types import ModuleType
 from typing import Any, Generic, NamedTuple, ParamSpec, Protocol, TypeAlias, TypeVar
@@ -501,9 +502,9 @@ NEEDS_ACCOUNTS = "NEEDS_ACCOUNTS"
 """The name that a feature's module sets to true if it needs accounts of the gateway's own."""
 
 
-def feature_modules() -> Iterator[ModuleType]:
-    """Import every module under `edge.features`, in the order of their names."""
+@cache
+def feature_modules() -> tuple[ModuleType, ...]:
+    """Import every module under `edge.features`, and return them in the order of their names."""
     package = import_module("edge.features")
     found = pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
-    for module in sorted(found, key=lambda module: module.name):
-        yield import_module(module.name)
+    return tuple(import_module(name) for name in sorted(module.name for module in found))

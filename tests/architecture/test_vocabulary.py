@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -44,9 +45,31 @@ def modules() -> Iterator[Path]:
         yield from sorted((ROOT / package).rglob("*.py"))
 
 
-def class_names(path: Path) -> list[str]:
-    tree = ast.parse(path.read_text("utf-8"))
-    return [node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+class Names(NamedTuple):
+    """What a module names: its classes and functions, and the first words of its docstrings."""
+
+    classes: list[str]
+    functions: list[str]
+    openings: list[str]
+
+
+@pytest.fixture(scope="module")
+def named() -> dict[str, Names]:
+    """The names of each module, by its path."""
+    return {str(path.relative_to(ROOT)): read_names(path.read_text("utf-8")) for path in modules()}
+
+
+def read_names(source: str) -> Names:
+    names = Names([], [], [])
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ClassDef):
+            names.classes.append(node.name.lstrip("_"))
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            names.functions.append(node.name.lstrip("_"))
+        elif not isinstance(node, ast.Module):
+            continue
+        names.openings.append((ast.get_docstring(node) or "").partition(" ")[0])
+    return names
 
 
 def test_modules_have_technical_names() -> None:
@@ -54,37 +77,22 @@ def test_modules_have_technical_names() -> None:
 
 
 @pytest.mark.parametrize("banned", [METAPHORS, PARTICIPLES], ids=["metaphors", "participles"])
-def test_classes_have_technical_names(banned: set[str]) -> None:
-    found = [
-        f"{path.relative_to(ROOT)}: {name}"
-        for path in modules()
-        for name in class_names(path)
-        if name.lstrip("_") in banned
-    ]
-    assert found == []
+def test_classes_have_technical_names(banned: set[str], named: dict[str, Names]) -> None:
+    found = {path: banned.intersection(names.classes) for path, names in named.items()}
+    assert {path: names for path, names in found.items() if names} == {}
 
 
-def test_functions_have_technical_names() -> None:
-    found = [
-        f"{path.relative_to(ROOT)}: {node.name}"
-        for path in modules()
-        for node in ast.walk(ast.parse(path.read_text("utf-8")))
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        and node.name.lstrip("_").partition("_")[0] in VERBS
-    ]
-    assert found == []
+def test_functions_have_technical_names(named: dict[str, Names]) -> None:
+    found = {
+        path: [name for name in names.functions if name.partition("_")[0] in VERBS]
+        for path, names in named.items()
+    }
+    assert {path: names for path, names in found.items() if names} == {}
 
 
-def test_docstrings_begin_plainly() -> None:
-    documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
-    found = [
-        f"{path.relative_to(ROOT)}: {text}"
-        for path in modules()
-        for node in ast.walk(ast.parse(path.read_text("utf-8")))
-        if isinstance(node, documented)
-        and (text := ast.get_docstring(node) or "").partition(" ")[0] in OPENINGS
-    ]
-    assert found == []
+def test_docstrings_begin_plainly(named: dict[str, Names]) -> None:
+    found = {path: OPENINGS.intersection(names.openings) for path, names in named.items()}
+    assert {path: words for path, words in found.items() if words} == {}
 
 
 def test_the_terms_of_the_project_are_in_the_glossary() -> None:
