@@ -43,8 +43,13 @@ class CompiledModules(BuildHookInterface[Any]):
 def _compile(files: list[str], folder: Path) -> None:
     # The types of other packages are not needed, and the build environment may not have them.
     options = ["--config-file=", "--ignore-missing-imports", f"--cache-dir={os.devnull}"]
+    level = os.environ.get("MYPYC_OPT_LEVEL", "3")  # of the C compiler
     extensions = mypycify(
-        [*options, *files], debug_level="0", target_dir=str(folder / "c"), group_name="fieldpost"
+        [*options, *files],
+        opt_level=level,
+        debug_level="0",
+        target_dir=str(folder / "c"),
+        group_name="fieldpost",
     )
     command = Distribution({"ext_modules": extensions}).get_command_obj("build_ext")
     command.build_lib, command.build_temp = str(folder / "lib"), str(folder / "temp")
