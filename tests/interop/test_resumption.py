@@ -54,14 +54,11 @@ CLIENTS = [
     ("xmppjs", "SCRAM-SHA-1", ("sasl1",)),
     ("strophe", "SCRAM-SHA-256", ()),
 ]
-each_client = pytest.mark.parametrize(("program", "mechanism", "extra"), CLIENTS)
 
 
 @contextmanager
-def pair(
-    site: Site, test: str, program: str, mechanism: str, extra: tuple[str, ...]
-) -> Iterator[Pair]:
-    name = "-".join((test, program, *extra))
+def pair(site: Site, program: str, mechanism: str, extra: tuple[str, ...]) -> Iterator[Pair]:
+    name = "-".join((program, *extra))
     login = site.login(name, mechanism)
     peer_login = site.login(f"{name}-peer", "SCRAM-SHA-256")
     with (
@@ -77,52 +74,41 @@ def pair(
         yield Pair(client, jid, peer, peer_jid, cutter)
 
 
-@each_client
-def test_what_came_while_it_was_cut_off_arrives_once(
+@pytest.mark.parametrize(("program", "mechanism", "extra"), CLIENTS)
+def test_it_resumes_as_often_as_it_is_cut_off_and_everything_arrives_once(
     site: Site, program: str, mechanism: str, extra: tuple[str, ...]
 ) -> None:
-    with pair(site, "came", program, mechanism, extra) as two:
+    with pair(site, program, mechanism, extra) as two:
         two.chat("before")
-        assert two.cutter.cut(hold=True) == 1
+        came_while_it_was_cut_off(two)
+        two.chat("between")
+        sent_into_the_void(two)
+        two.chat("after")
+        two.cutter.cut()
         two.client.expect("cut")
-        two.peer.tell("message", two.jid, "meanwhile")
-        two.peer.ask("ping", answer="pong")
-        two.cutter.release()
         assert two.client.expect("resumed") == two.jid
-        assert two.client.expect("message", two.peer_jid) == "meanwhile"
-        two.chat("after")
+        two.chat("at the end")
         two.end()
 
 
-@each_client
-def test_what_it_sent_into_the_void_arrives_once(
-    site: Site, program: str, mechanism: str, extra: tuple[str, ...]
-) -> None:
-    with pair(site, "void", program, mechanism, extra) as two:
-        two.chat("before")
-        two.cutter.freeze()
-        two.client.tell("message", two.peer_jid, "unheard")
-        two.client.expect("sent", two.peer_jid)
-        two.cutter.wait_withheld()
-        two.cutter.cut(hold=True)
-        two.cutter.thaw()
-        two.client.expect("cut")
-        two.cutter.release()
-        assert two.client.expect("resumed") == two.jid
-        assert two.peer.expect("message", two.jid) == "unheard"
-        two.chat("after")
-        two.end()
+def came_while_it_was_cut_off(two: Pair) -> None:
+    assert two.cutter.cut(hold=True) == 1
+    two.client.expect("cut")
+    two.peer.tell("message", two.jid, "meanwhile")
+    two.peer.ask("ping", answer="pong")
+    two.cutter.release()
+    assert two.client.expect("resumed") == two.jid
+    assert two.client.expect("message", two.peer_jid) == "meanwhile"
 
 
-@each_client
-def test_it_resumes_as_often_as_it_is_cut_off(
-    site: Site, program: str, mechanism: str, extra: tuple[str, ...]
-) -> None:
-    with pair(site, "often", program, mechanism, extra) as two:
-        for number in range(3):
-            two.chat(f"round {number}")
-            two.cutter.cut()
-            two.client.expect("cut")
-            assert two.client.expect("resumed") == two.jid
-        two.chat("after")
-        two.end()
+def sent_into_the_void(two: Pair) -> None:
+    two.cutter.freeze()
+    two.client.tell("message", two.peer_jid, "unheard")
+    two.client.expect("sent", two.peer_jid)
+    two.cutter.wait_withheld()
+    two.cutter.cut(hold=True)
+    two.cutter.thaw()
+    two.client.expect("cut")
+    two.cutter.release()
+    assert two.client.expect("resumed") == two.jid
+    assert two.peer.expect("message", two.jid) == "unheard"
