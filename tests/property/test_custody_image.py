@@ -34,7 +34,7 @@ from edge.features.outbox.store import outbox
 from tests.helpers import custody_image
 from tests.helpers.store import DOMAIN, WALL, in_memory, log
 
-EXAMPLES = 2000 if os.environ.get("FIELDPOST_TEST_LONG") == "1" else 60
+EXAMPLES = 2000 if os.environ.get("FIELDPOST_TEST_LONG") == "1" else 30
 
 MANY = 100_000
 LIMITS = Limits(

@@ -7,6 +7,7 @@ crashes, and changes by another process.
 from __future__ import annotations
 
 import copy
+import os
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -26,6 +27,7 @@ from edge.features.eventlog.store import epochs, segments
 from edge.features.eventlog.store.segments import NewSegment
 from tests.helpers.store import WALL, digest_of, new_database
 
+LONG: Final = os.environ.get("FIELDPOST_TEST_LONG") == "1"
 ROOM: Final = 2**40
 
 
@@ -316,5 +318,7 @@ class EventImage(RuleBasedStateMachine):
             self.folder.cleanup()
 
 
-EventImage.TestCase.settings = settings(max_examples=40, stateful_step_count=20, deadline=None)
+EventImage.TestCase.settings = settings(
+    max_examples=300 if LONG else 15, stateful_step_count=20, deadline=None
+)
 TestEventImage = EventImage.TestCase
