@@ -300,7 +300,7 @@ def test_a_power_cut_loses_nothing_acknowledged_and_repeats_nothing(
     what = Counter(answers.what for answers in recorded.answers)
     assert min(what[kind] for kind in KINDS) >= EACH, what
     chance = random.Random(seed)
-    for wrong in cuts(recorded, tmp_path, scale(50, 1000), chance):
+    for wrong in cuts(recorded, tmp_path, scale(25, 1000), chance):
         assert wrong == []
 
 
