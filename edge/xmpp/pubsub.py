@@ -20,6 +20,11 @@ def event(content: bytes) -> bytes:
     return serialize.tag("event", content=content, xmlns=PUBSUB_EVENT)
 
 
+def item(id: str, payload: bytes, publisher: str | None) -> bytes:
+    """Build an item; `publisher` is the JID that it names, if it names one (section 7.1.2.3)."""
+    return serialize.tag("item", {"id": id, "publisher": publisher}, payload)
+
+
 def items_event(node: str, content: bytes) -> bytes:
     """Build the `<event/>` of items of a node."""
     before, after = _around("event", PUBSUB_EVENT, "items", node)

@@ -52,6 +52,7 @@ class NodeConfig(Struct, frozen=True, omit_defaults=True):
     notify_delete: bool = True
     notify_retract: bool = True
     notification_type: Literal["headline", "normal"] = "headline"
+    itemreply: Literal["owner", "publisher", "none"] = "publisher"
     queueing: bool = False
     queue_lock_timeout: float = 60.0
     queue_max_deliveries: int = 5
@@ -167,6 +168,16 @@ OPTIONS: Final = (
         choices=(
             ("headline", "Headline: dropped if the subscriber is offline"),
             ("normal", "Normal: stored if the subscriber is offline"),
+        ),
+    ),
+    Option(
+        "itemreply",
+        ValueType.CHOICE,
+        "Whom items name as their publisher",
+        choices=(
+            ("owner", "The owner of the node"),
+            ("publisher", "The publisher of the item"),
+            ("none", "Nobody"),
         ),
     ),
     Option("queueing", ValueType.BOOLEAN, "Queue: each item goes to one subscriber"),

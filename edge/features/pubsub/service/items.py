@@ -12,6 +12,7 @@ from edge.features.pubsub.rules import affiliation
 from edge.features.pubsub.rules.reasons import Reason
 from edge.features.pubsub.service import access
 from edge.features.pubsub.service.errors import PubsubError
+from edge.features.pubsub.service.item_publisher import named_publisher
 from edge.features.pubsub.service.notifications import ItemRetracted, announce
 from edge.features.pubsub.store import items
 from edge.features.pubsub.store.items import Item
@@ -32,10 +33,17 @@ class PageRequest(NamedTuple):
 
 
 class ItemPage(NamedTuple):
-    """Items of a node, the number of the first of them (from 0), and the number of all items."""
+    """Items of a node.
+
+    Attributes:
+        publishers: the JIDs that the items name as their publishers, if they name any.
+        start: the number of the first of them, from 0.
+        total: the number of all items.
+    """
 
     node: Node
     items: Sequence[Item]
+    publishers: Sequence[str | None]
     start: int
     total: int
 
@@ -73,11 +81,17 @@ def retrieve(
     if not node.config.persist_items:
         raise PubsubError(Reason.NOT_PERSISTENT)
     if ids:
-        return _items_by_id(tx, node, ids, max_bytes)
-    return _page(tx, node, page, max_bytes)
+        found = _items_by_id(tx, node, ids, max_bytes)
+        start, total = 0, len(found)
+    else:
+        found = _page(tx, node, page, max_bytes)
+        start = items.count_before(tx, node.id, found[0].position) if found else 0
+        total = node.items
+    publishers = [named_publisher(tx, node, item.publisher) for item in found]
+    return ItemPage(node, found, publishers, start, total)
 
 
-def _items_by_id(tx: Transaction, node: Node, ids: Sequence[str], max_bytes: int) -> ItemPage:
+def _items_by_id(tx: Transaction, node: Node, ids: Sequence[str], max_bytes: int) -> list[Item]:
     found: list[Item] = []
     for id in dict.fromkeys(ids):
         item = items.get(tx, node.id, id)
@@ -89,19 +103,16 @@ def _items_by_id(tx: Transaction, node: Node, ids: Sequence[str], max_bytes: int
         found.append(item)
     if not found:
         raise _item_not_found()
-    return ItemPage(node, found, 0, len(found))
+    return found
 
 
-def _page(tx: Transaction, node: Node, page: PageRequest, max_bytes: int) -> ItemPage:
+def _page(tx: Transaction, node: Node, page: PageRequest, max_bytes: int) -> list[Item]:
     if page.before is not None:
         before = _position(tx, node, page.before) if page.before else items.LAST_POSITION
-        found = items.page(tx, node.id, page.size, before=before, max_bytes=max_bytes)
-    else:
-        after = 0 if page.after is None else _position(tx, node, page.after)
-        skip = page.start or 0
-        found = items.page(tx, node.id, page.size, after=after, skip=skip, max_bytes=max_bytes)
-    start = items.count_before(tx, node.id, found[0].position) if found else 0
-    return ItemPage(node, found, start, node.items)
+        return items.page(tx, node.id, page.size, before=before, max_bytes=max_bytes)
+    after = 0 if page.after is None else _position(tx, node, page.after)
+    skip = page.start or 0
+    return items.page(tx, node.id, page.size, after=after, skip=skip, max_bytes=max_bytes)
 
 
 def list_ids(

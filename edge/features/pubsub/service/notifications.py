@@ -38,6 +38,7 @@ from edge.features.outbox.service import OutgoingMessage
 from edge.features.pubsub.rules.node_config import NodeConfig
 from edge.features.pubsub.rules.subscription import DELIVER
 from edge.features.pubsub.service.access import access_check, may_cache_access
+from edge.features.pubsub.service.item_publisher import named_publisher
 from edge.features.pubsub.store import items, subscriptions
 from edge.features.pubsub.store import recipients as store
 from edge.features.pubsub.store.nodes import Node
@@ -45,12 +46,16 @@ from edge.features.pubsub.store.subscriptions import Subscription
 
 
 class ItemPublished(NamedTuple):
-    """An item was published; `item_id` is `None` if the node takes no items, `payload` is empty if
-    the node sends none."""
+    """An item was published.
+
+    `item_id` is `None` if the node takes no items, `payload` is empty if the node sends none, and
+    `publisher` is the JID that the item names as its publisher, if it names one.
+    """
 
     node: str
     item_id: str | None
     payload: bytes
+    publisher: str | None = None
 
 
 class ItemRetracted(NamedTuple):
@@ -204,14 +209,18 @@ def send_last_item(
     item = items.last(tx, node.id)
     if item is None:
         return
-    event = published(node, item.id, item.payload)
+    event = published(tx, node, item.id, item.payload, item.publisher)
     to, type_ = subscription.jid, _message_type(config)
     send(context, tx, subscription, Notification(event, to, type_, published=item.published))
 
 
-def published(node: Node, item_id: str | None, payload: bytes) -> ItemPublished:
-    """Return the event of a published item, as subscribers of its node see it."""
-    return ItemPublished(node.name, item_id, payload if node.config.deliver_payloads else b"")
+def published(
+    tx: Transaction, node: Node, item_id: str | None, payload: bytes, publisher: str
+) -> ItemPublished:
+    """Return the event of a published item, as subscribers of its node see it; `publisher` is a
+    full JID."""
+    payload = payload if node.config.deliver_payloads else b""
+    return ItemPublished(node.name, item_id, payload, named_publisher(tx, node, publisher))
 
 
 def _message_type(config: NodeConfig) -> str | None:

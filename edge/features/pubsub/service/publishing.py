@@ -269,7 +269,8 @@ def put(
         if config.persist_items:
             _store(context, tx, sender, node, item)
         item_id = item.id if config.persist_items or config.deliver_payloads else None
-        notifications.announce(context, tx, node, notifications.published(node, item_id, payload))
+        event = notifications.published(tx, node, item_id, payload, sender.full)
+        notifications.announce(context, tx, node, event)
         payload = payload if config.deliver_payloads else b""
     context.hooks.trigger(ITEM_PUBLISHED, context, tx, node, sender, item)
     for queue in _find_queues(context, tx, node) if found is None else found:

@@ -22,7 +22,6 @@ from edge.features.pubsub.service import access, publishing
 from edge.features.pubsub.service import items as service
 from edge.features.pubsub.service.items import PageRequest
 from edge.features.pubsub.service.publishing import ItemEvents, NewItem, Publication
-from edge.features.pubsub.store.items import Item
 from edge.features.pubsub.xmpp import forms
 from edge.features.queues.service import operations
 from edge.xmpp import pubsub, rsm, serialize
@@ -147,10 +146,13 @@ def retrieve(context: Context, stanza: Stanza) -> OffloadedWork:
 
     def act(tx: Transaction, sender: Sender) -> bytes:
         name = element.attrs.get("node")
-        node, items, start, total = service.retrieve(
+        node, items, publishers, start, total = service.retrieve(
             context, tx, sender, name, request.ids, request.page, max_bytes
         )
-        content = b"".join(_item_element(item) for item in items)
+        content = b"".join(
+            pubsub.item(item.id, item.payload, publisher)
+            for item, publisher in zip(items, publishers, strict=True)
+        )
         page = rsm.Page([item.id for item in items], start, total)
         page_element = rsm.write(page) if request.has_set or not page.whole else b""
         return pubsub.payload(serialize.tag("items", {"node": node.name}, content) + page_element)
@@ -182,10 +184,6 @@ def page_request(page: rsm.Request) -> PageRequest:
 
 def _read_items(element: Child) -> list[Child]:
     return [child for child in subelements(element) if child.name == ITEM]
-
-
-def _item_element(item: Item) -> bytes:
-    return serialize.tag("item", {"id": item.id}, item.payload)
 
 
 # Retract

@@ -10,6 +10,7 @@ class ItemDelivery(NamedTuple):
 
     Attributes:
         body: the payload; empty if there is none.
+        publisher: the JID that the item names as its publisher, if it names one.
         redeliveries: how often the item was assigned before.
         subid: the SubID of a member of a shared subscription.
         to: the full JID of the session; `None` if the outbox addresses the message.
@@ -19,6 +20,7 @@ class ItemDelivery(NamedTuple):
     node: str
     item: str
     body: bytes
+    publisher: str | None
     redeliveries: int
     subid: str | None = None
     to: str | None = None

@@ -14,6 +14,8 @@ from edge.engine.access import Sender
 from edge.engine.database import AWAITS_ANSWER, Receipt, Transaction
 from edge.engine.events import NewEvent
 from edge.engine.hooks import Context
+from edge.features.pubsub.service.item_publisher import named_publisher
+from edge.features.pubsub.service.queries import find_node
 from edge.features.queues.service.messages import ItemDelivery, LockEnded
 from edge.features.queues.store import notifications
 from edge.features.queues.store.queue_items import Item
@@ -26,7 +28,8 @@ def deliver(
     """Send an item of a queue node to the session that it is assigned to."""
     full = to.member.session
     id = f"item-{item.row}-{item.deliveries}"
-    delivery = ItemDelivery(item.node, item.item, body, item.deliveries, None, full, id)
+    publisher = named_publisher(tx, find_node(tx, item.node), item.publisher)
+    delivery = ItemDelivery(item.node, item.item, body, publisher, item.deliveries, None, full, id)
     context.send(tx, to.generation, delivery, AWAITS_ANSWER)
 
 

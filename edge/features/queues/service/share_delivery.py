@@ -22,8 +22,9 @@ from edge.features.discovery import service as discovery
 from edge.features.outbox import service as outbox
 from edge.features.outbox.rules import State
 from edge.features.outbox.service import DeliveryFailure, FailureReason, OutgoingMessage
+from edge.features.pubsub.service.item_publisher import named_publisher
 from edge.features.pubsub.service.notifications import exceeded_outbox_limit
-from edge.features.pubsub.service.queries import Subscription
+from edge.features.pubsub.service.queries import Subscription, find_node
 from edge.features.queues.rules.assignment import Member, Policy
 from edge.features.queues.service.messages import ItemDelivery
 from edge.features.queues.store import queue_items
@@ -96,8 +97,9 @@ def _ordering_key(queue: Queue, item: Item) -> str:
 
 
 def _delivery(tx: Transaction, item: Item, subscription: Subscription) -> ItemDelivery:
-    body = queue_items.body(tx, item.row)
-    return ItemDelivery(item.node, item.item, body, item.deliveries, subscription.subid)
+    body, node = queue_items.body(tx, item.row), find_node(tx, item.node)
+    publisher = named_publisher(tx, node, item.publisher)
+    return ItemDelivery(item.node, item.item, body, publisher, item.deliveries, subscription.subid)
 
 
 def _send_once(

@@ -61,7 +61,7 @@ def unlock(context: Context, stanza: Stanza) -> Work:
 
 def encode_delivery(context: Context, message: ItemDelivery) -> bytes:
     """Encode an item for a member with its SubID (XEP-0131), without addresses for the outbox."""
-    item = serialize.tag("item", {"id": message.item}, message.body)
+    item = pubsub.item(message.item, message.body, message.publisher)
     content = pubsub.items_event(message.node, item)
     if message.redeliveries:
         times = {"times": str(message.redeliveries)}

@@ -84,7 +84,8 @@ def test_a_delivery_contains_the_payload_and_locks_the_item_for_the_session(
     assert send.stanza == (
         b"<message id='item-1-0' to='one@gw.example/w' from='pubsub.gw.example'>"
         b"<event xmlns='http://jabber.org/protocol/pubsub#event'><items node='work'>"
-        b"<item id='a'><job xmlns='urn:example:work'>a</job></item></items></event></message>"
+        b"<item id='a' publisher='sensor@gw.example'><job xmlns='urn:example:work'>a</job></item>"
+        b"</items></event></message>"
     )
     holder = gateway.count("SELECT holder FROM queue_items")
     assert holder == ONE
