@@ -9,7 +9,8 @@ the addressed account to the sender (`Relation`):
       publish-subscribe
     manage nodes of others         -       -          -        -       -       the gateway
     reach: message, iq,           yes     yes         -        -       -       OWN, SHOWS, LISTS
-      directed presence           site     -          -        -       -       OTHER
+      directed presence,          site     -          -        -       -       OTHER
+      service discovery
     hand over: custody                    as `reach`; a missing account counts as OTHER
     answer an iq with a result    if the asker may reach the one who answers
       or an error
@@ -19,7 +20,6 @@ the addressed account to the sender (`Relation`):
     read and write the roster     yes     yes         -        -       -       OWN
     change the password, if the   yes     yes         -        -       -       OWN
       account has one
-    discover an account           yes     yes         -        -       -       OWN, SHOWS
     resume a session              of the same account only
 
 The operator, who acts for the gateway itself, may use services, manage nodes, reach every account
@@ -151,7 +151,8 @@ def may_manage_nodes(sender: Sender) -> bool:
 
 
 def may_reach(sender: Sender, relation: Relation, trust: Trust) -> bool:
-    """Return whether a sender's messages, iqs and directed presence reach an account."""
+    """Return whether a sender's messages, iqs and directed presence reach an account, and whether
+    it may discover it."""
     found = role_of(sender)
     if found is Role.OPERATOR:
         return relation is not Relation.NOBODY
@@ -209,11 +210,6 @@ def may_change_password(sender: Sender, relation: Relation, *, password: bool) -
     certificate.
     """
     return password and role_of(sender) in _WITH_ACCOUNT and relation is Relation.OWN
-
-
-def may_discover(sender: Sender, relation: Relation) -> bool:
-    """Return whether a sender may discover an account (XEP-0030, section 8)."""
-    return may_see_presence(sender, relation)
 
 
 def may_resume(account: str, owner: str) -> bool:

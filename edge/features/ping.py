@@ -1,4 +1,5 @@
-"""Answer pings of the gateway and of the sender's own account (XEP-0199)."""
+"""Answer pings of the gateway, its publish-subscribe service and the sender's own account
+(XEP-0199)."""
 
 from __future__ import annotations
 
@@ -23,4 +24,6 @@ def register(hooks: Hooks) -> None:
     """Register with the engine."""
     hooks.server_iq("get", clark(PING, "ping"), ping)
     hooks.own_account_iq("get", clark(PING, "ping"), ping)
+    hooks.pubsub_iq("get", clark(PING, "ping"), ping)
     hooks.advertise(PING)
+    hooks.advertise_pubsub(PING)

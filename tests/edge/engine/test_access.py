@@ -49,7 +49,6 @@ RIGHTS: Final[dict[str, Row]] = {
     "use the roster": ("x....", "x....", ".....", ".....", ".....", "....."),
     "change the password": ("x....", "x....", ".....", ".....", ".....", "....."),
     "make a password": (".....", ".....", ".....", ".....", ".....", "....."),
-    "discover": ("xx...", "xx...", ".....", ".....", ".....", "....."),
 }
 
 ASK: Final[dict[str, Callable[[Sender, Relation], bool]]] = {
@@ -66,7 +65,6 @@ ASK: Final[dict[str, Callable[[Sender, Relation], bool]]] = {
     "make a password": lambda sender, relation: access.may_change_password(
         sender, relation, password=False
     ),
-    "discover": access.may_discover,
 }
 
 SERVICES: Final = {
@@ -102,7 +100,6 @@ def test_no_right_is_left_out_of_the_matrix() -> None:
         "may_subscribe",
         "may_use_roster",
         "may_change_password",
-        "may_discover",
         "may_resume",
     }
 

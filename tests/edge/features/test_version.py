@@ -1,4 +1,4 @@
-"""Tests of software version and entity time."""
+"""Tests of software version, entity time, and pings of the publish-subscribe service."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import pytest
 
 from edge import __version__
 from edge.features import version
-from edge.xmpp.namespaces import TIME, VERSION
+from edge.xmpp.namespaces import PING, TIME, VERSION
 from tests.helpers.people import PUMP
+from tests.helpers.pubsub import SERVICE
 from tests.helpers.store import DOMAIN, Gateway, Reply
 
 
@@ -18,7 +19,7 @@ def ask(gateway: Gateway, payload: str, to: str | None) -> Reply:
     return reply
 
 
-@pytest.mark.parametrize("to", [DOMAIN, None])
+@pytest.mark.parametrize("to", [DOMAIN, SERVICE, None])
 def test_version_of_the_gateway(gateway: Gateway, to: str | None) -> None:
     reply = ask(gateway, f"<query xmlns='{VERSION}'/>", to)
     assert reply.payload is not None
@@ -26,6 +27,10 @@ def test_version_of_the_gateway(gateway: Gateway, to: str | None) -> None:
     found = {child.tag.removeprefix(f"{{{VERSION}}}"): child.text for child in reply.payload}
     assert found == {"name": "Fieldpost", "version": __version__, "os": version.ELEMENTS["os"]}
     assert not any(character.isdigit() for character in version.ELEMENTS["os"])
+
+
+def test_the_pubsub_service_answers_a_ping(gateway: Gateway) -> None:
+    assert ask(gateway, f"<ping xmlns='{PING}'/>", SERVICE).type == "result"
 
 
 @pytest.mark.parametrize("to", [DOMAIN, None])

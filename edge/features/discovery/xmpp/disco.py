@@ -1,7 +1,7 @@
 """Answer service discovery (XEP-0030) and advertise entity capabilities (XEP-0115).
 
-An account describes itself to its own sessions and to those who may see its presence; for others
-it does not exist.
+An account describes itself to its own sessions and to those who may send to it: the gateway takes
+their messages into custody. For others it does not exist.
 """
 
 from __future__ import annotations
@@ -16,13 +16,16 @@ from edge.features.accounts import service as accounts
 from edge.xmpp import disco, jid, serialize
 from edge.xmpp.disco import COMPONENT, NODE, SERVER
 from edge.xmpp.errors import StanzaError
-from edge.xmpp.namespaces import CAPS, DISCO_INFO, DISCO_ITEMS, PING, clark
+from edge.xmpp.namespaces import CAPS, DISCO_INFO, DISCO_ITEMS, PING, QOS_ALL, clark
 from edge.xmpp.stanza import Stanza
 
 _ACCOUNT: Final = {"category": "account", "type": "registered"}
 
-_ACCOUNT_FEATURES: Final = (DISCO_INFO, DISCO_ITEMS, PING)
+_ACCOUNT_FEATURES: Final = (DISCO_INFO, DISCO_ITEMS, *QOS_ALL)
 """Features that the gateway provides on behalf of an account."""
+
+_OWN_ACCOUNT_FEATURES: Final = (*_ACCOUNT_FEATURES, PING)
+"""Features that it provides to the account's own sessions."""
 
 
 def server_info(context: Context, stanza: Stanza) -> Work:
@@ -53,7 +56,7 @@ def own_account_items(_context: Context, stanza: Stanza) -> Work:
 def own_account_info(_context: Context, stanza: Stanza) -> Work:
     """Answer disco#info on behalf of the sender's account."""
     _refuse_node(stanza)
-    return _answer(stanza, DISCO_INFO, disco.describe(_ACCOUNT, _ACCOUNT_FEATURES))
+    return _answer(stanza, DISCO_INFO, disco.describe(_ACCOUNT, _OWN_ACCOUNT_FEATURES))
 
 
 def account_query(context: Context, stanza: Stanza) -> Work:
@@ -67,7 +70,8 @@ def account_query(context: Context, stanza: Stanza) -> Work:
 
     def work(tx: Transaction, sender: Sender) -> bytes:
         error = None
-        if not access.may_discover(sender, accounts.find_relation(tx, sender, account)):
+        relation = accounts.find_relation(tx, sender, account)
+        if not access.may_reach(sender, relation, context.xmpp.trust):
             error = StanzaError("service-unavailable")
         elif "node" in query.attrs:
             error = StanzaError("item-not-found")

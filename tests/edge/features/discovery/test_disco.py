@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from base64 import b64encode
+from contextlib import closing
 from hashlib import sha1
+from pathlib import Path
 
 import pytest
 
 from edge.config.limits import Limits
+from edge.config.options import Xmpp
 from edge.engine.router import Router
 from edge.xmpp import disco
 from edge.xmpp.namespaces import CAPS, DISCO_INFO, DISCO_ITEMS, EVENTLOG, PING, QOS_ALL, SENSOR_DATA
-from tests.helpers.people import PUMP, UNTRUSTED, VALVE, VALVE_BARE, add_contact
-from tests.helpers.store import DOMAIN, Gateway, Reply, read_element
+from tests.helpers.people import PUMP, UNTRUSTED, VALVE, VALVE_BARE, add_contact, provision
+from tests.helpers.store import DOMAIN, Gateway, Reply, new_database, read_element
 
 PUMP_BARE = "pump1@gw.example"
 
@@ -86,33 +89,52 @@ def test_unknown_nodes_are_refused(gateway: Gateway, to: str | None, namespace: 
 def test_account_describes_itself(gateway: Gateway, to: str | None) -> None:
     identity, names = parse_info(query(gateway, DISCO_INFO, to))
     assert identity == {"category": "account", "type": "registered"}
-    assert names == [DISCO_INFO, DISCO_ITEMS, PING]
+    assert set(names) == {DISCO_INFO, DISCO_ITEMS, PING, *QOS_ALL}
     ping = f"<iq type='get' id='i' to='{PUMP_BARE}'><ping xmlns='{PING}'/></iq>"
     reply = gateway.ask(PUMP, ping)
     assert (reply.type, reply.attrs["from"]) == ("result", PUMP_BARE)
 
 
-@pytest.mark.parametrize("subscription", ["from", "both"])
-def test_account_describes_itself_to_subscribers(gateway: Gateway, subscription: str) -> None:
-    add_contact(gateway, "valve", PUMP_BARE, subscription)
-    identity, _names = parse_info(query(gateway, DISCO_INFO, VALVE_BARE))
+def roster_gateway(folder: Path) -> Gateway:
+    """Return a gateway whose devices receive only from their rosters."""
+    gateway = Gateway(new_database(folder), xmpp=Xmpp(trust="roster"))
+    provision(gateway)
+    return gateway
+
+
+@pytest.mark.parametrize("subscription", ["none", "to", "from", "both"])
+def test_account_describes_itself_to_those_who_may_send_to_it(
+    tmp_path: Path, subscription: str
+) -> None:
+    with closing(roster_gateway(tmp_path)) as gateway:
+        add_contact(gateway, "valve", PUMP_BARE, subscription)
+        _check_description(gateway)
+
+
+def test_account_describes_itself_to_all_devices_of_a_site(gateway: Gateway) -> None:
+    _check_description(gateway)
+
+
+def _check_description(gateway: Gateway) -> None:
+    identity, names = parse_info(query(gateway, DISCO_INFO, VALVE_BARE))
     assert identity == {"category": "account", "type": "registered"}
+    assert set(names) == {DISCO_INFO, DISCO_ITEMS, *QOS_ALL}
     assert query(gateway, DISCO_ITEMS, VALVE_BARE).type == "result"
     assert refused(query(gateway, DISCO_INFO, VALVE_BARE, node="x")) == "cancel/item-not-found"
 
 
-@pytest.mark.parametrize("subscription", [None, "none", "to"])
 @pytest.mark.parametrize("namespace", [DISCO_INFO, DISCO_ITEMS])
 @pytest.mark.parametrize("node", [None, "x"])
 def test_account_seems_not_to_exist_to_others(
-    gateway: Gateway, subscription: str | None, namespace: str, node: str | None
+    tmp_path: Path, gateway: Gateway, namespace: str, node: str | None
 ) -> None:
-    if subscription is not None:
-        add_contact(gateway, "valve", PUMP_BARE, subscription)
-    known = query(gateway, namespace, VALVE_BARE, node=node)
-    nobody = query(gateway, namespace, "no@gw.example", node=node)
-    assert refused(known) == refused(nobody) == "cancel/service-unavailable"
-    assert known.text == nobody.text
+    (tmp_path / "roster").mkdir()
+    with closing(roster_gateway(tmp_path / "roster")) as by_roster:
+        for one, sender in ((gateway, UNTRUSTED), (by_roster, PUMP)):
+            known = query(one, namespace, VALVE_BARE, node=node, sender=sender)
+            nobody = query(one, namespace, "no@gw.example", node=node, sender=sender)
+            assert refused(known) == refused(nobody) == "cancel/service-unavailable"
+            assert known.text == nobody.text
 
 
 def test_session_answers_for_itself(gateway: Gateway) -> None:

@@ -9,7 +9,16 @@ import pytest
 
 from edge.config.options import Pubsub
 from edge.engine.database import Transaction
-from edge.xmpp.namespaces import COMMANDS, DISCO_INFO, DISCO_ITEMS, QOS_ALL, QUEUEING, RSM
+from edge.xmpp.namespaces import (
+    COMMANDS,
+    DISCO_INFO,
+    DISCO_ITEMS,
+    PING,
+    QOS_ALL,
+    QUEUEING,
+    RSM,
+    VERSION,
+)
 from tests.helpers.people import PUMP, UNTRUSTED, VALVE, add_contact, provision
 from tests.helpers.pubsub import (
     FORM,
@@ -122,7 +131,7 @@ def test_every_advertised_feature_has_a_handler(gateway: Gateway) -> None:
     assert without_request <= advertised
     assert not advertised & {"collections", "get-pending", "multi-collection", "last-published"}
     assert {name for name in advertised if name.startswith("access-")} == {"access-open"}
-    others = {DISCO_INFO, DISCO_ITEMS, RSM, PUBSUB, QUEUEING, COMMANDS, *QOS_ALL}
+    others = {DISCO_INFO, DISCO_ITEMS, RSM, PUBSUB, QUEUEING, COMMANDS, PING, VERSION, *QOS_ALL}
     assert others <= features(gateway)
 
 
