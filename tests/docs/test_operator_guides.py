@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 from edge.cli.commands import main
 from edge.config.limits import Limits
+from edge.engine import usage
 from edge.features.queues.rules.diagnosis import Reason
 from edge.features.queues.store import queue_items
 from edge.ops import devices, setup
@@ -105,11 +106,12 @@ def test_each_reason_why_an_item_waits_is_in_the_table() -> None:
     assert set(rows) - {"why"} == {reason.value for reason in Reason}
 
 
-def test_each_limit_in_the_table_is_an_option() -> None:
+def test_table_of_limits_has_options_and_all_whose_use_is_shown() -> None:
     table = OPERATE.split("| limit reached |")[1].split("\n\n")[0]
     rows = re.findall(r"^\| (`.+?) \|", table, re.MULTILINE)
-    patterns = [name for row in rows for name in re.findall(r"`(.+?)`", row)]
-    assert len(patterns) > 10
+    found = [name for row in rows for name in re.findall(r"`(.+?)`", row)]
+    patterns = [re.compile(name.replace("*", "[a-z_]+")) for name in found]
     for pattern in patterns:
-        wanted = re.compile(pattern.replace("*", "[a-z_]+"))
-        assert any(map(wanted.fullmatch, Limits.__struct_fields__)), pattern
+        assert any(map(pattern.fullmatch, Limits.__struct_fields__)), pattern
+    for names in (*usage._TOTALS, *usage._EACH):
+        assert all(any(pattern.fullmatch(name) for pattern in patterns) for name in names), names
