@@ -60,7 +60,8 @@ _OPTIONS: Final = {
 
 
 def _limit_of(limits: Limits, rule: str) -> int | None:
-    limit = getattr(limits, _OPTIONS.get(rule, rule), None)
+    name = refusals.without_details(rule)
+    limit = getattr(limits, _OPTIONS.get(name, name), None)
     return None if limit is None else round(limit)
 
 

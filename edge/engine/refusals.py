@@ -2,13 +2,17 @@
 
 The first refusal of a window is logged at once. Later ones are counted in a row, and logged when
 the window is over. The table is bounded: beyond its limit, refusals count for the source `other`.
-Some events that are no refusals but can be as frequent are folded in the same way. Source: XEP QoS,
-"Memory attacks": invalid use is logged by XEP-0337, so that its source is found.
+Some events that are no refusals but can be as frequent are folded in the same way. A rule may have
+details (`with_details`); beyond the table's limit they are dropped. Source: XEP QoS, "Memory
+attacks": invalid use is logged by XEP-0337, so that its source is found.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
+
+import msgspec
 
 from edge.engine import events, space
 from edge.engine.access import Sender
@@ -46,6 +50,19 @@ _REOPEN: Final = "UPDATE refusals SET count = 0, due = ? WHERE source = ? AND ru
 _COUNTED: Final = "SELECT source, rule, count, figure FROM refusals WHERE count > 0 ORDER BY due"
 _CLOSE_ALL: Final = "DELETE FROM refusals"
 _FIRST_DUE: Final = "SELECT min(due) FROM refusals"
+
+_to_json: Final = msgspec.json.Encoder(order="sorted").encode
+_from_json: Final = msgspec.json.Decoder(tuple[str, dict[str, str]]).decode
+
+
+def with_details(rule: str, text: str, tags: Mapping[str, str]) -> str:
+    """Return a rule with the text and the tags of its events; their refusals are counted apart."""
+    return f"{rule} {_to_json((text, tags)).decode()}"
+
+
+def without_details(rule: str) -> str:
+    """Return the name of a rule that may have details."""
+    return rule.partition(" ")[0]
 
 
 def log(
@@ -90,7 +107,7 @@ def count(
     if tx.row(_COUNT, (times, limit, source, rule)) is not None:
         return
     if source != OTHER_SOURCE and tx.row(_ROWS)[0] >= max_rows:
-        count(tx, OTHER_SOURCE, rule, limit, window, max_rows, times)
+        count(tx, OTHER_SOURCE, without_details(rule), limit, window, max_rows, times)
         return
     due = tx.now.service + window
     tx.run(_OPEN, (source, rule, limit, due))
@@ -121,12 +138,19 @@ def close_all_windows(tx: Transaction) -> None:
     tx.run(_CLOSE_ALL)
 
 
-def _append_event(tx: Transaction, source: str, rule: str, times: int, limit: int | None) -> None:
+def event(source: str, rule: str, times: int, limit: int | None) -> NewEvent:
+    """Return the event of refusals by a rule."""
     other = _OTHER_EVENTS.get(rule)
     if other is not None:
-        value = float(times) if times > 1 else other.value
-        events.append(tx, events.SYSTEM, other._replace(source=source, value=value))
-        return
-    tags = {} if limit is None else {"limit": str(limit)}
-    event = NewEvent("limit", source, name=rule, value=float(times), level="Warning", tags=tags)
-    events.append(tx, events.SYSTEM, event)
+        return other._replace(source=source, value=float(times) if times > 1 else other.value)
+    name, _, details = rule.partition(" ")
+    text, tags = _from_json(details) if details else (None, {})
+    if limit is not None:
+        tags["limit"] = str(limit)
+    return NewEvent(
+        "limit", source, name=name, value=float(times), level="Warning", text=text, tags=tags
+    )
+
+
+def _append_event(tx: Transaction, source: str, rule: str, times: int, limit: int | None) -> None:
+    events.append(tx, events.SYSTEM, event(source, rule, times, limit))

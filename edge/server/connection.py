@@ -15,7 +15,7 @@ import asyncio
 from typing import Final
 
 from edge.server import login_throttle, tls
-from edge.server.login import Login
+from edge.server.login import Login, log_failure
 from edge.server.rate_limit import ReadRateLimiter
 from edge.server.registry import Registry
 from edge.server.server_context import ServerContext
@@ -24,7 +24,7 @@ from edge.server.tcp_options import set_keepalive, set_send_buffer
 from edge.xmpp.errors import StreamError
 from edge.xmpp.parser import ParseError, StreamParser
 from edge.xmpp.stanza import STANZA_NAMES, Item, Stanza
-from edge.xmpp.stream import actions, management
+from edge.xmpp.stream import actions, management, sasl
 from edge.xmpp.stream.actions import Action
 from edge.xmpp.stream.negotiation import Negotiation
 
@@ -107,7 +107,13 @@ class Connection(asyncio.BufferedProtocol):
 
     def _new_login(self, fingerprint: bytes | None = None) -> Login:
         return Login(
-            self._context, self._registry, self, self._negotiation, self._source, fingerprint
+            self._context,
+            self._registry,
+            self,
+            self._negotiation,
+            self._source,
+            self.address,
+            fingerprint,
         )
 
     def get_buffer(self, _sizehint: int) -> memoryview:
@@ -157,8 +163,6 @@ class Connection(asyncio.BufferedProtocol):
         for timer in (self._timer, self._stall_timer):
             if timer is not None:
                 timer.cancel()
-        if failures := self._negotiation.failures:
-            self._context.refusals.add("authentication", failures, self._source)
         self._registry.remove_connection(self)
         if (session := self._session) is not None:
             self._session = None
@@ -358,7 +362,13 @@ class Connection(asyncio.BufferedProtocol):
         plain = self._transport
         if plain is None:
             return
-        transport = await self._context.tls.handshake(self, plain, hello)
+        context, source, address = self._context, self._source, self.address
+
+        def on_distrust(rule: str, reason: str) -> None:
+            mechanism = sasl.EXTERNAL if rule == "authentication" else ""
+            log_failure(context, rule, source, address, reason, mechanism=mechanism)
+
+        transport = await context.tls.handshake(self, plain, hello, on_distrust)
         if transport is None or self._transport is None:
             plain.abort()
             self.connection_lost(None)  # asyncio does not call it during a handshake

@@ -16,6 +16,8 @@ from edge.engine import access
 from edge.engine.database import Transaction
 from edge.errors import StoreError
 from edge.features.accounts.store import accounts, certificates
+from edge.features.accounts.store.accounts import LoginAccount
+from edge.features.accounts.store.certificates import IssuedCertificate
 from edge.server.registry import Registry
 from edge.server.server_context import ServerContext
 from edge.server.session import Session, SessionConnection
@@ -30,6 +32,18 @@ PLAIN_CREDENTIALS: Final = "SCRAM-SHA-256"
 
 ATTEMPT_FAILED: Final = "not-authorized"
 """The failure condition that counts as an attempt on a password; others are client errors."""
+
+MAX_TEXT: Final = 64
+"""Characters of an account or mechanism in an event, which a peer has chosen: as many as the name
+of a device has."""
+
+_LOOKED_UP: Final = frozenset({ATTEMPT_FAILED, "temporary-auth-failure"})
+"""The failure conditions whose cause the gateway has found, and does not tell the peer."""
+
+LIMIT: Final = "authentication_limit"
+"""The rule of logins that are refused unchecked, because too many have failed."""
+
+_TOO_MANY: Final = "too many failed logins"
 
 
 class LoginConnection(SessionConnection, Protocol):
@@ -54,6 +68,7 @@ class Login:
 
     Args:
         source: its source, as `login_throttle.source_of` returns it.
+        address: its IP address.
         fingerprint: the fingerprint of the peer's certificate, if TLS verified one.
     """
 
@@ -64,6 +79,7 @@ class Login:
         connection: LoginConnection,
         negotiation: Negotiation,
         source: str,
+        address: str | None,
         fingerprint: bytes | None = None,
     ) -> None:
         self._context = context
@@ -71,10 +87,13 @@ class Login:
         self._connection = connection
         self._negotiation = negotiation
         self._source = source
+        self._address = address
         self._fingerprint = fingerprint
         self._received_at = 0.0
         self._failure_timer: asyncio.TimerHandle | None = None
         self._grant: int | None = None  # of the account, when its credentials were looked up
+        self._holder = ""  # the device that the peer's certificate was issued to
+        self._fault = ""  # why the present attempt fails, if it does
 
     def note_input(self) -> None:
         """Note that the peer has sent something: the delay of a failure counts from here."""
@@ -108,19 +127,22 @@ class Login:
     def _find_credentials(self, username: str, mechanism: str) -> None:
         context, negotiation = self._context, self._negotiation
         if not context.throttle.may_try(self._source, username, context.loop.time()):
-            context.refusals.add("authentication_limit", source=self._source)
+            self._fault = _TOO_MANY
             self._connection.continue_with(negotiation.attempt_refused())
             return
         wanted = PLAIN_CREDENTIALS if mechanism == "PLAIN" else mechanism
 
-        def unit(tx: Transaction) -> tuple[Credentials | None, int | None]:
-            return accounts.credentials(tx, username, wanted), accounts.login_grant(tx, username)
+        def unit(tx: Transaction) -> tuple[Credentials | None, LoginAccount | None]:
+            return accounts.credentials(tx, username, wanted), accounts.login_account(tx, username)
 
-        def answer(outcome: tuple[Credentials | None, int | None] | StoreError) -> None:
+        def answer(outcome: tuple[Credentials | None, LoginAccount | None] | StoreError) -> None:
             if isinstance(outcome, StoreError):
+                self._fault = str(outcome)
                 self._connection.continue_with(negotiation.credentials_found(None))
                 return
-            keys, self._grant = outcome
+            keys, account = outcome
+            self._grant = None if account is None or account.is_revoked else account.grant
+            self._fault = _password_fault(keys, account)
             keys = credentials.or_decoy(keys, username, context.decoy_secret, wanted)
             self._connection.continue_with(negotiation.credentials_found(keys))
 
@@ -128,17 +150,24 @@ class Login:
 
     def _find_certificate_owner(self) -> None:
         """Find the owner of the peer's certificate; not throttled, because it cannot be guessed."""
-        negotiation, fingerprint = self._negotiation, self._fingerprint
+        negotiation, fingerprint = self._negotiation, self._fingerprint or b""
 
-        def unit(tx: Transaction) -> tuple[str | None, int | None]:
-            name = None if fingerprint is None else certificates.find_owner(tx, fingerprint)
-            return name, None if name is None else accounts.login_grant(tx, name)
+        def unit(tx: Transaction) -> tuple[str | None, int | None, IssuedCertificate | None]:
+            name = certificates.find_owner(tx, fingerprint)
+            if name is None:
+                return None, None, certificates.find_issued(tx, fingerprint)
+            return name, accounts.login_grant(tx, name), None
 
-        def answer(outcome: tuple[str | None, int | None] | StoreError) -> None:
+        def answer(
+            outcome: tuple[str | None, int | None, IssuedCertificate | None] | StoreError,
+        ) -> None:
             if isinstance(outcome, StoreError):
+                self._fault = str(outcome)
                 self._connection.continue_with(negotiation.attempt_refused())
                 return
-            name, self._grant = outcome
+            name, self._grant, issued = outcome
+            self._holder = "" if issued is None else issued.name
+            self._fault = _certificate_fault(issued)
             more = self._connection.has_more
             self._connection.continue_with(negotiation.owner_found(name, more=more))
 
@@ -161,12 +190,26 @@ class Login:
         """Report a failure after the throttle's delay, which is the same for unknown accounts."""
         context, now = self._context, self._context.loop.time()
         throttle = context.throttle
+        self._log_failure(username or self._holder, condition)
         if condition == ATTEMPT_FAILED and self._negotiation.mechanism != sasl.EXTERNAL:
             delay = throttle.add_failure(self._source, username, now)
         else:
             delay = throttle.delay(self._source, username, now)
         wait = max(self._received_at + delay - now, 0.0)
         self._failure_timer = context.loop.call_later(wait, self._report_failure)
+
+    def _log_failure(self, account: str, condition: str) -> None:
+        """Log who has failed to log in, and why."""
+        context, fault = self._context, self._fault
+        rule = LIMIT if fault == _TOO_MANY else "authentication"
+        reason = condition.replace("-", " ")
+        if condition in _LOOKED_UP:
+            reason = fault or "invalid account name"
+        self._holder = self._fault = ""
+        mechanism = self._negotiation.mechanism
+        log_failure(
+            context, rule, self._source, self._address, reason, mechanism=mechanism, account=account
+        )
 
     def _report_failure(self) -> None:
         self._connection.continue_with(self._negotiation.report_failure())
@@ -243,3 +286,46 @@ class Login:
                 self._connection.continue_with(negotiation.not_resumed(handled))
 
         session.resume(self._connection, h, on_done)
+
+
+def log_failure(
+    context: ServerContext,
+    rule: str,
+    source: str,
+    address: str | None,
+    reason: str,
+    *,
+    mechanism: str,
+    account: str = "",
+) -> None:
+    """Log a failed login by its rule; the peer does not learn the reason.
+
+    Args:
+        source: as `login_throttle.source_of` returns it.
+        address: the IP address, if it is known.
+    """
+    tags = {"account": account[:MAX_TEXT], "mechanism": mechanism[:MAX_TEXT]}
+    if address is not None and address != source:
+        tags["address"] = address
+    tags = {name: value for name, value in tags.items() if value}
+    limit = context.settings.limits.authenticate_failures if rule == LIMIT else None
+    now = context.loop.time()
+    context.refusal_log.log_failed_login(source, rule, reason, tags, now, limit)
+
+
+def _password_fault(keys: Credentials | None, account: LoginAccount | None) -> str:
+    """Return why a login by password fails if it does."""
+    if account is None:
+        return "unknown account"
+    if account.is_revoked:
+        return "account revoked"
+    return "account without password" if keys is None else "wrong password"
+
+
+def _certificate_fault(issued: IssuedCertificate | None) -> str:
+    """Return why a login by a certificate without an owner fails."""
+    if issued is None:
+        return "certificate unknown"
+    if issued.is_removed:
+        return "account removed"
+    return "certificate revoked" if issued.is_revoked else "account revoked"

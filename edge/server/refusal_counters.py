@@ -1,14 +1,15 @@
 """Counting and logging of what the server refuses outside of units of work.
 
-Refused connections, stream errors, failed logins and database faults are counted and logged with
-the next heartbeat; an event for each would let an unauthenticated peer fill the event log. The
-rules are few and named by the gateway; the sources are limited here, and aggregated in the event
-log.
+Refused connections, stream errors and database faults are counted and logged with the next
+heartbeat; an event for each would let an unauthenticated peer fill the event log. The first failed
+login of each kind is logged at once, and the others are counted. The rules are few and named by the
+gateway; the sources are limited here, and aggregated in the event log.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from edge.engine import refusals
@@ -23,9 +24,18 @@ This is a part of `limits.refusal_sources`, so that unauthenticated peers leave 
 accounts."""
 
 
+LOGIN_KINDS: Final = 32
+"""Maximum kinds of failed logins of one source that are told apart in one window; others have no
+details. A peer chooses the names of accounts and mechanisms; behind an address can be a site."""
+
+LOGINS_AT_ONCE: Final = (8, 32)
+"""Maximum failed logins of one source, and of all, that are logged at once in one window. Each is a
+commit, which wears the card; others are logged with the next heartbeat."""
+
+
 class Refusal(NamedTuple):
     """The source (a bare JID, or an address as `login_throttle.source_of` returns it) and the rule
-    of a refusal."""
+    of a refusal, perhaps with details."""
 
     source: str
     rule: str
@@ -47,7 +57,7 @@ class RefusalCounters:
 
     def _add(self, refusal: Refusal, times: int) -> None:
         if refusal not in self._sources and len(self._sources) >= SOURCES:
-            refusal = refusal._replace(source=OTHER_SOURCE)
+            refusal = Refusal(OTHER_SOURCE, refusals.without_details(refusal.rule))
         self._sources[refusal] += times
 
     def take(self) -> Counter[str]:
@@ -93,15 +103,64 @@ class RefusalLog:
     def log_once_per_window(self, source: str, rule: str, limit: int, now: float) -> None:
         """Log a refusal unless it was logged within `limits.refusal_window` seconds.
 
-        `now` is the event loop's time. The sources are limited; the one logged longest ago is
-        forgotten.
+        `now` is the event loop's time.
+        """
+        if self._begin_window(source, rule, now):
+            self.log(source, rule, limit)
+
+    def log_failed_login(
+        self,
+        source: str,
+        rule: str,
+        reason: str,
+        tags: Mapping[str, str],
+        now: float,
+        limit: int | None = None,
+    ) -> None:
+        """Log a failed login at once if it is the first of its kind in this window; else count it.
+
+        If the store cannot log it now, it is reported all the same. `now` is as above.
+        """
+        detailed = refusals.with_details(rule, reason, tags)
+        kinds = self._recent_kinds(now)
+        own = kinds.count(source)
+        if own >= LOGIN_KINDS and (source, detailed) not in self._logged:
+            detailed = rule
+        is_first = self._begin_window(source, detailed, now)
+        if not is_first or own >= LOGINS_AT_ONCE[0] or len(kinds) >= LOGINS_AT_ONCE[1]:
+            self._counters.add(detailed, source=source)
+            return
+
+        def answer(outcome: StoreError | None) -> None:
+            if isinstance(outcome, StoreError):
+                self._counters.add(detailed, source=source)
+                self._store.on_logged((refusals.event(source, detailed, 1, limit),))
+
+        context = self._context
+        self._store.submit(
+            lambda tx: refusals.log_source(context, tx, source, detailed, limit), answer
+        )
+
+    def _recent_kinds(self, now: float) -> list[str]:
+        """Return the source of each kind of failed logins of the present window."""
+        window = self._context.limits.refusal_window
+        return [
+            source
+            for (source, rule), at in self._logged.items()
+            if now - at < window and refusals.without_details(rule) != rule
+        ]
+
+    def _begin_window(self, source: str, rule: str, now: float) -> bool:
+        """Return whether a refusal is the first of its window.
+
+        The windows are limited in number; the one that began first is forgotten.
         """
         limits, key = self._context.limits, (source, rule)
         before = self._logged.pop(key, None)
         if before is not None and now - before < limits.refusal_window:
             self._logged[key] = before
-            return
+            return False
         self._logged[key] = now
         if len(self._logged) > limits.refusal_sources:
             del self._logged[next(iter(self._logged))]
-        self.log(source, rule, limit)
+        return True

@@ -37,6 +37,32 @@ SLOT_TIME: Final = 0.5
 """Seconds for which a handshake occupies one of `limits.handshakes`; after that, it is waiting for
 its peer."""
 
+_OTHER_CA: Final = "certificate of another CA"
+_CERTIFICATE_FAULTS: Final = {
+    7: _OTHER_CA,  # of the same name
+    9: "certificate not valid yet",
+    10: "certificate expired",
+    18: _OTHER_CA,  # itself
+    19: _OTHER_CA,
+    20: _OTHER_CA,
+    21: _OTHER_CA,
+    23: "certificate revoked",
+}
+"""Why OpenSSL refuses a certificate, by its code (X509_STORE_CTX_get_error(3)); others have its
+text."""
+
+_DISTRUSTING_ALERTS: Final = frozenset(
+    {
+        "BAD_CERTIFICATE",
+        "CERTIFICATE_EXPIRED",
+        "CERTIFICATE_REVOKED",
+        "CERTIFICATE_UNKNOWN",
+        "UNKNOWN_CA",
+        "UNSUPPORTED_CERTIFICATE",
+    }
+)
+"""The TLS alerts of a client that refuses the gateway's certificate (RFC 8446, section 6.2)."""
+
 
 class TlsContexts:
     """The TLS contexts of the gateway's certificate, loaded again when its files change.
@@ -91,13 +117,19 @@ class TlsServer:
         self.active_handshakes = 0
 
     async def handshake(
-        self, protocol: asyncio.BaseProtocol, plain: asyncio.Transport, hello: bytes | None
+        self,
+        protocol: asyncio.BaseProtocol,
+        plain: asyncio.Transport,
+        hello: bytes | None,
+        on_distrust: Callable[[str, str], None],
     ) -> asyncio.Transport | None:
         """Do a handshake on a connection; return the TLS transport, or None if it failed.
 
         Args:
             plain: the connection's transport.
             hello: with direct TLS, the client's first message, which was read before.
+            on_distrust: called with a rule, `authentication` or `tls`, and the reason if one side
+                refuses the certificate of the other.
         """
         async with self._slots:
             self.active_handshakes += 1
@@ -109,6 +141,15 @@ class TlsServer:
             return None
         try:
             return await handshake
+        except ssl.SSLCertVerificationError as error:
+            on_distrust("authentication", _certificate_fault(error))
+            return None
+        except ssl.SSLError as error:
+            alert = (error.reason or "").rpartition("ALERT_")[2]
+            if alert in _DISTRUSTING_ALERTS:
+                text = alert.lower().replace("_", " ")
+                on_distrust("tls", f"the peer refuses the gateway's certificate: {text}")
+            return None
         except OSError:  # includes TLS errors and time-outs
             return None
 
@@ -134,6 +175,11 @@ class TlsServer:
             _feed(plain.get_protocol(), hello)
         await asyncio.wait({handshake}, timeout=SLOT_TIME)
         return handshake
+
+
+def _certificate_fault(error: ssl.SSLCertVerificationError) -> str:
+    found = _CERTIFICATE_FAULTS.get(error.verify_code)
+    return found or f"certificate refused: {error.verify_message}"
 
 
 def _feed(protocol: asyncio.BaseProtocol, data: bytes) -> None:

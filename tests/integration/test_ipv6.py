@@ -130,6 +130,20 @@ async def test_a_component_attaches_and_comes_back(tmp_path: Path) -> None:
             assert process.terminate() == 0
 
 
+async def test_a_failed_login_names_the_site_and_the_address(tmp_path: Path) -> None:
+    site = Gateway(tmp_path / "gateway", listen="[::1]:0", listen_tls="", require_tls=False)
+    with site.run() as process:
+        host, port = process.host_port("xmpp")
+        async with await Client.connect(port, host=host) as client:
+            await client.element()
+            assert await client.authenticate("SCRAM-SHA-256", "cam1", "wrong") == "not-authorized"
+        process.wait_told(
+            "unknown account (source=::/64, value=1,"
+            " account=cam1, address=::1, mechanism=SCRAM-SHA-256)"
+        )
+        assert process.terminate() == 0
+
+
 async def test_a_stranger_is_named_by_its_site(tmp_path: Path) -> None:
     site = Gateway(tmp_path / "gateway", listen="[::1]:0", listen_tls="")
     with site.run() as process:

@@ -186,10 +186,22 @@ EVENTS: Final = (
     ),
     _event(
         "limit",
-        "connections authentication authentication_limit authenticate_time tls",
+        "authentication authentication_limit",
+        "A login failed, or was refused unchecked because too many had failed. The source is "
+        "the IP address (IPv6: the /64, and `address` the whole), `account` and `mechanism` "
+        "are those of the attempt, and the text is the reason, which the peer does not learn. "
+        "The first of its kind in a minute is logged at once, up to 8 of one source; the "
+        "others with the next heartbeat. Of one source, 32 kinds a minute have details.",
+        "Correct the device's password or certificate, or identify the host at that address.",
+    ),
+    _event(
+        "limit",
+        "connections authenticate_time tls",
         "A peer that is not logged in was refused; the source is its IP address (IPv6: "
-        "its /64). Names of stream errors appear likewise.",
-        "Identify the host at that address.",
+        "its /64). `tls` with a text: the peer refuses the gateway's certificate. Names of "
+        "stream errors appear likewise.",
+        "Identify the host at that address. If a device refuses the certificate, give it the "
+        "gateway's `pki/ca.pem`.",
     ),
     _event(
         "limit",

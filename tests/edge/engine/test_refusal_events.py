@@ -62,6 +62,26 @@ def test_the_first_refusal_is_logged_at_once_and_the_others_after_the_window(
     assert gateway.due == gateway.clock.service + WINDOW, "the window begins anew"
 
 
+def test_details_of_a_rule_are_in_its_events(gateway: Gateway) -> None:
+    rule = refusals.with_details("authentication", 'wrong "password"', {"account": "a b"})
+    refuse(gateway, A, rule, times=3, limit=5)
+    gateway.tx(refusals.close_all_windows)
+    first, last = gateway.events("system")
+    assert (first.name, first.value, last.value) == ("authentication", 1.0, 2.0)
+    for event in (first, last):
+        assert event.text == 'wrong "password"'
+        assert event.tags == {"account": "a b", "limit": "5"}
+
+
+def test_further_sources_share_a_rule_without_its_details(gateway: Gateway) -> None:
+    for number in range(6):
+        rule = refusals.with_details("authentication", "wrong", {"account": str(number)})
+        refuse(gateway, A, rule)
+    assert rows(gateway) == LIMITS.refusal_sources + 1
+    assert logged(gateway)[-1] == (refusals.OTHER_SOURCE, "authentication", 1.0)
+    assert gateway.events("system")[-1].tags == {}
+
+
 def test_a_window_without_refusals_is_closed(gateway: Gateway) -> None:
     refuse(gateway, A)
     gateway.clock.service += WINDOW

@@ -71,6 +71,10 @@ class Connection(NamedTuple):
     protocol: Any
 
 
+def _distrust(rule: str, reason: str) -> None:
+    pytest.fail(f"{rule}: {reason}")
+
+
 class Server:
     """The connections of a listener."""
 
@@ -82,7 +86,7 @@ class Server:
     async def accept(self, plain: asyncio.Transport) -> None:
         """Do the handshake."""
         application = Application()
-        transport = await self._tls.handshake(application, plain, None)
+        transport = await self._tls.handshake(application, plain, None, _distrust)
         assert transport is not None
         self.accepted.put_nowait(Connection(application, transport, plain.get_protocol()))
 

@@ -44,6 +44,14 @@ class AccountStatus(NamedTuple):
     downgrade: bool
 
 
+class LoginAccount(NamedTuple):
+    """The number that all logins of an account share (`login_grant`), and whether its access is
+    revoked."""
+
+    grant: int
+    is_revoked: bool
+
+
 class PendingMessages(NamedTuple):
     """Counts of the messages that waited for a removed device, by table."""
 
@@ -83,6 +91,7 @@ FROM accounts AS a WHERE a.name = ?
 """
 _NAMES: Final = "SELECT name FROM accounts ORDER BY name"
 _STATUS: Final = "SELECT id, revoked IS NOT NULL, downgrade FROM main.accounts WHERE name = ?"
+_LOGIN: Final = "SELECT grant, revoked IS NOT NULL FROM accounts WHERE name = ?"
 _GRANT: Final = "SELECT grant FROM accounts WHERE name = ? AND revoked IS NULL"
 _WITHDRAW: Final = "UPDATE accounts SET grant = random() WHERE name = ?"
 _USABLE: Final = "SELECT id FROM accounts WHERE name = ? AND revoked IS NULL"
@@ -181,6 +190,12 @@ def status(tx: Transaction, name: str) -> AccountStatus | None:
             cached.clear()
         cached[name] = None if row is None else AccountStatus(row[0], bool(row[1]), bool(row[2]))
     return cached[name]
+
+
+def login_account(tx: Transaction, name: str) -> LoginAccount | None:
+    """Return what a login needs of an account, or `None` if it does not exist."""
+    row = tx.row(_LOGIN, (name,))
+    return None if row is None else LoginAccount(row[0], bool(row[1]))
 
 
 def login_grant(tx: Transaction, name: str) -> int | None:

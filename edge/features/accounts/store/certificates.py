@@ -41,6 +41,20 @@ class Certificate(NamedTuple):
     revoked: int | None
 
 
+class IssuedCertificate(NamedTuple):
+    """A recorded certificate that nobody can log in with.
+
+    Attributes:
+        name: the device that it was issued to.
+        is_revoked: whether it is revoked itself.
+        is_removed: whether the device was removed.
+    """
+
+    name: str
+    is_revoked: bool
+    is_removed: bool
+
+
 class RevokedCertificate(NamedTuple):
     """An entry of the certificate revocation list."""
 
@@ -62,6 +76,9 @@ SELECT ?, id, name, ?, ?, ? FROM accounts WHERE name = ? RETURNING account
 _OWNER: Final = """
 SELECT a.name FROM certificates AS c JOIN accounts AS a ON a.id = c.account
 WHERE c.fingerprint = ? AND c.revoked IS NULL AND a.revoked IS NULL
+"""
+_ISSUED: Final = """
+SELECT name, revoked IS NOT NULL, account IS NULL FROM certificates WHERE fingerprint = ?
 """
 _REVOKE: Final = """
 UPDATE certificates SET revoked = ?
@@ -121,6 +138,12 @@ def find_owner(tx: Transaction, fingerprint: bytes) -> str | None:
     """
     row = tx.row(_OWNER, (fingerprint,))
     return None if row is None else str(row[0])
+
+
+def find_issued(tx: Transaction, fingerprint: bytes) -> IssuedCertificate | None:
+    """Return a certificate that has no owner, or `None` if it is not recorded."""
+    row = tx.row(_ISSUED, (fingerprint,))
+    return None if row is None else IssuedCertificate(row[0], bool(row[1]), bool(row[2]))
 
 
 def revoke(tx: Transaction, name: str) -> int:
