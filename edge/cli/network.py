@@ -23,21 +23,16 @@ from firmware_sim.device import (
     Device,
     FirmwareError,
     Job,
-    NoAnswer,
     ReceivedMessage,
     ReceiveOptions,
-    RequestRefused,
     State,
     Worker,
     WorkLimits,
 )
-from firmware_sim.device.pubsub import ItemEvent, ItemEventKind, Pubsub, parse_item_events
+from firmware_sim.device.pubsub import ItemEvent, ItemEventKind
 
 _HIDDEN: Final = -1
 """The priority of a session that gets no messages to its account, so that the device gets them."""
-
-_BOUND_TO_SESSION: Final = {"pubsub#expire": "presence"}
-"""Options of a subscription that ends with its session."""
 
 
 logging.getLogger("slixmpp").setLevel(logging.CRITICAL)  # an error of the command says it
@@ -109,30 +104,28 @@ async def listen(
     Raises:
         NetworkError: there is no session, or a subscription was refused.
     """
-    received: asyncio.Queue[Received] = asyncio.Queue()
-
-    def take(message: ReceivedMessage) -> None:
-        events = parse_item_events(message.xml())
-        for event in events:
-            if event.kind is ItemEventKind.PUBLISHED:
-                received.put_nowait(Received(message, event))
-        if not events and not targets:
-            received.put_nowait(Received(message))
-
     with tempfile.TemporaryDirectory(prefix="fieldpost-") as folder:
         options = ReceiveOptions(
-            Path(folder) / "inbox.db", _nothing, take, priority=_HIDDEN if targets else 0
+            Path(folder) / "inbox.db", subscriptions=targets, priority=_HIDDEN if targets else 0
         )
-        subscriptions = _Subscriptions(login, targets)
-        path = Path(folder) / "outbox.db"
-        async with _running(login, path, timeout, options, subscriptions.prepare):
-            await asyncio.wait_for(subscriptions.made, timeout)
+        async with _running(login, Path(folder) / "outbox.db", timeout, options) as device:
+            if targets:
+                await asyncio.wait_for(device.subscribed(), timeout)
             begun()
-            try:
-                while show(await asyncio.wait_for(received.get(), idle)):
+            received = _received(device, targets)
+            with suppress(TimeoutError):
+                while show(await asyncio.wait_for(anext(received), idle)):
                     pass
-            except TimeoutError:
-                return
+
+
+async def _received(device: Device, targets: tuple[str, ...]) -> AsyncIterator[Received]:
+    async for message in device.messages():
+        events = message.items()
+        for event in events:
+            if event.kind is ItemEventKind.PUBLISHED:
+                yield Received(message, event)
+        if not events and not targets:
+            yield Received(message)
 
 
 async def work(
@@ -180,38 +173,6 @@ async def work(
                     await asyncio.wait_for(progress.wait(), idle)
 
 
-class _Subscriptions:
-    """Subscribes to nodes, filters and shares in each session; `made` completes the first time."""
-
-    def __init__(self, login: Login, targets: tuple[str, ...]) -> None:
-        self._login = login
-        self._targets = targets
-        self._task: asyncio.Task[None] | None = None
-        self.made: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def prepare(self, client: Any) -> None:
-        """Subscribe when this client's session has started."""
-        pubsub = Pubsub(client, f"pubsub.{self._login.domain}")
-
-        def start(_event: object) -> None:
-            self._task = asyncio.create_task(self._subscribe(pubsub))
-
-        client.add_event_handler("session_start", start)
-
-    async def _subscribe(self, pubsub: Pubsub) -> None:
-        try:
-            for target in self._targets:
-                await pubsub.subscribe(target, self._login.jid, _BOUND_TO_SESSION)
-        except NoAnswer:
-            return  # the next session repeats it
-        except RequestRefused as error:
-            if not self.made.done():
-                self.made.set_exception(NetworkError(str(error)))
-            return
-        if not self.made.done():
-            self.made.set_result(None)
-
-
 class _Connecting(Protocol):
     """A client that opens sessions."""
 
@@ -233,11 +194,10 @@ async def _running(
     outbox: Path,
     timeout: float,  # noqa: ASYNC109
     receive: ReceiveOptions | None = None,
-    prepare: Callable[[Any], None] | None = None,
 ) -> AsyncIterator[Device]:
     """Run a device that has a session."""
     with _as_network_errors():
-        device = Device(outbox_path=outbox, receive=receive, prepare=prepare, **_settings(login))
+        device = Device(outbox_path=outbox, receive=receive, **_settings(login))
         async with device:
             await _first_success(_online(device), device, timeout)
             yield device
@@ -291,7 +251,3 @@ def _as_network_errors() -> Iterator[None]:
         yield
     except FirmwareError as error:
         raise NetworkError(str(error)) from error
-
-
-def _nothing(_message: ReceivedMessage, _db: sqlite3.Connection) -> None:
-    """Write nothing in the transaction that delivers a message."""

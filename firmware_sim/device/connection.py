@@ -21,9 +21,12 @@ from slixmpp.jid import JID
 
 from firmware_sim.device.qos_receiver_plugin import RECEIVER, IncomingStanza, ReceiverPlugin
 from firmware_sim.device.qos_sender_plugin import NAMESPACE, SenderPlugin
+from firmware_sim.device.stanza_text import StanzaText
 from firmware_sim.errors import ConnectionFailed, NotSent
 
+_MANAGEMENT: Final = "xep_0198"
 _SAFE: Final = {"feature_mechanisms": {"unencrypted_plain": False, "unencrypted_scram": False}}
+_SEQUENCE: Final = 2**32  # stream management counts modulo this
 _CONTEXTS: Final = 16  # CA files used at the same time by one process
 
 
@@ -112,7 +115,10 @@ def _context(
 
 
 class _Client(ClientXMPP):
-    """A slixmpp client whose negotiation is stopped if the stream is lost meanwhile."""
+    """A slixmpp client whose negotiation is stopped if the stream is lost meanwhile.
+
+    Stream management (XEP-0198) counts stanzas that are sent as text too; slixmpp counts objects.
+    """
 
     def __init__(self, endpoint: Endpoint, context: ssl.SSLContext) -> None:
         self._negotiating: set[asyncio.Task[Any]] = set()
@@ -126,6 +132,18 @@ class _Client(ClientXMPP):
         self.enable_direct_tls = endpoint.direct_tls
         self.enable_starttls = not endpoint.direct_tls
         self.enable_plaintext = False
+
+    def send_raw(self, data: str | bytes) -> None:
+        """Send text as slixmpp does; a stanza counts from then on, and is kept for a resumption."""
+        super().send_raw(data)
+        management: Any = self.plugin.get(_MANAGEMENT, None)
+        if not isinstance(data, StanzaText) or management is None or not management.enabled_out:
+            return
+        if any(kept is data for _, kept in management.unacked_queue):
+            return  # sent again after a resumption
+        management.seq = (management.seq + 1) % _SEQUENCE
+        management.unacked_queue.append((management.seq, data))
+        management.request_ack()
 
     async def _handle_stream_features(self, features: Any) -> bool | None:
         task = asyncio.current_task()
@@ -152,10 +170,13 @@ class _Client(ClientXMPP):
 class Connection:
     """One session, or one attempt to open it. Call `open` once, then `close` or `abort`.
 
+    A resumable session survives lost connections: after `lost`, call `resume`.
+
     Args:
         endpoint: the server and the account.
         take: receives each incoming stanza; with it, the device announces that it receives.
         prepare: called with slixmpp's client before it connects, to register plugins and handlers.
+        resumable: ask the server to keep the session for a while (XEP-0198, section 5).
     """
 
     def __init__(
@@ -163,12 +184,15 @@ class Connection:
         endpoint: Endpoint,
         take: Callable[[ReceiverPlugin, IncomingStanza], None] | None = None,
         prepare: Callable[[Any], None] | None = None,
+        *,
+        resumable: bool = False,
     ) -> None:
         loop = asyncio.get_running_loop()
         self._endpoint = endpoint
+        self._resumable, self._resuming, self._aborted = resumable, False, False
         self._started: asyncio.Future[None] = loop.create_future()
         self.lost: asyncio.Future[str] = loop.create_future()
-        """Completes with the reason when the session ends."""
+        """Completes with the reason when the connection is lost; `resume` replaces it."""
         self._client = self._make_client()
         self.qos: SenderPlugin = self._client.plugin[NAMESPACE]
         self._receiver: ReceiverPlugin | None = None
@@ -185,8 +209,12 @@ class Connection:
         client.auto_authorize, client.auto_subscribe = None, False
         client.register_plugin(NAMESPACE)
         client.register_plugin("xep_0199")
+        if self._resumable:
+            client.register_plugin(_MANAGEMENT)
         handlers: dict[str, Callable[[Any], None]] = {
             "session_start": self._on_start,
+            "session_resumed": self._on_resumed,
+            "stream_negotiated": self._on_negotiated,
             "connection_failed": self._on_failure,
             "ssl_invalid_chain": self._on_failure,
             "failed_all_auth": self._on_refused,
@@ -218,6 +246,46 @@ class Connection:
             raise ConnectionFailed(self.lost.result())
 
     @property
+    def can_resume(self) -> bool:
+        """Return whether the session may be resumed after its connection is lost."""
+        if not self._resumable or self._aborted or not self._started.done():
+            return False
+        return bool(self._client.plugin[_MANAGEMENT].sm_id)
+
+    async def resume(self, timeout: float) -> bool:  # noqa: ASYNC109
+        """Connect again and resume the session; return False if the server has ended it.
+
+        Unacknowledged stanzas are sent again.
+
+        Raises:
+            ConnectionFailed: there is no connection; it may be tried again.
+        """
+        loop = asyncio.get_running_loop()
+        self._resuming = True
+        self._started, self.lost = loop.create_future(), loop.create_future()
+        self._client.connect(self._endpoint.host, self._endpoint.port)
+        first = asyncio.FIRST_COMPLETED
+        waits = _futures(self._started, self.lost)
+        await asyncio.wait(waits, timeout=timeout, return_when=first)
+        if self.bound:
+            return True
+        if self._aborted:
+            return False
+        self._lose("no session in time")
+        self._drop_connection()
+        # the session stays resumable
+        self._started.set_result(None)
+        raise ConnectionFailed(self.lost.result())
+
+    def cut(self) -> None:
+        """Drop the connection without closing the stream; a resumable session stays resumable."""
+        transport = self._client.transport
+        if not self.can_resume and not self._resuming:
+            self.abort("cut")
+        elif transport is not None:
+            transport.abort()  # `lost` completes when it is gone
+
+    @property
     def bound(self) -> bool:
         """Return whether the session is established now."""
         return self._started.done() and not self.lost.done()
@@ -237,7 +305,7 @@ class Connection:
             raise NotSent("the device has no session")
         if transport.get_write_buffer_size() > most:
             raise NotSent("the write buffer of the link is full")
-        self._client.send(text)
+        self._client.send(StanzaText(text))
 
     def announce(self, priority: int) -> None:
         """Send presence with this priority and the device's capabilities, if it receives."""
@@ -259,23 +327,38 @@ class Connection:
 
     def abort(self, reason: str) -> None:
         """Drop the connection without closing the stream, and stop slixmpp's tasks."""
+        self._aborted = True
         self._lose(reason)
+        self._drop_connection()
         client = self._client
-        client.cancel_connection_attempt()
-        client.stop_negotiating()
-        if client.transport is not None:
-            client.transport.abort()
         for name in list(client.scheduled_events):
             client.cancel_schedule(name)
         sending = getattr(client, "_run_out_filters", None)  # slixmpp does not end this task itself
         if sending is not None:
             sending.cancel()
 
+    def _drop_connection(self) -> None:
+        client = self._client
+        client.cancel_connection_attempt()
+        client.stop_negotiating()
+        if client.transport is not None:
+            client.transport.abort()
+
     def _lose(self, reason: str) -> None:
         if not self.lost.done():
             self.lost.set_result(reason)
 
-    def _on_start(self, _: Any) -> None:
+    def _on_start(self, event: Any) -> None:
+        if self._resuming:
+            self.abort("the server ended the session")
+        elif not self._resumable:  # else it begins when stream management is enabled
+            self._on_resumed(event)
+
+    def _on_negotiated(self, event: Any) -> None:
+        if self._resumable and self._client.sessionstarted:
+            self._on_resumed(event)
+
+    def _on_resumed(self, _: Any) -> None:
         transport = self._client.transport
         if transport is None or transport.get_extra_info("ssl_object") is None:
             self.abort("the server offered no TLS")

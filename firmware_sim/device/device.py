@@ -15,7 +15,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, Self
@@ -27,11 +28,19 @@ from firmware_sim.device.connection import Connection, endpoint
 from firmware_sim.device.inbox import Inbox
 from firmware_sim.device.limits import OutboxLimits, ReconnectPolicy, SendPolicy
 from firmware_sim.device.outbox import Outbox, OutboxRecord
-from firmware_sim.device.receive_options import ReceiveOptions
+from firmware_sim.device.receive_options import (
+    ReceivedMessage,
+    ReceiveOptions,
+    commit_nothing,
+)
 from firmware_sim.device.receiver_loop import ReceiverLoop
 from firmware_sim.device.sender_loop import DeliveryStep, SenderLoop
 from firmware_sim.device.sender_rules import Level, State, backoff
+from firmware_sim.device.subscriptions import Subscriptions
 from firmware_sim.errors import ConnectionFailed, DeviceStopped, MessageRefused, NotSent
+
+BACKLOG: Final = 256
+"""Received messages that wait for the application before the device stops reading."""
 
 _DEFAULTS: Final = (SendPolicy(), OutboxLimits(), ReconnectPolicy())
 _LEVELS: Final = {0: "at most once", 1: "acknowledged", 2: "assured"}
@@ -58,6 +67,8 @@ class Device:
             number; for tests and displays. It must not raise.
         prepare: called with slixmpp's client of each session before it connects, for the
             application's own requests.
+        resume: resume the session after a lost connection (XEP-0198), so that presence is kept and
+            plain messages are not lost.
 
     Raises:
         ValueError: the JID has no resource or no account, the port is invalid, or there is not
@@ -82,6 +93,7 @@ class Device:
         receive: ReceiveOptions | None = None,
         observe: Callable[[DeliveryStep, int], None] | None = None,
         prepare: Callable[[Any], None] | None = None,
+        resume: bool = False,
     ) -> None:
         parsed = JID(jid)
         if not parsed.user or not parsed.resource:
@@ -94,7 +106,9 @@ class Device:
         self._outbox_path = Path(outbox_path)
         self._policy, self._limits, self._reconnect = policy, limits, reconnect
         self._observe = observe or _unobserved
-        self._receive, self._prepare = receive, prepare
+        self._receive, self._prepare, self._resumes = receive, prepare, resume
+        self._delivered: asyncio.Queue[ReceivedMessage] = asyncio.Queue()
+        self._subscriptions: Subscriptions | None = None
         self._runtime: Runtime | None = None
         self._reads = True
         self._connection: Connection | None = None
@@ -102,6 +116,8 @@ class Device:
         self._changed = asyncio.Event()
         self.sessions = 0
         """Sessions since `start`."""
+        self.resumptions = 0
+        """Sessions that were resumed after a lost connection, since `start`."""
         self.last_error = ""
         """Reason of the last lost session or failed attempt to connect."""
 
@@ -123,7 +139,10 @@ class Device:
             self.jid, self._outbox_path, self._limits, self._policy, self._observe
         )
         if self._receive is not None:
-            runtime.receive(self.jid, self._receive)
+            runtime.receive(self.jid, self._observe_delivery(self._receive))
+            if self._receive.subscriptions:
+                service, targets = f"pubsub.{self.domain}", self._receive.subscriptions
+                self._subscriptions = Subscriptions(self.jid, service, targets)
         runtime.sender.on_silence = runtime.sender.on_stop = self.cut
         self._runtime = runtime
         self._runner = asyncio.create_task(self._run(runtime), name=f"device {self.jid}")
@@ -197,6 +216,30 @@ class Device:
         """
         await asyncio.wait_for(self._running().idle(), timeout)
 
+    async def messages(self) -> AsyncIterator[ReceivedMessage]:
+        """Iterate over received messages, for a device with `receive` and without `on_message`.
+
+        Each message is delivered once it is here: one that the application has not got when the
+        process ends is lost. When `BACKLOG` messages wait, the device stops reading, and the
+        gateway keeps the others.
+        """
+        while True:
+            message = await self._delivered.get()
+            if self._delivered.qsize() == BACKLOG // 2:
+                self._read(go_on=True)
+            yield message
+
+    async def subscribed(self) -> None:
+        """Wait until a session is subscribed as `receive` asks.
+
+        Raises:
+            RequestRefused: the service refused a subscription.
+            DeviceStopped: the device is not running, or has no subscriptions.
+        """
+        if self._subscriptions is None:
+            raise DeviceStopped("the device is not running, or has no subscriptions")
+        await self._subscriptions.made()
+
     def counts(self) -> Mapping[State, int]:
         """Count the messages in each state since the outbox was created."""
         return self._open().counts()
@@ -221,7 +264,7 @@ class Device:
     def cut(self) -> None:
         """Drop the connection without closing the stream; the device reconnects."""
         if self._connection is not None:
-            self._connection.abort("cut")
+            self._connection.cut()
 
     def pause_reading(self) -> None:
         """Stop reading from the link, in this and later sessions, to simulate a stuck device."""
@@ -264,6 +307,9 @@ class Device:
             runner.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await runner
+        subscriptions, self._subscriptions = self._subscriptions, None
+        if subscriptions is not None:
+            subscriptions.end()
         runtime, self._runtime = self._runtime, None
         if runtime is not None:
             runtime.close()
@@ -314,7 +360,9 @@ class Device:
         """Open a session, run it, and return the reason why it ended or failed to open."""
         try:
             take = None if runtime.receiver is None else runtime.receiver.take
-            connection = Connection(self._endpoint, take, self._prepare)
+            connection = Connection(
+                self._endpoint, take, self._prepare_client, resumable=self._resumes
+            )
             self._connection = connection
             await connection.open(self._reconnect.timeout)
         except ConnectionFailed as error:
@@ -326,12 +374,53 @@ class Device:
             runtime.sender.online(connection.qos)
             self._present(connection)
             self._notify_changed()
-            return await connection.lost
+            reason = await connection.lost
+            while connection.can_resume and await self._resume(connection, runtime):
+                reason = await connection.lost
+            return reason
         finally:
             connection.qos.forget_all()
             runtime.sender.offline()
             connection.abort("over")
             self._connection = None
+
+    def _prepare_client(self, client: Any) -> None:
+        if self._subscriptions is not None:
+            self._subscriptions.prepare(client)
+        if self._prepare is not None:
+            self._prepare(client)
+
+    def _observe_delivery(self, receive: ReceiveOptions) -> ReceiveOptions:
+        """Return the options with which delivered messages wait for `messages`, if they do."""
+        if receive.on_message is not commit_nothing:
+            return receive
+
+        def deliver(message: ReceivedMessage) -> None:
+            receive.afterwards(message)
+            self._delivered.put_nowait(message)
+            if self._delivered.qsize() == BACKLOG:
+                self._read(go_on=False)
+
+        return replace(receive, afterwards=deliver)
+
+    async def _resume(self, connection: Connection, runtime: Runtime) -> bool:
+        """Connect until the session is resumed; return False if the server has ended it."""
+        runtime.sender.suspend()
+        rule, failures, resumed = self._reconnect, 0, None
+        while resumed is None:
+            self._notify_changed()
+            failures += 1
+            await asyncio.sleep(backoff(failures, rule.base, rule.cap, rule.jitter, random.random))
+            try:
+                resumed = await connection.resume(rule.timeout)
+            except ConnectionFailed as error:
+                self.last_error = str(error)
+        if resumed:
+            self.resumptions += 1
+            runtime.sender.resume(connection.qos)
+            connection.read(go_on=self._reads)
+            self._notify_changed()
+        return resumed
 
     def _present(self, connection: Connection) -> None:
         if self._receive is not None:

@@ -23,6 +23,7 @@ from firmware_sim.device import capabilities, messages
 from firmware_sim.device.capabilities import DEVICE, Identity
 from firmware_sim.device.qos_sender_plugin import NAMESPACES, Step
 from firmware_sim.device.receiver_rules import Reply
+from firmware_sim.device.stanza_text import StanzaText
 from firmware_sim.errors import MessageRefused
 
 if TYPE_CHECKING:
@@ -122,11 +123,11 @@ class ReceiverPlugin(BasePlugin):
             node.add_identity(category, type_, name or None, lang or None)
         for feature in info["features"]:
             node.add_feature(feature)
-        self.xmpp.send(capabilities.presence(ver, priority))
+        self.xmpp.send(StanzaText(capabilities.presence(ver, priority)))
 
     def answer(self, text: str) -> None:
         """Send an answer."""
-        self.xmpp.send(text)
+        self.xmpp.send(StanzaText(text))
 
     @property
     def unsent(self) -> int:

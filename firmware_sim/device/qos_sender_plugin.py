@@ -23,6 +23,8 @@ from slixmpp.stanza import Iq
 from slixmpp.xmlstream.handler import Callback
 from slixmpp.xmlstream.matcher.base import MatcherBase
 
+from firmware_sim.device.stanza_text import StanzaText
+
 if TYPE_CHECKING:
     from slixmpp.xmlstream.stanzabase import StanzaBase
 
@@ -113,7 +115,7 @@ class SenderPlugin(BasePlugin):
     def send(self, request: Request) -> None:
         """Send a request, bypassing slixmpp's outgoing filters, and expect its answer."""
         self._expected[request.id] = request
-        self.xmpp.send(request.text())
+        self.xmpp.send(StanzaText(request.text()))
 
     def forget(self, id_: str) -> None:
         """Stop expecting the answer to a request."""

@@ -145,6 +145,22 @@ class SenderLoop:
         self._window.interrupt()
         self._set_alarm()
 
+    def suspend(self) -> None:
+        """Stop sending until `resume`: the connection is lost, and the session may be resumed.
+
+        Requests in flight still wait for their answers.
+        """
+        self._channel = None
+        self._window.online = False
+        self._set_alarm()
+
+    def resume(self, channel: RequestChannel) -> None:
+        """Continue in the resumed session."""
+        self._channel = channel
+        self._last_answer = self._loop.time()
+        self._window.online = True
+        self._schedule()
+
     def answer(self, answer: Answer) -> None:
         """Process the answer to a request."""
         self._last_answer = self._loop.time()

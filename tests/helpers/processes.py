@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -183,3 +185,13 @@ def start(*argv: str | Path, ready: bool = True, env: dict[str, str] | None = No
     if ready:
         process.wait_ready()
     return process
+
+
+def free_port() -> int:
+    """Find a port that nobody is given by chance while the gateway is down."""
+    ports = random.sample(range(20_000, 30_000), 100)
+    for port in ports:
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError("no free port")

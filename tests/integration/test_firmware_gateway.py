@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import random
 import re
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -17,7 +14,7 @@ import pytest
 from firmware_sim.device.connection import Connection, Endpoint
 from firmware_sim.device.limits import ReconnectPolicy, SendPolicy
 from tests.helpers.gateway import DOMAIN, PASSWORD, Gateway, port_of
-from tests.helpers.processes import Process, start
+from tests.helpers.processes import Process, free_port, start
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "how-to" / "integrate-firmware.md"
 POLICY = SendPolicy(retry_base=0.5, retry_cap=2.0)
@@ -77,20 +74,10 @@ async def test_gateway_announces_the_features_of_the_device(
     await connection.close()
 
 
-def _free_port() -> int:
-    """Find a port that nobody is given by chance while the gateway is down."""
-    ports = random.sample(range(20_000, 30_000), 100)
-    for port in ports:
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            return port
-    raise AssertionError("no free port")
-
-
 def test_run_with_faults_and_a_killed_gateway_is_exact(
     tmp_path: Path, scale: Callable[[int, int], int], seed: int
 ) -> None:
-    port = _free_port()
+    port = free_port()
     gateway = Gateway(tmp_path / "gw", *NAMES, listen=f"127.0.0.1:{port}")
     accounts, state = tmp_path / "accounts.json", tmp_path / "run"
     accounts.write_text(json.dumps(dict.fromkeys(NAMES, PASSWORD)))

@@ -1,0 +1,70 @@
+"""Subscribe a device's sessions to nodes, filters and shares, each session anew."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Any, Final
+
+from firmware_sim.device.pubsub import Pubsub
+from firmware_sim.errors import NoAnswer, RequestRefused
+
+_log = logging.getLogger(__name__)
+
+_OPTIONS: Final = {"pubsub#expire": "presence"}  # the subscription ends with its session
+
+
+class Subscriptions:
+    """The subscriptions of one full JID.
+
+    Args:
+        jid: the full JID.
+        service: the address of the publish-subscribe service.
+        targets: nodes, filters and shares.
+    """
+
+    def __init__(self, jid: str, service: str, targets: Sequence[str]) -> None:
+        self._jid, self._service, self._targets = jid, service, targets
+        self._task: asyncio.Task[None] | None = None
+        self._made: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def prepare(self, client: Any) -> None:
+        """Subscribe when the session of this client starts."""
+        pubsub = Pubsub(client, self._service)
+
+        def start(_event: object) -> None:
+            self._task = asyncio.create_task(self._subscribe(pubsub))
+
+        client.add_event_handler("session_start", start)
+
+    async def made(self) -> None:
+        """Wait until a session was subscribed to all targets.
+
+        Raises:
+            RequestRefused: the service refused a subscription.
+        """
+        await asyncio.shield(self._made)
+
+    def end(self) -> None:
+        """End a request that waits for its answer."""
+        if self._task is not None:
+            self._task.cancel()
+        if self._made.done():
+            self._made.exception()  # it is not reported if nobody waited
+        self._made.cancel()
+
+    async def _subscribe(self, pubsub: Pubsub) -> None:
+        try:
+            for target in self._targets:
+                await pubsub.subscribe(target, self._jid, _OPTIONS)
+        except NoAnswer:
+            return  # the next session repeats it
+        except RequestRefused as error:
+            if not self._made.done():
+                self._made.set_exception(error)
+            else:
+                _log.warning("subscription refused: %s", error)
+            return
+        if not self._made.done():
+            self._made.set_result(None)
