@@ -53,8 +53,8 @@ def options_page() -> str:
     text = f"# Options\n\n{NOTE}\n\n"
     text += (
         "All options of `fieldpost.toml`. `fieldpost init` writes the file with every option and\n"
-        "its meaning; `fieldpost config check` reports faults. A changed option takes effect\n"
-        "after a restart.\n"
+        "its meaning; `fieldpost config check` reports faults. `fieldpost reload` applies the\n"
+        "changed options to the running gateway, except for those that need a restart.\n"
     )
     return text + "".join(_section(name, kind) for name, kind in SECTIONS.items())
 
@@ -71,7 +71,10 @@ def _rows(kind: type[msgspec.Struct]) -> Iterator[tuple[str, str, str, str]]:
         meta = hints[field.name].__metadata__[0]
         value = default(field)
         shown = "required" if value is msgspec.NODEFAULT else f"`{to_toml(value)}`"
-        yield f"`{field.name}`", shown, meta.extra["unit"], meta.description.replace("|", "\\|")
+        meaning = meta.description.replace("|", "\\|")
+        if meta.extra["restart"]:
+            meaning += " A change needs a restart."
+        yield f"`{field.name}`", shown, meta.extra["unit"], meaning
 
 
 LISTED_LABELS: Final = frozenset({"state", "outcome", "last", "peer"})

@@ -2,7 +2,7 @@
 
 Start: store, event log, uplink, front, web page, control socket, `ready`. Stop, on SIGTERM or
 SIGINT: no new sessions, end the sessions, commit the waiting units, seal the closing event. SIGHUP
-is ignored.
+reloads the configuration (`edge.reload`).
 """
 
 from __future__ import annotations
@@ -18,14 +18,17 @@ import signal
 import sys
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from edge import __version__, background_tasks, timekeeping
 from edge.background_tasks import HeartbeatSources
 from edge.command_errors import CommandError, report_as_line
 from edge.config import load
+from edge.config.limits import Limits
 from edge.config.load import Address, Config
+from edge.config.options import Uplink
 from edge.engine import clock_store, database, events, flash_meter, status_events, timers
 from edge.engine.clock import Clock, MachineClocks
 from edge.engine.database import Transaction
@@ -39,12 +42,15 @@ from edge.features.accounts.store import last_seen
 from edge.features.eventlog import service as eventlog
 from edge.features.eventlog.rules import levels
 from edge.journal import Journal
-from edge.ops.control import ConnectedSession, ProcessStatus
+from edge.ops.control import ConnectedSession, ProcessStatus, ReloadReport
+from edge.reload import Change, Reloader
 from edge.server import control_server
 from edge.server.listener import Listener
 from edge.server.refusal_counters import RefusalCounters
+from edge.status_page import StatusPage
 from edge.uplink import setup
 from edge.uplink.backlog import GatewayFacts, StoreBacklog
+from edge.uplink.connection import UplinkConnection
 from sync.common import sd_notify
 from sync.uplink.batcher import BatchLimits
 from sync.uplink.interfaces import BacklogUnavailable
@@ -52,6 +58,7 @@ from sync.uplink.sealer import Sealer
 
 if TYPE_CHECKING:  # slixmpp's streams take memory, and only a component needs them
     from edge.server.component.component import Component
+    from edge.web.status_snapshot import Sources
 
 STOP_TIME: Final = 5.0
 """Seconds for sessions to receive their last bytes at the stop."""
@@ -125,6 +132,18 @@ def _lock_folder(folder: Path) -> Iterator[None]:
         yield
 
 
+class _ReloadedParts(NamedTuple):
+    """The parts that a reload changes."""
+
+    store: Store
+    router: Router
+    front: Listener | Component
+    web: StatusPage
+    centre: UplinkConnection
+    sealer: Sealer
+    facts: GatewayFacts
+
+
 class App:
     """The gateway's parts and tasks; `machine` has the clocks."""
 
@@ -142,13 +161,15 @@ class App:
         self._settings = settings
         self._stop = asyncio.Event()
         self._failure: BaseException | None = None
+        self._reloader: Reloader | None = None  # there is one as long as the gateway is ready
+        self._reloads: set[asyncio.Task[ReloadReport]] = set()
 
     async def serve(self, ready: Callable[[str], None]) -> None:
         """Start, wait for a signal or a failure, stop; raises the failure."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop.set)
-        loop.add_signal_handler(signal.SIGHUP, self._ignore_sighup)
+        loop.add_signal_handler(signal.SIGHUP, self._on_hangup)
         loop.set_exception_handler(lambda _loop, context: self._journal.log_fault(context))
         async with AsyncExitStack() as stack:
             await self._start(stack, ready)
@@ -157,8 +178,38 @@ class App:
         if self._failure is not None:
             raise self._failure
 
-    def _ignore_sighup(self) -> None:
-        self._warn("SIGHUP is ignored; restart the gateway to change its configuration")
+    def _on_hangup(self) -> None:
+        if self._reloader is None:
+            self._warn("SIGHUP is ignored while the gateway starts or stops")
+        else:
+            self._start_reload(self._reloader).add_done_callback(self._report_reload)
+
+    def _report_reload(self, task: asyncio.Task[ReloadReport]) -> None:
+        if task.cancelled() or task.exception() is not None:
+            return
+        report = task.result()
+        if report.faults:
+            self._warn(f"the configuration was not reloaded: {'; '.join(report.faults)}")
+        elif report.restart:
+            self._warn(f"reloaded, but a restart is needed to change {', '.join(report.restart)}")
+
+    def _start_reload(self, reloader: Reloader) -> asyncio.Task[ReloadReport]:
+        """Begin a reload, which a lost connection of its requester does not cancel."""
+        task = asyncio.get_running_loop().create_task(reloader.reload(), name="reload")
+        task.add_done_callback(self._on_task_done)
+        task.add_done_callback(self._reloads.discard)
+        self._reloads.add(task)
+        return task
+
+    async def _reload(self) -> ReloadReport:
+        if self._reloader is None:
+            return ReloadReport(faults=["the gateway is starting or stopping"])
+        return await asyncio.shield(self._start_reload(self._reloader))
+
+    async def _end_reloads(self) -> None:
+        self._reloader = None
+        if self._reloads:
+            await asyncio.wait(self._reloads)
 
     async def _start(self, stack: AsyncExitStack, ready: Callable[[str], None]) -> None:
         settings, limits = self._settings, self._settings.limits
@@ -166,10 +217,13 @@ class App:
         start = timekeeping.resume_time(path, self._machine.read())
         clock = Clock(start.saved.service, self._machine)
         store = await self._open_store(stack, path, clock)
-        embedded = settings.component is None
-        domain, uplink = settings.gateway.domain, settings.uplink
         router = Router(
-            domain, limits, settings.xmpp, settings.pubsub, accounts=embedded, topics=uplink.topics
+            settings.gateway.domain,
+            limits,
+            settings.xmpp,
+            settings.pubsub,
+            accounts=settings.component is None,
+            uplink=settings.uplink,
         )
         store.load_images = router.load_images
         if settings.log.notify:
@@ -177,7 +231,7 @@ class App:
         facts = self._facts(clock)
         await setup.begin_epoch_if_needed(self._folder, store, settings, facts)
         backlog = StoreBacklog(store, settings, facts)
-        sealer = await self._start_uplink(stack, backlog, clock)
+        centre, sealer = self._start_uplink(stack, backlog, clock)
         timer = _start_timer(store, clock, router)
         stack.callback(timer.cancel)
         await store.run(lambda tx: _begin(tx, settings, start, clock.run, router))
@@ -190,23 +244,44 @@ class App:
         stack.push_async_callback(front.stop, STOP_TIME)
         self._start_time_tasks(stack, beats, clock, start, router.context.hooks.time_off)
         state = control_server.state_reader(limits, clock, front.used)
-
-        def sessions() -> list[ConnectedSession]:
-            return front.connected_sessions(clock().wall)
-
-        web = await self._start_web(stack, beats, router, front, state, sessions)
+        sessions = _sessions_reader(front, clock)
+        web = self._create_web(beats, router, front, state, sessions)
+        stack.push_async_callback(web.stop)
+        pages = await self._start_web(web, store, router)
         addresses = await self._unless_stopped(front.start())
         if addresses is None:
             return
         await self._start_control(stack, state, sessions, store, router.context)
+        parts = _ReloadedParts(store, router, front, web, centre, sealer, facts)
+        self._enable_reload(stack, parts, lambda: timer.set(clock().service))
         self._start_maintenance(stack, clock, store, refusals)
-        gc.freeze()  # modules and tables of handlers stay for ever
-        gc.set_threshold(GC_THRESHOLD)
-        sys.setswitchinterval(SWITCH_INTERVAL)
-        addresses += (("web", address) for address in web)
+        _tune_interpreter()
+        addresses += (("web", address) for address in pages)
         ready(" ".join(("ready", *(f"{name}={address}" for name, address in addresses))))
         sd_notify.notify("READY=1")
         self._start_watchdog(stack)
+
+    def _enable_reload(
+        self, stack: AsyncExitStack, parts: _ReloadedParts, check_timers: Callable[[], None]
+    ) -> None:
+        settings, limits = self._settings, self._settings.limits
+        store, router, front, web, centre, sealer, facts = parts
+
+        def on_reloaded(text: bytes) -> None:
+            store.set_limits(_unit_limits(limits), limits.database_bytes)
+            sealer.set_limits(_batch_limits(settings.uplink))
+            facts.config_hash = hashlib.sha256(text).digest()
+            self._observe_commits(store, router, web)
+            check_timers()  # what is due depends on the limits
+
+        prepared = (
+            _prepare_descriptors,
+            partial(_prepare_front, front),
+            centre.prepare_reload,
+            web.prepare_reload,
+        )
+        self._reloader = Reloader(self._folder, settings, store, prepared, on_reloaded)
+        stack.push_async_callback(self._end_reloads)
 
     def _start_watchdog(self, stack: AsyncExitStack) -> None:
         interval = sd_notify.watchdog_interval()
@@ -251,30 +326,42 @@ class App:
 
         return Component(self._folder, settings, store, router, refusals, self._warn, self._fail)
 
-    async def _start_web(
+    def _create_web(
         self,
-        stack: AsyncExitStack,
         beats: HeartbeatSources,
         router: Router,
         front: Listener | Component,
         state: Callable[[], ProcessStatus],
         sessions: Callable[[], list[ConnectedSession]],
-    ) -> list[Address]:
-        """Start the status page if it is configured; return its addresses."""
-        settings, store = self._settings, beats.store
-        if not settings.web.listen:
-            return []
-        # imported late: without a status page it takes no memory
-        from edge.web import site
-        from edge.web.status_snapshot import Sources
+    ) -> StatusPage:
+        def sources() -> Sources:
+            # imported late: without a status page it takes no memory
+            from edge.web.status_snapshot import Sources
 
-        known = Sources(
-            settings, store, state, lambda: front.up, lambda: router.stanzas, beats.meter, sessions
-        )
-        server, reader = site.build(known)
-        stack.callback(server.stop)
-        self._run_task(stack, reader.measure_lag(), "web")
-        return await server.start(load.parse_address(settings.web.listen))
+            up, stanzas = (lambda: front.up), (lambda: router.stanzas)
+            return Sources(self._settings, beats.store, state, up, stanzas, beats.meter, sessions)
+
+        return StatusPage(self._settings, sources, self._on_task_done)
+
+    async def _start_web(self, web: StatusPage, store: Store, router: Router) -> list[Address]:
+        addresses = await web.start()
+        self._observe_commits(store, router, web)
+        return addresses
+
+    def _observe_commits(self, store: Store, router: Router, web: StatusPage) -> None:
+        """Set what runs before each commit: events are kept for the page, and people notified."""
+        settings = self._settings
+        observers: list[Callable[[Transaction], None]] = []
+        if settings.web.listen:
+            observers.append(web.keep_events)  # first, because notifications remove the events
+        if settings.log.notify:
+            observers.append(eventlog.notifier(router.context, settings.log))
+
+        def observe(tx: Transaction) -> None:
+            for observer in observers:
+                observer(tx)
+
+        store.before_commit = observe if observers else lambda _tx: None
 
     async def _start_control(
         self,
@@ -285,7 +372,9 @@ class App:
         context: Context,
     ) -> None:
         """Open the control socket; the gateway also works without it."""
-        control = control_server.for_store(self._folder, state, sessions, store, context)
+        control = control_server.for_store(
+            self._folder, state, sessions, self._reload, store, context
+        )
         stack.callback(control.stop)
         try:
             await control.start()
@@ -308,43 +397,31 @@ class App:
 
     async def _open_store(self, stack: AsyncExitStack, path: Path, clock: Clock) -> Store:
         limits = self._settings.limits
-        bounds = UnitLimits(limits.waiting_units, limits.waiting_bytes)
-        store = await Store.open(path, clock, bounds, limits.database_bytes)
+        store = await Store.open(path, clock, _unit_limits(limits), limits.database_bytes)
         stack.push_async_callback(store.close)
         store.on_broken = self._fail
         store.on_logged = self._journal.log_events
         return store
 
-    async def _start_uplink(
+    def _start_uplink(
         self, stack: AsyncExitStack, backlog: StoreBacklog, clock: Clock
-    ) -> Sealer:
-        settings, uplink = self._settings, self._settings.uplink
-        uploader = None
-        if uplink.folder or uplink.enrolment:
-            # imported late: without an uplink it takes no memory
-            from edge.uplink import uploads
-
-            configured = uploads.transport_for(
-                self._folder, settings, backlog, lambda: clock().wall / 1000
-            )
-            stack.push_async_callback(configured.transport.close)
-            uploader = uploads.uploader(settings, backlog, configured.transport)
-            self._run_task(stack, uploader.run(), "uploader")
-            if configured.renewal is not None:
-                self._run_task(stack, configured.renewal.run(), "renewal")
+    ) -> tuple[UplinkConnection, Sealer]:
+        centre = UplinkConnection(
+            self._folder, self._settings, backlog, lambda: clock().wall / 1000, self._on_task_done
+        )
+        stack.push_async_callback(centre.stop)
+        centre.start()
         sealer = Sealer(
-            settings.gateway.domain,
+            self._settings.gateway.domain,
             backlog,
             backlog.facts,
-            BatchLimits(
-                uplink.segment_events, uplink.segment_age, uplink.segment_bytes, uplink.urgent_age
-            ),
+            _batch_limits(self._settings.uplink),
             clock=lambda: clock().service,
-            on_sealed=uploader.wake if uploader else lambda: None,
+            on_sealed=centre.wake,
             send_notice=backlog.log_notice,
         )
         self._run_task(stack, sealer.run(), "sealer")
-        return sealer
+        return centre, sealer
 
     def _facts(self, clock: Clock) -> GatewayFacts:
         system = os.uname()
@@ -371,7 +448,7 @@ class App:
 
         stack.push_async_callback(stop)
 
-    def _on_task_done(self, task: asyncio.Task[None]) -> None:
+    def _on_task_done(self, task: asyncio.Task[Any]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
             self._fail(error)
 
@@ -395,6 +472,44 @@ class App:
             self._fail(error)
         except (StoreError, BacklogUnavailable) as error:  # a full disk
             self._fail(StoreError(f"the closing event was not written: {error}"))
+
+
+def _tune_interpreter() -> None:
+    gc.freeze()  # modules and tables of handlers stay for ever
+    gc.set_threshold(GC_THRESHOLD)
+    sys.setswitchinterval(SWITCH_INTERVAL)
+
+
+def _unit_limits(limits: Limits) -> UnitLimits:
+    return UnitLimits(limits.waiting_units, limits.waiting_bytes)
+
+
+def _batch_limits(uplink: Uplink) -> BatchLimits:
+    return BatchLimits(
+        uplink.segment_events, uplink.segment_age, uplink.segment_bytes, uplink.urgent_age
+    )
+
+
+def _sessions_reader(
+    front: Listener | Component, clock: Clock
+) -> Callable[[], list[ConnectedSession]]:
+    return lambda: front.connected_sessions(clock().wall)
+
+
+async def _prepare_descriptors(target: Config) -> Change:
+    """Check that there are enough file descriptors for a configuration."""
+    _raise_descriptors(target.limits.sessions, target.limits.unauthenticated)
+    return Change()
+
+
+async def _prepare_front(front: Listener | Component, _target: Config) -> Change:
+    """Check and load the files of the front again."""
+    use = front.prepare_reload()
+
+    async def apply() -> None:
+        use()
+
+    return Change(apply)
 
 
 def _begin(tx: Transaction, settings: Config, start: Start, run: Run, router: Router) -> None:

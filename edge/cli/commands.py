@@ -13,6 +13,7 @@ COMMANDS: Final = {
     "init": "setup",
     "device": "device",
     "run": "run",
+    "reload": "reload",
     "status": "status",
     "events": "events",
     "dead": "dead",

@@ -29,8 +29,8 @@ def check(folder: Path, as_json: bool) -> None:
     """Report mistakes and changed options.
 
     Lists every mistake in fieldpost.toml, and the options that differ from their defaults. Exit
-    status 1 means that there is a mistake. Only the file is read: a running gateway keeps the
-    options that it read when it started.
+    status 1 means that there is a mistake. Only the file is read: a running gateway keeps its
+    options until `fieldpost reload` or a restart.
     """
     report = config_check.check(folder)
     lines = _lines(report)

@@ -56,7 +56,7 @@ def _lines(found: Status) -> Iterator[str]:
     if found.trouble is not None:
         yield found.trouble
     if found.changed:
-        yield "the limits in fieldpost.toml have changed; restart the gateway to apply them"
+        yield "the limits in fieldpost.toml have changed; apply them with `fieldpost reload`"
     yield ""
     yield from columns(_facts(found))
     yield ""

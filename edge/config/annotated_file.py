@@ -14,8 +14,9 @@ from edge.config.options import SET_THESE, TUNE_THESE, Section
 _WIDTH: Final = 100
 
 _INTRODUCTION: Final = f"""\
-# Configuration of a Fieldpost gateway. Restart the gateway after a change;
-# `fieldpost config check` reports mistakes and lists the changed options.
+# Configuration of a Fieldpost gateway. `fieldpost config check` reports mistakes and lists the
+# changed options; `fieldpost reload` applies them to the running gateway, except for those that
+# need a restart.
 #
 # The options under "{SET_THESE}" depend on your site. The defaults of those under
 # "{TUNE_THESE}" suit most sites. Change the limits, at the end, only with a reason.
@@ -82,6 +83,8 @@ def _unit_and_default(field: FieldInfo, meta: msgspec.Meta) -> str:
     value = default(field)
     unit = (meta.extra or {})["unit"]
     parts = [f"Unit: {unit}."] if unit else []
+    if (meta.extra or {})["restart"]:
+        parts.append("A change needs a restart.")
     parts.append("Required." if value is msgspec.NODEFAULT else f"Default: {to_toml(value)}.")
     return " ".join(parts)
 

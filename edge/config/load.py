@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import msgspec
+from msgspec import field
 
 from edge.config.limits import REJECTED_SEGMENT_BYTES, Limits
 from edge.config.options import Flash, Gateway, Log, Pubsub, Section, Uplink, Web, Xmpp
@@ -47,16 +48,20 @@ class Address(NamedTuple):
 
 
 class Config(Section, frozen=True, kw_only=True):
-    """The configuration of a gateway."""
+    """The configuration of a gateway.
+
+    No two share a section, because a reload changes the sections of a running gateway in place
+    (`edge.config.changes`).
+    """
 
     gateway: Gateway
-    xmpp: Xmpp = Xmpp()
-    pubsub: Pubsub = Pubsub()
-    limits: Limits = Limits()
-    log: Log = Log()
-    uplink: Uplink = Uplink()
-    flash: Flash = Flash()
-    web: Web = Web()
+    xmpp: Xmpp = field(default_factory=Xmpp)
+    pubsub: Pubsub = field(default_factory=Pubsub)
+    limits: Limits = field(default_factory=Limits)
+    log: Log = field(default_factory=Log)
+    uplink: Uplink = field(default_factory=Uplink)
+    flash: Flash = field(default_factory=Flash)
+    web: Web = field(default_factory=Web)
 
     @property
     def listen(self) -> tuple[Address, ...]:

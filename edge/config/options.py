@@ -20,9 +20,12 @@ SET_THESE: Final = "Set these"
 TUNE_THESE: Final = "Tune these"
 
 
-def option(reason: str, unit: str = "", **bounds: Any) -> Meta:
-    """Describe an option: its reason, its unit, and the bounds that msgspec checks."""
-    return Meta(description=reason, extra={"unit": unit}, **bounds)
+def option(reason: str, unit: str = "", *, restart: bool = False, **bounds: Any) -> Meta:
+    """Describe an option: its reason, its unit, and the bounds that msgspec checks.
+
+    `restart`: a running gateway keeps the value until it is restarted; other options are reloaded.
+    """
+    return Meta(description=reason, extra={"unit": unit, "restart": restart}, **bounds)
 
 
 class Section(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -41,7 +44,8 @@ class Gateway(Section, frozen=True, kw_only=True):
         str,
         option(
             "XMPP domain of the gateway, and its name at the centre. It is part of every address"
-            " and every segment, so it cannot be changed later."
+            " and every segment, so it cannot be changed later.",
+            restart=True,
         ),
     ]
 
@@ -57,44 +61,54 @@ class Xmpp(Section, frozen=True, kw_only=True):
             "Address and port for devices that use STARTTLS or TLS from the first byte (XEP-0368),"
             " or a list of addresses."
             ' ["0.0.0.0:5222", "[::]:5222"] serves the network. Port 0 selects a free port, which'
-            " `fieldpost run` prints in its `ready` line. An empty string disables the listener."
+            " `fieldpost run` prints in its `ready` line. An empty string disables the listener.",
+            restart=True,
         ),
     ] = "127.0.0.1:5222"
     listen_tls: Annotated[
         str | list[str],
         option(
             "Address and port only for devices that use TLS from the first byte, or a list of"
-            " addresses. An empty string disables the listener."
+            " addresses. An empty string disables the listener.",
+            restart=True,
         ),
     ] = "127.0.0.1:5223"
     component: Annotated[
         str,
         option(
             "HOST:PORT of an XMPP server to attach to as a component (XEP-0114). If it is set,"
-            " `listen` and `listen_tls` must be empty."
+            " `listen` and `listen_tls` must be empty.",
+            restart=True,
         ),
     ] = ""
     component_secret: Annotated[
         str,
-        option("File with the secret of the component, relative to the gateway's folder."),
+        option(
+            "File with the secret of the component, relative to the gateway's folder.", restart=True
+        ),
     ] = ""
     trusted_domains: Annotated[
         list[str],
         option(
             "Domains of which every user may send log events and readings if the gateway is a"
-            " component. Users added with `fieldpost device add` need no entry here."
+            " component. Users added with `fieldpost device add` need no entry here.",
+            restart=True,
         ),
     ] = field(default_factory=list)
     trust: Annotated[
         Literal["site", "roster"],
         option(
             'Senders from which a device accepts messages: "site" is every device of this gateway,'
-            ' "roster" only the contacts in the device\'s roster.'
+            ' "roster" only the contacts in the device\'s roster.',
+            restart=True,
         ),
     ] = "site"
     offline: Annotated[
         Literal["store", "refuse"],
-        option('Plain messages to an offline device: "store" keeps them, "refuse" returns them.'),
+        option(
+            'Plain messages to an offline device: "store" keeps them, "refuse" returns them.',
+            restart=True,
+        ),
     ] = "store"
     certificate_days: Annotated[
         int, option("Validity of a new device certificate.", "days", ge=1, le=3650)
@@ -103,7 +117,8 @@ class Xmpp(Section, frozen=True, kw_only=True):
         bool,
         option(
             "Require TLS before login. Set it to false only to measure on a loopback address;"
-            " PLAIN stays forbidden without TLS."
+            " PLAIN stays forbidden without TLS.",
+            restart=True,
         ),
     ] = True
 
@@ -229,6 +244,7 @@ class Uplink(Section, frozen=True, kw_only=True):
             "seconds",
             ge=1,
             le=60,
+            restart=True,
         ),
     ] = 60.0
 

@@ -265,8 +265,7 @@ def connect(path: Path, max_bytes: int | None = None) -> sqlite3.Connection:
     try:
         _set_up(connection)
         if max_bytes is not None:
-            most = (max_bytes - WAL_SHARE) // PAGE_BYTES
-            connection.execute(f"PRAGMA max_page_count = {most}")
+            connection.execute(limit_pages(max_bytes))
         connection.executescript(TABLES)
     except sqlite3.Error as error:
         connection.close()
@@ -275,6 +274,11 @@ def connect(path: Path, max_bytes: int | None = None) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
+
+
+def limit_pages(max_bytes: int) -> str:
+    """Return the statement that limits the database, beside its WAL, to `max_bytes`."""
+    return f"PRAGMA main.max_page_count = {(max_bytes - WAL_SHARE) // PAGE_BYTES}"
 
 
 def create(path: Path) -> None:

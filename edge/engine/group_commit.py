@@ -256,6 +256,11 @@ class Store:
             raise
         return cls(writer, reader, clock, bounds, guard)
 
+    def set_limits(self, bounds: UnitLimits, max_bytes: int) -> None:
+        """Change the limits; `space.set_max_bytes` has to have changed that of the database."""
+        self._bounds = bounds
+        self._guard.set_max_bytes(max_bytes)
+
     @property
     def waiting(self) -> UnitLimits:
         """The waiting units and their bytes."""

@@ -16,7 +16,7 @@ from typing import Any, Generic, NamedTuple, ParamSpec, Protocol, TypeAlias, Typ
 from xml.etree.ElementTree import Element
 
 from edge.config.limits import Limits
-from edge.config.options import Pubsub, Xmpp
+from edge.config.options import Pubsub, Uplink, Xmpp
 from edge.engine.access import Sender
 from edge.engine.addresses import AddressKind
 from edge.engine.database import Receipt, Transaction
@@ -42,7 +42,7 @@ class Context(NamedTuple):
 
     Attributes:
         has_accounts: whether accounts are the gateway's own; a component has none.
-        uplink_topics: filters of the nodes whose items are shipped (`[uplink] topics`).
+        uplink: `topics` are the filters of the nodes whose items are shipped.
     """
 
     domain: str
@@ -50,7 +50,7 @@ class Context(NamedTuple):
     xmpp: Xmpp
     pubsub: Pubsub
     has_accounts: bool
-    uplink_topics: tuple[str, ...]
+    uplink: Uplink
     hooks: Hooks
 
     @property

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final
 
 from edge.config.limits import Limits
-from edge.config.options import Pubsub, Xmpp
+from edge.config.options import Pubsub, Uplink, Xmpp
 from edge.engine import addresses, answers, in_flight, iq_ids, sessions
 from edge.engine.addresses import AddressError, AddressKind
 from edge.engine.database import Transaction
@@ -47,13 +47,13 @@ class Router:
         pubsub: Pubsub | None = None,
         *,
         accounts: bool = True,
-        topics: Sequence[str] = (),
+        uplink: Uplink | None = None,
     ) -> None:
         xmpp = xmpp or Xmpp()
         hooks = Hooks(xmpp)
         register_features(hooks, feature_modules(), accounts=accounts)
         self.context = Context(
-            domain, limits, xmpp, pubsub or Pubsub(), accounts, tuple(topics), hooks
+            domain, limits, xmpp, pubsub or Pubsub(), accounts, uplink or Uplink(), hooks
         )
         self._domain = domain
         self._stanza_handlers = hooks.stanza_handlers

@@ -87,6 +87,11 @@ def _exceeded_beside_reserved(
     return space_rules.exceeded_limit(size + reserved, usage, bounds)
 
 
+def set_max_bytes(tx: Transaction, max_bytes: int) -> None:
+    """Change the limit of the database of this connection."""
+    tx.run(database.limit_pages(max_bytes))
+
+
 def measure(tx: Transaction) -> SpaceUsage:
     """Measure the space that the database takes; raises `StoreBroken` if its file was removed."""
     path = tx.cache.get("path")
@@ -127,6 +132,10 @@ class SpaceGuard:
         self._limit = max_bytes
         self._max_bytes = UNBOUNDED if max_bytes is None else max_bytes
         self._guard: sqlite3.Connection | None = None
+
+    def set_max_bytes(self, max_bytes: int) -> None:
+        """Change the limit of the database and its WAL together."""
+        self._limit = self._max_bytes = max_bytes
 
     def connect(self) -> sqlite3.Connection:
         """Open the connection that writes; it waits for other processes in `begin` only."""

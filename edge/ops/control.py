@@ -32,6 +32,12 @@ STATUS: Final = b"status"
 SESSIONS: Final = b"sessions"
 """The request for a list of `ConnectedSession`."""
 
+RELOAD: Final = b"reload"
+"""The request to reload the configuration; the answer is a `ReloadReport`."""
+
+RELOAD_TIMEOUT: Final = 60.0
+"""Seconds in which a reload must be done; it waits for commits, and perhaps for name resolution."""
+
 MEMBERS: Final = b"members"
 """With a space and the number of a queue, the request for a `QueueAttendance`."""
 
@@ -85,6 +91,15 @@ class ConnectedSession(Struct, frozen=True, kw_only=True):
     unacknowledged: int = 0
 
 
+class ReloadReport(Struct, frozen=True, kw_only=True):
+    """The result of a reload: the options that have changed, those that need a restart, and the
+    faults for which nothing has changed."""
+
+    changed: list[str] = []
+    restart: list[str] = []
+    faults: list[str] = []
+
+
 class QueueAttendance(Struct, frozen=True, kw_only=True):
     """The sessions of the members of a queue, at a service time."""
 
@@ -111,6 +126,11 @@ def process_status(folder: Path, timeout: float = TIMEOUT) -> ProcessStatus | No
     Raises `SetupError` if it does not answer within `timeout` seconds or refuses the connection.
     """
     return _query(folder, STATUS, ProcessStatus, timeout)
+
+
+def reload(folder: Path) -> ReloadReport | None:
+    """Let the gateway in `folder` reload its configuration; as `process_status` does."""
+    return _query(folder, RELOAD, ReloadReport, RELOAD_TIMEOUT)
 
 
 def connected_sessions(folder: Path) -> list[ConnectedSession] | None:

@@ -99,7 +99,7 @@ def process(status: Status) -> Iterator[Finding]:
         yield Finding("gateway", WRONG, text, remedy)
     if status.changed:
         text = "the running gateway uses other limits than fieldpost.toml"
-        yield Finding("gateway", NOTICE, text, "`systemctl restart fieldpost`")
+        yield Finding("gateway", NOTICE, text, "apply them with `fieldpost reload`")
 
 
 def _guarded(folder: Path, name: str, check: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:

@@ -27,7 +27,7 @@ from edge.errors import StoreError
 from edge.features.queues.service.diagnosis import MAX_MEMBERS
 from edge.features.queues.store import overview
 from edge.ops import control
-from edge.ops.control import ConnectedSession, ProcessStatus, QueueAttendance
+from edge.ops.control import ConnectedSession, ProcessStatus, QueueAttendance, ReloadReport
 from edge.server.operator_channel import Listener, OperatorRequests, read_listen
 
 MAX_CLIENTS: Final = 8
@@ -51,7 +51,7 @@ def state_reader(
         used: returns the present use of limits, by option name.
     """
     started = asyncio.get_running_loop().time()
-    figures, build = msgspec.to_builtins(limits), build_kind()
+    build = build_kind()
 
     def read_state() -> ProcessStatus:
         now = clock()
@@ -63,7 +63,7 @@ def state_reader(
             uptime=asyncio.get_running_loop().time() - started,
             synchronised=now.synchronised,
             used=used(),
-            limits=figures,
+            limits=msgspec.to_builtins(limits),
         )
 
     return read_state
@@ -73,6 +73,7 @@ def for_store(
     folder: Path,
     state: Callable[[], ProcessStatus],
     sessions: Callable[[], list[ConnectedSession]],
+    reload: Callable[[], Awaitable[ReloadReport]],
     store: Store,
     context: Context,
 ) -> ControlServer:
@@ -82,7 +83,7 @@ def for_store(
         return await store.run(lambda tx: _present_members(tx, queue))
 
     requests = OperatorRequests(context, store)
-    return ControlServer(folder, state, sessions, members, requests)
+    return ControlServer(folder, state, sessions, reload, members, requests)
 
 
 def _present_members(tx: Transaction, queue: int) -> QueueAttendance:
@@ -97,6 +98,7 @@ class ControlServer:
     Args:
         state: returns the state of the process.
         sessions: returns the sessions of devices.
+        reload: reloads the configuration, also if its caller is cancelled.
         members: returns the present members of a queue, by its number.
         requests: performs requests of the operator; `None` refuses them.
     """
@@ -106,12 +108,14 @@ class ControlServer:
         folder: Path,
         state: Callable[[], ProcessStatus],
         sessions: Callable[[], list[ConnectedSession]],
+        reload: Callable[[], Awaitable[ReloadReport]],
         members: Callable[[int], Awaitable[QueueAttendance]],
         requests: OperatorRequests | None = None,
     ) -> None:
         self._folder = folder
         self._state = state
         self._sessions = sessions
+        self._reload = reload
         self._members = members
         self.requests = requests
         self._server: asyncio.Server | None = None
@@ -145,6 +149,8 @@ class ControlServer:
             return msgspec.json.encode(self._state()) + b"\n"
         if request == control.SESSIONS:
             return msgspec.json.encode(self._sessions()) + b"\n"
+        if request == control.RELOAD:
+            return msgspec.json.encode(await self._reload()) + b"\n"
         if len(words) == 2 and words[0] == control.MEMBERS and words[1].isdigit():
             try:
                 return msgspec.json.encode(await self._members(int(words[1]))) + b"\n"
@@ -173,7 +179,12 @@ class _Client(asyncio.Protocol):
             transport.abort()
             return
         self._server.clients.add(self)
-        self._timer = asyncio.get_running_loop().call_later(REQUEST_TIMEOUT, transport.abort)
+        self._set_timeout(transport, REQUEST_TIMEOUT)
+
+    def _set_timeout(self, transport: asyncio.Transport, timeout: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_later(timeout, transport.abort)
 
     def data_received(self, data: bytes) -> None:
         assert self._transport is not None  # noqa: S101
@@ -182,6 +193,8 @@ class _Client(asyncio.Protocol):
         self._request += data[: MAX_REQUEST_BYTES + 1]
         line, end, _ = self._request.partition(b"\n")
         if end:
+            if line == control.RELOAD:
+                self._set_timeout(self._transport, control.RELOAD_TIMEOUT)
             self._answer = asyncio.create_task(self._send_answer(self._transport, line))
         elif len(self._request) > MAX_REQUEST_BYTES:
             self._transport.abort()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -119,6 +120,13 @@ class Listener:
                 self._registry.end(generation, "not-authorized", "the account was revoked")
 
         self._store.submit(sessions.unprovisioned, answer, heavy=True)
+
+    def prepare_reload(self) -> Callable[[], None]:
+        """Check the certificates and load them again; return a function that uses them.
+
+        Raises `SetupError`.
+        """
+        return (lambda: None) if self._context is None else self._context.tls.prepare_reload()
 
     @property
     def up(self) -> bool:

@@ -42,8 +42,8 @@ class _Level(NamedTuple):
 class _Buckets(Generic[K]):
     """Leaky buckets by key, the least recently filled first."""
 
-    def __init__(self, leak_time: float, keys: int) -> None:
-        self._leak_time = leak_time
+    def __init__(self, limits: Limits, keys: int) -> None:
+        self._limits = limits
         self._keys = keys
         self._levels: dict[K, _Level] = {}
 
@@ -51,7 +51,7 @@ class _Buckets(Generic[K]):
         level = self._levels.get(key)
         if level is None:
             return 0.0
-        return max(level.failures - (now - level.at) / self._leak_time, 0.0)
+        return max(level.failures - (now - level.at) / self._limits.authenticate_again, 0.0)
 
     def add(self, key: K, failures: float, now: float) -> None:
         level = self.level(key, now) + failures
@@ -72,9 +72,9 @@ class LoginThrottle:
     def __init__(self, limits: Limits, keys: int = KEYS) -> None:
         self._limits = limits
         self._keys = keys
-        self._addresses: _Buckets[str] = _Buckets(limits.authenticate_again, keys)
-        self._accounts: _Buckets[str] = _Buckets(limits.authenticate_again, keys)
-        self._pairs: _Buckets[tuple[str, str]] = _Buckets(limits.authenticate_again, keys)
+        self._addresses: _Buckets[str] = _Buckets(limits, keys)
+        self._accounts: _Buckets[str] = _Buckets(limits, keys)
+        self._pairs: _Buckets[tuple[str, str]] = _Buckets(limits, keys)
         self._known_good: dict[tuple[str, str], None] = {}
 
     def may_try(self, address: str, account: str, now: float) -> bool:

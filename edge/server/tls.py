@@ -75,7 +75,7 @@ class TlsContexts:
         self._files = pki.files(folder)
         self._on_invalid = on_invalid
         self._stamps = self._stat_files()
-        self._starttls, self._direct = self._load()
+        self._starttls, self._direct = self.load()
 
     def get(self, *, direct: bool) -> ssl.SSLContext:
         """Return the context for STARTTLS or for direct TLS."""
@@ -83,7 +83,7 @@ class TlsContexts:
         if stamps != self._stamps:
             self._stamps = stamps
             try:
-                self._starttls, self._direct = self._load()
+                self.use(self.load())
             except SetupError:
                 self._on_invalid()
         return self._direct if direct else self._starttls
@@ -92,7 +92,15 @@ class TlsContexts:
         files = self._files
         return tuple(_stamp(path) for path in (files.server, files.server_key, files.ca, files.crl))
 
-    def _load(self) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    def use(self, loaded: tuple[ssl.SSLContext, ssl.SSLContext]) -> None:
+        """Use what `load` returned."""
+        self._starttls, self._direct = loaded
+
+    def load(self) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+        """Load the files; return the contexts for STARTTLS and for direct TLS.
+
+        Raises `SetupError`, which names the file.
+        """
         direct = server_context(self._files)
         direct.set_alpn_protocols([ALPN])
         return server_context(self._files), direct
@@ -111,10 +119,23 @@ class TlsServer:
 
     def __init__(self, contexts: TlsContexts, limits: Limits) -> None:
         self._contexts = contexts
-        self._timeout = limits.authenticate_time
+        self._limits = limits
         self._slots = asyncio.Semaphore(limits.handshakes)
         self._input = memoryview(bytearray(BUFFER_BYTES))
         self.active_handshakes = 0
+
+    def prepare_reload(self) -> Callable[[], None]:
+        """Load the certificates again; return a function that uses them and the present limits.
+
+        Handshakes that have begun do not count towards a new limit. Raises `SetupError`.
+        """
+        loaded = self._contexts.load()
+
+        def apply() -> None:
+            self._contexts.use(loaded)
+            self._slots = asyncio.Semaphore(self._limits.handshakes)
+
+        return apply
 
     async def handshake(
         self,
@@ -165,7 +186,7 @@ class TlsServer:
                 protocol,
                 self._contexts.get(direct=hello is not None),
                 server_side=True,
-                ssl_handshake_timeout=self._timeout,
+                ssl_handshake_timeout=self._limits.authenticate_time,
                 ssl_shutdown_timeout=CLOSE_TIMEOUT,
             )
         )

@@ -22,8 +22,7 @@ class UnauthenticatedConnections(Generic[T]):
     """The unauthenticated connections by source, the oldest of each source first."""
 
     def __init__(self, limits: Limits) -> None:
-        self._limit = limits.unauthenticated
-        self._limit_per_source = limits.unauthenticated_per_address
+        self._limits = limits
         self._by_source: dict[str, dict[T, float]] = {}
         self._sources: dict[T, str] = {}
 
@@ -69,8 +68,8 @@ class UnauthenticatedConnections(Generic[T]):
 
     def _full_source(self, source: str) -> str | None:
         """Return the source that must give up a connection for one more from `source`, if any."""
-        if len(self._by_source.get(source, ())) >= self._limit_per_source:
+        if len(self._by_source.get(source, ())) >= self._limits.unauthenticated_per_address:
             return source
-        if len(self._sources) >= self._limit:
+        if len(self._sources) >= self._limits.unauthenticated:
             return max(self._by_source, key=lambda key: len(self._by_source[key]))
         return None

@@ -282,7 +282,11 @@ def _log(
 
 
 class GatewayFacts:
-    """The source of the gateway's state for the headers of segments."""
+    """The source of the gateway's state for the headers of segments.
+
+    Attributes:
+        config_hash: SHA-256 of the configuration in use.
+    """
 
     def __init__(
         self,
@@ -298,7 +302,7 @@ class GatewayFacts:
         self._boot = boot
         self._firmware = firmware
         self._software = software
-        self._config_hash = config_hash
+        self.config_hash = config_hash
 
     async def state(self) -> GatewayState:
         """Return the current state."""
@@ -311,7 +315,7 @@ class GatewayFacts:
             clock=now.synchronised,
             firmware=self._firmware,
             software=self._software,
-            config_hash=self._config_hash,
+            config_hash=self.config_hash,
             disk_used=used,
         )
 

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import time
 from typing import Final
 
 import msgspec
 
-from edge.engine.database import Transaction
 from edge.engine.group_commit import Store
 from edge.errors import StoreError
 from edge.web import http, metrics, page
-from edge.web.hosts import KnownHosts
 from edge.web.http import Response
-from edge.web.server import Server
-from edge.web.status_snapshot import SnapshotReader, Sources
+from edge.web.status_snapshot import SnapshotReader
 from sync.common.metrics import CONTENT_TYPE
 
 STORE_TIMEOUT: Final = 3.0
@@ -25,20 +21,6 @@ tenths of a second."""
 
 _JSON: Final = "application/json"
 _HTML: Final = "text/html; charset=utf-8"
-
-
-def build(sources: Sources) -> tuple[Server, SnapshotReader]:
-    """Return the server, to be started, and its reader; events are kept from now on."""
-    store, reader = sources.store, SnapshotReader(sources)
-    others = store.before_commit
-
-    def before_commit(tx: Transaction) -> None:
-        reader.keep_events(tx)  # first, because the notifications of people remove the events
-        others(tx)
-
-    store.before_commit = before_commit
-    hosts = KnownHosts(sources.settings.web.names, socket.gethostname())
-    return Server(Site(reader, store).respond, hosts.is_known), reader
 
 
 class Site:

@@ -77,6 +77,11 @@ class Sealer:
         self._blocked_until: dict[str, float] = {}  # lanes that cannot be encoded
         self._unavailable = False
 
+    def set_limits(self, limits: BatchLimits) -> None:
+        """Use other limits, and check the lanes soon."""
+        self._limits = limits
+        self.wake()
+
     def wake(self) -> None:
         """Check the lanes soon, because events were written."""
         self._wakeup.wake()

@@ -98,6 +98,9 @@ def test_install_script_and_unit_use_the_same_paths() -> None:
     assert unit["ExecStart"] == [
         f"{places['OPT']}/current/bin/fieldpost run --dir {places['STATE']}"
     ]
+    assert unit["ExecReload"] == [
+        f"{places['OPT']}/current/bin/fieldpost reload --dir {places['STATE']}"
+    ]
     assert unit["User"] == [places["ACCOUNT"]]
     assert places["STATE"] == f"/var/lib/{unit['StateDirectory'][0]}"
     assert places["UNIT"] == f"/etc/systemd/system/{UNIT.name}"

@@ -72,7 +72,7 @@ async def in_process(folder: Path, *names: str, **options: object) -> AsyncItera
         limits,
         settings.xmpp,
         settings.pubsub,
-        topics=settings.uplink.topics,
+        uplink=settings.uplink,
     )
     refusals = RefusalCounters()
     front = Listener(gateway.folder, settings, store, router, refusals)

@@ -18,7 +18,7 @@ from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
 from edge.config.limits import Limits
-from edge.config.options import Pubsub, Xmpp
+from edge.config.options import Pubsub, Uplink, Xmpp
 from edge.engine import database, events, meta, timers
 from edge.engine.database import Send, Transaction
 from edge.engine.events import LANES, NewEvent, StoredEvent
@@ -181,7 +181,8 @@ class Gateway:
         self.path = path
         self.limits = limits or Limits()
         self.clock = clock or Clock()
-        self.router = Router(DOMAIN, self.limits, xmpp, pubsub, accounts=accounts, topics=topics)
+        uplink = Uplink(topics=list(topics))
+        self.router = Router(DOMAIN, self.limits, xmpp, pubsub, accounts=accounts, uplink=uplink)
         self.lifecycle = SessionLifecycle(self.router.context)
         self.sent: list[Send] = []
         self.due: float | None = None

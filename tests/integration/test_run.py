@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import resource
-import signal
 import socket
 import sys
 from pathlib import Path
@@ -113,21 +112,6 @@ def test_an_empty_database_is_told_and_left_alone(tmp_path: Path) -> None:
     path.write_bytes(b"")
     assert f"{path} is empty" in failure(gateway.folder)
     assert path.stat().st_size == 0
-
-
-def test_sighup_is_told_and_stops_nothing(tmp_path: Path) -> None:
-    gateway = Gateway(tmp_path / "gateway", "pump1")
-    with gateway.run() as process:
-        os.kill(process.pid, signal.SIGHUP)
-        with socket.create_connection(("127.0.0.1", port_of(process)), timeout=10) as device:
-            device.sendall(HEADER)
-            assert device.recv(1) == b"<"
-        assert process.terminate() == 0
-        (line,) = process.stderr.splitlines()
-        assert line.endswith(
-            " Warning: SIGHUP is ignored; restart the gateway to change its configuration"
-        )
-    assert [event["name"] for event in gateway.events("system")] == ["start", "stop"]
 
 
 def limited(gateway: Gateway, limit: str, *, ready: bool = True) -> Process:

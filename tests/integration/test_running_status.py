@@ -80,7 +80,7 @@ def test_status_shows_the_limits_in_force(gateway: Gateway, process: Process) ->
     assert found["changed"]
     assert found["limits"]["sessions"]["allowed"] == 1000
     text = gateway.command("status")
-    assert "restart the gateway to apply them" in text
+    assert "apply them with `fieldpost reload`" in text
     assert text.startswith(f"{DOMAIN}: running, fieldpost ")
     assert process.terminate() == 0
     found = status(gateway)

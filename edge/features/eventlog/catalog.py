@@ -55,6 +55,13 @@ EVENTS: Final = (
     ),
     _event(
         "system",
+        "reloaded",
+        "The configuration was reloaded: the text names the options that have changed, and the "
+        "value is their number. `restart` names those that need a restart.",
+        "Restart the gateway if `restart` names an option.",
+    ),
+    _event(
+        "system",
         "clock_stepped",
         "The wall clock was set; the value is the step in seconds.",
         "None after a start without a clock battery. Otherwise find out what sets the clock.",

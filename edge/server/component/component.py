@@ -99,6 +99,11 @@ class Component:
             first.cancel()
         return [("component", self._address)]
 
+    def prepare_reload(self) -> Callable[[], None]:
+        """Check the secret, which the next link reads; raises `ConfigError`."""
+        self._read_secret()
+        return lambda: None
+
     @property
     def up(self) -> bool:
         """Whether there is a link."""

@@ -15,7 +15,7 @@ import pytest
 from edge.errors import SetupError, StoreFull
 from edge.features.queues.store.overview import Attendance
 from edge.ops import control, setup, status
-from edge.ops.control import ProcessStatus, QueueAttendance
+from edge.ops.control import ProcessStatus, QueueAttendance, ReloadReport
 from edge.server import control_server
 from edge.server.control_server import MAX_CLIENTS, MAX_REQUEST_BYTES, ControlServer
 
@@ -45,11 +45,16 @@ async def there(queue: int) -> QueueAttendance:
 
 
 FAULTY = 13
+REPORT = ReloadReport(changed=["log.notify"], restart=["xmpp.listen"])
+
+
+async def reload() -> ReloadReport:
+    return REPORT
 
 
 @pytest.fixture
 async def served(tmp_path: Path) -> AsyncIterator[ControlServer]:
-    made = ControlServer(tmp_path, lambda: STATE, list, there)
+    made = ControlServer(tmp_path, lambda: STATE, list, reload, there)
     await made.start()
     yield made
     made.stop()
@@ -115,7 +120,7 @@ async def test_slow_request_ends_with_the_socket(tmp_path: Path) -> None:
             ended.set()
         raise AssertionError
 
-    made = ControlServer(tmp_path, lambda: STATE, list, long)
+    made = ControlServer(tmp_path, lambda: STATE, list, reload, long)
     await made.start()
     asked = asyncio.create_task(call(tmp_path, b"members 1\n"))
     await asyncio.wait_for(begun.wait(), WAIT_S)
@@ -127,7 +132,7 @@ async def test_slow_request_ends_with_the_socket(tmp_path: Path) -> None:
 async def test_socket_is_private(tmp_path: Path) -> None:
     old = os.umask(0o777)
     try:
-        made = ControlServer(tmp_path, lambda: STATE, list, there)
+        made = ControlServer(tmp_path, lambda: STATE, list, reload, there)
         await made.start()
         assert (tmp_path / control.SOCKET).stat().st_mode & 0o777 == 0o600
         made.stop()
@@ -136,7 +141,7 @@ async def test_socket_is_private(tmp_path: Path) -> None:
 
 
 async def test_it_is_gone_with_the_gateway(tmp_path: Path) -> None:
-    made = ControlServer(tmp_path, lambda: STATE, list, there)
+    made = ControlServer(tmp_path, lambda: STATE, list, reload, there)
     made.stop()
     await made.start()
     assert names(tmp_path) == [control.SOCKET]
@@ -149,7 +154,7 @@ async def test_a_killed_gateways_socket_is_replaced(tmp_path: Path) -> None:
     with closing(socket.socket(socket.AF_UNIX)) as left:
         left.bind(str(tmp_path / control.SOCKET))
     assert await ask(tmp_path) is None
-    made = ControlServer(tmp_path, lambda: STATE, list, there)
+    made = ControlServer(tmp_path, lambda: STATE, list, reload, there)
     await made.start()
     assert await ask(tmp_path) == STATE
     made.stop()
@@ -158,7 +163,7 @@ async def test_a_killed_gateways_socket_is_replaced(tmp_path: Path) -> None:
 async def test_what_is_no_socket_is_left_alone(tmp_path: Path) -> None:
     place = tmp_path / control.SOCKET
     place.write_text("mine", "utf-8")
-    made = ControlServer(tmp_path, lambda: STATE, list, there)
+    made = ControlServer(tmp_path, lambda: STATE, list, reload, there)
     with pytest.raises(OSError, match="in use"):
         await made.start()
     made.stop()
@@ -168,7 +173,7 @@ async def test_what_is_no_socket_is_left_alone(tmp_path: Path) -> None:
 async def test_a_long_path_is_no_obstacle(tmp_path: Path) -> None:
     folder = tmp_path / ("x" * 120)
     folder.mkdir()
-    made = ControlServer(folder, lambda: STATE, list, there)
+    made = ControlServer(folder, lambda: STATE, list, reload, there)
     await made.start()
     assert await ask(folder) == STATE
     made.stop()

@@ -30,12 +30,13 @@ from edge.features.queues.store import queue_items
 from edge.ops.control import ConnectedSession, ProcessStatus
 from edge.ops.status import limits_by_name
 from edge.web import http, page, server, site, status_snapshot
+from edge.web.hosts import KnownHosts
 from edge.web.http import Request, RequestError, Response
 from edge.web.server import MAX_CONNECTIONS, Server
 from edge.web.site import Site
 from edge.web.status_snapshot import ProcessFigures, Snapshot, SnapshotReader, Sources
 from tests.helpers import queue_rows, waiting
-from tests.helpers.store import Clock, new_database, opened
+from tests.helpers.store import new_database, opened
 
 WAIT_S = 10.0
 NOW = 1_760_000_000_000
@@ -86,8 +87,11 @@ def made(store: Store, settings: Config = SETTINGS) -> Gateway:
         settings, store, lambda: running(settings), lambda: front.up, lambda: 17, meter,
         lambda: SESSIONS,
     )  # fmt: skip
-    server, reader = site.build(sources)
-    return Gateway(store, front, reader, Site(reader, store), server)
+    reader = SnapshotReader(sources)
+    page_site = Site(reader, store)
+    store.before_commit = reader.keep_events
+    hosts = KnownHosts(settings.web.names, socket.gethostname())
+    return Gateway(store, front, reader, page_site, Server(page_site.respond, hosts.is_known))
 
 
 async def looked(gateway: Gateway) -> tuple[Snapshot, ProcessFigures]:
@@ -566,16 +570,6 @@ async def test_rolled_back_event_is_replaced(gateway: Gateway) -> None:
     await gateway.store.run(unit("kept"))
     names = [noted.event.name for noted in (await gateway.reader.snapshot()).events]
     assert names == ["kept"]
-
-
-async def test_notifications_still_get_events(tmp_path: Path) -> None:
-    told: list[object] = []
-    async with opened(new_database(tmp_path), Clock()) as store:
-        store.before_commit = lambda tx: told.extend(events.take_logged(tx))
-        gateway = made(store)
-        event = NewEvent("system", name="x", level="Error")
-        await store.run(lambda tx: events.append(tx, events.SYSTEM, event))
-        assert len((await gateway.reader.snapshot()).events) == len(told) == 1
 
 
 def test_web_is_not_imported_if_it_is_off() -> None:

@@ -115,7 +115,8 @@ def publish(context: Context, tx: Transaction, sender: Sender, request: Publicat
 
 def is_shipped(context: Context, node: str) -> bool:
     """Return whether `[uplink] topics` selects a node, so that its items are logged."""
-    return bool(context.uplink_topics) and topic.matches_any(context.uplink_topics, node)
+    topics = context.uplink.topics
+    return bool(topics) and topic.matches_any(tuple(topics), node)
 
 
 def find_target(

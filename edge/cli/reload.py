@@ -1,0 +1,53 @@
+"""The `fieldpost reload` command."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import msgspec
+
+from edge.cli import folder_option, report_errors
+from edge.command_errors import to_terminal
+from edge.errors import SetupError
+from edge.ops import control
+from edge.ops.control import ReloadReport
+
+
+@click.command()
+@folder_option
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@report_errors
+def reload(folder: Path, as_json: bool) -> None:
+    """Let the running gateway apply its changed configuration.
+
+    Reads fieldpost.toml, the certificates, the revocation list and the enrolment again. All of it
+    is checked first: if there is a mistake, nothing changes, and the exit status is 1. Options that
+    need a restart are named.
+    """
+    report = control.reload(folder)
+    if report is None:
+        raise SetupError(f"the gateway in {folder} is not running; `fieldpost run` starts it")
+    lines = _lines(report)
+    click.echo(
+        json.dumps(msgspec.to_builtins(report)) if as_json else "\n".join(map(to_terminal, lines))
+    )
+    if report.faults:
+        sys.exit(1)
+
+
+def _lines(report: ReloadReport) -> Iterator[str]:
+    for fault in report.faults:
+        yield f"wrong: {fault}"
+    if report.faults:
+        yield "nothing was changed"
+        return
+    for option in report.changed:
+        yield f"changed: {option}"
+    for option in report.restart:
+        yield f"needs a restart: {option}"
+    if not report.changed:
+        yield "no option was changed; the certificates and the revocation list were read again"

@@ -1,0 +1,56 @@
+"""Compare the configuration of a running gateway with a new one, and change it in place.
+
+All parts of a gateway hold the same sections and read the options when they need them; only
+`assign` changes a section after it was loaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple, get_type_hints
+
+import msgspec
+from msgspec.structs import force_setattr
+
+from edge.config.load import SECTIONS, Config
+
+
+class Changes(NamedTuple):
+    """The options that differ, as `SECTION.NAME`: those that can be reloaded, and the others."""
+
+    reloadable: list[str]
+    restart: list[str]
+
+
+def compare(current: Config, new: Config) -> Changes:
+    """Return the options whose values differ."""
+    changes = Changes([], [])
+    for section, name, restart in _options():
+        if getattr(getattr(current, section), name) != getattr(getattr(new, section), name):
+            options = changes.restart if restart else changes.reloadable
+            options.append(f"{section}.{name}")
+    return changes
+
+
+def merge(current: Config, new: Config) -> Config:
+    """Return `new` with the current values of the options that need a restart."""
+    tables: dict[str, dict[str, Any]] = msgspec.to_builtins(new)
+    for section, name, restart in _options():
+        if restart:
+            tables[section][name] = getattr(getattr(current, section), name)
+    return msgspec.convert(tables, Config)
+
+
+def assign(current: Config, target: Config) -> None:
+    """Give all options of `current` the values of `target`, for every part that holds a section."""
+    for section, name, _restart in _options():
+        value = getattr(getattr(target, section), name)
+        force_setattr(getattr(current, section), name, value)
+
+
+def _options() -> Iterator[tuple[str, str, bool]]:
+    """Yield the section and the name of each option, and whether it needs a restart."""
+    for section, kind in SECTIONS.items():
+        hints = get_type_hints(kind, include_extras=True)
+        for found in msgspec.structs.fields(kind):
+            yield section, found.name, hints[found.name].__metadata__[0].extra["restart"]

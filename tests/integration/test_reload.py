@@ -1,0 +1,360 @@
+"""`fieldpost reload` and SIGHUP: a running gateway applies a changed configuration, or nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import ssl
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from edge.cli.commands import main
+from edge.config import changes, load
+from edge.ops import control, pki
+from sync.common.enrolment import format_enrolment
+from tests.helpers.gateway import DOMAIN, PASSWORD, Gateway, port_of
+from tests.helpers.pki import make_pki
+from tests.helpers.processes import Process, start
+from tests.helpers.scripted_centre import running_scripted_centre
+from tests.helpers.scripted_server import SECRET, serving
+from tests.helpers.xmpp import Client, authenticated, condition, log_in
+
+SECONDS = 20
+LOG = "<log xmlns='urn:xmpp:eventlog' id='Started' type='Notice'><message>It runs.</message></log>"
+
+
+@pytest.fixture
+def gateway(tmp_path: Path) -> Gateway:
+    return Gateway(tmp_path / "gateway", "pump1", "olga", authenticate_delay=0.0)
+
+
+@pytest.fixture
+def process(gateway: Gateway) -> Iterator[Process]:
+    with gateway.run() as started:
+        yield started
+        assert started.terminate() == 0
+
+
+def configure(gateway: Gateway, section: str, **options: object) -> None:
+    """Set options of one section."""
+    path = gateway.folder / load.FILE_NAME
+    before, head, after = path.read_text("utf-8").partition(f"[{section}]\n")
+    for name, value in options.items():
+        start, line, end = re.split(rf"^({name} = .*)$", after, maxsplit=1, flags=re.MULTILINE)
+        assert line
+        after = f"{start}{name} = {json.dumps(value)}{end}"
+    path.write_text(before + head + after, "utf-8")
+
+
+def reload(gateway: Gateway, status: int = 0) -> dict[str, Any]:
+    arguments = ["reload", "--json", "--dir", str(gateway.folder)]
+    result = CliRunner().invoke(main, arguments, prog_name="fieldpost")
+    assert result.exit_code == status, result.output
+    found: dict[str, Any] = json.loads(result.stdout)
+    return found
+
+
+def allowed(gateway: Gateway, limit: str) -> object:
+    """Return the value of a limit in the running gateway."""
+    found = control.process_status(gateway.folder)
+    assert found is not None
+    return found.limits[limit]
+
+
+async def pump(gateway: Gateway, process: Process, resource: str = "fw") -> Client:
+    return await log_in(port_of(process), gateway.ca, "pump1", PASSWORD, resource)
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port: int = listening.getsockname()[1]
+        return port
+
+
+def get(port: int, host: str = "localhost") -> int:
+    """Return the status of the health page, or 0 if nothing listens."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=SECONDS)
+    try:
+        connection.request("GET", "/health", headers={"Host": host})
+        return connection.getresponse().status
+    except ConnectionRefusedError:
+        return 0
+    finally:
+        connection.close()
+
+
+# Limits.
+
+
+async def test_limits_apply_at_once(gateway: Gateway, process: Process) -> None:
+    async with await pump(gateway, process) as first:
+        configure(gateway, "limits", sessions_per_account=1, held_messages_per_source=7)
+        text = gateway.command("reload")
+        assert text.splitlines() == [
+            "changed: limits.sessions_per_account",
+            "changed: limits.held_messages_per_source",
+        ]
+        assert allowed(gateway, "held_messages_per_source") == 7
+        assert "have changed" not in gateway.command("status")
+        async with await authenticated(port_of(process), gateway.ca, "pump1", PASSWORD) as second:
+            bind = "<bind xmlns='urn:ietf:params:xml:ns:xmpp-bind'/>"
+            assert condition(await second.iq("set", bind, to=None)) == "resource-constraint"
+        assert (await first.iq("get", "<ping xmlns='urn:xmpp:ping'/>")).get("type") == "result"
+    text = gateway.command("reload")
+    assert text.startswith("no option was changed; ")
+    events = [event for event in gateway.events("system") if event["name"] == "reloaded"]
+    assert [(event["value"], event.get("text")) for event in events] == [
+        (2.0, "limits.sessions_per_account, limits.held_messages_per_source"),
+        (0.0, None),
+    ]
+
+
+async def test_limits_of_waiting_units_and_of_logins_apply(
+    gateway: Gateway, process: Process
+) -> None:
+    configure(gateway, "limits", authenticate_failures=3, authenticate_again=1000.0)
+    configure(gateway, "limits", unauthenticated=1, waiting_units=2, handshakes=1)
+    assert len(reload(gateway)["changed"]) == 5
+    async with await Client.connect(port_of(process)) as idle:
+        await idle.element()
+        async with await Client.connect(port_of(process)) as refused:
+            assert await refused.closed() == "resource-constraint"
+
+
+def test_a_fault_changes_nothing(gateway: Gateway, process: Process) -> None:
+    configure(gateway, "limits", sessions=77, nodes=-1)
+    configure(gateway, "log", notify=["olga@other.example"])
+    report = reload(gateway, status=1)
+    assert report["changed"] == []
+    assert [fault.partition(":")[0] for fault in report["faults"]] == ["limits.nodes", "log.notify"]
+    assert allowed(gateway, "sessions") == 1000
+    result = CliRunner().invoke(main, ["reload", "--dir", str(gateway.folder)])
+    assert result.stdout.splitlines()[-1] == "nothing was changed"
+
+
+@pytest.mark.parametrize("fault", ["web", "uplink", "certificate", "descriptors"])
+def test_a_part_that_cannot_be_prepared_changes_nothing(
+    gateway: Gateway, process: Process, fault: str
+) -> None:
+    configure(gateway, "limits", sessions=77)
+    port = free_port()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        if fault == "web":
+            used = taken.getsockname()[1]
+            configure(gateway, "web", listen=f"127.0.0.1:{used}")
+        else:
+            configure(gateway, "web", listen=f"127.0.0.1:{port}")
+        if fault == "uplink":
+            configure(gateway, "uplink", enrolment="missing.json")
+        if fault == "certificate":
+            files = pki.files(gateway.folder)
+            shutil.copy(files.ca_key, files.server_key)
+        if fault == "descriptors":
+            configure(gateway, "limits", sessions=10**9)
+        report = reload(gateway, status=1)
+    expected = {
+        "web": "is already in use",
+        "uplink": "uplink.enrolment: ",
+        "certificate": "is not the key of",
+        "descriptors": "file descriptors",
+    }
+    assert expected[fault] in report["faults"][0]
+    assert allowed(gateway, "sessions") == 1000
+    assert get(port) == 0
+
+
+def test_options_that_need_a_restart_are_named(gateway: Gateway, process: Process) -> None:
+    configure(gateway, "xmpp", listen="127.0.0.1:1", trust="roster")
+    configure(gateway, "uplink", heartbeat=1.0, segment_events=7)
+    for changed in (["uplink.segment_events"], []):
+        report = reload(gateway)
+        assert report["changed"] == changed
+        assert report["restart"] == ["xmpp.listen", "xmpp.trust", "uplink.heartbeat"]
+    (event, _) = [event for event in gateway.events("system") if event["name"] == "reloaded"]
+    assert event["tags"] == {"restart": "xmpp.listen, xmpp.trust, uplink.heartbeat"}
+
+
+def test_options_that_fit_only_after_a_restart(gateway: Gateway, process: Process) -> None:
+    configure(gateway, "xmpp", listen="", listen_tls="", component="127.0.0.1:1")
+    configure(gateway, "xmpp", component_secret="secret")
+    configure(gateway, "log", notify=["olga@other.example"])
+    (fault,) = reload(gateway, status=1)["faults"]
+    assert "log.notify" in fault
+    assert "restart the gateway" in fault
+
+
+def test_sighup_reloads(gateway: Gateway, process: Process) -> None:
+    configure(gateway, "limits", sessions=77)
+    configure(gateway, "xmpp", listen="127.0.0.1:1")
+    os.kill(process.pid, signal.SIGHUP)
+    process.wait_told("reloaded, but a restart is needed to change xmpp.listen")
+    assert allowed(gateway, "sessions") == 77
+    configure(gateway, "limits", sessions=-1)
+    os.kill(process.pid, signal.SIGHUP)
+    process.wait_told("the configuration was not reloaded: limits.sessions: it is -1")
+    assert allowed(gateway, "sessions") == 77
+
+
+def test_a_gateway_that_is_not_running(gateway: Gateway) -> None:
+    result = CliRunner().invoke(main, ["reload", "--dir", str(gateway.folder)])
+    assert (result.exit_code, "is not running" in result.output) == (1, True)
+
+
+# The other parts.
+
+
+async def test_people_are_notified_and_the_page_keeps_events(
+    gateway: Gateway, process: Process
+) -> None:
+    port = free_port()
+    async with await log_in(port_of(process), gateway.ca, "olga", PASSWORD) as olga:
+        olga.send("<presence/>")
+        await olga.stanza()
+        configure(gateway, "log", notify=[f"olga@{DOMAIN}"], notify_level="Notice")
+        configure(gateway, "web", listen=f"127.0.0.1:{port}")
+        assert len(reload(gateway)["changed"]) == 3
+        reload(gateway)
+        while "reloaded" not in str([each.attrib for each in (await olga.stanza()).iter()]):
+            pass
+    assert get(port) == 200
+
+
+def test_the_status_page_starts_moves_and_stops(gateway: Gateway, process: Process) -> None:
+    port, other = free_port(), free_port()
+    configure(gateway, "web", listen=f"127.0.0.1:{port}")
+    reload(gateway)
+    assert get(port) == 200
+    assert get(port, "gw1.example") == 421
+    configure(gateway, "web", names=["gw1.example"])
+    reload(gateway)
+    assert get(port, "gw1.example") == 200
+    configure(gateway, "web", listen=f"0.0.0.0:{port}")
+    reload(gateway)
+    assert get(port, "gw1.example") == 200
+    with socket.create_server(("127.0.0.2", other)):
+        configure(gateway, "web", listen=f"0.0.0.0:{other}")
+        reload(gateway, status=1)
+    assert get(port) == 200
+    configure(gateway, "web", listen="")
+    reload(gateway)
+    assert get(port) == 0
+
+
+def test_a_page_that_cannot_move_stays(gateway: Gateway, process: Process) -> None:
+    port = free_port()
+    configure(gateway, "web", listen=f"127.0.0.1:{port}")
+    reload(gateway)
+    configure(gateway, "web", listen=f"192.0.2.1:{port}")
+    reload(gateway, status=1)
+    assert get(port) == 200
+    configure(gateway, "web", listen=f"0.0.0.0:{port}")
+    configure(gateway, "limits", sessions=10**9)
+    reload(gateway, status=1)
+    assert get(port) == 200
+
+
+async def test_topics_apply(gateway: Gateway, process: Process) -> None:
+    publish = (
+        "<pubsub xmlns='http://jabber.org/protocol/pubsub'><publish node='plant/t'>"
+        f"<item>{LOG}</item></publish></pubsub>"
+    )
+    async with await pump(gateway, process) as device:
+        answer = await device.iq("set", publish, f"pubsub.{DOMAIN}")
+        assert condition(answer) == "item-not-found"
+        configure(gateway, "pubsub", auto_create=["plant/#"])
+        reload(gateway)
+        assert (await device.iq("set", publish, f"pubsub.{DOMAIN}")).get("type") == "result"
+        assert list(gateway.events("logs")) == []
+        configure(gateway, "uplink", topics=["plant/+"])
+        reload(gateway)
+        assert (await device.iq("set", publish, f"pubsub.{DOMAIN}")).get("type") == "result"
+    assert [event["topic"] for event in gateway.events("logs")] == ["plant/t"]
+
+
+async def test_the_uplink_is_replaced(gateway: Gateway, tmp_path: Path) -> None:
+    share = tmp_path / "share"
+    share.mkdir()
+    (share / "fieldpost-segments").touch()
+    async with running_scripted_centre(make_pki(tmp_path), DOMAIN) as centre:
+        enrolment = gateway.folder / "enrolment.json"
+        enrolment.write_text(format_enrolment(centre.enrolment))
+        enrolment.chmod(0o600)
+        configure(gateway, "uplink", enrolment="enrolment.json", segment_age=1.0)
+        with gateway.run() as process:
+            await centre.asked(1)
+            configure(gateway, "uplink", enrolment="", folder=str(share))
+            report = await asyncio.to_thread(reload, gateway)
+            assert report["changed"] == ["uplink.enrolment", "uplink.folder"]
+            async with await pump(gateway, process):
+                pass
+            before = len(centre.got)
+            assert await asyncio.to_thread(process.terminate) == 0
+        assert len(centre.got) == before
+    assert list(share.rglob("*.seg"))
+
+
+async def test_certificates_are_read_again(gateway: Gateway, process: Process) -> None:
+    async def serial() -> object:
+        context = ssl.create_default_context(cafile=str(gateway.ca))
+        context.check_hostname = False
+        _, port = process.host_port("xmpps")
+        _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
+        found = writer.get_extra_info("peercert")["serialNumber"]
+        writer.close()
+        with suppress(OSError):
+            await writer.wait_closed()
+        return found
+
+    before = await serial()
+    late = 4 * 365 * 86_400_000
+    files = pki.files(gateway.folder)
+    assert pki.renew_server(gateway.folder, DOMAIN, round(files.ca.stat().st_mtime * 1000) + late)
+    reload(gateway)
+    assert await serial() != before
+    files.crl.write_text("no list")
+    assert "crl.pem cannot be used" in reload(gateway, status=1)["faults"][0]
+    await serial()
+
+
+async def test_a_component_reloads(tmp_path: Path) -> None:
+    gateway = Gateway(tmp_path / "gateway", listen="", listen_tls="")
+    secret = gateway.folder / "component.secret"
+    secret.write_text(SECRET)
+    secret.chmod(0o600)
+    async with serving() as server:
+        configure(gateway, "xmpp", component=f"127.0.0.1:{server.port}")
+        configure(gateway, "xmpp", component_secret="component.secret")
+        with start("fieldpost", "run", "--dir", gateway.folder, ready=False) as process:
+            await (await server.link()).shake()
+            await asyncio.to_thread(process.wait_ready)
+            configure(gateway, "limits", sessions=77)
+            report = await asyncio.to_thread(reload, gateway)
+            assert report["changed"] == ["limits.sessions"]
+            secret.write_text("")
+            report = await asyncio.to_thread(reload, gateway, 1)
+            assert "component.secret is empty" in report["faults"][0]
+            assert await asyncio.to_thread(process.terminate) == 0
+
+
+def test_every_option_is_compared_merged_and_assigned() -> None:
+    current = load.parse(b'[gateway]\ndomain = "gw.example"')
+    other = load.parse(b'[gateway]\ndomain = "gw.example"\n[limits]\nsessions = 7')
+    assert load.parse(b'[gateway]\ndomain = "gw.example"').limits is not current.limits
+    limits, kept = current.limits, current.xmpp
+    assert changes.compare(current, other) == (["limits.sessions"], [])
+    changes.assign(current, changes.merge(current, other))
+    assert (current.limits, current.xmpp) == (limits, kept)
+    assert current.limits is limits
+    assert limits.sessions == 7
+    assert changes.compare(current, other) == ([], [])
