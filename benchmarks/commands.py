@@ -60,3 +60,11 @@ def answer(iq: bytes) -> bytes:
     if b":assured " in iq:
         return _RECEIVED % (id_, from_, attributes[b"msgId"])
     return _DONE % (id_, from_)
+
+
+def quick_answer(iq: bytes) -> bytes:
+    """Return the device's answer to an iq that delivers a command, with the gateway's quotes."""
+    values = iq.split(b"'", 12)[1::2]
+    if b":assured " in iq:
+        return _RECEIVED % (values[1], values[3], values[5])
+    return _DONE % (values[1], values[3])

@@ -1,7 +1,8 @@
 """Publish-subscribe as a micro benchmark: a node with subscribers, and a queue with workers.
 
 All stanzas are parsed, routed and processed, without sockets or commits. The changes of `GROUP`
-steps are written together, as those of a group of units are.
+steps are written together, as those of a group of units are. A worker deletes an item in a later
+group than the one in which it was published.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from benchmarks import commands, queue_payload
 from benchmarks.exchange_steps import LIMITS
 from benchmarks.payload import DOMAIN
 from benchmarks.queue_payload import ITEM, NODE, TOPIC
-from benchmarks.relay_steps import Device
-from edge.engine.database import Receipt, Transaction
+from benchmarks.relay_steps import GROUP, Device
+from edge.engine.database import Receipt, Send, Transaction
 from edge.engine.router import Router
 from edge.engine.session_lifecycle import SessionLifecycle
 
@@ -24,9 +25,6 @@ WORKERS: Final = 4
 
 REQUESTS: Final = 5
 """Items that a worker takes at a time."""
-
-GROUP: Final = 8
-"""Steps whose changes are written together."""
 
 _FIRST: Final = 20_000
 """A generation above those of other sessions."""
@@ -100,13 +98,25 @@ class QueuedItems(_Node):
         configure = _CONFIGURE % (NODE.encode(), 1)
         super().__init__(tx, router, NODE, WORKERS + 1, _FIRST + SUBSCRIBERS + 1, configure)
         self._lifecycle = SessionLifecycle(router.context)
+        self._assigned: deque[Send] = deque()
         self._confirmed: deque[tuple[int, Receipt]] = deque()
         self.subscribe(tx, REQUESTS)
 
     def work(self, tx: Transaction) -> None:
-        """Publish an item; the worker that gets it deletes it, and receives the confirmation."""
+        """Publish an item, let a worker delete an earlier one, and confirm another deletion.
+
+        Sessions receive stanzas after the commit, and what they answer is in a later group.
+        """
         self.publish(tx)
-        (send,) = tx.take_sends()
+        self._assigned += tx.take_sends()
+        if len(self._assigned) > GROUP:
+            self._delete(tx, self._assigned.popleft())
+        if len(self._confirmed) > GROUP:
+            generation, receipt = self._confirmed.popleft()
+            self._lifecycle.acknowledge(tx, generation, [receipt])
+
+    def _delete(self, tx: Transaction, send: Send) -> None:
+        """Delete an item as the worker that it was sent to."""
         item = ITEM.search(send.stanza)
         if item is None:
             raise RuntimeError(f"a worker received no item: {send!r}")
@@ -116,9 +126,6 @@ class QueuedItems(_Node):
         if confirmation.receipt is None:
             raise RuntimeError(f"the deletion was not confirmed: {confirmation!r}")
         self._confirmed.append((confirmation.generation, confirmation.receipt))
-        if len(self._confirmed) > GROUP:  # sessions receive stanzas after the commit
-            generation, receipt = self._confirmed.popleft()
-            self._lifecycle.acknowledge(tx, generation, [receipt])
 
 
 def new_router() -> Router:

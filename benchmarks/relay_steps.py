@@ -1,13 +1,16 @@
-"""The relay as a micro benchmark: a message from device to device, assured on both hops.
+"""The relay as a micro benchmark: messages from device to device, assured on both hops.
 
-All eight stanzas are parsed, routed and processed, without sockets or commits; the recipient
-answers at once. What each stanza changes is written to the rows before the next one, as if it were
-the only one of its group. A message's id can be reused after its release.
+All eight stanzas of a message are parsed, routed and processed, without sockets or commits. Pairs
+of devices send at the same time: each step processes one stanza of each kind, of four messages, and
+the changes of `GROUP` steps are written together, as those of a group of units are. So each unit
+of a message is in another group than the one before it. A message's id can be reused after its
+release.
 """
 
 from __future__ import annotations
 
-from itertools import cycle
+from collections import deque
+from itertools import count, cycle
 from typing import Final
 
 from benchmarks import commands, payload
@@ -23,6 +26,14 @@ from edge.xmpp.stanza import Stanza
 
 SENDER: Final = 10_000
 """A generation above those of other sessions."""
+
+GROUP: Final = 8
+"""Steps whose changes are written together."""
+
+PAIRS: Final = 4 * GROUP
+"""Pairs of devices, so that a pair has finished a message before its next one."""
+
+_RECIPIENT: Final = SENDER + PAIRS
 
 
 class Device:
@@ -58,41 +69,77 @@ class Device:
         return guarded(work, self.generation)(tx)
 
 
+class _Pair:
+    """A device that sends messages, and the one that receives them."""
+
+    def __init__(self, tx: Transaction, router: Router, number: int) -> None:
+        self.sender = Device(router, f"sender{number}", SENDER + number)
+        self.recipient = Device(router, f"recipient{number}", _RECIPIENT + number)
+        for device in (self.sender, self.recipient):
+            device.bind(tx)
+        self.recipient.do(tx, commands.PRESENCE)
+        to = self.recipient.name.encode()
+        self._messages = cycle([_message(to, number, count) for count in range(MESSAGES)])
+        for request in self.next_message():
+            self.sender.do(tx, request)
+        while sends := tx.take_sends():  # a query for the recipient's features, and the message
+            for send in sends:
+                if send.stanza.startswith(b"<iq"):
+                    self.recipient.do(tx, commands.answer(send.stanza))
+
+    def next_message(self) -> tuple[bytes, bytes]:
+        """Return the offer and the release of the next message."""
+        return next(self._messages)
+
+
 class RelayedMessages:
-    """Two devices, of which one sends to the other."""
+    """Pairs of devices, of which one sends to the other."""
 
     def __init__(self, tx: Transaction) -> None:
         epochs.begin(tx, epochs.CREATED)
         router = Router(payload.DOMAIN, LIMITS)
-        self._from = Device(router, "sender", SENDER)
-        self._to = Device(router, "recipient", SENDER + 1)
-        for device in (self._from, self._to):
-            device.bind(tx)
-        self._to.do(tx, commands.PRESENCE)
-        self._answer_all(tx)
-        to = self._to.name.encode()
-        self._messages = cycle([_message(to, count) for count in range(MESSAGES)])
-        self.relay(tx)  # the first message makes the gateway query the recipient's features
+        self._pairs = [_Pair(tx, router, number) for number in range(PAIRS)]
+        self._numbers = count()
+        self._releases: deque[bytes] = deque()
+        self._received: dict[int, bytes] = {}
 
     def relay(self, tx: Transaction) -> int:
-        """Relay one message; return the number of stanzas that the recipient received."""
-        offer, release = next(self._messages)
-        answers = self._from.do(tx, offer), self._from.do(tx, release)
-        if not all(b"type='result'" in answer for answer in answers):
-            raise RuntimeError(f"the gateway did not accept a message: {answers!r}")
-        return self._answer_all(tx)
+        """Offer one message, and process the next stanza of three earlier ones.
 
-    def _answer_all(self, tx: Transaction) -> int:
-        """Answer as the recipient until it receives nothing more."""
-        count = 0
-        while sends := tx.take_sends():
-            for send in sends:
-                if send.generation == self._to.generation and send.stanza.startswith(b"<iq"):
-                    self._to.do(tx, commands.answer(send.stanza))
-                    count += 1
-        return count
+        Return the number of stanzas that recipients received.
+        """
+        number = next(self._numbers)
+        if number % GROUP == 0:
+            tx.run_before_commit()
+        offer, release = self._pairs[number % PAIRS].next_message()
+        self._releases.append(release)
+        self._request(tx, number, offer)
+        if number >= GROUP:
+            self._request(tx, number - GROUP, self._releases.popleft())
+        return self._answer(tx, number - 2 * GROUP) + self._answer(tx, number - 3 * GROUP)
+
+    def _request(self, tx: Transaction, number: int, stanza: bytes) -> None:
+        """Process a stanza from the sender of a message."""
+        answer = self._pairs[number % PAIRS].sender.process(tx, stanza)
+        if b"type='result'" not in answer:
+            raise RuntimeError(f"the gateway did not accept a message: {answer!r}")
+        self._receive(tx)
+
+    def _answer(self, tx: Transaction, number: int) -> int:
+        """Answer what the recipient of a message received last, if anything."""
+        recipient = self._pairs[number % PAIRS].recipient
+        stanza = self._received.pop(recipient.generation, None)
+        if stanza is None:
+            return 0
+        recipient.process(tx, commands.quick_answer(stanza))
+        self._receive(tx)
+        return 1
+
+    def _receive(self, tx: Transaction) -> None:
+        for send in tx.take_sends():
+            self._received[send.generation] = send.stanza
 
 
-def _message(to: bytes, count: int) -> tuple[bytes, bytes]:
-    key = payload.msg_id(0, 0, count)
+def _message(to: bytes, pair: int, count: int) -> tuple[bytes, bytes]:
+    key = payload.msg_id(0, pair, count)
     return commands.assured(b"a%d" % count, to, key), commands.deliver(b"d%d" % count, to, key)

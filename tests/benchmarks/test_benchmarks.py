@@ -15,7 +15,7 @@ from benchmarks.exchange_steps import SensorStream, transaction
 from benchmarks.exchanges import saturated
 from benchmarks.load import Client, LoadError, Measurement
 from benchmarks.peer_servers import PEERS, find_program
-from benchmarks.relay_steps import RelayedMessages
+from benchmarks.relay_steps import GROUP, PAIRS, RelayedMessages
 from edge.engine import events
 
 PROGRAMS = ("gcc", "mosquitto", "prosody")
@@ -54,14 +54,15 @@ def test_the_measured_exchange_uses_the_gateways_handlers_and_can_be_repeated() 
         assert names == ["Temperature", "Temperature"]
 
 
-def test_the_measured_relay_leaves_nothing_waiting_and_can_be_repeated() -> None:
+def test_the_measured_relay_finishes_each_message_after_three_groups() -> None:
     with transaction(SensorStream()) as tx:
         relayed = RelayedMessages(tx)
-        for _ in range(2):
-            assert relayed.relay(tx) == 2, "the offer and the release"
-            assert tx.row("SELECT count(*) FROM held") == (0,)
-            assert tx.row("SELECT count(*) FROM outbox") == (0,)
-        assert tx.row("SELECT seq FROM main.sqlite_sequence WHERE name = 'outbox'") == (3,)
+        found = [relayed.relay(tx) for _ in range(2 * PAIRS)]
+        assert found == [0] * 2 * GROUP + [1] * GROUP + [2] * (2 * PAIRS - 3 * GROUP)
+        assert tx.row("SELECT count(*) FROM held") == (GROUP,)
+        assert tx.row("SELECT count(*) FROM outbox") == (2 * GROUP,)
+        last = tx.row("SELECT seq FROM main.sqlite_sequence WHERE name = 'outbox'")
+        assert last == (PAIRS + 2 * PAIRS - GROUP,), "a message of each pair came before"
         assert tx.row("SELECT count(*) FROM dead") == (0,)
 
 
