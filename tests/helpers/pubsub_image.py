@@ -31,6 +31,10 @@ def caches_equal_rows(context: Context, tx: Transaction) -> None:
         found_node = nodes.by_id(fresh, node_id)
         assert found_node is not None
         assert list(notifications.recipients(context, fresh, found_node)) == list(found)
+    for node_id, known in cache.get(items._CACHE, {}).items():
+        if known is not None:
+            rows = fresh.rows(items._KNOWN, (node_id, -1))
+            assert [(item, *entry) for item, entry in known.items()] == rows
     if items._TOTAL_CACHE in cache:
         assert cache[items._TOTAL_CACHE] == items.total(fresh)
     _queues_equal_rows(fresh, cache)

@@ -19,7 +19,7 @@ from xml.etree.ElementTree import Element
 
 from edge.config.limits import Limits
 from edge.config.options import Pubsub, Uplink, Xmpp
-from edge.engine import database, events, meta, timers
+from edge.engine import database, events, meta, space, timers
 from edge.engine.database import Send, Transaction
 from edge.engine.events import LANES, NewEvent, StoredEvent
 from edge.engine.group_commit import Store, UnitLimits
@@ -231,6 +231,22 @@ class Gateway:
             raise
         self._changes = self.connection.total_changes
         self.sent += tx.sends
+        return outcome
+
+    def commit_in_memory(self, unit: Callable[[Transaction], T]) -> T:
+        """Run a unit of work without statements, as behind a commit, and commit its changes.
+
+        Raises `NeedsDatabase` if it needs a statement.
+        """
+        space.measure_room(Transaction(self.connection, self.clock(), self.cache))
+        tx = Transaction(None, self.clock(), self.cache)
+        outcome = unit(tx)
+        self.sent += tx.take_sends()
+        self.connection.execute("BEGIN IMMEDIATE")
+        tx.connect(self.connection, self.clock())
+        tx.run_before_commit()
+        self.connection.execute("COMMIT")
+        self._changes = self.connection.total_changes
         return outcome
 
     def add(self, name: str, *, trusted: bool = True) -> None:

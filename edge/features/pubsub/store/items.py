@@ -3,19 +3,31 @@
 An item's position is its row number: each publication gets a higher one, also if its ItemID exists
 already. Triggers change the numbers of items and bytes of each node and of all nodes in the rows;
 `_count` changes those that are cached in memory (`Transaction.cache`).
+
+The ItemIDs of nodes with few items are cached too, so that an item is published without reading
+rows. Its row, and the deletion of those that it replaces, are written later, together with those of
+other units of work.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from itertools import islice
+from typing import Any, Final, NamedTuple, TypeAlias
 
+from edge.engine import row_numbers
 from edge.engine.database import Transaction
 from edge.engine.quota import Usage
 from edge.features.pubsub.store import nodes
 
 OVERHEAD: Final = 64
 """Bytes charged for a row beside its payload, ItemID and publisher."""
+
+CACHED_ITEMS: Final = 64
+"""Items that a node has at most for its ItemIDs to be kept in memory."""
+
+CACHED_NODES: Final = 128
+"""Nodes whose ItemIDs are kept in memory; with more, all are read again."""
 
 EXPIRY_BATCH: Final = 256
 """Items that expire in one unit of work."""
@@ -41,7 +53,27 @@ class Item(NamedTuple):
     payload: bytes
 
 
+_Known: TypeAlias = dict[str, tuple[int, int]]
+"""The row and the bytes of each item of a node by its ItemID, in the order of their rows."""
+
+
+class _Unwritten:
+    """The changes of a transaction that are not in the rows yet.
+
+    Attributes:
+        new: the values of new rows, by number.
+        removed: the numbers of removed rows.
+    """
+
+    __slots__ = ("new", "removed")
+
+    def __init__(self) -> None:
+        self.new: dict[int, tuple[Any, ...]] = {}
+        self.removed: list[tuple[int]] = []
+
+
 _TOTAL_CACHE: Final = "items total"
+_CACHE: Final = "items of nodes"
 
 _REMOVE: Final = "DELETE FROM main.items WHERE node = ? AND item = ? RETURNING bytes"
 _MAKE_ROOM: Final = """
@@ -56,9 +88,10 @@ DELETE FROM main.items WHERE id IN (
 RETURNING bytes
 """
 _PUT: Final = """
-INSERT INTO main.items (node, item, publisher, wall, expires, bytes, body)
-VALUES (?, ?, ?, ?, ?, ?, ?)
+INSERT INTO main.items (id, node, item, publisher, wall, expires, bytes, body)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 """
+_KNOWN: Final = "SELECT item, id, bytes FROM main.items WHERE node = ? ORDER BY id LIMIT ?"
 _GET: Final = """
 SELECT id, item, publisher, wall, bytes, body FROM main.items WHERE node = ? AND item = ?
 """
@@ -113,11 +146,75 @@ def put(
         expires: the service second at which it expires, if it does.
         excess: how many of the oldest items are removed, too; one less if the ItemID exists.
     """
-    removed = tx.run_apart(_MAKE_ROOM, (node_id, item_id, excess)).fetchall()
-    tx.run_apart(_PUT, (node_id, item_id, publisher, tx.now.wall, expires, size, payload))
-    _count(tx, node_id, 1 - len(removed), size - sum(bytes for (bytes,) in removed))
+    known = _known(tx, node_id)
+    row = row_numbers.take(tx, "items")
+    values = row, node_id, item_id, publisher, tx.now.wall, expires, size, payload
+    if known is None:
+        _count_removed(tx, node_id, tx.rows(_MAKE_ROOM, (node_id, item_id, excess)))
+        tx.run(_PUT, values)
+    else:
+        old = [item_id] if item_id in known else []
+        others = (name for name in known if name != item_id)
+        for name in [*old, *islice(others, max(0, excess - len(old)))]:
+            _remove_later(tx, node_id, known, name)
+        unwritten = tx.unwritten(_CACHE, _Unwritten, _write)
+        unwritten.new[row] = values
+        known[item_id] = row, size
+        tx.on_undo(unwritten.new.pop, row)
+        tx.on_undo(known.pop, item_id)
+        if len(known) > CACHED_ITEMS:
+            tx.cache[_CACHE][node_id] = None
+            tx.on_undo(tx.cache[_CACHE].__setitem__, node_id, known)
+    _count(tx, node_id, 1, size)
     if expires is not None:
         tx.wake_at(expires)
+
+
+def _known(tx: Transaction, node_id: int) -> _Known | None:
+    """Return the known items of a node, or `None` if it has too many."""
+    cache: dict[int, _Known | None] = tx.cache.setdefault(_CACHE, {})
+    if node_id not in cache:
+        rows = tx.rows(_KNOWN, (node_id, CACHED_ITEMS + 1))
+        if len(cache) >= CACHED_NODES:
+            cache.clear()
+        known = {item: (row, size) for item, row, size in rows}
+        cache[node_id] = None if len(known) > CACHED_ITEMS else known
+    return cache[node_id]
+
+
+def _remove_later(tx: Transaction, node_id: int, known: _Known, item_id: str) -> None:
+    unwritten = tx.unwritten(_CACHE, _Unwritten, _write)
+    row, size = known.pop(item_id)
+    values = unwritten.new.pop(row, None)
+    if values is None:
+        unwritten.removed.append((row,))
+    tx.on_undo(_undo_removal, known, unwritten, item_id, (row, size), values)
+    _count(tx, node_id, -1, -size)
+
+
+def _undo_removal(
+    known: _Known,
+    unwritten: _Unwritten,
+    item_id: str,
+    entry: tuple[int, int],
+    values: tuple[Any, ...] | None,
+) -> None:
+    if values is None:
+        unwritten.removed.pop()
+    else:
+        unwritten.new[entry[0]] = values
+    known[item_id] = entry
+    in_order = sorted(known.items(), key=lambda one: one[1])
+    known.clear()
+    known.update(in_order)
+
+
+def _write(tx: Transaction) -> None:
+    """Write the changes to the rows: removals first, because ItemIDs are unique."""
+    unwritten: _Unwritten = tx.memo.pop(_CACHE)
+    for sql, values in ((_REMOVE_ROW, unwritten.removed), (_PUT, [*unwritten.new.values()])):
+        if values:
+            tx.run_many(sql, values)
 
 
 def get(tx: Transaction, node_id: int, item_id: str) -> Item | None:
@@ -182,7 +279,11 @@ def last(tx: Transaction, node_id: int) -> Item | None:
 
 def remove(tx: Transaction, node_id: int, item_id: str) -> bool:
     """Remove an item; return whether it existed."""
-    return _count_removed(tx, node_id, tx.rows(_REMOVE, (node_id, item_id))) > 0
+    removed = _count_removed(tx, node_id, tx.rows(_REMOVE, (node_id, item_id)))
+    known: _Known | None = tx.cache.get(_CACHE, {}).get(node_id)
+    if known is not None:
+        known.pop(item_id, None)
+    return removed > 0
 
 
 def purge(tx: Transaction, node_id: int) -> int:
@@ -195,6 +296,7 @@ def trim(tx: Transaction, node_id: int, max_items: int) -> int:
     rows: Sequence[tuple[int, int]] = tx.rows(_OLDEST, (node_id, node_id, max_items))
     for row, _size in rows:
         tx.run(_REMOVE_ROW, (row,))
+    tx.cache.pop(_CACHE, None)
     return _count_removed(tx, node_id, [(size,) for _row, size in rows])
 
 
@@ -233,6 +335,7 @@ def _remove_many(tx: Transaction, sql: str, values: tuple[float, ...]) -> int:
     if count:
         nodes.forget_all(tx)
         tx.cache.pop(_TOTAL_CACHE, None)
+        tx.cache.pop(_CACHE, None)
     return count
 
 
@@ -243,7 +346,12 @@ def _count_removed(tx: Transaction, node_id: int, sizes: Sequence[tuple[int]]) -
 
 def _count(tx: Transaction, node_id: int, items: int, size: int) -> None:
     """Add items and bytes to the cached counts of a node and of all, as triggers do to the rows."""
-    nodes.count_items(tx, node_id, items, size)
-    total: Usage | None = tx.cache.get(_TOTAL_CACHE)
+    _count_cached(tx.cache, node_id, items, size)
+    tx.on_undo(_count_cached, tx.cache, node_id, -items, -size)
+
+
+def _count_cached(caches: dict[str, Any], node_id: int, items: int, size: int) -> None:
+    nodes.count_items(caches, node_id, items, size)
+    total: Usage | None = caches.get(_TOTAL_CACHE)
     if total is not None:
-        tx.cache[_TOTAL_CACHE] = Usage(total.messages + items, total.bytes + size)
+        caches[_TOTAL_CACHE] = Usage(total.messages + items, total.bytes + size)

@@ -91,9 +91,12 @@ def get(tx: Transaction, name: str) -> Node | None:
     return found
 
 
-def count_items(tx: Transaction, id: int, items: int, size: int) -> None:
-    """Add items and bytes to the cached counts of a node, as triggers do to its row."""
-    cache: _Cache | None = tx.cache.get(_CACHE)
+def count_items(caches: dict[str, Any], id: int, items: int, size: int) -> None:
+    """Add items and bytes to the cached counts of a node, as triggers do to its row.
+
+    `caches` are those of a transaction.
+    """
+    cache: _Cache | None = caches.get(_CACHE)
     name = None if cache is None else cache.names.get(id)
     if cache is not None and name is not None:
         node = cache.by_name[name]

@@ -79,7 +79,7 @@ def enqueue(
             queue_items.replace(tx, queue, old, publisher, body, expires)
             dispatch(context, tx, queue.id, queue)  # the old item may have expired already
             return
-        queue_items.delete(tx, old.row)
+        queue_items.delete(tx, old)
     if due is None and assign_new(
         context, tx, queue, node, item_id, publisher, body, priority, expires
     ):
@@ -96,7 +96,7 @@ def enqueue(
 
 def complete(context: Context, tx: Transaction, item: Item, queue: Queue | None = None) -> None:
     """Delete an item that is completed, and assign the next one of its queue."""
-    queue_items.delete(tx, item.row)
+    queue_items.delete(tx, item)
     count_removal(context, tx, item)
     dispatch(context, tx, item.queue, queue)
 

@@ -106,7 +106,7 @@ def _send_once(
     context: Context, tx: Transaction, item: Item, member: Member, subscription: Subscription
 ) -> None:
     session, delivery = sessions.find(tx, member.session), _delivery(tx, item, subscription)
-    queue_items.delete(tx, item.row)
+    queue_items.delete(tx, item)
     if session is not None:
         receipt = Receipt(QOS_0, item.row)
         in_flight.begin(tx, receipt, session.generation)
@@ -134,7 +134,7 @@ def withdraw(context: Context, tx: Transaction, item: Item) -> Withdrawal:
         text = "the member left the shared subscription"
         failure = DeliveryFailure(FailureReason.SESSIONS_LOST, text)
         outbox.give_up(context, tx, row, State.IN_DOUBT, failure)
-        queue_items.delete(tx, item.row)
+        queue_items.delete(tx, item)
         return Withdrawal.IN_DOUBT
     outbox.remove(tx, row)
     return Withdrawal.UNSENT if row.state == State.QUEUED.value else Withdrawal.SENT

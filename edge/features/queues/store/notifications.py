@@ -1,7 +1,8 @@
 """Notifications to workers that an item of theirs was deleted or unlocked (XEP-0254).
 
 Each is for one session, by its full JID, and waits until that session is connected. Its row is
-removed when the session has received the stanza.
+removed when the session has received the stanza. Rows are added and removed later, together with
+those of other units of work.
 """
 
 from __future__ import annotations
@@ -9,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from edge.engine import row_numbers
 from edge.engine.database import Transaction
+from edge.features.accounts import service as accounts
 
 KIND: Final = "notification"
 """The kind of receipt of these rows."""
@@ -25,6 +28,16 @@ _MOST: Final = "notifications"
 ones are not subtracted."""
 
 
+class _Unwritten:
+    """The values of new rows, and the numbers of removed rows, that are not written yet."""
+
+    __slots__ = ("new", "removed")
+
+    def __init__(self) -> None:
+        self.new: list[tuple[object, ...]] = []
+        self.removed: list[tuple[int]] = []
+
+
 class Notification(NamedTuple):
     """A waiting notification: a complete stanza for the session of a full JID."""
 
@@ -34,8 +47,7 @@ class Notification(NamedTuple):
 
 
 _ADD: Final = """
-INSERT INTO main.notifications (account, jid, since, bytes, stanza)
-SELECT id, ?, ?, ?, ? FROM main.accounts WHERE name = ?
+INSERT INTO main.notifications (id, account, jid, since, bytes, stanza) VALUES (?, ?, ?, ?, ?, ?)
 """
 _COUNT: Final = """
 SELECT count(*) FROM main.notifications
@@ -76,11 +88,17 @@ _OLDEST: Final = "SELECT min(since) FROM main.notifications"
 def add(tx: Transaction, account: str, jid: str, stanza: bytes) -> int | None:
     """Store a notification for a session of an account; return its row, or `None` if there is no
     such account."""
-    done = tx.run_apart(_ADD, (jid, tx.now.service, len(stanza), stanza, account))
+    status = accounts.status(tx, account)
+    if status is None:
+        return None
+    row = row_numbers.take(tx, "notifications")
+    unwritten = tx.unwritten(_MOST, _Unwritten, _write)
+    unwritten.new.append((row, status.row, jid, tx.now.service, len(stanza), stanza))
+    tx.on_undo(unwritten.new.pop)
     most: dict[str, int] = tx.cache.get(_MOST, {})
     if account in most:
         most[account] += 1
-    return done.lastrowid if done.rowcount else None
+    return row
 
 
 def make_room(tx: Transaction, account: str, limit: int) -> bool:
@@ -111,8 +129,18 @@ def sessions_with_waiting(tx: Transaction) -> list[int]:
 
 def remove(tx: Transaction, rows: Sequence[int]) -> None:
     """Remove notifications that their sessions have received."""
+    unwritten = tx.unwritten(_MOST, _Unwritten, _write)
     for row in rows:
-        tx.run_apart(_REMOVE, (row,))
+        unwritten.removed.append((row,))
+        tx.on_undo(unwritten.removed.pop)
+
+
+def _write(tx: Transaction) -> None:
+    """Write the changes to the rows."""
+    unwritten: _Unwritten = tx.memo.pop(_MOST)
+    for sql, values in ((_ADD, unwritten.new), (_REMOVE, unwritten.removed)):
+        if values:
+            tx.run_many(sql, values)
 
 
 def expire(tx: Transaction, ttl: float) -> list[str]:

@@ -5,7 +5,8 @@ in a table of their own, because item rows are written several times. Triggers m
 of each queue.
 
 Recently published or requested items of queue nodes are cached in memory (`Transaction.cache`), and
-so are the numbers of queues without a ready item.
+so are the numbers of queues without a ready item. New items, and the deletions of cached items, are
+written to the rows later, together with those of other units.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
+from edge.engine import row_numbers
 from edge.engine.database import Transaction
 from edge.features.queues.rules.assignment import Policy, slot_of
 from edge.features.queues.store import queues
@@ -79,6 +81,22 @@ class Item(NamedTuple):
     bytes: int
 
 
+class _Unwritten:
+    """The changes of a transaction that are not in the rows yet.
+
+    Attributes:
+        new: the values of new rows, and the bodies of these.
+        deleted: the numbers of deleted rows.
+    """
+
+    __slots__ = ("bodies", "deleted", "new")
+
+    def __init__(self) -> None:
+        self.new: list[tuple[Any, ...]] = []
+        self.bodies: list[tuple[int, bytes]] = []
+        self.deleted: list[tuple[int]] = []
+
+
 class Lock(NamedTuple):
     """The lock of an item: its member's subscription and full JID, and the end if it has one."""
 
@@ -103,9 +121,9 @@ ORDER BY priority DESC, id LIMIT ?
 """
 _ENQUEUE: Final = """
 INSERT INTO main.queue_items (
-    queue, node, item, publisher, state, priority, wall, since, due, expires, slot, bytes,
+    id, queue, node, item, publisher, state, priority, wall, since, due, expires, slot, bytes,
     deliveries, subscription, holder, locked, until
-) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
 _ADD_BODY: Final = "INSERT INTO main.queue_bodies (id, body) VALUES (?, ?)"
 _BODY: Final = "SELECT body FROM main.queue_bodies WHERE id = ?"
@@ -154,7 +172,7 @@ SET state = 'ready', reason = NULL, spared = deliveries, subscription = NULL, ho
     locked = NULL, since = ?
 WHERE id = ? AND state = 'dead'
 """
-_DELETE: Final = "DELETE FROM main.queue_items WHERE id = ? RETURNING queue, item, bytes"
+_DELETE: Final = "DELETE FROM main.queue_items WHERE id = ?"
 _DELETE_ALL: Final = "DELETE FROM main.queue_items WHERE queue = ?"
 _DELETE_SOME: Final = """
 DELETE FROM queue_items WHERE id IN (
@@ -335,16 +353,45 @@ def enqueue(
     locked = (
         NO_LOCK if lock is None else (1, lock.subscription, lock.holder, now.service, lock.until)
     )
-    row = int(tx.run_apart(_ENQUEUE, (*values, slot, size, *locked)).lastrowid or 0)
-    tx.run_apart(_ADD_BODY, (row, body))
+    row = row_numbers.take(tx, "queue_items")
+    unwritten = tx.unwritten(_ITEMS, _Unwritten, _write)
+    unwritten.new.append((row, *values, slot, size, *locked))
+    unwritten.bodies.append((row, body))
+    tx.on_undo(_undo_enqueue, unwritten)
     queues.count_items(tx, queue.id, 1, size)
-    if state == "ready":
-        tx.cache.get(_DRAINED, set()).discard(queue.id)
+    drained: set[int] = tx.cache.get(_DRAINED, set())
+    if state == "ready" and queue.id in drained:
+        drained.remove(queue.id)
+        tx.on_undo(drained.add, queue.id)
     deliveries, *lock_values = locked
     added = Item._make((row, *values, deliveries, 0, *lock_values, None, None, size))
     if queue.node is not None:
-        _keep(_cached(tx, queue.id), added)
+        cached = _cached(tx, queue.id)
+        tx.on_undo(_restore, cached, item, cached.get(item))
+        _keep(cached, added)
     return added
+
+
+def _undo_enqueue(unwritten: _Unwritten) -> None:
+    unwritten.new.pop()
+    unwritten.bodies.pop()
+
+
+def _restore(cached: dict[str, Item], name: str, item: Item | None) -> None:
+    """Undo a change of the cached item of a name."""
+    if item is None:
+        cached.pop(name, None)
+    else:
+        cached[name] = item
+
+
+def _write(tx: Transaction) -> None:
+    """Write the changes to the rows."""
+    unwritten: _Unwritten = tx.memo.pop(_ITEMS)
+    batches = (_ENQUEUE, unwritten.new), (_ADD_BODY, unwritten.bodies), (_DELETE, unwritten.deleted)
+    for sql, values in batches:
+        if values:
+            tx.run_many(sql, values)
 
 
 def replace(
@@ -450,11 +497,19 @@ def requeue(tx: Transaction, row: int) -> bool:
     return _change(tx, _REQUEUE, (tx.now.service, row)) > 0
 
 
-def delete(tx: Transaction, row: int) -> None:
-    """Delete an item."""
-    for queue, item, size in tx.run_apart(_DELETE, (row,)).fetchall():
-        _forget_item(tx, queue, item)
-        queues.count_items(tx, queue, -1, -size)
+def delete(tx: Transaction, item: Item) -> None:
+    """Delete an existing item."""
+    cached: dict[str, Item] = tx.cache.get(_ITEMS, {}).get(item.queue, {})
+    known = cached.get(item.item)
+    if known is not None and known.row == item.row:
+        del cached[item.item]
+        tx.on_undo(cached.__setitem__, item.item, known)
+        unwritten = tx.unwritten(_ITEMS, _Unwritten, _write)
+        unwritten.deleted.append((item.row,))
+        tx.on_undo(unwritten.deleted.pop)
+    elif tx.run(_DELETE, (item.row,)).rowcount == 0:
+        return
+    queues.count_items(tx, item.queue, -1, -item.bytes)
 
 
 def delete_all(tx: Transaction, queue: int) -> int:

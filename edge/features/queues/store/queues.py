@@ -116,14 +116,19 @@ def forget(tx: Transaction) -> None:
 
 def count_items(tx: Transaction, id: int, items: int, size: int) -> None:
     """Add items and bytes to the cached counts of a queue, as triggers do to its row."""
-    cache: _Cache | None = tx.cache.get(_CACHE)
+    _count(tx.cache, id, items, size)
+    tx.on_undo(_count, tx.cache, id, -items, -size)
+
+
+def _count(caches: dict[str, Any], id: int, items: int, size: int) -> None:
+    cache: _Cache | None = caches.get(_CACHE)
     queue = None if cache is None else cache.by_id.get(id)
     if cache is not None and queue is not None:
         totals = queue.items + items, queue.bytes + size
         cache.by_id[id] = Queue._make(queue[:-2] + totals)
-    total: Usage | None = tx.cache.get(_TOTAL_CACHE)
+    total: Usage | None = caches.get(_TOTAL_CACHE)
     if total is not None:
-        tx.cache[_TOTAL_CACHE] = Usage(total.messages + items, total.bytes + size)
+        caches[_TOTAL_CACHE] = Usage(total.messages + items, total.bytes + size)
 
 
 def of_share(tx: Transaction, share: str, filter: str) -> Queue | None:

@@ -34,6 +34,7 @@ from tests.helpers.pubsub import (
     subid,
     subscribe,
 )
+from tests.helpers.pubsub_image import caches_equal_rows
 from tests.helpers.store import Gateway
 
 LARGE: Final = f"<x xmlns='urn:x'>{'y' * 40_000}</x>"
@@ -53,6 +54,25 @@ def publish_request(*items: str, node: str | None = NODE, **options: str) -> str
     if options:
         following = element("publish-options", form("publish-options", options))
     return element("publish", "".join(items), node=node) + following
+
+
+def test_an_item_for_subscribers_is_published_without_statements(
+    build: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gateway = build()
+    make_available(gateway, VALVE)
+    assert subscribe(gateway, VALVE, NODE, VALVE_BARE).type == "result"
+    publish(gateway, PUMP, NODE, item("first"))
+    notifications(gateway, VALVE)
+    with monkeypatch.context() as patch:
+        patch.setattr(gateway, "commit", gateway.commit_in_memory)
+        ids = ["first", *(str(number) for number in range(DEFAULT.max_items)), "3"]
+        for id in ids:
+            publish(gateway, PUMP, NODE, item(id, reading(5)))
+    assert len(notifications(gateway, VALVE)) == len(ids)
+    kept = [id for id in ids[1:-1] if id != "3"]
+    assert stored_ids(gateway, PUMP) == [*kept, "3"]
+    gateway.commit(lambda tx: caches_equal_rows(gateway.router.context, tx))
 
 
 # Requests

@@ -13,6 +13,7 @@ from edge.features.queues.service import admin
 from edge.features.queues.store import overview
 from tests.helpers.pubsub import OWNER as NODES
 from tests.helpers.pubsub import element, form, send_request
+from tests.helpers.pubsub_image import caches_equal_rows
 from tests.helpers.queue_nodes import (
     NODE,
     ONE,
@@ -54,6 +55,29 @@ def errors(gateway: Gateway, full: str, id: str) -> tuple[str, str]:
 
 
 # Dispatch
+
+
+def test_items_are_published_assigned_and_deleted_without_statements(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    subscribe_worker(gateway, ONE)
+    publish(gateway, "first")  # what is in memory is read by the first item
+    retract(gateway, ONE, "first")
+    messages(gateway, ONE)
+    with monkeypatch.context() as patch:
+        patch.setattr(gateway, "commit", gateway.commit_in_memory)
+        publish(gateway, "a", "b")
+        assert states(gateway) == {"a": "locked", "b": "locked"}
+        assert deliveries(gateway, ONE) == ["a", "b"]
+        retract(gateway, ONE, "a")
+        publish(gateway, "a")
+        retract(gateway, ONE, "b")
+        assert states(gateway) == {"a": "locked"}
+        gone, again = Received("retract", "a"), Received("item", "a")
+        assert messages(gateway, ONE) == [gone, again, Received("retract", "b")]
+    assert gateway.count("SELECT count(*) FROM notifications") == 0
+    assert gateway.count("SELECT count(*) FROM queue_bodies") == 1
+    gateway.commit(lambda tx: caches_equal_rows(gateway.router.context, tx))
 
 
 def test_items_are_spread_over_workers_up_to_their_requests(gateway: Gateway) -> None:

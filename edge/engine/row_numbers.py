@@ -1,0 +1,27 @@
+"""Give numbers to new rows before they are inserted, so that images can be written later.
+
+A number is never given again, also if the unit of work that took it is undone.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from edge.engine.database import Transaction
+
+_LAST: Final = "SELECT seq FROM main.sqlite_sequence WHERE name = ?"
+_CACHE: Final = "row numbers"
+
+
+def take(tx: Transaction, table: str) -> int:
+    """Return the number of a new row of a table with AUTOINCREMENT.
+
+    All rows of the table are inserted with such numbers.
+    """
+    last: dict[str, int] = tx.cache.setdefault(_CACHE, {})
+    found = last.get(table)
+    if found is None:
+        row = tx.row(_LAST, (table,))
+        found = 0 if row is None else row[0]
+    last[table] = found + 1
+    return last[table]
