@@ -64,6 +64,8 @@ class Sender(NamedTuple):
 class Role(Enum):
     """The role of a sender."""
 
+    __hash__ = object.__hash__  # `Enum.__hash__` is slow: it is written in Python
+
     DEVICE = "provisioned here"
     UNTRUSTED = "provisioned here with --no-trust"
     REVOKED = "was provisioned here and is refused from now on"
@@ -74,6 +76,8 @@ class Role(Enum):
 
 class Relation(Enum):
     """The relation of the addressed account to the sender."""
+
+    __hash__ = object.__hash__  # `Enum.__hash__` is slow: it is written in Python
 
     OWN = "the same account"
     SHOWS = "another account that shows its presence to the sender (subscription from or both)"

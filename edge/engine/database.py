@@ -146,12 +146,6 @@ class Transaction:
             raise NeedsDatabase
         return self._connection.execute(sql, values)
 
-    def run_apart(self, sql: str, values: Values = ()) -> sqlite3.Cursor:
-        """Execute a statement that uses no rows of an image; unwritten images stay unwritten."""
-        if self._connection is None:
-            raise NeedsDatabase
-        return self._connection.execute(sql, values)
-
     def run_many(self, sql: str, values: Iterable[Values]) -> sqlite3.Cursor:
         """Execute a statement once for each of several sequences of values."""
         if self._unwritten:
@@ -186,7 +180,7 @@ class Transaction:
         found: T | None = self.memo.get(key)
         if found is None:
             found = self.memo[key] = create()
-            self.write_later(write)
+            self._unwritten.append(write)
         return found
 
     def write(self) -> None:

@@ -63,14 +63,14 @@ def find(context: Context, to: str | None) -> tuple[Destination, Jid]:
 
     No address is the gateway's. If the address takes no messages, the destination refuses them.
     """
-    gateway = jid.parse(context.domain)
     if to is None or to == context.domain:
-        return context.hooks.destinations[_GATEWAY], gateway
+        return context.hooks.destinations[_GATEWAY], jid.parse(context.domain)
     try:
         address = addresses.parse(to)
         kind = addresses.kind_of(context.domain, address)
     except AddressError as error:
-        return NoDestination(error.with_traceback(None)), gateway  # a traceback keeps its frames
+        refused = NoDestination(error.with_traceback(None))  # a traceback keeps its frames
+        return refused, jid.parse(context.domain)
     found = context.hooks.destinations.get(kind)
     if found is not None:
         return found, address

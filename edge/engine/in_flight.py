@@ -7,7 +7,6 @@ table (`Transaction.cache`); the limits on unacknowledged stanzas bound its size
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Final, TypeAlias
 
 from edge.engine.database import Receipt, Transaction
@@ -18,112 +17,128 @@ _DELETE: Final = "DELETE FROM temp.under_way WHERE kind = ? AND id = ? AND gener
 
 _IMAGE: Final = "in flight"
 
-_Entry: TypeAlias = tuple[str, int, int]
-"""A row of the table: kind, number, and generation."""
+_Row: TypeAlias = tuple[str, int]
+"""The kind and number of a row."""
 
-_Unwritten: TypeAlias = dict[_Entry, bool]
-"""The entries by which the image differs from the table: true if added, false if removed."""
+_Unwritten: TypeAlias = dict[tuple[str, int, int], bool]
+"""The rows of the table (kind, number, generation) by which the image differs from it: true if
+added, false if removed."""
 
 
 class _Image:
-    """The rows of the table, by kind and number, and by session."""
+    """The content of the table.
+
+    Attributes:
+        rows: the generations of the sessions that a row's stanza was sent to.
+        sessions: the rows whose stanzas were sent to a session, by its generation.
+    """
 
     __slots__ = ("rows", "sessions")
 
-    def __init__(self, entries: Iterable[_Entry]) -> None:
-        self.rows: dict[tuple[str, int], set[_Entry]] = {}
-        self.sessions: dict[int, set[_Entry]] = {}
-        for entry in entries:
-            self.add(entry)
+    def __init__(self) -> None:
+        self.rows: dict[_Row, tuple[int, ...]] = {}
+        self.sessions: dict[int, set[_Row]] = {}
 
-    def add(self, entry: _Entry) -> None:
-        """Add an entry."""
-        self.rows.setdefault(entry[:2], set()).add(entry)
-        self.sessions.setdefault(entry[2], set()).add(entry)
+    def add(self, row: _Row, generation: int) -> None:
+        """Add a row of the table."""
+        self.rows[row] = (*self.rows.get(row, ()), generation)
+        of_session = self.sessions.get(generation)
+        if of_session is None:
+            self.sessions[generation] = {row}
+        else:
+            of_session.add(row)
 
-    def remove(self, entry: _Entry) -> None:
-        """Remove an entry."""
-        of_row, of_session = self.rows[entry[:2]], self.sessions[entry[2]]
-        of_row.remove(entry)
-        of_session.remove(entry)
-        if not of_row:
-            del self.rows[entry[:2]]
+    def remove(self, row: _Row, generation: int) -> None:
+        """Remove a row of the table."""
+        left = tuple(other for other in self.rows.pop(row) if other != generation)
+        if left:
+            self.rows[row] = left
+        of_session = self.sessions[generation]
+        of_session.remove(row)
         if not of_session:
-            del self.sessions[entry[2]]
+            del self.sessions[generation]
 
 
 def begin(tx: Transaction, receipt: Receipt, generation: int) -> None:
     """Record that a row's stanza is sent to a session."""
-    entry, image = (*receipt, generation), _image(tx)
-    if entry not in image.rows.get(receipt, ()):
-        _change(tx, image, entry, add=True)
+    image: _Image = tx.cache.get(_IMAGE) or _load(tx)
+    if generation not in image.rows.get(receipt, ()):
+        _change(tx, image, receipt, generation, add=True)
 
 
 def end(tx: Transaction, receipt: Receipt, generation: int) -> bool:
     """Record that a session has a row's stanza; return whether the row was in flight there."""
-    entry, image = (*receipt, generation), _image(tx)
-    if entry not in image.rows.get(receipt, ()):
+    image: _Image = tx.cache.get(_IMAGE) or _load(tx)
+    if generation not in image.rows.get(receipt, ()):
         return False
-    _change(tx, image, entry, add=False)
+    _change(tx, image, receipt, generation, add=False)
     return True
 
 
-def is_in_flight(tx: Transaction, receipt: tuple[str, int]) -> bool:
+def is_in_flight(tx: Transaction, row: _Row) -> bool:
     """Return whether a row's stanza was sent to a session that has not acknowledged it."""
-    return receipt in _image(tx).rows
+    image: _Image = tx.cache.get(_IMAGE) or _load(tx)
+    return row in image.rows
 
 
-def clear(tx: Transaction, receipt: Receipt) -> None:
+def generations(tx: Transaction, row: _Row) -> tuple[int, ...]:
+    """Return the sessions that have not acknowledged a row's stanza, by their generations."""
+    image: _Image = tx.cache.get(_IMAGE) or _load(tx)
+    return image.rows.get(row, ())
+
+
+def clear(tx: Transaction, row: _Row) -> None:
     """Stop tracking a row."""
-    image = _image(tx)
-    for entry in tuple(image.rows.get(receipt, ())):
-        _change(tx, image, entry, add=False)
+    image: _Image = tx.cache.get(_IMAGE) or _load(tx)
+    for generation in image.rows.get(row, ()):
+        _change(tx, image, row, generation, add=False)
 
 
 def forget_kind(tx: Transaction, kind: str, generation: int) -> None:
     """Stop tracking a session's rows of one kind."""
-    image = _image(tx)
-    for entry in tuple(image.sessions.get(generation, ())):
-        if entry[0] == kind:
-            _change(tx, image, entry, add=False)
+    image: _Image = tx.cache.get(_IMAGE) or _load(tx)
+    for row in tuple(image.sessions.get(generation, ())):
+        if row[0] == kind:
+            _change(tx, image, row, generation, add=False)
 
 
 def take_unacknowledged(tx: Transaction, generation: int) -> list[tuple[str, int]]:
     """Remove and return (kind, row) of everything that a session has not acknowledged."""
-    image = _image(tx)
+    image: _Image = tx.cache.get(_IMAGE) or _load(tx)
     found = sorted(image.sessions.get(generation, ()))
-    for entry in found:
-        _change(tx, image, entry, add=False)
-    return [entry[:2] for entry in found]
+    for row in found:
+        _change(tx, image, row, generation, add=False)
+    return found
 
 
 def load(tx: Transaction) -> None:
     """Read the image, if it is not in memory."""
-    _image(tx)
+    if _IMAGE not in tx.cache:
+        _load(tx)
 
 
-def _image(tx: Transaction) -> _Image:
-    image: _Image | None = tx.cache.get(_IMAGE)
-    if image is None:
-        image = tx.cache[_IMAGE] = _Image(tx.rows(_LOAD))
+def _load(tx: Transaction) -> _Image:
+    image = _Image()
+    for kind, number, generation in tx.rows(_LOAD):
+        image.add((kind, number), generation)
+    tx.cache[_IMAGE] = image
     return image
 
 
-def _change(tx: Transaction, image: _Image, entry: _Entry, *, add: bool) -> None:
+def _change(tx: Transaction, image: _Image, row: _Row, generation: int, *, add: bool) -> None:
     """Change the image at once, and the table later."""
     unwritten: _Unwritten = tx.unwritten(_IMAGE, dict, _write)
-    _apply(image, unwritten, entry, add)
-    tx.on_undo(_apply, image, unwritten, entry, not add)
+    _apply(image, unwritten, row, generation, add)
+    tx.on_undo(_apply, image, unwritten, row, generation, not add)
 
 
-def _apply(image: _Image, unwritten: _Unwritten, entry: _Entry, add: bool) -> None:
+def _apply(image: _Image, unwritten: _Unwritten, row: _Row, generation: int, add: bool) -> None:
     if add:
-        image.add(entry)
+        image.add(row, generation)
     else:
-        image.remove(entry)
-    if entry in unwritten:
-        del unwritten[entry]
-    else:
+        image.remove(row, generation)
+    entry = (*row, generation)
+    if unwritten.pop(entry, None) is None:
         unwritten[entry] = add
 
 

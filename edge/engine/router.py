@@ -82,12 +82,12 @@ class Router:
         if type_ not in ("get", "set") or "id" not in stanza.attrs or len(stanza.children) != 1:
             raise StanzaError("bad-request", "an iq must have an id, a type and one payload")
         key = (type_, stanza.children[0].name)
-        to, domain = stanza.attrs.get("to"), self._domain
+        to = stanza.attrs.get("to")
         handler = self._any_iqs.get(key)
-        if to == domain and handler is not None:
+        if handler is not None and (to is None or "/" not in to):  # not to a session
             return handler
         try:
-            address = addresses.classify(domain, to, full.partition("/")[0])
+            address = addresses.classify(self._domain, to, full.partition("/")[0])
         except AddressError:
             if handler is None:
                 raise

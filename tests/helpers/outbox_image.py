@@ -31,6 +31,9 @@ def images_equal_rows(tx: Transaction) -> None:
     assert found._bodies.items() <= dict(tx.rows(_BODIES)).items()
     assert list(dict(tx.rows(_BODIES))) == sorted(found.rows)
     assert found._body_bytes == sum(map(len, found._bodies.values())) <= image.BODY_BYTES
+    assert found.since.first() == min((row.since for row in found.rows.values()), default=None)
+    due = [row.due for row in found.rows.values() if row.due is not None]
+    assert found.due.first() == min(due, default=None)
     assert in_flight_content(tx) == in_flight_content(fresh)
     for bare in tx.cache.get("sessions", ()):
         assert sessions.of_account(tx, bare) == sessions.of_account(fresh, bare)
@@ -40,7 +43,8 @@ def images_equal_rows(tx: Transaction) -> None:
 
 def in_flight_content(tx: Transaction) -> tuple[Any, Any]:
     """Return the content of the image of rows in flight."""
-    found = in_flight._image(tx)
+    in_flight.load(tx)
+    found = tx.cache[in_flight._IMAGE]
     return found.rows, found.sessions
 
 
@@ -50,7 +54,7 @@ def content(found: image.OutboxImage) -> dict[str, Any]:
         "rows": found.rows,
         "orphans": found.orphans,
         "total": (found.messages, found.bytes),
-        "sources": found._sources,
+        "sources": {name: (one.messages, one.bytes) for name, one in found._sources.items()},
         "accounts": {
             name: (one.sent, one.queued, one.messages, one.bytes, one.sources)
             for name, one in found.accounts.items()

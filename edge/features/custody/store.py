@@ -264,7 +264,8 @@ def held_digest(tx: Transaction, source: str, sender: str, msg_id: str) -> bytes
 
 def find(tx: Transaction, source: str, sender: str, msg_id: str) -> HeldMessage | None:
     """Return the message held under this key, or `None`."""
-    of_source = _image(tx).sources.get(source)
+    image: _Image = tx.cache.get(_IMAGE) or _load(tx)
+    of_source = image.sources.get(source)
     return None if of_source is None else of_source.messages.get((sender, msg_id))
 
 
@@ -277,7 +278,7 @@ def read_body(tx: Transaction, held: HeldMessage) -> bytes:
 
 def usage(tx: Transaction, source: str) -> tuple[Usage, Usage]:
     """Return what one source holds, and what all sources hold together."""
-    image = _image(tx)
+    image: _Image = tx.cache.get(_IMAGE) or _load(tx)
     of_source = image.sources.get(source)
     used = Usage() if of_source is None else Usage(len(of_source.messages), of_source.bytes)
     return used, Usage(len(image.messages), image.bytes)
@@ -299,7 +300,7 @@ def hold(
     `recipient` is the name of the account whose outbox has room reserved for the message, `parsed`
     the body's tree, if there is one.
     """
-    image = _image(tx)
+    image: _Image = tx.cache.get(_IMAGE) or _load(tx)
     row = image.last_row = image.last_row + 1
     key = source, sender, msg_id, destination, digest, tx.now.service, charge(msg_id, body)
     held = HeldMessage(row, *key, recipient, body, parsed)
@@ -321,7 +322,8 @@ def release(tx: Transaction, held: HeldMessage, keys: int) -> None:
 
     At least the last `keys` keys of each source are remembered.
     """
-    image, source = _image(tx), held.source
+    image: _Image = tx.cache.get(_IMAGE) or _load(tx)
+    source = held.source
     is_new, is_changed = source not in image.latest, source in image.changed
     image.remove(held)
     image.released += 1

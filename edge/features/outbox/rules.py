@@ -191,10 +191,11 @@ def transition(level: Level, state: State, event: Input) -> Transition | None:
 class Candidate(NamedTuple):
     """A message of an account's outbox, as the planner sees it.
 
+    A message that belongs to a session is a candidate while that session is bound.
+
     Args:
         row: its number, which is its position.
         source: the bare JID of its original sender.
-        session_bound: the session that it was last sent to, or belongs to, is bound.
         in_flight: its stanza was sent and has not been answered.
         held: the device asked to wait with it.
         own: how it is sent to the session that it is addressed to, if that accepts it; `None` for a
@@ -206,7 +207,6 @@ class Candidate(NamedTuple):
     level: Level
     state: State
     bytes: int
-    session_bound: bool = False
     in_flight: bool = False
     held: bool = False
     own: Input | None = None
@@ -216,7 +216,7 @@ def may_send_alone(one: Candidate, send: Input | None) -> bool:
     """Return whether `plan` chooses the only message of an account."""
     if one.in_flight or one.held:
         return False
-    return one.session_bound if one.state in BOUND else (one.own or send) is not None
+    return one.state in BOUND or (one.own or send) is not None
 
 
 def plan(candidates: Iterable[Candidate], send: Input | None, window: Usage) -> list[int]:
@@ -230,8 +230,7 @@ def plan(candidates: Iterable[Candidate], send: Input | None, window: Usage) -> 
         window: the most messages, in number and in bytes, that may be sent and unfinished. One
             message is always allowed.
     """
-    known = [one for one in candidates if one.session_bound or one.state not in BOUND]
-    known.sort(key=lambda one: (one.state is State.QUEUED, one.row))
+    known = sorted(candidates, key=lambda one: (one.state is State.QUEUED, one.row))
     order = _Ordering(known)
     unfinished = [one for one in known if one.state is not State.QUEUED]
     count, size = len(unfinished), sum(one.bytes for one in unfinished)

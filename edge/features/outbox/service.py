@@ -8,7 +8,7 @@ Source: XEP QoS, "Use Cases", as the project's protocol decisions complete it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from enum import Enum, auto
 from typing import Final, NamedTuple
 from zlib import crc32
@@ -32,10 +32,11 @@ from edge.features.outbox import rules
 from edge.features.outbox.rules import BOUND, TERMINAL, Action, Candidate, Input, Level, State
 from edge.features.outbox.store import dead_letters, outbox
 from edge.features.outbox.store.dead_letters import DeadLetter as DeadLetter
-from edge.features.outbox.store.outbox import OutboxRow as OutboxRow
+from edge.features.outbox.store.image import OutboxRow as OutboxRow
 from edge.features.outbox.store.outbox import OutgoingMessage as OutgoingMessage
 from edge.features.outbox.store.outbox import find as find
 from edge.features.outbox.store.outbox import find_by_source as find_by_source
+from edge.features.outbox.store.outbox import is_in_flight as is_in_flight
 from edge.features.outbox.store.outbox import remove as remove
 from edge.features.outbox.store.outbox import reserve as reserve
 from edge.features.outbox.store.outbox import unreserve as unreserve
@@ -97,6 +98,8 @@ class DeliveryFailure(NamedTuple):
 
 class Request(Enum):
     """The requests to a device that deliver a message."""
+
+    __hash__ = object.__hash__  # `Enum.__hash__` is slow: it is written in Python
 
     ASSURED = auto()
     ACKNOWLEDGED = auto()
@@ -176,8 +179,29 @@ leads to, and why the message was not delivered, if it was not.
 
 def enqueue(context: Context, tx: Transaction, account: str, message: OutgoingMessage) -> None:
     """Append a message to an account's outbox, if it exists, and send what can be sent."""
-    if add(context, tx, account, message) is not None:
+    row = outbox.new_row(tx, account, message)
+    session = _idle_target(context, tx, row)
+    step = None if session is None else _transition(row, Input.SEND)
+    if session is not None and step is not None:
+        row = _row_sent(context, tx, row, session, step)
+    if not outbox.insert(tx, row, message.body):
+        return
+    tx.wake_at(tx.now.service + context.limits.outbox_ttl)
+    if session is None:
         send_ready(context, tx, account)
+    else:
+        _send_stanza(context, tx, row, session)
+
+
+def _idle_target(context: Context, tx: Transaction, row: OutboxRow) -> Session | None:
+    """Return the session that a new message is sent to if it is the only one of its account.
+
+    `None` leaves the decision to `send_ready`, which would send the message to the same session.
+    """
+    if row.session is not None or not outbox.is_idle(tx, row.recipient, row.source):
+        return None
+    targets = find_targets(context, tx, row.recipient)
+    return targets.target_of(row) if targets.send is Input.SEND else None
 
 
 def add(context: Context, tx: Transaction, account: str, message: OutgoingMessage) -> int | None:
@@ -222,10 +246,8 @@ def _send_ready(
 ) -> None:
     limits = context.limits
     rows = outbox.find_sendable(tx, account, limits.outbox_window)
-    for row in rows:
-        if not (row.in_flight or row.held):
-            break
-    else:
+    in_flight = {row.row for row in rows if outbox.is_in_flight(tx, row)}
+    if all(row.held or row.row in in_flight for row in rows):
         return
     targets = find_targets(context, tx, account)
     unknown = targets.to_query(rows)
@@ -235,7 +257,7 @@ def _send_ready(
         _send_ready(context, tx, account, query_caps=True, queried=True)
         return
     waiting: list[tuple[OutboxRow, Session]] = []
-    for row in _plan(limits, rows, targets):
+    for row in _plan(limits, rows, targets, in_flight):
         to = targets.target_of(row)
         if to is not None and to.qos is not None:
             event = Input.SEND if row.state in _BOUND else targets.input_for(to)
@@ -249,34 +271,26 @@ def _send_ready(
         discovery.learn(context, tx, to)
 
 
-def _plan(limits: Limits, rows: Sequence[OutboxRow], targets: Targets) -> list[OutboxRow]:
+def _plan(
+    limits: Limits, rows: Sequence[OutboxRow], targets: Targets, in_flight: Container[int]
+) -> list[OutboxRow]:
     """Return the messages that are sent now, in order."""
-    rows = [row for row in rows if targets.can_plan(row)]
-    if len(rows) == 1:  # the usual case
-        return rows if rules.may_send_alone(_candidate(rows[0], targets), targets.send) else []
+    rows = [row for row in rows if row.row in in_flight or targets.can_plan(row)]
     by_number = {row.row: row for row in rows}
+    candidates = [_candidate(row, targets, row.row in in_flight) for row in rows]
+    if len(rows) == 1:  # the usual case
+        return rows if rules.may_send_alone(candidates[0], targets.send) else []
     window = Usage(limits.outbox_window, limits.unacknowledged_bytes // WINDOW_DIVISOR)
-    candidates = (_candidate(row, targets) for row in rows)
     chosen = rules.plan(candidates, targets.send, window)
     return [by_number[number] for number in chosen]
 
 
-def _candidate(row: OutboxRow, targets: Targets) -> Candidate:
-    own = None
+def _candidate(row: OutboxRow, targets: Targets, in_flight: bool) -> Candidate:
+    own, level, state = None, _LEVELS[row.qos], _STATES[row.state]
     if row.only_session is not None and targets.send is None:
         session = targets.target_of(row)
         own = None if session is None else targets.input_for(session)
-    return Candidate(
-        row.row,
-        row.source,
-        _LEVELS[row.qos],
-        _STATES[row.state],
-        row.bytes,
-        row.session_bound,
-        row.in_flight,
-        row.held,
-        own,
-    )
+    return Candidate(row.row, row.source, level, state, row.bytes, in_flight, row.held, own)
 
 
 def _send(
@@ -284,23 +298,33 @@ def _send(
 ) -> None:
     """Store a step and send the stanza that depends on it."""
     step = _transition(row, event) if event else None
-    if step is None:
-        return
-    if row.due is not None and not row.in_flight and not row.held:  # the gateway was restarted
-        row = row._replace(attempts=max(0, row.attempts - 1))
-    attempts = row.attempts + 1
-    due = tx.now.service + _answer_timeout(context.limits, row.row, attempts)
-    is_plain = step.state is State.PLAIN
-    progress = session.full, row.sends + 1, attempts, False, None if is_plain else due
-    row = row.with_progress(_NAMES[step.state], *progress)
-    outbox.save(tx, row)
+    if step is not None:
+        row = _row_sent(context, tx, row, session, step)
+        outbox.save(tx, row)
+        _send_stanza(context, tx, row, session)
+
+
+def _row_sent(
+    context: Context, tx: Transaction, row: OutboxRow, session: Session, step: rules.Transition
+) -> OutboxRow:
+    """Return a row after its stanza is sent."""
+    attempts, due = row.attempts + 1, None
+    if row.due is not None and not row.held and not outbox.is_in_flight(tx, row):
+        attempts = max(1, row.attempts)  # the gateway was restarted
+    if step.state is not State.PLAIN:
+        due = tx.now.service + _answer_timeout(context.limits, row.row, attempts)
+    return row.with_progress(_NAMES[step.state], session.full, row.sends + 1, attempts, False, due)
+
+
+def _send_stanza(context: Context, tx: Transaction, row: OutboxRow, session: Session) -> None:
+    """Send the stanza of a row that is stored as sent."""
     receipt = outbox.mark_sent(tx, row, session.generation)
-    if is_plain:
+    if row.due is None:
         context.send(tx, session.generation, _plain_message(context, tx, row), receipt)
-        return
-    request = _qos_request(context, tx, row, session)
-    context.send(tx, session.generation, request, AWAITS_ANSWER)
-    tx.wake_at(due)
+    else:
+        request = _qos_request(context, tx, row, session)
+        context.send(tx, session.generation, request, AWAITS_ANSWER)
+        tx.wake_at(row.due)
 
 
 def _qos_request(context: Context, tx: Transaction, row: OutboxRow, session: Session) -> QosRequest:
@@ -384,7 +408,7 @@ def _apply(
 
 
 def _transition(row: OutboxRow, event: Input) -> rules.Transition | None:
-    return rules.transition(_LEVELS[row.qos], _STATES[row.state], event)
+    return rules.TABLE[_LEVELS[row.qos]][_STATES[row.state]].get(event)
 
 
 def _row_after(
@@ -500,10 +524,33 @@ def handle_answer(context: Context, tx: Transaction, sender: Sender, answer: Ans
         return True
     if (row.session, author(context, row)) != (sender.full, answer.addressee):
         return False
+    if pending_request(row) is not answer.request:
+        return True
+    if answer.event is Input.RECEIVED and _release(context, tx, row, sender):
+        return True
     is_success = answer.event in (Input.RECEIVED, Input.RESULT)
-    if pending_request(row) is answer.request and (row.in_flight or is_success):
+    if is_success or outbox.is_in_flight(tx, row):
         _apply(context, tx, row, answer.event, answer.failure)
         send_ready(context, tx, row.recipient)
+    return True
+
+
+def _release(context: Context, tx: Transaction, row: OutboxRow, sender: Sender) -> bool:
+    """Release a message that a session has received, if it is the only one of its account.
+
+    The effect is that of `_apply` and `send_ready`, which return otherwise.
+    """
+    session = sessions.find(tx, sender.full)
+    step = _transition(row, Input.RECEIVED)
+    if (
+        step is None
+        or session is None
+        or session.qos is None
+        or not outbox.is_only_message(tx, row, session.generation)
+    ):
+        return False
+    received = _row_after(context, tx, row, step)
+    _send(context, tx, received, session, Input.SEND)
     return True
 
 
@@ -516,7 +563,7 @@ def on_available(context: Context, tx: Transaction, sender: Sender) -> None:
     if not outbox.has_messages(tx, sender.account):
         return
     for row in outbox.find_sendable(tx, sender.account, context.limits.outbox_window):
-        if row.held and (row.session == sender.full or not row.session_bound):
+        if row.held and (row.session == sender.full or not outbox.is_session_bound(tx, row)):
             attempts = max(0, row.attempts - 1)
             outbox.save(tx, row._replace(held=False, due=None, attempts=attempts))
     send_ready(context, tx, sender.account)
@@ -533,7 +580,7 @@ def on_resumed(context: Context, tx: Transaction, sender: Sender) -> None:
     if not outbox.has_messages(tx, sender.account):
         return
     for row in outbox.find_sent_to(tx, sender.account, sender.full):
-        if row.in_flight:
+        if outbox.is_in_flight(tx, row):
             _restart_timer(context, tx, row)
     send_ready(context, tx, sender.account)
 
@@ -550,7 +597,7 @@ def on_session_lost(
     found = [row for row in (outbox.find(tx, number) for number in rows) if row is not None]
     is_cause = bool(found) and found[0].sends >= most
     for row in _reread(tx, found):
-        if row.in_flight:
+        if outbox.is_in_flight(tx, row):
             continue  # sent to another session as a consequence of an earlier row
         if is_cause and row.row == found[0].row:
             text = f"{most} sessions ended without an answer"
@@ -627,10 +674,11 @@ def _give_up_orphans(context: Context, tx: Transaction) -> None:
 
 
 def _handle_timer(context: Context, tx: Transaction, row: OutboxRow) -> None:
-    session = sessions.find(tx, row.session or "") if row.in_flight else None
+    in_flight = outbox.is_in_flight(tx, row)
+    session = sessions.find(tx, row.session or "") if in_flight else None
     if row.held:
         outbox.save(tx, row._replace(held=False, due=None))
-    elif not row.in_flight:  # the gateway was restarted, or the session had to be queried
+    elif not in_flight:  # the gateway was restarted, or the session had to be queried
         outbox.save(tx, row._replace(attempts=max(0, row.attempts - 1), due=None))
     elif session is not None and session.detached:
         _restart_timer(context, tx, row)

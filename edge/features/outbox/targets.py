@@ -16,7 +16,7 @@ from edge.engine.hooks import Context
 from edge.engine.sessions import Session
 from edge.features.outbox.rules import BOUND, Input
 from edge.features.outbox.store import outbox
-from edge.features.outbox.store.outbox import OutboxRow
+from edge.features.outbox.store.image import OutboxRow
 
 _BOUND: Final = frozenset(state.value for state in BOUND)
 _CACHE: Final = "targets"
@@ -79,8 +79,9 @@ class Targets(NamedTuple):
         return Input.SEND_PLAIN if self.accepts_plain and session.qos is not None else None
 
     def can_plan(self, row: OutboxRow) -> bool:
-        """Return whether the planner considers a message: it was sent, or its session is bound."""
-        was_sent = row.in_flight or row.held or row.state in _BOUND
+        """Return whether the planner considers a message that is not in flight: it was sent, or it
+        may go to a session."""
+        was_sent = row.held or row.state in _BOUND
         return was_sent or row.only_session is None or self.target_of(row) is not None
 
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from bisect import insort
 from collections import deque
-from typing import Any, Final, TypeAlias
+from collections.abc import Callable
+from heapq import heapify, heappop, heappush
+from typing import Final, NamedTuple
 
 from edge.engine.quota import Usage
 
@@ -17,39 +19,159 @@ BODY_BYTES: Final = 1024 * 1024
 """Memory for bodies. Most messages are received within a second; the bodies of those that wait are
 read from their rows."""
 
+STALE_ENTRIES: Final = 64
+"""Outdated entries that a `_Timers` keeps at least before it removes them."""
+
 QUEUED: Final = "queued"
 
-StoredRow: TypeAlias = tuple[Any, ...]
-"""The fields of `outbox.OutboxRow` up to `queue_item`, in this order."""
 
-ACCOUNT, SOURCE, STATE, SESSION, DUE, BYTES, SINCE, ONLY = 1, 2, 6, 7, 11, 12, 13, 14
-"""The positions of fields in a row."""
+class OutboxRow(NamedTuple):
+    """A message in the outbox.
 
-PROGRESS: Final = slice(STATE, DUE + 1)
-"""The fields that change."""
+    Args:
+        row: its number, which is its position.
+        recipient: the name of the account.
+        source: the bare JID of the original sender, or the key of its own ordering.
+        sender: the full JID of the original sender.
+        msg_id: the msgId that the sender chose.
+        state: its progress, a value of `rules.State`.
+        session: the full JID that it was last sent to.
+        sends: stanzas sent in this state since the last answer.
+        attempts: those of them that count as attempts.
+        held: the device asked to wait.
+        due: the service second of its timer.
+        bytes: the bytes charged for it.
+        since: the service second at which it was added.
+        only_session: the only full JID that may receive it, if it is for one session.
+        queue_item: the item of a queue that it carries, if any.
+    """
 
-NOTHING: Final = Usage()
+    row: int
+    recipient: str
+    source: str
+    sender: str
+    msg_id: str | None
+    qos: int
+    state: str
+    session: str | None
+    sends: int
+    attempts: int
+    held: bool
+    due: float | None
+    bytes: int
+    since: float
+    only_session: str | None = None
+    queue_item: int | None = None
+
+    @property
+    def progress(self) -> tuple[object, ...]:
+        """The fields that change, in order."""
+        return self[6:12]
+
+    def with_progress(
+        self,
+        state: str,
+        session: str | None,
+        sends: int,
+        attempts: int,
+        held: bool,
+        due: float | None,
+    ) -> OutboxRow:
+        """Return the row with other progress; this is faster than `_replace`."""
+        return OutboxRow._make((*self[:6], state, session, sends, attempts, held, due, *self[12:]))
 
 
-class AccountOutbox:
+class _Timers:
+    """The rows of an image in the order of a moment of each.
+
+    A row that is removed, or whose moment changes, leaves an outdated entry, which is skipped.
+    """
+
+    __slots__ = ("_entries", "_moment", "_rows")
+
+    def __init__(
+        self, rows: dict[int, OutboxRow], moment: Callable[[OutboxRow], float | None]
+    ) -> None:
+        self._rows = rows
+        self._moment = moment
+        self._entries: list[tuple[float, int]] = []
+
+    def add(self, moment: float, row: int) -> None:
+        """Add a row, or its new moment."""
+        heappush(self._entries, (moment, row))
+        if len(self._entries) > 2 * len(self._rows) + STALE_ENTRIES:
+            self._entries[:] = set(filter(self._is_current, self._entries))
+            heapify(self._entries)
+
+    def first(self) -> float | None:
+        """Return the earliest moment, or `None`."""
+        entries = self._entries
+        while entries and not self._is_current(entries[0]):
+            heappop(entries)
+        return entries[0][0] if entries else None
+
+    def until(self, moment: float, count: int) -> list[OutboxRow]:
+        """Return up to `count` rows with moments until this one, the earliest first."""
+        entries = self._entries
+        found: list[tuple[float, int]] = []
+        while len(found) < count and entries and entries[0][0] <= moment:
+            entry = heappop(entries)
+            if self._is_current(entry) and entry not in found:
+                found.append(entry)
+        for entry in found:
+            heappush(entries, entry)
+        return [self._rows[row] for _moment, row in found]
+
+    def _is_current(self, entry: tuple[float, int]) -> bool:
+        moment, number = entry
+        row = self._rows.get(number)
+        return row is not None and self._moment(row) == moment
+
+
+class _Count:
+    """A number of messages, including those in custody, and their charge."""
+
+    __slots__ = ("bytes", "messages")
+
+    def __init__(self) -> None:
+        self.messages = 0
+        self.bytes = 0
+
+
+class AccountOutbox(_Count):
     """The messages of one account.
 
     Attributes:
         sent: the rows that are not queued, by number.
         queued: the numbers of the queued rows of each source, in order.
-        messages: the number of messages, including those in custody.
-        bytes: the charge of these messages.
-        sources: the number of these messages by source.
+        sources: the number of messages by source, including those in custody.
     """
 
-    __slots__ = ("bytes", "messages", "queued", "sent", "sources")
+    __slots__ = ("queued", "sent", "sources")
 
     def __init__(self) -> None:
-        self.sent: dict[int, StoredRow] = {}
+        super().__init__()
+        self.sent: dict[int, OutboxRow] = {}
         self.queued: dict[str, deque[int]] = {}
-        self.messages = 0
-        self.bytes = 0
         self.sources: dict[str, int] = {}
+
+    def enqueue(self, row: OutboxRow) -> None:
+        """Add a queued row."""
+        queue = self.queued.get(row.source)
+        if queue is None:
+            self.queued[row.source] = deque((row.row,))
+        else:
+            insort(queue, row.row)
+
+    def dequeue(self, row: OutboxRow) -> None:
+        """Remove a queued row."""
+        queue = self.queued[row.source]
+        if queue[0] == row.row:
+            queue.popleft()
+        else:
+            queue.remove(row.row)
+        if not queue:
+            del self.queued[row.source]
 
 
 class OutboxImage:
@@ -62,102 +184,104 @@ class OutboxImage:
         messages: the number of messages, including those in custody.
         bytes: the charge of these messages.
         last_row: the last number that a row was given.
+        due: the rows with a timer, by its moment.
+        since: the rows by the moment at which they were added.
     """
 
     __slots__ = (
-        "_bodies", "_body_bytes", "_sources", "accounts", "bytes", "last_row", "messages",
-        "orphans", "rows",
+        "_bodies", "_body_bytes", "_sources", "accounts", "bytes", "due", "last_row", "messages",
+        "orphans", "rows", "since",
     )  # fmt: skip
 
     def __init__(self, last_row: int) -> None:
-        self.rows: dict[int, StoredRow] = {}
+        self.rows: dict[int, OutboxRow] = {}
         self.orphans: set[int] = set()
         self.accounts: dict[str, AccountOutbox] = {}
         self.messages = 0
         self.bytes = 0
         self.last_row = last_row
-        self._sources: dict[str, Usage] = {}
+        self.due = _Timers(self.rows, lambda row: row.due)
+        self.since = _Timers(self.rows, lambda row: row.since)
+        self._sources: dict[str, _Count] = {}
         self._bodies: dict[int, bytes] = {}
         self._body_bytes = 0
 
-    def change(self, old: StoredRow | None, new: StoredRow | None) -> None:
-        """Replace a row; add `new` if there is no `old`, remove `old` if there is no `new`."""
-        if old is not None and new is not None and old[STATE] != QUEUED != new[STATE]:
-            self._replace(new)
-            return
-        if old is None and new is not None:
-            self.count(self._account(new), new[SOURCE], 1, new[BYTES])
-        if old is not None:
-            self._take(old)
-        if new is not None:
-            self._put(new)
-        elif old is not None:
-            self._drop_body(old[0])
-            self.count(self._account(old), old[SOURCE], -1, -old[BYTES])
-            self.orphans.discard(old[0])
-
-    def _account(self, row: StoredRow) -> str | None:
-        return None if row[0] in self.orphans else row[ACCOUNT]
-
-    def load(self, row: StoredRow, *, is_orphan: bool) -> None:
+    def load(self, row: OutboxRow, *, is_orphan: bool) -> None:
         """Add a row as it was read."""
         if is_orphan:
-            self.orphans.add(row[0])
+            self.orphans.add(row.row)
         self.change(None, row)
 
-    def _replace(self, row: StoredRow) -> None:
-        """Replace a row that was sent."""
-        number = row[0]
-        self.rows[number] = row
-        if number not in self.orphans:
-            self.accounts[row[ACCOUNT]].sent[number] = row
+    def change(self, old: OutboxRow | None, new: OutboxRow | None) -> None:
+        """Replace a row; add `new` if there is no `old`, remove `old` if there is no `new`."""
+        if old is None:
+            if new is not None:
+                self._add(new)
+        elif new is None:
+            self._remove(old)
+        else:
+            self._replace(old, new)
 
-    def _put(self, row: StoredRow) -> None:
-        number = row[0]
+    def _add(self, row: OutboxRow) -> None:
+        number = row.row
         self.rows[number] = row
+        self.since.add(row.since, number)
+        if row.due is not None:
+            self.due.add(row.due, number)
         if number in self.orphans:
+            self.count(None, row.source, 1, row.bytes)
             return
-        outbox = self.accounts[row[ACCOUNT]]
-        if row[STATE] != QUEUED:
+        self.count(row.recipient, row.source, 1, row.bytes)
+        outbox = self.accounts[row.recipient]
+        if row.state == QUEUED:
+            outbox.enqueue(row)
+        else:
             outbox.sent[number] = row
-            return
-        queue = outbox.queued.get(row[SOURCE])
-        if queue is None:
-            outbox.queued[row[SOURCE]] = deque((number,))
-        else:
-            insort(queue, number)
 
-    def _take(self, row: StoredRow) -> None:
-        number = row[0]
+    def _remove(self, row: OutboxRow) -> None:
+        number = row.row
         del self.rows[number]
+        self._drop_body(number)
+        if number in self.orphans:
+            self.orphans.remove(number)
+            self.count(None, row.source, -1, -row.bytes)
+            return
+        outbox = self.accounts[row.recipient]
+        if row.state == QUEUED:
+            outbox.dequeue(row)
+        else:
+            del outbox.sent[number]
+        self.count(row.recipient, row.source, -1, -row.bytes)
+
+    def _replace(self, old: OutboxRow, new: OutboxRow) -> None:
+        number = new.row
+        self.rows[number] = new
+        if new.due is not None and new.due != old.due:
+            self.due.add(new.due, number)
         if number in self.orphans:
             return
-        outbox = self.accounts[row[ACCOUNT]]
-        if row[STATE] != QUEUED:
+        outbox = self.accounts[new.recipient]
+        if old.state == QUEUED != new.state:
+            outbox.dequeue(old)
+        elif old.state != QUEUED == new.state:
             del outbox.sent[number]
-            return
-        queue = outbox.queued[row[SOURCE]]
-        if queue[0] == number:
-            queue.popleft()
-        else:
-            queue.remove(number)
-        if not queue:
-            del outbox.queued[row[SOURCE]]
+            outbox.enqueue(new)
+        if new.state != QUEUED:
+            outbox.sent[number] = new
 
     def count(self, account: str | None, source: str, messages: int, size: int) -> None:
         """Add messages of a source to the counts of an account; negative numbers subtract."""
         self.messages += messages
         self.bytes += size
-        used = self._sources.get(source, NOTHING)
-        left = Usage(used.messages + messages, used.bytes + size)
-        if left.messages:
-            self._sources[source] = left
-        else:
+        used = self._sources.get(source)
+        if used is None:
+            used = self._sources[source] = _Count()
+        used.messages += messages
+        used.bytes += size
+        if not used.messages:
             del self._sources[source]
-        if account is not None:
-            self._count_for(account, source, messages, size)
-
-    def _count_for(self, account: str, source: str, messages: int, size: int) -> None:
+        if account is None:
+            return
         outbox = self.accounts.get(account)
         if outbox is None:
             outbox = self.accounts[account] = AccountOutbox()
@@ -171,7 +295,8 @@ class OutboxImage:
 
     def of_source(self, source: str) -> Usage:
         """Return the usage of a source, including its messages in custody for accounts."""
-        return self._sources.get(source, NOTHING)
+        used = self._sources.get(source)
+        return Usage() if used is None else Usage(used.messages, used.bytes)
 
     def keep_body(self, row: int, body: bytes) -> None:
         """Keep the body of a row; drop the oldest ones beyond `BODY_BYTES`."""

@@ -17,19 +17,7 @@ from edge.engine import in_flight, sessions
 from edge.engine.database import NeedsDatabase, Receipt, Transaction
 from edge.engine.quota import Usage, WaitingUsage
 from edge.features.accounts import service as accounts
-from edge.features.outbox.store.image import (
-    BYTES,
-    DUE,
-    ONLY,
-    PROGRESS,
-    QUEUED,
-    SESSION,
-    SINCE,
-    SOURCE,
-    STATE,
-    OutboxImage,
-    StoredRow,
-)
+from edge.features.outbox.store.image import QUEUED, OutboxImage, OutboxRow
 
 QOS_RECEIPT: Final = "outbox"
 """The receipt kind of a row whose stanza has its own answer."""
@@ -41,62 +29,6 @@ it.
 
 BATCH_SIZE: Final = 32
 """Most messages that time out or expire in one unit of work."""
-
-
-class OutboxRow(NamedTuple):
-    """A message in the outbox.
-
-    Args:
-        row: its number, which is its position.
-        recipient: the name of the account.
-        source: the bare JID of the original sender, or the key of its own ordering.
-        sender: the full JID of the original sender.
-        msg_id: the msgId that the sender chose.
-        state: its progress, a value of `rules.State`.
-        session: the full JID that it was last sent to.
-        sends: stanzas sent in this state since the last answer.
-        attempts: those of them that count as attempts.
-        held: the device asked to wait.
-        due: the service second of its timer.
-        since: the service second at which it was added.
-        only_session: the only full JID that may receive it, if it is for one session.
-        queue_item: the item of a queue that it carries, if any.
-        in_flight: an answer is expected.
-        session_bound: the session is bound.
-    """
-
-    row: int
-    recipient: str
-    source: str
-    sender: str
-    msg_id: str | None
-    qos: int
-    state: str
-    session: str | None
-    sends: int
-    attempts: int
-    held: bool
-    due: float | None
-    bytes: int
-    since: float
-    only_session: str | None = None
-    queue_item: int | None = None
-    in_flight: bool = False
-    session_bound: bool = False
-
-    def with_progress(
-        self,
-        state: str,
-        session: str | None,
-        sends: int,
-        attempts: int,
-        held: bool,
-        due: float | None,
-    ) -> OutboxRow:
-        """Return the row with other progress; this is faster than `_replace`."""
-        return OutboxRow._make(
-            (*self[:STATE], state, session, sends, attempts, held, due, *self[BYTES:])
-        )
 
 
 class OutgoingMessage(NamedTuple):
@@ -148,7 +80,6 @@ _ACCOUNTS_WITH_SESSIONS: Final = "SELECT DISTINCT account FROM temp.sessions"
 _AGE: Final = "UPDATE main.outbox SET since = since - ? WHERE since <= ?"
 
 _IMAGE: Final = "outbox"
-_FIELDS: Final = len(OutboxRow._fields) - 2
 _BELONGS: Final = frozenset({"received", "released"})
 """States in which a message belongs to the session that received it."""
 
@@ -164,7 +95,7 @@ class _Unwritten:
     __slots__ = ("new", "rows")
 
     def __init__(self) -> None:
-        self.rows: dict[int, tuple[StoredRow | None, StoredRow | None]] = {}
+        self.rows: dict[int, tuple[OutboxRow | None, OutboxRow | None]] = {}
         self.new: dict[int, tuple[int, bytes]] = {}
 
 
@@ -172,6 +103,24 @@ def has_messages(tx: Transaction, account: str) -> bool:
     """Return whether an account has messages in the outbox."""
     outbox = _image(tx).accounts.get(account)
     return outbox is not None and bool(outbox.sent or outbox.queued)
+
+
+def is_idle(tx: Transaction, account: str, source: str) -> bool:
+    """Return whether an account may be sent a message of a source and has no message yet."""
+    return not (
+        has_messages(tx, account) or _is_revoked(tx, account) or _is_source_revoked(tx, source)
+    )
+
+
+def is_only_message(tx: Transaction, row: OutboxRow, generation: int) -> bool:
+    """Return whether a message is the only one of its account, which is not revoked, and is in
+    flight to this session only."""
+    image: OutboxImage = tx.cache.get(_IMAGE) or _load(tx)
+    outbox = image.accounts.get(row.recipient)
+    if outbox is None or outbox.queued or len(outbox.sent) > 1:
+        return False
+    in_flight_to = in_flight.generations(tx, _receipt(row.state, row.row))
+    return in_flight_to == (generation,) and not _is_revoked(tx, row.recipient)
 
 
 def find_sendable(tx: Transaction, account: str, count: int) -> list[OutboxRow]:
@@ -182,56 +131,85 @@ def find_sendable(tx: Transaction, account: str, count: int) -> list[OutboxRow]:
     been sent already, queued messages are not read. Messages that belong to a session that is not
     bound, and all messages of a revoked account, are left out.
     """
-    image, status = _image(tx), accounts.status(tx, account)
+    image: OutboxImage = tx.cache.get(_IMAGE) or _load(tx)
     outbox = image.accounts.get(account)
-    if outbox is None or status is None or status.is_revoked:
+    if outbox is None or _is_revoked(tx, account):
         return []
-    found = []
-    for row in outbox.sent.values():
-        current = _current(tx, row)
-        if (current.session_bound or row[STATE] not in _BELONGS) and _is_reachable(tx, row):
-            found.append(current)
+    found = [
+        row
+        for row in outbox.sent.values()
+        if (row.state not in _BELONGS or is_session_bound(tx, row)) and _is_reachable(tx, row)
+    ]
     if len(found) >= count or not outbox.queued:
         return found
-    heads = (_head(tx, image, source, queue) for source, queue in outbox.queued.items())
+    heads = [_head(tx, image, source, queue) for source, queue in outbox.queued.items()]
     first = sorted(head for head in heads if head is not None)[: 2 * count]
-    return found + [_current(tx, image.rows[number]) for number in first]
+    return found + [image.rows[number] for number in first]
 
 
 def _head(tx: Transaction, image: OutboxImage, source: str, queue: Iterable[int]) -> int | None:
     """Return the first message of a source that can be sent; none if its account is revoked."""
+    if _is_source_revoked(tx, source):
+        return None
+    for number in queue:
+        if _is_reachable(tx, image.rows[number]):
+            return number
+    return None
+
+
+def _is_revoked(tx: Transaction, account: str) -> bool:
+    """Return whether an account is revoked or does not exist."""
+    status = accounts.status(tx, account)
+    return status is None or status.is_revoked
+
+
+def _is_source_revoked(tx: Transaction, source: str) -> bool:
+    """Return whether a source is a revoked account."""
     name, at, _domain = source.partition("@")
     status = accounts.status(tx, name) if at else None
-    if status is not None and status.is_revoked:
-        return None
-    return next((number for number in queue if _is_reachable(tx, image.rows[number])), None)
+    return status is not None and status.is_revoked
 
 
-def _is_reachable(tx: Transaction, row: StoredRow) -> bool:
-    only = row[ONLY]
+def _is_reachable(tx: Transaction, row: OutboxRow) -> bool:
+    only = row.only_session
     return only is None or sessions.find(tx, only) is not None
+
+
+def is_in_flight(tx: Transaction, row: OutboxRow) -> bool:
+    """Return whether the stanza of a message was sent, and an answer is expected."""
+    return in_flight.is_in_flight(tx, _receipt(row.state, row.row))
+
+
+def is_session_bound(tx: Transaction, row: OutboxRow) -> bool:
+    """Return whether the session that a message was last sent to is bound."""
+    return row.session is not None and sessions.find(tx, row.session) is not None
 
 
 def find(tx: Transaction, row: int) -> OutboxRow | None:
     """Return a message, or `None` if it is gone."""
-    found = _image(tx).rows.get(row)
-    return None if found is None else _current(tx, found)
+    image: OutboxImage = tx.cache.get(_IMAGE) or _load(tx)
+    return image.rows.get(row)
 
 
 def body(tx: Transaction, row: int) -> bytes:
     """Return the body of an existing message."""
-    found = _image(tx).body(row)
+    image: OutboxImage = tx.cache.get(_IMAGE) or _load(tx)
+    found = image.body(row)
     return bytes(tx.row(_BODY, (row,))[0]) if found is None else found
 
 
 def add(tx: Transaction, account: str, message: OutgoingMessage) -> int | None:
     """Append a message to an account's outbox; return its number, or `None` without an account."""
-    source, sender, msg_id, qos, body, size, only_session, session, queue_item = message
-    image, status = _image(tx), accounts.status(tx, account)
-    if status is None:
-        return None
+    row = new_row(tx, account, message)
+    return row.row if insert(tx, row, message.body) else None
+
+
+def new_row(tx: Transaction, account: str, message: OutgoingMessage) -> OutboxRow:
+    """Return the row of a new message, which `insert` adds."""
+    source, sender, msg_id, qos, _body, size, only_session, session, queue_item = message
+    image: OutboxImage = tx.cache.get(_IMAGE) or _load(tx)
     number = image.last_row = image.last_row + 1
-    row = OutboxRow(
+    return OutboxRow(
         number,
         account,
         source,
@@ -249,8 +227,23 @@ def add(tx: Transaction, account: str, message: OutgoingMessage) -> int | None:
         only_session=only_session,
         queue_item=queue_item,
     )
-    _add(tx, image, row, status.row, body)
-    return number
+
+
+def insert(tx: Transaction, row: OutboxRow, body: bytes) -> bool:
+    """Add a row, unless its account does not exist; return whether it does."""
+    image: OutboxImage = tx.cache.get(_IMAGE) or _load(tx)
+    status = accounts.status(tx, row.recipient)
+    if status is None:
+        return False
+    unwritten = tx.unwritten(_IMAGE, _Unwritten, _write)
+    if row.row in unwritten.rows:  # removed in this transaction
+        tx.write()
+        unwritten = tx.unwritten(_IMAGE, _Unwritten, _write)
+    unwritten.new[row.row] = status.row, body
+    tx.on_undo(unwritten.new.pop, row.row)
+    _change(tx, image, row.row, row)
+    image.keep_body(row.row, body)
+    return True
 
 
 def restore(
@@ -268,9 +261,6 @@ def restore(
 
     Returns its number, or `None` without such an account.
     """
-    image, status = _image(tx), accounts.status(tx, account)
-    if status is None:
-        return None
     restored = OutboxRow(
         row,
         account,
@@ -287,27 +277,16 @@ def restore(
         bytes=size,
         since=tx.now.service,
     )
+    image: OutboxImage = tx.cache.get(_IMAGE) or _load(tx)
     image.last_row = max(image.last_row, row)
-    _add(tx, image, restored, status.row, body)
-    return row
-
-
-def _add(tx: Transaction, image: OutboxImage, row: OutboxRow, account: int, body: bytes) -> None:
-    unwritten = tx.unwritten(_IMAGE, _Unwritten, _write)
-    if row.row in unwritten.rows:  # removed in this transaction
-        tx.write()
-        unwritten = tx.unwritten(_IMAGE, _Unwritten, _write)
-    unwritten.new[row.row] = account, body
-    tx.on_undo(unwritten.new.pop, row.row)
-    _change(tx, image, row.row, row[:_FIELDS])
-    image.keep_body(row.row, body)
+    return row if insert(tx, restored, body) else None
 
 
 def save(tx: Transaction, row: OutboxRow) -> None:
     """Store the progress of a message."""
-    image = _image(tx)
+    image: OutboxImage = tx.cache.get(_IMAGE) or _load(tx)
     if row.row in image.rows:
-        _change(tx, image, row.row, row[:_FIELDS])
+        _change(tx, image, row.row, row)
 
 
 def mark_sent(tx: Transaction, row: OutboxRow, generation: int) -> Receipt:
@@ -319,8 +298,7 @@ def mark_sent(tx: Transaction, row: OutboxRow, generation: int) -> Receipt:
 
 def clear_in_flight(tx: Transaction, row: OutboxRow) -> None:
     """Record that no answer is expected any more."""
-    if row.in_flight:
-        in_flight.clear(tx, _receipt(row.state, row.row))
+    in_flight.clear(tx, _receipt(row.state, row.row))
 
 
 def _receipt(state: str, row: int) -> Receipt:
@@ -330,7 +308,7 @@ def _receipt(state: str, row: int) -> Receipt:
 def remove(tx: Transaction, row: OutboxRow) -> None:
     """Delete a finished message."""
     clear_in_flight(tx, row)
-    image = _image(tx)
+    image: OutboxImage = tx.cache.get(_IMAGE) or _load(tx)
     if row.row not in image.rows:
         return
     if row.row in tx.unwritten(_IMAGE, _Unwritten, _write).new:
@@ -344,8 +322,9 @@ def usage(tx: Transaction, account: str, source: str) -> tuple[int, WaitingUsage
     The usage is that of the account, of the source, and in total. Messages in custody for an
     account count too.
     """
-    image = _image(tx)
-    outbox, of_source, all_ = image.accounts.get(account), image.of_source(source), total(tx)
+    image: OutboxImage = tx.cache.get(_IMAGE) or _load(tx)
+    outbox, of_source = image.accounts.get(account), image.of_source(source)
+    all_ = Usage(image.messages, image.bytes)
     if outbox is None:
         return 0, WaitingUsage(Usage(), of_source, all_)
     of_account = Usage(outbox.messages, outbox.bytes)
@@ -377,51 +356,40 @@ def _count(tx: Transaction, account: str, source: str, messages: int, size: int)
 
 def find_due(tx: Transaction) -> list[OutboxRow]:
     """Return up to `BATCH_SIZE` messages whose timer has fired, the earliest first."""
-    due = ((row[DUE], row) for row in _image(tx).rows.values())
-    return _earliest(tx, ((when, row) for when, row in due if when is not None), tx.now.service)
+    return _image(tx).due.until(tx.now.service, BATCH_SIZE)
 
 
 def find_expired(tx: Transaction, ttl: float) -> list[OutboxRow]:
     """Return up to `BATCH_SIZE` messages older than `ttl` service seconds."""
-    since = ((row[SINCE], row) for row in _image(tx).rows.values())
-    return _earliest(tx, since, tx.now.service - ttl)
-
-
-def _earliest(
-    tx: Transaction, rows: Iterable[tuple[float, StoredRow]], until: float
-) -> list[OutboxRow]:
-    found = sorted((when, row[0], row) for when, row in rows if when <= until)
-    return [_current(tx, row) for _when, _number, row in found[:BATCH_SIZE]]
+    return _image(tx).since.until(tx.now.service - ttl, BATCH_SIZE)
 
 
 def find_orphans(tx: Transaction) -> list[OutboxRow]:
     """Return up to `BATCH_SIZE` messages whose account was removed."""
     image = _image(tx)
-    return [_current(tx, image.rows[number]) for number in sorted(image.orphans)[:BATCH_SIZE]]
+    return [image.rows[number] for number in sorted(image.orphans)[:BATCH_SIZE]]
 
 
 def find_sent_to(tx: Transaction, account: str, session: str) -> list[OutboxRow]:
     """Return the messages sent to a session of an account that have a running timer."""
     outbox = _image(tx).accounts.get(account)
     sent = () if outbox is None else tuple(outbox.sent.values())
-    return [_current(tx, row) for row in sent if row[SESSION] == session and row[DUE] is not None]
+    return [row for row in sent if row.session == session and row.due is not None]
 
 
 def find_by_source(tx: Transaction, source: str) -> list[OutboxRow]:
     """Return all messages of one source; their number is limited by the outbox quota."""
-    rows = sorted(row for row in _image(tx).rows.values() if row[SOURCE] == source)
-    return [_current(tx, row) for row in rows]
+    return sorted(row for row in _image(tx).rows.values() if row.source == source)
 
 
 def next_due_time(tx: Transaction) -> float | None:
     """Return the service second of the earliest timer, or `None`."""
-    due = (row[DUE] for row in _image(tx).rows.values())
-    return min((when for when in due if when is not None), default=None)
+    return _image(tx).due.first()
 
 
 def oldest_since(tx: Transaction) -> float | None:
     """Return the service second at which the oldest message was added, or `None`."""
-    return min((row[SINCE] for row in _image(tx).rows.values()), default=None)
+    return _image(tx).since.first()
 
 
 def accounts_with_sessions(tx: Transaction) -> list[str]:
@@ -434,15 +402,6 @@ def is_downgrade_allowed(tx: Transaction, account: str) -> bool:
     """Return whether an account accepts plain messages for sessions without QoS support."""
     status = accounts.status(tx, account)
     return status is not None and status.downgrade
-
-
-def _current(tx: Transaction, row: StoredRow) -> OutboxRow:
-    """Return a row with the state of its session."""
-    session = row[SESSION]
-    kind = PLAIN_RECEIPT if row[STATE] == "plain" else QOS_RECEIPT
-    sent = in_flight.is_in_flight(tx, (kind, row[0]))
-    bound = session is not None and sessions.find(tx, session) is not None
-    return OutboxRow._make((*row, sent, bound))
 
 
 def age(tx: Transaction, before: float, seconds: float) -> None:
@@ -466,15 +425,15 @@ def _load(tx: Transaction) -> OutboxImage:
     image = OutboxImage(0 if last is None else last[0])
     shared: dict[Any, Any] = {}  # equal names are one string
     for account, number, *fields in tx.rows(_LOAD):
-        row = (number, *(shared.setdefault(field, field) for field in fields))
-        image.load(row, is_orphan=account is None)
+        values = (shared.setdefault(field, field) for field in fields)
+        image.load(OutboxRow._make((number, *values)), is_orphan=account is None)
     for recipient, source, messages, size in tx.rows(_LOAD_HELD):
         image.count(recipient, source, messages, size)
     tx.cache[_IMAGE] = image
     return image
 
 
-def _change(tx: Transaction, image: OutboxImage, number: int, row: StoredRow | None) -> None:
+def _change(tx: Transaction, image: OutboxImage, number: int, row: OutboxRow | None) -> None:
     """Add, replace or remove a row of the image at once, and of the table later."""
     if number in image.orphans and tx.is_in_memory:
         raise NeedsDatabase  # this could not be undone
@@ -489,8 +448,8 @@ def _undo(
     image: OutboxImage,
     unwritten: _Unwritten,
     number: int,
-    old: StoredRow | None,
-    previous: tuple[StoredRow | None, StoredRow | None] | None,
+    old: OutboxRow | None,
+    previous: tuple[OutboxRow | None, OutboxRow | None] | None,
 ) -> None:
     image.change(image.rows.get(number), old)
     if previous is None:
@@ -510,8 +469,8 @@ def _write(tx: Transaction) -> None:
             account, body = unwritten.new[number]
             new.append((account, *row))
             bodies.append((number, body))
-        elif old[PROGRESS] != row[PROGRESS]:
-            changed.append((*row[PROGRESS], number))
+        elif old.progress != row.progress:
+            changed.append((*row.progress, number))
     batches = (_INSERT, new), (_INSERT_BODY, bodies), (_UPDATE, changed), (_DELETE, removed)
     for sql, values in batches:
         if values:

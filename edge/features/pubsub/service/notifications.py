@@ -317,7 +317,7 @@ def drop_waiting(context: Context, tx: Transaction, subscription: Subscription) 
     dropped = 0
     for row in outbox.find_by_source(tx, _outbox_source(context, subscription)):
         bound = State(row.state) in BOUND
-        if not bound and (subscription.presence or not row.in_flight):
+        if not bound and (subscription.presence or not outbox.is_in_flight(tx, row)):
             outbox.remove(tx, row)
             dropped += 1
     if dropped:

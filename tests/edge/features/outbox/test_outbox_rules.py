@@ -69,11 +69,7 @@ def test_every_state_has_its_transitions() -> None:
 def candidate(
     row: int, state: State = State.QUEUED, source: str = "a", **other: object
 ) -> Candidate:
-    fields: dict[str, object] = {
-        "level": Level.ASSURED,
-        "bytes": 100,
-        "session_bound": state in BOUND,
-    }
+    fields: dict[str, object] = {"level": Level.ASSURED, "bytes": 100}
     return Candidate(row=row, source=source, state=state, **(fields | other))  # type: ignore[arg-type]
 
 
@@ -134,14 +130,6 @@ def test_sent_messages_resume_first_and_in_order() -> None:
     assert planned(*candidates) == [4, 5, 1]
 
 
-def test_messages_of_absent_sessions_block_nobody() -> None:
-    absent = (
-        candidate(1, State.RELEASED, session_bound=False),
-        candidate(2, State.RECEIVED, session_bound=False, held=True),
-    )
-    assert planned(*absent, candidate(3), window=Usage(1, 100)) == [3]
-
-
 def test_held_message_blocks_later_first_offers_only() -> None:
     held = candidate(5, State.OFFERED, held=True)
     others = (
@@ -158,8 +146,8 @@ def test_held_message_blocks_later_first_offers_only() -> None:
 @pytest.mark.parametrize("send", [Input.SEND, Input.SEND_PLAIN, None])
 def test_the_only_message_is_decided_as_by_the_planner(state: State, send: Input | None) -> None:
     inputs = (None, Input.SEND, Input.SEND_PLAIN)
-    for in_flight, held, bound, own in product([False, True], [False, True], [False, True], inputs):
-        one = candidate(5, state, in_flight=in_flight, held=held, session_bound=bound, own=own)
+    for in_flight, held, own in product([False, True], [False, True], inputs):
+        one = candidate(5, state, in_flight=in_flight, held=held, own=own)
         assert rules.may_send_alone(one, send) == (planned(one, send=send) == [5])
 
 
@@ -180,7 +168,6 @@ LINES = st.lists(
         level=st.sampled_from(Level),
         state=st.sampled_from(LIVE),
         bytes=st.integers(1, 50_000),
-        session_bound=st.booleans(),
         in_flight=st.booleans(),
         held=st.booleans(),
         own=st.sampled_from([None, Input.SEND]),
@@ -200,10 +187,7 @@ def test_chosen_messages_may_be_sent_in_their_state(
         chosen = by_row[row]
         assert not chosen.in_flight
         assert not chosen.held
-        if chosen.state in BOUND:
-            assert chosen.session_bound
-        else:
-            assert (chosen.own or send) is not None
+        assert chosen.state in BOUND or (chosen.own or send) is not None
 
 
 @given(LINES, TURNS)
@@ -214,10 +198,7 @@ def test_messages_of_a_source_are_never_overtaken(
     for row in rules.plan(candidates, send, WINDOW):
         chosen = by_row[row]
         earlier = [
-            found
-            for found in candidates
-            if found.source == chosen.source and found.row < row
-            if found.state not in BOUND or found.session_bound
+            found for found in candidates if found.source == chosen.source and found.row < row
         ]
         if chosen.state is State.RECEIVED or (
             chosen.state is State.QUEUED and chosen.level is Level.ACKNOWLEDGED
@@ -230,17 +211,15 @@ def test_messages_of_a_source_are_never_overtaken(
 @given(LINES, st.sampled_from([Input.SEND, Input.SEND_PLAIN]))
 def test_plan_never_deadlocks(candidates: list[Candidate], send: Input) -> None:
     """The earliest message of a source waits for no other message."""
-    present = [found for found in candidates if found.session_bound or found.state not in BOUND]
-    if present and not any(found.in_flight or found.held for found in present):
+    if candidates and not any(found.in_flight or found.held for found in candidates):
         assert rules.plan(candidates, send, WINDOW)
 
 
 @given(LINES)
 def test_received_message_is_released_while_others_are_held(candidates: list[Candidate]) -> None:
     chosen = rules.plan(candidates, Input.SEND, WINDOW)
-    present = [found for found in candidates if found.session_bound or found.state not in BOUND]
-    for found in present:
-        first = min(other.row for other in present if other.source == found.source)
+    for found in candidates:
+        first = min(other.row for other in candidates if other.source == found.source)
         idle = not found.in_flight and not found.held
         if found.state is State.RECEIVED and found.row == first and idle:
             assert found.row in chosen
