@@ -20,7 +20,8 @@ COMPONENT_LINK: Final = 0
 """The generation for stanzas that a component sends over its link, by their address."""
 
 _BIND: Final = """
-INSERT INTO temp.sessions (generation, full, bare, account, grant) VALUES (?, ?, ?, ?, ?)
+INSERT INTO temp.sessions (generation, full, bare, account, grant, since)
+VALUES (?, ?, ?, ?, ?, ?)
 """
 _END: Final = "DELETE FROM temp.sessions WHERE generation = ?"
 _FORGET_DIRECTED: Final = "DELETE FROM temp.directed WHERE generation = ?"
@@ -38,10 +39,11 @@ UPDATE temp.sessions SET pubsub_unavailable = ? WHERE generation = ?
 """
 _OF_ACCOUNT: Final = """
 SELECT generation, full, available, priority, presence, interested, detached, qos,
-    pubsub_unavailable
+    pubsub_unavailable, since
 FROM temp.sessions WHERE bare = ? ORDER BY priority DESC, generation DESC
 """
 _BARE: Final = "SELECT bare FROM temp.sessions WHERE generation = ?"
+_NEWEST: Final = "SELECT bare, max(generation) FROM temp.sessions GROUP BY bare"
 _UNPROVISIONED: Final = """
 SELECT s.generation FROM temp.sessions AS s LEFT JOIN main.accounts AS a
     ON a.name = s.account AND a.revoked IS NULL AND (s.grant IS NULL OR s.grant = a.grant)
@@ -66,6 +68,7 @@ class Session(NamedTuple):
             while that is not known.
         pubsub_unavailable: whether it is unavailable to the publish-subscribe service, whatever
             presence it broadcast.
+        since: when it was bound, in service seconds.
     """
 
     generation: int
@@ -77,6 +80,7 @@ class Session(NamedTuple):
     detached: bool
     qos: str | None = None
     pubsub_unavailable: bool = False
+    since: float = 0.0
 
 
 def bind(
@@ -92,7 +96,7 @@ def bind(
     `grant` is the account's grant at log-in (`accounts.grant`), or `None` if the log-in was to
     another server.
     """
-    tx.run(_BIND, (generation, full, bare, account, grant))
+    tx.run(_BIND, (generation, full, bare, account, grant, tx.now.service))
     tx.cache.get(_SESSIONS, {}).pop(bare, None)
 
 
@@ -170,6 +174,11 @@ def find(tx: Transaction, full: str) -> Session | None:
     return None
 
 
+def newest(tx: Transaction) -> dict[str, int]:
+    """Return the generation of the newest session of each account that has one, by bare JID."""
+    return dict(tx.rows(_NEWEST))
+
+
 def unprovisioned(tx: Transaction) -> list[int]:
     """Return the generations of sessions whose account was removed or revoked since log-in.
 
@@ -178,7 +187,10 @@ def unprovisioned(tx: Transaction) -> list[int]:
     return [int(row[0]) for row in tx.rows(_UNPROVISIONED)]
 
 
-def _session(row: tuple[int, str, int, int, bytes | None, int, int, str | None, int]) -> Session:
-    generation, full, available, priority, presence, interested, detached, qos, to_pubsub = row
+def _session(
+    row: tuple[int, str, int, int, bytes | None, int, int, str | None, int, float],
+) -> Session:
+    generation, full, available, priority, presence, interested, detached, qos, *rest = row
+    to_pubsub, since = rest
     flags = bool(interested), bool(detached), qos, bool(to_pubsub)
-    return Session(generation, full, bool(available), priority, presence, *flags)
+    return Session(generation, full, bool(available), priority, presence, *flags, since)

@@ -20,7 +20,8 @@ CREATE TEMPORARY TABLE sessions (
     interested INTEGER NOT NULL DEFAULT 0, -- has requested its roster
     detached INTEGER NOT NULL DEFAULT 0, -- waits to be resumed (XEP-0198)
     qos TEXT, -- namespace of the supported quality of service; '' for none, NULL if unknown
-    pubsub_unavailable INTEGER NOT NULL DEFAULT 0 -- to the publish-subscribe service
+    pubsub_unavailable INTEGER NOT NULL DEFAULT 0, -- to the publish-subscribe service
+    since REAL NOT NULL -- service seconds: when it was bound
 ) STRICT;
 CREATE INDEX temp.sessions_by_bare ON sessions (bare);
 CREATE TEMPORARY TABLE seen (

@@ -21,6 +21,9 @@ def image_equals_rows(tx: Transaction) -> None:
     assert content(image) == content(fresh)
     assert image.last_row >= fresh.last_row
     assert image.released >= fresh.released
+    for source in image.sources.values():
+        senders = {held.sender for held in source.messages.values()}
+        assert source.sender is None or senders == {source.sender}
     kept = [held for held in image.messages.values() if held.body is not None]
     assert {held.row: held.body for held in kept}.items() <= bodies.items()
     assert list(bodies) == list(image.messages)
@@ -50,4 +53,5 @@ def content(image: store._Image) -> dict[str, Any]:
 
 def _fields(held: store.HeldMessage) -> list[object]:
     key = held.row, held.source, held.sender, held.msg_id
-    return [*key, held.destination, held.digest, held.since, held.size, held.recipient]
+    rest = held.destination, held.digest, held.since, held.size, held.recipient, held.exclusive
+    return [*key, *rest]

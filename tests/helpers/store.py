@@ -27,6 +27,7 @@ from edge.engine.hooks import OffloadedWork
 from edge.engine.router import Router, guarded
 from edge.engine.service_time import Now
 from edge.engine.session_lifecycle import SessionLifecycle
+from edge.engine.temporary_tables import TABLES
 from edge.features.accounts.store import accounts
 from edge.xmpp.parser import StreamParser
 from edge.xmpp.stanza import Stanza
@@ -91,6 +92,7 @@ def in_memory() -> Iterator[sqlite3.Connection]:
         connection.execute("PRAGMA foreign_keys = ON")
         connection.execute(_FIRST_EPOCH, (EPOCH,))
         connection.execute("INSERT INTO meta VALUES (?, ?)", (meta.EPOCH, EPOCH))
+        connection.executescript(TABLES)
         yield connection
 
 
@@ -320,6 +322,11 @@ class Gateway:
             generation = self._bound[full]
             self.commit(lambda tx: self.lifecycle.acknowledge(tx, generation, receipts))
         return [read_element(send.stanza) for send in mine]
+
+    def detach(self, full: str) -> None:
+        """Take a session's connection; it can be resumed."""
+        generation = self.generation(full)
+        self.commit(lambda tx: self.lifecycle.detach(tx, generation))
 
     def end(self, full: str, *unacknowledged: bytes) -> None:
         """End a session."""

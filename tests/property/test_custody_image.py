@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from hashlib import sha256
 from typing import Any, Final, NamedTuple
 from xml.etree.ElementTree import Element
@@ -24,7 +24,6 @@ from edge.engine.access import Sender
 from edge.engine.database import NeedsDatabase, Transaction
 from edge.engine.router import Router
 from edge.engine.service_time import Now
-from edge.engine.temporary_tables import TABLES
 from edge.errors import ServiceError
 from edge.features.accounts.store import accounts
 from edge.features.custody import service, store
@@ -47,7 +46,11 @@ LIMITS = Limits(
 )
 PAGE_KEYS, RELEASED_ROWS, EXPIRY_BATCH = 1, 2, 2
 DEVICE = "valve"
-RECOUNT = "SELECT count(*), coalesce(sum(bytes), 0) FROM held WHERE recipient IS NOT NULL"
+GENERATION = 1
+RECOUNT = """
+SELECT count(*), coalesce(sum(bytes), 0)
+FROM (SELECT bytes FROM held WHERE recipient IS NOT NULL UNION ALL SELECT bytes FROM outbox)
+"""
 PARSED = Element("message")
 PAGES = "SELECT count(*), max(length(keys)) FROM released_pages GROUP BY source"
 
@@ -55,8 +58,8 @@ Key = tuple[str, str, str]
 """The source, the sender and the msgId of a message."""
 
 KEYS: Final[list[Key]] = [
-    (f"{name}@gw.example", f"{name}@gw.example/r", msg_id)
-    for name in "ab"
+    (f"{name}@gw.example", f"{name}@gw.example/{resource}", msg_id)
+    for name, resource in ("ar", "as", "br")
     for msg_id in ("m0", "m1", "m2", "m3", "m4")
 ]
 keys = st.sampled_from(KEYS)
@@ -72,6 +75,7 @@ class Held(NamedTuple):
     body: bytes
     since: float
     for_device: bool
+    exclusive: bool = False
 
 
 class Model(NamedTuple):
@@ -87,18 +91,38 @@ class Model(NamedTuple):
         return [key for key in self.held if key[0] == source]
 
     def release(self, key: Key) -> None:
-        del self.held[key]
+        self.end(key)
         self.released.setdefault(key[0], []).append(key)
 
     def remove(self, key: Key) -> None:
-        del self.held[key]
+        self.end(key)
         released = self.released.get(key[0], [])
-        released[:] = [None if other == key else other for other in released]
+        released[:] = [None if same_id(other, key) else other for other in released]
+
+    def end(self, key: Key) -> None:
+        del self.held[key]
+        for other, held in self.held.items():
+            if same_id(other, key):
+                self.held[other] = held._replace(exclusive=True)
+
+    def move(self, key: Key, to: Key) -> None:
+        held = {to if one == key else one: held for one, held in self.held.items()}
+        self.held.clear()
+        self.held.update(held)
+
+    def was_released(self, key: Key, last: int | None = None) -> bool:
+        """Return whether a session of the source has released the msgId, of its `last` releases."""
+        released = self.released.get(key[0], [])
+        return any(same_id(one, key) for one in (released[-last:] if last else released))
+
+
+def same_id(one: Key | None, other: Key) -> bool:
+    return one is not None and (one[0], one[2]) == (other[0], other[2])
 
 
 def sender(key: Key) -> Sender:
     source, full, _ = key
-    return Sender(full, source, source.partition("@")[0], True, True, 1)
+    return Sender(full, source, source.partition("@")[0], True, True, GENERATION)
 
 
 class Custody(RuleBasedStateMachine):
@@ -111,7 +135,6 @@ class Custody(RuleBasedStateMachine):
         patch.setattr(store, "EXPIRY_BATCH", EXPIRY_BATCH)
         patch.setattr(store, "BODY_BYTES", 600)
         self.db = self.stack.enter_context(in_memory())
-        self.db.executescript(TABLES)
         self.context = Router(DOMAIN, LIMITS).context
         self.cache: dict[str, Any] = {}
         self.model = Model({}, {})
@@ -222,11 +245,10 @@ class Custody(RuleBasedStateMachine):
     def deliver(self, key: Key) -> None:
         refused = self.run(lambda tx: service.deliver(self.context, tx, sender(key), key[2]))
         held = self.model.held.get(key)
-        released = self.model.released.get(key[0], [])
-        if held is None:
-            if key in released[-LIMITS.released_keys :]:
+        if held is None:  # no session has a connection: what others have released counts, too
+            if self.model.was_released(key, LIMITS.released_keys):
                 assert refused is None
-            elif key not in released:
+            elif not self.model.was_released(key):
                 assert reason(refused) == Reason.NOT_HELD
         elif held.for_device and not self.device:
             assert refused is not None
@@ -243,14 +265,16 @@ class Custody(RuleBasedStateMachine):
             for key, body in messages:
                 held = store.find(tx, *key)
                 if held is None:
-                    store.hold(tx, *key, DOMAIN, body, sha256(body).digest(), None, PARSED)
+                    digest = sha256(body).digest()
+                    store.hold(tx, *key, DOMAIN, body, digest, None, PARSED, GENERATION)
                 else:
-                    store.release(tx, held, LIMITS.released_keys)
+                    store.release(tx, held, LIMITS.released_keys, GENERATION)
 
         if undone:  # it runs in memory, on an image of committed rows
             self.commit(lost=False)
             before = self.content()
-            unit(self.tx)
+            with suppress(NeedsDatabase):  # another session uses the same msgId
+                unit(self.tx)
             assert self.tx.is_in_memory
             self.tx.undo()
             assert self.content() == before
@@ -274,6 +298,22 @@ class Custody(RuleBasedStateMachine):
 
             self.run(unit)
             self.model.remove(key)
+
+    @rule(key=keys)
+    def move(self, key: Key) -> None:
+        """Let the other session of the source take a message over."""
+        source, full, msg_id = key
+        to = source, f"{source}/{'s' if full.endswith('r') else 'r'}", msg_id
+        if key not in self.model.held or to in self.model.held:
+            return
+
+        def unit(tx: Transaction) -> None:
+            held = store.find(tx, *key)
+            assert held is not None
+            store.move(tx, held, to[1])
+
+        self.run(unit)
+        self.model.move(key, to)
 
     @rule()
     def expire(self) -> None:
@@ -311,12 +351,16 @@ class Custody(RuleBasedStateMachine):
         if image is None:
             return
         found = {
-            (held.source, held.sender, held.msg_id): (held.digest, held.since, bool(held.recipient))
+            (held.source, held.sender, held.msg_id): (
+                held.digest,
+                held.since,
+                bool(held.recipient),
+                held.exclusive,
+            )
             for held in image.messages.values()
         }
         expected = {
-            key: (sha256(held.body).digest(), held.since, held.for_device)
-            for key, held in self.model.held.items()
+            key: (sha256(held.body).digest(), *held[1:]) for key, held in self.model.held.items()
         }
         assert list(found.items()) == list(expected.items())
 
@@ -337,8 +381,12 @@ class Custody(RuleBasedStateMachine):
         for key, expected in self.model.held.items():
             held = store.find(tx, *key)
             assert held is not None
-            assert store.held_digest(tx, *key) == held.digest
+            assert held.digest == sha256(expected.body).digest()
             assert store.read_body(tx, held) == expected.body
+            others = [one for one in self.model.held if same_id(one, key) and one != key]
+            found, rest = store.find_all(tx, *key)
+            assert found is held
+            assert [(one.source, one.sender, one.msg_id) for one in rest] == others
         assert [outbox.total(tx)] == self.db.execute(RECOUNT).fetchall()
         for key in KEYS:
             released = self.model.released.get(key[0], [])

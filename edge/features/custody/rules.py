@@ -18,6 +18,7 @@ class Reason(Enum):
     NOT_ALLOWED = "the sender may not send to this destination"
     NO_ROOM = "a limit would be exceeded"
     NOT_HELD = "no message is held under this msgId"
+    ELSEWHERE = "another connected session of the account uses this msgId"
 
 
 REPEATED: Final = "repeated"
@@ -40,6 +41,7 @@ class Situation(Enum):
     HELD_GONE = "held, destination no longer exists or is forbidden"
     UNREADABLE = "destination cannot read the content"
     RELEASED = "released before"
+    ELSEWHERE = "held for or released by another connected session of the account"
     UNKNOWN = "unknown or expired"
 
 
@@ -84,6 +86,7 @@ RELEASED: Final[Mapping[Situation, Decision]] = {
     Situation.HELD_GONE: Decision(Answer.DESTINATION_ERROR, Effect.DEAD_LETTER, "destination_gone"),
     Situation.UNREADABLE: Decision(Answer.EMPTY, Effect.DEAD_LETTER, "unreadable"),
     Situation.RELEASED: Decision(Answer.EMPTY, Effect.NONE, REPEATED),
+    Situation.ELSEWHERE: Decision(Reason.ELSEWHERE, Effect.NONE, "msgid_elsewhere"),
     Situation.UNKNOWN: Decision(Reason.NOT_HELD, Effect.NONE, "unknown_msgid"),
 }
 """The decisions on `deliver`."""
@@ -130,6 +133,26 @@ def release(*, destination: bool, readable: bool, room: bool) -> Situation:
     return Situation.HELD if readable else Situation.UNREADABLE
 
 
-def missing(*, released: bool) -> Situation:
-    """Classify a `deliver` of a message that is not held."""
-    return Situation.RELEASED if released else Situation.UNKNOWN
+def may_inherit(*, connected: bool, exclusive: bool, since: float, began: float) -> bool:
+    """Return whether a session may take over a message of another session of its account.
+
+    Args:
+        connected: whether the other session has a connection.
+        exclusive: whether only the other session may ask for its delivery.
+        since: when the message was taken into custody, in service seconds.
+        began: when the session that asks began. A restarted device asks in a session that began
+            later; a session that was there before belongs to another program of the account.
+    """
+    return not (connected or exclusive) and since <= began
+
+
+def missing(*, released: bool, elsewhere: bool) -> Situation:
+    """Classify a `deliver` of a message that is not held for the sender's session.
+
+    Args:
+        released: whether this session has released it, or another one without a connection.
+        elsewhere: whether another session with a connection holds it or has released it.
+    """
+    if released:
+        return Situation.RELEASED
+    return Situation.ELSEWHERE if elsewhere else Situation.UNKNOWN

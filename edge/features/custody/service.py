@@ -3,16 +3,21 @@
 `offer`, `deliver` and `acknowledge` are units of work: they return when the request succeeds, and
 raise when it is refused. What they changed before they raise is committed all the same, such as the
 event that logs the refusal. The decisions are in `rules`.
+
+A message belongs to the session that offered it. If that session has no connection, a later session
+of the same account may take the message over, because many clients have a new resource in each
+process (`_take_over`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from hashlib import sha256
 from typing import Final, NamedTuple
 from xml.etree.ElementTree import Element
 
-from edge.engine import destinations, events, quota, refusals, space
+from edge.engine import destinations, events, quota, refusals, sessions, space
 from edge.engine.access import Sender
 from edge.engine.database import Transaction
 from edge.engine.events import NewEvent
@@ -20,7 +25,7 @@ from edge.engine.hooks import ALLOWED, Context, Destination, Message
 from edge.engine.quota import ExceededLimit
 from edge.errors import ServiceError
 from edge.features.custody import rules, store
-from edge.features.custody.rules import Answer, Decision, Effect, Reason
+from edge.features.custody.rules import Answer, Decision, Effect, Reason, Situation
 from edge.features.custody.store import HeldMessage
 from edge.features.outbox import service as outbox
 from edge.features.outbox.service import DeadLetter
@@ -82,7 +87,10 @@ def offer(context: Context, tx: Transaction, sender: Sender, request: Request) -
         ServiceError: the destination refuses it, for its own reason.
     """
     body, size, destination, to, msg_id, digest, parsed = request
-    held = store.held_digest(tx, sender.bare, sender.full, msg_id)
+    held, others = store.find_all(tx, sender.bare, sender.full, msg_id)
+    if held is None and others:
+        repeated = [one for one in others if (one.digest, one.destination) == (digest, to.full)]
+        held = _take_over(context, tx, sender, repeated)
     acceptance, plan = ALLOWED, quota.FITS
     if held is None:
         acceptance = destination.acceptance(context, tx, sender, to)
@@ -90,7 +98,7 @@ def offer(context: Context, tx: Transaction, sender: Sender, request: Request) -
             message = Message(sender, to, body, size, 2, msg_id)
             plan = _plan(context, tx, destination, message)
     situation = rules.offer(
-        held=held,
+        held=None if held is None else held.digest,
         digest=digest,
         trusted=acceptance.allowed,
         destination=acceptance.error is None,
@@ -101,8 +109,10 @@ def offer(context: Context, tx: Transaction, sender: Sender, request: Request) -
         for row in plan.evict:
             reason = "deleted to make room: its sender is at its limit"
             _drop(context, tx, store.get(tx, row), "evicted", reason)
-        key = sender.bare, sender.full, msg_id
-        store.hold(tx, *key, to.full, body, digest, destination.recipient(to), parsed)
+        store.hold(
+            tx, sender.bare, sender.full, msg_id, to.full, body, digest,
+            destination.recipient(to), parsed, sender.generation,
+        )  # fmt: skip
         tx.wake_at(tx.now.service + context.limits.held_ttl)
     _conclude(context, tx, sender, decision, acceptance.error, plan.exceeded)
 
@@ -119,9 +129,11 @@ def deliver(context: Context, tx: Transaction, sender: Sender, msg_id: str) -> N
     """
     held = store.find(tx, sender.bare, sender.full, msg_id)
     if held is None:
-        released = store.was_released(tx, sender.bare, sender.full, msg_id)
-        _conclude(context, tx, sender, rules.RELEASED[rules.missing(released=released)])
-        return
+        missing = _find_elsewhere(context, tx, sender, msg_id)
+        if isinstance(missing, Situation):
+            _conclude(context, tx, sender, rules.RELEASED[missing])
+            return
+        held = missing
     destination, to = destinations.find(context, held.destination)
     trusted, error = destination.acceptance(context, tx, sender, to)
     if not trusted:
@@ -137,7 +149,7 @@ def deliver(context: Context, tx: Transaction, sender: Sender, msg_id: str) -> N
     )
     decision = rules.RELEASED[situation]
     if decision.answer is _EMPTY:  # a repeated deliver gets the same answer
-        store.release(tx, held, context.limits.released_keys)
+        store.release(tx, held, context.limits.released_keys, sender.generation)
     elif decision.effect is _DEAD_LETTER:
         store.remove(tx, held, context.limits.released_keys)
     if decision.effect is _DELIVER:
@@ -184,6 +196,59 @@ def expire(context: Context, tx: Transaction) -> None:
     since = store.oldest_since(tx)
     if since is not None:
         tx.wake_at(since + ttl)
+
+
+def _find_elsewhere(
+    context: Context, tx: Transaction, sender: Sender, msg_id: str
+) -> HeldMessage | Situation:
+    """Take over the message of a msgId that is not held for the sender's session, if it may.
+
+    Otherwise, return the situation of the request.
+    """
+    key = sender.bare, sender.full, msg_id
+    released = store.was_released(tx, *key)
+    if released or not context.has_accounts:
+        return rules.missing(released=released, elsewhere=False)
+    _own, others = store.find_all(tx, *key)
+    held = _take_over(context, tx, sender, others)
+    if held is not None:
+        return held
+    connected = _connected(tx, sender)
+    releasers = store.releasers(tx, sender.bare, msg_id)
+    known = releasers & {store.hash_sender(full) for full in connected}
+    return rules.missing(
+        released=bool(releasers - known),
+        elsewhere=bool(known) or any(one.sender in connected for one in others),
+    )
+
+
+def _take_over(
+    context: Context, tx: Transaction, sender: Sender, others: Sequence[HeldMessage]
+) -> HeldMessage | None:
+    """Make the sender's session that of the newest message that it may take over, if any.
+
+    `others` are messages of one msgId, of other sessions of the account, oldest first.
+    """
+    session = sessions.find(tx, sender.full)
+    if session is None or not context.has_accounts:
+        return None
+    connected = _connected(tx, sender)
+    for held in reversed(others):
+        if rules.may_inherit(
+            connected=held.sender in connected,
+            exclusive=held.exclusive,
+            since=held.since,
+            began=session.since,
+        ):
+            store.move(tx, held, sender.full)
+            return held
+    return None
+
+
+def _connected(tx: Transaction, sender: Sender) -> set[str]:
+    """Return the full JIDs of the account's sessions that have a connection."""
+    found = sessions.of_account(tx, sender.bare)
+    return {session.full for session in found if not session.detached}
 
 
 def _plan(

@@ -4,21 +4,24 @@ The state is in memory, as an image of the rows (`Transaction.cache`): every fun
 changes the image, and the rows follow in one batch for each transaction. The limits of custody
 bound the image. It has the latest bodies, with their trees, up to `BODY_BYTES`.
 
-A released key is 8 bytes of a hash. The latest keys of a source are in the image; earlier ones are
-in a ring of pages, in `released_pages`. The rows of the latest keys are written once every
-`RELEASED_ROWS` releases; until then the row of each released message stays, without its body. Two
-messages of one source with the same hash are treated as one. This does not happen by chance, and a
-sender that provokes it harms only itself.
+A released key is a hash of the msgId and one of the sender, so that a msgId's other releasers are
+found. The latest keys of a source are in the image; earlier ones are in a ring of pages, in
+`released_pages`. The rows of the latest keys are written once every `RELEASED_ROWS` releases; until
+then the row of each released message stays, without its body. Two messages of one source with the
+same hash are treated as one. This does not happen by chance, and a sender that provokes it harms
+only itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from hashlib import blake2b
 from itertools import islice
 from typing import Final
 from xml.etree.ElementTree import Element
 
+from edge.engine import sessions
 from edge.engine.database import Transaction
 from edge.engine.quota import EvictionCandidate, Usage, charge
 from edge.features.outbox import service as outbox
@@ -27,6 +30,9 @@ EXPIRY_BATCH: Final = 256
 """Messages that expire in one unit of work."""
 
 KEY_BYTES: Final = 8
+
+MSG_ID_BYTES: Final = 5
+"""The part of a released key that is a hash of the msgId."""
 
 PAGE_KEYS: Final = 32
 
@@ -41,8 +47,8 @@ PARSED_BYTES: Final = 8
 """Approximate bytes of memory that a body's tree takes for each byte of the body."""
 
 _LOAD: Final = """
-SELECT id, source, sender, msg_id, destination, digest, since, bytes, recipient
-FROM main.held ORDER BY id
+SELECT exclusive, id, source, sender, msg_id, destination, digest, since, bytes, recipient
+FROM main.custody WHERE released IS NULL ORDER BY id
 """
 _LOAD_RELEASED: Final = """
 SELECT id, source, sender, msg_id FROM main.custody WHERE released IS NOT NULL ORDER BY released
@@ -59,6 +65,8 @@ UPDATE main.custody
 SET released = ?, destination = '', recipient = NULL, digest = x'', body = x'' WHERE id = ?
 """
 _REMOVE: Final = "DELETE FROM main.custody WHERE id = ?"
+_MOVE: Final = "UPDATE main.custody SET sender = ? WHERE id = ?"
+_EXCLUDE: Final = "UPDATE main.custody SET exclusive = 1 WHERE id = ?"
 _AGE: Final = "UPDATE main.custody SET since = since - ? WHERE since <= ?"
 
 _LATEST: Final = "SELECT source, keys, pages FROM main.released_latest"
@@ -85,11 +93,13 @@ class HeldMessage:
         recipient: the name of the account in whose outbox it has room, if any.
         body: the message as it was received, or `None` if it is only in the row (`read_body`).
         parsed: the body's tree, if it was built when the message was received.
+        exclusive: whether only its session may ask for its delivery, because another session of the
+            account has used its msgId since.
     """
 
     __slots__ = (
-        "body", "destination", "digest", "msg_id", "parsed", "recipient", "row", "sender", "since",
-        "size", "source",
+        "body", "destination", "digest", "exclusive", "msg_id", "parsed", "recipient", "row",
+        "sender", "since", "size", "source",
     )  # fmt: skip
 
     def __init__(
@@ -117,26 +127,38 @@ class HeldMessage:
         self.recipient = recipient
         self.body = body
         self.parsed = parsed
+        self.exclusive = False
 
 
 class _Source:
-    """The messages of one source, oldest first, and their charge."""
+    """The messages of one source, oldest first, and their charge.
 
-    __slots__ = ("bytes", "messages")
+    Attributes:
+        sender: the session that has offered all of them, or `None` if there may be several.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("bytes", "messages", "sender")
+
+    def __init__(self, sender: str) -> None:
         self.messages: dict[tuple[str, str], HeldMessage] = {}
         self.bytes = 0
+        self.sender: str | None = sender
 
 
 class _LatestKeys:
-    """The latest released keys of a source, and how many pages of earlier ones were written."""
+    """The latest released keys of a source, and how many pages of earlier ones were written.
 
-    __slots__ = ("keys", "pages")
+    Attributes:
+        generation: of the newest session that may have released a message. Sessions that ended
+            before the image was read are not known.
+    """
+
+    __slots__ = ("generation", "keys", "pages")
 
     def __init__(self, keys: bytes = b"", pages: int = 0) -> None:
         self.keys = keys
         self.pages = pages
+        self.generation = 0
 
 
 class _Image:
@@ -172,7 +194,9 @@ class _Image:
         """Add a message that is newer than all others."""
         source = self.sources.get(held.source)
         if source is None:
-            source = self.sources[held.source] = _Source()
+            source = self.sources[held.source] = _Source(held.sender)
+        elif source.sender != held.sender:
+            source.sender = None
         source.messages[held.sender, held.msg_id] = held
         source.bytes += held.size
         self.messages[held.row] = held
@@ -207,14 +231,24 @@ class _Image:
     def restore(self, held: HeldMessage) -> None:
         """Undo the removal of a message, which returns to its place in the order."""
         self.add(held)
-        source = self.sources[held.source]
         self.messages = dict(sorted(self.messages.items()))
+        self._sort(self.sources[held.source])
+
+    def move(self, held: HeldMessage, sender: str) -> None:
+        """Make another session of its source the sender of a message."""
+        held.sender = sender
+        source = self.sources[held.source]
+        self._sort(source)
+        senders = {one.sender for one in source.messages.values()}
+        source.sender = sender if len(senders) == 1 else None
+
+    def _sort(self, source: _Source) -> None:
         source.messages = {
             (one.sender, one.msg_id): one
             for one in sorted(source.messages.values(), key=lambda one: one.row)
         }
 
-    def add_key(self, row: int, source: str, key: bytes) -> None:
+    def add_key(self, row: int, source: str, key: bytes) -> _LatestKeys:
         """Add the key of a released message, and remember its row."""
         latest = self.latest.get(source)
         if latest is None:
@@ -222,6 +256,7 @@ class _Image:
         latest.keys += key
         self.changed.add(source)
         self.released_rows.append(row)
+        return latest
 
     def take_back_key(self, source: str, *, is_new: bool, is_changed: bool) -> None:
         """Undo the last `add_key`.
@@ -256,17 +291,27 @@ class _Unwritten:
         self.released: list[tuple[int, int]] = []
 
 
-def held_digest(tx: Transaction, source: str, sender: str, msg_id: str) -> bytes | None:
-    """Return the SHA-256 of the body held under this key, or `None`."""
-    held = find(tx, source, sender, msg_id)
-    return None if held is None else held.digest
-
-
 def find(tx: Transaction, source: str, sender: str, msg_id: str) -> HeldMessage | None:
     """Return the message held under this key, or `None`."""
     image: _Image = tx.cache.get(_IMAGE) or _load(tx)
     of_source = image.sources.get(source)
     return None if of_source is None else of_source.messages.get((sender, msg_id))
+
+
+def find_all(
+    tx: Transaction, source: str, sender: str, msg_id: str
+) -> tuple[HeldMessage | None, Sequence[HeldMessage]]:
+    """Return the message held under this key, or `None`, and those held under the same msgId for
+    other sessions of the source, oldest first."""
+    image: _Image = tx.cache.get(_IMAGE) or _load(tx)
+    of_source = image.sources.get(source)
+    if of_source is None:
+        return None, ()
+    held = of_source.messages.get((sender, msg_id))
+    if of_source.sender == sender:
+        return held, ()
+    others = of_source.messages.items()
+    return held, [one for (other, name), one in others if name == msg_id and other != sender]
 
 
 def read_body(tx: Transaction, held: HeldMessage) -> bytes:
@@ -294,22 +339,40 @@ def hold(
     digest: bytes,
     recipient: str | None = None,
     parsed: Element | None = None,
+    generation: int = 0,
 ) -> None:
     """Take a message into custody; its key must not be held.
 
-    `recipient` is the name of the account whose outbox has room reserved for the message, `parsed`
-    the body's tree, if there is one.
+    The message is exclusive if a newer session of the source has released its msgId: it may be the
+    same message, offered by an earlier process of the device whose end was not noticed yet.
+
+    Args:
+        recipient: the name of the account whose outbox has room reserved for the message.
+        parsed: the body's tree, if there is one.
+        generation: the session of the sender.
     """
     image: _Image = tx.cache.get(_IMAGE) or _load(tx)
     row = image.last_row = image.last_row + 1
-    key = source, sender, msg_id, destination, digest, tx.now.service, charge(msg_id, body)
-    held = HeldMessage(row, *key, recipient, body, parsed)
+    since, size = tx.now.service, charge(msg_id, body)
+    held = HeldMessage(
+        row, source, sender, msg_id, destination, digest, since, size, recipient, body, parsed
+    )
     image.add(held)
     unwritten = tx.unwritten(_IMAGE, _Unwritten, _write)
-    unwritten.new.append((row, *key, recipient, body))
+    unwritten.new.append(
+        (row, source, sender, msg_id, destination, digest, since, size, recipient, body)
+    )
     tx.on_undo(_undo_hold, image, held, unwritten)
     if recipient is not None:
         outbox.reserve(tx, recipient, source, held.size)
+    latest = image.latest.get(source)
+    if latest is not None and latest.generation > generation:
+        _exclude_late(tx, held)
+
+
+def _exclude_late(tx: Transaction, held: HeldMessage) -> None:
+    if releasers(tx, held.source, held.msg_id) - {hash_sender(held.sender)}:
+        exclude(tx, held)
 
 
 def _undo_hold(image: _Image, held: HeldMessage, unwritten: _Unwritten) -> None:
@@ -317,17 +380,39 @@ def _undo_hold(image: _Image, held: HeldMessage, unwritten: _Unwritten) -> None:
     unwritten.new.pop()
 
 
-def release(tx: Transaction, held: HeldMessage, keys: int) -> None:
+def move(tx: Transaction, held: HeldMessage, sender: str) -> None:
+    """Make another session of its source the sender of a message; the new key must not be held."""
+    tx.run(_MOVE, (sender, held.row))
+    _image(tx).move(held, sender)
+
+
+def exclude(tx: Transaction, held: HeldMessage) -> None:
+    """Record that only its own session may ask for the delivery of a message."""
+    tx.run(_EXCLUDE, (held.row,))
+    held.exclusive = True
+
+
+def _exclude_others(tx: Transaction, held: HeldMessage) -> None:
+    for other in find_all(tx, held.source, held.sender, held.msg_id)[1]:
+        exclude(tx, other)
+
+
+def release(tx: Transaction, held: HeldMessage, keys: int, generation: int = 0) -> None:
     """Remove a message that is delivered in this transaction, and remember its key.
 
-    At least the last `keys` keys of each source are remembered.
+    At least the last `keys` keys of each source are remembered. `generation` is that of the
+    session that released it.
     """
     image: _Image = tx.cache.get(_IMAGE) or _load(tx)
     source = held.source
+    if image.sources[source].sender is None:
+        _exclude_others(tx, held)
     is_new, is_changed = source not in image.latest, source in image.changed
     image.remove(held)
     image.released += 1
-    image.add_key(held.row, source, _key(held.sender, held.msg_id))
+    latest = image.add_key(held.row, source, _key(held.sender, held.msg_id))
+    if generation > latest.generation:
+        latest.generation = generation
     unwritten = tx.unwritten(_IMAGE, _Unwritten, _write)
     unwritten.keys = keys
     unwritten.released.append((image.released, held.row))
@@ -347,10 +432,11 @@ def _undo_release(
 def remove(tx: Transaction, held: HeldMessage, keys: int) -> None:
     """Remove a message that is not delivered.
 
-    Its key is forgotten too, if an earlier message of the same key was released: a late `deliver`
-    must not be answered as if this message had been delivered. The others of the last `keys`
-    released keys of each source are remembered.
+    Its msgId is forgotten too, if a session of the source has released an earlier message of the
+    same msgId: a late `deliver` must not be answered as if this message had been delivered. The
+    others of the last `keys` released keys of each source are remembered.
     """
+    _exclude_others(tx, held)
     _forget_released(tx, held, keys)
     tx.run(_REMOVE, (held.row,))
     _image(tx).remove(held)
@@ -392,22 +478,38 @@ def was_released(tx: Transaction, source: str, sender: str, msg_id: str) -> bool
     latest = _image(tx).latest.get(source)
     if latest is None:
         return False
-    key = _key(sender, msg_id)
-    return key in _split(latest.keys) or any(
-        key in _split(keys) for _slot, keys in tx.rows(_PAGES, (source,))
+    keys = {_key(sender, msg_id), _whole_hash(sender, msg_id)}
+    return not keys.isdisjoint(_split(latest.keys)) or any(
+        not keys.isdisjoint(_split(page)) for _slot, page in tx.rows(_PAGES, (source,))
     )
 
 
+def releasers(tx: Transaction, source: str, msg_id: str) -> set[bytes]:
+    """Return the sessions that are remembered to have released a msgId, as `hash_sender` does."""
+    return {key[MSG_ID_BYTES:] for key in _released_keys(tx, source, "", msg_id)}
+
+
+def _released_keys(tx: Transaction, source: str, sender: str, msg_id: str) -> set[bytes]:
+    """Return the remembered keys of a msgId, and that of an older version for this sender."""
+    latest = _image(tx).latest.get(source)
+    if latest is None:
+        return set()
+    prefix, whole = _key("", msg_id)[:MSG_ID_BYTES], _whole_hash(sender, msg_id)
+    pages = [latest.keys, *(keys for _slot, keys in tx.rows(_PAGES, (source,)))]
+    keys = {key for page in pages for key in _split(page)}
+    return {key for key in keys if key.startswith(prefix) or key == whole}
+
+
 def _forget_released(tx: Transaction, held: HeldMessage, least: int) -> None:
-    source = held.source
-    if not was_released(tx, source, held.sender, held.msg_id):
+    source, found = held.source, _released_keys(tx, held.source, held.sender, held.msg_id)
+    if not found:
         return
-    key, image = _key(held.sender, held.msg_id), _image(tx)
+    image = _image(tx)
     for slot, keys in tx.rows(_PAGES, (source,)):
-        if key in _split(keys):
-            tx.run(_SET_PAGE, (source, slot, _without(keys, key)))
+        if found.intersection(_split(keys)):
+            tx.run(_SET_PAGE, (source, slot, _without(keys, found)))
     latest = image.latest[source]
-    latest.keys = _without(latest.keys, key)
+    latest.keys = _without(latest.keys, found)
     image.changed.add(source)
     _write_keys(tx, image, least)
 
@@ -430,13 +532,18 @@ def _image(tx: Transaction) -> _Image:
 
 def _load(tx: Transaction) -> _Image:
     image = _Image()
-    for row in tx.rows(_LOAD):
-        image.add(HeldMessage(*row))
+    for exclusive, *row in tx.rows(_LOAD):
+        held = HeldMessage(*row)
+        held.exclusive = bool(exclusive)
+        image.add(held)
     image.last_row, image.released = tx.row(_LAST)
     for source, keys, pages in tx.rows(_LATEST):
         image.latest[source] = _LatestKeys(keys, pages)
     for row_id, source, sender, msg_id in tx.rows(_LOAD_RELEASED):
         image.add_key(row_id, source, _key(sender, msg_id))
+    for source, generation in sessions.newest(tx).items():
+        if source in image.latest:
+            image.latest[source].generation = generation
     tx.cache[_IMAGE] = image
     return image
 
@@ -469,6 +576,17 @@ def _write_keys(tx: Transaction, image: _Image, least: int) -> None:
 
 
 def _key(sender: str, msg_id: str) -> bytes:
+    return blake2b(msg_id.encode(), digest_size=MSG_ID_BYTES).digest() + hash_sender(sender)
+
+
+@lru_cache(maxsize=1024)
+def hash_sender(sender: str) -> bytes:
+    """Return the part of a released key that is a hash of its session, a full JID."""
+    return blake2b(sender.encode(), digest_size=KEY_BYTES - MSG_ID_BYTES).digest()
+
+
+def _whole_hash(sender: str, msg_id: str) -> bytes:
+    """Return the key of a released message as versions before 0010_exclusive_custody wrote it."""
     return blake2b(f"{sender}\0{msg_id}".encode(), digest_size=KEY_BYTES).digest()
 
 
@@ -476,5 +594,5 @@ def _split(keys: bytes) -> list[bytes]:
     return [keys[start : start + KEY_BYTES] for start in range(0, len(keys), KEY_BYTES)]
 
 
-def _without(keys: bytes, key: bytes) -> bytes:
-    return b"".join(kept for kept in _split(keys) if kept != key)
+def _without(keys: bytes, dropped: set[bytes]) -> bytes:
+    return b"".join(kept for kept in _split(keys) if kept not in dropped)

@@ -22,6 +22,7 @@ CONDITIONS: Final = {
     Reason.NOT_ALLOWED: "not-allowed",
     Reason.NO_ROOM: "resource-constraint",
     Reason.NOT_HELD: "item-not-found",
+    Reason.ELSEWHERE: "unexpected-request",
 }
 """The stanza error for each reason of `CustodyError`."""
 

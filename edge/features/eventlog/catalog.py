@@ -159,6 +159,14 @@ EVENTS: Final = (
     ),
     _event(
         "limit",
+        "msgid_elsewhere",
+        "A session asked to deliver a message of another connected session of its account. It "
+        "gets the message when the other connection is lost, which a device that restarts "
+        "suddenly waits for.",
+        "If it happens often, check whether two devices share an account.",
+    ),
+    _event(
+        "limit",
         "nobody_there",
         "A plain message could not be delivered: the recipient is offline and the "
         "message is not stored.",

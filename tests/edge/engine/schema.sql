@@ -103,7 +103,7 @@ CREATE TABLE custody (
     since REAL NOT NULL,
     released INTEGER,
     body BLOB NOT NULL
-) STRICT;
+, exclusive INTEGER NOT NULL DEFAULT 0) STRICT;
 
 CREATE TABLE dead (
     id INTEGER PRIMARY KEY,

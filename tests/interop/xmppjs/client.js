@@ -5,9 +5,10 @@
 // and Bind 2 (XEP-0386) with it: then `jid`'s resource is only the tag, and `sasl2` is said before
 // `online`. It trusts the certificate in $NODE_EXTRA_CA_CERTS. Usage:
 //
-//     client.js HOST PORT JID CAFILE starttls|direct MECHANISM [sasl1]
+//     client.js HOST PORT JID CAFILE starttls|direct MECHANISM [sasl1|defaults]
 //
-// With `sasl1` it leaves SASL2 alone.
+// With `sasl1` it leaves SASL2 alone. With `defaults` xmpp.js logs in as it comes: it chooses the
+// mechanism, and names itself by an id that is new in each process.
 
 import dns from "node:dns";
 import { createInterface } from "node:readline";
@@ -21,7 +22,8 @@ const QUEUEING = "urn:xmpp:pubsub:queueing:0";
 const RECONNECT_MS = 50;
 const AGENT_ID = "d4565fa7-4d72-4749-b3d3-740edbf87770"; // stable, as XEP-0388 2.2 wants it
 
-const [host, port, address, , transport, mechanism, profile] = process.argv.slice(2);
+const [host, port, address, , transport, preferred, profile] = process.argv.slice(2);
+const mechanism = profile === "defaults" ? "default" : preferred;
 const me = jid(address);
 const domain = me.domain;
 let online = false;
@@ -46,7 +48,9 @@ const xmpp = client({
   service: transport === "direct" ? `xmpps://${domain}:${port}` : `xmpp://${host}:${port}`,
   domain,
   resource: me.resource,
-  credentials,
+  ...(profile === "defaults"
+    ? { username: me.local, password: process.env.CLIENT_PASSWORD }
+    : { credentials }),
 });
 xmpp.reconnect.delay = RECONNECT_MS;
 if (profile === "sasl1") hideSasl2();

@@ -31,6 +31,13 @@ TABLE = [
     ),
     ("deliver", "destination cannot read the content", "empty", "dead letter", True),
     ("deliver", "released before", "empty", "none", True),
+    (
+        "deliver",
+        "held for or released by another connected session of the account",
+        "wait/unexpected-request",
+        "none",
+        True,
+    ),
     ("deliver", "unknown or expired", "cancel/item-not-found", "none", True),
     # "Receiving, acknowledged": the same limits and trust, delivered before the answer.
     ("acknowledged", "not held, trusted, allowed, within limits", "empty", "deliver", False),
@@ -161,6 +168,17 @@ def test_every_deliver_of_a_held_message_is_classified(
 
 
 def test_a_deliver_without_held_message_is_classified_by_the_released_keys() -> None:
-    assert rules.missing(released=True) is Situation.RELEASED
-    assert rules.missing(released=False) is Situation.UNKNOWN
-    assert {Situation.RELEASED, Situation.UNKNOWN} <= set(rules.RELEASED)
+    for elsewhere in (False, True):
+        assert rules.missing(released=True, elsewhere=elsewhere) is Situation.RELEASED
+    assert rules.missing(released=False, elsewhere=True) is Situation.ELSEWHERE
+    assert rules.missing(released=False, elsewhere=False) is Situation.UNKNOWN
+    assert {Situation.RELEASED, Situation.ELSEWHERE, Situation.UNKNOWN} <= set(rules.RELEASED)
+
+
+@pytest.mark.parametrize(("connected", "exclusive"), list(product([False, True], repeat=2)))
+@pytest.mark.parametrize("since", [1.0, 2.0, 3.0])
+def test_only_messages_of_earlier_sessions_are_taken_over(
+    connected: bool, exclusive: bool, since: float
+) -> None:
+    found = rules.may_inherit(connected=connected, exclusive=exclusive, since=since, began=2.0)
+    assert found is (not connected and not exclusive and since < 3.0)

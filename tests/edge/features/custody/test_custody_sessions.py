@@ -1,0 +1,322 @@
+"""Tests of custody across the sessions of one account, on a real database.
+
+`ONE`, `TWO` and `THREE` are full JIDs of one account, as a client has them that chooses a new
+resource in each process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from edge.config.limits import Limits
+from edge.engine.database import Transaction
+from edge.features.accounts.store import accounts
+from edge.features.custody import store as custody
+from tests.helpers.custody_image import image_equals_rows
+from tests.helpers.store import (
+    DOMAIN,
+    Gateway,
+    Reply,
+    assured,
+    deliver,
+    log,
+    new_database,
+)
+
+ONE, TWO, THREE = (f"pump1@gw.example/fw/{number}" for number in (1, 2, 3))
+TTL = 100.0
+
+
+@pytest.fixture
+def gateway(tmp_path: Path) -> Iterator[Gateway]:
+    made = Gateway(new_database(tmp_path), Limits(held_ttl=TTL))
+    for name in ("pump1", "valve1"):
+        made.add(name)
+    yield made
+    tx = Transaction(made.connection, made.clock(), made.cache)
+    image_equals_rows(tx)
+    made.close()
+
+
+def begin(gateway: Gateway, full: str) -> None:
+    """Begin a session a second later."""
+    gateway.clock.service += 1.0
+    gateway.bind(full)
+
+
+def offer(gateway: Gateway, full: str, text: str = "seven", msg_id: str = "m1") -> str:
+    return answer(gateway.send(full, assured(msg_id, log(text))))
+
+
+def release(gateway: Gateway, full: str, msg_id: str = "m1") -> str:
+    return answer(gateway.send(full, deliver(msg_id)))
+
+
+def answer(reply: Reply | None) -> str:
+    assert reply is not None
+    if reply.error is not None:
+        return "/".join(reply.error)
+    return "delivered" if reply.payload is None else reply.payload.tag.partition("}")[2]
+
+
+def logged(gateway: Gateway) -> list[str | None]:
+    return [event.text for event in gateway.events("logs")]
+
+
+def held(gateway: Gateway) -> list[tuple[str, int]]:
+    """Return the sender of each message in custody, and whether it is exclusive."""
+    query = "SELECT sender, exclusive FROM custody WHERE released IS NULL ORDER BY id"
+    return gateway.connection.execute(query).fetchall()
+
+
+def refusals(gateway: Gateway) -> list[str | None]:
+    return [event.name for event in gateway.events("system") if event.kind == "limit"]
+
+
+# A device whose sessions follow each other.
+
+
+@pytest.mark.parametrize("end", [Gateway.end, Gateway.detach, Gateway.crash])
+def test_later_session_asks_for_delivery(gateway: Gateway, end: object) -> None:
+    begin(gateway, ONE)
+    assert offer(gateway, ONE) == "received"
+    end(gateway) if end is Gateway.crash else end(gateway, ONE)  # type: ignore[operator]
+    begin(gateway, TWO)
+    assert release(gateway, TWO) == release(gateway, TWO) == "delivered"
+    gateway.end(TWO)
+    begin(gateway, THREE)
+    assert release(gateway, THREE) == "delivered"
+    assert logged(gateway) == ["seven"]
+    assert [event.source for event in gateway.events("logs")] == [TWO]
+    assert held(gateway) == []
+    assert refusals(gateway) == []
+
+
+@pytest.mark.parametrize("end", [Gateway.end, Gateway.detach])
+def test_later_session_repeats_an_offer(gateway: Gateway, end: object) -> None:
+    begin(gateway, ONE)
+    offer(gateway, ONE)
+    end(gateway, ONE)  # type: ignore[operator]
+    begin(gateway, TWO)
+    used = gateway.commit(lambda tx: custody.usage(tx, "pump1@gw.example"))
+    assert offer(gateway, TWO) == "received"
+    assert held(gateway) == [(TWO, 0)]
+    assert gateway.commit(lambda tx: custody.usage(tx, "pump1@gw.example")) == used
+    assert release(gateway, TWO) == "delivered"
+    assert logged(gateway) == ["seven"]
+
+
+def test_interrupted_session_has_its_messages_again(gateway: Gateway) -> None:
+    begin(gateway, ONE)
+    offer(gateway, ONE)
+    gateway.end(ONE)
+    begin(gateway, TWO)
+    gateway.end(TWO)
+    begin(gateway, ONE)
+    assert release(gateway, ONE) == "delivered"
+    assert held(gateway) == []
+
+
+def test_refused_delivery_is_of_the_session_that_asked(gateway: Gateway) -> None:
+    begin(gateway, ONE)
+    offer(gateway, ONE)
+    gateway.end(ONE)
+    begin(gateway, TWO)
+    gateway.tx(lambda tx: tx.run("UPDATE accounts SET trusted = 0 WHERE name = 'pump1'"))
+    assert release(gateway, TWO) == "cancel/not-allowed"
+    row = gateway.connection.execute("SELECT sender, msg_id, destination FROM dead").fetchall()
+    assert row == [(TWO, "m1", DOMAIN)]
+    assert release(gateway, TWO) == "cancel/item-not-found"
+
+
+def test_another_body_is_a_message_of_its_own(gateway: Gateway) -> None:
+    """A device that numbers from 1 in each process; its earlier message stays until it expires."""
+    begin(gateway, ONE)
+    offer(gateway, ONE, "seven")
+    gateway.end(ONE)
+    begin(gateway, TWO)
+    assert offer(gateway, TWO, "eight") == "received"
+    assert held(gateway) == [(ONE, 0), (TWO, 0)]
+    assert release(gateway, TWO) == "delivered"
+    gateway.end(TWO)
+    begin(gateway, THREE)
+    assert release(gateway, THREE) == "delivered"  # repeated, because the answer was lost
+    assert logged(gateway) == ["eight"]
+    assert held(gateway) == [(ONE, 1)]
+
+
+def test_another_destination_is_a_message_of_its_own(gateway: Gateway) -> None:
+    begin(gateway, ONE)
+    offer(gateway, ONE)
+    gateway.end(ONE)
+    begin(gateway, TWO)
+    gateway.send(TWO, assured("m1", log("seven"), "valve1@gw.example"))
+    assert held(gateway) == [(ONE, 0), (TWO, 0)]
+
+
+def test_message_id_may_be_reused_by_a_later_session(gateway: Gateway) -> None:
+    """A later message of a msgId is delivered, although an earlier one of it was released."""
+    for full, text in ((ONE, "seven"), (TWO, "eight")):
+        begin(gateway, full)
+        assert offer(gateway, full, text) == "received"
+        if full == ONE:
+            assert release(gateway, full) == "delivered"
+        gateway.end(full)
+    begin(gateway, THREE)
+    assert release(gateway, THREE) == "delivered"
+    assert logged(gateway) == ["seven", "eight"]
+
+
+def test_newest_message_is_taken(gateway: Gateway) -> None:
+    for full, text in ((ONE, "seven"), (TWO, "eight")):
+        begin(gateway, full)
+        offer(gateway, full, text)
+        gateway.end(full)
+    begin(gateway, THREE)
+    assert release(gateway, THREE) == release(gateway, THREE) == "delivered"
+    assert logged(gateway) == ["eight"]
+    assert held(gateway) == [(ONE, 1)]
+
+
+def test_expired_message_is_not_answered_by_an_earlier_session(gateway: Gateway) -> None:
+    begin(gateway, ONE)
+    offer(gateway, ONE)
+    release(gateway, ONE)
+    gateway.end(ONE)
+    begin(gateway, TWO)
+    offer(gateway, TWO, "eight")
+    gateway.clock.service += TTL + 1
+    gateway.run_timers()
+    assert held(gateway) == []
+    assert release(gateway, TWO) == "cancel/item-not-found"
+
+
+def test_dead_letter_is_not_answered_by_an_earlier_session(gateway: Gateway) -> None:
+    begin(gateway, ONE)
+    offer(gateway, ONE)
+    gateway.end(ONE)
+    begin(gateway, TWO)
+    gateway.send(TWO, assured("m1", log("eight"), "valve1@gw.example"))
+    gateway.tx(lambda tx: accounts.remove(tx, "valve1"))
+    assert release(gateway, TWO) == "cancel/service-unavailable"
+    assert release(gateway, TWO) == "cancel/item-not-found"
+    assert held(gateway) == [(ONE, 1)]
+
+
+# Sessions that are there at the same time.
+
+
+def test_connected_sessions_take_nothing_from_each_other(gateway: Gateway) -> None:
+    begin(gateway, ONE)
+    offer(gateway, ONE)
+    begin(gateway, TWO)
+    assert release(gateway, TWO) == "wait/unexpected-request"
+    assert offer(gateway, TWO) == "received"
+    assert held(gateway) == [(ONE, 0), (TWO, 0)]
+    assert release(gateway, TWO) == release(gateway, ONE) == "delivered"
+    assert logged(gateway) == ["seven", "seven"]
+    begin(gateway, THREE)
+    assert release(gateway, THREE) == "wait/unexpected-request"
+    assert refusals(gateway) == ["msgid_elsewhere"]
+    assert release(gateway, THREE, "m2") == "cancel/item-not-found"
+
+
+def test_session_that_was_there_before_takes_nothing(gateway: Gateway) -> None:
+    """Two programs of an account with equal messages: one of them is offline for a while."""
+    begin(gateway, ONE)
+    begin(gateway, TWO)
+    gateway.clock.service += 1.0
+    offer(gateway, ONE)
+    gateway.end(ONE)
+    assert release(gateway, TWO) == "cancel/item-not-found"
+    assert offer(gateway, TWO) == "received"
+    assert release(gateway, TWO) == "delivered"
+    begin(gateway, ONE)
+    assert release(gateway, ONE) == "delivered"
+    assert logged(gateway) == ["seven", "seven"]
+
+
+def test_other_accounts_take_nothing(gateway: Gateway) -> None:
+    begin(gateway, ONE)
+    offer(gateway, ONE)
+    gateway.end(ONE)
+    begin(gateway, "valve1@gw.example/fw")
+    assert release(gateway, "valve1@gw.example/fw") == "cancel/item-not-found"
+    assert held(gateway) == [(ONE, 0)]
+
+
+# A device that comes back before the gateway notices the loss of its earlier connection.
+
+
+def test_device_waits_until_its_earlier_connection_is_lost(gateway: Gateway) -> None:
+    begin(gateway, ONE)
+    offer(gateway, ONE)
+    begin(gateway, TWO)
+    assert release(gateway, TWO) == "wait/unexpected-request"
+    gateway.detach(ONE)
+    assert release(gateway, TWO) == "delivered"
+    assert logged(gateway) == ["seven"]
+
+
+def test_device_waits_for_the_answer_to_a_deliver_of_its_earlier_connection(
+    gateway: Gateway,
+) -> None:
+    begin(gateway, ONE)
+    offer(gateway, ONE)
+    release(gateway, ONE)
+    begin(gateway, TWO)
+    assert release(gateway, TWO) == "wait/unexpected-request"
+    gateway.detach(ONE)
+    assert release(gateway, TWO) == "delivered"
+    assert logged(gateway) == ["seven"]
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["offered before", "offered late"])
+@pytest.mark.parametrize("restarted", [False, True])
+def test_copy_of_an_earlier_connection_is_not_delivered_too(
+    gateway: Gateway, late: bool, restarted: bool
+) -> None:
+    """The earlier process offers, and a later one offers again and releases; both seem there.
+
+    A third process repeats the `deliver`, whose answer was lost.
+    """
+    begin(gateway, ONE)
+    if not late:
+        offer(gateway, ONE)
+    begin(gateway, TWO)
+    offer(gateway, TWO)
+    assert release(gateway, TWO) == "delivered"
+    if late:  # it waited to be read; meanwhile, a command has changed the database
+        gateway.cache.clear()
+        offer(gateway, ONE)
+    assert held(gateway) == [(ONE, 1)]
+    if restarted:
+        gateway.crash()
+    else:
+        gateway.end(ONE)
+        gateway.end(TWO)
+    begin(gateway, THREE)
+    assert release(gateway, THREE) == "delivered"
+    assert logged(gateway) == ["seven"]
+    begin(gateway, ONE)  # it was another program after all
+    assert release(gateway, ONE) == "delivered"
+    assert logged(gateway) == ["seven", "seven"]
+
+
+# A component knows only the sessions whose presence it has.
+
+
+def test_component_takes_nothing_over(tmp_path: Path) -> None:
+    gateway = Gateway(new_database(tmp_path), accounts=False)
+    full, other = "user@site.example/1", "user@site.example/2"
+    tx = Transaction(gateway.connection, gateway.clock(), gateway.cache)
+    assert not gateway.router.context.has_accounts
+    custody.hold(tx, "user@site.example", full, "m1", DOMAIN, b"body", bytes(32))
+    tx.run_before_commit()
+    gateway.cache.clear()
+    begin(gateway, other)
+    assert release(gateway, other) == "cancel/item-not-found"
+    gateway.close()
