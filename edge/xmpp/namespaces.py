@@ -12,6 +12,7 @@ SESSION = "urn:ietf:params:xml:ns:xmpp-session"
 STREAM_ERRORS = "urn:ietf:params:xml:ns:xmpp-streams"
 STANZA_ERRORS = "urn:ietf:params:xml:ns:xmpp-stanzas"
 ROSTER = "jabber:iq:roster"
+ROSTER_VERSIONING = "urn:xmpp:features:rosterver"
 PRE_APPROVAL = "urn:xmpp:features:pre-approval"
 XML = "http://www.w3.org/XML/1998/namespace"
 

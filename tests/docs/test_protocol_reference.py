@@ -36,7 +36,7 @@ FRAMES = frozenset(
     {
         namespaces.STREAMS, namespaces.CLIENT, namespaces.TLS, namespaces.SASL, namespaces.BIND,
         namespaces.SESSION, namespaces.STREAM_ERRORS, namespaces.STANZA_ERRORS, namespaces.ROSTER,
-        namespaces.PRE_APPROVAL,
+        namespaces.PRE_APPROVAL, namespaces.ROSTER_VERSIONING,
     }
 )  # fmt: skip
 """What the RFCs define."""

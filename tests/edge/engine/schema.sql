@@ -61,7 +61,7 @@ CREATE TABLE accounts (
     name TEXT NOT NULL UNIQUE,
     trusted INTEGER NOT NULL CHECK (trusted IN (0, 1)),
     created INTEGER NOT NULL
-, revoked INTEGER, grant INTEGER NOT NULL DEFAULT 0, downgrade INTEGER NOT NULL DEFAULT 0 CHECK (downgrade IN (0, 1)), seen INTEGER) STRICT;
+, revoked INTEGER, grant INTEGER NOT NULL DEFAULT 0, downgrade INTEGER NOT NULL DEFAULT 0 CHECK (downgrade IN (0, 1)), seen INTEGER, roster_version TEXT) STRICT;
 
 CREATE TABLE affiliations (
     node INTEGER NOT NULL REFERENCES nodes (id) ON DELETE CASCADE,
@@ -414,6 +414,20 @@ END;
 CREATE TRIGGER queue_item_removed AFTER DELETE ON queue_items BEGIN
     UPDATE queues SET items = items - 1, bytes = bytes - old.bytes WHERE id = old.queue;
     UPDATE queues_total SET items = items - 1, bytes = bytes - old.bytes;
+END;
+
+CREATE TRIGGER roster_contact_added AFTER INSERT ON roster WHEN new.listed = 1 BEGIN
+    UPDATE accounts SET roster_version = lower(hex(randomblob(8))) WHERE id = new.account;
+END;
+
+CREATE TRIGGER roster_contact_changed AFTER UPDATE ON roster
+WHEN (old.listed, old.subscription, old.ask, old.approved, old.name, old.groups)
+    IS NOT (new.listed, new.subscription, new.ask, new.approved, new.name, new.groups) BEGIN
+    UPDATE accounts SET roster_version = lower(hex(randomblob(8))) WHERE id = new.account;
+END;
+
+CREATE TRIGGER roster_contact_removed AFTER DELETE ON roster WHEN old.listed = 1 BEGIN
+    UPDATE accounts SET roster_version = lower(hex(randomblob(8))) WHERE id = old.account;
 END;
 
 CREATE VIEW held AS

@@ -32,16 +32,18 @@ class SubscriptionStanza(NamedTuple):
 
 
 class RosterPush(NamedTuple):
-    """A changed item of the roster, for a session with this full JID."""
+    """A changed item of the roster, for a session with this full JID, and the roster's version."""
 
     to: str
     id: str
+    version: str
     item: RosterItem
 
 
 class RosterRemoval(NamedTuple):
-    """A contact that was removed from the roster, for a session with this full JID."""
+    """A contact that was removed, for a session with this full JID, and the roster's version."""
 
     to: str
     id: str
+    version: str
     jid: str

@@ -1,7 +1,8 @@
 """Operations on an account's roster (RFC 6121, section 2).
 
 Clients change names and groups of contacts here; `subscriptions` changes their states and removes
-them. Roster versions (section 2.6) are not offered because rosters are short.
+them. A client that has the roster's version is sent no roster (section 2.6); any other is sent all
+of it and not only the changes since its version, because rosters are short.
 """
 
 from __future__ import annotations
@@ -64,10 +65,16 @@ def own_roster(tx: Transaction, sender: Sender, relation: Relation) -> Party:
     return own
 
 
-def request(tx: Transaction, sender: Sender, own: Party) -> list[RosterItem]:
-    """Return the roster; the session receives roster pushes from now on (section 2.2)."""
+def request(
+    tx: Transaction, sender: Sender, own: Party, known: str | None
+) -> tuple[str, list[RosterItem]] | None:
+    """Return the roster's version and its items, or `None` if the client knows that version.
+
+    The session receives roster pushes from now on (section 2.2).
+    """
     presence.set_interested(tx, sender.generation)
-    return roster.list_items(tx, own.account)
+    version = roster.version(tx, own.account)
+    return None if version == known else (version, roster.list_items(tx, own.account))
 
 
 def put(context: Context, tx: Transaction, sender: Sender, own: Party, contact: Contact) -> None:
@@ -87,7 +94,7 @@ def put(context: Context, tx: Transaction, sender: Sender, own: Party, contact: 
     item = item._replace(listed=True, name=contact.name, groups=contact.groups)
     check_size(context, item)
     roster.save(tx, own.account, item)
-    push(context, tx, own.bare, item)
+    push(context, tx, own, item)
 
 
 def check_size(context: Context, item: RosterItem) -> None:
@@ -111,18 +118,22 @@ def _exceeded_limit(context: Context, tx: Transaction, own: Party) -> ExceededLi
     return space.reserve(tx, MAX_ITEM_BYTES, context.limits)
 
 
-def push_removal(context: Context, tx: Transaction, bare: str, jid: str) -> None:
+def push_removal(context: Context, tx: Transaction, own: Party, jid: str) -> None:
     """Inform the account's sessions that requested the roster that a contact is removed (2.5.2)."""
-    for session in sessions.of_account(tx, bare):
+    version = roster.version(tx, own.account)
+    for session in sessions.of_account(tx, own.bare):
         if session.interested:
-            context.send(tx, session.generation, RosterRemoval(session.full, _push_id(), jid))
+            removal = RosterRemoval(session.full, _push_id(), version, jid)
+            context.send(tx, session.generation, removal)
 
 
-def push(context: Context, tx: Transaction, bare: str, item: RosterItem) -> None:
+def push(context: Context, tx: Transaction, own: Party, item: RosterItem) -> None:
     """Send a changed item to the account's sessions that requested the roster (section 2.1.6)."""
-    for session in sessions.of_account(tx, bare):
+    version = roster.version(tx, own.account)
+    for session in sessions.of_account(tx, own.bare):
         if session.interested:
-            context.send(tx, session.generation, RosterPush(session.full, _push_id(), item))
+            pushed = RosterPush(session.full, _push_id(), version, item)
+            context.send(tx, session.generation, pushed)
 
 
 def _push_id() -> str:

@@ -133,7 +133,6 @@ def remove_contact(context: Context, tx: Transaction, own: Party, contact: Jid) 
     check_not_own(own, jid)
     if not roster.find(tx, own.account, jid).listed:
         raise PresenceError(Reason.NOT_LISTED)
-    push_removal(context, tx, own.bare, jid)
     is_local = contact.domain == context.domain
     peer = find_party(tx, jid, contact.local) if is_local else None
     for kind in (SubscriptionType.UNSUBSCRIBE, SubscriptionType.UNSUBSCRIBED):
@@ -142,6 +141,7 @@ def remove_contact(context: Context, tx: Transaction, own: Party, contact: Jid) 
             stanza = context.encode(SubscriptionStanza(kind, own.bare, jid))
             _send(context, tx, own, peer, jid, kind, stanza, with_push=False)
     roster.remove(tx, own.account, jid)
+    push_removal(context, tx, own, jid)
 
 
 def _apply_inbound(
@@ -177,7 +177,7 @@ def _push_changes(
     context: Context, tx: Transaction, own: Party, before: RosterItem, after: RosterItem
 ) -> None:
     if after.visible_fields != before.visible_fields:
-        push(context, tx, own.bare, after)
+        push(context, tx, own, after)
 
 
 def _may_request(context: Context, tx: Transaction, sender: Sender, contact: Jid) -> bool:

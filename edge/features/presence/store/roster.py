@@ -20,6 +20,7 @@ from edge.features.presence.rules.subscriptions import (
 )
 
 _ACCOUNT: Final = "SELECT id FROM accounts WHERE name = ?"
+_VERSION: Final = "SELECT roster_version FROM accounts WHERE id = ?"
 _FIND: Final = """
 SELECT jid, listed, subscription, ask, approved, request, name, groups
 FROM roster WHERE account = ? AND jid = ?
@@ -42,6 +43,10 @@ ON CONFLICT (account, jid) DO UPDATE SET
 """
 _REMOVE: Final = "DELETE FROM roster WHERE account = ? AND jid = ?"
 _STRIKE_OUT: Final = "DELETE FROM roster WHERE jid = ?"
+
+
+UNCHANGED: Final = "0"
+"""The version of a roster that never had a contact."""
 
 
 class RosterItem(NamedTuple):
@@ -81,6 +86,11 @@ def account_id(tx: Transaction, name: str) -> int | None:
     """Return the row of an account, even if it is revoked, or `None`."""
     row = tx.row(_ACCOUNT, (name,))
     return None if row is None else int(row[0])
+
+
+def version(tx: Transaction, account: int) -> str:
+    """Return the version of an account's roster (section 2.1.1); each change has a new one."""
+    return tx.row(_VERSION, (account,))[0] or UNCHANGED
 
 
 def find(tx: Transaction, account: int, jid: str) -> RosterItem:

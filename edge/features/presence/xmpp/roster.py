@@ -20,7 +20,7 @@ from edge.features.presence.store.roster import RosterItem
 from edge.xmpp import jid, serialize
 from edge.xmpp.errors import StanzaError
 from edge.xmpp.jid import Jid
-from edge.xmpp.namespaces import ROSTER, clark
+from edge.xmpp.namespaces import ROSTER, ROSTER_VERSIONING, clark
 from edge.xmpp.stanza import Stanza
 
 MAX_NAME_BYTES: Final = 128
@@ -40,11 +40,15 @@ class _RosterSet(NamedTuple):
 
 
 def get(context: Context, stanza: Stanza) -> OffloadedWork:
-    """Answer with the roster (section 2.2)."""
+    """Answer with the roster (section 2.2), or with nothing if the client has it (2.6.2)."""
+    known = stanza.children[0].attrs.get("ver")
 
     def act(tx: Transaction, sender: Sender, own: Party) -> bytes:
-        items = service.request(tx, sender, own)
-        return _query(_encode_item(context, item) for item in items)
+        found = service.request(tx, sender, own, known)
+        if found is None:
+            return b""
+        version, items = found
+        return _query(version, (_encode_item(context, item) for item in items))
 
     return OffloadedWork(lambda: _work(context, stanza, act))
 
@@ -117,8 +121,8 @@ def _check_groups(groups: list[str]) -> None:
         raise StanzaError("not-acceptable", f"a group's name has 1 to {MAX_GROUP_BYTES} bytes")
 
 
-def _query(items: Iterable[bytes]) -> bytes:
-    return serialize.tag("query", content=b"".join(items), xmlns=ROSTER)
+def _query(version: str, items: Iterable[bytes]) -> bytes:
+    return serialize.tag("query", {"ver": version}, b"".join(items), xmlns=ROSTER)
 
 
 def _encode_item(_context: Context, item: RosterItem) -> bytes:
@@ -136,12 +140,18 @@ def _encode_item(_context: Context, item: RosterItem) -> bytes:
 
 
 def _encode_push(context: Context, push: RosterPush) -> bytes:
-    return serialize.iq_set(push.id, push.to, None, _query([_encode_item(context, push.item)]))
+    query = _query(push.version, [_encode_item(context, push.item)])
+    return serialize.iq_set(push.id, push.to, None, query)
 
 
 def _encode_removal(_context: Context, removal: RosterRemoval) -> bytes:
     item = serialize.tag("item", {"jid": removal.jid, "subscription": "remove"})
-    return serialize.iq_set(removal.id, removal.to, None, _query([item]))
+    return serialize.iq_set(removal.id, removal.to, None, _query(removal.version, [item]))
+
+
+def _versioning(_context: Context) -> bytes:
+    """Return the stream feature of roster versions (section 2.6.1)."""
+    return serialize.tag("ver", xmlns=ROSTER_VERSIONING)
 
 
 _HANDLERS: Final[dict[str, Handler]] = {"get": get, "set": change}
@@ -154,6 +164,7 @@ def register(hooks: Hooks) -> None:
     for type_, handler in _HANDLERS.items():
         hooks.own_account_iq(type_, _QUERY, handler)
         hooks.account_iq(type_, _QUERY, handler)
+    hooks.stream_feature(_versioning)
     hooks.encode(RosterItem, _encode_item)
     hooks.encode(RosterPush, _encode_push)
     hooks.encode(RosterRemoval, _encode_removal)

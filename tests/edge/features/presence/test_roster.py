@@ -231,7 +231,7 @@ def test_removing_a_contact_ends_both_subscriptions(gateway: Gateway) -> None:
     remove(gateway, PANEL, PUMP)
     assert request_roster(gateway, PANEL) == []
     assert request_roster(gateway, PUMP) == [f"{bare(PANEL)} none"]
-    assert received_lines(gateway, PANEL) == [f"push {bare(PUMP)} remove", f"unavailable {PUMP}"]
+    assert received_lines(gateway, PANEL) == [f"unavailable {PUMP}", f"push {bare(PUMP)} remove"]
     assert received_lines(gateway, PUMP) == [
         f"unsubscribe {bare(PANEL)}",
         f"push {bare(PANEL)} to",
