@@ -364,7 +364,9 @@ async def test_a_refused_subscription_is_told_and_tried_again(
 
 
 async def test_what_does_not_run_says_so(certificate: Certificate, tmp_path: Path) -> None:
-    at = At(Service(certificate), tmp_path / "w.db", certificate, by_account=False)
+    service = Service(certificate)
+    service.peer.port = 5222
+    at = At(service, tmp_path / "w.db", certificate, by_account=False)
     with pytest.raises(DeviceStopped):
         at.worker.jobs  # noqa: B018 - it raises
     with pytest.raises(NoAnswer):
