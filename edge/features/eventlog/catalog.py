@@ -278,7 +278,7 @@ EVENTS: Final = (
     _event(
         "message",
         "dead_evicted",
-        "Too many dead letters: the oldest of the account with the most were deleted.",
+        "Too many dead letters: the oldest of the sender with the most were deleted.",
         "Process dead letters earlier, or raise `dead_messages` or `dead_bytes`.",
     ),
     _event(
