@@ -21,8 +21,9 @@ GROUP_UNITS: Final = 512
 GROUP_BYTES: Final = 256 * 1024
 """Bytes of these units: a few large messages take as long as many small ones."""
 
-SLOW_COMMIT: Final = 0.002
-"""Seconds of a commit from which waiting for more units pays (an SD card, not an SSD)."""
+SLOW_COMMIT: Final = 0.004
+"""Seconds of a commit from which waiting for more units pays (an SD card, not an SSD). The time
+includes the wait for the interpreter's lock, while the event loop works on the next group."""
 
 WAIT_SHARE: Final = 0.1
 """Length of a step of the wait for more units, as a fraction of the measured time of a commit."""
@@ -33,7 +34,7 @@ or after a step in which none arrives. Peers that were just answered send their 
 about the same time, and should share a commit."""
 
 SINGLE: Final = 1.5
-"""Average units of a group below which there is no wait: a single peer sends one at a time."""
+"""Average units of a group below which only one peer is served, which sends one at a time."""
 
 COMMIT_TIME_BUCKETS: Final = (
     0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0,
@@ -73,13 +74,18 @@ class CommitWindow:
         self._average_units += (units - self._average_units) / 8
         self._last_units = units
 
+    @property
+    def serves_one(self) -> bool:
+        """Whether groups have hardly more than one unit, as with a single peer."""
+        return 0 < self._average_units < SINGLE
+
     def wake(self) -> None:
         """End the wait, because the group is complete."""
         self._filled.set()
 
     async def wait(self) -> None:
         """Wait for more units; on a fast disk and within the budget, one iteration of the loop."""
-        if not 0 < self._average_units < SINGLE:
+        if not self.serves_one:
             await asyncio.sleep(0.0)
             if self._average_time > SLOW_COMMIT:
                 await self._wait_for_peers()

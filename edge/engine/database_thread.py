@@ -6,7 +6,9 @@ takes its private `_execute`, so its minor version is pinned, and a test checks 
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
+import threading
 from collections.abc import Callable
 from typing import Any, Final, ParamSpec, TypeVar
 
@@ -18,12 +20,16 @@ T = TypeVar("T")
 CACHED_STATEMENTS: Final = 128
 """Prepared statements that a connection keeps: more than the gateway has."""
 
+BEGIN_TIMEOUT: Final = 0.01
+"""Seconds that the event loop waits at most until a function of `call_first` begins."""
+
 
 class DatabaseThread:
     """A connection and its thread; a cancelled call still runs to its end."""
 
     def __init__(self, connection: aiosqlite.Connection) -> None:
         self._connection = connection
+        self._begun = threading.Event()
 
     @classmethod
     async def start(cls, connect: Callable[[], sqlite3.Connection]) -> DatabaseThread:
@@ -40,6 +46,21 @@ class DatabaseThread:
         execute: Any = self._connection._execute
         result: T = await execute(function, *args, **kwargs)
         return result
+
+    async def call_first(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run a function on the thread as `call` does; it begins before the event loop goes on.
+
+        For a function that soon waits for the disk, which it does while the loop goes on. Otherwise
+        it would wait for the interpreter's lock until the loop has nothing else to do.
+        """
+
+        def begin() -> T:
+            self._begun.set()
+            return function(*args, **kwargs)
+
+        self._begun.clear()
+        asyncio.get_running_loop().call_soon(self._begun.wait, BEGIN_TIMEOUT)
+        return await self.call(begin)
 
     async def close(self) -> None:
         """Close the connection and end the thread."""

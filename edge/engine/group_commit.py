@@ -441,8 +441,9 @@ class Store:
         self._return_left(group)
         self._behind = behind = _Group(self._transaction())
         self._committing = True
+        call = self._writer.call if self.commit_window.serves_one else self._writer.call_first
         try:
-            await self._writer.call(self._commit, group, wrote=True)
+            await call(self._commit, group, wrote=True)
         except Exception as error:
             self._behind = None
             self._waiting.extendleft(reversed(behind.units))

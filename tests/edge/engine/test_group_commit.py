@@ -8,7 +8,6 @@ import sqlite3
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from importlib import metadata
@@ -18,7 +17,15 @@ from typing import Any
 
 import pytest
 
-from edge.engine import commit_window, database, events, group_commit, meta, sessions
+from edge.engine import (
+    commit_window,
+    database,
+    database_thread,
+    events,
+    group_commit,
+    meta,
+    sessions,
+)
 from edge.engine.database import Transaction
 from edge.engine.database_thread import DatabaseThread
 from edge.engine.events import NewEvent
@@ -290,28 +297,32 @@ NEVER = 3600.0
 
 
 async def test_the_minimum_interval_separates_commits_but_not_the_first(path: Path) -> None:
-    moments: list[float] = []
+    begins: list[float] = []
 
     def unit(_tx: Transaction) -> None:
-        moments.append(time.monotonic())
+        begins.append(store.commit_window._last_begin)
 
     async with opened(path) as store:
         store.commit_window.min_interval = 0.05
         for _ in range(3):
             await store.run(unit)
-    assert all(after - before > 0.04 for before, after in pairwise(moments))
+    assert all(after - before > 0.049 for before, after in pairwise(begins))
 
 
 async def test_units_within_the_interval_share_a_commit(path: Path) -> None:
     async with opened(path) as store:
-        store.commit_window.min_interval = 0.05
+        store.commit_window.min_interval = NEVER
         await store.run(write("first"))
         before = store.commits
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(store.run(write("a")))
-            await asyncio.sleep(0)
-            await asyncio.sleep(0)
+            for _ in range(5):
+                await asyncio.sleep(0)
             tasks.create_task(store.run(write("b")))
+            for _ in range(5):
+                await asyncio.sleep(0)
+            assert store.commits == before
+            store.commit_window.wake()
         assert store.commits == before + 1
 
 
@@ -803,6 +814,41 @@ async def test_a_cancelled_call_still_runs_to_its_end(path: Path) -> None:
         await task
     go_on.set()
     assert await asyncio.to_thread(ended.wait, 30)
+    await thread.close()
+
+
+async def test_the_loop_goes_on_when_the_first_of_its_calls_has_begun(path: Path) -> None:
+    thread = await DatabaseThread.start(lambda: database.connect(path))
+    go_on = threading.Event()
+
+    class Begun(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            go_on.set()
+            return super().wait(30)
+
+    thread._begun = Begun()
+    before = asyncio.ensure_future(thread.call(go_on.wait, 30))
+    call = asyncio.ensure_future(thread.call_first(lambda amount: amount + 1, 41))
+    for _ in range(3):
+        await asyncio.sleep(0.0)
+    assert thread._begun.is_set()
+    assert tuple(await asyncio.wait_for(asyncio.gather(before, call), 30)) == (True, 42)
+    await thread.close()
+
+
+async def test_the_loop_goes_on_although_the_thread_is_busy(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database_thread, "BEGIN_TIMEOUT", 0.0)
+    thread = await DatabaseThread.start(lambda: database.connect(path))
+    go_on = threading.Event()
+    before = asyncio.ensure_future(thread.call(go_on.wait, 30))
+    call = asyncio.ensure_future(thread.call_first(lambda: 42))
+    for _ in range(3):
+        await asyncio.sleep(0.0)
+    assert not call.done()
+    go_on.set()
+    assert tuple(await asyncio.wait_for(asyncio.gather(before, call), 30)) == (True, 42)
     await thread.close()
 
 
