@@ -12,7 +12,7 @@ import re
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
 from math import ceil, floor
 from typing import Any, Final
 
@@ -72,6 +72,8 @@ SERIES: Final = ((FIRST, "-", "o"), (SECOND, "--", "s"), (THIRD, ":", "^"), (WRO
 _FIRST_S: Final = -62_135_596_800
 _LAST_S: Final = 253_402_300_799
 """The years 1 to 9999 in seconds since 1970: a gateway may send any time, and dates are limited."""
+
+_DAY_S: Final = 86_400
 
 _MIN_SPAN_S: Final = 6
 """Minimum seconds of a time axis, so that its ticks are whole seconds."""
@@ -179,8 +181,8 @@ def label_numbers(axis: Axis) -> None:
     axis.set_major_formatter(FuncFormatter(lambda value, _: formats.axis_number(value)))
 
 
-def label_times(axes: Axes, ticks: int = 4) -> None:
-    """Label the horizontal axis with `ticks` times at most, and with its days below."""
+def label_times(axes: Axes, zone: tzinfo = UTC, ticks: int = 4) -> None:
+    """Label the horizontal axis with `ticks` times of `zone` at most, and with its days below."""
     axes.margins(x=0.01)
     left, right = (min(max(at * 86_400, _FIRST_S), _LAST_S) for at in axes.get_xlim())
     right = max(right, left + _MIN_SPAN_S)
@@ -190,16 +192,31 @@ def label_times(axes: Axes, ticks: int = 4) -> None:
     step = next((step for step in _STEPS_S if (right - left) / step < ticks), _STEPS_S[-1])
     while (right - left) / step >= ticks:
         step *= 2
-    marked = [at * step for at in range(ceil(left / step), floor(right / step) + 1)]
-    first, last = (datetime.fromtimestamp(at, UTC).date().isoformat() for at in (left, right))
+    ahead = {at: _ahead_s(at, zone) for at in (left, right)}
+    begin, end = (at + ahead[at] for at in (left, right))
+    marked = [at * step for at in range(ceil(begin / step), floor(end / step) + 1)]
+    first, last = (_wall(at).date().isoformat() for at in (begin, end))
     form = "%H:%M:%S" if step < 60 else "%H:%M"
     if first != last:
         form = "%m-%d" if step >= 86_400 else "%m-%d %H:%M"
     if right - left >= _YEAR_S:
         form = "%Y-%m-%d"
-    labels = [datetime.fromtimestamp(at, UTC).strftime(form) for at in marked]
-    axes.set_xticks([place(at) for at in marked], labels)
-    axes.set_xlabel(f"{first}, UTC" if first == last else f"{first} to {last}, UTC")
+    labels = [_wall(at).strftime(form) for at in marked]
+    axes.set_xticks([place(at - _ahead_s(at - ahead[left], zone)) for at in marked], labels)
+    days = first if first == last else f"{first} to {last}"
+    axes.set_xlabel(f"{days}, {formats.zone_name(zone)}")
+
+
+def _wall(seconds: float) -> datetime:
+    """Return the time that a clock on the wall shows, from its seconds since 1970."""
+    return datetime.fromtimestamp(min(max(seconds, _FIRST_S), _LAST_S), UTC)
+
+
+def _ahead_s(seconds: float, zone: tzinfo) -> float:
+    """Return the seconds by which a zone is ahead of UTC at a time since 1970."""
+    inside = min(max(seconds, _FIRST_S + _DAY_S), _LAST_S - _DAY_S)
+    ahead = datetime.fromtimestamp(inside, UTC).astimezone(zone).utcoffset()
+    return ahead.total_seconds() if ahead else 0.0
 
 
 def legend(figure: Figure, handles: Sequence[Artist], columns: int = 4) -> None:

@@ -1,4 +1,4 @@
-"""The files of a report: the HTML pages, a CSV file for each table, and report.json.
+"""The files of a report: the HTML pages, a CSV and a JSON file for each table, and report.json.
 
 CSV and JSON contain the values as they were computed; times are in ISO 8601, UTC. Every file is
 replaced as a whole.
@@ -16,6 +16,7 @@ from typing import Any, Final
 from sync.common.durable_files import replace_file
 from sync.pages.overview import find_problems, totals
 from sync.pages.page import PAGES, fleet_page, gateway_pages
+from sync.reports.shared import formats
 from sync.reports.shared.column import Column
 from sync.reports.shared.findings import Findings, Rows
 from sync.reports.shared.registry import REPORTS
@@ -37,6 +38,7 @@ def write_report(findings: Findings, folder: Path) -> Path:
     (folder / PAGES).mkdir(parents=True, exist_ok=True)
     for report in REPORTS:
         _write(folder / f"{report.name}.csv", table_csv(report.table, findings[report.name]))
+        _write(folder / f"{report.name}.json", _json(_scope(findings), rows=findings[report.name]))
     _write(folder / "report.json", report_json(findings))
     for name, page in gateway_pages(findings):
         _write(folder / PAGES / name, page)
@@ -47,11 +49,8 @@ def write_report(findings: Findings, folder: Path) -> Path:
 
 def report_document(findings: Findings) -> dict[str, Any]:
     """Return the content of report.json: what was asked for, totals, problems and all tables."""
-    return {
-        "version": VERSION,
-        "as_of": findings.as_of,
-        "since": findings.since,
-        "gateways": findings.gateways,
+    return _scope(findings) | {
+        "time_zone": formats.zone_name(findings.zone),
         "days": findings.days,
         "totals": totals(findings),
         "problems": [problem._asdict() for problem in find_problems(findings)],
@@ -61,8 +60,21 @@ def report_document(findings: Findings) -> dict[str, Any]:
 
 def report_json(findings: Findings) -> str:
     """Return report.json. Raises TypeError if a row has a value that JSON cannot express."""
-    document = report_document(findings)
-    return json.dumps(document, indent=1, sort_keys=True, default=_json_value) + "\n"
+    return _json(report_document(findings))
+
+
+def _scope(findings: Findings) -> dict[str, Any]:
+    """Return what a JSON file says of the report that it belongs to."""
+    return {
+        "version": VERSION,
+        "as_of": findings.as_of,
+        "since": findings.since,
+        "gateways": findings.gateways,
+    }
+
+
+def _json(document: dict[str, Any], **more: Any) -> str:
+    return json.dumps(document | more, indent=1, sort_keys=True, default=_json_value) + "\n"
 
 
 def table_csv(table: Table, rows: Rows) -> str:

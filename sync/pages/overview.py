@@ -7,11 +7,14 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
+from sync.pages.plausible import only_plausible
 from sync.reports.availability import TABLE as AVAILABILITY
 from sync.reports.shared import formats
 from sync.reports.shared.findings import Findings, Row
+from sync.reports.shared.plausible import LONGEST_S
 from sync.reports.shared.problem import Problem
 from sync.reports.shared.registry import PROBLEM_KINDS, REPORTS
+from sync.reports.shared.window import AHEAD_S
 
 SHOWN: Final = 60
 """Gateways that are listed at once, those with problems first."""
@@ -75,9 +78,13 @@ class Tile(NamedTuple):
 
 
 def find_problems(findings: Findings) -> list[Problem]:
-    """Return the problems of all reports, `wrong` ones first, then by the rank of their kind."""
+    """Return the problems of all reports, `wrong` ones first, then by the rank of their kind.
+
+    Values that are not plausible make no problem.
+    """
+    plausible = only_plausible(findings)
     ranks = {kind.name: rank for rank, kind in enumerate(PROBLEM_KINDS)}
-    problems = [problem for report in REPORTS for problem in report.problems(findings)]
+    problems = [problem for report in REPORTS for problem in report.problems(plausible)]
     return sorted(problems, key=lambda each: (each.weight != "wrong", ranks[each.kind]))
 
 
@@ -100,15 +107,14 @@ def totals(findings: Findings) -> dict[str, Any]:
 
 def verdict(problems: Iterable[Problem], events: int) -> tuple[str, str]:
     """Return the page's first sentence, and its class: `empty`, `wrong`, `notice` or `good`."""
-    weights = [problem.weight for problem in problems]
+    counts = Counter(problem.weight for problem in problems)
+    notices = f"; {formats.plural(counts['notice'], 'notice')}" if counts["notice"] else ""
     if not events:
         return "empty", "Nothing has arrived yet."
-    if "wrong" in weights:
-        number = formats.plural(weights.count("wrong"), "problem needs", "problems need")
-        return "wrong", f"{number} attention."
-    if weights:
-        return "notice", "All events are accounted for; some things are worth knowing."
-    return "good", "All events are accounted for."
+    if counts["wrong"]:
+        number = formats.plural(counts["wrong"], "problem needs", "problems need")
+        return "wrong", f"{number} attention{notices}."
+    return ("notice" if notices else "good"), f"All events are accounted for{notices}."
 
 
 def overview(findings: Findings, problems: Iterable[Problem], pages: Mapping[str, str]) -> Overview:
@@ -119,7 +125,7 @@ def overview(findings: Findings, problems: Iterable[Problem], pages: Mapping[str
     unexplained: Counter[str] = Counter()
     for row in findings["completeness"]:
         unexplained[row["gateway"]] += row["unexplained"]
-    rows = {row["gateway"]: row for row in findings["availability"]}
+    rows = {row["gateway"]: row for row in only_plausible(findings)["availability"]}
     lines = [
         _line(
             gateway,
@@ -127,7 +133,7 @@ def overview(findings: Findings, problems: Iterable[Problem], pages: Mapping[str
             rows.get(gateway, {}),
             counts.get(gateway, Counter()),
             unexplained[gateway],
-            findings.as_of,
+            findings,
         )
         for gateway, page in pages.items()
     ]
@@ -137,10 +143,14 @@ def overview(findings: Findings, problems: Iterable[Problem], pages: Mapping[str
 
 
 def _line(
-    gateway: str, page: str, row: Row, counts: Counter[str], unexplained: int, now: datetime
+    gateway: str,
+    page: str,
+    row: Row,
+    counts: Counter[str],
+    unexplained: int,
+    findings: Findings,
 ) -> Line:
-    seen, state = row.get("last_seen"), row.get("state", "unknown")
-    ago = formats.ABSENT if seen is None else formats.duration(max((now - seen).total_seconds(), 0))
+    seen, state = _seen(row), row.get("state", "unknown")
     return Line(
         gateway,
         page,
@@ -151,9 +161,25 @@ def _line(
         unexplained,
         row.get("outages", 0),
         formats.percentage(row.get("running_share")),
-        ago,
-        formats.moment(seen),
+        formats.UNKNOWN if seen is None else formats.duration(_seconds(findings.as_of, seen)),
+        formats.UNKNOWN if seen is None else formats.moment(seen, findings.zone),
     )
+
+
+def _seen(row: Row) -> datetime | None:
+    """Return when a gateway was seen last by its clock, unless its arrivals contradict that."""
+    seen, arrived = row.get("last_seen"), row.get("last_arrival")
+    if seen is None or arrived is None:
+        return seen
+    return seen if -AHEAD_S <= (arrived - seen).total_seconds() <= LONGEST_S else None
+
+
+def _seconds(now: datetime, then: datetime) -> float:
+    return max((now - then).total_seconds(), 0)
+
+
+def _time(value: datetime | None, findings: Findings) -> str:
+    return formats.UNKNOWN if value is None else formats.named_moment(value, findings.zone)
 
 
 def tiles(findings: Findings, sums: Mapping[str, Any]) -> list[Tile]:
@@ -179,12 +205,12 @@ def tiles(findings: Findings, sums: Mapping[str, Any]) -> list[Tile]:
 def facts(own: Findings) -> list[tuple[str, str]]:
     """Return what is worth knowing of the gateway of these findings, as words and values."""
     known: list[tuple[str, str]] = []
-    for row in own["availability"]:
+    for row in only_plausible(own)["availability"]:
         known += [
             ("State", row["state"]),
-            ("Last seen", formats.moment_utc(row["last_seen"])),
-            ("Last arrival", formats.moment_utc(row["last_arrival"])),
-            ("First seen", formats.moment_utc(row["first_seen"])),
+            ("Last seen", _time(_seen(row), own)),
+            ("Last arrival", _time(row["last_arrival"], own)),
+            ("First seen", _time(row["first_seen"], own)),
             ("Running", formats.percentage(row["running_share"])),
             ("Reachable", formats.percentage(row["reachable_share"])),
         ]

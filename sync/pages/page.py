@@ -219,8 +219,12 @@ def _item(problem: Problem, pages: Mapping[str, str]) -> Item:
 
 def _render(template: str, findings: Findings, verdict: tuple[str, str], **more: Any) -> str:
     kind, sentence = verdict
+    as_of, zone = findings.as_of, findings.zone
     page = _ENVIRONMENT.get_template(template).render(
-        as_of=formats.moment(findings.as_of),
+        as_of=formats.named_moment(as_of, zone),
+        zone=formats.zone_name(zone),
+        head=lambda column: column.head(zone),
+        show=lambda column, value: column.show(value, as_of, zone),
         since=findings.since.isoformat() if findings.since else "",
         kind=kind,
         sentence=sentence,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
 from typing import Any, Final
 
 from matplotlib.artist import Artist
@@ -43,6 +43,7 @@ from sync.pages.drawing import (
 )
 from sync.reports.shared import formats
 from sync.reports.shared.findings import Findings, Row, Rows
+from sync.reports.shared.thresholds import FORECAST_D
 from sync.reports.shared.window import window
 
 ROWS: Final = 20
@@ -53,9 +54,6 @@ GATEWAYS: Final = 30
 
 QUEUES: Final = len(SERIES)
 """Queues that the plot of depths has room for."""
-
-FORECAST_D: Final = 400
-"""Days of a forecast that are drawn, at most: a trend of some weeks says nothing about more."""
 
 MIN_SENSORS: Final = 6
 """Sensors that are drawn even if none has been silent for long."""
@@ -93,7 +91,9 @@ def lag_plot(lag: Rows) -> str:
 def _percentiles(
     rows: Rows, suffix: str, unit: str, linear: float, name_and_title: tuple[str, str]
 ) -> str:
-    rows = [row for row in rows if row[f"p99_{suffix}"] is not None]
+    rows = [
+        row for row in rows if all(row[f"{each}_{suffix}"] is not None for each in _PERCENTILES)
+    ]
     chosen = sorted(rows, key=lambda row: (-row[f"p99_{suffix}"], row["gateway"]))[:ROWS]
     if not chosen:
         return ""
@@ -240,7 +240,8 @@ def versions_plot(versions: Rows) -> str:
 
 def forecast_plot(growth: Rows) -> str:
     """Draw in how many days storage will be full, with the interval, the soonest first."""
-    known = [row for row in growth if row["days_left"] is not None]
+    forecasts = [row for row in growth if row["days_left"] is not None]
+    known = [row for row in forecasts if row["days_left"] <= FORECAST_D]
     chosen = sorted(known, key=lambda row: (row["days_left"], row["gateway"]))[:ROWS]
     if not chosen:
         return ""
@@ -248,7 +249,7 @@ def forecast_plot(growth: Rows) -> str:
     with new_plot(height_of(len(chosen)), names, legends=0) as (figure, axes):
         for at, row in enumerate(chosen):
             colour, _, marker = SERIES[0] if row["state"] == "ok" else SERIES[3]
-            ends = [row["days_low"], row["days_high"] or row["days_left"]]
+            ends = [row["days_low"], min(row["days_high"] or row["days_left"], FORECAST_D)]
             axes.plot(ends, [at, at], color=colour, linewidth=3, alpha=0.4)
             axes.plot(row["days_left"], at, color=colour, marker=marker)
         axes.set_xscale("symlog", linthresh=10)
@@ -258,14 +259,15 @@ def forecast_plot(growth: Rows) -> str:
         label_rows(axes, names)
         first = chosen[0]
         description = (
-            f"{formats.plural(len(known), 'gateway')} with a forecast. Soonest: "
-            f"{first['gateway']}, in {formats.days(first['days_left'])} "
+            f"{formats.plural(len(known), 'gateway')} of {len(forecasts)} with a forecast, of at "
+            f"most {FORECAST_D} days. Soonest: {first['gateway']}, in "
+            f"{formats.days(first['days_left'])} "
             f"({formats.days(first['days_low'])} to {formats.days(first['days_high'])})."
         )
         return svg(figure, "forecast", "Days until storage is full", description)
 
 
-def running_plot(stretches: Rows, now: float) -> str:
+def running_plot(stretches: Rows, now: float, zone: tzinfo = UTC) -> str:
     """Draw when each gateway ran, was stopped or failed, up to `now` (seconds since 1970)."""
     if not stretches:
         return ""
@@ -281,7 +283,7 @@ def running_plot(stretches: Rows, now: float) -> str:
         for at, gateway in enumerate(chosen):
             _draw_states(axes, [row for row in shown if row["gateway"] == gateway], at)
         label_rows(axes, names)
-        label_times(axes, ticks=3)
+        label_times(axes, zone, ticks=3)
         legend(
             figure,
             [
@@ -315,7 +317,7 @@ def _running_description(bad: dict[str, float], shown: int) -> str:
     return text
 
 
-def activity_plot(activity: Rows) -> str:
+def activity_plot(activity: Rows, zone: tzinfo = UTC) -> str:
     """Draw how many events of all gateways happened in each step of time, by lane."""
     if not activity:
         return ""
@@ -343,18 +345,18 @@ def activity_plot(activity: Rows) -> str:
         axes.set_ylabel(f"events in {formats.duration(step_s)}")
         label_counts(axes.yaxis)
         axes.grid(visible=False, axis="x")
-        label_times(axes)
+        label_times(axes, zone)
         legend(figure, [Patch(label=lane, **_fill(*look)) for lane, look in _LANES.items()])
         most = max(below, key=lambda begin: below[begin])
         description = (
             f"{formats.count(sum(below.values()))} events; most of them, "
             f"{formats.count(below[most])}, in the {formats.duration(step_s)} from "
-            f"{formats.moment_utc(datetime.fromtimestamp(most, UTC))}."
+            f"{formats.named_moment(datetime.fromtimestamp(most, UTC), zone)}."
         )
         return svg(figure, "activity", "Events over time", description)
 
 
-def depth_plot(depths: Rows, now: float) -> str:
+def depth_plot(depths: Rows, now: float, zone: tzinfo = UTC) -> str:
     """Draw the depth of the deepest queues up to `now` (seconds since 1970)."""
     if not depths:
         return ""
@@ -384,7 +386,7 @@ def depth_plot(depths: Rows, now: float) -> str:
         axes.set_ylim(bottom=0)
         axes.set_ylabel("items")
         label_counts(axes.yaxis)
-        label_times(axes)
+        label_times(axes, zone)
         legend(figure, handles, columns=2 if alone else 1)
         description = (
             f"{len(chosen)} of {formats.plural(len(most), 'queue')}. Deepest: {chosen[0][0]} at "
@@ -394,7 +396,7 @@ def depth_plot(depths: Rows, now: float) -> str:
         return svg(figure, "queue-depth", "Depth of queues over time", description)
 
 
-def growth_plot(row: Row, now: float) -> str:
+def growth_plot(row: Row, now: float, zone: tzinfo = UTC) -> str:
     """Draw how the storage of one gateway fills from `now` (seconds since 1970) on."""
     if row["disk_used"] is None or row["trend_day"] is None:
         return ""
@@ -417,13 +419,13 @@ def growth_plot(row: Row, now: float) -> str:
             limit = f"the limit is {formats.size(row['cap'])}"
         axes.set_ylim(bottom=0)
         axes.set_ylabel("MiB")
-        label_times(axes)
+        label_times(axes, zone)
         legend(figure, [*handles, band])
         used = f"{formats.size(row['disk_used'])} used, {formats.size(row['trend_day'])} more a day"
         return svg(figure, "disk", "Storage used, and forecast", f"{used}; {limit}.")
 
 
-def offset_plot(offsets: Rows) -> str:
+def offset_plot(offsets: Rows, zone: tzinfo = UTC) -> str:
     """Draw how far the clock of one gateway was from the centre's over time."""
     points = sorted((row["at"], row["skew_s"]) for row in offsets if row["skew_s"] is not None)
     if len(points) < 2:
@@ -434,7 +436,7 @@ def offset_plot(offsets: Rows) -> str:
             [place(at) for at, _ in points], [s for _, s in points], color=colour, linestyle=line
         )
         axes.set_ylabel("seconds ahead")
-        label_times(axes)
+        label_times(axes, zone)
         low, high = min(s for _, s in points), max(s for _, s in points)
         span = f"Between {low:+.3g} and {high:+.3g} seconds."
         return svg(figure, "offset", "The gateway's clock against the centre's", span)
@@ -521,27 +523,27 @@ Plots = Callable[[Findings], list[str]]
 
 _ON_EVERY_PAGE: Final[dict[str, Plots]] = {
     "queues": lambda found: [
-        depth_plot(found["queue_depths"], _now(found)),
+        depth_plot(found["queue_depths"], _now(found), found.zone),
         queues_plot(found["queues"]),
     ],
     "sensors": lambda found: [silence_plot(found["sensors"])],
 }
 _ON_FLEET_PAGE: Final[dict[str, Plots]] = _ON_EVERY_PAGE | {
-    "availability": lambda found: [running_plot(found["stretches"], _now(found))],
+    "availability": lambda found: [running_plot(found["stretches"], _now(found), found.zone)],
     "delivery": lambda found: [latency_plot(found["delivery"])],
     "lag": lambda found: [lag_plot(found["lag"])],
     "clocks": lambda found: [skew_plot(found["clocks"]), drift_plot(found["clocks"])],
     "versions": lambda found: [versions_plot(found["versions"])],
     "growth": lambda found: [forecast_plot(found["growth"])],
-    "totals": lambda found: [activity_plot(found["activity"])],
+    "totals": lambda found: [activity_plot(found["activity"], found.zone)],
 }
 _ON_GATEWAY_PAGE: Final[dict[str, Plots]] = _ON_EVERY_PAGE | {
     "availability": lambda found: [
-        running_plot(found["stretches"], _now(found)),
-        activity_plot(found["activity"]),
+        running_plot(found["stretches"], _now(found), found.zone),
+        activity_plot(found["activity"], found.zone),
     ],
-    "clocks": lambda found: [offset_plot(found["clock_offsets"])],
-    "growth": lambda found: [growth_plot(row, _now(found)) for row in found["growth"]],
+    "clocks": lambda found: [offset_plot(found["clock_offsets"], found.zone)],
+    "growth": lambda found: [growth_plot(row, _now(found), found.zone) for row in found["growth"]],
 }
 
 

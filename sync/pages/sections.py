@@ -8,6 +8,7 @@ from typing import Final
 
 from markupsafe import Markup, escape
 
+from sync.pages.plausible import only_plausible
 from sync.pages.plots import plots_of, sparkline
 from sync.reports.shared import formats
 from sync.reports.shared.column import Column
@@ -60,13 +61,14 @@ class Section:
 def fleet_sections(findings: Findings) -> list[Section]:
     """Return the sections of the fleet's page: all reports, also those without rows."""
     empty = "" if findings["totals"] else "Nothing has arrived yet."
+    plausible = only_plausible(findings)
     return [
         _section(
             report,
             report.table.columns,
             findings[report.name],
             FLEET_ROWS,
-            plots_of(report.name, findings),
+            plots_of(report.name, plausible),
             empty,
         )
         for report in REPORTS
@@ -75,13 +77,14 @@ def fleet_sections(findings: Findings) -> list[Section]:
 
 def gateway_sections(own: Findings) -> list[Section]:
     """Return the sections of a gateway's page: the reports that have rows of the gateway."""
+    plausible = only_plausible(own)
     return [
         _section(
             report,
             tuple(each for each in report.table.columns if each.name not in _FLEET_COLUMNS),
             own[report.name],
             GATEWAY_ROWS,
-            plots_of(report.name, own, of_gateway=True),
+            plots_of(report.name, plausible, of_gateway=True),
             sparklines=_sparklines(own["sensor_series"]) if report.name == "sensors" else (),
         )
         for report in REPORTS

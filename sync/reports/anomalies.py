@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from sync.reports.shared import column
 from sync.reports.shared.findings import Findings, Row
-from sync.reports.shared.formats import ABSENT, decimal, moment_utc, plain, plural
+from sync.reports.shared.formats import ABSENT, decimal, plain, plural
 from sync.reports.shared.frames import FLAG, INTEGER, REAL, TEXT, TIME, schema, seconds
 from sync.reports.shared.problem import Problem, ProblemKind
 from sync.reports.shared.readings import ROWS, SENSOR, readings
@@ -383,8 +383,9 @@ def problems(findings: Findings) -> Iterator[Problem]:
                 "sensor_flat",
                 row["gateway"],
                 where,
-                f"The value is {_value(row, 'flat_value')} since {moment_utc(row['flat_since'])}, "
-                f"in {plural(row['flat_readings'], 'reading')}.",
+                f"The value is {_value(row, 'flat_value')} since "
+                f"{findings.moment(row['flat_since'])}, in "
+                f"{plural(row['flat_readings'], 'reading')}.",
                 "Check the sensor and its wiring: it sends readings, but its value does not "
                 "change.",
             )
@@ -395,7 +396,7 @@ def problems(findings: Findings) -> Iterator[Problem]:
                 row["gateway"],
                 where,
                 f"The value is {_value(row, 'worst_value')} in the hour from "
-                f"{moment_utc(row['worst_at'])}; usual is {_value(row, 'usual')} (robust z "
+                f"{findings.moment(row['worst_at'])}; usual is {_value(row, 'usual')} (robust z "
                 f"{decimal(row['z'])}).",
                 "Check whether the measured value is real. If it is not, calibrate or replace the "
                 "sensor.",

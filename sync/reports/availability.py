@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from sync.reports.shared import column, heartbeats, lanes, remedies
 from sync.reports.shared.findings import Findings
-from sync.reports.shared.formats import count, duration, moment_utc, percentage
+from sync.reports.shared.formats import count, duration, percentage
 from sync.reports.shared.frames import (
     INTEGER,
     REAL,
@@ -217,8 +217,8 @@ def problems(findings: Findings) -> Iterator[Problem]:
                 "silent",
                 gateway,
                 gateway,
-                f"Nothing has arrived since {moment_utc(row['last_arrival'])}, and the gateway did "
-                "not announce a stop.",
+                f"Nothing has arrived since {findings.moment(row['last_arrival'])}, and the "
+                "gateway did not announce a stop.",
                 remedies.SILENT,
             )
         if row["state"] == "unknown":

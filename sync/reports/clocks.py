@@ -69,11 +69,18 @@ DRIFT_PPM: Final = 100.0
 """Parts per million that a clock may be fast or slow (8.6 s a day): quartz clocks are within 20 to
 50, synchronised clocks within less."""
 
+PLAUSIBLE_PPM: Final = (-100_000.0, 100_000.0)
+"""Drifts that are believed: no oscillator is wrong by a tenth, but a clock that is set now and then
+seems to be."""
+
 BIG_STEP_S: Final = 10.0
 """Seconds from which one odd step is enough for the state `stepping`."""
 
 ODD_STEPS: Final = 3
 """Smaller odd steps that are enough: time daemons step once, and slew after that."""
+
+MAX_DAY_S: Final = 90_000.0
+"""Seconds for which a clock can be unsynchronised on one day, one that was set back by an hour."""
 
 SETTLE_S: Final = 600.0
 """Seconds after a step within which the clock becomes synchronised, if it was set for that."""
@@ -319,8 +326,9 @@ def _what(row: Row) -> str:
         side = "ahead of" if row["skew_s"] > 0 else "behind"
         return f"The clock is {duration(abs(row['skew_s']))} {side} the centre's clock."
     drift = row["drift_ppm"] if row["drift_ppm"] is not None else row["gain_ppm"]
-    a_day = "" if drift is None else f", {duration(abs(drift) * 86_400 / 1e6)} a day"
-    return f"The clock drifts by {ppm(drift)}{a_day}."
+    if drift is None:
+        return "The clock drifts."
+    return f"The clock drifts by {ppm(drift)}, {duration(abs(drift) * 86_400 / 1e6)} a day."
 
 
 TABLE: Final = Table(
@@ -347,8 +355,8 @@ TABLE: Final = Table(
             {"stepping": "set oddly", "skewed": "wrong time"},
         ),
         column.number("skew_s", "Ahead by", signed_duration),
-        column.number("drift_ppm", "Drift", ppm),
-        column.number("gain_ppm", "Drift against the centre", ppm),
+        TableColumn("drift_ppm", "Drift", ppm, "number", limits=PLAUSIBLE_PPM),
+        TableColumn("gain_ppm", "Drift against the centre", ppm, "number", limits=PLAUSIBLE_PPM),
         column.number("steps", "Steps"),
         column.alarm("odd_steps", "Odd steps"),
         column.duration("step_sum_s", "Steps in total"),
@@ -357,7 +365,7 @@ TABLE: Final = Table(
         TableColumn("synchronised", "Now", synchronised),
         column.number("unsynchronised_share", "Unsynchronised", percentage),
         column.duration("unsynchronised_s", "Time unsynchronised"),
-        column.duration("worst_day_s", "On the worst day"),
+        column.duration("worst_day_s", "On the worst day")._replace(limits=(0.0, MAX_DAY_S)),
     ),
 )
 

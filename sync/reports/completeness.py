@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 
 from sync.reports.shared import column, lanes
 from sync.reports.shared.findings import Findings
-from sync.reports.shared.formats import count, moment_utc
+from sync.reports.shared.formats import count
 from sync.reports.shared.frames import INTEGER, LANE, TEXT, TIME, schema, tag
 from sync.reports.shared.problem import Problem, ProblemKind, Weight
 from sync.reports.shared.report import Report, Table
@@ -85,7 +85,7 @@ def completeness(numbers: DataFrame, dropped: DataFrame, segments: DataFrame) ->
     `numbers` (rows of `lanes.RANGES`) and `dropped` (of `DROPPED`) cover all days.
     """
     arrived = lanes.merge_ranges(numbers)
-    gone = _dropped_ranges(dropped, segments)
+    gone = dropped_ranges(dropped, segments)
     rows = _known_lanes(numbers, gone, segments)
     parts = (
         _received(arrived),
@@ -150,7 +150,7 @@ def _chain_breaks(segments: DataFrame) -> DataFrame:
     return accepted.groupBy(*LANE).agg(F.count_if(adjacent & broken).alias("chain_breaks"))
 
 
-def _dropped_ranges(dropped: DataFrame, segments: DataFrame) -> DataFrame:
+def dropped_ranges(dropped: DataFrame, segments: DataFrame) -> DataFrame:
     """Merge the ranges that headers and events report as dropped."""
     accepted = segments.where(F.col("fate") == "accepted")
     ranges = accepted.select(*LANE, F.explode("dropped").alias("range"))
@@ -291,8 +291,8 @@ def problems(findings: Findings) -> Iterator[Problem]:
                 "torn",
                 row["gateway"],
                 f"{row['gateway']}, epoch {row['epoch']}",
-                f"Its last event is of {moment_utc(row['since'])} and is not a clean stop, and the "
-                "gateway has begun a new epoch since then.",
+                f"Its last event is of {findings.moment(row['since'])} and is not a clean stop, "
+                "and the gateway has begun a new epoch since then.",
                 "Events that the gateway recorded afterwards and did not send are not known here. "
                 "If its old card or database still exists, `fieldpost uplink export` saves what is "
                 "left on it.",

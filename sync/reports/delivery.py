@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from sync.reports.shared import column
 from sync.reports.shared.column import Column
-from sync.reports.shared.formats import milliseconds, qos
+from sync.reports.shared.formats import qos
 from sync.reports.shared.frames import BYTE, INTEGER, TEXT, percentiles, schema
 from sync.reports.shared.report import Report, Table
 from sync.tables.partitions import conform
@@ -61,7 +61,7 @@ TABLE: Final = Table(
         column.text("gateway", "Gateway"),
         Column("qos", "Level of service", qos),
         column.number("events", "Events"),
-        *(column.number(f"{name}_ms", name, milliseconds) for name in ("p50", "p95", "p99", "max")),
+        *(column.latency(f"{name}_ms", name) for name in ("p50", "p95", "p99", "max")),
     ),
 )
 

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from sync.reports.notices import REPEATED
 from sync.reports.shared import column
 from sync.reports.shared.findings import Findings
-from sync.reports.shared.formats import count, moment_utc, plain
+from sync.reports.shared.formats import count, plain
 from sync.reports.shared.frames import INTEGER, TEXT, TIME, count_of, schema
 from sync.reports.shared.problem import Problem, ProblemKind
 from sync.reports.shared.report import Report, Table
@@ -80,7 +80,7 @@ def problems(findings: Findings) -> Iterator[Problem]:
                 row["gateway"],
                 f"{row['gateway']}, {plain(row['source'])}",
                 f"Messages that the device sent again: {count(row['times'])}, the last one at "
-                f"{moment_utc(row['until'])}.",
+                f"{findings.moment(row['until'])}.",
                 "Each message counts once nevertheless. The device does not receive the "
                 "confirmations: check its link, and how long it waits for an answer.",
             )

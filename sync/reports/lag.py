@@ -65,7 +65,7 @@ def lag(daily: DataFrame) -> DataFrame:
 def problems(findings: Findings) -> Iterator[Problem]:
     """Find gateways most of whose events arrive late, by synchronised clocks."""
     for row in findings["lag"]:
-        if row["clock"] and row["p50_s"] > BACKLOG_S:
+        if row["clock"] and (row["p50_s"] or 0) > BACKLOG_S:
             yield Problem(
                 "notice",
                 "backlog",
@@ -84,13 +84,14 @@ TABLE: Final = Table(
     about=(
         "The time from an event to its arrival here: collecting events into a segment, waiting, "
         "and the link. This compares two clocks, so events that were recorded while the gateway's "
-        "clock was not synchronised are listed separately."
+        "clock was not synchronised are listed separately. A lag is unknown if the clocks make it "
+        "more than a year, or less than minus one day."
     ),
     columns=(
         column.text("gateway", "Gateway"),
         Column("clock", "Gateway's clock", synchronised),
         column.number("events", "Events"),
-        *(column.duration(f"{name}_s", name) for name in ("p50", "p95", "p99", "max")),
+        *(column.lag(f"{name}_s", name) for name in ("p50", "p95", "p99", "max")),
     ),
 )
 

@@ -14,7 +14,7 @@ from pyspark.sql.window import WindowSpec
 
 from sync.reports.shared import column, remedies
 from sync.reports.shared.findings import Findings
-from sync.reports.shared.formats import count, moment_utc, plural
+from sync.reports.shared.formats import count, plural
 from sync.reports.shared.frames import (
     FLAG,
     INTEGER,
@@ -260,7 +260,7 @@ def problems(findings: Findings) -> Iterator[Problem]:
                 "queue_stuck",
                 row["gateway"],
                 where,
-                f"No item has been delivered since {moment_utc(row['since'])}; "
+                f"No item has been delivered since {findings.moment(row['since'])}; "
                 f"{plural(row['depth'], 'item')} waiting, {plural(row['members'] or 0, 'worker')} "
                 "subscribed.",
                 remedies.QUEUE_STUCK,
@@ -296,7 +296,7 @@ TABLE: Final = Table(
         column.number("locked", "In progress"),
         column.number("delayed", "Delayed"),
         column.alarm("dead", "Dead"),
-        column.duration("oldest_s", "Oldest"),
+        column.age("oldest_s", "Oldest"),
         column.number("members", "Workers"),
         column.number("depth_max", "Most items"),
         column.number("delivered", "Delivered"),
@@ -308,7 +308,7 @@ TABLE: Final = Table(
         column.number("requeued", "Requeued"),
         column.number("stuck", "Times stuck"),
         column.number("recovered", "Recovered"),
-        column.duration("longest_stuck_s", "Longest time stuck"),
+        column.age("longest_stuck_s", "Longest time stuck"),
         column.time("last_told", "Last report"),
     ),
     empty="No gateway has reported a queue.",

@@ -15,8 +15,8 @@ from pyspark.sql.types import ArrayType, IntegerType
 
 from sync.reports.availability import silence_limits
 from sync.reports.shared import column, remedies
-from sync.reports.shared.findings import Findings
-from sync.reports.shared.formats import duration, moment_utc, plain
+from sync.reports.shared.findings import Findings, Row
+from sync.reports.shared.formats import duration, plain
 from sync.reports.shared.frames import INTEGER, REAL, TEXT, TIME, schema, seconds
 from sync.reports.shared.problem import Problem, ProblemKind
 from sync.reports.shared.readings import ROWS, SENSOR, readings
@@ -228,11 +228,15 @@ def problems(findings: Findings) -> Iterator[Problem]:
                 "sensor_silent",
                 row["gateway"],
                 f"{row['gateway']}, {plain(row['source'])}, {row['sensor']}",
-                f"Last reading at {moment_utc(row['last'])}, silent for "
-                f"{duration(row['silence_s'])}; usual is a reading every "
-                f"{duration(row['interval_s'])}.",
+                f"Last reading at {findings.moment(row['last'])}, {_silence(row)}usual is a "
+                f"reading every {duration(row['interval_s'])}.",
                 remedies.SENSOR_SILENT,
             )
+
+
+def _silence(row: Row) -> str:
+    """Describe the silence, unless its length is not known."""
+    return "" if row["silence_s"] is None else f"silent for {duration(row['silence_s'])}; "
 
 
 TABLE: Final = Table(
@@ -249,9 +253,9 @@ TABLE: Final = Table(
         column.prose("source", "Device"),
         column.prose("sensor", "Sensor"),
         column.state("state", "State", {"ok": "good", "silent": "wrong"}),
-        column.duration("silence_s", "Silent for"),
+        column.age("silence_s", "Silent for"),
         column.duration("limit_s", "Limit"),
-        column.duration("interval_s", "Usual interval"),
+        column.age("interval_s", "Usual interval"),
         column.number("readings", "Readings"),
         column.time("last", "Last reading"),
         column.time("told_until", "Known until"),

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from sync.reports.shared import column
 from sync.reports.shared.findings import Findings
-from sync.reports.shared.formats import count, decimal, plural
+from sync.reports.shared.formats import count, decimal, or_unknown, plural
 from sync.reports.shared.frames import FLAG, INTEGER, REAL, TEXT, TIME, schema, seconds
 from sync.reports.shared.problem import Problem, ProblemKind
 from sync.reports.shared.report import Report, Table
@@ -69,6 +69,10 @@ version's fault."""
 
 MIN_EXPOSURE_D: Final = 1.0
 """Gateway days under each of the two versions below which the judgement needs caution."""
+
+MIN_RATE_D: Final = 1 / 24
+"""Gateway days under a version below which its errors a day are unknown: one error in a second is
+not 86,400 errors a day."""
 
 UNKNOWN: Final = "unknown"
 """The version of events before any start or segment named one."""
@@ -137,7 +141,9 @@ def versions(days: DataFrame, segments: DataFrame) -> DataFrame:
     judged = compared.fillna(0, subset=["compared", "higher"]).withColumns(
         {
             "per_thousand": F.col("errors") / F.col("events") * 1000,
-            "per_day": F.try_divide("errors", "gateway_days"),
+            "per_day": F.when(
+                F.col("gateway_days") >= MIN_RATE_D, F.col("errors") / F.col("gateway_days")
+            ),
             "ratio": F.try_divide(
                 F.col("new") / F.col("new_days"), F.col("old") / F.col("old_days")
             ),
@@ -246,7 +252,7 @@ TABLE: Final = Table(
         column.flag("worse", "More errors"),
         column.flag("caution", "Too little data"),
         column.number("per_thousand", "Errors per 1,000 events", decimal),
-        column.number("per_day", "Errors a day", decimal),
+        column.number("per_day", "Errors a day", or_unknown(decimal)),
         column.text("before", "Compared with"),
         column.number("compared", "Gateways that ran both"),
         column.number("higher", "More errors on"),

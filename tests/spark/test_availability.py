@@ -300,6 +300,27 @@ def test_the_limit_of_silence_and_a_clean_stop(spark: SparkSession) -> None:
     ]
 
 
+def test_a_clock_that_was_set_by_years_while_off_makes_no_outage(spark: SparkSession) -> None:
+    years = 7_000 * 86_400
+    rows = [
+        life_event("unset", 1, "start", -years, clock=False),
+        life_event("unset", 2, "heartbeat", 60 - years, clock=False),
+        life_event("unset", 3, "start", 0, clock=False),
+        life_event("unset", 4, "heartbeat", 60, clock=False),
+        life_event("stored", 1, "start", -years),
+        life_event("stored", 2, "heartbeat", 60 - years),
+        life_event("stored", 3, "start", 0),
+    ]
+    spans = life_of(spark, rows).spans.orderBy("gateway", "begin")
+    assert told(spans, "gateway", "state") == [
+        ("stored", "running"),
+        ("stored", "outage"),
+        ("unset", "running"),
+        ("unset", "clock"),
+        ("unset", "running"),
+    ]
+
+
 def test_without_data_there_are_no_rows(spark: SparkSession) -> None:
     report = availability(*life_of(spark, []), table(spark, SEGMENTS, []), at(0))
     assert report.collect() == []

@@ -106,6 +106,7 @@ def test_a_version_is_worse_if_its_gateways_have_more_errors_than_before(
         "4": (4, 0, "3", 3, 1, False, False),
         "5": (1, 1, "4", 1, 1, True, True),
     }
+    assert found["5"]["per_day"] is None  # it ran for less than two minutes
     third = found["3"]
     assert (third["first_seen"], third["last_seen"]) == (-NOON, NOON + DAY - 1)
     assert (third["events"], third["errors"]) == (122, 115)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, date, datetime, time, timedelta
+from dataclasses import replace
+from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+from zoneinfo import ZoneInfo
 
 import click
 
@@ -78,6 +80,15 @@ def _day(context: click.Context, _option: click.Parameter, text: str | None) -> 
         raise click.BadParameter(msg) from None
 
 
+def _zone(_ctx: click.Context, _option: click.Parameter, name: str) -> tzinfo:
+    """Find a time zone by its name in the IANA database."""
+    try:
+        return UTC if name == "UTC" else ZoneInfo(name)
+    except (LookupError, ValueError, OSError):
+        msg = f"{name} is no time zone; use a name such as Europe/Berlin or America/New_York"
+        raise click.BadParameter(msg) from None
+
+
 @click.command()
 @fleet_dir
 @click.option(
@@ -115,6 +126,15 @@ def _day(context: click.Context, _option: click.Parameter, text: str | None) -> 
     help="Quota of each gateway's folder, for the growth forecast.  [default: the quota that the "
     "gateway reports, else 1 GiB]",
 )
+@click.option(
+    "--time-zone",
+    "zone",
+    default="UTC",
+    metavar="NAME",
+    callback=_zone,
+    help="Time zone of the times on the pages, such as Europe/Berlin. Days are UTC days, and times "
+    "in CSV and JSON are in UTC.  [default: UTC]",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print report.json instead of the totals.")
 @click.option(
     "--verbose", is_flag=True, help="Show Spark's messages, and how many days were recomputed."
@@ -126,6 +146,7 @@ def command(
     gateways: tuple[str, ...],
     as_of: datetime | None,
     cap: int | None,
+    zone: tzinfo,
     *,
     as_json: bool,
     verbose: bool,
@@ -140,7 +161,7 @@ def command(
     from sync.pages.files import report_document, write_report
 
     selection = _Selection(since, gateways or None, as_of, cap)
-    found = _gather(folder, selection, verbose=verbose)
+    found = replace(_gather(folder, selection, verbose=verbose), zone=zone)
     if verbose:
         counts = ", ".join(f"{number} {how}" for how, number in found.days.items())
         click.echo(f"days {counts}", err=True)
@@ -151,8 +172,9 @@ def command(
     document: dict[str, Any] = report_document(found)
     for line in _lines(document["totals"]):
         click.echo(line)
-    wrong = sum(problem["weight"] == "wrong" for problem in document["problems"])
-    click.echo(f"{'problems':<16}{wrong:>12}")
+    for name, weight in (("problems", "wrong"), ("notices", "notice")):
+        number = sum(problem["weight"] == weight for problem in document["problems"])
+        click.echo(f"{name:<16}{number:>12}")
     click.echo(f"page {page}")
 
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, tzinfo
 from typing import Any, Literal, NamedTuple
 
 from sync.reports.shared import formats
+from sync.reports.shared.plausible import LONGEST_S, is_plausible_time
+from sync.reports.shared.window import AHEAD_S
 
 Kind = Literal["text", "long", "number", "alarm", "time", "state", "flag"]
 """The layout of a column. `number`: right-aligned; `alarm`: a count that should be zero;
@@ -19,7 +22,8 @@ Mark = Literal["good", "calm", "wrong"]
 class Column(NamedTuple):
     """A column: its name in the report's schema, its title, the format of its values, its kind.
 
-    `marks` maps the states of a `state` column to their marks.
+    `marks` maps the states of a `state` column to their marks. `limits` are the lowest and the
+    highest plausible value; others are shown as unknown, and so are implausible times.
     """
 
     name: str
@@ -27,11 +31,30 @@ class Column(NamedTuple):
     write: Callable[[Any], str] = formats.plain
     kind: Kind = "text"
     marks: Mapping[str, Mark] = {}
+    limits: tuple[float, float] | None = None
 
     @property
-    def head(self) -> str:
-        """The title in the table's head; of a time it names the time zone."""
-        return f"{self.title}, UTC" if self.kind == "time" else self.title
+    def is_limited(self) -> bool:
+        """Return whether some values of this column are not plausible."""
+        return self.kind == "time" or self.limits is not None
+
+    def head(self, zone: tzinfo = UTC) -> str:
+        """Return the title in the table's head; of a time in UTC, it says so."""
+        return f"{self.title}, UTC" if self.kind == "time" and zone is UTC else self.title
+
+    def is_plausible(self, value: Any, as_of: datetime) -> bool:
+        """Return whether a value may be right in a report as of `as_of`."""
+        if value is None or not self.is_limited:
+            return True
+        if self.kind == "time":
+            return is_plausible_time(value, as_of)
+        return self.limits is None or self.limits[0] <= value <= self.limits[1]
+
+    def show(self, value: Any, as_of: datetime, zone: tzinfo = UTC) -> str:
+        """Format a value for a page: a time in `zone`, and what cannot be right as unknown."""
+        if not self.is_plausible(value, as_of):
+            return formats.UNKNOWN
+        return formats.moment(value, zone) if self.kind == "time" else self.write(value)
 
     def mark(self, value: object) -> str:
         """Return the CSS class that marks a state."""
@@ -58,6 +81,21 @@ def duration(name: str, title: str) -> Column:
     return Column(name, title, formats.duration, "number")
 
 
+def age(name: str, title: str) -> Column:
+    """Return a column of seconds that are unknown beyond a year: ages, latencies and silences."""
+    return duration(name, title)._replace(limits=(0.0, LONGEST_S))
+
+
+def latency(name: str, title: str) -> Column:
+    """Return a column of milliseconds that are unknown beyond a year."""
+    return Column(name, title, formats.milliseconds, "number", limits=(0.0, LONGEST_S * 1_000))
+
+
+def lag(name: str, title: str) -> Column:
+    """Return a column of seconds from a gateway's clock to the centre's, which may be behind it."""
+    return duration(name, title)._replace(limits=(-AHEAD_S, LONGEST_S))
+
+
 def alarm(name: str, title: str) -> Column:
     """Return a column of counts that should be zero."""
     return Column(name, title, formats.count, "alarm")
@@ -69,7 +107,7 @@ def flag(name: str, title: str) -> Column:
 
 
 def time(name: str, title: str) -> Column:
-    """Return a column of times in UTC."""
+    """Return a column of times."""
     return Column(name, title, formats.moment, "time")
 
 

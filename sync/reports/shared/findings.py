@@ -5,9 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import date, datetime
+from datetime import UTC, date, datetime, tzinfo
 from math import isfinite, isnan
 from typing import Any, Final
+
+from sync.reports.shared import formats
+from sync.reports.shared.plausible import is_plausible_time
 
 Row = dict[str, Any]
 Rows = list[Row]
@@ -23,6 +26,7 @@ class Findings:
     `tables` maps the name of a report or of a series to its rows: plain dicts with aware datetimes
     in UTC. `since` is the first day (UTC) that was asked for, `gateways` the gateways that were
     asked for; None means all. `days` counts how each day was obtained (`summaries.DayCount`).
+    `zone` is the time zone of times in texts and on pages.
     """
 
     as_of: datetime
@@ -30,10 +34,17 @@ class Findings:
     since: date | None = None
     gateways: tuple[str, ...] | None = None
     days: dict[str, int] = field(default_factory=dict)
+    zone: tzinfo = UTC
 
     def __getitem__(self, name: str) -> Rows:
         """Return the rows of a report or series; an empty list if there are none."""
         return self.tables.get(name, [])
+
+    def moment(self, value: datetime | None) -> str:
+        """Format a time for a sentence, with its zone; say so if it is not known."""
+        if value is None or not is_plausible_time(value, self.as_of):
+            return "an unknown time"
+        return formats.named_moment(value, self.zone)
 
     def finite(self) -> Findings:
         """Replace infinity by `LARGEST` and NaN by None in every row.

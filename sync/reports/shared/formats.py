@@ -1,21 +1,26 @@
 """Formatting of numbers, durations and times for people.
 
-An absent value is written as a dash. A percentage is rounded down, so that only the whole is
-written as 100 %.
+An absent value is written as a dash, one that cannot be right as `unknown`. A percentage is rounded
+down, so that only the whole is written as 100 %.
 """
 
 from __future__ import annotations
 
 import math
-from datetime import UTC, datetime
+from collections.abc import Callable
+from datetime import UTC, datetime, tzinfo
+from typing import Any
 
 from sync.common.text import noun
+from sync.reports.shared.thresholds import FORECAST_D
 
 ABSENT = "–"  # noqa: RUF001 - an en dash is meant
+UNKNOWN = "unknown"
 EXPONENT_FROM = 1e15
 """Floats from here on are written with an exponent."""
 
 _THIN_SPACE = "\u2009"
+_SECONDS = "%Y-%m-%d %H:%M:%S"
 _QOS = {0: "0 plain", 1: "1 acknowledged", 2: "2 assured"}
 
 
@@ -41,15 +46,22 @@ def percentage(share: float | None) -> str:
     return ABSENT if share is None else f"{math.floor(round(share * 10_000, 6)) / 100:.2f} %"
 
 
+def or_unknown(write: Callable[[Any], str]) -> Callable[[Any], str]:
+    """Return a format that says of an absent value that it is unknown."""
+    return lambda value: UNKNOWN if value is None else write(value)
+
+
 def ppm(value: float | None) -> str:
     """Format a drift in parts per million, with its sign."""
     return ABSENT if value is None else f"{value:+.1f} ppm"
 
 
-def size(value: int | None) -> str:
+def size(value: float | None) -> str:
     """Format a number of bytes in the largest binary unit that it fills."""
     if value is None:
         return ABSENT
+    if value < 0:
+        return f"-{size(-value)}"
     scaled = float(value)
     for unit in ("B", "KiB", "MiB"):
         if scaled < 1024:
@@ -90,18 +102,29 @@ def milliseconds(value: float | None) -> str:
 
 
 def days(value: float | None) -> str:
-    """Format a number of days, rounded down."""
-    return ABSENT if value is None else f"{count(math.floor(value))} d"
+    """Format the days of a forecast, rounded down; more than `FORECAST_D` are not counted."""
+    if value is None:
+        return ABSENT
+    return f"over {FORECAST_D} d" if value > FORECAST_D else f"{count(math.floor(value))} d"
 
 
-def moment(value: datetime | None) -> str:
-    """Format a time in UTC, to the second."""
-    return ABSENT if value is None else value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
+def moment(value: datetime | None, zone: tzinfo = UTC) -> str:
+    """Format a time to the second, followed by the zone's abbreviation unless that is UTC."""
+    if value is None:
+        return ABSENT
+    return f"{value.astimezone(UTC):{_SECONDS}}" if zone is UTC else named_moment(value, zone)
 
 
-def moment_utc(value: datetime | None) -> str:
-    """Format a time in UTC, followed by `UTC`."""
-    return ABSENT if value is None else f"{moment(value)} UTC"
+def named_moment(value: datetime, zone: tzinfo = UTC) -> str:
+    """Format a time to the second, followed by the zone's abbreviation at that time."""
+    local = value.astimezone(zone)
+    name = local.strftime("%Z")
+    return f"{local:{_SECONDS}} {name if name.isalpha() else f'UTC{name}'}"
+
+
+def zone_name(zone: tzinfo) -> str:
+    """Return the name of a time zone, such as `UTC` or `Europe/Berlin`."""
+    return "UTC" if zone is UTC else str(zone)
 
 
 def plain(value: object) -> str:

@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 
 from sync.reports.shared import lanes
 from sync.reports.shared.frames import FLAG, INTEGER, REAL, TEXT, schema, seconds
+from sync.reports.shared.plausible import LONGEST_S
 from sync.reports.shared.report import ReportContext
 from sync.reports.shared.thresholds import (
     CLOCK_STEPPED,
@@ -143,6 +144,8 @@ def _state() -> Column:
     complete = (F.col("complete_since") <= reaches) & (same_epoch | stopped)
     interval = F.coalesce("interval_before", F.lit(HEARTBEAT_S))
     clock_set = (F.col("clock") != F.col("clock_before")) | (F.col("first_name") == CLOCK_STEPPED)
+    # An unsynchronised clock that is ahead by a year was set without an event, while it was off.
+    clock_set |= ~F.col("clock") & (F.col("begin") - F.col("end_before") > LONGEST_S)
     return (
         F.when(clock_set, "clock")
         .when(stopped & complete, "stopped")

@@ -43,6 +43,9 @@ DEPTH_GAP_S: Final = DEPTH_EVENT_S * MISSED_INTERVALS
 """Seconds between two such events beyond which the time between is unknown: the gateway was off, or
 events are missing."""
 
+FORECAST_D: Final = 400
+"""Days of a forecast that are shown, at most: a trend of some weeks says nothing about more."""
+
 SURGE_FACTOR: Final = 5.0
 """Times the usual daily count from which refusals are a surge. Twice or three times as many is
 common with anything that people or weather drive."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, date, datetime, timedelta
+from zoneinfo import ZoneInfo
 
 import click
 import pytest
@@ -74,6 +75,22 @@ def test_cap_is_a_number_of_bytes() -> None:
     assert context.params["cap"] == 1000
     with pytest.raises(click.BadParameter):
         command.make_context("report", [*OPTIONS, "--cap", "0"])
+
+
+def test_times_are_of_a_time_zone_by_its_name() -> None:
+    def zone(*options: str) -> object:
+        return command.make_context("report", [*OPTIONS, *options]).params["zone"]
+
+    assert zone() is zone("--time-zone", "UTC") is UTC
+    assert zone("--time-zone", "Europe/Berlin") == ZoneInfo("Europe/Berlin")
+
+
+@pytest.mark.parametrize(
+    "told", ["Berlin", "", "Europe", "../UTC", "/etc/passwd", "x" * 500, "a\0"]
+)
+def test_an_unknown_time_zone_is_wrong_usage(told: str) -> None:
+    with pytest.raises(click.BadParameter, match="Europe/Berlin"):
+        command.make_context("report", [*OPTIONS, "--time-zone", told])
 
 
 def test_several_gateways_or_all() -> None:

@@ -100,10 +100,12 @@ def test_every_page_is_valid_and_links_to_the_others(each: dict[str, str]) -> No
     links = set(Page(fleet).links)
     assert {f"gateways/{name}" for name in names} <= links
     others = {link for link in links if not link.startswith(("#", "gateways/"))}
-    assert others == {"report.json"}
+    files = {f"{report.name}.{form}" for report in REPORTS for form in ("csv", "json")}
+    assert others == {"report.json", *files}
     for text in each.values():
         outside = {link for link in Page(checked(text)).links if not link.startswith("#")}
-        assert outside <= names | {"../index.html", "../report.json"}
+        assert outside <= names | {"../index.html", "../report.json"} | {f"../{it}" for it in files}
+        assert {"../availability.csv", "../availability.json"} <= outside
     assert 'rel="prev"' not in each["gw-004.example.html"]
     assert 'rel="next"' not in each["gw-006.example.html"]
     assert each["gw-005.example.html"].count('rel="') == 2
@@ -144,7 +146,7 @@ def test_problems_come_first_on_the_page() -> None:
     files = [{"fate": fate, "files": number} for fate, number in (("bad", 4), ("fork", 1))]
     found = whole(completeness=lanes, files_by_fate=files)
     page = checked(fleet_page(found))
-    assert "2 problems need attention." in page
+    assert "2 problems need attention; 1 notice." in page
     assert page.index("explanation: 3") < page.index("as dropped: 5") < page.index("<svg")
     assert page.index("4 files could not") < page.index("as dropped: 5")
     own = only_page(found)
@@ -283,7 +285,7 @@ def test_the_files_of_a_report(tmp_path: Path) -> None:
         "index.html",
         "report.json",
         "gateways",
-        *(f"{report.name}.csv" for report in REPORTS),
+        *(f"{report.name}.{form}" for report in REPORTS for form in ("csv", "json")),
     }
     assert [path.name for path in (page.parent / "gateways").iterdir()] == ["gw.example.html"]
     document = json.loads((page.parent / "report.json").read_text())
@@ -294,6 +296,12 @@ def test_the_files_of_a_report(tmp_path: Path) -> None:
         [row] = csv.DictReader(file)
     assert row["unexplained"] == "0"
     assert row["since"] == "2025-11-21T12:00:00+00:00"
+    alone = json.loads((page.parent / "completeness.json").read_text())
+    assert alone["rows"] == document["tables"]["completeness"]
+    assert {**alone, "rows": 0} == {
+        **{name: document[name] for name in ("version", "as_of", "since", "gateways")},
+        "rows": 0,
+    }
     [report] = [each for each in REPORTS if each.name == "completeness"]
     assert list(row) == [column.name for column in report.table.columns]
     with (page.parent / "quarantine.csv").open(newline="") as file:

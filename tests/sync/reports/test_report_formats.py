@@ -31,7 +31,7 @@ ABSENT = formats.ABSENT
         (formats.size(1_536), "1.5 KiB"),
         (formats.size(3 * 2**30), "3.0 GiB"),
         (formats.moment(NOON), "2025-11-21 12:00:00"),
-        (formats.moment_utc(NOON), "2025-11-21 12:00:00 UTC"),
+        (formats.named_moment(NOON), "2025-11-21 12:00:00 UTC"),
         (formats.axis_number(12_500.0), "12\u2009500"),
         (formats.axis_number(0.5), "0.5"),
         (formats.yes_no(True), "yes"),
@@ -43,6 +43,7 @@ ABSENT = formats.ABSENT
         (formats.signed_duration(12.4), "+12.4 s"),
         (formats.signed_duration(-61), "-1 min 1 s"),
         (formats.days(8.99), "8 d"),
+        (formats.days(400.5), "over 400 d"),
         (formats.plural(1, "row"), "1 row"),
         (formats.plural(2_000, "row"), "2\u2009000 rows"),
         (formats.plural(2, "thing is", "things are"), "2 things are"),
@@ -55,7 +56,7 @@ ABSENT = formats.ABSENT
             (write(None), ABSENT)
             for write in (
                 *(formats.count, formats.percentage, formats.milliseconds, formats.duration),
-                *(formats.size, formats.moment, formats.moment_utc, formats.yes_no),
+                *(formats.size, formats.moment, formats.yes_no),
                 *(formats.decimal, formats.ppm, formats.signed_duration, formats.days),
                 *(formats.plain, formats.qos, formats.synchronised),
             )
@@ -68,7 +69,7 @@ def test_formats(written: str, text: str) -> None:
 
 def test_times_name_their_zone_and_numbers_are_right_aligned() -> None:
     columns = [each for report in REPORTS for each in report.table.columns]
-    assert {each.head[-5:] for each in columns if each.kind == "time"} == {", UTC"}
+    assert {each.head()[-5:] for each in columns if each.kind == "time"} == {", UTC"}
     for each in columns:
         if each.write in (formats.count, formats.duration, formats.size, formats.percentage):
             assert each.kind in ("number", "alarm"), each.name

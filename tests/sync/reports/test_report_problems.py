@@ -151,7 +151,7 @@ SENSOR_PLACE = "gw-001.example, pump1@gw-001.example, pumps/1 temperature"
             CLOCK | {"state": "drifting", "drift_ppm": None, "gain_ppm": None},
             "clock_drift",
             "gw-001.example",
-            "–",  # noqa: RUF001
+            "drifts.",
         ),
         (
             "growth",
