@@ -330,14 +330,18 @@ def _spread(values: Sequence[float], show: Callable[[float], str]) -> str:
 
 
 AIMS: Final = (
-    (1, "gateway", "mosquitto-save", 1.0),
-    (50, "gateway", "mosquitto-save", 3.0),
-    (500, "gateway", "mosquitto-save", 1.25),
+    (1, "gateway", "mosquitto-queue", 1.0),
+    (50, "gateway", "mosquitto-queue", 3.0),
+    (50, "other", "mosquitto-queue", 2.0),
+    (500, "gateway", "mosquitto-queue", 1.25),
     (50, "gateway", "mosquitto-memory", 0.15),
     (50, "gateway", "prosody", 20.0),
     (50, "gateway-tls", "gateway", 0.6),
 )
-"""Connections, two servers, and the least ratio of their rates, for log events."""
+"""Connections, two servers, and the least ratio of their rates, for log events. The gateway keeps
+every message, so the goals compare it with the mosquitto that does: without a subscriber, what
+mosquitto saves is one retained message for each connection. The other checkout is taken for the
+gateway in pure Python, beside a compiled one."""
 
 SYNC_AIM: Final = 0.9
 """Least share of what one sync a group allows, with slow fsync and many connections."""
