@@ -208,6 +208,17 @@ def aioxmpp() -> list[str | Path]:
 
 def strophe(folder: Path) -> list[str | Path]:
     """The program on libstrophe, compiled into a folder; skips where a tool is missing."""
+    flags = strophe_flags()
+    program = folder / "strophe_client"
+    strict = ["-std=c11", "-D_DEFAULT_SOURCE", "-Wall", "-Wextra", "-Werror"]
+    source = PROGRAMS / "strophe_client.c"
+    command: list[str | Path] = ["gcc", *strict, "-o", program, source, *flags]
+    subprocess.run(command, check=True, timeout=WAIT_S)
+    return [program]
+
+
+def strophe_flags() -> list[str]:
+    """The compiler's flags for libstrophe; skips where a tool is missing."""
     missing = [tool for tool in ("gcc", "pkg-config") if shutil.which(tool) is None]
     if missing:
         pytest.skip(f"no {' and no '.join(missing)} (make interop-packages)")
@@ -215,19 +226,21 @@ def strophe(folder: Path) -> list[str | Path]:
     flags = subprocess.run(query, capture_output=True, text=True, check=False, timeout=WAIT_S)
     if flags.returncode:
         pytest.skip("no libstrophe-dev (make interop-packages)")
-    program = folder / "strophe_client"
-    strict = ["-std=c11", "-D_DEFAULT_SOURCE", "-Wall", "-Wextra", "-Werror"]
-    source = PROGRAMS / "strophe_client.c"
-    command: list[str | Path] = ["gcc", *strict, "-o", program, source, *flags.stdout.split()]
-    subprocess.run(command, check=True, timeout=WAIT_S)
-    return [program]
+    return flags.stdout.split()
 
 
 def xmppjs() -> list[str | Path]:
     """The program on xmpp.js, under Node.js; skips where one of them is not there."""
+    node, packages = node_with_xmppjs()
+    return [node, packages.parent / "client.js"]
+
+
+def node_with_xmppjs() -> tuple[str, Path]:
+    """Node.js, and the folder of its packages; skips where it or xmpp.js is not there."""
     node = shutil.which("node")
     if node is None:
         pytest.skip("no Node.js (make interop-packages)")
-    if not (INTEROP / "xmppjs" / "node_modules" / "@xmpp" / "client").exists():
+    packages = INTEROP / "xmppjs" / "node_modules"
+    if not (packages / "@xmpp" / "client").exists():
         pytest.skip("no xmpp.js (make interop-npm)")
-    return [node, INTEROP / "xmppjs" / "client.js"]
+    return node, packages

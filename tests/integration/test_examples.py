@@ -1,10 +1,14 @@
-"""The programs in `examples/`, each run against a gateway."""
+"""The Python programs in `examples/`, each run against a gateway."""
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -19,7 +23,7 @@ WAIT_S = 60.0
 
 @pytest.fixture(scope="module")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Gateway:
-    gateway = Gateway(tmp_path_factory.mktemp("gw") / "gateway", "pump1")
+    gateway = Gateway(tmp_path_factory.mktemp("gw") / "gateway", "pump1", "pump2")
     devices.add(gateway.folder, "cam1", None, trusted=True, certificate=True)
     return gateway
 
@@ -68,22 +72,78 @@ def test_certificate(gateway: Gateway, process: Process, tmp_path: Path) -> None
     assert readings(gateway, "cam1") == [("temp", 21.5)]
 
 
-def test_share(gateway: Gateway, process: Process, tmp_path: Path) -> None:
-    gateway.command("node", "create", "plant/a")
+@contextmanager
+def running(
+    gateway: Gateway, process: Process, name: str, *words: object
+) -> Iterator[subprocess.Popen[str]]:
+    """Start an example that does not end by itself, and kill it in the end."""
     with subprocess.Popen(
-        command(gateway, process, "share.py", f"pump1@{DOMAIN}/reader", tmp_path),
+        command(gateway, process, name, *words),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-    ) as running:
+    ) as popen:
+        limit = threading.Timer(WAIT_S, popen.kill)
+        limit.start()
         try:
-            assert running.stdin is not None
-            assert running.stdout is not None
-            running.stdin.write(f"{PASSWORD}\n")
-            running.stdin.flush()
-            assert running.stdout.readline() == "subscribed\n"
-            gateway.command("send", "--node", "plant/a", "text")
-            out, _ = running.communicate(timeout=WAIT_S)
-            assert out.startswith("plant/a ")
+            assert popen.stdin is not None
+            popen.stdin.write(f"{PASSWORD}\n")
+            popen.stdin.flush()
+            yield popen
         finally:
-            running.kill()
+            limit.cancel()
+            popen.kill()
+
+
+def line(popen: subprocess.Popen[str]) -> str:
+    assert popen.stdout is not None
+    return popen.stdout.readline().rstrip("\n")
+
+
+def test_device(gateway: Gateway, process: Process, tmp_path: Path) -> None:
+    with running(gateway, process, "device.py", f"pump2@{DOMAIN}/fw", tmp_path) as device:
+        for qos in (0, 1, 2):
+            gateway.command("send", "--to", "pump2", "--qos", str(qos), f"at {qos}")
+            assert line(device) == f"{qos} {DOMAIN} at {qos}"
+    assert readings(gateway, "pump2") == [("litres", 1450.0), ("rpm", 2900.0)]
+    source = f"pump2@{DOMAIN}/fw"
+    logged = [e["name"] for e in gateway.events("logs") if e["source"] == source]
+    assert logged == ["Started"]
+
+
+def test_share(gateway: Gateway, process: Process, tmp_path: Path) -> None:
+    gateway.command("node", "create", "plant/a")
+    with running(gateway, process, "share.py", f"pump1@{DOMAIN}/reader", tmp_path) as share:
+        assert line(share) == "subscribed"
+        gateway.command("send", "--node", "plant/a", "text")
+        out, _ = share.communicate(timeout=WAIT_S)
+        assert out.startswith("plant/a ")
+
+
+def results(file: Path) -> list[str]:
+    with contextlib.closing(sqlite3.connect(file)) as db:
+        return [payload for (payload,) in db.execute("SELECT payload FROM results")]
+
+
+def test_queue_worker_that_dies(gateway: Gateway, process: Process, tmp_path: Path) -> None:
+    """Another worker repeats its work; the result is stored once, even when it comes back."""
+    name, queue = "queue_worker.py", "jobs"
+    one = (f"pump1@{DOMAIN}/worker", queue, tmp_path / "one.db")
+    other = (f"pump2@{DOMAIN}/worker", queue, tmp_path / "other.db")
+    gateway.command("node", "create", queue, "--queue")
+    gateway.command("send", "--node", queue, "first")
+    with running(gateway, process, name, *one, 3600) as worker:
+        begun, item, *rest = line(worker).split(" ", 2)
+        assert (begun, rest) == ("begun", ["earlier deliveries: 0"])
+        worker.kill()
+    with running(gateway, process, name, *other, 0) as worker:
+        assert line(worker) == f"begun {item} earlier deliveries: 1"
+        assert line(worker) == f"done {item}"
+    with running(gateway, process, name, *one, 0) as worker:
+        gateway.command("send", "--node", queue, "second")
+        begun, second, _ = line(worker).split(" ", 2)
+        assert second != item
+        assert line(worker) == f"done {second}"
+    assert [len(results(tmp_path / file)) for file in ("other.db", "one.db")] == [1, 1]
+    assert "first" in results(tmp_path / "other.db")[0]
+    assert "second" in results(tmp_path / "one.db")[0]
