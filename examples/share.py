@@ -24,7 +24,7 @@ async def main() -> None:
         print("subscribed", flush=True)
         async for message in device.messages():
             for event in message.items():
-                print(event.node, event.item, flush=True)
+                print(event.node, event.item, event.publisher, flush=True)
                 return
 
 

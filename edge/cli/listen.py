@@ -158,7 +158,9 @@ def _over_network(
             fields = {"from": message.sender, "qos": message.qos, "id": message.id}
             return output.show(message.sender, fields, payloads.read_message(message.text))
         xml = "" if event.payload is None else payloads.write(event.payload)
-        return output.item(ItemReport(event.node, event.item, "", xml, event.redeliveries))
+        return output.item(
+            ItemReport(event.node, event.item, event.publisher, xml, event.redeliveries)
+        )
 
     if take is None:
         asyncio.run(network.listen(login, targets, show, begun, timeout, idle))

@@ -147,7 +147,7 @@ async def work(
         nonlocal shown, more
         if not more:
             await asyncio.Event().wait()  # the item goes back when the worker closes
-        more = show(ItemReport(node, job.item, "", job.payload, job.times))
+        more = show(ItemReport(node, job.item, job.publisher, job.payload, job.times))
         shown += 1
 
     def finish(_job: Job, _db: sqlite3.Connection) -> None:

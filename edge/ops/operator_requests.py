@@ -65,7 +65,7 @@ Request: TypeAlias = Work | Listen
 
 
 class ItemReport(Struct, frozen=True):
-    """A published item: the full JID of its publisher, and its payload as XML, which may be empty.
+    """A published item: its publisher's JID, and its payload as XML, which may be empty.
 
     `redeliveries` counts the earlier deliveries of an item of a queue.
     """

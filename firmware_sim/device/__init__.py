@@ -15,6 +15,7 @@ from firmware_sim.device.limits import (
 )
 from firmware_sim.device.outbox import OutboxRecord
 from firmware_sim.device.publisher import Publisher
+from firmware_sim.device.pubsub import ItemEvent, ItemEventKind
 from firmware_sim.device.receive_options import ReceivedMessage, ReceiveOptions
 from firmware_sim.device.sender_loop import DeliveryStep
 from firmware_sim.device.sender_rules import Level, State
@@ -43,6 +44,8 @@ __all__ = [
     "InboxCounter",
     "InboxError",
     "InboxLimits",
+    "ItemEvent",
+    "ItemEventKind",
     "Job",
     "JobCounter",
     "JobStore",

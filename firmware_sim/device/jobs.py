@@ -17,7 +17,8 @@ from typing import Final, NamedTuple, Self
 from firmware_sim.device import storage
 from firmware_sim.errors import JobsError
 
-_VERSION: Final = 1
+_VERSION: Final = 2
+_STEPS: Final = {2: "ALTER TABLE job ADD COLUMN publisher TEXT NOT NULL DEFAULT ''"}
 
 _SCHEMA: Final = """
 CREATE TABLE jobs (jid TEXT NOT NULL, node TEXT NOT NULL) STRICT;
@@ -29,20 +30,22 @@ CREATE TABLE job (
     times INTEGER NOT NULL,
     state TEXT NOT NULL,
     runs INTEGER NOT NULL DEFAULT 1,
-    commits INTEGER NOT NULL DEFAULT 0
+    commits INTEGER NOT NULL DEFAULT 0,
+    publisher TEXT NOT NULL DEFAULT ''
 ) STRICT;
 CREATE INDEX job_by_state ON job (state, number);
 """
 _CREATE: Final = "INSERT INTO jobs (jid, node) VALUES (?, ?)"
 _OWNER: Final = "SELECT jid, node FROM jobs"
 _RECORD_WORK: Final = (
-    "INSERT INTO job (item, payload, times, state) VALUES (?, ?, ?, 'asked')"
+    "INSERT INTO job (item, payload, times, publisher, state) VALUES (?, ?, ?, ?, 'asked')"
     " ON CONFLICT (item) DO UPDATE SET state = 'asked', runs = runs + 1,"
-    " payload = excluded.payload, times = max(times, excluded.times)"
+    " payload = excluded.payload, publisher = excluded.publisher,"
+    " times = max(times, excluded.times)"
 )
 _COMMIT: Final = (
     "UPDATE job SET state = 'done', commits = commits + 1 WHERE item = ? AND state <> 'done'"
-    " RETURNING item, payload, times"
+    " RETURNING item, payload, times, publisher"
 )
 _UNDO: Final = "UPDATE job SET state = 'undone' WHERE item = ? AND state = 'asked'"
 _UNCONFIRMED: Final = "SELECT item FROM job WHERE state = 'asked' ORDER BY number"
@@ -61,11 +64,13 @@ class Job(NamedTuple):
     """An item of a queue, as given to a worker.
 
     `payload` is its XML, empty if it has none. `times` counts its earlier deliveries to any worker.
+    `publisher` is the bare JID of its publisher, empty if the node does not tell it.
     """
 
     item: str
     payload: str
     times: int
+    publisher: str = ""
 
 
 class JobState(Enum):
@@ -127,6 +132,7 @@ class JobStore:
                 storage.make(db, f"{_SCHEMA};{schema}", _VERSION)
                 db.execute(_CREATE, (jid, node))
                 db.execute("COMMIT")
+            storage.upgrade(db, _STEPS)
             row = db.execute(_OWNER).fetchone()
             if row != (jid, node):
                 raise JobsError(f"{path} belongs to worker {row[0]} of queue {row[1]}")

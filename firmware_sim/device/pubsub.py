@@ -42,7 +42,8 @@ class ItemEventKind(Enum):
 class ItemEvent(NamedTuple):
     """One change of an item. `redeliveries` counts its earlier deliveries.
 
-    `payload` is None if the event has no item, or the item has no payload.
+    `payload` is None if the event has no item, or the item has no payload. `publisher` is the bare
+    JID of its publisher, empty if the event does not tell it (XEP-0060, 7.1.2.3).
     """
 
     kind: ItemEventKind
@@ -50,6 +51,7 @@ class ItemEvent(NamedTuple):
     item: str
     payload: ET.Element | None = None
     redeliveries: int = 0
+    publisher: str = ""
 
 
 _KINDS: Final = {
@@ -69,6 +71,7 @@ def parse_item_events(message: ET.Element) -> list[ItemEvent]:
             element.get("id", ""),
             _payload(element),
             _redeliveries(message),
+            element.get("publisher", ""),
         )
         for items in message.iterfind(f"{{{EVENT}}}event/{{{EVENT}}}items")
         for element in items

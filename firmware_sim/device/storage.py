@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -50,6 +50,21 @@ def is_new(db: sqlite3.Connection, version: int, error: type[FirmwareError]) -> 
 def make(db: sqlite3.Connection, schema: str, version: int) -> None:
     """Create the tables, in a transaction that the caller completes and commits."""
     db.executescript(f"BEGIN IMMEDIATE;{schema};PRAGMA user_version={version}")
+
+
+def upgrade(db: sqlite3.Connection, steps: Mapping[int, str]) -> None:
+    """Bring an older file to the present version.
+
+    Args:
+        db: the file, which is not empty.
+        steps: for each version, the SQL that leads to it from the one before.
+    """
+    found = db.execute("PRAGMA user_version").fetchone()[0]
+    for version in sorted(steps):
+        if found < version:
+            db.executescript(
+                f"BEGIN IMMEDIATE;{steps[version]};PRAGMA user_version={version};COMMIT"
+            )
 
 
 @contextmanager

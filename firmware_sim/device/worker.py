@@ -266,8 +266,8 @@ class Worker:
             self._start_task(self._give_back(event.item))
             return
         payload = "" if event.payload is None else messages.write(event.payload)
-        task = asyncio.create_task(self._work_on(Job(event.item, payload, event.redeliveries)))
-        self._active[event.item] = task
+        job = Job(event.item, payload, event.redeliveries, event.publisher)
+        self._active[event.item] = asyncio.create_task(self._work_on(job))
 
     async def _work_on(self, job: Job) -> None:
         """Work on an item, then request its deletion or return it."""

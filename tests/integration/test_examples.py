@@ -117,7 +117,8 @@ def test_share(gateway: Gateway, process: Process, tmp_path: Path) -> None:
         assert line(share) == "subscribed"
         gateway.command("send", "--node", "plant/a", "text")
         out, _ = share.communicate(timeout=WAIT_S)
-        assert out.startswith("plant/a ")
+        node, _item, publisher = out.split()
+        assert (node, publisher) == ("plant/a", DOMAIN)
 
 
 def results(file: Path) -> list[str]:

@@ -108,6 +108,19 @@ async def test_items_reach_a_filter_and_a_share(commands: Commands) -> None:
         assert await output(listening) == ['plant/a  {"watts": 7}']
 
 
+async def test_the_publisher_of_an_item_is_printed(commands: Commands) -> None:
+    node = ("plant/+", "--count", 1, "--json")
+    queue = ("--take", "jobs", "--count", 1, "--json")
+    heard = await commands.begin(*commands.words("listen", "valve1", *node))
+    taken = await commands.begin(*commands.words("listen", "valve1", *queue))
+    for name in ("plant/a", "jobs"):
+        words = commands.words("send", "pump1", "--node", name, "text")
+        assert await commands.run(*words) == (0, "", "")
+    for listening in (heard, taken):
+        (line,) = await output(listening)
+        assert json.loads(line)["publisher"] == f"pump1@{DOMAIN}"
+
+
 async def test_items_of_a_queue_are_taken_once(commands: Commands, gateway: Gateway) -> None:
     words = commands.words("send", "pump1", "--node", "jobs", "--lines", "--qos", 2)
     assert await commands.run(*words, text="one\ntwo\nthree\n") == (0, "", "")

@@ -30,6 +30,11 @@ def test_item_is_read_with_its_payload() -> None:
     assert told.payload.tag == "{urn:x}job"
 
 
+def test_publisher_is_read() -> None:
+    found = parse_item_events(message("<item id='j1' publisher='p1@gw.example'/><item id='j2'/>"))
+    assert [each.publisher for each in found] == ["p1@gw.example", ""]
+
+
 @pytest.mark.parametrize(("count", "times"), [("3", 3), ("x", 1), ("9" * 30, 1)])
 def test_redelivery_count_is_read(count: str, times: int) -> None:
     beside = f"<redelivered xmlns='urn:y' times='{count}'/>"

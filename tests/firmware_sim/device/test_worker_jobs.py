@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from firmware_sim.device.jobs import Job, JobCounter, JobRecord, JobState, JobSt
 from firmware_sim.errors import JobsError
 
 JID, NODE = "w1@gw.example/w", "jobs"
-JOB = Job("j1", "<job/>", 0)
+JOB = Job("j1", "<job/>", 0, "p1@gw.example")
 SCHEMA = "CREATE TABLE effect (item TEXT NOT NULL) STRICT"
 
 
@@ -110,6 +111,46 @@ def test_oldest_finished_jobs_are_deleted_and_stay_counted(path: Path) -> None:
         assert jobs.counts()[JobCounter.WORKED] == 5
         assert jobs.counts()[JobCounter.DONE] == 3
         assert jobs.counts()[JobCounter.UNDONE] == 1
+
+
+VERSION_1 = """
+CREATE TABLE jobs (jid TEXT NOT NULL, node TEXT NOT NULL) STRICT;
+CREATE TABLE jobs_tally (word TEXT PRIMARY KEY, count INTEGER NOT NULL) STRICT;
+CREATE TABLE job (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    item TEXT NOT NULL UNIQUE,
+    payload TEXT NOT NULL,
+    times INTEGER NOT NULL,
+    state TEXT NOT NULL,
+    runs INTEGER NOT NULL DEFAULT 1,
+    commits INTEGER NOT NULL DEFAULT 0
+) STRICT;
+CREATE INDEX job_by_state ON job (state, number);
+INSERT INTO jobs VALUES ('w1@gw.example/w', 'jobs');
+INSERT INTO job (item, payload, times, state) VALUES ('old', '<job/>', 1, 'asked');
+CREATE TABLE effect (item TEXT NOT NULL) STRICT;
+PRAGMA user_version=1;
+"""
+
+
+def columns(jobs: JobStore) -> list[tuple[object, ...]]:
+    rows = jobs.database.execute("PRAGMA table_info(job)").fetchall()
+    return [row[1:] for row in rows]  # without the position
+
+
+def test_file_of_version_1_is_upgraded(path: Path, tmp_path: Path) -> None:
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        db.executescript(VERSION_1)
+    with opened(path) as jobs, opened(tmp_path / "new.db") as new:
+        assert sorted(columns(jobs)) == sorted(columns(new))
+        assert jobs.unconfirmed() == ["old"]
+        committed: list[Job] = []
+        jobs.commit("old", lambda job, _db: committed.append(job))
+        jobs.record_work(JOB)
+        jobs.commit("j1", lambda job, _db: committed.append(job))
+    assert committed == [Job("old", "<job/>", 1, ""), JOB]
+    with opened(path) as jobs:
+        assert jobs.unconfirmed() == []
 
 
 def test_file_belongs_to_one_worker_and_one_queue(path: Path, tmp_path: Path) -> None:
