@@ -5,6 +5,7 @@ each item, in the transaction that records that the queue has deleted the item.
 """
 
 import asyncio
+import contextlib
 import sqlite3
 import sys
 
@@ -21,7 +22,7 @@ async def work(job: Job) -> None:
 
 def store_result(job: Job, db: sqlite3.Connection) -> None:
     db.execute("INSERT INTO results (item, payload) VALUES (?, ?)", (job.item, job.payload))
-    print("done", job.item, flush=True)
+    print("storing", job.item, flush=True)  # stored, if it is not killed before this returns
 
 
 async def main() -> None:
@@ -43,4 +44,5 @@ async def main() -> None:
         sys.exit(f"the worker stopped: {worker.failure}")
 
 
-asyncio.run(main())
+with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C returns the items to the queue at once
+    asyncio.run(main())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -139,12 +140,20 @@ def test_queue_worker_that_dies(gateway: Gateway, process: Process, tmp_path: Pa
         worker.kill()
     with running(gateway, process, name, *other, 0) as worker:
         assert line(worker) == f"begun {item} earlier deliveries: 1"
-        assert line(worker) == f"done {item}"
+        assert line(worker) == f"storing {item}"
+        stop(worker)
     with running(gateway, process, name, *one, 0) as worker:
         gateway.command("send", "--node", queue, "second")
         begun, second, _ = line(worker).split(" ", 2)
         assert second != item
-        assert line(worker) == f"done {second}"
+        assert line(worker) == f"storing {second}"
+        stop(worker)
     assert [len(results(tmp_path / file)) for file in ("other.db", "one.db")] == [1, 1]
     assert "first" in results(tmp_path / "other.db")[0]
     assert "second" in results(tmp_path / "one.db")[0]
+
+
+def stop(worker: subprocess.Popen[str]) -> None:
+    """Stop it by Ctrl-C, and wait until its file is closed."""
+    worker.send_signal(signal.SIGINT)
+    assert worker.wait(WAIT_S) == 0
