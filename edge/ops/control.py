@@ -199,8 +199,11 @@ def _items(folder: Path, lines: BinaryIO) -> Iterator[ItemReport]:
 
 def _read_answer(folder: Path, lines: BinaryIO) -> Answer:
     line = lines.readline()
-    if not line:
-        raise SetupError(f"{folder / SOCKET}: the gateway ended the connection")
+    if not line.endswith(b"\n"):
+        raise SetupError(
+            f"{folder / SOCKET}: the gateway ended the connection: it has stopped, or items were"
+            " read too slowly"
+        )
     answer = msgspec.json.decode(line, type=Answer)
     if answer.error:
         raise RequestRefused(answer.error)

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from firmware_sim.device.device import Device
+from firmware_sim.device.device import BACKLOG, Device
 from firmware_sim.device.limits import InboxLimits, OutboxLimits, SendPolicy
+from firmware_sim.device.receive_options import ReceivedMessage, ReceiveOptions
 from firmware_sim.errors import DeviceStopped, MessageRefused, NotSent
 from tests.helpers.scripted_peer import Certificate, ScriptedPeer
 from tests.helpers.talk import JID, MESSAGE, QOS, SENDER, error_of
@@ -71,6 +72,53 @@ async def test_presence_subscription_is_left_to_the_operator(talk: Callable[...,
         it.peer.say(f"<presence type='subscribe' from='{SENDER}' to='{JID}'/>")
         await it.acknowledged()
         assert [other.get("type") for other in it.peer.others] == [None]
+
+
+CHUNK = 32
+"""Messages of 8 KiB that a device may have read already when it stops reading."""
+
+
+async def test_unread_messages_stop_the_reading(certificate: Certificate, tmp_path: Path) -> None:
+    """Those that the application has not got stay with the peer, and come later in order."""
+    count, backlog = 2 * BACKLOG, 0
+    full = asyncio.Event()
+
+    def delivered(_message: ReceivedMessage) -> None:
+        nonlocal backlog
+        backlog += 1
+        if backlog == BACKLOG:
+            full.set()
+
+    receive = ReceiveOptions(tmp_path / "inbox", afterwards=delivered)
+    async with (
+        ScriptedPeer(certificate).running() as peer,
+        Device(
+            JID,
+            "secret",
+            outbox_path=tmp_path / "outbox",
+            ca_file=certificate.ca_file,
+            host="127.0.0.1",
+            port=peer.port,
+            receive=receive,
+        ) as device,
+        asyncio.timeout(30),
+    ):
+        while not device.online:
+            await device.changed()
+        text = "x" * 8192
+        for number in range(count):
+            peer.say(f"<message from='{SENDER}' id='{number}'><body>{text}</body></message>")
+        await full.wait()
+        for _ in range(count):  # enough to read all of them
+            await asyncio.sleep(0)
+        assert BACKLOG <= backlog <= BACKLOG + CHUNK
+        received = device.messages()
+        ids = []
+        for _ in range(count):
+            ids.append(int((await anext(received)).id))
+            backlog -= 1
+            assert backlog <= BACKLOG + CHUNK
+    assert ids == list(range(count))
 
 
 async def test_device_pauses_and_resumes_reading(talk: Callable[..., Any]) -> None:

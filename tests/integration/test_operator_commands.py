@@ -6,7 +6,9 @@ import asyncio
 import json
 import sqlite3
 import sys
+import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +16,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from edge.cli.commands import main
+from edge.errors import SetupError
 from edge.ops import control
-from edge.ops.operator_requests import FinishItem, RequestRefused, TakeItem
+from edge.ops.operator_requests import FinishItem, ItemReport, RequestRefused, TakeItem
+from edge.server.operator_channel import MAX_LISTENERS, MAX_UNREAD_BYTES
 from firmware_sim.device import Device, ReceivedMessage, ReceiveOptions
 from tests.helpers.gateway import DOMAIN, PASSWORD, Gateway, port_of
 from tests.helpers.processes import Process
@@ -215,6 +219,47 @@ def test_an_item_comes_back_that_was_taken_and_not_finished(
     with pytest.raises(RequestRefused, match="there is no item"):
         control.perform(gateway.folder, FinishItem("jobs", first.item))
     done(gateway, "node", "delete", "jobs", "--yes")
+
+
+def test_four_commands_may_listen(gateway: Gateway, process: Process) -> None:
+    """Others are still answered; when one ends, another may listen."""
+    with ExitStack() as four:
+        for _ in range(MAX_LISTENERS - 1):
+            four.enter_context(control.listening(gateway.folder, ["#"]))
+        with control.listening(gateway.folder, ["#"]):
+            assert "there are 4 listeners already" in refused(gateway, "listen", "#")
+            assert nodes(gateway) == {}
+        deadline = time.monotonic() + SOON_S
+        while True:  # until the gateway knows that one has ended
+            try:
+                four.enter_context(control.listening(gateway.folder, ["#"]))
+                break
+            except RequestRefused:
+                assert time.monotonic() < deadline
+
+
+def until_disconnected(items: Iterator[ItemReport]) -> Iterator[ItemReport]:
+    """Return the items before the gateway ends the connection, which it must."""
+    try:
+        yield from items
+    except SetupError as error:
+        assert "read too slowly" in str(error)  # noqa: PT017
+    else:
+        pytest.fail("the items ended")
+
+
+def test_a_listener_that_does_not_read_is_disconnected(gateway: Gateway, process: Process) -> None:
+    """It delays nobody who publishes, and does not lose items without notice."""
+    done(gateway, "node", "create", "plant/c")
+    text, count = "x" * 50_000, 150
+    with control.listening(gateway.folder, ["plant/c"], SOON_S) as items:
+        done(gateway, "send", "--node", "plant/c", "--lines", text=f"{text}\n" * count)
+        received = list(until_disconnected(items))
+    assert sum(len(item.payload) for item in received) < 2 * MAX_UNREAD_BYTES
+    with control.listening(gateway.folder, ["plant/c"], SOON_S) as items:
+        done(gateway, "send", "--node", "plant/c", "again")
+        assert "again" in next(items).payload
+    done(gateway, "node", "delete", "plant/c", "--yes")
 
 
 def test_a_stopped_gateway_is_named(tmp_path: Path) -> None:
