@@ -99,7 +99,8 @@ class Device:
             self.received += 1
             self._size += 1
             self._parser.feed(byte)
-            for event, element in self._parser.read_events():
+            events: list[tuple[str, Element]] = list(self._parser.read_events())
+            for event, element in events:
                 self._depth += 1 if event == "start" else -1
                 if event == "end" and self._depth == 1 and element.tag != f"{SM}r":
                     self.largest, self._size = max(self.largest, self._size), 0
