@@ -9,31 +9,37 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 import sqlite3
 import tempfile
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
 from edge.cli.device_login import Login
 from edge.errors import FieldpostError
+from edge.ops import payloads
 from edge.ops.operator_requests import ItemReport
 from firmware_sim.device import (
     Device,
     FirmwareError,
+    ItemEvent,
+    ItemEventKind,
     Job,
+    Publisher,
     ReceivedMessage,
     ReceiveOptions,
     State,
     Worker,
     WorkLimits,
 )
-from firmware_sim.device.pubsub import ItemEvent, ItemEventKind
 
 _HIDDEN: Final = -1
 """The priority of a session that gets no messages to its account, so that the device gets them."""
 
+_ITEM_ID_BYTES: Final = 8
+"""Random bytes in the ItemID of an item that has none."""
 
 logging.getLogger("slixmpp").setLevel(logging.CRITICAL)  # an error of the command says it
 
@@ -83,6 +89,39 @@ async def send(
                 ) from None
             for record in device.records(State.FAILED, State.IN_DOUBT):
                 raise NetworkError(f"{to}: {record.state.value}: {record.reason}")
+
+
+async def publish(
+    login: Login,
+    node: str,
+    messages: Iterable[str],
+    options: Mapping[str, str],
+    timeout: float,  # noqa: ASYNC109
+) -> None:
+    """Publish the payloads of messages as items of a queue, by requests with options.
+
+    Args:
+        node: the queue.
+        messages: texts of `<message/>` with one element each.
+        options: publish options, by registered name.
+        timeout: seconds for connecting, and then for each answer.
+
+    Raises:
+        NetworkError: there is no session, or an item was refused or not answered.
+    """
+    publisher = Publisher(**_settings(login))
+    with _as_network_errors():
+        async with publisher:
+            await _first_success(_online(publisher), publisher, timeout)
+            for message in messages:
+                id, payload = payloads.read_item(message)
+                item = id or secrets.token_hex(_ITEM_ID_BYTES)
+                try:
+                    await asyncio.wait_for(publisher.publish(node, item, payload, options), timeout)
+                except TimeoutError:
+                    raise NetworkError(
+                        f"no answer in {timeout:g} s: the item may have been published"
+                    ) from None
 
 
 async def listen(

@@ -36,6 +36,9 @@ from edge.ops.payloads import Format
     show_default=True,
     help="How TEXT becomes the payload: a body, a JSON container, or XML as it is.",
 )
+@click.option("--priority", metavar="N", type=int, help="Queue: highest first, -1000 to 1000.")
+@click.option("--delay", metavar="SECONDS", type=float, help="Queue: not taken before then.")
+@click.option("--ttl", metavar="SECONDS", type=float, help="Queue: dead if not taken by then.")
 @click.option("--lines", is_flag=True, help="Send each line of standard input as a message.")
 @click.option(
     "--outbox",
@@ -58,6 +61,9 @@ def send(
     node: str | None,
     qos: int,
     format_: Format,
+    priority: int | None,
+    delay: float | None,
+    ttl: float | None,
     lines: bool,
     outbox: Path | None,
     timeout: float,
@@ -75,6 +81,12 @@ def send(
         raise click.UsageError("choose the recipient by --to or --node")
     if lines and text is not None:
         raise click.UsageError("--lines reads standard input and takes no TEXT")
+    options = _item_options(priority, delay, ttl)
+    if options and (node is None or qos != 1 or outbox is not None):
+        raise click.UsageError(
+            "--priority, --delay and --ttl are for items of a queue (--node), which are then"
+            " published at --qos 1 and without --outbox"
+        )
     found = read_login(**login)
     if outbox is not None and (found is None or login["jid"] != found.jid):
         raise click.UsageError("--outbox needs --as with a full JID, such as pump1@gw.example/cli")
@@ -90,10 +102,19 @@ def send(
 
         from edge.cli import network  # imported late: it takes longer than all other commands
 
-        asyncio.run(network.send(found, address, messages, qos, timeout, outbox))
+        if node is not None and options:
+            asyncio.run(network.publish(found, node, messages, options, timeout))
+        else:
+            asyncio.run(network.send(found, address, messages, qos, timeout, outbox))
     elif folder is not None:
         for message in messages:
-            control.perform(folder, SendMessage(address, message, qos), timeout)
+            control.perform(folder, SendMessage(address, message, qos, options), timeout)
+
+
+def _item_options(priority: int | None, delay: float | None, ttl: float | None) -> dict[str, str]:
+    """Return the publish options of an item, by registered name."""
+    given = {"priority": priority, "delay": delay, "ttl": ttl}
+    return {f"pubsub#queue_{name}": str(one) for name, one in given.items() if one is not None}
 
 
 def _texts(text: str | None, lines: bool) -> Iterator[str]:

@@ -19,10 +19,12 @@ from edge.features.messages import rules
 from edge.features.messages import service as messages
 from edge.features.messages.rules import MessageType
 from edge.features.messages.service import AccountMessage
-from edge.features.pubsub.rules import topic
+from edge.features.pubsub.rules import publication, topic
 from edge.features.pubsub.rules.node_config import DEFAULT
+from edge.features.pubsub.rules.publication import PublicationShape
 from edge.features.pubsub.rules.topic import InvalidFilter
-from edge.features.pubsub.service import nodes
+from edge.features.pubsub.service import nodes, publishing
+from edge.features.pubsub.service.publishing import ItemEvents, NewItem, Publication
 from edge.features.queues.service import admin
 from edge.features.queues.store import overview
 from edge.features.queues.store.overview import Overview
@@ -94,7 +96,9 @@ def _send(context: Context, tx: Transaction, request: SendMessage) -> None:
     if tree.tag != _MESSAGE:
         raise RequestRefused(f"{tree.tag} is not a <message/> in the namespace {CLIENT}")
     kind = addresses.classify(context.domain, request.to, "")
-    if request.qos == 0 and kind not in addresses.SERVICES:
+    if request.options:
+        _publish(context, tx, request, body)
+    elif request.qos == 0 and kind not in addresses.SERVICES:
         _send_plain(context, tx, request.to, body, _message_type(tree.get("type")))
     else:
         _hand_over(context, tx, request, body)
@@ -128,6 +132,23 @@ def _hand_over(context: Context, tx: Transaction, request: SendMessage, body: by
     if rejection is not None:
         refusals.log(context, tx, sender, rejection.rule, rejection.figure)
         raise RequestRefused(f"{request.to}: {_reason(rejection)}")
+
+
+def _publish(context: Context, tx: Transaction, request: SendMessage, body: bytes) -> None:
+    """Publish the item in a message, with options that a message cannot carry."""
+    destination, to = destinations.find(context, request.to)
+    contents = destination.read(context, body, to)
+    if contents.item is None:
+        raise RequestRefused(contents.unreadable or "options of an item need a queue node")
+    try:
+        options, _ = publication.split_options({n: [v] for n, v in request.options.items()})
+    except publication.InvalidItemOption as error:
+        raise RequestRefused(str(error)) from None
+    item = contents.item
+    shape = PublicationShape(1, 1 if item.payload else 0, item.namespace)
+    new = NewItem(item.id, item.payload, ItemEvents(contents.events))
+    sender = access.operator(context.domain)
+    publishing.publish(context, tx, sender, Publication(to.resource, shape, new, options))
 
 
 def _reason(rejection: Rejection) -> str:

@@ -13,11 +13,15 @@ from edge.errors import FieldpostError
 
 
 class SendMessage(Struct, frozen=True, tag="send"):
-    """Send a message, the text of a `<message/>`, to an address at level 0, 1 or 2."""
+    """Send a message, the text of a `<message/>`, to an address at level 0, 1 or 2.
+
+    With `options`, publish options by registered name, the address is that of a queue node.
+    """
 
     to: str
     message: str
     qos: int
+    options: dict[str, str] = field(default_factory=dict)
 
 
 class CreateNode(Struct, frozen=True, tag="create"):

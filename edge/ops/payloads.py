@@ -15,6 +15,7 @@ CLIENT: Final = "jabber:client"
 JSON: Final = "urn:xmpp:json:0"
 
 _BODY: Final = f"{{{CLIENT}}}body"
+_ITEM: Final = "{http://jabber.org/protocol/pubsub}item"
 _CONTAINER: Final = f"{{{JSON}}}json"
 
 
@@ -93,6 +94,27 @@ def read_message(xml: str) -> Payload:
         if found is not None:
             return _read(write(found), found)
     return Payload("".join(map(write, root)))
+
+
+class Item(NamedTuple):
+    """An item to publish: its ItemID, empty if it has none, and its payload."""
+
+    id: str
+    payload: ET.Element
+
+
+def read_item(xml: str) -> Item:
+    """Read the item in a message: its only element, or an `<item/>` with a payload.
+
+    Raises:
+        PayloadError: the message does not contain one element.
+    """
+    found, id = list(_parse(xml)), ""
+    if len(found) == 1 and found[0].tag == _ITEM:
+        found, id = list(found[0]), found[0].get("id", "")
+    if len(found) != 1:
+        raise PayloadError("an item has one payload")
+    return Item(id, found[0])
 
 
 def write(element: ET.Element) -> str:

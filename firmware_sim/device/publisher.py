@@ -110,9 +110,18 @@ class Publisher:
         return self._pubsub
 
     @property
+    def online(self) -> bool:
+        """Return whether the publisher has a session now."""
+        return self._sessions.online
+
+    @property
     def last_error(self) -> str:
         """Return the reason of the last lost session or failed attempt to connect."""
         return self._sessions.last_error
+
+    async def changed(self) -> None:
+        """Wait until a session is gained, lost or fails to open (see `last_error`)."""
+        await self._sessions.changed()
 
     def _prepare(self, client: Any) -> None:
         self._pubsub = Pubsub(client, self._service)

@@ -133,6 +133,29 @@ async def test_items_of_a_queue_are_taken_once(commands: Commands, gateway: Gate
     assert [queue["items"] for queue in found if queue["name"] == "jobs"] == [0]
 
 
+async def test_options_of_an_item_decide_when_it_is_taken(
+    commands: Commands, gateway: Gateway
+) -> None:
+    gateway.command("node", "create", "timed", "--queue", "--set", "publish_model=open")
+    for options in ((), ("--priority", 5), ("--delay", 3600), ("--ttl", 0)):
+        text = "".join(map(str, options)) or "low"
+        words = commands.words("send", "pump1", "--node", "timed", *options)
+        assert await commands.run(*words, text=text) == (0, "", "")
+    listening = await commands.begin(*commands.words("listen", "valve1", "--take", "timed"))
+    assert listening.stdout is not None
+    async with asyncio.timeout(SOON_S):
+        assert await listening.stdout.readline() == b"timed  --priority5\n"
+        assert await listening.stdout.readline() == b"timed  low\n"
+    listening.kill()
+    await listening.wait()
+    words = commands.words("send", "pump1", "--node", "plant/a", "--ttl", 1, "text")
+    status, _, err = await commands.run(*words)
+    assert (status, err.count("\n")) == (1, 1)
+    assert "need a queue node" in err
+    words = commands.words("send", "pump1", "--node", "timed", "--ttl", 1, "--lines")
+    assert await commands.run(*words, text="one\ntwo\n") == (0, "", "")
+
+
 async def test_the_password_is_the_first_line_of_the_input(
     commands: Commands, gateway: Gateway
 ) -> None:
@@ -183,6 +206,11 @@ async def test_unanswered_messages_stay_in_the_outbox(
         (["send", "--to", "a", "--as", "a@gw.example", "text"], "--as needs --ca"),
         (["send", "--to", "a", "--as", "a@gw.example", "--ca", "c", "text"], "--password-stdin"),
         (["send", "--to", "a", "--outbox", "o", "--dir", "d", "text"], "--outbox needs --as"),
+        (["send", "--to", "a", "--ttl", "5", "--dir", "d", "text"], "are for items of a queue"),
+        (
+            ["send", "--node", "a", "--ttl", "5", "--qos", "2", "--dir", "d", "t"],
+            "published at --qos 1",
+        ),
         (["listen"], "by --dir, or a device by --as"),
         (["listen", "--dir", "d"], "name a NODE or FILTER"),
         (["listen", "--take", "q", "node", "--dir", "d"], "cannot be used together"),

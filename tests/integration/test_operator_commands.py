@@ -205,6 +205,25 @@ def test_items_of_a_queue_are_taken_once(gateway: Gateway, process: Process) -> 
     done(gateway, "node", "delete", "jobs", "--yes")
 
 
+def test_options_of_an_item_decide_when_it_is_taken(gateway: Gateway, process: Process) -> None:
+    done(gateway, "node", "create", "jobs", "--queue")
+    for options in ((), ("--priority", 5), ("--delay", 3600), ("--ttl", 0)):
+        text = "".join(map(str, options)) or "low"
+        done(gateway, "send", "--node", "jobs", *options, text=text)
+    taken = done(gateway, "listen", "--take", "jobs", "--idle", 0.1)
+    assert taken == "jobs  --priority5\njobs  low\n"
+    report = json.loads(done(gateway, "queue", "show", "jobs", "--json"))
+    assert sorted(item["state"] for item in report["items_shown"]) == ["dead", "delayed"]
+    assert "from -1000 to 1000" in refused(
+        gateway, "send", "--node", "jobs", "--priority", 1001, "text"
+    )
+    assert "from 0 to " in refused(gateway, "send", "--node", "jobs", "--ttl", -1, "text")
+    done(gateway, "node", "delete", "jobs", "--yes")
+    done(gateway, "node", "create", "plain")
+    assert "need a queue node" in refused(gateway, "send", "--node", "plain", "--ttl", 1, "text")
+    done(gateway, "node", "delete", "plain", "--yes")
+
+
 def test_an_item_comes_back_that_was_taken_and_not_finished(
     gateway: Gateway, process: Process
 ) -> None:

@@ -57,7 +57,8 @@ def test_the_commands_of_the_guide(tmp_path: Path) -> None:
     gateway = Gateway(tmp_path / "gateway", "pump1", "valve1")
     (tmp_path / "password.txt").write_text(f"{PASSWORD}\n")
     (tmp_path / "ca.pem").write_bytes(gateway.ca.read_bytes())
-    node, queue, nodes, configure, hear, *sends, fill, take, rest, as_pump, as_valve = COMMANDS
+    node, queue, nodes, configure, hear, *sends = COMMANDS[:-7]
+    later, first, fill, take, rest, as_pump, as_valve = COMMANDS[-7:]
     with gateway.run() as process, ExitStack() as stack:
         terminal = Terminal(tmp_path, gateway, port_of(process))
         terminal.type(node)
@@ -71,8 +72,9 @@ def test_the_commands_of_the_guide(tmp_path: Path) -> None:
             terminal.type(send)
         out, _ = listening.communicate(timeout=WAIT_S)
         assert out == 'plant/boiler  {"temp": 71.5}\nplant/boiler  by hand\n'
-        terminal.type(fill)
-        assert terminal.type(take) == "jobs  one\n"
-        assert terminal.type(rest) == "jobs  two\n"
+        for send in (later, first, fill):
+            terminal.type(send)
+        assert terminal.type(take) == "jobs  first\n"
+        assert terminal.type(rest) == "jobs  one\njobs  two\n"
         terminal.type(as_pump)
         assert terminal.type(as_valve) == "gw.example  open\n"
