@@ -33,7 +33,7 @@ def test_state_is_sent_to_the_socket_in_the_environment_only(
 @pytest.mark.parametrize(
     ("limit", "process", "expected"),
     [
-        ("60000000", str(os.getpid()), 30.0),
+        ("60000000", "this", 30.0),
         ("3000000", None, 1.5),
         ("60000000", "1", None),
         (None, None, None),
@@ -44,6 +44,7 @@ def test_state_is_sent_to_the_socket_in_the_environment_only(
 def test_watchdog_interval_is_half_of_what_systemd_allows(
     monkeypatch: pytest.MonkeyPatch, limit: str | None, process: str | None, expected: float | None
 ) -> None:
+    process = str(os.getpid()) if process == "this" else process
     for name, value in (("WATCHDOG_USEC", limit), ("WATCHDOG_PID", process)):
         if value is None:
             monkeypatch.delenv(name, raising=False)
