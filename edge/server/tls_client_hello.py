@@ -48,7 +48,7 @@ class ClientHelloReader(asyncio.BufferedProtocol):
         self._connection = connection
         self._counters = counters
         self._transport: asyncio.Transport | None = None
-        self._data = b""
+        self._hello = ClientHello()
         self._is_tls = only_tls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -68,18 +68,19 @@ class ClientHelloReader(asyncio.BufferedProtocol):
         transport = self._transport
         if transport is None or transport.is_closing():
             return
-        self._data += self._connection.get_buffer(nbytes)[:nbytes]
+        hello = self._hello
+        hello.data += self._connection.get_buffer(nbytes)[:nbytes]
         if not self._is_tls:
-            if not self._data.startswith(_HANDSHAKE):
+            if not hello.data.startswith(_HANDSHAKE):
                 transport.set_protocol(self._connection)
                 self._connection.buffer_updated(nbytes)
                 return
             self._is_tls = True
             self._connection.expect_direct_tls()
         try:
-            offered = offered_protocols(self._data)
+            offered = hello.offered_protocols()
         except Incomplete:
-            if len(self._data) > HELLO_BYTES:
+            if len(hello.data) > HELLO_BYTES:
                 self._counters.add("tls", source=self._connection.peer)
                 transport.abort()
             return
@@ -89,7 +90,7 @@ class ClientHelloReader(asyncio.BufferedProtocol):
             transport.write(REFUSAL)
             transport.close()
         else:
-            self._connection.start_direct_tls(self._data)
+            self._connection.start_direct_tls(bytes(hello.data))
 
     def connection_lost(self, error: Exception | None) -> None:
         """Close the connection."""
@@ -97,34 +98,58 @@ class ClientHelloReader(asyncio.BufferedProtocol):
         self._connection.connection_lost(error)
 
 
-def offered_protocols(data: bytes) -> list[bytes]:
-    """Return the ALPN protocols in a ClientHello; empty if it offers none or is malformed, which
-    TLS itself then refuses.
+class ClientHello:
+    """A ClientHello that is being received, perhaps byte by byte.
 
-    Raises:
-        Incomplete: more bytes are needed.
+    Attributes:
+        data: what was received so far; append to it.
     """
-    try:
-        return _alpn_protocols(_join_records(data))
-    except IndexError:
-        return []
+
+    __slots__ = ("_message", "_next", "data")
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+        self._message = bytearray()
+        self._next = 0  # where the record begins that is not in the message yet
+
+    def offered_protocols(self) -> list[bytes]:
+        """Return the ALPN protocols; empty if it offers none or is malformed, which TLS itself then
+        refuses.
+
+        Raises:
+            Incomplete: more bytes are needed.
+        """
+        try:
+            return _alpn_protocols(self._join_records())
+        except IndexError:
+            return []
+
+    def _join_records(self) -> bytes:
+        """Return the message, which may span several records (RFC 8446, section 5.1).
+
+        Each record is read once, because a peer may send many small ones in small pieces.
+        """
+        data, message = self.data, self._message
+        while not _is_complete(message):
+            begin, body = self._next, self._next + _RECORD_HEADER
+            if data[begin : begin + 1] not in (b"", _HANDSHAKE):
+                return b""
+            if message[:1] not in (b"", _CLIENT_HELLO):
+                return b""
+            end = body + _number(data[begin + 3 : body])
+            if len(data) < end:
+                raise Incomplete
+            message += data[body:end]
+            self._next = end
+        return bytes(message)
 
 
-def _join_records(data: bytes) -> bytes:
-    """Return the message, which may span several records (RFC 8446, section 5.1)."""
-    message = b""
-    while len(message) < _MESSAGE_HEADER or len(message) < _MESSAGE_HEADER + _number(message[1:4]):
-        if data[:1] not in (b"", _HANDSHAKE) or message[:1] not in (b"", _CLIENT_HELLO):
-            return b""
-        end = _RECORD_HEADER + _number(data[3:_RECORD_HEADER])
-        if len(data) < max(end, _RECORD_HEADER):
-            raise Incomplete
-        message += data[_RECORD_HEADER:end]
-        data = data[end:]
-    return message
+def _is_complete(message: bytearray) -> bool:
+    size = len(message)
+    return size >= _MESSAGE_HEADER and size >= _MESSAGE_HEADER + _number(message[1:4])
 
 
-def _number(data: bytes) -> int:
+def _number(data: bytes | bytearray) -> int:
     return int.from_bytes(data, "big")
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import ssl
+import sys
+from collections import Counter
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge.server.tls_client_hello import Incomplete, offered_protocols
+from edge.server.tls_client_hello import ClientHello, Incomplete
 
 RECORD = 5
 
@@ -24,6 +26,13 @@ def hello(*alpn: str, name: str = "gw.example") -> bytes:
     with contextlib.suppress(ssl.SSLWantReadError):
         client.do_handshake()
     return outgoing.read()
+
+
+def offered_protocols(data: bytes) -> list[bytes]:
+    """Return the protocols in what was received at once."""
+    received = ClientHello()
+    received.data += data
+    return received.offered_protocols()
 
 
 def in_records(message: bytes, size: int) -> bytes:
@@ -43,10 +52,28 @@ def test_protocols_are_found_in_any_split_into_records(alpn: tuple[str, ...], si
 
 @pytest.mark.parametrize("size", [7, 100_000])
 def test_a_part_of_a_message_is_incomplete(size: int) -> None:
-    message = in_records(hello("h2"), size)
-    for end in range(len(message)):
+    message, received = in_records(hello("h2"), size), ClientHello()
+    for byte in message:
         with pytest.raises(Incomplete):
-            offered_protocols(message[:end])
+            received.offered_protocols()
+        received.data.append(byte)
+    assert received.offered_protocols() == [b"h2"]
+
+
+@pytest.mark.parametrize("record", [b"", b"\x01", b"\x01\x00\xff\xff"], ids=["empty", "1", "4"])
+def test_work_for_a_byte_does_not_depend_on_the_bytes_before(record: bytes) -> None:
+    """Otherwise, a peer that sends small records byte by byte occupies the processor."""
+    received, calls = ClientHello(), Counter[str]()
+    data = (b"\x16\x03\x01" + len(record).to_bytes(2, "big") + record) * 300
+    sys.setprofile(lambda _frame, event, _argument: calls.update((event,)))
+    try:
+        for byte in data:
+            received.data.append(byte)
+            with contextlib.suppress(Incomplete):
+                received.offered_protocols()
+    finally:
+        sys.setprofile(None)
+    assert calls["c_call"] < 20 * len(data)
 
 
 @given(st.binary(max_size=300))
