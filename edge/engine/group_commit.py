@@ -15,7 +15,8 @@ If a unit raises, or a commit fails, the transaction is rolled back, the images 
 each unit of the group runs again in its own transaction; if the database is busy or broken, none
 runs again. Units of the next group that ran in memory run again, too, because they have read
 changes that were rolled back. After the commit, the answers are called on the event loop, in the
-order of submission.
+order of submission; what a unit sends follows its answer, because the answer of a subscription
+tells the subscriber what the items are that follow.
 """
 
 from __future__ import annotations
@@ -405,13 +406,13 @@ class Store:
 
     def _answer(self, unit: _Unit) -> None:
         self._size -= unit.size
-        if unit.sends:
-            self._call(self.on_sends, unit.sends)
         if isinstance(unit.outcome, StoreBroken):
             self._call(self.on_broken, unit.outcome)
         elif isinstance(unit.outcome, UnitFault):
             _report(unit.outcome)
         self._call(unit.answer, unit.outcome)
+        if unit.sends:
+            self._call(self.on_sends, unit.sends)
 
     def _next_group(self) -> _Group:
         """Return the group of units that have run in memory, and the units that follow them."""

@@ -1,4 +1,4 @@
-"""The end of subscriptions over real sockets: lost connections, shutdown, and removed accounts."""
+"""The beginning and the end of subscriptions over real sockets, and removed accounts."""
 
 from __future__ import annotations
 
@@ -48,6 +48,22 @@ async def _until_none(front: InProcess, sql: str) -> None:
     async with asyncio.timeout(PATIENCE):
         while await front.store.run(lambda tx: tx.row(sql)) is not None:
             pass
+
+
+async def test_a_subscriber_is_answered_before_it_gets_items(tmp_path: Path) -> None:
+    async with in_process(tmp_path, "bee", "boss") as front:
+        boss, bee = await front.bound("boss"), await front.bound("bee")
+        await _ask(boss, element("create", node="news"))
+        for content in (CREATE, ITEM, ITEM.replace("work", "news")):
+            await _ask(boss, content)
+        for node in ("work", "news"):
+            subscribe = element("subscribe", node=node, jid="bee@gw.example/fw")
+            more = options(queue_requests="1") if node == "work" else ""
+            bee.send(request_xml(subscribe + more))
+            assert (await bee.element()).get("type") == "result"
+            assert (await bee.element()).find(f".//*[@node='{node}']/*[@id='a']") is not None
+        await boss.close()
+        await bee.close()
 
 
 async def test_subscriptions_and_locks_survive_the_shutdown_of_the_gateway(tmp_path: Path) -> None:

@@ -153,6 +153,25 @@ async def test_a_group_ends_when_it_has_much_to_send(
             assert store.commits == before + 3
 
 
+async def test_a_unit_is_answered_before_its_stanzas_are_sent(path: Path) -> None:
+    order: list[str] = []
+    answers = Answers(path, 2)
+
+    def sending(tx: Transaction) -> None:
+        tx.send(1, b"item")
+
+    def answer(outcome: Any) -> None:
+        order.append("answer")
+        answers(outcome)
+
+    async with opened(path) as store:
+        store.on_sends = lambda sends: order.extend(send.stanza.decode() for send in sends)
+        store.submit(sending, answer)
+        store.submit(sending, answer)
+        await answers.all.wait()
+    assert order == ["answer", "item"] * 2
+
+
 @pytest.mark.parametrize("heavy", [False, True])
 async def test_units_that_a_failing_group_has_no_room_for_run_later(
     path: Path, monkeypatch: pytest.MonkeyPatch, heavy: bool
