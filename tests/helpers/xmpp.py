@@ -48,6 +48,8 @@ class Client:
         self.reader = reader
         self.writer = writer
         self.full = ""
+        self.domain = "gw.example"
+        """To which streams are opened; `open` changes it."""
         self.stanzas = 0
         """Stanzas that were read since stream management was turned on (XEP-0198)."""
         self._parser = _stream_parser()
@@ -91,13 +93,14 @@ class Client:
         """Write bytes, whatever they are."""
         self.writer.write(data.encode() if isinstance(data, str) else data)
 
-    def open(self, domain: str = "gw.example") -> None:
-        """Open a stream, and read what comes as a new one."""
+    def open(self, domain: str = "") -> None:
+        """Open a stream, to the same domain if none is given; read what comes as a new one."""
+        self.domain = domain or self.domain
         self._parser = _stream_parser()
         self._depth = 0
         self.send(
-            f"<?xml version='1.0'?><stream:stream to='{domain}' version='1.0' xmlns='jabber:client'"
-            " xmlns:stream='http://etherx.jabber.org/streams'>"
+            f"<?xml version='1.0'?><stream:stream to='{self.domain}' version='1.0'"
+            " xmlns='jabber:client' xmlns:stream='http://etherx.jabber.org/streams'>"
         )
 
     async def element(self) -> Element:

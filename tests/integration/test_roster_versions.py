@@ -35,7 +35,7 @@ async def put(client: Client, contact: str, attrs: str = "") -> str:
     """Change a contact of a roster that was requested; return the version that is pushed."""
     item = f"<item jid='{contact}@{DOMAIN}'{attrs}/>"
     client.send(f"<iq type='set' id='s'><query xmlns='jabber:iq:roster'>{item}</query></iq>")
-    push, answer = await client.element(), await client.element()
+    answer, push = await client.element(), await client.element()
     assert answer.get("type") == "result"
     query = push.find(QUERY)
     assert contacts(query) == [f"{contact}@{DOMAIN}"]
