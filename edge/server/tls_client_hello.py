@@ -132,9 +132,9 @@ class ClientHello:
         data, message = self.data, self._message
         while not _is_complete(message):
             begin, body = self._next, self._next + _RECORD_HEADER
-            if data[begin : begin + 1] not in (b"", _HANDSHAKE):
+            if data[begin:body] and not data.startswith(_HANDSHAKE, begin):
                 return b""
-            if message[:1] not in (b"", _CLIENT_HELLO):
+            if message and not message.startswith(_CLIENT_HELLO):
                 return b""
             end = body + _number(data[begin + 3 : body])
             if len(data) < end:

@@ -44,7 +44,9 @@ def handle(context: Context, stanza: Stanza) -> Work | bytes:
         for answer in types:
             tx.send(sender.generation, serialize.presence(answer, context.domain, sender.bare))
         content = disco.capabilities(context.hooks.advertised, component=True)
-        return serialize.presence(None, context.domain, sender.bare, content)
+        own = serialize.presence(None, context.domain, sender.bare, content)
+        tx.send(sender.generation, own)
+        return b""
 
     return work
 
