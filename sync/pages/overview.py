@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 from sync.pages.plausible import only_plausible
+from sync.pages.trends import UNREMARKABLE, figure_trends, fleet_trends
 from sync.reports.availability import TABLE as AVAILABILITY
 from sync.reports.shared import formats
 from sync.reports.shared.findings import Findings, Row
@@ -46,7 +47,7 @@ _STATE: Final = next(column for column in AVAILABILITY.columns if column.name ==
 
 
 class Line(NamedTuple):
-    """A gateway in the list. `wrong` and `notices` count its problems."""
+    """A gateway in the list. `wrong` and `notices` count its problems; `trends` has changes."""
 
     gateway: str
     page: str
@@ -59,6 +60,7 @@ class Line(NamedTuple):
     ran: str
     ago: str
     last_seen: str
+    trends: Mapping[str, str]
 
 
 class Overview(NamedTuple):
@@ -70,11 +72,20 @@ class Overview(NamedTuple):
 
 
 class Tile(NamedTuple):
-    """A number of the fleet, and whether it should be zero and is not."""
+    """A number of the fleet, its trend, and whether it should be zero and is not."""
 
     word: str
     number: str
-    alarm: bool
+    trend: str = ""
+    alarm: bool = False
+
+
+class Fact(NamedTuple):
+    """A value of a gateway, and its trend."""
+
+    word: str
+    value: str
+    trend: str = ""
 
 
 def find_problems(findings: Findings) -> list[Problem]:
@@ -126,6 +137,7 @@ def overview(findings: Findings, problems: Iterable[Problem], pages: Mapping[str
     for row in findings["completeness"]:
         unexplained[row["gateway"]] += row["unexplained"]
     rows = {row["gateway"]: row for row in only_plausible(findings)["availability"]}
+    trends = {row["gateway"]: figure_trends([row], findings) for row in findings["trends"]}
     lines = [
         _line(
             gateway,
@@ -133,6 +145,7 @@ def overview(findings: Findings, problems: Iterable[Problem], pages: Mapping[str
             rows.get(gateway, {}),
             counts.get(gateway, Counter()),
             unexplained[gateway],
+            trends.get(gateway, {}),
             findings,
         )
         for gateway, page in pages.items()
@@ -148,6 +161,7 @@ def _line(
     row: Row,
     counts: Counter[str],
     unexplained: int,
+    trends: Mapping[str, str],
     findings: Findings,
 ) -> Line:
     seen, state = _seen(row), row.get("state", "unknown")
@@ -163,6 +177,7 @@ def _line(
         formats.percentage(row.get("running_share")),
         formats.UNKNOWN if seen is None else formats.duration(_seconds(findings.as_of, seen)),
         formats.UNKNOWN if seen is None else formats.moment(seen, findings.zone),
+        {name: text for name, text in trends.items() if text not in UNREMARKABLE},
     )
 
 
@@ -182,47 +197,83 @@ def _time(value: datetime | None, findings: Findings) -> str:
     return formats.UNKNOWN if value is None else formats.named_moment(value, findings.zone)
 
 
+def summary(findings: Findings) -> str:
+    """Summarise in one sentence how many gateways run, and for how much of the time they did."""
+    rows = findings["availability"]
+    if not rows:
+        return ""
+    running = sum(row["state"] == "running" for row in rows)
+    are = "gateway is" if len(rows) == 1 else "gateways are"
+    text = f"{formats.count(running)} of {formats.count(len(rows))} {are} running now"
+    share = _running_share(findings)
+    ran = "" if share is None else f"; the fleet ran {formats.percentage(share)} of the time"
+    return f"{text}{ran}."
+
+
 def tiles(findings: Findings, sums: Mapping[str, Any]) -> list[Tile]:
     """Return the numbers of the fleet: its gateways by state, its events, and what must be zero."""
     states = Counter(row["state"] for row in findings["availability"])
+    trends = fleet_trends(findings)
+    share = formats.percentage(_running_share(findings))
+
+    def tile(name: str, word: str, number: int, *, alarm: bool = False) -> Tile:
+        return Tile(word, formats.count(number), trends.get(name, ""), alarm and number > 0)
+
     return [
-        Tile("gateways", formats.count(sums["gateways"]), alarm=False),
+        tile("gateways", "gateways", sums["gateways"]),
         *(
-            Tile(state, formats.count(states[state]), alarm=state == "silent")
+            tile(state, state, states[state], alarm=state == "silent")
             for state in ("running", "stopped", "silent", "unknown")
-            if states[state]
+            if states[state] or trends.get(state, "") not in UNREMARKABLE
         ),
-        Tile("events", formats.count(sums["events"]), alarm=False),
-        Tile("segments", formats.count(sums["segments"]), alarm=False),
-        Tile("missing events", formats.count(sums["missing"]), alarm=False),
-        *(
-            Tile(word, formats.count(sums[name]), alarm=sums[name] > 0)
-            for name, word in _TILES.items()
-        ),
+        Tile("of the time running", share, trends.get("running_share", "")),
+        tile("outages", "outages", sums["outages"]),
+        *(tile(name, name, sums[name]) for name in ("events", "segments")),
+        tile("missing", "missing events", sums["missing"]),
+        *(tile(name, word, sums[name], alarm=True) for name, word in _TILES.items()),
     ]
 
 
-def facts(own: Findings) -> list[tuple[str, str]]:
-    """Return what is worth knowing of the gateway of these findings, as words and values."""
-    known: list[tuple[str, str]] = []
+def _running_share(findings: Findings) -> float | None:
+    """Return the share of the known time in which the gateways ran, as `availability` does."""
+    known, ran = 0.0, 0.0
+    for row in findings["availability"]:
+        ran += row["running_s"] or 0.0
+        known += sum(row[name] or 0.0 for name in ("running_s", "stopped_s", "outage_s"))
+    return ran / known if known else None
+
+
+def _state_before(own: Findings, state: str) -> list[str]:
+    """Return the state when the period began, if it was another one."""
+    before = [row["state_before"] for row in own["trends"]]
+    return [f"before: {each}" for each in before if each not in (None, state)]
+
+
+def facts(own: Findings) -> list[Fact]:
+    """Return what is worth knowing of the gateway of these findings."""
+    known: list[Fact] = []
+    trends = figure_trends(own["trends"], own)
     for row in only_plausible(own)["availability"]:
         known += [
-            ("State", row["state"]),
-            ("Last seen", _time(_seen(row), own)),
-            ("Last arrival", _time(row["last_arrival"], own)),
-            ("First seen", _time(row["first_seen"], own)),
-            ("Running", formats.percentage(row["running_share"])),
-            ("Reachable", formats.percentage(row["reachable_share"])),
+            Fact("State", row["state"], *_state_before(own, row["state"])),
+            Fact("Last seen", _time(_seen(row), own)),
+            Fact("Last arrival", _time(row["last_arrival"], own)),
+            Fact("First seen", _time(row["first_seen"], own)),
+            Fact(
+                "Running", formats.percentage(row["running_share"]), trends.get("running_share", "")
+            ),
+            Fact("Outages", formats.count(row["outages"]), trends.get("outages", "")),
+            Fact("Reachable", formats.percentage(row["reachable_share"])),
         ]
     rows = own["completeness"]
     if rows:
         for name in ("received", "missing", "unexplained"):
-            total = sum(row[name] for row in rows)
-            known.append((f"Events {name}", formats.count(total)))
-        known.append(("Epochs", formats.count(len({row["epoch"] for row in rows}))))
+            total = formats.count(sum(row[name] for row in rows))
+            known.append(Fact(f"Events {name}", total, trends.get(name, "")))
+        known.append(Fact("Epochs", formats.count(len({row["epoch"] for row in rows}))))
     for row in own["clocks"]:
-        known.append(("Clock", formats.synchronised(row["synchronised"])))
+        known.append(Fact("Clock", formats.synchronised(row["synchronised"])))
     for row in own["growth"]:
         used = f"{formats.size(row['disk_used'])} of {formats.size(row['cap'])}"
-        known.append(("Storage used", used))
+        known.append(Fact("Storage used", used))
     return known

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from sync.pages import overview, sections
+from sync.pages import overview, sections, trends
 from sync.reports.shared import formats
 from sync.reports.shared.findings import Findings, Rows
 from sync.reports.shared.problem import Problem
@@ -119,7 +119,9 @@ def fleet_page(findings: Findings) -> str:
         groups=[_view(group, pages) for group in grouped(problems)],
         sections=sections.fleet_sections(findings),
         overview=overview.overview(findings, problems, pages),
+        summary=overview.summary(findings),
         tiles=overview.tiles(findings, sums),
+        note=trends.note(findings),
         pages=pages,
         root="",
     )
@@ -140,6 +142,8 @@ def gateway_pages(findings: Findings) -> Iterator[tuple[str, str]]:
             groups=[_view(group, {}) for group in grouped(problems)],
             sections=sections.gateway_sections(own),
             facts=overview.facts(own),
+            summary="",
+            note=trends.note(own),
             before=neighbours[at - 1] if at else None,
             after=neighbours[at + 1] if at + 1 < len(neighbours) else None,
             pages={},
@@ -229,6 +233,7 @@ def _render(template: str, findings: Findings, verdict: tuple[str, str], **more:
         kind=kind,
         sentence=sentence,
         terms=TERMS,
+        words={"wrong": "problem", "notice": "notice"},
         **more,
     )
     return page.translate(_CONTROLS)

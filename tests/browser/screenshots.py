@@ -42,7 +42,7 @@ PICTURES: Final = (
     Picture("report-desktop-light", "index.html", "header", DESKTOP, "light"),
     Picture("report-desktop-dark", "index.html", "#gateways", DESKTOP, "dark"),
     Picture("report-phone-light", "index.html", "header", PHONE, "light"),
-    Picture("report-phone-dark", "index.html", "#gateways", PHONE, "dark"),
+    Picture("report-phone-dark", "index.html", ".overview", PHONE, "dark"),
     Picture("gateway-desktop-light", GATEWAY, "#facts", DESKTOP, "light"),
     Picture("gateway-phone-dark", GATEWAY, "#queues", PHONE, "dark"),
 )

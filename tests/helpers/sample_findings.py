@@ -6,6 +6,7 @@ Most gateways have no problems; the first ones have one of each kind that is `wr
 from __future__ import annotations
 
 import random
+from datetime import timedelta
 from typing import Final
 
 from sync.reports.shared.findings import Findings
@@ -21,7 +22,7 @@ _DEVICES: Final = (
 
 
 def sample(gateways: int = 12) -> Findings:
-    """Return the findings of so many gateways, at least eight, over a week."""
+    """Return the findings of so many gateways, at least eight, over the last seven days."""
     chance = random.Random(20251121)
     rows: dict[str, list[Row]] = {}
     for at in range(gateways):
@@ -41,7 +42,7 @@ def sample(gateways: int = 12) -> Findings:
         "refusals": _refusals(),
         "versions": _versions(gateways),
     }
-    return Findings(NOW, rows)
+    return Findings(NOW, rows, since=(NOW - timedelta(days=DAYS - 1)).date())
 
 
 def _gateway(name: str, at: int, chance: random.Random) -> dict[str, list[Row]]:
@@ -54,6 +55,7 @@ def _gateway(name: str, at: int, chance: random.Random) -> dict[str, list[Row]]:
         "lag": rows_of.lag(name, at, chance),
         "notices": rows_of.notices(name, at),
         "queues": rows_of.queues(name, at),
+        "trends": [rows_of.trends(name, at, chance)],
         "clocks": [rows_of.clock(name, at, chance)],
         "growth": [rows_of.growth(name, at, chance)],
         "stretches": rows_of.stretches(name, at),

@@ -162,6 +162,31 @@ def queues(name: str, at: int) -> list[Row]:
     ]
 
 
+def trends(name: str, at: int, chance: random.Random) -> Row:
+    seconds = (DAYS - 1) * 86_400.0 + 6 * 3_600
+    zero = {"missing": 0, "unexplained": 0, "duplicates": 0, "forks": 0, "bad_segments": 0}
+    figures: Row = {"events": 215_000, "segments": 1_000, "outages": 0, "running_s": seconds}
+    figures |= zero | {"judged_s": seconds}
+    before = figures | {"events": 205_000 + chance.randrange(10_000), "segments": 990}
+    if at == OUT:
+        figures |= {"outages": 2, "running_s": seconds - 43_200}
+    if at == GAP:
+        figures |= {"missing": 400, "unexplained": 400}
+        before |= {"outages": 1, "running_s": seconds - 14_400}
+    if at == FULL:
+        figures |= {"missing": 1_400}
+        before |= {"missing": 600}
+    if at == FORK:
+        figures |= {"forks": 1}
+    return {
+        "gateway": name,
+        "known_since": ago(24 * 5 * DAYS),
+        "state_before": "stopped" if at == FLAT else "running",
+        **figures,
+        **{f"{figure}_before": value for figure, value in before.items()},
+    }
+
+
 def clock(name: str, at: int, chance: random.Random) -> Row:
     odd = at == CLOCK
     return {

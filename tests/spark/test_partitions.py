@@ -130,7 +130,8 @@ def rows_of(made: StoredSummaries) -> dict[str, list[str]]:
 def test_a_report_of_small_tables_needs_no_shuffle(spark: SparkSession, tmp_path: Path) -> None:
     manifest = batch(spark, tmp_path)
     made = summarise(spark, tmp_path, [manifest], list(DAILY.values()))
-    context = ReportContext(made, read_segments(spark, tmp_path, [manifest]), START)
+    segments = read_segments(spark, tmp_path, [manifest])
+    context = ReportContext(made, segments, START, START.date())
     needed = {}
     with without_repartitioning(spark):
         for each in REPORTS:

@@ -19,19 +19,19 @@ UNKNOWN = "unknown"
 EXPONENT_FROM = 1e15
 """Floats from here on are written with an exponent."""
 
-_THIN_SPACE = "\u2009"
+_NARROW_SPACE = "\u202f"
 _SECONDS = "%Y-%m-%d %H:%M:%S"
 _QOS = {0: "0 plain", 1: "1 acknowledged", 2: "2 assured"}
 
 
 def count(number: float | None) -> str:
     """Format a whole number with separated thousands."""
-    return ABSENT if number is None else f"{int(number):,}".replace(",", _THIN_SPACE)
+    return ABSENT if number is None else f"{int(number):,}".replace(",", _NARROW_SPACE)
 
 
 def axis_number(value: float) -> str:
     """Format a number on the axis of a plot, with separated thousands."""
-    return f"{value:,.6g}".replace(",", _THIN_SPACE)
+    return f"{value:,.6g}".replace(",", _NARROW_SPACE)
 
 
 def decimal(value: float | None) -> str:

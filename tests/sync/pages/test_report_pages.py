@@ -69,8 +69,9 @@ def only_page(found: Findings) -> str:
 def test_the_page_of_a_fleet_without_problems() -> None:
     page = checked(fleet_page(whole()))
     assert "All events are accounted for." in page
-    assert "20\u2009000" in page
+    assert "20\u202f000" in page
     assert "99.99 %" in page
+    assert "1 of 1 gateway is running now; the fleet ran 100.00 % of the time." in page
     assert page.count("<svg") == 3
     assert page == fleet_page(whole())
     assert 'href="gateways/gw.example.html"' in page
@@ -243,7 +244,7 @@ def test_hostile_names_are_escaped_on_every_page(evil: str) -> None:
     texts = [fleet_page(found), *(page for _, page in gateway_pages(found))]
     for text in texts:
         assert escape(evil).translate(pages._CONTROLS) in checked(text)
-        assert all(each.isprintable() or each in "\n\u2009\xa0" for each in text)
+        assert all(each.isprintable() or each in "\n\u202f\xa0" for each in text)
 
 
 @pytest.mark.parametrize(

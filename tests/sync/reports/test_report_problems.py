@@ -40,7 +40,7 @@ WRONG = {
         ({"duplicates": 1}, "wrong", "duplicate", "1"),
         ({"forks": 2}, "wrong", "fork", "2"),
         ({"chain_breaks": 3}, "wrong", "chain_break", "3"),
-        ({"declared": 1_200}, "notice", "declared", "1\u2009200"),
+        ({"declared": 1_200}, "notice", "declared", "1\u202f200"),
     ],
 )
 def test_counts_of_a_lane_that_should_be_zero(
