@@ -237,23 +237,23 @@ def _policy_conflict(policy: Policy) -> PubsubError:
 
 
 def _check_room(
-    context: Context, tx: Transaction, bare: str, account: str, *, others: int = 0
+    context: Context, tx: Transaction, bare: str, account: str, others: Sequence[str] = ()
 ) -> None:
     """Check that an account may have one more subscription (section 6.1.3.9); raises `PubsubError`.
 
     Args:
-        others: the number of other new subscriptions that are about to be added.
+        others: the accounts of other new subscriptions that are about to be added.
     """
     limits = context.limits
     for rule, limit, count in (
-        ("subscriptions", limits.subscriptions, subscriptions.count(tx)),
+        ("subscriptions", limits.subscriptions, subscriptions.count(tx) + len(others)),
         (
             "subscriptions_per_account",
             limits.subscriptions_per_account,
-            subscriptions.count(tx, account),
+            subscriptions.count(tx, account) + others.count(account),
         ),
     ):
-        if count + others >= limit:
+        if count >= limit:
             refusals.log_source(context, tx, bare, rule, limit)
             raise PubsubError(Reason.TOO_MANY_SUBSCRIPTIONS, f"{rule} is {limit}")
 
@@ -464,18 +464,19 @@ def set_subscriptions(
     """Begin and end subscriptions to a node for an owner (section 8.8.2): all changes, or none;
     raises `PubsubError`."""
     node, _found = list_of_node(tx, sender, name)
-    added = 0
+    added: list[str] = []
     for change in changes:
-        added += _check_change(context, tx, node, change, added)
+        if _check_change(context, tx, node, change, added):
+            added.append(change.jid.local)
     for change in changes:
         _apply_change(context, tx, node, change)
 
 
 def _check_change(
-    context: Context, tx: Transaction, node: Node, change: SubscriptionChange, added: int
+    context: Context, tx: Transaction, node: Node, change: SubscriptionChange, added: Sequence[str]
 ) -> bool:
-    """Check that a change is possible beside `added` new subscriptions; return whether it adds
-    one."""
+    """Check that a change is possible beside new subscriptions of the accounts `added`; return
+    whether it adds one."""
     found = subscriptions.find(tx, change.jid.full, node=node.id)
     if found is not None:
         if change.subid not in (None, found.subid):
@@ -492,7 +493,7 @@ def _check_change(
         problem = f"{change.jid} may not subscribe"
     if problem:
         raise PubsubError(Reason.SUBSCRIPTION_NOT_ACCEPTABLE, problem)
-    _check_room(context, tx, bare, account, others=added)
+    _check_room(context, tx, bare, account, added)
     return True
 
 

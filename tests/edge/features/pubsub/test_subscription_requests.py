@@ -155,6 +155,15 @@ def test_subscriptions_of_an_account_are_limited(tmp_path: Path) -> None:
     gateway.close()
 
 
+def test_an_owner_subscribes_more_accounts_than_one_may_have_subscriptions(tmp_path: Path) -> None:
+    gateway = build(tmp_path, Limits(subscriptions_per_account=1))
+    changes = [change(jid, "subscribed") for jid in (BARE, METER_BARE)]
+    assert as_owner(gateway, *changes).type == "result"
+    twice = [change(f"{METER_BARE}/{number}", "subscribed") for number in range(2)]
+    assert as_owner(gateway, *twice).error == TOO_MANY[:2]
+    gateway.close()
+
+
 def test_subscriptions_of_all_accounts_are_limited(tmp_path: Path) -> None:
     gateway = build(tmp_path, Limits(subscriptions=1))
     subscribe(gateway, PUMP, NODE)
