@@ -129,6 +129,10 @@ def read_tables(text: bytes) -> dict[str, Any]:
         raise ConfigError(f"it is not UTF-8: byte {error.start} is 0x{byte:02x}") from None
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"it is not TOML: {error}") from None
+    except ValueError:  # of int(), beyond sys.get_int_max_str_digits()
+        raise ConfigError("it is not TOML: a number has too many digits") from None
+    except RecursionError:
+        raise ConfigError("it is not TOML: it is nested too deeply") from None
 
 
 def find_conflicts(config: Config) -> Iterator[ConfigError]:

@@ -143,6 +143,17 @@ def test_a_fault_changes_nothing(gateway: Gateway, process: Process) -> None:
     assert result.stdout.splitlines()[-1] == "nothing was changed"
 
 
+@pytest.mark.parametrize("text", [5000 * "[", 5000 * "9", '"'], ids=["nested", "digits", "open"])
+def test_a_file_that_cannot_be_parsed_changes_nothing(
+    gateway: Gateway, process: Process, text: str
+) -> None:
+    path = gateway.folder / load.FILE_NAME
+    path.write_text(f"{path.read_text('utf-8')}\nsegments = {text}\n", "utf-8")
+    (fault,) = reload(gateway, status=1)["faults"]
+    assert fault.startswith("it is not TOML: ")
+    assert allowed(gateway, "sessions") == 1000
+
+
 @pytest.mark.parametrize("fault", ["web", "uplink", "certificate", "descriptors"])
 def test_a_part_that_cannot_be_prepared_changes_nothing(
     gateway: Gateway, process: Process, fault: str

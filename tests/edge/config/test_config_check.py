@@ -75,6 +75,11 @@ bandwidth = 1
                 " (at end of document)",
             ),
         ),
+        ("x = " + 5000 * "[", ("", "it is not TOML: it is nested too deeply")),
+        (
+            DOMAIN + "[limits]\nsessions = " + 5000 * "9",
+            ("", "it is not TOML: a number has too many digits"),
+        ),
         (
             DOMAIN + '[limits]\nheld_ttl = "\\n"',
             (
