@@ -84,6 +84,23 @@ async def test_roster_is_sent_only_if_it_has_changed(gateway: Gateway) -> None:
         assert process.terminate() == 0
 
 
+async def test_a_contact_that_another_process_removes_is_pushed(gateway: Gateway) -> None:
+    """Otherwise, a client would keep it in the roster of the next version that it is sent."""
+    with gateway.run() as process:
+        async with await bound(process, "panel") as client:
+            await request(client)
+            await put(client, "pump1")
+            gateway.command("device", "remove", "pump1", "--yes")
+            gateway.command("device", "add", "pump1")
+            query = (await client.element()).find(QUERY)
+            assert contacts(query) == [f"pump1@{DOMAIN}"]
+            assert query is not None
+            assert query[0].get("subscription") == "remove"
+            assert await request(client, version_of(query)) is None
+            assert contacts(await request(client)) == []
+        assert process.terminate() == 0
+
+
 async def test_versions_are_advertised_and_slixmpp_uses_them(gateway: Gateway) -> None:
     with gateway.run() as process:
         async with await Client.connect(port_of(process)) as client:

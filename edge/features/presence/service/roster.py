@@ -127,6 +127,12 @@ def push_removal(context: Context, tx: Transaction, own: Party, jid: str) -> Non
             context.send(tx, session.generation, removal)
 
 
+def on_external_change(context: Context, tx: Transaction) -> None:
+    """Push the removal of contacts that another process has removed from rosters."""
+    for account, name, jid in roster.take_removed(tx):
+        push_removal(context, tx, Party(account, f"{name}@{context.domain}"), jid)
+
+
 def push(context: Context, tx: Transaction, own: Party, item: RosterItem) -> None:
     """Send a changed item to the account's sessions that requested the roster (section 2.1.6)."""
     version = roster.version(tx, own.account)

@@ -1,6 +1,7 @@
 """The roster table: each account's contacts and the state of the presence subscriptions.
 
-A row that is not `listed` is only a pending subscription request: it is not part of the roster.
+A row that is not `listed` is not part of the roster: it is a pending subscription request, or
+without one a contact that was removed and whose removal is not pushed yet.
 Source: RFC 6121, sections 2 and 3.
 """
 
@@ -42,7 +43,16 @@ ON CONFLICT (account, jid) DO UPDATE SET
     groups = excluded.groups
 """
 _REMOVE: Final = "DELETE FROM roster WHERE account = ? AND jid = ?"
-_STRIKE_OUT: Final = "DELETE FROM roster WHERE jid = ?"
+_DELETE_REQUESTS: Final = "DELETE FROM roster WHERE jid = ? AND request IS NOT NULL AND listed = 0"
+_STRIKE_OUT: Final = """
+UPDATE roster SET listed = 0, subscription = 'none', ask = 0, approved = 0, request = NULL,
+    name = NULL, groups = NULL
+WHERE jid = ?
+"""
+_STRUCK_OUT: Final = """
+SELECT r.account, a.name, r.jid FROM roster AS r JOIN accounts AS a ON a.id = r.account
+WHERE r.listed = 0 AND r.request IS NULL
+"""
 
 
 UNCHANGED: Final = "0"
@@ -145,9 +155,22 @@ def remove(tx: Transaction, account: int, jid: str) -> None:
 
 
 def remove_from_all(tx: Transaction, jid: str) -> None:
-    """Delete a bare JID from all rosters, so that a new account of that name inherits nothing."""
+    """Remove a bare JID from all rosters, so that a new account of that name inherits nothing.
+
+    The rows remain for `take_removed`.
+    """
     accounts.forget_relations(tx)
+    tx.run(_DELETE_REQUESTS, (jid,))
     tx.run(_STRIKE_OUT, (jid,))
+
+
+def take_removed(tx: Transaction) -> list[tuple[int, str, str]]:
+    """Return what `remove_from_all` has removed, each with the row and the name of the account, and
+    delete it."""
+    found = [(int(row[0]), str(row[1]), str(row[2])) for row in tx.rows(_STRUCK_OUT)]
+    for account, _name, jid in found:
+        tx.run(_REMOVE, (account, jid))
+    return found
 
 
 def _contact(row: Any) -> RosterItem:

@@ -165,6 +165,7 @@ def register(hooks: Hooks) -> None:
         hooks.own_account_iq(type_, _QUERY, handler)
         hooks.account_iq(type_, _QUERY, handler)
     hooks.stream_feature(_versioning)
+    hooks.on_external_change(service.on_external_change)
     hooks.encode(RosterItem, _encode_item)
     hooks.encode(RosterPush, _encode_push)
     hooks.encode(RosterRemoval, _encode_removal)

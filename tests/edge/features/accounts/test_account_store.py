@@ -173,6 +173,9 @@ def test_removed_device_leaves_nothing_to_its_successor(gateway: Gateway) -> Non
     assert gateway.tx(accounts.list_names) == ["pump2"]
     assert gateway.count("SELECT jid FROM roster") == "pump1@gw.example"
     gateway.tx(lambda tx: roster.remove_from_all(tx, "pump1@gw.example"))
+    assert gateway.count("SELECT count(*) FROM roster WHERE listed = 1") == 0
+    (removed_contact,) = gateway.tx(roster.take_removed)
+    assert removed_contact[1:] == ("pump2", "pump1@gw.example")
     assert gateway.count("SELECT count(*) FROM roster") == 0
     assert gateway.count("SELECT count(*) FROM offline") == 1
     assert gateway.count("SELECT messages FROM offline_total") == 1
