@@ -29,7 +29,6 @@ from benchmarks.report import Settings, Topic
 from firmware_sim.fleet.settings import FleetSettings
 from sync.common.fleet_folder import FleetFolder
 from sync.ingest.ingest import run_ingest
-from sync.tables.manifest import LocalCommits
 from sync.tables.spark_session import spark_session
 
 GATEWAYS: Final = 100
@@ -126,7 +125,7 @@ def ingest(session: SparkSession, fleet: FleetFolder) -> Run:
         steps[step] = steps.get(step, 0.0) + now - last
         last = now
 
-    summary = run_ingest(session, fleet, LocalCommits(fleet.tables), on_step)
+    summary = run_ingest(session, fleet, on_step)
     seconds = time.perf_counter() - began
     used = spark.processor() - used
     events, segments = (

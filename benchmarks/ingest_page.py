@@ -66,8 +66,9 @@ def against_blocks(against: Mapping[int, Sequence[Comparison]]) -> tuple[str, ..
         f"{most:,} events are written to Parquet, partitioned by day, in {rounds} alternating"
         " pairs, in one session with as many tasks as cores. The ingest checks each segment's"
         " checksum and columns, looks it up in the ledger, writes and syncs rows of events and"
-        " of segments, commits a manifest, and moves each file to the archive. The alternative"
-        " is `spark.read.json` with a schema, of the same events in as many gzipped files,"
+        " of segments, commits to two Delta tables, and moves each file to the archive. The"
+        " alternative is `spark.read.json` with a schema, of the same events in as many"
+        " gzipped files,"
         " written to the same columns, without checks and ledger. Values are medians.",
         table(
             ("", "events, files", "seconds", "processor seconds", "us per event", "Parquet files"),

@@ -27,7 +27,7 @@ from sync.pages.files import write_report
 from sync.reports.shared.collect import collect
 from sync.reports.shared.registry import summaries_of
 from sync.reports.shared.report import ReportContext
-from sync.tables.manifest import LocalCommits
+from sync.tables.delta import local_tables
 from sync.tables.spark_session import spark_session
 from sync.tables.summaries import summarise
 from sync.tables.tables import read_segments
@@ -94,13 +94,13 @@ def _run_reports(
     with spark_session("fieldpost-benchmark") as session:
         spark.warm(session)
         began = time.perf_counter()
-        run_ingest(session, fleet, LocalCommits(fleet.tables))
+        run_ingest(session, fleet)
         ingested = time.perf_counter() - began
         first = _report(session, fleet, out)
         changed, unchanged = [], []
         for some in late:
             _land(some, fleet.landing)
-            run_ingest(session, fleet, LocalCommits(fleet.tables))
+            run_ingest(session, fleet)
             changed.append(_report(session, fleet, out))
             unchanged.append(_report(session, fleet, out))
     return ingested, [first], changed, unchanged
@@ -133,10 +133,10 @@ def _land(source: Path, landing: Path) -> None:
 
 def _report(session: SparkSession, fleet: FleetFolder, out: Path) -> ReportRun:
     began = time.perf_counter()
-    manifests = LocalCommits(fleet.tables).manifests()
-    kept = summarise(session, fleet.tables, manifests, summaries_of())
+    snapshot = local_tables(fleet.tables).snapshot()
+    kept = summarise(session, snapshot, summaries_of())
     summarised = time.perf_counter()
-    segments = read_segments(session, fleet.tables, manifests)
+    segments = read_segments(session, snapshot)
     found = collect(ReportContext(kept, segments, datetime.now(UTC), None, None))
     gathered = time.perf_counter()
     write_report(found, out)

@@ -29,7 +29,7 @@ from sync.common.errors import FleetError
 from sync.common.fleet_folder import FleetFolder
 from sync.common.json_log import log_event
 from sync.receiver.gateways import GatewayRegistry
-from sync.tables.manifest import Commits
+from sync.tables.delta import local_tables
 from sync.tables.storage import LocalStorage
 
 INTERVAL_S: Final = 15.0
@@ -57,8 +57,7 @@ class AlertMonitor:
     def __post_init__(self) -> None:
         """Load the saved state. Raises FleetError when it cannot be read."""
         self._segments = LocalStorage(self.folder.root)
-        tables = LocalStorage(self.folder.tables)
-        self._batches = BatchReader(tables, Commits(tables))
+        self._batches = BatchReader(local_tables(self.folder.tables))
         self._gateways = GatewayRegistry(self.folder)
         self._state = self.store.load_state()
         self._journal = self.store.load_journal()

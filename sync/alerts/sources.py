@@ -26,8 +26,8 @@ from sync.common.fleet_folder import parse_segment_path
 from sync.ingest.archive import waiting_files
 from sync.reports.shared.thresholds import SILENCE_S
 from sync.segment import Identity, SegmentError, decode_columns
-from sync.tables.manifest import UPKEEP, Commits, LiveFiles, Manifest, live_files
-from sync.tables.storage import File, LocalStorage, Storage
+from sync.tables.delta import EVENTS, SEGMENTS, FleetTables, Snapshot
+from sync.tables.storage import File, Storage
 
 HISTORY_DAYS: Final = 8
 """Days of the tables that are read at first: today, and a week as the baseline."""
@@ -90,66 +90,59 @@ def _identity(path: str) -> Identity | None:
 
 
 class BatchReader:
-    """Reads each new batch of the tables once, as the ingest's manifests list them.
+    """Reads the new rows of each batch once, as the log of the tables lists their files.
 
-    Without a state to continue from, or if a file of a batch was replaced before it was read, the
-    last days of the tables are read again. Batches of maintenance contain nothing new. The reader
-    changes nothing and needs no lease.
+    Without a state to continue from, or if the log or a file is gone, the last days of the tables
+    are read again. Maintenance adds no new rows. The reader changes nothing and needs no lease.
     """
 
-    def __init__(self, tables: LocalStorage, commits: Commits) -> None:
+    def __init__(self, tables: FleetTables) -> None:
         self._tables = tables
-        self._commits = commits
 
     def update(self, state: FleetState | None, now: int) -> tuple[FleetState, bool]:
         """Read all new batches; return the state, and whether it changed.
 
-        Raises OSError and FleetError when tables or manifests cannot be read.
+        Raises OSError and FleetError when the tables cannot be read.
         """
-        if state is None:
-            return self.read_history(now), True
-        try:
-            return state, self._read_new(state)
-        except FileNotFoundError:
-            return self.read_history(now), True
+        snapshot = self._tables.snapshot()
+        versions = _versions(snapshot)
+        if state is not None and state.versions.keys() == versions.keys():
+            try:
+                return state, self._read_new(state, versions)
+            except FileNotFoundError:
+                pass
+        return self._read_history(snapshot, now), True
 
-    def read_history(self, now: int) -> FleetState:
+    def _read_history(self, snapshot: Snapshot, now: int) -> FleetState:
         """Read the last `HISTORY_DAYS` of the tables into a new state."""
-        found, batches = self._commits.fold(_list_live)
-        state = FleetState(batches=batches)
+        state = FleetState(versions=_versions(snapshot))
         since = now - now % DAY_MS - (HISTORY_DAYS - 1) * DAY_MS
         first = datetime.fromtimestamp(since / 1000, UTC).date().isoformat()
-        read_segments(state, map(self._path, found.segments), since)
-        for day, files in found.events.items():
+        read_segments(state, map(self._path, snapshot.segment_files), since)
+        for day, found in snapshot.days.items():
             if day >= first:
-                read_events(state, map(self._path, files))
+                read_events(state, map(self._path, found.files))
         return state
 
-    def _read_new(self, state: FleetState) -> bool:
+    def _read_new(self, state: FleetState, versions: dict[str, int]) -> bool:
         changed = False
-        for manifest in self._commits.after(dict(state.batches)):
-            read_segments(state, map(self._path, manifest.segments))
-            for files in manifest.events.values():
-                read_events(state, map(self._path, files))
-            state.batches[manifest.query] = manifest.batch
-            changed = True
+        for name, read in ((SEGMENTS, read_segments), (EVENTS, read_events)):
+            files = self._tables.added_files(name, state.versions[name], versions[name])
+            for path in map(self._path, files):
+                read(state, [path])
+                changed = True
+        changed |= state.versions != versions
+        state.versions = versions
         return changed
 
     def _path(self, name: str) -> Path:
-        return Path(self._tables.uri(name))
+        return Path(self._tables.storage.uri(name))
 
 
-def _list_live(manifests: Iterable[Manifest]) -> tuple[LiveFiles, dict[str, int]]:
-    """Return the files that are in the tables, and the last batch of each query."""
-    batches: dict[str, int] = {}
-
-    def noted() -> Iterator[Manifest]:
-        for each in manifests:
-            if each.query != UPKEEP:
-                batches[each.query] = max(each.batch, batches.get(each.query, -1))
-            yield each
-
-    return live_files(noted()), batches
+def _versions(snapshot: Snapshot) -> dict[str, int]:
+    """Return the version of each table; nothing before the first batch."""
+    tables = {SEGMENTS: snapshot.segments, EVENTS: snapshot.events}
+    return {name: table.version() for name, table in tables.items() if table is not None}
 
 
 def read_segments(state: FleetState, files: Iterable[Path], since: int = 0) -> None:

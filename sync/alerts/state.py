@@ -164,19 +164,18 @@ class FleetState(
     msgspec.Struct,
     rename={  # the names in the state file
         "arrival_minutes": "heard",
-        "batches": "followed",
         "unmonitored": "beyond",
     },
 ):
     """The facts about the fleet.
 
-    `arrival_minutes` are the minutes since 1970 in which something arrived, `batches` the last
-    batch of each ingest query that is included. `unmonitored` counts arrivals of further gateways.
+    `arrival_minutes` are the minutes since 1970 in which something arrived, `versions` the
+    versions of the tables that are included. `unmonitored` counts arrivals of further gateways.
     """
 
     gateways: dict[str, GatewayState] = {}
     arrival_minutes: list[int] = []
-    batches: dict[str, int] = {}
+    versions: dict[str, int] = {}
     unmonitored: int = 0
 
 

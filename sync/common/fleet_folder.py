@@ -102,7 +102,7 @@ class FleetFolder:
 
     @property
     def tables(self) -> Path:
-        """Manifests, Parquet files and checkpoints."""
+        """The Delta tables, stored summaries, and the checkpoints of the ingest's stream."""
         return self.root / "tables"
 
     @property

@@ -13,8 +13,7 @@ from functools import partial
 from pathlib import PurePosixPath
 from typing import Final, NamedTuple
 
-from sync.tables.locations import ARCHIVE, ASIDE, DATA, LANDING, QUARANTINE
-from sync.tables.manifest import Manifest
+from sync.tables.locations import ARCHIVE, ASIDE, LANDING, QUARANTINE
 from sync.tables.storage import File, Storage
 
 _ARCHIVED: Final = ("accepted", "duplicate")
@@ -68,18 +67,6 @@ def _archive_lane(segments: Storage, files: Iterable[IngestedFile]) -> None:
             if not targets:
                 msg = f"cannot move {segments.uri(path)}: different files exist at its targets"
                 raise OSError(msg)
-
-
-def remove_other_attempts(tables: Storage, manifest: Manifest) -> None:
-    """Remove the files of other attempts at the manifest's batch, which no reader sees.
-
-    Needs the lease. Files of a batch without a manifest are kept, because the manifest may have
-    been lost. Raises OSError if the storage refuses.
-    """
-    batch = f"{DATA}/{manifest.query}/{manifest.batch}"
-    for attempt in tables.folders(batch):
-        if attempt != manifest.attempt:
-            tables.remove(f"{batch}/{attempt}")
 
 
 def _targets(file: IngestedFile) -> list[str]:

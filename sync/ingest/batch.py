@@ -1,18 +1,18 @@
 """Ingest one batch of files: decode, check against the ledger, write, commit.
 
-A reader sees nothing of a batch before its manifest is written, which is the last step.
+A reader sees nothing of a batch before it is committed to both tables, which is the last step.
 """
 
 from __future__ import annotations
 
 import hashlib
-import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from operator import itemgetter
 from pathlib import PurePosixPath
 from typing import Any, Final, NamedTuple
 
+from deltalake.transaction import AddAction
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -23,15 +23,17 @@ from sync.ingest.archive import waiting_files
 from sync.ingest.decoding import decode_files
 from sync.ingest.ledger import CLAIM_COLUMNS, Claim, Fate, Verdict, judge, related_claims
 from sync.tables import arrow_schemas, tables
-from sync.tables.locations import DATA, LANDING, FleetStorage
-from sync.tables.manifest import Commits, Counts, Manifest
+from sync.tables.data_files import create_event_files, create_segments_file
+from sync.tables.delta import Batch, Counts, FleetTables, Snapshot
+from sync.tables.locations import LANDING
 from sync.tables.part_files import PartFile
+from sync.tables.storage import Storage
 
 EMPTY_SHA256: Final = hashlib.sha256().hexdigest()
 
 
 class BatchIngest:
-    """Ingests the batches of one run into the tables of `places`.
+    """Ingests the batches of one run, whose files are in `segments`, into the tables of `fleet`.
 
     `on_step` is called after each step.
     """
@@ -39,44 +41,39 @@ class BatchIngest:
     def __init__(
         self,
         spark: SparkSession,
-        places: FleetStorage,
-        commits: Commits,
+        segments: Storage,
+        fleet: FleetTables,
         on_step: Callable[[str], None],
     ) -> None:
         self._spark = spark
-        self._places = places
-        self._commits = commits
+        self._segments = segments
+        self._fleet = fleet
         self._on_step = on_step
         self._empty_files_reported = False
-        self._segment_files: list[str] | None = None
 
-    def ingest(self, files: DataFrame, query: str, number: int) -> Manifest:
-        """Ingest the batch `number` of `query`. Raises FleetError if it is committed already."""
-        self._step("began")
+    def ingest(self, files: DataFrame, query: str, number: int) -> Counts:
+        """Ingest the batch `number` of `query`.
+
+        Raises LeaseError if another driver has committed a batch meanwhile.
+        """
+        self._on_step("began")
+        snapshot = self._fleet.snapshot()
         # On disk, because cached part files would leave no heap for those on their way
         decoded = files.mapInArrow(decode_files, tables.DECODED).persist(StorageLevel.DISK_ONLY)
         try:
-            judged = self._judge(decoded)
-            self._step("judged")
-            token = secrets.token_hex(8)
-            attempt = tables.Attempt(self._places.tables, f"{DATA}/{query}/{number}/{token}")
-            by_day = self._write_events(attempt, files, decoded, judged)
-            self._step("events")
+            judged = self._judge(decoded, snapshot)
+            self._on_step("judged")
+            events = self._write_events(files, decoded, judged)
         finally:
             decoded.unpersist()
-        segments = attempt.put_segments([each.row for each in judged])
-        self._step("segments")
-        now = datetime.now(UTC).isoformat(timespec="milliseconds")
-        manifest = Manifest(query, number, token, now, segments, by_day, _counts(judged))
-        self._commits.commit(manifest)
-        self._ledger_files().extend(segments)
+        rows = ({**each.row, "batch": snapshot.batch + 1} for each in judged)
+        segments = create_segments_file(self._fleet.storage, rows)
+        self._on_step("written")
+        counts = _counts(judged)
+        batch = Batch(query, number, events, segments, counts)
+        self._fleet.commit(snapshot, batch, lambda: self._on_step("events"))
         self._on_step("committed")
-        return manifest
-
-    def _step(self, step: str) -> None:
-        """Report a step, and renew the lease, so that a large batch does not outlast it."""
-        self._places.tables.keep_lease()
-        self._on_step(step)
+        return counts
 
     def _empty_files(self) -> list[dict[str, Any]]:
         """Return rows for empty files, which the stream leaves out, once for each run.
@@ -89,7 +86,7 @@ class BatchIngest:
         return [
             nothing
             | {
-                "path": self._places.segments.uri(path),
+                "path": self._segments.uri(path),
                 "arrived": datetime.fromtimestamp(at, UTC),
                 "size": 0,
                 "sha256": EMPTY_SHA256,
@@ -100,71 +97,64 @@ class BatchIngest:
         ]
 
     def _waiting_empty_files(self) -> Mapping[str, float]:
-        found = waiting_files(self._places.segments)
+        found = waiting_files(self._segments)
         return {path: file.modified for path, file in found.items() if not file.size}
 
-    def _judge(self, decoded: DataFrame) -> list[_JudgedFile]:
+    def _judge(self, decoded: DataFrame, snapshot: Snapshot) -> list[_JudgedFile]:
         """Decide the fate of each file, in the order of arrival."""
         names = arrow_schemas.FILES.names
         files = decoded.where(F.col("path").isNotNull()).select(*names).toArrow()
         rows = sorted([*files.to_pylist(), *self._empty_files()], key=itemgetter("arrived", "path"))
-        paths = {row["path"]: self._places.segments.relative(row["path"]) for row in rows}
+        paths = {row["path"]: self._segments.relative(row["path"]) for row in rows}
         claims = {
             row["path"]: Claim(*(row[name] for name in CLAIM_COLUMNS))
             for row in rows
             if row["reason"] is None and PurePosixPath(paths[row["path"]]).parts[0] == LANDING
         }
-        verdicts = judge(claims.values(), self._known_claims(list(claims.values())))
+        verdicts = judge(claims.values(), self._known_claims(list(claims.values()), snapshot))
         by_path = dict(zip(claims, verdicts, strict=True))
         return [_judged(row, paths[row["path"]], by_path.get(row["path"])) for row in rows]
 
-    def _known_claims(self, claims: Sequence[Claim]) -> list[Claim]:
+    def _known_claims(self, claims: Sequence[Claim], snapshot: Snapshot) -> list[Claim]:
         """Look up the accepted claims that these claims may contradict or repeat."""
-        files = self._ledger_files()
-        if not files or not claims:
+        if not snapshot.segment_files or not claims:
             return []
-        segments = tables.read_segment_files(self._spark, self._places.tables, files)
+        segments = tables.read_segments(self._spark, snapshot)
         ledger = segments.where(F.col("fate") == tables.ACCEPTED)
         schema = StructType([tables.SEGMENTS[name] for name in CLAIM_COLUMNS])
         offered = self._spark.createDataFrame(claims, schema)
         return [Claim(*row) for row in related_claims(ledger, offered).collect()]
 
-    def _ledger_files(self) -> list[str]:
-        """Return the ledger's files; they are listed once, because the lease excludes others."""
-        if self._segment_files is None:
-            self._segment_files = list(self._commits.segments())
-        return self._segment_files
-
     def _write_events(
-        self,
-        attempt: tables.Attempt,
-        files: DataFrame,
-        decoded: DataFrame,
-        judged: Sequence[_JudgedFile],
-    ) -> dict[str, tuple[str, ...]]:
-        """Write the events of accepted files; return the files of each day.
+        self, files: DataFrame, decoded: DataFrame, judged: Sequence[_JudgedFile]
+    ) -> list[AddAction]:
+        """Write the events of accepted files; return the actions that add them.
 
         The part files contain the events of all files that could be read. If the ledger refused one
         of these, the accepted files are decoded once more.
         """
         accepted = {each.uri: each.row["sha256"] for each in judged if each.fate == tables.ACCEPTED}
         if not accepted:
-            return {}
+            return []
         if any(each.fate not in (tables.ACCEPTED, "bad") for each in judged):
             paths = self._spark.createDataFrame([(uri,) for uri in accepted], "path string")
             chosen = files.join(F.broadcast(paths), on="path", how="left_semi")
             decoded = chosen.mapInArrow(decode_files, tables.DECODED)
         read: dict[str, str] = {}
-        by_day, events = attempt.put_events(self._part_files(decoded, read))
-        if not accepted.items() <= read.items() or events != sum(each.events for each in judged):
+        counts: list[int] = []
+        actions = create_event_files(self._fleet.storage, self._part_files(decoded, read, counts))
+        if not accepted.items() <= read.items() or sum(counts) != _counts(judged).events:
             raise FleetError("a segment changed while it was ingested; nothing was committed")
-        return by_day
+        return actions
 
-    def _part_files(self, decoded: DataFrame, read: dict[str, str]) -> Iterator[PartFile]:
-        """Yield the part files, those of one task at a time in memory; each renews the lease.
+    def _part_files(
+        self, decoded: DataFrame, read: dict[str, str], counts: list[int]
+    ) -> Iterator[PartFile]:
+        """Yield the part files, those of one task at a time in memory.
 
-        Fills `read` with the SHA-256 of each file that they were made from. All rows of a task are
-        of one reading, even if a cached result was lost and the task ran again.
+        Fills `read` with the SHA-256 of each file that they were made from, and `counts` with their
+        numbers of events. All rows of a task are of one reading, even if a cached result was lost
+        and the task ran again.
         """
         pieces: list[bytes] = []
         for row in decoded.select("path", "sha256", *PartFile._fields).toLocalIterator():
@@ -173,7 +163,7 @@ class BatchIngest:
                 continue
             pieces.append(row["content"])
             if row["events"] is not None:
-                self._places.tables.keep_lease()
+                counts.append(row["events"])
                 yield PartFile(row["day"], row["events"], b"".join(pieces))
                 pieces = []
 

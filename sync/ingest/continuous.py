@@ -21,8 +21,8 @@ from sync.common.durable_files import replace_file
 from sync.common.errors import LeaseError
 from sync.common.text import os_error
 from sync.ingest.ingest import IngestControl, IngestResult, run_ingest
+from sync.tables.delta import Counts
 from sync.tables.locations import FleetStorage
-from sync.tables.manifest import Commits, Counts
 from sync.tables.spark_session import BATCH_FILES
 
 EVERY_S: Final = 60.0
@@ -43,7 +43,6 @@ _STDERR: Final = 2
 def run_continuously(
     spark: SparkSession,
     places: FleetStorage,
-    commits: Commits,
     control: IngestControl,
     on_run: Callable[[IngestResult], None] = lambda result: None,
     *,
@@ -61,7 +60,7 @@ def run_continuously(
     while not control.stopping.is_set():
         began = time.monotonic()
         with contextlib.suppress(LeaseError):
-            result = run_ingest(spark, places, commits, batch_files=batch_files, control=control)
+            result = run_ingest(spark, places, batch_files=batch_files, control=control)
             total += result
             on_run(result)
         if log is not None:

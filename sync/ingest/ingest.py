@@ -1,57 +1,44 @@
 """Ingest what has landed into the tables, exactly once.
 
 Three layers make it exactly once: the receiver creates each file exclusively; the stream's
-checkpoint records what was read; and the ledger of segments, with one manifest for each batch,
-records what is in the tables, whatever the checkpoint says.
+checkpoint records what was read; and the ledger of segments, to which each batch is committed under
+an application transaction, records what is in the tables, whatever the checkpoint says.
 """
 
 from __future__ import annotations
 
 import contextlib
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Final
 
+from pyarrow import dataset
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from sync.common.errors import FleetError
+from sync.common.errors import FleetError, LeaseError
 from sync.common.fleet_folder import FleetFolder
-from sync.ingest.archive import (
-    IngestedFile,
-    archive_files,
-    remove_other_attempts,
-    waiting_files,
-)
+from sync.ingest.archive import IngestedFile, archive_files, waiting_files
 from sync.ingest.batch import BatchIngest
 from sync.tables import tables
+from sync.tables.delta import Counts, FleetTables
 from sync.tables.locations import ASIDE, CHECKPOINTS, LANDING, FleetStorage
-from sync.tables.manifest import Commits, Counts, Manifest
 from sync.tables.spark_session import BATCH_FILES, file_batches, summarise_error
 from sync.tables.storage import LocalStorage, Storage
-from sync.tables.vacuum import GRACE_S
 
 LANDING_RETENTION: Final = "30d"
 """Age, relative to the newest file of the landing, up to which the stream reads a file. It limits
 what the stream's checkpoint remembers; older files are noticed, and read by a new query."""
 
-CHECKPOINT_AFTER: Final = 64
-"""Manifests in files of their own after which they are combined into one file: reading them
-takes hardly longer, and the combined file, some megabytes for a year, is written only a few
-times a day."""
-
-REMOVED_AT_ONCE: Final = 1_000
-"""Files of combined manifests that an ingest removes before it continues with what waits."""
-
 START_TIMEOUT_S: Final = 60.0
 """Seconds until a started query must have reported its id, which it has before its first batch."""
 
-STEPS: Final = ("began", "judged", "events", "segments", "committed", "ended", "filed")
-"""The steps of an ingest in order; all up to `committed` are taken once for each batch."""
+STEPS: Final = ("began", "judged", "written", "events", "committed", "ended", "filed")
+"""The steps of an ingest in order; all up to `committed` are taken once for each batch. At `events`
+the batch is in the table `events`, and not yet in `segments`."""
 
 _FILE: Final = "path string, modificationTime timestamp, length long, content binary"
 
@@ -82,20 +69,19 @@ class IngestResult:
 class IngestControl:
     """Callbacks of an ingest, and the event that asks it to stop.
 
-    `on_step` is called after each of `STEPS`, `on_batch` with each committed manifest. An exception
-    that they raise ends the ingest there, as a crash would. Once `stopping` is set, no further
-    batch begins.
+    `on_step` is called after each of `STEPS`, `on_batch` with the counts of each committed batch.
+    An exception that they raise ends the ingest there, as a crash would. Once `stopping` is set, no
+    further batch begins.
     """
 
     on_step: Callable[[str], None] = lambda step: None
-    on_batch: Callable[[Manifest], None] = lambda manifest: None
+    on_batch: Callable[[Counts], None] = lambda counts: None
     stopping: threading.Event = field(default_factory=threading.Event)
 
 
 def run_ingest(
     spark: SparkSession,
     where: FleetFolder | FleetStorage,
-    commits: Commits,
     on_step: Callable[[str], None] | None = None,
     *,
     batch_files: int = BATCH_FILES,
@@ -108,15 +94,17 @@ def run_ingest(
     """
     places = where if isinstance(where, FleetStorage) else FleetStorage.of(where)
     control = control or (IngestControl(on_step) if on_step else IngestControl())
-    with commits.lease():
+    fleet = FleetTables(places.tables)
+    with fleet.lease():
+        fleet.recover()
         before = set(waiting_files(places.segments))
-        first = _Run(spark, places, commits, control, batch_files)
+        first = _Run(spark, places, fleet, control, batch_files)
         with contextlib.suppress(CheckpointError):
             first.read(_checkpoint(places.tables, new=False))
         missed = before & set(waiting_files(places.segments))
         if not missed or control.stopping.is_set():
             return first.result()
-        again = _Run(spark, places, commits, control, batch_files)
+        again = _Run(spark, places, fleet, control, batch_files)
         again.read(_checkpoint(places.tables, new=True))
         if not control.stopping.is_set():
             _require_none(before & set(waiting_files(places.segments)))
@@ -143,16 +131,16 @@ class _Run:
         self,
         spark: SparkSession,
         places: FleetStorage,
-        commits: Commits,
+        fleet: FleetTables,
         control: IngestControl,
         batch_files: int,
     ) -> None:
         self._spark = spark
         self._batch_files = batch_files
         self._places = places
-        self._commits = commits
+        self._fleet = fleet
         self._control = control
-        self._batches = BatchIngest(spark, places, commits, control.on_step)
+        self._batches = BatchIngest(spark, places.segments, fleet, control.on_step)
         self._query: Future[str] = Future()
         self._failure: Exception | None = None
         self._committed: list[Counts] = []
@@ -180,6 +168,8 @@ class _Run:
         """Raise why the stream failed, unless it was asked to stop."""
         if self._failure is None:
             raise CheckpointError(summarise_error(error)) from error
+        if isinstance(self._failure, LeaseError):
+            raise self._failure
         if not isinstance(self._failure, _StoppedError):
             msg = f"the ingest failed: {summarise_error(self._failure)}"
             raise FleetError(msg) from self._failure
@@ -197,26 +187,24 @@ class _Run:
             query = self._query.result(timeout=START_TIMEOUT_S)
             if self._control.stopping.is_set():
                 raise _StoppedError
-            if not self._commits.committed(query, number):
-                manifest = self._batches.ingest(files, query, number)
-                self._committed.append(manifest.counts)
-                self._control.on_batch(manifest)
+            if not self._fleet.is_committed(query, number):
+                counts = self._batches.ingest(files, query, number)
+                self._committed.append(counts)
+                self._control.on_batch(counts)
         except Exception as error:
             self._failure = error
             raise
 
     def _archive(self) -> None:
         """Move committed files out of the landing, which the ended stream needs no longer."""
-        for manifest in self._commits.unarchived():
-            rows = tables.read_segment_files(self._spark, self._places.tables, manifest.segments)
-            files = rows.select("path", "fate", "sha256").collect()
-            self._places.tables.keep_lease()
-            archive_files(self._places.segments, [IngestedFile(*row) for row in files])
-            remove_other_attempts(self._places.tables, manifest)
-            self._commits.mark_archived(manifest)
+        unarchived = self._fleet.unarchived()
+        if unarchived:
+            snapshot = self._fleet.snapshot()
+            recent = dataset.field("batch") > snapshot.batch - unarchived
+            rows = snapshot.read_segments(IngestedFile._fields, recent)
+            archive_files(self._places.segments, [IngestedFile(**row) for row in rows])
+            self._fleet.mark_archived(snapshot.batch)
         self._control.on_step("filed")
-        if self._commits.checkpoint(CHECKPOINT_AFTER):
-            self._commits.remove_checkpointed(time.time() - GRACE_S, REMOVED_AT_ONCE)
 
 
 def _files(spark: SparkSession, segments: Storage, batch_files: int) -> DataFrame:

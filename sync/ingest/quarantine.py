@@ -17,8 +17,8 @@ from sync.common.fleet_folder import FleetFolder, segment_path
 from sync.common.text import double_backslashes, unescape
 from sync.ingest.inspect_file import FileInspection, inspect_file
 from sync.segment import SUFFIX
+from sync.tables.delta import FleetTables
 from sync.tables.locations import ARCHIVE, LANDING, QUARANTINE, FleetStorage
-from sync.tables.manifest import Commits, live_files
 
 READMITTED: Final = "readmitted"
 """The folder of the landing for files without a valid segment name."""
@@ -53,7 +53,7 @@ class Quarantine:
     def __init__(self, folder: FleetFolder) -> None:
         self._places = FleetStorage.of(folder)
         self._root = folder.root.resolve() / QUARANTINE
-        self._commits = Commits(self._places.tables)
+        self._tables = FleetTables(self._places.tables)
 
     def files(self) -> list[QuarantinedFile]:
         """List the files, oldest first."""
@@ -86,8 +86,8 @@ class Quarantine:
         Raises LeaseError while an ingest runs, and FleetError after one that was interrupted.
         """
         moved, refused = [], []
-        with self._commits.lease():
-            if self._commits.unarchived():
+        with self._tables.lease():
+            if self._tables.unarchived():
                 msg = "the last ingest was interrupted; run `fieldpost-fleet ingest` first"
                 raise FleetError(msg)
             for file in files:
@@ -162,11 +162,7 @@ class Quarantine:
         """Read why files were refused, by the digits of the digest in their names."""
         from pyarrow import dataset
 
-        storage = self._places.tables
-        paths = [storage.uri(path) for path in live_files(self._commits.manifests()).segments]
-        if not paths:
-            return {}
         chosen = dataset.field("fate").isin(["bad", FORK])
-        rows = dataset.dataset(paths).to_table(columns=list(_COLUMNS), filter=chosen).to_pylist()
+        rows = self._tables.snapshot().read_segments(_COLUMNS, chosen)
         rows.sort(key=lambda row: row["arrived"])
         return {row["sha256"][:16]: (row["reason"], row["detail"] or "") for row in rows}

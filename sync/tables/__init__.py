@@ -1,1 +1,1 @@
-"""The tables of the fleet: storage, manifests, maintenance, and the Spark session."""
+"""The tables of the fleet: Delta Lake, storage, maintenance, and the Spark session."""

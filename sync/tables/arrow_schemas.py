@@ -1,8 +1,9 @@
-"""Arrow schemas of the tables, for processes that run without Spark's Python API."""
+"""Columns of the tables, and their Arrow schemas, for processes without Spark's Python API."""
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Iterable
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 
@@ -12,71 +13,99 @@ TIME: Final = pa.timestamp("us", tz="UTC")
 TAGS: Final = pa.map_(pa.string(), pa.string())
 """The tags of an event."""
 
-FILES: Final = pa.schema(
-    [
-        ("path", pa.string()),
-        ("arrived", TIME),
-        ("size", pa.int64()),
-        ("sha256", pa.string()),
-        ("reason", pa.string()),
-        ("detail", pa.string()),
-        ("gateway", pa.string()),
-        ("epoch", pa.string()),
-        ("lane", pa.string()),
-        ("first_seq", pa.int64()),
-        ("last_seq", pa.int64()),
-        ("digest", pa.string()),
-        ("previous", pa.string()),
-        ("boot", pa.string()),
-        ("sealed_at", TIME),
-        ("service_seconds", pa.float64()),
-        ("clock", pa.bool_()),
-        ("firmware", pa.string()),
-        ("software", pa.string()),
-        ("config_hash", pa.string()),
-        ("disk_used", pa.int64()),
-        (
-            "dropped",
-            pa.list_(
-                pa.struct(
-                    [
-                        ("first_seq", pa.int64()),
-                        ("last_seq", pa.int64()),
-                        ("reason", pa.string()),
-                    ]
-                )
-            ),
-        ),
-    ]
-)
-"""A row for each decoded file: the table `segments` without the column `fate`."""
+_TEXT: Final = pa.string()
+_LONG: Final = pa.int64()
+_RANGE: Final = pa.struct([("first_seq", _LONG), ("last_seq", _LONG), ("reason", _TEXT)])
 
-SEGMENTS: Final = FILES.insert(FILES.get_field_index("reason"), pa.field("fate", pa.string()))
+
+class Column(NamedTuple):
+    """A column of a table. `null` says when it has no value; empty means never."""
+
+    name: str
+    kind: pa.DataType
+    meaning: str
+    unit: str = ""
+    null: str = ""
+
+
+_UNKNOWN: Final = "the gateway does not say"
+_UNREADABLE: Final = "the file is `bad`"
+
+EVENT_COLUMNS: Final = (
+    Column("gateway", _TEXT, "XMPP domain of the gateway"),
+    Column("epoch", _TEXT, "series of sequence numbers that `seq` belongs to (a ULID)"),
+    Column("lane", _TEXT, "`readings`, `logs` or `system`"),
+    Column("seq", _LONG, "sequence number, without gaps in each gateway, epoch and lane", "from 1"),
+    Column("time", TIME, "when it happened, by the gateway's clock", "UTC"),
+    Column("clock", pa.bool_(), "whether that clock was synchronised"),
+    Column("kind", _TEXT, "`reading`, `log`, or what the gateway's own event is about"),
+    Column("source", _TEXT, "JID, or IP address, that the event is about", null=_UNKNOWN),
+    Column("topic", _TEXT, "node, queue or recipient", null=_UNKNOWN),
+    Column("name", _TEXT, "name of the reading or of the event", null=_UNKNOWN),
+    Column("value", pa.float64(), "value of the reading or of the event", "`unit`", _UNKNOWN),
+    Column("unit", _TEXT, "unit of `value`", null="the value has no unit"),
+    Column("level", _TEXT, "severity, `Debug` to `Emergency`, as in XEP-0337", null="a reading"),
+    Column("text", _TEXT, "text for people", null=_UNKNOWN),
+    Column("qos", pa.int8(), "quality of service of the message", "0, 1 or 2", "no message"),
+    Column(
+        "latency_ms", _LONG, "from the acceptance of the message to its delivery", "ms", _UNKNOWN
+    ),
+    Column("tags", TAGS, "further values by name"),
+    Column("arrived", TIME, "when the segment arrived, by the centre's clock", "UTC"),
+)
+
+DAY: Final = Column("day", pa.date32(), "day of `time`, by which the table is partitioned", "UTC")
+
+FILE_COLUMNS: Final = (
+    Column("path", _TEXT, "path below the fleet folder"),
+    Column("arrived", TIME, "when the file arrived, by the centre's clock", "UTC"),
+    Column("size", _LONG, "size of the file", "bytes"),
+    Column("sha256", _TEXT, "SHA-256 of the file, hexadecimal"),
+    Column("reason", _TEXT, "why it was refused", null="it was not refused"),
+    Column("detail", _TEXT, "details of the reason", null="it was not refused"),
+    Column("gateway", _TEXT, "XMPP domain of the gateway", null=_UNREADABLE),
+    Column("epoch", _TEXT, "series of sequence numbers", null=_UNREADABLE),
+    Column("lane", _TEXT, "`readings`, `logs` or `system`", null=_UNREADABLE),
+    Column("first_seq", _LONG, "first sequence number in the segment", "from 1", _UNREADABLE),
+    Column("last_seq", _LONG, "last sequence number in the segment", "from 1", _UNREADABLE),
+    Column("digest", _TEXT, "digest of the segment, hexadecimal", null=_UNREADABLE),
+    Column("previous", _TEXT, "digest of the segment before it in its lane", null=_UNREADABLE),
+    Column("boot", _TEXT, "id of the gateway's boot", null=_UNREADABLE),
+    Column("sealed_at", TIME, "when it was sealed, by the gateway's clock", "UTC", _UNREADABLE),
+    Column(
+        "service_seconds", pa.float64(), "service time of the gateway by then", "s", _UNREADABLE
+    ),
+    Column("clock", pa.bool_(), "whether the gateway's clock was synchronised", null=_UNREADABLE),
+    Column("firmware", _TEXT, "operating system of the gateway", null=_UNREADABLE),
+    Column("software", _TEXT, "version of Fieldpost", null=_UNREADABLE),
+    Column("config_hash", _TEXT, "SHA-256 of the configuration, hexadecimal", null=_UNREADABLE),
+    Column("disk_used", _LONG, "size of the gateway's database", "bytes", _UNREADABLE),
+    Column(
+        "dropped", pa.list_(_RANGE), "ranges that were deleted unsent, and why", "", _UNREADABLE
+    ),
+)
+
+FATE: Final = Column(
+    "fate", _TEXT, "`accepted`, `duplicate`, `fork` (contradicts an accepted segment) or `bad`"
+)
+BATCH: Final = Column(
+    "batch", _LONG, "number of the batch that examined the file", "from 1", "an older version did"
+)
+SEGMENT_COLUMNS: Final = (*FILE_COLUMNS[:4], FATE, *FILE_COLUMNS[4:], BATCH)
+
+
+def _schema(columns: Iterable[Column]) -> pa.Schema:
+    return pa.schema([(each.name, each.kind) for each in columns])
+
+
+EVENTS: Final = _schema(EVENT_COLUMNS)
+"""A row of the table `events`, without its day."""
+
+FILES: Final = _schema(FILE_COLUMNS)
+"""A row for each decoded file: the table `segments` without the columns `fate` and `batch`."""
+
+SEGMENTS: Final = _schema(SEGMENT_COLUMNS)
 """A row of the table `segments`."""
-
-EVENTS: Final = pa.schema(
-    [
-        ("gateway", pa.string()),
-        ("epoch", pa.string()),
-        ("lane", pa.string()),
-        ("seq", pa.int64()),
-        ("time", TIME),
-        ("clock", pa.bool_()),
-        ("kind", pa.string()),
-        ("source", pa.string()),
-        ("topic", pa.string()),
-        ("name", pa.string()),
-        ("value", pa.float64()),
-        ("unit", pa.string()),
-        ("level", pa.string()),
-        ("text", pa.string()),
-        ("qos", pa.int8()),
-        ("latency_ms", pa.int64()),
-        ("tags", TAGS),
-        ("arrived", TIME),
-    ]
-)
-"""A row of the table `events`."""
 
 DECODED: Final = pa.schema(
     [*FILES, ("day", pa.string()), ("events", pa.int64()), ("content", pa.binary())]

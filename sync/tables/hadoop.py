@@ -1,69 +1,40 @@
 """Storage in Hadoop's file systems: HDFS, and object stores such as `s3a://`.
 
-Creating a file must fail if it exists, and only one of several concurrent writers may succeed. HDFS
-guarantees that by rename, object stores by conditional writes
-(docs/explanation/decisions/0023-storage-commits-and-leases.md); other storage is refused. All calls
-go through the driver's JVM.
+Segments and data files are accessed here, through the driver's JVM. The tables' logs are accessed
+by delta-rs, which commits by a conditional write or a rename that fails if the target exists.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
-import secrets
-import socket
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from datetime import UTC, datetime
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
-from typing import Any, Final, NamedTuple
-from urllib.parse import urlsplit
+from typing import Any, Final
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
-from sync.common.errors import FleetError, LeaseError
+from sync.common.errors import FleetError
 from sync.tables.spark_session import summarise_error
-from sync.tables.storage import File, LocalStorage, Storage
+from sync.tables.storage import File, LocalStorage, Storage, is_local
 
-LEASES: Final = "leases"
-"""The folder of leases below the root: `leases/NUMBER.json`. The highest number is valid."""
-
-LEASE_S: Final = 900.0
-"""Seconds after which a lease that was not renewed may be taken by another driver. It is renewed
-before each commit and between steps, so it is lost only if a step takes longer and another driver
-waits. The drivers' clocks must agree far better than this."""
-
-LOOKS: Final = 4
-"""Attempts to read the newest lease, which its holder may replace between listing and reading."""
-
-CONDITIONAL: Final = "fs.option.create.conditional.overwrite"
-"""Hadoop's option for a write that fails at its end if the file exists by then. S3A has it from
-Hadoop 3.4.2 on, unless `fs.s3a.create.conditional.enabled` is false."""
-
-RENAMES: Final = ("hdfs",)
-"""File systems whose rename is atomic and fails if the target exists."""
-
-_MISSING: Final = "java.io.FileNotFoundException"
+_ERRORS: Final[dict[str, type[OSError]]] = {
+    "java.io.FileNotFoundException": FileNotFoundError,
+    "org.apache.hadoop.fs.FileAlreadyExistsException": FileExistsError,
+}
 
 
-class Lease(NamedTuple):
-    """The right to write until a time (seconds since 1970); `number` orders all leases."""
-
-    number: int
-    owner: str
-    host: str
-    until: float
-
-
-def storage_at(spark: SparkSession, uri: str) -> Storage:
+def storage_at(spark: SparkSession | None, uri: str) -> Storage:
     """Open the storage at `uri`: a plain path or `file:` as a local folder, others through Hadoop.
 
-    Raises FleetError if there is no such file system.
+    Only the latter need Spark. Raises FleetError if there is no such file system.
     """
-    if urlsplit(uri).scheme in ("", "file"):
+    if is_local(uri):
         path = uri.removeprefix("file:")
         return LocalStorage(Path(f"/{path.lstrip('/')}" if path != uri else path).resolve())
+    if spark is None:
+        msg = f"{uri} needs Spark"
+        raise FleetError(msg)
     try:
         return HadoopStorage(spark, uri)
     except OSError as error:
@@ -72,25 +43,15 @@ def storage_at(spark: SparkSession, uri: str) -> Storage:
 
 
 class HadoopStorage:
-    """A folder in a Hadoop file system; see `sync.tables.storage.Storage`.
+    """A folder in a Hadoop file system; see `sync.tables.storage.Storage`."""
 
-    `create` replaces the way to create a file exclusively in this file system.
-    """
-
-    def __init__(
-        self,
-        spark: SparkSession,
-        root: str,
-        create: Callable[[Any, Any, bytes], None] | None = None,
-    ) -> None:
+    def __init__(self, spark: SparkSession, root: str) -> None:
         jvm: Any = spark._jvm
         self._new_path = jvm.org.apache.hadoop.fs.Path
         with _java_errors(root):
             top = self._new_path(root)
             self._fs = top.getFileSystem(spark._jsc.hadoopConfiguration())
             self._root = str(self._fs.makeQualified(top).toString()).rstrip("/")
-        self._create = create
-        self._held: Lease | None = None
 
     def uri(self, path: str = "") -> str:
         """Return the URI of a path; see `Storage`."""
@@ -136,22 +97,13 @@ class HadoopStorage:
                 stream.close()
 
     def create(self, path: str, data: bytes) -> None:
-        """Create; see `Storage`. Raises FleetError if this file system cannot do it safely.
-
-        A request whose answer was lost may be sent twice and then find its own file, so an existing
-        file is compared. Two writers must not write the same `data` unless that is harmless.
-        """
-        create = self._create or self._exclusive_create(path)
-        try:
-            with _java_errors(self.uri(path)):
-                create(self._fs, self._path(path), data)
-        except OSError as error:
-            try:
-                there = self.read(path)
-            except FileNotFoundError:
-                raise error from None
-            if there != data:
-                raise FileExistsError(path) from None
+        """Create; see `Storage`."""
+        with _java_errors(self.uri(path)):
+            stream = self._fs.createFile(self._path(path)).recursive().overwrite(False).build()
+            stream.write(bytearray(data))
+            if stream.hasCapability("hsync"):
+                stream.hsync()
+            stream.close()
 
     def move(self, moves: Mapping[str, str]) -> list[str]:
         """Rename, which an object store does by copying and deleting; see `Storage`."""
@@ -192,91 +144,12 @@ class HadoopStorage:
             with _java_errors(self.uri(path)):
                 self._fs.getFileStatus(self._path(path))
 
-    @contextlib.contextmanager
-    def lease(self) -> Iterator[None]:
-        """Hold the newest lease for at most `LEASE_S` after it was last renewed; see `Storage`."""
-        newest = self._newest()
-        if newest is not None and newest.until > time.time():
-            until = datetime.fromtimestamp(newest.until, UTC).isoformat(timespec="seconds")
-            msg = (
-                f"another ingest is at work on {self._root}, on host {newest.host}; wait until it "
-                f"ends or, if it has crashed, until {until}"
-            )
-            raise LeaseError(msg)
-        self._held = self._write(newest.number + 1 if newest else 0, LEASE_S)
-        try:
-            yield
-        finally:
-            held, self._held = self._held, None
-            with contextlib.suppress(LeaseError):
-                self._write(held.number + 1, 0, held)
-
-    def keep_lease(self) -> None:
-        """Renew the lease; fails if another driver has taken it; see `Storage`."""
-        if self._held is None:
-            msg = f"nobody holds the lease on {self._root}"
-            raise LeaseError(msg)
-        self._held = self._write(self._held.number + 1, LEASE_S, self._held)
-
-    def _write(self, number: int, length_s: float, before: Lease | None = None) -> Lease:
-        """Create a lease; fails if another driver was faster."""
-        lease = Lease(number, secrets.token_hex(8), socket.gethostname(), time.time() + length_s)
-        try:
-            self.create(_lease_path(number), json.dumps(lease._asdict()).encode())
-        except FileExistsError:
-            msg = f"another ingest has taken the lease on {self._root}"
-            raise LeaseError(msg) from None
-        if before is not None:
-            self.remove(_lease_path(before.number))
-        return lease
-
-    def _newest(self) -> Lease | None:
-        for _ in range(LOOKS):
-            paths = [file.path for file in self.files(LEASES, ".json")]
-            if not paths:
-                return None
-            with contextlib.suppress(FileNotFoundError):
-                return Lease(**json.loads(self.read(max(paths))))
-        msg = f"another ingest is at work on {self._root}; wait until it ends"
-        raise LeaseError(msg)
-
-    def _exclusive_create(self, path: str) -> Callable[[Any, Any, bytes], None]:
-        """Choose how to create files exclusively. Raises FleetError if no way is known."""
-        if self._fs.hasPathCapability(self._path(path), CONDITIONAL):
-            return _conditionally
-        if urlsplit(self._root).scheme in RENAMES:
-            return _by_rename
-        msg = (
-            f"{self._root} cannot create files exclusively: tables need HDFS, or an "
-            "object store with conditional writes (s3a of Hadoop 3.4.2 or newer)"
-        )
-        raise FleetError(msg)
+    def lease(self) -> contextlib.AbstractContextManager[None]:
+        """Return a context without effect: these file systems have no locks; see `Storage`."""
+        return contextlib.nullcontext()
 
     def _path(self, path: str) -> Any:
         return self._new_path(self.uri(path))
-
-
-def _lease_path(number: int) -> str:
-    return f"{LEASES}/{number:010d}.json"
-
-
-def _conditionally(fs: Any, path: Any, data: bytes) -> None:
-    """Write; the store refuses at the end if the file exists by then."""
-    stream = fs.createFile(path).recursive().must(CONDITIONAL, True).build()
-    stream.write(bytearray(data))
-    stream.close()
-
-
-def _by_rename(fs: Any, path: Any, data: bytes) -> None:
-    """Write to another name and rename, which fails if the target exists."""
-    part = path.getParent().suffix(f"/.{secrets.token_hex(8)}.part")
-    stream = fs.createFile(part).recursive().build()
-    stream.write(bytearray(data))
-    stream.hsync()
-    stream.close()
-    if not fs.rename(part, path):
-        fs.delete(part, False)
-        raise FileExistsError(str(path))
 
 
 @contextlib.contextmanager
@@ -287,6 +160,4 @@ def _java_errors(name: str) -> Iterator[None]:
     except Py4JJavaError as error:
         kind = str(error.java_exception.getClass().getName())
         text = f"{name}: {summarise_error(error)}"
-        if kind == _MISSING:
-            raise FileNotFoundError(text) from error
-        raise OSError(text) from error
+        raise _ERRORS.get(kind, OSError)(text) from error

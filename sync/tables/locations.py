@@ -9,16 +9,13 @@ from typing import Final
 
 from sync.common.errors import FleetError
 from sync.common.fleet_folder import FleetFolder
-from sync.tables.storage import LocalStorage, Storage
+from sync.tables.storage import LocalStorage, Storage, is_local
 
 LANDING: Final = "landing"
 ASIDE: Final = "aside"
 ARCHIVE: Final = "archive"
 QUARANTINE: Final = "quarantine"
 """The folders of segments; see `sync.common.fleet_folder.FleetFolder`."""
-
-DATA: Final = "data"
-"""The folder of the tables' files: `data/QUERY/BATCH/ATTEMPT` below the tables' folder."""
 
 CHECKPOINTS: Final = "checkpoints"
 """The folder of the stream's checkpoints, of which the one with the highest number is in use."""
@@ -53,6 +50,11 @@ class StorageOptions:
         if self.landing and PurePosixPath(self.landing).name != LANDING:
             msg = f"the folder {self.landing} must be named `{LANDING}`"
             raise FleetError(msg)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether all storage is on local disks."""
+        return all(is_local(uri) for uri in (self.landing, self.tables) if uri)
 
     def log(self, name: str) -> Path | None:
         """Return the file for Spark's messages; without a fleet folder there is none."""

@@ -1,35 +1,67 @@
-"""Maintenance of the tables: compaction, retention, and removing unused files."""
+"""Maintenance of the tables: compaction, retention, and removing files that nobody reads any more.
+
+All are operations of Delta Lake, so a reader sees the tables before or after a commit. The table of
+segments, the ledger, stays complete, so that repeated segments are recognised forever.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Final
+from datetime import datetime, timedelta
+from pathlib import PurePosixPath
+from typing import Any, Final
 
-from pyspark.sql import SparkSession
+from deltalake import CommitProperties, Transaction, WriterProperties
 
 from sync.common.errors import LeaseError
-from sync.tables.compaction import Compaction, CompactionResult
-from sync.tables.locations import FleetStorage
-from sync.tables.manifest import Commits, Manifest
-from sync.tables.retention import old_archive, old_days, old_quarantine, retire
-from sync.tables.storage import File
-from sync.tables.vacuum import (
-    GRACE_S,
-    UnusedFiles,
-    find_unused,
-    remove_unused,
-    require_files,
+from sync.segment import SUFFIX
+from sync.tables.delta import (
+    DAY,
+    EVENTS,
+    HOOKS,
+    KEPT_DAYS,
+    RETIRED,
+    SEGMENTS,
+    Day,
+    FleetTables,
+    Snapshot,
+    delta_errors,
 )
+from sync.tables.locations import ARCHIVE, CHECKPOINTS, QUARANTINE, FleetStorage
+from sync.tables.storage import File, Storage
 
 LEASE_WAIT_S: Final = 600.0
 """Seconds that maintenance waits for the lease: a continuous ingest pauses between two runs."""
 
 LEASE_POLL_S: Final = 0.5
 """Seconds between two attempts to take the lease: less than a continuous ingest's pause."""
+
+TARGET: Final = 128 * 1024 * 1024
+"""Bytes of a compacted file: Spark reads this much in one task (`maxPartitionBytes`)."""
+
+COMMIT_EVERY: Final = timedelta(minutes=1)
+"""Time after which a compaction commits the days that are done: an interruption repeats no more."""
+
+AHEAD: Final = timedelta(days=1)
+"""Time by which a gateway's day may precede the centre's, because of time zones."""
+
+_WRITER: Final = WriterProperties(compression="ZSTD", compression_level=3)
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionResult:
+    """The result of a compaction: days of events that changed, files replaced, and files written.
+
+    Files of `segments` are included. `removed` are old files that were deleted.
+    """
+
+    days: int = 0
+    replaced: int = 0
+    written: int = 0
+    removed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,96 +75,205 @@ class RetentionPolicy:
 
 @dataclass(frozen=True, slots=True)
 class RetentionResult:
-    """The data that was removed, or would be: rows by day, if they were counted, and files."""
+    """The data that was removed, or would be: days of events with their numbers of rows, and files.
+
+    `replaced` are files of the tables that no version needs, `checkpoints` those of old streams.
+    """
 
     days: dict[str, int]
     event_files: tuple[str, ...]
     archive: tuple[File, ...]
     quarantine: tuple[File, ...]
-    rubbish: UnusedFiles
+    replaced: tuple[str, ...]
+    checkpoints: tuple[str, ...]
 
 
 @contextlib.contextmanager
-def leased(commits: Commits, wait_s: float = LEASE_WAIT_S) -> Iterator[None]:
-    """Hold the lease as soon as it is free; raise LeaseError after `wait_s` seconds."""
+def leased(tables: FleetTables, wait_s: float = LEASE_WAIT_S) -> Iterator[None]:
+    """Recover and hold the lease once it is free; raise LeaseError after `wait_s` seconds."""
     deadline = time.monotonic() + wait_s
     with contextlib.ExitStack() as stack:
         while True:
             try:
-                stack.enter_context(commits.lease())
+                stack.enter_context(tables.lease())
                 break
             except LeaseError:
                 if time.monotonic() >= deadline:
                     raise
                 time.sleep(LEASE_POLL_S)
+        tables.recover()
         yield
 
 
 def compact(
-    compaction: Compaction,
-    places: FleetStorage,
-    commits: Commits,
-    chosen: Callable[[str], bool],
+    tables: FleetTables,
+    days: tuple[str, str],
     *,
     segments: bool = True,
+    target: int = TARGET,
     wait_s: float = LEASE_WAIT_S,
-) -> tuple[CompactionResult, UnusedFiles]:
-    """Compact the days that are `chosen`, and remove files that were replaced long enough ago.
+) -> CompactionResult:
+    """Merge small files of the days that `days` selects, and of the table `segments`.
 
-    Manifests are combined into a checkpoint, and files of earlier combined manifests are removed.
+    `days` is an operator (`=` or `<=`) and a day (`YYYY-MM-DD`). Files that were replaced long
+    enough ago are deleted. No row changes.
     """
-    with leased(commits, wait_s):
-        done = compaction.run(chosen, segments=segments)
-        now = time.time()
-        rubbish = find_unused(places.tables, commits.manifests(), now)
-        remove_unused(places.tables, rubbish)
-        commits.checkpoint()
-        commits.remove_checkpointed(now - GRACE_S)
-    return done, rubbish
+    with leased(tables, wait_s):
+        done = [_optimize(tables, EVENTS, target, [(DAY, *days)])]
+        if segments:
+            done.append(_optimize(tables, SEGMENTS, target))
+        return CompactionResult(
+            days=done[0]["partitionsOptimized"],
+            replaced=sum(each["numFilesRemoved"] for each in done),
+            written=sum(each["numFilesAdded"] for each in done),
+            removed=len(vacuum(tables)),
+        )
+
+
+def _optimize(
+    tables: FleetTables, name: str, target: int, days: list[tuple[str, str, str]] | None = None
+) -> dict[str, Any]:
+    table = tables.existing(name)
+    with tables.journaled(name), delta_errors():
+        return table.optimize.compact(
+            partition_filters=days,
+            target_size=target,
+            min_commit_interval=COMMIT_EVERY,
+            writer_properties=_WRITER,
+            post_commithook_properties=HOOKS,
+        )
+
+
+def vacuum(tables: FleetTables, *, dry_run: bool = False) -> list[str]:
+    """Delete the files that no version of the last days needs, and commits that no reader needs.
+
+    Returns the deleted files, below the tables' folder. Needs the lease.
+    """
+    removed = []
+    for name in (EVENTS, SEGMENTS):
+        table = tables.existing(name)
+        with delta_errors():
+            unused = table.vacuum(full=True)
+        removed += [f"{name}/{path}" for path in unused]
+        if dry_run:
+            continue
+        if unused:
+            with tables.journaled(name), delta_errors():
+                table.vacuum(dry_run=False, full=True, post_commithook_properties=HOOKS)
+        with delta_errors():
+            tables.existing(name).cleanup_metadata()
+    return removed
 
 
 def retain(
-    spark: SparkSession,
     places: FleetStorage,
-    commits: Commits,
     keep: RetentionPolicy,
     now: datetime,
     *,
-    summarise: Callable[[Sequence[Manifest]], object] = lambda manifests: None,
+    summarise: Callable[[Snapshot], object] = lambda snapshot: None,
     dry_run: bool = False,
     wait_s: float = LEASE_WAIT_S,
 ) -> RetentionResult:
     """Remove what is older than `keep` says at `now`; with `dry_run`, only report what that is.
 
     `summarise` is called before events are removed, so that the reports' summaries outlive them.
-    Raises FileNotFoundError, before anything is changed, if a file of the tables is missing.
     """
     at = now.timestamp()
-    with leased(commits, wait_s):
-        number = commits.next_upkeep()
-        manifests = commits.manifests()
-        require_files(places.tables, manifests)
-        old = old_days(manifests, now, keep.events) if keep.events is not None else None
-        found = RetentionResult(
-            {},
-            old.files if old else (),
-            _old(old_archive, places, at, keep.archive),
-            _old(old_quarantine, places, at, keep.quarantine),
-            find_unused(places.tables, manifests, at),
-        )
-        if old and old.days and dry_run:
-            found.days.update(dict.fromkeys(old.days, 0))
-        elif old and old.days:
-            summarise(manifests)
-            found.days.update(retire(spark, places.tables, commits, old, now, number))
+    tables = FleetTables(places.tables)
+    with leased(tables, wait_s):
+        snapshot = tables.snapshot()
+        old = old_days(snapshot, now, keep.events) if keep.events is not None else {}
+        checkpoints = tuple(_old_checkpoints(places.tables, at))
+        archive = _old(old_archive, places, at, keep.archive)
+        quarantine = _old(old_quarantine, places, at, keep.quarantine)
         if not dry_run:
-            for file in (*found.archive, *found.quarantine):
+            if old:
+                summarise(snapshot)
+                _delete_days(tables, snapshot, old)
+            for file in (*archive, *quarantine):
                 places.segments.remove(file.path)
-            remove_unused(places.tables, found.rubbish)
-    return found
+            for folder in checkpoints:
+                places.tables.remove(folder)
+        return RetentionResult(
+            {day: found.rows for day, found in old.items()},
+            tuple(path for found in old.values() for path in found.files),
+            archive,
+            quarantine,
+            tuple(vacuum(tables, dry_run=dry_run)),
+            checkpoints,
+        )
+
+
+def old_days(snapshot: Snapshot, now: datetime, keep: int) -> dict[str, Day]:
+    """Choose the days of events that are older than `keep` days at `now`.
+
+    A day is removed as a whole, and only if all of it was written more than `keep` days ago: late
+    events, and those of a clock that is years behind, are kept as long as others. Days in the
+    future are judged only by when they were written.
+    """
+    cutoff = now - timedelta(days=keep)
+    first, last = cutoff.date().isoformat(), (now + AHEAD).date().isoformat()
+    return {
+        day: found
+        for day, found in snapshot.days.items()
+        if not first <= day <= last and found.written < cutoff
+    }
+
+
+def _delete_days(tables: FleetTables, snapshot: Snapshot, old: dict[str, Day]) -> None:
+    """Remove days from `events` in one commit, which counts their rows as retired."""
+    if snapshot.events is None:
+        return
+    counts = [
+        Transaction(f"{RETIRED}/{day}", found.retired + found.rows) for day, found in old.items()
+    ]
+    with tables.journaled(EVENTS), delta_errors():
+        snapshot.events.delete(
+            " or ".join(f"{DAY} = '{day}'" for day in old),
+            commit_properties=CommitProperties(app_transactions=counts),
+            post_commithook_properties=HOOKS,
+        )
+
+
+def old_archive(segments: Storage, now: float, keep: int) -> list[File]:
+    """Choose the files of the archive that arrived more than `keep` days before `now`.
+
+    The last segment of each lane of an epoch is left out, because the receiver looks up there how
+    far a lane is, and so is the last file of a folder if names are not those of segments.
+    """
+    lanes: dict[str, list[File]] = {}
+    for file in segments.files(ARCHIVE, SUFFIX):
+        lanes.setdefault(str(PurePosixPath(file.path).parent), []).append(file)
+    old = []
+    for files in lanes.values():
+        files.sort(key=lambda file: _last(file.path))
+        old += [file for file in files[:-1] if now - file.modified > keep * 86_400]
+    return old
+
+
+def old_quarantine(segments: Storage, now: float, keep: int) -> list[File]:
+    """Choose the files of the quarantine that arrived more than `keep` days before `now`."""
+    files = segments.files(QUARANTINE, SUFFIX)
+    return [file for file in files if now - file.modified > keep * 86_400]
+
+
+def _last(path: str) -> tuple[int, str]:
+    """Return the last number in a segment's name; -1 for other names."""
+    last = PurePosixPath(path).stem.rpartition("-")[2]
+    return (int(last) if last.isdecimal() and last.isascii() else -1, path)
 
 
 def _old(
     choose: Callable[..., list[File]], places: FleetStorage, at: float, keep: int | None
 ) -> tuple[File, ...]:
     return () if keep is None else tuple(choose(places.segments, at, keep))
+
+
+def _old_checkpoints(tables: Storage, now: float) -> Iterator[str]:
+    """Yield stream checkpoints that are not the newest and have not been written to for long."""
+    numbers = sorted(int(name) for name in tables.folders(CHECKPOINTS) if name.isdecimal())
+    for number in numbers[:-1]:
+        folder = f"{CHECKPOINTS}/{number:06d}"
+        newest = max((file.modified for file in tables.files(folder)), default=0.0)
+        if now - newest > KEPT_DAYS * 86_400:
+            yield folder

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path, PurePosixPath
 from typing import Final, NamedTuple, Protocol
+from urllib.parse import urlsplit
 
 from sync.common.durable_files import (
     PRIVATE_FILE,
@@ -78,7 +79,7 @@ class Storage(Protocol):
     def create(self, path: str, data: bytes) -> None:
         """Create a file, whole and durable, and the folders above it.
 
-        Of several concurrent writers one succeeds. Raises FileExistsError if the file exists.
+        No other writer creates a file of this name. Raises FileExistsError if the file exists.
         """
         ...
 
@@ -100,12 +101,16 @@ class Storage(Protocol):
         ...
 
     def lease(self) -> AbstractContextManager[None]:
-        """Hold the lease within the block; raises LeaseError if another process holds it."""
+        """Hold the lease within the block; raises LeaseError if another process holds it.
+
+        The lease saves work; it is no guarantee, and only local disks have one.
+        """
         ...
 
-    def keep_lease(self) -> None:
-        """Raise LeaseError unless the lease is still held."""
-        ...
+
+def is_local(uri: str) -> bool:
+    """Return whether a URI is a path of a local disk."""
+    return urlsplit(uri).scheme in ("", "file")
 
 
 class LocalStorage:
@@ -206,9 +211,6 @@ class LocalStorage:
             yield
         finally:
             os.close(descriptor)
-
-    def keep_lease(self) -> None:
-        """Do nothing, because the kernel's lock is held until the block ends."""
 
 
 def _unless_absent(error: OSError) -> None:

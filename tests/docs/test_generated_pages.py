@@ -1,18 +1,15 @@
-"""Generated reference pages are up to date, and describe every event and table column."""
+"""Generated reference pages are up to date, and describe every event."""
 
 from __future__ import annotations
 
 import ast
 import importlib.util
-import re
 from pathlib import Path
 
 import pytest
 
 from edge.config.limits import Limits
 from edge.features.eventlog.catalog import EVENTS
-from sync.tables.tables import EVENTS as EVENT_COLUMNS
-from sync.tables.tables import SEGMENTS
 
 ROOT = Path(__file__).parents[2]
 SPEC = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
@@ -56,15 +53,6 @@ def test_every_event_that_the_code_logs_is_described() -> None:
 
 def test_events_are_described_once() -> None:
     assert len(DESCRIBED) == sum(len(event.names) for event in EVENTS)
-
-
-@pytest.mark.parametrize("table", ["events", "segments"])
-def test_tables_are_documented_as_they_are(table: str) -> None:
-    text = (ROOT / "docs" / "reference" / "tables.md").read_text("utf-8")
-    section = text.split(f"\n## {table}\n")[1].split("\n## ")[0]
-    schema = EVENT_COLUMNS if table == "events" else SEGMENTS
-    columns = [(field.name, field.dataType.simpleString()) for field in schema.fields]
-    assert re.findall(r"^\| `(\w+)` \| (.+?) \|", section, re.MULTILINE) == columns
 
 
 def test_every_limit_is_on_the_options_page() -> None:

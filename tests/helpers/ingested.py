@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pyarrow.parquet as pq
 
 from sync.common.fleet_folder import FleetFolder
-from sync.tables.manifest import LocalCommits, live_files
+from sync.tables.delta import local_tables
 from tests.helpers.jvm import FAST_JVM
 
 LIMIT_S = 400
@@ -37,9 +37,9 @@ def ingested(fleet: FleetFolder) -> Tables:
         env=os.environ | {"JDK_JAVA_OPTIONS": FAST_JVM},
     )
     assert done.returncode == 0, done.stderr
-    found = live_files(LocalCommits(fleet.tables).manifests())
-    events = (path for paths in found.events.values() for path in paths)
-    return Tables(_rows(fleet.tables, events), _rows(fleet.tables, found.segments))
+    found = local_tables(fleet.tables).snapshot()
+    events, segments = found.event_files, found.segment_files
+    return Tables(_rows(fleet.tables, events), _rows(fleet.tables, segments))
 
 
 def _rows(tables: Path, files: Iterable[str]) -> list[dict[str, Any]]:

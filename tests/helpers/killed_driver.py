@@ -1,10 +1,12 @@
-"""An ingest in a process of its own that reports each step and can kill itself after one.
+"""An ingest in a process of its own that reports each step and can kill or suspend itself at one.
 
-Usage: killed_driver.py FOLDER [STEP NUMBER]. Kills itself when STEP is taken for the NUMBERth time.
+Usage: killed_driver.py FOLDER [STEP NUMBER [SIGNAL]]. Sends itself SIGNAL, by default SIGKILL, when
+STEP is taken for the NUMBERth time. With `SIGSTOP` it ignores the lease, as another host would.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -12,8 +14,8 @@ from pathlib import Path
 
 from sync.common.fleet_folder import FleetFolder
 from sync.ingest.ingest import run_ingest
-from sync.tables.manifest import LocalCommits
 from sync.tables.spark_session import spark_session
+from sync.tables.storage import LocalStorage
 from tests.helpers.jvm import FAST_JVM
 
 BATCH_FILES = 5
@@ -38,16 +40,19 @@ def main() -> None:
     """Ingest all waiting files."""
     fleet = FleetFolder(Path(sys.argv[1]))
     dies_at, left = (sys.argv[2], int(sys.argv[3])) if sys.argv[2:] else ("", 0)
+    number = signal.Signals[sys.argv[4]] if sys.argv[4:] else signal.SIGKILL
+    if number == signal.SIGSTOP:
+        setattr(LocalStorage, "lease", lambda storage: contextlib.nullcontext())  # noqa: B010
 
     def step(taken: str) -> None:
         nonlocal left
         say(taken)
         left -= taken == dies_at
         if taken == dies_at and left == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
+            os.kill(os.getpid(), number)
 
     with spark_session("dies", extra=SETTINGS, options=FAST_JVM) as spark:
-        run_ingest(spark, fleet, LocalCommits(fleet.tables), step, batch_files=BATCH_FILES)
+        run_ingest(spark, fleet, step, batch_files=BATCH_FILES)
         say("over")
 
 

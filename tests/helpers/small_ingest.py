@@ -1,16 +1,12 @@
-"""An ingest without Spark, for tests of what reads the tables: it writes the same files and
-manifests.
+"""An ingest without Spark, for tests of what reads the tables: it commits the same batches.
 
-It decodes and judges with the centre's own functions. A new instance is a new query, as after a
-lost stream checkpoint. All files go to the archive, and nothing is fsynced.
+It decodes and judges with the centre's own functions. All files go to the archive.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -19,10 +15,10 @@ from sync.common.fleet_folder import FleetFolder
 from sync.ingest.archive import waiting_files
 from sync.ingest.decoding import decode_files
 from sync.ingest.ledger import CLAIM_COLUMNS, Claim, judge
-from sync.tables import arrow_schemas
+from sync.tables.data_files import create_event_files, create_segments_file
+from sync.tables.delta import Batch, local_tables
 from sync.tables.locations import LANDING
-from sync.tables.manifest import LocalCommits, Manifest
-from sync.tables.part_files import to_parquet
+from sync.tables.part_files import PartFile
 from sync.tables.storage import File, LocalStorage
 
 FILES = pa.schema(
@@ -44,7 +40,7 @@ class SmallIngest:
     batch: int = 0
     known: list[Claim] = field(default_factory=list)
 
-    def run(self) -> Manifest | None:
+    def run(self) -> Batch | None:
         """Ingest all waiting files and archive them; return None if there are none."""
         segments = LocalStorage(self.folder.root)
         files = sorted(
@@ -55,10 +51,10 @@ class SmallIngest:
         [batch] = pa.Table.from_pylist([self._row(file) for file in files], FILES).to_batches()
         rows = [row for row in _taken(batch) if row["path"]]
         self._judge(rows)
-        manifest = self._commit(batch, rows)
+        made = self._commit(batch, rows)
         for row in rows:
             self._file(row["path"])
-        return manifest
+        return made
 
     def _row(self, file: File) -> dict[str, Any]:
         content = (self.folder.root / file.path).read_bytes()
@@ -82,37 +78,31 @@ class SmallIngest:
             if verdict.fate == "accepted":
                 self.known.append(claim)
 
-    def _commit(self, batch: pa.RecordBatch, rows: Sequence[dict[str, Any]]) -> Manifest:
-        top = self.folder.tables / "data" / self.query / str(self.batch) / "attempt"
-        top.mkdir(parents=True)
-        (top / "segments.parquet").write_bytes(to_parquet(rows, arrow_schemas.SEGMENTS))
+    def _commit(self, batch: pa.RecordBatch, rows: Sequence[dict[str, Any]]) -> Batch:
+        tables = local_tables(self.folder.tables)
+        tables.recover()
+        snapshot = tables.snapshot()
         accepted = pa.array([row["fate"] == "accepted" for row in rows])
-        parts = [row for row in _taken(batch.filter(accepted)) if row["day"]]
-        manifest = Manifest(
-            *(self.query, self.batch, "attempt", datetime.now(UTC).isoformat()),
-            (self._name(top / "segments.parquet"),),
-            self._write(top, parts),
+        parts = [
+            PartFile(row["day"], row["events"], row["content"])
+            for row in _taken(batch.filter(accepted))
+            if row["day"]
+        ]
+        made = Batch(
+            *(self.query, self.batch, create_event_files(tables.storage, parts)),
+            create_segments_file(
+                tables.storage, [row | {"batch": snapshot.batch + 1} for row in rows]
+            ),
         )
-        LocalCommits(self.folder.tables).commit(manifest)
+        tables.commit(snapshot, made)
+        tables.mark_archived(snapshot.batch + 1)
         self.batch += 1
-        return manifest
-
-    def _write(self, top: Path, parts: Sequence[dict[str, Any]]) -> dict[str, tuple[str, ...]]:
-        found: dict[str, tuple[str, ...]] = {}
-        for number, part in enumerate(parts):
-            path = top / f"day={part['day']}" / f"{number:05}.parquet"
-            path.parent.mkdir(exist_ok=True)
-            path.write_bytes(part["content"])
-            found[part["day"]] = (*found.get(part["day"], ()), self._name(path))
-        return found
+        return made
 
     def _file(self, path: str) -> None:
         target = self.folder.archive / path.partition("/")[2]
         target.parent.mkdir(parents=True, exist_ok=True)
         (self.folder.root / path).rename(target)
-
-    def _name(self, path: Path) -> str:
-        return path.relative_to(self.folder.tables).as_posix()
 
 
 def _taken(batch: pa.RecordBatch) -> list[dict[str, Any]]:

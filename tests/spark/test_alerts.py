@@ -12,8 +12,7 @@ from sync.alerts.state import FleetState
 from sync.common.fleet_folder import FleetFolder
 from sync.ingest.ingest import run_ingest
 from sync.segment import Event
-from sync.tables.manifest import LocalCommits
-from sync.tables.storage import LocalStorage
+from sync.tables.delta import local_tables
 from tests.helpers.fleet_tables import NOON, Lane, fleet_folder, land, put
 from tests.helpers.small_ingest import SmallIngest
 
@@ -46,17 +45,16 @@ def test_tables_are_read_without_spark(
         arrive(folder, lanes[folder.root], 0)
         arrive(folder, lanes[folder.root], 11)
         put(folder.landing / "gw.example" / "bad.seg", b"no segment", NOON / 1000)
-    commits = LocalCommits(fleet.tables)
-    run_ingest(spark, fleet, commits)
+    run_ingest(spark, fleet)
     ingest = SmallIngest(other)
     ingest.run()
-    following = BatchReader(LocalStorage(fleet.tables), commits)
-    expected = BatchReader(LocalStorage(other.tables), LocalCommits(other.tables))
+    following = BatchReader(local_tables(fleet.tables))
+    expected = BatchReader(local_tables(other.tables))
     now = NOON + 24 * HOUR
     followed, changed = following.update(FleetState(), now)
     assert changed
-    assert followed.gateways == expected.read_history(now).gateways
-    assert following.read_history(now) == followed
+    assert followed.gateways == expected.update(None, now)[0].gateways
+    assert following.update(None, now) == (followed, True)
     [gateway] = followed.gateways.values()
     assert (len(gateway.system_segments), len(gateway.reading_segments)) == (2, 2)
     assert list(gateway.sensors) == ["p@gw.example t a x"]

@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 from sync.common.errors import FleetError
 from sync.common.fleet_folder import FleetFolder
 from sync.ingest.ingest import run_ingest
-from sync.tables.manifest import Counts, LocalCommits
+from sync.tables.delta import Counts, local_tables
 from sync.tables.tables import read_events
 from tests.helpers.fleet_tables import NOON, Lane, land, put, some_events
 
@@ -29,11 +29,9 @@ def test_a_batch_fails_if_a_segment_changes_after_it_was_judged(
             put(path, Lane().seal(some_events(count, start=NOON + 7))[1], at=NOON / 1000)
 
     with pytest.raises(FleetError, match="changed while it was ingested"):
-        run_ingest(spark, fleet, LocalCommits(fleet.tables), change)
-    assert list(LocalCommits(fleet.tables).manifests()) == []
+        run_ingest(spark, fleet, change)
+    assert local_tables(fleet.tables).snapshot().batch == 0
 
-    assert run_ingest(spark, fleet, LocalCommits(fleet.tables)).counts == Counts(
-        segments=1, events=count, quarantined=1
-    )
-    rows = read_events(spark, fleet.tables, LocalCommits(fleet.tables).manifests())
+    assert run_ingest(spark, fleet).counts == Counts(segments=1, events=count, quarantined=1)
+    rows = read_events(spark, local_tables(fleet.tables).snapshot())
     assert sorted(row["seq"] for row in rows.collect()) == list(range(1, count + 1))

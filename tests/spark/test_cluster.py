@@ -16,8 +16,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from sync.common.fleet_folder import FleetFolder
+from sync.tables.delta import local_tables
 from sync.tables.java import find_java
-from sync.tables.manifest import LocalCommits
 from sync.tables.tables import read_events
 from tests.helpers.fleet_tables import Lane, land, put, some_events, waiting
 from tests.helpers.jvm import FAST_JVM
@@ -145,7 +145,7 @@ def test_an_ingest_on_a_cluster(
     assert '"segments": 20, "events": 1000, "duplicates": 0, "quarantined": 1' in done.stdout
     # two executors, one on each worker, did the work
     assert all(list(tmp_path.glob(f"worker-{number}/app-*/*")) for number in range(2))
-    events = read_events(spark, fleet.tables, LocalCommits(fleet.tables).manifests())
+    events = read_events(spark, local_tables(fleet.tables).snapshot())
     rows = sorted(tuple(row) for row in events.select("gateway", "seq").collect())
     assert rows == sorted((lane.gateway, seq) for lane in lanes for seq in range(1, 201))
     assert waiting(fleet) == set()

@@ -14,7 +14,7 @@ from sync.reports import completeness
 from sync.reports.completeness import FIRST_PREVIOUS, SCHEMA
 from sync.reports.shared import lanes
 from sync.segment import Dropped
-from sync.tables.manifest import LocalCommits
+from sync.tables.delta import local_tables
 from sync.tables.tables import SEGMENTS, read_events, read_segments
 from tests.helpers.fleet_tables import Lane, land, some_events
 from tests.helpers.small_tables import at, events, table, told
@@ -207,15 +207,15 @@ def test_summary_of_number_ranges_by_day(spark: SparkSession) -> None:
 def test_a_declared_range_that_arrives_after_its_declaration_is_ingested(
     spark: SparkSession, fleet: FleetFolder
 ) -> None:
-    lane, commits = Lane(), LocalCommits(fleet.tables)
+    lane = Lane()
     evicted = lane.seal(some_events(4))
     land(fleet, lane.seal(some_events(3), (Dropped(1, 4, "backlog-full"),)))
 
     def report() -> list[tuple[Any, ...]]:
-        run_ingest(spark, fleet, commits)
-        manifests = commits.manifests()
-        stored = read_events(spark, fleet.tables, manifests)
-        rows = report_of(stored, read_segments(spark, fleet.tables, manifests))
+        run_ingest(spark, fleet)
+        snapshot = local_tables(fleet.tables).snapshot()
+        stored = read_events(spark, snapshot)
+        rows = report_of(stored, read_segments(spark, snapshot))
         return told(rows, *COUNTS, "forks", "chain_breaks")
 
     assert report() == [(7, 3, 4, 4, 0, 0, 0, 0)]

@@ -15,15 +15,16 @@ from sync.common.errors import LeaseError
 from sync.common.fleet_folder import FleetFolder
 from sync.ingest.continuous import run_continuously, stopped_by_signals
 from sync.ingest.ingest import IngestControl, IngestResult, run_ingest
+from sync.tables.delta import Counts, local_tables
 from sync.tables.locations import FleetStorage
-from sync.tables.manifest import Counts, LocalCommits, Manifest
+from sync.tables.storage import LocalStorage
 from tests.helpers.fleet_tables import Lane, land, some_events, waiting
 
 pytestmark = pytest.mark.spark
 
 
-class TakenOnce(LocalCommits):
-    """Tables whose lease is held by maintenance at the first attempt."""
+class TakenOnce(LocalStorage):
+    """A storage whose lease is held by maintenance at the first attempt."""
 
     asked = 0
 
@@ -39,13 +40,13 @@ class TakenOnce(LocalCommits):
 def test_a_continuous_ingest_repeats_and_stops_after_the_current_batch(
     spark: SparkSession, fleet: FleetFolder
 ) -> None:
-    lane, commits, control = Lane(), TakenOnce(fleet.tables), IngestControl()
+    lane, storage, control = Lane(), TakenOnce(fleet.tables), IngestControl()
     land(fleet, lane.seal(some_events(2)))
     results: list[IngestResult] = []
-    committed: list[Manifest] = []
+    committed: list[Counts] = []
 
-    def on_batch(manifest: Manifest) -> None:
-        committed.append(manifest)
+    def on_batch(counts: Counts) -> None:
+        committed.append(counts)
         if len(committed) == 2:
             control.stopping.set()
 
@@ -57,14 +58,17 @@ def test_a_continuous_ingest_repeats_and_stops_after_the_current_batch(
 
     control = IngestControl(on_batch=on_batch, stopping=control.stopping)
     total = run_continuously(
-        *(spark, FleetStorage.of(fleet), commits, control, on_run), every_s=0, batch_files=1
+        *(spark, FleetStorage(LocalStorage(fleet.root), storage), control, on_run),
+        every_s=0,
+        batch_files=1,
     )
-    assert commits.asked == 3
+    assert storage.asked == 3
     assert results == [IngestResult(1, Counts(1, 2)), IngestResult(1, Counts(1, 2))]
     assert total == IngestResult(2, Counts(2, 4))
-    assert committed == list(commits.manifests())
+    assert committed == [Counts(1, 2), Counts(1, 2)]
+    assert local_tables(fleet.tables).snapshot().batch == 2
     assert len(waiting(fleet)) == 2
-    assert run_ingest(spark, fleet, commits).counts == Counts(2, 4)
+    assert run_ingest(spark, fleet).counts == Counts(2, 4)
 
 
 def test_signals_stop_it_and_their_handlers_are_restored() -> None:

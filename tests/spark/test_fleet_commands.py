@@ -124,7 +124,7 @@ def test_spark_failure_is_one_line_with_its_trace_in_the_log(
     fleet: FleetFolder, command: Command
 ) -> None:
     land(fleet, Lane().seal(some_events(2)))
-    put(fleet.tables / "data", b"a file where a folder has to be")
+    blocked = put(fleet.tables / "events" / "day=2025-11-21", b"a file where a folder has to be")
     done = command("ingest", "--dir", str(fleet.root))
     assert done.returncode == 1
     assert done.stdout == ""
@@ -133,7 +133,7 @@ def test_spark_failure_is_one_line_with_its_trace_in_the_log(
     assert "Traceback" in (fleet.tables / "ingest.log").read_text()
     assert len(waiting(fleet)) == 1
 
-    (fleet.tables / "data").unlink()
+    blocked.unlink()
     again = command("ingest", "--dir", str(fleet.root), "--json", "--verbose")
     assert again.returncode == 0
     assert json.loads(again.stdout) == {

@@ -4,7 +4,6 @@ import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -18,7 +17,8 @@ from sync.ingest.ingest import STEPS, IngestResult, run_ingest
 from sync.ingest.ledger import CLAIM_COLUMNS, Claim, related_claims
 from sync.segment import Dropped
 from sync.segment.limits import MAX_TIME, MIN_TIME
-from sync.tables.manifest import Counts, LocalCommits
+from sync.tables.delta import Counts, local_tables
+from sync.tables.storage import File, Storage
 from sync.tables.tables import SEGMENTS, read_events, read_segments
 from tests.helpers.fleet_tables import (
     NOON,
@@ -48,16 +48,15 @@ def cut_after(step: str) -> Callable[[str], None]:
 
 
 def ingest(spark: SparkSession, fleet: FleetFolder, cut: str | None = None) -> IngestResult:
-    commits = LocalCommits(fleet.tables)
-    return run_ingest(spark, fleet, commits, cut_after(cut) if cut else lambda step: None)
+    return run_ingest(spark, fleet, cut_after(cut) if cut else lambda step: None)
 
 
 def events(spark: SparkSession, fleet: FleetFolder) -> DataFrame:
-    return read_events(spark, fleet.tables, LocalCommits(fleet.tables).manifests())
+    return read_events(spark, local_tables(fleet.tables).snapshot())
 
 
 def segments(spark: SparkSession, fleet: FleetFolder) -> DataFrame:
-    return read_segments(spark, fleet.tables, LocalCommits(fleet.tables).manifests())
+    return read_segments(spark, local_tables(fleet.tables).snapshot())
 
 
 def numbers(spark: SparkSession, fleet: FleetFolder) -> list[tuple[str, str, int]]:
@@ -74,7 +73,7 @@ def fates(spark: SparkSession, fleet: FleetFolder) -> dict[str, tuple[str, str |
 def test_every_field_of_an_event_and_of_its_segment_is_stored(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    fleet = fleet_folder(tmp_path / "fleet [a] 100%20 #ü?")
+    fleet = fleet_folder(tmp_path / "fleet [a] 100% #ü?")
     lane = Lane()
     lane.skip(3)
     identity, data = lane.seal(some_events(2), (Dropped(1, 3, "backlog-full"),))
@@ -220,8 +219,7 @@ def test_wrong_clocks_are_accepted_and_limited_in_days(
     assert len(days["gw-0.example"]) == 21
     assert days["gw-1.example"] == {"9999-12-31"}
     assert {"0001-01-01", "1970-01-01", "2025-11-21"} <= days["gw-2.example"]
-    [manifest] = LocalCommits(fleet.tables).manifests()
-    assert sorted(manifest.events) == sorted(set().union(*days.values()))
+    assert [*local_tables(fleet.tables).snapshot().days] == sorted(set().union(*days.values()))
 
 
 def test_segments_may_arrive_in_any_order(spark: SparkSession, fleet: FleetFolder) -> None:
@@ -258,55 +256,28 @@ def test_an_ingest_that_crashes_after_any_step_is_completed_by_the_next(
     assert len(fates(spark, fleet)) == 4
     assert waiting(fleet) == set()
     assert len(list(fleet.archive.rglob("*.seg"))) == 4
-    named = {manifest.attempt for manifest in LocalCommits(fleet.tables).manifests()}
-    assert {path.name for path in fleet.tables.glob("data/*/*/*")} == named
+    assert local_tables(fleet.tables).unarchived() == 0
 
 
 def test_a_batch_is_checked_against_earlier_batches_of_its_run(
     spark: SparkSession, fleet: FleetFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    commits, looks = LocalCommits(fleet.tables), []
+    looks = []
 
-    def counted(name: str, look: Callable[..., Any]) -> Callable[..., Any]:
-        def noted(*given: Any) -> Any:
-            looks.append(name)
-            return look(*given)
+    def counted(storage: Storage) -> dict[str, File]:
+        looks.append("landing")
+        return archive.waiting_files(storage)
 
-        return noted
-
-    monkeypatch.setattr(commits, "segments", counted("ledger", commits.segments))
-    monkeypatch.setattr(
-        "sync.ingest.batch.waiting_files", counted("landing", archive.waiting_files)
-    )
+    monkeypatch.setattr("sync.ingest.batch.waiting_files", counted)
     lane = Lane()
     for at in range(3):
         land(fleet, lane.seal(some_events(2)), at=NOON / 1000 + at)
     put(fleet.landing / "copy" / "x.seg", Lane().seal(some_events(2))[1], at=NOON / 1000 + 9)
     land(fleet, Lane(next_seq=2, previous=lane.previous).seal(some_events(3)), at=NOON / 1000 + 10)
-    summary = run_ingest(spark, fleet, commits, batch_files=2)
+    summary = run_ingest(spark, fleet, batch_files=2)
     assert summary == IngestResult(3, Counts(segments=3, events=6, duplicates=1, quarantined=1))
     assert sorted(seq for _, _, seq in numbers(spark, fleet)) == list(range(1, 7))
-    assert sorted(looks) == ["landing", "ledger"], "or it grows with the square of what landed"
-
-
-def test_combined_manifests_suffice_without_a_stream_checkpoint(
-    spark: SparkSession, fleet: FleetFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("sync.ingest.ingest.CHECKPOINT_AFTER", 2)
-    monkeypatch.setattr("sync.ingest.ingest.GRACE_S", -3600)
-    lane = Lane()
-    for at in range(2):
-        land(fleet, lane.seal(some_events(2)), at=NOON / 1000 + at)
-    assert run_ingest(spark, fleet, LocalCommits(fleet.tables), batch_files=1).batches == 2
-    manifests = sorted(path.name for path in fleet.tables.glob("manifests/*/*.*"))
-    assert manifests == ["0.json", "0000000001.gz"]
-
-    shutil.rmtree(fleet.tables / "checkpoints")
-    put(fleet.landing / "copy" / "x.seg", Lane().seal(some_events(2))[1])
-    land(fleet, lane.seal(some_events(2)))
-    counts = run_ingest(spark, fleet, LocalCommits(fleet.tables)).counts
-    assert counts == Counts(segments=1, events=2, duplicates=1)
-    assert sorted(seq for _, _, seq in numbers(spark, fleet)) == list(range(1, 7))
+    assert looks == ["landing"], "or it grows with the square of what landed"
 
 
 def test_many_small_segments_make_one_file_for_each_core(
@@ -316,8 +287,7 @@ def test_many_small_segments_make_one_file_for_each_core(
     for at in range(80):
         land(fleet, lane.seal(some_events(1)), at=NOON / 1000 + at)
     assert ingest(spark, fleet).counts.events == 80
-    (manifest,) = LocalCommits(fleet.tables).manifests()
-    assert [len(paths) for paths in manifest.events.values()] == [2]
+    assert len(local_tables(fleet.tables).snapshot().event_files) == 2
 
 
 def test_related_claims_share_a_number_or_a_predecessor(spark: SparkSession) -> None:
@@ -389,7 +359,7 @@ def test_a_damaged_stream_checkpoint_is_replaced(spark: SparkSession, fleet: Fle
 
 def test_the_lease_allows_one_driver(spark: SparkSession, fleet: FleetFolder) -> None:
     with (
-        LocalCommits(fleet.tables).lease(),
+        local_tables(fleet.tables).lease(),
         pytest.raises(FleetError, match="another ingest is at work"),
     ):
         ingest(spark, fleet)

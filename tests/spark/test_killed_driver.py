@@ -14,6 +14,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from random import Random
 from typing import NamedTuple
@@ -23,7 +24,7 @@ from pyspark.sql import SparkSession
 
 from sync.common.fleet_folder import FleetFolder
 from sync.ingest.ingest import STEPS, run_ingest
-from sync.tables.manifest import LocalCommits
+from sync.tables.delta import local_tables
 from sync.tables.tables import read_events, read_segments
 from tests.helpers.faulty_landing import RoughLanding, Row, lose_checkpoint
 from tests.helpers.fleet_tables import waiting
@@ -37,8 +38,8 @@ BEFORE = 12
 """Steps after which a driver is killed from outside, at most; and the most ms that it goes on."""
 ON_MS = 1_500
 
-CHOSEN = ("committed", "events")
-"""Steps at which a driver dies first: what was written and does not count, or does and is there."""
+CHOSEN = ("events", "committed", "written")
+"""Steps at which a driver dies first: between the two commits, and after and before both."""
 
 LOST = 0.15
 """How often a checkpoint is lost, of all kills."""
@@ -69,6 +70,7 @@ class Drivers:
     def __init__(self, fleet: FleetFolder) -> None:
         self._fleet = fleet
         self._orphans: list[int] = []
+        self._suspended: list[int] = []
 
     def dies_at(self, step: str, number: int) -> End:
         """Let a driver die at the step that it takes for that time."""
@@ -76,6 +78,20 @@ class Drivers:
         with self._buried(process, with_jvm=False):
             steps = self._read(process, lambda taken: taken.count(step) == number)
             return End(process.wait(LIMIT_S), steps, inside=steps.count(step) == number)
+
+    def suspended_at(self, step: str) -> subprocess.Popen[bytes]:
+        """Start a driver that ignores the lease; return it when it is suspended at the step."""
+        process = self._start(step, "1", "SIGSTOP")
+        self._suspended.append(process.pid)
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+        return process
+
+    def resumed(self, process: subprocess.Popen[bytes]) -> End:
+        """Let a suspended driver go on; return how it ends."""
+        with self._buried(process, with_jvm=True):
+            process.send_signal(signal.SIGCONT)
+            steps = self._read(process, lambda taken: taken[-1:] == ["over"])
+            return End(process.wait(LIMIT_S), steps, inside=False)
 
     def killed_after(self, steps: int, on_ms: int, *, with_jvm: bool) -> End:
         """Kill a driver so many ms after so many steps, alone or with its JVM."""
@@ -133,6 +149,11 @@ class Drivers:
         while self._orphans:
             _kill_group(self._orphans.pop())
 
+    def bury_all(self) -> None:
+        """End suspended drivers, too."""
+        self._orphans += self._suspended
+        self.bury()
+
 
 def _kill_group(number: int) -> None:
     with contextlib.suppress(ProcessLookupError):
@@ -162,9 +183,8 @@ def kill_one(drivers: Drivers, dice: Random, number: int) -> End:
 
 def check(spark: SparkSession, fleet: FleetFolder, landing: RoughLanding) -> None:
     """Compare the tables with the truth: each event once, and nothing else."""
-    commits = LocalCommits(fleet.tables)
-    manifests = commits.manifests()
-    events = read_events(spark, fleet.tables, manifests).toArrow().to_pylist()
+    snapshot = local_tables(fleet.tables).snapshot()
+    events = read_events(spark, snapshot).toArrow().to_pylist()
     found = Counter(
         Row(
             **{name: row[name] for name in Row._fields if name not in ("time", "tags")},
@@ -174,7 +194,7 @@ def check(spark: SparkSession, fleet: FleetFolder, landing: RoughLanding) -> Non
         for row in events
     )
     assert found == landing.rows()
-    segments = read_segments(spark, fleet.tables, manifests).toArrow().to_pylist()
+    segments = read_segments(spark, snapshot).toArrow().to_pylist()
     fates: dict[str, Counter[str]] = {fate: Counter() for fate in ("accepted", "duplicate", "bad")}
     for row in segments:
         fates[row["fate"]][row["digest"] or row["sha256"]] += 1
@@ -182,25 +202,73 @@ def check(spark: SparkSession, fleet: FleetFolder, landing: RoughLanding) -> Non
     assert set(fates["bad"]) == landing.cut
     assert set(fates["duplicate"]) <= set(fates["accepted"])
     assert waiting(fleet) == set()
-    assert list(commits.unarchived()) == []
+    assert local_tables(fleet.tables).unarchived() == 0
     kept = {path.read_bytes()[-32:].hex() for path in fleet.archive.rglob("*.seg")}
     assert kept == set(landing.digests())
 
 
+@pytest.mark.parametrize(
+    "step", [pytest.param("began", marks=pytest.mark.long), "written", "events"]
+)
+@pytest.mark.parametrize("lost", [pytest.param(False, marks=pytest.mark.long), True])
+def test_a_driver_that_was_suspended_while_another_worked_adds_nothing(
+    spark: SparkSession, fleet: FleetFolder, seed: int, step: str, *, lost: bool
+) -> None:
+    """The other driver has another query if the checkpoint is lost, or goes on with the same."""
+    drivers, landing = Drivers(fleet), RoughLanding(fleet, Random(seed))
+    landing.fill()
+    try:
+        process = drivers.suspended_at(step)
+        if lost:
+            lose_checkpoint(fleet, whole=True)
+        run_ingest(spark, fleet)
+        end = drivers.resumed(process)
+        assert end.status in (0, 1)
+    finally:
+        drivers.bury_all()
+    landing.fill(all_of_it=True)
+    run_ingest(spark, fleet)
+    check(spark, fleet, landing)
+
+
+def test_of_two_drivers_at_once_each_event_is_added_once(
+    spark: SparkSession, fleet: FleetFolder, seed: int
+) -> None:
+    """Both have judged the same ledger and written their files before either commits."""
+    drivers, landing = Drivers(fleet), RoughLanding(fleet, Random(seed))
+    landing.fill()
+    try:
+        first = drivers.suspended_at("written")
+        lose_checkpoint(fleet, whole=True)
+        second = drivers.suspended_at("written")
+        with ThreadPoolExecutor(2) as pool:
+            ends = list(pool.map(drivers.resumed, (first, second)))
+        assert {end.status for end in ends} <= {0, 1}
+        assert sum("committed" in end.steps for end in ends) >= 1
+    finally:
+        drivers.bury_all()
+    landing.fill(all_of_it=True)
+    run_ingest(spark, fleet)
+    check(spark, fleet, landing)
+
+
+@pytest.mark.parametrize("between", [False, True], ids=["anywhere", "between the commits"])
 def test_kills_amid_batches_lose_and_double_nothing(
     spark: SparkSession,
     fleet: FleetFolder,
     scale: Callable[[int, int], int],
     seed: int,
+    *,
+    between: bool,
 ) -> None:
     dice = Random(seed)
     drivers, landing = Drivers(fleet), RoughLanding(fleet, dice)
-    kills, struck, ends = scale(1, 50), 0, Counter[str]()
+    kills, struck, ends = scale(2 if between else 1, 50), 0, Counter[str]()
     try:
         for _ in count():
             landing.fill()
             landing.fill()
-            end = kill_one(drivers, dice, struck)
+            end = drivers.dies_at("events", 1) if between else kill_one(drivers, dice, struck)
             assert end.struck or end.status in (0, -signal.SIGKILL), end
             struck += end.struck
             ends[f"{'at' if end.inside else 'after'} {end.steps[-1]}"] += end.struck
@@ -211,6 +279,7 @@ def test_kills_amid_batches_lose_and_double_nothing(
     finally:
         drivers.bury()
     assert ends.total() == kills, ends
+    assert ends["at events"] == kills or not between
     landing.fill(all_of_it=True)
-    run_ingest(spark, fleet, LocalCommits(fleet.tables))
+    run_ingest(spark, fleet)
     check(spark, fleet, landing)

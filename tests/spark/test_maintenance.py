@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
-import time
-from collections.abc import Callable
+from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 
 import pytest
@@ -13,14 +14,19 @@ from pyspark.sql import SparkSession
 from sync.common.errors import FleetError
 from sync.common.fleet_folder import FleetFolder, segment_path
 from sync.ingest.ingest import run_ingest
-from sync.tables import maintenance
-from sync.tables.compaction import Compaction, CompactionResult
+from sync.tables.delta import EVENTS, KEPT_DAYS, SEGMENTS, Counts, FleetTables, Snapshot
 from sync.tables.locations import FleetStorage
-from sync.tables.maintenance import RetentionPolicy, compact, retain
-from sync.tables.manifest import Commits, Counts, LiveFiles, Manifest, live_files, retired
-from sync.tables.retention import old_days
+from sync.tables.maintenance import (
+    TARGET,
+    CompactionResult,
+    RetentionPolicy,
+    RetentionResult,
+    compact,
+    old_days,
+    retain,
+)
 from sync.tables.tables import read_events, read_segments
-from sync.tables.vacuum import ABANDONED_S, GRACE_S
+from tests.helpers.committed import Committer
 from tests.helpers.fleet_tables import NOON, Lane, land, put, some_events
 
 pytestmark = pytest.mark.spark
@@ -39,46 +45,59 @@ class Tables:
     def __init__(self, spark: SparkSession, fleet: FleetFolder) -> None:
         self.spark, self.fleet = spark, fleet
         self.places = FleetStorage.of(fleet)
-        self.commits = Commits(self.places.tables)
+        self.tables = FleetTables(self.places.tables)
         self.lane = Lane()
-        self.summarised: list[LiveFiles] = []
+        self.summarised: list[Snapshot] = []
 
     def batch(self, *starts: int) -> None:
         for start in starts:
             land(self.fleet, self.lane.seal(some_events(3, start=start)))
-        run_ingest(self.spark, self.fleet, self.commits)
+        run_ingest(self.spark, self.fleet)
 
     def rows(self) -> list[tuple[int, date]]:
-        events = read_events(self.spark, self.places.tables, self.commits.manifests())
+        events = read_events(self.spark, self.tables.snapshot())
         return sorted(tuple(row) for row in events.select("seq", "day").collect())
 
     def fates(self) -> list[str]:
-        segments = read_segments(self.spark, self.places.tables, self.commits.manifests())
+        segments = read_segments(self.spark, self.tables.snapshot())
         return sorted(row["fate"] for row in segments.select("fate").collect())
 
-    def compact(
-        self, chosen: Callable[[str], bool] = lambda day: True, cut: str | None = None
-    ) -> CompactionResult:
-        def on_step(step: str) -> None:
-            if step == cut:
-                raise Cut
-
-        compaction = Compaction(self.spark, self.places.tables, self.commits, on_step)
-        return compact(compaction, self.places, self.commits, chosen, wait_s=0)[0]
+    def compact(self, op: str = "<=", day: str = SECOND, target: int = TARGET) -> CompactionResult:
+        return compact(self.tables, (op, day), target=target, wait_s=0)
 
     def retain(
         self, keep: RetentionPolicy, days: float, *, dry_run: bool = False
-    ) -> maintenance.RetentionResult:
-        now = datetime.fromtimestamp(time.time(), UTC) + timedelta(days=days)
+    ) -> RetentionResult:
+        now = datetime.now(UTC) + timedelta(days=days)
         return retain(
-            *(self.spark, self.places, self.commits, keep, now),
-            summarise=lambda manifests: self.summarised.append(live_files(manifests)),
+            *(self.places, keep, now),
+            summarise=self.summarised.append,
             dry_run=dry_run,
             wait_s=0,
         )
 
     def parquet(self) -> set[str]:
-        return {file.path for file in self.places.tables.files("data", ".parquet")}
+        names = (EVENTS, SEGMENTS)
+        return {each.path for name in names for each in self.places.tables.files(name, ".parquet")}
+
+    def age(self, days: float) -> None:
+        """Let every file and removal of the tables be so many days older."""
+        for name in (EVENTS, SEGMENTS):
+            table = self.fleet.tables / name
+            for path in table.rglob("*"):
+                at = path.stat().st_mtime - days * 86_400
+                os.utime(path, (at, at))
+            for commit in (table / "_delta_log").glob("*.json"):
+                commit.write_text(older(commit.read_text("utf-8"), days), "utf-8")
+
+
+def older(commit: str, days: float) -> str:
+    actions = [json.loads(line) for line in commit.splitlines()]
+    for action in actions:
+        for each, name in (("remove", "deletionTimestamp"), ("add", "modificationTime")):
+            if each in action:
+                action[each][name] -= round(days * DAY_MS)
+    return "\n".join(map(json.dumps, actions)) + "\n"
 
 
 @pytest.fixture
@@ -96,72 +115,57 @@ def tables(none: Tables) -> Tables:
 def test_compaction_changes_no_row_wherever_it_is_interrupted(
     tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rows, before = tables.rows(), live_files(tables.commits.manifests())
-    assert len(before.events[FIRST]) == 2
-    assert len(before.segments) == 2
+    rows, before = tables.rows(), tables.tables.snapshot()
+    assert len(before.days[FIRST].files) == 2
+    assert len(before.segment_files) == 2
 
-    with pytest.raises(Cut):
-        tables.compact(cut="written")
-    assert (tables.rows(), live_files(tables.commits.manifests())) == (rows, before)
-    with pytest.raises(Cut):
-        tables.compact(cut="committed")
+    @contextlib.contextmanager
+    def cut_off(*names: str) -> Iterator[None]:
+        """Commit, and die before the commit is durable."""
+        with journaled(*names):
+            yield
+            raise Cut
+
+    with monkeypatch.context() as patched:
+        journaled = tables.tables.journaled
+        patched.setattr(tables.tables, "journaled", cut_off)
+        with pytest.raises(Cut):
+            tables.compact()
     assert tables.rows() == rows
     assert tables.compact() == CompactionResult(0, 2, 1)
 
-    after = live_files(tables.commits.manifests())
-    assert [len(after.events[day]) for day in (FIRST, SECOND)] == [1, 1]
-    assert len(after.segments) == 1
+    after = tables.tables.snapshot()
+    assert [len(after.days[day].files) for day in (FIRST, SECOND)] == [1, 1]
+    assert len(after.segment_files) == 1
     assert (tables.rows(), tables.fates()) == (rows, ["accepted"] * 3)
     assert tables.compact() == CompactionResult()
 
-    # readers of before read on, until the grace is over; what was cut off goes later
-    old = {*before.events[FIRST], *before.segments}
+    # readers of before read on, until the time is over
+    old = {*before.days[FIRST].files, *before.segment_files}
     assert old <= tables.parquet()
-    now = time.time()
-    monkeypatch.setattr("sync.tables.maintenance.time.time", lambda: now + GRACE_S + 60)
-    tables.compact()
-    assert not old & tables.parquet()
-    assert set(before.events[SECOND]) <= tables.parquet()
-    assert len(tables.parquet()) == 4
-    monkeypatch.setattr("sync.tables.maintenance.time.time", lambda: now + ABANDONED_S + 60)
-    tables.compact()
-    assert tables.parquet() == {*after.events[FIRST], *after.events[SECOND], *after.segments}
+    tables.age(KEPT_DAYS - 0.1)
+    assert tables.compact() == CompactionResult()
+    tables.age(0.2)
+    assert tables.compact() == CompactionResult(removed=len(old))
+    assert tables.parquet() == {*after.event_files, *after.segment_files}
     assert tables.rows() == rows
 
     # what is committed stays committed, and the ledger is the same
-    assert all(
-        tables.commits.committed(each.query, each.batch) for each in tables.commits.manifests()
-    )
     put(tables.fleet.landing / "copy.seg", Lane().seal(some_events(3))[1])
-    counts = run_ingest(tables.spark, tables.fleet, tables.commits).counts
-    assert counts == Counts(duplicates=1)
+    assert run_ingest(tables.spark, tables.fleet).counts == Counts(duplicates=1)
 
 
-def test_compaction_respects_the_target_and_refuses_incomplete_tables(
-    tables: Tables,
-) -> None:
+def test_compaction_of_one_day_and_of_small_files(tables: Tables) -> None:
     rows = tables.rows()
-    assert tables.compact(lambda day: day == SECOND) == CompactionResult(0, 2, 1)
-    paths = live_files(tables.commits.manifests()).events[FIRST]
-    target = max((tables.fleet.tables / path).stat().st_size for path in paths) * 2 - 1
-    compaction = Compaction(tables.spark, tables.places.tables, tables.commits, target=target)
-    assert compaction.run(lambda day: True) == CompactionResult()
-    compaction = Compaction(tables.spark, tables.places.tables, tables.commits, target=target + 3)
-    assert compaction.run(lambda day: True) == CompactionResult(1, 2, 1)
+    assert tables.compact("=", SECOND) == CompactionResult(0, 2, 1)
+    paths = tables.tables.snapshot().days[FIRST].files
+    sizes = [(tables.fleet.tables / path).stat().st_size for path in paths]
+    assert tables.compact(target=min(sizes)) == CompactionResult()
+    assert tables.compact(target=sum(sizes) + 1) == CompactionResult(1, 2, 1)
     assert tables.rows() == rows
-    [path] = live_files(tables.commits.manifests()).events[FIRST]
-    found = tables.spark.read.parquet(tables.places.tables.uri(path)).select("seq").collect()
-    assert found == sorted(found)
-
-    (tables.fleet.tables / path).rename(tables.fleet.tables / "away")
-    with pytest.raises(FileNotFoundError, match="which a manifest names"):
-        tables.compact()
-    assert len(tables.commits.manifests()) == 4
 
 
-def test_retention_removes_whole_days_and_keeps_the_ledger(
-    tables: Tables, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_retention_removes_whole_days_and_keeps_the_ledger(tables: Tables) -> None:
     """The centre's clock is far past the days of the events."""
     rows = tables.rows()
     keep = RetentionPolicy(events=30, archive=30, quarantine=30)
@@ -174,11 +178,13 @@ def test_retention_removes_whole_days_and_keeps_the_ledger(
     assert set(would.days) >= {FIRST, SECOND, "1970-01-01"}
     assert len(tables.rows()) == len(rows) + 6
     assert tables.summarised == []
-    before = live_files(tables.commits.manifests())
+    before = tables.tables.snapshot()
     done = tables.retain(keep, 31)
-    assert tables.summarised == [before]
+    assert [each.event_files for each in tables.summarised] == [before.event_files]
     assert (done.days[FIRST], done.days["1970-01-01"], sum(done.days.values())) == (6, 3, 15)
-    assert retired(tables.commits.manifests()) == done.days
+    after = tables.tables.snapshot()
+    assert {day: after.retired(day) for day in done.days} == done.days
+    assert after.retired("2025-01-01") == 0
     assert (tables.rows(), tables.fates()) == ([], ["accepted"] * 5)
     assert tables.retain(keep, 31).days == {}
     assert not refused.exists()
@@ -188,49 +194,45 @@ def test_retention_removes_whole_days_and_keeps_the_ledger(
     assert names == ["13-15.seg"]
     identity, data = Lane().seal(some_events(3))
     put(tables.fleet.landing / segment_path(identity), data)
-    assert run_ingest(tables.spark, tables.fleet, tables.commits).counts == Counts(duplicates=1)
+    assert run_ingest(tables.spark, tables.fleet).counts == Counts(duplicates=1)
 
-    # the files go with the next upkeep after the grace; the ledger's stay
-    tables.retain(RetentionPolicy(), 31 + 2)
-    assert len(tables.parquet()) == len(live_files(tables.commits.manifests()).segments) == 4
+    # the files go with the next maintenance after some days; the ledger's stay
+    tables.age(KEPT_DAYS + 1)
+    assert len(tables.retain(RetentionPolicy(), 0).replaced) == 5
+    assert len(tables.parquet()) == len(tables.tables.snapshot().segment_files) == 4
 
 
-def test_a_day_is_kept_while_part_of_it_is_recent() -> None:
-    old = [
-        Manifest("q", batch, "a", at, (), {day: (f"{batch}",)})
-        for batch, (at, day) in enumerate(
-            [
-                ("2025-01-01T00:00:00+00:00", "2025-01-01"),
-                ("2025-01-02T00:00:00+00:00", "2024-12-31"),
-                ("2025-02-20T00:00:00+00:00", "2024-12-31"),
-                ("2025-02-20T00:00:00+00:00", "2025-02-10"),
-                ("2025-01-01T00:00:00+00:00", "2055-01-01"),
-                ("2025-02-20T00:00:00+00:00", "2056-01-01"),
-            ]
-        )
-    ]
-    now = datetime(2025, 3, 1, 12, tzinfo=UTC)
-    assert set(old_days(old, now, 30).days) == {"2025-01-01", "2055-01-01"}
+def test_a_day_is_kept_while_part_of_it_is_recent(none: Tables) -> None:
+    now = datetime.now(UTC)
+    committer = Committer(none.fleet.tables)
+
+    def days(*ago: float) -> None:
+        committer.commit([{"gateway": "gw", "time": now - timedelta(days=each)} for each in ago])
+
+    days(60, 61, 3, -11_000)
+    none.age(40)
+    days(61, -11_001)
+    found = old_days(none.tables.snapshot(), now, 30)
+    assert [(now.date() - date.fromisoformat(day)).days for day in found] == [60, -11_000]
 
 
 def test_abandoned_files_are_removed_after_a_week(none: Tables) -> None:
+    none.batch(NOON)
     root = none.fleet.tables
-    cut = put(root / "data/lost/0/cut/events/day=2025-11-21/x.parquet", b"rows")
-    young = put(root / "data/lost/1/cut/events/day=2025-11-21/x.parquet", b"rows")
+    cut = put(root / "events/day=2025-11-21/x.parquet", b"rows")
+    young = put(root / "events/day=2025-11-21/y.parquet", b"rows")
     dead = put(root / "checkpoints/000001/offsets/0", b"offset")
     put(root / "checkpoints/000003/offsets/0", b"offset", at=1)
-    for path in (cut, dead):
-        os.utime(path, (1, 1))
+    os.utime(cut, (1, 1))
     for path in (root / "checkpoints/000001").rglob("*"):
         os.utime(path, (1, 1))
     done = none.retain(RetentionPolicy(), 0)
-    assert done.rubbish.attempts == ("data/lost/0/cut",)
-    assert done.rubbish.checkpoints == ("checkpoints/000001",)
+    assert done.replaced == ("events/day=2025-11-21/x.parquet",)
+    assert done.checkpoints == ("checkpoints/000001",)
     assert [cut.exists(), young.exists(), dead.exists()] == [False, True, False]
-    assert not (root / "data/lost/0").exists()
     assert (root / "checkpoints/000003").exists()
 
 
 def test_maintenance_waits_for_the_lease(none: Tables) -> None:
-    with none.commits.lease(), pytest.raises(FleetError, match="another ingest is at work"):
+    with none.tables.lease(), pytest.raises(FleetError, match="another ingest is at work"):
         none.compact()

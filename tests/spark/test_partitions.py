@@ -12,7 +12,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from sync.reports import anomalies, availability, completeness, refusals, sensors
 from sync.reports.shared.report import ReportContext
 from sync.tables import partitions
-from sync.tables.manifest import Manifest
+from sync.tables.delta import Snapshot
 from sync.tables.partitions import (
     coalesced,
     empty_frame,
@@ -20,11 +20,11 @@ from sync.tables.partitions import (
     union,
     without_repartitioning,
 )
-from sync.tables.storage import LocalStorage
 from sync.tables.summaries import StoredSummaries, summarise
 from sync.tables.summaries import stored as kept
 from sync.tables.summaries.index import FOLDER
-from sync.tables.tables import EVENTS, SEGMENTS, Attempt, read_segments
+from sync.tables.tables import read_segments
+from tests.helpers.committed import Committer
 from tests.helpers.small_tables import START, at, table
 
 pytestmark = pytest.mark.spark
@@ -90,7 +90,7 @@ def test_settings_are_restored_after_an_error(spark: SparkSession) -> None:
     assert spark.conf.get(name) == before
 
 
-def batch(spark: SparkSession, tables: Path) -> Manifest:
+def batch(tables: Path) -> Snapshot:
     """Write two days of a few gateways: a heartbeat and readings every hour, and their segments."""
     place = [(f"gw{gateway}", day) for gateway in range(GATEWAYS) for day in range(DAYS)]
     events: list[dict[str, Any]] = []
@@ -108,12 +108,9 @@ def batch(spark: SparkSession, tables: Path) -> Manifest:
         head = {"fate": "accepted", "digest": f"{day}", "previous": f"{day - 1}", "dropped": []}
         row = {"gateway": gateway, "epoch": "1", **ends, **sealed, **head}
         segments += [row | {"lane": lane} for lane in ("system", "readings")]
-    attempt = Attempt(LocalStorage(tables), "data/q/0/attempt")
-    return Manifest(
-        *("q", 0, "attempt", ""),
-        attempt.write_segments(table(spark, SEGMENTS, segments)),
-        attempt.write_events(table(spark, EVENTS, events).repartition(3)),
-    )
+    committer = Committer(tables)
+    committer.commit(events[::2], segments[::2])
+    return committer.commit(events[1::2], segments[1::2])
 
 
 def stages(spark: SparkSession) -> int:
@@ -128,10 +125,9 @@ def rows_of(made: StoredSummaries) -> dict[str, list[str]]:
 
 
 def test_a_report_of_small_tables_needs_no_shuffle(spark: SparkSession, tmp_path: Path) -> None:
-    manifest = batch(spark, tmp_path)
-    made = summarise(spark, tmp_path, [manifest], list(DAILY.values()))
-    segments = read_segments(spark, tmp_path, [manifest])
-    context = ReportContext(made, segments, START, START.date())
+    snapshot = batch(tmp_path)
+    made = summarise(spark, snapshot, list(DAILY.values()))
+    context = ReportContext(made, read_segments(spark, snapshot), START, START.date())
     needed = {}
     with without_repartitioning(spark):
         for each in REPORTS:
@@ -147,14 +143,14 @@ def test_a_report_of_small_tables_needs_no_shuffle(spark: SparkSession, tmp_path
 def test_many_events_in_several_partitions_give_the_same_rows(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    manifest = batch(spark, tmp_path)
-    whole = rows_of(summarise(spark, tmp_path, [manifest], list(DAILY.values())))
+    snapshot = batch(tmp_path)
+    whole = rows_of(summarise(spark, snapshot, list(DAILY.values())))
     assert len(whole["lanes"]) == GATEWAYS * DAYS * 2
     before = set((tmp_path / FOLDER).rglob("*.parquet"))
     for summary in (tmp_path / FOLDER).rglob("kept.json"):
         summary.unlink()
     monkeypatch.setattr(kept, "PART", 1_000)
-    divided = summarise(spark, tmp_path, [manifest], list(DAILY.values()))
+    divided = summarise(spark, snapshot, list(DAILY.values()))
     assert rows_of(divided) == whole
     made = set((tmp_path / FOLDER).rglob("*.parquet")) - before
     places = [path.parent for path in made]

@@ -13,7 +13,7 @@ from sync.cli.main import cli
 from sync.common.fleet_folder import FleetFolder, segment_path
 from sync.ingest.ingest import run_ingest
 from sync.reports import quarantine as quarantine_report
-from sync.tables.manifest import Counts, LocalCommits
+from sync.tables.delta import Counts, local_tables
 from sync.tables.tables import SEGMENTS, read_events, read_segments, refused
 from tests.helpers.fleet_tables import NOON, Lane, as_version, land, put, some_events, waiting
 from tests.helpers.small_tables import at, table, told
@@ -43,9 +43,8 @@ def test_a_newer_minor_version_is_read_and_a_newer_major_one_is_quarantined(
     land(fleet, (second, alien), at=NOON / 1000 + 1)
     clone = Lane().seal(some_events(9))
     land(fleet, clone, at=NOON / 1000 + 2)
-    commits = LocalCommits(fleet.tables)
 
-    assert run_ingest(spark, fleet, commits).counts == Counts(segments=1, events=3, quarantined=2)
+    assert run_ingest(spark, fleet).counts == Counts(segments=1, events=3, quarantined=2)
 
     reasons = listed(fleet)
     assert sorted(reasons.values()) == ["fork", "version"]
@@ -63,17 +62,17 @@ def test_a_newer_minor_version_is_read_and_a_newer_major_one_is_quarantined(
         {f"landing/readmitted/{sha256(alien).hexdigest()}.seg"},
     )
     assert "contradicts an accepted segment: overlaps 1-3 (" in done.stderr
-    assert run_ingest(spark, fleet, commits).counts == Counts(quarantined=1)
+    assert run_ingest(spark, fleet).counts == Counts(quarantined=1)
     assert sorted(listed(fleet).values()) == ["fork", "version"]
 
     # after an upgrade that can read it: here the bytes of this version, which the tables know not
     upgraded = put(fleet.quarantine / "some" / "where.seg", data)
     assert quarantine(fleet, "readmit", str(upgraded)).exit_code == 0
     assert waiting(fleet) == {f"landing/{segment_path(second)}"}
-    summary = run_ingest(spark, fleet, commits)
+    summary = run_ingest(spark, fleet)
     assert (summary.reread, summary.counts) == (1, Counts(segments=1, events=2))
-    assert read_events(spark, fleet.tables, commits.manifests()).count() == 5
-    rows = refused(read_segments(spark, fleet.tables, commits.manifests())).collect()
+    assert read_events(spark, local_tables(fleet.tables).snapshot()).count() == 5
+    rows = refused(read_segments(spark, local_tables(fleet.tables).snapshot())).collect()
     assert sorted(row["reason"] for row in rows) == ["fork", "version", "version"]
     assert (fleet.archive / segment_path(second)).read_bytes() == data
 

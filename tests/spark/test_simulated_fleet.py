@@ -27,7 +27,7 @@ from sync.pages.files import report_json
 from sync.reports.shared.collect import collect
 from sync.reports.shared.registry import summaries_of
 from sync.reports.shared.report import ReportContext
-from sync.tables.manifest import LocalCommits
+from sync.tables.delta import local_tables
 from sync.tables.summaries import summarise
 from sync.tables.tables import read_events, read_segments
 from tests.helpers import fleet_figures, fleet_planted
@@ -104,13 +104,12 @@ def land_again(fleet: FleetFolder, count: int) -> Counter[tuple[str, str, str]]:
 
 def examine(spark: SparkSession, fleet: FleetFolder, truth: dict[str, Any]) -> Found:
     """Make the report as of the truth's moment, as programs read it."""
-    commits = LocalCommits(fleet.tables)
-    manifests = commits.manifests()
-    kept = summarise(spark, fleet.tables, manifests, summaries_of())
-    segments = read_segments(spark, fleet.tables, manifests)
+    snapshot = local_tables(fleet.tables).snapshot()
+    kept = summarise(spark, snapshot, summaries_of())
+    segments = read_segments(spark, snapshot)
     found = collect(ReportContext(kept, segments, datetime.fromisoformat(truth["as_of"])))
     values = (
-        read_events(spark, fleet.tables, manifests)
+        read_events(spark, snapshot)
         .where("kind = 'reading'")
         .groupBy("source", "name")
         .agg(F.count(F.lit(1)), F.sum(F.col("value").cast("decimal(20, 6)")).cast("string"))
@@ -156,10 +155,9 @@ def test_all_that_is_planted_is_found_and_nothing_else(
     made, fleet = tmp_path / "made", fleet_folder(tmp_path / "fleet")
     truth = write_fleet(settings_of(scale, seed), made)
     land(made, fleet)
-    commits = LocalCommits(fleet.tables)
     totals = truth["totals"]
 
-    ingested = run_ingest(spark, fleet, commits)
+    ingested = run_ingest(spark, fleet)
     counts = ingested.counts
     assert (counts.segments, counts.events) == (totals["segments"], totals["events"])
     assert counts.duplicates == totals["repeated"]
@@ -168,7 +166,7 @@ def test_all_that_is_planted_is_found_and_nothing_else(
 
     again = land_again(fleet, scale(0, AGAIN))
     if again:
-        counts = run_ingest(spark, fleet, commits).counts
+        counts = run_ingest(spark, fleet).counts
         told = (counts.segments, counts.duplicates, counts.quarantined)
         assert told == (0, again.total(), 0)
 
@@ -184,7 +182,7 @@ def test_a_fleet_without_faults_has_no_problem(
     made, fleet = tmp_path / "made", fleet_folder(tmp_path / "fleet")
     truth = write_fleet(settings_of(scale, seed, frozenset()), made)
     land(made, fleet)
-    run_ingest(spark, fleet, LocalCommits(fleet.tables))
+    run_ingest(spark, fleet)
     found = examine(spark, fleet, truth)
     found.check()
     assert found.report["problems"] == []

@@ -2,9 +2,8 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from datetime import date
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -12,11 +11,14 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from sync.reports.shared.report import ReportContext
-from sync.tables.manifest import Manifest
+from sync.tables.delta import Snapshot, local_tables
+from sync.tables.locations import FleetStorage
+from sync.tables.maintenance import RetentionPolicy, compact, retain
 from sync.tables.storage import LocalStorage
 from sync.tables.summaries import StoredSummaries, Summary, summarise
 from sync.tables.summaries.index import FOLDER, GRACE_S
-from sync.tables.tables import EVENTS, SEGMENTS, Attempt
+from sync.tables.tables import SEGMENTS
+from tests.helpers.committed import Committer
 from tests.helpers.small_tables import at, table
 
 pytestmark = pytest.mark.spark
@@ -34,13 +36,9 @@ NONE = Summary("none", 1, COUNT, lambda events: count(events).where("false"))
 BOTH = (EVENTS_A_DAY, NONE)
 
 
-def batch(spark: SparkSession, tables: Path, number: int, *days: int) -> Manifest:
-    """Write a batch with an event on each of these days."""
-    rows: list[dict[str, Any]] = [{"gateway": "gw", "time": at(day * DAY_S)} for day in days]
-    attempt = Attempt(LocalStorage(tables), f"data/q/{number}/attempt")
-    return Manifest(
-        "q", number, "attempt", "", (), attempt.write_events(table(spark, EVENTS, rows))
-    )
+def batch(tables: Path, *days: int) -> Snapshot:
+    """Commit a batch with an event on each of these days."""
+    return Committer(tables).commit([{"gateway": "gw", "time": at(day * DAY_S)} for day in days])
 
 
 def told(kept: StoredSummaries, since: date | None = None) -> dict[int, int]:
@@ -57,70 +55,90 @@ def parquet(tables: Path) -> set[Path]:
 def test_only_days_with_new_events_are_computed(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = batch(spark, tmp_path, 0, 0, 1, 1)
-    kept = summarise(spark, tmp_path, [first], BOTH)
+    first = batch(tmp_path, 0, 1, 1)
+    kept = summarise(spark, first, BOTH)
     assert (kept.days, told(kept)) == ((0, 2, 0), {21: 1, 22: 2})
     assert kept.rows(NONE).collect() == []
     assert told(kept, date(2025, 11, 22)) == {22: 2}
 
     # the same again; then a late segment touches one of the days, and brings a new one
-    again = summarise(spark, tmp_path, [first], BOTH)
+    again = summarise(spark, first, BOTH)
     assert (again.days, told(again)) == ((2, 0, 0), {21: 1, 22: 2})
-    late = batch(spark, tmp_path, 1, 0, 2)
-    now = summarise(spark, tmp_path, [first, late], BOTH)
+    late = batch(tmp_path, 0, 2)
+    now = summarise(spark, late, BOTH)
     assert (now.days, told(now)) == ((1, 2, 0), {21: 2, 22: 2, 23: 1})
 
-    # a report that began before reads on; another version of one summary is computed anew
+    # a report that began before reads on; compaction changes nothing; another version of one
+    # summary is computed anew
     assert told(kept) == {21: 1, 22: 2}
+    assert compact(local_tables(tmp_path), ("<=", "2025-11-23")).days == 1
+    compacted = local_tables(tmp_path).snapshot()
+    assert summarise(spark, compacted, BOTH).days == (3, 0, 0)
     newer = replace(EVENTS_A_DAY, version=2)
-    assert summarise(spark, tmp_path, [first, late], [newer, NONE]).days == (0, 3, 0)
+    assert summarise(spark, compacted, [newer, NONE]).days == (0, 3, 0)
     assert told(now) == {21: 2, 22: 2, 23: 1}
 
-    # what was replaced goes once the grace is over
+    # a report of the past removes nothing; what was replaced goes once the grace is over
     held = parquet(tmp_path)
     later = time.time() + GRACE_S + 1
     monkeypatch.setattr("sync.tables.summaries.index.time.time", lambda: later)
-    third = batch(spark, tmp_path, 2, 3)
-    summarise(spark, tmp_path, [first, late, third], [newer, NONE])
+    third = batch(tmp_path, 3)
+    assert told(summarise(spark, first, [EVENTS_A_DAY], past=True)) == {21: 1, 22: 2}
+    summarise(spark, third, [replace(EVENTS_A_DAY, version=3)], past=True)
+    assert held <= parquet(tmp_path)
+    summarise(spark, third, [newer, NONE])
     assert len(held - parquet(tmp_path)) == 2 + 2
 
 
 def test_damaged_and_incomplete_summaries_are_computed_again(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    only = batch(spark, tmp_path, 0, 0)
-    summarise(spark, tmp_path, [only], BOTH)
+    only = batch(tmp_path, 0)
+    summarise(spark, only, BOTH)
     [path] = parquet(tmp_path)
     path.write_bytes(path.read_bytes()[:-1])
-    kept = summarise(spark, tmp_path, [only], BOTH)
+    kept = summarise(spark, only, BOTH)
     assert (kept.days, told(kept)) == ((0, 1, 0), {21: 1})
     for found in (tmp_path / FOLDER).rglob("kept.json"):
         found.write_bytes(b"{")
-    kept = summarise(spark, tmp_path, [only], BOTH)
+    kept = summarise(spark, only, BOTH)
     assert (kept.days, told(kept)) == ((0, 1, 0), {21: 1})
 
 
 def test_summaries_of_removed_events_are_kept(spark: SparkSession, tmp_path: Path) -> None:
-    first = batch(spark, tmp_path, 0, 0, 1)
-    second = batch(spark, tmp_path, 1, 0)
-    summarise(spark, tmp_path, [first, second], BOTH)
-    gone = (*first.events["2025-11-21"], *second.events["2025-11-21"])
-    compacted = Manifest(
-        "upkeep", 0, "a", "", (), {"2025-11-21": ("c",)}, kind="compacted", replaces=gone
-    )
-    retired = Manifest("upkeep", 1, "a", "", (), kind="retired", replaces=("c",))
-    late = batch(spark, tmp_path, 2, 0)
-    manifests = [first, second, late, compacted, retired]
-    kept = summarise(spark, tmp_path, manifests, BOTH)
+    """The events of the first day are removed, and some that arrive later once more."""
+    places = FleetStorage(LocalStorage(tmp_path), LocalStorage(tmp_path))
+    policy, far = RetentionPolicy(events=1), datetime.now(UTC) + timedelta(days=30)
+
+    def retire() -> dict[str, int]:
+        done = retain(
+            *(places, policy, far),
+            summarise=lambda snapshot: summarise(spark, snapshot, BOTH),
+            wait_s=0,
+        )
+        return done.days
+
+    batch(tmp_path, 0, 1)
+    batch(tmp_path, 0)
+    assert retire() == {"2025-11-21": 2, "2025-11-22": 1}
+    late = batch(tmp_path, 0)
+    kept = summarise(spark, late, BOTH)
     assert (kept.days, told(kept)) == ((1, 1, 0), {21: 3, 22: 1})
+    assert retire() == {"2025-11-21": 1}
+    gone = local_tables(tmp_path).snapshot()
+    kept = summarise(spark, gone, BOTH)
+    assert (kept.days, told(kept)) == ((2, 0, 0), {21: 3, 22: 1})
     newer = (replace(EVENTS_A_DAY, version=2), NONE)
-    assert summarise(spark, tmp_path, manifests, newer).days == (0, 2, 1)
+    assert summarise(spark, gone, newer).days == (2, 0, 2)
+    later = batch(tmp_path, 0)
+    kept = summarise(spark, later, BOTH)
+    assert (kept.days, told(kept)) == ((1, 1, 0), {21: 4, 22: 1})
 
 
 def test_a_report_of_the_past_leaves_out_later_days_and_later_segments(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    kept = summarise(spark, tmp_path, [batch(spark, tmp_path, 0, 0, 1, 1, 2)], BOTH)
+    kept = summarise(spark, batch(tmp_path, 0, 1, 1, 2), BOTH)
     rows = [
         {"gateway": "gw", "path": f"archive/{number}", "arrived": at(second)}
         for number, second in enumerate((DAY_S - 1, DAY_S, DAY_S + 1))

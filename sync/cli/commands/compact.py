@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Callable
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -31,7 +31,6 @@ from sync.tables.locations import StorageOptions
     help="Compact only this day (UTC) of the events.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
-@click.option("--verbose", is_flag=True, help="Show Spark's own messages.")
 def command(
     folder: Path | None,
     landing: str | None,
@@ -40,42 +39,35 @@ def command(
     day: datetime | None,
     *,
     as_json: bool,
-    verbose: bool,
 ) -> None:
     """Merge the many small files of the tables into few large ones. No row changes.
 
-    Waits at most 10 minutes for a running ingest. Spark's messages of the last run are in
-    DIR/tables/compact.log, unless --verbose shows them.
+    Waits at most 10 minutes for a running ingest. Needs no Java, except for tables in HDFS or an
+    object store.
     """
-    from sync.tables.compaction import Compaction
+    from sync.tables.delta import FleetTables
     from sync.tables.hadoop import storage_at
     from sync.tables.maintenance import compact
-    from sync.tables.manifest import Commits
-    from sync.tables.spark_session import spark_errors, spark_session
+    from sync.tables.spark_session import spark_session
 
     options = StorageOptions(folder, landing, tables)
     options.check()
-    log = None if verbose else options.log("compact.log")
-    with spark_errors(log), spark_session("fieldpost-compact") as spark:
+    with contextlib.ExitStack() as stack:
+        name = "fieldpost-compact"
+        spark = None if options.is_local else stack.enter_context(spark_session(name))
         places = options.open(lambda uri: storage_at(spark, uri))
-        commits = Commits(places.tables)
-        compaction = Compaction(spark, places.tables, commits)
-        done, rubbish = compact(
-            compaction, places, commits, _chosen(before, day), segments=day is None
-        )
-    removed = len(rubbish.replaced) + len(rubbish.attempts)
+        done = compact(FleetTables(places.tables), _chosen(before, day), segments=day is None)
     if as_json:
-        click.echo(json.dumps(asdict(done) | {"removed": removed}))
+        click.echo(json.dumps(asdict(done)))
         return
     click.echo(
         f"merged {done.replaced} files of {done.days} days into {done.written}; "
-        f"removed {removed} files and folders that an earlier run had replaced"
+        f"removed {done.removed} files that were replaced or abandoned"
     )
 
 
-def _chosen(before: int, day: datetime | None) -> Callable[[str], bool]:
+def _chosen(before: int, day: datetime | None) -> tuple[str, str]:
+    """Return the operator and the day by which days are selected."""
     if day is not None:
-        wanted = day.date().isoformat()
-        return lambda name: name == wanted
-    last = (datetime.now(UTC) - timedelta(days=before)).date().isoformat()
-    return lambda name: name <= last
+        return "=", day.date().isoformat()
+    return "<=", (datetime.now(UTC) - timedelta(days=before)).date().isoformat()

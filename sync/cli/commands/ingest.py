@@ -62,7 +62,6 @@ def command(
     from sync.ingest.continuous import run_continuously, stopped_by_signals
     from sync.ingest.ingest import IngestControl, run_ingest
     from sync.tables.hadoop import storage_at
-    from sync.tables.manifest import Commits
     from sync.tables.spark_session import spark_errors, spark_session
 
     options = StorageOptions(folder, landing, tables)
@@ -76,15 +75,12 @@ def command(
 
     with spark_errors(log), spark_session("fieldpost-ingest") as spark:
         places = options.open(lambda uri: storage_at(spark, uri))
-        commits = Commits(places.tables)
         if not continuous:
-            print_result(
-                run_ingest(spark, places, commits, batch_files=batch_files, control=control)
-            )
+            print_result(run_ingest(spark, places, batch_files=batch_files, control=control))
             return
         with stopped_by_signals(control.stopping):
             run_continuously(
-                *(spark, places, commits, control, print_result),
+                *(spark, places, control, print_result),
                 every_s=every,
                 batch_files=batch_files,
                 log=log,

@@ -182,7 +182,7 @@ def _gather(folder: Path, selection: _Selection, *, verbose: bool) -> Findings:
     from sync.reports.shared.collect import collect
     from sync.reports.shared.registry import summaries_of
     from sync.reports.shared.report import ReportContext
-    from sync.tables.manifest import LocalCommits
+    from sync.tables.delta import local_tables
     from sync.tables.spark_session import spark_errors, spark_session, without_overflow_errors
     from sync.tables.summaries import summarise
     from sync.tables.tables import read_segments
@@ -190,15 +190,15 @@ def _gather(folder: Path, selection: _Selection, *, verbose: bool) -> Findings:
     fleet = FleetFolder(folder)
     fleet.require()
     tables = fleet.tables.resolve()
-    manifests = LocalCommits(tables).manifests()
+    snapshot = local_tables(tables).snapshot(selection.as_of)
     log = None if verbose else tables / "report.log"
     with (
         spark_errors(log),
         spark_session("fieldpost-report") as spark,
         without_overflow_errors(spark),
     ):
-        kept = summarise(spark, tables, manifests, summaries_of())
-        segments = read_segments(spark, tables, manifests)
+        kept = summarise(spark, snapshot, summaries_of(), past=selection.as_of is not None)
+        segments = read_segments(spark, snapshot)
         moment = selection.as_of or datetime.now(UTC)
         context = ReportContext(
             kept, segments, moment, selection.since, selection.gateways, selection.cap

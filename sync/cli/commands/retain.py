@@ -59,7 +59,6 @@ def command(
     from sync.reports.shared.registry import summaries_of
     from sync.tables.hadoop import storage_at
     from sync.tables.maintenance import RetentionPolicy, retain
-    from sync.tables.manifest import Commits
     from sync.tables.spark_session import spark_errors, spark_session
     from sync.tables.summaries import summarise
 
@@ -71,12 +70,10 @@ def command(
     ):
         places = options.open(lambda uri: storage_at(spark, uri))
         found = retain(
-            spark,
             places,
-            Commits(places.tables),
             RetentionPolicy(events, archive, quarantine),
             datetime.now(UTC),
-            summarise=lambda manifests: summarise(spark, places.tables, manifests, summaries_of()),
+            summarise=lambda snapshot: summarise(spark, snapshot, summaries_of()),
             dry_run=dry_run,
         )
     click.echo(json.dumps(_document(found)) if as_json else _lines(found, dry_run=dry_run))
@@ -88,19 +85,17 @@ def _document(found: RetentionResult) -> dict[str, Any]:
         "event_files": len(found.event_files),
         "archive": [file.path for file in found.archive],
         "quarantine": [file.path for file in found.quarantine],
-        "replaced": len(found.rubbish.replaced),
-        "attempts": list(found.rubbish.attempts),
-        "checkpoints": list(found.rubbish.checkpoints),
+        "replaced": len(found.replaced),
+        "checkpoints": list(found.checkpoints),
     }
 
 
 def _lines(found: RetentionResult, *, dry_run: bool) -> str:
     days = sorted(found.days)
     span = f" ({days[0]} to {days[-1]})" if days else ""
-    rows = "" if dry_run else f" with {sum(found.days.values())} rows"
+    rows = f" with {sum(found.days.values())} rows"
     stored = sum(file.size for file in (*found.archive, *found.quarantine))
-    rubbish = found.rubbish
-    left = len(rubbish.replaced) + len(rubbish.attempts) + len(rubbish.checkpoints)
+    left = len(found.replaced) + len(found.checkpoints)
     return (
         f"{'would delete' if dry_run else 'deleted'} {len(days)} days of events{span}{rows}; "
         f"{len(found.archive)} archived and {len(found.quarantine)} quarantined files, "

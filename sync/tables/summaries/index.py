@@ -26,13 +26,17 @@ GRACE_S: Final = 3_600
 ORPHAN_S: Final = 86_400
 """Seconds after which the folder of an interrupted report is removed: no report takes a day."""
 
-_KEPT: Final = "kept.json"
+KEPT: Final = "kept.json"
 
 _VERSION: Final = 1
 
 
 class Key(NamedTuple):
-    """The key of rows: the summary's name and shape, the day, and the content of its events."""
+    """The key of rows: the summary's name and shape, the day, and the content of its events.
+
+    A batch appends events to a day, and retention removes all of a day, so a range of the day's
+    rows, in the order in which they were added, identifies the content: see `content_of`.
+    """
 
     name: str
     shape: str
@@ -52,6 +56,31 @@ class Entry:
 Index = dict[Key, Entry]
 
 
+def content_of(first: int, end: int) -> str:
+    """Return the content of the rows of a day from number `first` (from 0) up to before `end`."""
+    return f"{first}-{end}"
+
+
+def retired_keys(index: Index, name: str, shape: str, day: str, retired: int) -> list[Key]:
+    """Return the keys of the first `retired` rows of a day, which retention has removed.
+
+    Each retention has left the summaries of what it removed. The last key is not in the index if
+    some are missing.
+    """
+    parts: dict[int, int] = {}
+    for key in index:
+        if (key.name, key.shape, key.day) == (name, shape, day):
+            first, _, end = key.content.partition("-")
+            if end.isdecimal() and int(end) <= retired:
+                parts[int(first)] = max(int(end), parts.get(int(first), 0))
+    keys, at = [], 0
+    while at < retired:
+        end_of_part = parts.get(at, retired)
+        keys.append(Key(name, shape, day, content_of(at, end_of_part)))
+        at = end_of_part
+    return keys
+
+
 def read_index(tables: Storage) -> Index:
     """Read all entries whose files are complete."""
     return dict(_all(tables))
@@ -66,7 +95,7 @@ def add_entries(tables: Storage, attempt: str, files: Mapping[Key, Iterable[File
     tables.make_durable([path for found in sizes.values() for path in found])
     kept = [[*key, found] for key, found in sizes.items()]
     document = json.dumps({"version": _VERSION, "kept": kept})
-    tables.create(f"{FOLDER}/{attempt}/{_KEPT}", document.encode() + b"\n")
+    tables.create(f"{FOLDER}/{attempt}/{KEPT}", document.encode() + b"\n")
 
 
 def remove_replaced(tables: Storage, wanted: Iterable[Key]) -> None:
@@ -99,7 +128,7 @@ def _remove_orphans(tables: Storage, now: float) -> None:
     for file in tables.files(FOLDER):
         attempt = file.path.split("/")[1]
         newest[attempt] = max(newest.get(attempt, 0.0), file.modified)
-        if file.path.endswith(f"/{_KEPT}"):
+        if file.path.endswith(f"/{KEPT}"):
             complete.add(attempt)
     for attempt, modified in newest.items():
         if attempt not in complete and now - modified > ORPHAN_S:
@@ -110,7 +139,7 @@ def _all(tables: Storage) -> Iterator[tuple[Key, Entry]]:
     """Yield all entries in a stable order; a key may occur more than once."""
     there = {file.path: file for file in tables.files(FOLDER)}
     for path, file in sorted(there.items()):
-        if path.endswith(f"/{_KEPT}"):
+        if path.endswith(f"/{KEPT}"):
             yield from _entries(tables, file, there)
 
 

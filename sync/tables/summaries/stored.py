@@ -1,7 +1,7 @@
 """Store the summaries of each day as Parquet, and compute those whose events have changed.
 
-Stored rows are identified by the content of the day's events (`sync.tables.summaries.sources`) and
-by the summary's shape. If both are unchanged, the rows are read; otherwise they are computed from
+Stored rows are identified by the content of the day's events (`sync.tables.summaries.index`) and by
+the summary's shape. If both are unchanged, the rows are read; otherwise they are computed from
 that day's events, for all summaries together, and written to a new folder that becomes valid with
 its index (`sync.tables.summaries.index`). An interrupted report leaves nothing that is valid; two
 concurrent reports do the same work twice and agree.
@@ -15,18 +15,25 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import date
-from pathlib import Path
 from typing import Final, NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from sync.tables.manifest import Manifest
+from sync.tables.delta import Snapshot
 from sync.tables.partitions import conform, empty_frame, size_of, without_repartitioning
-from sync.tables.storage import File, LocalStorage, Storage
-from sync.tables.summaries.index import FOLDER, Index, Key, add_entries, read_index, remove_replaced
-from sync.tables.summaries.sources import Source, sources
+from sync.tables.storage import File, Storage
+from sync.tables.summaries.index import (
+    FOLDER,
+    Index,
+    Key,
+    add_entries,
+    content_of,
+    read_index,
+    remove_replaced,
+    retired_keys,
+)
 from sync.tables.summaries.summary import Summary
 from sync.tables.tables import DAY, escape_glob, read_event_files
 
@@ -83,20 +90,17 @@ class StoredSummaries:
 
 
 def summarise(
-    spark: SparkSession,
-    tables: Storage | Path,
-    manifests: Sequence[Manifest],
-    summaries: Sequence[Summary],
+    spark: SparkSession, snapshot: Snapshot, summaries: Sequence[Summary], *, past: bool = False
 ) -> StoredSummaries:
-    """Bring `summaries` up to date with the events that `manifests` name, and return them.
+    """Bring `summaries` up to date with the events of `snapshot`, and return them.
 
-    `tables` is the storage of the tables. Writes to it only if events have changed. Raises OSError
-    if the disk refuses; what was stored before stays valid.
+    Writes to the tables' storage only if events have changed. With `past`, the snapshot is not the
+    latest, and no summary is removed. Raises OSError if the disk refuses; what was stored before
+    stays valid.
     """
-    storage = LocalStorage(tables) if isinstance(tables, Path) else tables
-    days = sources(manifests)
-    wanted = {each.name: _wanted(each, days) for each in summaries}
+    storage = snapshot.storage
     index = read_index(storage)
+    wanted = {each.name: _wanted(each, snapshot, index) for each in summaries}
     stale = {each.name: _stale(wanted[each.name], index) for each in summaries}
     touched = {key.day for keys in stale.values() for key in keys}
     if touched:
@@ -106,7 +110,8 @@ def summarise(
         with without_repartitioning(spark):
             _compute(storage, summaries, stale, read_event_files(spark, storage, files))
         index = read_index(storage)
-        remove_replaced(storage, [key for keys in wanted.values() for key in keys])
+        if not past:
+            remove_replaced(storage, [key for keys in wanted.values() for key in keys])
     found = {name: _found(keys, index) for name, keys in wanted.items()}
     known = {day for by_day in found.values() for day in by_day}
     lost = {key.day for keys in wanted.values() for key in keys if key not in index}
@@ -114,13 +119,17 @@ def summarise(
     return StoredSummaries(spark, storage, count, found)
 
 
-def _wanted(summary: Summary, days: Mapping[str, Sequence[Source]]) -> dict[Key, tuple[str, ...]]:
-    """Return all keys of this summary, with the files to compute each from."""
-    return {
-        Key(summary.name, summary.shape, day, source.content): source.files
-        for day, parts in days.items()
-        for source in parts
-    }
+def _wanted(summary: Summary, snapshot: Snapshot, index: Index) -> dict[Key, tuple[str, ...]]:
+    """Return all keys of this summary, with the files to compute each from: none if retired."""
+    wanted: dict[Key, tuple[str, ...]] = {}
+    for day in {*snapshot.days, *(key.day for key in index)}:
+        retired = snapshot.retired(day)
+        wanted |= dict.fromkeys(retired_keys(index, summary.name, summary.shape, day, retired), ())
+        if day in snapshot.days:
+            live = snapshot.days[day]
+            content = content_of(retired, retired + live.rows)
+            wanted[Key(summary.name, summary.shape, day, content)] = live.files
+    return wanted
 
 
 def _stale(wanted: Mapping[Key, tuple[str, ...]], index: Index) -> dict[Key, tuple[str, ...]]:

@@ -33,8 +33,8 @@ from sync.common.errors import FleetError
 from sync.common.fleet_folder import FleetFolder
 from sync.receiver.gateways import GatewayRegistry
 from sync.segment import Event
-from sync.tables.manifest import UPKEEP, LocalCommits, Manifest
-from sync.tables.storage import LocalStorage
+from sync.tables.delta import EVENTS, SEGMENTS, FleetTables, local_tables
+from sync.tables.maintenance import compact
 from tests.helpers.fleet_tables import EPOCH, LATER_EPOCH, Lane, fleet_folder, land, put
 from tests.helpers.small_ingest import SmallIngest
 from tests.sync.alerts.test_alert_output import message
@@ -159,82 +159,76 @@ def stuck(fleet: Fleet, items: int = 7) -> None:
 
 def test_maintenance_causes_no_alerts_and_replaced_files_are_read_again(fleet: Fleet) -> None:
     stuck(fleet)
-    manifest = fleet.ingest.run()
-    assert manifest is not None
+    fleet.ingest.run()
+    fleet.arrive(ONE)
+    fleet.ingest.run()
     fleet.watch = fleet.start()
     assert fleet.look() == [("raised", "queue_stuck", ONE)]
     before = fleet.watch.store.load_state()
-    commits = LocalCommits(fleet.folder.tables)
-    [[day, [old]]] = manifest.events.items()
-    new = old.replace("attempt", "compacted")
-    put(fleet.folder.tables / new, (fleet.folder.tables / old).read_bytes())
-    upkeep = Manifest(
-        *(UPKEEP, 0, "x", "2025-11-21T12:00:00.000+00:00", (), {day: (new,)}),
-        kind="compacted",
-        replaces=(old,),
-    )
-    commits.commit(upkeep)
+    tables = local_tables(fleet.folder.tables)
+    old = tables.snapshot().event_files
+    assert compact(tables, ("<=", "2026-01-01")).replaced == 4
     assert fleet.look() == []
-    assert fleet.watch.store.load_state() == before
-    (fleet.folder.tables / old).unlink()
+    after = fleet.watch.store.load_state()
+    assert before is not None
+    assert after is not None
+    assert (after.gateways, before.versions != after.versions) == (before.gateways, True)
+    for path in old:
+        (fleet.folder.tables / path).unlink()
     for rest in (fleet.folder.tables / "alerts").glob("seen.json"):
         rest.unlink()
     fleet.watch = fleet.start()
     assert fleet.look() == []
-    assert fleet.watch.store.load_state() == before
+    assert fleet.watch.store.load_state() == after
 
 
-@pytest.mark.parametrize("swept", [False, True])
-def test_batches_combined_while_stopped_are_read_once(
-    fleet: Fleet, monkeypatch: pytest.MonkeyPatch, *, swept: bool
+def test_batches_committed_while_stopped_are_read_once(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     two_gateways(fleet)
     assert fleet.look() == [("raised", "silent", TWO)]
     fleet.arrive(TWO)
     fleet.ingest.run()
-    commits = LocalCommits(fleet.folder.tables)
-    for each in commits.unarchived():
-        commits.mark_archived(each)
-    assert commits.checkpoint() == fleet.ingest.batch
-    assert commits.remove_checkpointed(1e12 if swept else 0) == (
-        2 * fleet.ingest.batch if swept else 0
-    )
+    compact(local_tables(fleet.folder.tables), ("<=", "2026-01-01"))
 
-    monkeypatch.setattr(BatchReader, "read_history", lambda *_: pytest.fail("all was learnt anew"))
+    monkeypatch.setattr(BatchReader, "_read_history", lambda *_: pytest.fail("all was learnt anew"))
     fleet.watch = fleet.start()
     assert fleet.look() == [("recovered", "silent", TWO)]
     assert fleet.look() == []
     monkeypatch.undo()
     state = fleet.watch.store.load_state()
     assert state is not None
-    assert state.batches == {fleet.ingest.query: fleet.ingest.batch - 1}
-    assert (
-        BatchReader(LocalStorage(fleet.folder.tables), commits).read_history(0).batches
-        == state.batches
-    )
+    learnt, _ = BatchReader(local_tables(fleet.folder.tables)).update(None, round(fleet.now * 1000))
+    assert learnt.versions == state.versions
 
 
-def test_missing_file_of_a_batch_reads_the_history_again(fleet: Fleet) -> None:
+@pytest.mark.parametrize("gone", ["file", "commit"])
+def test_missing_file_of_a_batch_reads_the_history_again(fleet: Fleet, gone: str) -> None:
     fleet.arrive(ONE)
     fleet.ingest.run()
     assert fleet.look() == []
     stuck(fleet)
-    manifest = fleet.ingest.run()
-    assert manifest is not None
-    [[day, [old]]] = manifest.events.items()
-    (fleet.folder.tables / old).unlink()
-    retired = Manifest(
-        *(UPKEEP, 0, "x", "2025-11-21T12:00:00.000+00:00", ()),
-        kind="retired",
-        replaces=(old,),
-        retired={day: 8},
-    )
-    LocalCommits(fleet.folder.tables).commit(retired)
+    made = fleet.ingest.run()
+    assert made is not None
+    tables = local_tables(fleet.folder.tables)
+    delete_events(tables)
+    if gone == "file":
+        [added] = made.events
+        (fleet.folder.tables / EVENTS / added.path).unlink()
+    else:
+        tables.existing(EVENTS).create_checkpoint()
+        for version in range(3):
+            (fleet.folder.tables / EVENTS / "_delta_log" / f"{version:020}.json").unlink()
     assert fleet.look() == []
     state = fleet.watch.store.load_state()
     assert state is not None
-    assert state.batches == {fleet.ingest.query: 1}
+    assert state.versions["events"] == tables.existing(EVENTS).version()
     assert state.gateways[ONE].queues == {}
+
+
+def delete_events(tables: FleetTables) -> None:
+    """Delete all events, as retention does after a long time."""
+    tables.existing(EVENTS).delete()
 
 
 def test_unreadable_batch_is_not_applied_partially(fleet: Fleet) -> None:
@@ -244,9 +238,9 @@ def test_unreadable_batch_is_not_applied_partially(fleet: Fleet) -> None:
     for _ in range(2):
         fleet.arrive(ONE, event(fleet.now, kind="limit", name="rate", value=9.0))
         fleet.now += 86_400
-    manifest = fleet.ingest.run()
-    assert manifest is not None
-    files = [fleet.folder.tables / name for [name] in manifest.events.values()]
+    made = fleet.ingest.run()
+    assert made is not None
+    files = [fleet.folder.tables / EVENTS / each.path for each in made.events]
     data = files[-1].read_bytes()
     files[-1].write_bytes(b"spoiled")
     for _ in range(2):
@@ -437,11 +431,10 @@ def test_exceeded_limits_are_logged_once(
 def test_only_files_of_new_batches_are_read(fleet: Fleet) -> None:
     for _ in range(3):
         fleet.arrive(ONE)
-        manifest = fleet.ingest.run()
-        assert manifest is not None
+        made = fleet.ingest.run()
+        assert made is not None
         fleet.look()
-        for name in manifest.segments:
-            (fleet.folder.tables / name).write_bytes(b"spoiled")
+        (fleet.folder.tables / SEGMENTS / made.segments.path).write_bytes(b"spoiled")
     assert fleet.look() == []
     kept = fleet.folder.tables / "alerts" / "seen.json"
     number = kept.stat().st_ino
@@ -455,7 +448,7 @@ def test_only_files_of_new_batches_are_read(fleet: Fleet) -> None:
 
 def test_field_names_in_the_state_files() -> None:
     state = msgspec.json.decode(msgspec.json.encode(FleetState({"gw": GatewayState()})))
-    assert set(state) == {"gateways", "heard", "followed", "beyond"}
+    assert set(state) == {"gateways", "heard", "versions", "beyond"}
     assert set(state["gateways"]["gw"]) == {
         *("arrived", "sign", "told", "read", "reset", "late", "system", "readings", "days"),
         *("queues", "rules", "sensors", "beyond"),

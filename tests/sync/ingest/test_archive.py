@@ -14,11 +14,9 @@ from sync.common.fleet_folder import FleetFolder
 from sync.ingest.archive import (
     IngestedFile,
     archive_files,
-    remove_other_attempts,
     waiting_files,
 )
 from sync.tables import storage
-from sync.tables.manifest import Manifest
 from sync.tables.storage import LocalStorage
 from tests.helpers.fleet_tables import fleet_folder, put
 
@@ -222,18 +220,6 @@ def test_a_file_that_cannot_be_moved_is_an_error(fleet: FleetFolder) -> None:
     with pytest.raises(OSError, match="cannot move"):
         archive_files(LocalStorage(fleet.root), [file])
     assert (fleet.landing / NAME).read_bytes() == b"one"
-
-
-def test_other_attempts_at_a_committed_batch_are_removed(
-    fleet: FleetFolder,
-) -> None:
-    for attempt in ("q/0/named", "q/0/cut", "q/0/cut-too", "q/1/on-its-way", "other/0/cut"):
-        put(fleet.tables / "data" / attempt / "events" / "day=2025-11-21" / "x.parquet", b"rows")
-    manifest = Manifest("q", 0, "named", "2025-11-21T12:00:00.000+00:00", ())
-    remove_other_attempts(LocalStorage(fleet.tables), manifest)
-    remove_other_attempts(LocalStorage(fleet.tables), manifest)
-    left = {path.parts[-6:-3] for path in fleet.tables.glob("data/**/*.parquet")}
-    assert left == {("q", "0", "named"), ("q", "1", "on-its-way"), ("other", "0", "cut")}
 
 
 def test_waiting_files_are_those_that_the_stream_reads(fleet: FleetFolder) -> None:

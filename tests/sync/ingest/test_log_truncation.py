@@ -20,9 +20,10 @@ from sync.common.errors import LeaseError
 from sync.ingest import continuous
 from sync.ingest.continuous import LOG_BYTES, run_continuously, truncate_log
 from sync.ingest.ingest import IngestControl, IngestResult
+from sync.tables.delta import Counts
 from sync.tables.locations import FleetStorage
-from sync.tables.manifest import Counts, LocalCommits
 from sync.tables.spark_session import spark_errors
+from sync.tables.storage import LocalStorage
 from tests.helpers.fleet_tables import fleet_folder
 
 _JVM = """\
@@ -106,8 +107,8 @@ def test_the_log_is_truncated_even_if_its_end_cannot_be_kept(
     assert not log.with_name("ingest.log.1").exists()
 
 
-class Busy(LocalCommits):
-    """Tables whose lease is held by maintenance; `asked` is called at each attempt to take it."""
+class Busy(LocalStorage):
+    """A storage whose lease maintenance holds; `asked` is called at each attempt to take it."""
 
     asked: Callable[[], None]
 
@@ -127,7 +128,7 @@ class Unpaused(threading.Event):
 @pytest.mark.parametrize("diverted", [True, False])
 def test_a_continuous_ingest_truncates_its_log(tmp_path: Path, *, diverted: bool) -> None:
     fleet, watch = fleet_folder(tmp_path / "fleet"), IngestControl(stopping=Unpaused())
-    log, commits = fleet.tables / "ingest.log", Busy(fleet.tables)
+    log, busy = fleet.tables / "ingest.log", Busy(fleet.tables)
     sizes: list[int] = []
 
     def asked() -> None:
@@ -136,11 +137,11 @@ def test_a_continuous_ingest_truncates_its_log(tmp_path: Path, *, diverted: bool
         if len(sizes) == 5:
             watch.stopping.set()
 
-    commits.asked = asked
+    busy.asked = asked
     spark = cast("SparkSession", None)
     with spark_errors(log):
         total = run_continuously(
-            *(spark, FleetStorage.of(fleet), commits, watch),
+            *(spark, FleetStorage(LocalStorage(fleet.root), busy), watch),
             every_s=0,
             log=log if diverted else None,
         )

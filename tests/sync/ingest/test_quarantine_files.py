@@ -15,7 +15,7 @@ from sync.cli.main import cli
 from sync.common.fleet_folder import FleetFolder, segment_path
 from sync.ingest.inspect_file import inspect_file
 from sync.ingest.quarantine import Quarantine
-from sync.tables.manifest import LocalCommits, Manifest
+from tests.helpers.committed import Committer
 from tests.helpers.fleet_tables import Lane, fleet_folder, land, put, some_events
 
 
@@ -192,9 +192,9 @@ def test_nothing_is_readmitted_during_an_ingest_or_after_an_interrupted_one(
     fleet: FleetFolder,
 ) -> None:
     path = put(fleet.quarantine / "x.seg", b"spoiled")
-    commits = LocalCommits(fleet.tables)
-    with commits.lease():
+    committer = Committer(fleet.tables)
+    with committer.tables.lease():
         assert "another ingest is at work" in quarantine(fleet, "readmit", "x.seg").stderr
-    commits.commit(Manifest("q", 0, "a", "2025-11-21T12:00:00.000+00:00", ()))
+    committer.tables.commit(*committer.begin([]))
     assert "was interrupted" in quarantine(fleet, "readmit", "x.seg").stderr
     assert path.exists()

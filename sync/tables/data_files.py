@@ -1,0 +1,117 @@
+"""Create the data files of the tables, and the actions that add them, with their statistics."""
+
+from __future__ import annotations
+
+import io
+import json
+import secrets
+import time
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import pyarrow.parquet as pq
+from deltalake.transaction import AddAction
+
+from sync.tables import arrow_schemas
+from sync.tables.delta import DAY, EVENTS, SEGMENTS
+from sync.tables.part_files import PartFile, to_parquet
+from sync.tables.storage import Storage
+
+PREFIX: Final = 32
+"""Characters of a text of which the log has the smallest and largest: enough to skip files."""
+
+_LAST: Final = "\U0010ffff"
+_MS: Final = timedelta(milliseconds=1)
+
+
+def create_event_files(storage: Storage, parts: Iterable[PartFile]) -> list[AddAction]:
+    """Create a file of each part file, durably."""
+    token = secrets.token_hex(8)
+    actions = []
+    for number, part in enumerate(parts):
+        path = f"{DAY}={part.day}/{token}-{number:05}.parquet"
+        storage.create(f"{EVENTS}/{path}", part.content)
+        actions.append(add_action(path, part.content, part.day))
+    return actions
+
+
+def create_segments_file(storage: Storage, rows: Iterable[Mapping[str, Any]]) -> AddAction:
+    """Create a file with rows of `SEGMENTS`, given as maps, durably."""
+    content = to_parquet(sorted(rows, key=_by_lane), arrow_schemas.SEGMENTS)
+    path = f"{secrets.token_hex(8)}.parquet"
+    storage.create(f"{SEGMENTS}/{path}", content)
+    return add_action(path, content)
+
+
+def add_action(path: str, content: bytes, day: str | None = None) -> AddAction:
+    """Return the action that adds a new file (its path is below the table) of a day, or of none."""
+    metadata = pq.read_metadata(io.BytesIO(content))
+    return action_of(path, len(content), metadata, int(time.time() * 1000), day)
+
+
+def action_of(
+    path: str, size: int, metadata: pq.FileMetaData, written: int, day: str | None
+) -> AddAction:
+    """Return the action that adds a file of `size` bytes, written at `written` (ms since 1970)."""
+    return AddAction(
+        path=path,
+        size=size,
+        partition_values={} if day is None else {DAY: day},
+        modification_time=written,
+        data_change=True,
+        stats=json.dumps(_statistics(metadata)),
+    )
+
+
+def _statistics(metadata: pq.FileMetaData) -> dict[str, Any]:
+    """Combine the statistics of the row groups.
+
+    All columns that can have bounds get some: delta-rs takes a missing bound beside others for one
+    that no value meets, so filters of pyarrow and pandas would find no rows.
+    """
+    lowest: dict[str, Any] = {}
+    highest: dict[str, Any] = {}
+    nulls: dict[str, int] = {}
+    groups = [metadata.row_group(at) for at in range(metadata.num_row_groups)]
+    for at in range(metadata.num_columns):
+        name = metadata.schema.column(at).path
+        found = [group.column(at).statistics for group in groups]
+        if "." in name or not all(found):
+            continue
+        nulls[name] = sum(each.null_count for each in found)
+        valued = [each for each in found if each.num_values]
+        bounded = all(each.has_min_max for each in valued)
+        if valued and (bounded or found[0].physical_type == "BYTE_ARRAY"):
+            lowest[name] = _lower(min(each.min for each in valued) if bounded else "")
+            highest[name] = _upper(max(each.max for each in valued) if bounded else _LAST)
+    return {
+        "numRecords": metadata.num_rows,
+        "minValues": lowest,
+        "maxValues": highest,
+        "nullCount": nulls,
+    }
+
+
+def _lower(value: Any) -> Any:
+    """Return a lower bound as JSON has it: a short text, or a time with milliseconds."""
+    if isinstance(value, str):
+        return value[:PREFIX]
+    return _text(value) if isinstance(value, datetime) else value
+
+
+def _upper(value: Any) -> Any:
+    """Return an upper bound as JSON has it."""
+    if isinstance(value, str):
+        return value if len(value) <= PREFIX else value[:PREFIX] + _LAST
+    if isinstance(value, datetime):
+        return _text(value + _MS if value.microsecond % 1000 else value)
+    return value
+
+
+def _text(time: datetime) -> str:
+    return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _by_lane(row: Mapping[str, Any]) -> tuple[str, str, str, int]:
+    return (row["gateway"] or "", row["epoch"] or "", row["lane"] or "", row["first_seq"] or 0)

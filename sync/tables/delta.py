@@ -1,0 +1,435 @@
+"""The tables `events` and `segments` as Delta Lake tables that change together, batch by batch.
+
+A batch is committed to `events` first, then to `segments`, both times under the application
+transactions (query id, batch number) and (`ingest`, number of the batch among all). The first
+commit contains the action that adds the segments' file, which is durable by then, so that any later
+driver completes a batch whose driver died between the two. Two drivers that judged the same ledger
+commit the same number of `ingest`, and Delta Lake refuses the second one
+(docs/explanation/decisions/0042-delta-lake.md).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+from deltalake import (
+    CommitProperties,
+    DeltaTable,
+    PostCommitHookProperties,
+    Transaction,
+)
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.transaction import AddAction
+
+from sync.common.errors import FleetError, LeaseError
+from sync.tables import arrow_schemas
+from sync.tables.log_journal import journaled, repair
+from sync.tables.storage import LocalStorage, Storage
+
+EVENTS: Final = "events"
+SEGMENTS: Final = "segments"
+"""The names of the tables and of their folders below the tables' folder."""
+
+DAY: Final = arrow_schemas.DAY.name
+"""The column by which `events` is partitioned: the event's day in UTC."""
+
+INGEST: Final = "ingest"
+"""The application transaction of both tables whose version is the number of the last batch."""
+
+ARCHIVED: Final = "archived"
+"""The application transaction of `segments` whose version is the number of the last batch whose
+files have all left the landing."""
+
+RETIRED: Final = "retired"
+"""`retired/DAY` are application transactions of `events` whose versions are the numbers of rows of
+that day that retention has removed. They stay when old commits are removed from the log."""
+
+KEPT_DAYS: Final = 7
+"""Days for which a file that is no longer in a table is kept, for readers that began before."""
+
+CONFIGURATION: Final = {
+    "delta.deletedFileRetentionDuration": f"interval {KEPT_DAYS} days",
+    "delta.logRetentionDuration": "interval 30 days",
+    "delta.checkpointInterval": "100",
+}
+"""Properties of both tables: a checkpoint of the log, from which it is read, every 100 commits."""
+
+HOOKS: Final = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
+"""Old commits are removed by maintenance, when the checkpoint that replaces them is durable."""
+
+MANIFESTS: Final = "manifests"
+"""The folder of the transaction log of versions before Delta Lake."""
+
+SCHEMAS: Final = {
+    EVENTS: arrow_schemas.EVENTS.append(pa.field(DAY, arrow_schemas.DAY.kind)),
+    SEGMENTS: arrow_schemas.SEGMENTS,
+}
+PARTITIONS: Final[dict[str, list[str]]] = {EVENTS: [DAY], SEGMENTS: []}
+
+_ESCAPE: Final = re.compile("%[0-9A-Fa-f]{2}")
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Counts of the files that a batch read, by fate, and of the events that it wrote."""
+
+    segments: int = 0
+    events: int = 0
+    duplicates: int = 0
+    quarantined: int = 0
+
+    def __add__(self, other: Counts) -> Counts:
+        return Counts(
+            self.segments + other.segments,
+            self.events + other.events,
+            self.duplicates + other.duplicates,
+            self.quarantined + other.quarantined,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A batch of a query: the files that it adds to the tables, and what is counted in it."""
+
+    query: str
+    number: int
+    events: Sequence[AddAction]
+    segments: AddAction
+    counts: Counts = Counts()
+
+
+@dataclass(frozen=True, slots=True)
+class Day:
+    """The events of a day: their files (below the tables' folder), and their number.
+
+    `written` is when the newest file was written. `retired` is the number of rows that retention
+    has removed from this day before.
+    """
+
+    files: tuple[str, ...]
+    rows: int
+    written: datetime
+    retired: int
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Versions of the two tables that belong together; None before the first batch."""
+
+    storage: Storage
+    events: DeltaTable | None
+    segments: DeltaTable | None
+
+    @property
+    def batch(self) -> int:
+        """The number of the last batch; 0 if there is none."""
+        return _version_of(self.segments, INGEST)
+
+    @cached_property
+    def days(self) -> Mapping[str, Day]:
+        """The days (UTC, `YYYY-MM-DD`) that have events, in order."""
+        found: dict[str, list[dict[str, Any]]] = {}
+        for row in _files(self.events, f"partition.{DAY}"):
+            found.setdefault(row[f"partition.{DAY}"].isoformat(), []).append(row)
+        return {
+            day: Day(
+                tuple(sorted(f"{EVENTS}/{row['path']}" for row in rows)),
+                sum(row["num_records"] for row in rows),
+                max(_moment(row["modification_time"]) for row in rows),
+                self.retired(day),
+            )
+            for day, rows in sorted(found.items())
+        }
+
+    @property
+    def event_files(self) -> tuple[str, ...]:
+        """The files of the table `events`, below the tables' folder."""
+        return tuple(path for day in self.days.values() for path in day.files)
+
+    @cached_property
+    def segment_files(self) -> tuple[str, ...]:
+        """The files of the table `segments`, below the tables' folder."""
+        return tuple(sorted(f"{SEGMENTS}/{row['path']}" for row in _files(self.segments)))
+
+    def retired(self, day: str) -> int:
+        """Return how many rows of a day (`YYYY-MM-DD`) retention has removed."""
+        return _version_of(self.events, f"{RETIRED}/{day}")
+
+    def read_segments(self, columns: Sequence[str], filter: Any = None) -> list[dict[str, Any]]:
+        """Read rows of `segments` without Spark; files that `filter` excludes are not opened."""
+        if self.segments is None:
+            return []
+        with delta_errors():
+            rows = self.segments.to_pyarrow_dataset().to_table(columns=list(columns), filter=filter)
+            found: list[dict[str, Any]] = rows.to_pylist()
+        return found
+
+
+class FleetTables:
+    """The tables in a storage. Methods that write need the lease, which only saves work."""
+
+    def __init__(self, storage: Storage) -> None:
+        """Raises FleetError for a folder whose name delta-rs would decode."""
+        self.storage = storage
+        if isinstance(storage, LocalStorage) and _ESCAPE.search(str(storage.root)):
+            msg = f"{storage.root} cannot have tables, because `%` and two digits are in its path"
+            raise FleetError(msg)
+
+    def lease(self) -> AbstractContextManager[None]:
+        """Hold the lease within the block; raises LeaseError if another process holds it."""
+        return self.storage.lease()
+
+    def snapshot(self, as_of: datetime | None = None) -> Snapshot:
+        """Return the last versions that belong together, or those of `as_of`.
+
+        What was replaced is kept for `KEPT_DAYS`, so the latest versions are returned for an
+        earlier `as_of`. Raises FleetError if the tables cannot be read.
+        """
+        self._require_converted()
+        with delta_errors():
+            segments = self.open(SEGMENTS)
+            past = as_of is not None and as_of > datetime.now(UTC) - timedelta(days=KEPT_DAYS)
+            if segments is not None and as_of is not None and past:
+                segments.load_as_version(self._version_at(segments, as_of))
+            # in this order, because `events` is committed first and so may only be ahead
+            events = self.open(EVENTS)
+            batch = _version_of(segments, INGEST)
+            while events is not None and _version_of(events, INGEST) > batch:
+                events.load_as_version(events.version() - 1)
+            return Snapshot(self.storage, events, segments)
+
+    def is_committed(self, query: str, number: int) -> bool:
+        """Return whether this batch of this query is in the tables."""
+        with delta_errors():
+            return _version_of(self.open(SEGMENTS), query, -1) >= number
+
+    def recover(self) -> None:
+        """Create missing tables, and complete what an interrupted process has begun.
+
+        Raises FleetError if the tables are those of an older version.
+        """
+        self._require_converted()
+        if isinstance(self.storage, LocalStorage):
+            repair(self.storage)
+        with delta_errors():
+            self.create_missing()
+            events, segments = self.existing(EVENTS), self.existing(SEGMENTS)
+            if _version_of(events, INGEST) > _version_of(segments, INGEST):
+                self._complete(events, segments)
+
+    def create_missing(self) -> None:
+        """Create the tables that do not exist."""
+        missing = [name for name in SCHEMAS if self.open(name) is None]
+        if missing:
+            with self.journaled(*missing):
+                for name in missing:
+                    self._create(name)
+
+    def commit(
+        self, snapshot: Snapshot, batch: Batch, on_events: Callable[[], None] = lambda: None
+    ) -> None:
+        """Add a batch that was judged by the ledger of `snapshot`; its files are durable.
+
+        `on_events` is called between the two commits. Raises LeaseError if another driver has
+        committed a batch since then; nothing is added then.
+        """
+        number = snapshot.batch + 1
+        transactions = [Transaction(INGEST, number), Transaction(batch.query, batch.number)]
+        details = {"batch": number, **asdict(batch.counts)}
+        addition = {"segments_file": asdict(batch.segments)}
+        with self.journaled(EVENTS, SEGMENTS) as make_durable:
+            self.append(snapshot.events, EVENTS, batch.events, transactions, details | addition)
+            make_durable(EVENTS)
+            on_events()
+            with contextlib.suppress(LeaseError):  # another driver has completed this batch
+                self.append(snapshot.segments, SEGMENTS, [batch.segments], transactions, details)
+        if not self.is_committed(batch.query, batch.number):
+            msg = f"batch {number} is in the table events and not in the table segments"
+            raise FleetError(msg)
+
+    def unarchived(self) -> int:
+        """Return how many of the last batches have files that may not have left the landing."""
+        with delta_errors():
+            segments = self.open(SEGMENTS)
+            return _version_of(segments, INGEST) - _version_of(segments, ARCHIVED)
+
+    def mark_archived(self, number: int) -> None:
+        """Record that the files of all batches up to `number` have left the landing."""
+        with self.journaled(SEGMENTS):
+            self.append(self.existing(SEGMENTS), SEGMENTS, [], [Transaction(ARCHIVED, number)], {})
+
+    def open(self, name: str, version: int | None = None) -> DeltaTable | None:
+        """Open a table; return None if it does not exist."""
+        try:
+            return DeltaTable(self.storage.uri(name), version=version)
+        except TableNotFoundError:
+            return None
+
+    def existing(self, name: str) -> DeltaTable:
+        """Open a table. Raises FleetError if it does not exist."""
+        table = self.open(name)
+        if table is None:
+            msg = f"there is no table {self.storage.uri(name)}"
+            raise FleetError(msg)
+        return table
+
+    def journaled(self, *names: str) -> AbstractContextManager[Callable[[str], None]]:
+        """Make durable what the block commits to these tables; see `sync.tables.log_journal`."""
+        if isinstance(self.storage, LocalStorage):
+            return journaled(self.storage, names)
+        return contextlib.nullcontext(lambda name: None)
+
+    def added_files(self, name: str, after: int, until: int) -> Iterator[str]:
+        """Yield the files that commits after a version, up to `until`, added with new rows.
+
+        Raises FileNotFoundError if a commit is no longer in the log.
+        """
+        for version in range(after + 1, until + 1):
+            for action in read_commit(self.storage, name, version):
+                if action.get("add", {}).get("dataChange"):
+                    yield f"{name}/{action['add']['path']}"
+
+    def _create(self, name: str) -> None:
+        try:
+            DeltaTable.create(
+                self.storage.uri(name),
+                SCHEMAS[name],
+                partition_by=PARTITIONS[name],
+                configuration=CONFIGURATION,
+            )
+        except DeltaError:
+            if self.open(name) is None:  # no other process was faster
+                raise
+
+    def _complete(self, events: DeltaTable, segments: DeltaTable) -> None:
+        """Commit the batch to `segments` that is only in `events`, exactly as it was judged."""
+        number = _version_of(segments, INGEST) + 1
+        for version in range(events.version(), -1, -1):
+            actions = read_commit(self.storage, EVENTS, version)
+            info: dict[str, Any] = next((a["commitInfo"] for a in actions if "commitInfo" in a), {})
+            if info.get("batch") == number and "segments_file" in info:
+                break
+        else:
+            msg = f"no commit of {self.storage.uri(EVENTS)} has the batch {number}"
+            raise FleetError(msg)
+        transactions = [
+            Transaction(each["txn"]["appId"], each["txn"]["version"])
+            for each in actions
+            if "txn" in each
+        ]
+        with self.journaled(SEGMENTS):
+            self.append(
+                *(segments, SEGMENTS, [AddAction(**info["segments_file"])], transactions),
+                {name: info[name] for name in ("batch", *asdict(Counts()))},
+            )
+
+    def append(
+        self,
+        table: DeltaTable | None,
+        name: str,
+        actions: Sequence[AddAction],
+        transactions: Sequence[Transaction],
+        details: Mapping[str, Any],
+    ) -> None:
+        """Commit to the version that `table` has. Raises LeaseError if a transaction conflicts."""
+        if table is None:
+            msg = f"there is no table {self.storage.uri(name)}"
+            raise FleetError(msg)
+        properties = CommitProperties(
+            custom_metadata=dict(details), app_transactions=list(transactions)
+        )
+        with delta_errors():
+            table.create_write_transaction(
+                [*actions],
+                "append",
+                table.schema(),
+                PARTITIONS[name],
+                commit_properties=properties,
+                post_commithook_properties=HOOKS,
+            )
+
+    def _version_at(self, table: DeltaTable, moment: datetime) -> int:
+        """Return the last version that was committed up to `moment`; the first if there is none."""
+        first, last = 0, table.version()
+        while first < last:
+            middle = (first + last + 1) // 2
+            try:
+                committed = _time_of(read_commit(self.storage, SEGMENTS, middle))
+            except FileNotFoundError:
+                committed = 0
+            if committed <= moment.timestamp() * 1000:
+                first = middle
+            else:
+                last = middle - 1
+        return first
+
+    def _require_converted(self) -> None:
+        if self.storage.folders(MANIFESTS):
+            msg = (
+                f"{self.storage.uri()} has tables of an older version; run `fieldpost-fleet "
+                "convert` once"
+            )
+            raise FleetError(msg)
+
+
+def read_commit(storage: Storage, name: str, version: int) -> list[dict[str, Any]]:
+    """Read the actions of a commit. Raises FileNotFoundError if the log no longer has it."""
+    text = storage.read(f"{name}/_delta_log/{version:020}.json")
+    return [json.loads(line) for line in text.splitlines()]
+
+
+@contextlib.contextmanager
+def delta_errors() -> Iterator[None]:
+    """Raise a conflict of commits as LeaseError, and other errors of tables as FleetError."""
+    try:
+        yield
+    except CommitFailedError as error:
+        msg = f"another process has changed the tables meanwhile: {_line(error)}"
+        raise LeaseError(msg) from error
+    except DeltaError as error:
+        msg = f"the tables cannot be used: {_line(error)}"
+        raise FleetError(msg) from error
+
+
+def local_tables(folder: Path) -> FleetTables:
+    """Return the tables in a folder of a local disk."""
+    return FleetTables(LocalStorage(folder.resolve()))
+
+
+def _line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def _version_of(table: DeltaTable | None, app: str, absent: int = 0) -> int:
+    found = None if table is None else table.transaction_version(app)
+    return absent if found is None else found
+
+
+def _files(table: DeltaTable | None, *columns: str) -> list[dict[str, Any]]:
+    if table is None:
+        return []
+    chosen = ["path", "modification_time", "num_records", *columns]
+    rows: list[dict[str, Any]] = (
+        pa.table(table.get_add_actions(flatten=True)).select(chosen).to_pylist()
+    )
+    return rows
+
+
+def _moment(milliseconds: int) -> datetime:
+    return datetime.fromtimestamp(milliseconds / 1000, UTC)
+
+
+def _time_of(actions: Sequence[Mapping[str, Any]]) -> int:
+    return max(
+        (each["commitInfo"]["timestamp"] for each in actions if "commitInfo" in each), default=0
+    )

@@ -1,0 +1,117 @@
+"""Make the commits of Delta tables on a local disk durable, which delta-rs does not.
+
+Before anything is committed, a journal is written that names the tables and their versions. After a
+power cut, `repair` removes the commits after these versions that are damaged, and checkpoints,
+which can be written again. Nothing depends on them: the journal is removed when they are durable,
+and only then does a segment leave the landing, or is an old file deleted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from sync.common.durable_files import fsync_folder, replace_file
+from sync.tables.storage import LocalStorage
+
+JOURNAL: Final = "journal.json"
+"""The file of the journal, below the tables' folder."""
+
+_LOG: Final = "_delta_log"
+_LAST: Final = "_last_checkpoint"
+
+
+@contextlib.contextmanager
+def journaled(storage: LocalStorage, names: Sequence[str]) -> Iterator[Callable[[str], None]]:
+    """Make durable what the block commits to the tables `names`; repair them first if necessary.
+
+    Yields a function that does so early for one of them. If the block raises, the journal stays.
+    """
+    repair(storage)
+    before = {name: _last_version(storage.root / name / _LOG) for name in names}
+    journal = storage.root / JOURNAL
+    replace_file(journal, json.dumps(before).encode())
+    yield lambda name: _make_durable(storage, name, before[name])
+    _finish(storage, before)
+
+
+def repair(storage: LocalStorage) -> None:
+    """Remove damaged commits that an interrupted process left; make the others durable."""
+    try:
+        before: dict[str, int] = json.loads((storage.root / JOURNAL).read_bytes())
+    except FileNotFoundError:
+        return
+    for name, version in before.items():
+        log = storage.root / name / _LOG
+        for path in _newer(log, version):
+            if path.suffix != ".json":
+                path.unlink()
+        for number in range(version + 1, _last_version(log) + 1):
+            if not _is_whole(storage.root / name, _commit(log, number)):
+                for later in range(_last_version(log), number - 1, -1):
+                    _commit(log, later).unlink(missing_ok=True)
+                break
+    _finish(storage, before)
+
+
+def _finish(storage: LocalStorage, before: dict[str, int]) -> None:
+    for name, version in before.items():
+        _make_durable(storage, name, version)
+    (storage.root / JOURNAL).unlink(missing_ok=True)
+    fsync_folder(storage.root)
+
+
+def _make_durable(storage: LocalStorage, name: str, version: int) -> None:
+    """Fsync the commits after a version, the files that they add, and all folders above."""
+    log = storage.root / name / _LOG
+    paths = _newer(log, version)
+    for path in paths:
+        if path.suffix == ".json":
+            paths += [storage.root / name / each["path"] for each in _additions(path)]
+    storage.make_durable([path.relative_to(storage.root).as_posix() for path in paths])
+    if log.exists():
+        fsync_folder(log)
+
+
+def _is_whole(table: Path, commit: Path) -> bool:
+    """Return whether a commit can be read and its files have their sizes."""
+    try:
+        return bool(commit.stat().st_size) and all(
+            (table / each["path"]).stat().st_size == each["size"] for each in _additions(commit)
+        )
+    except (OSError, ValueError):
+        return False
+
+
+def _additions(commit: Path) -> list[dict[str, Any]]:
+    actions = [json.loads(line) for line in commit.read_bytes().splitlines()]
+    return [each["add"] for each in actions if "add" in each]
+
+
+def _newer(log: Path, version: int) -> list[Path]:
+    """List the commits and checkpoints after a version, and the name of the last checkpoint."""
+    if not log.exists():
+        return []
+    found = [path for path in log.iterdir() if _number(path) > version]
+    last = log / _LAST
+    if any(path.suffix != ".json" for path in found) and last.exists():
+        found.insert(0, last)  # it must not name a checkpoint that is gone
+    return found
+
+
+def _last_version(log: Path) -> int:
+    paths = log.glob("*.json") if log.exists() else []
+    return max((_number(path) for path in paths), default=-1)
+
+
+def _commit(log: Path, version: int) -> Path:
+    return log / f"{version:020}.json"
+
+
+def _number(path: Path) -> int:
+    """Return the version in the name of a commit or a checkpoint; -1 for other files."""
+    stem = path.name.partition(".")[0]
+    return int(stem) if stem.isdecimal() else -1

@@ -1,0 +1,64 @@
+"""Commit rows to the tables without segments, for tests of what reads and maintains the tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from sync.tables import arrow_schemas
+from sync.tables.data_files import create_event_files, create_segments_file
+from sync.tables.delta import Batch, Counts, FleetTables, Snapshot, local_tables
+from sync.tables.part_files import PartFile, to_parquet
+
+Row = dict[str, Any]
+
+
+@dataclass
+class Committer:
+    """Commits batches of `query` to the tables in `root`; rows name only columns that matter."""
+
+    root: Path
+    query: str = "q"
+    number: int = 0
+
+    @property
+    def tables(self) -> FleetTables:
+        return local_tables(self.root)
+
+    def begin(self, events: Sequence[Row], segments: Sequence[Row] = ()) -> tuple[Snapshot, Batch]:
+        """Write the files of a batch, as a driver does that has judged the ledger."""
+        tables = self.tables
+        tables.recover()
+        snapshot = tables.snapshot()
+        days: dict[str, list[Row]] = {}
+        for row in events:
+            time: datetime = row["time"]
+            whole = dict.fromkeys(arrow_schemas.EVENTS.names) | row
+            days.setdefault(time.date().isoformat(), []).append(whole)
+        parts = [
+            PartFile(day, len(rows), to_parquet(rows, arrow_schemas.EVENTS))
+            for day, rows in days.items()
+        ]
+        nothing = dict.fromkeys(arrow_schemas.SEGMENTS.names) | {"batch": snapshot.batch + 1}
+        batch = Batch(
+            *(self.query, self.number, create_event_files(tables.storage, parts)),
+            create_segments_file(tables.storage, [nothing | row for row in segments]),
+            Counts(len(segments), len(events)),
+        )
+        self.number += 1
+        return snapshot, batch
+
+    def commit(
+        self,
+        events: Sequence[Row] = (),
+        segments: Sequence[Row] = (),
+        on_events: Callable[[], None] = lambda: None,
+    ) -> Snapshot:
+        """Commit a batch and mark it as archived; return the tables with it."""
+        snapshot, batch = self.begin(events, segments)
+        self.tables.commit(snapshot, batch, on_events)
+        self.tables.mark_archived(snapshot.batch + 1)
+        return self.tables.snapshot()

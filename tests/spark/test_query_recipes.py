@@ -1,0 +1,158 @@
+"""The recipes of `query-the-tables.md` and the notebook, on the tables of a simulated fleet."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pandas as pd
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+
+from firmware_sim.fleet.settings import FleetSettings
+from firmware_sim.fleet.writer import write_fleet
+from sync.common.fleet_folder import FleetFolder
+from sync.tables.arrow_schemas import EVENT_COLUMNS, SEGMENT_COLUMNS
+from tests.helpers.fleet_command import fleet_command
+from tests.helpers.fleet_tables import fleet_folder
+from tests.helpers.small_ingest import SmallIngest
+
+pytestmark = pytest.mark.spark
+
+ROOT = Path(__file__).parents[2]
+GUIDE = (ROOT / "docs" / "how-to" / "query-the-tables.md").read_text("utf-8")
+NOTEBOOK = json.loads((ROOT / "examples" / "fleet.ipynb").read_text("utf-8"))
+RECIPES = re.findall(r"^## (.+?)$|^```(python|sql)\n(.*?)^```", GUIDE, re.MULTILINE | re.DOTALL)
+EXAMPLE = "/srv/fleet/tables"
+SETTINGS = FleetSettings(3, 2, 1, 1_763_596_800_000, readings=200, heartbeat=600.0, seal=3_600.0)
+"""Three gateways from 2025-11-20 on."""
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> FleetFolder:
+    root = tmp_path_factory.mktemp("fleet")
+    fleet = fleet_folder(root / "fleet")
+    write_fleet(SETTINGS, root / "made")
+    fleet.landing.rmdir()
+    (root / "made" / "segments").rename(fleet.landing)
+    assert SmallIngest(fleet).run() is not None
+    return fleet
+
+
+@pytest.fixture(scope="module")
+def totals(
+    spark: SparkSession, fleet: FleetFolder, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Any]:
+    """Return the totals of the report."""
+
+    @contextlib.contextmanager
+    def session(name: str) -> Iterator[SparkSession]:
+        yield spark
+
+    out = tmp_path_factory.mktemp("out")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("sync.tables.spark_session.spark_session", session)
+        done = fleet_command("report", "--dir", str(fleet.root), "--out", str(out))
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads((out / "report.json").read_text("utf-8"))["totals"]
+    return found
+
+
+def recipes(language: str) -> dict[str, str]:
+    """Return the recipes by the section that they are in."""
+    section, found = "The pair", {}
+    for title, kind, text in RECIPES:
+        section = title or section
+        if kind == language:
+            found[section] = text
+    return found
+
+
+@pytest.mark.parametrize("title", recipes("python"))
+def test_a_recipe_runs(
+    spark: SparkSession, fleet: FleetFolder, title: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    exec(recipes("python")[title].replace(EXAMPLE, str(fleet.tables)), {})  # noqa: S102
+    assert "gw-00" in capsys.readouterr().out or title in ("The pair", "The past")
+
+
+def test_the_recipe_for_duckdb_with_its_extension(fleet: FleetFolder) -> None:
+    with duckdb.connect() as connection:
+        try:
+            connection.execute("LOAD delta")
+        except duckdb.Error:
+            pytest.skip("DuckDB has no extension `delta` here")
+        sql = recipes("sql")["DuckDB"].replace(EXAMPLE, str(fleet.tables))
+        assert len(connection.sql(sql).fetchall()) == 9
+
+
+def test_duckdb_and_pandas_read_the_totals_of_the_report(
+    fleet: FleetFolder, totals: dict[str, Any]
+) -> None:
+    uris = {name: DeltaTable(str(fleet.tables / name)) for name in ("events", "segments")}
+    with duckdb.connect() as connection:
+        events = connection.read_parquet(uris["events"].file_uris(), hive_partitioning=True)
+        kinds = events.aggregate("lane, kind, count(*)", "lane, kind").fetchall()
+        segments = connection.read_parquet(uris["segments"].file_uris())
+        fates = dict(segments.aggregate("fate, count(*)", "fate").fetchall())
+    assert sum(number for _, _, number in kinds) == totals["events"]
+    assert {(lane, kind): number for lane, kind, number in kinds} == {
+        (lane, kind): number
+        for lane, found in totals["lanes"].items()
+        for kind, number in found.items()
+    }
+    assert fates["accepted"] == totals["segments"]
+    assert fates.get("bad", 0) == totals["bad_segments"]
+    frame = uris["events"].to_pandas(columns=["gateway", "epoch", "lane", "seq"])
+    assert (len(frame), len(frame.drop_duplicates())) == (totals["events"],) * 2
+    assert frame["gateway"].nunique() == totals["gateways"]
+    assert totals["events"] == totals["received"] > 1_000
+
+
+def test_columns_that_are_never_null_are_never_null(fleet: FleetFolder) -> None:
+    for name, columns in (("events", EVENT_COLUMNS), ("segments", SEGMENT_COLUMNS)):
+        rows = DeltaTable(str(fleet.tables / name)).to_pyarrow_table()
+        full = {each.name for each in columns if not each.null}
+        assert {each for each in full if rows[each].null_count} == set()
+
+
+def test_the_notebook_answers_its_questions(
+    fleet: FleetFolder, totals: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FIELDPOST_TABLES", str(fleet.tables))
+    names: dict[str, Any] = {}
+    answers = [
+        answer
+        for cell in NOTEBOOK["cells"]
+        if cell["cell_type"] == "code"
+        and (answer := run_cell("".join(cell["source"]), names)) is not None
+    ]
+    assert [type(each) for each in answers] == [pd.DataFrame] * 5
+    missing, silent, late, measured, wrong = answers
+    assert int(missing["received"].sum()) == totals["received"]
+    assert int(missing["missing"].sum()) == totals["missing"]
+    assert len(silent) == totals["gateways"]
+    assert int(silent["segments"].sum()) >= totals["segments"]
+    assert (late["p50"] <= late["p95"]).all()
+    readings = totals["lanes"]["readings"]["reading"]
+    assert int(measured["readings"].sum()) == readings
+    assert len(wrong) > 0
+    assert all(cell.get("outputs", []) == [] for cell in NOTEBOOK["cells"])
+
+
+def run_cell(source: str, names: dict[str, Any]) -> Any:
+    """Run a cell as a notebook does; return the value of a last expression."""
+    tree = ast.parse(source)
+    last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
+    exec(compile(tree, "cell", "exec"), names)  # noqa: S102
+    if last is None:
+        return None
+    assert isinstance(last, ast.Expr)
+    return eval(compile(ast.Expression(last.value), "cell", "eval"), names)  # noqa: S307

@@ -1,0 +1,265 @@
+"""Batches of both tables: whole or not at all, once, whoever commits and whoever completes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+from pyarrow import dataset
+
+from sync.common.errors import FleetError, LeaseError
+from sync.tables import delta
+from sync.tables.delta import EVENTS, SEGMENTS, Snapshot, local_tables
+from tests.helpers.committed import Committer
+
+NOON = datetime(2025, 11, 21, 12, tzinfo=UTC)
+
+
+class Cut(Exception):
+    """The crash that a test causes."""
+
+
+def cut() -> None:
+    raise Cut
+
+
+def event(seq: int, days: int = 0, **columns: Any) -> dict[str, Any]:
+    at = NOON + timedelta(days=days, seconds=seq)
+    return {"gateway": "gw", "epoch": "E", "lane": "logs", "seq": seq, "time": at, **columns}
+
+
+def segment(path: str) -> dict[str, Any]:
+    return {"path": path, "fate": "accepted", "gateway": "gw"}
+
+
+def numbers(snapshot: Snapshot) -> list[int]:
+    files = [Path(snapshot.storage.uri(path)) for path in snapshot.event_files]
+    return sorted(seq for path in files for seq in pq.ParquetFile(path).read()["seq"].to_pylist())
+
+
+def paths(snapshot: Snapshot) -> list[str]:
+    return sorted(row["path"] for row in snapshot.read_segments(["path"]))
+
+
+def test_a_batch_is_in_both_tables_with_statistics(tmp_path: Path) -> None:
+    empty = local_tables(tmp_path).snapshot()
+    assert (empty.batch, empty.days, empty.segment_files, paths(empty)) == (0, {}, (), [])
+    committer = Committer(tmp_path)
+    rows = [event(3), event(1), event(2, days=-400), event(4, days=365 * 7_000)]
+    rows.append(event(5) | {"time": datetime(1, 1, 1, tzinfo=UTC)})
+    found = committer.commit(rows, [segment("a")])
+    assert (numbers(found), paths(found)) == ([1, 2, 3, 4, 5], ["a"])
+    assert next(iter(found.days)) == "0001-01-01"
+    assert [day.rows for day in found.days.values()] == [1, 1, 2, 1]
+    events = DeltaTable(str(tmp_path / EVENTS))
+    actions = events.get_add_actions(flatten=True).to_struct_array().to_pylist()
+    [day] = [each for each in actions if str(each["partition.day"]) == "2025-11-21"]
+    assert (day["min.seq"], day["max.seq"], day["min.gateway"]) == (1, 3, "gw")
+    assert day["max.time"] == NOON + timedelta(seconds=3)
+    assert events.schema().to_json() == delta_schema(EVENTS)
+    chosen = events.file_uris(file_pruning_predicate="day = '2025-11-21' and seq > 3")
+    assert chosen == []
+
+
+def delta_schema(name: str) -> str:
+    from deltalake import Schema
+
+    return Schema.from_arrow(delta.SCHEMAS[name]).to_json()
+
+
+def test_a_batch_without_events_and_of_another_query_is_counted(tmp_path: Path) -> None:
+    committer, other = Committer(tmp_path), Committer(tmp_path, "other", 7)
+    committer.commit([], [segment("a")])
+    found = other.commit([event(1)], [segment("b")])
+    assert (found.batch, numbers(found), paths(found)) == (2, [1], ["a", "b"])
+    known = [("q", 0), ("q", 1), ("other", 7), ("other", 6), ("other", 8), ("none", 0)]
+    tables = committer.tables
+    assert [tables.is_committed(*each) for each in known] == [True, False, True, True, False, False]
+
+
+def test_a_half_committed_batch_is_not_seen_and_completed_by_any_driver(tmp_path: Path) -> None:
+    committer = Committer(tmp_path)
+    committer.commit([event(1)], [segment("a")])
+    with pytest.raises(Cut):
+        committer.commit([event(2)], [segment("b")], cut)
+    tables = committer.tables
+    found = tables.snapshot()
+    assert (found.batch, numbers(found), paths(found)) == (1, [1], ["a"])
+    assert not tables.is_committed("q", 1)
+
+    shutil.rmtree(tmp_path / "checkpoints", ignore_errors=True)
+    found = Committer(tmp_path, "other").commit([event(3)], [segment("c")])
+    assert (found.batch, numbers(found), paths(found)) == (3, [1, 2, 3], ["a", "b", "c"])
+    assert tables.is_committed("q", 1)
+    tables.recover()
+    again = tables.snapshot()
+    assert again.segments is not None
+    assert (numbers(again), paths(again)) == (numbers(found), paths(found))
+    [completed] = [each for each in again.segments.history() if each.get("batch") == 2]
+    assert (completed["events"], completed["segments"]) == (1, 1)
+
+
+def test_of_two_drivers_that_judged_the_same_ledger_one_commits(tmp_path: Path) -> None:
+    first, second = Committer(tmp_path), Committer(tmp_path, "other")
+    ours, theirs = first.begin([event(1)], [segment("a")]), second.begin([event(1)], [segment("a")])
+    first.tables.commit(*ours)
+    with pytest.raises(LeaseError, match="another process has changed the tables"):
+        second.tables.commit(*theirs)
+    with pytest.raises(LeaseError):
+        first.tables.commit(*ours)
+    found = first.tables.snapshot()
+    assert (found.batch, numbers(found), paths(found)) == (1, [1], ["a"])
+
+
+def test_of_many_drivers_at_once_one_commits(tmp_path: Path) -> None:
+    drivers = [Committer(tmp_path, f"q{at}") for at in range(6)]
+    begun = [each.begin([event(1)], [segment("a")]) for each in drivers]
+    begin, outcomes = threading.Barrier(len(drivers)), list[bool]()
+
+    def commit(at: int) -> None:
+        begin.wait(60)
+        try:
+            drivers[at].tables.commit(*begun[at])
+            outcomes.append(True)
+        except LeaseError:
+            outcomes.append(False)
+
+    threads = [threading.Thread(target=commit, args=(at,)) for at in range(len(drivers))]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join(60)
+    assert sorted(outcomes) == [False] * 5 + [True]
+    found = drivers[0].tables.snapshot()
+    assert (found.batch, numbers(found), paths(found)) == (1, [1], ["a"])
+
+
+def test_a_driver_that_was_suspended_between_its_commits_has_committed(tmp_path: Path) -> None:
+    other = Committer(tmp_path, "other")
+    found = Committer(tmp_path).commit([event(1)], [segment("a")], other.tables.recover)
+    assert (found.batch, numbers(found), paths(found)) == (1, [1], ["a"])
+
+    def work() -> None:
+        other.commit([event(3)], [segment("c")])
+
+    found = Committer(tmp_path, number=1).commit([event(2)], [segment("b")], work)
+    assert (found.batch, numbers(found), paths(found)) == (3, [1, 2, 3], ["a", "b", "c"])
+
+
+def test_files_that_are_gone_are_not_committed(tmp_path: Path) -> None:
+    """Maintenance has removed what a suspended driver wrote more than a week ago."""
+    committer = Committer(tmp_path)
+    snapshot, batch = committer.begin([event(1)], [segment("a")])
+    (tmp_path / EVENTS / batch.events[0].path).unlink()
+    with pytest.raises(FileNotFoundError):
+        committer.tables.commit(snapshot, batch)
+    committer.tables.recover()
+    assert committer.tables.snapshot().batch == 0
+
+
+def test_the_past_is_a_pair_of_versions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    committer, moments = Committer(tmp_path), []
+    for seq in range(1, 4):
+        committer.commit([event(seq)], [segment(str(seq))])
+        moments.append(datetime.now(UTC))
+        while datetime.now(UTC) - moments[-1] < timedelta(milliseconds=2):
+            pass  # times of commits are in milliseconds
+    tables = committer.tables
+    assert [numbers(tables.snapshot(at)) for at in moments] == [[1], [1, 2], [1, 2, 3]]
+    assert [paths(tables.snapshot(at)) for at in moments] == [["1"], ["1", "2"], ["1", "2", "3"]]
+    assert tables.snapshot(moments[0] - timedelta(hours=1)).batch == 0
+    monkeypatch.setattr(delta, "KEPT_DAYS", 0)
+    assert tables.snapshot(moments[0]).batch == 3
+
+
+def test_what_left_the_landing_is_recorded(tmp_path: Path) -> None:
+    committer = Committer(tmp_path)
+    for seq in range(1, 3):
+        snapshot, batch = committer.begin([event(seq)], [segment(str(seq))])
+        committer.tables.commit(snapshot, batch)
+    assert committer.tables.unarchived() == 2
+    committer.tables.mark_archived(1)
+    assert committer.tables.unarchived() == 1
+    assert committer.tables.snapshot().batch == 2
+
+
+def test_added_files_are_those_with_new_rows(tmp_path: Path) -> None:
+    committer = Committer(tmp_path)
+    first = committer.commit([event(1)], [segment("1")])
+    second = committer.commit([event(2), event(3, days=1)], [segment("2")])
+    tables = committer.tables
+    assert first.events is not None
+    assert second.events is not None
+    versions = first.events.version(), second.events.version()
+    new = set(second.event_files) - set(first.event_files)
+    assert set(tables.added_files(EVENTS, *versions)) == new
+    second.events.optimize.compact()
+    assert list(tables.added_files(EVENTS, versions[1], second.events.version())) == []
+    (tmp_path / EVENTS / "_delta_log" / f"{versions[1]:020}.json").unlink()
+    with pytest.raises(FileNotFoundError):
+        list(tables.added_files(EVENTS, *versions))
+
+
+def test_tables_that_cannot_be_used_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "manifests" / "query").mkdir(parents=True)
+    refused: list[Callable[[], object]] = [
+        local_tables(tmp_path).snapshot,
+        local_tables(tmp_path).recover,
+        lambda: local_tables(tmp_path / "a%20b"),
+    ]
+    for call, text in zip(refused, ("convert", "convert", "in its path"), strict=True):
+        with pytest.raises(FleetError, match=text):
+            call()
+    plain = tmp_path / "plain [a] 100% #ü?"
+    plain.mkdir()
+    committer = Committer(plain)
+    assert numbers(committer.commit([event(1)], [segment("1")])) == [1]
+    log = plain / SEGMENTS / "_delta_log" / f"{1:020}.json"
+    log.write_text(log.read_text("utf-8")[:-20], "utf-8")
+    with pytest.raises(FleetError, match="the tables cannot be used"):
+        committer.tables.snapshot()
+
+
+def test_the_log_has_counts_for_whoever_reads_it(tmp_path: Path) -> None:
+    committer = Committer(tmp_path)
+    committer.commit([event(1)], [segment("1")])
+    log = (tmp_path / EVENTS / "_delta_log" / f"{1:020}.json").read_text("utf-8")
+    actions = [json.loads(line) for line in log.splitlines()]
+    [info] = [each["commitInfo"] for each in actions if "commitInfo" in each]
+    assert (info["batch"], info["segments"], info["events"]) == (1, 1, 1)
+    assert info["segments_file"]["path"] in str(committer.tables.snapshot().segment_files)
+    transactions = {
+        each["txn"]["appId"]: each["txn"]["version"] for each in actions if "txn" in each
+    }
+    assert transactions == {"ingest": 1, "q": 0}
+
+
+def test_filters_find_rows_by_every_column(tmp_path: Path) -> None:
+    """A bound that is missing in the log would exclude all rows of the file."""
+    committer = Committer(tmp_path)
+    texts: list[dict[str, Any]] = [
+        {"text": "x" * 5_000},
+        {"text": "x" * 33 + "\U0010ffff", "value": -0.5},
+        {"name": "é", "qos": 2},
+        {"topic": "", "level": "Error", "latency_ms": 2**53},
+        {"arrived": NOON + timedelta(microseconds=1)},
+    ]
+    rows = [event(seq, **columns) for seq, columns in enumerate(texts, 1)]
+    found = committer.commit(rows, [segment("a") | {"fate": "bad", "detail": "y" * 90}])
+    assert found.events is not None
+    events = found.events.to_pyarrow_dataset()
+    for seq, columns in enumerate(texts, 1):
+        for name, value in columns.items():
+            matching = events.to_table(columns=["seq"], filter=dataset.field(name) == value)
+            assert matching["seq"].to_pylist() == [seq], name
+    unnamed = events.to_table(columns=["seq"], filter=dataset.field("name").is_null())
+    assert unnamed["seq"].to_pylist() == [1, 2, 4, 5]
+    assert found.read_segments(["path"], dataset.field("fate").isin(["bad"])) == [{"path": "a"}]

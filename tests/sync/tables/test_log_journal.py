@@ -1,0 +1,132 @@
+"""Commits after a power cut: those that were not durable are damaged in every possible way."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sync.tables.delta import EVENTS, SEGMENTS
+from sync.tables.log_journal import JOURNAL
+from tests.helpers.committed import Committer
+from tests.sync.tables.test_delta import Cut, cut, event, numbers, paths, segment
+
+
+def log_of(root: Path, name: str) -> Path:
+    return root / name / "_delta_log"
+
+
+def newest(root: Path, name: str) -> Path:
+    return max(log_of(root, name).glob("*.json"))
+
+
+def empty(root: Path) -> None:
+    newest(root, EVENTS).write_bytes(b"")
+
+
+def shorten(root: Path) -> None:
+    commit = newest(root, EVENTS)
+    commit.write_bytes(commit.read_bytes()[:-30])
+
+
+def lose(root: Path) -> None:
+    newest(root, EVENTS).unlink()
+
+
+def lose_data(root: Path) -> None:
+    max((root / EVENTS).rglob("*.parquet"), key=lambda path: path.stat().st_mtime_ns).unlink()
+
+
+def shorten_data(root: Path) -> None:
+    path = max((root / EVENTS).rglob("*.parquet"), key=lambda path: path.stat().st_mtime_ns)
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+@pytest.mark.parametrize("damage", [empty, shorten, lose, lose_data, shorten_data])
+def test_a_damaged_commit_never_was(tmp_path: Path, damage: Callable[[Path], None]) -> None:
+    committer = Committer(tmp_path)
+    committer.commit([event(1)], [segment("a")])
+
+    def power_cut() -> None:
+        damage(tmp_path)
+        cut()
+
+    with pytest.raises(Cut):
+        committer.commit([event(2)], [segment("b")], power_cut)
+    assert (tmp_path / JOURNAL).exists()
+    committer.tables.recover()
+    found = committer.tables.snapshot()
+    assert (found.batch, numbers(found), paths(found)) == (1, [1], ["a"])
+    assert not (tmp_path / JOURNAL).exists()
+    again = Committer(tmp_path, "again").commit([event(2)], [segment("b")])
+    assert (again.batch, numbers(again), paths(again)) == (2, [1, 2], ["a", "b"])
+
+
+def test_commits_after_a_damaged_one_are_removed_too(tmp_path: Path) -> None:
+    committer = Committer(tmp_path)
+    committer.commit([event(1)], [segment("a")])
+    table = committer.tables.existing(SEGMENTS)
+    with contextlib.suppress(Cut), committer.tables.journaled(SEGMENTS):
+        table.alter.set_table_properties({"delta.appendOnly": "false"})
+        first = newest(tmp_path, SEGMENTS)
+        table.alter.set_table_properties({"delta.appendOnly": "true"})
+        first.write_bytes(first.read_bytes()[:10])
+        cut()
+    committer.tables.recover()
+    assert "delta.appendOnly" not in committer.tables.existing(SEGMENTS).metadata().configuration
+    assert paths(committer.commit([], [segment("b")])) == ["a", "b"]
+
+
+@pytest.mark.parametrize("damaged", [b"", b"PAR1"])
+def test_a_checkpoint_that_was_not_durable_is_removed(tmp_path: Path, damaged: bytes) -> None:
+    committer = Committer(tmp_path)
+    committer.commit([event(1)], [segment("a")])
+    with contextlib.suppress(Cut), committer.tables.journaled(SEGMENTS):
+        table = committer.tables.existing(SEGMENTS)
+        table.alter.set_table_properties({"delta.appendOnly": "false"})
+        table.create_checkpoint()
+        [checkpoint] = log_of(tmp_path, SEGMENTS).glob("*.parquet")
+        checkpoint.write_bytes(damaged)
+        cut()
+    committer.tables.recover()
+    assert sorted(path.suffix for path in log_of(tmp_path, SEGMENTS).iterdir()) == [".json"] * 4
+    assert paths(committer.commit([], [segment("b")])) == ["a", "b"]
+
+
+def test_the_first_commit_may_be_damaged(tmp_path: Path) -> None:
+    committer = Committer(tmp_path)
+    with contextlib.suppress(Cut), committer.tables.journaled(EVENTS, SEGMENTS):
+        log = log_of(tmp_path, EVENTS)
+        log.mkdir(parents=True)
+        (log / f"{0:020}.json").write_bytes(b"")
+        cut()
+    assert numbers(committer.commit([event(1)], [segment("a")])) == [1]
+
+
+def test_everything_is_synced_before_the_journal_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+    committer = Committer(tmp_path)
+    committer.tables.recover()
+    make_durable = type(committer.tables.storage).make_durable
+
+    def noted(storage: object, made: list[str]) -> None:
+        assert (tmp_path / JOURNAL).exists()
+        synced.extend(made)
+        make_durable(storage, made)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("sync.tables.storage.LocalStorage.make_durable", noted)
+    snapshot, batch = committer.begin([event(1)], [segment("a")])
+    at_events: list[str] = []
+    committer.tables.commit(snapshot, batch, lambda: at_events.extend(synced))
+    assert set(at_events) == {
+        f"{EVENTS}/_delta_log/{1:020}.json",
+        f"{EVENTS}/{batch.events[0].path}",
+    }
+    assert set(synced) - set(at_events) == {
+        f"{SEGMENTS}/_delta_log/{1:020}.json",
+        f"{SEGMENTS}/{batch.segments.path}",
+    }
