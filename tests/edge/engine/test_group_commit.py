@@ -554,9 +554,9 @@ async def test_a_failed_open_leaves_no_thread(
     def no_reader(_path: Path) -> sqlite3.Connection:
         raise SetupError("no reader")
 
+    monkeypatch.setattr(database, "connect_reader", no_reader)
     with pytest.raises(SetupError, match="does not exist"):
         await Store.open(tmp_path / "missing.db", Clock(), UnitLimits(10, 1000))
-    monkeypatch.setattr(database, "connect_reader", no_reader)
     with pytest.raises(SetupError, match="no reader"):
         await Store.open(path, Clock(), UnitLimits(10, 1000))
     for thread in set(threading.enumerate()) - before:
