@@ -92,20 +92,28 @@ class Gate:
     """Stops a store before each COMMIT of rows on its thread, and lets some of them fail."""
 
     def __init__(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._commit = store._commit
         self._reached, self._open = threading.Semaphore(0), threading.Semaphore(0)
         self._errors: list[Exception | None] = []
         self._always_open = False
-        monkeypatch.setattr(store, "_commit", self._stop)
+        for name in ("call", "call_first"):
+            monkeypatch.setattr(store._writer, name, self._stopping(getattr(store._writer, name)))
 
-    def _stop(self, group: Any, *, wrote: bool) -> None:
-        if wrote and not self._always_open:
+    def _stopping(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        def stop_before(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+            if function.__name__ == "_commit":
+                return call(self._stop, function, *args, **kwargs)
+            return call(function, *args, **kwargs)
+
+        return stop_before
+
+    def _stop(self, commit: Callable[..., None], *args: Any, **kwargs: Any) -> None:
+        if not self._always_open:
             self._reached.release()
             assert self._open.acquire(timeout=30)
             error = self._errors.pop(0)
             if error is not None:
                 raise error
-        self._commit(group, wrote=wrote)
+        commit(*args, **kwargs)
 
     async def reached(self) -> None:
         """Wait until a group has run and is to be committed."""
