@@ -27,6 +27,7 @@ WHOLE = (
 
 SLOW = (
     "edge/app.py",
+    "edge/cli/network.py",
     "edge/server/",
     "edge/uplink/",
     "firmware_sim/__main__.py",

@@ -10,9 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from edge.cli.commands import main
 from edge.ops import devices
 from tests.helpers.gateway import DOMAIN, PASSWORD, Gateway
 from tests.helpers.processes import Process
@@ -192,33 +190,3 @@ async def test_unanswered_messages_stay_in_the_outbox(
     assert (tmp_path / "outbox.db").exists()
     listening = await commands.begin(*commands.words("listen", "valve1", "--count", 2))
     assert [line.partition("  ")[2] for line in await output(listening)] == ["kept", "kept"]
-
-
-@pytest.mark.parametrize(
-    ("words", "problem"),
-    [
-        (["send", "text"], "--to or --node"),
-        (["send", "--to", "a", "--node", "b", "text"], "--to or --node"),
-        (["send", "--to", "a", "text"], "by --dir, or a device by --as"),
-        (["send", "--to", "a", "--lines", "text"], "takes no TEXT"),
-        (["send", "--to", "a", "--ca", "c", "text"], "need --as JID"),
-        (["send", "--to", "a", "--as", "gw.example", "text"], "is not a device's JID"),
-        (["send", "--to", "a", "--as", "a@gw.example", "text"], "--as needs --ca"),
-        (["send", "--to", "a", "--as", "a@gw.example", "--ca", "c", "text"], "--password-stdin"),
-        (["send", "--to", "a", "--outbox", "o", "--dir", "d", "text"], "--outbox needs --as"),
-        (["send", "--to", "a", "--ttl", "5", "--dir", "d", "text"], "are for items of a queue"),
-        (
-            ["send", "--node", "a", "--ttl", "5", "--qos", "2", "--dir", "d", "t"],
-            "published at --qos 1",
-        ),
-        (["listen"], "by --dir, or a device by --as"),
-        (["listen", "--dir", "d"], "name a NODE or FILTER"),
-        (["listen", "--take", "q", "node", "--dir", "d"], "cannot be used together"),
-        (["listen", "--as", "a@gw.example", "--ca", "c", "--key", "k"], "belong together"),
-        (["node", "create", "n", "--set", "title", "--dir", "d"], "is not OPTION=VALUE"),
-    ],
-)
-def test_wrong_usage_has_status_2(words: list[str], problem: str) -> None:
-    result = CliRunner().invoke(main, words, env={"FIELDPOST_DIR": ""})
-    assert result.exit_code == 2, result.output
-    assert problem in result.output

@@ -279,15 +279,3 @@ def test_a_listener_that_does_not_read_is_disconnected(gateway: Gateway, process
         done(gateway, "send", "--node", "plant/c", "again")
         assert "again" in next(items).payload
     done(gateway, "node", "delete", "plant/c", "--yes")
-
-
-def test_a_stopped_gateway_is_named(tmp_path: Path) -> None:
-    gateway = Gateway(tmp_path / "gateway")
-    for words in (
-        ("node", "create", "a"),
-        ("send", "--to", "pump1", "text"),
-        ("listen", "#"),
-        ("listen", "--take", "a"),
-    ):
-        assert "is not running; start it" in refused(gateway, *words)
-    assert nodes(gateway) == {}

@@ -1,0 +1,150 @@
+"""What a running gateway does when its operator asks (`edge.ops.operator`), without a socket."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from edge.config.limits import Limits
+from edge.ops import operator
+from edge.ops.operator_requests import (
+    Answer,
+    ConfigureNode,
+    CreateNode,
+    DeleteNode,
+    FinishItem,
+    RequestRefused,
+    SendMessage,
+    TakeItem,
+    Work,
+)
+from edge.ops.payloads import message
+from tests.helpers.store import DOMAIN, QOS, Gateway, new_database
+
+VALVE: Final = f"valve1@{DOMAIN}/fw"
+TEXT: Final = message("open", "text")
+QUEUEING: Final = {"pubsub#queueing": ["1"]}
+
+
+@pytest.fixture
+def gateway(tmp_path: Path) -> Iterator[Gateway]:
+    made = Gateway(new_database(tmp_path), Limits(stanza_bytes=1000))
+    made.add("valve1")
+    made.bind(VALVE)
+    made.send(VALVE, "<presence/>")
+    yield made
+    made.close()
+
+
+def perform(gateway: Gateway, request: Work) -> Answer:
+    context = gateway.router.context
+    return gateway.commit(lambda tx: operator.perform(context, tx, request))
+
+
+def done(gateway: Gateway, request: Work) -> Answer:
+    answer = perform(gateway, request)
+    assert answer.error == ""
+    return answer
+
+
+def refused(gateway: Gateway, request: Work) -> str:
+    answer = perform(gateway, request)
+    assert answer.error
+    return answer.error
+
+
+def to_node(node: str, text: str = TEXT, **options: str) -> SendMessage:
+    found = {f"pubsub#queue_{name}": value for name, value in options.items()}
+    return SendMessage(f"pubsub.{DOMAIN}/{node}", text, 1, found)
+
+
+def finish(gateway: Gateway) -> str:
+    """Take an item of the queue, delete it, and return its payload; empty if there is none."""
+    item = done(gateway, TakeItem("jobs")).item
+    if item is None:
+        return ""
+    assert item.publisher == DOMAIN
+    done(gateway, FinishItem("jobs", item.item))
+    return item.payload
+
+
+def test_a_message_reaches_a_device_at_each_level(gateway: Gateway) -> None:
+    gateway.elements(VALVE)
+    for qos in (0, 1, 2):
+        done(gateway, SendMessage(f"valve1@{DOMAIN}", TEXT, qos))
+    plain, asked = gateway.elements(VALVE)
+    assert (plain.get("from"), plain[0].text) == (DOMAIN, "open")
+    query = "http://jabber.org/protocol/disco#info"
+    assert asked[0].tag == f"{{{query}}}query"  # for the other two, its features are asked
+    features = f"<query xmlns='{query}'><feature var='{QOS}'/></query>"
+    gateway.send(VALVE, f"<iq type='result' id='{asked.get('id')}' to='{DOMAIN}'>{features}</iq>")
+    (acknowledged,) = gateway.elements(VALVE)
+    assert acknowledged[0].tag == f"{{{QOS}}}acknowledged"
+    gateway.send(VALVE, f"<iq type='result' id='{acknowledged.get('id')}' to='{DOMAIN}'/>")
+    (assured,) = gateway.elements(VALVE)
+    assert assured[0].tag == f"{{{QOS}}}assured"
+
+
+@pytest.mark.parametrize(
+    ("request_", "problem"),
+    [
+        (SendMessage(f"valve1@{DOMAIN}", TEXT, 3), "3 is not a level"),
+        (SendMessage(f"valve1@{DOMAIN}", "x" * 1001, 1), "limits.stanza_bytes is 1000"),
+        (SendMessage(f"valve1@{DOMAIN}", "<message", 1), "not well-formed"),
+        (SendMessage(f"valve1@{DOMAIN}", "<presence/>", 1), "is not a <message/>"),
+        (SendMessage(f"nobody@{DOMAIN}", TEXT, 1), "no such account"),
+        (SendMessage(f"nobody@{DOMAIN}", TEXT, 0), "cannot be reached"),
+        (SendMessage("a@other.example", TEXT, 1), "serves only its own domain"),
+        (
+            SendMessage(f"valve1@{DOMAIN}", TEXT.replace("<message", "<message type='error'"), 0),
+            "of type error",
+        ),
+        (SendMessage(f"valve1@{DOMAIN}", TEXT, 1, {"pubsub#queue_ttl": "1"}), "a queue node"),
+        (to_node("missing"), "does not exist"),
+        (to_node("jobs", "<message xmlns='jabber:client'/>"), "one element"),
+        (to_node("jobs", "<message xmlns='jabber:client'/>", ttl="1"), "one element"),
+        (to_node("jobs", priority="1001"), "from -1000 to 1000"),
+        (to_node("plain", ttl="1"), "need a queue node"),
+        (TakeItem("plain"), "no queue node plain"),
+        (FinishItem("jobs", "missing"), "no item"),
+        (CreateNode("jobs"), "exists already"),
+        (CreateNode("new", options={"pubsub#colour": ["red"]}), "unknown"),
+        (ConfigureNode("missing", {}), "does not exist"),
+        (DeleteNode("missing"), "does not exist"),
+    ],
+)
+def test_a_request_is_refused_with_a_reason(gateway: Gateway, request_: Work, problem: str) -> None:
+    done(gateway, CreateNode("jobs", options=QUEUEING))
+    done(gateway, CreateNode("plain"))
+    assert problem in refused(gateway, request_)
+
+
+def test_nodes_are_created_configured_and_deleted(gateway: Gateway) -> None:
+    done(gateway, CreateNode("plant/a", owner=f"valve1@{DOMAIN}"))
+    (event,) = gateway.events(name="created")
+    assert event.topic == "plant/a"
+    done(gateway, ConfigureNode("plant/a", {"pubsub#title": ["Boiler"]}))
+    done(gateway, DeleteNode("plant/a"))
+    assert "does not exist" in refused(gateway, DeleteNode("plant/a"))
+
+
+def test_items_are_taken_once_and_in_the_order_of_their_options(gateway: Gateway) -> None:
+    done(gateway, CreateNode("jobs", options=QUEUEING))
+    done(gateway, to_node("jobs", message("low", "text")))
+    done(gateway, to_node("jobs", message("high", "text"), priority="5"))
+    done(gateway, to_node("jobs", message("later", "text"), delay="60"))
+    done(gateway, to_node("jobs", message("old", "text"), ttl="0"))
+    assert ["high" in finish(gateway), "low" in finish(gateway)] == [True, True]
+    for seconds, text in ((59.0, ""), (1.0, "<body xmlns='jabber:client'>later</body>")):
+        gateway.clock.service += seconds
+        gateway.run_timers()
+        assert finish(gateway) == text
+
+
+def test_filters_are_checked() -> None:
+    assert operator.check_filters(["plant/#", "+"]) == ("plant/#", "+")
+    with pytest.raises(RequestRefused, match="a/#/b"):
+        operator.check_filters(["a/#/b"])
