@@ -34,5 +34,7 @@ def report_errors(command: Callable[P, None]) -> Callable[P, None]:
                 command(*args, **kwargs)
         except CommandError as error:
             raise click.ClickException(str(error)) from error
+        except (UnicodeDecodeError, UnicodeEncodeError) as error:  # of input, or of an argument
+            raise click.ClickException("what was typed or read is not UTF-8") from error
 
     return run

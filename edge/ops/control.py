@@ -44,6 +44,9 @@ MEMBERS: Final = b"members"
 TIMEOUT: Final = 5.0
 """Seconds in which the gateway must answer; it takes milliseconds."""
 
+MAX_REQUEST_BYTES: Final = 3 * 1024 * 1024
+"""Maximum length of a request: a message of 1 MiB, the longest stanza, escaped for JSON."""
+
 MAX_ANSWER_BYTES: Final = 16 * 1024 * 1024
 """The longest answer. An answer to `SESSIONS` usually has 200 bytes a session; one to `MEMBERS`
 names at most a thousand sessions of at most 3 KiB, usually of 50 bytes; one to `STATUS` has
@@ -151,7 +154,12 @@ def perform(folder: Path, request: Work, timeout: float = TIMEOUT) -> Answer:
         SetupError: it is not running, or as `process_status`. If it ended or did not answer in
             time, the request may or may not have been performed.
     """
-    answer = _query(folder, msgspec.json.encode(request), Answer, timeout)
+    line = msgspec.json.encode(request)
+    if len(line) > MAX_REQUEST_BYTES:
+        raise RequestRefused(
+            f"the request has {len(line)} bytes; a request has at most {MAX_REQUEST_BYTES} bytes"
+        )
+    answer = _query(folder, line, Answer, timeout)
     if answer is None:
         raise _not_running(folder)
     if answer.error:

@@ -61,7 +61,7 @@ def message(typed: str, format: Format) -> str:
     elif format == "json":
         try:
             json.loads(typed)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise PayloadError(f"this is not JSON: {error}") from None
         content = f"<json xmlns='{JSON}'>{escape(typed)}</json>"
     else:

@@ -27,14 +27,17 @@ from edge.errors import StoreError
 from edge.features.queues.service.diagnosis import MAX_MEMBERS
 from edge.features.queues.store import overview
 from edge.ops import control
-from edge.ops.control import ConnectedSession, ProcessStatus, QueueAttendance, ReloadReport
+from edge.ops.control import (
+    MAX_REQUEST_BYTES,
+    ConnectedSession,
+    ProcessStatus,
+    QueueAttendance,
+    ReloadReport,
+)
 from edge.server.operator_channel import Listener, OperatorRequests, read_listen
 
 MAX_CLIENTS: Final = 8
 """Maximum concurrent connections; a further one is closed."""
-
-MAX_REQUEST_BYTES: Final = 512 * 1024
-"""Maximum length of a request: a message of the longest stanza, escaped for JSON."""
 
 REQUEST_TIMEOUT: Final = 5.0
 """Seconds for a request and its answer, also on a busy machine."""

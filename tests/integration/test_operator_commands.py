@@ -18,6 +18,7 @@ from click.testing import CliRunner, Result
 from edge.cli.commands import main
 from edge.errors import SetupError
 from edge.ops import control
+from edge.ops.control import MAX_REQUEST_BYTES
 from edge.ops.operator_requests import FinishItem, ItemReport, RequestRefused, TakeItem
 from edge.server.operator_channel import MAX_LISTENERS, MAX_UNREAD_BYTES
 from firmware_sim.device import Device, ReceivedMessage, ReceiveOptions
@@ -39,7 +40,7 @@ def process(gateway: Gateway) -> Iterator[Process]:
         yield process
 
 
-def fieldpost(gateway: Gateway, *words: object, text: str | None = None) -> Result:
+def fieldpost(gateway: Gateway, *words: object, text: str | bytes | None = None) -> Result:
     args = [*map(str, words), "--dir", str(gateway.folder)]
     return CliRunner().invoke(main, args, input=text, catch_exceptions=False)
 
@@ -50,8 +51,8 @@ def done(gateway: Gateway, *words: object, text: str | None = None) -> str:
     return result.stdout
 
 
-def refused(gateway: Gateway, *words: object) -> str:
-    result = fieldpost(gateway, *words)
+def refused(gateway: Gateway, *words: object, text: bytes | None = None) -> str:
+    result = fieldpost(gateway, *words, text=text)
     assert (result.exit_code, result.stderr.count("\n")) == (1, 1), result.output
     return result.stderr
 
@@ -104,9 +105,18 @@ def test_refusals_are_one_line(gateway: Gateway, process: Process) -> None:
         assert "serves only its own domain" in refused(
             gateway, "send", "--to", "a@other.example", "--qos", qos, "text"
         )
-    assert "not JSON" in refused(gateway, "send", "--node", "there", "--format", "json", "{")
+    for text in ("{", 5000 * "[", 5000 * "9"):
+        assert "not JSON" in refused(gateway, "send", "--node", "there", "--format", "json", text)
     assert "not one XML" in refused(gateway, "send", "--node", "there", "--format", "xml", "<a>")
     assert "no queue node" in refused(gateway, "listen", "--take", "there")
+    assert "limits.stanza_bytes is 65536" in refused(
+        gateway, "send", "--node", "there", "x" * 10**6
+    )
+    text = '"' * MAX_REQUEST_BYTES
+    assert "a request has at most" in refused(gateway, "send", "--node", "there", text)
+    for words in (("send", "--node", "there"), ("send", "--to"), ("node", "create")):
+        assert "is not UTF-8" in refused(gateway, *words, "\udcff")
+    assert "is not UTF-8" in refused(gateway, "send", "--node", "there", text=b"\xff")
     done(gateway, "node", "delete", "there", "--yes")
 
 

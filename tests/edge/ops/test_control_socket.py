@@ -15,9 +15,9 @@ import pytest
 from edge.errors import SetupError, StoreFull
 from edge.features.queues.store.overview import Attendance
 from edge.ops import control, setup, status
-from edge.ops.control import ProcessStatus, QueueAttendance, ReloadReport
+from edge.ops.control import MAX_REQUEST_BYTES, ProcessStatus, QueueAttendance, ReloadReport
 from edge.server import control_server
-from edge.server.control_server import MAX_CLIENTS, MAX_REQUEST_BYTES, ControlServer
+from edge.server.control_server import MAX_CLIENTS, ControlServer
 
 WAIT_S = 10.0
 STATE = ProcessStatus(
