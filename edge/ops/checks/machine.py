@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -106,6 +107,9 @@ def service(root: Path = Path("/")) -> Iterator[Finding]:
         yield Finding("service", WRONG, text, "`sudo systemctl enable fieldpost`")
     else:
         yield Finding("service", OK, f"{UNIT} is enabled")
+    if not _has_watchdog(root):
+        text = f"{UNIT} has no watchdog: a gateway that hangs is not started again"
+        yield Finding("service", NOTICE, text, "install it with deploy/raspberrypi/install.sh")
     try:
         controllers = (root / "sys/fs/cgroup/cgroup.controllers").read_text("ascii").split()
     except OSError:
@@ -114,6 +118,20 @@ def service(root: Path = Path("/")) -> Iterator[Finding]:
         text = "the kernel's memory controller is off: MemoryMax of the service has no effect"
         remedy = "append cgroup_enable=memory to /boot/firmware/cmdline.txt and reboot"
         yield Finding("service", NOTICE, text, remedy)
+
+
+def _has_watchdog(root: Path) -> bool:
+    """Return whether the unit, or the last of its drop-in files that says so, has a watchdog."""
+    folders = [root / folder for folder in _UNIT_FOLDERS]
+    unit = next(path for folder in folders if (path := folder / UNIT).exists())
+    drop_ins = [path for folder in folders for path in folder.glob(f"{UNIT}.d/*.conf")]
+    value = "0"
+    for path in (unit, *sorted(drop_ins, key=lambda path: path.name)):
+        with suppress(OSError):  # a drop-in file may be for root alone
+            for line in path.read_text("utf-8", errors="replace").splitlines():
+                name, _, given = line.partition("=")
+                value = given.strip() if name.strip() == "WatchdogSec" else value
+    return value not in ("", "0", "infinity")
 
 
 def wear(folder: Path, settings: Config, days: Sequence[DailyWear]) -> Iterator[Finding]:

@@ -364,7 +364,7 @@ def test_systemd_service(tmp_path: Path) -> None:
     (tmp_path / "run/systemd/system").mkdir(parents=True)
     assert verdicts(machine.service(tmp_path)) == [("service", NOTICE)]
     unit = tmp_path / "etc/systemd/system/fieldpost.service"
-    sys_file(tmp_path, "etc/systemd/system/fieldpost.service", "")
+    sys_file(tmp_path, "etc/systemd/system/fieldpost.service", "[Service]\nWatchdogSec=60s\n")
     assert verdicts(machine.service(tmp_path)) == [("service", WRONG)]
     wants = tmp_path / "etc/systemd/system/multi-user.target.wants"
     wants.mkdir()
@@ -374,6 +374,31 @@ def test_systemd_service(tmp_path: Path) -> None:
     assert verdicts(machine.service(tmp_path))[1:] == [("service", NOTICE)]
     sys_file(tmp_path, "sys/fs/cgroup/cgroup.controllers", "cpu io memory\n")
     assert verdicts(machine.service(tmp_path))[1:] == []
+
+
+@pytest.mark.parametrize(
+    ("unit", "change", "found"),
+    [
+        ("WatchdogSec=60s", None, True),
+        ("WatchdogSec = 60s", None, True),
+        ("", None, False),
+        ("# WatchdogSec=60s", None, False),
+        ("", "WatchdogSec=30", True),
+        ("WatchdogSec=60s", "WatchdogSec=0", False),
+        ("WatchdogSec=60s", "WatchdogSec=", False),
+    ],
+)
+def test_watchdog_of_the_service(
+    tmp_path: Path, unit: str, change: str | None, found: bool
+) -> None:
+    """An installed unit may be older than the gateway; `systemctl edit` adds changes to it."""
+    (tmp_path / "run/systemd/system").mkdir(parents=True)
+    sys_file(tmp_path, "lib/systemd/system/fieldpost.service", f"[Service]\n{unit}\n")
+    if change is not None:
+        changes = "etc/systemd/system/fieldpost.service.d/override.conf"
+        sys_file(tmp_path, changes, f"[Service]\n{change}\n")
+    texts = [finding.text for finding in machine.service(tmp_path)]
+    assert any("has no watchdog" in text for text in texts) is not found
 
 
 @pytest.mark.parametrize(
