@@ -85,6 +85,9 @@ _STEPS_S: Final = (
 )
 """Seconds between two ticks of a time axis."""
 
+_TICKS: Final = 4
+"""Times on an axis, at most: dates are long, and names may take half of the width."""
+
 _YEAR_S: Final = 300 * 86_400
 """Seconds of a time axis from which its ticks include the year."""
 
@@ -181,27 +184,35 @@ def label_numbers(axis: Axis) -> None:
     axis.set_major_formatter(FuncFormatter(lambda value, _: formats.axis_number(value)))
 
 
-def label_times(axes: Axes, zone: tzinfo = UTC, ticks: int = 4) -> None:
-    """Label the horizontal axis with `ticks` times of `zone` at most, and with its days below."""
+def set_reach(axes: Axes, linear: float, low: float, high: float) -> None:
+    """Show `low` to `high` with room for their markers, on an axis that is linear up to `linear`.
+
+    It shows `linear` on each side that it shows, so that an axis of small values has plain ticks.
+    """
+    axes.set_xscale("symlog", linthresh=linear)
+    left, right = (1.5 * max(reach, linear) if reach else 0.0 for reach in (-low, high))
+    axes.set_xlim(-left, right)
+
+
+def label_times(axes: Axes, zone: tzinfo = UTC) -> None:
+    """Label the horizontal axis with a few times of `zone`, and with its days below."""
     axes.margins(x=0.01)
     left, right = (min(max(at * 86_400, _FIRST_S), _LAST_S) for at in axes.get_xlim())
     right = max(right, left + _MIN_SPAN_S)
     left = min(left, _LAST_S - _MIN_SPAN_S)
     right = min(right, _LAST_S)
     axes.set_xlim(place(left), place(right))
-    step = next((step for step in _STEPS_S if (right - left) / step < ticks), _STEPS_S[-1])
-    while (right - left) / step >= ticks:
+    step = next((step for step in _STEPS_S if (right - left) / step < _TICKS), _STEPS_S[-1])
+    while (right - left) / step >= _TICKS:
         step *= 2
     ahead = {at: _ahead_s(at, zone) for at in (left, right)}
     begin, end = (at + ahead[at] for at in (left, right))
     marked = [at * step for at in range(ceil(begin / step), floor(end / step) + 1)]
     first, last = (_wall(at).date().isoformat() for at in (begin, end))
     form = "%H:%M:%S" if step < 60 else "%H:%M"
-    if first != last:
-        form = "%m-%d" if step >= 86_400 else "%m-%d %H:%M"
-    if right - left >= _YEAR_S:
-        form = "%Y-%m-%d"
-    labels = [_wall(at).strftime(form) for at in marked]
+    day = "%Y-%m-%d" if right - left >= _YEAR_S else "%m-%d"
+    # A tick at midnight has its day, so that the others need none.
+    labels = [_wall(at).strftime(form if first == last or at % _DAY_S else day) for at in marked]
     axes.set_xticks([place(at - _ahead_s(at - ahead[left], zone)) for at in marked], labels)
     days = first if first == last else f"{first} to {last}"
     axes.set_xlabel(f"{days}, {formats.zone_name(zone)}")

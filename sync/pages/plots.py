@@ -38,6 +38,7 @@ from sync.pages.drawing import (
     omitted,
     paired,
     place,
+    set_reach,
     shortened,
     svg,
 )
@@ -208,7 +209,8 @@ def _clock_plot(rows: Rows, column: str, unit: str, linear: float, name: str) ->
             axes.hlines(places, 0, values, color=colour, linewidth=1.4)
             axes.scatter(values, places, color=colour, marker=marker, s=24, zorder=3)
         axes.axvline(0, color=SOFT, linewidth=1)
-        axes.set_xscale("symlog", linthresh=linear)
+        known_values = _values(chosen, column)
+        set_reach(axes, linear, min(*known_values, -linear), max(*known_values, linear))
         label_numbers(axes.xaxis)
         axes.set_xlabel(unit)
         label_rows(axes, names)
@@ -252,8 +254,7 @@ def forecast_plot(growth: Rows) -> str:
             ends = [row["days_low"], min(row["days_high"] or row["days_left"], FORECAST_D)]
             axes.plot(ends, [at, at], color=colour, linewidth=3, alpha=0.4)
             axes.plot(row["days_left"], at, color=colour, marker=marker)
-        axes.set_xscale("symlog", linthresh=10)
-        axes.set_xlim(left=0)
+        set_reach(axes, 10, 0, max(row["days_left"] for row in chosen))
         label_numbers(axes.xaxis)
         axes.set_xlabel("days until full, with 90 % interval; diamond: soon")
         label_rows(axes, names)
@@ -283,7 +284,7 @@ def running_plot(stretches: Rows, now: float, zone: tzinfo = UTC) -> str:
         for at, gateway in enumerate(chosen):
             _draw_states(axes, [row for row in shown if row["gateway"] == gateway], at)
         label_rows(axes, names)
-        label_times(axes, zone, ticks=3)
+        label_times(axes, zone)
         legend(
             figure,
             [
