@@ -22,7 +22,7 @@ from sync.reports import (
     sensors,
     versions,
 )
-from sync.reports.shared import readings, thresholds
+from sync.reports.shared import plausible, readings, thresholds
 from sync.reports.shared.problem import Problem
 from sync.reports.shared.registry import PROBLEM_KINDS, REPORTS
 from sync.reports.shared.report import Report
@@ -77,6 +77,10 @@ def section(title: str) -> str:
 
 
 NUMBERS: dict[str, tuple[float | str, ...]] = {
+    "How to read it": (
+        *(plausible.LONGEST_S / 86_400, plausible.EARLIEST.year, thresholds.FORECAST_D),
+        f"{clocks.PLAUSIBLE_PPM[1]:,.0f}",
+    ),
     "How each event is counted once": (MAX_DAYS, f"{BATCH_FILES:,}"),
     "Availability": (SEAL_S * MISSED_INTERVALS, MISSED_INTERVALS, thresholds.MIN_SEALINGS),
     "Outages": (f"{outages.ROWS:,}",),
