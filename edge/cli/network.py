@@ -83,9 +83,9 @@ async def send(
                 await device.flush(timeout)
             except TimeoutError:
                 kept = "" if outbox is None else f", and {outbox} keeps it for the next attempt"
+                found = device.last_wait or "the message may have been delivered"
                 raise NetworkError(
-                    f"no answer in {timeout:g} s: the message may have been delivered{kept}"
-                    f" ({device.last_error or 'connected'})"
+                    f"not done in {timeout:g} s: {found}{kept} ({device.last_error or 'connected'})"
                 ) from None
             for record in device.records(State.FAILED, State.IN_DOUBT):
                 raise NetworkError(f"{to}: {record.state.value}: {record.reason}")
@@ -149,7 +149,10 @@ async def listen(
         )
         async with _running(login, Path(folder) / "outbox.db", timeout, options) as device:
             if targets:
-                await asyncio.wait_for(device.subscribed(), timeout)
+                try:
+                    await asyncio.wait_for(device.subscribed(), timeout)
+                except TimeoutError:
+                    raise NetworkError(f"not subscribed in {timeout:g} s") from None
             begun()
             received = _received(device, targets)
             with suppress(TimeoutError):

@@ -257,6 +257,12 @@ class Device:
         """Return whether the device has a session now."""
         return self._connection is not None and self._connection.bound
 
+    @property
+    def last_wait(self) -> str:
+        """Return why the recipient last asked to send a message later, such as
+        `wait/resource-constraint`; empty if it has answered otherwise since."""
+        return self._running().last_wait
+
     async def changed(self) -> None:
         """Wait until a session is gained, lost or fails to open (see `last_error`)."""
         await self._changed.wait()

@@ -87,6 +87,8 @@ class SenderLoop:
         self.on_silence: Callable[[], None] = _ignore
         self.on_stop: Callable[[], None] = _ignore
         self.failure: Exception | None = None
+        self.last_wait = ""
+        """Why the recipient last asked to send a message later; empty after any other answer."""
         self._restore()
 
     def _restore(self) -> None:
@@ -165,8 +167,9 @@ class SenderLoop:
         """Process the answer to a request."""
         self._last_answer = self._loop.time()
         number = int(answer.request.id.rsplit("-", 2)[1])
+        reason = self.last_wait = _reason(answer)
         if self._window.apply_input(number, _input(answer), self._last_answer) is not None:
-            self._reasons[number] = _reason(answer)
+            self._reasons[number], self.last_wait = reason, ""
         if answer.outcome is Outcome.RECEIVED:
             self._observe(DeliveryStep.RECEIVED, number)
         self._schedule()

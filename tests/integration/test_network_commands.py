@@ -11,11 +11,16 @@ from pathlib import Path
 
 import pytest
 
+from edge.cli import network
+from edge.cli.device_login import Login
+from edge.cli.network import NetworkError
 from edge.ops import devices
 from tests.helpers.gateway import DOMAIN, PASSWORD, Gateway
 from tests.helpers.processes import Process
+from tests.helpers.scripted_peer import Certificate, ScriptedPeer
 
 SOON_S = 30.0
+JID = f"pump1@{DOMAIN}/cli"
 
 
 @pytest.fixture(scope="module")
@@ -177,6 +182,24 @@ async def test_refusals_are_one_line(commands: Commands) -> None:
     assert (status, err) == (1, "Error: item-not-found: the node does not exist\n")
     status, _, err = await commands.run(*commands.words("listen", "pump1", "jobs"))
     assert (status, err.count("\n")) == (1, 1)
+
+
+async def test_a_service_that_does_not_answer_is_reported(tmp_path: Path) -> None:
+    certificate = Certificate.make(tmp_path)
+    async with ScriptedPeer(certificate, script=lambda _stanza: "").running() as peer:
+        login = Login(JID, "secret", certificate.ca_file, "127.0.0.1", peer.port, None, None, False)
+        with pytest.raises(NetworkError, match=r"^not subscribed in 3 s$"):
+            await network.listen(login, ("a",), lambda _: False, lambda: None, 3.0, None)
+
+
+async def test_a_recipient_that_asks_to_wait_is_reported(tmp_path: Path) -> None:
+    certificate = Certificate.make(tmp_path)
+    async with ScriptedPeer(
+        certificate, script=lambda stanza: stanza.error("wait", "resource-constraint")
+    ).running() as peer:
+        login = Login(JID, "secret", certificate.ca_file, "127.0.0.1", peer.port, None, None, False)
+        with pytest.raises(NetworkError, match=r"^not done in 3 s: wait/resource-constraint \("):
+            await network.send(login, DOMAIN, ["<message><body>x</body></message>"], 2, 3.0, None)
 
 
 async def test_unanswered_messages_stay_in_the_outbox(
