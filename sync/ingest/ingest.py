@@ -24,7 +24,7 @@ from sync.common.fleet_folder import FleetFolder
 from sync.ingest.archive import IngestedFile, archive_files, waiting_files
 from sync.ingest.batch import BatchIngest
 from sync.tables import tables
-from sync.tables.delta import Counts, FleetTables
+from sync.tables.delta import EVENTS, SEGMENTS, Counts, FleetTables
 from sync.tables.locations import ASIDE, CHECKPOINTS, LANDING, FleetStorage
 from sync.tables.spark_session import BATCH_FILES, file_batches, summarise_error
 from sync.tables.storage import LocalStorage, Storage
@@ -32,6 +32,9 @@ from sync.tables.storage import LocalStorage, Storage
 LANDING_RETENTION: Final = "30d"
 """Age, relative to the newest file of the landing, up to which the stream reads a file. It limits
 what the stream's checkpoint remembers; older files are noticed, and read by a new query."""
+
+CLEANED_EVERY: Final = 100
+"""Batches after which old commits are removed from the tables' logs, as maintenance does too."""
 
 START_TIMEOUT_S: Final = 60.0
 """Seconds until a started query must have reported its id, which it has before its first batch."""
@@ -204,6 +207,9 @@ class _Run:
             rows = snapshot.read_segments(IngestedFile._fields, recent)
             archive_files(self._places.segments, [IngestedFile(**row) for row in rows])
             self._fleet.mark_archived(snapshot.batch)
+            if snapshot.batch // CLEANED_EVERY > (snapshot.batch - unarchived) // CLEANED_EVERY:
+                for name in (EVENTS, SEGMENTS):
+                    self._fleet.clean_log(name)
         self._control.on_step("filed")
 
 

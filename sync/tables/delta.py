@@ -197,12 +197,10 @@ class FleetTables:
         """
         self._require_converted()
         with delta_errors():
-            segments = self.open(SEGMENTS)
-            past = as_of is not None and as_of > datetime.now(UTC) - timedelta(days=KEPT_DAYS)
-            if segments is not None and as_of is not None and past:
-                segments.load_as_version(self._version_at(segments, as_of))
+            if as_of is not None and as_of < datetime.now(UTC) - timedelta(days=KEPT_DAYS):
+                as_of = None
             # in this order, because `events` is committed first and so may only be ahead
-            events = self.open(EVENTS)
+            segments, events = self._open_at(SEGMENTS, as_of), self._open_at(EVENTS, as_of)
             batch = _version_of(segments, INGEST)
             while events is not None and _version_of(events, INGEST) > batch:
                 events.load_as_version(events.version() - 1)
@@ -241,11 +239,14 @@ class FleetTables:
         """Add a batch that was judged by the ledger of `snapshot`; its files are durable.
 
         `on_events` is called between the two commits. Raises LeaseError if another driver has
-        committed a batch since then; nothing is added then.
+        committed a batch since then, and FileNotFoundError if a file is gone; nothing is added
+        then.
         """
         number = snapshot.batch + 1
         transactions = [Transaction(INGEST, number), Transaction(batch.query, batch.number)]
         details = {"batch": number, **asdict(batch.counts)}
+        files = [f"{EVENTS}/{each.path}" for each in batch.events]
+        self.storage.make_durable([*files, f"{SEGMENTS}/{batch.segments.path}"])
         addition = {"segments_file": asdict(batch.segments)}
         with self.journaled(EVENTS, SEGMENTS) as make_durable:
             self.append(snapshot.events, EVENTS, batch.events, transactions, details | addition)
@@ -267,6 +268,11 @@ class FleetTables:
         """Record that the files of all batches up to `number` have left the landing."""
         with self.journaled(SEGMENTS):
             self.append(self.existing(SEGMENTS), SEGMENTS, [], [Transaction(ARCHIVED, number)], {})
+
+    def clean_log(self, name: str) -> None:
+        """Remove commits from the log that are old and combined in a durable checkpoint."""
+        with delta_errors():
+            self.existing(name).cleanup_metadata()
 
     def open(self, name: str, version: int | None = None) -> DeltaTable | None:
         """Open a table; return None if it does not exist."""
@@ -358,20 +364,24 @@ class FleetTables:
                 post_commithook_properties=HOOKS,
             )
 
-    def _version_at(self, table: DeltaTable, moment: datetime) -> int:
-        """Return the last version that was committed up to `moment`; the first if there is none."""
+    def _open_at(self, name: str, moment: datetime | None) -> DeltaTable | None:
+        """Open the last version that was committed up to `moment`; the first if there is none."""
+        table = self.open(name)
+        if table is None or moment is None:
+            return table
         first, last = 0, table.version()
         while first < last:
             middle = (first + last + 1) // 2
             try:
-                committed = _time_of(read_commit(self.storage, SEGMENTS, middle))
-            except FileNotFoundError:
+                committed = _time_of(read_commit(self.storage, name, middle))
+            except FileNotFoundError:  # it has left the log
                 committed = 0
             if committed <= moment.timestamp() * 1000:
                 first = middle
             else:
                 last = middle - 1
-        return first
+        table.load_as_version(first)
+        return table
 
     def _require_converted(self) -> None:
         if self.storage.folders(MANIFESTS):

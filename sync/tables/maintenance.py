@@ -160,8 +160,7 @@ def vacuum(tables: FleetTables, *, dry_run: bool = False) -> list[str]:
         if unused:
             with tables.journaled(name), delta_errors():
                 table.vacuum(dry_run=False, full=True, post_commithook_properties=HOOKS)
-        with delta_errors():
-            tables.existing(name).cleanup_metadata()
+        tables.clean_log(name)
     return removed
 
 

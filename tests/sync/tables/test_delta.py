@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import threading
 from collections.abc import Callable
@@ -161,8 +162,8 @@ def test_files_that_are_gone_are_not_committed(tmp_path: Path) -> None:
     (tmp_path / EVENTS / batch.events[0].path).unlink()
     with pytest.raises(FileNotFoundError):
         committer.tables.commit(snapshot, batch)
-    committer.tables.recover()
-    assert committer.tables.snapshot().batch == 0
+    events = committer.tables.existing(EVENTS)
+    assert events.version() == 0
 
 
 def test_the_past_is_a_pair_of_versions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,6 +177,7 @@ def test_the_past_is_a_pair_of_versions(tmp_path: Path, monkeypatch: pytest.Monk
     assert [numbers(tables.snapshot(at)) for at in moments] == [[1], [1, 2], [1, 2, 3]]
     assert [paths(tables.snapshot(at)) for at in moments] == [["1"], ["1", "2"], ["1", "2", "3"]]
     assert tables.snapshot(moments[0] - timedelta(hours=1)).batch == 0
+    assert tables.snapshot(moments[2] + timedelta(days=9)).batch == 3
     monkeypatch.setattr(delta, "KEPT_DAYS", 0)
     assert tables.snapshot(moments[0]).batch == 3
 
@@ -263,3 +265,24 @@ def test_filters_find_rows_by_every_column(tmp_path: Path) -> None:
     unnamed = events.to_table(columns=["seq"], filter=dataset.field("name").is_null())
     assert unnamed["seq"].to_pylist() == [1, 2, 4, 5]
     assert found.read_segments(["path"], dataset.field("fate").isin(["bad"])) == [{"path": "a"}]
+
+
+def test_old_commits_leave_the_log_and_nothing_is_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(delta.CONFIGURATION, "delta.checkpointInterval", "5")
+    committer = Committer(tmp_path)
+    tables = committer.tables
+    for seq in range(1, 4):
+        found = committer.commit([event(seq)] if seq != 2 else [], [segment(str(seq))])
+    log = tmp_path / SEGMENTS / "_delta_log"
+    assert len(list(log.glob("*.checkpoint.parquet"))) == 1
+    for path in log.iterdir():
+        os.utime(path, (1, 1))
+    tables.clean_log(SEGMENTS)
+    assert sorted(int(path.stem) for path in log.glob("*.json")) in ([5, 6], [6])
+    again = tables.snapshot()
+    assert (again.batch, numbers(again), paths(again)) == (3, [1, 3], paths(found))
+    assert tables.is_committed("q", 2)
+    assert tables.unarchived() == 0
+    assert numbers(committer.commit([event(4)], [segment("x")])) == [1, 3, 4]
