@@ -71,8 +71,13 @@ MANIFESTS: Final = "manifests"
 """The folder of the transaction log of versions before Delta Lake."""
 
 SCHEMAS: Final = {
-    EVENTS: arrow_schemas.EVENTS.append(pa.field(DAY, arrow_schemas.DAY.kind)),
-    SEGMENTS: arrow_schemas.SEGMENTS,
+    name: pa.schema(
+        pa.field(each.name, each.kind, metadata={"comment": each.meaning}) for each in columns
+    )
+    for name, columns in (
+        (EVENTS, [*arrow_schemas.EVENT_COLUMNS, arrow_schemas.DAY]),
+        (SEGMENTS, arrow_schemas.SEGMENT_COLUMNS),
+    )
 }
 PARTITIONS: Final[dict[str, list[str]]] = {EVENTS: [DAY], SEGMENTS: []}
 

@@ -66,6 +66,8 @@ def test_a_batch_is_in_both_tables_with_statistics(tmp_path: Path) -> None:
     assert (day["min.seq"], day["max.seq"], day["min.gateway"]) == (1, 3, "gw")
     assert day["max.time"] == NOON + timedelta(seconds=3)
     assert events.schema().to_json() == delta_schema(EVENTS)
+    [gateway] = [each for each in events.schema().fields if each.name == "gateway"]
+    assert gateway.metadata == {"comment": "XMPP domain of the gateway"}
     chosen = events.file_uris(file_pruning_predicate="day = '2025-11-21' and seq > 3")
     assert chosen == []
 
@@ -280,7 +282,7 @@ def test_old_commits_leave_the_log_and_nothing_is_forgotten(
     for path in log.iterdir():
         os.utime(path, (1, 1))
     tables.clean_log(SEGMENTS)
-    assert sorted(int(path.stem) for path in log.glob("*.json")) in ([5, 6], [6])
+    assert min(int(path.stem) for path in log.glob("*.json")) == 4
     again = tables.snapshot()
     assert (again.batch, numbers(again), paths(again)) == (3, [1, 3], paths(found))
     assert tables.is_committed("q", 2)
