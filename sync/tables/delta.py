@@ -250,8 +250,7 @@ class FleetTables:
         number = snapshot.batch + 1
         transactions = [Transaction(INGEST, number), Transaction(batch.query, batch.number)]
         details = {"batch": number, **asdict(batch.counts)}
-        files = [f"{EVENTS}/{each.path}" for each in batch.events]
-        self.storage.make_durable([*files, f"{SEGMENTS}/{batch.segments.path}"])
+        self._require_files(batch)
         addition = {"segments_file": asdict(batch.segments)}
         with self.journaled(EVENTS, SEGMENTS) as make_durable:
             self.append(snapshot.events, EVENTS, batch.events, transactions, details | addition)
@@ -309,6 +308,14 @@ class FleetTables:
             for action in read_commit(self.storage, name, version):
                 if action.get("add", {}).get("dataChange"):
                     yield f"{name}/{action['add']['path']}"
+
+    def _require_files(self, batch: Batch) -> None:
+        """Raise FileNotFoundError if a file is gone, as after a long suspension of this process."""
+        files = [f"{EVENTS}/{each.path}" for each in batch.events]
+        for path in (*files, f"{SEGMENTS}/{batch.segments.path}"):
+            if not self.storage.exists(path):
+                msg = f"{self.storage.uri(path)} is gone; nothing was committed"
+                raise FileNotFoundError(msg)
 
     def _create(self, name: str) -> None:
         try:

@@ -19,7 +19,6 @@ from urllib.parse import urlsplit
 from sync.common.durable_files import (
     PRIVATE_FILE,
     create_file,
-    fsync_chain,
     fsync_folder,
     make_folders,
 )
@@ -189,13 +188,14 @@ class LocalStorage:
             target.unlink(missing_ok=True)
 
     def make_durable(self, paths: Iterable[str]) -> None:
-        """Fsync the files and all folders up to the root; see `Storage`."""
-        folders = set()
+        """Fsync the files, then each folder from theirs up to the root once; see `Storage`."""
+        folders: set[Path] = set()
         for path in paths:
-            _fsync(self.root / path)
-            folders.add((self.root / path).parent)
-        for folder in folders:
-            fsync_chain(self.root, folder)
+            file = self.root / path
+            _fsync(file)
+            folders.update(each for each in file.parents if each.is_relative_to(self.root))
+        for folder in sorted(folders, key=lambda each: -len(each.parts)):
+            fsync_folder(folder)
 
     @contextlib.contextmanager
     def lease(self) -> Iterator[None]:

@@ -61,24 +61,23 @@ def content_of(first: int, end: int) -> str:
     return f"{first}-{end}"
 
 
-def retired_keys(index: Index, name: str, shape: str, day: str, retired: int) -> list[Key]:
-    """Return the keys of the first `retired` rows of a day, which retention has removed.
+def retired_contents(stored: Iterable[str], retired: int) -> list[str]:
+    """Return the contents of the first `retired` rows of a day, which retention has removed.
 
-    Each retention has left the summaries of what it removed. The last key is not in the index if
-    some are missing.
+    Each retention has left the summary of what it removed; `stored` are the contents that are
+    stored for the day. The last one of the result is not among them if some are missing.
     """
-    parts: dict[int, int] = {}
-    for key in index:
-        if (key.name, key.shape, key.day) == (name, shape, day):
-            first, _, end = key.content.partition("-")
-            if end.isdecimal() and int(end) <= retired:
-                parts[int(first)] = max(int(end), parts.get(int(first), 0))
-    keys, at = [], 0
+    ends: dict[int, int] = {}
+    for content in stored:
+        first, _, end = content.partition("-")
+        if end.isdecimal() and int(end) <= retired:
+            ends[int(first)] = max(int(end), ends.get(int(first), 0))
+    contents, at = [], 0
     while at < retired:
-        end_of_part = parts.get(at, retired)
-        keys.append(Key(name, shape, day, content_of(at, end_of_part)))
+        end_of_part = ends.get(at, retired)
+        contents.append(content_of(at, end_of_part))
         at = end_of_part
-    return keys
+    return contents
 
 
 def read_index(tables: Storage) -> Index:

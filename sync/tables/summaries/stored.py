@@ -32,7 +32,7 @@ from sync.tables.summaries.index import (
     content_of,
     read_index,
     remove_replaced,
-    retired_keys,
+    retired_contents,
 )
 from sync.tables.summaries.summary import Summary
 from sync.tables.tables import DAY, escape_glob, read_event_files
@@ -100,7 +100,7 @@ def summarise(
     """
     storage = snapshot.storage
     index = read_index(storage)
-    wanted = {each.name: _wanted(each, snapshot, index) for each in summaries}
+    wanted = _wanted(summaries, snapshot, index)
     stale = {each.name: _stale(wanted[each.name], index) for each in summaries}
     touched = {key.day for keys in stale.values() for key in keys}
     if touched:
@@ -119,16 +119,24 @@ def summarise(
     return StoredSummaries(spark, storage, count, found)
 
 
-def _wanted(summary: Summary, snapshot: Snapshot, index: Index) -> dict[Key, tuple[str, ...]]:
-    """Return all keys of this summary, with the files to compute each from: none if retired."""
-    wanted: dict[Key, tuple[str, ...]] = {}
-    for day in {*snapshot.days, *(key.day for key in index)}:
-        retired = snapshot.retired(day)
-        wanted |= dict.fromkeys(retired_keys(index, summary.name, summary.shape, day, retired), ())
-        if day in snapshot.days:
-            live = snapshot.days[day]
-            content = content_of(retired, retired + live.rows)
-            wanted[Key(summary.name, summary.shape, day, content)] = live.files
+def _wanted(
+    summaries: Sequence[Summary], snapshot: Snapshot, index: Index
+) -> dict[str, dict[Key, tuple[str, ...]]]:
+    """Return all keys of each summary, with the files to compute each from: none if retired."""
+    stored: dict[tuple[str, str, str], list[str]] = {}
+    for key in index:
+        stored.setdefault((key.name, key.shape, key.day), []).append(key.content)
+    wanted: dict[str, dict[Key, tuple[str, ...]]] = {each.name: {} for each in summaries}
+    shapes = {each.name: each.shape for each in summaries}
+    for day in {*snapshot.days, *(day for _, _, day in stored)}:
+        live, retired = snapshot.days.get(day), snapshot.retired(day)
+        for name, shape in shapes.items():
+            of = (name, shape, day)
+            for content in retired_contents(stored.get(of, ()), retired):
+                wanted[name][Key(*of, content)] = ()
+            if live is not None:
+                content = content_of(retired, retired + live.rows)
+                wanted[name][Key(*of, content)] = live.files
     return wanted
 
 
