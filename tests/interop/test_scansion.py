@@ -41,7 +41,7 @@ RUNS: Final[Mapping[str, Sequence[Deviation]]] = {
         Deviation(
             134,
             "RFC 6121, 4.2.2: an account's resources get each other's presence;"
-            " scansion drops it, because no client waits for it there",
+            " Prosody sends it, too, and the script does not wait for it",
             before="<presence from=\"${Juliet's phone's full JID}\"/>",
         ),
         Deviation(
