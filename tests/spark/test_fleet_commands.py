@@ -8,12 +8,14 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
 
 import pytest
 
 from sync.common.fleet_folder import FleetFolder
+from tests.helpers.committed import Committer
 from tests.helpers.fleet_command import fleet_command
 from tests.helpers.fleet_tables import NOON, Lane, land, put, some_events, waiting
 from tests.helpers.jvm import FAST_JVM
@@ -150,3 +152,26 @@ def test_spark_failure_is_one_line_with_its_trace_in_the_log(
 def test_wrong_usage_exits_with_2() -> None:
     assert fleet_command("report", "--dir", "x").returncode == 2
     assert fleet_command("ingest", "--dir", "x", "--batch-files", "0").returncode == 2
+
+
+def test_retain_command(fleet: FleetFolder, command: Command) -> None:
+    committer = Committer(fleet.tables)
+    committer.commit([{"gateway": "gw", "lane": "logs", "time": datetime.now(UTC)}])
+    refused = put(fleet.quarantine / "x.seg", b"spoiled", at=1)
+    words = ("retain", "--events", "1", "--quarantine", "1", "--dir", str(fleet.root))
+    assert command(*words, "--dry-run").stdout == (
+        "would delete 0 days of events with 0 rows; 0 archived and 1 quarantined files, 7 bytes; "
+        "0 replaced or abandoned files and folders\n"
+    )
+    assert refused.exists()
+    done = command(*words, "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout) == {
+        "days": {},
+        "event_files": 0,
+        "archive": [],
+        "quarantine": ["quarantine/x.seg"],
+        "replaced": 0,
+        "checkpoints": [],
+    }
+    assert not refused.exists()
