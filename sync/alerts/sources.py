@@ -125,13 +125,11 @@ class BatchReader:
         return state
 
     def _read_new(self, state: FleetState, versions: dict[str, int]) -> bool:
-        changed = False
-        for name, read in ((SEGMENTS, read_segments), (EVENTS, read_events)):
-            files = self._tables.added_files(name, state.versions[name], versions[name])
-            for path in map(self._path, files):
-                read(state, [path])
-                changed = True
-        changed |= state.versions != versions
+        read = {SEGMENTS: read_segments, EVENTS: read_events}
+        for name, version in versions.items():  # segments first
+            for path in self._tables.added_files(name, state.versions[name], version):
+                read[name](state, [self._path(path)])
+        changed = state.versions != versions
         state.versions = versions
         return changed
 

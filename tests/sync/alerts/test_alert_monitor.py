@@ -460,3 +460,11 @@ def test_field_names_in_the_state_files() -> None:
         *("kind", "gateway", "subject", "since", "noticed", "pending", "damped", "raised"),
         *("pause", "ended", "held", "named"),
     }
+
+
+def test_tables_may_be_empty_for_a_while(fleet: Fleet) -> None:
+    for _ in range(3):
+        assert fleet.look() == []
+    stuck(fleet)
+    fleet.ingest.run()
+    assert fleet.look() == [("raised", "queue_stuck", ONE)]
