@@ -112,7 +112,9 @@ def renew(folder: Path, name: str, *, revoke_old: bool = False) -> NewCertificat
     `revoke_old` revokes them now and ends the device's sessions. Raises `SetupError` if the device
     does not exist, has too many certificates, or the CA cannot sign.
     """
-    jid = _own_jid(load.load(folder), name)
+    settings = load.load(folder)
+    jid = _own_jid(settings, name)
+    _check_name(settings, name)  # it becomes a path
     restored, revoked = False, 0
 
     def unit(tx: Transaction) -> None:

@@ -213,8 +213,11 @@ def test_drop_asks_for_confirmation(folder: Path) -> None:
     assert logged(folder) == [("dropped", "Warning")] * 3
 
 
-@pytest.mark.parametrize("command", [("show", 3), ("drop", 3), ("drop", 3, "--yes")])
-def test_missing_dead_letter_is_reported(folder: Path, command: tuple[object, ...]) -> None:
-    result = dead(folder, *command)
+@pytest.mark.parametrize("number", [3, 10**20])
+@pytest.mark.parametrize("command", [("show",), ("requeue",), ("drop",), ("drop", "--yes")])
+def test_missing_dead_letter_is_reported(
+    folder: Path, command: tuple[object, ...], number: int
+) -> None:
+    result = dead(folder, *command, number)
     assert result.exit_code == 1
-    assert result.stderr == "Error: dead letter 3 does not exist\n"
+    assert result.stderr == f"Error: dead letter {number} does not exist\n"

@@ -172,6 +172,15 @@ def test_renewal_keeps_the_old_certificate_valid(folder: Path) -> None:
     assert [path.name for path in place.parent.iterdir()] == ["pump1"]
 
 
+@pytest.mark.parametrize("name", ["/", "../pki", "", "missing"])
+def test_renewal_for_another_name_touches_no_file(folder: Path, name: str) -> None:
+    leftover = folder / ".pki.0"
+    leftover.mkdir()
+    with pytest.raises(SetupError):
+        devices.renew(folder, name)
+    assert leftover.exists()
+
+
 def test_renewal_can_revoke_old_certificates(folder: Path) -> None:
     place = devices.add(folder, "pump1", None, trusted=True, certificate=True).certificate
     assert place is not None

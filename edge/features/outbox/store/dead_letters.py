@@ -21,6 +21,9 @@ REFUSED: Final = "refused"
 FAILED: Final = "failed"
 IN_DOUBT: Final = "in doubt"
 
+MAX_ROW: Final = 2**63 - 1
+"""The largest number that SQLite gives a row."""
+
 _ADD: Final = """
 INSERT INTO dead (
     sender, msg_id, destination, qos, body, bytes, reason, time, state, recipient, outbox, session,
@@ -115,7 +118,7 @@ def list_page(tx: Transaction, after: int, count: int) -> list[StoredDeadLetter]
 
 def find(tx: Transaction, row: int) -> StoredDeadLetter:
     """Return a dead letter; raise `SetupError` if it does not exist."""
-    found = tx.row(_GET, (row,))
+    found = tx.row(_GET, (row,)) if row <= MAX_ROW else None
     if found is None:
         raise SetupError(f"dead letter {row} does not exist")
     return StoredDeadLetter(*found)
