@@ -15,6 +15,7 @@ from edge.engine.destinations import Rejection
 from edge.engine.events import NewEvent
 from edge.engine.hooks import Context, Message
 from edge.errors import ServiceError
+from edge.features.accounts import service as accounts
 from edge.features.messages import rules
 from edge.features.messages import service as messages
 from edge.features.messages.rules import MessageType
@@ -45,6 +46,7 @@ from edge.xmpp.errors import FragmentError
 from edge.xmpp.namespaces import CLIENT, clark
 from edge.xmpp.stanza import parse_fragment, stamped
 
+_ACCOUNT: Final = addresses.AddressKind.ACCOUNT
 _MESSAGE: Final = clark(CLIENT, "message")
 
 
@@ -167,7 +169,7 @@ def _manage_node(
 ) -> None:
     sender = access.operator(context.domain)
     if isinstance(request, CreateNode):
-        owner = request.owner or context.domain
+        owner = _owner(context, tx, request.owner) if request.owner else context.domain
         config = nodes.apply_options(context, DEFAULT, request.options)
         nodes.create(context, tx, request.node, owner, config)
         event = NewEvent("node", topic=request.node, name="created", level="Notice")
@@ -176,6 +178,22 @@ def _manage_node(
         nodes.configure(context, tx, sender, request.node, request.options)
     else:
         nodes.delete(context, tx, sender, request.node)
+
+
+def _owner(context: Context, tx: Transaction, owner: str) -> str:
+    """Return the bare JID of a node's owner; raises `RequestRefused` if there is no such account.
+
+    The users of a component are known to its server alone.
+    """
+    try:
+        address = addresses.parse(owner)
+        if context.has_accounts and addresses.kind_of(context.domain, address) is not _ACCOUNT:
+            raise RequestRefused(f"owner {owner} is not an account")
+    except addresses.AddressError as error:
+        raise RequestRefused(f"owner {owner}: {error}") from None
+    if context.has_accounts and accounts.status(tx, address.local) is None:
+        raise RequestRefused(f"owner {owner}: there is no such account")
+    return address.bare
 
 
 # Items of queues
