@@ -129,6 +129,9 @@ class _Client(ClientXMPP):
             ssl_context=context,
             sasl_mech=None if endpoint.client_certificate is None else "EXTERNAL",
         )
+        if endpoint.client_certificate is not None:
+            # so that the server refuses the certificate of another account
+            self.credentials["authzid"] = self.requested_jid.bare
         self.enable_direct_tls = endpoint.direct_tls
         self.enable_starttls = not endpoint.direct_tls
         self.enable_plaintext = False

@@ -71,6 +71,23 @@ def test_secrets_are_checked(tmp_path: Path, secrets: dict[str, Any], problem: s
         Device(f"pump1@{DOMAIN}/fw", **secrets, outbox_path=tmp_path / "o", ca_file=tmp_path / "ca")
 
 
+async def test_the_certificate_of_another_device_is_refused(
+    gateway: Gateway, process: Process, tmp_path: Path
+) -> None:
+    files = gateway.folder / "devices" / "pump2"
+    async with Device(
+        f"pump1@{DOMAIN}/fw",
+        certificate=files / "cert.pem",
+        key=files / "key.pem",
+        outbox_path=tmp_path / "outbox",
+        ca_file=gateway.ca,
+        host="127.0.0.1",
+        port=process.host_port("xmpp")[1],
+    ) as device:
+        await device.changed()
+        assert device.last_error == "the server refused the certificate or offers no safe mechanism"
+
+
 async def test_a_missing_certificate_is_reported(
     gateway: Gateway, process: Process, tmp_path: Path
 ) -> None:
