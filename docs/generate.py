@@ -155,7 +155,7 @@ def _gateway_exposition() -> str:
         loop_lag=0,
     )
     lane = LaneStatus("", 0, 0, 0, 0, 0, None)
-    snapshot = Snapshot(status, [lane], 0, None, [], [], [])
+    snapshot = Snapshot(status, [lane], 0, None, [], [], [], 0.0)
     return format_metrics(snapshot, figures)
 
 

@@ -70,7 +70,7 @@ class StatusPage:
         if target.web.listen == self._settings.web.listen:
             return Change(self._update_names)
         if not target.web.listen:
-            return Change(self.stop)
+            return Change(self._close)
         wanted, server = parse_address(target.web.listen), self._new_server(target)
         replaced = self._server_on(wanted.port)
         if replaced is not None:
@@ -91,12 +91,18 @@ class StatusPage:
 
         return Change(apply, discard)
 
+    async def _close(self) -> None:
+        await self.stop()
+        self._reader = None  # it misses events from now on
+
     def _server_on(self, port: int) -> Server | None:
         """Return the running server if it uses the same port, perhaps of other addresses."""
         used = self._settings.web.listen
         return self._server if used and port and parse_address(used).port == port else None
 
     async def _restart(self, server: Server | None) -> None:
+        if self._server is None:
+            self._reader = None  # no page runs
         if server is not None:
             await server.start(parse_address(self._settings.web.listen))
 

@@ -56,7 +56,7 @@ def render(snapshot: Snapshot, process: ProcessFigures, now: int) -> str:
         "<h2>Devices</h2>",
         *_table(_DEVICE_HEADER, _devices(snapshot.devices[:MAX_DEVICES], now)),
         *_others(len(snapshot.devices) - MAX_DEVICES),
-        "<h2>Warnings since the start</h2>",
+        f"<h2>Warnings of the last {duration(snapshot.observed)}</h2>",
         *_table(("time", "event", "source", "value"), _events(snapshot.events)),
         f"<p><small>{escape(_when(now))}, reloaded every {REFRESH} s, fieldpost"
         f" {escape(snapshot.status.version)}</small></p>",

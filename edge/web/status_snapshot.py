@@ -54,7 +54,10 @@ class RecentEvent(NamedTuple):
 
 
 class Snapshot(NamedTuple):
-    """The figures from the database; `last_upload` is in ms since 1970."""
+    """The figures from the database; `last_upload` is in ms since 1970.
+
+    `events` are those of the last `observed` seconds.
+    """
 
     status: Status
     lanes: list[LaneStatus]
@@ -63,6 +66,7 @@ class Snapshot(NamedTuple):
     queues: list[Depth]
     devices: list[DeviceStatus]
     events: Sequence[RecentEvent]
+    observed: float
 
 
 class ProcessFigures(NamedTuple):
@@ -103,6 +107,7 @@ class SnapshotReader:
     def __init__(self, sources: Sources, clock: Callable[[], float] = time.monotonic) -> None:
         self._sources = sources
         self._clock = clock
+        self._started = clock()
         self._events: dict[int, RecentEvent] = {}
         self._lags: list[float] = []
         self._cached: tuple[float, _Stored] | None = None
@@ -150,6 +155,7 @@ class SnapshotReader:
             stored.queues,
             devices,
             events,
+            now - self._started,
         )
 
     def _read(self, tx: Transaction) -> _Stored:

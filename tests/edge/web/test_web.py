@@ -414,7 +414,7 @@ async def test_duration_of_commits_is_counted(gateway: Gateway) -> None:
 
 
 async def test_snapshot_is_cached(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
-    times = iter([0.0, 1.0, status_snapshot.CACHE_TIME])
+    times = iter([0.0, 0.0, 1.0, status_snapshot.CACHE_TIME])
     reader = SnapshotReader(gateway.reader._sources, lambda: next(times))
     reads: list[object] = []
     real = gateway.store.read
@@ -550,6 +550,14 @@ async def test_warnings_are_shown_without_message_content(gateway: Gateway) -> N
     assert "&lt;pump&gt;@gw.example" in text
     assert len(re.findall("message dead", text)) == status_snapshot.MAX_EVENTS
     assert "message dead24<" in text
+
+
+async def test_the_time_without_warnings_is_shown(gateway: Gateway) -> None:
+    """A reload may start the page long after the gateway."""
+    times = iter([1000.0, 1120.0])
+    reader = SnapshotReader(gateway.reader._sources, lambda: next(times))
+    text = page.render(await reader.snapshot(), reader.process(), NOW)
+    assert "<h2>Warnings of the last 2 min</h2>\n<p>None.</p>" in text
 
 
 async def test_rolled_back_event_is_replaced(gateway: Gateway) -> None:
