@@ -207,11 +207,11 @@ def found_rates(connections: int, **rates: tuple[int, ...]) -> Found:
 
 
 def test_a_goal_is_judged_by_the_median_of_the_ratios_of_the_rounds() -> None:
-    found = found_rates(50, gateway=(300, 310, 100), mosquitto_save=(100, 100, 100))
+    found = found_rates(50, gateway=(300, 310, 100), mosquitto_queue=(100, 100, 100))
     (goal,) = peers.goals(found)
     assert "3.00 times" in goal.text
     assert goal.reached
-    found = found_rates(50, gateway=(400, 290, 290), mosquitto_save=(100, 100, 100))
+    found = found_rates(50, gateway=(400, 290, 290), mosquitto_queue=(100, 100, 100))
     (goal,) = peers.goals(found)
     assert not goal.reached
 
