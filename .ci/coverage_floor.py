@@ -28,7 +28,9 @@ WHOLE = (
 SLOW = (
     "edge/app.py",
     "edge/cli/network.py",
+    "edge/reload.py",
     "edge/server/",
+    "edge/status_page.py",
     "edge/uplink/",
     "firmware_sim/__main__.py",
     "firmware_sim/attackers/",
