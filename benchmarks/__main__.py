@@ -29,6 +29,7 @@ from benchmarks import (
     relay,
     report,
     reports,
+    seconds,
     segments,
     wear,
 )
@@ -54,9 +55,10 @@ TOPICS: Final[dict[str, Callable[[report.Settings], report.Topic]]] = {
     "ingest": ingest.measure,
     "history": history.measure,
     "reports": reports.measure,
+    "seconds": seconds.measure,
 }
 
-SPARK: Final = ("ingest", "history", "reports")
+SPARK: Final = ("ingest", "history", "reports", "seconds")
 """Topics that need Java."""
 
 

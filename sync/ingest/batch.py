@@ -6,22 +6,18 @@ A reader sees nothing of a batch before it is committed to both tables, which is
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from operator import itemgetter
 from pathlib import PurePosixPath
 from typing import Any, Final, NamedTuple
 
 from deltalake.transaction import AddAction
-from pyspark import StorageLevel
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
 
 from sync.common.errors import FleetError
 from sync.ingest.archive import waiting_files
-from sync.ingest.decoding import decode_files
-from sync.ingest.ledger import CLAIM_COLUMNS, Claim, Fate, Verdict, judge, related_claims
+from sync.ingest.batch_files import BatchFiles
+from sync.ingest.ledger import CLAIM_COLUMNS, Claim, Fate, Verdict, judge
 from sync.tables import arrow_schemas, tables
 from sync.tables.data_files import create_event_files, create_segments_file
 from sync.tables.delta import Batch, Counts, FleetTables, Snapshot
@@ -40,32 +36,26 @@ class BatchIngest:
 
     def __init__(
         self,
-        spark: SparkSession,
         segments: Storage,
         fleet: FleetTables,
         on_step: Callable[[str], None],
     ) -> None:
-        self._spark = spark
         self._segments = segments
         self._fleet = fleet
         self._on_step = on_step
         self._empty_files_reported = False
 
-    def ingest(self, files: DataFrame, query: str, number: int) -> Counts:
+    def ingest(self, files: BatchFiles, query: str, number: int) -> Counts:
         """Ingest the batch `number` of `query`.
 
         Raises LeaseError if another driver has committed a batch meanwhile.
         """
         self._on_step("began")
         snapshot = self._fleet.snapshot()
-        # On disk, because cached part files would leave no heap for those on their way
-        decoded = files.mapInArrow(decode_files, tables.DECODED).persist(StorageLevel.DISK_ONLY)
-        try:
-            judged = self._judge(decoded, snapshot)
+        with files:
+            judged = self._judge(files, snapshot)
             self._on_step("judged")
-            events = self._write_events(files, decoded, judged)
-        finally:
-            decoded.unpersist()
+            events = self._write_events(files, judged)
         rows = ({**each.row, "batch": snapshot.batch + 1} for each in judged)
         segments = create_segments_file(self._fleet.storage, rows)
         self._on_step("written")
@@ -100,34 +90,22 @@ class BatchIngest:
         found = waiting_files(self._segments)
         return {path: file.modified for path, file in found.items() if not file.size}
 
-    def _judge(self, decoded: DataFrame, snapshot: Snapshot) -> list[_JudgedFile]:
+    def _judge(self, files: BatchFiles, snapshot: Snapshot) -> list[_JudgedFile]:
         """Decide the fate of each file, in the order of arrival."""
-        names = arrow_schemas.FILES.names
-        files = decoded.where(F.col("path").isNotNull()).select(*names).toArrow()
-        rows = sorted([*files.to_pylist(), *self._empty_files()], key=itemgetter("arrived", "path"))
+        rows = sorted([*files.rows(), *self._empty_files()], key=itemgetter("arrived", "path"))
         paths = {row["path"]: self._segments.relative(row["path"]) for row in rows}
         claims = {
             row["path"]: Claim(*(row[name] for name in CLAIM_COLUMNS))
             for row in rows
             if row["reason"] is None and PurePosixPath(paths[row["path"]]).parts[0] == LANDING
         }
-        verdicts = judge(claims.values(), self._known_claims(list(claims.values()), snapshot))
+        offered = list(claims.values())
+        known = files.related(snapshot, offered) if snapshot.segment_files and offered else []
+        verdicts = judge(offered, known)
         by_path = dict(zip(claims, verdicts, strict=True))
         return [_judged(row, paths[row["path"]], by_path.get(row["path"])) for row in rows]
 
-    def _known_claims(self, claims: Sequence[Claim], snapshot: Snapshot) -> list[Claim]:
-        """Look up the accepted claims that these claims may contradict or repeat."""
-        if not snapshot.segment_files or not claims:
-            return []
-        segments = tables.read_segments(self._spark, snapshot)
-        ledger = segments.where(F.col("fate") == tables.ACCEPTED)
-        schema = StructType([tables.SEGMENTS[name] for name in CLAIM_COLUMNS])
-        offered = self._spark.createDataFrame(claims, schema)
-        return [Claim(*row) for row in related_claims(ledger, offered).collect()]
-
-    def _write_events(
-        self, files: DataFrame, decoded: DataFrame, judged: Sequence[_JudgedFile]
-    ) -> list[AddAction]:
+    def _write_events(self, files: BatchFiles, judged: Sequence[_JudgedFile]) -> list[AddAction]:
         """Write the events of accepted files; return the actions that add them.
 
         The part files contain the events of all files that could be read. If the ledger refused one
@@ -136,19 +114,17 @@ class BatchIngest:
         accepted = {each.uri: each.row["sha256"] for each in judged if each.fate == tables.ACCEPTED}
         if not accepted:
             return []
-        if any(each.fate not in (tables.ACCEPTED, "bad") for each in judged):
-            paths = self._spark.createDataFrame([(uri,) for uri in accepted], "path string")
-            chosen = files.join(F.broadcast(paths), on="path", how="left_semi")
-            decoded = chosen.mapInArrow(decode_files, tables.DECODED)
+        refused = any(each.fate not in (tables.ACCEPTED, "bad") for each in judged)
+        pieces = files.pieces(list(accepted) if refused else None)
         read: dict[str, str] = {}
         counts: list[int] = []
-        actions = create_event_files(self._fleet.storage, self._part_files(decoded, read, counts))
+        actions = create_event_files(self._fleet.storage, self._part_files(pieces, read, counts))
         if not accepted.items() <= read.items() or sum(counts) != _counts(judged).events:
             raise FleetError("a segment changed while it was ingested; nothing was committed")
         return actions
 
     def _part_files(
-        self, decoded: DataFrame, read: dict[str, str], counts: list[int]
+        self, decoded: Iterable[Mapping[str, Any]], read: dict[str, str], counts: list[int]
     ) -> Iterator[PartFile]:
         """Yield the part files, those of one task at a time in memory.
 
@@ -157,7 +133,7 @@ class BatchIngest:
         and the task ran again.
         """
         pieces: list[bytes] = []
-        for row in decoded.select("path", "sha256", *PartFile._fields).toLocalIterator():
+        for row in decoded:
             if row["path"] is not None:
                 read[row["path"]] = row["sha256"]
                 continue

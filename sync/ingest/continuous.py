@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 from sync.common.durable_files import replace_file
 from sync.common.errors import LeaseError
 from sync.common.text import os_error
-from sync.ingest.ingest import IngestControl, IngestResult, run_ingest
+from sync.ingest.ingest import IngestControl, IngestResult, ingest_waiting
 from sync.tables.delta import Counts
 from sync.tables.locations import FleetStorage
 from sync.tables.spark_session import BATCH_FILES
@@ -41,7 +41,7 @@ _STDERR: Final = 2
 
 
 def run_continuously(
-    spark: SparkSession,
+    session: Callable[[], SparkSession],
     places: FleetStorage,
     control: IngestControl,
     on_run: Callable[[IngestResult], None] = lambda result: None,
@@ -52,6 +52,7 @@ def run_continuously(
 ) -> IngestResult:
     """Ingest what waits every `every_s` seconds until `control.stopping` is set; return the sum.
 
+    `session` starts Spark; it is called when more waits than this process ingests by itself.
     `on_run` gets the result of each run. While maintenance holds the lease, runs are skipped. `log`
     is the file that stderr is written to, which is kept within its limit; None if it is not a file.
     Raises FleetError if a run fails.
@@ -60,7 +61,7 @@ def run_continuously(
     while not control.stopping.is_set():
         began = time.monotonic()
         with contextlib.suppress(LeaseError):
-            result = run_ingest(spark, places, batch_files=batch_files, control=control)
+            result = ingest_waiting(session, places, batch_files=batch_files, control=control)
             total += result
             on_run(result)
         if log is not None:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from pathlib import PurePosixPath
 from typing import Final
 
 from pyarrow import dataset
@@ -23,11 +24,17 @@ from sync.common.errors import FleetError, LeaseError
 from sync.common.fleet_folder import FleetFolder
 from sync.ingest.archive import IngestedFile, archive_files, waiting_files
 from sync.ingest.batch import BatchIngest
+from sync.ingest.batch_files import LocalFiles, StreamedFiles
 from sync.tables import tables
 from sync.tables.delta import EVENTS, SEGMENTS, Counts, FleetTables
 from sync.tables.locations import ASIDE, CHECKPOINTS, LANDING, FleetStorage
-from sync.tables.spark_session import BATCH_FILES, file_batches, summarise_error
-from sync.tables.storage import LocalStorage, Storage
+from sync.tables.spark_session import (
+    BATCH_FILES,
+    TASK_BYTES,
+    file_batches,
+    summarise_error,
+)
+from sync.tables.storage import File, LocalStorage, Storage
 
 LANDING_RETENTION: Final = "30d"
 """Age, relative to the newest file of the landing, up to which the stream reads a file. It limits
@@ -35,6 +42,14 @@ what the stream's checkpoint remembers; older files are noticed, and read by a n
 
 CLEANED_EVERY: Final = 100
 """Batches after which old commits are removed from the tables' logs, as maintenance does too."""
+
+HERE: Final = "here"
+"""The query id of batches that are ingested without Spark, each with the number of its batch."""
+
+HERE_FILES: Final = BATCH_FILES
+HERE_BYTES: Final = TASK_BYTES
+"""Files, and bytes of files, up to which they are ingested without Spark: what one of its tasks
+would take, in less time than Spark needs to start."""
 
 START_TIMEOUT_S: Final = 60.0
 """Seconds until a started query must have reported its id, which it has before its first batch."""
@@ -114,6 +129,92 @@ def run_ingest(
         return first.result() + again.result(len(missed))
 
 
+def ingest_waiting(
+    session: Callable[[], SparkSession],
+    places: FleetStorage,
+    *,
+    batch_files: int = BATCH_FILES,
+    control: IngestControl | None = None,
+) -> IngestResult:
+    """Ingest all waiting files as `run_ingest` does, in this process if they are few.
+
+    `session` starts Spark if it is needed.
+    """
+    control = control or IngestControl()
+    if isinstance(places.segments, LocalStorage) and isinstance(places.tables, LocalStorage):
+        fleet = FleetTables(places.tables)
+        with fleet.lease():
+            fleet.recover()
+            _move_committed(places.segments, fleet)
+            _forget_planned(places.tables)
+            waiting = waiting_files(places.segments).values()
+            if _are_few(waiting):
+                return _ingest_here(places.segments, fleet, waiting, control, batch_files)
+    return run_ingest(session(), places, batch_files=batch_files, control=control)
+
+
+def _are_few(files: Collection[File]) -> bool:
+    return len(files) <= HERE_FILES and sum(file.size for file in files) <= HERE_BYTES
+
+
+def _forget_planned(tables: Storage) -> None:
+    """Remove a checkpoint whose stream has planned a batch and not ended it.
+
+    The stream would look for the files of the batch where they no longer are.
+    """
+    for checkpoint in tables.folders(CHECKPOINTS):
+        planned, ended = (
+            {PurePosixPath(file.path).name for file in tables.files(folder)}
+            for folder in (f"{CHECKPOINTS}/{checkpoint}/{name}" for name in ("offsets", "commits"))
+        )
+        if planned != ended:
+            tables.remove(f"{CHECKPOINTS}/{checkpoint}")
+
+
+def _ingest_here(
+    segments: Storage,
+    fleet: FleetTables,
+    waiting: Collection[File],
+    control: IngestControl,
+    batch_files: int,
+) -> IngestResult:
+    """Ingest the waiting files in this process, which needs the lease."""
+    files = sorted(waiting, key=lambda file: (file.modified, file.path))
+    batches = BatchIngest(segments, fleet, control.on_step)
+    committed: list[Counts] = []
+    try:
+        for at in range(0, len(files), batch_files):
+            if control.stopping.is_set():
+                break
+            chosen = LocalFiles(segments, files[at : at + batch_files])
+            counts = batches.ingest(chosen, HERE, fleet.snapshot().batch + 1)
+            committed.append(counts)
+            control.on_batch(counts)
+    except LeaseError:
+        raise
+    except (FleetError, OSError) as error:
+        msg = f"the ingest failed: {summarise_error(error)}"
+        raise FleetError(msg) from error
+    control.on_step("ended")
+    _move_committed(segments, fleet)
+    control.on_step("filed")
+    return IngestResult(len(committed), sum(committed, Counts()))
+
+
+def _move_committed(segments: Storage, fleet: FleetTables) -> None:
+    """Move committed files out of the landing."""
+    unarchived = fleet.unarchived()
+    if unarchived:
+        snapshot = fleet.snapshot()
+        recent = dataset.field("batch") > snapshot.batch - unarchived
+        rows = snapshot.read_segments(IngestedFile._fields, recent)
+        archive_files(segments, [IngestedFile(**row) for row in rows])
+        fleet.mark_archived(snapshot.batch)
+        if snapshot.batch // CLEANED_EVERY > (snapshot.batch - unarchived) // CLEANED_EVERY:
+            for name in (EVENTS, SEGMENTS):
+                fleet.clean_log(name)
+
+
 def _checkpoint(storage: Storage, *, new: bool) -> str:
     """Return the URI of the newest stream checkpoint, or of a new one."""
     names = storage.folders(CHECKPOINTS)
@@ -143,7 +244,7 @@ class _Run:
         self._places = places
         self._fleet = fleet
         self._control = control
-        self._batches = BatchIngest(spark, places.segments, fleet, control.on_step)
+        self._batches = BatchIngest(places.segments, fleet, control.on_step)
         self._query: Future[str] = Future()
         self._failure: Exception | None = None
         self._committed: list[Counts] = []
@@ -165,7 +266,8 @@ class _Run:
         except PySparkException as error:
             self._raise_failure(error)
         self._control.on_step("ended")
-        self._archive()
+        _move_committed(self._places.segments, self._fleet)  # the ended stream needs none
+        self._control.on_step("filed")
 
     def _raise_failure(self, error: PySparkException) -> None:
         """Raise why the stream failed, unless it was asked to stop."""
@@ -191,26 +293,12 @@ class _Run:
             if self._control.stopping.is_set():
                 raise _StoppedError
             if not self._fleet.is_committed(query, number):
-                counts = self._batches.ingest(files, query, number)
+                counts = self._batches.ingest(StreamedFiles(self._spark, files), query, number)
                 self._committed.append(counts)
                 self._control.on_batch(counts)
         except Exception as error:
             self._failure = error
             raise
-
-    def _archive(self) -> None:
-        """Move committed files out of the landing, which the ended stream needs no longer."""
-        unarchived = self._fleet.unarchived()
-        if unarchived:
-            snapshot = self._fleet.snapshot()
-            recent = dataset.field("batch") > snapshot.batch - unarchived
-            rows = snapshot.read_segments(IngestedFile._fields, recent)
-            archive_files(self._places.segments, [IngestedFile(**row) for row in rows])
-            self._fleet.mark_archived(snapshot.batch)
-            if snapshot.batch // CLEANED_EVERY > (snapshot.batch - unarchived) // CLEANED_EVERY:
-                for name in (EVENTS, SEGMENTS):
-                    self._fleet.clean_log(name)
-        self._control.on_step("filed")
 
 
 def _files(spark: SparkSession, segments: Storage, batch_files: int) -> DataFrame:

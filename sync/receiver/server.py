@@ -30,6 +30,7 @@ from sync.receiver.listener import ConnectionRegistry, open_listener
 from sync.receiver.log_throttle import HttpErrorLog, LogThrottle
 from sync.receiver.metrics import Metrics
 from sync.receiver.monitoring import MonitoringPages, serve_monitoring
+from sync.receiver.periodic_ingest import IngestPlan, periodic_ingest
 from sync.receiver.pki import Authority
 from sync.receiver.proxy import ReverseProxy
 from sync.receiver.threads import ThreadRunner
@@ -227,12 +228,14 @@ async def serve(
     limits: ReceiverLimits,
     on_ready: Callable[[dict[str, tuple[str, int]]], None],
     metrics_listen: ListenAddress | None = None,
+    ingest: IngestPlan | None = None,
 ) -> None:
     """Receive segments until SIGTERM or SIGINT, then stop cleanly.
 
-    `on_ready` is called with the listening addresses by name, and systemd is notified. The
-    certificate of the centre's own authority is renewed while the receiver runs. Raises FleetError
-    when it cannot start, OSError when systemd's notification socket is missing.
+    With `ingest`, they are also loaded into the tables. `on_ready` is called with the listening
+    addresses by name, and systemd is notified. The certificate of the centre's own authority is
+    renewed while the receiver runs. Raises FleetError when it cannot start, OSError when systemd's
+    notification socket is missing.
     """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -252,6 +255,8 @@ async def serve(
         addresses = {name: await stack.enter_async_context(receiver)}
         if metrics_socket is not None:
             addresses["metrics"] = metrics_socket.getsockname()[:2]
+        if ingest is not None:
+            await stack.enter_async_context(periodic_ingest(folder, ingest))
         on_ready(addresses)
         sd_notify.notify("READY=1")
         await stop.wait()

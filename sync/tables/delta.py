@@ -157,6 +157,11 @@ class Snapshot:
         }
 
     @property
+    def rows(self) -> int:
+        """The number of events."""
+        return sum(day.rows for day in self.days.values())
+
+    @property
     def event_files(self) -> tuple[str, ...]:
         """The files of the table `events`, below the tables' folder."""
         return tuple(path for day in self.days.values() for path in day.files)
@@ -172,12 +177,16 @@ class Snapshot:
 
     def read_segments(self, columns: Sequence[str], filter: Any = None) -> list[dict[str, Any]]:
         """Read rows of `segments` without Spark; files that `filter` excludes are not opened."""
+        rows: list[dict[str, Any]] = self.segment_table(columns, filter).to_pylist()
+        return rows
+
+    def segment_table(self, columns: Sequence[str], filter: Any = None) -> pa.Table:
+        """Return the rows of `read_segments` as an Arrow table."""
         if self.segments is None:
-            return []
+            return SCHEMAS[SEGMENTS].empty_table().select(list(columns))
         with delta_errors():
-            rows = self.segments.to_pyarrow_dataset().to_table(columns=list(columns), filter=filter)
-            found: list[dict[str, Any]] = rows.to_pylist()
-        return found
+            rows = self.segments.to_pyarrow_dataset()
+            return rows.to_table(columns=list(columns), filter=filter)
 
 
 class FleetTables:

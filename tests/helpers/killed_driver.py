@@ -1,7 +1,8 @@
 """An ingest in a process of its own that reports each step and can kill or suspend itself at one.
 
-Usage: killed_driver.py FOLDER [STEP NUMBER [SIGNAL]]. Sends itself SIGNAL, by default SIGKILL, when
-STEP is taken for the NUMBERth time. With `SIGSTOP` it ignores the lease, as another host would.
+Usage: killed_driver.py FOLDER stream|here [STEP NUMBER [SIGNAL]]. It ingests with Spark or in its
+own process, and sends itself SIGNAL, by default SIGKILL, when STEP is taken for the NUMBERth time.
+With `SIGSTOP` it ignores the lease, as another host would.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ import sys
 from pathlib import Path
 
 from sync.common.fleet_folder import FleetFolder
-from sync.ingest.ingest import run_ingest
-from sync.tables.spark_session import spark_session
+from sync.ingest.ingest import IngestControl, ingest_waiting, run_ingest
+from sync.tables.locations import FleetStorage
+from sync.tables.spark_session import spark_on_demand, spark_session
 from sync.tables.storage import LocalStorage
 from tests.helpers.jvm import FAST_JVM
 
@@ -39,8 +41,8 @@ def say(word: str) -> None:
 def main() -> None:
     """Ingest all waiting files."""
     fleet = FleetFolder(Path(sys.argv[1]))
-    dies_at, left = (sys.argv[2], int(sys.argv[3])) if sys.argv[2:] else ("", 0)
-    number = signal.Signals[sys.argv[4]] if sys.argv[4:] else signal.SIGKILL
+    dies_at, left = (sys.argv[3], int(sys.argv[4])) if sys.argv[3:] else ("", 0)
+    number = signal.Signals[sys.argv[5]] if sys.argv[5:] else signal.SIGKILL
     if number == signal.SIGSTOP:
         setattr(LocalStorage, "lease", lambda storage: contextlib.nullcontext())  # noqa: B010
 
@@ -51,9 +53,14 @@ def main() -> None:
         if taken == dies_at and left == 0:
             os.kill(os.getpid(), number)
 
-    with spark_session("dies", extra=SETTINGS, options=FAST_JVM) as spark:
-        run_ingest(spark, fleet, step, batch_files=BATCH_FILES)
-        say("over")
+    if sys.argv[2] == "here":
+        places, control = FleetStorage.of(fleet), IngestControl(step)
+        with spark_on_demand(lambda: spark_session("dies")) as session:
+            ingest_waiting(session, places, batch_files=BATCH_FILES, control=control)
+    else:
+        with spark_session("dies", extra=SETTINGS, options=FAST_JVM) as spark:
+            run_ingest(spark, fleet, step, batch_files=BATCH_FILES)
+    say("over")
 
 
 if __name__ == "__main__":

@@ -58,7 +58,7 @@ def test_a_continuous_ingest_repeats_and_stops_after_the_current_batch(
 
     control = IngestControl(on_batch=on_batch, stopping=control.stopping)
     total = run_continuously(
-        *(spark, FleetStorage(LocalStorage(fleet.root), storage), control, on_run),
+        *(lambda: spark, FleetStorage(LocalStorage(fleet.root), storage), control, on_run),
         every_s=0,
         batch_files=1,
     )

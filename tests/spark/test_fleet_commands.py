@@ -53,7 +53,7 @@ def lent(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Command:
     """Run commands in this process with the tests' running Spark session."""
 
     @contextlib.contextmanager
-    def session(name: str) -> Iterator[SparkSession]:
+    def session(name: str, **_: object) -> Iterator[SparkSession]:
         yield spark
 
     monkeypatch.setattr("sync.tables.spark_session.spark_session", session)
@@ -103,6 +103,16 @@ def test_ingest_and_report_commands(fleet: FleetFolder, tmp_path: Path, command:
     assert "<svg" in (out / "index.html").read_text()
 
 
+def test_ingest_also_makes_the_report(fleet: FleetFolder, tmp_path: Path, lent: Command) -> None:
+    land(fleet, Lane().seal(some_events(3)))
+    out = tmp_path / "out"
+    for counts in ("ingested 1 segments with 3 events", "ingested 0 segments with 0 events"):
+        done = lent("ingest", "--dir", str(fleet.root), "--report", str(out))
+        assert (done.returncode, done.stderr) == (0, "")
+        assert done.stdout.startswith(counts)
+        assert json.loads((out / "report.json").read_text())["totals"]["received"] == 3
+
+
 @pytest.mark.parametrize("words", [["ingest"], ["report", "--out", "out"]])
 def test_failure_is_reported_in_one_line(tmp_path: Path, words: list[str]) -> None:
     done = fleet_command(*words, "--dir", str(tmp_path / "none"))
@@ -114,9 +124,8 @@ def test_failure_is_reported_in_one_line(tmp_path: Path, words: list[str]) -> No
 
 
 def test_missing_java_is_reported_in_one_line(fleet: FleetFolder, tmp_path: Path) -> None:
-    done = as_a_process(
-        "ingest", "--dir", str(fleet.root), PATH=str(tmp_path), JAVA_HOME=str(tmp_path)
-    )
+    words = ("report", "--out", str(tmp_path / "out"), "--dir", str(fleet.root))
+    done = as_a_process(*words, PATH=str(tmp_path), JAVA_HOME=str(tmp_path))
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1
     assert "openjdk-17-jre-headless" in done.stderr
@@ -152,6 +161,9 @@ def test_spark_failure_is_one_line_with_its_trace_in_the_log(
 def test_wrong_usage_exits_with_2() -> None:
     assert fleet_command("report", "--dir", "x").returncode == 2
     assert fleet_command("ingest", "--dir", "x", "--batch-files", "0").returncode == 2
+    reporting = ("ingest", "--dir", "x", "--report", "out")
+    assert fleet_command(*reporting, "--continuous").returncode == 2
+    assert fleet_command(*reporting, "--tables", "file:/x").returncode == 2
 
 
 def test_retain_command(fleet: FleetFolder, command: Command) -> None:

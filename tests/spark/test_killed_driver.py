@@ -1,6 +1,7 @@
 """The ingest's driver, killed by SIGKILL while a batch is under way: the tables equal the truth.
 
-It dies at every step from inside, and at any moment from outside, alone or with its JVM. Links are
+It dies at every step from inside, and at any moment from outside, alone or with its JVM; some
+drivers ingest with Spark and some without it. Links are
 bad and clocks wrong meanwhile, and the stream's checkpoint is lost now and then.
 """
 
@@ -45,6 +46,8 @@ LOST = 0.15
 """How often a checkpoint is lost, of all kills."""
 
 
+_DRIVER = "tests.helpers.killed_driver"
+
 IDLE = ("filed", "over")
 """What a driver says when it has nothing left to do: a kill after that strikes no work."""
 
@@ -71,6 +74,7 @@ class Drivers:
         self._fleet = fleet
         self._orphans: list[int] = []
         self._suspended: list[int] = []
+        self.engine = "stream"
 
     def dies_at(self, step: str, number: int) -> End:
         """Let a driver die at the step that it takes for that time."""
@@ -108,7 +112,7 @@ class Drivers:
 
     def _start(self, *words: str) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
-            [sys.executable, "-m", "tests.helpers.killed_driver", str(self._fleet.root), *words],
+            [sys.executable, "-m", _DRIVER, str(self._fleet.root), self.engine, *words],
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             bufsize=0,
@@ -268,6 +272,7 @@ def test_kills_amid_batches_lose_and_double_nothing(
         for _ in count():
             landing.fill()
             landing.fill()
+            drivers.engine = dice.choice(("stream", "here")) if struck else "stream"
             end = drivers.dies_at("events", 1) if between else kill_one(drivers, dice, struck)
             assert end.struck or end.status in (0, -signal.SIGKILL), end
             struck += end.struck

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
+from contextlib import AbstractContextManager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from sync.cli.gather import report_session
 from sync.cli.options import cluster_places
+from sync.common.fleet_folder import FleetFolder
 from sync.tables.locations import StorageOptions
 from sync.tables.spark_session import BATCH_FILES
 
 if TYPE_CHECKING:  # a heavy import, made where it is used
+    from pyspark.sql import SparkSession
+
     from sync.ingest.ingest import IngestResult
 
 
@@ -38,6 +43,13 @@ if TYPE_CHECKING:  # a heavy import, made where it is used
     metavar="SECONDS",
     help="With --continuous: time from the start of one run to the start of the next.",
 )
+@click.option(
+    "--report",
+    "out",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Then write the report into this folder, in the same Spark session.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
 @click.option("--verbose", is_flag=True, help="Show Spark's messages and each step.")
 def command(
@@ -46,6 +58,7 @@ def command(
     tables: str | None,
     batch_files: int,
     every: int,
+    out: Path | None,
     *,
     continuous: bool,
     as_json: bool,
@@ -53,38 +66,56 @@ def command(
 ) -> None:
     """Load all arrived segments into the tables.
 
-    Each segment is added exactly once, and its file is moved to the archive.
+    Each segment is added exactly once, and its file is moved to the archive. Spark (and Java) is
+    started only if more than 2,000 files or 32 MiB wait, or if they are not on local disks.
 
     Spark's messages of the last run are in DIR/tables/ingest.log, unless --verbose shows them. With
     --continuous, each run that found segments prints a line, and ingest.log is rotated to
     ingest.log.1 at 4 MiB.
     """
+    if out is not None and (continuous or folder is None or landing or tables):
+        msg = "--report requires --dir alone, and cannot be combined with --continuous"
+        raise click.UsageError(msg)
     from sync.ingest.continuous import run_continuously, stopped_by_signals
-    from sync.ingest.ingest import IngestControl, run_ingest
+    from sync.ingest.ingest import IngestControl, ingest_waiting
     from sync.tables.hadoop import storage_at
-    from sync.tables.spark_session import spark_errors, spark_session
+    from sync.tables.spark_session import spark_errors, spark_on_demand, spark_session
 
     options = StorageOptions(folder, landing, tables)
     options.check()
     log = None if verbose else options.log("ingest.log")
     control = IngestControl(_print_step) if verbose else IngestControl()
 
+    def start() -> AbstractContextManager[SparkSession]:
+        if out is None or folder is None:
+            return spark_session("fieldpost-ingest")
+        return report_session("fieldpost-ingest", FleetFolder(folder))
+
     def print_result(result: IngestResult) -> None:
         if result.batches or not continuous:
             click.echo(json.dumps(_document(result)) if as_json else _line(result))
 
-    with spark_errors(log), spark_session("fieldpost-ingest") as spark:
-        places = options.open(lambda uri: storage_at(spark, uri))
+    with spark_errors(log), spark_on_demand(start) as session:
+        places = options.open(lambda uri: storage_at(session(), uri))
         if not continuous:
-            print_result(run_ingest(spark, places, batch_files=batch_files, control=control))
+            print_result(ingest_waiting(session, places, batch_files=batch_files, control=control))
+            if out is not None and folder is not None:
+                _write_report(session(), folder, out)
             return
         with stopped_by_signals(control.stopping):
             run_continuously(
-                *(spark, places, control, print_result),
+                *(session, places, control, print_result),
                 every_s=every,
                 batch_files=batch_files,
                 log=log,
             )
+
+
+def _write_report(spark: SparkSession, folder: Path, out: Path) -> None:
+    from sync.cli.gather import Selection, gather
+    from sync.pages.files import write_report
+
+    write_report(gather(spark, FleetFolder(folder), Selection()), out)
 
 
 def _print_step(step: str) -> None:

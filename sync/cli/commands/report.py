@@ -6,11 +6,12 @@ import re
 from dataclasses import replace
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
 import click
 
+from sync.cli.gather import Selection, gather, report_session
 from sync.cli.options import fleet_dir
 from sync.common.fleet_folder import FleetFolder
 
@@ -30,19 +31,6 @@ _SHOWN = (
     "forks",
     "bad_segments",
 )
-
-
-class _Selection(NamedTuple):
-    """The content of a report; None selects everything.
-
-    `since` is the first day (UTC), `as_of` the point in time that the report describes (None for
-    now), `cap` the quota of a gateway's folder in bytes.
-    """
-
-    since: date | None
-    gateways: tuple[str, ...] | None
-    as_of: datetime | None
-    cap: int | None
 
 
 def _moment(_ctx: click.Context, _option: click.Parameter, text: str | None) -> datetime | None:
@@ -160,7 +148,7 @@ def command(
     """
     from sync.pages.files import report_document, write_report
 
-    selection = _Selection(since, gateways or None, as_of, cap)
+    selection = Selection(since, gateways or None, as_of, cap)
     found = replace(_gather(folder, selection, verbose=verbose), zone=zone)
     if verbose:
         counts = ", ".join(f"{number} {how}" for how, number in found.days.items())
@@ -178,34 +166,14 @@ def command(
     click.echo(f"page {page}")
 
 
-def _gather(folder: Path, selection: _Selection, *, verbose: bool) -> Findings:
-    from sync.reports.shared.collect import collect
-    from sync.reports.shared.registry import summaries_of
-    from sync.reports.shared.report import ReportContext
-    from sync.tables.delta import local_tables
-    from sync.tables.spark_session import spark_errors, spark_session, without_overflow_errors
-    from sync.tables.summaries import summarise
-    from sync.tables.tables import read_segments
+def _gather(folder: Path, selection: Selection, *, verbose: bool) -> Findings:
+    from sync.tables.spark_session import spark_errors
 
     fleet = FleetFolder(folder)
     fleet.require()
-    tables = fleet.tables.resolve()
-    snapshot = local_tables(tables).snapshot(selection.as_of)
-    log = None if verbose else tables / "report.log"
-    with (
-        spark_errors(log),
-        spark_session("fieldpost-report") as spark,
-        without_overflow_errors(spark),
-    ):
-        kept = summarise(spark, snapshot, summaries_of(), past=selection.as_of is not None)
-        segments = read_segments(spark, snapshot)
-        moment = selection.as_of or datetime.now(UTC)
-        context = ReportContext(
-            kept, segments, moment, selection.since, selection.gateways, selection.cap
-        )
-        if selection.as_of is not None:
-            context = context.restricted_to_past()
-        return collect(context).finite()
+    log = None if verbose else fleet.tables.resolve() / "report.log"
+    with spark_errors(log), report_session("fieldpost-report", fleet) as spark:
+        return gather(spark, fleet, selection)
 
 
 def _lines(totals: dict[str, Any]) -> list[str]:

@@ -82,6 +82,20 @@ _HEADER = re.compile(r"[A-Za-z0-9-]+", re.ASCII)
     metavar="HOST:PORT",
     help="Address that serves /metrics (Prometheus) and /health over plain HTTP.",
 )
+@click.option(
+    "--ingest-every",
+    type=click.IntRange(min=1, max=86_400),
+    metavar="SECONDS",
+    help="Ingest the segments that have arrived, every so often, by `ingest` in a process of its "
+    "own.  [default: never]",
+)
+@click.option(
+    "--report",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="With --ingest-every: folder of the report, which is made at the start and after an "
+    "ingest, at most every 15 minutes.",
+)
 def command(
     folder: Path,
     listen: str,
@@ -93,10 +107,14 @@ def command(
     proxies: tuple[str, ...],
     client_certificate_header: str | None,
     metrics: str | None,
+    ingest_every: int | None,
+    report: Path | None,
     *,
     behind_proxy: bool,
 ) -> None:
     """Receive segments over HTTPS, until SIGTERM.
+
+    With --ingest-every and --report, this command is a whole centre for a small fleet.
 
     Prints one line, `ready https=HOST:PORT`, when gateways can connect; `http=` behind a proxy.
     """
@@ -109,11 +127,15 @@ def command(
     if (proxies or client_certificate_header) and proxy is None:
         msg = "--trust-proxy and --client-certificate-header require --behind-proxy"
         raise click.UsageError(msg)
+    if report is not None and ingest_every is None:
+        msg = "--report requires --ingest-every"
+        raise click.UsageError(msg)
     if proxy is not None and files is not None:
         msg = "--certificate cannot be combined with --behind-proxy: the proxy terminates TLS"
         raise click.UsageError(msg)
     from sync.common import json_log
     from sync.receiver import server, tls
+    from sync.receiver.periodic_ingest import IngestPlan
 
     fleet = FleetFolder(folder)
     fleet.require()
@@ -131,6 +153,7 @@ def command(
             limits,
             _print_ready,
             metrics_listen,
+            IngestPlan(ingest_every, report) if ingest_every else None,
         )
     )
 

@@ -10,10 +10,9 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NoReturn, cast
+from typing import NoReturn
 
 import pytest
-from pyspark.sql import SparkSession
 
 from sync.cli.commands import ingest
 from sync.common.errors import LeaseError
@@ -138,10 +137,13 @@ def test_a_continuous_ingest_truncates_its_log(tmp_path: Path, *, diverted: bool
             watch.stopping.set()
 
     busy.asked = asked
-    spark = cast("SparkSession", None)
     with spark_errors(log):
         total = run_continuously(
-            *(spark, FleetStorage(LocalStorage(fleet.root), busy), watch),
+            *(
+                lambda: pytest.fail("there is no lease"),
+                FleetStorage(LocalStorage(fleet.root), busy),
+                watch,
+            ),
             every_s=0,
             log=log if diverted else None,
         )

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.errors import PySparkException
 
 from sync.common.errors import FleetError
 from sync.tables.spark_session import (
+    QUICK_EVENTS,
     is_submitted,
     settings,
     spark_errors,
+    spark_for,
+    spark_on_demand,
     spark_session,
     submitted_settings,
     summarise_error,
@@ -175,3 +181,40 @@ def test_no_union_tells_how_it_is_partitioned() -> None:
     # Spark 4.3 gave a lane two rows in the report on completeness, one of them with the events
     # unexplained that the gateway had declared: test_simulated_fleet.py plants evictions.
     assert submitted_settings()["spark.sql.unionOutputPartitioning"] == "false"
+
+
+class Sessions:
+    """Records how sessions are started and ended in place of `spark_session`."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.log: list[object] = []
+        monkeypatch.setattr("sync.tables.spark_session.spark_session", self._session)
+
+    @contextlib.contextmanager
+    def _session(self, name: str, **settings: Any) -> Iterator[str]:
+        self.log.append((name, sorted(settings)))
+        yield name
+        self.log.append("ended")
+
+
+def test_few_events_need_a_session_that_plans_fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    sessions = Sessions(monkeypatch)
+    for events in (0, QUICK_EVENTS, QUICK_EVENTS + 1):
+        with spark_for(str(events), events):
+            pass
+    quick = ["extra", "options"]
+    assert [each for each in sessions.log if each != "ended"] == [
+        ("0", quick),
+        (str(QUICK_EVENTS), quick),
+        (str(QUICK_EVENTS + 1), []),
+    ]
+
+
+def test_spark_starts_on_demand_and_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    sessions = Sessions(monkeypatch)
+    with spark_on_demand(lambda: spark_for("x", 0)):
+        assert sessions.log == []
+    with spark_on_demand(lambda: spark_for("x", 2 * QUICK_EVENTS)) as session:
+        assert session() is session()
+        assert sessions.log == [("x", [])]
+    assert sessions.log == [("x", []), "ended"]

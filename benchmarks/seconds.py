@@ -1,0 +1,209 @@
+"""Benchmark: whole commands in seconds, as ratios to a bare Spark session that counts one file.
+
+Each command is a process of its own, from its start to its end; files are in the page cache.
+"""
+
+from __future__ import annotations
+
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from benchmarks import fleet_data
+from benchmarks.report import Goal, Settings, Topic, number, table
+from firmware_sim.fleet.faults import FAULTS
+from firmware_sim.fleet.settings import FleetSettings
+from firmware_sim.fleet.writer import SEGMENTS, write_fleet
+from sync.common.fleet_folder import FleetFolder
+from sync.tables.part_files import to_parquet
+
+ROUNDS: Final = 5
+"""Rounds, each with the bare session first."""
+
+EVENTS: Final = 500
+FILES: Final = 25
+"""Segments of the ingest, and events of each."""
+
+INGEST: Final = 2.0
+REPORT: Final = 3.0
+TOUCHED: Final = 1 / 3
+"""Goals: at most so many times the bare session; of the first report."""
+
+SEAL_S: Final = 3_600.0
+"""Seconds after which the simulated gateways seal."""
+
+LATE_FROM_S: Final = 36_000.0
+LATE_S: Final = 43_200.0
+"""The part of the late day whose readings arrive late, from the first gateways."""
+
+LATE_GATEWAYS: Final = 5
+
+_BARE: Final = """
+import sys
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.master("local[*]").getOrCreate()
+print(spark.read.parquet(sys.argv[1]).count())
+spark.stop()
+"""
+
+
+class Round(NamedTuple):
+    """Seconds of the bare session, of the ingest and of the report."""
+
+    bare: float
+    ingest: float
+    report: float
+
+
+def measure(settings: Settings) -> Topic:
+    """Measure the three ratios."""
+    file = settings.folder / "one.parquet"
+    write_parquet(file)
+    ingested, reported = _small_ingest(settings), _small_report(settings)
+    rounds = [
+        Round(_run(sys.executable, "-c", _BARE, file), _ingest(ingested), _report(reported))
+        for _ in range(round(settings.choose(ROUNDS, 1)))
+    ]
+    first, touched = _large(settings)
+    ratios = (
+        statistics.median(each.ingest / each.bare for each in rounds),
+        statistics.median(each.report / each.bare for each in rounds),
+        touched / first,
+    )
+    return Topic("seconds", "Commands in seconds", _blocks(rounds, first, touched), _goals(*ratios))
+
+
+def write_parquet(path: Path) -> None:
+    """Write the file that the bare session counts."""
+    import pyarrow as pa
+
+    rows = [{"number": each} for each in range(1_000)]
+    path.write_bytes(to_parquet(rows, pa.schema([("number", pa.int64())])))
+
+
+def _small_ingest(settings: Settings) -> FleetFolder:
+    pool = settings.folder / "pool"
+    made = fleet_data.write_pool(fleet_data.fleet(4, 1), EVENTS, pool)[:FILES]
+    for each in made:
+        target = settings.folder / "landed" / each.path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(pool / each.path, target)
+    return FleetFolder(settings.folder / "ingest")
+
+
+def _small_report(settings: Settings) -> FleetFolder:
+    fleet = _simulated(settings, "report", 4, 2)
+    _fleet_command("ingest", fleet)
+    return fleet
+
+
+def _simulated(settings: Settings, name: str, gateways: int, days: int) -> FleetFolder:
+    """Simulate a fleet whose segments have landed."""
+    root, fleet = settings.folder / f"simulated-{name}", FleetFolder(settings.folder / name)
+    readings = round(settings.choose(4_000, 100))
+    faults = frozenset(FAULTS)
+    plan = FleetSettings(
+        gateways, days, 1, fleet_data.START, readings=readings, seal=SEAL_S, faults=faults
+    )
+    write_fleet(plan, root)
+    fleet.create()
+    shutil.copytree(root / SEGMENTS, fleet.landing, dirs_exist_ok=True)
+    return fleet
+
+
+def _ingest(fleet: FleetFolder) -> float:
+    """Ingest the segments into a new folder."""
+    shutil.rmtree(fleet.root, ignore_errors=True)
+    fleet.create()
+    shutil.copytree(fleet.root.parent / "landed", fleet.landing, dirs_exist_ok=True)
+    return _fleet_command("ingest", fleet)
+
+
+def _report(fleet: FleetFolder) -> float:
+    """Make the first report of these tables."""
+    for made in (fleet.tables / "summaries", fleet.root.parent / "out"):
+        shutil.rmtree(made, ignore_errors=True)
+    return _fleet_command("report", fleet, "--out", fleet.root.parent / "out")
+
+
+def _large(settings: Settings) -> tuple[float, float]:
+    """Return the seconds of the first report of a fleet, and after one day was touched."""
+    gateways, days = round(settings.choose(100, 10)), round(settings.choose(7, 3))
+    fleet, out = _simulated(settings, "large", gateways, days), settings.folder / "out-large"
+    late = _hold_back(fleet, settings.folder / "late", days // 2)
+    _fleet_command("ingest", fleet)
+    first = _fleet_command("report", fleet, "--out", out)
+    for path in late:
+        path.rename(fleet.landing / path.relative_to(settings.folder / "late"))
+    _fleet_command("ingest", fleet)
+    return first, _fleet_command("report", fleet, "--out", out)
+
+
+def _hold_back(fleet: FleetFolder, root: Path, day: int) -> Sequence[Path]:
+    """Move a segment of some gateways, all of one day, out of the landing."""
+    begin = fleet_data.START / 1000 // 86_400 * 86_400 + day * 86_400
+    held: dict[str, Path] = {}
+    for path in sorted(fleet.landing.glob("*/*/readings/*.seg")):
+        if LATE_FROM_S <= path.stat().st_mtime - begin < LATE_S and len(held) < LATE_GATEWAYS:
+            held.setdefault(path.relative_to(fleet.landing).parts[0], path)
+    moved = []
+    for path in held.values():
+        target = root / path.relative_to(fleet.landing)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        moved.append(path.rename(target))
+    return moved
+
+
+def _fleet_command(name: str, fleet: FleetFolder, *words: object) -> float:
+    return _run(sys.executable, "-m", "sync.cli", name, "--dir", fleet.root, *words)
+
+
+def _run(*words: object) -> float:
+    """Run a process; return its seconds."""
+    began = time.perf_counter()
+    subprocess.run([str(each) for each in words], check=True, stdout=subprocess.DEVNULL)
+    return time.perf_counter() - began
+
+
+def _goals(ingest: float, report: float, touched: float) -> list[Goal]:
+    return [
+        Goal(
+            f"ingest of {FILES} segments: {ingest:.2f} times the bare session (goal: {INGEST:.1f})",
+            ingest <= INGEST,
+        ),
+        Goal(
+            f"report of 4 gateways over 2 days: {report:.2f} times (goal: {REPORT:.1f})",
+            report <= REPORT,
+        ),
+        Goal(
+            "report of 100 gateways over 7 days after one was touched: "
+            f"{touched:.2f} of the first one (goal: {TOUCHED:.2f})",
+            touched <= TOUCHED,
+        ),
+    ]
+
+
+def _blocks(rounds: Sequence[Round], first: float, touched: float) -> tuple[str, ...]:
+    head = ("round", "bare session", f"ingest of {FILES} segments", "report", "ratios")
+    rows = [
+        (
+            at,
+            *map(number, each),
+            f"{each.ingest / each.bare:.2f}, {each.report / each.bare:.2f}",
+        )
+        for at, each in enumerate(rounds, 1)
+    ]
+    return (
+        "Seconds of whole processes. The bare session is PySpark with its default settings on"
+        f" `local[*]` that counts the rows of one Parquet file. The segments have {EVENTS} readings"
+        " each. The report is the first one of 4 simulated gateways over 2 days, with all faults of"
+        " `fieldpost-sim fleet`.",
+        table(head, rows),
+        f"100 gateways over 7 days: the first report takes {number(first)} s; after late segments"
+        f" of {LATE_GATEWAYS} gateways, all of one day, it takes {number(touched)} s.",
+    )

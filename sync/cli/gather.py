@@ -1,0 +1,58 @@
+"""Compute the content of a report from the tables of a fleet folder."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from datetime import UTC, date, datetime
+from typing import TYPE_CHECKING, NamedTuple
+
+from sync.common.fleet_folder import FleetFolder
+
+if TYPE_CHECKING:  # heavy imports, made where they are used
+    from pyspark.sql import SparkSession
+
+    from sync.reports.shared.findings import Findings
+
+
+class Selection(NamedTuple):
+    """The content of a report; None selects everything.
+
+    `since` is the first day (UTC), `as_of` the point in time that the report describes (None for
+    now), `cap` the quota of a gateway's folder in bytes.
+    """
+
+    since: date | None = None
+    gateways: tuple[str, ...] | None = None
+    as_of: datetime | None = None
+    cap: int | None = None
+
+
+def report_session(name: str, fleet: FleetFolder) -> AbstractContextManager[SparkSession]:
+    """Return a Spark session for the report of these tables."""
+    from sync.tables.delta import local_tables
+    from sync.tables.spark_session import spark_for
+
+    return spark_for(name, local_tables(fleet.tables).snapshot().rows)
+
+
+def gather(spark: SparkSession, fleet: FleetFolder, selection: Selection) -> Findings:
+    """Bring the daily summaries up to date, and compute all reports."""
+    from sync.reports.shared.collect import collect
+    from sync.reports.shared.registry import summaries_of
+    from sync.reports.shared.report import ReportContext
+    from sync.tables.delta import local_tables
+    from sync.tables.spark_session import without_overflow_errors
+    from sync.tables.summaries import summarise
+    from sync.tables.tables import read_segments
+
+    snapshot = local_tables(fleet.tables).snapshot(selection.as_of)
+    with without_overflow_errors(spark):
+        kept = summarise(spark, snapshot, summaries_of(), past=selection.as_of is not None)
+        segments = read_segments(spark, snapshot)
+        moment = selection.as_of or datetime.now(UTC)
+        context = ReportContext(
+            kept, segments, moment, selection.since, selection.gateways, selection.cap
+        )
+        if selection.as_of is not None:
+            context = context.restricted_to_past()
+        return collect(context).finite()

@@ -1,0 +1,168 @@
+"""The files of a batch, decoded by Spark's workers or, if they are few, in this process.
+
+Both use the same functions on the same schemas, and judge by the same claims.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from sync.ingest.decoding import decode_files
+from sync.ingest.ledger import CLAIM_COLUMNS, Claim, related_claims
+from sync.tables import arrow_schemas, tables
+from sync.tables.delta import Snapshot
+from sync.tables.part_files import PartFile
+from sync.tables.storage import File, Storage
+
+PIECES: Final = ("path", "sha256", *PartFile._fields)
+"""The columns of `DECODED` that part files are assembled from."""
+
+
+class BatchFiles(AbstractContextManager[object], Protocol):
+    """The files of a batch; within the block, what was decoded is kept."""
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return a row of `FILES` for each file that is not empty."""
+        ...
+
+    def pieces(self, chosen: Sequence[str] | None) -> Iterable[Mapping[str, Any]]:
+        """Return the columns `PIECES` of the rows of `DECODED`.
+
+        With `chosen`, the files with these paths alone are decoded, once more.
+        """
+        ...
+
+    def related(self, ledger: Snapshot, offered: Sequence[Claim]) -> list[Claim]:
+        """Return at least the accepted claims that contradict or repeat one that is `offered`."""
+        ...
+
+
+class StreamedFiles:
+    """Files from a stream, decoded by Spark's workers; see `BatchFiles`."""
+
+    def __init__(self, spark: SparkSession, files: DataFrame) -> None:
+        self._spark = spark
+        self._files = files
+        self._decoded = files.mapInArrow(decode_files, tables.DECODED)
+
+    def __enter__(self) -> StreamedFiles:
+        """Keep what is decoded on disk: cached part files would leave no heap for others."""
+        self._decoded.persist(StorageLevel.DISK_ONLY)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Discard what was decoded."""
+        self._decoded.unpersist()
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Decode the files; see `BatchFiles`."""
+        files = self._decoded.where(F.col("path").isNotNull()).select(*arrow_schemas.FILES.names)
+        rows: list[dict[str, Any]] = files.toArrow().to_pylist()
+        return rows
+
+    def pieces(self, chosen: Sequence[str] | None) -> Iterable[Mapping[str, Any]]:
+        """Return the pieces one by one; see `BatchFiles`."""
+        decoded = self._decoded
+        if chosen is not None:
+            paths = self._spark.createDataFrame([(path,) for path in chosen], "path string")
+            left = self._files.join(F.broadcast(paths), on="path", how="left_semi")
+            decoded = left.mapInArrow(decode_files, tables.DECODED)
+        return map(Row.asDict, decoded.select(*PIECES).toLocalIterator())
+
+    def related(self, ledger: Snapshot, offered: Sequence[Claim]) -> list[Claim]:
+        """Join the claims with the ledger; see `BatchFiles`."""
+        segments = tables.read_segments(self._spark, ledger)
+        accepted = segments.where(F.col("fate") == tables.ACCEPTED)
+        schema = StructType([tables.SEGMENTS[name] for name in CLAIM_COLUMNS])
+        claims = self._spark.createDataFrame(offered, schema)
+        return [Claim(*row) for row in related_claims(accepted, claims).collect()]
+
+
+class LocalFiles:
+    """Files on a local disk, decoded in this process; see `BatchFiles`.
+
+    All that is decoded is in memory, as are the columns of the claims of the gateways concerned.
+    """
+
+    def __init__(self, segments: Storage, files: Iterable[File]) -> None:
+        self._segments = segments
+        self._files = [file for file in files if file.size]
+        self._decoded: list[pa.RecordBatch] = []
+
+    def __enter__(self) -> LocalFiles:
+        """Decode the files."""
+        self._decoded = self._decode(self._files)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Discard what was decoded."""
+        self._decoded = []
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return the rows of files; see `BatchFiles`."""
+        table = pa.Table.from_batches(self._decoded, arrow_schemas.DECODED)
+        files = table.filter(pc.field("path").is_valid()).select(arrow_schemas.FILES.names)
+        rows: list[dict[str, Any]] = files.to_pylist()
+        return rows
+
+    def pieces(self, chosen: Sequence[str] | None) -> Iterable[Mapping[str, Any]]:
+        """Return the pieces; see `BatchFiles`."""
+        decoded = self._decoded
+        if chosen is not None:
+            paths = set(chosen)
+            decoded = self._decode(file for file in self._files if self._uri(file) in paths)
+        for batch in decoded:
+            yield from batch.select(PIECES).to_pylist()
+
+    def related(self, ledger: Snapshot, offered: Sequence[Claim]) -> list[Claim]:
+        """Compare lanes, ranges and predecessors; see `BatchFiles`."""
+        claims = pa.Table.from_pylist([each._asdict() for each in offered])
+        accepted = pc.field("fate") == tables.ACCEPTED
+        accepted &= pc.field("gateway").isin(claims["gateway"])
+        found = ledger.segment_table(CLAIM_COLUMNS, accepted)
+        lanes = claims.group_by(list(_LANE)).aggregate([("first_seq", "min"), ("last_seq", "max")])
+        known = found.join(lanes, list(_LANE), join_type="inner")
+        overlaps = (pc.field("first_seq") <= pc.field("last_seq_max")) & (
+            pc.field("last_seq") >= pc.field("first_seq_min")
+        )
+        follows = pc.field("previous").isin(claims["previous"])
+        rows = known.filter(overlaps | follows).select(list(CLAIM_COLUMNS)).to_pylist()
+        return [Claim(**row) for row in rows]
+
+    def _decode(self, files: Iterable[File]) -> list[pa.RecordBatch]:
+        return list(decode_files(self._read(files)))
+
+    def _read(self, files: Iterable[File]) -> Iterator[pa.RecordBatch]:
+        """Yield a row of Spark's file source for each file; skip those that are gone."""
+        for file in files:
+            with suppress(FileNotFoundError):
+                path = Path(self._uri(file))
+                content, modified = path.read_bytes(), path.stat().st_mtime_ns
+                arrived = modified // 1_000_000 * 1_000  # Spark's are milliseconds
+                row = (self._uri(file), arrived, len(content), content)
+                yield pa.RecordBatch.from_pylist([dict(zip(_FILE.names, row, strict=True))], _FILE)
+
+    def _uri(self, file: File) -> str:
+        return self._segments.uri(file.path)
+
+
+_LANE: Final = ("gateway", "epoch", "lane")
+
+_FILE: Final = pa.schema(
+    [
+        ("path", pa.string()),
+        ("modificationTime", arrow_schemas.TIME),
+        ("length", pa.int64()),
+        ("content", pa.binary()),
+    ]
+)

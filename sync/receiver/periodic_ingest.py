@@ -1,0 +1,93 @@
+"""Ingest what the receiver has landed every so often, each time in a process of its own.
+
+So the receiver holds neither Spark nor the tables in its memory, and a failed ingest does not
+affect it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import sys
+import time
+from asyncio.subprocess import PIPE
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from sync.common.fleet_folder import FleetFolder
+from sync.common.json_log import log_event
+from sync.common.text import os_error
+
+REPORT_EVERY_S: Final = 900.0
+"""Seconds between two reports: each starts Spark, which takes some seconds of both cores."""
+
+COMMAND: Final = (sys.executable, "-m", "sync.cli", "ingest")
+
+
+@dataclass(frozen=True, slots=True)
+class IngestPlan:
+    """Seconds between two looks for waiting segments, and the folder of the report, if any."""
+
+    every_s: float
+    report: Path | None = None
+    command: Sequence[str] = COMMAND
+
+
+@contextlib.asynccontextmanager
+async def periodic_ingest(folder: FleetFolder, plan: IngestPlan) -> AsyncIterator[None]:
+    """Ingest while the context lasts; at the end, terminate what runs, which may be repeated."""
+    task = asyncio.create_task(_repeat(folder, plan))
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def _repeat(folder: FleetFolder, plan: IngestPlan) -> None:
+    report_due, is_stale = 0.0, plan.report is not None
+    while True:
+        waits = await asyncio.to_thread(_has_segments, folder)
+        reports = (is_stale or waits) and plan.report and time.monotonic() >= report_due
+        if waits or reports:
+            words = ["--report", str(plan.report)] if reports else []
+            done = await _run([*plan.command, "--dir", str(folder.root), *words])
+            is_stale = not (reports and done)
+        if reports:
+            report_due = time.monotonic() + REPORT_EVERY_S
+        await asyncio.sleep(plan.every_s)
+
+
+def _has_segments(folder: FleetFolder) -> bool:
+    return any(any(root.rglob("*.seg")) for root in (folder.landing, folder.aside))
+
+
+async def _run(words: Sequence[str]) -> bool:
+    """Run a process to its end, log its outcome, and return whether it succeeded.
+
+    Terminates the process if this is cancelled.
+    """
+    try:
+        process = await asyncio.create_subprocess_exec(*words, stdout=PIPE, stderr=PIPE)
+    except OSError as error:
+        log_event(logging.ERROR, "ingest", text=os_error(error))
+        return False
+    try:
+        output, errors = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.terminate()
+            await process.wait()
+    if process.returncode:
+        log_event(logging.ERROR, "ingest", text=_line(errors), status=process.returncode)
+        return False
+    log_event(logging.INFO, "ingested", text=_line(output))
+    return True
+
+
+def _line(output: bytes) -> str:
+    """Return the first line of an output, which has the counts or the error."""
+    return output.decode(errors="replace").strip().partition("\n")[0]

@@ -1,0 +1,105 @@
+"""The ingest with Spark and the one without it make the same tables."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from sync.common.fleet_folder import FleetFolder
+from sync.ingest import ingest as ingest_module
+from sync.ingest.ingest import ingest_waiting
+from sync.segment.limits import MAX_TIME, MIN_TIME
+from sync.tables.delta import Counts
+from sync.tables.locations import FleetStorage
+from tests.helpers import faulty_landing
+from tests.helpers.faulty_landing import RoughLanding
+from tests.helpers.fleet_tables import NOON, Lane, fleet_folder, land, put, some_events
+from tests.helpers.stored_rows import stored_rows
+
+pytestmark = pytest.mark.spark
+
+EXTREME = (1.7976931348623157e308, -5e-324, 0.1, 2.0**53 + 2, -0.0)
+WORDS = ("", "\x00", "a\u2028b", "x" * 70_000, "\U0001f6f0 ünï", "-inf")
+
+
+@pytest.fixture(params=["all at once", "with a ledger"])
+def parts(request: pytest.FixtureRequest) -> int:
+    return 1 if request.param == "all at once" else 2
+
+
+def hostile(fleet: FleetFolder, dice: Random) -> Iterator[None]:
+    """Fill the landing with everything that a landing may have; yield to have it ingested."""
+    landing = RoughLanding(fleet, dice)
+    lanes = {name: Lane(gateway="odd.example", lane=name) for name in ("readings", "logs")}
+    for turn in count():
+        landing.fill()
+        at = NOON / 1000 + 364.5 * 86_400 + turn * 1_000
+        odd = [
+            event._replace(
+                time=dice.choice((MIN_TIME, -1, 0, NOON, MAX_TIME)),
+                value=dice.choice(EXTREME),
+                name=dice.choice(WORDS),
+                text=dice.choice(WORDS),
+                tags={word: dice.choice(WORDS) for word in dice.sample(WORDS[2:], 2)},
+            )
+            for event in some_events(20)
+        ]
+        for lane in lanes.values():
+            sealed = lane.seal(odd)
+            land(fleet, sealed, at=at + 0.001)
+            put(fleet.landing / "copy" / f"{lane.lane}{turn}.seg", sealed[1], at=at + 0.0019)
+        clone = Lane(gateway="odd.example", next_seq=2 + turn, previous=b"\x01" * 32)
+        put(fleet.landing / "clone" / f"{turn}.seg", clone.seal(some_events(3))[1], at=at + 5)
+        put(fleet.landing / "bad" / f"empty{turn}.seg", b"", at=at + 6)
+        put(fleet.landing / "bad" / f"spoiled{turn}.seg", dice.randbytes(300), at=at + 7)
+        spread = lanes["logs"].seal(some_events(40, step_ms=86_400_000))
+        land(fleet, spread, at=at + 8)
+        aside = Lane().seal(some_events(2, start=NOON + turn))
+        put(fleet.aside / "gw.example" / "e" / "logs" / f"1-2.{turn:04}.seg", aside[1], at=at + 9)
+        yield
+
+
+def test_both_make_the_same_tables(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parts: int, seed: int
+) -> None:
+    here, stream = fleet_folder(tmp_path / "here"), tmp_path / "stream"
+    monkeypatch.setattr(faulty_landing, "LONG_AGO", 0)  # a stream reads old files out of order
+    counts: dict[str, list[Counts]] = {"here": [], "stream": []}
+    filled = hostile(here, Random(seed))
+    for _ in range(parts):
+        next(filled)
+        for folder in ("landing", "aside"):
+            shutil.copytree(here.root / folder, stream / folder, dirs_exist_ok=True)
+        for name in counts:
+            monkeypatch.setattr(ingest_module, "HERE_FILES", 2_000 if name == "here" else 0)
+            fleet = FleetFolder(tmp_path / name)
+            (fleet.root / "tables").mkdir(exist_ok=True)
+            counts[name].append(ingest_waiting(lambda: spark, FleetStorage.of(fleet)).counts)
+    assert counts["here"] == counts["stream"]
+    for of_here, of_stream in zip(comparable(here), comparable(FleetFolder(stream)), strict=True):
+        assert len(of_here) == len(of_stream)
+        for one, other in zip(of_here, of_stream, strict=True):
+            assert {name: other[name] for name in one if one[name] != other[name]} == {}, one
+    assert files(here) == files(FleetFolder(stream))
+
+
+def comparable(fleet: FleetFolder) -> tuple[list[dict[str, Any]], ...]:
+    """Return the rows of both tables; tags, which have no order, are sorted."""
+    events, segments = stored_rows(fleet)
+    tagged = [
+        row | {"tags": sorted(row["tags"] or ()), "value": repr(row["value"])} for row in events
+    ]
+    return tagged, segments
+
+
+def files(fleet: FleetFolder) -> set[str]:
+    """Return the segments in all folders."""
+    found = fleet.root.rglob("*.seg")
+    return {path.relative_to(fleet.root).as_posix() for path in found}

@@ -1,0 +1,136 @@
+"""The ingest that the receiver starts: when, with what, and what becomes of its failures."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sync.common.fleet_folder import FleetFolder
+from sync.receiver import periodic_ingest as module
+from sync.receiver.periodic_ingest import IngestPlan, periodic_ingest
+from tests.helpers.fleet_command import fleet_command
+from tests.helpers.fleet_tables import Lane, fleet_folder, land, put, some_events, waiting
+
+LIMIT_S = 60.0
+
+RECORDS = """
+import json, sys
+from pathlib import Path
+print(json.dumps(sys.argv[1:]))
+for path in Path(sys.argv[2]).glob("landing/*/*/*/*.seg"): path.unlink()
+"""
+FAILS = "import sys; sys.exit('Error: no space left')"
+HANGS = "import time; print(flush=True); time.sleep(1000)"
+
+
+class Log:
+    """The lines that are logged: event and facts."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._lines: asyncio.Queue[tuple[str, dict[str, Any]]] = asyncio.Queue()
+        monkeypatch.setattr(module, "log_event", self._add)
+
+    def _add(self, _level: int, event: str, **facts: Any) -> None:
+        self._lines.put_nowait((event, facts))
+
+    async def next(self) -> tuple[str, dict[str, Any]]:
+        return await asyncio.wait_for(self._lines.get(), LIMIT_S)
+
+    async def words(self) -> list[str]:
+        """Return the options of the next ingest, which is expected to succeed."""
+        event, facts = await self.next()
+        assert event == "ingested", facts
+        words: list[str] = json.loads(facts["text"])
+        return words
+
+
+@pytest.fixture
+def log(monkeypatch: pytest.MonkeyPatch) -> Log:
+    return Log(monkeypatch)
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> FleetFolder:
+    return fleet_folder(tmp_path / "fleet")
+
+
+def plan(script: str, report: Path | None = None) -> IngestPlan:
+    return IngestPlan(0.01, report, (sys.executable, "-c", script))
+
+
+async def test_it_ingests_when_segments_wait(fleet: FleetFolder, log: Log) -> None:
+    own = ["--dir", str(fleet.root)]
+    async with periodic_ingest(fleet, plan(RECORDS)):
+        for _ in range(2):
+            land(fleet, Lane().seal(some_events(1)))
+            assert await log.words() == own
+    assert waiting(fleet) == set()
+
+
+async def test_it_reports_at_the_start_and_then_only_now_and_then(
+    fleet: FleetFolder, log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, out = ["--dir", str(fleet.root)], tmp_path / "out"
+    with_report = [*own, "--report", str(out)]
+    async with periodic_ingest(fleet, plan(RECORDS, out)):
+        assert await log.words() == with_report
+        land(fleet, Lane().seal(some_events(1)))
+        assert await log.words() == own, "a report was made less than 15 minutes ago"
+    monkeypatch.setattr(module, "REPORT_EVERY_S", 0.0)
+    async with periodic_ingest(fleet, plan(RECORDS, out)):
+        assert await log.words() == with_report
+        land(fleet, Lane().seal(some_events(1)))
+        assert await log.words() == with_report
+
+
+async def test_a_failure_is_logged_and_tried_again(fleet: FleetFolder, log: Log) -> None:
+    land(fleet, Lane().seal(some_events(1)))
+    async with periodic_ingest(fleet, plan(FAILS)):
+        for _ in range(2):
+            assert await log.next() == ("ingest", {"text": "Error: no space left", "status": 1})
+
+
+async def test_a_command_that_cannot_start_is_logged(fleet: FleetFolder, log: Log) -> None:
+    land(fleet, Lane().seal(some_events(1)))
+    async with periodic_ingest(fleet, IngestPlan(0.01, None, ("/nonexistent/python",))):
+        event, facts = await log.next()
+    assert (event, "No such file" in facts["text"]) == ("ingest", True)
+
+
+async def test_what_runs_at_the_end_is_terminated(
+    fleet: FleetFolder, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    land(fleet, Lane().seal(some_events(1)))
+    started: asyncio.Queue[asyncio.subprocess.Process] = asyncio.Queue()
+    create = asyncio.create_subprocess_exec
+
+    async def created(*words: str, **options: Any) -> asyncio.subprocess.Process:
+        process = await create(*words, **options)
+        started.put_nowait(process)
+        return process
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", created)
+    async with periodic_ingest(fleet, plan(HANGS)):
+        process = await asyncio.wait_for(started.get(), LIMIT_S)
+    assert process.returncode == -15
+
+
+async def test_it_starts_the_real_command(fleet: FleetFolder, log: Log) -> None:
+    put(fleet.landing / "x" / "empty.seg", b"")
+    land(fleet, Lane().seal(some_events(3)))
+    async with periodic_ingest(fleet, IngestPlan(0.01)):
+        event, facts = await log.next()
+    assert (event, facts["text"]) == (
+        "ingested",
+        "ingested 1 segments with 3 events in 1 batch; 0 duplicates skipped, 1 quarantined",
+    )
+
+
+def test_a_report_needs_an_ingest(fleet: FleetFolder, tmp_path: Path) -> None:
+    done = fleet_command("serve", "--dir", fleet.root, "--report", tmp_path / "out")
+    assert (done.returncode, "--report requires --ingest-every" in done.stderr) == (2, True)
