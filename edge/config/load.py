@@ -23,6 +23,8 @@ FILE_NAME: Final = "fieldpost.toml"
 LAST_PORT: Final = 65_535
 MIN_BANDWIDTH: Final = 2_048
 """Bytes per second: twice the minimum throughput that the centre's receiver accepts."""
+LARGEST: Final = 10**15
+"""Largest number of an option: SQLite stores 64 bits, which sums must not exceed either."""
 
 SECTIONS: Final[dict[str, type[Section]]] = {
     "gateway": Gateway,
@@ -273,15 +275,17 @@ def _check_room(config: Config) -> None:
         )
 
 
-def _check_finite(config: Config) -> None:
+def _check_numbers(config: Config) -> None:
     for section, options in msgspec.to_builtins(config).items():
         for name, value in options.items():
             if isinstance(value, float) and not math.isfinite(value):
                 raise ConfigError(f"{section}.{name} must be a finite number")
+            if isinstance(value, int | float) and value > LARGEST:
+                raise ConfigError(f"{section}.{name} must not exceed {LARGEST}")
 
 
 _CHECKS: Final[tuple[Callable[[Config], object], ...]] = (
-    _check_finite,
+    _check_numbers,
     lambda config: check_domain(config.gateway.domain),
     _check_fronts,
     _check_notify,

@@ -106,6 +106,7 @@ def test_unknown_section_is_refused_by_name() -> None:
         ("limits.sessions", "0"),
         ("limits.sessions", '"many"'),
         ("limits.sessions", "1.5"),
+        ("limits.sessions", "1000000000000001"),
         ("limits.held_ttl", "0"),
         ("limits.held_ttl", "-1.0"),
         ("limits.held_ttl", "inf"),
