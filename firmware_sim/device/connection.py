@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import ssl
 from collections.abc import Callable
 from functools import lru_cache
@@ -92,14 +93,14 @@ def tls_context(endpoint: Endpoint) -> ssl.SSLContext:
         ConnectionFailed: a file is missing, or is not a certificate or its key.
     """
     files = (endpoint.ca_file, *(endpoint.client_certificate or ()))
-    path = endpoint.ca_file
     try:
-        changed = []
-        for path in files:
-            changed.append(path.stat().st_mtime_ns)
-        return _context(endpoint.ca_file, endpoint.client_certificate, tuple(changed))
-    except (OSError, ssl.SSLError) as error:
-        raise ConnectionFailed(f"{path}: {error}") from error
+        changed = tuple(path.stat().st_mtime_ns for path in files)
+        return _context(endpoint.ca_file, endpoint.client_certificate, changed)
+    except ssl.SSLError as error:
+        names = " or ".join(str(path) for path in files)
+        raise ConnectionFailed(f"{names} cannot be used: {error}") from error
+    except OSError as error:
+        raise ConnectionFailed(f"{error.filename}: {error.strerror}") from error
 
 
 @lru_cache(maxsize=_CONTEXTS)
@@ -369,7 +370,11 @@ class Connection:
             self._started.set_result(None)
 
     def _on_failure(self, error: Any) -> None:
-        self._lose(str(error) or repr(error))
+        text = str(error) or repr(error)
+        if isinstance(error, OSError) and error.errno and not isinstance(error, ssl.SSLError):
+            host, port = self._endpoint.host, self._endpoint.port
+            text = f"no connection to {host}:{port}: {os.strerror(error.errno)}"
+        self._lose(text)
 
     def _on_refused(self, _: Any) -> None:
         secret = "password" if self._endpoint.client_certificate is None else "certificate"

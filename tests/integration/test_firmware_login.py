@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -88,13 +89,31 @@ async def test_the_certificate_of_another_device_is_refused(
         assert device.last_error == "the server refused the certificate or offers no safe mechanism"
 
 
-async def test_a_missing_certificate_is_reported(
-    gateway: Gateway, process: Process, tmp_path: Path
+async def test_a_closed_port_is_reported(gateway: Gateway, tmp_path: Path) -> None:
+    with socket.socket() as bound:  # and does not listen
+        bound.bind(("127.0.0.1", 0))
+        port = bound.getsockname()[1]
+        async with Device(
+            f"pump1@{DOMAIN}/fw",
+            PASSWORD,
+            outbox_path=tmp_path / "outbox",
+            ca_file=gateway.ca,
+            host="127.0.0.1",
+            port=port,
+        ) as device:
+            await device.changed()
+            assert device.last_error == f"no connection to 127.0.0.1:{port}: Connection refused"
+
+
+@pytest.mark.parametrize("name", ["none.pem", "text.pem"])
+async def test_an_unusable_certificate_is_reported(
+    gateway: Gateway, process: Process, tmp_path: Path, name: str
 ) -> None:
+    (tmp_path / "text.pem").write_text("text")
     files = gateway.folder / "devices" / "pump2"
     async with Device(
         f"pump2@{DOMAIN}/fw",
-        certificate=tmp_path / "none.pem",
+        certificate=tmp_path / name,
         key=files / "key.pem",
         outbox_path=tmp_path / "outbox",
         ca_file=gateway.ca,
@@ -102,4 +121,4 @@ async def test_a_missing_certificate_is_reported(
         port=process.host_port("xmpp")[1],
     ) as device:
         await device.changed()
-        assert "none.pem" in device.last_error
+        assert name in device.last_error
