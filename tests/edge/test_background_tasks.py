@@ -1,7 +1,9 @@
-"""Tests of the periodic check of certificates."""
+"""Tests of the periodic check of certificates, and of the watchdog."""
 
 from __future__ import annotations
 
+import asyncio
+import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -71,3 +73,22 @@ async def test_the_server_certificate_is_renewed_and_failures_are_counted(tmp_pa
         server.unlink()
         await background_tasks.check_certificates(folder, "gw.example", now, front.store, refusals)
         assert refusals.take() == {"server_certificate": 1}
+
+
+async def test_a_blocked_event_loop_feeds_no_watchdog(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only so does systemd end a gateway that hangs while its threads run."""
+    monkeypatch.chdir(tmp_path)  # a socket's path has 107 bytes at most
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind("notify")
+        systemd.setblocking(False)
+        monkeypatch.setenv("NOTIFY_SOCKET", "notify")
+        task = asyncio.create_task(background_tasks.feed_watchdog(0.001))
+        for _ in range(3):
+            assert await asyncio.get_running_loop().sock_recv(systemd, 100) == b"WATCHDOG=1"
+        systemd.settimeout(0.1)  # from here on, the event loop is blocked
+        with pytest.raises(TimeoutError):
+            for _ in range(1000):
+                systemd.recv(100)
+        task.cancel()
