@@ -85,8 +85,9 @@ def test_clock_synchronisation_can_be_read() -> None:
     assert {"adjtimex", "clock_adjtime"} <= set(added)
 
 
-def test_service_restarts_after_any_exit() -> None:
+def test_service_restarts_after_any_exit_and_when_it_hangs() -> None:
     unit = settings()
+    assert unit["WatchdogSec"] == ["60s"]
     assert unit["Restart"] == ["always"]
     assert unit["StartLimitIntervalSec"] == ["0"]
 
