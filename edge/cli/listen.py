@@ -99,11 +99,32 @@ def listen(
     output = Output(count, as_json)
     what = f"items of {take}" if take else ", ".join(targets) or "messages"
 
+    listens = False
+
     def begun() -> None:
+        nonlocal listens
+        listens = True
         click.echo(to_terminal(f"listening to {what}"), err=True)
 
-    if found is not None:
-        _over_network(found, targets, take, output, begun, timeout, idle)
+    try:
+        _listen(found, folder, targets, take, output, begun, timeout, idle)
+    except KeyboardInterrupt:
+        if not listens:
+            raise
+
+
+def _listen(
+    login: Login | None,
+    folder: Path | None,
+    targets: tuple[str, ...],
+    take: str | None,
+    output: Output,
+    begun: Callable[[], None],
+    timeout: float,
+    idle: float | None,
+) -> None:
+    if login is not None:
+        _over_network(login, targets, take, output, begun, timeout, idle)
     elif folder is None:
         raise click.UsageError("choose a gateway by --dir, or a device by --as")
     elif take is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import sys
 from asyncio.subprocess import PIPE
 from collections.abc import Iterator
@@ -182,6 +183,24 @@ async def test_refusals_are_one_line(commands: Commands) -> None:
     assert (status, err) == (1, "Error: item-not-found: the node does not exist\n")
     status, _, err = await commands.run(*commands.words("listen", "pump1", "jobs"))
     assert (status, err.count("\n")) == (1, 1)
+
+
+@pytest.mark.parametrize("as_device", [False, True])
+@pytest.mark.parametrize("what", [("quiet/#",), ("--take", "jobs")])
+async def test_listening_ends_with_ctrl_c(
+    commands: Commands, gateway: Gateway, what: tuple[str, ...], *, as_device: bool
+) -> None:
+    words = ["listen", *what, "--dir", str(gateway.folder)]
+    if as_device:
+        words = commands.words("listen", "pump1", *what)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # in background it is ignored
+    try:
+        listening = await commands.begin(*words)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    listening.send_signal(signal.SIGINT)
+    out, err = await asyncio.wait_for(listening.communicate(), SOON_S)
+    assert (listening.returncode, out, err) == (0, b"", b"")
 
 
 async def test_a_service_that_does_not_answer_is_reported(tmp_path: Path) -> None:
