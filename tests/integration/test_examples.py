@@ -19,7 +19,7 @@ from tests.helpers.gateway import DOMAIN, PASSWORD, Gateway
 from tests.helpers.processes import Process
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-WAIT_S = 60.0
+WAIT_S = 300.0
 
 
 @pytest.fixture(scope="module")
