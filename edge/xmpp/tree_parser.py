@@ -16,8 +16,9 @@ class TreeParser:
     """A parser for one thread; building one costs more than parsing a usual element.
 
     The elements are children of one root. An empty element is added after each; it becomes the
-    root's second child only if the bytes before it are one complete element. The builder refers to
-    the last element of each depth until another one is opened there.
+    root's second child only if the bytes before it are one complete element. (If they begin another
+    one, that is the second child, and has children.) The builder refers to the last element of each
+    depth until another one is opened there.
 
     Args:
         namespace: the default namespace around the elements; "" is none.
@@ -46,7 +47,7 @@ class TreeParser:
         except ElementTree.ParseError:
             self._build()
             return None
-        if len(root) != 2 or self._last.tail or root[0].tail:
+        if len(root) != 2 or len(root[1]) or self._last.tail or root[0].tail:
             self._build()
             return None
         tree, self._last = root
