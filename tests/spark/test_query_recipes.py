@@ -53,7 +53,7 @@ def totals(
     """Return the totals of the report."""
 
     @contextlib.contextmanager
-    def session(name: str) -> Iterator[SparkSession]:
+    def session(name: str, **_settings: object) -> Iterator[SparkSession]:
         yield spark
 
     out = tmp_path_factory.mktemp("out")
