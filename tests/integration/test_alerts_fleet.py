@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+import pytest
 
 from firmware_sim.fleet.faults import FAULTS
 from firmware_sim.fleet.plan import make_plans
@@ -19,10 +21,6 @@ from sync.alerts.persistence import StateStore
 from sync.common.fleet_folder import FleetFolder
 from tests.helpers.fleet_tables import fleet_folder, put
 from tests.helpers.small_ingest import SmallIngest
-
-if TYPE_CHECKING:
-    import pytest
-
 
 LONG: Final = os.environ.get("FIELDPOST_TEST_LONG") == "1"
 START: Final = 1_772_409_600_000
@@ -72,6 +70,7 @@ def watched(folder: FleetFolder, deliveries: list[Delivery]) -> list[Alert]:
     return told
 
 
+@pytest.mark.long
 def test_planted_problems_are_reported_once_and_nothing_else(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

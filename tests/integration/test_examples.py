@@ -19,7 +19,7 @@ from tests.helpers.gateway import DOMAIN, PASSWORD, Gateway
 from tests.helpers.processes import Process
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-WAIT_S = 300.0
+WAIT_S = 60.0
 
 
 @pytest.fixture(scope="module")
@@ -78,12 +78,17 @@ def running(
     gateway: Gateway, process: Process, name: str, *words: object
 ) -> Iterator[subprocess.Popen[str]]:
     """Start an example that does not end by itself, and kill it in the end."""
-    with subprocess.Popen(
-        command(gateway, process, name, *words),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as popen:
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # in background it is ignored
+    try:
+        started = subprocess.Popen(
+            command(gateway, process, name, *words),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+    finally:
+        signal.signal(signal.SIGINT, before)
+    with started as popen:
         limit = threading.Timer(WAIT_S, popen.kill)
         limit.start()
         try:
