@@ -29,7 +29,7 @@ from edge.config import load
 from edge.config.limits import Limits
 from edge.config.load import Address, Config
 from edge.config.options import Uplink
-from edge.engine import clock_store, database, events, flash_meter, status_events, timers
+from edge.engine import clock_store, database, events, flash_meter, meta, status_events, timers
 from edge.engine.clock import Clock, MachineClocks
 from edge.engine.database import Transaction
 from edge.engine.group_commit import Store, UnitLimits
@@ -513,6 +513,7 @@ async def _prepare_front(front: Listener | Component, _target: Config) -> Change
 
 
 def _begin(tx: Transaction, settings: Config, start: Start, run: Run, router: Router) -> None:
+    meta.epoch(tx)  # without it, no event can be written: the start fails
     events.set_urgent(tx, levels.at_least(settings.uplink.urgent_level))
     events.append(tx, events.SYSTEM, timekeeping.start_event(start, settings.uplink.heartbeat))
     status_events.log_migration(tx)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from edge.engine.database import Transaction
+from edge.errors import StoreBroken
 
 EPOCH: Final = "epoch"
 """The ULID made with the sequence counters, which count within it."""
@@ -45,8 +46,8 @@ def epoch(tx: Transaction) -> str:
 
 
 def read_text(tx: Transaction, key: str) -> str:
-    """Return a text that `init` wrote."""
-    return str(tx.row(_READ, (key,))[0])
+    """Return a text that `init` wrote; raises `StoreBroken` if its row is lost."""
+    return str(_read(tx, key))
 
 
 def find_text(tx: Transaction, key: str) -> str | None:
@@ -56,8 +57,16 @@ def find_text(tx: Transaction, key: str) -> str | None:
 
 
 def read_bytes(tx: Transaction, key: str) -> bytes:
-    """Return bytes that `init` wrote."""
-    return bytes(tx.row(_READ, (key,))[0])
+    """Return bytes that `init` wrote; raises `StoreBroken` if their row is lost."""
+    return bytes(_read(tx, key))
+
+
+def _read(tx: Transaction, key: str) -> Any:
+    row = tx.row(_READ, (key,))
+    if row is None:
+        text = f"the database is damaged: its table `meta` has no row `{key}`"
+        raise StoreBroken(f"{text}; restore the last backup (`fieldpost restore`)")
+    return row[0]
 
 
 def read_number(tx: Transaction, key: str) -> float:

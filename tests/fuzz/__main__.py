@@ -136,7 +136,7 @@ def main() -> int:
         return 1
     chosen = [targets.load(name) for name in options.targets or targets.names()]
     bad = [target.name for target in chosen if not report(target, search(target, options.seconds))]
-    print(f"findings in: {', '.join(bad)}" if bad else "nothing was found")
+    print(f"failed, or with findings: {', '.join(bad)}" if bad else "nothing was found")
     return 1 if bad else 0
 
 

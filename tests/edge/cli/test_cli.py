@@ -291,6 +291,31 @@ def test_damaged_segment_is_reported(folder: Path) -> None:
     assert result.output.startswith("Error: a segment in the database is damaged: ")
 
 
+@pytest.mark.parametrize("command", ["status", "events", "doctor"])
+def test_lost_epoch_is_reported(folder: Path, command: str) -> None:
+    with closing(database.connect(folder / database.FILE_NAME)) as connection, connection:
+        connection.execute("DELETE FROM meta WHERE key = ?", (meta.EPOCH,))
+    result = call(command, "--dir", folder)
+    assert isinstance(result.exception, SystemExit)
+    assert result.exit_code == 1
+    assert "the database is damaged: its table `meta` has no row `epoch`" in result.output
+
+
+@pytest.mark.parametrize("key", [meta.EPOCH, meta.DECOY])
+def test_gateway_does_not_start_without_a_row_of_meta(tmp_path: Path, key: str) -> None:
+    folder = tmp_path / "gw"
+    call("init", "--dir", folder, "--domain", "gw.example", "--listen", "127.0.0.1:0")
+    with closing(database.connect(folder / database.FILE_NAME)) as connection, connection:
+        connection.execute("DELETE FROM meta WHERE key = ?", (key,))
+    run = [sys.executable, "-m", "edge", "run", "--dir", folder]
+    ended = subprocess.run(run, capture_output=True, text=True, check=False, timeout=60)
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert ended.stderr.startswith(
+        f"Error: the database is damaged: its table `meta` has no row `{key}`"
+    )
+    assert ended.stderr.count("\n") == 1
+
+
 def test_another_user_is_told_the_owner(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     owner = folder.stat().st_uid
     monkeypatch.setattr(os, "access", lambda path, mode: False)
