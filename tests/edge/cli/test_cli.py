@@ -307,7 +307,7 @@ def test_gateway_does_not_start_without_a_row_of_meta(tmp_path: Path, key: str) 
     call("init", "--dir", folder, "--domain", "gw.example", "--listen", "127.0.0.1:0")
     with closing(database.connect(folder / database.FILE_NAME)) as connection, connection:
         connection.execute("DELETE FROM meta WHERE key = ?", (key,))
-    run = [sys.executable, "-m", "edge", "run", "--dir", folder]
+    run = [sys.executable, "-m", "edge", "run", "--dir", str(folder)]
     ended = subprocess.run(run, capture_output=True, text=True, check=False, timeout=60)
     assert (ended.returncode, ended.stdout) == (1, "")
     assert ended.stderr.startswith(
