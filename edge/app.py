@@ -242,7 +242,7 @@ class App:
         beats = HeartbeatSources(store, refusals, clock.run, limits, meter)
         stack.push_async_callback(self._write_closing_event, beats, sealer, backlog)
         stack.push_async_callback(front.stop, STOP_TIME)
-        self._start_time_tasks(stack, beats, clock, start, router.context.hooks.time_off)
+        self._start_time_tasks(stack, beats, clock, start, router.context.hooks.on_time_off)
         state = control_server.state_reader(limits, clock, front.used)
         sessions = _sessions_reader(front, clock)
         web = self._create_web(beats, router, front, state, sessions)

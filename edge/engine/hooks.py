@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import pkgutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from types import ModuleType
@@ -257,124 +258,118 @@ class RegistrationError(FieldpostError):
     """Two features register for the same thing."""
 
 
+@dataclass(eq=False)
 class Hooks:
     """The registry of all features' hooks, filled once at start.
 
-    The methods register; the attributes hold what was registered, for the engine and for the
-    features that run hooks. Functions for the same event run in the order of their modules' names.
+    A feature adds to the attributes; the engine, and the features that run hooks, read them.
+    Functions in a list run in the order of their modules' names.
 
     Attributes:
         xmpp: the options that decide what is advertised.
     """
 
-    def __init__(self, xmpp: Xmpp) -> None:
-        self.xmpp = xmpp
-        self.server_iqs: dict[tuple[str, str], Handler] = {}
-        self.own_account_iqs: dict[tuple[str, str], Handler] = {}
-        self.account_iqs: dict[tuple[str, str], Handler] = {}
-        self.any_iqs: dict[tuple[str, str], Handler] = {}
-        self.pubsub_iqs: dict[tuple[str, str], Handler] = {}
-        self.pubsub_requests: dict[tuple[str, str], Handler] = {}
-        self.stanza_handlers: dict[str, Handler] = {}
-        self.iq_answers: dict[str, Handler] = {}
-        self.other_answer: AnswerHandler = lambda _context, _stanza: b""
-        self.event_payloads: dict[str, PayloadDecoder] = {}
-        self.destinations: dict[AddressKind, Destination] = {}
-        self.adhoc_commands: dict[str, AdHocCommand] = {}
-        self.encoders: dict[type[Any], Encoder] = {}
-        self.error_mappings: dict[type[Any], Callable[[Any], StanzaError]] = {}
-        self.advertised: tuple[str, ...] = ()
-        self.pubsub_advertised: tuple[str, ...] = ()
-        self.pubsub_disco_handlers: list[DiscoHandler] = []
-        self.stream_features: list[StreamFeature] = []
-        self.session_bound: list[SessionHook] = []
-        self.available: list[SessionHook] = []
-        self.unavailable: list[SessionHook] = []
-        self.caps_known: list[SessionHook] = []
-        self.detached: list[SessionHook] = []
-        self.resumed: list[SessionHook] = []
-        self.session_end: list[SessionHook] = []
-        self.session_lost: list[SessionHook] = []
-        self.shutdown: list[SessionHook] = []
-        self.timers: list[TimerHook] = []
-        self.images: list[ImageHook] = []
-        self.external_change: list[TimerHook] = []
-        self.time_off: list[TimeOffHook] = []
-        self.acknowledged: dict[str, ReceiptHook] = {}
-        self.unacknowledged: dict[str, ReceiptHook] = {}
-        self.unacknowledged_stanzas: list[UnacknowledgedHook] = []
-        self.overflow: list[OverflowHook] = []
-        self.rejected_stanza: list[RejectionHook] = []
-        self._events: dict[Event[Any], list[Callable[..., None]]] = {}
+    xmpp: Xmpp
 
-    # What a feature handles
+    # What a feature handles, by keys that only one feature may have (`add`)
+    server_iqs: dict[tuple[str, str], Handler] = field(default_factory=dict)
+    """By type and payload, handlers of iqs to the gateway's own address, or to none at all."""
+    own_account_iqs: dict[tuple[str, str], Handler] = field(default_factory=dict)
+    """Handlers of iqs to the sender's own account."""
+    account_iqs: dict[tuple[str, str], Handler] = field(default_factory=dict)
+    """Handlers of iqs to the bare JID of another account."""
+    any_iqs: dict[tuple[str, str], Handler] = field(default_factory=dict)
+    """Handlers of iqs to any address but a session's; they check the address."""
+    pubsub_iqs: dict[tuple[str, str], Handler] = field(default_factory=dict)
+    """Handlers of iqs to the publish-subscribe service."""
+    pubsub_requests: dict[tuple[str, str], Handler] = field(default_factory=dict)
+    """Handlers of requests of publish-subscribe, by type and element in `<pubsub/>`."""
+    stanza_handlers: dict[str, Handler] = field(default_factory=dict)
+    """Handlers of every `message`, every `presence`, and each `iq` of type get or set to a
+    session; see also `other_iq_answer`."""
+    iq_answers: dict[str, Handler] = field(default_factory=dict)
+    """Handlers of answers to the gateway's own iqs, by their kind (`iq_ids`)."""
+    other_answer: AnswerHandler = field(default=lambda _context, _stanza: b"")
+    event_payloads: dict[str, PayloadDecoder] = field(default_factory=dict)
+    """Decoders of message payloads for the event log, by name."""
+    destinations: dict[AddressKind, Destination] = field(default_factory=dict)
+    """Destinations of messages, by the kind of their address."""
+    adhoc_commands: dict[str, AdHocCommand] = field(default_factory=dict)
+    encoders: dict[type[Any], Encoder] = field(default_factory=dict)
+    error_mappings: dict[type[Any], Callable[[Any], StanzaError]] = field(default_factory=dict)
+    on_acknowledged: dict[str, ReceiptHook] = field(default_factory=dict)
+    """Run when peers have received stanzas of rows of a kind (`Receipt`)."""
+    on_unacknowledged: dict[str, ReceiptHook] = field(default_factory=dict)
+    """Run when a session ends without having received stanzas of rows of a kind."""
 
-    def server_iq(self, type: str, payload: str, handler: Handler) -> None:
-        """Handle iqs to the gateway's own address, or to none at all."""
-        _add(self.server_iqs, (type, payload), handler, "server iq")
+    # What a feature advertises
+    advertised: tuple[str, ...] = ()
+    pubsub_advertised: tuple[str, ...] = ()
+    pubsub_disco: list[DiscoHandler] = field(default_factory=list)
+    """Answer service discovery about some nodes of the publish-subscribe service."""
+    stream_features: list[StreamFeature] = field(default_factory=list)
 
-    def own_account_iq(self, type: str, payload: str, handler: Handler) -> None:
-        """Handle iqs to the sender's own account."""
-        _add(self.own_account_iqs, (type, payload), handler, "own account iq")
+    # When a feature runs
+    on_session_bound: list[SessionHook] = field(default_factory=list)
+    """Run when a session is bound; it cannot be sent anything yet."""
+    on_available: list[SessionHook] = field(default_factory=list)
+    """Run when a session becomes, or is again, eligible for its account's messages."""
+    on_unavailable: list[SessionHook] = field(default_factory=list)
+    """Run when a session has sent unavailable presence."""
+    on_caps_known: list[SessionHook] = field(default_factory=list)
+    """Run when the capabilities become known of a session that is not eligible."""
+    on_detached: list[SessionHook] = field(default_factory=list)
+    """Run when a session has lost its connection and can be resumed."""
+    on_resumed: list[SessionHook] = field(default_factory=list)
+    """Run when a session is resumed."""
+    on_session_end: list[SessionHook] = field(default_factory=list)
+    """Run when a session ends, for any reason; after `on_session_lost` and `on_shutdown`."""
+    on_session_lost: list[SessionHook] = field(default_factory=list)
+    """Run when a session ends while the gateway goes on."""
+    on_shutdown: list[SessionHook] = field(default_factory=list)
+    """Run when a session ends because the gateway stops."""
+    on_timer: list[TimerHook] = field(default_factory=list)
+    """Run at start and when the timer fires: do what is due, and call `Transaction.wake_at`
+    for what comes next."""
+    images: list[ImageHook] = field(default_factory=list)
+    """Read images of rows (`Transaction.cache`) before units of work need them. They may read
+    many rows, because they run on the database's thread."""
+    on_external_change: list[TimerHook] = field(default_factory=list)
+    """Run when another process has changed the database."""
+    on_time_off: list[TimeOffHook] = field(default_factory=list)
+    """Run when the time that the gateway was switched off has become known late. Rows that wait
+    for days are aged by it; rows that wait for an hour at most are not."""
+    on_unacknowledged_stanzas: list[UnacknowledgedHook] = field(default_factory=list)
+    """Run when a session ends without stanzas that no row stores."""
+    on_overflow: list[OverflowHook] = field(default_factory=list)
+    """Run when a session has no room for stanzas."""
+    on_rejected_stanza: list[RejectionHook] = field(default_factory=list)
+    """Run for each stanza of an ended session that is refused for lack of room."""
+    _events: dict[Event[Any], list[Callable[..., None]]] = field(default_factory=dict)
 
-    def account_iq(self, type: str, payload: str, handler: Handler) -> None:
-        """Handle iqs to the bare JID of another account."""
-        _add(self.account_iqs, (type, payload), handler, "account iq")
-
-    def any_iq(self, type: str, payload: str, handler: Handler) -> None:
-        """Handle iqs to any address but a session's; the handler checks the address."""
-        _add(self.any_iqs, (type, payload), handler, "iq")
-
-    def pubsub_iq(self, type: str, payload: str, handler: Handler) -> None:
-        """Handle iqs to the publish-subscribe service."""
-        _add(self.pubsub_iqs, (type, payload), handler, "pubsub iq")
-
-    def pubsub_request(self, type: str, element: str, handler: Handler) -> None:
-        """Handle requests of publish-subscribe, by the element in `<pubsub/>`."""
-        _add(self.pubsub_requests, (type, element), handler, "pubsub request")
-
-    def session_iq(self, handler: Handler) -> None:
-        """Handle iqs of type get or set to a session."""
-        _add(self.stanza_handlers, "iq", handler, "handler")
-
-    def iq_answer(self, kind: str, handler: Handler) -> None:
-        """Handle answers to the gateway's own iqs of a kind (`iq_ids`)."""
-        _add(self.iq_answers, kind, handler, "iq answer")
+    def add(self, table: dict[K, V], key: K, value: V) -> None:
+        """Register a value in one of the tables; raises `RegistrationError` if the key has one."""
+        if key in table:
+            name = next(name for name, each in vars(self).items() if each is table)
+            raise RegistrationError(f"two features register the same key in {name}: {key}")
+        table[key] = value
 
     def other_iq_answer(self, handler: AnswerHandler) -> None:
         """Handle iqs of type result or error that answer no iq of the gateway's own."""
-        _add(self.stanza_handlers, "answer", handler, "handler")
+        self.add(self.stanza_handlers, "answer", handler)
         self.other_answer = handler
-
-    def message(self, handler: Handler) -> None:
-        """Handle all messages."""
-        _add(self.stanza_handlers, "message", handler, "handler")
-
-    def presence(self, handler: Handler) -> None:
-        """Handle all presence stanzas."""
-        _add(self.stanza_handlers, "presence", handler, "handler")
-
-    def destination(self, kind: AddressKind, destination: Destination) -> None:
-        """Take messages at a kind of address."""
-        _add(self.destinations, kind, destination, "destination")
-
-    def event_payload(self, name: str, decoder: PayloadDecoder) -> None:
-        """Decode message payloads of a name for the event log."""
-        _add(self.event_payloads, name, decoder, "event payload")
 
     def adhoc_command(self, command: AdHocCommand) -> None:
         """Offer an ad-hoc command of the publish-subscribe service."""
-        _add(self.adhoc_commands, command.node, command, "ad-hoc command")
+        self.add(self.adhoc_commands, command.node, command)
 
     def encode(self, message_type: type[V], encoder: Callable[[Context, V], bytes]) -> None:
         """Encode messages of a type that services send to sessions (`Context.send`)."""
-        _add(self.encoders, message_type, encoder, "encoder")
+        self.add(self.encoders, message_type, encoder)
 
     def error_mapping(self, error_type: type[E], mapping: Callable[[E], StanzaError]) -> None:
         """Answer a service's errors of a type with stanza errors."""
-        _add(self.error_mappings, error_type, mapping, "error mapping")
-
-    # What a feature advertises
+        self.add(self.error_mappings, error_type, mapping)
 
     def advertise(self, *features: str) -> None:
         """Name features in the gateway's service discovery."""
@@ -384,97 +379,6 @@ class Hooks:
         """Name features in the service discovery of the publish-subscribe service."""
         self.pubsub_advertised = tuple(sorted({*self.pubsub_advertised, *features}))
 
-    def pubsub_disco(self, handler: DiscoHandler) -> None:
-        """Answer service discovery about some nodes of the publish-subscribe service."""
-        self.pubsub_disco_handlers.append(handler)
-
-    def stream_feature(self, feature: StreamFeature) -> None:
-        """Offer a feature of authenticated streams."""
-        self.stream_features.append(feature)
-
-    # When a feature runs
-
-    def on_session_bound(self, hook: SessionHook) -> None:
-        """Run when a session is bound; it cannot be sent anything yet."""
-        self.session_bound.append(hook)
-
-    def on_available(self, hook: SessionHook) -> None:
-        """Run when a session becomes, or is again, eligible for its account's messages."""
-        self.available.append(hook)
-
-    def on_unavailable(self, hook: SessionHook) -> None:
-        """Run when a session has sent unavailable presence."""
-        self.unavailable.append(hook)
-
-    def on_caps_known(self, hook: SessionHook) -> None:
-        """Run when the capabilities become known of a session that is not eligible."""
-        self.caps_known.append(hook)
-
-    def on_detached(self, hook: SessionHook) -> None:
-        """Run when a session has lost its connection and can be resumed."""
-        self.detached.append(hook)
-
-    def on_resumed(self, hook: SessionHook) -> None:
-        """Run when a session is resumed."""
-        self.resumed.append(hook)
-
-    def on_session_end(self, hook: SessionHook) -> None:
-        """Run when a session ends, for any reason; after `on_session_lost` and `on_shutdown`."""
-        self.session_end.append(hook)
-
-    def on_session_lost(self, hook: SessionHook) -> None:
-        """Run when a session ends while the gateway goes on."""
-        self.session_lost.append(hook)
-
-    def on_shutdown(self, hook: SessionHook) -> None:
-        """Run when a session ends because the gateway stops."""
-        self.shutdown.append(hook)
-
-    def on_timer(self, hook: TimerHook) -> None:
-        """Run at start and when the timer fires.
-
-        The hook does what is due and calls `Transaction.wake_at` for what comes next.
-        """
-        self.timers.append(hook)
-
-    def image(self, load: ImageHook) -> None:
-        """Read an image of rows (`Transaction.cache`) before units of work need it.
-
-        It may read many rows, because it runs on the database's thread.
-        """
-        self.images.append(load)
-
-    def on_external_change(self, hook: TimerHook) -> None:
-        """Run when another process has changed the database."""
-        self.external_change.append(hook)
-
-    def on_time_off(self, hook: TimeOffHook) -> None:
-        """Run when the time that the gateway was switched off has become known late.
-
-        Rows that wait for days are aged by it. Rows that wait for an hour at most are not.
-        """
-        self.time_off.append(hook)
-
-    def on_acknowledged(self, kind: str, hook: ReceiptHook) -> None:
-        """Run when peers have received stanzas of rows of a kind (`Receipt`)."""
-        _add(self.acknowledged, kind, hook, "acknowledgement hook")
-
-    def on_unacknowledged(self, kind: str, hook: ReceiptHook) -> None:
-        """Run when a session ends without having received stanzas of rows of a kind."""
-        _add(self.unacknowledged, kind, hook, "hook for lost stanzas")
-
-    def on_unacknowledged_stanzas(self, hook: UnacknowledgedHook) -> None:
-        """Run when a session ends without stanzas that no row stores."""
-        self.unacknowledged_stanzas.append(hook)
-
-    def on_overflow(self, hook: OverflowHook) -> None:
-        """Run when a session has no room for stanzas."""
-        self.overflow.append(hook)
-
-    def on_rejected_stanza(self, hook: RejectionHook) -> None:
-        """Run for each stanza of an ended session that is refused for lack of room."""
-        self.rejected_stanza.append(hook)
-
     def on(self, event: Event[P], hook: Callable[P, None]) -> None:
         """Run when another feature triggers its event."""
         self._events.setdefault(event, []).append(hook)
@@ -483,12 +387,6 @@ class Hooks:
         """Run the functions that are registered for a feature's event."""
         for hook in self._events.get(event, ()):
             hook(*args, **kwargs)
-
-
-def _add(table: dict[K, V], key: K, value: V, what: str) -> None:
-    if key in table:
-        raise RegistrationError(f"two features register the same {what}: {key}")
-    table[key] = value
 
 
 def register_features(hooks: Hooks, modules: Iterable[ModuleType], *, accounts: bool) -> None:

@@ -123,7 +123,7 @@ class Router:
 
     def run_external_change(self, tx: Transaction) -> None:
         """Run the features' hooks for a change by another process."""
-        for hook in self.context.hooks.external_change:
+        for hook in self.context.hooks.on_external_change:
             hook(self.context, tx)
 
 

@@ -28,12 +28,12 @@ class SessionLifecycle:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._hooks = context.hooks
-        self._before_end = self._hooks.session_lost
+        self._before_end = self._hooks.on_session_lost
         self._stopping = False
 
     def stop(self) -> None:
         """Treat sessions that end from now on as ended by the gateway's shutdown."""
-        self._before_end = self._hooks.shutdown
+        self._before_end = self._hooks.on_shutdown
         self._stopping = True
 
     def bind(
@@ -53,17 +53,17 @@ class SessionLifecycle:
         replaced = sessions.find_generation(tx, full)
         if replaced is not None:
             rows = self._end(tx, replaced, "replaced")
-            self._run_receipt_hooks(self._hooks.unacknowledged, tx, None, rows)
+            self._run_receipt_hooks(self._hooks.on_unacknowledged, tx, None, rows)
         sessions.bind(tx, generation, account, bare, full, grant)
         if self._context.has_accounts:
             event_counters.count(tx, "session", "began", bare)
-        self._run_session_hooks(tx, generation, self._hooks.session_bound)
+        self._run_session_hooks(tx, generation, self._hooks.on_session_bound)
         return replaced
 
     def detach(self, tx: Transaction, generation: int) -> None:
         """Record that a session lost its connection and can be resumed."""
         sessions.set_detached(tx, generation, True)
-        self._run_session_hooks(tx, generation, self._hooks.detached)
+        self._run_session_hooks(tx, generation, self._hooks.on_detached)
 
     def resume(self, tx: Transaction, generation: int) -> bool:
         """Record that a session has a connection again; return false if it has ended."""
@@ -71,7 +71,7 @@ class SessionLifecycle:
         if sender is None:
             return False
         sessions.set_detached(tx, generation, False)
-        for hook in self._hooks.resumed:
+        for hook in self._hooks.on_resumed:
             hook(self._context, tx, sender)
         return True
 
@@ -79,7 +79,7 @@ class SessionLifecycle:
         """Record that the session's peer has received the stanzas of these rows."""
         sender = sessions.sender(tx, generation)
         rows = [r for r in receipts if in_flight.end(tx, r, generation)]
-        self._run_receipt_hooks(self._hooks.acknowledged, tx, sender, rows)
+        self._run_receipt_hooks(self._hooks.on_acknowledged, tx, sender, rows)
 
     def end(
         self,
@@ -95,9 +95,9 @@ class SessionLifecycle:
         """
         rows = self._end(tx, generation, reason)
         rest = _withdraw_unstored(tx, generation)
-        for hook in self._hooks.unacknowledged_stanzas:
+        for hook in self._hooks.on_unacknowledged_stanzas:
             hook(self._context, tx, [*unacknowledged, *rest])
-        self._run_receipt_hooks(self._hooks.unacknowledged, tx, None, rows)
+        self._run_receipt_hooks(self._hooks.on_unacknowledged, tx, None, rows)
 
     def end_without_stanzas(
         self, tx: Transaction, generation: int, reason: str = UNKNOWN_REASON
@@ -108,26 +108,26 @@ class SessionLifecycle:
         session. They are not sent, and follow the stanzas that were sent before.
         """
         rows = self._end(tx, generation, reason)
-        self._run_receipt_hooks(self._hooks.unacknowledged, tx, None, rows)
+        self._run_receipt_hooks(self._hooks.on_unacknowledged, tx, None, rows)
         return _withdraw_unstored(tx, generation)
 
     def reroute_overflow(self, tx: Transaction, generation: int, stanzas: Sequence[bytes]) -> int:
         """Re-route stanzas for which a session has no room, in order; return their number."""
-        for hook in self._hooks.overflow:
+        for hook in self._hooks.on_overflow:
             hook(self._context, tx, generation, stanzas)
         return len(stanzas)
 
     def reject(self, tx: Transaction, stanzas: Iterable[bytes]) -> None:
         """Return errors to the senders of an ended session's stanzas, for lack of room."""
         for stanza in stanzas:
-            for hook in self._hooks.rejected_stanza:
+            for hook in self._hooks.on_rejected_stanza:
                 hook(tx, stanza)
 
     def _end(self, tx: Transaction, generation: int, reason: str) -> list[tuple[str, int]]:
         """End a session and return the rows that it has not acknowledged."""
         sender = sessions.sender(tx, generation)
         if sender is not None:
-            for hook in (*self._before_end, *self._hooks.session_end):
+            for hook in (*self._before_end, *self._hooks.on_session_end):
                 hook(self._context, tx, sender)
             sessions.remove(tx, generation)
             if self._context.has_accounts and not self._stopping:

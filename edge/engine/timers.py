@@ -22,7 +22,7 @@ def run(context: Context, tx: Transaction) -> None:
     What is left of a large batch is due again at once.
     """
     refusals.close_due_windows(tx, context.limits.refusal_window)
-    for hook in context.hooks.timers:
+    for hook in context.hooks.on_timer:
         hook(context, tx)
 
 

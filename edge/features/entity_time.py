@@ -25,5 +25,5 @@ def time(_context: Context, stanza: Stanza) -> Work:
 
 def register(hooks: Hooks) -> None:
     """Register with the engine."""
-    hooks.server_iq("get", clark(TIME, "time"), time)
+    hooks.add(hooks.server_iqs, ("get", clark(TIME, "time")), time)
     hooks.advertise(TIME)

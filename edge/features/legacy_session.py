@@ -15,4 +15,4 @@ def establish(_context: Context, stanza: Stanza) -> bytes:
 
 def register(hooks: Hooks) -> None:
     """Register with the engine."""
-    hooks.server_iq("set", clark(SESSION, "session"), establish)
+    hooks.add(hooks.server_iqs, ("set", clark(SESSION, "session")), establish)

@@ -22,8 +22,8 @@ def ping(_context: Context, stanza: Stanza) -> Work:
 
 def register(hooks: Hooks) -> None:
     """Register with the engine."""
-    hooks.server_iq("get", clark(PING, "ping"), ping)
-    hooks.own_account_iq("get", clark(PING, "ping"), ping)
-    hooks.pubsub_iq("get", clark(PING, "ping"), ping)
+    hooks.add(hooks.server_iqs, ("get", clark(PING, "ping")), ping)
+    hooks.add(hooks.own_account_iqs, ("get", clark(PING, "ping")), ping)
+    hooks.add(hooks.pubsub_iqs, ("get", clark(PING, "ping")), ping)
     hooks.advertise(PING)
     hooks.advertise_pubsub(PING)

@@ -33,7 +33,7 @@ def version(_context: Context, stanza: Stanza) -> Work:
 
 def register(hooks: Hooks) -> None:
     """Register with the engine."""
-    hooks.server_iq("get", clark(VERSION, "query"), version)
-    hooks.pubsub_iq("get", clark(VERSION, "query"), version)
+    hooks.add(hooks.server_iqs, ("get", clark(VERSION, "query")), version)
+    hooks.add(hooks.pubsub_iqs, ("get", clark(VERSION, "query")), version)
     hooks.advertise(VERSION)
     hooks.advertise_pubsub(VERSION)

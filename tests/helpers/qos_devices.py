@@ -78,7 +78,7 @@ def make_eligible(gateway: Gateway, full: str, qos: str | None = QOS, priority: 
         sessions.set_qos(tx, generation, qos)
         sender = sessions.sender(tx, generation)
         assert sender is not None
-        for turn in gateway.router.context.hooks.available:
+        for turn in gateway.router.context.hooks.on_available:
             turn(gateway.router.context, tx, sender)
 
     gateway.tx(unit)

@@ -15,5 +15,5 @@ def note(_context: Context, tx: Transaction, sender: Sender) -> None:
 
 def register(hooks: Hooks) -> None:
     """Register with the engine."""
-    hooks.on_session_bound(note)
-    hooks.on_session_end(note)
+    hooks.on_session_bound.append(note)
+    hooks.on_session_end.append(note)

@@ -92,7 +92,7 @@ NEEDS_ACCOUNTS: Final = True
 def register(hooks: Hooks) -> None:
     """Register with the engine."""
     for type_, handler in _HANDLERS.items():
-        hooks.server_iq(type_, _QUERY, handler)
-        hooks.own_account_iq(type_, _QUERY, handler)
+        hooks.add(hooks.server_iqs, (type_, _QUERY), handler)
+        hooks.add(hooks.own_account_iqs, (type_, _QUERY), handler)
     hooks.advertise(REGISTER)
     hooks.error_mapping(AccountError, lambda error: StanzaError(_CONDITIONS[error.reason]))

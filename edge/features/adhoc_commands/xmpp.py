@@ -154,8 +154,8 @@ NEEDS_ACCOUNTS: Final = True
 
 def register(hooks: Hooks) -> None:
     """Register with the engine."""
-    hooks.pubsub_iq("set", clark(COMMANDS, "command"), execute)
-    hooks.pubsub_disco(discover)
+    hooks.add(hooks.pubsub_iqs, ("set", clark(COMMANDS, "command")), execute)
+    hooks.pubsub_disco.append(discover)
     hooks.advertise_pubsub(COMMANDS)
     hooks.error_mapping(CommandError, _stanza_error)
-    hooks.on_session_end(service.on_session_end)
+    hooks.on_session_end.append(service.on_session_end)

@@ -130,10 +130,10 @@ def register(hooks: Hooks) -> None:
             ("deliver", deliver),
             ("acknowledged", acknowledged),
         ):
-            hooks.any_iq("set", clark(namespace, name), handler)
-            hooks.any_iq("get", clark(namespace, name), refuse_get)
+            hooks.add(hooks.any_iqs, ("set", clark(namespace, name)), handler)
+            hooks.add(hooks.any_iqs, ("get", clark(namespace, name)), refuse_get)
     hooks.error_mapping(CustodyError, _stanza_error)
-    hooks.image(store.load)
-    hooks.on_timer(service.expire)
-    hooks.on_time_off(store.age)
+    hooks.images.append(store.load)
+    hooks.on_timer.append(service.expire)
+    hooks.on_time_off.append(store.age)
     hooks.advertise(*QOS_ALL)

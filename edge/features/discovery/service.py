@@ -149,7 +149,7 @@ def _run_hooks(context: Context, tx: Transaction, generation: int, full: str) ->
     if session is None or sender is None:
         return
     is_eligible = routing.best_session((session,)) is not None
-    for hook in context.hooks.available if is_eligible else context.hooks.caps_known:
+    for hook in context.hooks.on_available if is_eligible else context.hooks.on_caps_known:
         hook(context, tx, sender)
 
 

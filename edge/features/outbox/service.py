@@ -712,5 +712,5 @@ def on_external_change(context: Context, tx: Transaction) -> None:
 
 def register(hooks: Hooks) -> None:
     """Register with the engine, also on a component: messages stored earlier still get older."""
-    hooks.image(outbox.load)
-    hooks.on_time_off(outbox.age)
+    hooks.images.append(outbox.load)
+    hooks.on_time_off.append(outbox.age)

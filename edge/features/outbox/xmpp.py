@@ -244,7 +244,7 @@ NEEDS_ACCOUNTS: Final = True
 
 def register(hooks: Hooks) -> None:
     """Register with the engine."""
-    hooks.destination(AddressKind.ACCOUNT, AccountDestination())
+    hooks.add(hooks.destinations, AddressKind.ACCOUNT, AccountDestination())
     hooks.error_mapping(
         OutboxError, lambda error: StanzaError(_CONDITIONS_OF_REASONS[error.reason])
     )
@@ -252,12 +252,12 @@ def register(hooks: Hooks) -> None:
     hooks.encode(PlainMessage, _encode_plain)
     hooks.encode(FailureReport, _encode_report)
     for kind in _REQUESTS:
-        hooks.iq_answer(kind, handle_answer)
-    hooks.on_available(service.on_available)
-    hooks.on_caps_known(service.on_caps_known)
-    hooks.on_resumed(service.on_resumed)
-    hooks.on_acknowledged(outbox.PLAIN_RECEIPT, service.on_plain_acknowledged)
-    hooks.on_unacknowledged(outbox.QOS_RECEIPT, service.on_session_lost)
-    hooks.on_unacknowledged(outbox.PLAIN_RECEIPT, service.on_session_lost)
-    hooks.on_timer(service.on_timer)
-    hooks.on_external_change(service.on_external_change)
+        hooks.add(hooks.iq_answers, kind, handle_answer)
+    hooks.on_available.append(service.on_available)
+    hooks.on_caps_known.append(service.on_caps_known)
+    hooks.on_resumed.append(service.on_resumed)
+    hooks.add(hooks.on_acknowledged, outbox.PLAIN_RECEIPT, service.on_plain_acknowledged)
+    hooks.add(hooks.on_unacknowledged, outbox.QOS_RECEIPT, service.on_session_lost)
+    hooks.add(hooks.on_unacknowledged, outbox.PLAIN_RECEIPT, service.on_session_lost)
+    hooks.on_timer.append(service.on_timer)
+    hooks.on_external_change.append(service.on_external_change)

@@ -131,7 +131,7 @@ def test_errors_are_not_answered() -> None:
 
 def test_duplicate_registrations_are_an_error() -> None:
     modules = list(feature_modules())
-    with pytest.raises(RegistrationError, match="two features register the same server iq"):
+    with pytest.raises(RegistrationError, match="the same key in server_iqs"):
         register_features(Hooks(Xmpp()), [*modules, ping], accounts=True)
 
 
@@ -227,5 +227,5 @@ def test_time_off_ages_the_same_rows_on_a_component() -> None:
     hooks = {accounts: Hooks(Xmpp()) for accounts in (True, False)}
     for accounts, registered in hooks.items():
         register_features(registered, feature_modules(), accounts=accounts)
-    assert len(hooks[True].time_off) >= 5
-    assert hooks[False].time_off == hooks[True].time_off
+    assert len(hooks[True].on_time_off) >= 5
+    assert hooks[False].on_time_off == hooks[True].on_time_off

@@ -96,6 +96,6 @@ def register(hooks: Hooks) -> None:
     """Register with the engine."""
     hooks.encode(InfoQuery, _encode_query)
     hooks.on(service.CAPS_NEEDED, _read_announced)
-    hooks.iq_answer(_ID_KIND, handle_answer)
-    hooks.on_session_end(service.on_session_end)
-    hooks.on_timer(service.on_timer)
+    hooks.add(hooks.iq_answers, _ID_KIND, handle_answer)
+    hooks.on_session_end.append(service.on_session_end)
+    hooks.on_timer.append(service.on_timer)

@@ -102,11 +102,11 @@ _ITEMS: Final = clark(DISCO_ITEMS, "query")
 
 def register(hooks: Hooks) -> None:
     """Register with the engine."""
-    hooks.server_iq("get", _INFO, server_info)
-    hooks.server_iq("get", _ITEMS, server_items)
-    hooks.own_account_iq("get", _INFO, own_account_info)
-    hooks.own_account_iq("get", _ITEMS, own_account_items)
-    hooks.account_iq("get", _INFO, account_query)
-    hooks.account_iq("get", _ITEMS, account_query)
+    hooks.add(hooks.server_iqs, ("get", _INFO), server_info)
+    hooks.add(hooks.server_iqs, ("get", _ITEMS), server_items)
+    hooks.add(hooks.own_account_iqs, ("get", _INFO), own_account_info)
+    hooks.add(hooks.own_account_iqs, ("get", _ITEMS), own_account_items)
+    hooks.add(hooks.account_iqs, ("get", _INFO), account_query)
+    hooks.add(hooks.account_iqs, ("get", _ITEMS), account_query)
     hooks.advertise(CAPS, DISCO_INFO, DISCO_ITEMS)
-    hooks.stream_feature(_stream_feature)
+    hooks.stream_features.append(_stream_feature)

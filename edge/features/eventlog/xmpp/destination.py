@@ -77,4 +77,4 @@ class EventLogDestination:
 
 def register(hooks: Hooks) -> None:
     """Register with the engine."""
-    hooks.destination(AddressKind.GATEWAY, EventLogDestination())
+    hooks.add(hooks.destinations, AddressKind.GATEWAY, EventLogDestination())

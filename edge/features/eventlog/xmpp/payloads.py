@@ -164,7 +164,7 @@ def _log_tags(log: Element) -> dict[str, str]:
 
 def register(hooks: Hooks) -> None:
     """Register with the engine."""
-    hooks.event_payload(clark(SENSOR_DATA, "fields"), decode_sensor_data)
-    hooks.event_payload(clark(JSON, "json"), decode_json)
-    hooks.event_payload(clark(EVENTLOG, "log"), decode_log)
+    hooks.add(hooks.event_payloads, clark(SENSOR_DATA, "fields"), decode_sensor_data)
+    hooks.add(hooks.event_payloads, clark(JSON, "json"), decode_json)
+    hooks.add(hooks.event_payloads, clark(EVENTLOG, "log"), decode_log)
     hooks.advertise(SENSOR_DATA, JSON, EVENTLOG)

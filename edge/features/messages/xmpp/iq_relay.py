@@ -73,5 +73,5 @@ NEEDS_ACCOUNTS: Final = True
 
 def register(hooks: Hooks) -> None:
     """Register with the engine."""
-    hooks.session_iq(relay_request)
+    hooks.add(hooks.stanza_handlers, "iq", relay_request)
     hooks.other_iq_answer(relay_answer)

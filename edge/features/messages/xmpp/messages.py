@@ -159,7 +159,7 @@ def _encode_delayed(context: Context, message: DelayedMessage) -> bytes:
 
 def register(hooks: Hooks) -> None:
     """Register with the engine."""
-    hooks.message(handle)
+    hooks.add(hooks.stanza_handlers, "message", handle)
     hooks.encode(DelayedMessage, _encode_delayed)
-    hooks.on_timer(service.expire)  # a component may have stored messages, too
-    hooks.on_time_off(store.age)
+    hooks.on_timer.append(service.expire)  # a component may have stored messages, too
+    hooks.on_time_off.append(store.age)

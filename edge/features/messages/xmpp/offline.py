@@ -15,6 +15,6 @@ def register(hooks: Hooks) -> None:
     """Register with the engine."""
     if service.is_store_enabled(hooks.xmpp):
         hooks.advertise(OFFLINE)
-    hooks.on_acknowledged(store.RECEIPT, service.acknowledge)
-    hooks.on_unacknowledged(store.RECEIPT, service.return_unacknowledged)
-    hooks.on_available(service.flush)
+    hooks.add(hooks.on_acknowledged, store.RECEIPT, service.acknowledge)
+    hooks.add(hooks.on_unacknowledged, store.RECEIPT, service.return_unacknowledged)
+    hooks.on_available.append(service.flush)

@@ -173,6 +173,6 @@ def _reroute_overflow(context: Context, tx: Transaction, stanza: bytes) -> None:
 
 def register(hooks: Hooks) -> None:
     """Register with the engine."""
-    hooks.on_unacknowledged_stanzas(reroute_unacknowledged)
-    hooks.on_overflow(reroute_overflow)
-    hooks.on_rejected_stanza(reject)
+    hooks.on_unacknowledged_stanzas.append(reroute_unacknowledged)
+    hooks.on_overflow.append(reroute_overflow)
+    hooks.on_rejected_stanza.append(reject)

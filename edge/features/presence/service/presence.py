@@ -76,7 +76,7 @@ def set_available(
         _send_initial(context, tx, sender)
     outdated = discovery.forget_outdated(tx, sender.generation, shown.announced)
     if effects.takes or (outdated and shown.priority >= 0):
-        for hook in context.hooks.available:
+        for hook in context.hooks.on_available:
             hook(context, tx, sender)
 
 
@@ -129,7 +129,7 @@ def set_unavailable(
     presence.set_unavailable(tx, sender.generation)
     presence.clear_directed(tx, sender.generation)
     _send_all(tx, addressed_to, saw.items())
-    for hook in context.hooks.unavailable:
+    for hook in context.hooks.on_unavailable:
         hook(context, tx, sender)
 
 

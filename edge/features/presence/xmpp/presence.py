@@ -199,12 +199,12 @@ NEEDS_ACCOUNTS: Final = True
 
 def register(hooks: Hooks) -> None:
     """Register with the engine."""
-    hooks.presence(handle)
+    hooks.add(hooks.stanza_handlers, "presence", handle)
     hooks.encode(SessionPresence, _encode_session_presence)
     hooks.encode(UnavailablePresence, _encode_unavailable)
     hooks.encode(SubscriptionStanza, _encode_subscription)
     hooks.error_mapping(PresenceError, _stanza_error)
-    hooks.stream_feature(_pre_approval)
-    hooks.on_session_end(service.on_session_end)
-    hooks.on_acknowledged(store.RECEIPT, service.on_page_acknowledged)
-    hooks.on_unacknowledged(store.RECEIPT, service.on_page_lost)
+    hooks.stream_features.append(_pre_approval)
+    hooks.on_session_end.append(service.on_session_end)
+    hooks.add(hooks.on_acknowledged, store.RECEIPT, service.on_page_acknowledged)
+    hooks.add(hooks.on_unacknowledged, store.RECEIPT, service.on_page_lost)

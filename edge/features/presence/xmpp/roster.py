@@ -162,10 +162,10 @@ NEEDS_ACCOUNTS: Final = True
 def register(hooks: Hooks) -> None:
     """Register with the engine."""
     for type_, handler in _HANDLERS.items():
-        hooks.own_account_iq(type_, _QUERY, handler)
-        hooks.account_iq(type_, _QUERY, handler)
-    hooks.stream_feature(_versioning)
-    hooks.on_external_change(service.on_external_change)
+        hooks.add(hooks.own_account_iqs, (type_, _QUERY), handler)
+        hooks.add(hooks.account_iqs, (type_, _QUERY), handler)
+    hooks.stream_features.append(_versioning)
+    hooks.on_external_change.append(service.on_external_change)
     hooks.encode(RosterItem, _encode_item)
     hooks.encode(RosterPush, _encode_push)
     hooks.encode(RosterRemoval, _encode_removal)

@@ -81,9 +81,9 @@ def register(hooks: Hooks) -> None:
     """Register with the engine."""
     for type_ in ("get", "set"):
         for namespace in (PUBSUB, PUBSUB_OWNER):
-            hooks.pubsub_iq(type_, clark(namespace, "pubsub"), _dispatch)
-    hooks.pubsub_iq("get", clark(DISCO_INFO, "query"), discovery.info)
-    hooks.pubsub_iq("get", clark(DISCO_ITEMS, "query"), discovery.list_)
+            hooks.add(hooks.pubsub_iqs, (type_, clark(namespace, "pubsub")), _dispatch)
+    hooks.add(hooks.pubsub_iqs, ("get", clark(DISCO_INFO, "query")), discovery.info)
+    hooks.add(hooks.pubsub_iqs, ("get", clark(DISCO_ITEMS, "query")), discovery.list_)
     for type_, namespace, element, handler in (
         ("set", PUBSUB, "create", nodes.create),
         ("get", PUBSUB_OWNER, "configure", nodes.get_configuration),
@@ -107,21 +107,21 @@ def register(hooks: Hooks) -> None:
         ("set", PUBSUB, "retract", items.retract),
         ("get", PUBSUB, "retract", items.retract),
     ):
-        hooks.pubsub_request(type_, clark(namespace, element), handler)
-    hooks.destination(AddressKind.NODE, destination.NodeDestination())
+        hooks.add(hooks.pubsub_requests, (type_, clark(namespace, element)), handler)
+    hooks.add(hooks.destinations, AddressKind.NODE, destination.NodeDestination())
     no_messages = AddressError(
         AddressReason.NO_MESSAGES, "the service takes no messages; send them to a node"
     )
-    hooks.destination(AddressKind.SERVICE, NoDestination(no_messages))
+    hooks.add(hooks.destinations, AddressKind.SERVICE, NoDestination(no_messages))
     hooks.encode(Notification, notifications.encode)
     hooks.error_mapping(PubsubError, errors.stanza_error)
     hooks.error_mapping(AffiliationsRefused, errors.affiliations_refused)
-    hooks.on_unavailable(subscription_service.on_unavailable)
+    hooks.on_unavailable.append(subscription_service.on_unavailable)
     hooks.on(PUBSUB_AVAILABLE, subscription_service.on_pubsub_available)
     hooks.on(PUBSUB_UNAVAILABLE, subscription_service.on_pubsub_unavailable)
-    hooks.on_session_lost(subscription_service.on_session_lost)
-    hooks.on_timer(item_service.expire)
-    hooks.on_timer(subscription_service.on_timer)
-    hooks.on_external_change(subscription_service.on_external_change)
+    hooks.on_session_lost.append(subscription_service.on_session_lost)
+    hooks.on_timer.append(item_service.expire)
+    hooks.on_timer.append(subscription_service.on_timer)
+    hooks.on_external_change.append(subscription_service.on_external_change)
     hooks.advertise_pubsub(PUBSUB, DISCO_INFO, DISCO_ITEMS, RSM, *QOS_ALL)
     hooks.advertise_pubsub(*(f"{PUBSUB}#{feature}" for feature in _FEATURES))

@@ -26,7 +26,7 @@ META_DATA: Final = f"{PUBSUB}#meta-data"
 
 def info(context: Context, stanza: Stanza) -> Work:
     """Describe the service or a node (sections 5.1, 5.3 and 5.4)."""
-    for handler in context.hooks.pubsub_disco_handlers:
+    for handler in context.hooks.pubsub_disco:
         if (work := handler(context, stanza)) is not None:
             return work
     name = stanza.children[0].attrs.get("node")
@@ -68,7 +68,7 @@ def _meta_data(found: NodeInfo) -> bytes:
 
 def list_(context: Context, stanza: Stanza) -> Work | OffloadedWork:
     """List the nodes of the service, or the items of a node (sections 5.2 and 5.5)."""
-    for handler in context.hooks.pubsub_disco_handlers:
+    for handler in context.hooks.pubsub_disco:
         if (work := handler(context, stanza)) is not None:
             return work
     query = stanza.children[0]

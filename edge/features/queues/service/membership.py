@@ -326,5 +326,5 @@ def on_external_change(context: Context, tx: Transaction) -> None:
 
 def register(hooks: Hooks) -> None:
     """Register with the engine, also on a component: items stored earlier still get older."""
-    hooks.on_time_off(queue_items.age)
-    hooks.on_time_off(stored_notifications.age)
+    hooks.on_time_off.append(queue_items.age)
+    hooks.on_time_off.append(stored_notifications.age)

@@ -28,7 +28,7 @@ class LearningGateway(Gateway):
         provision(self)
         self.bind(VALVE)
         self.turns: list[str] = []
-        self.router.context.hooks.available[:] = [
+        self.router.context.hooks.on_available[:] = [
             lambda _context, _tx, sender: self.turns.append(sender.full)
         ]
 

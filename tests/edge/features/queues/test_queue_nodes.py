@@ -605,7 +605,7 @@ def test_known_downtime_counts_towards_locks_delays_and_ttl(gateway: Gateway) ->
     gateway.crash()
 
     def age(tx: Transaction) -> None:
-        for hook in gateway.router.context.hooks.time_off:
+        for hook in gateway.router.context.hooks.on_time_off:
             hook(tx, tx.now.service, 50)
 
     gateway.tx(age)
