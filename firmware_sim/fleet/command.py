@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,6 +12,7 @@ import click
 
 from firmware_sim.fleet.faults import FAULTS
 from firmware_sim.fleet.settings import MAX_DAYS, MAX_GATEWAYS, FleetSettings
+from firmware_sim.options import fail, json_option, number, seconds, seed_option
 
 
 @click.command("fleet")
@@ -22,23 +22,9 @@ from firmware_sim.fleet.settings import MAX_DAYS, MAX_GATEWAYS, FleetSettings
     type=click.Path(file_okay=False, path_type=Path),
     help="A new folder for segments/ and truth.json.",
 )
-@click.option(
-    "--gateways",
-    type=click.IntRange(1, MAX_GATEWAYS),
-    default=12,
-    show_default=True,
-    metavar="N",
-    help="Number of gateways.",
-)
-@click.option(
-    "--days",
-    type=click.IntRange(1, MAX_DAYS),
-    default=2,
-    show_default=True,
-    metavar="DAYS",
-    help="Simulated time.",
-)
-@click.option("--seed", type=int, default=1, show_default=True, help="Seed of all random choices.")
+@number("--gateways", click.IntRange(1, MAX_GATEWAYS), 12, "Number of gateways.")
+@number("--days", click.IntRange(1, MAX_DAYS), 2, "Simulated time.", "DAYS")
+@seed_option()
 @click.option(
     "--start",
     type=click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"]),
@@ -46,30 +32,14 @@ from firmware_sim.fleet.settings import MAX_DAYS, MAX_GATEWAYS, FleetSettings
     help="Start of the simulated time (UTC): YYYY-MM-DD or YYYY-MM-DDTHH:MM:SS."
     "  [default: --days ago]",
 )
-@click.option(
+@number(
     "--readings",
-    type=click.IntRange(8, 10_000_000),
-    default=4_000,
-    show_default=True,
-    metavar="N",
-    help="Number of readings of each gateway per day.",
+    click.IntRange(8, 10_000_000),
+    4_000,
+    "Number of readings of each gateway per day.",
 )
-@click.option(
-    "--heartbeat",
-    type=click.FloatRange(1.0, 3_600.0),
-    default=60.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="Time between two heartbeats of a gateway.",
-)
-@click.option(
-    "--seal",
-    type=click.FloatRange(1.0, 86_400.0),
-    default=300.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="Age of the first event at which a gateway seals a segment.",
-)
+@seconds("--heartbeat", 60.0, "Time between two heartbeats of a gateway.", 1.0, 3_600.0)
+@seconds("--seal", 300.0, "Age of the first event at which a gateway seals a segment.", 1.0)
 @click.option(
     "--faults",
     default="all",
@@ -77,7 +47,7 @@ from firmware_sim.fleet.settings import MAX_DAYS, MAX_GATEWAYS, FleetSettings
     metavar="all|none|KIND,...",
     help=f"Faults to simulate: {', '.join(FAULTS)}.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print a summary as JSON.")
+@json_option("Print a summary as JSON.")
 def fleet_command(
     *, out: Path, start: datetime | None, faults: str, as_json: bool, **given: Any
 ) -> None:
@@ -94,8 +64,7 @@ def fleet_command(
     try:
         truth = write_fleet(settings, out)
     except (FolderNotEmptyError, OSError) as error:
-        click.echo(f"fieldpost-sim: {error}", err=True)
-        sys.exit(1)
+        fail(str(error))
     totals = truth["totals"] | {"planted": len(truth["planted"])}
     click.echo(json.dumps(totals) if as_json else _line(totals, out))
 

@@ -151,19 +151,19 @@ class _Honest:
 
 
 async def attack(
-    settings: AttackSettings, progress: Callable[[str], None] | None = None
+    settings: AttackSettings, tell: Callable[[str], None] = lambda _line: None
 ) -> AttackVerdict:
     """Create a gateway, measure it without and under attack, and judge.
 
     Args:
         settings: how.
-        progress: called with each phase as it begins.
+        tell: called with each phase as it begins.
 
     Raises:
         FirmwareError: a command failed, or devices could not connect.
         ValueError: an attack is unknown.
     """
-    attacks, tell = named(settings.attacks), progress or _ignore_progress
+    attacks = named(settings.attacks)
     password = secrets.token_urlsafe(12)
     seconds = settings.warm + 2 * settings.quiet + settings.attacked + settings.rest
     names = tuple(f"honest{n}" for n in range(1, settings.devices + 1))
@@ -331,7 +331,3 @@ async def _watch(gateway: GatewayProcess, peaks: list[int]) -> None:
     while True:
         peaks[0] = max(peaks[0], gateway.resident())
         await asyncio.sleep(_WATCH_S)
-
-
-def _ignore_progress(_line: str) -> None:
-    """Ignore progress."""

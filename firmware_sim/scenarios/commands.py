@@ -1,7 +1,7 @@
-"""The commands `fieldpost-sim run custody`, `attack` and `workers`, each with its own gateway.
+"""The commands `fieldpost-sim run` and `fieldpost-sim verdict`.
 
-Each works in a folder, shows progress on standard error, prints the verdict, and exits with status
-0 if it passed, else with 1.
+Each scenario shows progress on standard error, prints the verdict, and exits with status 0 if it
+passed, else with 1. All but `count` create their own gateway, in a folder.
 """
 
 from __future__ import annotations
@@ -13,57 +13,200 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Coroutine
+from collections import Counter
+from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, Protocol, TypeVar
 
 import click
 
+from firmware_sim.options import Decorator, fail, json_option, number, seconds, seed_option
+
 if TYPE_CHECKING:
+    from firmware_sim.scenarios.count_verdict import Verdict
+    from firmware_sim.scenarios.record import RunRecord
+
     ShowProgress = Callable[[str], None]
 
 T = TypeVar("T")
 
 _PROGRESS_INTERVAL_S: Final = 10.0  # between two lines of progress without a terminal
 _MIB: Final = 1024 * 1024
+_FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
+_FOLDER: Final = click.Path(exists=True, file_okay=False, path_type=Path)
 
-_seed = click.option(
-    "--seed", type=int, default=1, show_default=True, help="Seed of all random choices."
-)
 _state = click.option(
     "--state",
     type=click.Path(file_okay=False, path_type=Path),
     help="A new folder for all files, which is kept; by default a temporary one.",
 )
-_as_json = click.option("--json", "as_json", is_flag=True, help="Print the verdict as JSON.")
+_fraction = click.FloatRange(0.0, 1.0)
 
 
-def _number(
-    name: str, kind: click.ParamType[Any], default: float, help_: str
-) -> Callable[[Any], Any]:
-    """Make an option with a number, which the help shows as N."""
-    return click.option(
-        name, type=kind, default=default, show_default=True, metavar="N", help=help_
+class _GatewayLog(NamedTuple):
+    """The options by which a verdict finds the gateway's event log."""
+
+    gateway_dir: Path | None
+    events: Path | None
+
+
+def _log_options(command: Decorator) -> Decorator:
+    """Add the options of `_GatewayLog`."""
+    folder = click.option(
+        "--gateway-dir", type=_FOLDER, help="Folder of the gateway, for the verdict."
     )
-
-
-def _seconds(name: str, default: float, help_: str) -> Callable[[Any], Any]:
-    kind = click.FloatRange(0.0, 86_400.0)
-    return click.option(
-        name, type=kind, default=default, show_default=True, metavar="SECONDS", help=help_
+    file = click.option(
+        "--events",
+        type=_FILE,
+        help="File with the output of `fieldpost events --json`, instead of --gateway-dir.",
     )
+    found: Decorator = folder(file(command))
+    return found
+
+
+@click.command("count")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address of the gateway.")
+@click.option(
+    "--port", type=click.IntRange(1, 65535), required=True, help="XMPP port of the gateway."
+)
+@click.option(
+    "--domain", required=True, help="XMPP domain of the gateway; its certificate must name it."
+)
+@click.option("--ca", type=_FILE, required=True, help="PEM certificate of the gateway's CA.")
+@click.option(
+    "--accounts",
+    type=_FILE,
+    required=True,
+    help="JSON file: an object of account names and passwords.",
+)
+@number("--devices", click.IntRange(1, 1000), 20, "Number of devices.")
+@number("--messages", click.IntRange(1, 100_000), 50, "Number of events that each device sends.")
+@seed_option("Seed of the random times and faults.")
+@seconds("--seconds", 30.0, "Time in which the events are sent.")
+@seconds("--patience", 120.0, "Maximum time for deliveries after --seconds.")
+@number("--faults", _fraction, 0.0, "Fraction of events with a fault.")
+@click.option(
+    "--gateway", default="", help="JID of the gateway, if it is a component of that server."
+)
+@seconds(
+    "--retry-base",
+    15.0,
+    "Time after which a device first repeats an unanswered request.",
+    0.1,
+    3600.0,
+)
+@click.option(
+    "--state",
+    type=click.Path(file_okay=False, path_type=Path),
+    required=True,
+    help="Folder of the run: outboxes and settings. An interrupted run continues.",
+)
+@_log_options
+@json_option()
+def count_command(
+    *,
+    domain: str,
+    ca: Path,
+    accounts: Path,
+    devices: int,
+    messages: int,
+    retry_base: float,
+    state: Path,
+    gateway_dir: Path | None,
+    events: Path | None,
+    as_json: bool,
+    **pace: Any,
+) -> None:
+    """Send assured events from many failing devices and check that each is logged once.
+
+    The run ends when all events are delivered, or when --patience has passed.
+    """
+    from firmware_sim.device.limits import SendPolicy
+    from firmware_sim.scenarios.count import CountSettings, count
+    from firmware_sim.scenarios.record import RunMismatch, RunRecord
+
+    passwords = _passwords(accounts, devices)
+    try:
+        run = RunRecord.begin(state, domain, tuple(passwords), messages)
+    except RunMismatch as error:
+        raise click.UsageError(str(error)) from error
+    policy = SendPolicy(retry_base=retry_base, silence=max(10.0, 4 * retry_base))
+    settings = CountSettings(ca_file=ca, passwords=passwords, state=state, policy=policy, **pace)
+    terminal = sys.stderr.isatty()  # elsewhere no progress is shown
+    ran, took = _run(lambda show: count(run, settings, show if terminal else None))
+    more = {"seconds": took, **_faults(ran.faults, ran.errors)}
+    _finish_count(run, state, _GatewayLog(gateway_dir, events), as_json, more)
+
+
+@click.command("verdict")
+@click.option("--state", type=_FOLDER, required=True, help="Folder of the run.")
+@_log_options
+@json_option()
+def verdict_command(
+    state: Path, gateway_dir: Path | None, events: Path | None, as_json: bool
+) -> None:
+    """Compare the events that the devices of a run sent with the gateway's event log."""
+    from firmware_sim.scenarios.record import RunMismatch, RunRecord
+
+    if gateway_dir is None and events is None:
+        raise click.UsageError("give --gateway-dir or --events")
+    try:
+        run = RunRecord.load(state)
+    except RunMismatch as error:
+        raise click.UsageError(str(error)) from error
+    _finish_count(run, state, _GatewayLog(gateway_dir, events), as_json, {})
+
+
+def _passwords(accounts: Path, devices: int) -> dict[str, str]:
+    """Read the first DEVICES accounts of the file."""
+    try:
+        rows = json.loads(accounts.read_text())
+    except ValueError as error:
+        raise click.UsageError(f"{accounts} is not JSON: {error}") from error
+    if not isinstance(rows, dict) or not all(isinstance(v, str) for v in rows.values()):
+        raise click.UsageError(f"{accounts} is not a JSON object of names and passwords")
+    if len(rows) < devices:
+        raise click.UsageError(f"{accounts} has {len(rows)} accounts, not {devices}")
+    return dict(list(rows.items())[:devices])
+
+
+def _finish_count(
+    run: RunRecord, state: Path, log: _GatewayLog, as_json: bool, more: Mapping[str, Any]
+) -> None:
+    from firmware_sim.errors import FirmwareError
+
+    try:
+        found = _judge_count(run, state, log)
+    except (FirmwareError, ValueError, OSError) as error:
+        fail(str(error))
+    _finish(found, more, as_json, passed=found.passed, run=run.run)
+
+
+def _judge_count(run: RunRecord, state: Path, log: _GatewayLog) -> Verdict:
+    from firmware_sim.scenarios import gateway_log
+    from firmware_sim.scenarios.count_verdict import judge
+    from firmware_sim.scenarios.record import EVENT
+
+    planned, believed = run.planned, run.believed(state)
+    if log.events is not None:
+        with log.events.open() as lines:
+            return judge(planned, believed, gateway_log.of_run(lines, EVENT, run.run))
+    if log.gateway_dir is None:
+        return judge(planned, believed, None)
+    printed = gateway_log.from_gateway(log.gateway_dir)
+    return judge(planned, believed, gateway_log.of_run(printed, EVENT, run.run))
 
 
 @click.command("custody")
-@_number("--devices", click.IntRange(2, 1000), 100, "Number of devices.")
-@_number("--messages", click.IntRange(1, 1_000_000), 20_000, "Number of messages of all devices.")
-@_seconds("--seconds", 180.0, "Time in which the messages are sent.")
-@_seconds("--patience", 180.0, "Maximum time for deliveries after --seconds.")
-@_number("--faults", click.FloatRange(0.0, 1.0), 0.05, "Fraction of messages with a fault.")
-@_number("--kills", click.IntRange(0, 1000), 10, "How often the gateway is killed.")
-@_seed
+@number("--devices", click.IntRange(2, 1000), 100, "Number of devices.")
+@number("--messages", click.IntRange(1, 1_000_000), 20_000, "Number of messages of all devices.")
+@seconds("--seconds", 180.0, "Time in which the messages are sent.")
+@seconds("--patience", 180.0, "Maximum time for deliveries after --seconds.")
+@number("--faults", _fraction, 0.05, "Fraction of messages with a fault.")
+@number("--kills", click.IntRange(0, 1000), 10, "How often the gateway is killed.")
+@seed_option()
 @_state
-@_as_json
+@json_option()
 def custody_command(*, state: Path | None, as_json: bool, **given: Any) -> None:
     """Send messages between devices at all levels, cause faults, and check each message.
 
@@ -73,14 +216,10 @@ def custody_command(*, state: Path | None, as_json: bool, **given: Any) -> None:
     from firmware_sim.scenarios.custody import CustodySettings, custody
 
     with _Folder(state) as folder:
-        begun = time.monotonic()
-        ran = _run(lambda show: custody(CustodySettings(folder.path, **given), show))
-        found = {"seconds": round(time.monotonic() - begun, 1), "kills": ran.kills}
-        found |= {fault.value: count for fault, count in sorted(ran.faults.items(), key=str)}
-        found |= {f"offline: {error}": count for error, count in ran.errors.most_common()}
+        ran, took = _run(lambda show: custody(CustodySettings(folder.path, **given), show))
+        more = {"seconds": took, "kills": ran.kills, **_faults(ran.faults, ran.errors)}
         folder.keep = not ran.verdict.exact
-        _finish(ran.verdict.lines(), ran.verdict.as_json(), found, as_json)
-    sys.exit(0 if ran.verdict.exact else 1)
+        _finish(ran.verdict, more, as_json, passed=ran.verdict.exact)
 
 
 class _AttackCommand(click.Command):
@@ -95,13 +234,13 @@ class _AttackCommand(click.Command):
 
 
 @click.command("attack", cls=_AttackCommand)
-@_number("--devices", click.IntRange(1, 1000), 10, "Number of honest devices.")
-@_number(
+@number("--devices", click.IntRange(1, 1000), 10, "Number of honest devices.")
+@number(
     "--pace", click.FloatRange(0.1, 100.0), 5.0, "Assured events per second of an honest device."
 )
-@_seconds("--quiet", 10.0, "Duration of the quiet phase before the attack, and of the one after.")
-@_seconds("--attacked", 40.0, "Least duration of the attack.")
-@_number("--rate", click.FloatRange(20.0, 1e5), 500.0, "Stanzas per second of an attacker.")
+@seconds("--quiet", 10.0, "Duration of the quiet phase before the attack, and of the one after.")
+@seconds("--attacked", 40.0, "Least duration of the attack.")
+@number("--rate", click.FloatRange(20.0, 1e5), 500.0, "Stanzas per second of an attacker.")
 @click.option(
     "--ceiling-mb",
     type=click.IntRange(0, 1 << 20),
@@ -109,7 +248,7 @@ class _AttackCommand(click.Command):
     metavar="MIB",
     help="Memory limit of the gateway. By default it is computed from the configuration.",
 )
-@_number(
+@number(
     "--times",
     click.FloatRange(1.0, 1e6),
     3.0,
@@ -124,9 +263,9 @@ class _AttackCommand(click.Command):
     show_default=True,
     help="Judge response times, and run the attackers only while the processor is idle.",
 )
-@_seed
+@seed_option()
 @_state
-@_as_json
+@json_option()
 def attack_command(
     *,
     state: Path | None,
@@ -151,27 +290,26 @@ def attack_command(
         raise click.UsageError(str(error)) from error
     with _Folder(state) as folder:
         settings = AttackSettings(folder.path, ceiling=ceiling_mb * _MIB, attacks=attacks, **given)
-        verdict = _run(lambda show: attack(settings, show))
+        verdict, _ = _run(lambda show: attack(settings, show))
         folder.keep = not verdict.passed
-        _finish(verdict.lines(), verdict.as_json(), {}, as_json)
-    sys.exit(0 if verdict.passed else 1)
+        _finish(verdict, {}, as_json, passed=verdict.passed)
 
 
 @click.command("workers")
-@_number("--workers", click.IntRange(1, 1000), 20, "Number of workers of the queue.")
-@_number("--items", click.IntRange(2, 1_000_000), 5_000, "Number of items of the queue.")
-@_number("--members", click.IntRange(0, 100), 3, "Number of members of each share.")
-@_seconds(
+@number("--workers", click.IntRange(1, 1000), 20, "Number of workers of the queue.")
+@number("--items", click.IntRange(2, 1_000_000), 5_000, "Number of items of the queue.")
+@number("--members", click.IntRange(0, 100), 3, "Number of members of each share.")
+@seconds(
     "--seconds",
     60.0,
     "Time in which the second half of the items is published; the first half takes half of it.",
 )
-@_seconds("--patience", 120.0, "Maximum time to finish all items after they are published.")
-@_number("--faults", click.FloatRange(0.0, 1.0), 0.05, "Fraction of deliveries with a fault.")
-@_number("--kills", click.IntRange(0, 1000), 3, "How often the gateway is killed.")
-@_seed
+@seconds("--patience", 120.0, "Maximum time to finish all items after they are published.")
+@number("--faults", _fraction, 0.05, "Fraction of deliveries with a fault.")
+@number("--kills", click.IntRange(0, 1000), 3, "How often the gateway is killed.")
+@seed_option()
 @_state
-@_as_json
+@json_option()
 def workers_command(*, state: Path | None, as_json: bool, **given: Any) -> None:
     """Divide a queue among workers, cause faults, and check each item.
 
@@ -183,14 +321,11 @@ def workers_command(*, state: Path | None, as_json: bool, **given: Any) -> None:
     from firmware_sim.scenarios.workers import WorkersSettings, workers
 
     with _Folder(state) as folder:
-        begun = time.monotonic()
-        ran = _run(lambda show: workers(WorkersSettings(folder.path, **given), show))
-        found = {"seconds": round(time.monotonic() - begun, 1), "kills": ran.kills}
-        found |= {fault.value: count for fault, count in sorted(ran.faults.items(), key=str)}
-        found["members crashed"] = ran.crashes
+        ran, took = _run(lambda show: workers(WorkersSettings(folder.path, **given), show))
+        more = {"seconds": took, "kills": ran.kills, **_faults(ran.faults)}
+        more["members crashed"] = ran.crashes
         folder.keep = not ran.verdict.exact
-        _finish(ran.verdict.lines(), ran.verdict.as_json(), found, as_json)
-    sys.exit(0 if ran.verdict.exact else 1)
+        _finish(ran.verdict, more, as_json, passed=ran.verdict.exact)
 
 
 class _Folder:
@@ -213,18 +348,22 @@ class _Folder:
             shutil.rmtree(self.path.parent, ignore_errors=True)
 
 
-def _run(work: Callable[[ShowProgress], Coroutine[Any, Any, T]]) -> T:
-    """Run a scenario; print a failure in one line and exit with status 1."""
+def _run(work: Callable[[ShowProgress], Coroutine[Any, Any, T]]) -> tuple[T, float]:
+    """Run a scenario; return its result and the seconds it took. A failure exits with status 1."""
     from firmware_sim.errors import FirmwareError
 
     # Lost connections are part of every run; each device logs its own.
     logging.getLogger("slixmpp").setLevel(logging.CRITICAL)
     logging.getLogger("asyncio").setLevel(logging.ERROR)
+    begun = time.monotonic()
     try:
-        return asyncio.run(work(_progress_printer()))
+        ran = asyncio.run(work(_progress_printer()))
     except* FirmwareError as errors:
-        click.echo(f"fieldpost-sim: {errors.exceptions[0]}", err=True)
-    sys.exit(1)
+        fail(str(errors.exceptions[0]))
+    finally:
+        if sys.stderr.isatty():
+            click.echo(err=True)
+    return ran, round(time.monotonic() - begun, 1)
 
 
 def _progress_printer() -> ShowProgress:
@@ -243,10 +382,24 @@ def _progress_printer() -> ShowProgress:
     return show
 
 
-def _finish(lines: list[str], found: dict[str, Any], more: dict[str, Any], as_json: bool) -> None:
-    if sys.stderr.isatty():
-        click.echo(err=True)
+def _faults(faults: Counter[Any], errors: Counter[str] | None = None) -> dict[str, float]:
+    """Return the counts of faults, and of errors because of which devices stayed offline."""
+    found = dict(sorted((fault.value, count) for fault, count in faults.items()))
+    return found | {f"offline: {e}": count for e, count in (errors or Counter()).most_common()}
+
+
+class _Verdict(Protocol):
+    def lines(self) -> list[str]: ...
+
+    def as_json(self) -> dict[str, Any]: ...
+
+
+def _finish(
+    verdict: _Verdict, more: Mapping[str, Any], as_json: bool, *, passed: bool, run: str = ""
+) -> NoReturn:
+    """Print a verdict, with more values by name; exit with status 0 if it passed, else 1."""
     if as_json:
-        click.echo(json.dumps({**more, **found}))
+        click.echo(json.dumps({**({"run": run} if run else {}), **more, **verdict.as_json()}))
     else:
-        click.echo("\n".join([*lines, *(f"{name}: {value}" for name, value in more.items())]))
+        click.echo("\n".join([*verdict.lines(), *(f"{k}: {v}" for k, v in more.items())]))
+    sys.exit(0 if passed else 1)

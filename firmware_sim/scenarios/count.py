@@ -54,17 +54,6 @@ class CountSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
-    """The state of a run: counts of messages, of sessions, and of faults."""
-
-    delivered: int
-    waiting: int
-    planned: int
-    online: int
-    faults: int
-
-
-@dataclass(frozen=True, slots=True)
 class CountResult:
     """Counts of the faults of a run, and of the errors because of which messages are left."""
 
@@ -129,7 +118,7 @@ class _Counting:
 async def count(
     run: RunRecord,
     settings: CountSettings,
-    progress: Callable[[Progress], None] | None = None,
+    progress: Callable[[str], None] | None = None,
 ) -> CountResult:
     """Run the scenario until every message has ended, or patience is exhausted.
 
@@ -165,16 +154,14 @@ async def count(
     return CountResult(sum((actor.plan.happened for actor in actors), Counter[Fault]()), errors)
 
 
-async def _watch(actors: list[Actor], run: RunRecord, progress: Callable[[Progress], None]) -> None:
+async def _watch(actors: list[Actor], run: RunRecord, progress: Callable[[str], None]) -> None:
     while True:
         counts = [actor.counts() for actor in actors]
+        delivered = sum(each.get(State.DONE, 0) for each in counts)
+        online = sum(actor.online for actor in actors)
+        faults = sum(actor.plan.happened.total() for actor in actors)
         progress(
-            Progress(
-                delivered=sum(each.get(State.DONE, 0) for each in counts),
-                waiting=sum(waiting(each) for each in counts),
-                planned=run.planned,
-                online=sum(actor.online for actor in actors),
-                faults=sum(actor.plan.happened.total() for actor in actors),
-            )
+            f"{delivered}/{run.planned} delivered, {sum(map(waiting, counts))} waiting,"
+            f" {online} devices online, {faults} faults"
         )
         await asyncio.sleep(_PROGRESS_S)

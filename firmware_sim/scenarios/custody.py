@@ -198,18 +198,17 @@ class _Sender:
 
 
 async def custody(
-    settings: CustodySettings, progress: Callable[[str], None] | None = None
+    settings: CustodySettings, tell: Callable[[str], None] = lambda _line: None
 ) -> CustodyResult:
     """Run the scenario and judge it.
 
     Args:
         settings: how; `folder` is created, and keeps everything for inspection.
-        progress: called each second with the state of the run.
+        tell: called each second with the state of the run.
 
     Raises:
         FirmwareError: a command of the gateway failed, or a file of a device.
     """
-    tell = progress or _ignore_progress
     plan, password, run = settings.plan, secrets.token_urlsafe(12), secrets.token_hex(8)
     settings.folder.mkdir(parents=True, exist_ok=True)
     tell(f"making a gateway with {len(plan.names)} devices")
@@ -301,7 +300,3 @@ async def _report(
             f" {online} devices online, {faults} faults, {gateway.starts - 1} kills"
         )
         await asyncio.sleep(_LOOK_S)
-
-
-def _ignore_progress(_line: str) -> None:
-    """Ignore progress."""

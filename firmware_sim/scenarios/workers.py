@@ -179,18 +179,18 @@ class _Run:
 
 
 async def workers(
-    settings: WorkersSettings, progress: Callable[[str], None] | None = None
+    settings: WorkersSettings, tell: Callable[[str], None] = lambda _line: None
 ) -> WorkersResult:
     """Run the scenario and judge it.
 
     Args:
         settings: how; `folder` is created, and keeps everything for inspection.
-        progress: called twice a second with the state of the run.
+        tell: called twice a second with the state of the run.
 
     Raises:
         FirmwareError: a command of the gateway failed, or a file; or not everybody connected.
     """
-    tell, plan = progress or _ignore_progress, settings.plan
+    plan = settings.plan
     folder = settings.folder
     folder.mkdir(parents=True, exist_ok=True)
     password = secrets.token_urlsafe(12)
@@ -248,7 +248,3 @@ async def _create(stage: Setting) -> None:
         await service.create(QUEUE, {**everyone, **queue})
         for node in stage.plan.nodes:
             await service.create(node, everyone)
-
-
-def _ignore_progress(_line: str) -> None:
-    """Ignore progress."""
