@@ -33,10 +33,10 @@ def measure(settings: Settings) -> Topic:
     with server.gateway(folder) as gateway:
         found = [(case, _run(settings, gateway, case)) for case in CASES]
     blocks = (
-        "`fieldpost run` is one process and the load generator another. Each connection has one"
-        " exchange in flight (`assured`, `received`, `deliver`, empty result), and every answer"
-        " is checked. Processor use is in % of one core; Python runs one thread at a time, but"
-        " SQLite and the sockets run in parallel to it.",
+        "`fieldpost run` is one process and the load generator, a program in C, another. Each"
+        " connection has one exchange in flight (`assured`, `received`, `deliver`, empty"
+        " result), and every answer is checked. Processor use is in % of one core; Python runs"
+        " one thread at a time, but SQLite and the sockets run in parallel to it.",
         table(
             (
                 *("connections", "exchanges/s", "median, ms", "99 %, ms", "wrong answers"),
@@ -49,18 +49,9 @@ def measure(settings: Settings) -> Topic:
 
 
 def _run(settings: Settings, gateway: server.Server, case: Case) -> Measurement:
-    ca = settings.folder / "exchanges" / "pki" / "ca.pem"
-    return load.run(
-        load.Plan(
-            gateway.address.host,
-            gateway.address.port,
-            case.clients,
-            settings.choose(2.0, 0.2),
-            settings.choose(6.0, 0.5),
-            gateway.pid,
-            str(ca) if case.tls else "",
-        )
-    )
+    options = load.exchange_options(gateway.address, case.clients, tls=case.tls)
+    times = settings.choose(2.0, 0.2), settings.choose(6.0, 0.5)
+    return load.measure_exchanges(options, *times, gateway.pid)
 
 
 def _row(case: Case, measured: Measurement) -> tuple[object, ...]:

@@ -1,37 +1,33 @@
-"""Load generator: many clients in one process, each with one assured exchange in flight.
+"""Load generators: the program in C for exchanges, and what those in Python have in common.
 
-It uses raw sockets, epoll and prepared bytes, without XML and asyncio, so that it takes a fraction
-of the server's processor time; its own is part of the result. Every answer is checked: it has the
-expected id, is a result, and contains `received` if it must. The measurement is printed as one JSON
-object.
+Those in Python use raw sockets, epoll and prepared bytes, without XML and asyncio, so that they
+take a fraction of the server's processor time; their own is part of the result.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import secrets
 import select
 import socket
-import ssl
 import statistics
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
-from typing import Final, Protocol, TypeVar
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from typing import Final
 
-from benchmarks import machine, payload, peer, usage
-
-P = TypeVar("P")
+from benchmarks import machine, native, payload, peer, usage
+from benchmarks.queue_payload import STANZA
 
 DRAIN_TIME: Final = 20.0
 """Seconds to finish the exchanges in flight at the end; a group takes long on a slow disk."""
 
-MARGIN: Final = 120.0
-"""Seconds that a run may take beyond its measurement: 500 logins on a busy machine."""
+MARGIN: Final = 300.0
+"""Seconds that a load generator may take beyond its measurement: logins and the last answers."""
 
 READ_BYTES: Final = 16 * 1024
 """More bytes than any answer has."""
@@ -42,15 +38,19 @@ PERCENT: Final = 100
 
 @dataclass(frozen=True)
 class Plan:
-    """Parameters: clients, seconds to warm up and to measure, and the pid of the server."""
+    """Parameters: devices, seconds to warm up and to measure, and the pid of the server.
+
+    `requests` is how many items a worker takes at a time; `backlog`, whether its queue has one.
+    """
 
     host: str
     port: int
-    clients: int
+    devices: int
     warm_up: float
     seconds: float
     server: int
-    ca: str = ""
+    requests: int = 0
+    backlog: bool = False
 
 
 @dataclass(frozen=True)
@@ -81,89 +81,109 @@ class LoadError(Exception):
     """The load generator cannot complete its plan."""
 
 
-class Client:
-    """A client and its exchange in flight."""
+def exchange_options(
+    address: peer.Target, connections: int, body: bytes = payload.SENSOR_DATA, *, tls: bool = False
+) -> dict[str, object]:
+    """Return the options of the program in C for exchanges with a gateway."""
+    return {
+        "protocol": "xmpp",
+        "host": address.host,
+        "port": address.port,
+        "connections": connections,
+        "tls": int(tls),
+        "domain": payload.DOMAIN,
+        "to": payload.DOMAIN,
+        "body": body.decode(),
+    }
 
-    __slots__ = (
-        "_connection", "_count", "_deliver", "_expected", "_key", "_number", "_partial", "_run",
-        "began", "released",
-    )  # fmt: skip
 
-    def __init__(self, run: int, number: int, connection: socket.socket) -> None:
-        self._run = run
-        self._number = number
-        self._connection = connection
-        self._count = 0
-        self._partial = b""
-        self.released = False
-        self.began = 0.0
+def exchange_command(options: Mapping[str, object], warm_up: float, seconds: float) -> list[str]:
+    """Return the command of the program in C, which is compiled if needed."""
+    more = {"warm_up": warm_up, "seconds": seconds, "password": peer.PASSWORD}
+    words = [f"{name}={value}" for name, value in {**options, **more}.items()]
+    return [str(native.build(*native.LOAD)), *words]
 
-    def fileno(self) -> int:
-        """Return the socket's file descriptor."""
-        return self._connection.fileno()
 
-    def begin(self) -> None:
-        """Offer the next message."""
-        self._count += 1
-        tail = b"%04x%08x" % (self._number, self._count)
-        self._key = payload.msg_id(self._run, self._number, self._count)
-        self._deliver = b"d" + tail
-        self.released = False
-        self.began = time.perf_counter()
-        self._send(b"a" + tail, payload.assured(b"a" + tail, self._key))
+def measure_exchanges(
+    options: Mapping[str, object], warm_up: float, seconds: float, server: int
+) -> Measurement:
+    """Run the program in C, and read the processor time of the server as it measures.
 
-    def read(self) -> bool | None:
-        """Read; return `None` until an answer is whole, then whether it is correct."""
+    Raises `LoadError`.
+    """
+    command = exchange_command(options, warm_up, seconds)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        limit = threading.Timer(warm_up + seconds + MARGIN, process.kill)
+        limit.start()
         try:
-            data = self._partial + self._connection.recv(READ_BYTES)
-        except ssl.SSLWantReadError:
-            return None
+            assert process.stdout is not None
+            begin = process.stdout.readline()
+            everything, before = machine.busy(), usage.processor(server)
+            end = process.stdout.readline()
+            used = usage.processor(server).since(before)
+            everything = machine.busy() - everything
+            found = process.stdout.readline()
+            process.wait()
+        finally:
+            limit.cancel()
+    if (begin, end) != ("measuring\n", "measured\n") or process.returncode:
+        raise LoadError(f"the load generator failed: {' '.join(command)[:500]}")
+    measured = Measurement(
+        server_main=used.main, server_others=used.others, machine=everything, **json.loads(found)
+    )
+    if not measured.exchanges:
+        raise LoadError(f"no exchange of {measured.errors} was right")
+    return measured
+
+
+class Connection:
+    """A connection, and the handler for each whole stanza that it receives."""
+
+    def __init__(self, connection: socket.socket, take: Callable[[bytes], None]) -> None:
+        self._socket = connection
+        self._take = take
+        self._partial = b""
+        self._sent = 0
+
+    def read(self) -> None:
+        """Read from the socket and handle each whole stanza; raises `LoadError` for an error."""
+        data = self._socket.recv(READ_BYTES)
         if not data:
             raise LoadError("the server closed a connection")
-        whole = data.endswith(b"</iq>") or (data.endswith(b"/>") and data.count(b"<") == 1)
-        self._partial = b"" if whole else data
-        return self._check(data) if whole else None
+        rest, end = self._partial + data, 0
+        for match in STANZA.finditer(rest):
+            end = match.end()
+            stanza = match[0]
+            if b" type='error'" in stanza[: stanza.index(b">")]:
+                raise LoadError(f"the gateway answered with an error: {stanza!r}")
+            self._take(stanza)
+        self._partial = rest[end:]
 
-    def _check(self, answer: bytes) -> bool:
-        right = self._expected in answer and b" type='result'" in answer
-        if self.released:
-            return right and answer.count(b"<") == 1
-        return right and b"<received " in answer and self._key in answer
-
-    def release(self) -> None:
-        """Request delivery of the offered message."""
-        self.released = True
-        self._send(self._deliver, payload.deliver(self._deliver, self._key))
-
-    def close(self) -> None:
-        """Close the connection."""
-        self._connection.close()
-
-    def _send(self, stanza_id: bytes, data: bytes) -> None:
-        self._expected = b" id='%b'" % stanza_id
-        if self._connection.send(data) != len(data):
+    def send(self, stanza: bytes) -> None:
+        """Send a stanza."""
+        if self._socket.send(stanza) != len(stanza):
             raise LoadError("a socket accepted only a part of a stanza")
+
+    def next_id(self) -> bytes:
+        """Return an unused id for an iq."""
+        self._sent += 1
+        return b"q%d" % self._sent
 
 
 class Load:
-    """All clients, with counts and times of their exchanges."""
+    """Connections, and the seconds that each finished exchange took."""
 
-    def __init__(self, clients: list[Client]) -> None:
-        self._clients = {client.fileno(): client for client in clients}
+    def __init__(self) -> None:
         self._poll = select.epoll()
-        for number in self._clients:
-            self._poll.register(number, select.EPOLLIN)
-        self._busy = 0
-        self._active = True
+        self._connections: dict[int, Connection] = {}
         self.done = 0
-        self.errors = 0
         self.times: list[float] = []
 
-    def start(self) -> None:
-        """Start the first exchange of every client."""
-        for client in self._clients.values():
-            client.begin()
-            self._busy += 1
+    def connect(self, connection: socket.socket, take: Callable[[bytes], None]) -> Connection:
+        """Add a connection, and the handler of its stanzas."""
+        added = self._connections[connection.fileno()] = Connection(connection, take)
+        self._poll.register(connection.fileno(), select.EPOLLIN)
+        return added
 
     def run(self, seconds: float) -> None:
         """Run exchanges for some seconds."""
@@ -171,124 +191,61 @@ class Load:
         while (left := end - time.perf_counter()) > 0:
             self._poll_once(left)
 
-    def drain(self) -> None:
-        """Finish the exchanges in flight and start no more."""
-        self._active = False
+    def until(self, true: Callable[[], bool], failure: Callable[[], str]) -> None:
+        """Run until something is true; raises `LoadError` with `failure` after `DRAIN_TIME`."""
         end = time.perf_counter() + DRAIN_TIME
-        while self._busy:
+        while not true():
             if (left := end - time.perf_counter()) <= 0:
-                raise LoadError(f"{self._busy} exchanges were not answered")
+                raise LoadError(failure())
             self._poll_once(left)
 
+    def finish(self, began: float | None) -> None:
+        """Count an exchange, and its time if it is known when it began."""
+        self.done += 1
+        if began is not None:
+            self.times.append(time.perf_counter() - began)
+
     def _poll_once(self, seconds: float) -> None:
-        clients = self._clients
         for number, _event in self._poll.poll(seconds):
-            client = clients[number]
-            right = client.read()
-            if right is None:
-                continue
-            if right and not client.released:
-                client.release()
-            else:
-                self._ended(client, right)
-
-    def _ended(self, client: Client, right: bool) -> None:
-        if right:
-            self.done += 1
-            self.times.append(time.perf_counter() - client.began)
-        else:
-            self.errors += 1
-        if self._active:
-            client.begin()
-        else:
-            self._busy -= 1
+            self._connections[number].read()
 
 
-def measure(plan: Plan) -> Measurement:
-    """Run the plan in this process."""
-    clients = _clients(plan)
-    try:
-        load = Load(clients)
-        load.start()
-        found = measure_load(load, plan)
-        load.drain()
-    finally:
-        for client in clients:
-            client.close()
-    return replace(found, errors=load.errors)
+@contextmanager
+def connected(plan: Plan, count: int) -> Iterator[list[socket.socket]]:
+    """Log in as many devices, without TLS, and close their connections at the end."""
+    target = peer.Target(plan.host, plan.port)
+    with ExitStack() as stack:
+        yield [stack.enter_context(peer.login(target, number, None)) for number in range(count)]
 
 
-class Timing(Protocol):
-    """The part of a plan that every load generator has; see `Plan`."""
-
-    @property
-    def warm_up(self) -> float: ...
-    @property
-    def seconds(self) -> float: ...
-    @property
-    def server(self) -> int: ...
-
-
-class RunningLoad(Protocol):
-    """A load generator that has started; `times` are the seconds of each exchange that it has
-    `done`."""
-
-    times: list[float]
-
-    @property
-    def done(self) -> int: ...
-    def run(self, seconds: float) -> None: ...
-
-
-def measure_load(load: RunningLoad, span: Timing) -> Measurement:
-    """Warm up, then measure a load generator and its server."""
-    load.run(span.warm_up)
+def measure_load(load: Load, plan: Plan) -> Measurement:
+    """Warm up, then measure a load generator that has started, and its server."""
+    load.run(plan.warm_up)
     load.times.clear()
     done = load.done
-    everything, before, own = machine.busy(), usage.processor(span.server), time.process_time()
+    everything, before, own = machine.busy(), usage.processor(plan.server), time.process_time()
     began = time.perf_counter()
-    load.run(span.seconds)
+    load.run(plan.seconds)
     seconds, own = time.perf_counter() - began, time.process_time() - own
-    used = usage.processor(span.server).since(before)
+    used = usage.processor(plan.server).since(before)
     everything = machine.busy() - everything
     cuts = statistics.quantiles(load.times, n=PERCENT) if len(load.times) > 1 else [0.0] * PERCENT
     median, slow = cuts[PERCENT // 2 - 1], cuts[PERCENT - 2]
     return Measurement(load.done - done, seconds, 0, *used, own, everything, median, slow)
 
 
-def _clients(plan: Plan) -> list[Client]:
-    target = peer.Target(plan.host, plan.port)
-    tls = peer.trusting(Path(plan.ca)) if plan.ca else None
-    run = secrets.randbits(32)
-    clients: list[Client] = []
-    for number in range(plan.clients):
-        connection = peer.login(target, number, tls)
-        connection.setblocking(False)
-        clients.append(Client(run, number, connection))
-    return clients
-
-
-def run(plan: Plan) -> Measurement:
-    """Run the plan in a process of its own; raises `LoadError`."""
-    return run_module("benchmarks.load", asdict(plan), plan.warm_up + plan.seconds)
-
-
-def run_module(module: str, plan: dict[str, object], seconds: float) -> Measurement:
-    """Run a load generator's module as a process for `seconds`; raises `LoadError`."""
-    command = [sys.executable, "-m", module, json.dumps(plan)]
-    limit = seconds + DRAIN_TIME + MARGIN
+def run(module: str, plan: Plan) -> Measurement:
+    """Run a load generator's module in a process of its own; raises `LoadError`."""
+    command = [sys.executable, "-m", module, json.dumps(asdict(plan))]
+    limit = plan.warm_up + plan.seconds + MARGIN
     done = subprocess.run(command, capture_output=True, text=True, timeout=limit, check=False)
     if done.returncode:
         raise LoadError(f"the load generator failed: {done.stderr.strip()[-2000:]}")
     return Measurement(**json.loads(done.stdout))
 
 
-def command(plan: type[P], measure: Callable[[P], Measurement]) -> None:
-    """Read a plan from the command line, run it, and print the measurement."""
+def main(measure: Callable[[Plan], Measurement]) -> None:
+    """Read a plan from the command line, run it, and print the measurement as a JSON object."""
     parser = argparse.ArgumentParser()
     parser.add_argument("plan", help="a JSON object with the fields of Plan")
-    print(json.dumps(asdict(measure(plan(**json.loads(parser.parse_args().plan))))))
-
-
-if __name__ == "__main__":
-    command(Plan, measure)
+    print(json.dumps(asdict(measure(Plan(**json.loads(parser.parse_args().plan))))))

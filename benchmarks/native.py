@@ -12,7 +12,7 @@ from typing import Final
 FOLDER: Final = Path(__file__).parents[1] / ".benchmarks"
 
 LOAD: Final = ("peers_load.c", "-lssl", "-lcrypto")
-"""The load generator of `peers`: its source and libraries."""
+"""The load generator for exchanges: its source and libraries."""
 
 SLOW_FSYNC: Final = ("slow_fsync.c", "-shared", "-fPIC", "-ldl")
 """The library that delays fsync: its source and options."""

@@ -12,7 +12,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
@@ -20,9 +19,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from benchmarks import machine, native, payload, report, usage
-from benchmarks.load import LoadError, Measurement
-from benchmarks.peer import PASSWORD
+from benchmarks import load, machine, native, payload, report, usage
+from benchmarks.load import Measurement
 from benchmarks.peer_servers import CHECKOUT, CREATE, PEERS, PUBSUB, Options, Peer, find_program
 from benchmarks.report import Goal, Settings, Topic, milliseconds, number, table
 from benchmarks.server import Server
@@ -42,9 +40,6 @@ QUIET: Final = 0.05
 
 SETTLE_TIME: Final = 10.0
 """Seconds to wait until a server is idle after its measurement: a gateway may still be sealing."""
-
-MARGIN: Final = 300.0
-"""Seconds that the load generator may take beyond its measurement: logins and the last answers."""
 
 ABOUT: Final = (
     "One load generator in C, closed loop, with {window} exchange{s} in flight for each"
@@ -117,7 +112,6 @@ def measure(settings: Settings) -> Topic:
 
 def run(plan: Plan, folder: Path) -> Found:
     """Start all servers and measure them in turn, with a different one first in each round."""
-    program = native.build(*native.LOAD)
     usage.raise_descriptors()
     peers = _peers(plan)
     names = list(peers)
@@ -134,14 +128,13 @@ def run(plan: Plan, folder: Path) -> Found:
             first = turn % len(names)
             for case in cases:
                 for name in names[first:] + names[:first]:
-                    command = [
-                        str(program),
-                        *load_arguments(plan, case, peers[name], servers[name]),
-                    ]
-                    servers[name].prepare()
-                    measured = _load(command, plan, servers[name].pid)
+                    server = servers[name]
+                    server.prepare()
+                    options = load_options(plan, case, peers[name], server)
+                    times = plan.warm_up, plan.seconds
+                    measured = load.measure_exchanges(options, *times, server.pid)
                     runs[case][name].append(measured)
-                    _settle(servers[name].pid)
+                    _settle(server.pid)
                     print(
                         f"round {turn + 1}, {case.payload}, {case.connections} connections,"
                         f" {name}: {measured.rate:.0f}/s",
@@ -173,51 +166,14 @@ def _start(peer: Peer, folder: Path, accounts: int) -> AbstractContextManager[Se
     return peer.start(Options(folder, accounts, peer.checkout, peer.fsync_delay))
 
 
-def load_arguments(plan: Plan, case: Case, peer: Peer, server: Server) -> list[str]:
-    """Return the arguments of the load generator."""
-    options: dict[str, object] = {
-        "protocol": peer.protocol,
-        "host": server.address.host,
-        "port": server.address.port,
-        "connections": case.connections,
-        "window": plan.window,
-        "tls": int(peer.tls),
-        "warm_up": plan.warm_up,
-        "seconds": plan.seconds,
-        "password": PASSWORD,
-        "domain": payload.DOMAIN,
-        "to": payload.DOMAIN,
-        "body": PAYLOADS[case.payload].decode(),
-    }
+def load_options(plan: Plan, case: Case, peer: Peer, server: Server) -> dict[str, object]:
+    """Return the options of the load generator."""
+    body = PAYLOADS[case.payload]
+    options = load.exchange_options(server.address, case.connections, body, tls=peer.tls)
+    options |= {"protocol": peer.protocol, "window": plan.window}
     if peer.protocol == "pubsub":
         options |= {"to": PUBSUB, "first": CREATE}
-    return [f"{name}={value}" for name, value in options.items()]
-
-
-def _load(command: list[str], plan: Plan, server: int) -> Measurement:
-    """Run the load generator, and read the processor time of the server as it measures."""
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        limit = threading.Timer(plan.warm_up + plan.seconds + MARGIN, process.kill)
-        limit.start()
-        try:
-            assert process.stdout is not None
-            begin = process.stdout.readline()
-            everything, before = machine.busy(), usage.processor(server)
-            end = process.stdout.readline()
-            used = usage.processor(server).since(before)
-            everything = machine.busy() - everything
-            found = process.stdout.readline()
-            process.wait()
-        finally:
-            limit.cancel()
-    if (begin, end) != ("measuring\n", "measured\n") or process.returncode:
-        raise LoadError(f"the load generator failed: {' '.join(command)[:500]}")
-    measured = Measurement(
-        server_main=used.main, server_others=used.others, machine=everything, **json.loads(found)
-    )
-    if not measured.exchanges:
-        raise LoadError(f"no exchange of {measured.errors} was right")
-    return measured
+    return options
 
 
 def _settle(pid: int) -> None:

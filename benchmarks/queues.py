@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from benchmarks import backlog as waiting
-from benchmarks import fan_load, queue_load, server, usage
+from benchmarks import load, server, usage
 from benchmarks.exchanges import saturated
 from benchmarks.load import Measurement
 from benchmarks.queue_payload import TOPIC
@@ -85,8 +85,8 @@ def _run_workers(
 ) -> Measurement:
     host, port, _ca = gateway.address
     times = settings.choose(1.0, 0.2), settings.choose(5.0, 0.4)
-    plan = queue_load.Plan(host, port, workers, REQUESTS, *times, gateway.pid, backlog)
-    return queue_load.run(plan)
+    plan = load.Plan(host, port, workers, *times, gateway.pid, REQUESTS, backlog)
+    return load.run("benchmarks.queue_load", plan)
 
 
 def _workers(settings: Settings) -> Part:
@@ -162,7 +162,7 @@ def _backlog(settings: Settings) -> Part:
 def _run_fan_out(settings: Settings, gateway: server.Server, subscribers: int) -> Measurement:
     host, port, _ca = gateway.address
     times = settings.choose(1.0, 0.2), settings.choose(4.0, 0.4)
-    return fan_load.run(fan_load.Plan(host, port, subscribers, *times, gateway.pid))
+    return load.run("benchmarks.fan_load", load.Plan(host, port, subscribers, *times, gateway.pid))
 
 
 def _fan_out(settings: Settings) -> Part:

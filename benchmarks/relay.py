@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from benchmarks import load, relay_load, server
+from benchmarks import load, server
 from benchmarks.exchanges import saturated
 from benchmarks.load import Measurement
 from benchmarks.report import Settings, Topic, milliseconds, number, table
@@ -37,9 +37,11 @@ def measure(settings: Settings) -> Topic:
 
 
 def _run(settings: Settings, gateway: server.Server, pairs: int) -> tuple[Measurement, Measurement]:
-    at = (gateway.address.host, gateway.address.port, pairs)
+    host, port, _ca = gateway.address
     times = (settings.choose(2.0, 0.2), settings.choose(6.0, 0.5), gateway.pid)
-    return relay_load.run(relay_load.Plan(*at, *times)), load.run(load.Plan(*at, *times))
+    relayed = load.run("benchmarks.relay_load", load.Plan(host, port, pairs, *times))
+    options = load.exchange_options(gateway.address, pairs)
+    return relayed, load.measure_exchanges(options, *times)
 
 
 def _row(pairs: int, relayed: Measurement, exchanged: Measurement) -> tuple[object, ...]:

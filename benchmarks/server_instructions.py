@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from benchmarks import native, peer_servers, peers
+from benchmarks import load, native, peer_servers, peers
 from benchmarks.load import LoadError
 from benchmarks.peer_servers import CHECKOUT, PEERS, Options
 from benchmarks.peers import Case, Plan
@@ -42,12 +42,10 @@ def count(
 
 
 def _run(case: Case, checkout: Path, exchanges: int, folder: Path) -> int:
-    program, peer = native.build(*native.LOAD), PEERS["gateway"]
     options = Options(folder, case.connections, checkout)
-    plan = Plan(warm_up=0.0, seconds=LIMIT)
     with peer_servers.counted_gateway(options) as server:
-        arguments = peers.load_arguments(plan, case, peer, server)
-        command = [str(program), *arguments, f"exchanges={exchanges}"]
+        wanted = peers.load_options(Plan(), case, PEERS["gateway"], server)
+        command = load.exchange_command({**wanted, "exchanges": exchanges}, 0.0, LIMIT)
         done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, check=False)
     log = (folder / "server.log").read_text("utf-8")
     match = _COUNTED.search(log)
