@@ -127,7 +127,7 @@ class Peer(NamedTuple):
 
     @property
     def installed(self) -> bool:
-        """Whether the program is installed."""
+        """Return whether the program is installed."""
         return not self.needs or find_program(self.needs) is not None
 
 

@@ -69,7 +69,7 @@ ABOUT_SYNCS: Final = (
 
 
 class Plan(NamedTuple):
-    """What to measure; for each of `fsync_ms` some servers also run with slow fsync."""
+    """The selection to measure; for each of `fsync_ms` some servers also run with slow fsync."""
 
     peers: Sequence[str] = tuple(PEERS)
     connections: Sequence[int] = (1, 50, 500)

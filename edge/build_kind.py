@@ -1,4 +1,4 @@
-"""Whether the installed package is the compiled or the pure one (decision 38)."""
+"""Tell the compiled package from the pure one (decision 38)."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ from enum import Enum
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 Trust: TypeAlias = Literal["site", "roster"]
-"""From whom a device receives messages (`[xmpp] trust`)."""
+"""The senders from whom a device receives messages (`[xmpp] trust`)."""
 
 
 class Sender(NamedTuple):

@@ -38,7 +38,7 @@ SERVICES: Final = (AddressKind.GATEWAY, AddressKind.SERVICE, AddressKind.NODE)
 
 
 class AddressReason(Enum):
-    """Why nothing can be delivered to an address."""
+    """Reasons why nothing can be delivered to an address."""
 
     MALFORMED = "the address is malformed"
     REMOTE_DOMAIN = "this gateway serves only its own domain"

@@ -76,7 +76,7 @@ class CommitWindow:
 
     @property
     def serves_one(self) -> bool:
-        """Whether groups have hardly more than one unit, as with a single peer."""
+        """Return whether groups have hardly more than one unit, as with a single peer."""
         return 0 < self._average_units < SINGLE
 
     def wake(self) -> None:

@@ -135,7 +135,7 @@ class Transaction:
 
     @property
     def is_in_memory(self) -> bool:
-        """Whether statements raise `NeedsDatabase`."""
+        """Return whether statements raise `NeedsDatabase`."""
         return self._connection is None
 
     def run(self, sql: str, values: Values = ()) -> sqlite3.Cursor:

@@ -89,7 +89,7 @@ UNREADABLE: Final = "unreadable"
 
 
 class Rejection(NamedTuple):
-    """Why a destination did not take a message: the rule to log, and what the sender is told.
+    """A rejection of a message by its destination: the rule to log, and what the sender is told.
 
     Attributes:
         error: the destination's error, by the rule `NO_DESTINATION`.

@@ -123,7 +123,7 @@ class _Group:
 
     @property
     def is_full(self) -> bool:
-        """Whether no further unit may join."""
+        """Return whether no further unit may join."""
         return (
             len(self.units) >= GROUP_UNITS
             or self.size >= GROUP_BYTES
@@ -132,7 +132,7 @@ class _Group:
 
     @property
     def is_heavy(self) -> bool:
-        """Whether one of its units may wait for the disk."""
+        """Return whether one of its units may wait for the disk."""
         return any(unit.heavy for unit in self.units)
 
     def add(self, unit: _Unit) -> None:
@@ -270,7 +270,7 @@ class Store:
 
     @property
     def full(self) -> bool:
-        """Whether no more units should be submitted until `on_room` is called."""
+        """Return whether no more units should be submitted until `on_room` is called."""
         if self._size >= self._bounds.bytes:
             return True
         behind = 0 if self._behind is None else len(self._behind.units)

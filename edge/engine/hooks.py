@@ -201,7 +201,7 @@ class Message(NamedTuple):
 
 
 class Acceptance(NamedTuple):
-    """Whether a sender may hand messages over, and the destination's error if it takes none."""
+    """The right of a sender to hand messages over, and the destination's error if it takes none."""
 
     allowed: bool
     error: ServiceError | None = None
@@ -273,7 +273,7 @@ class Hooks:
 
     # What a feature handles, by keys that only one feature may have (`add`)
     server_iqs: dict[tuple[str, str], Handler] = field(default_factory=dict)
-    """By type and payload, handlers of iqs to the gateway's own address, or to none at all."""
+    """Handlers of iqs to the gateway's own address, or to none, by type and payload."""
     own_account_iqs: dict[tuple[str, str], Handler] = field(default_factory=dict)
     """Handlers of iqs to the sender's own account."""
     account_iqs: dict[tuple[str, str], Handler] = field(default_factory=dict)

@@ -132,10 +132,10 @@ class LimitNames(NamedTuple):
 
 
 OFFLINE_LIMITS: Final = LimitNames("offline_{}", "offline_{}_per_source", "offline_total_{}")
-"""For plain messages to accounts without a session; new messages are refused (XEP-0160)."""
+"""The limits of plain messages to accounts without a session (XEP-0160); new ones are refused."""
 
 OUTBOX_LIMITS: Final = LimitNames("outbox_{}_per_account", "outbox_{}_per_source", "outbox_{}")
-"""For messages with quality of service that wait in an account's outbox."""
+"""The limits of messages with quality of service that wait in an account's outbox."""
 
 
 def exceeded_waiting_limit(

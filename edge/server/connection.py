@@ -188,7 +188,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def has_more(self) -> bool:
-        """Whether the peer has sent more than was handled."""
+        """Return whether the peer has sent more than was handled."""
         return bool(self._items or self._unparsed or self._parser.pending)
 
     def resume_reading(self) -> None:

@@ -130,7 +130,7 @@ class Listener:
 
     @property
     def up(self) -> bool:
-        """Whether devices can connect."""
+        """Return whether devices can connect."""
         return any(server.is_serving() for server in self._servers)
 
     def used(self) -> dict[str, int]:

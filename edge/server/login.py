@@ -51,7 +51,7 @@ class LoginConnection(SessionConnection, Protocol):
 
     @property
     def has_more(self) -> bool:
-        """Whether the peer has sent more than was handled."""
+        """Return whether the peer has sent more than was handled."""
 
     def continue_with(self, wanted: list[Action]) -> None:
         """Carry out actions, and handle the items held back meanwhile."""

@@ -48,8 +48,7 @@ _CERTIFICATE_FAULTS: Final = {
     21: _OTHER_CA,
     23: "certificate revoked",
 }
-"""Why OpenSSL refuses a certificate, by its code (X509_STORE_CTX_get_error(3)); others have its
-text."""
+"""Texts for the codes of X509_STORE_CTX_get_error(3); other codes have OpenSSL's text."""
 
 _DISTRUSTING_ALERTS: Final = frozenset(
     {

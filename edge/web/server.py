@@ -119,7 +119,7 @@ class _Connection(asyncio.Protocol):
 
     @property
     def has_request(self) -> bool:
-        """Whether a request was received."""
+        """Return whether a request was received."""
         return self._task is not None
 
     def abort(self) -> None:

@@ -42,7 +42,7 @@ class Page(NamedTuple):
 
     @property
     def whole(self) -> bool:
-        """Whether it is the whole list."""
+        """Return whether it is the whole list."""
         return len(self.ids) == self.total
 
 

@@ -88,7 +88,8 @@ class SenderLoop:
         self.on_stop: Callable[[], None] = _ignore
         self.failure: Exception | None = None
         self.last_wait = ""
-        """Why the recipient last asked to send a message later; empty after any other answer."""
+        """The reason why the recipient last asked to send a message later; empty after any other
+        answer."""
         self._restore()
 
     def _restore(self) -> None:

@@ -89,12 +89,12 @@ class Actor:
 
     @property
     def online(self) -> bool:
-        """Whether it has a session."""
+        """Return whether it has a session."""
         return self._device is not None and self._device.online
 
     @property
     def error(self) -> str:
-        """Why it has no session although messages wait; empty otherwise."""
+        """Return why it has no session although messages wait; empty otherwise."""
         if self._device is None or self.online or not waiting(self.counts()):
             return ""
         return self._device.last_error

@@ -87,7 +87,7 @@ class AttackSettings:
 
 @dataclass(slots=True)
 class _Clock:
-    """When messages were first offered, and how long each took."""
+    """The times at which messages were first offered, and the seconds that each took."""
 
     offered: dict[int, float] = field(default_factory=dict)
     took: list[tuple[float, float]] = field(default_factory=list)
@@ -102,8 +102,8 @@ class _Clock:
 
 
 class _Measurements(NamedTuple):
-    """When each phase began and ended, what the attackers counted, and the gateway's peak memory in
-    bytes."""
+    """The times at which the phases began and ended, the attackers' counts, and the gateway's peak
+    memory in bytes."""
 
     quiet: float
     begun: float

@@ -61,7 +61,7 @@ class AttackResult(NamedTuple):
 
     @property
     def reported(self) -> bool:
-        """Whether its refusals are in the log: an expected rule, and as many as it received."""
+        """Return whether the log has its refusals: an expected rule, and as many as it received."""
         return bool(self.logged) and self.total >= self.refused + self.closed
 
 
@@ -120,7 +120,7 @@ class AttackVerdict:
 
     @property
     def passed(self) -> bool:
-        """Whether there is no fault."""
+        """Return whether there is no fault."""
         return not self.faults
 
     def as_json(self) -> dict[str, Any]:

@@ -40,13 +40,13 @@ class Verdict:
 
     @property
     def exact(self) -> bool:
-        """Whether everything was sent, delivered, and logged once, and nothing else was."""
+        """Return whether everything was sent, delivered, and logged once, and nothing else was."""
         whole = self.planned == self.sent == self.delivered == self.logged
         return whole and not (self.duplicates or self.missing or self.unexpected)
 
     @property
     def passed(self) -> bool:
-        """Whether it is exact or, if the gateway was not asked, all is believed delivered."""
+        """Return whether it is exact or, without the gateway's log, all is believed delivered."""
         return self.exact or (self.logged is None and self.planned == self.delivered)
 
     def as_json(self) -> dict[str, Any]:

@@ -108,7 +108,7 @@ class _Sender:
         faults = FaultPlan(settings.seed, name, min(settings.faults / _REACHED, 1.0))
         self.actor = Actor(HOST, gateway.port, faults, self._make)
         self.plain: dict[Key, State] = {}
-        """Whether each of its level 0 messages was sent."""
+        """The outcome of each of its level 0 messages: done if it was sent, else failed."""
         self.offers: Counter[int] = Counter()
         """Number of times that each message of the outbox was sent."""
 

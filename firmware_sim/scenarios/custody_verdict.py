@@ -66,8 +66,8 @@ class CustodyVerdict:
 
     @property
     def exact(self) -> bool:
-        """Whether every message kept the promise of its level, and all that waits is accounted
-        for."""
+        """Return whether every message kept the promise of its level, and all that waits is
+        explained."""
         explained = self.expected <= self.waiting <= self.expected + self.repeated
         return not self.faults and explained
 

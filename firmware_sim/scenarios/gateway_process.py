@@ -145,7 +145,7 @@ class GatewayProcess:
 
     @property
     def running(self) -> bool:
-        """Whether it runs."""
+        """Return whether it runs."""
         return self._process is not None and self._process.returncode is None
 
     @property

@@ -95,7 +95,7 @@ class FaultyLink:
             route.cut(reset=reset)
 
     def lose(self, *, requests: bool = False, answers: bool = False) -> None:
-        """From now on lose what present connections carry to the gateway, or from it."""
+        """Lose from now on what present connections carry to the gateway, or from it."""
         for route in self._routes:
             route.up = route.up and not requests
             route.down = route.down and not answers

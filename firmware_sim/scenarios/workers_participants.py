@@ -142,7 +142,7 @@ class QueueWorker:
 
     @property
     def failure(self) -> Exception | None:
-        """Why it stopped by itself."""
+        """Return the error because of which it stopped by itself."""
         return self._worker.failure
 
     async def _work(self, job: Job) -> None:

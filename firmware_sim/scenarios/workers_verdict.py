@@ -93,7 +93,7 @@ class WorkersVerdict:
 
     @property
     def exact(self) -> bool:
-        """Whether every promise was kept."""
+        """Return whether every promise was kept."""
         return not self.faults
 
     def as_json(self) -> dict[str, Any]:

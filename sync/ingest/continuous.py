@@ -71,7 +71,7 @@ def run_continuously(
 
 
 def truncate_log(log: Path, most: int = LOG_BYTES) -> None:
-    """If stderr, a file that was opened as `log`, has more than `most` bytes, truncate it.
+    """Truncate stderr, a file that was opened as `log`, if it has more than `most` bytes.
 
     The last `most` bytes are kept in `log`.1. The file is not renamed, because the JVM appends to
     it too. It is accessed by its descriptor, because another process may have replaced `log`. What

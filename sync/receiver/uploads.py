@@ -139,7 +139,7 @@ class Uploads:
 
     @property
     def stopping(self) -> bool:
-        """Whether new uploads are refused because the receiver stops."""
+        """Return whether new uploads are refused because the receiver stops."""
         return self._stopping.is_set()
 
     async def drain(self) -> None:

@@ -57,8 +57,8 @@ ran."""
 
 
 class Periods(NamedTuple):
-    """When the period and the one before it begin, in seconds since 1970; each ends as the next
-    begins."""
+    """The beginnings of the period and the one before it, in seconds since 1970; each ends as the
+    next begins."""
 
     before: float
     begin: float

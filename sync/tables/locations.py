@@ -53,7 +53,7 @@ class StorageOptions:
 
     @property
     def is_local(self) -> bool:
-        """Whether all storage is on local disks."""
+        """Return whether all storage is on local disks."""
         return all(is_local(uri) for uri in (self.landing, self.tables) if uri)
 
     def log(self, name: str) -> Path | None:

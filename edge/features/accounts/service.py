@@ -21,7 +21,7 @@ from edge.features.accounts.store.relations import forget_relations as forget_re
 
 
 class Reason(Enum):
-    """Why an operation on an account is refused."""
+    """Reasons to refuse an operation on an account."""
 
     NOT_ALLOWED = "this password must not be changed"
 

@@ -17,7 +17,7 @@ _MAX_ID_LENGTH: Final = 64
 
 
 class Reason(Enum):
-    """Why a command cannot continue."""
+    """Reasons why a command cannot continue."""
 
     UNKNOWN_ID = "this command has not been started"
     EXPIRED = "the command was started too long ago"

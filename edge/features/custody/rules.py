@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 
 class Reason(Enum):
-    """Why custody refuses a request."""
+    """Reasons of custody to refuse a request."""
 
     CONFLICT = "another body is held under this msgId"
     NOT_ALLOWED = "the sender may not send to this destination"

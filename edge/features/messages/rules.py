@@ -72,7 +72,7 @@ class BoundSession(Protocol):
 
     @property
     def available(self) -> bool:
-        """Whether it has sent initial presence."""
+        """Return whether it has sent initial presence."""
 
     @property
     def priority(self) -> int:
@@ -80,7 +80,7 @@ class BoundSession(Protocol):
 
     @property
     def detached(self) -> bool:
-        """Whether it lost its connection and may be resumed."""
+        """Return whether it lost its connection and may be resumed."""
 
 
 R = TypeVar("R", bound=BoundSession)

@@ -70,7 +70,7 @@ class DelayedMessage(NamedTuple):
 
 
 class RefusalReason(Enum):
-    """Why a message is refused."""
+    """Reasons to refuse a message."""
 
     NOBODY_AVAILABLE = auto()
     OFFLINE_STORE_FULL = auto()

@@ -61,7 +61,7 @@ _NAMES: Final = {state: state.value for state in State}
 
 
 class Reason(Enum):
-    """Why the outbox refuses a message."""
+    """Reasons of the outbox to refuse a message."""
 
     NO_ACCOUNT = "there is no such account"
 
@@ -75,7 +75,7 @@ class OutboxError(ServiceError):
 
 
 class FailureReason(Enum):
-    """Why a message could not be delivered."""
+    """Reasons why a message could not be delivered."""
 
     NO_ANSWER = auto()
     SESSIONS_LOST = auto()
@@ -85,7 +85,7 @@ class FailureReason(Enum):
 
 
 class DeliveryFailure(NamedTuple):
-    """Why a message could not be delivered, and the error that the device sent, if it sent one."""
+    """The reason why a message could not be delivered, and the device's error if it sent one."""
 
     reason: FailureReason
     text: str

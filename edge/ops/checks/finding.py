@@ -10,7 +10,7 @@ OK: Final = "ok"
 NOTICE: Final = "notice"
 WRONG: Final = "wrong"
 VERDICTS: Final = (OK, NOTICE, WRONG)
-"""By severity: nothing to do; to be looked at some day; something fails, or soon will."""
+"""Verdicts by severity: nothing to do; not urgent; something fails, or soon will."""
 
 
 class Finding(NamedTuple):

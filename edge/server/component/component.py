@@ -106,7 +106,7 @@ class Component:
 
     @property
     def up(self) -> bool:
-        """Whether there is a link."""
+        """Return whether there is a link."""
         return self._first_attached.is_set() and not self._reported
 
     def used(self) -> dict[str, int]:

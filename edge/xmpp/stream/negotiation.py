@@ -110,7 +110,7 @@ class Negotiation:
 
     @property
     def waiting(self) -> bool:
-        """Whether the result of an action is outstanding, so that items must be held back."""
+        """Return whether items must be held back until the result of an action is known."""
         state = self.state
         return state is not State.BOUND and state in WAITING
 

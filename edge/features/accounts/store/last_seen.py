@@ -1,4 +1,4 @@
-"""When each account had its last session (`accounts.seen`).
+"""Store the time of each account's last session (`accounts.seen`).
 
 The column is 0 while the account has a session. A crash leaves it 0; then the last heartbeat is the
 last time at which the account is known to have been online.

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 
 class NewEpochReason(StrEnum):
-    """Why a new epoch begins at start-up."""
+    """Reasons to begin a new epoch at start-up."""
 
     RESTORED = "restored"
     """The database was restored from a backup."""

@@ -8,7 +8,7 @@ from edge.errors import ServiceError
 
 
 class Reason(Enum):
-    """Why a request is refused."""
+    """Reasons to refuse a request."""
 
     OWN_SUBSCRIPTION = "an account cannot subscribe to its own presence"
     OWN_CONTACT = "an account cannot be its own contact"

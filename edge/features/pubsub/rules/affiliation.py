@@ -19,10 +19,10 @@ from enum import Enum
 from typing import Final, Literal, TypeAlias
 
 AccessModel: TypeAlias = Literal["open", "whitelist", "presence", "roster"]
-"""Who may subscribe and retrieve items (section 4.5)."""
+"""The rule that decides who may subscribe and retrieve items (section 4.5)."""
 
 PublishModel: TypeAlias = Literal["publishers", "subscribers", "open"]
-"""Who may publish."""
+"""The rule that decides who may publish."""
 
 
 class Affiliation(Enum):

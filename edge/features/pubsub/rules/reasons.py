@@ -6,7 +6,7 @@ from enum import Enum
 
 
 class Reason(Enum):
-    """Why a request was refused; the value explains it to people."""
+    """Reasons to refuse a request; the values explain them to people."""
 
     # rights
     FORBIDDEN = "you may not do this"

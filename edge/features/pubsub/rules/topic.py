@@ -249,7 +249,7 @@ class Trie(Generic[T]):
 
     @property
     def is_empty(self) -> bool:
-        """Whether the trie has no values."""
+        """Return whether the trie has no values."""
         return self._root.is_empty
 
 

@@ -45,7 +45,7 @@ OptionValues: TypeAlias = Mapping[str, Sequence[str]]
 
 
 class EndReason(Enum):
-    """Why a subscription ends."""
+    """Reasons for the end of a subscription."""
 
     UNSUBSCRIBED = "its subscriber ended it"
     OWNER = "an owner of the node ended it"

@@ -48,7 +48,7 @@ class Member(NamedTuple):
 
     @property
     def has_room(self) -> bool:
-        """Whether the member accepts one more item."""
+        """Return whether the member accepts one more item."""
         return self.in_flight < self.capacity
 
 

@@ -55,7 +55,7 @@ class MemberState(NamedTuple):
 
     @property
     def has_room(self) -> bool:
-        """Whether the member accepts one more item."""
+        """Return whether the member accepts one more item."""
         return self.in_flight < self.capacity
 
 

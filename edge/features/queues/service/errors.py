@@ -8,7 +8,7 @@ from edge.errors import ServiceError
 
 
 class RefusalReason(Enum):
-    """Why an operation on a queue is refused."""
+    """Reasons to refuse an operation on a queue."""
 
     ITEM_LOCKED = "a member is working on the item"
     NO_SUCH_ITEM = "there is no such item"

@@ -31,8 +31,7 @@ ORPHAN_BATCHES: Final = 160
 """Batches of items taken at once from removed accounts: as many as one account may have."""
 
 _QOS_1_LOSSES: Final = {Input.FINAL_ERROR: Loss.REFUSED, Input.SESSION_LOST: Loss.CONNECTION}
-"""Why an item at QoS 1 left its session, by the input that ended its message; otherwise it timed
-out."""
+"""The loss of an item at QoS 1 by the input that ended its message; for others it timed out."""
 
 
 # Subscriptions
