@@ -20,6 +20,7 @@ from typing import Final, NamedTuple, Self
 from firmware_sim.device import storage
 from firmware_sim.device.limits import InboxLimits
 from firmware_sim.device.receiver_rules import State
+from firmware_sim.device.storage import DurableFile, Schema, opened
 from firmware_sim.errors import InboxError
 
 _VERSION: Final = 1
@@ -103,11 +104,11 @@ LEVEL_COUNTERS: Final = (InboxCounter.PLAIN, InboxCounter.ACKNOWLEDGED, InboxCou
 """The counter of each quality of service level, by its number."""
 
 
-class Inbox:
+class Inbox(DurableFile):
     """A device's inbox. Open it with `Inbox.open`; close it, or use it in a `with` block."""
 
     def __init__(self, db: sqlite3.Connection, jid: str, limits: InboxLimits) -> None:
-        self._db = db
+        super().__init__(db)
         self._limits = limits
         owner, seconds = db.execute(_OWNER).fetchone()
         if owner != jid:
@@ -130,36 +131,9 @@ class Inbox:
         Raises:
             InboxError: it belongs to another JID, is locked, damaged or newer.
         """
-        db = storage.open_file(path, InboxError)
-        try:
-            if storage.is_new(db, _VERSION, InboxError):
-                storage.make(db, f"{_SCHEMA};{schema}", _VERSION)
-                db.execute(_CREATE, (jid,))
-                db.execute("COMMIT")
+        tables = Schema(_VERSION, f"{_SCHEMA};{schema}", _CREATE)
+        with opened(path, InboxError, tables, (jid,)) as db:
             return cls(db, jid, limits or InboxLimits())
-        except BaseException as error:
-            db.close()
-            if isinstance(error, sqlite3.Error):
-                raise InboxError(f"{path}: {error}") from error
-            raise
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the file. An open transaction is rolled back."""
-        self._db.close()
-
-    @property
-    def database(self) -> sqlite3.Connection:
-        """Return the file's connection, for the application's own tables.
-
-        Outside `on_message`, each statement commits by itself.
-        """
-        return self._db
 
     def transaction(self) -> AbstractContextManager[None]:
         """Commit all changes in the block at once; an error rolls all of them back.

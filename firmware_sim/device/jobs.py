@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final, NamedTuple, Self
 
 from firmware_sim.device import storage
+from firmware_sim.device.storage import DurableFile, Schema, opened
 from firmware_sim.errors import JobsError
 
 _VERSION: Final = 2
@@ -104,11 +105,11 @@ class JobRecord(NamedTuple):
     times: int
 
 
-class JobStore:
-    """A worker's file. Open it with `Jobs.open`; close it, or use it in a `with` block."""
+class JobStore(DurableFile):
+    """A worker's file. Open it with `JobStore.open`; close it, or use it in a `with` block."""
 
     def __init__(self, db: sqlite3.Connection, keep: int) -> None:
-        self._db = db
+        super().__init__(db)
         self._keep = keep
 
     @classmethod
@@ -126,33 +127,12 @@ class JobStore:
         Raises:
             JobsError: it belongs to another worker or queue, is locked, damaged or newer.
         """
-        db = storage.open_file(path, JobsError)
-        try:
-            if storage.is_new(db, _VERSION, JobsError):
-                storage.make(db, f"{_SCHEMA};{schema}", _VERSION)
-                db.execute(_CREATE, (jid, node))
-                db.execute("COMMIT")
-            storage.upgrade(db, _STEPS)
+        tables = Schema(_VERSION, f"{_SCHEMA};{schema}", _CREATE, _STEPS)
+        with opened(path, JobsError, tables, (jid, node)) as db:
             row = db.execute(_OWNER).fetchone()
             if row != (jid, node):
                 raise JobsError(f"{path} belongs to worker {row[0]} of queue {row[1]}")
-        except sqlite3.Error as error:
-            db.close()
-            raise JobsError(f"{path}: {error}") from error
-        except BaseException:
-            db.close()
-            raise
-        return cls(db, keep)
-
-    def close(self) -> None:
-        """Close the file."""
-        self._db.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+            return cls(db, keep)
 
     def record_work(self, job: Job) -> None:
         """Record finished work on an item, before its deletion is requested."""
@@ -205,11 +185,6 @@ class JobStore:
         """Return the counters since the file was created."""
         row = dict(self._db.execute(_COUNTS).fetchall())
         return {tally: row.get(tally.value, 0) for tally in JobCounter}
-
-    @property
-    def database(self) -> sqlite3.Connection:
-        """Return the file's connection, for the application's own tables only."""
-        return self._db
 
     def _transaction(self) -> AbstractContextManager[None]:
         return storage.transaction(self._db, JobsError)

@@ -20,6 +20,7 @@ from typing import Any, Final, NamedTuple, Self
 from firmware_sim.device import storage
 from firmware_sim.device.limits import OutboxLimits
 from firmware_sim.device.sender_rules import IN_FLIGHT, LIVE, Level, Message, State
+from firmware_sim.device.storage import DurableFile, Schema, opened
 from firmware_sim.errors import MessageRefused, OutboxError, OutboxFull
 
 _VERSION: Final = 1
@@ -45,7 +46,7 @@ CREATE TABLE message (
 ) STRICT;
 CREATE INDEX message_by_state ON message (state, number);
 """
-_CREATE: Final = "INSERT INTO outbox (id, jid) VALUES (?, ?)"
+_TABLES: Final = Schema(_VERSION, _SCHEMA, "INSERT INTO outbox (id, jid) VALUES (?, ?)")
 _OWNER: Final = "SELECT id, jid FROM outbox"
 _LIVE: Final = (
     "SELECT state, count(*), coalesce(sum(size), 0) FROM message"
@@ -102,11 +103,11 @@ class OutboxRecord(NamedTuple):
     ended_ms: int | None
 
 
-class Outbox:
+class Outbox(DurableFile):
     """A device's outbox. Open it with `Outbox.open`; close it, or use it in a `with` block."""
 
     def __init__(self, db: sqlite3.Connection, jid: str, limits: OutboxLimits) -> None:
-        self._db = db
+        super().__init__(db)
         self._limits = limits
         self.id, owner = db.execute(_OWNER).fetchone()
         if owner != jid:
@@ -125,25 +126,8 @@ class Outbox:
         Raises:
             OutboxError: it belongs to another JID, is locked, damaged or newer.
         """
-        db = storage.open_file(path, OutboxError)
-        try:
-            _prepare(db, jid)
+        with opened(path, OutboxError, _TABLES, (_new_id(), jid)) as db:
             return cls(db, jid, limits or OutboxLimits())
-        except BaseException as error:
-            db.close()
-            if isinstance(error, sqlite3.Error):
-                raise OutboxError(f"{path}: {error}") from error
-            raise
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the file. An open transaction is rolled back."""
-        self._db.close()
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -288,13 +272,6 @@ class Outbox:
             self.live_bytes += size
         for word, count in self._db.execute(_ENDED).fetchall():
             self._counts[State(word)] = count
-
-
-def _prepare(db: sqlite3.Connection, jid: str) -> None:
-    if storage.is_new(db, _VERSION, OutboxError):
-        storage.make(db, _SCHEMA, _VERSION)
-        db.execute(_CREATE, (_new_id(), jid))
-        db.execute("COMMIT")
 
 
 def _new_id() -> str:

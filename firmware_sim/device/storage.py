@@ -6,21 +6,65 @@ import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 if TYPE_CHECKING:
     from firmware_sim.errors import FirmwareError
 
 
-def open_file(path: Path, error: type[FirmwareError]) -> sqlite3.Connection:
+class DurableFile:
+    """A durable SQLite file: close it, or use it in a `with` block."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+
+    @property
+    def database(self) -> sqlite3.Connection:
+        """Return the file's connection, for the application's own tables.
+
+        Outside of a transaction, each statement commits by itself.
+        """
+        return self._db
+
+    def close(self) -> None:
+        """Close the file. An open transaction is rolled back."""
+        self._db.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Schema(NamedTuple):
+    """The tables of a kind of file, and the row with which a new file begins.
+
+    `steps` has, for each version, the SQL that leads to it from the one before.
+    """
+
+    version: int
+    tables: str
+    first_row: str
+    steps: Mapping[int, str] = {}
+
+
+@contextmanager
+def opened(
+    path: Path, error: type[FirmwareError], schema: Schema, first: tuple[str, ...]
+) -> Iterator[sqlite3.Connection]:
     """Open or create a file with durable commits, locked for this process.
+
+    An error in the block closes it.
 
     Args:
         path: the file; SQLite creates two more (`-wal`, `-shm`) beside it.
         error: the type of error to raise.
+        schema: what to create in a new file, and how to upgrade an older one.
+        first: values of the first row.
 
     Raises:
-        FirmwareError: (of that type) it is no database, or another process has locked it.
+        FirmwareError: (of that type) it is no database, is newer, or another process has locked it.
     """
     try:
         db = sqlite3.connect(path, timeout=1.0, isolation_level=None)
@@ -29,42 +73,30 @@ def open_file(path: Path, error: type[FirmwareError]) -> sqlite3.Connection:
     try:
         for pragma in ("locking_mode=EXCLUSIVE", "journal_mode=WAL", "synchronous=FULL"):
             db.execute(f"PRAGMA {pragma}")
-    except sqlite3.Error as fault:
+        _migrate(db, error, schema, first)
+        yield db
+    except BaseException as fault:
         db.close()
-        raise error(f"{path}: {fault}") from fault
-    return db
+        if isinstance(fault, sqlite3.Error):
+            raise error(f"{path}: {fault}") from fault
+        raise
 
 
-def is_new(db: sqlite3.Connection, version: int, error: type[FirmwareError]) -> bool:
-    """Return whether the file is still empty.
-
-    Raises:
-        FirmwareError: (of that type) a newer version of this software created it.
-    """
+def _migrate(
+    db: sqlite3.Connection, error: type[FirmwareError], schema: Schema, first: tuple[str, ...]
+) -> None:
+    version = schema.version
     found = db.execute("PRAGMA user_version").fetchone()[0]
     if found > version:
         raise error(f"the file has version {found}; this software supports {version}")
-    return bool(found == 0)
-
-
-def make(db: sqlite3.Connection, schema: str, version: int) -> None:
-    """Create the tables, in a transaction that the caller completes and commits."""
-    db.executescript(f"BEGIN IMMEDIATE;{schema};PRAGMA user_version={version}")
-
-
-def upgrade(db: sqlite3.Connection, steps: Mapping[int, str]) -> None:
-    """Bring an older file to the present version.
-
-    Args:
-        db: the file, which is not empty.
-        steps: for each version, the SQL that leads to it from the one before.
-    """
-    found = db.execute("PRAGMA user_version").fetchone()[0]
-    for version in sorted(steps):
-        if found < version:
-            db.executescript(
-                f"BEGIN IMMEDIATE;{steps[version]};PRAGMA user_version={version};COMMIT"
-            )
+    if not found:
+        db.executescript(f"BEGIN IMMEDIATE;{schema.tables};PRAGMA user_version={version}")
+        db.execute(schema.first_row, first)
+        db.execute("COMMIT")
+        return
+    for number, step in sorted(schema.steps.items()):
+        if found < number:
+            db.executescript(f"BEGIN IMMEDIATE;{step};PRAGMA user_version={number};COMMIT")
 
 
 @contextmanager
