@@ -17,14 +17,9 @@ from edge.engine import group_commit, meta
 from edge.engine.database import Transaction
 from edge.engine.group_commit import Store, UnitLimits
 from edge.errors import StoreBroken, StoreBusy, StoreError, StoreFull
-from tests.helpers.store import Clock, new_database, opened
+from tests.helpers.store import Clock, opened
 
 Unit = Callable[[Transaction], Any]
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return new_database(tmp_path)
 
 
 @pytest.fixture

@@ -19,11 +19,6 @@ SCHEMA = Path(__file__).with_name("schema.sql")
 MOMENT = Clock()()
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return new_database(tmp_path)
-
-
 def schema(connection: sqlite3.Connection) -> str:
     """Write out what the database is made of, in the order of its names."""
     rows = connection.execute(
@@ -179,15 +174,6 @@ def _write_then(connection: sqlite3.Connection, key: str, sql: str) -> None:
     with database.transaction(connection, MOMENT) as tx:
         tx.run("INSERT INTO meta VALUES (?, 1)", (key,))
         tx.run(sql)
-
-
-def test_the_timer_is_set_to_the_earliest_moment() -> None:
-    with closing(sqlite3.connect(":memory:")) as connection:
-        tx = database.Transaction(connection, MOMENT)
-        assert tx.due is None
-        for moment in (30.0, 10.0, 20.0):
-            tx.wake_at(moment)
-        assert tx.due == 10.0
 
 
 @pytest.mark.parametrize(

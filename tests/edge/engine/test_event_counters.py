@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from edge.engine import event_counters
 from edge.engine.database import Transaction
 from edge.engine.event_counters import LOG_INTERVAL
 from edge.engine.events import StoredEvent
-from tests.helpers.store import Gateway, new_database
+from tests.helpers.store import Gateway
 
 A, B = "a@gw.example", "b@gw.example"
-
-
-@pytest.fixture
-def gateway(tmp_path: Path) -> Iterator[Gateway]:
-    """A gateway without devices."""
-    made = Gateway(new_database(tmp_path))
-    yield made
-    made.close()
 
 
 def count_event(gateway: Gateway, source: str = A, name: str = "ended", **tags: str) -> None:

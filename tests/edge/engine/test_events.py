@@ -8,8 +8,6 @@ from contextlib import closing
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from edge.engine import database, events
 from edge.engine.database import NeedsDatabase, Transaction
@@ -98,41 +96,6 @@ def test_a_page_is_limited_in_events_and_bytes_but_never_empty(db: sqlite3.Conne
     assert page(10, 100, 1000) == []
 
 
-@given(st.lists(st.tuples(st.sampled_from(LANES), st.integers(1, 5), st.booleans()), max_size=30))
-@settings(deadline=None, max_examples=60)
-def test_rollbacks_leave_no_gap_in_the_sequence(
-    transactions: list[tuple[str, int, bool]],
-) -> None:
-    with in_memory() as db:
-        written = dict.fromkeys(LANES, 0)
-        for lane, count, committed in transactions:
-            db.execute("BEGIN")
-            append(at(db), lane, count, EVENT)
-            db.execute("COMMIT" if committed else "ROLLBACK")
-            written[lane] += count if committed else 0
-        for lane, count in written.items():
-            rows = events.read(at(db), lane, 0, 10_000, 10**9)
-            assert [row.seq for row in rows] == list(range(1, count + 1))
-        states = {state.lane: (state.events, state.bytes) for state in events.lane_status(at(db))}
-        assert states == {lane: (count, count * SIZE) for lane, count in written.items()}
-
-
-def test_counters_are_current_within_a_transaction(
-    db: sqlite3.Connection,
-) -> None:
-    tx = at(db, 3.0)
-    assert events.fullest_message_lane(tx) == 0
-    for number in range(1, 4):
-        events.append(tx, LOGS, EVENT)
-        assert events.unsealed(tx, LOGS) == events.fullest_message_lane(tx) == number
-    tx.run_before_commit()
-    events.append(tx, LOGS, EVENT)
-    assert events.unsealed(tx, LOGS) == 4
-    tx.run_before_commit()
-    (state,) = (state for state in events.lane_status(at(db)) if state.lane == LOGS)
-    assert state == LaneStatus(LOGS, 4, 4 * SIZE, 3.0, None)
-
-
 def test_further_events_of_the_gateway_itself_are_counted_not_written(
     db: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -159,17 +122,6 @@ def test_further_events_of_the_gateway_itself_are_counted_not_written(
     assert events.unsealed(at(db), SYSTEM) == 1
 
 
-def test_received_events_are_stored_as_if_completed_before(db: sqlite3.Connection) -> None:
-    event = NewEvent("reading", None, None, "t", 1.5, "°C", "Error", "é", tags={"k": "v"})
-    tx = at(db)
-    events.append(tx, LOGS, event._replace(source="a@gw", topic="node", qos=1, latency_ms=3))
-    events.append_received(tx, READINGS, event, "a@gw", "node", 1, 3)
-    (first,), (second,) = (events.read(tx, lane, 0, 10, 1000) for lane in (LOGS, READINGS))
-    assert first == second
-    logs, readings, _system = events.lane_status(tx)
-    assert logs[1:] == readings[1:]
-
-
 def test_events_of_a_transaction_are_one_row_and_need_no_statement(db: sqlite3.Connection) -> None:
     cache: dict[str, Any] = {}
     loaded = Transaction(db, at(db).now, cache)
@@ -184,44 +136,11 @@ def test_events_of_a_transaction_are_one_row_and_need_no_statement(db: sqlite3.C
     assert db.execute("SELECT first, last FROM event_batches").fetchall() == [(1, 1), (2, 5)]
 
 
-def test_an_undone_unit_leaves_no_event(db: sqlite3.Connection) -> None:
-    cache: dict[str, Any] = {}
-    events.set_urgent(at(db), ["Alert"])
-    events.append(Transaction(db, at(db).now, cache), LOGS, EVENT)
-    tx = Transaction(None, at(db).now, cache)
-    kept, undone = NewEvent("system", name="kept"), NewEvent("system", name="no", level="Alert")
-    events.append(tx, SYSTEM, kept)
-    tx.take_sends()
-    for _ in range(2):
-        events.append(tx, SYSTEM, undone)
-    events.append(tx, READINGS, undone)
-    tx.undo()
-    assert [events.unsealed(tx, lane) for lane in (SYSTEM, READINGS)] == [1, 0]
-    assert events.logged(tx) == [(1, kept)]
-    tx.connect(db, tx.now)
-    tx.run_before_commit()
-    (row,) = events.read(at(db), SYSTEM, 0, 10, 1000)
-    assert row.name == "kept"
-    status = {lane: (bytes_, urgent) for lane, _, bytes_, _, urgent in events.lane_status(at(db))}
-    assert status[SYSTEM] == (events.EVENT_OVERHEAD + 4, None)
-    assert status[READINGS] == (0, None)
-
-
 def test_a_unit_without_the_image_needs_the_database() -> None:
     tx = Transaction(None, Now(0.0, 0, True))
     with pytest.raises(NeedsDatabase):
         events.append(tx, LOGS, EVENT)
     tx.undo()
-
-
-def test_events_in_memory_survive_a_cleared_cache(db: sqlite3.Connection) -> None:
-    cache: dict[str, Any] = {}
-    tx = Transaction(db, at(db).now, cache)
-    events.append(tx, LOGS, EVENT)
-    cache.clear()
-    assert events.append(tx, LOGS, EVENT) == 2
-    tx.run_before_commit()
-    assert [row.seq for row in events.read(at(db), LOGS, 0, 10, 1000)] == [1, 2]
 
 
 def test_sealed_events_of_a_row_are_not_read(db: sqlite3.Connection) -> None:

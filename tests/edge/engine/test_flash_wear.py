@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 
 import pytest
 
 from edge.engine import flash_wear
 from edge.engine.flash_wear import DailyWear, WriteCounts
 from edge.engine.service_time import DAY_MS
-from tests.helpers.store import WALL, Gateway, new_database
+from tests.helpers.store import WALL, Gateway
 
 CAP = 1_000_000
 ONE = WriteCounts(60.0, 4096 * 3, 2, 1)
 TODAY = (WALL + 1_000_000) // DAY_MS
-
-
-@pytest.fixture
-def gateway(tmp_path: Path) -> Iterator[Gateway]:
-    made = Gateway(new_database(tmp_path))
-    yield made
-    made.close()
 
 
 def add(gateway: Gateway, days: int = 0) -> None:

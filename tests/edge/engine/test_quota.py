@@ -67,62 +67,53 @@ def test_a_message_that_fits_examines_no_candidates() -> None:
     )
 
 
+NONE_OF_OTHERS = Usage()
+OLD, YOUNG = GRACE + 0.001, GRACE
+FULL = held_limits(Usage(6, 1000), Usage(40, 400))
+"""Limits at which the sources of `ALL_OF_OTHERS` have filled all that is open to many messages."""
+ALL_OF_OTHERS = Usage(34, 0)
+
+
+def over(limit: str, value: int) -> EvictionPlan:
+    return EvictionPlan(ExceededLimit(limit, value))
+
+
 @pytest.mark.parametrize(
-    ("size", "mine", "over"),
+    ("size", "mine", "others", "limits", "expected"),
     [
-        (1, held(*[(1, 0.0)] * 4), ExceededLimit("held_messages_per_source", 4)),
-        (101, held((900, 0.0)), ExceededLimit("held_bytes_per_source", 1000)),
-        (1001, [], ExceededLimit("held_bytes_per_source", 1000)),
+        # a source at its limits
+        (100, held((900, 0.0)), NONE_OF_OTHERS, LIMITS, EvictionPlan(None)),
+        (1000, [], NONE_OF_OTHERS, LIMITS, EvictionPlan(None)),
+        (1, held(*[(1, 0.0)] * 4), NONE_OF_OTHERS, LIMITS, over("held_messages_per_source", 4)),
+        (101, held((900, 0.0)), NONE_OF_OTHERS, LIMITS, over("held_bytes_per_source", 1000)),
+        (1001, [], NONE_OF_OTHERS, LIMITS, over("held_bytes_per_source", 1000)),
+        # messages older than the grace are evicted, no more than needed, and only if it helps
+        (1, held((1, YOUNG), *[(1, 0.0)] * 3), NONE_OF_OTHERS, LIMITS,
+         over("held_messages_per_source", 4)),
+        (1, held((1, OLD), *[(1, 0.0)] * 3), NONE_OF_OTHERS, LIMITS, EvictionPlan(None, (1,))),
+        (500, held(*[(300, OLD)] * 3, (100, OLD)), NONE_OF_OTHERS, LIMITS,
+         EvictionPlan(None, (1, 2))),
+        (500, held((300, OLD), (300, 0.0), (300, 0.0)), NONE_OF_OTHERS, LIMITS,
+         over("held_bytes_per_source", 1000)),
+        (1, held(*[(1, OLD)] * 4), Usage(12, 0), held_limits(SOURCE, Usage(15, 4000)),
+         over("held_messages", 15)),
+        # a source may replace its own messages in a full store
+        (10, held(*[(10, OLD)] * 6), ALL_OF_OTHERS, FULL, EvictionPlan(None, (1,))),
+        (11, held(*[(10, OLD)] * 6), ALL_OF_OTHERS, FULL, EvictionPlan(None, (1,))),
+        (10, held(*[(10, OLD)] * 6), Usage(30, 340), FULL, EvictionPlan(None, (1,))),
+        (11, held(*[(10, OLD)] * 6), Usage(30, 340), FULL, over("held_bytes", 350)),
+        (10, held(*[(10, OLD)] * 5), ALL_OF_OTHERS, FULL, over("held_messages", 35)),
+        (10, held(*[(10, 0.0)] * 6), ALL_OF_OTHERS, FULL, over("held_messages_per_source", 6)),
     ],
-)
-def test_the_exceeded_limit_of_a_source_is_named(
-    size: int, mine: list[EvictionCandidate], over: ExceededLimit
+)  # fmt: skip
+def test_plans_at_the_limits(
+    size: int,
+    mine: list[EvictionCandidate],
+    others: Usage,
+    limits: Limits,
+    expected: EvictionPlan,
 ) -> None:
-    assert decide(size, mine) == EvictionPlan(over)
-
-
-def test_exactly_at_a_limit_is_within_it() -> None:
-    assert decide(100, held((900, 0.0))) == EvictionPlan(None)
-    assert decide(1000, []) == EvictionPlan(None)
-
-
-def test_only_messages_older_than_the_grace_are_evicted() -> None:
-    young = held((1, GRACE), (1, 0.0), (1, 0.0), (1, 0.0))
-    assert decide(1, young) == EvictionPlan(ExceededLimit("held_messages_per_source", 4))
-    old = held((1, GRACE + 0.001), (1, 0.0), (1, 0.0), (1, 0.0))
-    assert decide(1, old) == EvictionPlan(None, (1,))
-
-
-def test_no_more_messages_are_evicted_than_needed() -> None:
-    mine = held((300, 9e9), (300, 9e9), (300, 9e9), (100, 9e9))
-    assert decide(500, mine) == EvictionPlan(None, (1, 2))
-
-
-def test_nothing_is_evicted_if_it_does_not_make_enough_room() -> None:
-    mine = held((300, 9e9), (300, 0.0), (300, 0.0))
-    assert decide(500, mine) == EvictionPlan(ExceededLimit("held_bytes_per_source", 1000))
-    mine, full_house = held(*[(1, 9e9)] * 4), held_limits(Usage(4, 1000), Usage(15, 4000))
-    assert decide(1, mine, Usage(12, 0), full_house) == EvictionPlan(
-        ExceededLimit("held_messages", 15)
-    )
-
-
-def test_a_source_may_replace_its_own_messages_in_a_full_store() -> None:
-    """Sources have filled all that is open to those who hold many."""
-    mine, limits = held(*[(10, 9e9)] * 6), held_limits(Usage(6, 1000), Usage(40, 400))
-    assert decide(10, mine, Usage(34, 0), limits) == EvictionPlan(None, (1,))
-    assert decide(11, mine, Usage(34, 0), limits) == EvictionPlan(None, (1,))
-    assert decide(10, mine, Usage(30, 340), limits) == EvictionPlan(None, (1,))
-    assert decide(11, mine, Usage(30, 340), limits) == EvictionPlan(
-        ExceededLimit("held_bytes", 350)
-    )
-    assert decide(10, mine[1:], Usage(34, 0), limits) == EvictionPlan(
-        ExceededLimit("held_messages", 35)
-    )
-    young = held(*[(10, 0.0)] * 6)
-    assert decide(10, young, Usage(34, 0), limits) == EvictionPlan(
-        ExceededLimit("held_messages_per_source", 6)
-    )
+    assert decide(size, mine, others, limits) == expected
 
 
 def test_no_more_candidates_are_examined_than_needed() -> None:

@@ -73,15 +73,6 @@ def test_details_of_a_rule_are_in_its_events(gateway: Gateway) -> None:
         assert event.tags == {"account": "a b", "limit": "5"}
 
 
-def test_further_sources_share_a_rule_without_its_details(gateway: Gateway) -> None:
-    for number in range(6):
-        rule = refusals.with_details("authentication", "wrong", {"account": str(number)})
-        refuse(gateway, A, rule)
-    assert rows(gateway) == LIMITS.refusal_sources + 1
-    assert logged(gateway)[-1] == (refusals.OTHER_SOURCE, "authentication", 1.0)
-    assert gateway.events("system")[-1].tags == {}
-
-
 def test_a_window_without_refusals_is_closed(gateway: Gateway) -> None:
     refuse(gateway, A)
     gateway.clock.service += WINDOW
@@ -101,12 +92,14 @@ def test_sources_and_rules_are_logged_separately(gateway: Gateway) -> None:
 
 def test_further_sources_are_logged_as_other(gateway: Gateway) -> None:
     for number in range(10):
-        refuse(gateway, f"s{number}@gw.example")
+        rule = refusals.with_details("rule", "wrong", {"account": str(number)})
+        refuse(gateway, f"s{number}@gw.example", rule)
     assert rows(gateway) == LIMITS.refusal_sources + 1
     assert [source for source, *_ in logged(gateway)] == [
         *(f"s{number}@gw.example" for number in range(3)),
         refusals.OTHER_SOURCE,
     ]
+    assert gateway.events("system")[-1].tags == {}, "without the details"
     gateway.clock.service += WINDOW
     gateway.run_timers()
     assert logged(gateway)[4:] == [(refusals.OTHER_SOURCE, "rule", 6.0)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 
 from edge.engine.service_time import (
@@ -38,12 +37,6 @@ def test_service_seconds_continue_from_the_saved_ones() -> None:
     assert clock.at(50.0) == 3600.0
     assert clock.at(52.5) == 3602.5
     assert clock.lead == 3550.0
-
-
-@given(SECONDS, SECONDS, SECONDS)
-def test_service_seconds_run_with_the_uptime(saved: float, started: float, passed: float) -> None:
-    clock = ServiceClock(saved, started)
-    assert clock.at(started + passed) == saved + passed
 
 
 @pytest.mark.parametrize("synchronised", [True, False])

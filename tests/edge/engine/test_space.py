@@ -21,16 +21,11 @@ from edge.engine.group_commit import Store
 from edge.engine.quota import ExceededLimit
 from edge.engine.space_rules import WAL_SHARE
 from edge.errors import StoreBroken, StoreError, StoreFull
-from tests.helpers.store import Clock, in_memory, new_database, opened
+from tests.helpers.store import Clock, in_memory, opened
 
 MIB = 1024 * 1024
 MOMENT = Clock()()
 SIZE = 200_000
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return new_database(tmp_path)
 
 
 def write(key: str, value: bytes | None = None) -> Callable[[Transaction], None]:

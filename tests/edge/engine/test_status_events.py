@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Callable, Iterator
-from contextlib import closing
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -25,21 +23,12 @@ from tests.helpers.store import Clock, Gateway, new_database, opened
 OVER = ExceededLimit("database_bytes", 7)
 
 
-@pytest.fixture
-def gateway(tmp_path: Path) -> Iterator[Gateway]:
-    """A gateway without devices."""
-    made = Gateway(new_database(tmp_path))
-    yield made
-    made.close()
-
-
-def test_a_new_database_logs_no_migration(gateway: Gateway) -> None:
-    gateway.tx(status_events.log_migration)
-    assert gateway.events() == []
-
-
 def test_a_migration_is_logged_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = new_database(tmp_path)
+    gateway = Gateway(path)
+    gateway.tx(status_events.log_migration)
+    assert gateway.events() == [], "a new database"
+    gateway.close()
     steps = database.migrations()
     newest = steps[-1][0]
     for more in (1, 2):  # two upgrades, and no start between them
@@ -58,18 +47,6 @@ def test_a_migration_is_logged_once(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     gateway.tx(status_events.log_migration)
     assert gateway.events("system")[-1].tags == {"from": str(newest + 2)}
     gateway.close()
-
-
-def test_a_failed_migration_is_not_logged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = new_database(tmp_path)
-    steps = database.migrations()
-    monkeypatch.setattr(database, "migrations", lambda: [*steps, (steps[-1][0] + 1, "CREATE x")])
-    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        with pytest.raises(sqlite3.OperationalError):
-            database.migrate(connection)
-        connection.execute("ROLLBACK")
-        found = connection.execute("SELECT count(*) FROM meta WHERE key = 'migrated_from'")
-        assert found.fetchone() == (0,)
 
 
 def test_the_begin_and_end_of_a_full_database_are_logged(
@@ -104,21 +81,6 @@ def test_the_begin_and_end_of_a_full_database_are_logged(
     assert (room.value, room.unit) == (180.0, "s")
     assert look() == []
     assert asked == [0, 0, ROOM, ROOM, ROOM, 0]
-
-
-def test_the_reported_limit_is_the_limit_that_refuses(gateway: Gateway) -> None:
-    tight = Limits(database_bytes=8 * 1024 * 1024, database_reserve=1024 * 1024)
-
-    def unit(tx: Transaction) -> None:
-        assert space.exceeded_limit(tx, 0, Limits()) is None
-        assert space.exceeded_limit(tx, 2**30, tight) == ExceededLimit(
-            "database_bytes", tight.database_bytes
-        )
-        assert space.reserve(tx, 2**30, tight) == ExceededLimit(
-            "database_bytes", tight.database_bytes
-        )
-
-    gateway.tx(unit)
 
 
 @pytest.mark.parametrize("full", [False, True])

@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from edge.engine import usage
 from tests.helpers import waiting
-from tests.helpers.store import Gateway, new_database
+from tests.helpers.store import Gateway
 
 WITH_BODIES = {"offline": "o", "held": "held", "segments": "segments"}
 """Tables of which a figure may cost as much as their bodies, and what the queries call them."""
-
-
-@pytest.fixture
-def gateway(tmp_path: Path) -> Iterator[Gateway]:
-    made = Gateway(new_database(tmp_path))
-    yield made
-    made.close()
 
 
 @pytest.mark.parametrize("sql", [*usage._EACH.values(), usage._SEGMENTS])
