@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,9 +22,15 @@ def gateway(tmp_path: Path) -> Iterator[Gateway]:
     made.close()
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """The folder of a new gateway."""
-    made = tmp_path / "gw"
+@pytest.fixture(scope="session")
+def new_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a new gateway, to be copied, because keys and a database take time to make."""
+    made = tmp_path_factory.mktemp("new") / "gw"
     setup.init(made, "gw.example")
     return made
+
+
+@pytest.fixture
+def folder(tmp_path: Path, new_folder: Path) -> Path:
+    """The folder of a new gateway."""
+    return shutil.copytree(new_folder, tmp_path / "gw")

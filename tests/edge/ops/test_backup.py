@@ -211,45 +211,41 @@ def test_existing_files_are_not_replaced(folder: Path, tmp_path: Path) -> None:
     assert place.read_bytes() == before
 
 
-def test_full_disk_leaves_no_backup(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("place", "error", "why"),
+    [
+        ((os, "fsync"), OSError(28, "No space left on device"), "No space left on device"),
+        ((snapshot, "copy"), StoreFull("the database: database or disk is full"),
+         "its disk has no room for a temporary copy of the database"),
+        (None, None, "{}: No such file or directory"),
+    ],
+    ids=["full disk", "no room for the copy", "missing file"],
+)  # fmt: skip
+def test_failed_backup_leaves_no_file(
+    folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    place: tuple[object, str] | None,
+    error: Exception | None,
+    why: str,
 ) -> None:
-    def full(_descriptor: int) -> None:
-        raise OSError(28, "No space left on device")
+    def fail(*_args: object) -> None:
+        assert error is not None
+        raise error
 
-    monkeypatch.setattr(os, "fsync", full)
+    if place is None:
+        (folder / "enrol.json").unlink()
+    else:
+        monkeypatch.setattr(*place, fail)
     result = call("backup", tmp_path / "file", "--dir", folder)
     assert result.exit_code == 1
-    assert (
-        result.output == f"Error: {tmp_path / 'file'} cannot be created: No space left on device\n"
-    )
-    assert [path.name for path in tmp_path.iterdir()] == ["gw"]
-
-
-def test_missing_room_for_the_copy_is_reported(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_args: object) -> None:
-        raise StoreFull("the database: database or disk is full")
-
-    monkeypatch.setattr(snapshot, "copy", full)
-    result = call("backup", tmp_path / "file", "--dir", folder)
-    why = "its disk has no room for a temporary copy of the database"
-    assert result.output == f"Error: {tmp_path / 'file'} cannot be created: {why}\n"
-    assert [path.name for path in tmp_path.iterdir()] == ["gw"]
-
-
-def test_missing_file_is_named(folder: Path, tmp_path: Path) -> None:
-    (folder / "enrol.json").unlink()
-    result = call("backup", tmp_path / "file", "--dir", folder)
-    why = f"{folder / 'enrol.json'}: No such file or directory"
-    assert result.output == f"Error: {tmp_path / 'file'} cannot be created: {why}\n"
+    expected = why.format(folder / "enrol.json")
+    assert result.output == f"Error: {tmp_path / 'file'} cannot be created: {expected}\n"
     assert [path.name for path in tmp_path.iterdir()] == ["gw"]
 
 
 def test_enrolment_outside_the_folder_is_refused(folder: Path, tmp_path: Path) -> None:
-    text = (folder / load.FILE_NAME).read_text()
-    (folder / load.FILE_NAME).write_text(text.replace('"enrol.json"', '"../enrol.json"'))
+    named(folder, "../enrol.json")
     with pytest.raises(SetupError, match=r"\.\./enrol\.json is not in"):
         backup.write(folder, tmp_path / "file")
 

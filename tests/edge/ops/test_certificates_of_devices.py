@@ -146,13 +146,6 @@ def test_validity_starts_early_and_ends_with_the_ca(folder: Path) -> None:
         certificates.issue(ca, "p@gw.example", 1, now + 21 * YEAR)
 
 
-def test_keys_and_serials_are_unique(folder: Path) -> None:
-    ca, now = pki.load(folder), current_time.now().wall
-    made = [certificates.issue(ca, "p@gw.example", 1, now) for _ in range(8)]
-    for part in ({one.serial for one in made}, {one.contents["key.pem"].data for one in made}):
-        assert len(part) == 8
-
-
 # The list of revoked certificates.
 
 

@@ -43,12 +43,6 @@ def test_keys_are_private_and_match_the_certificates(folder: Path) -> None:
     server.load_cert_chain(files.server, files.server_key)
 
 
-def test_two_gateways_have_different_keys(folder: Path, tmp_path: Path) -> None:
-    setup.init(tmp_path / "other", "gw.example")
-    for name in ("pki/ca.key", "pki/server.key", "pki/ca.pem"):
-        assert (folder / name).read_bytes() != (tmp_path / "other" / name).read_bytes()
-
-
 def test_address_can_be_chosen(tmp_path: Path) -> None:
     setup.init(tmp_path / "deep" / "gw", "gw.example", "[::]:5222")
     assert load.load(tmp_path / "deep" / "gw").listen == (("::", 5222),)

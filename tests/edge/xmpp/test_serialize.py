@@ -16,14 +16,10 @@ from edge.xmpp.errors import (
     UsageError,
 )
 from edge.xmpp.namespaces import (
-    BIND,
     CLIENT,
-    SASL,
-    SESSION,
     STANZA_ERRORS,
     STREAM_ERRORS,
     STREAMS,
-    TLS,
     XML,
     clark,
 )
@@ -83,24 +79,6 @@ def test_stream_header() -> None:
         clark(XML, "lang"): "en",
     }
     assert b" to=" not in serialize.stream_header("gw.example", "1", "de")
-
-
-def test_features() -> None:
-    assert serialize.features() == b"<stream:features/>"
-    offer = stream(serialize.features(starttls=True, required=True))
-    assert offer.tag == clark(STREAMS, "features")
-    assert offer[0].tag == clark(TLS, "starttls")
-    assert offer[0][0].tag == clark(TLS, "required")
-    offer = stream(serialize.features(starttls=True, mechanisms=["A", "B"]))
-    assert len(offer[0]) == 0
-    assert [name.text for name in offer.iter(clark(SASL, "mechanism"))] == ["A", "B"]
-    offer = stream(serialize.features(bind=True, session=True, extra=b"<c xmlns='u'/>"))
-    assert [child.tag for child in offer] == [
-        clark(BIND, "bind"),
-        clark(SESSION, "session"),
-        "{u}c",
-    ]
-    assert offer[1][0].tag == clark(SESSION, "optional")
 
 
 @pytest.mark.parametrize("condition", sorted(STREAM_CONDITIONS))
@@ -164,19 +142,6 @@ def test_message_error() -> None:
     assert written.tag == clark(CLIENT, "message")
     assert written.attrib == {"type": "error", "id": "7", "to": "a@b", "from": "c"}
     assert [child.tag for child in written] == [clark(CLIENT, "error")]
-
-
-def test_sasl_elements() -> None:
-    assert tree(serialize.sasl_challenge(b"YQ==")).text == "YQ=="
-    assert tree(serialize.sasl_challenge()).text is None
-    assert tree(serialize.sasl_success()).tag == clark(SASL, "success")
-    failure = tree(serialize.sasl_failure("aborted"))
-    assert [child.tag for child in failure] == [clark(SASL, "aborted")]
-
-
-def test_bind_result() -> None:
-    written = tree(serialize.bind_result("1", "a@b/c<d"))
-    assert written.findtext(f"{clark(BIND, 'bind')}/{clark(BIND, 'jid')}") == "a@b/c<d"
 
 
 def test_unknown_conditions_are_usage_errors() -> None:

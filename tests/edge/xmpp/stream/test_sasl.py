@@ -6,12 +6,10 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 from scramp import ScramClient, ScramException
-from slixmpp.util.sasl import choose
 
 from edge import credentials
 from edge.credentials import Credentials
@@ -112,37 +110,6 @@ def test_scramp_logs_in(mechanism: str) -> None:
         scramp_against(mechanism, "user", "pencil", impostor)
 
 
-def slixmpp_client(mechanism: str, password: str) -> Callable[..., bytes]:
-    def secrets(_wanted: object, _optional: object) -> dict[str, str]:
-        return {"username": "user", "password": password, "authzid": ""}
-
-    security = {"encrypted": True, "encrypted_plain": True, "binding_proposed": False}
-    process: Callable[..., bytes] = choose([mechanism], secrets, lambda _wanted: security).process
-    return process
-
-
-@pytest.mark.parametrize("mechanism", [*VECTORS, "PLAIN"])
-def test_slixmpp_logs_in(mechanism: str) -> None:
-    client = slixmpp_client(mechanism, "pencil")
-    exchange = sasl.begin(mechanism, client())
-    assert not isinstance(exchange, sasl.ExternalExchange)
-    assert exchange.username == "user"
-    if isinstance(exchange, PlainExchange):
-        assert exchange.password == "pencil"
-        return
-    proof = client(exchange.challenge(KEYS[mechanism]))
-    client(exchange.finish(proof))
-
-
-@pytest.mark.parametrize("mechanism", VECTORS)
-def test_slixmpp_fails_with_a_wrong_password(mechanism: str) -> None:
-    client = slixmpp_client(mechanism, "pen")
-    exchange = begin_scram(mechanism, client())
-    proof = client(exchange.challenge(KEYS[mechanism]))
-    with pytest.raises(SaslFailure, match="not-authorized"):
-        exchange.finish(proof)
-
-
 @pytest.mark.parametrize("mechanism", VECTORS)
 def test_an_unknown_account_fails_at_the_proof(mechanism: str) -> None:
     challenges = []
@@ -164,8 +131,6 @@ def test_channel_binding_flags() -> None:
         exchange = begin_scram("SCRAM-SHA-256", client_first)
         challenge = exchange.challenge(KEYS["SCRAM-SHA-256"])
         assert exchange.finish(prove("SCRAM-SHA-256", header, challenge))
-    with pytest.raises(SaslFailure, match="malformed-request: channel binding"):
-        sasl.begin("SCRAM-SHA-256", b"p=tls-exporter,,n=user,r=abc")
 
 
 def prove(mechanism: str, header: bytes, challenge: bytes, extension: bytes = b"") -> bytes:
@@ -233,31 +198,24 @@ def test_malformed_final_messages_fail(message: bytes, condition: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "initial",
+    ("mechanism", "initial", "condition"),
     [
-        b"",
-        b"n=user,r=abc",
-        b"n,,r=abc,n=user",
-        b"n,,n=user",
-        b"n,,n=,r=abc",
-        b"n,,n=user,r=",
-        b"n,,m=x,n=user,r=abc",
-        b"x,,n=user,r=abc",
-        b"n,a=,n=user,r=abc",
-        b"n,,n=u=2Xser,r=abc",
-        b"n,,n=u=,r=abc",
-        b"n,,n=u\0,r=abc",
-        b"n,,n=user,r=a b",
-        b"n,,n=user,r=abc,x",
-        b"\xff",
-        b"n,b=x,n=user,r=abc",
-        b"n,,n=us,er,r=abc",
-        b"n,a==,n=user,r=abc",
+        *(("SCRAM-SHA-256", initial, "malformed-request") for initial in (
+            b"", b"n=user,r=abc", b"n,,r=abc,n=user", b"n,,n=user", b"n,,n=,r=abc", b"n,,n=user,r=",
+            b"n,,m=x,n=user,r=abc", b"x,,n=user,r=abc", b"n,a=,n=user,r=abc",
+            b"n,,n=u=2Xser,r=abc", b"n,,n=u=,r=abc", b"n,,n=u\0,r=abc", b"n,,n=user,r=a b",
+            b"n,,n=user,r=abc,x", b"\xff", b"n,b=x,n=user,r=abc", b"n,,n=us,er,r=abc",
+            b"n,a==,n=user,r=abc", b"p=tls-exporter,,n=user,r=abc")),
+        *(("PLAIN", initial, "malformed-request") for initial in (
+            b"", b"user\0pass", b"\0\0pass", b"\0user\0", b"a\0b\0c\0d", b"\0\xff\0x")),
+        *(("EXTERNAL", initial, "malformed-request") for initial in (b"a\0b", b"\xff")),
+        *((name, b"n,,n=user,r=abc", "invalid-mechanism")
+          for name in ("", "plain", "SCRAM-SHA-256-PLUS", "DIGEST-MD5")),
     ],
-)
-def test_malformed_first_messages_fail(initial: bytes) -> None:
-    with pytest.raises(SaslFailure, match="malformed-request"):
-        sasl.begin("SCRAM-SHA-256", initial)
+)  # fmt: skip
+def test_invalid_first_messages_fail(mechanism: str, initial: bytes, condition: str) -> None:
+    with pytest.raises(SaslFailure, match=condition):
+        sasl.begin(mechanism, initial)
 
 
 def test_names_are_unescaped() -> None:
@@ -279,20 +237,6 @@ def test_plain_message() -> None:
         "us\u00e9r",
         "p\u00e4ss",
     )
-
-
-@pytest.mark.parametrize(
-    "initial", [b"", b"user\0pass", b"\0\0pass", b"\0user\0", b"a\0b\0c\0d", b"\0\xff\0x"]
-)
-def test_malformed_plain_messages_fail(initial: bytes) -> None:
-    with pytest.raises(SaslFailure, match="malformed-request"):
-        sasl.begin("PLAIN", initial)
-
-
-@pytest.mark.parametrize("mechanism", ["", "plain", "SCRAM-SHA-256-PLUS", "DIGEST-MD5"])
-def test_unknown_mechanisms_fail(mechanism: str) -> None:
-    with pytest.raises(SaslFailure, match="invalid-mechanism"):
-        sasl.begin(mechanism, b"n,,n=user,r=abc")
 
 
 def test_base64_is_strict() -> None:
@@ -320,6 +264,3 @@ def test_external_message() -> None:
     assert (
         sasl.begin("EXTERNAL", "pump\u00e9@gw.example".encode()).authzid == "pump\u00e9@gw.example"
     )
-    for wrong in (b"a\0b", b"\xff"):
-        with pytest.raises(SaslFailure, match="malformed-request"):
-            sasl.begin("EXTERNAL", wrong)
