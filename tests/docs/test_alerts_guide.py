@@ -7,15 +7,7 @@ import re
 from pathlib import Path
 from typing import get_args
 
-from sync.alerts import (
-    incidents,
-    json_lines,
-    monitor,
-    persistence,
-    rules,
-    state,
-    webhook,
-)
+from sync.alerts import incidents, json_lines, monitor, persistence, rules, state, webhook
 from sync.alerts.incidents import Alert
 from sync.alerts.rules import REMEDIES, Kind, Subject
 from sync.alerts.sources import HISTORY_DAYS

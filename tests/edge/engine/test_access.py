@@ -27,13 +27,7 @@ PEOPLE: Final = {
     Role.OPERATOR: access.operator("gw.example"),
 }
 
-RELATIONS: Final = (
-    Relation.OWN,
-    Relation.SHOWS,
-    Relation.LISTS,
-    Relation.OTHER,
-    Relation.NOBODY,
-)
+RELATIONS: Final = (Relation.OWN, Relation.SHOWS, Relation.LISTS, Relation.OTHER, Relation.NOBODY)
 
 Row = tuple[str, str, str, str, str, str]
 

@@ -11,15 +11,7 @@ import pytest
 
 from edge.engine import database, events
 from edge.engine.database import NeedsDatabase, Transaction
-from edge.engine.events import (
-    LANES,
-    LOGS,
-    READINGS,
-    SYSTEM,
-    LaneStatus,
-    NewEvent,
-    StoredEvent,
-)
+from edge.engine.events import LANES, LOGS, READINGS, SYSTEM, LaneStatus, NewEvent, StoredEvent
 from edge.engine.service_time import Now
 from tests.helpers.store import append, delete_unsealed, in_memory
 
@@ -57,9 +49,7 @@ def test_each_lane_has_its_own_sequence_from_one(db: sqlite3.Connection) -> None
     assert numbers == {READINGS: [], LOGS: [1, 2, 3], SYSTEM: [1]}
 
 
-def test_lane_status_has_number_bytes_and_oldest_event(
-    db: sqlite3.Connection,
-) -> None:
+def test_lane_status_has_number_bytes_and_oldest_event(db: sqlite3.Connection) -> None:
     assert events.lane_status(at(db)) == [
         LaneStatus(lane, 0, 0, None, None) for lane in sorted(LANES)
     ]

@@ -52,9 +52,7 @@ def test_days_without_writes_are_not_logged(gateway: Gateway) -> None:
     assert logged_days(gateway) == [("2025-10-09", 12_288.0)]
 
 
-def test_a_clock_set_back_neither_repeats_nor_suppresses_a_day(
-    gateway: Gateway,
-) -> None:
+def test_a_clock_set_back_neither_repeats_nor_suppresses_a_day(gateway: Gateway) -> None:
     for day in (0, 1, 4000, 1):
         add(gateway, day)
     assert [day for day, _ in logged_days(gateway)] == ["2025-10-09", "2025-10-10"]

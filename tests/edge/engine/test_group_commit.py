@@ -242,9 +242,7 @@ async def test_the_event_loop_runs_between_groups_that_write_nothing(path: Path)
         assert iterations >= len(outcomes)
 
 
-async def test_units_of_a_group_share_one_moment_and_the_earliest_timer(
-    path: Path,
-) -> None:
+async def test_units_of_a_group_share_one_moment_and_the_earliest_timer(path: Path) -> None:
     clock = Clock(service=50.0)
     timers: list[float] = []
 
@@ -799,9 +797,7 @@ async def test_the_loop_goes_on_although_the_thread_is_busy(
 # Caches that last across transactions.
 
 
-async def test_a_change_by_another_process_invalidates_cached_senders(
-    path: Path,
-) -> None:
+async def test_a_change_by_another_process_invalidates_cached_senders(path: Path) -> None:
     def trusted(tx: Transaction) -> bool:
         sender = sessions.sender(tx, 7)
         assert sender is not None

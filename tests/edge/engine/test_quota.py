@@ -107,11 +107,7 @@ def over(limit: str, value: int) -> EvictionPlan:
     ],
 )  # fmt: skip
 def test_plans_at_the_limits(
-    size: int,
-    mine: list[EvictionCandidate],
-    others: Usage,
-    limits: Limits,
-    expected: EvictionPlan,
+    size: int, mine: list[EvictionCandidate], others: Usage, limits: Limits, expected: EvictionPlan
 ) -> None:
     assert decide(size, mine, others, limits) == expected
 

@@ -7,13 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge.engine.quota import ExceededLimit
-from edge.engine.space_rules import (
-    WAL_SHARE,
-    SpaceLimits,
-    SpaceUsage,
-    exceeded_limit,
-    free_room,
-)
+from edge.engine.space_rules import WAL_SHARE, SpaceLimits, SpaceUsage, exceeded_limit, free_room
 
 MIB = 1024 * 1024
 BOUNDS = SpaceLimits(database=100 * MIB, reserve=10 * MIB, wal=20 * MIB)

@@ -15,14 +15,7 @@ from edge.xmpp.errors import (
     StreamError,
     UsageError,
 )
-from edge.xmpp.namespaces import (
-    CLIENT,
-    STANZA_ERRORS,
-    STREAM_ERRORS,
-    STREAMS,
-    XML,
-    clark,
-)
+from edge.xmpp.namespaces import CLIENT, STANZA_ERRORS, STREAM_ERRORS, STREAMS, XML, clark
 from edge.xmpp.parser import StreamParser
 from edge.xmpp.stanza import MAX_FRAGMENT_BYTES, Stanza, StreamOpen, parse_fragment
 from tests.helpers.parser_corpus import HEADER

@@ -169,10 +169,7 @@ def test_disk_failure_raises_inbox_error(tmp_path: Path) -> None:
 
 
 def test_inbox_belongs_to_one_jid_and_one_process(tmp_path: Path) -> None:
-    with (
-        Inbox.open(tmp_path / "in", JID),
-        pytest.raises(InboxError, match="locked"),
-    ):
+    with Inbox.open(tmp_path / "in", JID), pytest.raises(InboxError, match="locked"):
         Inbox.open(tmp_path / "in", JID)
     with pytest.raises(InboxError, match=r"belongs to valve1@gw\.example/fw, not to other@"):
         Inbox.open(tmp_path / "in", "other@gw.example/fw")

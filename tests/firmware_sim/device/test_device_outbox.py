@@ -56,10 +56,7 @@ def test_outbox_belongs_to_one_jid(tmp_path: Path) -> None:
 
 
 def test_outbox_is_locked_by_one_process(tmp_path: Path) -> None:
-    with (
-        Outbox.open(tmp_path / "box", JID),
-        pytest.raises(OutboxError, match="locked"),
-    ):
+    with Outbox.open(tmp_path / "box", JID), pytest.raises(OutboxError, match="locked"):
         Outbox.open(tmp_path / "box", JID)
 
 

@@ -87,9 +87,7 @@ def contents(folder: Path) -> dict[str, tuple[bytes, int]]:
     }
 
 
-def test_bytes_depend_on_the_arguments_alone(
-    tmp_path: Path,
-) -> None:
+def test_bytes_depend_on_the_arguments_alone(tmp_path: Path) -> None:
     made = []
     for at, seed in enumerate((1, 1, 2)):
         folder = tmp_path / str(at)

@@ -168,9 +168,7 @@ def test_failures_do_not_contain_the_url() -> None:
     assert _reason(TimeoutError("no answer")) == "TimeoutError: no answer"
 
 
-async def test_unusable_proxy_is_a_failure(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_unusable_proxy_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("https_proxy", "socks5://proxy.example:1080")
     monkeypatch.delenv("no_proxy", raising=False)
     queue = messages(1)

@@ -48,7 +48,7 @@ def test_invalid_escapes_are_refused(wrong: str) -> None:
 def test_counts_have_their_noun() -> None:
     assert [text.plural(n, "hour") for n in (0, 1, 2)] == ["0 hours", "1 hour", "2 hours"]
     assert [text.plural(n, "event is", "events are") for n in (1, 3)] == [
-        *("1 event is", "3 events are"),
+        *("1 event is", "3 events are")
     ]
 
 
@@ -67,13 +67,13 @@ def test_system_errors_name_the_file_and_no_number(error: OSError, shown: str) -
 def test_durations_have_two_units_at_most() -> None:
     lengths = (0, 0.4, 1, 59.6, 60, 3600, 7500, 86_400, 90_061, 86_700)
     assert [text.duration(length) for length in lengths] == [
-        *("0 s", "0 s", "1 s", "1 min", "1 min", "1 h", "2 h 5 min", "1 d", "1 d 1 h", "1 d"),
+        *("0 s", "0 s", "1 s", "1 min", "1 min", "1 h", "2 h 5 min", "1 d", "1 d 1 h", "1 d")
     ]
 
 
 def test_sizes_have_a_unit() -> None:
     assert [text.size(count) for count in (0, 1, 1023, 1024, 5 * 2**20, 3 * 2**40)] == [
-        *("0 bytes", "1 byte", "1023 bytes", "1.0 KiB", "5.0 MiB", "3.0 TiB"),
+        *("0 bytes", "1 byte", "1023 bytes", "1.0 KiB", "5.0 MiB", "3.0 TiB")
     ]
 
 

@@ -17,29 +17,14 @@ from markupsafe import escape
 from sync.pages import page as pages
 from sync.pages.files import report_document, table_csv, write_report
 from sync.pages.overview import totals
-from sync.pages.page import (
-    breakable,
-    by_gateway,
-    explained,
-    fleet_page,
-    gateway_pages,
-    page_name,
-)
+from sync.pages.page import breakable, by_gateway, explained, fleet_page, gateway_pages, page_name
 from sync.pages.sections import FLEET_ROWS, fleet_sections
 from sync.reports.lag import TABLE as LAG
 from sync.reports.shared.findings import Findings
 from sync.reports.shared.registry import REPORTS
 from tests.helpers.pages import Page, checked
 from tests.helpers.sample_findings import sample
-from tests.helpers.sound_findings import (
-    BEGIN,
-    DELIVERY,
-    GATEWAY,
-    LANE,
-    NOON,
-    findings,
-    whole,
-)
+from tests.helpers.sound_findings import BEGIN, DELIVERY, GATEWAY, LANE, NOON, findings, whole
 
 FLEET = sample(8)
 THREE = ("gw-004.example", "gw-005.example", "gw-006.example")

@@ -80,9 +80,7 @@ def test_without_a_period_there_are_no_trends_and_the_page_says_how_to_get_them(
 
 
 @pytest.mark.parametrize("known", [NOON - timedelta(days=12), None])
-def test_if_the_period_before_is_not_covered_there_is_no_comparison(
-    known: datetime | None,
-) -> None:
+def test_if_the_period_before_is_not_covered_there_is_no_comparison(known: datetime | None) -> None:
     found = compared({"known_since": known})
     assert {trend for _, trend in tiles(found).values()} == {"no comparison"}
     assert "No comparison: there is no data of all of the time from 2025-11-08" in fleet_page(found)

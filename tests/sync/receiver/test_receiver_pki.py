@@ -139,9 +139,7 @@ def test_key_of_another_type_is_refused(folder: FleetFolder) -> None:
     authority = Authority(folder.pki)
     authority.ensure(("centre.example",), NOW)
     other = ed25519.Ed25519PrivateKey.generate().private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
     authority.server_key.write_bytes(other)
     with pytest.raises(FleetError, match="elliptic"):

@@ -176,13 +176,7 @@ SENSOR_PLACE = "gw-001.example, pump1@gw-001.example, pumps/1 temperature"
             "gw-001.example, queue jobs/print",
             "2025-11-21 12:00:00 UTC 1 item 0 workers",
         ),
-        (
-            "queues",
-            QUEUE | {"dead": 2},
-            "queue_dead",
-            "gw-001.example, queue jobs/print",
-            ": 2.",
-        ),
+        ("queues", QUEUE | {"dead": 2}, "queue_dead", "gw-001.example, queue jobs/print", ": 2."),
         ("refusals", REFUSAL, "refusals", "an unknown source at 2 gateways", "login: 14."),
         (
             "refusals",

@@ -172,9 +172,7 @@ async def test_failure_causes_a_notice_and_a_retry_the_next_day(
     assert here.centre.asked == 3
 
 
-async def test_unusable_certificates_are_refused(
-    site: Callable[..., GatewaySite],
-) -> None:
+async def test_unusable_certificates_are_refused(site: Callable[..., GatewaySite]) -> None:
     here = site(BEGIN + LIFE * 0.9)
     here.centre.answers = [here.first.certificate.encode()]
     async with here.running():
@@ -228,9 +226,7 @@ async def test_invalid_answers_have_no_effect(
     assert read_enrolment(here.path) == here.first
 
 
-async def test_replaced_enrolment_file_is_not_overwritten(
-    site: Callable[..., GatewaySite],
-) -> None:
+async def test_replaced_enrolment_file_is_not_overwritten(site: Callable[..., GatewaySite]) -> None:
     here = site(BEGIN + LIFE * 0.9)
     other = replace(here.first, token=new_token())
     async with here.running():

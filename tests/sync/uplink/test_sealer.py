@@ -102,9 +102,7 @@ async def test_lane_is_sealed_by_age(backlog: SqliteBacklog) -> None:
         assert setup.ranges() == [("logs", 1, 3)]
 
 
-async def test_urgent_events_are_sealed_early_if_idle(
-    backlog: SqliteBacklog,
-) -> None:
+async def test_urgent_events_are_sealed_early_if_idle(backlog: SqliteBacklog) -> None:
     backlog.write("logs", logs(10))
     backlog.write("readings", readings(3))
     backlog.urgent["readings"] = -5.0
@@ -161,9 +159,7 @@ async def test_lane_is_sealed_by_size(backlog: SqliteBacklog) -> None:
         assert backlog.unsealed() < 5
 
 
-async def test_unencodable_event_blocks_its_own_lane_only(
-    backlog: SqliteBacklog,
-) -> None:
+async def test_unencodable_event_blocks_its_own_lane_only(backlog: SqliteBacklog) -> None:
     bad = [event._replace(qos=9) for event in logs(10)]
     backlog.write("logs", bad)
     backlog.write("readings", readings(10))
@@ -184,9 +180,7 @@ async def test_unencodable_event_blocks_its_own_lane_only(
         assert (await setup.wait()).seconds == 1
 
 
-async def test_blocked_lane_that_became_empty_is_skipped(
-    backlog: SqliteBacklog,
-) -> None:
+async def test_blocked_lane_that_became_empty_is_skipped(backlog: SqliteBacklog) -> None:
     backlog.write("logs", [event._replace(qos=9) for event in logs(10)])
     async with running(backlog) as setup:
         nap = await setup.wait()
@@ -196,9 +190,7 @@ async def test_blocked_lane_that_became_empty_is_skipped(
         assert (await setup.wait()).seconds == 60
 
 
-async def test_blocked_lane_continues_and_is_reported_again(
-    backlog: SqliteBacklog,
-) -> None:
+async def test_blocked_lane_continues_and_is_reported_again(backlog: SqliteBacklog) -> None:
     backlog.dropped = (Dropped(2, 1, "wrong"),)
     backlog.write("logs", logs(10))
     async with running(backlog) as setup:
