@@ -121,14 +121,10 @@ def all_right(_stanza_id: bytes, _msg_id: bytes) -> bytes | None:
 @pytest.mark.parametrize(
     ("wrong", "errors"),
     [
-        (all_right, 0),
-        (refused, 1),
-        (another_message, 1),
-        (not_received, 1),
-        (not_empty, 1),
+        (all_right, 0), (refused, 1), (another_message, 1), (not_received, 1), (not_empty, 1),
         (delivered_twice, 1),
     ],
-)
+)  # fmt: skip
 def test_the_load_generator_counts_wrong_answers(
     wrong: Callable[[bytes, bytes], bytes | None], errors: int
 ) -> None:

@@ -68,17 +68,8 @@ def test_every_header_key_has_its_row() -> None:
 def test_every_number_is_the_code_s() -> None:
     told = {int(number.replace(",", "")) for number in re.findall(r"\d[\d,]*", DOCUMENT)}
     limits = (
-        bounds.MAX_FILE,
-        bounds.MAX_BODY,
-        bounds.MAX_EVENTS,
-        bounds.MAX_DEPTH,
-        bounds.MAX_ITEMS,
-        bounds.MAX_DROPPED,
-        bounds.MAX_WORD,
-        bounds.MAX_NAME,
-        bounds.MAX_HASH,
-        bounds.MAX_TAG_COLUMNS,
-        bounds.MAX_TAGS,
-        bounds.MAX_DECIMALS,
-    )
+        bounds.MAX_FILE, bounds.MAX_BODY, bounds.MAX_EVENTS, bounds.MAX_DEPTH, bounds.MAX_ITEMS,
+        bounds.MAX_DROPPED, bounds.MAX_WORD, bounds.MAX_NAME, bounds.MAX_HASH,
+        bounds.MAX_TAG_COLUMNS, bounds.MAX_TAGS, bounds.MAX_DECIMALS,
+    )  # fmt: skip
     assert told >= {*limits, *INTEGERS, *FLOATS}

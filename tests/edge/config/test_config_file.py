@@ -103,27 +103,16 @@ def test_unknown_section_is_refused_by_name() -> None:
 @pytest.mark.parametrize(
     ("option", "value"),
     [
-        ("limits.sessions", "0"),
-        ("limits.sessions", '"many"'),
-        ("limits.sessions", "1.5"),
-        ("limits.sessions", "1000000000000001"),
-        ("limits.held_ttl", "0"),
-        ("limits.held_ttl", "-1.0"),
-        ("limits.held_ttl", "inf"),
-        ("limits.held_ttl", "nan"),
-        ("limits.refusal_window", "nan"),
-        ("limits.held_bytes", "65535"),
-        ("limits.stanza_bytes", "1048577"),
-        ("xmpp.require_tls", "1"),
-        ("xmpp.listen", "5222"),
-        ("uplink.heartbeat", "61"),
-        ("uplink.heartbeat", "nan"),
-        ("uplink.segment_age", "inf"),
-        ("uplink.segment_events", "65537"),
-        ("uplink.bandwidth", "2047"),
+        ("limits.sessions", "0"), ("limits.sessions", '"many"'), ("limits.sessions", "1.5"),
+        ("limits.sessions", "1000000000000001"), ("limits.held_ttl", "0"),
+        ("limits.held_ttl", "-1.0"), ("limits.held_ttl", "inf"), ("limits.held_ttl", "nan"),
+        ("limits.refusal_window", "nan"), ("limits.held_bytes", "65535"),
+        ("limits.stanza_bytes", "1048577"), ("xmpp.require_tls", "1"), ("xmpp.listen", "5222"),
+        ("uplink.heartbeat", "61"), ("uplink.heartbeat", "nan"), ("uplink.segment_age", "inf"),
+        ("uplink.segment_events", "65537"), ("uplink.bandwidth", "2047"),
         ("uplink.live_share", "1.0"),
     ],
-)
+)  # fmt: skip
 def test_invalid_value_is_refused_by_the_name_of_its_option(option: str, value: str) -> None:
     section, name = option.split(".")
     with pytest.raises(ConfigError, match=re.escape(option)):
@@ -144,17 +133,11 @@ def test_invalid_utf8_is_refused() -> None:
 @pytest.mark.parametrize(
     ("listen", "good"),
     [
-        ("127.0.0.1:0", True),
-        ("127.9.9.9:0", True),
-        ("[::1]:0", True),
-        ("localhost:0", True),
-        ("0.0.0.0:0", False),
-        ("[::]:0", False),
-        ("192.0.2.1:0", False),
-        ("gw.example:0", False),
+        ("127.0.0.1:0", True), ("127.9.9.9:0", True), ("[::1]:0", True), ("localhost:0", True),
+        ("0.0.0.0:0", False), ("[::]:0", False), ("192.0.2.1:0", False), ("gw.example:0", False),
         ("localhost.example:0", False),
     ],
-)
+)  # fmt: skip
 def test_tls_is_optional_on_loopback_only(listen: str, good: bool) -> None:
     text = f"{DOMAIN}[xmpp]\nlisten = '{listen}'\nrequire_tls = "
     assert parse(f"{text}true\n").xmpp.require_tls
@@ -306,23 +289,9 @@ def test_address_survives_a_round_trip(text: str, address: Address) -> None:
 
 
 NO_ADDRESSES = [
-    "",
-    ":",
-    "host",
-    "host:",
-    ":5222",
-    "host:x",
-    "host:65536",
-    "host:123456",
-    "::1:5222",
-    "[::1]",
-    "[host]:1",
-    "host:5222;",
-    "[::1:1",
-    "host:-1",
-    "host:\uff11",
-    "[::1]:5222x",
-]
+    "", ":", "host", "host:", ":5222", "host:x", "host:65536", "host:123456", "::1:5222", "[::1]",
+    "[host]:1", "host:5222;", "[::1:1", "host:-1", "host:\uff11", "[::1]:5222x",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("text", [*NO_ADDRESSES, "ho st:1", "host:5222 "])
@@ -342,20 +311,9 @@ def test_valid_domain_is_accepted(domain: str) -> None:
 
 
 NO_DOMAINS = [
-    "",
-    ".",
-    "gw.",
-    ".gw",
-    "gw..example",
-    "GW.example",
-    "gw_1",
-    "-gw",
-    "gw-",
-    "gw/x",
-    "a@gw",
-    "../x",
-    "gérard.example",
-]
+    "", ".", "gw.", ".gw", "gw..example", "GW.example", "gw_1", "-gw", "gw-", "gw/x", "a@gw",
+    "../x", "gérard.example",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(

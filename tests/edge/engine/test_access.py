@@ -85,17 +85,9 @@ def test_no_right_is_left_out_of_the_matrix() -> None:
         n for n, f in vars(access).items() if n.startswith("may_") and inspect.isroutine(f)
     }
     assert functions == {
-        "may_use_services",
-        "may_manage_nodes",
-        "may_reach",
-        "may_hand_over",
-        "may_answer",
-        "may_see_presence",
-        "may_subscribe",
-        "may_use_roster",
-        "may_change_password",
-        "may_resume",
-    }
+        "may_use_services", "may_manage_nodes", "may_reach", "may_hand_over", "may_answer",
+        "may_see_presence", "may_subscribe", "may_use_roster", "may_change_password", "may_resume",
+    }  # fmt: skip
 
 
 DECIDING: Final = frozenset({"provisioned", "trusted", "revoked"})
@@ -178,15 +170,11 @@ def test_relations_of_accounts(
 @pytest.mark.parametrize(
     ("bare", "trusted"),
     [
-        ("pump@plant.example", True),
-        ("plant.example", False),
-        ("@plant.example", False),
-        ("pump@sub.plant.example", False),
-        ("pump@plant.example.evil.example", False),
-        ("plant.example@evil.example", False),
-        ("", False),
+        ("pump@plant.example", True), ("plant.example", False), ("@plant.example", False),
+        ("pump@sub.plant.example", False), ("pump@plant.example.evil.example", False),
+        ("plant.example@evil.example", False), ("", False),
     ],
-)
+)  # fmt: skip
 def test_a_trusted_domain_is_the_whole_domain_of_a_user(bare: str, trusted: bool) -> None:
     assert access.is_in_trusted_domain(bare, TRUSTED_DOMAINS) is trusted
 

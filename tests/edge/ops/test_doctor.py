@@ -379,15 +379,11 @@ def test_systemd_service(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("unit", "change", "found"),
     [
-        ("WatchdogSec=60s", None, True),
-        ("WatchdogSec = 60s", None, True),
-        ("", None, False),
-        ("# WatchdogSec=60s", None, False),
-        ("", "WatchdogSec=30", True),
-        ("WatchdogSec=60s", "WatchdogSec=0", False),
-        ("WatchdogSec=60s", "WatchdogSec=", False),
+        ("WatchdogSec=60s", None, True), ("WatchdogSec = 60s", None, True), ("", None, False),
+        ("# WatchdogSec=60s", None, False), ("", "WatchdogSec=30", True),
+        ("WatchdogSec=60s", "WatchdogSec=0", False), ("WatchdogSec=60s", "WatchdogSec=", False),
     ],
-)
+)  # fmt: skip
 def test_watchdog_of_the_service(
     tmp_path: Path, unit: str, change: str | None, found: bool
 ) -> None:

@@ -102,15 +102,10 @@ def test_failures_never_exceed_the_size_of_a_bucket(attempts: list[tuple[str, st
 @pytest.mark.parametrize(
     ("host", "expected"),
     [
-        ("192.0.2.7", "192.0.2.7"),
-        ("::ffff:192.0.2.7", "192.0.2.7"),
-        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
-        ("2001:db8:1:2::9", "2001:db8:1:2::/64"),
-        ("fe80::1%eth0", "fe80::/64"),
-        ("::1", "::/64"),
-        ("", ""),
-        ("socket", "socket"),
+        ("192.0.2.7", "192.0.2.7"), ("::ffff:192.0.2.7", "192.0.2.7"),
+        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"), ("2001:db8:1:2::9", "2001:db8:1:2::/64"),
+        ("fe80::1%eth0", "fe80::/64"), ("::1", "::/64"), ("", ""), ("socket", "socket"),
     ],
-)
+)  # fmt: skip
 def test_addresses_count_by_ipv4_host_or_ipv6_site(host: str, expected: str) -> None:
     assert source_of(host) == expected

@@ -27,14 +27,10 @@ def test_full_buckets_need_no_pause() -> None:
 @pytest.mark.parametrize(
     ("stanzas", "size", "pause"),
     [
-        (11, 0, 0.2),
-        (20, 0, 2.0),
-        (0, 1100, 1.0),
-        (20, 1100, 2.0),
-        (11, 1100, 1.0),
+        (11, 0, 0.2), (20, 0, 2.0), (0, 1100, 1.0), (20, 1100, 2.0), (11, 1100, 1.0),
         (0, 1000.5, MIN_PAUSE),
     ],
-)
+)  # fmt: skip
 def test_pause_lasts_until_both_buckets_have_leaked(
     stanzas: int, size: float, pause: float
 ) -> None:

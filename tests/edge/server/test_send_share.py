@@ -31,18 +31,13 @@ def filled(*used: tuple[bytes, int]) -> SendShares:
         ([(b"a", 1)] * 4 + [(b"b", 1)] * 4, b"c", 1, False),
     ],
     ids=[
-        "the first stanza, however large",
-        "nothing beside an oversized stanza",
-        "up to half the bytes",
-        "not beyond half the bytes",
-        "up to a quarter of the stanzas",
-        "not beyond a quarter of the stanzas",
-        "up to a quarter of the bytes",
-        "not beyond a quarter of the bytes",
-        "up to half the stanzas",
+        "the first stanza, however large", "nothing beside an oversized stanza",
+        "up to half the bytes", "not beyond half the bytes", "up to a quarter of the stanzas",
+        "not beyond a quarter of the stanzas", "up to a quarter of the bytes",
+        "not beyond a quarter of the bytes", "up to half the stanzas",
         "not beyond half the stanzas",
     ],
-)
+)  # fmt: skip
 def test_all_senders_share_a_half_and_each_has_a_quarter(
     used: list[tuple[bytes, int]], sender: bytes, size: int, fits: bool
 ) -> None:

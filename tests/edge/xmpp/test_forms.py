@@ -132,15 +132,10 @@ def test_the_size_of_a_page_is_limited() -> None:
 @pytest.mark.parametrize(
     "content",
     [
-        "<max>-1</max>",
-        "<max>many</max>",
-        "<max/>",
-        "<max>²</max>",
-        "<index>9999999999</index>",
-        "<after>a</after><before>c</before>",
-        "<after>a</after><index>1</index>",
+        "<max>-1</max>", "<max>many</max>", "<max/>", "<max>²</max>", "<index>9999999999</index>",
+        "<after>a</after><before>c</before>", "<after>a</after><index>1</index>",
     ],
-)
+)  # fmt: skip
 def test_invalid_page_requests_are_refused(content: str) -> None:
     with pytest.raises(StanzaError, match="bad-request"):
         read_request(content)

@@ -48,14 +48,8 @@ def test_each_difference_is_counted(
     assert not found.exact
     assert not found.passed
     names = [
-        "duplicates",
-        "missing",
-        "unexpected",
-        "in_doubt",
-        "in_doubt_logged",
-        "failed",
-        "pending",
-    ]
+        "duplicates", "missing", "unexpected", "in_doubt", "in_doubt_logged", "failed", "pending",
+    ]  # fmt: skip
     assert {name: getattr(found, name) for name in names if getattr(found, name)} == differs
     assert found.lines()[-1].endswith("NOT exact")
     assert found.as_json()["exact"] is False

@@ -33,14 +33,10 @@ def test_state_is_sent_to_the_socket_in_the_environment_only(
 @pytest.mark.parametrize(
     ("limit", "process", "expected"),
     [
-        ("60000000", "this", 30.0),
-        ("3000000", None, 1.5),
-        ("60000000", "1", None),
-        (None, None, None),
-        ("0", None, None),
-        ("-1", None, None),
+        ("60000000", "this", 30.0), ("3000000", None, 1.5), ("60000000", "1", None),
+        (None, None, None), ("0", None, None), ("-1", None, None),
     ],
-)
+)  # fmt: skip
 def test_watchdog_interval_is_half_of_what_systemd_allows(
     monkeypatch: pytest.MonkeyPatch, limit: str | None, process: str | None, expected: float | None
 ) -> None:

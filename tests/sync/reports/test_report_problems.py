@@ -20,17 +20,9 @@ from tests.helpers.sound_findings import GATEWAY, LANE, NOON, whole
 
 FLEET = sample(8)
 WRONG = {
-    "unexplained",
-    "fork",
-    "bad_segment",
-    "silent",
-    "disk_full_soon",
-    "queue_stuck",
-    "queue_dead",
-    "sensor_silent",
-    "refusals",
-    "version_errors",
-}
+    "unexplained", "fork", "bad_segment", "silent", "disk_full_soon", "queue_stuck", "queue_dead",
+    "sensor_silent", "refusals", "version_errors",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -241,14 +241,10 @@ def test_external_by_sasl2() -> None:
 @pytest.mark.parametrize(
     "authzid",
     [
-        b"pump2",
-        b"pump2@gw.example",
-        b"pump2@gw.example/fw",
-        b"gw.example/pump1",
-        b"pump1@other",
+        b"pump2", b"pump2@gw.example", b"pump2@gw.example/fw", b"gw.example/pump1", b"pump1@other",
         b"@",
     ],
-)
+)  # fmt: skip
 def test_external_refuses_another_identity(authzid: bytes) -> None:
     stream = with_certificate()
     stream.feed(auth("EXTERNAL", authzid))

@@ -77,15 +77,10 @@ def test_too_many_refused_bind_requests_end_the_stream() -> None:
 @pytest.mark.parametrize(
     ("opener", "allowed"),
     [
-        (b"pump1@gw.example", True),
-        (b"PUMP1@gw.example/fw", True),
-        (b"pump2@gw.example", False),
-        (b"localhost", True),
-        (b"localhost/fw", True),
-        (b"@", False),
-        (b"", False),
+        (b"pump1@gw.example", True), (b"PUMP1@gw.example/fw", True), (b"pump2@gw.example", False),
+        (b"localhost", True), (b"localhost/fw", True), (b"@", False), (b"", False),
     ],
-)
+)  # fmt: skip
 def test_the_authenticated_stream_must_be_from_the_account(opener: bytes, allowed: bool) -> None:
     stream = ServerStream().to(State.AUTHENTICATED)
     actions = stream.feed(HEADER.replace(b"to=", b"from='%b' to=" % opener))

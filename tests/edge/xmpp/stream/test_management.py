@@ -136,16 +136,11 @@ def test_valid_enable_requests(raw: str, expected: EnableRequest) -> None:
 @pytest.mark.parametrize(
     "raw",
     [
-        "<enable resume='yes'/>",
-        "<enable resume=''/>",
-        "<enable max=''/>",
-        "<enable max='-1'/>",
-        "<enable max='4294967296'/>",
-        "<enable max='1.5'/>",
-        "<enable max='\u0661'/>",
+        "<enable resume='yes'/>", "<enable resume=''/>", "<enable max=''/>", "<enable max='-1'/>",
+        "<enable max='4294967296'/>", "<enable max='1.5'/>", "<enable max='\u0661'/>",
         "<enable max='99999999999999999999'/>",
     ],
-)
+)  # fmt: skip
 def test_invalid_enable_requests_are_refused(raw: str) -> None:
     with pytest.raises(StanzaError) as caught:
         management.read_enable(element(raw))
