@@ -62,10 +62,8 @@ bandwidth = 1
         ("", ("gateway.domain", "it is missing")),
         ("[gateway]\ndomain = 3", ("gateway.domain", "it is 3, but must be a string")),
         ("x = 1\n" + DOMAIN, ("x", "there is no such section")),
-        (
-            DOMAIN + "[limits]\nretry_after = 500\nretry_most = 60",
-            ("", "limits.retry_after must not exceed limits.retry_most"),
-        ),
+        (DOMAIN + "[limits]\nretry_after = 500\nretry_most = 60",
+         ("", "limits.retry_after must not exceed limits.retry_most")),
         ("gateway = 1", ("gateway", "it must be a section that begins with [gateway]")),
         (
             "[gateway",
@@ -76,10 +74,8 @@ bandwidth = 1
             ),
         ),
         ("x = " + 5000 * "[", ("", "it is not TOML: it is nested too deeply")),
-        (
-            DOMAIN + "[limits]\nsessions = " + 5000 * "9",
-            ("", "it is not TOML: a number has too many digits"),
-        ),
+        (DOMAIN + "[limits]\nsessions = " + 5000 * "9",
+         ("", "it is not TOML: a number has too many digits")),
         (
             DOMAIN + '[limits]\nheld_ttl = "\\n"',
             (
@@ -102,14 +98,10 @@ bandwidth = 1
                 " (unit: bytes)",
             ),
         ),
-        (
-            DOMAIN + "[xmpp]\ntrust = 'all'",
-            ("xmpp.trust", 'it is "all", but must be one of "site", "roster"'),
-        ),
-        (
-            DOMAIN + "[xmpp]\ncomponent_secret = 12345",
-            ("xmpp.component_secret", "it must be a string"),
-        ),
+        (DOMAIN + "[xmpp]\ntrust = 'all'",
+         ("xmpp.trust", 'it is "all", but must be one of "site", "roster"')),
+        (DOMAIN + "[xmpp]\ncomponent_secret = 12345",
+         ("xmpp.component_secret", "it must be a string")),
         (
             DOMAIN + f"[web]\nnames = {['a.example'] * 17}",
             (
@@ -119,7 +111,7 @@ bandwidth = 1
             ),
         ),
     ],
-)
+)  # fmt: skip
 def test_mistake_is_reported(text: str, found: tuple[str, str]) -> None:
     assert faults(text) == [found]
 

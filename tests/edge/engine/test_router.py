@@ -173,27 +173,15 @@ def test_a_message_may_have_several_payloads(gateway: Gateway) -> None:
     ("sender", "message", "error", "rule"),
     [
         (UNTRUSTED, READING.format(name="a", value="1"), "cancel/not-allowed", "untrusted"),
-        (
-            PUMP,
-            "<message id='7' to='gw.example'><body>x</body></message>",
-            "modify/not-acceptable",
-            "unreadable",
-        ),
+        (PUMP, "<message id='7' to='gw.example'><body>x</body></message>", "modify/not-acceptable",
+         "unreadable"),
         (PUMP, READING.format(name="a", value="inf"), "modify/not-acceptable", "unreadable"),
-        (
-            PUMP,
-            "<message id='7' to='pump9@gw.example'><body>x</body></message>",
-            "cancel/service-unavailable",
-            "no_destination",
-        ),
-        (
-            PUMP,
-            "<message id='7' to='other.example'><body>x</body></message>",
-            "cancel/remote-server-not-found",
-            "no_destination",
-        ),
+        (PUMP, "<message id='7' to='pump9@gw.example'><body>x</body></message>",
+         "cancel/service-unavailable", "no_destination"),
+        (PUMP, "<message id='7' to='other.example'><body>x</body></message>",
+         "cancel/remote-server-not-found", "no_destination"),
     ],
-)
+)  # fmt: skip
 def test_a_refused_message_is_answered_and_logged(
     gateway: Gateway, sender: str, message: str, error: str, rule: str
 ) -> None:

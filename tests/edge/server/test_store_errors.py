@@ -12,23 +12,15 @@ from edge.server.store_errors import DISK_FULL, refusal_rule, stanza_error
     ("error", "rule", "condition", "text"),
     [
         (StoreFull("detail"), "disk", "resource-constraint", DISK_FULL),
-        (
-            StoreFull("detail", "database_bytes"),
-            "database_bytes",
-            "resource-constraint",
-            "the limit database_bytes is reached",
-        ),
-        (
-            StoreBusy("detail"),
-            "database_busy",
-            "resource-constraint",
-            "the gateway's database is busy",
-        ),
+        (StoreFull("detail", "database_bytes"), "database_bytes", "resource-constraint",
+         "the limit database_bytes is reached"),
+        (StoreBusy("detail"), "database_busy", "resource-constraint",
+         "the gateway's database is busy"),
         (StoreBroken("detail"), "database", "internal-server-error", ""),
         (UnitFault("detail"), "database", "internal-server-error", ""),
         (StoreError("detail"), "database", "internal-server-error", ""),
     ],
-)
+)  # fmt: skip
 def test_every_store_error_may_be_retried_and_reveals_no_detail(
     error: StoreError, rule: str, condition: str, text: str
 ) -> None:

@@ -212,18 +212,12 @@ def test_a_closed_parser_is_freed_without_the_garbage_collector() -> None:
         (b"<iq><q xmlns:p='u'><p:i/></q></iq>", b"<p:i xmlns:p='u'/>"),
         (b"<iq><q xmlns:p='u'><i p:k='v'/></q></iq>", b"<i xmlns:p='u' p:k='v'/>"),
         (b"<iq><q xmlns:p='u'><i\tp:k='v'/></q></iq>", b"<i xmlns:p='u'\tp:k='v'/>"),
-        (
-            b"<iq><q><stream:i/></q></iq>",
-            b"<stream:i xmlns:stream='http://etherx.jabber.org/streams'/>",
-        ),
-        (
-            b"<iq xmlns:p='u'><q xmlns:p='v'><i><p:j>1</p:j>2</i></q></iq>",
-            b"<i xmlns:p='v'><p:j>1</p:j>2</i>",
-        ),
-        (
-            b"<iq><q xmlns='u' xmlns:p='v'><p:a xmlns:p='w'/><p:i><j/></p:i></q></iq>",
-            b"<p:a xmlns='u' xmlns:p='w'/>",
-        ),
+        (b"<iq><q><stream:i/></q></iq>",
+         b"<stream:i xmlns:stream='http://etherx.jabber.org/streams'/>"),
+        (b"<iq xmlns:p='u'><q xmlns:p='v'><i><p:j>1</p:j>2</i></q></iq>",
+         b"<i xmlns:p='v'><p:j>1</p:j>2</i>"),
+        (b"<iq><q xmlns='u' xmlns:p='v'><p:a xmlns:p='w'/><p:i><j/></p:i></q></iq>",
+         b"<p:a xmlns='u' xmlns:p='w'/>"),
         # a default namespace that the parent declares
         (b"<iq><q xmlns='u'><i/></q></iq>", b"<i xmlns='u'/>"),
         (b"<iq><q xmlns='u'><i a='xmlns='/></q></iq>", b"<i xmlns='u' a='xmlns='/>"),
@@ -237,7 +231,7 @@ def test_a_closed_parser_is_freed_without_the_garbage_collector() -> None:
         (b"<iq><q xmlns:p='u'><i a='p:x'>up:y</i></q></iq>", b"<i a='p:x'>up:y</i>"),
         (b"<iq><q xml:lang='en'><i xml:lang = 'de'/></q></iq>", b"<i xml:lang = 'de'/>"),
     ],
-)
+)  # fmt: skip
 def test_raw_is_self_contained(body: bytes, raw: bytes) -> None:
     element = only(new_parser().feed(body)).children[0].children[0]
     assert element.raw == raw
@@ -339,14 +333,11 @@ def test_no_more_than_the_limit_is_fed_to_expat(monkeypatch: pytest.MonkeyPatch)
         ({"max_depth": 1}, b"<a/>", b"<a><b/></a>"),
         ({"max_depth": 9}, b"<a>" * 9 + b"</a>" * 9, b"<a>" * 10 + b"</a>" * 10),
         ({"max_elements": 3}, b"<a><b/><c/></a>", b"<a><b/><c/><d/></a>"),
-        (
-            {"max_elements": 6},
-            b"<a><b><c><d><e/><f/></d></c></b></a>",
-            b"<a>" + b"<b/>" * 6 + b"</a>",
-        ),
+        ({"max_elements": 6}, b"<a><b><c><d><e/><f/></d></c></b></a>",
+         b"<a>" + b"<b/>" * 6 + b"</a>"),
         ({"max_attributes": 3}, b"<a b='' c='' d=''/>", b"<a b='' c='' d='' e=''/>"),
     ],
-)
+)  # fmt: skip
 def test_limits_of_depth_elements_and_attributes(
     limits: dict[str, int], fits: bytes, too_much: bytes
 ) -> None:

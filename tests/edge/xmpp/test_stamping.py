@@ -75,17 +75,13 @@ def test_outside_declarations_are_added() -> None:
         (b"<message/>", b"<message from='%b'><x xmlns='u:extra'/></message>"),
         (b"<message id='/>' />", b"<message from='%b' id='/>' ><x xmlns='u:extra'/></message>"),
         (b"<message></message>", b"<message from='%b'><x xmlns='u:extra'/></message>"),
-        (
-            b"<message><body>/></body></message\n>",
-            b"<message from='%b'><body>/></body><x xmlns='u:extra'/></message\n>",
-        ),
-        (
-            b"<message><![CDATA[</]]></message>",
-            b"<message from='%b'><![CDATA[</]]><x xmlns='u:extra'/></message>",
-        ),
+        (b"<message><body>/></body></message\n>",
+         b"<message from='%b'><body>/></body><x xmlns='u:extra'/></message\n>"),
+        (b"<message><![CDATA[</]]></message>",
+         b"<message from='%b'><![CDATA[</]]><x xmlns='u:extra'/></message>"),
         (b"<message><a/></message>", b"<message from='%b'><a/><x xmlns='u:extra'/></message>"),
     ],
-)
+)  # fmt: skip
 def test_a_child_is_appended(raw: bytes, expected: bytes) -> None:
     assert stamped_with(stanza(raw), ME, EXTRA) == expected % ME.encode()
 

@@ -85,19 +85,15 @@ def test_delivery_as_the_level_promises_is_exact(
         (verdict(to(2), State.RELEASED), "still with its sender"),
         (verdict(to(2), FAILED), "failed, though the gateway takes custody"),
         (verdict(to(1), DOUBT), "in doubt, though the gateway takes custody"),
-        (
-            verdict(to(1, Addressing.SESSION), FAILED, ran()),
-            "ran, though its sender was reported that it failed",
-        ),
-        (
-            verdict(to(2), DONE, ran(), reported=True),
-            "ran, though the gateway is certain that it did not",
-        ),
+        (verdict(to(1, Addressing.SESSION), FAILED, ran()),
+         "ran, though its sender was reported that it failed"),
+        (verdict(to(2), DONE, ran(), reported=True),
+         "ran, though the gateway is certain that it did not"),
         (verdict(to(2), DONE, ran("c")), "ran where it was not sent to"),
         (verdict(to(0), DONE, ran("c")), "ran where it was not sent to"),
         (verdict(to(2), DONE, ran(), ran(number=9)), "ran, and was never planned"),
     ],
-)
+)  # fmt: skip
 def test_each_broken_promise_is_a_fault(found: CustodyVerdict, fault: str) -> None:
     assert fault in found.faults
     assert not found.exact

@@ -86,13 +86,10 @@ def test_run_without_faults_is_exact() -> None:
         (verdict(did(runs=3)), "again", 2),
         (verdict(did(runs=2, commits=2), published={"j1": 2}), "repeated", 1),
         (verdict(dead={**DEAD, "j1": DeadItem(5, "lock over")}, published={"j1": 2}), "dead", 2),
-        (
-            verdict(did(commits=0, state=JobState.UNDONE), dead={**DEAD, "j1": DeadItem(6, "")}),
-            "dead",
-            2,
-        ),
+        (verdict(did(commits=0, state=JobState.UNDONE), dead={**DEAD, "j1": DeadItem(6, "")}),
+         "dead", 2),
     ],
-)
+)  # fmt: skip
 def test_allowed_repetitions_of_a_queue_are_counted(
     found: WorkersVerdict, name: str, count: int
 ) -> None:
@@ -129,27 +126,21 @@ def test_allowed_losses_and_repetitions_of_a_share_are_counted(
         (verdict(dead={}), "not dead, though no worker can do it"),
         (verdict(did(item="j10")), "done, though no worker can do it"),
         (verdict(dead={**DEAD, "j1": DeadItem(5, "")}), "deleted, and dead"),
-        (
-            verdict(did(commits=0, state=JobState.UNDONE), dead={**DEAD, "j1": DeadItem(4, "")}),
-            "dead before it was delivered as often as the node allows",
-        ),
+        (verdict(did(commits=0, state=JobState.UNDONE), dead={**DEAD, "j1": DeadItem(4, "")}),
+         "dead before it was delivered as often as the node allows"),
         (verdict(dead={"j10": DeadItem(5, "", logged=False)}), "dead, and not in the event log"),
         (verdict(taken=untaken(1)), "never taken by the share of level 1"),
         (verdict(taken=untaken(2)), "never taken by the share of level 2"),
-        (
-            verdict(more=[MemberRecord("member2n2", 2, SHARED[0], 1)]),
-            "taken more often than it was published, at level 2",
-        ),
-        (
-            verdict(more=[MemberRecord("member0n1", 0, SHARED[0], 1)]),
-            "taken more often than it was published, at level 0",
-        ),
+        (verdict(more=[MemberRecord("member2n2", 2, SHARED[0], 1)]),
+         "taken more often than it was published, at level 2"),
+        (verdict(more=[MemberRecord("member0n1", 0, SHARED[0], 1)]),
+         "taken more often than it was published, at level 0"),
         (verdict(more=[MemberRecord("member0n1", 0, "s99", 1)]), "taken, and never planned"),
         (verdict(shares={1: 3}), "left in a share"),
         (verdict(fair={"worker1": 100, "worker2": 89}), "unfair"),
         (verdict(fair={"worker1": 5, "worker2": 3}), "unfair"),
     ],
-)
+)  # fmt: skip
 def test_each_broken_promise_of_a_queue_or_share_is_a_fault(
     found: WorkersVerdict, fault: str
 ) -> None:

@@ -110,48 +110,18 @@ SENSOR_PLACE = "gw-001.example, pump1@gw-001.example, pumps/1 temperature"
 @pytest.mark.parametrize(
     ("table", "row", "kind", "where", "values"),
     [
-        (
-            "clocks",
-            CLOCK | {"state": "stepping", "odd_steps": 3, "step_max_s": -61.0},
-            "clock_step",
-            "gw-001.example",
-            "3 times -1 min 1 s",
-        ),
-        (
-            "clocks",
-            CLOCK | {"state": "skewed", "skew_s": -7.0},
-            "clock_drift",
-            "gw-001.example",
-            "7 s behind",
-        ),
-        (
-            "clocks",
-            CLOCK | {"state": "skewed", "skew_s": 7.0},
-            "clock_drift",
-            "gw-001.example",
-            "7 s ahead",
-        ),
-        (
-            "clocks",
-            CLOCK | {"state": "drifting", "drift_ppm": None, "gain_ppm": -100.0},
-            "clock_drift",
-            "gw-001.example",
-            "-100.0 ppm 8.64 s a day",
-        ),
-        (
-            "clocks",
-            CLOCK | {"state": "drifting", "drift_ppm": None, "gain_ppm": None},
-            "clock_drift",
-            "gw-001.example",
-            "drifts.",
-        ),
-        (
-            "growth",
-            GROWTH | {"state": "full", "disk_used": 1024, "cap": 1024, "evicted": 2},
-            "disk_full_soon",
-            "gw-001.example",
-            "1.0 KiB of 1.0 KiB 2 events",
-        ),
+        ("clocks", CLOCK | {"state": "stepping", "odd_steps": 3, "step_max_s": -61.0}, "clock_step",
+         "gw-001.example", "3 times -1 min 1 s"),
+        ("clocks", CLOCK | {"state": "skewed", "skew_s": -7.0}, "clock_drift", "gw-001.example",
+         "7 s behind"),
+        ("clocks", CLOCK | {"state": "skewed", "skew_s": 7.0}, "clock_drift", "gw-001.example",
+         "7 s ahead"),
+        ("clocks", CLOCK | {"state": "drifting", "drift_ppm": None, "gain_ppm": -100.0},
+         "clock_drift", "gw-001.example", "-100.0 ppm 8.64 s a day"),
+        ("clocks", CLOCK | {"state": "drifting", "drift_ppm": None, "gain_ppm": None},
+         "clock_drift", "gw-001.example", "drifts."),
+        ("growth", GROWTH | {"state": "full", "disk_used": 1024, "cap": 1024, "evicted": 2},
+         "disk_full_soon", "gw-001.example", "1.0 KiB of 1.0 KiB 2 events"),
         (
             "growth",
             GROWTH
@@ -161,22 +131,14 @@ SENSOR_PLACE = "gw-001.example, pump1@gw-001.example, pumps/1 temperature"
             "gw-001.example",
             "512 B of 1.0 KiB 9 d 7 d to –",  # noqa: RUF001
         ),
-        (
-            "queues",
-            QUEUE | {"state": "stuck", "since": NOON, "depth": 1, "members": None, "dead": None},
-            "queue_stuck",
-            "gw-001.example, queue jobs/print",
-            "2025-11-21 12:00:00 UTC 1 item 0 workers",
-        ),
+        ("queues",
+         QUEUE | {"state": "stuck", "since": NOON, "depth": 1, "members": None, "dead": None},
+         "queue_stuck", "gw-001.example, queue jobs/print",
+         "2025-11-21 12:00:00 UTC 1 item 0 workers"),
         ("queues", QUEUE | {"dead": 2}, "queue_dead", "gw-001.example, queue jobs/print", ": 2."),
         ("refusals", REFUSAL, "refusals", "an unknown source at 2 gateways", "login: 14."),
-        (
-            "refusals",
-            REFUSAL | {"gateways": 1, "which": "gw-2", "surge": True, "source": "d"},
-            "refusals",
-            "gw-2, d",
-            "login: 14, 2 of 2 a day",
-        ),
+        ("refusals", REFUSAL | {"gateways": 1, "which": "gw-2", "surge": True, "source": "d"},
+         "refusals", "gw-2, d", "login: 14, 2 of 2 a day"),
         (
             "sensors",
             SENSOR | {"state": "silent", "last": NOON, "silence_s": 900.0, "source": None},
@@ -184,13 +146,9 @@ SENSOR_PLACE = "gw-001.example, pump1@gw-001.example, pumps/1 temperature"
             "gw-001.example, –, pumps/1 temperature",  # noqa: RUF001
             "2025-11-21 12:00:00 UTC 15 min 10 s",
         ),
-        (
-            "anomalies",
-            ANOMALY | {"state": "flat", "flat_value": 0.0, "flat_since": NOON, "flat_readings": 40},
-            "sensor_flat",
-            SENSOR_PLACE,
-            "0 °C 2025-11-21 12:00:00 UTC 40 readings",
-        ),
+        ("anomalies",
+         ANOMALY | {"state": "flat", "flat_value": 0.0, "flat_since": NOON, "flat_readings": 40},
+         "sensor_flat", SENSOR_PLACE, "0 °C 2025-11-21 12:00:00 UTC 40 readings"),
         (
             "anomalies",
             ANOMALY
@@ -200,23 +158,13 @@ SENSOR_PLACE = "gw-001.example, pump1@gw-001.example, pumps/1 temperature"
             SENSOR_PLACE,
             "1 2025-11-21 12:00:00 UTC – z 9",  # noqa: RUF001
         ),
-        (
-            "versions",
-            VERSION | {"ratio": None},
-            "version_errors",
-            "version 0.2.0",
-            "many times 0.1.0 3 of 3 gateways",
-        ),
+        ("versions", VERSION | {"ratio": None}, "version_errors", "version 0.2.0",
+         "many times 0.1.0 3 of 3 gateways"),
         ("lag", LAG | {"p50_s": 7_260.0}, "backlog", "gw-001.example", "2 h 1 min"),
-        (
-            "duplicates",
-            OFFERS | {"what": "offers", "times": 100},
-            "repeats",
-            "gw-001.example, d",
-            "100 2025-11-21 12:00:00 UTC",
-        ),
+        ("duplicates", OFFERS | {"what": "offers", "times": 100}, "repeats", "gw-001.example, d",
+         "100 2025-11-21 12:00:00 UTC"),
     ],
-)
+)  # fmt: skip
 def test_a_problem_names_its_place_and_its_values(
     table: str, row: dict[str, Any], kind: str, where: str, values: str
 ) -> None:

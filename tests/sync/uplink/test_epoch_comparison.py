@@ -28,11 +28,8 @@ OURS = {
     [
         ({}, {}, EpochVerdict.SAME),
         ({"readings": HighWatermark(20, ONE)}, {"readings": ONE}, EpochVerdict.SAME),
-        (
-            {"readings": HighWatermark(20, ONE), "system": HighWatermark(7, TWO)},
-            {},
-            EpochVerdict.SAME,
-        ),
+        ({"readings": HighWatermark(20, ONE), "system": HighWatermark(7, TWO)}, {},
+         EpochVerdict.SAME),
         ({"readings": HighWatermark(20, TWO)}, {}, EpochVerdict.DIFFERS),
         ({"readings": HighWatermark(10, TWO)}, {"readings": TWO}, EpochVerdict.SAME),
         ({"readings": HighWatermark(10, TWO)}, {"readings": ONE}, EpochVerdict.DIFFERS),
@@ -40,13 +37,10 @@ OURS = {
         ({"readings": HighWatermark(10, TWO)}, {}, EpochVerdict.SAME),
         ({"readings": HighWatermark(21, ONE)}, {}, EpochVerdict.AHEAD),
         ({"logs": HighWatermark(1, ONE)}, {}, EpochVerdict.AHEAD),
-        (
-            {"system": HighWatermark(7, TWO), "readings": HighWatermark(21, ONE)},
-            {},
-            EpochVerdict.AHEAD,
-        ),
+        ({"system": HighWatermark(7, TWO), "readings": HighWatermark(21, ONE)}, {},
+         EpochVerdict.AHEAD),
     ],
-)
+)  # fmt: skip
 def test_epoch_comparison(
     theirs: dict[str, HighWatermark], known: dict[str, bytes | None], verdict: EpochVerdict
 ) -> None:

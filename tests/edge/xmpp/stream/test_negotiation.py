@@ -244,26 +244,20 @@ def test_whitespace_behind_starttls_is_accepted() -> None:
         (HEADER.replace(b"jabber:client", b"jabber:server"), "invalid-namespace"),
         (HEADER.replace(b"xmlns='jabber:client'", b""), "invalid-namespace"),
         (HEADER.replace(b"<stream:stream", b"<stream:flow"), "bad-format"),
-        (
-            HEADER.replace(b"stream:stream", b"stream").replace(b"jabber:client", STREAMS.encode()),
-            "bad-namespace-prefix",
-        ),
+        (HEADER.replace(b"stream:stream", b"stream").replace(b"jabber:client", STREAMS.encode()),
+         "bad-namespace-prefix"),
         (HEADER.replace(b"gw.example", b"other.example"), "host-unknown"),
         (HEADER.replace(b"gw.example", b"a b"), "host-unknown"),
         (HEADER.replace(b"gw.example", b"a@gw.example"), "host-unknown"),
         (HEADER.replace(b"gw.example", b""), "improper-addressing"),
         (HEADER.replace(b"to='gw.example'", b""), "improper-addressing"),
         (HEADER.replace(b" version='1.0' ", b" "), "unsupported-version"),
-        (
-            HEADER.replace(b"to='gw.example' version='1.0'", b"to='gw.example' version='0.9'"),
-            "unsupported-version",
-        ),
-        (
-            HEADER.replace(b"to='gw.example' version='1.0'", b"to='gw.example' version='x'"),
-            "unsupported-version",
-        ),
+        (HEADER.replace(b"to='gw.example' version='1.0'", b"to='gw.example' version='0.9'"),
+         "unsupported-version"),
+        (HEADER.replace(b"to='gw.example' version='1.0'", b"to='gw.example' version='x'"),
+         "unsupported-version"),
     ],
-)
+)  # fmt: skip
 @pytest.mark.parametrize("state", [State.CONNECTED, State.ENCRYPTED, State.AUTHENTICATED])
 def test_invalid_headers_are_refused(state: State, header: bytes, expected: str) -> None:
     actions = ServerStream().to(state).feed(header)
