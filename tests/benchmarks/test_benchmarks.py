@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import machine, payload, report, usage
+from benchmarks import payload
 from benchmarks.__main__ import SPARK, TOPICS, main
 from benchmarks.exchange_steps import SensorStream, transaction
 from benchmarks.exchanges import saturated
@@ -36,11 +36,6 @@ MEASURED = Measurement(
 def test_the_assured_iq_has_the_documented_size() -> None:
     key = payload.msg_id(0xFFFFFFFF, 499, 99_999_999)
     assert len(payload.assured(b"a01f305f5e0ff", key)) == payload.STANZA_BYTES == 413
-
-
-def test_message_ids_are_unique_in_run_sender_and_count() -> None:
-    keys = {payload.msg_id(r, s, c) for r in range(2) for s in range(3) for c in range(4)}
-    assert len(keys) == 24
 
 
 def test_the_measured_exchange_uses_the_gateways_handlers_and_can_be_repeated() -> None:
@@ -76,43 +71,6 @@ def test_the_measured_relay_finishes_each_message_after_three_groups() -> None:
 )
 def test_saturated_names_the_limiting_component(measured: Measurement, component: str) -> None:
     assert saturated(measured) == component
-
-
-def test_a_page_shows_goals_reached_and_missed() -> None:
-    goals = [report.Goal("fast", True), report.Goal("small", False)]
-    table = report.table(("a", "b"), [(1, "x")])
-    text = report.page(report.Topic("n", "Title", [table], goals), "the machine")
-    assert text == (
-        "# Title\n\nthe machine\n\n| a | b |\n| --- | ---: |\n| 1 | x |\n\n"
-        "- Reached: fast\n- **Missed**: small\n"
-    )
-
-
-@pytest.mark.parametrize(
-    ("value", "text"), [(12345.6, "12,346"), (99.94, "99.9"), (1.234, "1.23"), (0.0, "0.00")]
-)
-def test_numbers_have_three_significant_digits(value: float, text: str) -> None:
-    assert report.number(value) == text
-
-
-def test_the_head_of_a_page_describes_disk_and_versions(tmp_path: Path) -> None:
-    text = machine.describe(tmp_path)
-    assert "fdatasync" in text
-    assert "SQLite 3." in text
-
-
-def test_usage_reads_the_memory_and_processor_time_of_a_process() -> None:
-    found = usage.memory(os.getpid())
-    assert 1_000_000 < found.pss <= found.rss
-    used = usage.processor(os.getpid())
-    assert used.main > 0
-    assert used.since(used) == (0.0, 0.0)
-
-
-def test_an_unknown_topic_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit, match="2"):
-        main(["speed"])
-    assert "unknown topic: speed" in capsys.readouterr().err
 
 
 @pytest.mark.long

@@ -1,4 +1,4 @@
-"""What `docs/how-to/run-the-centre.md` says of the centre is what the centre does."""
+"""Tests that `docs/how-to/run-the-centre.md` matches the centre."""
 
 from __future__ import annotations
 

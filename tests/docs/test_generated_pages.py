@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from edge.config.limits import Limits
 from edge.features.eventlog.catalog import EVENTS
 
 ROOT = Path(__file__).parents[2]
@@ -53,8 +52,3 @@ def test_every_event_that_the_code_logs_is_described() -> None:
 
 def test_events_are_described_once() -> None:
     assert len(DESCRIBED) == sum(len(event.names) for event in EVENTS)
-
-
-def test_every_limit_is_on_the_options_page() -> None:
-    page = (ROOT / "docs" / "reference" / "options.md").read_text("utf-8")
-    assert all(f"| `{name}` |" in page for name in Limits.__struct_fields__)

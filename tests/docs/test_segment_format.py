@@ -1,4 +1,4 @@
-"""The document of the format says what the code does."""
+"""Tests that the document of the segment format matches the code."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EXAMPLE = (ROOT / "tests" / "data" / "segment-readings.seg").read_bytes()
 
 
 def dumped() -> bytes:
-    """The bytes that the document's dump shows, which stand at the places that it says."""
+    """Return the bytes of the document's dump, whose offsets are checked."""
     rows = re.findall(r"^([0-9a-f]{4})  ((?:[0-9a-f]{2} ?)+) ", DOCUMENT, re.MULTILINE)
     shown = b""
     for place, digits in rows:

@@ -81,8 +81,3 @@ def test_wrong_usage(finished: Path, accounts: str, words: list[object], told: s
     done = run("run", "count", *files, *where, *words)
     assert done.exit_code == 2
     assert told in done.output
-
-
-def test_help_lists_the_scenarios() -> None:
-    assert "count" in run("run", "-h").output
-    assert run("--help").exit_code == 0

@@ -31,20 +31,6 @@ def run(*arguments: str, path: Path = ROOT) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_missing_atheris_is_reported_with_its_platforms(tmp_path: Path) -> None:
-    (tmp_path / "atheris.py").write_text("raise ImportError('no atheris')\n")
-    done = run("escape", path=tmp_path)
-    assert done.returncode == 1
-    assert "no atheris" in done.stderr
-    assert "x86-64 Linux" in done.stderr
-
-
-def test_an_unknown_target_is_refused() -> None:
-    done = run("nothing")
-    assert done.returncode == 2
-    assert "no such target: nothing" in done.stderr
-
-
 @pytest.mark.parametrize(
     ("outcome", "clean"),
     [

@@ -59,8 +59,17 @@ def test_add_prints_the_folder_of_a_usable_certificate(folder: Path) -> None:
     assert password_of(folder) is None
 
 
+def test_add_generates_a_password(folder: Path) -> None:
+    jid, password = device(folder, "add", "pump1").stdout.splitlines()
+    assert jid == "pump1@gw.example"
+    stored = password_of(folder)
+    assert stored is not None
+    assert credentials.verify(password, stored)
+
+
 def test_add_with_a_certificate_and_a_password(folder: Path) -> None:
-    result = device(folder, "add", "pump1", "--certificate", "--password-stdin", text="secret\n")
+    text = "secret\r\nmore\n"
+    result = device(folder, "add", "pump1", "--certificate", "--password-stdin", text=text)
     assert result.stdout == f"pump1@gw.example\n{folder / 'devices' / 'pump1'}\n"
     stored = password_of(folder)
     assert stored is not None
@@ -242,16 +251,16 @@ def test_show_of_one_device(folder: Path) -> None:
     assert "'pump2' does not exist" in missing.output
 
 
+@pytest.mark.parametrize("command", [("passwd", "pump1"), ("add", "pump2")], ids=" ".join)
 @pytest.mark.parametrize(
-    "wrong",
-    [
-        ("passwd", "pump1", "--password", ""),
-        ("passwd", "pump1", "--password", "a", "--password-stdin"),
-    ],
+    "options", [("--password", ""), ("--password", "a", "--password-stdin"), ("--password-stdin",)]
 )
-def test_contradictory_passwords_are_wrong_usage(folder: Path, wrong: tuple[str, ...]) -> None:
+def test_contradictory_or_empty_passwords_are_wrong_usage(
+    folder: Path, command: tuple[str, ...], options: tuple[str, ...]
+) -> None:
     device(folder, "add", "pump1", "--password", "old")
-    assert device(folder, *wrong).exit_code == 2
+    assert device(folder, *command, *options, text="\n").exit_code == 2
+    assert len(listed(folder)) == 1
     stored = password_of(folder)
     assert stored is not None
     assert credentials.verify("old", stored)

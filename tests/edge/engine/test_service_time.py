@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import strategies as st
 
 from edge.engine.service_time import (
     MAX_TIME_OFF,
@@ -21,7 +20,6 @@ from edge.engine.service_time import (
     start_run,
 )
 
-SECONDS = st.integers(0, 10**9).map(float)
 WALL = 1_760_000_000_000
 DAY = 86_400.0
 BEFORE = SavedTime(1000.0, "one", 500.0, TrustedMoment(1000.0, WALL), None, clean=True)

@@ -85,12 +85,6 @@ def test_resources() -> None:
             jid.prepare_resource(text)
 
 
-def test_the_cache_is_limited() -> None:
-    for i in range(2 * jid.CACHED):
-        jid.parse(f"pump{i}@gw.example")
-    assert jid.parse.cache_info().currsize <= jid.CACHED
-
-
 # Normalisation and lookalikes
 
 

@@ -10,9 +10,6 @@ import pytest
 from firmware_sim.device import messages
 from firmware_sim.device.receive_options import (
     ReceivedMessage,
-    ReceiveOptions,
-    ignore_message,
-    trust_everyone,
 )
 from firmware_sim.scenarios.actuator import Actuator, CommandRuns, command
 
@@ -65,11 +62,3 @@ def test_number_of_remembered_commands_is_bounded(db: sqlite3.Connection) -> Non
         valve.run(received(number, command(f"c{number}", "open")), db)
     valve.run(received(5, command("c4", "open")), db)
     assert [(ran.command, ran.times) for ran in valve.ran(db)] == [("c3", 1), ("c4", 2)]
-
-
-def test_defaults_trust_everyone_and_do_nothing_afterwards(db: sqlite3.Connection) -> None:
-    plain = ReceiveOptions("inbox.db", Actuator().run)
-    assert plain.trusts is trust_everyone
-    assert trust_everyone(SENDER)
-    assert plain.afterwards is plain.on_returned is ignore_message
-    ignore_message(received(1, command("c1", "open")))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -35,7 +34,7 @@ from sync.receiver.gateways import GatewayRegistry
 from sync.segment import Event
 from sync.tables.delta import EVENTS, SEGMENTS, FleetTables, local_tables
 from sync.tables.maintenance import compact
-from tests.helpers.fleet_tables import EPOCH, LATER_EPOCH, Lane, fleet_folder, land, put
+from tests.helpers.fleet_tables import EPOCH, LATER_EPOCH, Lane, land, put
 from tests.helpers.small_ingest import SmallIngest
 from tests.sync.alerts.test_alert_output import message
 
@@ -81,11 +80,6 @@ class Fleet:
         """Return state, kind and gateway of all alerts in the file."""
         lines = self.out.read_text("utf-8").splitlines() if self.out.exists() else []
         return [(row["state"], row["kind"], row["gateway"]) for row in map(json.loads, lines)]
-
-
-@pytest.fixture
-def fleet(tmp_path: Path) -> Fleet:
-    return Fleet(fleet_folder(tmp_path / "fleet"))
 
 
 def two_gateways(fleet: Fleet) -> None:

@@ -180,17 +180,17 @@ def test_refusals_are_kept_for_few_days(order: int) -> None:
     assert gateway.days[-1] == (NOON + 19 * DAY) // DAY
 
 
-def test_usual_refusals_are_no_surge() -> None:
-    days = [(NOON - day * DAY, refusal_event(30)) for day in range(5, 0, -1)]
-    rows = [*days, (NOON, refusal_event(150))]
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [*((NOON - day * DAY, refusal_event(30)) for day in range(5, 0, -1)),
+         (NOON, refusal_event(150))],
+        [(NOON, refusal_event(500))],
+    ],
+    ids=["usual", "without a baseline"],
+)  # fmt: skip
+def test_refusals_are_no_surge(rows: list[tuple[int, dict[str, Any]]]) -> None:
     assert isinstance(told(FleetState(), GatewayEvents(), "system", rows)[REFUSALS], AllClear)
-
-
-def test_no_surge_without_a_baseline() -> None:
-    assert isinstance(
-        told(FleetState(), GatewayEvents(), "system", [(NOON, refusal_event(500))])[REFUSALS],
-        AllClear,
-    )
 
 
 def sends(count: int, every: int = MINUTE, **what: str) -> list[tuple[int, dict[str, Any]]]:

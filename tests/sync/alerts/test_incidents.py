@@ -63,12 +63,6 @@ def test_incident_is_alerted_at_start_and_end_with_one_id() -> None:
     assert tracker.active() == {}
 
 
-def test_no_alert_without_a_problem() -> None:
-    tracker = IncidentTracker()
-    assert tracker.update([good(NOON)], NOON) == []
-    assert tracker.incidents() == []
-
-
 def test_late_problem_is_held_back() -> None:
     tracker = IncidentTracker()
     assert tracker.update([bad(late=True)], NOON + DAY) == []

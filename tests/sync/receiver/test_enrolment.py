@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import json
 import logging
 import os
@@ -20,15 +19,7 @@ from sync.receiver.gateways import GatewayRegistry
 from tests.helpers.fleet import GATEWAY, OTHER
 from tests.helpers.fleet_command import fleet_command
 
-NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 URL = "https://centre.example:8443"
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> FleetFolder:
-    fleet = FleetFolder(tmp_path / "fleet")
-    fleet.create()
-    return fleet
 
 
 @pytest.fixture

@@ -25,13 +25,6 @@ SUM = hashlib.sha256(b"").digest()
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> FleetFolder:
-    fleet = FleetFolder(tmp_path / "fleet")
-    fleet.create()
-    return fleet
-
-
-@pytest.fixture
 def partials(folder: FleetFolder) -> PartialUploads:
     return made(folder)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import ssl
-from pathlib import Path
 
 import pytest
 from cryptography import x509
@@ -14,14 +13,6 @@ from sync.common.fleet_folder import FleetFolder
 from sync.receiver.pki import MAX_NAMES, RENEW_DAYS, SERVER_DAYS, Authority
 
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
-URL = "https://centre.example:8443"
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> FleetFolder:
-    fleet = FleetFolder(tmp_path / "fleet")
-    fleet.create()
-    return fleet
 
 
 def server_certificate(folder: FleetFolder) -> x509.Certificate:

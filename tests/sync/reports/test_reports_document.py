@@ -1,4 +1,4 @@
-"""What `docs/reference/reports.md` says of columns and limits is what the code has."""
+"""Tests that the columns and limits in `docs/reference/reports.md` are those of the code."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import gzip
 import json
+import math
 import random
 import struct
 import tracemalloc
@@ -29,7 +29,7 @@ from sync.segment import limits as bounds
 from sync.segment.columns import pack_tags, pack_texts, pack_values, unpack_values
 from sync.segment.typed_arrays import pack_integers
 from tests.helpers import segment_reader
-from tests.helpers.segments import header, logs, readings
+from tests.helpers.segments import header, readings
 
 GOLDEN = Path(__file__).parents[2] / "data"
 
@@ -38,15 +38,10 @@ def event(**changes: Any) -> Event:
     return Event(1, 1_790_000_000_000, True, "log")._replace(**changes)
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
-def test_value_must_be_finite(value: float) -> None:
-    with pytest.raises(ValueError, match="not a finite number"):
-        encode(header(), [event(value=value)])
-
-
 @pytest.mark.parametrize(
     "changes",
     [
+        *({"value": value} for value in (math.nan, math.inf, -math.inf)),
         {"time": bounds.MAX_TIME + 1},
         {"time": bounds.MIN_TIME - 1},
         {"qos": 3},
@@ -234,22 +229,3 @@ def test_integers_use_the_smallest_type() -> None:
     assert pack_integers([]) == cbor2.CBORTag(64, b"")
     with pytest.raises(ValueError, match="64 bits"):
         pack_integers([2**63])
-
-
-def json_lines(events: list[Event]) -> bytes:
-    """Return the same events as JSON lines."""
-    head = header()
-    where = {"gateway": head.gateway, "epoch": head.epoch}
-    lines = []
-    for made in events:
-        fields = {key: value for key, value in made._asdict().items() if value is not None} | where
-        lines.append(json.dumps(fields, separators=(",", ":")))
-    return gzip.compress("\n".join(lines).encode(), 6, mtime=0)
-
-
-@pytest.mark.parametrize(("count", "ratio"), [(500, 1.6), (2_000, 1.8)])
-@pytest.mark.parametrize("make", [readings, logs])
-def test_segment_is_much_smaller_than_json_lines(make: Any, count: int, ratio: float) -> None:
-    events = make(count)
-    lane = "readings" if make is readings else "logs"
-    assert ratio * len(encode(header(1, count, lane=lane), events)) < len(json_lines(events))

@@ -37,12 +37,6 @@ def test_cbor2_and_the_standard_library_read_it(name: str) -> None:
     assert data[-32:].hex() == told["digest"]
 
 
-def test_the_two_form_no_chain_by_accident() -> None:
-    first, second = (expected(name) for name in NAMES)
-    assert first["header"]["previous"] == "00" * 32
-    assert second["header"]["previous"] == first["digest"]
-
-
 def test_the_odd_one_keeps_the_sign_of_zero() -> None:
     _, events = segment_reader.read((DATA / "segment-odd.seg").read_bytes())
     assert math.copysign(1, events[3]["value"]) == -1

@@ -18,7 +18,6 @@ from sync.ingest.arrow_columns import arrow_columns
 from sync.segment import (
     REASONS,
     SegmentError,
-    SegmentHeader,
     columns,
     decode,
     decode_columns,
@@ -440,10 +439,3 @@ def test_few_bytes_cannot_expand_to_millions_of_tags(
 def test_column_without_values_may_have_a_dictionary() -> None:
     column = {"text": "x", "present": b"\0"}
     assert [event.source for event in decode(forged(body={"source": column})).events] == [None] * 2
-
-
-def test_headers_are_immutable() -> None:
-    made: Any = header()
-    with pytest.raises(AttributeError):
-        made.gateway = "other"
-    assert isinstance(made, SegmentHeader)

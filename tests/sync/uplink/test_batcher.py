@@ -29,11 +29,6 @@ def test_each_limit_seals(events: int, size: int, age: float) -> None:
         assert decision == WaitUntil(160.0)
 
 
-def test_default_limits() -> None:
-    limits = BatchLimits()
-    assert (limits.events, limits.seconds, limits.bytes) == (2_000, 300, 1_048_576)
-
-
 @given(st.integers(1, 30), st.integers(0, 2_000), st.floats(0, 1e9), st.floats(0, 1e9, width=32))
 def test_lane_is_due_at_the_announced_time(
     events: int, size: int, oldest: float, now: float

@@ -270,11 +270,3 @@ def test_certificate_and_key_must_match(site: Callable[..., GatewaySite], pki: L
     with pytest.raises(EnrolmentError, match="cannot be read"):
         validity_of(torn)
     assert isinstance(client_tls_context(here.first), ssl.SSLContext)
-
-
-def test_signing_request_names_the_gateway() -> None:
-    _, request = make_request(GATEWAY)
-    asked = x509.load_pem_x509_csr(request)
-    names = asked.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    assert names.get_values_for_type(x509.DNSName) == [GATEWAY]
-    assert asked.is_signature_valid
