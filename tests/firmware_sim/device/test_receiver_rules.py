@@ -14,6 +14,7 @@ from firmware_sim.device.receiver_rules import (
     Input,
     Reply,
     State,
+    Transition,
     acknowledged,
     diagram,
     offered,

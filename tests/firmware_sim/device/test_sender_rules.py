@@ -18,6 +18,7 @@ from firmware_sim.device.sender_rules import (
     Level,
     Message,
     State,
+    Transition,
     advance,
     backoff,
     diagram,

@@ -61,9 +61,7 @@ def test_full_buckets_are_discarded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert rate.take("c", 1) == 4
 
 
-def test_reserve_stays_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = FleetFolder(tmp_path / "fleet")
-    folder.create()
+def test_reserve_stays_free(folder: FleetFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     disk = SimpleNamespace(f_bavail=10, f_frsize=100)
     monkeypatch.setattr("os.statvfs", lambda _: disk)
     quota = DiskQuota(folder, 500)
@@ -74,9 +72,7 @@ def test_reserve_stays_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert refused.value.errno == errno.ENOSPC
 
 
-def test_landing_quota_uses_the_last_measurement(tmp_path: Path) -> None:
-    folder = FleetFolder(tmp_path / "fleet")
-    folder.create()
+def test_landing_quota_uses_the_last_measurement(folder: FleetFolder) -> None:
     (folder.landing / "g" / "e").mkdir(parents=True)
     segment = folder.landing / "g" / "e" / "1-2.seg"
     segment.write_bytes(bytes(600))
@@ -94,9 +90,7 @@ def test_landing_quota_uses_the_last_measurement(tmp_path: Path) -> None:
     quota.reserve(1_000)
 
 
-def test_reservation_without_landing_is_released(tmp_path: Path) -> None:
-    folder = FleetFolder(tmp_path / "fleet")
-    folder.create()
+def test_reservation_without_landing_is_released(folder: FleetFolder) -> None:
     quota = DiskQuota(folder, 0, 1_000)
     for _ in range(3):
         quota.reserve(900)

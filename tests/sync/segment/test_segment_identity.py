@@ -16,7 +16,7 @@ from sync.segment import (
     is_gateway,
     parse_identity,
 )
-from tests.helpers.segments import EPOCH, header
+from tests.helpers.segments import EPOCH
 
 letters = "abz09"
 label = st.tuples(st.sampled_from(letters), st.text(letters + "-", max_size=20)).map("".join)
@@ -65,9 +65,3 @@ def test_largest_range_and_longest_name() -> None:
     assert not is_gateway("a" * 256)
     assert is_epoch(EPOCH)
     assert not is_epoch(EPOCH + "0")
-
-
-def test_header_identity_and_count() -> None:
-    made = header(5, 9)
-    assert made.identity == Identity(made.gateway, made.epoch, made.lane, 5, 9)
-    assert made.count == 5

@@ -62,8 +62,3 @@ async def test_cancelled_wait_leaves_no_tasks() -> None:
     with pytest.raises(asyncio.CancelledError):
         await task
     assert asyncio.all_tasks() == {asyncio.current_task()}
-
-
-async def test_default_sleep_is_real_time() -> None:
-    await Wakeup().wait(0.001)
-    await Wakeup().pause(0)
