@@ -14,8 +14,8 @@ from edge.cli.commands import main
 from edge.cli.dead import LIST_LIMIT
 from edge.engine import events, usage
 from edge.engine.database import Transaction
+from edge.features.accounts.store import accounts
 from edge.ops import dead_letters as admin
-from edge.ops import devices
 from edge.ops.transactions import changing, reading
 from tests.helpers import waiting
 
@@ -26,20 +26,17 @@ DOUBTFUL = {"state": "in doubt", "session": SESSION, "outbox": 7}
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    made = tmp_path / "gw"
-    assert call(made, "init", "--domain", "gw.example").exit_code == 0
-    for name in ("pump1", "valve"):
-        devices.add(made, name, "x", trusted=True)
-    return made
-
-
-def call(folder: Path, *args: object, text: str | None = None) -> Result:
-    return CliRunner().invoke(main, [*map(str, args), "--dir", str(folder)], input=text)
+def folder(folder: Path) -> Path:
+    """A gateway with two devices."""
+    with changing(folder) as tx:
+        for name in ("pump1", "valve"):
+            accounts.add(tx, name, (), trusted=True)
+    return folder
 
 
 def dead(folder: Path, *args: object, text: str | None = None) -> Result:
-    return call(folder, "dead", *args, text=text)
+    words = ["dead", *map(str, args), "--dir", str(folder)]
+    return CliRunner().invoke(main, words, input=text)
 
 
 def change(folder: Path, unit: Callable[[Transaction], T]) -> T:

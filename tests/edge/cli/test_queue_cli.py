@@ -17,8 +17,9 @@ from edge.cli.commands import main
 from edge.engine import events
 from edge.engine.database import Transaction
 from edge.engine.events import StoredEvent
+from edge.features.accounts.store import accounts
 from edge.features.queues.store import overview, queue_items, queues
-from edge.ops import control, devices, setup
+from edge.ops import control
 from edge.ops.transactions import changing, reading
 from tests.helpers import queue_rows
 from tests.helpers.queue_rows import FIRST, PUBLISHER, WORKER
@@ -29,13 +30,11 @@ SHARE = "$share:pool:plant/#"
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """Set up the queue node `work` and a shared subscription, both with the worker as member."""
-    made = tmp_path / "gw"
-    setup.init(made, "gw.example")
-    devices.add(made, "worker", "x", trusted=True)
-    change(made, fill)
-    return made
+def folder(folder: Path) -> Path:
+    """A gateway with the queue node `work` and a shared subscription, both with a member."""
+    change(folder, lambda tx: accounts.add(tx, "worker", (), trusted=True))
+    change(folder, fill)
+    return folder
 
 
 def fill(tx: Transaction) -> None:

@@ -18,7 +18,7 @@ from edge.engine import database, events, snapshot
 from edge.engine.events import LOGS, SYSTEM, NewEvent
 from edge.errors import FieldpostError, SetupError, StoreFull
 from edge.features.eventlog.store import epochs
-from edge.ops import backup, devices, setup
+from edge.ops import backup, devices
 from edge.ops.transactions import changing, reading
 
 
@@ -27,17 +27,16 @@ def call(*args: object) -> Result:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    made = tmp_path / "gw"
-    setup.init(made, "gw.example")
-    text = (made / load.FILE_NAME).read_text()
-    (made / load.FILE_NAME).write_text(text.replace('enrolment = ""', 'enrolment = "enrol.json"'))
-    (made / "enrol.json").write_text("secret")
-    (made / "enrol.json").chmod(0o600)
-    devices.add(made, "pump1", "pencil", trusted=True)
-    with changing(made) as tx:
+def folder(folder: Path) -> Path:
+    """A gateway with an enrolment, a device and an event."""
+    text = (folder / load.FILE_NAME).read_text()
+    (folder / load.FILE_NAME).write_text(text.replace('enrolment = ""', 'enrolment = "enrol.json"'))
+    (folder / "enrol.json").write_text("secret")
+    (folder / "enrol.json").chmod(0o600)
+    devices.add(folder, "pump1", "pencil", trusted=True)
+    with changing(folder) as tx:
         events.append(tx, LOGS, NewEvent("log", text="kept"))
-    return made
+    return folder
 
 
 def files(folder: Path) -> dict[str, tuple[int, bytes]]:

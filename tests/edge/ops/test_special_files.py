@@ -122,26 +122,28 @@ def test_configuration_behind_a_link_is_read(folder: Path, tmp_path: Path) -> No
 CANNOT_BE_READ = "{path} cannot be read: {told}"
 
 
+FIFOS = [
+    ("run", "", "fieldpost.toml", CANNOT_BE_READ),
+    ("doctor", "", "fieldpost.toml", CANNOT_BE_READ),
+    ("config check", "", "fieldpost.toml", CANNOT_BE_READ),
+    ("run", "", "fieldpost.db", CANNOT_BE_READ),
+    ("doctor", "", "fieldpost.db", CANNOT_BE_READ),
+    ("status", "", "fieldpost.db", CANNOT_BE_READ),
+    ("run", LISTEN, "pki/server.pem", CANNOT_BE_READ),
+    *(("device add pump1 --certificate", "", f"pki/{name}", CANNOT_BE_READ)
+      for name in ("ca.pem", "ca.key")),
+    ("run", LISTEN + ENROLMENT, "enrolment.json",
+     "Error: uplink.enrolment: it is not a regular file"),
+    ("backup gw.zip", ENROLMENT, "enrolment.json",
+     "Error: gw.zip cannot be created: {path}: {told}"),
+    ("run", COMPONENT, "secret", f"Error: xmpp.component_secret: {CANNOT_BE_READ}"),
+]  # fmt: skip
+"""The command, its configuration, the file that is a FIFO, and the end of the error's line."""
+
+
 @pytest.mark.parametrize(
-    ("command", "configuration", "name", "error"),
-    [
-        ("run", "", "fieldpost.toml", CANNOT_BE_READ),
-        ("doctor", "", "fieldpost.toml", CANNOT_BE_READ),
-        ("config check", "", "fieldpost.toml", CANNOT_BE_READ),
-        ("run", "", "fieldpost.db", CANNOT_BE_READ),
-        ("doctor", "", "fieldpost.db", CANNOT_BE_READ),
-        ("status", "", "fieldpost.db", CANNOT_BE_READ),
-        *(("run", LISTEN, f"pki/{name}", CANNOT_BE_READ)
-          for name in ("server.pem", "server.key", "ca.pem", "crl.pem")),
-        *(("device add pump1 --certificate", "", f"pki/{name}", CANNOT_BE_READ)
-          for name in ("ca.pem", "ca.key")),
-        ("run", LISTEN + ENROLMENT, "enrolment.json",
-         "Error: uplink.enrolment: it is not a regular file"),
-        ("backup gw.zip", ENROLMENT, "enrolment.json",
-         "Error: gw.zip cannot be created: {path}: {told}"),
-        ("run", COMPONENT, "secret", f"Error: xmpp.component_secret: {CANNOT_BE_READ}"),
-    ],
-)  # fmt: skip
+    ("command", "configuration", "name", "error"), FIFOS, ids=[f"{c} {n}" for c, _, n, _ in FIFOS]
+)
 def test_fifo_is_reported(
     folder: Path,
     command: str,

@@ -9,15 +9,7 @@ from pathlib import Path
 import pytest
 
 from edge.errors import SetupError
-from edge.ops import setup
 from edge.server.tls import TlsContexts
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("gw") / "gateway"
-    setup.init(folder, "gw.example")
-    return folder
 
 
 @pytest.mark.parametrize(
@@ -33,10 +25,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("crl.pem", "ca.key", "crl.pem cannot be used: "),
     ],
 )
-def test_error_names_the_file(
-    made: Path, tmp_path: Path, name: str, other: str | None, told: str
-) -> None:
-    folder = shutil.copytree(made, tmp_path / "gateway")
+def test_error_names_the_file(folder: Path, name: str, other: str | None, told: str) -> None:
     TlsContexts(folder, pytest.fail)
     (folder / "pki" / name).unlink()
     if other is not None:
@@ -47,7 +36,14 @@ def test_error_names_the_file(
     assert "_ssl.c" not in str(error.value)
 
 
-def test_revocation_list_is_optional(made: Path, tmp_path: Path) -> None:
-    folder = shutil.copytree(made, tmp_path / "gateway")
+@pytest.mark.parametrize("name", ["server.pem", "server.key", "ca.pem", "crl.pem"])
+def test_folder_in_place_of_a_file_is_reported(folder: Path, name: str) -> None:
+    (folder / "pki" / name).unlink()
+    (folder / "pki" / name).mkdir()
+    with pytest.raises(SetupError, match=f"{name} cannot be read: it is a folder"):
+        TlsContexts(folder, pytest.fail)
+
+
+def test_revocation_list_is_optional(folder: Path) -> None:
     (folder / "pki" / "crl.pem").unlink()
     TlsContexts(folder, pytest.fail)

@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 import pytest
 
 from edge.config.limits import Limits
-from edge.ops import setup
 from edge.server.tls import BUFFER_BYTES, TlsContexts, TlsServer, share_input
 
 BYTES = 8_000
@@ -89,13 +88,6 @@ class Server:
         transport = await self._tls.handshake(application, plain, None, _distrust)
         assert transport is not None
         self.accepted.put_nowait(Connection(application, transport, plain.get_protocol()))
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = tmp_path_factory.mktemp("gw") / "gateway"
-    setup.init(made, "gw.example")
-    return made
 
 
 class Pair(NamedTuple):

@@ -75,7 +75,7 @@ def test_answered_messages_survive_and_commands_run_once(
 ) -> None:
     path, told = tmp_path / "inbox", set[tuple[str, int]]()
     chance = random.Random(seed)
-    for turn in range(scale(5, 100)):
+    for turn in range(scale(2, 100)):
         told.update(kill_after(chance.randrange(40), path, 1 + turn * 10_000))
         with Inbox.open(path, JID) as inbox:
             ran = Counter({int(r.command): r.times for r in Actuator.ran(inbox.database)})

@@ -68,7 +68,7 @@ def test_committed_states_survive_kill(
 ) -> None:
     path, told = tmp_path / "outbox", dict[int, State]()
     chance = random.Random(seed)
-    for _ in range(scale(5, 100)):
+    for _ in range(scale(2, 100)):
         told.update(kill_after(chance.randrange(60), path))
         with Outbox.open(path, JID, KEEP) as outbox:
             found = {record.number: record.state for record in outbox.records(*State)}
