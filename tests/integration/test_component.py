@@ -205,17 +205,24 @@ async def test_a_silent_server_is_disconnected(
         assert "attached to" in await site.heard()
 
 
-async def test_an_unknown_host_name_is_reported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("host", "error", "told"),
+    [
+        ("server.example", socket.gaierror(socket.EAI_NONAME, "unknown"), "resolved: unknown"),
+        ("a..b", UnicodeError(), "a..b is not a valid host name"),
+    ],
+)
+async def test_an_unusable_host_name_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str, error: Exception, told: str
 ) -> None:
-    async def unknown(*_: object, **__: object) -> None:
-        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+    async def fail(*_: object, **__: object) -> None:
+        raise error
 
-    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", unknown)
+    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", fail)
     async with opened(new_database(tmp_path)) as store:
-        site = Site(tmp_path, 1, Limits(), store, "server.example")
+        site = Site(tmp_path, 1, Limits(), store, host)
         task = asyncio.create_task(site.component.start())
-        assert "server.example cannot be resolved: Name or service not known" in await site.heard()
+        assert told in await site.heard()
         task.cancel()
         await asyncio.wait({task})
         await site.component.stop(1)

@@ -87,33 +87,6 @@ async def test_features_of_the_server_are_not_offered(
         assert condition(await client.iq("get", payload, to=to)) == refused
 
 
-async def test_each_qos_level_is_one_event(
-    server: Prosody, gateway: Gateway, running: Process
-) -> None:
-    async with await server.log_in("pump1") as client:
-        log = "<log xmlns='urn:xmpp:eventlog'><message>plain</message></log>"
-        client.send(f"<message to='{DOMAIN}'>{log}</message>")
-        ack = f"<acknowledged xmlns='urn:xmpp:qos'>{log_message(1, 'ack')}</acknowledged>"
-        assert (await client.iq("set", ack)).get("type") == "result"
-        for _ in range(2):
-            assert await client.assured("m1", log_message(2, "sure")) == "received"
-        for _ in range(2):
-            assert await client.deliver("m1") == "delivered"
-    assert events_of(gateway, "pump1") == [("plain", 0), ("ack.", 1), ("sure.", 2)]
-
-
-async def test_unknown_user_is_refused_and_logged(
-    server: Prosody, gateway: Gateway, running: Process
-) -> None:
-    async with await server.log_in("stranger") as client:
-        assert await client.assured("m1", log_message(1)) == "not-allowed"
-        client.send(f"<message id='x' to='{DOMAIN}'>{log_message(2)}</message>")
-        assert condition(await client.element()) == "not-allowed"
-    refused = [event for event in gateway.events("system") if event["kind"] == "limit"]
-    assert (f"stranger@{HOST}", "untrusted") in {(e["source"], e["name"]) for e in refused}
-    assert events_of(gateway, "stranger") == []
-
-
 async def test_presence_is_shown_to_trusted_users(server: Prosody, running: Process) -> None:
     async with await server.log_in("pump2", "sees") as client:
         await client.iq("get", "<query xmlns='jabber:iq:roster'/>", to=None)
@@ -174,19 +147,10 @@ def test_wrong_secret_is_reported_and_can_be_corrected(tmp_path: Path) -> None:
     assert "refused the secret" in told["component_lost"]["text"]
 
 
-@pytest.mark.parametrize(
-    ("change", "told"),
-    [
-        ({"domain": "other.example"}, "the server has no component of this name"),
-        ({"component": "127.0.0.1:1"}, "127.0.0.1:1 cannot be reached: Connection refused"),
-        ({"component": "a..b:5347"}, "a..b is not a valid host name"),
-    ],
-)
-def test_failed_attachment_is_reported_and_can_be_stopped(
-    tmp_path: Path, change: dict[str, str], told: str
-) -> None:
+def test_failed_attachment_is_reported_and_can_be_stopped(tmp_path: Path) -> None:
     server, gateway = alone(tmp_path)
-    gateway.configure(**change)
+    gateway.configure(domain="other.example")
+    told = "the server has no component of this name"
     with server, start("fieldpost", "run", "--dir", gateway.folder, ready=False) as process:
         process.wait_told(told)
         assert process.terminate() == 0
@@ -198,7 +162,7 @@ def test_waiting_for_the_server_is_reported_to_systemd(tmp_path: Path) -> None:
     server, gateway = alone(tmp_path)
     gateway.configure(heartbeat=1)
     with start("fieldpost", "run", "--dir", gateway.folder, ready=False) as process:
-        process.wait_told("Connection refused")
+        process.wait_told(f"127.0.0.1:{server.component} cannot be reached: Connection refused")
         deadline = time.monotonic() + BEAT_S
         while not any(event["name"] == "heartbeat" for event in gateway.events("system")):
             assert time.monotonic() < deadline
@@ -215,26 +179,20 @@ def test_second_component_of_the_same_name_is_reported(tmp_path: Path) -> None:
             process.wait_told("the server has another component of this name connected")
 
 
-async def test_users_of_a_trusted_domain_are_trusted(tmp_path: Path) -> None:
+async def test_users_of_a_trusted_domain_are_trusted_unless_revoked(tmp_path: Path) -> None:
     server, gateway = alone(tmp_path)
     gateway.configure(trusted_domains=[HOST])
-    devices.remove(gateway.folder, f"pump1@{HOST}")
+    pump = f"pump1@{HOST}"
+    devices.remove(gateway.folder, pump)
     with server, gateway.run():
         async with await server.log_in("pump1") as client:
             assert await client.assured("m1", log_message(1)) == "received"
             assert await client.deliver("m1") == "delivered"
-    assert events_of(gateway, "pump1") == [("Entered.", 2)]
-
-
-async def test_revoked_user_is_refused_while_running(tmp_path: Path) -> None:
-    server, gateway = alone(tmp_path)
-    gateway.configure(trusted_domains=[HOST])
-    with server, gateway.run():
-        async with await server.log_in("pump1") as client:
-            assert await client.assured("m1", log_message(1)) == "received"
-            devices.revoke(gateway.folder, f"pump1@{HOST}")
-            assert await client.assured("m2", log_message(2)) == "not-allowed"
-            assert await client.deliver("m1") == "not-allowed"
+            assert await client.assured("m2", log_message(2)) == "received"
+            devices.add(gateway.folder, pump, None, trusted=True)
+            devices.revoke(gateway.folder, pump)
+            assert await client.assured("m3", log_message(3)) == "not-allowed"
+            assert await client.deliver("m2") == "not-allowed"
 
 
 async def test_killed_server_is_reconnected(tmp_path: Path) -> None:
@@ -253,22 +211,3 @@ async def test_killed_server_is_reconnected(tmp_path: Path) -> None:
             assert await client.deliver("m1") == "delivered"
         assert process.terminate() == 0
     assert events_of(gateway, "pump1") == [("Entered.", 2)]
-
-
-async def test_exchange_is_exactly_once_across_kills(tmp_path: Path) -> None:
-    server, gateway = alone(tmp_path)
-    with server:
-        async with await server.log_in("pump1") as client:
-            for number in range(3):
-                with gateway.run() as process:
-                    assert await client.assured(f"m{number}", log_message(number)) == "received"
-                    process.kill9()
-                with gateway.run() as process:
-                    assert await client.assured(f"m{number}", log_message(number)) == "received"
-                    assert await client.deliver(f"m{number}") == "delivered"
-                    process.kill9()
-                with gateway.run() as process:
-                    assert await client.deliver(f"m{number}") == "delivered"
-                    assert process.terminate() == 0
-    logged = [e["tags"]["n"] for e in gateway.events("logs")]
-    assert logged == ["0", "1", "2"]
