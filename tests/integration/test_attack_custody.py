@@ -15,7 +15,7 @@ import pytest
 
 from tests.helpers.gateway import PASSWORD, Gateway, port_of
 from tests.helpers.processes import Process
-from tests.helpers.xmpp import CLIENT, Client, authenticated, log_in
+from tests.helpers.xmpp import CLIENT, Client, log_in
 
 PUMP = "pump1@gw.example/fw"
 VALVE = "valve@gw.example"
@@ -132,71 +132,6 @@ async def test_exchange_continues_after_a_kill_at_any_step(
             await assert_nothing_more(client, valve)
         assert process.terminate() == 0
     assert valve.did == ["one", "two"]
-
-
-@pytest.mark.parametrize("step", ["assured", "deliver"])
-async def test_replacing_session_continues_the_exchange(tmp_path: Path, step: str) -> None:
-    gateway, valve = gateway_in(tmp_path), Valve()
-    with gateway.run() as process:
-        await send_assured(gateway, process, "one", "two")
-        async with await come(gateway, process) as first:
-            answer = await valve.until(first, step)
-            async with await come(gateway, process) as second:
-                assert await first.closed() == "conflict"
-                second.send(answer)
-                while len(valve.did) < 2:
-                    second.send(await valve.until(second, "deliver"))
-                await assert_nothing_more(second, valve)
-        assert process.terminate() == 0
-    assert valve.did == ["one", "two"]
-
-
-@pytest.mark.parametrize("counted", [False, True])
-@pytest.mark.parametrize("step", ["assured", "deliver"])
-async def test_resumed_session_continues_the_exchange(
-    tmp_path: Path, step: str, counted: bool
-) -> None:
-    """The device received the iq before its connection was cut, and acknowledges it or not."""
-    gateway, valve = gateway_in(tmp_path), Valve()
-    with gateway.run() as process:
-        await send_assured(gateway, process, "one", "two")
-        first = await log_in(port_of(process), gateway.ca, "valve", PASSWORD)
-        token = await first.enable()
-        first.send("<presence/>")
-        answer = await valve.until(first, step)
-        h = first.stanzas - (not counted)
-        first.cut()
-        async with await authenticated(port_of(process), gateway.ca, "valve", PASSWORD) as client:
-            resumed = await client.resume(token, h)
-            assert resumed.tag == "{urn:xmpp:sm:3}resumed"
-            if counted:
-                client.send(answer)
-            while len(valve.did) < 2:
-                client.send(await valve.until(client, "deliver"))
-            await assert_nothing_more(client, valve)
-        assert process.terminate() == 0
-    assert valve.did == ["one", "two"]
-
-
-async def test_device_with_a_new_address_executes_each_message_once(tmp_path: Path) -> None:
-    """Offers move to the new address; messages that the old address holds wait for it."""
-    gateway, valve = gateway_in(tmp_path), Valve()
-    with gateway.run() as process:
-        await send_assured(gateway, process, "one", "two")
-        async with await come(gateway, process, "a") as client:
-            late = await valve.until(client, "assured")
-        async with await come(gateway, process, "b") as client:
-            client.send(late)
-            while len(valve.did) < 2:
-                client.send(await valve.until(client, "deliver"))
-            client.send(late)
-            await assert_nothing_more(client, valve)
-        async with await come(gateway, process, "a") as client:
-            client.send(late)
-            await assert_nothing_more(client, valve)
-        assert process.terminate() == 0
-    assert valve.did == ["one", "two"]
-    assert not [event for event in gateway.events("system") if event["name"] == "dead"]
 
 
 async def test_largest_message_is_delivered_in_a_slightly_larger_stanza(tmp_path: Path) -> None:

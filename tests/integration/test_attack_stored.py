@@ -63,33 +63,6 @@ async def read_messages(client: Client, last: int) -> list[int]:
     return found
 
 
-async def test_stored_messages_survive_a_kill_and_keep_their_order(tmp_path: Path) -> None:
-    gateway = make(tmp_path)
-    with gateway.run() as process:
-        assert await send_messages(process, 0, 80) == []
-        process.kill9()
-    confirmed = -1
-    for _ in range(3):
-        with gateway.run() as process:
-            client = await bound(process, "cam1")
-            await client.enable()
-            client.send("<presence/>")
-            found = await read_messages(client, confirmed + 20)
-            assert found == list(range(confirmed + 1, confirmed + 21)), "from what is not confirmed"
-            client.acknowledge(1 + 10)  # its own presence came first
-            confirmed += 10
-            client.send(f"<iq type='get' id='end' to='gw.example'>{PING}</iq>")
-            while (await client.element()).get("id") != "end":
-                pass
-            process.kill9()
-            client.cut()
-    with gateway.run() as process:
-        async with await bound(process, "cam1") as client:
-            client.send("<presence/>")
-            assert await read_messages(client, 79) == list(range(confirmed + 1, 80))
-        assert process.terminate() == 0
-
-
 async def test_resumption_continues_a_page_of_stored_messages(process: Process) -> None:
     await send_messages(process, 0, 80)
     client = await bound(process, "cam1")
@@ -108,25 +81,6 @@ async def test_resumption_continues_a_page_of_stored_messages(process: Process) 
             elif stanza.tag == f"{CLIENT}message":
                 found.append(int(stanza.attrib["id"]))
         assert found == list(range(3, 80))
-
-
-async def test_unavailable_session_leaves_the_rest_to_another(process: Process) -> None:
-    """The second session receives the rest without waiting for another message."""
-    await send_messages(process, 0, 80)
-    async with (
-        await bound(process, "cam1", "one") as one,
-        await bound(process, "cam1", "two") as two,
-    ):
-        await one.enable()
-        one.send("<presence/>")
-        assert await read_messages(one, 31) == list(range(32))
-        two.send("<presence/>")
-        await two.element()
-        one.send("<presence type='unavailable'/>")
-        heard = await one.handled()
-        assert heard == 2
-        one.acknowledge(one.stanzas)
-        assert await read_messages(two, 79) == list(range(32, 80))
 
 
 async def test_burst_arrives_completely_while_the_receiver_is_replaced(process: Process) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from pathlib import Path
 from xml.etree.ElementTree import Element
 
@@ -63,23 +62,3 @@ async def test_requeued_message_reaches_an_online_device(tmp_path: Path) -> None
         assert process.terminate() == 0
     names = [event["name"] for event in gateway.events("system") if event["kind"] not in OWN]
     assert names[:2] == ["requeued", "downgrade_on"]
-
-
-async def test_removing_a_device_dead_letters_its_outbox(tmp_path: Path) -> None:
-    gateway = Gateway(tmp_path / "gateway", "pump1", "valve")
-    row = bury(gateway, "valve")
-    with gateway.run() as process:
-        async with await log_in(port_of(process), gateway.ca, "pump1", PASSWORD) as pump:
-            pump.send("<presence/>")
-            await do(gateway, "dead", "requeue", str(row))
-            told = await do(gateway, "device", "remove", "valve", "--yes")
-            assert "1 in its outbox" in told
-            message = await came(pump, "message")
-            assert message.get("type") == "error"
-            assert message.get("from") == "valve@gw.example"
-            assured = message.find("{urn:xmpp:qos}assured")
-            assert assured is not None
-            assert assured.get("msgId") == "m1"
-            found = json.loads(await do(gateway, "dead", "list", "--json"))
-            assert (found["state"], found["recipient"]) == ("failed", "valve")
-        assert process.terminate() == 0

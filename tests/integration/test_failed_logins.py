@@ -14,7 +14,7 @@ import pytest
 
 from edge.ops import certificates, current_time, devices, pki
 from edge.ops.certificates import Issued
-from tests.helpers.gateway import PASSWORD, Gateway, port_of
+from tests.helpers.gateway import Gateway, port_of
 from tests.helpers.processes import Process
 from tests.helpers.xmpp import Client, Closed, trusting
 
@@ -222,20 +222,3 @@ async def test_one_address_writes_few_lines_whatever_names_it_tries(tmp_path: Pa
     found = [e for e in gateway.events("system") if e["name"] == "authentication"]
     assert sum(event["value"] for event in found) == 40
     assert max(len(event["tags"].get("account", "")) for event in found) == 64
-
-
-async def test_a_throttled_login_is_named_too(tmp_path: Path) -> None:
-    gateway = Gateway(tmp_path / "gateway", "cam1", authenticate_delay=0.0, authenticate_failures=3)
-    with gateway.run() as process:
-        for _ in range(3):
-            await fail(process, gateway.ca, "PLAIN", "cam1")
-        async with await Client.connect(port_of(process)) as client:
-            await client.start_tls(gateway.ca)
-            await client.element()
-            told = await client.authenticate("PLAIN", "cam1", PASSWORD)
-            assert told == "temporary-auth-failure"
-        process.wait_told(
-            "Warning: limit authentication_limit: too many failed logins"
-            " (source=127.0.0.1, value=1, account=cam1, mechanism=PLAIN, limit=3)\n"
-        )
-        assert process.terminate() == 0

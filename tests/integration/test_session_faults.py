@@ -198,6 +198,24 @@ async def test_senders_of_undelivered_stanzas_get_errors_on_a_full_disk(
                 assert (await again.iq("get", PING)).get("type") == "result"
 
 
+async def test_a_session_is_replaced_while_the_disk_is_full(tmp_path: Path) -> None:
+    async with in_process(tmp_path, "cam1", "cam2") as front, await front.bound("cam2") as sender:
+        client = await front.bound("cam1")
+        await client.enable()
+        client.send("<presence/>")
+        sender.send(chat_message(1, "cam1@gw.example"))
+        assert await next_message(client) == "c1"
+        await front.store.run(use_free_pages)
+        await front.store.run(lambda tx: tx.row("PRAGMA max_page_count = 1"))
+        async with await front.bound("cam1") as again:
+            assert await client.closed() == "conflict"
+            sender.send(chat_message(2, client.full))
+            assert await next_message(again) == "c2"
+            await front.store.run(lambda tx: tx.row("PRAGMA max_page_count = 100000"))
+            again.send("<presence/>")
+            assert await next_message(again) == "c1"
+
+
 async def test_a_revoked_session_ends_although_the_store_was_busy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 from xml.etree.ElementTree import Element
 
 from edge.engine import database
-from edge.engine.service_time import Now
-from edge.features.accounts.store import accounts
-from tests.helpers.in_process import InProcess, in_process
+from tests.helpers.in_process import in_process
 from tests.helpers.pubsub import element, form, options, request_xml
 from tests.helpers.xmpp import Client
 
@@ -43,13 +40,6 @@ def _rows(folder: Path, sql: str) -> list[Any]:
         return connection.execute(sql).fetchall()
 
 
-async def _until_none(front: InProcess, sql: str) -> None:
-    """Wait until a query finds nothing."""
-    async with asyncio.timeout(PATIENCE):
-        while await front.store.run(lambda tx: tx.row(sql)) is not None:
-            pass
-
-
 async def test_a_subscriber_is_answered_before_it_gets_items(tmp_path: Path) -> None:
     async with in_process(tmp_path, "bee", "boss") as front:
         boss, bee = await front.bound("boss"), await front.bound("bee")
@@ -79,15 +69,3 @@ async def test_subscriptions_and_locks_survive_the_shutdown_of_the_gateway(tmp_p
     assert _rows(folder, "SELECT state, holder FROM queue_items") == [
         ("locked", "bee@gw.example/fw")
     ]
-
-
-async def test_a_share_ends_when_the_account_of_its_last_member_is_removed(tmp_path: Path) -> None:
-    async with in_process(tmp_path, "bee", "boss") as front, await front.bound("bee") as bee:
-        await _join(bee, "$share:s:#", "bee@gw.example")
-        path = front.gateway.folder / database.FILE_NAME
-        with (
-            closing(database.connect(path)) as other,
-            database.transaction(other, Now(0, 0, True)) as tx,
-        ):
-            accounts.remove(tx, "bee")
-        await _until_none(front, "SELECT 1 FROM queues")

@@ -322,6 +322,18 @@ def test_lost_messages_go_to_another_session(gateway: Gateway) -> None:
     assert bodies(received(gateway, SECOND)) == texts
 
 
+def test_unavailable_session_leaves_the_rest_to_another(gateway: Gateway) -> None:
+    texts = send_messages(gateway, 40)
+    make_valve_available(gateway)
+    generation = gateway.generation(VALVE)
+    receipts = [send.receipt for send in gateway.sends(VALVE) if send.receipt is not None]
+    make_valve_available(gateway, SECOND)
+    assert received(gateway, SECOND) == []
+    gateway.send(VALVE, "<presence type='unavailable'/>")
+    gateway.tx(lambda tx: gateway.lifecycle.acknowledge(tx, generation, receipts))
+    assert bodies(received(gateway, SECOND)) == texts[32:]
+
+
 def test_crash_loses_nothing(gateway: Gateway) -> None:
     texts = send_messages(gateway, 40)
     make_valve_available(gateway)

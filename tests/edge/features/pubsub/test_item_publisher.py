@@ -22,6 +22,7 @@ from tests.helpers.pubsub import (
     send_request,
     subscribe,
 )
+from tests.helpers.qos_devices import make_eligible, take_requests
 from tests.helpers.store import DOMAIN, Gateway
 
 METER: Final = f"meter@{DOMAIN}/fw"
@@ -87,6 +88,19 @@ def test_an_item_of_a_queue_names_its_publisher_as_its_node_says(
     subscribe(gateway, VALVE, "$share:pool:plant/#", qos="0")
     publish(gateway, METER, NODE, item("c"))
     assert notified(gateway, VALVE) == [named] * 3
+
+
+@pytest.mark.parametrize("target", ["plant/+", "$share:pool:plant/#"])
+@pytest.mark.parametrize("qos", ["1", "2"])
+def test_an_item_in_an_outbox_names_its_publisher(gateway: Gateway, target: str, qos: str) -> None:
+    create(gateway, PUMP, NODE, publish_model="open")
+    make_eligible(gateway, VALVE)
+    subscribe(gateway, VALVE, target, qos=qos)
+    publish(gateway, METER, NODE, item("a"))
+    (request,) = take_requests(gateway, VALVE)
+    assert request.message is not None
+    (found,) = request.message.iter(f"{{{EVENT}}}item")
+    assert found.get("publisher") == f"meter@{DOMAIN}"
 
 
 def test_a_changed_option_counts_for_stored_items(gateway: Gateway) -> None:
