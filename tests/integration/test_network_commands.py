@@ -8,11 +8,14 @@ import signal
 import sys
 from asyncio.subprocess import PIPE
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from edge.cli import network
+from edge.cli.commands import main
 from edge.cli.device_login import Login
 from edge.cli.network import NetworkError
 from edge.ops import devices
@@ -60,24 +63,21 @@ class Commands:
         return [*map(str, (command, "--as", jid, *secret, *place, *end, *words))]
 
     async def run(self, *words: str, text: str = "") -> tuple[int, str, str]:
-        """Run a command to its end; return its status and output."""
-        running = await self._start(words)
-        out, err = await asyncio.wait_for(running.communicate(text.encode()), SOON_S)
-        assert running.returncode is not None
-        return running.returncode, out.decode(), err.decode()
+        """Run a command to its end, in a thread; return its status and output."""
+        invoke = partial(CliRunner().invoke, main, words, input=text, catch_exceptions=False)
+        async with asyncio.timeout(SOON_S):
+            done = await asyncio.to_thread(invoke, prog_name="fieldpost")
+        return done.exit_code, done.stdout, done.stderr
 
     async def begin(self, *words: str) -> asyncio.subprocess.Process:
         """Start `listen`, and wait until it listens."""
-        running = await self._start(words)
+        running = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "edge", *words), stdin=PIPE, stdout=PIPE, stderr=PIPE
+        )
         assert running.stderr is not None
         line = await asyncio.wait_for(running.stderr.readline(), SOON_S)
         assert line.startswith(b"listening to "), line
         return running
-
-    async def _start(self, words: tuple[str, ...]) -> asyncio.subprocess.Process:
-        return await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "edge", *words), stdin=PIPE, stdout=PIPE, stderr=PIPE
-        )
 
 
 @pytest.fixture
@@ -104,37 +104,27 @@ async def test_messages_reach_a_device_at_each_level(commands: Commands) -> None
 async def test_items_reach_a_filter_and_a_share(commands: Commands) -> None:
     by_filter = await commands.begin(*commands.words("listen", "valve1", "plant/+", "--count", 1))
     by_share = await commands.begin(
-        *commands.words("listen", "pump1", "$share:readers:plant/#", "--count", 1)
+        *commands.words("listen", "pump1", "$share:readers:plant/#", "--count", 1, "--json")
     )
     words = commands.words("send", "cam1", "--node", "plant/a", "--format", "json", direct=True)
     assert await commands.run(*words, text='{"watts": 7}\n') == (0, "", "")
-    for listening in (by_filter, by_share):
-        assert await output(listening) == ['plant/a  {"watts": 7}']
-
-
-async def test_the_publisher_of_an_item_is_printed(commands: Commands) -> None:
-    node = ("plant/+", "--count", 1, "--json")
-    queue = ("--take", "jobs", "--count", 1, "--json")
-    heard = await commands.begin(*commands.words("listen", "valve1", *node))
-    taken = await commands.begin(*commands.words("listen", "valve1", *queue))
-    for name in ("plant/a", "jobs"):
-        words = commands.words("send", "pump1", "--node", name, "text")
-        assert await commands.run(*words) == (0, "", "")
-    for listening in (heard, taken):
-        (line,) = await output(listening)
-        assert json.loads(line)["publisher"] == f"pump1@{DOMAIN}"
+    assert await output(by_filter) == ['plant/a  {"watts": 7}']
+    (shared,) = map(json.loads, await output(by_share))
+    assert (shared["json"], shared["publisher"]) == ({"watts": 7}, f"cam1@{DOMAIN}")
 
 
 async def test_items_of_a_queue_are_taken_once(commands: Commands, gateway: Gateway) -> None:
     words = commands.words("send", "pump1", "--node", "jobs", "--lines", "--qos", 2)
     assert await commands.run(*words, text="one\ntwo\nthree\n") == (0, "", "")
     words = commands.words("listen", "valve1", "--take", "jobs")
-    first = await commands.begin(*words, "--count", "2")
-    assert await output(first) == ["jobs  one", "jobs  two"]
-    second = await commands.begin(*words, "--count", "1")
-    assert await output(second) == ["jobs  three"]
-    found = map(json.loads, gateway.command("queue", "list", "--json").splitlines())
-    assert [queue["items"] for queue in found if queue["name"] == "jobs"] == [0]
+    assert await commands.run(*words, "--count", "2") == (
+        *(0, "jobs  one\njobs  two\n", "listening to items of jobs\n"),
+    )
+    _, out, _ = await commands.run(*words, "--count", "1", "--json")
+    found = json.loads(out)
+    assert (found["text"], found["publisher"]) == ("three", f"pump1@{DOMAIN}")
+    listed = map(json.loads, gateway.command("queue", "list", "--json").splitlines())
+    assert [queue["items"] for queue in listed if queue["name"] == "jobs"] == [0]
 
 
 async def test_options_of_an_item_decide_when_it_is_taken(
@@ -145,13 +135,9 @@ async def test_options_of_an_item_decide_when_it_is_taken(
         text = "".join(map(str, options)) or "low"
         words = commands.words("send", "pump1", "--node", "timed", *options)
         assert await commands.run(*words, text=text) == (0, "", "")
-    listening = await commands.begin(*commands.words("listen", "valve1", "--take", "timed"))
-    assert listening.stdout is not None
-    async with asyncio.timeout(SOON_S):
-        assert await listening.stdout.readline() == b"timed  --priority5\n"
-        assert await listening.stdout.readline() == b"timed  low\n"
-    listening.kill()
-    await listening.wait()
+    words = commands.words("listen", "valve1", "--take", "timed", "--idle", 0.1)
+    _, out, _ = await commands.run(*words)
+    assert out == "timed  --priority5\ntimed  low\n"
     words = commands.words("send", "pump1", "--node", "plant/a", "--ttl", 1, "text")
     status, _, err = await commands.run(*words)
     assert (status, err.count("\n")) == (1, 1)
@@ -185,10 +171,9 @@ async def test_refusals_are_one_line(commands: Commands) -> None:
     assert (status, err.count("\n")) == (1, 1)
 
 
-@pytest.mark.parametrize("as_device", [False, True])
-@pytest.mark.parametrize("what", [("quiet/#",), ("--take", "jobs")])
+@pytest.mark.parametrize(("as_device", "what"), [(False, ("quiet/#",)), (True, ("--take", "jobs"))])
 async def test_listening_ends_with_ctrl_c(
-    commands: Commands, gateway: Gateway, what: tuple[str, ...], *, as_device: bool
+    commands: Commands, gateway: Gateway, as_device: bool, what: tuple[str, ...]
 ) -> None:
     words = ["listen", *what, "--dir", str(gateway.folder)]
     if as_device:
@@ -230,5 +215,5 @@ async def test_unanswered_messages_stay_in_the_outbox(
     assert await commands.run(*words) == (0, "", "")
     assert await commands.run(*words) == (0, "", "")
     assert (tmp_path / "outbox.db").exists()
-    listening = await commands.begin(*commands.words("listen", "valve1", "--count", 2))
-    assert [line.partition("  ")[2] for line in await output(listening)] == ["kept", "kept"]
+    _, out, _ = await commands.run(*commands.words("listen", "valve1", "--count", 2))
+    assert [line.partition("  ")[2] for line in out.splitlines()] == ["kept", "kept"]
