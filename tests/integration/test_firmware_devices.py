@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -110,6 +112,14 @@ def site(folder: Gateway, running: Process, tmp_path: Path) -> Site:
     return Site(port_of(running), folder.ca, tmp_path)
 
 
+def some(cases: Iterable[tuple[object, ...]], every: int) -> list[Any]:
+    """Return parameters: `make test-long` runs all of them, `make test` one of `every`."""
+    return [
+        pytest.param(*case, marks=[pytest.mark.long] if number % every else [])
+        for number, case in enumerate(cases)
+    ]
+
+
 async def there(*devices: Device) -> None:
     async with asyncio.timeout(20):
         for device in devices:
@@ -170,10 +180,13 @@ async def test_message_to_an_offline_session_fails(site: Site) -> None:
         assert record.reason.startswith("cancel/service-unavailable")
 
 
+MOMENTS = (DeliveryStep.OFFERED, DeliveryStep.RECEIVED, DeliveryStep.RELEASED)
+
+
 @pytest.mark.parametrize(
-    "moment", [DeliveryStep.OFFERED, DeliveryStep.RECEIVED, DeliveryStep.RELEASED]
+    ("moment", "how"),
+    some(product(MOMENTS, ("cut", "reset", "lost", "half-closed", "killed")), every=4),
 )
-@pytest.mark.parametrize("how", ["cut", "reset", "lost", "half-closed", "killed"])
 async def test_receiver_with_faults_runs_each_command_once(
     site: Site, moment: DeliveryStep, how: str
 ) -> None:
@@ -240,8 +253,9 @@ async def test_message_to_an_account_is_stored_for_its_device(site: Site, level:
     assert (root.findtext("{urn:xmpp:delay}delay") is None) == (level > 0)
 
 
-@pytest.mark.parametrize("step", range(1, 9))
-@pytest.mark.parametrize("how", ["cut", "half-closed", "killed"])
+@pytest.mark.parametrize(
+    ("step", "how"), some(product(range(1, 9), ("cut", "half-closed", "killed")), every=4)
+)
 async def test_custody_and_faults_run_each_command_once_in_order(
     site: Site, step: int, how: str
 ) -> None:

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from firmware_sim.device.connection import Connection, Endpoint
 from firmware_sim.device.limits import ReconnectPolicy, SendPolicy
 from tests.helpers.gateway import DOMAIN, PASSWORD, Gateway, port_of
 from tests.helpers.processes import Process, free_port, start
@@ -64,16 +63,7 @@ def test_documented_example_runs(folder: Gateway, running: Process, tmp_path: Pa
     assert not [e for e in system if e["kind"] == "limit" or e["name"] == "dead"]
 
 
-async def test_gateway_announces_the_features_of_the_device(
-    folder: Gateway, running: Process
-) -> None:
-    endpoint = Endpoint(f"pump4@{DOMAIN}/fw", PASSWORD, "127.0.0.1", port_of(running), folder.ca)
-    connection = Connection(endpoint)
-    await connection.open(30)
-    assert await connection.qos.supported(DOMAIN, timeout=30)
-    await connection.close()
-
-
+@pytest.mark.long
 def test_run_with_faults_and_a_killed_gateway_is_exact(
     tmp_path: Path, scale: Callable[[int, int], int], seed: int
 ) -> None:

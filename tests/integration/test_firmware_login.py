@@ -33,8 +33,7 @@ def ignore(_message: ReceivedMessage, _db: sqlite3.Connection) -> None:
     """Ignore the message."""
 
 
-@pytest.mark.parametrize("direct", [False, True], ids=["starttls", "direct"])
-@pytest.mark.parametrize("name", ["pump1", "pump2"], ids=["password", "certificate"])
+@pytest.mark.parametrize(("name", "direct"), [("pump1", False), ("pump2", True)])
 async def test_device_logs_in(
     gateway: Gateway, process: Process, tmp_path: Path, name: str, direct: bool
 ) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from edge.ops import devices
+from edge.ops import devices, pki
 from tests.helpers.gateway import PASSWORD, Gateway, port_of
 from tests.helpers.processes import Process
 from tests.helpers.xmpp import Client, Closed, trusting
@@ -96,6 +96,15 @@ async def test_certificate_of_another_ca_fails_the_handshake(
     other = Gateway(tmp_path / "other")
     devices.add(other.folder, "pump1", None, trusted=True, certificate=True)
     assert await refused(connect(gateway, process, own(other, "pump1"), True))
+
+
+async def test_certificate_of_the_gateway_fails_the_handshake(
+    gateway: Gateway, process: Process, tmp_path: Path
+) -> None:
+    files = pki.files(gateway.folder)
+    shutil.copy(files.server, tmp_path / "cert.pem")
+    shutil.copy(files.server_key, tmp_path / "key.pem")
+    assert await refused(connect(gateway, process, tmp_path, True))
 
 
 async def test_revoked_certificate_ends_the_session(

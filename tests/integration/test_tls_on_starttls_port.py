@@ -131,10 +131,16 @@ async def test_invalid_hello_is_refused_at_once(process: Process, data: bytes) -
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"\x16", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc" + bytes(90)]
+    ("port", "data"),
+    [
+        ("xmpp", b""),
+        ("xmpp", b"\x16"),
+        ("xmpp", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc" + bytes(90)),
+        ("xmpps", b"\x16\x03\x01" + b"\x05\x00" * 50),
+    ],
 )
-async def test_slow_hello_is_disconnected_in_time(process: Process, data: bytes) -> None:
-    reader, writer = await asyncio.open_connection("127.0.0.1", port_of(process))
+async def test_slow_hello_is_disconnected_in_time(process: Process, port: str, data: bytes) -> None:
+    reader, writer = await asyncio.open_connection(*process.host_port(port))
     async with Client(reader, writer) as client:
         started = time.monotonic()
         received = await trickle(client, data, 0.05) + await until_closed(client)
