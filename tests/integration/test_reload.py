@@ -34,16 +34,35 @@ SECONDS = 20
 LOG = "<log xmlns='urn:xmpp:eventlog' id='Started' type='Notice'><message>It runs.</message></log>"
 
 
-@pytest.fixture
-def gateway(tmp_path: Path) -> Gateway:
-    return Gateway(tmp_path / "gateway", "pump1", "olga", authenticate_delay=0.0)
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Gateway, Process, bytes]]:
+    """Run a gateway for all tests that change nothing but options; return its first options too."""
+    folder = tmp_path_factory.mktemp("gw") / "gateway"
+    gateway = Gateway(folder, "pump1", "olga", authenticate_delay=0.0)
+    first = (folder / load.FILE_NAME).read_bytes()
+    with gateway.run() as process:
+        yield gateway, process, first
+        assert process.terminate() == 0
 
 
 @pytest.fixture
-def process(gateway: Gateway) -> Iterator[Process]:
-    with gateway.run() as started:
-        yield started
-        assert started.terminate() == 0
+def gateway(running: tuple[Gateway, Process, bytes]) -> Iterator[Gateway]:
+    """The running gateway, whose options are reset afterwards."""
+    gateway, _, first = running
+    yield gateway
+    (gateway.folder / load.FILE_NAME).write_bytes(first)
+    reload(gateway)
+
+
+@pytest.fixture
+def process(running: tuple[Gateway, Process, bytes]) -> Process:
+    return running[1]
+
+
+@pytest.fixture
+def stopped(tmp_path: Path) -> Gateway:
+    """A gateway that does not run."""
+    return Gateway(tmp_path / "gateway", "pump1")
 
 
 def configure(gateway: Gateway, section: str, **options: object) -> None:
@@ -63,6 +82,11 @@ def reload(gateway: Gateway, status: int = 0) -> dict[str, Any]:
     assert result.exit_code == status, result.output
     found: dict[str, Any] = json.loads(result.stdout)
     return found
+
+
+def reloads(gateway: Gateway) -> list[dict[str, Any]]:
+    """Return the events of all reloads so far."""
+    return [event for event in gateway.events("system") if event["name"] == "reloaded"]
 
 
 def allowed(gateway: Gateway, limit: str) -> object:
@@ -113,8 +137,7 @@ async def test_limits_apply_at_once(gateway: Gateway, process: Process) -> None:
         assert (await first.iq("get", "<ping xmlns='urn:xmpp:ping'/>")).get("type") == "result"
     text = gateway.command("reload")
     assert text.startswith("no option was changed; ")
-    events = [event for event in gateway.events("system") if event["name"] == "reloaded"]
-    assert [(event["value"], event.get("text")) for event in events] == [
+    assert [(event["value"], event.get("text")) for event in reloads(gateway)[-2:]] == [
         (2.0, "limits.sessions_per_account, limits.held_messages_per_source"),
         (0.0, None),
     ]
@@ -154,33 +177,30 @@ def test_a_file_that_cannot_be_parsed_changes_nothing(
     assert allowed(gateway, "sessions") == 1000
 
 
-@pytest.mark.parametrize("fault", ["web", "uplink", "certificate", "descriptors"])
+@pytest.mark.parametrize(
+    ("fault", "told"),
+    [
+        ("web", "is already in use"),
+        ("uplink", "uplink.enrolment: "),
+        ("certificate", "is not the key of"),
+        ("descriptors", "file descriptors"),
+    ],
+)
 def test_a_part_that_cannot_be_prepared_changes_nothing(
-    gateway: Gateway, process: Process, fault: str
+    gateway: Gateway, process: Process, fault: str, told: str
 ) -> None:
-    configure(gateway, "limits", sessions=77)
-    port = free_port()
+    files, port = pki.files(gateway.folder), free_port()
+    key = files.server_key.read_bytes()
+    configure(gateway, "limits", sessions=10**9 if fault == "descriptors" else 77)
+    configure(gateway, "uplink", enrolment="missing.json" if fault == "uplink" else "")
+    if fault == "certificate":
+        shutil.copy(files.ca_key, files.server_key)
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        if fault == "web":
-            used = taken.getsockname()[1]
-            configure(gateway, "web", listen=f"127.0.0.1:{used}")
-        else:
-            configure(gateway, "web", listen=f"127.0.0.1:{port}")
-        if fault == "uplink":
-            configure(gateway, "uplink", enrolment="missing.json")
-        if fault == "certificate":
-            files = pki.files(gateway.folder)
-            shutil.copy(files.ca_key, files.server_key)
-        if fault == "descriptors":
-            configure(gateway, "limits", sessions=10**9)
+        used = taken.getsockname()[1] if fault == "web" else port
+        configure(gateway, "web", listen=f"127.0.0.1:{used}")
         report = reload(gateway, status=1)
-    expected = {
-        "web": "is already in use",
-        "uplink": "uplink.enrolment: ",
-        "certificate": "is not the key of",
-        "descriptors": "file descriptors",
-    }
-    assert expected[fault] in report["faults"][0]
+    files.server_key.write_bytes(key)
+    assert told in report["faults"][0]
     assert allowed(gateway, "sessions") == 1000
     assert get(port) == 0
 
@@ -192,7 +212,7 @@ def test_options_that_need_a_restart_are_named(gateway: Gateway, process: Proces
         report = reload(gateway)
         assert report["changed"] == changed
         assert report["restart"] == ["xmpp.listen", "xmpp.trust", "uplink.heartbeat"]
-    (event, _) = [event for event in gateway.events("system") if event["name"] == "reloaded"]
+    event, _ = reloads(gateway)[-2:]
     assert event["tags"] == {"restart": "xmpp.listen, xmpp.trust, uplink.heartbeat"}
 
 
@@ -217,8 +237,8 @@ def test_sighup_reloads(gateway: Gateway, process: Process) -> None:
     assert allowed(gateway, "sessions") == 77
 
 
-def test_a_gateway_that_is_not_running(gateway: Gateway) -> None:
-    result = CliRunner().invoke(main, ["reload", "--dir", str(gateway.folder)])
+def test_a_gateway_that_is_not_running(stopped: Gateway) -> None:
+    result = CliRunner().invoke(main, ["reload", "--dir", str(stopped.folder)])
     assert (result.exit_code, "is not running" in result.output) == (1, True)
 
 
@@ -293,21 +313,21 @@ async def test_topics_apply(gateway: Gateway, process: Process) -> None:
     assert [event["topic"] for event in gateway.events("logs")] == ["plant/t"]
 
 
-async def test_the_uplink_is_replaced(gateway: Gateway, tmp_path: Path) -> None:
+async def test_the_uplink_is_replaced(stopped: Gateway, tmp_path: Path) -> None:
     share = tmp_path / "share"
     share.mkdir()
     (share / "fieldpost-segments").touch()
     async with running_scripted_centre(make_pki(tmp_path), DOMAIN) as centre:
-        enrolment = gateway.folder / "enrolment.json"
+        enrolment = stopped.folder / "enrolment.json"
         enrolment.write_text(format_enrolment(centre.enrolment))
         enrolment.chmod(0o600)
-        configure(gateway, "uplink", enrolment="enrolment.json", segment_age=1.0)
-        with gateway.run() as process:
+        configure(stopped, "uplink", enrolment="enrolment.json", segment_age=1.0)
+        with stopped.run() as process:
             await centre.asked(1)
-            configure(gateway, "uplink", enrolment="", folder=str(share))
-            report = await asyncio.to_thread(reload, gateway)
+            configure(stopped, "uplink", enrolment="", folder=str(share))
+            report = await asyncio.to_thread(reload, stopped)
             assert report["changed"] == ["uplink.enrolment", "uplink.folder"]
-            async with await pump(gateway, process):
+            async with await pump(stopped, process):
                 pass
             before = len(centre.got)
             assert await asyncio.to_thread(process.terminate) == 0
@@ -333,9 +353,11 @@ async def test_certificates_are_read_again(gateway: Gateway, process: Process) -
     assert pki.renew_server(gateway.folder, DOMAIN, round(files.ca.stat().st_mtime * 1000) + late)
     reload(gateway)
     assert await serial() != before
+    crl = files.crl.read_bytes()
     files.crl.write_text("no list")
     assert "crl.pem cannot be used" in reload(gateway, status=1)["faults"][0]
     await serial()
+    files.crl.write_bytes(crl)
 
 
 async def test_a_component_reloads(tmp_path: Path) -> None:

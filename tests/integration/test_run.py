@@ -6,10 +6,14 @@ import os
 import resource
 import socket
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 
+from edge import app
+from edge.journal import DEFAULT_LEVEL, FORMATS, Journal
 from sync.segment import decode
 from sync.uplink.folder_transport import MARKER
 from tests.helpers.gateway import Gateway, port_of
@@ -21,23 +25,36 @@ HEADER = (
 )
 
 
-def failure(folder: Path) -> str:
-    """Run a gateway that cannot start, and return the one line that says why."""
-    with start("fieldpost", "run", "--dir", folder, ready=False) as process:
-        assert process.wait() == 1
-        assert process.stdout == ""
-        (line,) = process.stderr.splitlines()
+Failure: TypeAlias = Callable[[Path], str]
+
+
+@pytest.fixture
+def failure(capfd: pytest.CaptureFixture[str]) -> Failure:
+    """Return a function that runs a gateway that cannot start, and returns the line that says why.
+
+    It runs in this process, because a process takes longer to start than to fail.
+    """
+
+    def fail(folder: Path) -> str:
+        with pytest.raises(SystemExit) as end:
+            app.run(folder, Journal(DEFAULT_LEVEL, FORMATS[0]))
+        assert end.value.code == 1
+        out, err = capfd.readouterr()
+        assert out == ""
+        (line,) = err.splitlines()
         return line
 
+    return fail
 
-def test_a_second_gateway_in_the_same_folder_is_refused(tmp_path: Path) -> None:
+
+def test_a_second_gateway_in_the_same_folder_is_refused(tmp_path: Path, failure: Failure) -> None:
     gateway = Gateway(tmp_path / "gateway")
     with gateway.run() as process:
         assert "running" in failure(gateway.folder)
         assert process.terminate() == 0
 
 
-def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
+def test_a_port_that_is_taken_is_named(tmp_path: Path, failure: Failure) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         gateway = Gateway(tmp_path / "gateway", listen=f"127.0.0.1:{port}")
@@ -47,16 +64,16 @@ def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("host", ["a..b", f"{'a' * 64}.example"])
-def test_a_host_that_is_no_name_is_named(tmp_path: Path, host: str) -> None:
+def test_a_host_that_is_no_name_is_named(tmp_path: Path, host: str, failure: Failure) -> None:
     gateway = Gateway(tmp_path / "gateway", listen=f"{host}:5222")
     assert f"xmpp.listen: cannot listen on {host}:5222: " in failure(gateway.folder)
 
 
-def test_a_missing_folder_says_how_to_make_it(tmp_path: Path) -> None:
+def test_a_missing_folder_says_how_to_make_it(tmp_path: Path, failure: Failure) -> None:
     assert "fieldpost init" in failure(tmp_path / "nothing")
 
 
-def test_a_wrong_option_is_named(tmp_path: Path) -> None:
+def test_a_wrong_option_is_named(tmp_path: Path, failure: Failure) -> None:
     gateway = Gateway(tmp_path / "gateway")
     path = gateway.folder / "fieldpost.toml"
     path.write_text(path.read_text("utf-8").replace("sessions =", "sesions ="), "utf-8")
@@ -64,7 +81,9 @@ def test_a_wrong_option_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [None, b"\xff\x00"])
-def test_an_enrolment_that_cannot_be_used_is_told(tmp_path: Path, content: bytes | None) -> None:
+def test_an_enrolment_that_cannot_be_used_is_told(
+    tmp_path: Path, content: bytes | None, failure: Failure
+) -> None:
     gateway = Gateway(tmp_path / "gateway", enrolment="enrolment.json")
     if content is not None:
         (gateway.folder / "enrolment.json").write_bytes(content)
@@ -74,7 +93,7 @@ def test_an_enrolment_that_cannot_be_used_is_told(tmp_path: Path, content: bytes
     assert told.strip().endswith("enrolment.json does not exist") == (content is None)
 
 
-def test_a_folder_that_is_none_of_this_machine_is_told(tmp_path: Path) -> None:
+def test_a_folder_that_is_none_of_this_machine_is_told(tmp_path: Path, failure: Failure) -> None:
     gateway = Gateway(tmp_path / "gateway")
     gateway.configure(folder="file://server/share")
     assert "uplink.folder" in failure(gateway.folder)
@@ -94,19 +113,21 @@ def test_segments_go_into_a_folder_the_closing_event_too(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("name", ["server.pem", "server.key"])
-def test_a_certificate_that_cannot_be_used_is_named(tmp_path: Path, name: str) -> None:
+def test_a_certificate_that_cannot_be_used_is_named(
+    tmp_path: Path, name: str, failure: Failure
+) -> None:
     gateway = Gateway(tmp_path / "gateway")
     (gateway.folder / "pki" / name).write_bytes(b"nothing of the kind")
     assert "certificate" in failure(gateway.folder)
 
 
-def test_a_database_that_is_none_is_told(tmp_path: Path) -> None:
+def test_a_database_that_is_none_is_told(tmp_path: Path, failure: Failure) -> None:
     gateway = Gateway(tmp_path / "gateway")
     (gateway.folder / "fieldpost.db").write_bytes(b"nothing of the kind" * 1000)
     assert "database" in failure(gateway.folder)
 
 
-def test_an_empty_database_is_told_and_left_alone(tmp_path: Path) -> None:
+def test_an_empty_database_is_told_and_left_alone(tmp_path: Path, failure: Failure) -> None:
     gateway = Gateway(tmp_path / "gateway")
     path = gateway.folder / "fieldpost.db"
     path.write_bytes(b"")
