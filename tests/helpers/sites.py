@@ -6,6 +6,8 @@ A scenario runs unchanged on both.
 from __future__ import annotations
 
 import sys
+from collections import Counter
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,6 +33,11 @@ class Site:
 
     def __init__(self) -> None:
         self._process: Process | None = None
+        self._before: Counter[str] = Counter()
+
+    def forget_events(self) -> None:
+        """Leave out the events so far from those that `events` returns."""
+        self._before = Counter(event["lane"] for event in self.gateway.events())
 
     def start(self) -> None:
         """Start the gateway."""
@@ -70,7 +77,7 @@ class Site:
         source = f"{user}@{self.domain}"
         return [
             event
-            for event in self.gateway.events(lane)
+            for event in islice(self.gateway.events(lane), self._before[lane], None)
             if not user or (event["source"] or "").partition("/")[0] == source
         ]
 
