@@ -7,13 +7,13 @@ it was not acknowledged.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from firmware_sim.attackers.stanzas import PING
 from tests.helpers.gateway import Gateway, bound, known
+from tests.helpers.in_process import in_process
 from tests.helpers.processes import Process
 from tests.helpers.xmpp import CLIENT, SM, Client, condition
 
@@ -22,16 +22,10 @@ UNACKNOWLEDGED = 64
 """The configured limit of unacknowledged stanzas; a page of stored messages is half of it."""
 
 
-def make(folder: Path, **options: object) -> Gateway:
-    return Gateway(folder / "gateway", *DEVICES, require_tls=False, **options)
-
-
 @pytest.fixture
-def process(tmp_path: Path) -> Iterator[Process]:
-    with make(tmp_path, unacknowledged_stanzas=UNACKNOWLEDGED).run() as process:
-        yield process
-        assert process.terminate() == 0
-        assert "Traceback" not in process.stderr, process.stderr
+def gateway(tmp_path: Path) -> Gateway:
+    options = {"require_tls": False, "unacknowledged_stanzas": UNACKNOWLEDGED}
+    return Gateway(tmp_path / "gateway", *DEVICES, **options)
 
 
 def chat_message(number: int, to: str = "cam1@gw.example") -> str:
@@ -39,11 +33,11 @@ def chat_message(number: int, to: str = "cam1@gw.example") -> str:
 
 
 async def send_messages(
-    process: Process, first: int, last: int, to: str = "cam1@gw.example"
+    at: int | Process, first: int, last: int, to: str = "cam1@gw.example"
 ) -> list[int]:
     """Send numbered messages at once; return the numbers of those refused with an error."""
     refused = []
-    async with await bound(process, "cam2", "writer") as writer:
+    async with await bound(at, "cam2", "writer") as writer:
         writer.send("".join(chat_message(number, to) for number in range(first, last)))
         writer.send(f"<iq type='get' id='end' to='gw.example'>{PING}</iq>")
         while (stanza := await writer.element()).get("id") != "end":
@@ -105,14 +99,12 @@ async def test_burst_arrives_completely_while_the_receiver_is_replaced(process: 
 
 
 async def test_session_that_acknowledges_nothing_is_ended(tmp_path: Path) -> None:
-    gateway = make(tmp_path, resume_time=0.5, stalled_time=0.5)
-    with gateway.run() as process:
-        assert await send_messages(process, 0, 3) == []
-        async with await bound(process, "cam1", "mute") as mute:
+    async with in_process(tmp_path, *DEVICES, resume_time=0.5, stalled_time=0.5) as front:
+        assert await send_messages(front.port, 0, 3) == []
+        async with await front.bound("cam1", "mute") as mute:
             await mute.enable(resume=False)
             mute.send("<presence/>")
             assert await mute.closed() == "connection-timeout"
-        async with await bound(process, "cam1") as client:
+        async with await front.bound("cam1") as client:
             client.send("<presence/>")
             assert await read_messages(client, 2) == [0, 1, 2]
-        assert process.terminate() == 0

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.gateway import PASSWORD, UNPACED, Gateway, bound, known, port_of
+from tests.helpers.in_process import in_process
 from tests.helpers.xmpp import CLIENT, Client, condition
 
 PING = "<ping xmlns='urn:xmpp:ping'/>"
@@ -18,11 +19,9 @@ PING = "<ping xmlns='urn:xmpp:ping'/>"
 
 @asynccontextmanager
 async def running(folder: Path, **options: object) -> AsyncIterator[int]:
-    """Run a gateway with two devices, without TLS."""
-    gateway = Gateway(folder / "gateway", "cam1", "cam2", require_tls=False, **options)
-    with gateway.run() as process:
-        yield port_of(process)
-        assert process.terminate() == 0
+    """Run a gateway with two devices in this process; return its port."""
+    async with in_process(folder, "cam1", "cam2", **options) as gateway:
+        yield gateway.port
 
 
 @pytest.fixture(scope="module")

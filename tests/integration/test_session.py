@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.gateway import PASSWORD, Gateway, port_of
-from tests.helpers.xmpp import BIND, Client, authenticated, condition, log_in
+from tests.helpers.in_process import in_process
+from tests.helpers.xmpp import BIND, Client, condition, log_in
 
 PING = "<ping xmlns='urn:xmpp:ping'/>"
 
@@ -110,19 +111,19 @@ async def test_errors_come_from_the_requested_address(gateway: Gateway, port: in
 
 
 async def test_unauthenticated_connections_do_not_count_as_sessions(tmp_path: Path) -> None:
-    gateway = Gateway(tmp_path / "gateway", "cam1", sessions=1, unauthenticated=2)
-    with gateway.run() as process:
-        port = port_of(process)
-        async with await Client.connect(port) as unauthenticated:
-            await unauthenticated.element()
-            async with await log_in(port, gateway.ca, "cam1", PASSWORD) as client:
-                assert (await client.iq("get", PING)).get("type") == "result"
-                async with await authenticated(port, gateway.ca, "cam1", PASSWORD) as late:
-                    bind = f"<bind xmlns='{BIND}'><resource>late</resource></bind>"
-                    answer = await late.iq("set", bind, to=None)
-                    assert condition(answer) == "resource-constraint"
-                    await late.bind("fw")  # a session of the same address is replaced
-                    assert await client.closed() == "conflict"
+    async with (
+        in_process(tmp_path, "cam1", sessions=1, unauthenticated=2) as front,
+        await Client.connect(front.port) as unauthenticated,
+    ):
+        await unauthenticated.element()
+        async with await front.bound("cam1") as client:
+            assert (await client.iq("get", PING)).get("type") == "result"
+            async with await front.known("cam1") as late:
+                bind = f"<bind xmlns='{BIND}'><resource>late</resource></bind>"
+                answer = await late.iq("set", bind, to=None)
+                assert condition(answer) == "resource-constraint"
+                await late.bind("fw")  # a session of the same address is replaced
+                assert await client.closed() == "conflict"
 
 
 async def test_shutdown_ends_sessions_and_is_logged(tmp_path: Path) -> None:
