@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Final
 from xml.etree.ElementTree import Element
 from xml.sax.saxutils import quoteattr
 
-from edge.config.limits import Limits
 from edge.xmpp.namespaces import COMMANDS, DATA_FORMS
 from tests.helpers import queue_rows
-from tests.helpers.store import DOMAIN, Gateway, Reply, new_database
+from tests.helpers.store import DOMAIN, Gateway, Reply
 
 SERVICE: Final = f"pubsub.{DOMAIN}"
 OLGA: Final = "olga@gw.example/desk"
@@ -19,12 +17,8 @@ X: Final = f"{{{DATA_FORMS}}}"
 C: Final = f"{{{COMMANDS}}}"
 
 
-def gateway_with_queue(folder: Path, **limits: float) -> Gateway:
-    """Create a gateway where olga has a session and the queue `work`.
-
-    The queue has items in each state and no member.
-    """
-    gateway = Gateway(new_database(folder), Limits(**limits))  # type: ignore[arg-type]
+def add_queue(gateway: Gateway) -> Gateway:
+    """Give olga a session and the queue `work`, with items in each state and no member."""
     for name in ("olga", "worker", "pump1"):
         gateway.add(name)
     gateway.add("apart", trusted=False)

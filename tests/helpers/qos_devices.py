@@ -4,17 +4,14 @@ answers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Callable
 from typing import Final, NamedTuple
 from xml.etree.ElementTree import Element
 
-from edge.config.limits import Limits
 from edge.engine import sessions
 from edge.engine.database import Transaction
 from tests.helpers.people import PUMP, UNTRUSTED, VALVE_BARE
-from tests.helpers.store import QOS, Gateway, assured, deliver, new_database, read_element
+from tests.helpers.store import QOS, Gateway, assured, deliver, read_element
 
 _APPEAR: Final = "UPDATE temp.sessions SET available = 1, priority = ? WHERE full = ?"
 
@@ -22,27 +19,17 @@ CLIENT: Final = "{jabber:client}"
 CAM: Final = "cam@gw.example/fw"
 
 Build = Callable[..., Gateway]
-"""Makes a gateway with these limits. pump1, cam and the untrusted apart are bound; valve is not."""
+"""Makes a gateway with these limits."""
 
 
-@contextmanager
-def gateway_builder(folder: Path) -> Iterator[Build]:
-    """Yield a function that makes gateways, and close them at the end."""
-    made: list[Gateway] = []
-
-    def build(**limits: float) -> Gateway:
-        gateway = Gateway(new_database(folder), Limits(**limits))  # type: ignore[arg-type]
-        made.append(gateway)
-        for name in ("pump1", "valve", "cam"):
-            gateway.add(name)
-        gateway.add("apart", trusted=False)
-        for full in (PUMP, CAM, UNTRUSTED):
-            gateway.bind(full)
-        return gateway
-
-    yield build
-    for gateway in made:
-        gateway.close()
+def provision(gateway: Gateway) -> Gateway:
+    """Add pump1, cam and the untrusted apart, which are bound, and valve, which is not."""
+    for name in ("pump1", "valve", "cam"):
+        gateway.add(name)
+    gateway.add("apart", trusted=False)
+    for full in (PUMP, CAM, UNTRUSTED):
+        gateway.bind(full)
+    return gateway
 
 
 def states(gateway: Gateway) -> list[str]:

@@ -346,6 +346,10 @@ class Gateway:
         return self.connection.execute(sql, values).fetchone()[0]
 
 
+MakeGateway = Callable[..., Gateway]
+"""Makes a gateway with limits and options; the fixture `make_gateway` is one."""
+
+
 def unsealed_events(
     connection: sqlite3.Connection, lane: str | None = None, name: str | None = None
 ) -> list[StoredEvent]:

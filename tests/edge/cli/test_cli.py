@@ -7,6 +7,7 @@ import os
 import pwd
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import click

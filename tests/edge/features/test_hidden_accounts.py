@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Final
 from xml.etree import ElementTree
 
@@ -12,7 +10,7 @@ import pytest
 
 from edge.config.options import Xmpp
 from edge.features.accounts.store import accounts
-from tests.helpers.store import DOMAIN, Gateway, assured, deliver, log, new_database
+from tests.helpers.store import DOMAIN, Gateway, MakeGateway, assured, deliver, log
 
 UNTRUSTED: Final = f"apart@{DOMAIN}/fw"
 PUMP: Final = f"pump1@{DOMAIN}/fw"
@@ -65,8 +63,8 @@ ROSTER: Final = "<iq id='r' type='get'><query xmlns='jabber:iq:roster'/></iq>"
 
 
 @pytest.fixture(params=["site", "roster"])
-def gateway(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Gateway]:
-    made = Gateway(new_database(tmp_path), xmpp=Xmpp(trust=request.param))
+def gateway(request: pytest.FixtureRequest, make_gateway: MakeGateway) -> Gateway:
+    made = make_gateway(xmpp=Xmpp(trust=request.param))
     made.add("apart", trusted=False)
     made.add("pump1")
     for name in NAMES[:3]:
@@ -78,8 +76,7 @@ def gateway(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Gateway]
         made.send(full, ROSTER)
         made.send(full, "<presence/>")
     made.sent.clear()
-    yield made
-    made.close()
+    return made
 
 
 def answers_to(gateway: Gateway, full: str, name: str, what: str) -> list[str]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
 import pytest
 
@@ -20,16 +19,14 @@ from edge.features.accounts.store.accounts import Account
 from edge.features.custody import store as custody
 from edge.features.presence.store import roster
 from tests.helpers import waiting
-from tests.helpers.store import EPOCH, Gateway, digest_of, new_database
+from tests.helpers.store import EPOCH, Gateway, MakeGateway, digest_of
 
 PUMP = "pump1@gw.example/fw"
 
 
 @pytest.fixture
-def gateway(tmp_path: Path) -> Iterator[Gateway]:
-    made = Gateway(new_database(tmp_path))
-    yield made
-    made.close()
+def gateway(make_gateway: MakeGateway) -> Gateway:
+    return make_gateway()
 
 
 def test_keys_are_found_by_mechanism(gateway: Gateway) -> None:

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from edge.engine.service_time import DAY_MS
 from edge.errors import SetupError
 from edge.features.accounts.store import accounts, certificates
 from edge.features.accounts.store.certificates import MAX_VALID, RETENTION_MS, ExpiringDevice
-from tests.helpers.store import Gateway, digest_of, new_database
+from tests.helpers.store import Gateway, MakeGateway, digest_of
 
 
 @pytest.fixture
-def gateway(tmp_path: Path) -> Iterator[Gateway]:
-    made = Gateway(new_database(tmp_path))
+def gateway(make_gateway: MakeGateway) -> Gateway:
+    made = make_gateway()
     made.add("pump1")
     made.add("pump2")
-    yield made
-    made.close()
+    return made
 
 
 def issue(gateway: Gateway, name: str, which: str, days: float = 365) -> None:

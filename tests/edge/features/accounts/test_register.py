@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 
 import pytest
 
@@ -13,7 +11,7 @@ from edge.config.limits import Limits
 from edge.engine.router import Router
 from edge.features.accounts.store import accounts
 from edge.xmpp.namespaces import REGISTER
-from tests.helpers.store import DOMAIN, Gateway, Reply, new_database
+from tests.helpers.store import DOMAIN, Gateway, MakeGateway, Reply
 
 PUMP = "pump1@gw.example/fw"
 APART = "apart@gw.example/fw"
@@ -22,15 +20,14 @@ ADDRESSES = [None, DOMAIN, BARE]
 
 
 @pytest.fixture
-def gateway(tmp_path: Path) -> Iterator[Gateway]:
-    made = Gateway(new_database(tmp_path))
+def gateway(make_gateway: MakeGateway) -> Gateway:
+    made = make_gateway()
     for name in ("pump1", "apart", "certified"):
         made.add(name, trusted=name != "apart")
     for name in ("pump1", "apart"):
         keys = credentials.derive(f"old of {name}")
         made.tx(partial(accounts.set_credentials, name=name, credentials=keys))
-    yield made
-    made.close()
+    return made
 
 
 def request(

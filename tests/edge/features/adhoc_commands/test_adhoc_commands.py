@@ -5,13 +5,13 @@ The commands of queues are the examples.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from typing import Final
 from xml.etree.ElementTree import Element
 
 import pytest
 
+from edge.config.limits import Limits
 from edge.engine.access import Sender
 from edge.engine.database import Transaction
 from edge.engine.hooks import AdHocCommand, CommandResult, Context
@@ -23,14 +23,14 @@ from tests.helpers.adhoc_commands import (
     SERVICE,
     C,
     X,
+    add_queue,
     begin,
     command,
     form,
-    gateway_with_queue,
     note,
     payload,
 )
-from tests.helpers.store import STANZAS, Gateway, read_element
+from tests.helpers.store import STANZAS, Gateway, MakeGateway, read_element
 
 NODES: Final = [f"{FORM}#{name}" for name in ("show", "unlock", "requeue", "purge")]
 
@@ -38,16 +38,8 @@ Build = Callable[..., Gateway]
 
 
 @pytest.fixture
-def build(tmp_path: Path) -> Iterator[Build]:
-    made: list[Gateway] = []
-
-    def build(**limits: float) -> Gateway:
-        made.append(gateway_with_queue(tmp_path, **limits))
-        return made[-1]
-
-    yield build
-    for gateway in made:
-        gateway.close()
+def build(make_gateway: MakeGateway) -> Build:
+    return lambda **limits: add_queue(make_gateway(Limits(**limits)))
 
 
 @pytest.fixture

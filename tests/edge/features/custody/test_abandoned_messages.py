@@ -6,14 +6,13 @@ has no outbox to go on from. Source: XEP QoS, "Memory attacks".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
 from edge.config.limits import Limits
 from edge.engine.quota import FEW_MESSAGES
-from tests.helpers.store import Gateway, Reply, assured, deliver, log, new_database
+from tests.helpers.store import Gateway, MakeGateway, Reply, assured, deliver, log
 
 HONEST = "honest@gw.example/fw"
 ABSENT = "absent@gw.example"
@@ -35,12 +34,11 @@ Make = Callable[..., Gateway]
 
 
 @pytest.fixture
-def gateway(tmp_path: Path) -> Iterator[Gateway]:
-    made = Gateway(new_database(tmp_path), LIMITS)
+def gateway(make_gateway: MakeGateway) -> Gateway:
+    made = make_gateway(LIMITS)
     for name in ("honest", "absent", "amnesiac", *orphans()):
         made.add(name)
-    yield made
-    made.close()
+    return made
 
 
 def orphans() -> list[str]:

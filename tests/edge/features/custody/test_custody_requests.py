@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from hashlib import sha256
-from pathlib import Path
 
 import pytest
 
@@ -19,13 +18,13 @@ from tests.helpers.store import (
     DOMAIN,
     QOS,
     Gateway,
+    MakeGateway,
     Reply,
     acknowledged,
     assured,
     delete_unsealed,
     deliver,
     log,
-    new_database,
 )
 
 PUMP = "pump1@gw.example/fw"
@@ -36,21 +35,15 @@ Build = Callable[[Limits], Gateway]
 
 
 @pytest.fixture
-def build(tmp_path: Path) -> Iterator[Build]:
+def build(make_gateway: MakeGateway) -> Build:
     """Make a gateway with two trusted devices and one that is not, with the limits of a test."""
-    made: list[Gateway] = []
 
-    def make(limits: Limits) -> Gateway:
-        gateway = Gateway(new_database(tmp_path), limits)
-        made.append(gateway)
-        for name in ("pump1", "valve1"):
-            gateway.add(name)
+    def build(limits: Limits) -> Gateway:
+        gateway = make_gateway(limits, accounts_of=("pump1", "valve1"))
         gateway.add("stranger", trusted=False)
         return gateway
 
-    yield make
-    for gateway in made:
-        gateway.close()
+    return build
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ resource in each process.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -19,11 +18,11 @@ from tests.helpers.custody_image import image_equals_rows
 from tests.helpers.store import (
     DOMAIN,
     Gateway,
+    MakeGateway,
     Reply,
     assured,
     deliver,
     log,
-    new_database,
 )
 
 ONE, TWO, THREE = (f"pump1@gw.example/fw/{number}" for number in (1, 2, 3))
@@ -31,14 +30,13 @@ TTL = 100.0
 
 
 @pytest.fixture
-def gateway(tmp_path: Path) -> Iterator[Gateway]:
-    made = Gateway(new_database(tmp_path), Limits(held_ttl=TTL))
+def gateway(make_gateway: MakeGateway) -> Iterator[Gateway]:
+    made = make_gateway(Limits(held_ttl=TTL))
     for name in ("pump1", "valve1"):
         made.add(name)
     yield made
     tx = Transaction(made.connection, made.clock(), made.cache)
     image_equals_rows(tx)
-    made.close()
 
 
 def begin(gateway: Gateway, full: str) -> None:
@@ -309,8 +307,8 @@ def test_copy_of_an_earlier_connection_is_not_delivered_too(
 # A component knows only the sessions whose presence it has.
 
 
-def test_component_takes_nothing_over(tmp_path: Path) -> None:
-    gateway = Gateway(new_database(tmp_path), accounts=False)
+def test_component_takes_nothing_over(make_gateway: MakeGateway) -> None:
+    gateway = make_gateway(accounts=False)
     full, other = "user@site.example/1", "user@site.example/2"
     tx = Transaction(gateway.connection, gateway.clock(), gateway.cache)
     assert not gateway.router.context.has_accounts
@@ -319,4 +317,3 @@ def test_component_takes_nothing_over(tmp_path: Path) -> None:
     gateway.cache.clear()
     begin(gateway, other)
     assert release(gateway, other) == "cancel/item-not-found"
-    gateway.close()

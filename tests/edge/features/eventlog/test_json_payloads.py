@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
@@ -14,7 +12,14 @@ from edge.engine.hooks import UnreadablePayload
 from edge.features.eventlog.xmpp import payloads
 from tests.helpers.people import PUMP, provision
 from tests.helpers.pubsub import embedded
-from tests.helpers.store import DOMAIN, Gateway, acknowledged, assured, deliver, new_database
+from tests.helpers.store import (
+    DOMAIN,
+    Gateway,
+    MakeGateway,
+    acknowledged,
+    assured,
+    deliver,
+)
 
 
 def container(text: str) -> str:
@@ -28,12 +33,11 @@ def decode(text: str) -> list[NewEvent]:
 
 
 @pytest.fixture
-def gateway(tmp_path: Path) -> Iterator[Gateway]:
+def gateway(make_gateway: MakeGateway) -> Gateway:
     """A gateway with devices."""
-    gateway = Gateway(new_database(tmp_path))
+    gateway = make_gateway()
     provision(gateway)
-    yield gateway
-    gateway.close()
+    return gateway
 
 
 def send(gateway: Gateway, level: int, content: str) -> None:

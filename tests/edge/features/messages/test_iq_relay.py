@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from edge.config.options import Xmpp
@@ -17,7 +15,14 @@ from tests.helpers.people import (
     provision,
     received,
 )
-from tests.helpers.store import DOMAIN, Gateway, Reply, acknowledged, assured, new_database
+from tests.helpers.store import (
+    DOMAIN,
+    Gateway,
+    MakeGateway,
+    Reply,
+    acknowledged,
+    assured,
+)
 
 
 def query(to: str, type_: str = "get") -> str:
@@ -96,8 +101,8 @@ def test_untrusted_sender_learns_nothing(gateway: Gateway) -> None:
     assert len(received(gateway, VALVE)) == 1
 
 
-def test_untrusted_session_cannot_answer(tmp_path: Path) -> None:
-    gateway = Gateway(new_database(tmp_path), xmpp=Xmpp(trust="roster"))
+def test_untrusted_session_cannot_answer(make_gateway: MakeGateway) -> None:
+    gateway = make_gateway(xmpp=Xmpp(trust="roster"))
     provision(gateway)
     gateway.bind(VALVE)
     answer = f"<iq id='i' type='result' to='{PUMP}'/>"
@@ -106,7 +111,6 @@ def test_untrusted_session_cannot_answer(tmp_path: Path) -> None:
     add_contact(gateway, "valve", "pump1@gw.example")
     assert gateway.send(VALVE, answer) is None
     assert len(received(gateway, PUMP)) == 1
-    gateway.close()
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from edge.config.limits import Limits
@@ -23,17 +20,16 @@ from tests.helpers.people import (
     provision,
     received,
 )
-from tests.helpers.store import DOMAIN, Gateway, Reply, log, new_database, stanza
+from tests.helpers.store import DOMAIN, Gateway, MakeGateway, Reply, log, stanza
 
 SECOND = "valve@gw.example/second"
 
 
 @pytest.fixture
-def roster_trust(tmp_path: Path) -> Iterator[Gateway]:
-    made = Gateway(new_database(tmp_path), xmpp=Xmpp(trust="roster", offline="refuse"))
+def roster_trust(make_gateway: MakeGateway) -> Gateway:
+    made = make_gateway(xmpp=Xmpp(trust="roster", offline="refuse"))
     provision(made)
-    yield made
-    made.close()
+    return made
 
 
 def message(to: str | None, body: str = "hello", type_: str | None = None) -> str:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from edge.config.limits import Limits
@@ -21,18 +18,17 @@ from tests.helpers.people import (
     provision,
     received,
 )
-from tests.helpers.store import DOMAIN, WALL, Gateway, new_database
+from tests.helpers.store import DOMAIN, WALL, Gateway, MakeGateway
 
 SECOND = "valve@gw.example/second"
 
 
 @pytest.fixture
-def gateway(tmp_path: Path) -> Iterator[Gateway]:
-    made = Gateway(new_database(tmp_path), Limits(offline_messages=4))
+def gateway(make_gateway: MakeGateway) -> Gateway:
+    made = make_gateway(Limits(offline_messages=4))
     provision(made)
     make_available(made, VALVE)
-    yield made
-    made.close()
+    return made
 
 
 def message(body: str = "x", to: str = VALVE, type_: str = "normal", extra: str = "") -> bytes:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from edge.config.limits import Limits
@@ -23,18 +20,17 @@ from tests.helpers.people import (
     provision,
     received,
 )
-from tests.helpers.store import Gateway, new_database
+from tests.helpers.store import Gateway, MakeGateway
 
 LIMIT = Limits().unacknowledged_bytes
 
 
 @pytest.fixture
-def gateway(tmp_path: Path) -> Iterator[Gateway]:
-    made = Gateway(new_database(tmp_path), Limits(offline_messages=3))
+def gateway(make_gateway: MakeGateway) -> Gateway:
+    made = make_gateway(Limits(offline_messages=3))
     provision(made)
     make_available(made, VALVE)
-    yield made
-    made.close()
+    return made
 
 
 def message(body: str = "x", to: str = VALVE_BARE, type_: str = "chat") -> bytes:
@@ -149,13 +145,12 @@ def test_store_refusal_is_answered(gateway: Gateway) -> None:
     assert rules(gateway) == [("pump1@gw.example", "offline_messages")]
 
 
-def test_disabled_store_is_answered(tmp_path: Path) -> None:
-    gateway = Gateway(new_database(tmp_path), xmpp=Xmpp(offline="refuse"))
+def test_disabled_store_is_answered(make_gateway: MakeGateway) -> None:
+    gateway = make_gateway(xmpp=Xmpp(offline="refuse"))
     provision(gateway)
     make_available(gateway, VALVE)
     overflow(gateway, message("a"))
     assert errors_sent(gateway) == [("ma", "resource-constraint")]
-    gateway.close()
 
 
 def test_ended_session_returns_the_stanzas(gateway: Gateway) -> None:

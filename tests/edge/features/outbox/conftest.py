@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
-from tests.helpers.qos_devices import Build, gateway_builder
+from tests.helpers.qos_devices import Build
 from tests.helpers.store import Gateway
 
 
 @pytest.fixture
-def build(tmp_path: Path) -> Iterator[Build]:
-    """A function that builds gateways with some limits."""
-    with gateway_builder(tmp_path) as build:
-        yield build
+def build(build_with_devices: Build) -> Build:
+    """A function that builds a gateway with some limits."""
+    return build_with_devices
 
 
 @pytest.fixture

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from edge.config.options import Xmpp
@@ -32,10 +30,10 @@ from tests.helpers.store import (
     QOS,
     STANZAS,
     Gateway,
+    MakeGateway,
     acknowledged,
     assured,
     deliver,
-    new_database,
     read_element,
 )
 
@@ -672,9 +670,9 @@ def test_source_quota_spans_all_outboxes(build: Build) -> None:
 
 
 @pytest.mark.parametrize("how", ["assured", "acknowledged"])
-def test_component_takes_custody_only_for_itself(tmp_path: Path, how: str) -> None:
+def test_component_takes_custody_only_for_itself(make_gateway: MakeGateway, how: str) -> None:
     xmpp = Xmpp(trusted_domains=["plant.example"])
-    made = Gateway(new_database(tmp_path), xmpp=xmpp, accounts=False)
+    made = make_gateway(xmpp=xmpp, accounts=False)
     sender, to = "user@plant.example/x", f"valve@{DOMAIN}"
     xml = (
         assured("m1", message_xml("x"), to)
@@ -682,7 +680,6 @@ def test_component_takes_custody_only_for_itself(tmp_path: Path, how: str) -> No
         else acknowledged(message_xml("x"), to)
     )
     reply = made.send(sender, xml)
-    made.close()
     assert reply is not None
     assert reply.error == ("cancel", "service-unavailable")
 

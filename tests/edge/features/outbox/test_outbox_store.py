@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +16,7 @@ from edge.features.outbox.store.dead_letters import DeadLetter
 from edge.features.outbox.store.image import OutboxRow
 from edge.features.outbox.store.outbox import OutgoingMessage
 from tests.helpers.people import PUMP, VALVE, VALVE_BARE
-from tests.helpers.store import Gateway, digest_of, new_database
+from tests.helpers.store import Gateway, MakeGateway, digest_of
 
 PUMP_BARE = "pump1@gw.example"
 BODY = b"<message><body>x</body></message>"
@@ -26,12 +24,8 @@ LIMIT = Usage(10, 10_000)
 
 
 @pytest.fixture
-def gateway(tmp_path: Path) -> Iterator[Gateway]:
-    made = Gateway(new_database(tmp_path))
-    for name in ("pump1", "valve"):
-        made.add(name)
-    yield made
-    made.close()
+def gateway(make_gateway: MakeGateway) -> Gateway:
+    return make_gateway(accounts_of=("pump1", "valve"))
 
 
 def add(gateway: Gateway, source: str = PUMP_BARE, to: str = "valve", size: int = 100) -> int:

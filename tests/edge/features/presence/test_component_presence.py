@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
@@ -13,19 +11,16 @@ from edge.engine import sessions
 from edge.engine.database import Transaction
 from edge.engine.router import guarded
 from edge.features.presence.xmpp import component_presence
-from tests.helpers.store import DOMAIN, Gateway, new_database, stanza
+from tests.helpers.store import DOMAIN, Gateway, MakeGateway, stanza
 
 FULL = "pump1@users.example/fw"
 
 
 @pytest.fixture
-def gateway(tmp_path: Path) -> Iterator[Gateway]:
-    made = Gateway(
-        new_database(tmp_path), xmpp=Xmpp(trusted_domains=["trusted.example"]), accounts=False
-    )
+def gateway(make_gateway: MakeGateway) -> Gateway:
+    made = make_gateway(xmpp=Xmpp(trusted_domains=["trusted.example"]), accounts=False)
     made.add("pump1@users.example")
-    yield made
-    made.close()
+    return made
 
 
 def enter(gateway: Gateway, full: str) -> None:
@@ -149,7 +144,6 @@ def test_users_added_by_the_operator_are_probed(gateway: Gateway) -> None:
     assert b"to='pump1@users.example'" in probe
 
 
-def test_no_domain_is_trusted_without_a_component(tmp_path: Path) -> None:
-    made = Gateway(new_database(tmp_path), xmpp=Xmpp(trusted_domains=["trusted.example"]))
+def test_no_domain_is_trusted_without_a_component(make_gateway: MakeGateway) -> None:
+    made = make_gateway(xmpp=Xmpp(trusted_domains=["trusted.example"]))
     assert made.router.context.trusted_domains == ()
-    made.close()

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 
 import pytest
 
@@ -13,7 +11,7 @@ from edge.engine.database import Receipt
 from edge.features.accounts.store import accounts
 from edge.features.presence.store import presence
 from tests.helpers.rosters import received_lines, send_initial_presence, subscribe_mutually
-from tests.helpers.store import Gateway, new_database, read_element
+from tests.helpers.store import Gateway, MakeGateway, read_element
 
 PANEL = "panel@gw.example/screen"
 PUMPS = tuple(f"pump{number}@gw.example/fw" for number in range(1, 8))
@@ -23,14 +21,13 @@ PAGE = 3
 
 
 @pytest.fixture
-def gateway(tmp_path: Path) -> Iterator[Gateway]:
-    made = Gateway(new_database(tmp_path), LIMITS)
+def gateway(make_gateway: MakeGateway) -> Gateway:
+    made = make_gateway(LIMITS)
     made.add("panel")
     for full in PUMPS:
         made.add(full.partition("@")[0])
         subscribe_mutually(made, PANEL, full)
-    yield made
-    made.close()
+    return made
 
 
 def take_senders(gateway: Gateway) -> list[str]:
@@ -71,9 +68,9 @@ def test_page_is_limited_in_bytes(gateway: Gateway) -> None:
     assert [len(take_senders(gateway)) for _ in range(5)] == [2, 2, 2, 1, 0]
 
 
-def test_oversized_presence_is_a_page_of_its_own(tmp_path: Path) -> None:
+def test_oversized_presence_is_a_page_of_its_own(make_gateway: MakeGateway) -> None:
     limits = Limits(unacknowledged_bytes=64 * 1024, presence_bytes=16 * 1024)
-    gateway = Gateway(new_database(tmp_path), limits)
+    gateway = make_gateway(limits)
     for full in (PANEL, *PUMPS[:2]):
         gateway.add(full.partition("@")[0])
     for full in PUMPS[:2]:
@@ -81,7 +78,6 @@ def test_oversized_presence_is_a_page_of_its_own(tmp_path: Path) -> None:
     send_initial_presence(gateway, PUMPS[:2], f"<status>{'x' * 12_000}</status>")
     gateway.send(PANEL, "<presence/>")
     assert [take_senders(gateway) for _ in range(3)] == [[PUMPS[0]], [PUMPS[1]], []]
-    gateway.close()
 
 
 def test_changes_between_pages_are_broadcast(gateway: Gateway) -> None:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from edge.config.limits import Limits
@@ -24,17 +21,16 @@ from tests.helpers.rosters import (
     send_refused,
     subscribe_mutually,
 )
-from tests.helpers.store import DOMAIN, Gateway, new_database
+from tests.helpers.store import DOMAIN, Gateway, MakeGateway
 
 LIMITS = Limits(presence_bytes=1024, directed_presences=2)
 
 
 @pytest.fixture
-def gateway(tmp_path: Path) -> Iterator[Gateway]:
-    made = Gateway(new_database(tmp_path), LIMITS)
+def gateway(make_gateway: MakeGateway) -> Gateway:
+    made = make_gateway(LIMITS)
     provision(made)
-    yield made
-    made.close()
+    return made
 
 
 # Broadcast
@@ -353,8 +349,8 @@ def test_directed_targets_are_limited(gateway: Gateway) -> None:
     assert gateway.sent == []
 
 
-def test_directed_presence_reaches_only_reachable_accounts(tmp_path: Path) -> None:
-    gateway = Gateway(new_database(tmp_path), LIMITS, xmpp=Xmpp(trust="roster"))
+def test_directed_presence_reaches_only_reachable_accounts(make_gateway: MakeGateway) -> None:
+    gateway = make_gateway(LIMITS, xmpp=Xmpp(trust="roster"))
     for name in ("pump1", "panel"):
         gateway.add(name)
     for full in (PUMP, PANEL):
@@ -365,7 +361,6 @@ def test_directed_presence_reaches_only_reachable_accounts(tmp_path: Path) -> No
     subscribe_mutually(gateway, PUMP, PANEL)
     gateway.send(PUMP, f"<presence to='{PANEL}'/>")
     assert received_lines(gateway, PANEL) == [f"available {PUMP}"]
-    gateway.close()
 
 
 def test_error_reaches_the_session_that_it_answers(gateway: Gateway) -> None:

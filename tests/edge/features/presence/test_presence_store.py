@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import TypeVar
 
 import pytest
@@ -14,7 +13,7 @@ from edge.features.presence.rules.subscriptions import SubscriptionState
 from edge.features.presence.store import presence, roster
 from edge.features.presence.store.presence import ContactPresence, Recipient
 from edge.features.presence.store.roster import RosterItem
-from tests.helpers.store import Gateway, new_database
+from tests.helpers.store import Gateway, MakeGateway
 
 T = TypeVar("T")
 
@@ -26,12 +25,8 @@ REQUEST = b"<presence type='subscribe'/>"
 
 
 @pytest.fixture
-def gateway(tmp_path: Path) -> Iterator[Gateway]:
-    made = Gateway(new_database(tmp_path))
-    for name in ("pump1", "panel", "valve"):
-        made.add(name)
-    yield made
-    made.close()
+def gateway(make_gateway: MakeGateway) -> Gateway:
+    return make_gateway(accounts_of=("pump1", "panel", "valve"))
 
 
 def with_account(gateway: Gateway, name: str, unit: Callable[[Transaction, int], T]) -> T:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from edge.config.limits import Limits
@@ -26,17 +23,16 @@ from tests.helpers.rosters import (
     state_of,
     subscribe_mutually,
 )
-from tests.helpers.store import DOMAIN, Gateway, new_database
+from tests.helpers.store import DOMAIN, Gateway, MakeGateway
 
 LIMITS = Limits(roster_items=2)
 
 
 @pytest.fixture
-def gateway(tmp_path: Path) -> Iterator[Gateway]:
-    made = Gateway(new_database(tmp_path), LIMITS)
+def gateway(make_gateway: MakeGateway) -> Gateway:
+    made = make_gateway(LIMITS)
     provision(made)
-    yield made
-    made.close()
+    return made
 
 
 def test_approved_request_is_followed_by_presence(gateway: Gateway) -> None:
@@ -204,9 +200,11 @@ def test_pending_requests_are_limited_like_contacts(gateway: Gateway) -> None:
 
 
 @pytest.mark.parametrize(("size", "shown"), [(0, 4), (4000, 3)])
-def test_pending_requests_are_limited_in_bytes(tmp_path: Path, size: int, shown: int) -> None:
+def test_pending_requests_are_limited_in_bytes(
+    make_gateway: MakeGateway, size: int, shown: int
+) -> None:
     limits = Limits(unacknowledged_stanzas=16, unacknowledged_bytes=64 * 1024)
-    gateway = Gateway(new_database(tmp_path), limits)
+    gateway = make_gateway(limits)
     gateway.add("panel")
     text = "x" * size
     for name in "abcdef":
@@ -222,4 +220,3 @@ def test_pending_requests_are_limited_in_bytes(tmp_path: Path, size: int, shown:
     gateway.send(PANEL, "<presence/>")
     asked = [line for line in received_lines(gateway, PANEL) if line.startswith("subscribe ")]
     assert asked == [f"subscribe {name}@gw.example" for name in "abcdef"[1 : shown + 1]]
-    gateway.close()

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from edge.config.limits import Limits
@@ -27,15 +24,14 @@ from tests.helpers.rosters import (
     state_of,
     subscribe_mutually,
 )
-from tests.helpers.store import DOMAIN, Gateway, Reply, new_database
+from tests.helpers.store import DOMAIN, Gateway, MakeGateway, Reply
 
 
 @pytest.fixture
-def gateway(tmp_path: Path) -> Iterator[Gateway]:
-    made = Gateway(new_database(tmp_path), Limits(roster_items=3))
+def gateway(make_gateway: MakeGateway) -> Gateway:
+    made = make_gateway(Limits(roster_items=3))
     provision(made)
-    yield made
-    made.close()
+    return made
 
 
 def change(gateway: Gateway, items: str, to: str | None = None, full: str = PANEL) -> Reply:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
@@ -11,39 +10,22 @@ from edge.config.limits import Limits
 from edge.config.options import Pubsub
 from tests.helpers.people import PUMP, VALVE, make_available, provision
 from tests.helpers.pubsub import NODE, create
-from tests.helpers.store import Gateway, new_database
+from tests.helpers.store import Gateway, MakeGateway
 
 
 @pytest.fixture
-def gateway(tmp_path: Path) -> Iterator[Gateway]:
-    """A gateway with the default options and the devices of `people`."""
-    gateway = Gateway(new_database(tmp_path))
-    provision(gateway)
-    yield gateway
-    gateway.close()
-
-
-@pytest.fixture
-def build(tmp_path: Path) -> Iterator[Callable[..., Gateway]]:
-    """A function that builds gateways with some limits and uplink topics.
+def build(make_gateway: MakeGateway) -> Callable[..., Gateway]:
+    """A function that builds a gateway with some limits and uplink topics.
 
     Nodes below `auto/` are auto-created. The pump owns `NODE`, which is open to all.
     """
-    built: list[Gateway] = []
 
     def build(*, topics: tuple[str, ...] = (), **limits: float) -> Gateway:
-        gateway = Gateway(
-            new_database(tmp_path),
-            Limits(**limits),  # type: ignore[arg-type]
-            pubsub=Pubsub(auto_create=["auto/#"]),
-            topics=topics,
-        )
-        built.append(gateway)
+        limits_ = Limits(**limits)  # type: ignore[arg-type]
+        gateway = make_gateway(limits_, pubsub=Pubsub(auto_create=["auto/#"]), topics=topics)
         provision(gateway)
         make_available(gateway, VALVE)
         create(gateway, PUMP, NODE, publish_model="open")
         return gateway
 
-    yield build
-    for gateway in built:
-        gateway.close()
+    return build

@@ -103,13 +103,6 @@ def test_an_item_in_an_outbox_names_its_publisher(gateway: Gateway, target: str,
     assert found.get("publisher") == f"meter@{DOMAIN}"
 
 
-def test_a_changed_option_counts_for_stored_items(gateway: Gateway) -> None:
-    create(gateway, PUMP, NODE)
-    publish(gateway, PUMP, NODE, item("a"))
-    configure(gateway, PUMP, itemreply="none")
-    assert retrieved(gateway) == [None]
-
-
 def test_an_owner_is_named_that_is_an_owner_still(gateway: Gateway) -> None:
     create(gateway, PUMP, NODE, itemreply="owner")
     publish(gateway, PUMP, NODE, item("a"))
@@ -117,6 +110,8 @@ def test_an_owner_is_named_that_is_an_owner_still(gateway: Gateway) -> None:
     assert retrieved(gateway) == [f"pump1@{DOMAIN}"]
     affiliate(gateway, METER, NODE, pump1="publisher")
     assert retrieved(gateway) == [f"cam@{DOMAIN}"]
+    configure(gateway, METER, itemreply="none")
+    assert retrieved(gateway) == [None]
 
 
 def test_a_waiting_item_of_a_deleted_node_names_nobody(gateway: Gateway) -> None:

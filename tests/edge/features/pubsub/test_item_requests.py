@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from edge.config.limits import Limits
@@ -24,22 +21,21 @@ from tests.helpers.pubsub import (
     retrieve,
     subscribe,
 )
-from tests.helpers.store import Gateway, new_database
+from tests.helpers.store import Gateway, MakeGateway
 
 NODE = "plant/energy"
 
 
 @pytest.fixture
-def gateway(tmp_path: Path) -> Iterator[Gateway]:
+def gateway(make_gateway: MakeGateway) -> Gateway:
     """A gateway on which the pump owns a node with five items."""
-    gateway = Gateway(new_database(tmp_path), Limits(unacknowledged_bytes=64 * 1024))
+    gateway = make_gateway(Limits(unacknowledged_bytes=64 * 1024))
     provision(gateway)
     make_available(gateway, VALVE)
     create(gateway, PUMP, NODE, publish_model="open", max_items="200")
     for number in range(5):
         publish(gateway, PUMP, NODE, item(f"i{number}", reading(number)))
-    yield gateway
-    gateway.close()
+    return gateway
 
 
 # Retrieve

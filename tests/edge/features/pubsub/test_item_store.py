@@ -102,12 +102,6 @@ def test_removing_and_purging_update_the_counts(tx: Transaction) -> None:
     assert items.total(tx) == Usage(1, 10)
 
 
-def test_removing_a_node_removes_its_items(tx: Transaction) -> None:
-    put(tx, *"abc")
-    nodes.remove(tx, 1)
-    assert items.total(tx) == Usage(0, 0)
-
-
 def test_items_expire_in_batches(tx: Transaction, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(items, "EXPIRY_BATCH", 2)
     now = tx.now.service
@@ -119,7 +113,3 @@ def test_items_expire_in_batches(tx: Transaction, monkeypatch: pytest.MonkeyPatc
     assert items.expire(tx) == 1
     assert ids(items.page(tx, 1, 9)) == ["d", "e"]
     assert items.next_expiry(tx) == now + 5
-
-
-def test_an_item_is_charged_in_bytes() -> None:
-    assert items.charge("ä", "p", b"xyz") == 2 + 1 + 3 + items.OVERHEAD

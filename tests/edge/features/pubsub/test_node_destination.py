@@ -23,7 +23,7 @@ from tests.helpers.pubsub import (
     stored_ids,
     subscribe,
 )
-from tests.helpers.store import QOS, Gateway, Reply, acknowledged, assured, deliver
+from tests.helpers.store import Gateway, Reply, acknowledged, assured, deliver
 
 ADDRESS: Final = f"{SERVICE}/{NODE}"
 ITEM: Final = f"<item xmlns='{PUBSUB}' id='r1'>{reading(1)}</item>"
@@ -76,11 +76,6 @@ def test_the_body_of_an_embedded_message_without_namespace_is_a_clients(gateway:
     assert (found[0][0][0].tag, found[0][0][0].text) == ("{jabber:client}body", "hello")
 
 
-def test_an_item_may_have_no_payload(gateway: Gateway) -> None:
-    send(gateway, 1, f"<item xmlns='{PUBSUB}' id='empty'/>")
-    assert stored_ids(gateway, PUMP) == ["empty"]
-
-
 def test_an_assured_message_is_published_once(gateway: Gateway) -> None:
     send(gateway, 2, reading(1))
     repeated = gateway.ask(PUMP, deliver("m1", ADDRESS))
@@ -88,12 +83,6 @@ def test_an_assured_message_is_published_once(gateway: Gateway) -> None:
     assert len(stored_ids(gateway, PUMP)) == 1
     send(gateway, 2, reading(1))  # reuses the msgId for a new message
     assert len(stored_ids(gateway, PUMP)) == 2
-
-
-def test_each_namespace_of_quality_of_service_is_accepted(gateway: Gateway) -> None:
-    gateway.send(PUMP, assured("m1", embedded(ITEM), ADDRESS, QOS))
-    gateway.send(PUMP, deliver("m1", ADDRESS, QOS))
-    assert stored_ids(gateway, PUMP) == ["r1"]
 
 
 @LEVELS

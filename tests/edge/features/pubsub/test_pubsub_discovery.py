@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from xml.etree.ElementTree import Element
 
 import pytest
@@ -33,7 +32,7 @@ from tests.helpers.pubsub import (
     result_set,
     values,
 )
-from tests.helpers.store import DOMAIN, Gateway, Reply, new_database
+from tests.helpers.store import DOMAIN, Gateway, MakeGateway, Reply
 
 INFO = f"{{{DISCO_INFO}}}"
 ITEMS = f"{{{DISCO_ITEMS}}}"
@@ -87,11 +86,10 @@ def test_anybody_sees_the_identity_of_the_service(gateway: Gateway, full: str) -
     assert (identity.get("category"), identity.get("type")) == ("pubsub", "service")
 
 
-def test_a_component_has_no_service(tmp_path: Path) -> None:
-    gateway = Gateway(new_database(tmp_path), accounts=False)
+def test_a_component_has_no_service(make_gateway: MakeGateway) -> None:
+    gateway = make_gateway(accounts=False)
     gateway.bind("gw.example/x")
     assert len(payload(query(gateway, DISCO_ITEMS, full="gw.example/x", to=DOMAIN))) == 0
-    gateway.close()
 
 
 def test_every_advertised_feature_has_a_handler(gateway: Gateway) -> None:
@@ -137,17 +135,11 @@ def test_every_advertised_feature_has_a_handler(gateway: Gateway) -> None:
 
 @pytest.mark.parametrize(("filters", "advertised"), [(["a/#"], True), ([], False)])
 def test_auto_create_is_advertised_if_configured(
-    tmp_path: Path, filters: list[str], advertised: bool
+    make_gateway: MakeGateway, filters: list[str], advertised: bool
 ) -> None:
-    gateway = Gateway(new_database(tmp_path), pubsub=Pubsub(auto_create=filters))
+    gateway = make_gateway(pubsub=Pubsub(auto_create=filters))
     provision(gateway)
     assert (f"{PUBSUB}#auto-create" in features(gateway)) is advertised
-    gateway.close()
-
-
-def test_the_service_lists_ad_hoc_commands(gateway: Gateway) -> None:
-    assert payload(query(gateway, DISCO_INFO, COMMANDS)).find(f"{INFO}identity") is not None
-    assert all(names(query(gateway, DISCO_ITEMS, COMMANDS)))
 
 
 # Nodes

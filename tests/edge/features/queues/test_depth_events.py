@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -17,17 +16,15 @@ from edge.features.queues.store import depth_events, queue_items, queues
 from tests.helpers import queue_rows
 from tests.helpers.manual_time import ManualTime
 from tests.helpers.queue_nodes import ONE, TWO, advance, publish, retract, set_up, subscribe_worker
-from tests.helpers.store import Gateway, new_database, opened
+from tests.helpers.store import Gateway, MakeGateway, new_database, opened
 
 FIGURES = ("ready", "locked", "delayed", "dead", "oldest_s", "members")
 THROUGHPUT = ("delivered", "redelivered", "timeouts")
 
 
 @pytest.fixture
-def gateway(tmp_path: Path) -> Iterator[Gateway]:
-    made = Gateway(new_database(tmp_path))
-    yield made
-    made.close()
+def gateway(make_gateway: MakeGateway) -> Gateway:
+    return make_gateway()
 
 
 def depth_rows(gateway: Gateway) -> list[StoredEvent]:
@@ -58,23 +55,6 @@ def test_an_event_counts_items_by_state_and_the_oldest_age(gateway: Gateway) -> 
     assert figures(row, FIGURES) == (2, 1, 1, 1, 40, 0)
 
 
-def test_the_topic_of_a_share_is_its_name(gateway: Gateway) -> None:
-    queue = gateway.tx(queue_rows.share)
-    put(gateway, queue, 1)
-    (row,) = depth_rows(gateway)
-    assert row.topic == "$share:pool:plant/#"
-
-
-def test_delayed_items_have_no_age(gateway: Gateway) -> None:
-    queue = gateway.tx(queue_rows.node)
-    gateway.tx(
-        lambda tx: queue_items.enqueue(tx, queue, "n", "late", ONE, b"", due=tx.now.service + 900)
-    )
-    gateway.clock.service += 500
-    (row,) = depth_rows(gateway)
-    assert figures(row, FIGURES) == (0, 0, 1, 0, 0, 0)
-
-
 def test_an_empty_queue_is_reported_once(gateway: Gateway) -> None:
     queue = gateway.tx(queue_rows.node)
     assert depth_rows(gateway) == []
@@ -99,13 +79,6 @@ def test_a_removed_queue_is_reported_as_empty_after_a_restart(tmp_path: Path) ->
     assert figures(row, FIGURES + THROUGHPUT) == (0,) * 9
     assert depth_rows(after) == []
     after.close()
-
-
-def test_a_queue_with_only_dead_items_is_not_reported(gateway: Gateway) -> None:
-    queue = gateway.tx(queue_rows.node)
-    put(gateway, queue, 1)
-    gateway.tx(lambda tx: queue_items.dead_letter(tx, 1, "expired"))
-    assert depth_rows(gateway) == []
 
 
 def test_throughput_is_counted_between_events(gateway: Gateway) -> None:

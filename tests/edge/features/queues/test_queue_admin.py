@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -27,15 +26,14 @@ from tests.helpers.queue_nodes import (
     subscribe_worker,
     try_publish,
 )
-from tests.helpers.store import Gateway, new_database
+from tests.helpers.store import Gateway, MakeGateway, new_database
 
 
 @pytest.fixture
-def gateway(tmp_path: Path) -> Iterator[Gateway]:
-    made = Gateway(new_database(tmp_path))
+def gateway(make_gateway: MakeGateway) -> Gateway:
+    made = make_gateway()
     set_up(made)
-    yield made
-    made.close()
+    return made
 
 
 def notice_changes(gateway: Gateway) -> None:
@@ -83,18 +81,6 @@ def test_unlocking_by_the_operator_spares_the_last_delivery(
     assert states(gateway) == {"a": "locked"}
     advance(gateway, 61)
     assert states(gateway) == {"a": "dead"}
-
-
-def test_items_requeued_by_the_operator_are_assigned(gateway: Gateway, tmp_path: Path) -> None:
-    subscribe_worker(gateway, ONE, requests=1)
-    publish(gateway, "a", "b")
-    gateway.tx(lambda tx: tx.run("UPDATE queue_items SET state = 'dead', reason = 'x'"))
-    notice_changes(gateway)
-    messages(gateway, ONE)
-    assert admin.requeue(tmp_path, NODE, ["a", "b"]) == 2
-    notice_changes(gateway)
-    assert messages(gateway, ONE) == [Received("item", "a", 1)]
-    assert states(gateway) == {"a": "locked", "b": "ready"}
 
 
 def test_a_purge_by_the_operator_frees_the_worker(gateway: Gateway, tmp_path: Path) -> None:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from edge.engine.database import Transaction
@@ -18,18 +15,14 @@ from edge.features.queues.store.queues import Queue
 from tests.helpers import queue_rows
 from tests.helpers.people import make_available
 from tests.helpers.queue_rows import FIRST, PUBLISHER, WORKER
-from tests.helpers.store import Gateway, new_database
+from tests.helpers.store import Gateway, MakeGateway
 
 SECOND = "second@gw.example/b"
 
 
 @pytest.fixture
-def gateway(tmp_path: Path) -> Iterator[Gateway]:
-    made = Gateway(new_database(tmp_path))
-    for name in ("olga", "worker", "second", "third", "pump1"):
-        made.add(name)
-    yield made
-    made.close()
+def gateway(make_gateway: MakeGateway) -> Gateway:
+    return make_gateway(accounts_of=("olga", "worker", "second", "third", "pump1"))
 
 
 def diagnosed(
@@ -134,13 +127,6 @@ def test_the_member_that_gave_an_item_back_is_named(gateway: Gateway) -> None:
         Reason.GIVEN_BACK,
         f"{SECOND} gave it back; it waits for another member: {FIRST} has 1 of 1",
     )
-
-
-def test_a_held_item_names_its_node(gateway: Gateway) -> None:
-    gateway.tx(lambda tx: queue_rows.fill(tx, queue_rows.share(tx)))
-    gateway.tx(lambda tx: queue_items.hold(tx, 1, "work"))
-    reason, text = diagnosed(gateway, "one", [])
-    assert (reason, text.split()[-1]) == (Reason.HELD, "work")
 
 
 def test_items_that_go_first_are_counted(gateway: Gateway) -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Final
 
 import pytest
@@ -11,9 +10,8 @@ import pytest
 from edge.config.limits import Limits
 from edge.features.accounts.store import accounts
 from tests.helpers.pubsub import (
-    EVENT,
-    OWNER,
     PUBSUB,
+    affiliate,
     create,
     element,
     form,
@@ -26,7 +24,8 @@ from tests.helpers.pubsub import (
     subscription_events,
     values,
 )
-from tests.helpers.store import DOMAIN, Gateway, new_database
+from tests.helpers.shared_subscriptions import plain_items, publish
+from tests.helpers.store import DOMAIN, Gateway, MakeGateway
 
 BEE: Final = f"bee@{DOMAIN}/foo"
 BARE: Final = f"bee@{DOMAIN}"
@@ -38,42 +37,18 @@ SHARE: Final = "$share:tellers:plant/+/temp"
 
 
 @pytest.fixture
-def gateway(tmp_path: Path) -> Iterator[Gateway]:
-    gateway = Gateway(new_database(tmp_path), Limits(queue_requests=20))
-    for name in ("bee", "ant", "boss"):
-        gateway.add(name)
+def gateway(make_gateway: MakeGateway) -> Gateway:
+    gateway = make_gateway(Limits(queue_requests=20), accounts_of=("bee", "ant", "boss"))
     create(gateway, BOSS, WORK, queueing="1")
     create(gateway, BOSS, TEMP)
     for full in (BEE, ANT):
         gateway.bind(full)
     gateway.sent.clear()
-    yield gateway
-    gateway.close()
-
-
-def publish(gateway: Gateway, node: str, *ids: str) -> None:
-    """Publish items to a node, each with its own request."""
-    for id in ids:
-        item = element("item", "<v xmlns='urn:v'/>", id=id)
-        reply = send_request(gateway, BOSS, element("publish", item, node=node))
-        assert reply.type == "result", (reply.error, reply.text)
-
-
-def got(gateway: Gateway, full: str) -> list[str]:
-    """Return the ItemIDs of the items sent to a session since the last call."""
-    name = f"{{{EVENT}}}item"
-    return [item.attrib["id"] for m in gateway.elements(full) for item in m.iter(name)]
+    return gateway
 
 
 def locked(gateway: Gateway) -> int:
     return int(gateway.count("SELECT count(*) FROM queue_items WHERE state = 'locked'"))
-
-
-def affiliate(gateway: Gateway, node: str, affiliation: str, jid: str = BARE) -> None:
-    """Change the affiliation of a JID with a node."""
-    change = element("affiliation", jid=jid, affiliation=affiliation)
-    reply = send_request(gateway, BOSS, element("affiliations", change, node=node), "set", OWNER)
-    assert reply.type == "result", (reply.error, reply.text)
 
 
 # Queue nodes: XEP-0254, section 4.1
@@ -117,47 +92,31 @@ def test_queue_requests_are_limited(gateway: Gateway, number: str) -> None:
 
 def test_a_worker_gets_more_items_when_it_raises_its_requests(gateway: Gateway) -> None:
     subscribe(gateway, BEE, WORK, BEE, queue_requests="2")
-    publish(gateway, WORK, *"abcd")
-    assert got(gateway, BEE) == ["a", "b"]
+    publish(gateway, *"abcd", node=WORK, full=BOSS)
+    assert plain_items(gateway, BEE) == ["a", "b"]
     submitted = form("subscribe_options", {"queue_requests": "3"})
     assert (
         send_request(gateway, BEE, element("options", submitted, node=WORK, jid=BEE)).type
         == "result"
     )
-    assert got(gateway, BEE) == ["c"]
+    assert plain_items(gateway, BEE) == ["c"]
     subscribe(gateway, BEE, WORK, BEE, queue_requests="4")
-    assert got(gateway, BEE) == ["d"]
+    assert plain_items(gateway, BEE) == ["d"]
     reply = send_request(gateway, BEE, element("options", node=WORK, jid=BEE), "get")
     assert values(reply.payload) == {"queue_requests": "4"}
-
-
-def test_a_worker_may_repeat_the_options_that_queue_nodes_imply(gateway: Gateway) -> None:
-    implied = {"queue_requests": "2", "qos": "0", "deliver": "1", "expire": "presence"}
-    assert subscribe(gateway, BEE, WORK, **implied).type == "result"
-    for other in ({"qos": "1"}, {"deliver": "0"}, {"queue_policy": "hash"}):
-        reply = subscribe(gateway, BEE, WORK, queue_requests="2", **other)
-        assert reply.error == ("modify", "bad-request")
-
-
-def _become_unavailable(gateway: Gateway, full: str) -> None:
-    gateway.send(full, "<presence type='unavailable'/>")
-
-
-def _leave(gateway: Gateway, full: str) -> None:
-    gateway.end(full)
 
 
 def test_workers_keep_items_and_subscriptions_when_the_gateway_stops(gateway: Gateway) -> None:
     subscribe(gateway, BEE, WORK, BEE, queue_requests="2")
     subscribe(gateway, BEE, "plant/#", BEE, expire="presence")
-    publish(gateway, WORK, "a")
+    publish(gateway, "a", node=WORK, full=BOSS)
     gateway.lifecycle.stop()
     gateway.end(BEE)
     assert locked(gateway) == 1
     gateway.crash()
     assert len(list_subscriptions(gateway, f"{BARE}/other")) == 2
     gateway.bind(BEE)
-    publish(gateway, WORK, "b")
+    publish(gateway, "b", node=WORK, full=BOSS)
     assert locked(gateway) == 2
 
 
@@ -165,32 +124,15 @@ def test_a_worker_that_loses_access_is_notified_and_its_items_go_to_others(
     gateway: Gateway,
 ) -> None:
     subscribe(gateway, BEE, WORK, BEE, queue_requests="2")
-    publish(gateway, WORK, "a")
-    assert got(gateway, BEE) == ["a"]
-    affiliate(gateway, WORK, "outcast")
+    publish(gateway, "a", node=WORK, full=BOSS)
+    assert plain_items(gateway, BEE) == ["a"]
+    affiliate(gateway, BOSS, WORK, bee="outcast")
     assert (WORK, "none") in subscription_events(gateway, BEE)
     subscribe(gateway, ANT, WORK, ANT, queue_requests="1")
-    assert got(gateway, ANT) == ["a"]
-
-
-def test_an_owner_lists_workers_and_ends_their_subscriptions(gateway: Gateway) -> None:
-    subscribe(gateway, BEE, WORK, BEE, queue_requests="2")
-    listed = send_request(gateway, BOSS, element("subscriptions", node=WORK), "get", OWNER).payload
-    assert listed is not None
-    assert [one.attrib["jid"] for one in listed[0]] == [BEE]
-    change = element("subscription", jid=BEE, subscription="none")
-    content = element("subscriptions", change, node=WORK)
-    assert send_request(gateway, BOSS, content, "set", OWNER).type == "result"
-    assert subscription_events(gateway, BEE) == [(WORK, "none")]
-    publish(gateway, WORK, "a")
-    assert got(gateway, BEE) == []
+    assert plain_items(gateway, ANT) == ["a"]
 
 
 # Shared subscriptions (MQTT-234)
-
-
-def count_shares(gateway: Gateway) -> int:
-    return int(gateway.count("SELECT count(*) FROM queues WHERE share IS NOT NULL"))
 
 
 def test_the_defaults_of_a_share_are_qos_1_and_ten_requests(gateway: Gateway) -> None:
@@ -217,7 +159,11 @@ def test_the_first_member_sets_the_policy(gateway: Gateway) -> None:
         assert send_request(gateway, ANT, element("options", submitted, **about)).error == error
 
 
-@pytest.mark.parametrize("leave", [_become_unavailable, _leave])
+@pytest.mark.parametrize(
+    "leave",
+    [lambda gateway, full: gateway.send(full, "<presence type='unavailable'/>"), Gateway.end],
+    ids=["unavailable", "end"],
+)
 def test_only_a_durable_member_stays_subscribed_when_it_leaves(
     gateway: Gateway, leave: Callable[[Gateway, str], None]
 ) -> None:
@@ -227,20 +173,20 @@ def test_only_a_durable_member_stays_subscribed_when_it_leaves(
     leave(gateway, ANT)
     assert len(list_subscriptions(gateway, BEE)) == 1
     assert list_subscriptions(gateway, ANT) == []
-    publish(gateway, TEMP, "a")
+    publish(gateway, "a", node=TEMP, full=BOSS)
     assert gateway.count("SELECT count(*) FROM queue_items WHERE state = 'ready'") in (0, 1)
-    assert count_shares(gateway) == 1
+    assert gateway.count("SELECT count(*) FROM queues WHERE share IS NOT NULL") == 1
 
 
 def test_a_revoked_account_gets_nothing_and_stays_subscribed(gateway: Gateway) -> None:
     subscribe(gateway, BEE, TEMP, qos="1")
     subscribe(gateway, BEE, "plant/#", qos="1")
     gateway.tx(lambda tx: accounts.revoke(tx, "bee"))
-    publish(gateway, TEMP, "a")
+    publish(gateway, "a", node=TEMP, full=BOSS)
     assert gateway.count("SELECT count(*) FROM outbox") == 0
     assert gateway.count("SELECT count(*) FROM subscriptions") == 2
     gateway.tx(lambda tx: accounts.restore(tx, "bee"))
-    publish(gateway, TEMP, "b")
+    publish(gateway, "b", node=TEMP, full=BOSS)
     assert gateway.count("SELECT count(*) FROM outbox") == 2
 
 
@@ -255,7 +201,7 @@ def test_a_session_that_begins_does_not_make_all_members_be_read_again(gateway: 
         bare = full.partition("/")[0]
         gateway.send(full, "<presence/>")
         assert subscribe(gateway, full, WORK, bare, queue_requests="1").type == "result"
-    publish(gateway, WORK, "one", "two", "three")  # the last one waits
+    publish(gateway, "one", "two", "three", node=WORK, full=BOSS)  # the last one waits
     statements: list[str] = []
     gateway.connection.set_trace_callback(statements.append)
     gateway.send(f"{BARE}/bar", "<presence/>")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Final
 
 import pytest
@@ -18,7 +16,7 @@ from tests.helpers import queue_nodes, shared_subscriptions
 from tests.helpers.people import PUMP, make_available
 from tests.helpers.pubsub import create, element, send_request, subscribe
 from tests.helpers.shared_subscriptions import NODE, SHARE, join, plain_items, publish
-from tests.helpers.store import DOMAIN, Gateway, new_database
+from tests.helpers.store import DOMAIN, Gateway, MakeGateway
 
 FIRST: Final = f"alpha@{DOMAIN}/1"
 SECOND: Final = f"alpha@{DOMAIN}/2"
@@ -32,14 +30,13 @@ WHERE u.kind = 'share'
 
 
 @pytest.fixture
-def gateway(tmp_path: Path) -> Iterator[Gateway]:
-    gateway = Gateway(new_database(tmp_path))
+def gateway(make_gateway: MakeGateway) -> Gateway:
+    gateway = make_gateway()
     for full in (PUMP, FIRST, *MEMBERS):
         gateway.add(full.partition("@")[0])
     gateway.bind(PUMP)
     create(gateway, PUMP, NODE)
-    yield gateway
-    gateway.close()
+    return gateway
 
 
 def _able(gateway: Gateway, *sessions: str) -> None:
@@ -234,9 +231,9 @@ def test_an_expired_item_that_is_published_again_is_assigned(gateway: Gateway) -
 # Limits
 
 
-def test_unserved_shares_leave_room_for_queue_nodes(tmp_path: Path) -> None:
+def test_unserved_shares_leave_room_for_queue_nodes(make_gateway: MakeGateway) -> None:
     limits = Limits(queue_items=4, items_per_queue=4)
-    gateway = Gateway(new_database(tmp_path), limits)
+    gateway = make_gateway(limits)
     queue_nodes.set_up(gateway)
     create(gateway, queue_nodes.OWNER, NODE)
     gateway.add("idle")
@@ -248,4 +245,3 @@ def test_unserved_shares_leave_room_for_queue_nodes(tmp_path: Path) -> None:
     assert refused.error == ("wait", "resource-constraint")
     queue_nodes.publish(gateway, "d", "e")
     assert queue_nodes.try_publish(gateway, "f").error == ("wait", "resource-constraint")
-    gateway.close()

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Final
 
 import pytest
@@ -24,7 +23,6 @@ from tests.helpers.qos_devices import (
     bind_eligible,
     empty_result,
     error_result,
-    gateway_builder,
     make_eligible,
     received_result,
     send_assured,
@@ -43,28 +41,28 @@ from tests.helpers.shared_subscriptions import (
     plain_items,
     publish,
 )
-from tests.helpers.store import DOMAIN, QOS, Gateway
+from tests.helpers.store import DOMAIN, Gateway
 
 OTHER: Final = f"valve@{DOMAIN}/spare"
 
 
 @pytest.fixture
-def build(tmp_path: Path) -> Iterator[Build]:
-    with gateway_builder(tmp_path) as build:
-        yield build
+def build(build_with_devices: Build) -> Build:
+    """A function that builds a gateway on which the pump publishes and all sessions support QoS."""
+
+    def build(**limits: float) -> Gateway:
+        gateway = build_with_devices(**limits)
+        create(gateway, PUMP, NODE, publish_model="open")
+        make_eligible(gateway, CAM)
+        bind_eligible(gateway, VALVE)
+        return gateway
+
+    return build
 
 
 @pytest.fixture
 def gateway(build: Build) -> Gateway:
-    return ready(build())
-
-
-def ready(gateway: Gateway) -> Gateway:
-    """Create the node that the pump publishes to; all sessions support QoS."""
-    create(gateway, PUMP, NODE, publish_model="open")
-    make_eligible(gateway, CAM)
-    bind_eligible(gateway, VALVE)
-    return gateway
+    return build()
 
 
 def ids(count: int, letter: str = "i") -> list[str]:
@@ -183,31 +181,6 @@ def test_a_detached_member_gets_no_new_items(gateway: Gateway) -> None:
     assert offered(gateway, VALVE) == ["i1"]
 
 
-def test_a_full_jid_is_served_by_its_own_session_only(gateway: Gateway) -> None:
-    bind_eligible(gateway, OTHER, priority=5)
-    join(gateway, VALVE, jid=VALVE)
-    publish(gateway, "i1")
-    assert offered(gateway, OTHER) == []
-    assert offered(gateway, VALVE) == ["i1"]
-
-
-def test_a_full_jid_need_not_be_available(gateway: Gateway) -> None:
-    gateway.bind(OTHER)
-    join(gateway, OTHER, jid=OTHER)
-    publish(gateway, "i1")
-    (asked,) = gateway.elements(OTHER)
-    query = asked[0]
-    assert query.tag == "{http://jabber.org/protocol/disco#info}query"
-    answered = (
-        f"<iq type='result' id='{asked.get('id')}' to='{DOMAIN}'><query xmlns='"
-        f"http://jabber.org/protocol/disco#info'><feature var='{QOS}'/></query></iq>"
-    )
-    gateway.send(OTHER, answered)
-    assert offered(gateway, OTHER) == ["i1"]
-    publish(gateway, "i2")
-    assert offered(gateway, OTHER) == ["i2"]
-
-
 def queries(gateway: Gateway, full: str) -> int:
     """Return how many queries for its capabilities a session was sent since the last call."""
     found = [one[0].tag for one in gateway.elements(full) if len(one)]
@@ -312,10 +285,6 @@ def test_a_session_without_qos_support_gets_items_if_its_account_is_downgraded(
 # QoS 1: reassigned
 
 
-def lose_connection(gateway: Gateway, _offer: DeviceRequest) -> None:
-    gateway.end(VALVE)
-
-
 def become_unavailable(gateway: Gateway, _offer: DeviceRequest) -> None:
     gateway.send(VALVE, "<presence type='unavailable'/>")
 
@@ -334,7 +303,15 @@ def remove_account(gateway: Gateway, _offer: DeviceRequest) -> None:
 
 
 @pytest.mark.parametrize(
-    "lose", [lose_connection, become_unavailable, refuse, unsubscribe, remove_account]
+    "lose",
+    [
+        lambda gateway, _offer: gateway.end(VALVE),
+        become_unavailable,
+        refuse,
+        unsubscribe,
+        remove_account,
+    ],
+    ids=["end", "unavailable", "refuse", "unsubscribe", "remove account"],
 )
 def test_qos_1_lost_item_goes_to_another_member(
     gateway: Gateway, lose: Callable[[Gateway, DeviceRequest], None]
@@ -353,15 +330,6 @@ def test_qos_1_lost_item_goes_to_another_member(
     assert item_states(gateway) == []
     assert states(gateway) == []
     assert gateway.tx(lambda tx: dead_letters.list_page(tx, 0, 10)) == []
-
-
-def test_qos_1_items_of_a_lost_session_are_reassigned_in_order(gateway: Gateway) -> None:
-    join(gateway, VALVE, queue_requests="20")
-    publish(gateway, *ids(12))  # more than are in flight at once
-    gateway.end(VALVE)
-    join(gateway, CAM, queue_requests="20")
-    assert answer_all(gateway, CAM) == ids(12)
-    assert item_states(gateway) == []
 
 
 def test_qos_1_acknowledged_item_is_not_reassigned(gateway: Gateway) -> None:
@@ -422,7 +390,7 @@ def test_qos_1_item_that_is_always_refused_is_dead(gateway: Gateway) -> None:
 
 
 def test_qos_1_item_without_answer_goes_to_another_member(build: Build) -> None:
-    gateway = ready(build(retry_attempts=2))
+    gateway = build(retry_attempts=2)
     join(gateway, VALVE)
     publish(gateway, "i1")
     join(gateway, CAM)
@@ -486,36 +454,6 @@ def test_qos_2_item_waits_for_its_member(gateway: Gateway) -> None:
     assert (again.id, again.msg_id) == (offer.id, offer.msg_id)
     answer(gateway, VALVE, again)
     assert answer_all(gateway, VALVE) == []
-    assert item_states(gateway) == []
-
-
-@pytest.mark.parametrize("jid", [VALVE_BARE, VALVE])
-def test_qos_2_offer_is_taken_over_by_another_session_of_a_bare_jid(
-    gateway: Gateway, jid: str
-) -> None:
-    join(gateway, VALVE, jid=jid, qos="2")
-    publish(gateway, "i1")
-    (offer,) = take_requests(gateway, VALVE)
-    gateway.end(VALVE)
-    bind_eligible(gateway, OTHER)
-    if jid == VALVE:
-        assert take_requests(gateway, OTHER) == []
-        bind_eligible(gateway, VALVE)
-    (again,) = take_requests(gateway, VALVE if jid == VALVE else OTHER)
-    assert again.msg_id == offer.msg_id
-
-
-def test_qos_2_received_item_waits_for_its_session(gateway: Gateway) -> None:
-    join(gateway, VALVE, qos="2")
-    publish(gateway, "i1")
-    gateway.send(VALVE, received_result(take_requests(gateway, VALVE)[0]))
-    gateway.end(VALVE)
-    bind_eligible(gateway, OTHER)
-    assert take_requests(gateway, OTHER) == []
-    bind_eligible(gateway, VALVE)
-    (release,) = take_requests(gateway, VALVE)
-    assert release.step == "deliver"
-    gateway.send(VALVE, empty_result(release))
     assert item_states(gateway) == []
 
 
@@ -608,7 +546,8 @@ def test_requeued_dead_items_go_to_any_member(gateway: Gateway) -> None:
     join(gateway, VALVE, qos="2")
     publish(gateway, "i1")
     gateway.send(VALVE, error_result(take_requests(gateway, VALVE)[0], "cancel", "not-allowed"))
-    replace_valve_by_cam(gateway)
+    join(gateway, CAM, qos="2")
+    leave(gateway, VALVE)
 
     def requeue(tx: Transaction) -> None:
         (queue,) = overview.page(tx, 0, 10)
@@ -617,11 +556,6 @@ def test_requeued_dead_items_go_to_any_member(gateway: Gateway) -> None:
     gateway.tx(requeue)
     gateway.tx(gateway.router.run_external_change)
     assert answer_all(gateway, CAM) == ["i1"]
-
-
-def replace_valve_by_cam(gateway: Gateway) -> None:
-    join(gateway, CAM, qos="2")
-    leave(gateway, VALVE)
 
 
 @pytest.mark.parametrize(
@@ -686,47 +620,32 @@ def test_by_hash_items_of_a_publisher_go_to_one_member_in_order(gateway: Gateway
     assert answer_all(gateway, full) == ids(5)[1:]
 
 
-def test_by_hash_order_is_kept_after_the_member_is_lost(gateway: Gateway) -> None:
-    join(gateway, VALVE, queue_policy="hash")
-    publish(gateway, *ids(5))
-    first = take_requests(gateway, VALVE)
-    answer(gateway, VALVE, first[0])
-    join(gateway, CAM, queue_policy="hash")
-    gateway.end(VALVE)
-    assert answer_all(gateway, CAM) == ids(5)[1:]
-
-
-def test_by_hash_publishers_do_not_wait_for_each_other(gateway: Gateway) -> None:
-    join(gateway, VALVE, queue_policy="hash")
-    publish(gateway, *ids(2))
-    publish(gateway, *ids(2, "j"), full=CAM)
-    assert offered(gateway, VALVE) == ["i0", "j0"]
-
-
 # Limits
 
 
-def test_items_wait_for_a_member_whose_outbox_is_full(build: Build) -> None:
-    gateway = ready(build(outbox_messages_per_account=8))
+@pytest.mark.parametrize("another", [False, True])
+def test_items_wait_for_a_member_whose_outbox_is_full_or_go_to_another(
+    build: Build, another: bool
+) -> None:
+    gateway = build(outbox_messages_per_account=8)
     gateway.end(VALVE)
     for number in range(7):
         send_assured(gateway, PUMP, f"m{number}", "x", VALVE_BARE)
     bind_eligible(gateway, VALVE)
     join(gateway, VALVE)
+    if another:
+        join(gateway, CAM)
     publish(gateway, *ids(2))
-    assert [state for _item, state in item_states(gateway)] == ["ready"] * 2
-    others = take_requests(gateway, VALVE)
-    while others:
-        for one in others:
-            answer(gateway, VALVE, one)
-        others = take_requests(gateway, VALVE)
+    assert answer_all(gateway, CAM) == (ids(2) if another else [])
+    assert item_states(gateway) == ([] if another else [("i0", "ready"), ("i1", "ready")])
+    answer_all(gateway, VALVE)
     gateway.clock.service += 60
     gateway.run_timers()
-    assert answer_all(gateway, VALVE) == ids(2)
+    assert answer_all(gateway, VALVE) == ([] if another else ids(2))
 
 
 def test_a_full_share_refuses_publications(build: Build) -> None:
-    gateway = ready(build(items_per_queue=2))
+    gateway = build(items_per_queue=2)
     join(gateway, VALVE)
     gateway.end(VALVE)
     publish(gateway, *ids(2))
@@ -734,18 +653,6 @@ def test_a_full_share_refuses_publications(build: Build) -> None:
     reply = send_request(gateway, PUMP, element("publish", item, node=NODE))
     assert reply.error == ("wait", "resource-constraint")
     assert [item for item, _state in item_states(gateway)] == ids(2)
-
-
-def test_items_go_to_others_if_an_outbox_is_full(build: Build) -> None:
-    gateway = ready(build(outbox_messages_per_account=8))
-    gateway.end(VALVE)
-    for number in range(7):
-        send_assured(gateway, PUMP, f"m{number}", "x", VALVE_BARE)
-    bind_eligible(gateway, VALVE)
-    join(gateway, VALVE)
-    join(gateway, CAM)
-    publish(gateway, *ids(2))
-    assert answer_all(gateway, CAM) == ids(2)
 
 
 def test_a_member_gets_no_items_of_nodes_it_may_not_subscribe_to(gateway: Gateway) -> None:
