@@ -97,16 +97,6 @@ def test_abandoned_messages_make_room_after_the_grace_period(gateway: Gateway) -
     assert len(gateway.events("system", "evicted")) == LIMITS.held_messages_per_source
 
 
-def test_abandoned_messages_expire(gateway: Gateway) -> None:
-    taken = fill(gateway)
-    gateway.clock.service += LIMITS.held_ttl + 1
-    gateway.run_timers()
-    assert held(gateway) == 0
-    assert len(gateway.events("system", "expired")) == taken
-    for number in range(LIMITS.held_messages_per_source):
-        assert offer(gateway, "honest", f"h{number}") == "result"
-
-
 @pytest.mark.parametrize("interval", [MINUTE, 10 * MINUTE])
 def test_rebooting_device_blocks_neither_others_nor_itself(
     gateway: Gateway, interval: float

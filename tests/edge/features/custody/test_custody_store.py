@@ -6,7 +6,7 @@ The property test of the image (tests/property) covers transactions, undone unit
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from hashlib import blake2b
 from xml.etree.ElementTree import Element
@@ -15,22 +15,16 @@ import pytest
 
 from edge.engine import database, quota
 from edge.engine.database import NeedsDatabase, Transaction
-from edge.engine.quota import EvictionCandidate, Usage
+from edge.engine.quota import Usage
 from edge.engine.service_time import Now
 from edge.engine.temporary_tables import TABLES
 from edge.features.custody import store as custody
 from edge.features.custody.store import PAGE_KEYS, HeldMessage, was_released
 from edge.features.outbox.store import outbox
 from tests.helpers.custody_image import image_equals_rows
-from tests.helpers.store import digest_of, in_memory
+from tests.helpers.store import digest_of
 
 A, B = "a@gw.example", "b@gw.example"
-
-
-@pytest.fixture
-def db() -> Iterator[sqlite3.Connection]:
-    with in_memory() as connection:
-        yield connection
 
 
 def at(db: sqlite3.Connection, service: float = 0.0) -> Transaction:
@@ -56,46 +50,6 @@ def test_a_held_message_is_found_by_its_key(db: sqlite3.Connection) -> None:
     assert custody.find_all(tx, A, f"{A}/other", "m1") == (None, [held])
     for key in ((A, f"{A}/other", "m1"), (A, f"{A}/r", "m2"), (B, f"{B}/r", "m1")):
         assert custody.find(tx, *key) is None
-
-
-def test_a_message_is_charged_with_body_and_key() -> None:
-    assert quota.charge("", b"") == quota.ROW_OVERHEAD
-    assert quota.charge("é", b"xyz") == quota.ROW_OVERHEAD + 5
-
-
-def test_usage_of_a_source_and_in_total(db: sqlite3.Connection) -> None:
-    tx = at(db)
-    assert custody.usage(tx, A) == (Usage(0, 0), Usage(0, 0))
-    hold(tx, A, "m1", b"x" * 10)
-    held = hold(tx, B, "m2", b"x" * 20)
-    size = quota.charge("m1", b"")
-    assert custody.usage(tx, A) == (Usage(1, size + 10), Usage(2, 2 * size + 30))
-    custody.release(tx, held, 256)
-    assert custody.usage(tx, B) == (Usage(0, 0), Usage(1, size + 10))
-
-
-def test_released_keys_are_remembered_and_removed_ones_are_not(db: sqlite3.Connection) -> None:
-    tx = at(db)
-    custody.release(tx, hold(tx, A, "m1"), 256)
-    assert custody.find(tx, A, f"{A}/r", "m1") is None
-    assert was_released(tx, A, f"{A}/r", "m1")
-    assert not was_released(tx, A, f"{A}/other", "m1")
-    assert not was_released(tx, B, f"{A}/r", "m1")
-    held = hold(tx, A, "m2")
-    custody.remove(tx, held, 256)
-    assert not was_released(tx, A, f"{A}/r", "m2")
-
-
-def test_removing_a_message_forgets_an_earlier_release_of_its_key(
-    db: sqlite3.Connection,
-) -> None:
-    tx = at(db)
-    for _ in range(2):
-        custody.release(tx, hold(tx, A, "m1"), 256)
-    custody.release(tx, hold(tx, A, "m2"), 256)
-    custody.remove(tx, hold(tx, A, "m1"), 256)
-    assert not was_released(tx, A, f"{A}/r", "m1")
-    assert was_released(tx, A, f"{A}/r", "m2")
 
 
 @pytest.mark.parametrize("keys", [1, 32, 33, 256])
@@ -129,19 +83,6 @@ def test_a_key_is_forgotten_in_every_page(
         image_equals_rows(tx)
     assert [n for n in range(105) if not was_released(tx, A, f"{A}/r", f"m{n}")] == [0, 40, 99, 104]
     assert all(was_released(tx, B, f"{B}/r", f"m{n}") for n in range(105))
-
-
-def test_eviction_candidates_come_oldest_first(db: sqlite3.Connection) -> None:
-    tx, rows = at(db), []
-    for number in range(3):
-        tx.now = Now(float(number), 0, True)
-        rows.append(hold(tx, A, f"m{number}", b"x" * number).row)
-        hold(tx, B, f"m{number}")
-    size = quota.charge("m0", b"")
-    tx.now = Now(10.0, 0, True)
-    assert list(custody.oldest(tx, A)) == [
-        EvictionCandidate(row, size + number, 10.0 - number) for number, row in enumerate(rows)
-    ]
 
 
 def test_messages_expire_by_service_seconds_in_batches(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import pytest
 
 from edge.config.limits import Limits
@@ -106,14 +104,6 @@ def test_pages_end_with_availability_and_restart_with_it(gateway: Gateway) -> No
     second = last_of_page(gateway)
     confirm(gateway, first, second)
     assert take_senders(gateway) == list(PUMPS[3:6])
-
-
-def test_page_without_visible_contacts_is_skipped(gateway: Gateway) -> None:
-    send_initial_presence(gateway, PUMPS)
-    for name in ("pump1", "pump2", "pump3"):
-        gateway.tx(partial(accounts.revoke, name=name))
-    gateway.send(PANEL, "<presence/>")
-    assert [take_senders(gateway) for _ in range(3)] == [list(PUMPS[3:6]), list(PUMPS[6:]), []]
 
 
 def test_removed_account_gets_no_further_pages(gateway: Gateway) -> None:

@@ -7,11 +7,10 @@ from typing import TypeVar
 
 import pytest
 
-from edge.engine import sessions
 from edge.engine.database import Transaction
 from edge.features.presence.rules.subscriptions import SubscriptionState
 from edge.features.presence.store import presence, roster
-from edge.features.presence.store.presence import ContactPresence, Recipient
+from edge.features.presence.store.presence import ContactPresence
 from edge.features.presence.store.roster import RosterItem
 from tests.helpers.store import Gateway, MakeGateway
 
@@ -65,11 +64,6 @@ def test_item_is_read_as_it_was_saved(
     save(gateway, "panel", contact)
     assert find(gateway, "panel", PUMP) == contact
     assert with_account(gateway, "panel", roster.list_items) == [contact]
-
-
-def test_unknown_contact_is_an_unlisted_item(gateway: Gateway) -> None:
-    assert find(gateway, "panel", PUMP) == RosterItem(PUMP)
-    assert gateway.tx(lambda tx: roster.account_id(tx, "nobody")) is None
 
 
 def test_empty_item_is_not_stored(gateway: Gateway) -> None:
@@ -129,36 +123,6 @@ def test_visible_fields_hide_requests_and_unlisted_items() -> None:
 # Presence
 
 
-def test_session_becomes_available_and_unavailable(gateway: Gateway) -> None:
-    generation = gateway.bind(f"{PUMP}/fw")
-    gateway.tx(lambda tx: presence.set_available(tx, generation, b"<presence/>", -3))
-    found = gateway.tx(lambda tx: sessions.find(tx, f"{PUMP}/fw"))
-    assert found is not None
-    assert (found.available, found.priority, found.presence) == (True, -3, b"<presence/>")
-    assert not found.interested
-    gateway.tx(lambda tx: presence.set_unavailable(tx, generation))
-    gateway.tx(lambda tx: presence.set_interested(tx, generation))
-    found = gateway.tx(lambda tx: sessions.find(tx, f"{PUMP}/fw"))
-    assert found is not None
-    assert (found.available, found.priority, found.presence) == (False, 0, None)
-    assert found.interested
-
-
-@pytest.mark.parametrize("state", [state for state in SubscriptionState if state not in WAITING])
-def test_broadcast_reaches_contacts_with_a_subscription(
-    gateway: Gateway, state: SubscriptionState
-) -> None:
-    add_contact(gateway, "pump1", PANEL, state)
-    there, away = gateway.bind(f"{PANEL}/a"), gateway.bind(f"{PANEL}/b")
-    gateway.bind(f"{VALVE}/a")
-    gateway.tx(lambda tx: presence.set_available(tx, there, b"<presence/>", 0))
-    recipients = with_account(gateway, "pump1", presence.broadcast_recipients)
-    shown = state in (SubscriptionState.FROM, SubscriptionState.FROM_OUT, SubscriptionState.BOTH)
-    subscription = "both" if state is SubscriptionState.BOTH else "from"
-    assert recipients == ([Recipient(there, PANEL, subscription)] if shown else [])
-    assert away not in [listener.generation for listener in recipients]
-
-
 @pytest.mark.parametrize(
     "mine",
     [SubscriptionState.NONE, SubscriptionState.TO, SubscriptionState.FROM, SubscriptionState.BOTH],
@@ -182,27 +146,6 @@ def test_contact_presence_has_the_subscription_of_the_contacts_roster(
     )
     expected = ContactPresence(there, b"<presence/>", f"{PUMP}/fw", theirs.value.lower(), True)
     assert seen == ([expected] if mine in (SubscriptionState.TO, SubscriptionState.BOTH) else [])
-
-
-def test_directed_targets_are_stored_once(gateway: Gateway) -> None:
-    one, two = gateway.bind(f"{PUMP}/fw"), gateway.bind(f"{PANEL}/a")
-
-    def directed(generation: int) -> list[str]:
-        return gateway.tx(lambda tx: presence.directed_targets(tx, generation))
-
-    def direct(target: str) -> None:
-        gateway.tx(lambda tx: presence.add_directed(tx, one, target))
-
-    for target in (VALVE, f"{VALVE}/a", VALVE):
-        direct(target)
-    gateway.tx(lambda tx: presence.add_directed(tx, two, VALVE))
-    assert directed(one) == [VALVE, f"{VALVE}/a"]
-    gateway.tx(lambda tx: presence.remove_directed(tx, one, VALVE))
-    assert directed(one) == [f"{VALVE}/a"]
-    gateway.tx(lambda tx: presence.clear_directed(tx, one))
-    assert (directed(one), directed(two)) == ([], [VALVE])
-    gateway.end(f"{PANEL}/a")
-    assert gateway.count("SELECT count(*) FROM temp.directed") == 0
 
 
 def test_queries_for_recipients_scan_no_table(gateway: Gateway) -> None:

@@ -79,24 +79,38 @@ def test_request_is_pending_until_answered(gateway: Gateway) -> None:
     assert f"subscribe {bare(PUMP)}" not in received_lines(gateway, PANEL)
 
 
-def test_owner_cancels_a_subscription(gateway: Gateway) -> None:
+@pytest.mark.parametrize(
+    ("canceller", "kind", "other", "own_lines", "other_lines"),
+    [
+        (
+            *(PANEL, "unsubscribed", PUMP, [f"push {bare(PUMP)} to"]),
+            [
+                f"unavailable {PANEL}",
+                f"unsubscribed {bare(PANEL)}",
+                f"push {bare(PANEL)} from",
+            ],
+        ),
+        (
+            *(PUMP, "unsubscribe", PANEL),
+            [f"push {bare(PANEL)} from", f"unavailable {PANEL}"],
+            [f"unsubscribe {bare(PUMP)}", f"push {bare(PUMP)} to"],
+        ),
+    ],
+    ids=["by its owner", "by its subscriber"],
+)
+def test_subscription_is_cancelled(
+    gateway: Gateway,
+    canceller: str,
+    kind: str,
+    other: str,
+    own_lines: list[str],
+    other_lines: list[str],
+) -> None:
     subscribe_mutually(gateway, PUMP, PANEL)
     send_initial_presence(gateway, (PUMP, PANEL))
-    send_presence(gateway, PANEL, "unsubscribed", bare(PUMP))
-    assert received_lines(gateway, PUMP) == [
-        f"unavailable {PANEL}",
-        f"unsubscribed {bare(PANEL)}",
-        f"push {bare(PANEL)} from",
-    ]
-    assert received_lines(gateway, PANEL) == [f"push {bare(PUMP)} to"]
-
-
-def test_subscriber_cancels_a_subscription(gateway: Gateway) -> None:
-    subscribe_mutually(gateway, PUMP, PANEL)
-    send_initial_presence(gateway, (PUMP, PANEL))
-    send_presence(gateway, PUMP, "unsubscribe", bare(PANEL))
-    assert received_lines(gateway, PUMP) == [f"push {bare(PANEL)} from", f"unavailable {PANEL}"]
-    assert received_lines(gateway, PANEL) == [f"unsubscribe {bare(PUMP)}", f"push {bare(PUMP)} to"]
+    send_presence(gateway, canceller, kind, bare(other))
+    assert received_lines(gateway, canceller) == own_lines
+    assert received_lines(gateway, other) == other_lines
 
 
 def test_pre_approval_answers_the_request(gateway: Gateway) -> None:
@@ -163,15 +177,6 @@ def test_revoked_account_neither_requests_nor_gets_requests(gateway: Gateway, na
     gateway.send(PUMP, f"<presence type='subscribe' to='{bare(PANEL)}'/>")
     assert received_lines(gateway, PANEL) == []
     assert state_of(gateway, PANEL, PUMP) is SubscriptionState.NONE
-
-
-def test_account_revoked_after_its_request_gets_no_presence(gateway: Gateway) -> None:
-    send_initial_presence(gateway, (PUMP, PANEL))
-    send_presence(gateway, PUMP, "subscribe", bare(PANEL))
-    gateway.tx(lambda tx: accounts.revoke(tx, "pump1"))
-    discard_sent(gateway)
-    send_presence(gateway, PANEL, "subscribed", bare(PUMP))
-    assert f"available {PANEL}" not in received_lines(gateway, PUMP)
 
 
 def test_full_roster_sends_no_requests(gateway: Gateway) -> None:

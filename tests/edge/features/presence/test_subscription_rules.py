@@ -9,7 +9,6 @@ import pytest
 from edge.features.presence.rules import subscriptions
 from edge.features.presence.rules.subscriptions import (
     FIELDS,
-    STATES,
     TABLE,
     Decision,
     Direction,
@@ -191,12 +190,6 @@ def test_written_tables_are_complete() -> None:
     assert len(written) == len(set(written))
     assert set(written) == set(product(Direction, SubscriptionType, SubscriptionState))
     assert set(TABLE) == set(written)
-
-
-def test_state_and_fields_correspond() -> None:
-    assert set(FIELDS) == set(SubscriptionState)
-    assert all(STATES[FIELDS[state]] is state for state in SubscriptionState)
-    assert len(STATES) == len(SubscriptionState)
 
 
 @pytest.mark.parametrize("state", SubscriptionState)
