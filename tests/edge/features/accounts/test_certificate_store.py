@@ -73,11 +73,6 @@ def test_certificate_of_a_removed_device_has_no_owner_even_with_a_successor(
     assert gateway.tx(lambda tx: certificates.revoke(tx, "pump1")) == 0
 
 
-def test_dates_are_not_checked(gateway: Gateway) -> None:
-    issue(gateway, "pump1", "a", days=-1)
-    assert owner(gateway, "a") == "pump1"
-
-
 def test_unknown_device_gets_no_certificate(gateway: Gateway) -> None:
     with pytest.raises(SetupError, match="device 'pump3' does not exist"):
         issue(gateway, "pump3", "a")
@@ -128,13 +123,6 @@ def test_expiring_devices_are_found(gateway: Gateway) -> None:
     assert gateway.tx(lambda tx: certificates.find_expiring(tx, now, 30)) == [
         ExpiringDevice("pump1", now + 30 * DAY_MS)
     ]
-
-
-def test_expiring_devices_are_limited(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(certificates, "MAX_EXPIRING", 1)
-    issue(gateway, "pump1", "a", days=2)
-    issue(gateway, "pump2", "b", days=1)
-    assert expiring(gateway) == ["pump2"]
 
 
 def test_latest_expiry_of_each_device(gateway: Gateway) -> None:

@@ -87,11 +87,6 @@ def test_password_changes_are_logged_together(gateway: Gateway) -> None:
     assert found == [("device", "password", None), ("device", "password", 2.0)]
 
 
-def test_untrusted_device_changes_its_password(gateway: Gateway) -> None:
-    assert request(gateway, change_request("apart", "new"), sender=APART).type == "result"
-    assert is_password(gateway, "apart", "new")
-
-
 @pytest.mark.parametrize("name", ["apart", "nobody", "certified"])
 def test_password_of_another_cannot_be_changed(gateway: Gateway, name: str) -> None:
     reply = request(gateway, change_request(name, "mine now"))

@@ -141,17 +141,6 @@ def test_session_has_one_query_at_a_time(learning: LearningGateway) -> None:
     assert (learning.qos(), learning.turns) == (QOS, [PUMP]), "the query is answered"
 
 
-def test_each_session_is_known_separately(learning: LearningGateway) -> None:
-    learning.send(PUMP_2, "<presence/>")
-    learning.turns.clear()
-    first, _ = learning.query(PUMP)
-    second, _ = learning.query(PUMP_2)
-    learning.send(PUMP_2, answer(second, ""))
-    assert (learning.qos(PUMP), learning.qos(PUMP_2), learning.turns) == (None, "", [PUMP_2])
-    learning.send(PUMP, answer(first))
-    assert (learning.qos(PUMP), learning.qos(PUMP_2)) == (QOS, "")
-
-
 @pytest.mark.parametrize("presence", [None, "<presence type='unavailable'/>", -1])
 def test_ineligible_session_gets_no_messages(
     learning: LearningGateway, presence: str | int | None
@@ -175,12 +164,6 @@ def test_session_without_discovery_has_no_qos(learning: LearningGateway, type_: 
     assert (learning.qos(), learning.turns) == ("", [PUMP])
 
 
-def test_empty_answer_means_no_qos(learning: LearningGateway) -> None:
-    id, _ = learning.query()
-    learning.send(PUMP, f"<iq type='result' id='{id}' to='{DOMAIN}'/>")
-    assert learning.qos() == ""
-
-
 # Silent sessions
 
 
@@ -200,17 +183,6 @@ def test_silent_session_is_queried_again_with_growing_delays(learning: LearningG
     assert waits == [15.0, 30.0, 60.0, 120.0, 240.0]
     assert asked == []
     assert (learning.qos(), learning.turns) == ("", [PUMP])
-
-
-def test_delay_is_limited(tmp_path: Path) -> None:
-    learning = LearningGateway(tmp_path, Limits(retry_after=100.0, retry_most=150.0))
-    learning.send(PUMP, "<presence/>")
-    learning.elements(PUMP)
-    for wait in (100.0, 150.0, 150.0):
-        learning.query()
-        before = learning.clock.service
-        learning.fire_timer()
-        assert learning.clock.service - before == wait
 
 
 def test_session_without_waiting_messages_is_not_queried_again(learning: LearningGateway) -> None:
@@ -440,16 +412,3 @@ def test_same_or_no_capabilities_change_nothing(learning: LearningGateway, prese
     know(learning, caps("one"), QOS)
     learning.send(PUMP, presence)
     assert (learning.qos(), learning.turns) == (QOS, [])
-
-
-def test_session_that_announces_later_is_queried_anew(learning: LearningGateway) -> None:
-    know(learning, "<presence/>")
-    assert learning.qos() == ""
-    learning.send(PUMP, caps("one"))
-    assert (learning.qos(), learning.turns) == (None, [PUMP])
-
-
-def test_ineligible_session_runs_no_hooks_for_available(learning: LearningGateway) -> None:
-    know(learning, caps("one"), QOS)
-    learning.send(PUMP, caps("two", inner="<priority>-1</priority>"))
-    assert (learning.qos(), learning.turns) == (None, [])

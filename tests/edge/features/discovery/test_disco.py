@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from contextlib import closing
 from hashlib import sha1
-from pathlib import Path
+from typing import Literal
 
 import pytest
 
-from edge.config.limits import Limits
 from edge.config.options import Xmpp
-from edge.engine.router import Router
 from edge.xmpp import disco
 from edge.xmpp.namespaces import CAPS, DISCO_INFO, DISCO_ITEMS, EVENTLOG, PING, QOS_ALL, SENSOR_DATA
 from tests.helpers.people import PUMP, UNTRUSTED, VALVE, VALVE_BARE, add_contact, provision
-from tests.helpers.store import DOMAIN, Gateway, Reply, new_database, read_element
+from tests.helpers.store import DOMAIN, Gateway, MakeGateway, Reply, read_element
 
 PUMP_BARE = "pump1@gw.example"
 
@@ -66,12 +63,6 @@ def test_capabilities_are_the_hash_of_the_answer(gateway: Gateway) -> None:
     )
 
 
-def test_component_and_server_have_different_capabilities() -> None:
-    component = Router(DOMAIN, Limits(), accounts=False)
-    embedded = Router(DOMAIN, Limits())
-    assert component.stream_features != embedded.stream_features
-
-
 @pytest.mark.parametrize("to", [PUMP_BARE, None])
 def test_account_has_no_items(gateway: Gateway, to: str | None) -> None:
     reply = query(gateway, DISCO_ITEMS, to)
@@ -95,27 +86,15 @@ def test_account_describes_itself(gateway: Gateway, to: str | None) -> None:
     assert (reply.type, reply.attrs["from"]) == ("result", PUMP_BARE)
 
 
-def roster_gateway(folder: Path) -> Gateway:
-    """Return a gateway whose devices receive only from their rosters."""
-    gateway = Gateway(new_database(folder), xmpp=Xmpp(trust="roster"))
-    provision(gateway)
-    return gateway
-
-
-@pytest.mark.parametrize("subscription", ["none", "to", "from", "both"])
+@pytest.mark.parametrize("subscription", ["none", "to", "from", "both", None])
 def test_account_describes_itself_to_those_who_may_send_to_it(
-    tmp_path: Path, subscription: str
+    make_gateway: MakeGateway, subscription: str | None
 ) -> None:
-    with closing(roster_gateway(tmp_path)) as gateway:
+    """These are its contacts if devices receive only from their rosters, else all devices."""
+    gateway = make_gateway(xmpp=Xmpp(trust="site" if subscription is None else "roster"))
+    provision(gateway)
+    if subscription is not None:
         add_contact(gateway, "valve", PUMP_BARE, subscription)
-        _check_description(gateway)
-
-
-def test_account_describes_itself_to_all_devices_of_a_site(gateway: Gateway) -> None:
-    _check_description(gateway)
-
-
-def _check_description(gateway: Gateway) -> None:
     identity, names = parse_info(query(gateway, DISCO_INFO, VALVE_BARE))
     assert identity == {"category": "account", "type": "registered"}
     assert set(names) == {DISCO_INFO, DISCO_ITEMS, *QOS_ALL}
@@ -123,18 +102,22 @@ def _check_description(gateway: Gateway) -> None:
     assert refused(query(gateway, DISCO_INFO, VALVE_BARE, node="x")) == "cancel/item-not-found"
 
 
+@pytest.mark.parametrize(("trust", "sender"), [("site", UNTRUSTED), ("roster", PUMP)])
 @pytest.mark.parametrize("namespace", [DISCO_INFO, DISCO_ITEMS])
 @pytest.mark.parametrize("node", [None, "x"])
 def test_account_seems_not_to_exist_to_others(
-    tmp_path: Path, gateway: Gateway, namespace: str, node: str | None
+    make_gateway: MakeGateway,
+    trust: Literal["site", "roster"],
+    sender: str,
+    namespace: str,
+    node: str | None,
 ) -> None:
-    (tmp_path / "roster").mkdir()
-    with closing(roster_gateway(tmp_path / "roster")) as by_roster:
-        for one, sender in ((gateway, UNTRUSTED), (by_roster, PUMP)):
-            known = query(one, namespace, VALVE_BARE, node=node, sender=sender)
-            nobody = query(one, namespace, "no@gw.example", node=node, sender=sender)
-            assert refused(known) == refused(nobody) == "cancel/service-unavailable"
-            assert known.text == nobody.text
+    gateway = make_gateway(xmpp=Xmpp(trust=trust))
+    provision(gateway)
+    known = query(gateway, namespace, VALVE_BARE, node=node, sender=sender)
+    nobody = query(gateway, namespace, "no@gw.example", node=node, sender=sender)
+    assert refused(known) == refused(nobody) == "cancel/service-unavailable"
+    assert known.text == nobody.text
 
 
 def test_session_answers_for_itself(gateway: Gateway) -> None:
@@ -142,7 +125,3 @@ def test_session_answers_for_itself(gateway: Gateway) -> None:
     xml = f"<iq type='get' id='i' to='{VALVE}'><query xmlns='{DISCO_INFO}'/></iq>"
     assert gateway.send(PUMP, xml) is None
     assert len(gateway.elements(VALVE)) == 1
-
-
-def test_untrusted_device_may_query_the_gateway(gateway: Gateway) -> None:
-    assert query(gateway, DISCO_INFO, DOMAIN, sender=UNTRUSTED).type == "result"

@@ -83,7 +83,3 @@ def test_meaningless_serial_number_is_unknown(tmp_path: Path, text: str) -> None
 
 def test_machine_without_ids_is_unknown(tmp_path: Path) -> None:
     assert hardware.read(tmp_path, tmp_path) == Hardware()
-
-
-def test_this_machine_can_be_read(tmp_path: Path) -> None:
-    assert hardware.read(tmp_path) == hardware.read(tmp_path)

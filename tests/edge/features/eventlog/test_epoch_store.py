@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
-
-import pytest
 
 from edge.engine import events, meta
 from edge.engine.database import Transaction
@@ -14,13 +11,7 @@ from edge.engine.service_time import Now
 from edge.features.eventlog.rules.epoch import Hardware
 from edge.features.eventlog.store import epochs
 from sync.segment import is_epoch
-from tests.helpers.store import EPOCH, WALL, delete_unsealed, in_memory
-
-
-@pytest.fixture
-def db() -> Iterator[sqlite3.Connection]:
-    with in_memory() as connection:
-        yield connection
+from tests.helpers.store import EPOCH, WALL, delete_unsealed
 
 
 def at(db: sqlite3.Connection, wall: int = WALL) -> Transaction:

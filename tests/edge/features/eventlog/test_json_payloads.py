@@ -10,12 +10,11 @@ from edge.engine import event_payloads
 from edge.engine.events import NewEvent
 from edge.engine.hooks import UnreadablePayload
 from edge.features.eventlog.xmpp import payloads
-from tests.helpers.people import PUMP, provision
+from tests.helpers.people import PUMP
 from tests.helpers.pubsub import embedded
 from tests.helpers.store import (
     DOMAIN,
     Gateway,
-    MakeGateway,
     acknowledged,
     assured,
     deliver,
@@ -30,14 +29,6 @@ def decode(text: str) -> list[NewEvent]:
     found = payloads.decode_json(ElementTree.fromstring(container(text)))  # noqa: S314 - our own
     assert {lane for lane, _ in found} == {"readings"}
     return [event for _, event in found]
-
-
-@pytest.fixture
-def gateway(make_gateway: MakeGateway) -> Gateway:
-    """A gateway with devices."""
-    gateway = make_gateway()
-    provision(gateway)
-    return gateway
 
 
 def send(gateway: Gateway, level: int, content: str) -> None:
@@ -61,7 +52,6 @@ def test_reading_is_an_event() -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("", "invalid JSON container: it is not valid JSON"),
         ("{}", "invalid JSON container: it has no readings"),
         ('{"a": <b/>}', "invalid JSON container: it has child elements"),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -21,21 +22,8 @@ OTHER = "pump2@gw.example/fw"
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return new_database(tmp_path)
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def tx(path: Path, clock: Clock) -> Iterator[Transaction]:
-    with (
-        closing(database.connect(path)) as connection,
-        database.transaction(connection, clock()) as tx,
-    ):
+def tx(db: sqlite3.Connection) -> Iterator[Transaction]:
+    with database.transaction(db, Clock()()) as tx:
         for name in ("valve", "lamp"):
             accounts.add(tx, name, (), trusted=True)
         yield tx
@@ -66,24 +54,13 @@ def test_usage_is_counted_per_account_source_and_total(tx: Transaction) -> None:
     )
 
 
-def test_nothing_is_stored_without_an_account(tx: Transaction) -> None:
-    add(tx, "nobody")
-    assert store.usage(tx, "nobody", SENDER) == (0, WaitingUsage(Usage(), Usage(), Usage()))
-    assert not store.has_messages(tx, "nobody")
-
-
-def test_usage_is_computed_without_reading_stanzas(path: Path, clock: Clock) -> None:
+def test_usage_is_computed_without_reading_stanzas(db: sqlite3.Connection, tx: Transaction) -> None:
     """Sizes are stored after the stanza in the row; reading them would read its pages."""
     seen: list[str] = []
-    with (
-        closing(database.connect(path)) as connection,
-        database.transaction(connection, clock()) as tx,
-    ):
-        accounts.add(tx, "valve", (), trusted=True)
-        connection.set_trace_callback(seen.append)
-        store.usage(tx, "valve", SENDER)
-        connection.set_trace_callback(None)
-        plans = [str(row[3]) for sql in seen for row in tx.rows(f"EXPLAIN QUERY PLAN {sql}")]
+    db.set_trace_callback(seen.append)
+    store.usage(tx, "valve", SENDER)
+    db.set_trace_callback(None)
+    plans = [str(row[3]) for sql in seen for row in tx.rows(f"EXPLAIN QUERY PLAN {sql}")]
     reads = [plan for plan in plans if "offline " in plan]
     assert len(reads) == 2
     assert all(plan.startswith("SEARCH main.offline USING COVERING INDEX") for plan in reads)
@@ -116,23 +93,19 @@ def test_accounts_of_rows_are_listed_once(tx: Transaction) -> None:
     assert store.find_accounts(tx, []) == []
 
 
-def test_old_messages_expire_unless_a_session_has_them(path: Path, clock: Clock) -> None:
-    with closing(database.connect(path)) as connection:
-        with database.transaction(connection, clock()) as tx:
-            accounts.add(tx, "valve", (), trusted=True)
-            add(tx, "valve", "valve")
-        clock.service += 10
-        with database.transaction(connection, clock()) as tx:
-            add(tx, "valve")
-            in_flight.begin(tx, Receipt(store.RECEIPT, 1), 7)
-            assert store.expire(tx, 10.001) == []
-            assert store.oldest_since(tx) == 1000.0
-            assert store.expire(tx, 10) == [ExpiredMessage(SENDER, "valve")]
-            assert store.oldest_since(tx) == 1010.0
-            assert store.expire(tx, 10) == []
-            assert [stored.row for stored in store.read_page(tx, "valve", 9, 99)] == [1, 3]
-            in_flight.take_unacknowledged(tx, 7)
-            assert store.oldest_since(tx) == 1000.0
+def test_old_messages_expire_unless_a_session_has_them(tx: Transaction) -> None:
+    add(tx, "valve", "valve")
+    tx.now = Clock(1010.0)()
+    add(tx, "valve")
+    in_flight.begin(tx, Receipt(store.RECEIPT, 1), 7)
+    assert store.expire(tx, 10.001) == []
+    assert store.oldest_since(tx) == 1000.0
+    assert store.expire(tx, 10) == [ExpiredMessage(SENDER, "valve")]
+    assert store.oldest_since(tx) == 1010.0
+    assert store.expire(tx, 10) == []
+    assert [stored.row for stored in store.read_page(tx, "valve", 9, 99)] == [1, 3]
+    in_flight.take_unacknowledged(tx, 7)
+    assert store.oldest_since(tx) == 1000.0
 
 
 def test_expiry_is_limited_per_unit_of_work(tx: Transaction) -> None:
@@ -142,17 +115,14 @@ def test_expiry_is_limited_per_unit_of_work(tx: Transaction) -> None:
     assert store.oldest_since(tx) is None
 
 
-def test_rows_survive_a_restart_without_a_session(path: Path, clock: Clock) -> None:
-    with (
-        closing(database.connect(path)) as connection,
-        database.transaction(connection, clock()) as tx,
-    ):
-        accounts.add(tx, "valve", (), trusted=True)
-        add(tx, "valve")
-        in_flight.begin(tx, Receipt(store.RECEIPT, 1), 7)
-    with (
-        closing(database.connect(path)) as connection,
-        database.transaction(connection, clock()) as tx,
-    ):
-        assert store.has_messages(tx, "valve")
-        assert not store.is_delivering(tx, "valve")
+def test_rows_survive_a_restart_without_a_session(tmp_path: Path) -> None:
+    path = new_database(tmp_path)
+    for restarted in (False, True):
+        with closing(database.connect(path)) as db, database.transaction(db, Clock()()) as tx:
+            if restarted:
+                assert store.has_messages(tx, "valve")
+                assert not store.is_delivering(tx, "valve")
+            else:
+                accounts.add(tx, "valve", (), trusted=True)
+                add(tx, "valve")
+                in_flight.begin(tx, Receipt(store.RECEIPT, 1), 7)

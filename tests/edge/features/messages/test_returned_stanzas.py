@@ -91,10 +91,12 @@ def test_other_message_types_are_answered_or_dropped(gateway: Gateway) -> None:
 
 
 @pytest.mark.parametrize("type_", ["get", "set"])
-def test_requests_get_an_error(gateway: Gateway, type_: str) -> None:
+def test_requests_and_groupchat_messages_get_an_error(gateway: Gateway, type_: str) -> None:
     asked = f"<iq from='{PUMP}' id='i' type='{type_}' to='{VALVE}'><x xmlns='urn:x'/></iq>"
-    gateway.end(VALVE, asked.encode())
-    (errors,) = received(gateway, PUMP)
+    gateway.end(VALVE, asked.encode(), message(type_="groupchat"))
+    errors, of_message = received(gateway, PUMP)
+    found = of_message.get("type"), of_message.get("id"), of_message.get("from")
+    assert found == ("error", "m", VALVE)
     assert errors.tag == f"{CLIENT}iq"
     assert errors.attrib == {"type": "error", "id": "i", "to": PUMP, "from": VALVE}
     (error,) = errors
@@ -107,12 +109,6 @@ def test_absent_senders_get_no_error(gateway: Gateway) -> None:
     asked = f"<iq from='{PUMP}' id='i' type='get' to='{VALVE}'><x xmlns='urn:x'/></iq>"
     gateway.end(VALVE, asked.encode())
     assert gateway.sent == []
-
-
-def test_groupchat_message_is_refused(gateway: Gateway) -> None:
-    gateway.end(VALVE, message(type_="groupchat"))
-    (errors,) = received(gateway, PUMP)
-    assert (errors.get("type"), errors.get("id"), errors.get("from")) == ("error", "m", VALVE)
 
 
 def test_message_without_room_is_refused_and_logged(gateway: Gateway) -> None:

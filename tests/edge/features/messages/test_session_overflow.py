@@ -9,7 +9,7 @@ from edge.config.options import Xmpp
 from edge.engine import sessions
 from edge.engine.database import Transaction
 from edge.features.messages import rules as routing
-from edge.features.messages.rules import MessageType, Outcome, Route
+from edge.features.messages.rules import MessageType, Outcome
 from edge.features.messages.service import AccountMessage, deliver
 from tests.helpers.people import (
     PUMP,
@@ -21,8 +21,6 @@ from tests.helpers.people import (
     received,
 )
 from tests.helpers.store import Gateway, MakeGateway
-
-LIMIT = Limits().unacknowledged_bytes
 
 
 @pytest.fixture
@@ -181,10 +179,3 @@ def test_messages_at_another_session_are_not_moved(gateway: Gateway) -> None:
     rows = gateway.connection.execute("SELECT id, stanza FROM offline ORDER BY id").fetchall()
     assert rows[0][0] == row
     assert [b">b<" in rows[0][1], b">a<" in rows[1][1]] == [True, True]
-
-
-def test_store_route_needs_no_session(gateway: Gateway) -> None:
-    """`deliver` follows the given route whether or not a session is available."""
-    letter = AccountMessage(message("a"), PUMP, "valve", MessageType.CHAT, storable=True)
-    gateway.tx(lambda tx: deliver(gateway.router.context, tx, letter, Route(Outcome.STORE)))
-    assert gateway.count("SELECT count(*) FROM offline") == 1

@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
-
-import pytest
 
 from edge.engine.database import Transaction
 from edge.engine.quota import Usage
 from edge.engine.service_time import Now
 from edge.features.outbox.store import dead_letters
 from edge.features.outbox.store.dead_letters import DeadLetter
-from tests.helpers.store import in_memory, unsealed_events
+from tests.helpers.store import unsealed_events
 
 SENDER = "a@gw.example/r"
-
-
-@pytest.fixture
-def db() -> Iterator[sqlite3.Connection]:
-    with in_memory() as connection:
-        yield connection
 
 
 def letter(number: int, size: int = 10) -> DeadLetter:
@@ -59,10 +50,3 @@ def test_dead_letters_are_limited_in_bytes(db: sqlite3.Connection) -> None:
     add_dead_letter(db, letter(9, 1000), Usage(100, 100))
     assert dead_letter_ids(db) == ["m9"], "one that is too large is kept alone"
     assert db.execute("SELECT messages, bytes FROM dead_total").fetchone() == (1, 1000)
-
-
-def test_a_dead_letter_may_have_no_message_id(db: sqlite3.Connection) -> None:
-    add_dead_letter(db, letter(0)._replace(msg_id=None), Usage(1, 100))
-    assert dead_letter_ids(db) == [None]
-    (event,) = unsealed_events(db)
-    assert (event.tags, event.text, event.qos) == ({}, "why", 2)

@@ -93,16 +93,6 @@ def test_queued_messages_are_not_read_when_the_window_is_full(gateway: Gateway) 
         assert [row.row for row in window] == there
 
 
-def test_in_flight_rows_end_with_the_process(gateway: Gateway) -> None:
-    row = get(gateway, add(gateway))
-    generation = gateway.bind(VALVE)
-    gateway.tx(lambda tx: outbox.mark_sent(tx, row, generation))
-    assert gateway.tx(lambda tx: outbox.is_in_flight(tx, row))
-    gateway.crash()
-    assert not gateway.tx(lambda tx: outbox.is_in_flight(tx, row))
-    assert gateway.count("SELECT count(*) FROM temp.under_way") == 0
-
-
 @pytest.mark.parametrize("state", ["offered", "plain"])
 def test_removed_message_is_not_in_flight(gateway: Gateway, state: str) -> None:
     row = get(gateway, add(gateway))._replace(state=state)
