@@ -20,7 +20,7 @@ from xml.etree.ElementTree import Element
 from edge.config.limits import Limits
 from edge.config.options import Pubsub, Uplink, Xmpp
 from edge.engine import database, events, meta, space, timers
-from edge.engine.database import Send, Transaction
+from edge.engine.database import Receipt, Send, Transaction
 from edge.engine.events import LANES, NewEvent, StoredEvent
 from edge.engine.group_commit import Store, UnitLimits
 from edge.engine.hooks import OffloadedWork
@@ -319,14 +319,23 @@ class Gateway:
         mine = self.sends(full)
         receipts = [send.receipt for send in mine if send.receipt is not None]
         if receipts:
-            generation = self._bound[full]
-            self.commit(lambda tx: self.lifecycle.acknowledge(tx, generation, receipts))
+            self.acknowledge(full, *receipts)
         return [read_element(send.stanza) for send in mine]
 
     def detach(self, full: str) -> None:
         """Take a session's connection; it can be resumed."""
         generation = self.generation(full)
         self.commit(lambda tx: self.lifecycle.detach(tx, generation))
+
+    def resume(self, full: str) -> bool:
+        """Resume a detached session."""
+        generation = self.generation(full)
+        return self.commit(lambda tx: self.lifecycle.resume(tx, generation))
+
+    def acknowledge(self, full: str, *receipts: Receipt) -> None:
+        """Acknowledge stanzas that a session was sent."""
+        generation = self.generation(full)
+        self.commit(lambda tx: self.lifecycle.acknowledge(tx, generation, receipts))
 
     def end(self, full: str, *unacknowledged: bytes) -> None:
         """End a session."""

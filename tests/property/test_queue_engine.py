@@ -149,18 +149,14 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(full=st.sampled_from(WORKERS))
     def lose_connection(self, full: str) -> None:
         if self.is_attached(full):
-            generation = self.gateway.generation(full)
-            self.gateway.tx(lambda tx: self.gateway.lifecycle.detach(tx, generation))
+            self.gateway.detach(full)
             self.detached.add(full)
 
     @rule()
     def resume(self) -> None:
         for full in sorted(self.detached):
-            self._resume(self.gateway.generation(full))
+            self.gateway.resume(full)
         self.detached.clear()
-
-    def _resume(self, generation: int) -> None:
-        self.gateway.tx(lambda tx: self.gateway.lifecycle.resume(tx, generation))
 
     @rule(full=st.sampled_from(WORKERS))
     def become_unavailable(self, full: str) -> None:

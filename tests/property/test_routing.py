@@ -28,20 +28,14 @@ RESOURCES = ("fw", "second")
 LIMITS = Limits(offline_messages=6, unacknowledged_stanzas=16)
 
 
-class Device:
-    """A session of the valve: stanzas on their way to it, and those that it acknowledged."""
-
-    def __init__(self) -> None:
-        self.under_way: list[Send] = []
-
-
 class Messages(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.folder = tempfile.mkdtemp()
         self.gateway = Gateway(new_database(Path(self.folder)), LIMITS)
         provision(self.gateway)
-        self.sessions: dict[str, Device] = {}
+        self.sessions: dict[str, list[Send]] = {}
+        """The sessions of the valve: stanzas on their way to each."""
         self.taken: list[str] = []
         self.refused: set[str] = set()
         self.arrived: list[str] = []
@@ -72,7 +66,7 @@ class Messages(RuleBasedStateMachine):
         full = f"{VALVE_BARE}/{resource}"
         if resource not in self.sessions:
             self.gateway.bind(full)
-            self.sessions[resource] = Device()
+            self.sessions[resource] = []
         self.gateway.send(full, f"<presence><priority>{priority}</priority></presence>")
         self._collect()
 
@@ -90,10 +84,8 @@ class Messages(RuleBasedStateMachine):
     @rule()
     def crash(self) -> None:
         """Kill the gateway: stanzas on their way are lost, stored ones stay."""
-        for device in self.sessions.values():
-            for send in device.under_way:
-                if send.receipt is None:
-                    self.maybe.add(_body(send))
+        for under_way in self.sessions.values():
+            self.maybe |= {_body(send) for send in under_way if send.receipt is None}
         self.sessions.clear()
         self.gateway.crash()
         self.gateway.sent.clear()
@@ -102,9 +94,9 @@ class Messages(RuleBasedStateMachine):
     # Bookkeeping
 
     def _collect(self) -> None:
-        for resource, device in self.sessions.items():
+        for resource, under_way in self.sessions.items():
             full = f"{VALVE_BARE}/{resource}"
-            device.under_way += [s for s in self.gateway.sends(full) if _is_message(s)]
+            under_way += [s for s in self.gateway.sends(full) if _is_message(s)]
         for told in self.gateway.elements(PUMP):
             body = told.get("id", "")
             assert told.get("type") == "error"
@@ -112,18 +104,17 @@ class Messages(RuleBasedStateMachine):
             self.refused.add(body)
 
     def _acknowledge(self, resource: str, count: int) -> None:
-        device = self.sessions[resource]
-        confirmed, device.under_way = device.under_way[:count], device.under_way[count:]
+        confirmed = self.sessions[resource][:count]
+        del self.sessions[resource][:count]
         self.arrived += [_body(send) for send in confirmed]
         receipts: list[Receipt] = [s.receipt for s in confirmed if s.receipt is not None]
-        generation = self.gateway.generation(f"{VALVE_BARE}/{resource}")
-        self.gateway.tx(lambda tx: self.gateway.lifecycle.acknowledge(tx, generation, receipts))
+        self.gateway.acknowledge(f"{VALVE_BARE}/{resource}", *receipts)
         self._collect()
 
     def _end(self, resource: str, had: int) -> None:
-        device = self.sessions.pop(resource)
-        self.maybe |= {_body(send) for send in device.under_way[:had]}
-        unconfirmed = [send.stanza for send in device.under_way if send.receipt is None]
+        under_way = self.sessions.pop(resource)
+        self.maybe |= {_body(send) for send in under_way[:had]}
+        unconfirmed = [send.stanza for send in under_way if send.receipt is None]
         self.gateway.end(f"{VALVE_BARE}/{resource}", *unconfirmed)
         self._collect()
 
@@ -135,7 +126,7 @@ class Messages(RuleBasedStateMachine):
         stored = {_text(row[0]) for row in rows}
         # Messages that an ended session returns may exceed the limit by this factor.
         assert len(stored) == len(rows) <= LIMITS.offline_messages * RETURNED_QUOTA_FACTOR
-        under_way = {_body(send) for d in self.sessions.values() for send in d.under_way}
+        under_way = {_body(send) for sends in self.sessions.values() for send in sends}
         for body in self.taken:
             assert body in stored | under_way | set(self.arrived) | self.maybe, body
 

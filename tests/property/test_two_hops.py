@@ -225,14 +225,12 @@ class TwoHops(RuleBasedStateMachine):
     def detach(self, full: str) -> None:
         if self.gateway.is_bound(full):
             self.detached.add(full)
-            generation = self.gateway.generation(full)
-            self.gateway.commit(lambda tx: self.gateway.lifecycle.detach(tx, generation))
+            self.gateway.detach(full)
 
     @precondition(lambda self: self.detached)
     @rule()
     def resume(self) -> None:
-        generation = self.gateway.generation(self.detached.pop())
-        assert self.gateway.commit(lambda tx: self.gateway.lifecycle.resume(tx, generation))
+        assert self.gateway.resume(self.detached.pop())
         self.work()
 
     # What devices do.

@@ -205,12 +205,11 @@ def test_invalid_answer_is_ignored(learning: LearningGateway, content: str) -> N
 
 def test_detached_session_gets_more_time(learning: LearningGateway) -> None:
     id, _ = learning.query()
-    generation = learning.generation(PUMP)
-    learning.tx(lambda tx: learning.lifecycle.detach(tx, generation))
+    learning.detach(PUMP)
     for _ in range(service.MAX_QUERIES + 1):
         learning.fire_timer()
         assert (learning.turns, learning.sends(PUMP)) == ([], [])
-    learning.tx(lambda tx: learning.lifecycle.resume(tx, generation))
+    learning.resume(PUMP)
     learning.fire_timer()
     assert learning.turns == [PUMP]
     assert learning.query() == (id, None)

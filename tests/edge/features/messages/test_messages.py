@@ -112,8 +112,8 @@ def test_best_session_gets_a_message_and_all_get_a_headline(gateway: Gateway) ->
 
 def test_detached_session_gets_its_messages(gateway: Gateway) -> None:
     make_available(gateway, VALVE)
-    generation = gateway.bind(VALVE)
-    gateway.tx(lambda tx: gateway.lifecycle.detach(tx, generation))
+    gateway.bind(VALVE)
+    gateway.detach(VALVE)
     assert gateway.send(PUMP, message(VALVE)) is None
     assert bodies(received(gateway, VALVE)) == ["hello"]
 

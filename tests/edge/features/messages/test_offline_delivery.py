@@ -247,8 +247,7 @@ def test_rows_are_deleted_on_acknowledgement(gateway: Gateway) -> None:
     assert stored(gateway) == 3
     first = sends[0].receipt
     assert first is not None
-    generation = gateway.generation(VALVE)
-    gateway.tx(lambda tx: gateway.lifecycle.acknowledge(tx, generation, [first]))
+    gateway.acknowledge(VALVE, first)
     assert stored(gateway) == 2
     gateway.end(VALVE)
     assert stored(gateway) == 2

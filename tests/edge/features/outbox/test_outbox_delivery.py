@@ -210,15 +210,14 @@ def test_release_without_an_answer_is_in_doubt(build: Build) -> None:
 def test_detached_session_is_not_retried(gateway: Gateway) -> None:
     bind_eligible(gateway, VALVE)
     send_to_valve(gateway, "open")
-    generation = gateway.generation(VALVE)
-    gateway.tx(lambda tx: gateway.lifecycle.detach(tx, generation))
+    gateway.detach(VALVE)
     take_requests(gateway, VALVE)
     for _ in range(30):
         gateway.clock.service += 3600
         gateway.run_timers()
     assert take_requests(gateway, VALVE) == []
     assert gateway.count("SELECT attempts FROM outbox") == 1
-    assert gateway.tx(lambda tx: gateway.lifecycle.resume(tx, generation))
+    assert gateway.resume(VALVE)
     assert take_requests(gateway, VALVE) == [], "stream management repeats it"
     assert gateway.due is not None
     assert gateway.due - gateway.clock.service >= gateway.limits.retry_after
@@ -359,10 +358,8 @@ def test_session_without_qos_waits_unless_downgrade_is_allowed(gateway: Gateway)
     assert message.findtext(f"{CLIENT}body") == "first"
     assert message.find("{urn:xmpp:delay}delay") is not None
     assert states(gateway) == ["plain", "queued"]
-    generation = gateway.generation(VALVE)
     assert send_.receipt is not None
-    receipts = [send_.receipt]
-    gateway.tx(lambda tx: gateway.lifecycle.acknowledge(tx, generation, receipts))
+    gateway.acknowledge(VALVE, send_.receipt)
     (second,) = gateway.elements(VALVE)
     assert second.findtext(f"{CLIENT}body") == "second"
     assert states(gateway) == []

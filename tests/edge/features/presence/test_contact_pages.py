@@ -41,11 +41,6 @@ def last_of_page(gateway: Gateway) -> Receipt:
     return receipt
 
 
-def confirm(gateway: Gateway, *receipts: Receipt) -> None:
-    generation = gateway.generation(PANEL)
-    gateway.tx(lambda tx: gateway.lifecycle.acknowledge(tx, generation, receipts))
-
-
 def test_next_page_comes_when_the_previous_is_acknowledged(gateway: Gateway) -> None:
     send_initial_presence(gateway, PUMPS)
     gateway.send(PANEL, "<presence/>")
@@ -85,7 +80,7 @@ def test_changes_between_pages_are_broadcast(gateway: Gateway) -> None:
     gateway.send(PUMPS[4], "<presence type='unavailable'/>")
     gateway.send(PUMPS[6], "<presence/>")
     assert received_lines(gateway, PANEL) == [f"unavailable {PUMPS[4]}", f"available {PUMPS[6]}"]
-    confirm(gateway, receipt)
+    gateway.acknowledge(PANEL, receipt)
     assert take_senders(gateway) == [PUMPS[3], PUMPS[6]]
 
 
@@ -96,13 +91,13 @@ def test_pages_end_with_availability_and_restart_with_it(gateway: Gateway) -> No
     assert first == (presence.RECEIPT, gateway.generation(PUMPS[PAGE - 1]))
     gateway.send(PANEL, "<presence type='unavailable'/>")
     gateway.sent.clear()
-    confirm(gateway, first)
+    gateway.acknowledge(PANEL, first)
     assert gateway.sent == []
     for _ in range(2):
         gateway.send(PANEL, "<presence type='unavailable'/>")
         gateway.send(PANEL, "<presence/>")
     second = last_of_page(gateway)
-    confirm(gateway, first, second)
+    gateway.acknowledge(PANEL, first, second)
     assert take_senders(gateway) == list(PUMPS[3:6])
 
 

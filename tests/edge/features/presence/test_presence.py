@@ -141,8 +141,7 @@ def test_unavailable_session_gets_no_presence_and_starts_anew(gateway: Gateway) 
 def test_detached_session_stays_available(gateway: Gateway) -> None:
     subscribe_mutually(gateway, PUMP, PANEL)
     send_initial_presence(gateway, (PANEL, PUMP))
-    generation = gateway.count("SELECT generation FROM temp.sessions WHERE full = ?", PUMP)
-    gateway.tx(lambda tx: gateway.lifecycle.detach(tx, generation))
+    gateway.detach(PUMP)
     assert received_lines(gateway, PANEL) == []
     gateway.send(PANEL_DESK, "<presence/>")
     assert received_lines(gateway, PANEL_DESK) == [
@@ -172,6 +171,17 @@ def test_revoked_account_neither_sends_nor_gets_presence(gateway: Gateway) -> No
     assert received_lines(gateway, PANEL_DESK) == [f"available {PANEL_DESK}", f"available {PANEL}"]
     gateway.end(PUMP)
     assert received_lines(gateway, PANEL) == [f"available {PANEL_DESK}", f"unavailable {PUMP}"]
+
+
+def test_removed_account_is_shown_to_nobody_and_cannot_probe(gateway: Gateway) -> None:
+    subscribe_mutually(gateway, PUMP, PANEL)
+    send_initial_presence(gateway, (PANEL,))
+    gateway.tx(lambda tx: accounts.remove(tx, "pump1"))
+    assert gateway.send(PUMP, "<presence/>") is None
+    assert received_lines(gateway, PANEL) == []
+    discard_sent(gateway)
+    send_presence(gateway, PUMP, "probe", bare(PANEL))
+    assert gateway.sent == []
 
 
 @pytest.mark.parametrize("says_so", [True, False])

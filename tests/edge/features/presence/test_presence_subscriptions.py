@@ -179,6 +179,15 @@ def test_revoked_account_neither_requests_nor_gets_requests(gateway: Gateway, na
     assert state_of(gateway, PANEL, PUMP) is SubscriptionState.NONE
 
 
+def test_account_revoked_after_its_request_gets_no_presence(gateway: Gateway) -> None:
+    send_initial_presence(gateway, (PUMP, PANEL))
+    send_presence(gateway, PUMP, "subscribe", bare(PANEL))
+    gateway.tx(lambda tx: accounts.revoke(tx, "pump1"))
+    discard_sent(gateway)
+    send_presence(gateway, PANEL, "subscribed", bare(PUMP))
+    assert f"available {PANEL}" not in received_lines(gateway, PUMP)
+
+
 def test_full_roster_sends_no_requests(gateway: Gateway) -> None:
     for name in ("a", "b"):
         send_presence(gateway, PUMP, "subscribed", f"{name}@gw.example")

@@ -17,6 +17,7 @@ from tests.helpers.pubsub import (
     FORM,
     OWNER,
     PUBSUB,
+    SERVICE,
     affiliate,
     create,
     element,
@@ -29,7 +30,7 @@ from tests.helpers.pubsub import (
     subscribe,
     values,
 )
-from tests.helpers.store import Gateway, MakeGateway, Reply
+from tests.helpers.store import Gateway, MakeGateway, Reply, read_element
 
 CANCEL: Final = f"<x xmlns='{FORM}' type='cancel'/>"
 INVALID_CONFIG: Final = ("modify", "not-acceptable", "")
@@ -405,3 +406,6 @@ def test_unknown_and_empty_requests_are_refused(gateway: Gateway) -> None:
     unsupported = ("cancel", "feature-not-implemented", "unsupported")
     assert refusal(gateway, PUMP, "<fly/>") == unsupported
     assert refusal(gateway, PUMP, "") == BAD_REQUEST
+    xml = f"<iq type='set' id='q' to='{SERVICE}/a'><pubsub xmlns='{PUBSUB}'><create/></pubsub></iq>"
+    answer = read_element(gateway.tx(gateway.work(PUMP, xml)))
+    assert answer.get("type") == "error", "it is sent to a node, not to the service"

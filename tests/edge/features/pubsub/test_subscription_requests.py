@@ -314,6 +314,7 @@ def test_invalid_options_are_refused(gateway: Gateway, content: str) -> None:
     [
         (None, PLAIN_DEFAULTS),
         (NODE, PLAIN_DEFAULTS),
+        ("plant/#", PLAIN_DEFAULTS),
         (
             "$share:n:plant/#",
             {"queue_requests": "10", "qos": "1", "expire": "", "queue_policy": "least-loaded"},

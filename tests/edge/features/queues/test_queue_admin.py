@@ -83,6 +83,18 @@ def test_unlocking_by_the_operator_spares_the_last_delivery(
     assert states(gateway) == {"a": "dead"}
 
 
+def test_items_requeued_by_the_operator_are_assigned(gateway: Gateway, tmp_path: Path) -> None:
+    subscribe_worker(gateway, ONE, requests=1)
+    publish(gateway, "a", "b")
+    gateway.tx(lambda tx: tx.run("UPDATE queue_items SET state = 'dead', reason = 'x'"))
+    notice_changes(gateway)
+    messages(gateway, ONE)
+    assert admin.requeue(tmp_path, NODE, ["a", "b"]) == 2
+    notice_changes(gateway)
+    assert messages(gateway, ONE) == [Received("item", "a", 1)]
+    assert states(gateway) == {"a": "locked", "b": "ready"}
+
+
 def test_a_purge_by_the_operator_frees_the_worker(gateway: Gateway, tmp_path: Path) -> None:
     subscribe_worker(gateway, ONE, requests=1)
     publish(gateway, "a", "b")

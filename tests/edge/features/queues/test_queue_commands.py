@@ -162,6 +162,10 @@ def test_unlocked_item_cannot_be_unlocked(gateway: Gateway, item: str, why: str)
     assert gateway.events("system", "unlocked") == []
 
 
+def test_unlock_needs_an_item(gateway: Gateway) -> None:
+    assert do(gateway, "unlock", node="work").error == ("modify", "bad-request")
+
+
 @pytest.mark.parametrize("given", [{"items": ["bad", "bad"]}, {"all": "1"}, {"all": "true"}])
 def test_owner_requeues_dead_items(gateway: Gateway, given: dict[str, str | list[str]]) -> None:
     reply = do(gateway, "requeue", node="work", **given)

@@ -302,6 +302,15 @@ def test_publishing_a_waiting_item_again_replaces_its_payload(gateway: Gateway) 
     assert gateway.count("SELECT bytes FROM queues") == total
 
 
+def test_publishing_a_dead_item_again_replaces_it(gateway: Gateway) -> None:
+    publish(gateway, "a", queue_ttl="5")
+    advance(gateway, 6)
+    assert states(gateway) == {"a": "dead"}
+    publish(gateway, "b", "a")
+    assert states(gateway) == {"b": "ready", "a": "ready"}
+    assert gateway.count("SELECT count(*) FROM queue_items") == 2
+
+
 # Time
 
 
@@ -498,11 +507,10 @@ def test_a_detached_session_keeps_its_locks_and_gets_no_items(gateway: Gateway) 
     subscribe_worker(gateway, ONE)
     publish(gateway, "a")
     deliveries(gateway, ONE)
-    generation = gateway.generation(ONE)
     gateway.detach(ONE)
     publish(gateway, "b")
     assert states(gateway) == {"a": "locked", "b": "ready"}
-    gateway.tx(lambda tx: gateway.lifecycle.resume(tx, generation))
+    gateway.resume(ONE)
     assert deliveries(gateway, ONE) == ["b"]
 
 

@@ -16,7 +16,7 @@ from edge.features.queues.rules.assignment import (
 )
 from edge.features.queues.rules.diagnosis import ItemState, Members, MemberState, Reason, diagnose
 from edge.features.queues.rules.locks import Action, Lock, Role, Verdict, decide
-from edge.features.queues.rules.transitions import Kind, Loss, Outcome, diagram, outcome
+from edge.features.queues.rules.transitions import Kind, Loss, Outcome, diagram, kind, outcome
 
 COMES_BACK = (Outcome.READY, Outcome.READY_FOR_ANOTHER)
 
@@ -50,6 +50,10 @@ def test_only_qos_1_items_of_shared_subscriptions_are_reassigned() -> None:
         assert outcome(Kind.SHARE_2, loss, 1, 5) in (Outcome.STAYS, Outcome.DEAD)
     assert outcome(Kind.SHARE_2, Loss.CONNECTION, 9, 5) is Outcome.STAYS
     assert outcome(Kind.SHARE_2, Loss.UNSUBSCRIBED, 1, 5) is Outcome.DEAD
+
+
+def test_the_kind_of_an_item_depends_on_the_members_qos() -> None:
+    assert [kind(qos) for qos in (None, 0, 1, 2)] == list(Kind)
 
 
 @pytest.mark.parametrize("of", Kind)

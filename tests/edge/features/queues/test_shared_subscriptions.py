@@ -173,11 +173,10 @@ def test_items_published_without_connected_members_wait_for_the_first(gateway: G
 
 def test_a_detached_member_gets_no_new_items(gateway: Gateway) -> None:
     join(gateway, VALVE)
-    generation = gateway.generation(VALVE)
-    gateway.tx(lambda tx: gateway.lifecycle.detach(tx, generation))
+    gateway.detach(VALVE)
     publish(gateway, "i1")
     assert item_states(gateway) == [("i1", "ready")]
-    gateway.tx(lambda tx: gateway.lifecycle.resume(tx, generation))
+    gateway.resume(VALVE)
     assert offered(gateway, VALVE) == ["i1"]
 
 
@@ -248,12 +247,11 @@ def test_a_member_that_is_back_takes_its_place(gateway: Gateway, qos: str | None
         gateway.sent.clear()
         return found
 
-    generation = gateway.generation(VALVE)
-    gateway.tx(lambda tx: gateway.lifecycle.detach(tx, generation))
+    gateway.detach(VALVE)
     for number in range(3):
         publish(gateway, f"away{number}", node=node)
         assert take(CAM) == [f"away{number}"]
-    gateway.tx(lambda tx: gateway.lifecycle.resume(tx, generation))
+    gateway.resume(VALVE)
     for number, full in enumerate([VALVE, CAM, VALVE, CAM]):
         publish(gateway, f"back{number}", node=node)
         assert take(full) == [f"back{number}"]
