@@ -36,6 +36,7 @@ from firmware_sim.device.receive_options import (
 from firmware_sim.device.receiver_loop import ReceiverLoop
 from firmware_sim.device.sender_loop import DeliveryStep, SenderLoop
 from firmware_sim.device.sender_rules import Level, State, backoff
+from firmware_sim.device.sessions import SessionClient
 from firmware_sim.device.subscriptions import Subscriptions
 from firmware_sim.errors import ConnectionFailed, DeviceStopped, MessageRefused, NotSent
 
@@ -46,7 +47,7 @@ _DEFAULTS: Final = (SendPolicy(), OutboxLimits(), ReconnectPolicy())
 _LEVELS: Final = {0: "at most once", 1: "acknowledged", 2: "assured"}
 
 
-class Device:
+class Device(SessionClient):
     """A device with its own outbox; it runs from `start` to `close`, or in an `async with` block.
 
     Args:
@@ -100,33 +101,22 @@ class Device:
             raise ValueError(f"{jid!r} is not a full JID, such as pump1@gw.example/fw")
         self.jid = str(parsed)
         self.domain = str(parsed.domain)
-        self._endpoint = endpoint(
-            parsed, password, certificate, key, host, port, ca_file, direct_tls
-        )
+        place = endpoint(parsed, password, certificate, key, host, port, ca_file, direct_tls)
+        super().__init__(place, reconnect)
         self._outbox_path = Path(outbox_path)
-        self._policy, self._limits, self._reconnect = policy, limits, reconnect
+        self._policy, self._limits = policy, limits
         self._observe = observe or _unobserved
         self._receive, self._prepare, self._resumes = receive, prepare, resume
         self._delivered: asyncio.Queue[ReceivedMessage] = asyncio.Queue()
         self._subscriptions: Subscriptions | None = None
         self._runtime: Runtime | None = None
         self._reads = True
-        self._connection: Connection | None = None
-        self._runner: asyncio.Task[None] | None = None
-        self._changed = asyncio.Event()
-        self.sessions = 0
-        """Sessions since `start`."""
         self.resumptions = 0
         """Sessions that were resumed after a lost connection, since `start`."""
-        self.last_error = ""
-        """Reason of the last lost session or failed attempt to connect."""
 
     async def __aenter__(self) -> Self:
         await self.start()
         return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
 
     async def start(self) -> None:
         """Open the files and begin to connect, without waiting for a session.
@@ -145,8 +135,7 @@ class Device:
                 self._subscriptions = Subscriptions(self.jid, service, targets)
         runtime.sender.on_silence = runtime.sender.on_stop = self.cut
         self._runtime = runtime
-        self._runner = asyncio.create_task(self._run(runtime), name=f"device {self.jid}")
-        self._runner.add_done_callback(self._on_end)
+        self._begin_to_connect().add_done_callback(self._on_end)
 
     async def send_log(
         self,
@@ -253,24 +242,10 @@ class Device:
         return self._open().records(*(states or tuple(State)))
 
     @property
-    def online(self) -> bool:
-        """Return whether the device has a session now."""
-        return self._connection is not None and self._connection.bound
-
-    @property
     def last_wait(self) -> str:
         """Return why the recipient last asked to send a message later, such as
         `wait/resource-constraint`; empty if it has answered otherwise since."""
         return self._running().last_wait
-
-    async def changed(self) -> None:
-        """Wait until a session is gained, lost or fails to open (see `last_error`)."""
-        await self._changed.wait()
-
-    def cut(self) -> None:
-        """Drop the connection without closing the stream; the device reconnects."""
-        if self._connection is not None:
-            self._connection.cut()
 
     def pause_reading(self) -> None:
         """Stop reading from the link, in this and later sessions, to simulate a stuck device."""
@@ -340,55 +315,38 @@ class Device:
         self._connection.send(messages.add_recipient(body, recipient), self._policy.unsent_bytes)
 
     def _running(self) -> SenderLoop:
-        return self._running_parts("the device is not running").sender
+        return self._parts("the device is not running").sender
 
     def _open(self) -> Outbox:
-        return self._running_parts("the outbox is not open").outbox
+        return self._parts("the outbox is not open").outbox
 
-    def _running_parts(self, message: str) -> Runtime:
+    def _parts(self, message: str) -> Runtime:
         if self._runtime is None:
             raise DeviceStopped(message)
         return self._runtime
 
-    async def _run(self, runtime: Runtime) -> None:
-        """Open one session after another, with backoff after sessions that were short."""
-        failures = 0
-        loop = asyncio.get_running_loop()
-        while runtime.sender.failure is None:
-            begun = loop.time()
-            self.last_error = await self._session(runtime)
-            self._notify_changed()
-            failures = 1 if loop.time() - begun >= self._reconnect.stable else failures + 1
-            rule = self._reconnect
-            await asyncio.sleep(backoff(failures, rule.base, rule.cap, rule.jitter, random.random))
+    def _goes_on(self) -> bool:
+        return self._running().failure is None
 
-    async def _session(self, runtime: Runtime) -> str:
-        """Open a session, run it, and return the reason why it ended or failed to open."""
+    def _new_connection(self) -> Connection:
+        receiver = self._parts("the device is not running").receiver
+        take = None if receiver is None else receiver.take
+        return Connection(self._endpoint, take, self._prepare_client, resumable=self._resumes)
+
+    async def _use(self, connection: Connection) -> str:
+        sender = self._running()
         try:
-            take = None if runtime.receiver is None else runtime.receiver.take
-            connection = Connection(
-                self._endpoint, take, self._prepare_client, resumable=self._resumes
-            )
-            self._connection = connection
-            await connection.open(self._reconnect.timeout)
-        except ConnectionFailed as error:
-            self._connection = None
-            return str(error)
-        try:
-            self.sessions += 1
-            connection.qos.on_answer = runtime.sender.answer
-            runtime.sender.online(connection.qos)
+            connection.qos.on_answer = sender.answer
+            sender.online(connection.qos)
             self._present(connection)
             self._notify_changed()
             reason = await connection.lost
-            while connection.can_resume and await self._resume(connection, runtime):
+            while connection.can_resume and await self._resume(connection, sender):
                 reason = await connection.lost
             return reason
         finally:
             connection.qos.forget_all()
-            runtime.sender.offline()
-            connection.abort("over")
-            self._connection = None
+            sender.offline()
 
     def _prepare_client(self, client: Any) -> None:
         if self._subscriptions is not None:
@@ -409,9 +367,9 @@ class Device:
 
         return replace(receive, afterwards=deliver)
 
-    async def _resume(self, connection: Connection, runtime: Runtime) -> bool:
+    async def _resume(self, connection: Connection, sender: SenderLoop) -> bool:
         """Connect until the session is resumed; return False if the server has ended it."""
-        runtime.sender.suspend()
+        sender.suspend()
         rule, failures, resumed = self._reconnect, 0, None
         while resumed is None:
             self._notify_changed()
@@ -423,7 +381,7 @@ class Device:
                 self.last_error = str(error)
         if resumed:
             self.resumptions += 1
-            runtime.sender.resume(connection.qos)
+            sender.resume(connection.qos)
             connection.read(go_on=self._reads)
             self._notify_changed()
         return resumed
@@ -437,10 +395,6 @@ class Device:
         self._reads = go_on
         if self._connection is not None:
             self._connection.read(go_on=go_on)
-
-    def _notify_changed(self) -> None:
-        event, self._changed = self._changed, asyncio.Event()
-        event.set()
 
     def _on_end(self, runner: asyncio.Task[None]) -> None:
         error = None if runner.cancelled() else runner.exception()

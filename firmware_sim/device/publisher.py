@@ -15,14 +15,14 @@ import asyncio
 import xml.etree.ElementTree as ET
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from slixmpp.jid import JID
 
-from firmware_sim.device.connection import Connection, endpoint
+from firmware_sim.device.connection import endpoint
 from firmware_sim.device.limits import ReconnectPolicy
 from firmware_sim.device.pubsub import Pubsub
-from firmware_sim.device.sessions import Sessions
+from firmware_sim.device.sessions import PubsubClient
 from firmware_sim.errors import NoAnswer, RequestRefused
 
 _RECONNECT: Final = ReconnectPolicy()
@@ -31,7 +31,7 @@ _EXISTS: Final = "conflict"
 _RETRY_S: Final = 0.5  # seconds between attempts while the queue is full
 
 
-class Publisher:
+class Publisher(PubsubClient):
     """A publisher, from `start` to `close` or in a `with` block; arguments as for `Worker`."""
 
     def __init__(
@@ -49,26 +49,21 @@ class Publisher:
         reconnect: ReconnectPolicy = _RECONNECT,
     ) -> None:
         parsed = JID(jid)
-        self._service = service or f"pubsub.{parsed.domain}"
         place = endpoint(parsed, password, certificate, key, host, port, ca_file, direct_tls)
-        self._sessions = Sessions(place, self._prepare, self._run_session, reconnect)
-        self._pubsub: Pubsub | None = None
+        super().__init__(parsed, place, service, reconnect)
         self._connected = asyncio.Event()
 
     async def __aenter__(self) -> Self:
         self.start()
         return self
 
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
-
     def start(self) -> None:
         """Begin to connect."""
-        self._sessions.start()
+        self._begin_to_connect()
 
     async def close(self) -> None:
         """Close the session and stop."""
-        await self._sessions.close()
+        await self._disconnect(orderly=True)
 
     async def publish(
         self, node: str, item: str, payload: ET.Element, options: Mapping[str, str] | None = None
@@ -109,29 +104,9 @@ class Publisher:
         assert self._pubsub is not None  # noqa: S101 - there is a session
         return self._pubsub
 
-    @property
-    def online(self) -> bool:
-        """Return whether the publisher has a session now."""
-        return self._sessions.online
-
-    @property
-    def last_error(self) -> str:
-        """Return the reason of the last lost session or failed attempt to connect."""
-        return self._sessions.last_error
-
-    async def changed(self) -> None:
-        """Wait until a session is gained, lost or fails to open (see `last_error`)."""
-        await self._sessions.changed()
-
-    def _prepare(self, client: Any) -> None:
-        self._pubsub = Pubsub(client, self._service)
-
-    async def _run_session(self, connection: Connection) -> None:
-        pubsub = self._pubsub
-        assert pubsub is not None  # noqa: S101 - `_prepare` made it
+    async def _run_session(self, _pubsub: Pubsub) -> None:
         self._connected.set()
         try:
-            await asyncio.shield(connection.lost)
+            await asyncio.Event().wait()  # until it is cancelled
         finally:
             self._connected.clear()
-            pubsub.end()

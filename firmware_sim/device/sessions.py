@@ -1,84 +1,82 @@
-"""Open one session after another, with exponential backoff, for clients without an outbox."""
+"""Clients that open one session after another, with exponential backoff."""
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import Any
+
+from slixmpp.jid import JID
 
 from firmware_sim.device.connection import Connection, Endpoint
 from firmware_sim.device.limits import ReconnectPolicy
+from firmware_sim.device.pubsub import Pubsub
 from firmware_sim.device.sender_rules import backoff
 from firmware_sim.errors import ConnectionFailed, FirmwareError
 
-_DEFAULT: Final = ReconnectPolicy()
 
-
-class Sessions:
-    """The sessions of one full JID, from `start` to `close`.
+class SessionClient:
+    """A client that opens one session after another, with exponential backoff.
 
     Args:
         endpoint: the server and the account.
-        prepare: called with slixmpp's client of each session before it connects.
-        run: awaited with each session, and cancelled when the session is lost; a `FirmwareError`
-            that it raises ends the session.
         reconnect: delays between attempts to connect.
     """
 
-    def __init__(
-        self,
-        endpoint: Endpoint,
-        prepare: Callable[[Any], None],
-        run: Callable[[Connection], Awaitable[None]],
-        reconnect: ReconnectPolicy = _DEFAULT,
-    ) -> None:
-        self._endpoint, self._prepare, self._run_session = endpoint, prepare, run
-        self._reconnect = reconnect
+    def __init__(self, endpoint: Endpoint, reconnect: ReconnectPolicy) -> None:
+        self._endpoint, self._reconnect = endpoint, reconnect
         self._connection: Connection | None = None
         self._runner: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
-        self.count = 0
-        """Number of sessions so far."""
+        self.sessions = 0
+        """Sessions since `start`."""
         self.last_error = ""
         """Reason of the last lost session or failed attempt to connect."""
 
-    def start(self) -> None:
-        """Begin to connect."""
-        self._runner = asyncio.create_task(self._run(), name=f"sessions of {self._endpoint.jid}")
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
 
-    def cut(self) -> None:
-        """Drop the connection without closing the stream; another session follows."""
-        if self._connection is not None:
-            self._connection.abort("cut")
-
-    async def changed(self) -> None:
-        """Wait until a session is gained, lost or fails to open (see `last_error`)."""
-        await self._changed.wait()
-
-    def _notify_changed(self) -> None:
-        event, self._changed = self._changed, asyncio.Event()
-        event.set()
-
-    async def close(self, *, orderly: bool = True) -> None:
-        """Stop connecting and end the session; if `orderly`, close its stream."""
-        if self._connection is not None and orderly:
-            await self._connection.close()
-        self.cut()
-        runner, self._runner = self._runner, None
-        if runner is not None:
-            runner.cancel()
-            await asyncio.wait({runner})
+    async def close(self) -> None:
+        """Close the stream, and stop connecting."""
+        raise NotImplementedError
 
     @property
     def online(self) -> bool:
         """Return whether there is a session now."""
         return self._connection is not None and self._connection.bound
 
+    async def changed(self) -> None:
+        """Wait until a session is gained, lost or fails to open (see `last_error`)."""
+        await self._changed.wait()
+
+    def cut(self) -> None:
+        """Drop the connection without closing the stream; reconnect and continue."""
+        if self._connection is not None:
+            self._connection.cut()
+
+    def _begin_to_connect(self) -> asyncio.Task[None]:
+        self._runner = asyncio.create_task(self._run(), name=f"sessions of {self._endpoint.jid}")
+        return self._runner
+
+    def _goes_on(self) -> bool:
+        return True
+
+    def _new_connection(self) -> Connection:
+        raise NotImplementedError
+
+    async def _use(self, connection: Connection) -> str:
+        """Use a session until it is lost; return the reason."""
+        raise NotImplementedError
+
+    def _notify_changed(self) -> None:
+        event, self._changed = self._changed, asyncio.Event()
+        event.set()
+
     async def _run(self) -> None:
+        """Open one session after another, with backoff after sessions that were short."""
         failures, rule = 0, self._reconnect
         loop = asyncio.get_running_loop()
-        while True:
+        while self._goes_on():
             begun = loop.time()
             self.last_error = await self._session()
             self._notify_changed()
@@ -86,16 +84,53 @@ class Sessions:
             await asyncio.sleep(backoff(failures, rule.base, rule.cap, rule.jitter, random.random))
 
     async def _session(self) -> str:
-        """Open a session, run it, and return the reason why it ended or failed to open."""
+        """Open a session, use it, and return the reason why it ended or failed to open."""
         try:
-            connection = self._connection = Connection(self._endpoint, prepare=self._prepare)
+            connection = self._connection = self._new_connection()
             await connection.open(self._reconnect.timeout)
         except ConnectionFailed as error:
             self._connection = None
             return str(error)
-        self.count += 1
+        self.sessions += 1
+        try:
+            return await self._use(connection)
+        finally:
+            connection.abort("over")
+            self._connection = None
+
+
+class PubsubClient(SessionClient):
+    """A client of the publish-subscribe service, without an outbox.
+
+    Args:
+        jid: its JID.
+        endpoint: the server and the account.
+        service: the service's address; `pubsub.` before the JID's domain if empty.
+        reconnect: delays between attempts to connect.
+    """
+
+    def __init__(
+        self, jid: JID, endpoint: Endpoint, service: str, reconnect: ReconnectPolicy
+    ) -> None:
+        super().__init__(endpoint, reconnect)
+        self._service = service or f"pubsub.{jid.domain}"
+        self._pubsub: Pubsub | None = None
+
+    def _prepare(self, client: Any) -> None:
+        self._pubsub = Pubsub(client, self._service)
+
+    async def _run_session(self, pubsub: Pubsub) -> None:
+        """Use a session; a `FirmwareError` ends it. Cancelled when the session is lost."""
+        raise NotImplementedError
+
+    def _new_connection(self) -> Connection:
+        return Connection(self._endpoint, prepare=self._prepare)
+
+    async def _use(self, connection: Connection) -> str:
+        pubsub = self._pubsub
+        assert pubsub is not None  # noqa: S101 - `_prepare` made it
         self._notify_changed()
-        running = asyncio.ensure_future(self._run_session(connection))
+        running = asyncio.ensure_future(self._run_session(pubsub))
         try:
             waits: set[asyncio.Future[Any]] = {running, connection.lost}
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -106,6 +141,15 @@ class Sessions:
             return str(error) or repr(error)
         finally:
             running.cancel()
-            connection.abort("over")
-            self._connection = None
+            pubsub.end()
             await asyncio.gather(running, return_exceptions=True)
+
+    async def _disconnect(self, *, orderly: bool) -> None:
+        """Stop connecting and end the session; if `orderly`, close its stream."""
+        if self._connection is not None and orderly:
+            await self._connection.close()
+        self.cut()
+        runner, self._runner = self._runner, None
+        if runner is not None:
+            runner.cancel()
+            await asyncio.wait({runner})

@@ -33,11 +33,11 @@ from typing import Any, Final, Self
 from slixmpp.jid import JID
 
 from firmware_sim.device import messages
-from firmware_sim.device.connection import Connection, endpoint
+from firmware_sim.device.connection import endpoint
 from firmware_sim.device.jobs import Job, JobCounter, JobStore
 from firmware_sim.device.limits import ReconnectPolicy, WorkLimits
 from firmware_sim.device.pubsub import ItemEvent, ItemEventKind, Pubsub
-from firmware_sim.device.sessions import Sessions
+from firmware_sim.device.sessions import PubsubClient
 from firmware_sim.errors import CannotDo, DeviceStopped, NoAnswer, RequestRefused
 
 _log = logging.getLogger(__name__)
@@ -53,7 +53,7 @@ def commit_nothing(_job: Job, _db: sqlite3.Connection) -> None:
     """Commit nothing."""
 
 
-class Worker:
+class Worker(PubsubClient):
     """A worker, from `start` to `close` or in an `async with` block.
 
     Args:
@@ -106,15 +106,13 @@ class Worker:
         parsed = JID(jid)
         if not parsed.user or not parsed.resource:
             raise ValueError(f"{jid!r} is not a full JID, such as worker1@gw.example/w")
+        place = endpoint(parsed, password, certificate, key, host, port, ca_file, direct_tls)
+        super().__init__(parsed, place, service, reconnect)
         self.jid, self._node = str(parsed), node
         self._subscriber = str(parsed.bare) if by_account else self.jid
-        self._service = service or f"pubsub.{parsed.domain}"
         self._file = (Path(path), schema)
         self._work, self._commit, self._limits = work, commit, limits
-        place = endpoint(parsed, password, certificate, key, host, port, ca_file, direct_tls)
-        self._sessions = Sessions(place, self._prepare, self._run_session, reconnect)
         self._client: Any = None
-        self._pubsub: Pubsub | None = None
         self._jobs: JobStore | None = None
         self._active: dict[str, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -127,9 +125,6 @@ class Worker:
         await self.start()
         return self
 
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
-
     async def start(self) -> None:
         """Open the file and begin to connect, without waiting for a session.
 
@@ -139,7 +134,7 @@ class Worker:
         path, schema = self._file
         keep = self._limits.keep
         self._jobs = JobStore.open(path, self.jid, self._node, keep=keep, schema=schema)
-        self._sessions.start()
+        self._begin_to_connect()
 
     async def close(self) -> None:
         """Close the stream and the file. The service gives the current items to other workers."""
@@ -148,10 +143,6 @@ class Worker:
     async def kill(self) -> None:
         """Stop as in a power cut, and forget the current items."""
         await self._end(orderly=False)
-
-    def cut(self) -> None:
-        """Drop the connection without closing the stream; reconnect and continue."""
-        self._sessions.cut()
 
     async def subscribed(self) -> None:
         """Wait until the worker is subscribed."""
@@ -187,20 +178,6 @@ class Worker:
         await self._subscribe(self._connected())
 
     @property
-    def online(self) -> bool:
-        """Return whether the worker has a session now."""
-        return self._sessions.online
-
-    @property
-    def last_error(self) -> str:
-        """Return the reason of the last lost session or failed attempt to connect."""
-        return self._sessions.last_error
-
-    async def changed(self) -> None:
-        """Wait until a session is gained, lost or fails to open (see `last_error`)."""
-        await self._sessions.changed()
-
-    @property
     def active_items(self) -> int:
         """Return the number of items being worked on."""
         return len(self._active)
@@ -221,17 +198,14 @@ class Worker:
         self._client = client
         self._pubsub = Pubsub(client, self._service, self._on_item_event)
 
-    async def _run_session(self, connection: Connection) -> None:
+    async def _run_session(self, pubsub: Pubsub) -> None:
         """Subscribe, repeat deletions without an answer, and wait for the end of the session."""
-        pubsub = self._pubsub
-        assert pubsub is not None  # noqa: S101 - `_prepare` made it
         try:
             if self._subscribing:
                 await self._subscribe(pubsub)
-            await asyncio.shield(connection.lost)
+            await asyncio.Event().wait()  # until it is cancelled
         finally:
             self._subscribed.clear()
-            pubsub.end()
 
     async def _subscribe(self, pubsub: Pubsub) -> None:
         self._client.send_presence()
@@ -336,7 +310,7 @@ class Worker:
     async def _end(self, *, orderly: bool) -> None:
         for item in list(self._active):
             self._drop(item)
-        await self._sessions.close(orderly=orderly)
+        await self._disconnect(orderly=orderly)
         current = asyncio.current_task()
         tasks = [task for task in self._tasks if task is not current]
         for task in tasks:
