@@ -7,6 +7,9 @@ that a service refuses. Malformed XML and unusable stanzas are `edge.xmpp.errors
 from __future__ import annotations
 
 from enum import Enum
+from typing import Generic, TypeVar
+
+R = TypeVar("R", bound=Enum)
 
 
 class FieldpostError(Exception):
@@ -45,7 +48,7 @@ class StoreBroken(StoreError):
     """The database or its disk can no longer be trusted: the process must end."""
 
 
-class ServiceError(Exception):
+class ServiceError(Exception, Generic[R]):
     """A service refuses a request.
 
     Each feature has a subclass with its own reasons, and its `xmpp` registers how these are
@@ -56,7 +59,7 @@ class ServiceError(Exception):
         text: details for people, perhaps empty.
     """
 
-    def __init__(self, reason: Enum, text: str = "") -> None:
+    def __init__(self, reason: R, text: str = "") -> None:
         super().__init__(text or str(reason.value))
-        self.reason: Enum = reason
+        self.reason = reason
         self.text = text

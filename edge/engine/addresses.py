@@ -47,12 +47,11 @@ class AddressReason(Enum):
     NO_MESSAGES = "nothing at this address takes messages"
 
 
-class AddressError(ServiceError):
+class AddressError(ServiceError[AddressReason]):
     """Nothing can be delivered to an address."""
 
     def __init__(self, reason: AddressReason, text: str = "") -> None:
         super().__init__(reason, text or reason.value)
-        self.reason: AddressReason = reason
 
 
 def classify(domain: str, to: str | None, own: str) -> AddressKind:

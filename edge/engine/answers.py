@@ -6,7 +6,7 @@ Only the engine's router and the features' `xmpp` modules use this.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from edge.engine import access, addresses
 from edge.engine.access import Sender
@@ -34,7 +34,7 @@ def result(stanza: Stanza, sender: Sender, payload: bytes = b"") -> bytes:
 
 
 def error(
-    context: Context, stanza: Stanza, sender: Sender, error: ServiceError | StanzaError
+    context: Context, stanza: Stanza, sender: Sender, error: ServiceError[Any] | StanzaError
 ) -> bytes:
     """Return the error that answers an iq."""
     stanza_error_ = stanza_error(context, error)
@@ -64,7 +64,7 @@ def service_work(
     return work
 
 
-def stanza_error(context: Context, error: ServiceError | StanzaError) -> StanzaError:
+def stanza_error(context: Context, error: ServiceError[Any] | StanzaError) -> StanzaError:
     """Return the stanza error that a service's error is answered with."""
     if isinstance(error, StanzaError):
         return error

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from xml.etree.ElementTree import Element
 
 from edge.engine import access, addresses, space
@@ -98,7 +98,7 @@ class Rejection(NamedTuple):
     """
 
     rule: str
-    error: ServiceError | None = None
+    error: ServiceError[Any] | None = None
     text: str = ""
     figure: int | None = None
 

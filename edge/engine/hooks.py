@@ -31,7 +31,7 @@ from edge.xmpp.stanza import Stanza
 P = ParamSpec("P")
 K = TypeVar("K")
 V = TypeVar("V")
-E = TypeVar("E", bound=ServiceError)
+E = TypeVar("E", bound=ServiceError[Any])
 
 
 class Context(NamedTuple):
@@ -204,7 +204,7 @@ class Acceptance(NamedTuple):
     """The right of a sender to hand messages over, and the destination's error if it takes none."""
 
     allowed: bool
-    error: ServiceError | None = None
+    error: ServiceError[Any] | None = None
 
 
 ALLOWED = Acceptance(allowed=True)

@@ -167,7 +167,7 @@ class Custody(RuleBasedStateMachine):
             self.tx.connect(self.db, self.now())
             self.connected = True
 
-    def run(self, unit: Callable[[Transaction], object]) -> ServiceError | None:
+    def run(self, unit: Callable[[Transaction], object]) -> ServiceError[Any] | None:
         """Run a unit, in memory if that is possible; return how it was refused."""
         if not self.connected:
             before = self.content()
@@ -179,7 +179,7 @@ class Custody(RuleBasedStateMachine):
             self.connect()
         return self.outcome(unit)
 
-    def outcome(self, unit: Callable[[Transaction], object]) -> ServiceError | None:
+    def outcome(self, unit: Callable[[Transaction], object]) -> ServiceError[Any] | None:
         refused = None
         try:
             unit(self.tx)
@@ -405,7 +405,7 @@ class Custody(RuleBasedStateMachine):
             assert longest <= size
 
 
-def reason(refused: ServiceError | None) -> Reason | None:
+def reason(refused: ServiceError[Any] | None) -> Reason | None:
     assert refused is None or isinstance(refused, CustodyError)
     return None if refused is None else refused.reason
 

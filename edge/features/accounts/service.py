@@ -26,12 +26,8 @@ class Reason(Enum):
     NOT_ALLOWED = "this password must not be changed"
 
 
-class AccountError(ServiceError):
+class AccountError(ServiceError[Reason]):
     """An operation on an account is refused."""
-
-    def __init__(self, reason: Reason) -> None:
-        super().__init__(reason)
-        self.reason: Reason = reason
 
 
 def change_password(

@@ -23,12 +23,11 @@ class Reason(Enum):
     EXPIRED = "the command was started too long ago"
 
 
-class CommandError(ServiceError):
+class CommandError(ServiceError[Reason]):
     """A command cannot continue."""
 
     def __init__(self, reason: Reason) -> None:
         super().__init__(reason, reason.value)
-        self.reason: Reason = reason
 
 
 def new_id() -> str:

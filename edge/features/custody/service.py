@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from hashlib import sha256
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from xml.etree.ElementTree import Element
 
 from edge.engine import destinations, events, quota, refusals, sessions, space
@@ -38,12 +38,8 @@ _DEAD_LETTER: Final = Effect.DEAD_LETTER
 _EMPTY: Final = Answer.EMPTY
 
 
-class CustodyError(ServiceError):
+class CustodyError(ServiceError[Reason]):
     """Custody refuses a request."""
-
-    def __init__(self, reason: Reason, text: str = "") -> None:
-        super().__init__(reason, text)
-        self.reason: Reason = reason
 
 
 class Request(NamedTuple):
@@ -269,7 +265,7 @@ def _conclude(
     tx: Transaction,
     sender: Sender,
     decision: Decision,
-    error: ServiceError | None = None,
+    error: ServiceError[Any] | None = None,
     over: ExceededLimit | None = None,
 ) -> None:
     """Log a decision that is not a plain success, and raise the error that answers it."""

@@ -66,12 +66,8 @@ class Reason(Enum):
     NO_ACCOUNT = "there is no such account"
 
 
-class OutboxError(ServiceError):
+class OutboxError(ServiceError[Reason]):
     """The outbox refuses a message."""
-
-    def __init__(self, reason: Reason) -> None:
-        super().__init__(reason)
-        self.reason: Reason = reason
 
 
 class FailureReason(Enum):

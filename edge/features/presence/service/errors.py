@@ -20,9 +20,5 @@ class Reason(Enum):
     TOO_MANY_DIRECTED = "the session has sent directed presence to too many addresses"
 
 
-class PresenceError(ServiceError):
+class PresenceError(ServiceError[Reason]):
     """A request about presence or a roster is refused."""
-
-    def __init__(self, reason: Reason, text: str = "") -> None:
-        super().__init__(reason, text)
-        self.reason: Reason = reason

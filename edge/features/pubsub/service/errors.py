@@ -9,12 +9,11 @@ from edge.features.pubsub.rules.affiliation import Affiliation
 from edge.features.pubsub.rules.reasons import Reason
 
 
-class PubsubError(ServiceError):
+class PubsubError(ServiceError[Reason]):
     """Publish-subscribe refuses a request; nothing has changed."""
 
     def __init__(self, reason: Reason, text: str = "") -> None:
         super().__init__(reason, text or reason.value)
-        self.reason: Reason = reason
 
 
 class AffiliationsRefused(PubsubError):

@@ -19,9 +19,5 @@ class RefusalReason(Enum):
     WRONG_STATE = "the item is in another state"
 
 
-class QueueError(ServiceError):
+class QueueError(ServiceError[RefusalReason]):
     """An operation on a queue is refused."""
-
-    def __init__(self, reason: RefusalReason, text: str = "") -> None:
-        super().__init__(reason, text)
-        self.reason: RefusalReason = reason
