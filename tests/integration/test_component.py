@@ -127,16 +127,6 @@ async def test_stanzas_in_one_read_with_the_handshake_are_answered(tmp_path: Pat
         assert found & {"p1", "probe"}
 
 
-async def test_the_handshake_may_be_split_anywhere(tmp_path: Path) -> None:
-    async with starting(tmp_path) as (_site, server, task):
-        link = await server.link()
-        await link.opened()
-        for letter in HEADER + "<handshake/>" + ping(1):
-            link.say(letter)
-            await link.drained()
-        await task
-
-
 async def test_a_stanza_may_declare_the_component_namespace_itself(tmp_path: Path) -> None:
     async with attached(tmp_path) as (_site, link, _server):
         assert (await link.element()).get("type") == "probe"

@@ -75,18 +75,3 @@ async def test_sessions_and_waiting_messages_are_listed(gateway: Gateway) -> Non
     found = listed(gateway)["valve"]
     assert (found["state"], found["sessions"]) == ("offline", [])
     assert before < found["seen"] <= round(time.time() * 1000)
-
-
-async def test_messages_for_an_offline_device_are_counted(gateway: Gateway) -> None:
-    with gateway.run() as process:
-        async with await log_in(port_of(process), gateway.ca, "valve", PASSWORD) as valve:
-            valve.send("<message to='pump1@gw.example'><body>hello</body></message>")
-            message = "<message xmlns='jabber:client' to='pump1@gw.example'><body/></message>"
-            for step in (
-                f"<assured xmlns='urn:xmpp:qos' msgId='m1'>{message}</assured>",
-                "<deliver xmlns='urn:xmpp:qos' msgId='m1'/>",
-            ):
-                assert (await valve.iq("set", step, "pump1@gw.example")).get("type") == "result"
-        found = shown(gateway, "pump1")
-        assert (found["offline"], found["outbox"], found["seen"]) == (1, 1, None)
-        assert process.terminate() == 0

@@ -163,22 +163,6 @@ async def received(client: Client, count: int) -> list[str]:
     return found
 
 
-async def test_oversized_stanza_is_refused_and_the_session_continues(port: int) -> None:
-    """Of 16 stanzas that may be unacknowledged, one source has a quarter."""
-    slow = await bound(port, "silent", "slow")
-    await slow.enable()
-    async with slow, await bound(port, "cam2") as sender:
-        sender.send(letters(17, 10, "silent@gw.example/slow"))
-        told = [await sender.element() for _ in range(13)]
-        assert [stanza.get("id") for stanza in told] == [f"c{n}" for n in range(4, 17)]
-        assert {condition(stanza) for stanza in told} == {"resource-constraint"}
-        assert await received(slow, 4) == [f"c{n}" for n in range(4)]
-        slow.acknowledge(4)
-        assert await slow.handled() == 0
-        sender.send(letters(1, 10, "silent@gw.example/slow"))
-        assert await received(slow, 1) == ["c0"]
-
-
 async def until_answered(client: Client) -> None:
     """Ask, and read until the answer has come."""
     client.send(f"<iq type='get' id='asked' to='gw.example'>{PING}</iq>")
@@ -204,23 +188,6 @@ async def test_peer_that_does_not_read_is_disconnected(tmp_path: Path) -> None:
                 assert sent < 20_000, "it was kept for ever"
             assert await reader
         deaf.cut()
-
-
-async def test_unacknowledged_stanzas_are_limited_in_total(tmp_path: Path) -> None:
-    options = {"unacknowledged_bytes": 131_072, "unacknowledged_total_bytes": 131_072}
-    async with running(tmp_path, **options) as port:
-        small = await bound(port, "cam1", "small")
-        large = await bound(port, "cam1", "large")
-        async with small, large, await bound(port, "cam2") as sender:
-            await small.enable()
-            await large.enable()
-            sender.send(letters(20, 1000, "cam1@gw.example/small"))
-            await until_answered(sender)
-            large.send(f"<iq type='get' id='{'i' * 1000}' to='gw.example'>{PING}</iq>" * 120)
-            assert await large.closed() == "resource-constraint"
-            assert await received(small, 20) == [f"c{n}" for n in range(20)]
-            small.acknowledge(20)
-            assert await small.handled() == 0
 
 
 async def test_stored_message_is_deleted_after_delivery(port: int) -> None:

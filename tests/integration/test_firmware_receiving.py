@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from firmware_sim.device.inbox import Inbox, InboxCounter
-from firmware_sim.device.limits import InboxLimits
 from firmware_sim.device.receive_options import ReceiveOptions
 from firmware_sim.errors import DeviceStopped, InboxError
 from tests.helpers.talk import JID, MESSAGE, QOS, SENDER, error_of
@@ -126,14 +125,6 @@ async def test_unknown_key_is_item_not_found(talk: Callable[..., Any]) -> None:
         assert [message.xml()[0].text for message in it.application.got] == ["go", "stop"]
 
 
-async def test_offer_above_the_limit_gets_a_wait_error(talk: Callable[..., Any]) -> None:
-    async with talk(limits=InboxLimits(source_messages=2)) as it:
-        answers = [error_of(await it.assured(str(n))) for n in range(3)]
-        assert answers == ["result", "result", "wait/resource-constraint"]
-        await it.deliver("0")
-        assert error_of(await it.assured("2")) == "result"
-
-
 async def test_untrusted_sender_is_refused(talk: Callable[..., Any]) -> None:
     trusted = {SENDER}
     async with talk(trusts=lambda sender: sender in trusted) as it:
@@ -191,16 +182,6 @@ async def test_failure_after_the_commit_changes_nothing(
         assert error_of(await it.acknowledged()) == "result"
         assert it.did() == [(1, "m1"), (2, "m1")]
     assert caplog.text.count("the application failed after a message") == 2
-
-
-async def test_restart_between_received_and_deliver(talk: Callable[..., Any]) -> None:
-    async with talk() as it:
-        await it.assured()
-        await it.restart()
-        assert error_of(await it.deliver()) == "result"
-        await it.restart()
-        assert error_of(await it.deliver()) == "result"
-        assert it.did() == [(1, "m1")]
 
 
 async def test_application_that_ends_the_transaction_stops_the_device(

@@ -113,18 +113,6 @@ def test_gateways_are_listed_and_revoked(
     assert (unknown.returncode, unknown.stderr) == (1, "Error: unknown.example is not enrolled\n")
 
 
-def test_damaged_record_is_reported(
-    fleet: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
-) -> None:
-    for gateway in (GATEWAY, OTHER):
-        fleet("gateway", "add", gateway, "--url", URL)
-    (tmp_path / "fleet" / "gateways" / f"{GATEWAY}.json").write_text("{")
-    done = fleet("gateway", "list")
-    assert done.returncode == 1
-    assert OTHER in done.stdout
-    assert "damaged" in done.stderr
-
-
 def test_another_authority_can_be_given(
     fleet: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
 ) -> None:
@@ -235,20 +223,6 @@ def test_key_of_another_certificate_is_reported(
     assert done.returncode == 1
     assert "do not match" in done.stderr
     assert done.stderr.count("\n") == 1
-
-
-def test_port_in_use_is_reported(
-    fleet: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
-) -> None:
-    make_fleet(tmp_path / "other")
-    make_fleet(tmp_path / "fleet")
-    with start(
-        "fieldpost-fleet", "serve", "--dir", tmp_path / "other", "--listen", f"{HOST}:0"
-    ) as it:
-        _, port = it.host_port("https")
-        done = fleet("serve", "--listen", f"{HOST}:{port}")
-        assert done.returncode == 1
-        assert "cannot listen" in done.stderr
 
 
 async def test_enrolment_and_upload_with_commands_only(

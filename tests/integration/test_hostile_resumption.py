@@ -8,10 +8,9 @@ from xml.etree.ElementTree import Element
 
 import pytest
 
-from firmware_sim.attackers.stanzas import PING
 from tests.helpers.gateway import PASSWORD, Gateway
 from tests.helpers.hostile import HONEST, AttackedGateway, unharmed
-from tests.helpers.xmpp import Client, condition
+from tests.helpers.xmpp import Client
 
 SM = "urn:xmpp:sm:3"
 STANZAS = 16
@@ -87,23 +86,3 @@ async def test_a_flood_of_requests_for_acknowledgement_is_answered(
             for _ in range(1000):
                 assert (await evil.element()).get("h") == "0"
         evil.writer.transport.abort()
-
-
-async def test_a_flood_does_not_end_a_waiting_session(attacked: AttackedGateway) -> None:
-    """Excess stanzas are refused to their sender."""
-    async with unharmed(attacked):
-        victim, token = await log_in_resumable(attacked, "victim")
-        victim.send("<presence/>")
-        await victim.element()
-        victim.writer.transport.abort()
-        async with await attacked.log_in("evil") as evil:
-            message = f"<message to='victim@gw.example/fw'><body>{'x' * 4000}</body></message>"
-            for _ in range(200):
-                evil.send(message)
-            conditions = [condition(await evil.element()) for _ in range(200 - STANZAS // 4)]
-            assert set(conditions) == {"resource-constraint"}
-        async with await authenticate(attacked, "victim") as again:
-            assert (await resume(again, token)).tag == f"{{{SM}}}resumed"
-            again.send(f"<iq type='get' id='last' to='gw.example'>{PING}</iq>")
-            while (await again.element()).get("id") != "last":
-                pass

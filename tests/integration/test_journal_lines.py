@@ -57,17 +57,6 @@ async def test_the_level_and_the_format_are_options(gateway: Gateway) -> None:
     assert found[-1] == ("Informational", "system", "stop")
 
 
-async def test_notified_events_are_lines_too(tmp_path: Path) -> None:
-    gateway = Gateway(
-        tmp_path / "gateway", "pump1", "operator", require_tls=False, notify=["operator@gw.example"]
-    )
-    with run(gateway) as process:
-        await be_refused(process)
-        process.wait_told("limit malformed")
-        assert process.terminate() == 0
-        assert process.stderr.count("\n") == 1, process.stderr
-
-
 async def test_systemd_reads_priorities(gateway: Gateway) -> None:
     """`stat` makes the pipe to this test the journal's stream."""
     script = 'JOURNAL_STREAM=$(stat -Lc %d:%i /dev/fd/2) exec "$0" run --dir "$1"'

@@ -7,11 +7,6 @@ from xml.etree.ElementTree import Element
 
 import pytest
 
-from edge.config.options import Log
-from edge.engine import events
-from edge.engine.database import Transaction
-from edge.engine.events import NewEvent
-from edge.features.eventlog import service as eventlog
 from edge.server.refusal_counters import Refusal
 from edge.xmpp.namespaces import EVENTLOG
 from tests.helpers.gateway import PASSWORD, UNPACED, Gateway, port_of
@@ -75,27 +70,6 @@ async def messages(client: Client, count: int) -> list[Element]:
         if stanza.tag == f"{CLIENT}message":
             found.append(stanza)
     return found
-
-
-async def test_an_event_and_its_notification_are_one_transaction(tmp_path: Path) -> None:
-    async with in_process(tmp_path, "olga") as front:
-        front.store.before_commit = eventlog.notifier(front.router.context, Log(notify=[OLGA]))
-        event = NewEvent("system", name="heat", level="Error")
-
-        def failing(tx: Transaction) -> None:
-            events.append(tx, events.SYSTEM, event)
-            raise KeyError
-
-        async with await front.bound("olga") as olga:
-            olga.send("<presence/>")
-            await olga.stanza()
-            faults: list[object] = []
-            front.store.submit(failing, faults.append)
-            front.store.submit(lambda tx: events.append(tx, events.SYSTEM, event), faults.append)
-            (message,) = await messages(olga, 1)
-            assert logged_event(message).get("id") == "heat"
-            assert (await olga.iq("get", "<ping xmlns='urn:xmpp:ping'/>")).get("type") == "result"
-            assert [isinstance(fault, Exception) for fault in faults] == [True, False]
 
 
 PING = "<ping xmlns='urn:xmpp:ping'/>"

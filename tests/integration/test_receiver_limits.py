@@ -271,13 +271,3 @@ async def test_body_without_disk_space_answers_507_before_it_is_sent(
         assert answer.headers["retry-after"] == "300"
         assert centre.files() == centre.files(landed=False) == []
         assert (await centre.client.head()).status == 404, "who only asks is told"
-
-
-async def test_refused_and_duplicate_bodies_release_their_reservation(tmp_path: Path) -> None:
-    limits = ReceiverLimits(landing_quota_bytes=5_000)
-    async with running_centre(tmp_path / "fleet", limits) as centre:
-        rest = [centre.client.put(data) for data in (bytes(4_000), segment()) * 8]
-        answers = [(await each).status for each in rest]
-        assert answers == [400, 201] + [400, 200] * 7
-        other = identity(1, 3, gateway=OTHER)
-        assert (await centre.client.put(segment(other), other)).status == 201

@@ -74,10 +74,9 @@ async def ask(streams: Streams, head: str) -> bytes:
     "limits",
     [
         ReceiverLimits(unauthenticated_per_address=2),
-        ReceiverLimits(unauthenticated=2),
         ReceiverLimits(connections_per_address_s=0.01, rate_window_s=300.0),
     ],
-    ids=["address", "all", "pace"],
+    ids=["address", "pace"],
 )
 async def test_idle_unauthenticated_connections_leave_room_for_gateways(
     tmp_path: Path, limits: ReceiverLimits, caplog: pytest.LogCaptureFixture
@@ -87,13 +86,13 @@ async def test_idle_unauthenticated_connections_leave_room_for_gateways(
         async with connected(centre, 2) as ((_, _), known_soon):
             assert await is_refused(centre)
             assert (await centre.client.put(segment())).status == 200, "it is connected"
-            if 2 in (limits.unauthenticated_per_address, limits.unauthenticated):
+            if limits.unauthenticated_per_address == 2:
                 assert b" 404 " in await ask(known_soon, known(centre, OTHER))
                 assert not await is_refused(centre), "who is known is no stranger any more"
     assert {record.getMessage() for record in caplog.records} == {"refused"}
 
 
-@pytest.mark.parametrize("said", [b"", b"PUT /v1", HEAD.encode()], ids=["none", "line", "lines"])
+@pytest.mark.parametrize("said", [b"", HEAD.encode()], ids=["none", "lines"])
 async def test_first_request_has_a_time_limit(tmp_path: Path, said: bytes) -> None:
     limits = ReceiverLimits(first_request_timeout_s=0.3)
     async with running_centre(tmp_path / "fleet", limits) as centre:
@@ -139,22 +138,6 @@ async def test_authenticated_connection_stays_open(tmp_path: Path) -> None:
             assert b" 403 " in await ask(streams, others)
         assert b" 401 " in await ask(streams, f"{HEAD}\r\n")
         assert await to_end(streams[0]) == b"", "until it is known no more"
-
-
-async def test_longest_idle_connection_of_a_gateway_is_closed(tmp_path: Path) -> None:
-    limits = ReceiverLimits(connections_per_gateway=2)
-    async with (
-        running_centre(tmp_path / "fleet", limits) as centre,
-        connected(centre, 4) as (first, second, third, other),
-    ):
-        for streams in (first, second, first):
-            assert b" 404 " in await ask(streams, known(centre))
-        assert b" 404 " in await ask(other, known(centre, OTHER))
-        assert b" 404 " in await ask(third, known(centre))
-        assert await to_end(second[0]) == b""
-        for streams in (first, third):
-            assert b" 404 " in await ask(streams, known(centre))
-        assert b" 404 " in await ask(other, known(centre, OTHER))
 
 
 async def test_slow_upload_is_aborted_and_resumed(tmp_path: Path) -> None:
@@ -215,19 +198,6 @@ async def test_invalid_http_is_refused_without_stack_trace(
     assert answer.split(b" ")[1] in {b"400", b"404"}
     told = {(record.getMessage(), record.levelno) for record in caplog.records}
     assert told <= {("refused", logging.INFO)}
-
-
-async def test_log_lines_are_throttled(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "fieldpost.fleet")
-    limits = ReceiverLimits(log_lines_per_s=0.01, rate_window_s=300.0, requests_per_s=1_000.0)
-    async with running_centre(tmp_path / "fleet", limits) as centre:
-        for _ in range(20):
-            async with connected(centre) as ((reader, writer),):
-                writer.write(b"GET / HTTP/9.9\r\n\r\n")
-                await to_end(reader)
-            await centre.client.put(segment(), Authorization="")
-            await centre.client.put(b"no segment")
-    assert len(caplog.records) == 9
 
 
 async def test_conflict_is_logged_as_warning_with_the_segment(

@@ -371,6 +371,10 @@ async def test_a_component_reloads(tmp_path: Path) -> None:
         with start("fieldpost", "run", "--dir", gateway.folder, ready=False) as process:
             await (await server.link()).shake()
             await asyncio.to_thread(process.wait_ready)
+            text = await asyncio.to_thread(gateway.command, "status", "--json")
+            limits = json.loads(text)["limits"]
+            assert limits["waiting_units"]["used"] == 0
+            assert limits["handshakes"]["used"] is None  # these are the server's
             configure(gateway, "limits", sessions=77)
             report = await asyncio.to_thread(reload, gateway)
             assert report["changed"] == ["limits.sessions"]

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import os
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,12 +11,10 @@ import pytest
 
 from edge.config.load import load
 from edge.engine.clock import boot_id
-from edge.errors import SetupError
 from edge.ops import control
 from edge.ops.status import PROCESS_LIMITS, limits_by_name
 from tests.helpers.gateway import DOMAIN, PASSWORD, Gateway, port_of
-from tests.helpers.processes import Process, start
-from tests.helpers.scripted_server import SECRET, serving
+from tests.helpers.processes import Process
 from tests.helpers.xmpp import log_in, log_message
 
 
@@ -104,53 +99,3 @@ def test_status_after_a_kill_and_a_restart(gateway: Gateway, process: Process) -
         assert again.terminate() == 0
     assert not place.exists()
     assert status(gateway)["state"] == "not running"
-
-
-def test_stopped_process_does_not_answer(gateway: Gateway, process: Process) -> None:
-    os.kill(process.pid, signal.SIGSTOP)
-    with pytest.raises(SetupError, match="has not answered"):
-        control.process_status(gateway.folder, timeout=0.1)
-    os.kill(process.pid, signal.SIGCONT)
-    assert control.process_status(gateway.folder) is not None
-
-
-def test_gateway_runs_without_a_control_socket(gateway: Gateway) -> None:
-    place = gateway.folder / control.SOCKET
-    place.mkdir()
-    with gateway.run() as process:
-        process.wait_told("no control socket")
-        assert process.terminate() == 0
-    assert place.is_dir()
-
-
-async def test_status_of_a_component(tmp_path: Path) -> None:
-    gateway = Gateway(
-        tmp_path / "gateway",
-        listen="",
-        listen_tls="",
-        component="127.0.0.1:1",
-        component_secret="component.secret",
-    )
-    secret = gateway.folder / "component.secret"
-    secret.write_text(SECRET)
-    secret.chmod(0o600)
-    async with serving() as server:
-        gateway.configure(component=f"127.0.0.1:{server.port}")
-        with start("fieldpost", "run", "--dir", gateway.folder, ready=False) as process:
-            link = await server.link()
-            await link.shake()
-            await asyncio.to_thread(process.wait_ready)
-            found = await asyncio.to_thread(status, gateway)
-            assert found["state"] == "running"
-            assert found["limits"]["waiting_units"]["used"] == 0
-            assert found["limits"]["handshakes"]["used"] is None  # these are the server's
-            assert process.terminate() == 0
-
-
-def test_long_folder_path_is_supported(tmp_path: Path) -> None:
-    folder = tmp_path.joinpath(*["deep" * 10] * 4)
-    folder.parent.mkdir(parents=True)
-    gateway = Gateway(folder)
-    with gateway.run() as process:
-        assert status(gateway)["state"] == "running"
-        assert process.terminate() == 0

@@ -15,9 +15,8 @@ from click.testing import CliRunner
 from firmware_sim.__main__ import main
 from firmware_sim.attackers.__main__ import ALL
 from firmware_sim.errors import GatewayCommandFailed
-from firmware_sim.scenarios.gateway_process import DOMAIN, Account, GatewayProcess
+from firmware_sim.scenarios.gateway_process import DOMAIN, GatewayProcess
 from tests.helpers.simulator import simulate
-from tests.helpers.xmpp import log_in
 
 
 def test_memory_is_bounded_and_every_refusal_is_logged(
@@ -47,28 +46,6 @@ def test_unknown_attack_is_wrong_usage() -> None:
     done = CliRunner().invoke(main, ["run", "attack", "--attack", "dancing"])
     assert done.exit_code == 2
     assert "no such attacks: dancing" in done.output
-
-
-async def test_gateway_process_restarts_after_a_kill(tmp_path: Path) -> None:
-    accounts = [Account("pump1", "secret"), Account("guest", "secret", trusted=False)]
-    gateway = await GatewayProcess.make(tmp_path / "gateway", accounts, {"sessions": 7})
-    try:
-        for _ in range(2):
-            await gateway.start()
-            assert min(gateway.peak(), gateway.resident()) > 8 * 1024 * 1024
-            for name in ("pump1", "guest"):
-                client = await log_in(gateway.port, gateway.ca, name, "secret")
-                client.cut()
-            await gateway.kill()
-            assert not gateway.running
-            assert gateway.resident() == 0
-        assert gateway.starts == 2
-        assert gateway.limits["sessions"] == 7
-        await gateway.start()
-        assert await gateway.stop() == 0
-        assert await gateway.stop() == 0  # again, and it does not run
-    finally:
-        await gateway.kill()
 
 
 async def test_failed_start_reports_its_cause(tmp_path: Path) -> None:

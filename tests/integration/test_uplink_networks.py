@@ -14,7 +14,6 @@ from cryptography import x509
 from sync.common.enrolment import Enrolment
 from sync.segment import digest_of, identity_path, parse_identity
 from sync.uplink.folder_transport import MARKER, FolderTransport
-from sync.uplink.http_client import HttpsLimits
 from sync.uplink.https_transport import HttpsTransport
 from sync.uplink.interfaces import WaitingSegment
 from sync.uplink.renewal import make_request
@@ -140,29 +139,6 @@ async def test_new_epochs_are_limited_to_one_an_hour(
         assert len(shipping.centre.asked_heads) == 4
 
 
-async def test_unknown_digest_of_a_conflicting_lane_begins_a_new_epoch(
-    pki: LoopbackPki, backlog: SqliteBacklog
-) -> None:
-    conflict = says(409, {"reason": "conflict", "error": "other bytes"})
-    for _ in range(2):
-        await seal_segment(backlog)
-    backlog.forget(1)
-    unknown = heads(5, bytes(32))
-    async with running_uploader(
-        pki, backlog, conflict, segments=0, heads=[unknown, unknown]
-    ) as shipping:
-        assert (await shipping.time.nap()).seconds == IDLE
-        assert shipping.notices.names() == ["conflict", "centre-differs"]
-        assert backlog.reasons_begun == ["centre-differs"]
-
-
-async def test_restored_database_is_detected(pki: LoopbackPki, backlog: SqliteBacklog) -> None:
-    """While the centre was unreachable, the restored gateway passed the centre's last number."""
-    async with running_uploader(pki, backlog, segments=2, heads=[heads(7, bytes(32))]) as shipping:
-        await backlog.until([(1, "acknowledged"), (6, "acknowledged")])
-        assert shipping.notices.names() == ["centre-differs"]
-
-
 async def test_begin_epoch_is_retried(pki: LoopbackPki, backlog: SqliteBacklog) -> None:
     async def ahead(centre: Centre, request: web.Request) -> web.StreamResponse:
         backlog.full = True
@@ -200,24 +176,6 @@ async def test_new_segments_interleave_with_the_backlog(
         assert 31 in firsts[3:5]  # sealed when the third was on its way
         assert [first for first in firsts if first <= 11] == [1, 6, 11]
         assert sorted(firsts) == [1, 6, 11, 16, 21, 26, 31]
-
-
-async def test_bandwidth_limit_is_kept(pki: LoopbackPki, backlog: SqliteBacklog) -> None:
-    data = await seal_segment(backlog, padding=50_000)
-    now = [0.0]
-
-    async def sleep(seconds: float) -> None:
-        now[0] += seconds
-
-    waiting = WaitingSegment(header(1, 5).identity, digest_of(data), data)
-    async with running_scripted_centre(pki, backlog.gateway) as centre:
-        limits = HttpsLimits(bandwidth=8_000)
-        transport = HttpsTransport(centre.enrolment, limits, clock=lambda: now[0], sleep=sleep)
-        assert await transport.put(waiting) == Acknowledgement(digest_of(data), True)
-        await transport.close()
-    body = next(got.body for got in centre.got if got.method == "PUT")
-    assert body == data
-    assert len(data) / 8_000 - 0.25 <= now[0] <= len(data) / 8_000
 
 
 def by_name(centre: Centre) -> Enrolment:

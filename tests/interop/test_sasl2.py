@@ -24,11 +24,3 @@ def test_it_is_bound_to_the_same_resource_each_time(site: Site, mechanism: str) 
     assert bound[0] == bound[1]
     assert bound[0].startswith(f"agent-{mechanism.lower()}@{DOMAIN}/fw")
     assert [event["text"] for event in site.events(bound[0])] == ["0", "1"]
-
-
-def test_a_wrong_password_binds_nothing(site: Site) -> None:
-    login = site.login("agent-guessed", "SCRAM-SHA-1")._replace(password="not this one")
-    with site.start("xmppjs", login) as client:
-        assert "not-authorized" in client.expect("failed")
-        client.ended()
-        assert client.unread("sasl2") + client.unread("online") == []
