@@ -75,10 +75,6 @@ class SqliteBacklog:
         """Delete all unsealed events."""
         self._rows.execute("DELETE FROM events")
 
-    def forget(self, first: int) -> None:
-        """Delete the segments that begin with this number, like shipped ones."""
-        self._rows.execute("DELETE FROM segments WHERE first = ?", (first,))
-
     def unsealed(self) -> int:
         """Return the number of unsealed events."""
         count: int = self._rows.execute("SELECT count(*) FROM events").fetchone()[0]

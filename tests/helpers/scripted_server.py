@@ -36,10 +36,6 @@ class Link:
         for piece in pieces:
             self._writer.write(piece.encode() if isinstance(piece, str) else piece)
 
-    async def drained(self) -> None:
-        """Wait until what was said has left, or not at once."""
-        await asyncio.wait_for(self._writer.drain(), WAIT_S)
-
     def leave(self) -> None:
         """Close the connection without a word."""
         self._writer.close()

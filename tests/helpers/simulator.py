@@ -1,23 +1,34 @@
-"""The command `fieldpost-sim`, as a user runs it."""
+"""The command `fieldpost-sim` in a process in which `fieldpost` commands are calls.
+
+A scenario provisions many devices, and a process takes longer to start than to add a device.
+"""
 
 from __future__ import annotations
 
 import json
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any, Final
 
-PROGRAM: Final = Path(sys.executable).with_name("fieldpost-sim")
+from click.testing import CliRunner
+
+from edge.cli.commands import main as fieldpost
+from firmware_sim.__main__ import main
+from firmware_sim.errors import GatewayCommandFailed
+from firmware_sim.scenarios import gateway_command
 
 RUN_S: Final = 1200
 """Seconds for the longest run in its full size, on two busy cores."""
 
+_ONE: Final = threading.Lock()  # `CliRunner` replaces the standard streams
+
 
 def simulate(*words: object) -> tuple[int, dict[str, Any], str]:
-    """Run a scenario; returns its exit status, its verdict, and what it said besides."""
+    """Run a scenario; return its exit status, its verdict, and its standard error."""
     done = subprocess.run(
-        [PROGRAM, "run", *(str(word) for word in words), "--json"],
+        [sys.executable, "-m", __name__, "run", *(str(word) for word in words), "--json"],
         capture_output=True,
         text=True,
         timeout=RUN_S,
@@ -26,3 +37,16 @@ def simulate(*words: object) -> tuple[int, dict[str, Any], str]:
     assert done.returncode in (0, 1), done.stderr
     assert done.stdout, done.stderr
     return done.returncode, json.loads(done.stdout), done.stderr
+
+
+def _call(*words: str | Path, stdin: str = "") -> str:
+    with _ONE:
+        done = CliRunner().invoke(fieldpost, [str(word) for word in words], input=stdin)
+    if done.exit_code != 0:
+        raise GatewayCommandFailed(done.output)
+    return done.stdout
+
+
+if __name__ == "__main__":
+    gateway_command.run = _call
+    main()

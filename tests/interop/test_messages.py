@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import ExitStack
 from itertools import permutations
 
 import pytest
 
+from tests.helpers.clients import Client
 from tests.interop.conftest import Site
 from tests.interop.test_clients import PROGRAMS
 
@@ -62,18 +64,24 @@ def test_presence_by_subscription_and_the_roster_that_says_so(
         assert watcher.quit() == 0
 
 
+@pytest.fixture(scope="module")
+def sender(site: Site) -> Iterator[Client]:
+    with site.start("slixmpp", site.login("mail", "SCRAM-SHA-256")) as client:
+        client.expect("online")
+        yield client
+        assert client.quit() == 0
+
+
 @pytest.mark.parametrize(("program", "mechanism"), PROGRAMS.items())
-def test_a_message_for_who_is_away_waits(site: Site, program: str, mechanism: str) -> None:
-    away_login = site.login(f"away-{program}", mechanism)
-    sender_login = site.login("mail", "SCRAM-SHA-256")
-    with site.start("slixmpp", sender_login) as sender:
-        sender.expect("online")
-        sender.tell("message", away_login.jid.partition("/")[0], TEXT)
-        sender.ask("ping", answer="pong")
-        with site.start(program, away_login) as away:
-            away.expect("online")
-            away.tell("presence")
-            assert away.expect("message", sender_login.jid) == TEXT
-            assert away.quit() == 0
-            assert away.unread("message") == []
-        assert sender.quit() == 0
+def test_a_message_for_who_is_away_waits(
+    site: Site, sender: Client, program: str, mechanism: str
+) -> None:
+    login = site.login(f"away-{program}", mechanism)
+    sender.tell("message", login.jid.partition("/")[0], TEXT)
+    sender.ask("ping", answer="pong")
+    with site.start(program, login) as away:
+        away.expect("online")
+        away.tell("presence")
+        assert away.expect("message", site.login("mail", "SCRAM-SHA-256").jid) == TEXT
+        assert away.quit() == 0
+        assert away.unread("message") == []
