@@ -126,6 +126,29 @@ def test_events_of_a_transaction_are_one_row_and_need_no_statement(db: sqlite3.C
     assert db.execute("SELECT first, last FROM event_batches").fetchall() == [(1, 1), (2, 5)]
 
 
+def test_an_undone_unit_leaves_no_event(db: sqlite3.Connection) -> None:
+    cache: dict[str, Any] = {}
+    events.set_urgent(at(db), ["Alert"])
+    events.append(Transaction(db, at(db).now, cache), LOGS, EVENT)
+    tx = Transaction(None, at(db).now, cache)
+    kept, undone = NewEvent("system", name="kept"), NewEvent("system", name="no", level="Alert")
+    events.append(tx, SYSTEM, kept)
+    tx.take_sends()
+    for _ in range(2):
+        events.append(tx, SYSTEM, undone)
+    events.append(tx, READINGS, undone)
+    tx.undo()
+    assert [events.unsealed(tx, lane) for lane in (SYSTEM, READINGS)] == [1, 0]
+    assert events.logged(tx) == [(1, kept)]
+    tx.connect(db, tx.now)
+    tx.run_before_commit()
+    (row,) = events.read(at(db), SYSTEM, 0, 10, 1000)
+    assert row.name == "kept"
+    status = {lane: (bytes_, urgent) for lane, _, bytes_, _, urgent in events.lane_status(at(db))}
+    assert status[SYSTEM] == (events.EVENT_OVERHEAD + 4, None)
+    assert status[READINGS] == (0, None)
+
+
 def test_a_unit_without_the_image_needs_the_database() -> None:
     tx = Transaction(None, Now(0.0, 0, True))
     with pytest.raises(NeedsDatabase):
