@@ -10,7 +10,7 @@ from typing import Final
 from xml.etree.ElementTree import Element
 
 from edge.features.presence.rules.subscriptions import STATES, RosterFields, SubscriptionState
-from tests.helpers.store import Gateway
+from tests.helpers.store import Gateway, refused
 
 PUMP: Final = "pump1@gw.example/fw"
 PANEL: Final = "panel@gw.example/screen"
@@ -111,6 +111,5 @@ def state_of(gateway: Gateway, full: str, contact: str) -> SubscriptionState:
 def send_refused(gateway: Gateway, full: str, xml: str) -> str:
     """Send an XML stanza that is refused, and return the error's type and condition."""
     reply = gateway.ask(full, xml)
-    assert (reply.type, reply.attrs["to"]) == ("error", full)
-    assert reply.error is not None
-    return "/".join(reply.error)
+    assert reply.attrs["to"] == full
+    return refused(reply)

@@ -141,6 +141,20 @@ class Reply(NamedTuple):
         """`result` or `error`."""
         return self.attrs["type"]
 
+    @property
+    def content(self) -> Element:
+        """The payload of an answer that must have one."""
+        assert self.payload is not None, (self.error, self.text)
+        return self.payload
+
+
+def refused(reply: Reply | None) -> str:
+    """Return the type and the condition of an error, such as `cancel/not-allowed`."""
+    assert reply is not None
+    assert reply.type == "error", reply
+    assert reply.error is not None
+    return "/".join(reply.error)
+
 
 def read_reply(answer: bytes) -> Reply | None:
     """Parse an answer; return `None` if there is none."""

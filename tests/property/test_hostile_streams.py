@@ -7,6 +7,7 @@ than a stanza is kept. The tests here check which stream error a fault leads to.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pytest
@@ -30,7 +31,7 @@ STEPS: dict[str, tuple[How, list[str]]] = {
 }
 """Valid streams: the gateway's settings, and the elements of `fuzz_negotiation` in order."""
 
-NOT_WELL_FORMED: dict[str, str | bytes] = {
+NOT_WELL_FORMED: Mapping[str, str | bytes] = {
     "duplicate attribute": "<iq id='1' id='1'/>",
     "wrong nesting": "<iq><a><b></a></b></iq>",
     "end without a beginning": "</iq>",
@@ -96,7 +97,14 @@ MISPLACED = {
     "a dialback key": "<db:result xmlns:db='jabber:server:dialback'>x</db:result>",
 }
 """Elements that are not allowed in any client's stream."""
-FAULTS = {**RESTRICTED, **BAD_FORMAT, **EXCESSIVE, **MISPLACED}
+FAULTS: dict[str, Mapping[str, str | bytes]] = {
+    "not-well-formed": NOT_WELL_FORMED,
+    "restricted-xml": RESTRICTED,
+    "bad-format": BAD_FORMAT,
+    "policy-violation": EXCESSIVE,
+}
+"""Examples of faults by the condition of the stream error that they lead to."""
+ANY_FAULT = {**RESTRICTED, **BAD_FORMAT, **EXCESSIVE, **MISPLACED}
 
 patient = settings(deadline=None)  # for busy machines
 
@@ -137,6 +145,10 @@ def send(front: Front, step: str) -> None:
         front.receive(ELEMENTS[step.encode()])
 
 
+def to_bytes(data: str | bytes) -> bytes:
+    return data if isinstance(data, bytes) else data.encode()
+
+
 def send_in_pieces(front: Front, data: bytes, size: int) -> None:
     """Send bytes in pieces."""
     for at in range(0, len(data), size):
@@ -173,46 +185,28 @@ def test_valid_streams(how: How, steps: list[str]) -> None:
     assert front.output.ended
 
 
+@pytest.mark.parametrize("condition", FAULTS)
 @patient
-@given(stream=streams(), fault=st.sampled_from(sorted(NOT_WELL_FORMED)), size=st.integers(1, 40))
-def test_not_well_formed(stream: Stream, fault: str, size: int) -> None:
+@given(stream=streams(), data=st.data())
+def test_faults_end_the_stream_with_their_error(
+    condition: str, stream: Stream, data: st.DataObject
+) -> None:
+    fault = data.draw(st.sampled_from(sorted(FAULTS[condition])))
     front = send_until_fault(stream)
-    data = NOT_WELL_FORMED[fault]
-    send_in_pieces(front, data if isinstance(data, bytes) else data.encode(), size)
-    assert error_condition(front) == "not-well-formed"
-
-
-@patient
-@given(stream=streams(), fault=st.sampled_from(sorted(RESTRICTED)), size=st.integers(1, 40))
-def test_restricted_xml(stream: Stream, fault: str, size: int) -> None:
-    front = send_until_fault(stream)
-    send_in_pieces(front, RESTRICTED[fault].encode(), size)
-    assert error_condition(front) == "restricted-xml"
-
-
-@patient
-@given(stream=streams(), fault=st.sampled_from(sorted(BAD_FORMAT)), size=st.integers(1, 40))
-def test_text_between_stanzas(stream: Stream, fault: str, size: int) -> None:
-    front = send_until_fault(stream)
-    send_in_pieces(front, BAD_FORMAT[fault].encode(), size)
-    assert error_condition(front) == "bad-format"
-
-
-@patient
-@given(stream=streams(), fault=st.sampled_from(sorted(EXCESSIVE)), size=st.integers(500, LONG))
-def test_exceeded_limits(stream: Stream, fault: str, size: int) -> None:
-    front = send_until_fault(stream)
-    send_in_pieces(front, EXCESSIVE[fault].encode(), size)
-    assert error_condition(front) == "policy-violation"
+    sizes = st.integers(500, LONG) if condition == "policy-violation" else st.integers(1, 40)
+    send_in_pieces(front, to_bytes(FAULTS[condition][fault]), data.draw(sizes))
+    assert error_condition(front) == condition
 
 
 @patient
 @given(
-    stream=streams(opened=False), fault=st.sampled_from(sorted(FAULTS)), size=st.integers(100, LONG)
+    stream=streams(opened=False),
+    fault=st.sampled_from(sorted(ANY_FAULT)),
+    size=st.integers(100, LONG),
 )
 def test_faults_in_place_of_a_header(stream: Stream, fault: str, size: int) -> None:
     front = send_until_fault(stream)
-    send_in_pieces(front, FAULTS[fault].encode(), size)
+    send_in_pieces(front, ANY_FAULT[fault].encode(), size)
     assert error_condition(front) is not None
     assert front.output.ended
 

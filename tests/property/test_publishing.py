@@ -153,8 +153,7 @@ class Publishing(RuleBasedStateMachine):
     def check_items(self) -> None:
         reply = retrieve(self.gateway, READER, NODE)
         assert item_ids(reply) == list(self.items)
-        assert reply.payload is not None
-        found = [int(entry[0].get("watts", "")) for entry in reply.payload[0]]
+        found = [int(entry[0].get("watts", "")) for entry in reply.content[0]]
         assert found == [watts for _publisher, watts in self.items.values()]
 
     @invariant()

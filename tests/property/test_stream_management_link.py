@@ -54,18 +54,9 @@ class Resumption(RuleBasedStateMachine):
         for own, other in ((0, 1), (1, 0)):
             self.ends[own].management.h = self.ends[other].start
 
-    @precondition(lambda self: self.connected)
     @rule(own=ENDS)
     def send(self, own: int) -> None:
-        self._send(own)
-
-    @precondition(lambda self: not self.connected)
-    @rule(own=ENDS)
-    def send_without_link(self, own: int) -> None:
-        """Send while there is no link."""
-        self._send(own)
-
-    def _send(self, own: int) -> None:
+        """Send, with or without a link."""
         end, other = self.ends[own], self.ends[1 - own]
         if len(end.management.unacknowledged) == BOUND:
             return

@@ -22,9 +22,8 @@ def ask(gateway: Gateway, payload: str, to: str | None) -> Reply:
 @pytest.mark.parametrize("to", [DOMAIN, SERVICE, None])
 def test_version_of_the_gateway(gateway: Gateway, to: str | None) -> None:
     reply = ask(gateway, f"<query xmlns='{VERSION}'/>", to)
-    assert reply.payload is not None
-    assert reply.payload.tag == f"{{{VERSION}}}query"
-    found = {child.tag.removeprefix(f"{{{VERSION}}}"): child.text for child in reply.payload}
+    assert reply.content.tag == f"{{{VERSION}}}query"
+    found = {child.tag.removeprefix(f"{{{VERSION}}}"): child.text for child in reply.content}
     assert found == {"name": "Fieldpost", "version": __version__, "os": version.ELEMENTS["os"]}
     assert not any(character.isdigit() for character in version.ELEMENTS["os"])
 
@@ -37,8 +36,7 @@ def test_the_pubsub_service_answers_a_ping(gateway: Gateway) -> None:
 def test_time_is_in_utc(gateway: Gateway, to: str | None) -> None:
     gateway.clock.wall_offset = 123
     reply = ask(gateway, f"<time xmlns='{TIME}'/>", to)
-    assert reply.payload is not None
-    found = {child.tag.removeprefix(f"{{{TIME}}}"): child.text for child in reply.payload}
+    found = {child.tag.removeprefix(f"{{{TIME}}}"): child.text for child in reply.content}
     assert found == {"tzo": "+00:00", "utc": "2025-10-09T09:10:00.123Z"}
     assert gateway.clock().wall == 1_760_001_000_123
 

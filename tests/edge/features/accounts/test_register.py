@@ -58,8 +58,7 @@ def is_password(gateway: Gateway, name: str, password: str) -> bool:
 @pytest.mark.parametrize("to", ADDRESSES)
 def test_device_gets_the_fields(gateway: Gateway, to: str | None) -> None:
     reply = request(gateway, "", "get", to)
-    assert reply.payload is not None
-    found = {child.tag.removeprefix(f"{{{REGISTER}}}"): child.text for child in reply.payload}
+    found = {child.tag.removeprefix(f"{{{REGISTER}}}"): child.text for child in reply.content}
     assert found == {"registered": None, "username": "pump1", "password": None}
 
 

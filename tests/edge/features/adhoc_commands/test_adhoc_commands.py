@@ -165,8 +165,7 @@ def test_invalid_request_is_refused(
 def test_unknown_command_is_refused(gateway: Gateway) -> None:
     reply = command(gateway, "dance")
     assert reply.error == ("cancel", "item-not-found")
-    assert reply.payload is not None
-    assert reply.payload.get("node") == "dance"
+    assert reply.content.get("node") == "dance"
 
 
 def test_started_command_belongs_to_its_session_and_node(gateway: Gateway) -> None:

@@ -25,6 +25,7 @@ from tests.helpers.store import (
     delete_unsealed,
     deliver,
     log,
+    refused,
 )
 
 PUMP = "pump1@gw.example/fw"
@@ -68,14 +69,6 @@ def empty(reply: Reply | None) -> bool:
     return reply.type == "result" and reply.payload is None
 
 
-def refused(reply: Reply | None) -> str:
-    assert reply is not None
-    assert reply.payload is None
-    assert reply.type == "error"
-    assert reply.error is not None
-    return "/".join(reply.error)
-
-
 def held(gateway: Gateway) -> int:
     return int(gateway.count("SELECT count(*) FROM held"))
 
@@ -95,16 +88,14 @@ def logged(gateway: Gateway) -> list[str | None]:
 def test_an_assured_message_is_held_and_delivered_in_its_namespace(
     gateway: Gateway, ns: str
 ) -> None:
-    offer = gateway.send(PUMP, assured("m1", log("hello", id="e1"), ns=ns))
+    offer = gateway.ask(PUMP, assured("m1", log("hello", id="e1"), ns=ns))
     assert received(offer, "m1", ns)
-    assert offer is not None
     assert offer.attrs == {"type": "result", "id": "a-m1", "to": PUMP, "from": DOMAIN}
     assert held(gateway) == 1
     assert logged(gateway) == []
     gateway.clock.service += 2.5
-    done = gateway.send(PUMP, deliver("m1", ns=ns))
+    done = gateway.ask(PUMP, deliver("m1", ns=ns))
     assert empty(done)
-    assert done is not None
     assert done.attrs == {"type": "result", "id": "d-m1", "to": PUMP, "from": DOMAIN}
     assert held(gateway) == 0
     (event,) = gateway.events("logs")
@@ -193,9 +184,8 @@ def test_the_gateway_is_addressed_by_its_domain_or_by_no_address(
     gateway: Gateway, to: str | None
 ) -> None:
     assert received(gateway.send(PUMP, assured("m1", log("hello"), to)), "m1")
-    reply = gateway.send(PUMP, deliver("m1", to))
+    reply = gateway.ask(PUMP, deliver("m1", to))
     assert empty(reply)
-    assert reply is not None
     assert reply.attrs.get("from") == to
     assert logged(gateway) == ["hello"]
 
@@ -347,9 +337,8 @@ def test_the_messages_of_a_source_are_limited(build: Build) -> None:
     gateway = build(Limits(held_messages_per_source=3))
     for number in range(3):
         assert received(gateway.send(PUMP, assured(f"m{number}", log("x"))), f"m{number}")
-    reply = gateway.send("pump1@gw.example/other", assured("m3", log("x")))
+    reply = gateway.ask("pump1@gw.example/other", assured("m3", log("x")))
     assert refused(reply) == "wait/resource-constraint"
-    assert reply is not None
     assert reply.text == "held_messages_per_source is 3"
     (event,) = gateway.events("system")
     assert (event.name, event.source) == ("held_messages_per_source", "pump1@gw.example")
@@ -457,9 +446,8 @@ def test_a_reused_key_that_expires_is_not_reported_as_delivered(gateway: Gateway
 
 @pytest.mark.parametrize("ns", QOS_ALL)
 def test_an_acknowledged_message_is_delivered_before_its_result(gateway: Gateway, ns: str) -> None:
-    reply = gateway.send(PUMP, acknowledged(log("hello"), ns=ns))
+    reply = gateway.ask(PUMP, acknowledged(log("hello"), ns=ns))
     assert empty(reply)
-    assert reply is not None
     assert reply.attrs == {"type": "result", "id": "k", "to": PUMP, "from": DOMAIN}
     (event,) = gateway.events("logs")
     assert (event.source, event.text, event.qos, event.latency_ms) == (PUMP, "hello", 1, 0)

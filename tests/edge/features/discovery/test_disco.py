@@ -12,7 +12,7 @@ from edge.config.options import Xmpp
 from edge.xmpp import disco
 from edge.xmpp.namespaces import CAPS, DISCO_INFO, DISCO_ITEMS, EVENTLOG, PING, QOS_ALL, SENSOR_DATA
 from tests.helpers.people import PUMP, UNTRUSTED, VALVE, VALVE_BARE, add_contact, provision
-from tests.helpers.store import DOMAIN, Gateway, MakeGateway, Reply, read_element
+from tests.helpers.store import DOMAIN, Gateway, MakeGateway, Reply, read_element, refused
 
 PUMP_BARE = "pump1@gw.example"
 
@@ -29,16 +29,10 @@ def query(
 
 
 def parse_info(reply: Reply, node: str | None = None) -> tuple[dict[str, str], list[str | None]]:
-    assert reply.payload is not None
-    assert reply.payload.tag == f"{{{DISCO_INFO}}}query"
-    assert reply.payload.get("node") == node
-    identity, *features = reply.payload
+    assert reply.content.tag == f"{{{DISCO_INFO}}}query"
+    assert reply.content.get("node") == node
+    identity, *features = reply.content
     return identity.attrib, [feature.get("var") for feature in features]
-
-
-def refused(reply: Reply) -> str:
-    assert reply.error is not None
-    return "/".join(reply.error)
 
 
 def test_gateway_lists_exactly_its_features(gateway: Gateway) -> None:
@@ -66,8 +60,7 @@ def test_capabilities_are_the_hash_of_the_answer(gateway: Gateway) -> None:
 @pytest.mark.parametrize("to", [PUMP_BARE, None])
 def test_account_has_no_items(gateway: Gateway, to: str | None) -> None:
     reply = query(gateway, DISCO_ITEMS, to)
-    assert reply.payload is not None
-    assert (reply.payload.tag, len(reply.payload)) == (f"{{{DISCO_ITEMS}}}query", 0)
+    assert (reply.content.tag, len(reply.content)) == (f"{{{DISCO_ITEMS}}}query", 0)
 
 
 @pytest.mark.parametrize("to", [DOMAIN, PUMP_BARE, None])

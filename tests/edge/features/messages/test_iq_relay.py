@@ -22,6 +22,7 @@ from tests.helpers.store import (
     Reply,
     acknowledged,
     assured,
+    refused,
 )
 
 
@@ -31,9 +32,8 @@ def query(to: str, type_: str = "get") -> str:
 
 def error(reply: Reply | None) -> str:
     assert reply is not None
-    assert reply.error is not None
-    assert (reply.type, reply.attrs["id"]) == ("error", "i")
-    return "/".join(reply.error)
+    assert reply.attrs["id"] == "i"
+    return refused(reply)
 
 
 @pytest.mark.parametrize("type_", ["get", "set"])
@@ -67,9 +67,8 @@ def test_qos_between_two_sessions_is_relayed(gateway: Gateway) -> None:
 
 @pytest.mark.parametrize("to", [VALVE, "no@gw.example/x", "pump1@gw.example/other"])
 def test_request_to_nobody_is_service_unavailable(gateway: Gateway, to: str) -> None:
-    reply = gateway.send(PUMP, query(to))
+    reply = gateway.ask(PUMP, query(to))
     assert error(reply) == "cancel/service-unavailable"
-    assert reply is not None
     assert (reply.attrs["from"], reply.attrs["to"]) == (to, PUMP)
     assert gateway.events() == []
 

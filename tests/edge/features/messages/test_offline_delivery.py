@@ -40,9 +40,12 @@ def make(make_gateway: MakeGateway) -> Make:
     return make
 
 
+def message(body: str, type_: str = "normal") -> str:
+    return f"<message id='m' type='{type_}' to='{VALVE_BARE}'><body>{body}</body></message>"
+
+
 def send_message(gateway: Gateway, body: str, type_: str = "normal") -> Reply | None:
-    xml = f"<message id='m' type='{type_}' to='{VALVE_BARE}'><body>{body}</body></message>"
-    return gateway.send(PUMP, xml)
+    return gateway.send(PUMP, message(body, type_))
 
 
 def send_messages(gateway: Gateway, count: int) -> list[str]:
@@ -141,9 +144,8 @@ def test_ineligible_session_gets_no_stored_messages(
 def test_messages_of_an_account_are_limited(make: Make) -> None:
     gateway = make(Limits(offline_messages=3))
     send_messages(gateway, 3)
-    reply = send_message(gateway, "x")
-    assert error(reply) == ("wait", "service-unavailable")
-    assert reply is not None
+    reply = gateway.ask(PUMP, message("x"))
+    assert reply.error == ("wait", "service-unavailable")
     assert reply.text == "offline_messages is 3"
     (event,) = gateway.events("system")
     assert (event.name, event.source) == ("offline_messages", "pump1@gw.example")

@@ -600,8 +600,7 @@ def test_component_takes_custody_only_for_itself(make_gateway: MakeGateway, how:
     sender, to = "user@plant.example/x", f"valve@{DOMAIN}"
     message = message_xml("x")
     xml = assured("m1", message, to) if how == "assured" else acknowledged(message, to)
-    reply = made.send(sender, xml)
-    assert reply is not None
+    reply = made.ask(sender, xml)
     assert reply.error == ("cancel", "service-unavailable")
 
 

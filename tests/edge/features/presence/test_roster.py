@@ -28,7 +28,7 @@ from tests.helpers.rosters import (
     state_of,
     subscribe_mutually,
 )
-from tests.helpers.store import DOMAIN, Gateway, MakeGateway, Reply
+from tests.helpers.store import DOMAIN, Gateway, MakeGateway, Reply, refused
 
 
 @pytest.fixture
@@ -48,11 +48,6 @@ def change(gateway: Gateway, items: str, to: str | None = None, full: str = PANE
     return reply
 
 
-def refused(reply: Reply) -> str:
-    assert reply.error is not None
-    return "/".join(reply.error)
-
-
 def put_contact(gateway: Gateway, jid: str, content: str = "", name: str = "") -> None:
     xml = f"<item jid='{jid}' name='{name}'>{content}</item>"
     assert change(gateway, xml).type == "result"
@@ -68,8 +63,7 @@ def test_new_roster_is_empty(gateway: Gateway, to: str | None) -> None:
         PANEL, f"<iq type='get' id='r'{address}><query xmlns='jabber:iq:roster'/></iq>"
     )
     assert reply.type == "result"
-    assert reply.payload is not None
-    assert (reply.payload.tag, len(reply.payload)) == (f"{ROSTER}query", 0)
+    assert (reply.content.tag, len(reply.content)) == (f"{ROSTER}query", 0)
 
 
 def test_contact_keeps_its_name_and_groups(gateway: Gateway) -> None:
@@ -88,8 +82,7 @@ def test_contact_keeps_its_name_and_groups(gateway: Gateway) -> None:
 
 def stored_contact(gateway: Gateway) -> Element:
     reply = gateway.ask(PANEL, "<iq type='get' id='r'><query xmlns='jabber:iq:roster'/></iq>")
-    assert reply.payload is not None
-    (item,) = reply.payload
+    (item,) = reply.content
     return item
 
 

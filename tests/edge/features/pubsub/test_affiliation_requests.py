@@ -38,9 +38,8 @@ def gateway(gateway: Gateway) -> Gateway:
 
 
 def parse(reply: Reply, ns: str, key: str) -> dict[str | None, str | None]:
-    assert reply.payload is not None, reply
-    (found,) = reply.payload
-    assert (reply.payload.tag, found.tag) == (f"{{{ns}}}pubsub", f"{{{ns}}}affiliations")
+    (found,) = reply.content
+    assert (reply.content.tag, found.tag) == (f"{{{ns}}}pubsub", f"{{{ns}}}affiliations")
     return {one.get(key): one.get("affiliation") for one in found}
 
 

@@ -44,8 +44,7 @@ def notified(gateway: Gateway, full: str) -> list[str | None]:
 def retrieved(gateway: Gateway) -> list[str | None]:
     """Return the publishers that retrieved items name."""
     reply = retrieve(gateway, VALVE, NODE)
-    assert reply.payload is not None
-    return [one.get("publisher") for one in reply.payload.iter(f"{{{PUBSUB}}}item")]
+    return [one.get("publisher") for one in reply.content.iter(f"{{{PUBSUB}}}item")]
 
 
 def configure(gateway: Gateway, full: str, **values: str) -> None:

@@ -45,9 +45,8 @@ def test_items_are_retrieved_in_the_order_of_publication(gateway: Gateway) -> No
     reply = retrieve(gateway, VALVE, NODE)
     assert item_ids(reply) == ["i0", "i1", "i2", "i3", "i4"]
     assert result_set(reply) is None
-    assert reply.payload is not None
-    assert reply.payload[0].get("node") == NODE
-    assert [one[0].get("watts") for one in reply.payload[0]] == ["0", "1", "2", "3", "4"]
+    assert reply.content[0].get("node") == NODE
+    assert [one[0].get("watts") for one in reply.content[0]] == ["0", "1", "2", "3", "4"]
 
 
 def test_max_items_retrieves_the_newest_items_with_a_result_set(gateway: Gateway) -> None:

@@ -71,8 +71,7 @@ def test_any_element_is_published_as_the_payload_of_a_new_item(
 
 def test_the_body_of_an_embedded_message_without_namespace_is_a_clients(gateway: Gateway) -> None:
     gateway.send(PUMP, acknowledged("<message><body>hello</body></message>", ADDRESS))
-    found = retrieve(gateway, PUMP, NODE).payload
-    assert found is not None
+    found = retrieve(gateway, PUMP, NODE).content
     assert (found[0][0][0].tag, found[0][0][0].text) == ("{jabber:client}body", "hello")
 
 

@@ -92,8 +92,7 @@ def test_create_a_node(gateway: Gateway) -> None:
 def test_create_an_instant_node(gateway: Gateway) -> None:
     names = set()
     for _ in range(2):
-        payload = send_request(gateway, PUMP, "<create/>").payload
-        assert payload is not None
+        payload = send_request(gateway, PUMP, "<create/>").content
         assert payload[0].tag == f"{{{PUBSUB}}}create"
         names.add(payload[0].get("node", ""))
     assert len(names) == 2
@@ -173,8 +172,7 @@ def test_nodes_are_limited_and_a_refusal_is_logged(make_gateway: MakeGateway) ->
 def test_an_owner_gets_the_configuration_form(gateway: Gateway) -> None:
     create(gateway, PUMP, "a", title="Boiler", max_items="7")
     reply = send_request(gateway, PUMP, element("configure", node="a"), "get", OWNER)
-    assert reply.payload is not None
-    (configuration,) = reply.payload
+    (configuration,) = reply.content
     assert configuration.tag == f"{{{OWNER}}}configure"
     assert (configuration.get("node"), configuration[0].get("type")) == ("a", "form")
     assert set(values(configuration)) == {option.field for option in OPTIONS}
@@ -193,9 +191,8 @@ def test_an_owner_gets_the_configuration_form(gateway: Gateway) -> None:
 
 def test_anybody_gets_the_default_configuration(gateway: Gateway) -> None:
     reply = send_request(gateway, VALVE, "<default/>", "get", OWNER)
-    assert reply.payload is not None
-    assert reply.payload[0].tag == f"{{{OWNER}}}default"
-    assert values(reply.payload)["max_items"] == "20"
+    assert reply.content[0].tag == f"{{{OWNER}}}default"
+    assert values(reply.content)["max_items"] == "20"
 
 
 def test_options_that_are_not_in_the_form_stay(gateway: Gateway) -> None:

@@ -85,8 +85,7 @@ def test_a_published_item_is_stored_sent_and_acknowledged(gateway: Gateway) -> N
     assert found == [("items", NODE, [("r1", "5")])]
     reply = retrieve(gateway, VALVE, NODE)
     assert item_ids(reply) == ["r1"]
-    assert reply.payload is not None
-    assert reply.payload[0][0][0].get("watts") == "5"
+    assert reply.content[0][0][0].get("watts") == "5"
 
 
 def test_an_item_without_an_id_gets_a_unique_one(gateway: Gateway) -> None:
@@ -99,8 +98,7 @@ def test_a_payload_keeps_namespaces_declared_around_it(gateway: Gateway) -> None
     xml = request_xml(publish_request(item("x", "<e:state>on</e:state>")))
     reply = gateway.ask(PUMP, xml.replace("<iq ", "<iq xmlns:e='urn:example:e' "))
     assert reply.type == "result"
-    found = retrieve(gateway, PUMP, NODE).payload
-    assert found is not None
+    found = retrieve(gateway, PUMP, NODE).content
     assert found[0][0][0].tag == "{urn:example:e}state"
 
 
@@ -139,8 +137,7 @@ def test_an_invalid_publication_is_refused(
 def test_a_refusal_repeats_the_request(gateway: Gateway) -> None:
     reply = publish(gateway, PUMP, "none", item("x", reading(1)))
     assert error_of(reply) == ("cancel", "item-not-found")
-    assert reply.payload is not None
-    assert reply.payload.find(f"{{{PUBSUB}}}publish") is not None
+    assert reply.content.find(f"{{{PUBSUB}}}publish") is not None
 
 
 def test_nodes_that_store_nothing_still_notify(gateway: Gateway) -> None:
@@ -159,8 +156,7 @@ def test_nodes_that_store_nothing_still_notify(gateway: Gateway) -> None:
 
 def test_a_payload_may_have_no_namespace(gateway: Gateway) -> None:
     publish(gateway, PUMP, NODE, item("x", "<rate xmlns=''/>"))
-    found = retrieve(gateway, PUMP, NODE).payload
-    assert found is not None
+    found = retrieve(gateway, PUMP, NODE).content
     assert found[0][0][0].tag == "rate"
 
 
@@ -195,8 +191,7 @@ def test_notifications_may_omit_payloads(gateway: Gateway) -> None:
     (one,) = notifications(gateway, VALVE)
     assert (one.type, one.items) == (None, [("x", None)])
     assert gateway.count("SELECT body FROM queue_bodies") == b""
-    found = retrieve(gateway, PUMP, "quiet").payload
-    assert found is not None
+    found = retrieve(gateway, PUMP, "quiet").content
     assert len(found[0][0]) == 1
 
 

@@ -55,8 +55,7 @@ def query(
 
 
 def payload(reply: Reply) -> Element:
-    assert reply.payload is not None, reply
-    return reply.payload
+    return reply.content
 
 
 def features(gateway: Gateway) -> set[str | None]:

@@ -264,14 +264,13 @@ def test_a_request_needs_an_own_subscription(
 def test_options_are_returned_as_a_form_and_set(gateway: Gateway) -> None:
     found = subid(subscribe(gateway, PUMP, NODE, PUMP))
     attrs = {"node": NODE, "jid": PUMP, "subid": found}
-    payload = send_request(gateway, PUMP, element("options", **attrs), "get").payload
-    assert payload is not None
+    payload = send_request(gateway, PUMP, element("options", **attrs), "get").content
     assert dict(payload[0].attrib) == attrs
     assert values(payload) == PLAIN_DEFAULTS
     assert "exactly once" in ElementTree.tostring(payload, encoding="unicode")
     submitted = form("subscribe_options", {"deliver": "0", "expire": "presence"})
     assert send_request(gateway, PUMP, element("options", submitted, **attrs)).type == "result"
-    payload = send_request(gateway, PUMP, element("options", **attrs), "get").payload
+    payload = send_request(gateway, PUMP, element("options", **attrs), "get").content
     assert values(payload) == {"deliver": "0", "qos": "0", "expire": "presence"}
 
 
@@ -361,8 +360,7 @@ def change(jid: str, state: str, subid: str | None = None) -> str:
 def test_an_owner_lists_the_subscriptions_to_a_node(gateway: Gateway) -> None:
     found = subid(subscribe(gateway, PUMP, NODE))
     subscribe(gateway, PUMP, "plant/#")
-    payload = as_owner(gateway).payload
-    assert payload is not None
+    payload = as_owner(gateway).content
     (one,) = payload[0]
     assert one.attrib == {"jid": BARE, "subid": found, "subscription": "subscribed"}
 

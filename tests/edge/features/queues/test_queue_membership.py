@@ -71,13 +71,12 @@ def test_the_answer_contains_the_established_options(gateway: Gateway, var: str)
     assert found.attrib == {
         "jid": BARE, "node": WORK, "subid": subid(reply), "subscription": "subscribed",
     }  # fmt: skip
-    assert reply.payload is not None
-    assert [child.tag for child in reply.payload] == [
+    assert [child.tag for child in reply.content] == [
         f"{{{PUBSUB}}}subscription",
         f"{{{PUBSUB}}}options",
     ]
-    (x,) = reply.payload[1]
-    assert reply.payload[1].attrib == {}
+    (x,) = reply.content[1]
+    assert reply.content[1].attrib == {}
     assert x.attrib["type"] == "result"
     assert values(x) == {"queue_requests": "5"}
 
