@@ -122,10 +122,7 @@ EVENTS: Final = st.builds(
 )
 APPENDS: Final = st.builds(Append, st.sampled_from(LANES), EVENTS, st.booleans())
 UNITS: Final = st.builds(
-    Unit,
-    st.lists(APPENDS, max_size=3),
-    st.booleans(),
-    st.sampled_from([False, False, False, True]),
+    Unit, st.lists(APPENDS, max_size=3), st.booleans(), st.sampled_from([False, False, False, True])
 )
 ENDS: Final = st.sampled_from([End.COMMIT, End.COMMIT, End.ROLLBACK, End.CRASH])
 

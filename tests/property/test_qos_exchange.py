@@ -33,14 +33,7 @@ from firmware_sim.device.qos_sender_plugin import Request, Step
 from firmware_sim.device.send_window import SendWindow
 from firmware_sim.device.sender_rules import LIVE, Action, Input, Level, Message, State
 from tests.helpers.custody_image import image_equals_rows
-from tests.helpers.store import (
-    DOMAIN,
-    Gateway,
-    Reply,
-    delete_unsealed,
-    new_database,
-    read_reply,
-)
+from tests.helpers.store import DOMAIN, Gateway, Reply, delete_unsealed, new_database, read_reply
 
 LONG: Final = os.environ.get("FIELDPOST_TEST_LONG") == "1"
 DEVICES: Final = ("pump1", "valve1")

@@ -258,9 +258,7 @@ def test_a_deliver_is_refused_while_the_log_is_full_and_succeeds_later(build: Bu
     assert logged(gateway) == ["waits"]
 
 
-def test_a_deliver_to_a_lost_destination_is_refused_and_dead_lettered(
-    gateway: Gateway,
-) -> None:
+def test_a_deliver_to_a_lost_destination_is_refused_and_dead_lettered(gateway: Gateway) -> None:
     gateway.send(PUMP, assured("m0", log("before")))
     gateway.send(PUMP, deliver("m0"))
     gateway.send(PUMP, assured("m0", log("hello")))
@@ -512,9 +510,7 @@ def test_messages_with_many_events_leave_room_for_small_ones(build: Build) -> No
     assert empty(gateway.send(PUMP, one))
 
 
-def test_refusing_a_malformed_request_creates_no_reference_cycles(
-    gateway: Gateway,
-) -> None:
+def test_refusing_a_malformed_request_creates_no_reference_cycles(gateway: Gateway) -> None:
     gateway.send(PUMP, f"<iq type='set' id='1' to='{DOMAIN}'><assured xmlns='{QOS}'/></iq>")
     gc.collect()
     gc.disable()

@@ -15,15 +15,7 @@ from edge.engine.database import Transaction
 from edge.features.accounts.store import accounts
 from edge.features.custody import store as custody
 from tests.helpers.custody_image import image_equals_rows
-from tests.helpers.store import (
-    DOMAIN,
-    Gateway,
-    MakeGateway,
-    Reply,
-    assured,
-    deliver,
-    log,
-)
+from tests.helpers.store import DOMAIN, Gateway, MakeGateway, Reply, assured, deliver, log
 
 ONE, TWO, THREE = (f"pump1@gw.example/fw/{number}" for number in (1, 2, 3))
 TTL = 100.0

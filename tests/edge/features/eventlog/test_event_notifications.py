@@ -177,9 +177,7 @@ def test_events_from_a_level_on_are_notified(tmp_path: Path, level: str) -> None
     assert gateway.ids() == types[types.index(level) :]
 
 
-def test_event_without_a_level_is_informational_and_heartbeats_are_excluded(
-    tmp_path: Path,
-) -> None:
+def test_event_without_a_level_is_informational_and_heartbeats_are_excluded(tmp_path: Path) -> None:
     gateway = NotifiedGateway(tmp_path, Log(notify=[VALVE_BARE], notify_level="Informational"))
     gateway.log_events(NewEvent("system", name="start"), NewEvent("system", name="heartbeat"))
     (log,) = gateway.received_logs()

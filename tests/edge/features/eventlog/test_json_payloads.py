@@ -12,13 +12,7 @@ from edge.engine.hooks import UnreadablePayload
 from edge.features.eventlog.xmpp import payloads
 from tests.helpers.people import PUMP
 from tests.helpers.pubsub import embedded
-from tests.helpers.store import (
-    DOMAIN,
-    Gateway,
-    acknowledged,
-    assured,
-    deliver,
-)
+from tests.helpers.store import DOMAIN, Gateway, acknowledged, assured, deliver
 
 
 def container(text: str) -> str:

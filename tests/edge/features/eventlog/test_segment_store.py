@@ -99,9 +99,7 @@ def test_sealing_deletes_events_and_extends_the_chain(db: sqlite3.Connection) ->
     assert db.execute("SELECT count(*) FROM event_batches").fetchone() == (0,)
 
 
-def test_outdated_draft_is_refused(
-    db: sqlite3.Connection,
-) -> None:
+def test_outdated_draft_is_refused(db: sqlite3.Connection) -> None:
     append(at(db), LOGS, 4, EVENT)
     late = sealed(db, LOGS, 4)
     assert segments.seal(at(db), sealed(db, LOGS, 2))
@@ -142,9 +140,7 @@ def test_acknowledged_segments_are_kept_within_a_quota(db: sqlite3.Connection) -
     assert db.execute("SELECT count(*) FROM segments").fetchone() == (0,)
 
 
-def test_refused_segments_are_set_aside_within_a_quota(
-    db: sqlite3.Connection,
-) -> None:
+def test_refused_segments_are_set_aside_within_a_quota(db: sqlite3.Connection) -> None:
     made = [seal(db, LOGS, 1, 10) for _ in range(4)]
     for segment in made[:3]:
         assert segments.set_aside(at(db), segment.digest, "other bytes", 25)
@@ -159,9 +155,7 @@ def test_refused_segments_are_set_aside_within_a_quota(
 # The backlog's quota
 
 
-def test_oldest_segment_of_the_largest_lane_is_evicted_and_declared(
-    db: sqlite3.Connection,
-) -> None:
+def test_oldest_segment_of_the_largest_lane_is_evicted_and_declared(db: sqlite3.Connection) -> None:
     seal(db, LOGS, 2, 40)
     seal(db, READINGS, 5, 60)
     seal(db, READINGS, 5, 60)
@@ -262,9 +256,7 @@ def test_range_that_grew_after_the_draft_is_partly_declared(db: sqlite3.Connecti
     assert dropped(db) == [(LOGS, 3, 6, "full")]
 
 
-def test_declaration_lasts_until_its_segment_is_acknowledged(
-    db: sqlite3.Connection,
-) -> None:
+def test_declaration_lasts_until_its_segment_is_acknowledged(db: sqlite3.Connection) -> None:
     seal(db, LOGS, 2)
     segments.evict(at(db), even(0), "full")
     first = seal(db, LOGS)

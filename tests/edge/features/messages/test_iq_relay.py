@@ -15,15 +15,7 @@ from tests.helpers.people import (
     provision,
     received,
 )
-from tests.helpers.store import (
-    DOMAIN,
-    Gateway,
-    MakeGateway,
-    Reply,
-    acknowledged,
-    assured,
-    refused,
-)
+from tests.helpers.store import DOMAIN, Gateway, MakeGateway, Reply, acknowledged, assured, refused
 
 
 def query(to: str, type_: str = "get") -> str:

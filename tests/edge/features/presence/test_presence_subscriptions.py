@@ -84,11 +84,7 @@ def test_request_is_pending_until_answered(gateway: Gateway) -> None:
     [
         (
             *(PANEL, "unsubscribed", PUMP, [f"push {bare(PUMP)} to"]),
-            [
-                f"unavailable {PANEL}",
-                f"unsubscribed {bare(PANEL)}",
-                f"push {bare(PANEL)} from",
-            ],
+            [f"unavailable {PANEL}", f"unsubscribed {bare(PANEL)}", f"push {bare(PANEL)} from"],
         ),
         (
             *(PUMP, "unsubscribe", PANEL),

@@ -219,12 +219,7 @@ def test_removing_a_contact_ends_both_subscriptions(gateway: Gateway) -> None:
 
 @pytest.mark.parametrize(
     "before",
-    [
-        (),
-        (PANEL, "subscribe", PUMP),
-        (PUMP, "subscribe", PANEL),
-        (PANEL, "subscribed", PUMP),
-    ],
+    [(), (PANEL, "subscribe", PUMP), (PUMP, "subscribe", PANEL), (PANEL, "subscribed", PUMP)],
 )
 def test_removed_contact_leaves_nothing_on_either_side(
     gateway: Gateway, before: tuple[str, ...]
