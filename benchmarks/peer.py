@@ -147,7 +147,6 @@ def _text(answer: bytes, name: bytes) -> str:
 
 
 def _until(connection: socket.socket, end: bytes) -> bytes:
-    """Read until the received bytes end with `end`."""
     answer = b""
     while not answer.endswith(end):
         data = connection.recv(MAX_ANSWER)

@@ -159,7 +159,6 @@ def result_table() -> str:
 
 
 def _short(value: float) -> str:
-    """Format a large number with its unit."""
     for unit, size in (("T", 1e12), ("G", 1e9), ("M", 1e6)):
         if value >= size:
             return f"{number(value / size)} {unit}"

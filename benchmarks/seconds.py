@@ -103,7 +103,6 @@ def _small_report(settings: Settings) -> FleetFolder:
 
 
 def _simulated(settings: Settings, name: str, gateways: int, days: int) -> FleetFolder:
-    """Simulate a fleet whose segments have landed."""
     root, fleet = settings.folder / f"simulated-{name}", FleetFolder(settings.folder / name)
     readings = round(settings.choose(4_000, 100))
     faults = frozenset(FAULTS)
@@ -117,7 +116,6 @@ def _simulated(settings: Settings, name: str, gateways: int, days: int) -> Fleet
 
 
 def _ingest(fleet: FleetFolder) -> float:
-    """Ingest the segments into a new folder."""
     shutil.rmtree(fleet.root, ignore_errors=True)
     fleet.create()
     shutil.copytree(fleet.root.parent / "landed", fleet.landing, dirs_exist_ok=True)
@@ -125,7 +123,6 @@ def _ingest(fleet: FleetFolder) -> float:
 
 
 def _report(fleet: FleetFolder) -> float:
-    """Make the first report of these tables."""
     for made in (fleet.tables / "summaries", fleet.root.parent / "out"):
         shutil.rmtree(made, ignore_errors=True)
     return _fleet_command("report", fleet, "--out", fleet.root.parent / "out")
@@ -164,7 +161,6 @@ def _fleet_command(name: str, fleet: FleetFolder, *words: object) -> float:
 
 
 def _run(*words: object) -> float:
-    """Run a process; return its seconds."""
     began = time.perf_counter()
     subprocess.run([str(each) for each in words], check=True, stdout=subprocess.DEVNULL)
     return time.perf_counter() - began

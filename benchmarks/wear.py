@@ -100,7 +100,6 @@ async def _both(folder: Path, settings: Settings) -> list[tuple[Run, Run]]:
 
 
 async def _run(store: Store, thread: int, senders: list[list[Exchange]], settings: Settings) -> Run:
-    """Run exchanges from all senders for some seconds."""
     count = round(settings.choose(30, 1) * RATE)
     before, commits = flash_meter.kernel_counters(thread), store.writes
     times: list[float] = []

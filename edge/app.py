@@ -497,13 +497,11 @@ def _sessions_reader(
 
 
 async def _prepare_descriptors(target: Config) -> Change:
-    """Check that there are enough file descriptors for a configuration."""
     _raise_descriptors(target.limits.sessions, target.limits.unauthenticated)
     return Change()
 
 
 async def _prepare_front(front: Listener | Component, _target: Config) -> Change:
-    """Check and load the files of the front again."""
     use = front.prepare_reload()
 
     async def apply() -> None:

@@ -237,7 +237,6 @@ async def _running(
     timeout: float,  # noqa: ASYNC109
     receive: ReceiveOptions | None = None,
 ) -> AsyncIterator[Device]:
-    """Run a device that has a session."""
     with _as_network_errors():
         device = Device(outbox_path=outbox, receive=receive, **_settings(login))
         async with device:
@@ -274,7 +273,6 @@ async def _failure(client: _Connecting) -> None:
 
 
 def _settings(login: Login) -> dict[str, Any]:
-    """Return the arguments of `Device` and `Worker` that say how to log in."""
     return {
         "jid": login.jid,
         "password": login.password,

@@ -112,7 +112,6 @@ def send(
 
 
 def _item_options(priority: int | None, delay: float | None, ttl: float | None) -> dict[str, str]:
-    """Return the publish options of an item, by registered name."""
     given = {"priority": priority, "delay": delay, "ttl": ttl}
     return {f"pubsub#queue_{name}": str(one) for name, one in given.items() if one is not None}
 

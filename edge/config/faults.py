@@ -74,7 +74,6 @@ _KINDS: Final = {
 
 
 def _format_invalid(option: str, value: object, hint: Any) -> str:
-    """Return a text that names the value of an option and what it must be."""
     kind, meta = get_args(hint)
     if get_origin(kind) is Literal:
         expected = "one of " + ", ".join(map(_format_value, get_args(kind)))

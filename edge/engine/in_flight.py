@@ -143,7 +143,6 @@ def _apply(image: _Image, unwritten: _Unwritten, row: _Row, generation: int, add
 
 
 def _write(tx: Transaction) -> None:
-    """Insert and delete the rows that differ from the image."""
     unwritten: _Unwritten = tx.memo.pop(_IMAGE)
     for sql, is_new in ((_INSERT, True), (_DELETE, False)):
         entries = [entry for entry, is_added in unwritten.items() if is_added is is_new]

@@ -148,7 +148,6 @@ def _entries(revoked: Iterable[RevokedCertificate]) -> Iterator[x509.RevokedCert
 
 
 def _utf8_string(text: str) -> bytes:
-    """Encode a UTF8String in DER."""
     data = text.encode()
     size = len(data)
     if size < 0x80:

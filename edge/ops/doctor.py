@@ -60,7 +60,6 @@ def diagnose(folder: Path, *, deep: bool = False) -> Iterator[Finding]:
 
 
 def _stored(folder: Path, settings: Config, route: Route, now: int) -> Iterator[Finding]:
-    """Run the checks that read the database."""
     target = route.target
     status, ships = gateway_status.read(folder), uplink.read(folder)
     with reading(folder) as tx:
@@ -103,7 +102,6 @@ def process(status: Status) -> Iterator[Finding]:
 
 
 def _guarded(folder: Path, name: str, check: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:
-    """Run a check; an error becomes a finding."""
     try:
         yield from check()
     except (FieldpostError, OSError) as error:

@@ -98,7 +98,6 @@ def delete(folder: Path, name: str) -> None:
 
 
 def _registered(values: Mapping[str, list[str]]) -> dict[str, list[str]]:
-    """Return options by registered name."""
     return {
         name if name.startswith(_PREFIX) else f"{_PREFIX}{name}": texts
         for name, texts in values.items()

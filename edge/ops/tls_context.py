@@ -44,7 +44,6 @@ def _load_certificate(context: ssl.SSLContext, certificate: Path, key: Path) -> 
 
 
 def _load_trusted(context: ssl.SSLContext, path: Path) -> None:
-    """Load the CA or its revocation list."""
     _check_readable(path)
     try:
         context.load_verify_locations(path)

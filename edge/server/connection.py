@@ -263,7 +263,6 @@ class Connection(asyncio.BufferedProtocol):
         )
 
     def _update_reading(self) -> None:
-        """Pause or resume reading as the present state demands."""
         wanted = not (
             self._items or self._unparsed or self._must_wait() or self._rate_limiter.is_paused()
         )

@@ -199,7 +199,6 @@ class Login:
         self._failure_timer = context.loop.call_later(wait, self._report_failure)
 
     def _log_failure(self, account: str, condition: str) -> None:
-        """Log who has failed to log in, and why."""
         context, fault = self._context, self._fault
         rule = LIMIT if fault == _TOO_MANY else "authentication"
         reason = condition.replace("-", " ")
@@ -264,7 +263,6 @@ class Login:
         context.store.submit(unit, answer)
 
     def _resume(self, previd: str, h: int) -> None:
-        """Resume a session of this account."""
         registry, negotiation = self._registry, self._negotiation
         session = registry.find_resumable(previd)
         if session is None or not access.may_resume(negotiation.username, session.account):

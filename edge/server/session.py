@@ -442,7 +442,6 @@ class Session:
         return managed.request()
 
     def _remove_sent(self, connection: SessionConnection) -> None:
-        """Handle the stanzas that have left the write buffers."""
         self._handle_delivered(self._writes.remove_sent(connection.written - connection.backlog()))
         if self._writes.bytes:
             self._context.schedule_check(self)

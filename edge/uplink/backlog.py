@@ -144,7 +144,6 @@ class StoreBacklog:
         await self._run_logging(unit)
 
     async def _run_logging(self, unit: Callable[[Transaction], T]) -> T:
-        """Run a unit that logs an event."""
         if self._closed:
             raise BacklogUnavailable("the gateway is stopping")
         return await self._run(unit)

@@ -258,7 +258,6 @@ class StreamParser:
         return self._before_header()
 
     def _skip(self, count: int) -> None:
-        """Skip bytes without feeding them to expat."""
         self._fed += count
         self._mark = self._fed
         self._base -= count
@@ -284,7 +283,6 @@ class StreamParser:
             self._build()
 
     def _compact(self) -> None:
-        """Remove the complete items from the buffer."""
         done = self._mark
         if done == len(self._buffer):
             self._buffer = b""

@@ -32,7 +32,6 @@ async def _crowd(
     counts: Counts,
     one: Callable[[Target, Counts], Coroutine[Any, Any, None]],
 ) -> None:
-    """Run the same attack on many connections at once."""
     tasks = set()
     try:
         for _ in range(_CONNECTIONS):

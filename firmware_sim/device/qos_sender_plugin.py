@@ -83,8 +83,6 @@ class Answer:
 
 
 class _Expected(MatcherBase):
-    """Match the answer to a pending request by its id, sender and recipient."""
-
     def __init__(self, plugin: SenderPlugin) -> None:
         super().__init__(None)
         self._plugin = plugin

@@ -142,7 +142,6 @@ class ReceiverLoop:
         return self._deliver(incoming, key, move, receiver_rules.TRANSITIONS[state, Input.FAILED])
 
     def _accept_unassured(self, incoming: IncomingStanza) -> _Result:
-        """Process an acknowledged or a plain message."""
         move = receiver_rules.ACKNOWLEDGED[
             receiver_rules.acknowledged(trusted=self._trusts(incoming))
         ]

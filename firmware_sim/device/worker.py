@@ -244,7 +244,6 @@ class Worker(PubsubClient):
         self._active[event.item] = asyncio.create_task(self._work_on(job))
 
     async def _work_on(self, job: Job) -> None:
-        """Work on an item, then request its deletion or return it."""
         try:
             await self._work(job)
         except Exception as error:

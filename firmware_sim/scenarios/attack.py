@@ -279,7 +279,6 @@ def _outbox_folder() -> Iterator[Path]:
 
 
 async def _join(devices: list[_Honest]) -> None:
-    """Start the devices, and wait until each has a session."""
     for each in devices:
         await each.device.start()
     for each in devices:

@@ -209,7 +209,6 @@ async def _run(*words: str | Path, stdin: str = "") -> str:
 
 
 def _configure(path: Path, options: Mapping[str, Option]) -> None:
-    """Set options in the configuration that `init` wrote."""
     left = dict(options)
     lines = path.read_text("utf-8").splitlines()
     for number, line in enumerate(lines):

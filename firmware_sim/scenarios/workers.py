@@ -236,7 +236,6 @@ async def _play(run: _Run) -> None:
 
 
 async def _create(stage: Setting) -> None:
-    """Create the queue, and the nodes that the shares receive."""
     async with Publisher(jid(_OWNER), stage.password, **stage.where) as owner:
         service = await owner.service()
         everyone = {"pubsub#access_model": "open", "pubsub#publish_model": "open"}

@@ -239,7 +239,6 @@ def _undone(runs: int, commits: int) -> Iterator[str]:
 def _share_faults(
     shared: Iterable[Publication], evidence: WorkersEvidence
 ) -> Iterator[tuple[str, str]]:
-    """Return the broken promises of the shares."""
     times: Counter[tuple[int, str]] = Counter()
     for each in evidence.taken:
         times[each.level, each.item] += each.times

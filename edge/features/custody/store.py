@@ -549,7 +549,6 @@ def _load(tx: Transaction) -> _Image:
 
 
 def _write(tx: Transaction) -> None:
-    """Write the changes to the rows."""
     unwritten: _Unwritten = tx.memo.pop(_IMAGE)
     if unwritten.new:
         tx.run_many(_INSERT, unwritten.new)

@@ -303,7 +303,6 @@ def _send(
 def _row_sent(
     context: Context, tx: Transaction, row: OutboxRow, session: Session, step: rules.Transition
 ) -> OutboxRow:
-    """Return a row after its stanza is sent."""
     attempts, due = row.attempts + 1, None
     if row.due is not None and not row.held and not outbox.is_in_flight(tx, row):
         attempts = max(1, row.attempts)  # the gateway was restarted
@@ -313,7 +312,6 @@ def _row_sent(
 
 
 def _send_stanza(context: Context, tx: Transaction, row: OutboxRow, session: Session) -> None:
-    """Send the stanza of a row that is stored as sent."""
     receipt = outbox.mark_sent(tx, row, session.generation)
     if row.due is None:
         context.send(tx, session.generation, _plain_message(context, tx, row), receipt)

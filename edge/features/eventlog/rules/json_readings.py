@@ -240,7 +240,6 @@ def _with_base(base: float, record: Mapping[str, Json], field: str) -> float:
 
 
 def _format_time(seconds: float) -> str:
-    """Format an absolute time as XEP-0082 does."""
     try:
         moment = _UNIX_EPOCH + timedelta(seconds=seconds)
     except OverflowError:

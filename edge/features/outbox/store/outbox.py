@@ -164,7 +164,6 @@ def _is_revoked(tx: Transaction, account: str) -> bool:
 
 
 def _is_source_revoked(tx: Transaction, source: str) -> bool:
-    """Return whether a source is a revoked account."""
     name, at, _domain = source.partition("@")
     status = accounts.status(tx, name) if at else None
     return status is not None and status.is_revoked
@@ -459,7 +458,6 @@ def _undo(
 
 
 def _write(tx: Transaction) -> None:
-    """Write the changes to the rows."""
     unwritten: _Unwritten = tx.memo.pop(_IMAGE)
     new, bodies, changed, removed = [], [], [], []
     for number, (old, row) in unwritten.rows.items():

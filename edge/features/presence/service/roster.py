@@ -111,7 +111,6 @@ def check_not_own(own: Party, jid: str) -> None:
 
 
 def _exceeded_limit(context: Context, tx: Transaction, own: Party) -> ExceededLimit | None:
-    """Return the limit that one more contact would exceed, if any."""
     limit = context.limits.roster_items
     if roster.count(tx, own.account, listed=True) >= limit:
         return ExceededLimit("roster_items", limit)

@@ -209,7 +209,6 @@ def _announce(context: Context, tx: Transaction, node: Node, event: NodeEvent) -
 
 
 def _log_items(tx: Transaction, sender: Sender, node: Node, name: str, count: int) -> None:
-    """Log the number of items that an owner's request removed."""
     event = NewEvent(
         "node",
         sender.bare,

@@ -136,7 +136,6 @@ def remove(tx: Transaction, rows: Sequence[int]) -> None:
 
 
 def _write(tx: Transaction) -> None:
-    """Write the changes to the rows."""
     unwritten: _Unwritten = tx.memo.pop(_MOST)
     for sql, values in ((_ADD, unwritten.new), (_REMOVE, unwritten.removed)):
         if values:

@@ -378,7 +378,6 @@ def _undo_enqueue(unwritten: _Unwritten) -> None:
 
 
 def _restore(cached: dict[str, Item], name: str, item: Item | None) -> None:
-    """Undo a change of the cached item of a name."""
     if item is None:
         cached.pop(name, None)
     else:
@@ -386,7 +385,6 @@ def _restore(cached: dict[str, Item], name: str, item: Item | None) -> None:
 
 
 def _write(tx: Transaction) -> None:
-    """Write the changes to the rows."""
     unwritten: _Unwritten = tx.memo.pop(_ITEMS)
     batches = (_ENQUEUE, unwritten.new), (_ADD_BODY, unwritten.bodies), (_DELETE, unwritten.deleted)
     for sql, values in batches:

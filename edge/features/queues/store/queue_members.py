@@ -14,6 +14,7 @@ rows, which are then read again.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
 from edge.engine import sessions
@@ -140,43 +141,23 @@ _QOS_UNKNOWN_OF_FULL_JIDS: Final = f"{_QOS_UNKNOWN} AND m.bare = 0"
 _IMAGE: Final = "queue members"
 
 
+@dataclass(slots=True, eq=False)
 class _Member:
     """The row of a member's session; only the columns from `in_flight` on change."""
 
-    __slots__ = (
-        "bare", "bytes", "capacity", "free", "full", "generation", "in_flight", "mine", "needs",
-        "plain", "stalled", "subscription", "turn",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        subscription: int,
-        generation: int,
-        full: str,
-        bare: int,
-        needs: int,
-        plain: int,
-        capacity: int,
-        in_flight: int,
-        mine: int,
-        bytes: int,
-        free: int,
-        stalled: int,
-        turn: int,
-    ) -> None:
-        self.subscription = subscription
-        self.generation = generation
-        self.full = full
-        self.bare = bare
-        self.needs = needs
-        self.plain = plain
-        self.capacity = capacity
-        self.in_flight = in_flight
-        self.mine = mine
-        self.bytes = bytes
-        self.free = free
-        self.stalled = stalled
-        self.turn = turn
+    subscription: int
+    generation: int
+    full: str
+    bare: int
+    needs: int
+    plain: int
+    capacity: int
+    in_flight: int
+    mine: int
+    bytes: int
+    free: int
+    stalled: int
+    turn: int
 
     @property
     def counts(self) -> _Counts:
@@ -287,7 +268,6 @@ def write(tx: Transaction) -> None:
 
 
 def _drop(tx: Transaction) -> None:
-    """Drop the image, because rows have changed."""
     tx.cache.pop(_IMAGE, None)
 
 
