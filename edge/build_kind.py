@@ -1,4 +1,4 @@
-"""Tell the compiled package from the pure one (decision 38)."""
+"""Describe the installed package: compiled or pure (decision 38)."""
 
 from __future__ import annotations
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import ParamSpec
 
 import click
 
-from edge.command_errors import CommandError, report_as_line
+from edge.command_errors import CommandError, report_as_line, to_terminal
 
 P = ParamSpec("P")
 
-folder_option = click.option(
+_folder_option = click.option(
     "--dir",
     "folder",
     type=click.Path(path_type=Path, file_okay=False, readable=False),
@@ -38,3 +38,19 @@ def report_errors(command: Callable[P, None]) -> Callable[P, None]:
             raise click.ClickException("what was typed or read is not UTF-8") from error
 
     return run
+
+
+def folder_option(command: Callable[P, None]) -> Callable[P, None]:
+    """Add the option `--dir` to a command, and `report_errors`."""
+    return _folder_option(report_errors(command))
+
+
+def json_option(help_: str) -> Callable[[Callable[P, None]], Callable[P, None]]:
+    """Make the option `--json`."""
+    return click.option("--json", "as_json", is_flag=True, help=help_)
+
+
+def echo_lines(lines: Iterable[str]) -> None:
+    """Print lines, without what controls a terminal."""
+    for line in lines:
+        click.echo(to_terminal(line))

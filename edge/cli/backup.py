@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from edge.cli import folder_option, report_errors
+from edge.cli import folder_option
 from edge.ops import backup as ops
 from sync.common.text import utc_time
 
@@ -19,7 +19,6 @@ _AFTER_RESTORE = (
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 @folder_option
-@report_errors
 def backup(file: Path, folder: Path) -> None:
     """Write a backup of the gateway to FILE, which must not exist.
 
@@ -33,7 +32,6 @@ def backup(file: Path, folder: Path) -> None:
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False, exists=True))
 @folder_option
-@report_errors
 def restore(file: Path, folder: Path) -> None:
     """Restore a gateway from the backup FILE.
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from edge.cli import folder_option, report_errors
+from edge.cli import folder_option, json_option
 from edge.command_errors import to_terminal
 from edge.config.annotated_file import to_toml
 from edge.ops import config_check
@@ -23,8 +23,7 @@ def config() -> None:
 
 @config.command()
 @folder_option
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-@report_errors
+@json_option("Print one JSON object.")
 def check(folder: Path, as_json: bool) -> None:
     """Report mistakes and changed options.
 

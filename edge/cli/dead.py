@@ -10,7 +10,7 @@ from typing import Final
 
 import click
 
-from edge.cli import folder_option, report_errors
+from edge.cli import echo_lines, folder_option, json_option
 from edge.command_errors import to_terminal
 from edge.features.outbox.store.dead_letters import IN_DOUBT, StoredDeadLetter
 from edge.ops import dead_letters as ops
@@ -30,11 +30,8 @@ def dead() -> None:
 
 @dead.command("list")
 @folder_option
-@click.option(
-    "--json", "as_json", is_flag=True, help="Print one JSON object per line; times in ms."
-)
+@json_option("Print one JSON object per line; times in ms.")
 @click.option("--all", "all_", is_flag=True, help=f"Print all, not only the latest {LIST_LIMIT}.")
-@report_errors
 def list_(folder: Path, as_json: bool, all_: bool) -> None:
     """List undeliverable messages, the latest last."""
     found = ops.list_all(folder)
@@ -49,8 +46,7 @@ def list_(folder: Path, as_json: bool, all_: bool) -> None:
 @dead.command()
 @click.argument("number", metavar="ID", type=click.IntRange(min=1))
 @folder_option
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object; the time in ms.")
-@report_errors
+@json_option("Print one JSON object; the time in ms.")
 def show(number: int, folder: Path, as_json: bool) -> None:
     """Print the undeliverable message with the number ID, and its body."""
     message, body = ops.show(folder, number)
@@ -63,8 +59,7 @@ def show(number: int, folder: Path, as_json: bool) -> None:
     if message.state == IN_DOUBT:
         click.echo(ops.IN_DOUBT_HELP)
     click.echo()
-    for line in text.split("\n"):
-        click.echo(to_terminal(line))
+    echo_lines(text.split("\n"))
 
 
 @dead.command()
@@ -76,7 +71,6 @@ def show(number: int, folder: Path, as_json: bool) -> None:
     help="Send messages in doubt again: devices may act on them twice.",
 )
 @_yes
-@report_errors
 def requeue(ids: tuple[int, ...], folder: Path, may_repeat: bool, yes: bool) -> None:
     """Send messages again.
 
@@ -96,7 +90,6 @@ def requeue(ids: tuple[int, ...], folder: Path, may_repeat: bool, yes: bool) -> 
 @_ids
 @folder_option
 @_yes
-@report_errors
 def drop(ids: tuple[int, ...], folder: Path, yes: bool) -> None:
     """Delete messages permanently.
 

@@ -10,8 +10,7 @@ from typing import Final
 
 import click
 
-from edge.cli import folder_option, report_errors
-from edge.command_errors import to_terminal
+from edge.cli import echo_lines, folder_option, json_option
 from edge.features.accounts.store.accounts import PendingMessages
 from edge.ops import current_time, device_status, devices
 from edge.ops.control import ConnectedSession
@@ -49,7 +48,6 @@ def device() -> None:
     is_flag=True,
     help="Deliver messages as plain ones if the device does not support quality of service.",
 )
-@report_errors
 def add(
     name: str,
     folder: Path,
@@ -89,7 +87,6 @@ def add(
 @click.option(
     "--revoke-old", is_flag=True, help="Revoke its older certificates and end its sessions."
 )
-@report_errors
 def certificate(name: str, folder: Path, revoke_old: bool) -> None:
     """Issue a certificate to device NAME.
 
@@ -106,7 +103,6 @@ def certificate(name: str, folder: Path, revoke_old: bool) -> None:
 @folder_option
 @_password
 @_password_stdin
-@report_errors
 def passwd(name: str, folder: Path, password: str | None, password_stdin: bool) -> None:
     """Set the password of device NAME.
 
@@ -125,7 +121,6 @@ def passwd(name: str, folder: Path, password: str | None, password_stdin: bool) 
 @click.argument("name")
 @click.argument("switch", type=click.Choice(["on", "off"]))
 @folder_option
-@report_errors
 def downgrade(name: str, switch: str, folder: Path) -> None:
     """Allow or forbid delivery without guarantee to device NAME.
 
@@ -140,7 +135,6 @@ def downgrade(name: str, switch: str, folder: Path) -> None:
 @device.command()
 @click.argument("name")
 @folder_option
-@report_errors
 def revoke(name: str, folder: Path) -> None:
     """Refuse all logins of device NAME.
 
@@ -154,7 +148,6 @@ def revoke(name: str, folder: Path) -> None:
 @click.argument("name")
 @folder_option
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
-@report_errors
 def remove(name: str, folder: Path, yes: bool) -> None:
     """Remove device NAME.
 
@@ -171,10 +164,7 @@ def remove(name: str, folder: Path, yes: bool) -> None:
 
 @device.command("list")
 @folder_option
-@click.option(
-    "--json", "as_json", is_flag=True, help="Print one JSON object per line; times in ms."
-)
-@report_errors
+@json_option("Print one JSON object per line; times in ms.")
 def list_(folder: Path, as_json: bool) -> None:
     """List all devices: who is connected, what waits, and how each can log in.
 
@@ -191,23 +181,20 @@ def list_(folder: Path, as_json: bool) -> None:
     now = current_time.now().wall
     rows = [row for status in found.devices for row in _rows(status, now)]
     if rows:
-        for line in columns([_HEADER, *rows], right=(6, 7, 8)):
-            click.echo(to_terminal(line))
+        echo_lines(columns([_HEADER, *rows], right=(6, 7, 8)))
 
 
 @device.command()
 @click.argument("name")
 @folder_option
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object; times in ms.")
-@report_errors
+@json_option("Print one JSON object; times in ms.")
 def show(name: str, folder: Path, as_json: bool) -> None:
     """Show device NAME: its sessions, what waits for it, and how it can log in."""
     found = device_status.read_one(folder, name)
     if as_json:
         click.echo(json.dumps(_object(found)))
         return
-    for line in _details(found, current_time.now().wall):
-        click.echo(to_terminal(line))
+    echo_lines(_details(found, current_time.now().wall))
 
 
 def _chosen(password: str | None, password_stdin: bool) -> str | None:

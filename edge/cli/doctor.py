@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from edge.cli import folder_option, report_errors
+from edge.cli import folder_option, json_option
 from edge.command_errors import to_terminal
 from edge.ops.checks.finding import VERDICTS, WRONG, Finding
 from edge.ops.doctor import diagnose
@@ -21,8 +21,7 @@ from sync.common.text import columns
 @click.option(
     "--deep", is_flag=True, help="Check every entry of the database; a large one takes minutes."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-@report_errors
+@json_option("Print one JSON object.")
 def doctor(folder: Path, deep: bool, as_json: bool) -> None:
     """Diagnose a running or stopped gateway. Nothing is changed.
 

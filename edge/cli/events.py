@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from edge.cli import folder_option, report_errors
+from edge.cli import folder_option, json_option
 from edge.command_errors import to_terminal
 from edge.ops import events as ops
 from edge.ops.events import LoggedEvent
@@ -16,8 +16,7 @@ from sync.common.text import utc_time
 
 @click.command()
 @folder_option
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
-@report_errors
+@json_option("Print one JSON object per line.")
 def events(folder: Path, as_json: bool) -> None:
     """Print the event log.
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from edge.cli import report_errors
+from edge.cli import json_option, report_errors
 from edge.cli.device_login import Login, login_options, read_login
 from edge.command_errors import to_terminal
 from edge.ops import control, payloads
@@ -65,7 +65,7 @@ def _lines(title: str, text: str) -> list[str]:
     type=click.FloatRange(min=0.0, min_open=True),
     help="End when nothing was received for so long. Default: never.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
+@json_option("Print one JSON object per line.")
 @click.option(
     "--timeout",
     metavar="SECONDS",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from edge.cli import folder_option, report_errors
+from edge.cli import echo_lines, folder_option, json_option
 from edge.command_errors import to_terminal
 from edge.ops import nodes
 from sync.common.text import columns
@@ -35,7 +35,6 @@ def node() -> None:
     "--owner", metavar="DEVICE", help="Device that owns the node. Default: the gateway itself."
 )
 @_set
-@report_errors
 def create(
     name: str, folder: Path, queue: bool, owner: str | None, options: tuple[str, ...]
 ) -> None:
@@ -50,8 +49,7 @@ def create(
 
 @node.command("list")
 @folder_option
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
-@report_errors
+@json_option("Print one JSON object per line.")
 def list_(folder: Path, as_json: bool) -> None:
     """List all nodes, with what they store."""
     found = nodes.list_all(folder)
@@ -69,15 +67,13 @@ def list_(folder: Path, as_json: bool) -> None:
         )
         for one in found
     ]
-    for line in columns([header, *rows], right=range(3, len(header))):
-        click.echo(to_terminal(line))
+    echo_lines(columns([header, *rows], right=range(3, len(header))))
 
 
 @node.command()
 @_name
 @folder_option
 @_set
-@report_errors
 def configure(name: str, folder: Path, options: tuple[str, ...]) -> None:
     """Change options of a node on the running gateway; without --set, print them."""
     if options:
@@ -93,7 +89,6 @@ def configure(name: str, folder: Path, options: tuple[str, ...]) -> None:
 @_name
 @folder_option
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
-@report_errors
 def delete(name: str, folder: Path, yes: bool) -> None:
     """Delete a node on the running gateway, with its items and subscriptions."""
     if not yes:

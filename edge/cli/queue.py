@@ -9,7 +9,7 @@ from typing import Final
 
 import click
 
-from edge.cli import folder_option, report_errors
+from edge.cli import echo_lines, folder_option, json_option
 from edge.command_errors import to_terminal
 from edge.features.queues.service import diagnosis
 from edge.features.queues.service.diagnosis import DiagnosedItem, Report
@@ -34,8 +34,7 @@ def queue() -> None:
 
 @queue.command("list")
 @folder_option
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
-@report_errors
+@json_option("Print one JSON object per line.")
 def list_(folder: Path, as_json: bool) -> None:
     """List all queues with the number of their items and members."""
     found = queues.all_queues(folder)
@@ -48,16 +47,13 @@ def list_(folder: Path, as_json: bool) -> None:
         (q.name, *map(str, (q.ready, q.locked, q.delayed, q.dead, q.bytes, q.members)))
         for q in found
     ]
-    for line in columns([header, *rows], right=range(1, len(header))):
-        click.echo(to_terminal(line))
+    echo_lines(columns([header, *rows], right=range(1, len(header))))
 
 
 @queue.command()
 @_queue
 @folder_option
-@click.option(
-    "--json", "as_json", is_flag=True, help="Print one JSON object; times are service seconds."
-)
+@json_option("Print one JSON object; times are service seconds.")
 @click.option("--item", metavar="ID", help="Show only this item.")
 @click.option(
     "--limit",
@@ -67,7 +63,6 @@ def list_(folder: Path, as_json: bool) -> None:
     show_default=True,
     help="Number of items shown of each state.",
 )
-@report_errors
 def show(name: str, folder: Path, as_json: bool, item: str | None, limit: int) -> None:
     """Show a queue and why its items do not move.
 
@@ -80,8 +75,7 @@ def show(name: str, folder: Path, as_json: bool, item: str | None, limit: int) -
         return
     if found.problem is not None:
         click.echo(found.problem, err=True)
-    for line in _lines(found.report, whole=item is None):
-        click.echo(to_terminal(line))
+    echo_lines(_lines(found.report, whole=item is None))
 
 
 @queue.command()
@@ -89,7 +83,6 @@ def show(name: str, folder: Path, as_json: bool, item: str | None, limit: int) -
 @click.argument("item", metavar="ITEM")
 @folder_option
 @_yes
-@report_errors
 def unlock(name: str, item: str, folder: Path, yes: bool) -> None:
     """Unlock an item of a queue node.
 
@@ -109,7 +102,6 @@ def unlock(name: str, item: str, folder: Path, yes: bool) -> None:
 @folder_option
 @click.option("--all", "all_", is_flag=True, help="Requeue all dead items.")
 @_yes
-@report_errors
 def requeue(name: str, items: tuple[str, ...], folder: Path, all_: bool, yes: bool) -> None:
     """Make dead items ready again.
 
@@ -131,7 +123,6 @@ def requeue(name: str, items: tuple[str, ...], folder: Path, all_: bool, yes: bo
 @_queue
 @folder_option
 @_yes
-@report_errors
 def purge(name: str, folder: Path, yes: bool) -> None:
     """Delete all items of a queue.
 

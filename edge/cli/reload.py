@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from edge.cli import folder_option, report_errors
+from edge.cli import folder_option, json_option
 from edge.command_errors import to_terminal
 from edge.errors import SetupError
 from edge.ops import control
@@ -19,8 +19,7 @@ from edge.ops.control import ReloadReport
 
 @click.command()
 @folder_option
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-@report_errors
+@json_option("Print one JSON object.")
 def reload(folder: Path, as_json: bool) -> None:
     """Let the running gateway apply its changed configuration.
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from edge.cli import folder_option, report_errors
+from edge.cli import folder_option
 from edge.ops import setup
 
 
@@ -19,7 +19,6 @@ from edge.ops import setup
     help="HOST:PORT for devices that use STARTTLS; may be repeated. Default: 127.0.0.1:5222."
     " Direct TLS uses the next port.",
 )
-@report_errors
 def init(folder: Path, domain: str, listen: tuple[str, ...]) -> None:
     """Create the folder of a gateway.
 

@@ -9,7 +9,7 @@ from typing import Final
 
 import click
 
-from edge.cli import folder_option, report_errors
+from edge.cli import folder_option, json_option
 from edge.command_errors import to_terminal
 from edge.ops import status as ops
 from edge.ops.status import Limit, Status
@@ -21,8 +21,7 @@ _UNKNOWN: Final = "-"
 
 @click.command()
 @folder_option
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-@report_errors
+@json_option("Print one JSON object.")
 def status(folder: Path, as_json: bool) -> None:
     """Print the status of the gateway.
 

@@ -9,7 +9,7 @@ from typing import Final
 
 import click
 
-from edge.cli import folder_option, report_errors
+from edge.cli import folder_option, json_option
 from edge.command_errors import to_terminal
 from edge.config import load
 from edge.errors import SetupError
@@ -30,8 +30,7 @@ def uplink() -> None:
 
 @uplink.command()
 @folder_option
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-@report_errors
+@json_option("Print one JSON object.")
 def status(folder: Path, as_json: bool) -> None:
     """Show the state of each lane.
 
@@ -55,7 +54,6 @@ def status(folder: Path, as_json: bool) -> None:
     is_flag=True,
     help="Include segments that the centre acknowledged or rejected.",
 )
-@report_errors
 def export(target: Path, folder: Path, every: bool) -> None:
     """Write waiting segments into FOLDER.
 
