@@ -13,14 +13,17 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
+from benchmarks.report import Settings
+from firmware_sim.fleet.faults import FAULTS
 from firmware_sim.fleet.logs import logs
 from firmware_sim.fleet.plan import Plan, make_plans
 from firmware_sim.fleet.rows import EventRow, Timed
 from firmware_sim.fleet.sensors import readings
 from firmware_sim.fleet.settings import FleetSettings
 from firmware_sim.fleet.system_events import system_events
+from firmware_sim.fleet.writer import write_fleet
 from sync.segment import Event, SegmentHeader, digest_of, encode, identity_path
 
 START: Final = 1_790_000_000_000
@@ -28,6 +31,10 @@ START: Final = 1_790_000_000_000
 
 READINGS: Final = 20_000
 """Readings per gateway and day: eight sensors, each every 30 seconds."""
+
+SEAL_S: Final = 3_600.0
+"""Seconds after which a gateway of a fleet with faults seals. The default of 300 would make twelve
+times as many files, which does not affect the reports."""
 
 
 class PooledSegment(NamedTuple):
@@ -41,6 +48,20 @@ class PooledSegment(NamedTuple):
 def fleet(gateways: int, days: int, readings_a_day: int = READINGS) -> FleetSettings:
     """Return a fleet without faults, always the same."""
     return FleetSettings(gateways, days, 1, START, readings_a_day, faults=frozenset())
+
+
+def write_simulated(settings: Settings, root: Path, gateways: int, days: int) -> dict[str, Any]:
+    """Write the segments of a fleet with all faults below `root / SEGMENTS`; return its truth."""
+    fleet_settings = FleetSettings(
+        gateways,
+        days,
+        1,
+        START,
+        readings=round(settings.choose(4_000, 100)),
+        seal=settings.choose(SEAL_S, 6 * SEAL_S),
+        faults=frozenset(FAULTS),
+    )
+    return write_fleet(fleet_settings, root)
 
 
 def events_of(settings: FleetSettings, lane: str, count: int) -> list[Event]:

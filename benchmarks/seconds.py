@@ -16,9 +16,7 @@ from typing import Final, NamedTuple
 
 from benchmarks import fleet_data
 from benchmarks.report import Goal, Settings, Topic, number, table
-from firmware_sim.fleet.faults import FAULTS
-from firmware_sim.fleet.settings import FleetSettings
-from firmware_sim.fleet.writer import SEGMENTS, write_fleet
+from firmware_sim.fleet.writer import SEGMENTS
 from sync.common.fleet_folder import FleetFolder
 from sync.tables.part_files import to_parquet
 
@@ -31,17 +29,7 @@ FILES: Final = 25
 
 INGEST: Final = 2.0
 REPORT: Final = 3.0
-TOUCHED: Final = 1 / 3
-"""Goals: at most so many times the bare session; of the first report."""
-
-SEAL_S: Final = 3_600.0
-"""Seconds after which the simulated gateways seal."""
-
-LATE_FROM_S: Final = 36_000.0
-LATE_S: Final = 43_200.0
-"""The part of the late day whose readings arrive late, from the first gateways."""
-
-LATE_GATEWAYS: Final = 5
+"""Goals: at most so many times the bare session."""
 
 _BARE: Final = """
 import sys
@@ -61,7 +49,7 @@ class Round(NamedTuple):
 
 
 def measure(settings: Settings) -> Topic:
-    """Measure the three ratios."""
+    """Measure both ratios."""
     file = settings.folder / "one.parquet"
     write_parquet(file)
     ingested, reported = _small_ingest(settings), _small_report(settings)
@@ -69,13 +57,11 @@ def measure(settings: Settings) -> Topic:
         Round(_run(sys.executable, "-c", _BARE, file), _ingest(ingested), _report(reported))
         for _ in range(round(settings.choose(ROUNDS, 1)))
     ]
-    first, touched = _large(settings)
     ratios = (
         statistics.median(each.ingest / each.bare for each in rounds),
         statistics.median(each.report / each.bare for each in rounds),
-        touched / first,
     )
-    return Topic("seconds", "Commands in seconds", _blocks(rounds, first, touched), _goals(*ratios))
+    return Topic("seconds", "Commands in seconds", _blocks(rounds), _goals(*ratios))
 
 
 def write_parquet(path: Path) -> None:
@@ -97,21 +83,11 @@ def _small_ingest(settings: Settings) -> FleetFolder:
 
 
 def _small_report(settings: Settings) -> FleetFolder:
-    fleet = _simulated(settings, "report", 4, 2)
-    _fleet_command("ingest", fleet)
-    return fleet
-
-
-def _simulated(settings: Settings, name: str, gateways: int, days: int) -> FleetFolder:
-    root, fleet = settings.folder / f"simulated-{name}", FleetFolder(settings.folder / name)
-    readings = round(settings.choose(4_000, 100))
-    faults = frozenset(FAULTS)
-    plan = FleetSettings(
-        gateways, days, 1, fleet_data.START, readings=readings, seal=SEAL_S, faults=faults
-    )
-    write_fleet(plan, root)
+    root, fleet = settings.folder / "simulated", FleetFolder(settings.folder / "report")
+    fleet_data.write_simulated(settings, root, 4, 2)
     fleet.create()
     shutil.copytree(root / SEGMENTS, fleet.landing, dirs_exist_ok=True)
+    _fleet_command("ingest", fleet)
     return fleet
 
 
@@ -128,34 +104,6 @@ def _report(fleet: FleetFolder) -> float:
     return _fleet_command("report", fleet, "--out", fleet.root.parent / "out")
 
 
-def _large(settings: Settings) -> tuple[float, float]:
-    """Return the seconds of the first report of a fleet, and after one day was touched."""
-    gateways, days = round(settings.choose(100, 10)), round(settings.choose(7, 3))
-    fleet, out = _simulated(settings, "large", gateways, days), settings.folder / "out-large"
-    late = _hold_back(fleet, settings.folder / "late", days // 2)
-    _fleet_command("ingest", fleet)
-    first = _fleet_command("report", fleet, "--out", out)
-    for path in late:
-        path.rename(fleet.landing / path.relative_to(settings.folder / "late"))
-    _fleet_command("ingest", fleet)
-    return first, _fleet_command("report", fleet, "--out", out)
-
-
-def _hold_back(fleet: FleetFolder, root: Path, day: int) -> Sequence[Path]:
-    """Move a segment of some gateways, all of one day, out of the landing."""
-    begin = fleet_data.START / 1000 // 86_400 * 86_400 + day * 86_400
-    held: dict[str, Path] = {}
-    for path in sorted(fleet.landing.glob("*/*/readings/*.seg")):
-        if LATE_FROM_S <= path.stat().st_mtime - begin < LATE_S and len(held) < LATE_GATEWAYS:
-            held.setdefault(path.relative_to(fleet.landing).parts[0], path)
-    moved = []
-    for path in held.values():
-        target = root / path.relative_to(fleet.landing)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        moved.append(path.rename(target))
-    return moved
-
-
 def _fleet_command(name: str, fleet: FleetFolder, *words: object) -> float:
     return _run(sys.executable, "-m", "sync.cli", name, "--dir", fleet.root, *words)
 
@@ -166,7 +114,7 @@ def _run(*words: object) -> float:
     return time.perf_counter() - began
 
 
-def _goals(ingest: float, report: float, touched: float) -> list[Goal]:
+def _goals(ingest: float, report: float) -> list[Goal]:
     return [
         Goal(
             f"ingest of {FILES} segments: {ingest:.2f} times the bare session (goal: {INGEST:.1f})",
@@ -176,15 +124,10 @@ def _goals(ingest: float, report: float, touched: float) -> list[Goal]:
             f"report of 4 gateways over 2 days: {report:.2f} times (goal: {REPORT:.1f})",
             report <= REPORT,
         ),
-        Goal(
-            "report of 100 gateways over 7 days after one was touched: "
-            f"{touched:.2f} of the first one (goal: {TOUCHED:.2f})",
-            touched <= TOUCHED,
-        ),
     ]
 
 
-def _blocks(rounds: Sequence[Round], first: float, touched: float) -> tuple[str, ...]:
+def _blocks(rounds: Sequence[Round]) -> tuple[str, ...]:
     head = ("round", "bare session", f"ingest of {FILES} segments", "report", "ratios")
     rows = [
         (
@@ -200,6 +143,4 @@ def _blocks(rounds: Sequence[Round], first: float, touched: float) -> tuple[str,
         " each. The report is the first one of 4 simulated gateways over 2 days, with all faults of"
         " `fieldpost-sim fleet`.",
         table(head, rows),
-        f"100 gateways over 7 days: the first report takes {number(first)} s; after late segments"
-        f" of {LATE_GATEWAYS} gateways, all of one day, it takes {number(touched)} s.",
     )
