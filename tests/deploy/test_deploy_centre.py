@@ -1,4 +1,4 @@
-"""The centre's systemd units are valid and hardened, and the documented commands exist."""
+"""The systemd units are valid and hardened, and the centre's documented commands exist."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ UNITS = sorted(
     if path.suffix in {".service", ".timer", ".target"}
 )
 SERVICES = [path for path in UNITS if path.suffix == ".service"]
+GATEWAY = ROOT / "deploy" / "raspberrypi" / "fieldpost.service"
 TIMERS = [path for path in UNITS if path.suffix == ".timer"]
 COMMON = FOLDER / "systemd" / "fieldpost-fleet-.service.d" / "10-common.conf"
 COMMAND = FOLDER / "fieldpost-fleet"
@@ -68,7 +69,7 @@ def verify(*units: Path) -> subprocess.CompletedProcess[str]:
 
 @needs_systemd
 def test_units_are_valid_without_warnings() -> None:
-    done = verify(*UNITS)
+    done = verify(GATEWAY, *UNITS)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
@@ -79,21 +80,24 @@ def test_units_are_valid_without_warnings() -> None:
         ("fieldpost-fleet-.service.d/10-common.conf", "ProtectHome=yes", "ProtectHom=yes"),
         ("fieldpost-fleet-report.timer", "05:15:00 UTC", "05:75:00 UTC"),
         ("fieldpost-fleet-serve.service", "Type=notify", "Type=notified"),
+        ("fieldpost.service", "ProtectSystem=strict", "ProtectSystem=very"),
+        ("fieldpost.service", "NoNewPrivileges=yes", "NoNewPrivilege=yes"),
     ],
 )
 def test_mistake_in_a_unit_is_found(tmp_path: Path, name: str, line: str, mistake: str) -> None:
     copy = tmp_path / "systemd"
     shutil.copytree(FOLDER / "systemd", copy)
+    shutil.copy(GATEWAY, copy)
     text = (copy / name).read_text("utf-8")
     assert line in text
     (copy / name).write_text(text.replace(line, mistake), "utf-8")
-    done = verify(*(copy / unit.name for unit in UNITS))
+    done = verify(*(copy / unit.name for unit in (GATEWAY, *UNITS)))
     assert done.returncode == 1
     assert Path(name).name in done.stderr
 
 
 @needs_systemd
-@pytest.mark.parametrize("unit", SERVICES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("unit", [GATEWAY, *SERVICES], ids=lambda path: path.stem)
 def test_exposure_is_low(unit: Path) -> None:
     done = subprocess.run(
         ["systemd-analyze", "security", "--offline=yes", "--no-pager", unit],

@@ -50,13 +50,13 @@ class InProcess(NamedTuple):
         finally:
             other.close()
 
-    async def known(self, user: str) -> Client:
-        """Connect and log in, without TLS."""
-        return await known(self.port, user)
+    async def known(self, user: str, from_: str = "") -> Client:
+        """Connect, `from_` an address if one is given, and log in, without TLS."""
+        return await known(self.port, user, from_=from_)
 
-    async def bound(self, user: str, resource: str = "fw") -> Client:
+    async def bound(self, user: str, resource: str = "fw", from_: str = "") -> Client:
         """Connect, log in and bind, without TLS."""
-        return await bound(self.port, user, resource)
+        return await bound(self.port, user, resource, from_)
 
 
 @asynccontextmanager

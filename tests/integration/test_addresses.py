@@ -8,27 +8,12 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from edge.engine import sessions
-from tests.helpers.gateway import PASSWORD
 from tests.helpers.in_process import InProcess, in_process
 from tests.helpers.xmpp import BIND, SM, WAIT_S, Client, condition
 
 PING = "<ping xmlns='urn:xmpp:ping'/>"
 HERE, ELSEWHERE = "127.0.0.1", "127.0.0.2"
 NAMES = ("one", "two", "three", "four")
-
-
-async def known(gateway: InProcess, user: str, address: str = HERE) -> Client:
-    """Log in from an address."""
-    client = await Client.connect(gateway.port, from_=address)
-    await client.element()
-    assert await client.authenticate("SCRAM-SHA-256", user, PASSWORD) == "success"
-    return client
-
-
-async def bound(gateway: InProcess, user: str, address: str = HERE) -> Client:
-    client = await known(gateway, user, address)
-    await client.bind("fw")
-    return client
 
 
 async def refused(client: Client, resource: str = "fw") -> str | None:
@@ -43,8 +28,8 @@ async def full(folder: Path) -> AsyncIterator[tuple[InProcess, Client, Client]]:
     """Open a gateway on which one address has two sessions."""
     async with (
         in_process(folder, *NAMES, sessions_per_address=2, sessions_per_account=2) as gateway,
-        await bound(gateway, "one") as one,
-        await bound(gateway, "two") as two,
+        await gateway.bound("one") as one,
+        await gateway.bound("two") as two,
     ):
         yield gateway, one, two
 
@@ -60,13 +45,13 @@ async def until_waiting(gateway: InProcess, client: Client) -> None:
 
 
 async def test_sessions_are_limited_per_address(tmp_path: Path) -> None:
-    async with full(tmp_path) as (gateway, one, _two), await known(gateway, "three") as three:
+    async with full(tmp_path) as (gateway, one, _two), await gateway.known("three") as three:
         assert await refused(three) == "resource-constraint"
-        async with await bound(gateway, "four", ELSEWHERE) as four:
+        async with await gateway.bound("four", from_=ELSEWHERE) as four:
             assert (await four.iq("get", PING)).get("type") == "result"
             used = gateway.front.used()
             assert (used["sessions"], used["sessions_per_address"]) == (3, 2)
-        async with await bound(gateway, "one") as again:
+        async with await gateway.bound("one") as again:
             assert await one.closed() == "conflict", "it replaces one of its own"
             assert (await again.iq("get", PING)).get("type") == "result"
             assert await refused(three) == "resource-constraint"
@@ -82,7 +67,10 @@ async def test_a_detached_session_makes_room(tmp_path: Path) -> None:
         token = await one.enable()
         one.cut()
         await until_waiting(gateway, one)
-        async with await bound(gateway, "three"), await known(gateway, "one", ELSEWHERE) as again:
+        async with (
+            await gateway.bound("three"),
+            await gateway.known("one", from_=ELSEWHERE) as again,
+        ):
             assert (await again.resume(token, 0)).tag == f"{SM}failed"
 
 
@@ -91,16 +79,16 @@ async def test_a_resumed_session_counts_for_its_new_address(tmp_path: Path) -> N
         token = await one.enable()
         one.cut()
         await until_waiting(gateway, one)
-        async with await known(gateway, "one", ELSEWHERE) as moved:
+        async with await gateway.known("one", from_=ELSEWHERE) as moved:
             assert (await moved.resume(token, 0)).tag == f"{SM}resumed"
             assert gateway.front.used()["sessions_per_address"] == 1
-            async with await bound(gateway, "three"):
+            async with await gateway.bound("three"):
                 moved.cut()
                 await until_waiting(gateway, one)
-                async with await known(gateway, "one") as back:
+                async with await gateway.known("one") as back:
                     failed = await back.resume(token, 0)
                     assert failed.tag == f"{SM}failed", "its old address is full"
-                async with await known(gateway, "one", ELSEWHERE) as again:
+                async with await gateway.known("one", from_=ELSEWHERE) as again:
                     assert (await again.resume(token, 0)).tag == f"{SM}resumed", (
                         "it went on waiting"
                     )
@@ -111,8 +99,8 @@ async def test_usage_is_reported_by_the_name_of_its_limit(tmp_path: Path) -> Non
     async with in_process(tmp_path, *NAMES) as gateway:
         assert set(gateway.front.used().values()) == {0}
         async with (
-            await bound(gateway, "one") as one,
-            await known(gateway, "two") as two,
+            await gateway.bound("one") as one,
+            await gateway.known("two") as two,
             await Client.connect(gateway.port, from_=ELSEWHERE) as stranger,
         ):
             await stranger.element()

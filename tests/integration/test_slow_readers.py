@@ -171,20 +171,6 @@ async def test_nothing_overtakes_returning_messages(tmp_path: Path) -> None:
         assert numbers_of("meter", found) == list(range(SHARE + 2))
 
 
-async def test_excess_requests_are_answered_with_errors(tmp_path: Path) -> None:
-    async with (
-        in_process(tmp_path, *NAMES, **OPTIONS) as gateway,
-        await connect_slow(gateway) as slow,
-        await gateway.bound("meter") as meter,
-    ):
-        ask = f"<iq type='get' id='{{}}' to='{slow.full}'>{PING}</iq>"
-        meter.send("".join(ask.format(n) for n in range(SHARE + 5)))
-        for number in range(SHARE, SHARE + 5):
-            stanza = await meter.stanza()
-            assert stanza.get("id") == str(number)
-            assert condition(stanza) == "resource-constraint"
-
-
 async def test_the_latest_excess_presence_is_delivered(tmp_path: Path) -> None:
     async with (
         in_process(tmp_path, *NAMES, **OPTIONS) as gateway,

@@ -31,16 +31,14 @@ from edge.ops import hardware
 from edge.server.refusal_counters import RefusalCounters
 from edge.uplink import setup
 from edge.uplink.backlog import (
-    EVICTED,
     NOT_SEALED,
     GatewayFacts,
     StoreBacklog,
     backlog_quota,
     begin_epoch,
     disk_used,
-    enforce_quota,
 )
-from sync.segment import Event, Segment, decode, digest_of
+from sync.segment import Segment, decode, digest_of
 from sync.uplink.batcher import BatchLimits
 from sync.uplink.interfaces import BacklogUnavailable, HighWatermark, Notice, SendOrder
 from sync.uplink.sealer import Sealer
@@ -198,50 +196,11 @@ def test_levels_at_or_above() -> None:
     assert at_least(NEVER) == ()
 
 
-async def test_stale_draft_is_not_sealed(tmp_path: Path, store: Store, clock: Clock) -> None:
-    backlog = backlog_of(store)
-    assert await backlog.draft(LOGS, 10, 10_000) is None
-    await write(store, clock, [(LOGS, NewEvent("log"))])
-    draft = await backlog.draft(LOGS, 10, 10_000)
-    assert draft is not None
-    assert list(draft.events) == [Event(1, clock().wall, True, "log", tags={})]
-    await sealer(tmp_path, store, clock).flush()
-    assert not await backlog.seal(draft, b"data", bytes(32))
-
-
 # A backlog that is full.
 
 
 def names(segment: Segment) -> set[str | None]:
     return {event.name for event in segment.events}
-
-
-async def test_outage_ships_or_declares_every_event(
-    tmp_path: Path, store: Store, clock: Clock
-) -> None:
-    settings = with_limits(Limits(backlog_bytes=4000))
-    noise = random.Random(5)
-    for _ in range(12):
-        text = noise.randbytes(300).hex()
-        await write(store, clock, [(LOGS, NewEvent("log", text=text))] * 3)
-        await sealer(tmp_path, store, clock, settings).flush()
-    await write(store, clock, [(lane, NewEvent("log")) for lane in LANES])
-    await sealer(tmp_path, store, clock).flush()
-    here: dict[str, set[int]] = {lane: set() for lane in LANES}
-    declared: dict[str, set[int]] = {lane: set() for lane in LANES}
-    told: list[Event] = []
-    for header, found, _digest in await shipped(store):
-        here[header.lane] |= {event.seq for event in found}
-        for first, last, reason in header.dropped:
-            assert reason == EVICTED
-            declared[header.lane] |= set(range(first, last + 1))
-        told += [event for event in found if event.name == "evicted"]
-    assert declared[LOGS]
-    for lane, numbers in here.items():
-        assert not numbers & declared[lane]
-        assert numbers | declared[lane] == set(range(1, max(numbers) + 1))
-    assert told
-    assert {(event.kind, event.level) for event in told} == {("uplink", "Error")}
 
 
 async def test_eviction_events_do_not_cause_endless_eviction(
@@ -415,31 +374,6 @@ async def test_unsealable_events_are_reported_at_the_end_of_an_epoch(
         ),
     ]
     assert following != EPOCH
-
-
-async def test_segments_of_earlier_epochs_are_evicted_and_reported(
-    tmp_path: Path, store: Store, clock: Clock
-) -> None:
-    await write(store, clock, [(LOGS, NewEvent("log"))] * 4)
-    await sealer(tmp_path, store, clock, count=2).flush()
-    await store.run(lambda tx: segments.evict(tx, room(1), EVICTED))
-    await write(store, clock, [(LOGS, NewEvent("log"))] * 2)
-    backlog = backlog_of(store)
-    await backlog.begin_epoch("restored")
-    await store.run(lambda tx: enforce_quota(tx, room(0)))
-    kept = "SELECT epoch, first, last FROM dropped"
-    assert await store.read(lambda tx: tx.rows(kept)) == [(EPOCH, 1, 6)]
-    await write(store, clock, [(LOGS, NewEvent("log"))])
-    await sealer(tmp_path, store, clock).flush()
-    told: set[int] = set()
-    for header, found, _digest in await shipped(store):
-        assert header.dropped == ()
-        for event in found:
-            if event.name == "evicted" and event.tags["lane"] == LOGS:
-                assert event.tags["epoch"] == EPOCH
-                told |= set(range(int(event.tags["first"]), int(event.tags["last"]) + 1))
-    assert told == {1, 2, 3, 4, 5, 6}
-    assert await store.read(lambda tx: tx.rows(kept)) == []
 
 
 async def test_backlog_returns_high_watermarks_and_digests(
