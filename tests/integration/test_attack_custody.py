@@ -111,8 +111,7 @@ async def assert_nothing_more(client: Client, valve: Valve) -> None:
     assert len(valve.did) == did
 
 
-@pytest.mark.parametrize("answered", [False, True])
-@pytest.mark.parametrize("step", ["assured", "deliver"])
+@pytest.mark.parametrize(("step", "answered"), [("assured", True), ("deliver", False)])
 async def test_exchange_continues_after_a_kill_at_any_step(
     tmp_path: Path, step: str, answered: bool
 ) -> None:

@@ -351,26 +351,6 @@ async def test_support_is_discovered(certificate: Certificate, features: str, an
         await connection.close()
 
 
-async def test_offer_to_a_sending_device_is_refused(certificate: Certificate, make: Make) -> None:
-    offer = (
-        "<iq type='set' id='o1' from='gw.example'><assured xmlns='urn:xmpp:qos' msgId='m'>"
-        "<message xmlns='jabber:client'/></assured></iq>"
-    )
-
-    def script(stanza: Stanza) -> str:
-        return accept(stanza) + (offer if stanza.step == "deliver" else "")
-
-    async with ScriptedPeer(certificate, script).running() as peer, make(peer) as device:
-        await device.send("<message/>")
-        await peer.until(lambda: bool(peer.replies))
-    (reply,) = peer.replies
-    assert (reply.get("type"), reply.get("id")) == ("error", "o1")
-    error = reply.find("{jabber:client}error")
-    assert error is not None
-    assert error.get("type") == "cancel"
-    assert error[0].tag.endswith("}feature-not-implemented")
-
-
 async def test_stopped_device_raises(certificate: Certificate, make: Make) -> None:
     async with ScriptedPeer(certificate).running() as peer:
         device = make(peer)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from itertools import product
 from pathlib import Path
@@ -21,8 +19,8 @@ from firmware_sim.device.sender_rules import State
 from firmware_sim.scenarios.actuator import Actuator, CommandRuns, command
 from firmware_sim.scenarios.link import FaultyLink
 from tests.helpers.gateway import DOMAIN, PASSWORD, UNPACED, Gateway, port_of
+from tests.helpers.guide_examples import run_example
 from tests.helpers.processes import Process
-from tests.integration.test_firmware_gateway import examples
 
 POLICY = SendPolicy(retry_base=0.3, retry_cap=1.0)
 RECONNECT = ReconnectPolicy(base=0.05, cap=0.2, stable=0.1)
@@ -132,18 +130,8 @@ def ran(device: Device) -> list[CommandRuns]:
 
 
 def test_documented_receiver_runs(folder: Gateway, running: Process, tmp_path: Path) -> None:
-    (tmp_path / "example.py").write_text(examples()[1], "utf-8")
-    words = [VALVE, "127.0.0.1", str(port_of(running)), str(folder.ca), str(tmp_path)]
-    done = subprocess.run(
-        [sys.executable, str(tmp_path / "example.py"), *words],
-        input=f"{PASSWORD}\n",
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    shown = done.stdout.splitlines()
+    words = [VALVE, "127.0.0.1", port_of(running), folder.ca, tmp_path]
+    shown = run_example("ReceiveOptions(", tmp_path, *words)
     assert sorted(shown[:3]) == [f"{qos} {VALVE}" for qos in (0, 1, 2)]
     assert shown[3:] == ["3 pulses"]
 

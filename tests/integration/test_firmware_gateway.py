@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,9 +10,9 @@ import pytest
 
 from firmware_sim.device.limits import ReconnectPolicy, SendPolicy
 from tests.helpers.gateway import DOMAIN, PASSWORD, Gateway, port_of
+from tests.helpers.guide_examples import run_example
 from tests.helpers.processes import Process, free_port, start
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "how-to" / "integrate-firmware.md"
 POLICY = SendPolicy(retry_base=0.5, retry_cap=2.0)
 RECONNECT = ReconnectPolicy(base=0.05, cap=0.2, stable=0.1)
 NAMES = [f"pump{number}" for number in range(1, 6)]
@@ -32,24 +29,10 @@ def running(folder: Gateway) -> Iterator[Process]:
         yield process
 
 
-def examples() -> list[str]:
-    """The programs of the document: one that sends, one that receives."""
-    return re.findall(r"```python\n(.*?)```", DOCUMENT.read_text("utf-8"), re.DOTALL)
-
-
 def test_documented_example_runs(folder: Gateway, running: Process, tmp_path: Path) -> None:
-    (tmp_path / "example.py").write_text(examples()[0], "utf-8")
-    words = [f"pump1@{DOMAIN}/fw", "127.0.0.1", str(port_of(running)), str(folder.ca)]
-    done = subprocess.run(
-        [sys.executable, str(tmp_path / "example.py"), *words, str(tmp_path / "outbox")],
-        input=f"{PASSWORD}\n",
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == ["1 done ", "2 done ", "3 done note-7"]
+    words = [f"pump1@{DOMAIN}/fw", "127.0.0.1", port_of(running), folder.ca, tmp_path / "outbox"]
+    shown = run_example("send_log", tmp_path, *words)
+    assert shown == ["1 done ", "2 done ", "3 done note-7"]
     mine = [e for e in folder.events() if e["source"] == f"pump1@{DOMAIN}/fw"]
     logged, note = (e for e in mine if e["kind"] == "log")
     assert (note["name"], note["text"], note["qos"]) == ("Note", "By hand.", 1)

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import json
-import re
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.helpers.gateway import DOMAIN, PASSWORD, Gateway, port_of
+from tests.helpers.gateway import DOMAIN, Gateway, port_of
+from tests.helpers.guide_examples import run_example
 from tests.helpers.simulator import simulate
-
-DOCUMENT = Path(__file__).parents[2] / "docs" / "how-to" / "integrate-firmware.md"
 
 
 def test_each_item_is_done_and_deleted_once(
@@ -49,21 +45,6 @@ def test_unfinished_items_are_reported(tmp_path: Path) -> None:
 
 def test_documented_example_runs(tmp_path: Path) -> None:
     gateway = Gateway(tmp_path / "gateway", "worker1")
-    example = next(
-        each
-        for each in re.findall(r"```python\n(.*?)```", DOCUMENT.read_text("utf-8"), re.DOTALL)
-        if "Worker(" in each
-    )
-    (tmp_path / "example.py").write_text(example, "utf-8")
-    with gateway.run() as running:
-        words = [f"worker1@{DOMAIN}/w", "127.0.0.1", str(port_of(running))]
-        done = subprocess.run(
-            [sys.executable, str(tmp_path / "example.py"), *words, str(gateway.ca), str(tmp_path)],
-            input=f"{PASSWORD}\n",
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == ["j1 is done"]
+    with gateway.run() as process:
+        words = [f"worker1@{DOMAIN}/w", "127.0.0.1", port_of(process), gateway.ca, tmp_path]
+        assert run_example("Worker(", tmp_path, *words) == ["j1 is done"]

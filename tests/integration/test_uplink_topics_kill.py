@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import re
-import subprocess
-import sys
 from pathlib import Path
 
 from tests.helpers.gateway import DOMAIN, PASSWORD, Gateway, port_of
+from tests.helpers.guide_examples import run_example
 from tests.helpers.xmpp import CLIENT, Client, condition, log_in
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "how-to" / "integrate-firmware.md"
 PUBSUB = "http://jabber.org/protocol/pubsub"
 PUMP = f"pump1@{DOMAIN}/fw"
 OPTIONS = {"topics": ["plant/#"], "auto_create": ["plant/#", "other"]}
@@ -76,24 +73,9 @@ async def test_published_readings_are_logged_once_and_survive_a_kill(tmp_path: P
 
 def test_the_documented_example_runs(tmp_path: Path) -> None:
     gateway = Gateway(tmp_path / "gateway", "pump1", **OPTIONS)
-    text = DOCUMENT.read_text("utf-8")
-    example = next(
-        each
-        for each in re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-        if "urn:xmpp:json:0" in each
-    )
-    (tmp_path / "example.py").write_text(example, "utf-8")
-    with gateway.run() as running:
-        words = [PUMP, "127.0.0.1", str(port_of(running)), str(gateway.ca)]
-        done = subprocess.run(
-            [sys.executable, str(tmp_path / "example.py"), *words, str(tmp_path / "outbox")],
-            input=f"{PASSWORD}\n",
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
+    with gateway.run() as process:
+        words = [PUMP, "127.0.0.1", port_of(process), gateway.ca, tmp_path / "outbox"]
+        run_example("urn:xmpp:json:0", tmp_path, *words)
     found = list(gateway.events("readings"))
     assert [(e["name"], e["value"], e.get("unit"), e["topic"], e["tags"]) for e in found] == [
         ("boiler1:temp", 71.5, "Cel", "plant/boiler1", {"timestamp": "2024-02-29T12:00:00Z"}),

@@ -35,34 +35,3 @@ def test_deliver_of_a_later_process_delivers_once(site: Site) -> None:
             assert client.ask("deliver", "m1", answer="answered") == "deliver m1"
     assert len(set(bound)) == 3, "xmpp.js has kept its resource"
     assert texts(site, "restarted") == ["seven"]
-
-
-def test_offer_that_a_later_process_repeats_is_delivered_once(site: Site) -> None:
-    login = login_of(site, "repeating")
-    for _ in range(2):
-        with site.start("xmppjs", login) as client:
-            online(client)
-            answer = client.ask("assured", "m1", "Count", "eight", answer="answered")
-            assert answer.endswith("received")
-    with site.start("xmppjs", login) as client:
-        online(client)
-        for _ in range(2):
-            assert client.ask("deliver", "m1", answer="answered") == "deliver m1"
-        assert client.quit() == 0
-    assert texts(site, "repeating") == ["eight"]
-    assert "0 messages awaiting" in site.gateway.command("status")
-
-
-def test_live_sessions_of_an_account_take_nothing_from_each_other(site: Site) -> None:
-    login = login_of(site, "shared")
-    with site.start("xmppjs", login) as one, site.start("xmppjs", login) as other:
-        assert online(one) != online(other)
-        one.ask("assured", "m1", "Count", "one", answer="answered")
-        assert other.ask("deliver", "m1", answer="refused") == "deliver unexpected-request"
-        other.ask("assured", "m1", "Count", "one", answer="answered")
-        assert texts(site, "shared") == []
-        for client in (one, other):
-            assert client.ask("deliver", "m1", answer="answered") == "deliver m1"
-        for client in (one, other):
-            assert client.quit() == 0
-    assert texts(site, "shared") == ["one", "one"]

@@ -171,14 +171,6 @@ def test_waiting_for_the_server_is_reported_to_systemd(tmp_path: Path) -> None:
             assert process.terminate() == 0
 
 
-def test_second_component_of_the_same_name_is_reported(tmp_path: Path) -> None:
-    server, gateway = alone(tmp_path)
-    with server, gateway.run():
-        second = attached(tmp_path / "second", server)
-        with start("fieldpost", "run", "--dir", second.folder, ready=False) as process:
-            process.wait_told("the server has another component of this name connected")
-
-
 async def test_users_of_a_trusted_domain_are_trusted_unless_revoked(tmp_path: Path) -> None:
     server, gateway = alone(tmp_path)
     gateway.configure(trusted_domains=[HOST])
