@@ -1,4 +1,4 @@
-"""The whole road, once: `make demo`.
+"""Run devices, a gateway, a centre and a report end to end: `make demo`.
 
 Starts a gateway and a centre on free ports in a temporary folder, lets simulated devices send
 assured events through faults, kills the gateway in the middle and starts it again, ships, ingests,
@@ -137,7 +137,7 @@ def main() -> int:
 
 
 def travel(road: Road) -> list[Check]:
-    """Go the whole road, and return what was found at its end."""
+    """Run all steps, and return the checks."""
     say("making a gateway and a centre")
     centre = road.prepare()
     serve = ("fieldpost-fleet", "serve", "--dir", road.fleet, "--listen", centre)
@@ -269,7 +269,7 @@ def free_port() -> int:
 
 
 def say(text: str) -> None:
-    """Tell what happens, with the seconds since the start."""
+    """Print what happens, with the seconds since the start."""
     print(f"[{time.monotonic() - _BEGAN:5.1f} s] {text}", flush=True)
 
 

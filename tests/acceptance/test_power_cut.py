@@ -305,7 +305,7 @@ def test_a_power_cut_loses_nothing_acknowledged_and_repeats_nothing(
 
 
 def test_the_recorded_run_has_checkpoints_and_restarted_wals(recorded: Recorded) -> None:
-    """Or the cuts would have missed the moments that matter."""
+    """Otherwise the cuts would miss these moments."""
     done = list(power_cut.records(recorded.log.read_bytes()))
     made = [record for record in done if record.what == "C" and record.data.decode() == WAL]
     assert len(made) > 1

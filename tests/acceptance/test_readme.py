@@ -18,7 +18,7 @@ COMMAND_S = 60
 
 
 def gateway_commands() -> list[list[str]]:
-    """The commands of the block that the README says is run here."""
+    """Return the commands of the block that names this test."""
     text = README.read_text("utf-8")
     block = re.search(r"run by tests/acceptance/test_readme\.py.*?```console\n(.*?)```", text, re.S)
     assert block is not None

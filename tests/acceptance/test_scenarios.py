@@ -1,4 +1,4 @@
-"""What a site does with a gateway, written once: as a server of its own, and behind a Prosody.
+"""Scenarios that run on a gateway as a server, and as a component of Prosody.
 
 A scenario that is marked `anywhere` runs both ways. The others need accounts of the gateway's own,
 which a component has not.

@@ -47,7 +47,7 @@ def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultyProcess]
 
 @pytest.fixture(scope="module")
 def whole(process: FaultyProcess) -> Run:
-    """A run without a fault."""
+    """Run without a fault."""
     run = process.run()
     assert (run.status, set(run.done), run.figures.refused) == (0, set(ALL), 0)
     assert run.figures.behind > 6

@@ -94,7 +94,7 @@ class Browser:
         ]
 
     def pdf(self) -> bytes:
-        """Print the page as its style says, whatever it was looked at as before."""
+        """Print the page as its style for print says."""
         self._command("Emulation.setEmulatedMedia", media="", features=[])
         sheet = self._command("Page.printToPDF", preferCSSPageSize=True, printBackground=True)
         return base64.b64decode(sheet["data"])

@@ -37,13 +37,13 @@ WIDER = "return document.documentElement.scrollWidth - document.documentElement.
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A report of the sample fleet."""
+    """Write a report of the sample fleet."""
     return write_report(sample(8), tmp_path_factory.mktemp("report")).parent
 
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    """One browser for all tests: it takes seconds to start."""
+    """Start one browser for all tests, because it takes seconds."""
     with chromium(tmp_path_factory.mktemp("profile")) as started:
         yield started
 

@@ -21,7 +21,7 @@ from tests.helpers.talk import talking
 
 @pytest.fixture(scope="module")
 def port(gateway: Gateway) -> Iterator[int]:
-    """The port of the running gateway that a module's `gateway` configures."""
+    """Return the port of the running gateway that a module's `gateway` configures."""
     with gateway.run() as process:
         yield port_of(process)
         assert process.terminate() == 0
@@ -29,7 +29,7 @@ def port(gateway: Gateway) -> Iterator[int]:
 
 @pytest.fixture
 def process(gateway: Gateway) -> Iterator[Process]:
-    """The running gateway that a module's `gateway` configures; it stops without a traceback."""
+    """Run the gateway that a module's `gateway` configures; it stops without a traceback."""
     with gateway.run() as process:
         yield process
         assert process.terminate() == 0
@@ -38,14 +38,14 @@ def process(gateway: Gateway) -> Iterator[Process]:
 
 @pytest.fixture
 async def centre(tmp_path: Path) -> AsyncIterator[Centre]:
-    """A running receiver."""
+    """Run a receiver."""
     async with running_centre(tmp_path / "fleet") as running:
         yield running
 
 
 @pytest.fixture
 def backlog() -> Iterator[SqliteBacklog]:
-    """An empty backlog."""
+    """Return an empty backlog."""
     made = SqliteBacklog()
     yield made
     made.close()
@@ -53,13 +53,13 @@ def backlog() -> Iterator[SqliteBacklog]:
 
 @pytest.fixture(scope="module")
 def pki(tmp_path_factory: pytest.TempPathFactory) -> LoopbackPki:
-    """A CA and a server certificate for loopback."""
+    """Create a CA and a server certificate for loopback."""
     return make_pki(tmp_path_factory.mktemp("pki"))
 
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
-    """The certificate of a scripted peer."""
+    """Create the certificate of a scripted peer."""
     return Certificate.make(tmp_path_factory.mktemp("pki"))
 
 

@@ -17,7 +17,7 @@ NAMES = ("one", "two", "three", "four")
 
 
 async def refused(client: Client, resource: str = "fw") -> str | None:
-    """Try to bind; returns the condition of the refusal."""
+    """Try to bind; return the condition of the refusal."""
     bind = f"<bind xmlns='{BIND}'><resource>{resource}</resource></bind>"
     answer = await client.iq("set", bind, to=None)
     return None if answer.get("type") == "result" else condition(answer)

@@ -1,4 +1,4 @@
-"""A clean stop seals every event, whatever the centre does."""
+"""A clean stop seals every event, even if the centre cannot be reached."""
 
 from __future__ import annotations
 

@@ -75,11 +75,11 @@ class Site:
         )
 
     async def heard(self) -> str:
-        """The next line for the operator."""
+        """Return the next warning."""
         return await asyncio.wait_for(self.warnings.get(), 15)
 
     async def sessions(self) -> int:
-        """How many are there."""
+        """Return the number of sessions."""
 
         def unit(tx: Transaction) -> int:
             return int(tx.row(COUNT)[0])
@@ -91,7 +91,7 @@ class Site:
 async def attached(
     folder: Path, limits: Limits | None = None
 ) -> AsyncIterator[tuple[Site, Link, Server]]:
-    """A component that is attached."""
+    """Attach a component."""
     async with starting(folder, limits) as (site, server, task):
         link = await server.link()
         await link.shake()
@@ -103,7 +103,7 @@ async def attached(
 async def starting(
     folder: Path, limits: Limits | None = None
 ) -> AsyncIterator[tuple[Site, Server, asyncio.Task[list[tuple[str, load.Address]]]]]:
-    """A component that tries to attach."""
+    """Start a component."""
     async with serving() as server, opened(new_database(folder)) as store:
         await store.run(lambda tx: accounts.add(tx, "pump1@users.example", (), trusted=True))
         site = Site(folder, server.port, limits or Limits(), store)

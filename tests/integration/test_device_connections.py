@@ -1,4 +1,4 @@
-"""The front door's limits: strangers, sessions, failed log-ins, what nobody reads."""
+"""Limits of connections: unauthenticated peers, sessions, failed logins, unread output."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Gateway:
 
 
 async def test_unauthenticated_peers_of_one_address_do_not_block_others(tmp_path: Path) -> None:
-    """Who sits there makes room for another address, which has fewer."""
+    """The oldest connection of the largest source makes room for another address."""
     async with running(tmp_path, unauthenticated=4, unauthenticated_per_address=4) as port:
         idle = [await Client.connect(port) for _ in range(4)]
         for client in idle:
@@ -74,7 +74,6 @@ async def test_sessions_of_an_account_are_limited(port: int) -> None:
 async def test_failed_logins_are_limited_for_known_and_unknown_users(
     tmp_path: Path, user: str
 ) -> None:
-    """Wrong passwords first; then the right one is not even looked at."""
     gateway = Gateway(
         tmp_path / "gateway", "cam1", "cam3", require_tls=False,
         authenticate_failures=3, authenticate_again=3600.0, authenticate_delay=0.0,
@@ -147,7 +146,7 @@ def letters(count: int, size: int, to: str) -> str:
 
 
 async def show_itself(client: Client) -> None:
-    """Say that it is there, and wait until the gateway knows; nothing is stored for it."""
+    """Become available, and wait until the gateway has handled it."""
     client.send(f"<presence/><iq type='get' id='there' to='gw.example'>{PING}</iq>")
     while (await client.element()).get("id") != "there":
         pass
@@ -171,7 +170,7 @@ async def until_answered(client: Client) -> None:
 
 
 async def test_peer_that_does_not_read_is_disconnected(tmp_path: Path) -> None:
-    """Without stream management, what the kernel has taken counts as read: the rest comes back."""
+    """Its other messages are returned; without stream management, sent means received."""
     options = {"stalled_time": 0.5, "send_buffer": 4096, **UNPACED}
     async with running(tmp_path, **options) as port:
         deaf = await bound(port, "cam1", "deaf")
@@ -191,7 +190,7 @@ async def test_peer_that_does_not_read_is_disconnected(tmp_path: Path) -> None:
 
 
 async def test_stored_message_is_deleted_after_delivery(port: int) -> None:
-    """Without stream management, what has left the gateway has arrived."""
+    """Without stream management, a sent message is a delivered one."""
     async with await bound(port, "cam2") as sender:
         sender.send(letters(20, 100, "gone@gw.example"))
         await sender.iq("get", PING)
@@ -205,7 +204,7 @@ async def test_stored_message_is_deleted_after_delivery(port: int) -> None:
 
 
 async def answered(client: Client) -> list[str]:
-    """Ping; returns the ids of the messages that come before the answer, and of the answer."""
+    """Ping; return the ids of the messages before the answer, and of the answer."""
     client.send(f"<iq type='get' id='there' to='gw.example'>{PING}</iq>")
     found: list[str] = []
     while "there" not in found:

@@ -145,7 +145,7 @@ class Player:
 
     @property
     def device(self) -> Device:
-        """The connection that is open."""
+        """Return the open connection."""
         assert self._device is not None
         return self._device
 
@@ -219,7 +219,6 @@ class Player:
 
 
 def test_the_guides_stanzas(gateway: Gateway, process: Process) -> None:
-    """All of them in their order; the first is the header, which each connection begins with."""
     with closing(Player(gateway, process)) as player:
         for one in BLOCKS[1:]:
             if one.sender == "device":

@@ -133,7 +133,7 @@ def results(file: Path) -> list[str]:
 
 
 def test_queue_worker_that_dies(gateway: Gateway, process: Process, tmp_path: Path) -> None:
-    """Another worker repeats its work; the result is stored once, even when it comes back."""
+    """Another worker repeats its work, and the result is stored once."""
     name, queue = "queue_worker.py", "jobs"
     one = (f"pump1@{DOMAIN}/worker", queue, tmp_path / "one.db")
     other = (f"pump2@{DOMAIN}/worker", queue, tmp_path / "other.db")

@@ -1,4 +1,4 @@
-"""Failed log-ins: the operator reads at once who has failed and why, the peer only that it has."""
+"""Failed logins: the operator's log names account and reason, the peer learns neither."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ async def test_a_failed_handshake_names_the_certificates_fault(
 async def test_a_certificate_that_tls_accepts_is_named_with_its_device(
     gateway: Gateway, process: Process, tmp_path: Path
 ) -> None:
-    """Its list of revoked certificates is not all that a gateway goes by."""
+    """The gateway also refuses certificates that are not in its revocation list."""
     unknown = issue(gateway, tmp_path / "unknown", 0)
     assert await present(gateway, process, unknown) == "not-authorized"
     process.wait_told(line("certificate unknown", "", "EXTERNAL"))
@@ -176,7 +176,7 @@ async def test_a_failed_handshake_of_direct_tls_leaves_a_line(
 async def test_a_device_that_does_not_trust_the_gateway_leaves_a_line(
     gateway: Gateway, process: Process, tmp_path: Path
 ) -> None:
-    """Its alert says so; asyncio would not send it."""
+    """The device sends the TLS alert itself, because asyncio does not."""
     other = Gateway(tmp_path / "other")
 
     def connect() -> None:

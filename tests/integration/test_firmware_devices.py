@@ -52,7 +52,7 @@ class Site:
         self.at_step: Callable[[int], None] = lambda _step: None
 
     def trusts(self, _sender: str) -> bool:
-        """Trust everyone, and tell the test of each step that came."""
+        """Trust everyone, and count the steps."""
         self.steps += 1
         self.at_step(self.steps)
         return True
@@ -178,10 +178,7 @@ MOMENTS = (DeliveryStep.OFFERED, DeliveryStep.RECEIVED, DeliveryStep.RELEASED)
 async def test_receiver_with_faults_runs_each_command_once(
     site: Site, moment: DeliveryStep, how: str
 ) -> None:
-    """By its full JID nobody keeps it for the receiver: what meets its absence fails, or may have.
-
-    But nothing runs twice, and what is believed done, or failed, is so.
-    """
+    """Nothing is stored for a full JID: a command may fail, but none runs twice."""
     hit = asyncio.Event()
 
     def observe(at: DeliveryStep, number: int) -> None:

@@ -79,7 +79,7 @@ CHUNK = 32
 
 
 async def test_unread_messages_stop_the_reading(certificate: Certificate, tmp_path: Path) -> None:
-    """Those that the application has not got stay with the peer, and come later in order."""
+    """Unread messages stay with the peer and are received later in order."""
     count, backlog = 2 * BACKLOG, 0
     full = asyncio.Event()
 

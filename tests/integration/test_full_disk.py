@@ -39,7 +39,7 @@ ROSTER: Final = "<query xmlns='jabber:iq:roster'/>"
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
-    """A small disk of its own."""
+    """Mount a small disk."""
     place = tmp_path / "disk"
     place.mkdir()
     options = ["-t", "tmpfs", "-o", f"size={DISK}", "fieldpost-test"]
@@ -158,7 +158,6 @@ async def test_a_completely_full_disk_is_reported_and_survived(
 async def test_a_disk_that_fills_up_loses_no_answered_message(
     gateway: Gateway, process: Process, others: Others
 ) -> None:
-    """Also what was answered while there was less and less room."""
     async with await bound(process, "writer") as writer:
         answered = []
         for number in range(24):
@@ -177,7 +176,7 @@ async def test_a_disk_that_fills_up_loses_no_answered_message(
 
 
 async def test_an_endless_reader_stays_within_the_space_limits(tmp_path: Path) -> None:
-    """New messages wait, what is held goes on; then only reading does; and all when it has gone."""
+    """First only held messages are accepted, then only reads, and after it everything."""
     bounds = {**SMALL, "database_bytes": 40 * MIB, "wal_bytes": 6 * MIB}
     gateway = Gateway(tmp_path / "gateway", "writer", require_tls=False, **bounds)
     path = gateway.folder / database.FILE_NAME

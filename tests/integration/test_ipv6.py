@@ -1,4 +1,4 @@
-"""All over IPv6: both kinds of ports, each way to log in, resumption, limits, and the component."""
+"""Connections over IPv6: both ports, logins, limits, and the component."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PING = "<ping xmlns='urn:xmpp:ping'/>"
 
 
 def has_ipv6() -> bool:
-    """Tell whether this machine has the loopback address of IPv6."""
+    """Return whether this machine has the loopback address of IPv6."""
     try:
         with socket.create_server((HOST, 0), family=socket.AF_INET6):
             return True

@@ -251,7 +251,7 @@ def test_an_item_comes_back_that_was_taken_and_not_finished(
 
 
 def test_four_commands_may_listen(gateway: Gateway, process: Process) -> None:
-    """Others are still answered; when one ends, another may listen."""
+    """Other requests are answered; when a listener ends, another may listen."""
     with ExitStack() as four:
         for _ in range(MAX_LISTENERS - 1):
             four.enter_context(control.listening(gateway.folder, ["#"]))
@@ -278,7 +278,7 @@ def until_disconnected(items: Iterator[ItemReport]) -> Iterator[ItemReport]:
 
 
 def test_a_listener_that_does_not_read_is_disconnected(gateway: Gateway, process: Process) -> None:
-    """It delays nobody who publishes, and does not lose items without notice."""
+    """It does not delay publishers, and the end is reported to it."""
     done(gateway, "node", "create", "plant/c")
     text, count = "x" * 50_000, 150
     with control.listening(gateway.folder, ["plant/c"], SOON_S) as items:

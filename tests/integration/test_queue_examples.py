@@ -215,7 +215,7 @@ class Party:
 
     @property
     def full(self) -> str:
-        """Its full JID."""
+        """Return its full JID."""
         return self.client.full
 
     def send(self, xml: str) -> None:

@@ -1,4 +1,4 @@
-"""How fast one connection is read: it waits, and nothing of it is lost, reordered, or refused."""
+"""The rate limit of a connection: reading pauses, and nothing is lost, reordered or refused."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def test_a_burst_waits_and_all_of_it_is_answered_in_order(tmp_path: Path) 
 
 
 async def test_who_waits_is_still_heard_on_what_it_has_got(tmp_path: Path) -> None:
-    """An acknowledgement that comes before the next stanza is taken: it counts as bytes alone."""
+    """Acknowledgements before the next stanza count as bytes only."""
     async with (
         in_process(tmp_path, "pump", stanzas_per_second=1, stanzas_at_once=16) as gateway,
         await gateway.bound("pump") as pump,

@@ -75,11 +75,7 @@ async def test_stopped_receiver_cleans_up_and_killed_one_does_not(tmp_path: Path
 async def test_two_receivers_share_one_folder(
     tmp_path: Path, scale: Callable[[int, int], int], number: int
 ) -> None:
-    """Each segment is sent to both at once, with a contradicting one; some are cut before.
-
-    A body that was cut may still be on its way in when all is answered: the receivers are stopped,
-    which sees to it, before what they left is looked at.
-    """
+    """Each segment is sent to both at once, with a conflicting one; some are interrupted first."""
     chance = random.Random(number)
     truth: dict[str, bytes] = {}
     async with two_receivers(tmp_path / "fleet") as (receivers, clients):

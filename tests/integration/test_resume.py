@@ -1,4 +1,4 @@
-"""Stream management over real sockets (XEP-0198): acknowledged, resumed, timed out, too much."""
+"""Stream management over real sockets (XEP-0198)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def ping(number: int) -> str:
 
 
 def offer(number: int) -> str:
-    """A stanza whose handling is a row."""
+    """Return a stanza whose handling adds a row."""
     return (
         f"<iq type='set' id='p{number}' to='gw.example'><assured xmlns='urn:xmpp:qos'"
         f" msgId='m{number}'><message xmlns='jabber:client'/></assured></iq>"
@@ -103,7 +103,7 @@ async def test_what_has_no_place_is_refused_and_the_stream_goes_on(port: int, se
 
 
 async def resumed(port: int, token: str, h: int, user: str = "cam1") -> tuple[Client, int]:
-    """Come back; returns the new connection, and how many stanzas were handled."""
+    """Resume; return the new connection, and the number of handled stanzas."""
     client = await known(port, user)
     answer = await client.resume(token, h)
     assert answer.tag == f"{SM}resumed"
@@ -169,7 +169,6 @@ async def exchange(port: int, chance: random.Random, total: int) -> None:
 async def test_a_burst_over_a_link_that_is_cut_again_and_again_is_exact(
     port: int, seed: int, scale: Callable[[int, int], int]
 ) -> None:
-    """Nothing is lost and nothing comes twice, wherever the socket dies."""
     await exchange(port, random.Random(seed), scale(60, 600))
 
 

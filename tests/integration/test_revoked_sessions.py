@@ -1,4 +1,4 @@
-"""Devices that are revoked and brought back at once: nothing of before lives on."""
+"""Devices that are revoked and restored at once: earlier sessions and logins end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`fieldpost run` as an operator meets it: mistakes are told in one line, with status 1."""
+"""`fieldpost run`: a failed start is reported in one line, with status 1."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def process(gateway: Gateway) -> Iterator[Process]:
 
 
 def own(gateway: Gateway, name: str) -> Path:
-    """The folder of a device's certificate."""
+    """Return the folder of a device's certificate."""
     return gateway.folder / "devices" / name
 
 
@@ -51,7 +51,7 @@ async def connect(
 
 
 async def refused(opening: Coroutine[None, None, Client]) -> bool:
-    """Tell whether a client is refused by TLS: with TLS 1.3, it learns that when it reads."""
+    """Return whether TLS refuses a client; with TLS 1.3, the client learns it when it reads."""
     try:
         client = await opening
     except (ssl.SSLError, ConnectionError):
@@ -123,7 +123,7 @@ async def test_revoked_certificate_ends_the_session(
 async def test_unknown_certificate_is_refused_like_a_wrong_password(
     gateway: Gateway, process: Process, tmp_path: Path
 ) -> None:
-    """Its list of revoked certificates is not all that a gateway goes by."""
+    """The gateway does not depend on the revocation list."""
     kept = shutil.copytree(own(gateway, "pump3"), tmp_path / "kept")
     await asyncio.to_thread(devices.remove, gateway.folder, "pump3")
     (gateway.folder / "pki" / "crl.pem").unlink()
@@ -148,7 +148,7 @@ async def test_other_alpn_protocol_is_refused(gateway: Gateway, process: Process
 async def test_renewed_server_certificate_is_used_for_new_handshakes(
     gateway: Gateway, process: Process
 ) -> None:
-    """Files that cannot be used leave what was there."""
+    """Files that cannot be used are ignored."""
     server = gateway.folder / "pki" / "server.pem"
     good = server.read_bytes()
     server.write_bytes(b"nothing of the kind")

@@ -1,4 +1,4 @@
-"""The scenario `count`: a fault at every message, a bounded end, going on, and its command."""
+"""The scenario `count` and its command."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ _Ends = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 @pytest.fixture
 async def echo() -> AsyncIterator[int]:
-    """The port of a server that sends everything back."""
+    """Return the port of a server that sends everything back."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -94,7 +94,7 @@ async def test_one_direction_can_be_lost(echo: int, lost: str) -> None:
 
 @pytest.fixture
 async def open_ends() -> AsyncIterator[tuple[int, asyncio.Queue[_Ends]]]:
-    """The port of a server that does nothing by itself, and the ends of its connections."""
+    """Return the port of a silent server, and the ends of its connections."""
     ends: asyncio.Queue[_Ends] = asyncio.Queue()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -25,7 +25,7 @@ NODE = "jobs"
 
 
 def said(stanza: Stanza) -> str:
-    """Name what a request asks for: subscribe, retract, unlock..."""
+    """Return the name of a request: subscribe, retract, unlock..."""
     return stanza.payload[0].tag.rpartition("}")[2]
 
 
@@ -56,7 +56,7 @@ class Service:
 
 
 class Work:
-    """Does what it is given, when it is let."""
+    """The work of a worker; it waits for `go`."""
 
     def __init__(self) -> None:
         self.began: list[Job] = []

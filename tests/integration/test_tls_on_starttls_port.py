@@ -42,7 +42,7 @@ def process(gateway: Gateway) -> Iterator[Process]:
 
 
 async def test_slixmpp_as_it_comes_causes_no_warning(tmp_path: Path) -> None:
-    """It tries direct TLS first."""
+    """slixmpp tries direct TLS first."""
     gateway = Gateway(tmp_path / "gateway", "pump1")
     with gateway.run() as process:
         address = "127.0.0.1", port_of(process)

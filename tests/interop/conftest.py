@@ -29,7 +29,7 @@ class Site:
         self.process: Process = self.gateway.run()
 
     def login(self, device: str, mechanism: str, transport: str = "starttls") -> Login:
-        """The settings with which a device connects; tests change them with `_replace`."""
+        """Return the settings with which a device connects; tests change them with `_replace`."""
         external = mechanism == "EXTERNAL"
         if device not in self._devices:
             password = None if external else PASSWORD

@@ -62,7 +62,7 @@ class Device(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Its account."""
+        """Return its account."""
         return self.login.jid.partition("@")[0]
 
     def readings(self) -> list[float]:

@@ -27,7 +27,7 @@ class Pair(NamedTuple):
     cutter: Cutter
 
     def chat(self, text: str) -> None:
-        """One message there, and one back."""
+        """Send a message there and one back."""
         self.client.tell("message", self.peer_jid, f"{text} there")
         self.client.expect("sent", self.peer_jid)
         assert self.peer.expect("message", self.jid) == f"{text} there"
@@ -35,7 +35,7 @@ class Pair(NamedTuple):
         assert self.client.expect("message", self.peer_jid) == f"{text} back"
 
     def end(self) -> None:
-        """Both close; neither has got or said anything but what was waited for."""
+        """Close both, and check that nothing else was received."""
         self.client.ask("ping", answer="pong")
         self.peer.ask("ping", answer="pong")
         assert self.peer.unread("presence") == []

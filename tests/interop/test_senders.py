@@ -32,7 +32,7 @@ WAYS = [
 
 
 def command(tool: str, login: Login) -> list[str]:
-    """The words that log in, over the login's transport."""
+    """Return the command that logs in over the login's transport."""
     if shutil.which(tool) is None:
         pytest.skip(f"no {tool} (make interop-packages)")
     user, _, domain = login.jid.partition("/")[0].partition("@")
@@ -65,7 +65,7 @@ def send(
 
 
 def events_of(site: Site, login: Login) -> list[tuple[str, str]]:
-    """The sender's tool chooses its resource, so that only the account is known."""
+    """Return the events of an account; the tool chooses its resource."""
     account = login.jid.partition("/")[0]
     return [
         (event["name"], event["text"])
