@@ -12,7 +12,6 @@ import argparse
 import json
 import random
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -23,7 +22,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from sync.segment import decode
-from tests.helpers.processes import Process, start
+from tests.helpers.processes import Process, free_port, start
 
 DOMAIN = "gw.example"
 
@@ -258,14 +257,6 @@ def call(*argv: str | Path) -> str:
 def _stop(number: int, _frame: object) -> None:
     """End as an error does, so that all that runs is ended too."""
     raise SystemExit(128 + number)
-
-
-def free_port() -> int:
-    """Find a port that nobody uses just now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def say(text: str) -> None:

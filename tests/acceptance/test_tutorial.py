@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,19 +11,12 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import LONG
-from tests.helpers.processes import Process, start
+from tests.helpers.processes import Process, free_port, start
 
 TUTORIAL = (Path(__file__).parents[2] / "docs" / "tutorial.md").read_text("utf-8")
 COMMANDS = re.findall(r"^\$ (.+)$", TUTORIAL, re.MULTILINE)
 [FIRMWARE] = re.findall(r"```python\n(.*?)```", TUTORIAL, re.DOTALL)
 COMMAND_S = 300
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 class Newcomer:

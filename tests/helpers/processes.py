@@ -8,12 +8,14 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import secrets
 import signal
 import socket
 import subprocess
 import sys
 import threading
 from collections import deque
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
@@ -195,3 +197,13 @@ def free_port() -> int:
             probe.bind(("127.0.0.1", port))
             return port
     raise AssertionError("no free port")
+
+
+@contextlib.contextmanager
+def systemd() -> Iterator[tuple[socket.socket, dict[str, str]]]:
+    """Listen as systemd does; return the socket and its environment variable."""
+    name = secrets.token_hex(16)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told:
+        told.bind(f"\0{name}")
+        told.settimeout(30)
+        yield told, {"NOTIFY_SOCKET": f"@{name}"}

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import signal
-import socket
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from tests.helpers.gateway import Gateway, bound
-from tests.helpers.processes import Process, start
+from tests.helpers.processes import Process, start, systemd
 from tests.helpers.xmpp import condition
 
 WITHOUT_ID = "<assured xmlns='urn:xmpp:qos'><message xmlns='jabber:client'/></assured>"
@@ -70,19 +67,9 @@ async def test_systemd_reads_priorities(gateway: Gateway) -> None:
         assert process.terminate() == 0
 
 
-@contextmanager
-def systemd() -> Iterator[tuple[socket.socket, str]]:
-    """Listen as systemd does; return the socket and its name in the environment."""
-    name = secrets.token_hex(16)
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told:
-        told.bind(f"\0{name}")
-        told.settimeout(30)
-        yield told, f"@{name}"
-
-
 def test_the_watchdog_is_fed_while_the_event_loop_runs(gateway: Gateway) -> None:
-    with systemd() as (told, name):
-        env = {"NOTIFY_SOCKET": name, "WATCHDOG_USEC": "200000"}
+    with systemd() as (told, env):
+        env["WATCHDOG_USEC"] = "200000"
         with start("fieldpost", "run", "--dir", gateway.folder, env=env) as process:
             assert [told.recv(100) for _ in range(4)] == [b"READY=1", *[b"WATCHDOG=1"] * 3]
             os.kill(process.pid, signal.SIGSTOP)

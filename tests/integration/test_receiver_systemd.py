@@ -2,26 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import secrets
 import socket
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.helpers.fleet import HOST, make_fleet
-from tests.helpers.processes import start
-
-
-@contextlib.contextmanager
-def systemd() -> Iterator[tuple[socket.socket, dict[str, str]]]:
-    """Listen as systemd does; return the socket and its environment variable."""
-    name = secrets.token_hex(16)
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told:
-        told.bind(f"\0{name}")
-        told.settimeout(30)
-        yield told, {"NOTIFY_SOCKET": f"@{name}"}
+from tests.helpers.processes import start, systemd
 
 
 def test_systemd_is_notified_of_ready_and_stopping(tmp_path: Path) -> None:

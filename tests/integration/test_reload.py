@@ -25,7 +25,7 @@ from edge.ops import control, pki
 from sync.common.enrolment import format_enrolment
 from tests.helpers.gateway import DOMAIN, PASSWORD, Gateway, port_of
 from tests.helpers.pki import make_pki
-from tests.helpers.processes import Process, start
+from tests.helpers.processes import Process, free_port, start
 from tests.helpers.scripted_centre import running_scripted_centre
 from tests.helpers.scripted_server import SECRET, serving
 from tests.helpers.xmpp import Client, authenticated, condition, log_in
@@ -98,12 +98,6 @@ def allowed(gateway: Gateway, limit: str) -> object:
 
 async def pump(gateway: Gateway, process: Process, resource: str = "fw") -> Client:
     return await log_in(port_of(process), gateway.ca, "pump1", PASSWORD, resource)
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        port: int = listening.getsockname()[1]
-        return port
 
 
 def get(port: int, host: str = "localhost") -> int:
