@@ -62,7 +62,7 @@ bandwidth = 1
         ("", ("gateway.domain", "it is missing")),
         ("[gateway]\ndomain = 3", ("gateway.domain", "it is 3, but must be a string")),
         ("x = 1\n" + DOMAIN, ("x", "there is no such section")),
-        (DOMAIN + "[limits]\nretry_after = 500\nretry_most = 60",
+        (DOMAIN + "[limits]\nretry_after = 61\nretry_most = 60",
          ("", "limits.retry_after must not exceed limits.retry_most")),
         ("gateway = 1", ("gateway", "it must be a section that begins with [gateway]")),
         (

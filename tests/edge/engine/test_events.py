@@ -156,6 +156,16 @@ def test_a_unit_without_the_image_needs_the_database() -> None:
     tx.undo()
 
 
+def test_events_in_memory_survive_a_cleared_cache(db: sqlite3.Connection) -> None:
+    cache: dict[str, Any] = {}
+    tx = Transaction(db, at(db).now, cache)
+    events.append(tx, LOGS, EVENT)
+    cache.clear()
+    assert events.append(tx, LOGS, EVENT) == 2
+    tx.run_before_commit()
+    assert [row.seq for row in events.read(at(db), LOGS, 0, 10, 1000)] == [1, 2]
+
+
 def test_sealed_events_of_a_row_are_not_read(db: sqlite3.Connection) -> None:
     append(at(db, 2.0), LOGS, 4, EVENT)
     tx = at(db)

@@ -83,6 +83,13 @@ def test_a_window_without_refusals_is_closed(gateway: Gateway) -> None:
     assert logged(gateway) == [(A, "rule", 1.0)] * 2
 
 
+def test_sources_and_rules_are_logged_separately(gateway: Gateway) -> None:
+    for source, rule in ((A, "x"), (A, "y"), (B, "x")):
+        refuse(gateway, source, rule, times=2)
+    assert logged(gateway) == [(A, "x", 1.0), (A, "y", 1.0), (B, "x", 1.0)]
+    assert gateway.events("system")[0].tags == {}
+
+
 def test_further_sources_are_logged_as_other(gateway: Gateway) -> None:
     for number in range(10):
         rule = refusals.with_details("rule", "wrong", {"account": str(number)})

@@ -15,7 +15,7 @@ from edge.xmpp.errors import (
     StreamError,
     UsageError,
 )
-from edge.xmpp.namespaces import CLIENT, STANZA_ERRORS, STREAM_ERRORS, STREAMS, XML, clark
+from edge.xmpp.namespaces import BIND, CLIENT, STANZA_ERRORS, STREAM_ERRORS, STREAMS, XML, clark
 from edge.xmpp.parser import StreamParser
 from edge.xmpp.stanza import MAX_FRAGMENT_BYTES, Stanza, StreamOpen, parse_fragment
 from tests.helpers.parser_corpus import HEADER
@@ -135,6 +135,11 @@ def test_message_error() -> None:
     assert written.tag == clark(CLIENT, "message")
     assert written.attrib == {"type": "error", "id": "7", "to": "a@b", "from": "c"}
     assert [child.tag for child in written] == [clark(CLIENT, "error")]
+
+
+def test_bind_result() -> None:
+    written = tree(serialize.bind_result("1", "a@b/c<d"))
+    assert written.findtext(f"{clark(BIND, 'bind')}/{clark(BIND, 'jid')}") == "a@b/c<d"
 
 
 def test_unknown_conditions_are_usage_errors() -> None:
