@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import ssl
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -13,10 +12,10 @@ from click.testing import CliRunner, Result
 
 from edge import credentials
 from edge.cli.commands import main
-from edge.engine import database
 from edge.engine.service_time import DAY_MS
 from edge.features.accounts.store import accounts
 from edge.ops import current_time
+from edge.ops.transactions import changing, reading
 from tests.helpers import waiting
 
 NEVER_SEEN: dict[str, object] = {
@@ -37,12 +36,11 @@ def device(folder: Path, *args: object, text: str | None = None) -> Result:
     return call(folder, "device", *args, text=text)
 
 
-def password_of(folder: Path, name: str = "pump1") -> credentials.Credentials | None:
-    with (
-        closing(database.connect_reader(folder / database.FILE_NAME)) as connection,
-        database.transaction(connection, current_time.now(), "BEGIN") as tx,
-    ):
-        return accounts.credentials(tx, name, "SCRAM-SHA-256")
+def has_password(folder: Path, password: str) -> bool:
+    """Return whether this is the password of `pump1`."""
+    with reading(folder) as tx:
+        stored = accounts.credentials(tx, "pump1", "SCRAM-SHA-256")
+    return stored is not None and credentials.verify(password, stored)
 
 
 def listed(folder: Path) -> list[dict[str, object]]:
@@ -56,24 +54,20 @@ def test_add_prints_the_folder_of_a_usable_certificate(folder: Path) -> None:
     assert (jid, place) == ("pump1@gw.example", str(folder / "devices" / "pump1"))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.load_cert_chain(Path(place) / "cert.pem", Path(place) / "key.pem")
-    assert password_of(folder) is None
+    assert listed(folder)[0]["password"] is False
 
 
 def test_add_generates_a_password(folder: Path) -> None:
     jid, password = device(folder, "add", "pump1").stdout.splitlines()
     assert jid == "pump1@gw.example"
-    stored = password_of(folder)
-    assert stored is not None
-    assert credentials.verify(password, stored)
+    assert has_password(folder, password)
 
 
 def test_add_with_a_certificate_and_a_password(folder: Path) -> None:
     text = "secret\r\nmore\n"
     result = device(folder, "add", "pump1", "--certificate", "--password-stdin", text=text)
     assert result.stdout == f"pump1@gw.example\n{folder / 'devices' / 'pump1'}\n"
-    stored = password_of(folder)
-    assert stored is not None
-    assert credentials.verify("secret", stored)
+    assert has_password(folder, "secret")
 
 
 def test_certificate_prints_its_folder(folder: Path) -> None:
@@ -88,14 +82,10 @@ def test_certificate_prints_its_folder(folder: Path) -> None:
 def test_only_a_generated_password_is_printed(folder: Path) -> None:
     device(folder, "add", "pump1", "--password", "old")
     made_up = device(folder, "passwd", "pump1").stdout.rstrip("\n")
-    stored = password_of(folder)
-    assert stored is not None
-    assert credentials.verify(made_up, stored)
+    assert has_password(folder, made_up)
     result = device(folder, "passwd", "pump1", "--password-stdin", text="newer\n")
     assert (result.exit_code, result.stdout, result.stderr) == (0, "", "")
-    stored = password_of(folder)
-    assert stored is not None
-    assert credentials.verify("newer", stored)
+    assert has_password(folder, "newer")
 
 
 @pytest.mark.parametrize("command", ["add", "passwd"])
@@ -109,9 +99,7 @@ def test_a_password_on_the_command_line_is_taken_with_a_warning(folder: Path, co
         "warning: other users of this machine can see --password in the process list;"
         " use --password-stdin\n"
     )
-    stored = password_of(folder)
-    assert stored is not None
-    assert credentials.verify("seen", stored)
+    assert has_password(folder, "seen")
 
 
 def test_revoke_and_restore(folder: Path) -> None:
@@ -146,10 +134,7 @@ def test_remove_asks_for_confirmation(folder: Path) -> None:
 def test_remove_reports_the_waiting_messages(folder: Path) -> None:
     for name in ("pump1", "pump2"):
         device(folder, "add", name, "--password", "x")
-    with (
-        closing(database.connect(folder / database.FILE_NAME)) as connection,
-        database.transaction(connection, current_time.now()) as tx,
-    ):
+    with changing(folder) as tx:
         waiting.store(tx, "pump2@gw.example", "pump1")
         waiting.queue(tx, "pump2@gw.example", "m1", "pump1")
         waiting.hold(tx, "pump2@gw.example", "m2", recipient="pump1")
@@ -222,10 +207,7 @@ def test_list_as_text(folder: Path) -> None:
     device(folder, "add", "gone", "--password", "x")
     device(folder, "revoke", "gone")
     device(folder, "add", "late", "--certificate", "--no-trust", "--downgrade")
-    with (
-        closing(database.connect(folder / database.FILE_NAME)) as connection,
-        database.transaction(connection, current_time.now()) as tx,
-    ):
+    with changing(folder) as tx:
         tx.run("UPDATE certificates SET not_after = 0 WHERE name = 'late'")
         tx.run("UPDATE certificates SET not_after = ? WHERE name = 'both'", (tx.now.wall + 10**8,))
     day = r"\d{4}-\d\d-\d\d"
@@ -261,9 +243,7 @@ def test_contradictory_or_empty_passwords_are_wrong_usage(
     device(folder, "add", "pump1", "--password", "old")
     assert device(folder, *command, *options, text="\n").exit_code == 2
     assert len(listed(folder)) == 1
-    stored = password_of(folder)
-    assert stored is not None
-    assert credentials.verify("old", stored)
+    assert has_password(folder, "old")
 
 
 def test_examples_of_the_guide_run(folder: Path) -> None:

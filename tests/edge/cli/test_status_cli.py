@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +20,8 @@ from edge.engine.events import NewEvent
 from edge.features.accounts.store import accounts
 from edge.features.presence.store import roster
 from edge.features.presence.store.roster import RosterItem
-from edge.ops import current_time
 from edge.ops.status import PROCESS_LIMITS, limits_by_name
+from edge.ops.transactions import changing
 from tests.helpers import waiting
 
 PUMP = "pump1@gw.example"
@@ -48,10 +47,7 @@ def call(folder: Path, *args: str) -> Result:
 
 
 def change(folder: Path, unit: Callable[[Transaction], object]) -> None:
-    with (
-        closing(database.connect(folder / database.FILE_NAME)) as connection,
-        database.transaction(connection, current_time.now()) as tx,
-    ):
+    with changing(folder) as tx:
         unit(tx)
 
 

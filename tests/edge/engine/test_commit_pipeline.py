@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -140,51 +140,54 @@ async def flushed(store: Store) -> None:
     await asyncio.wait_for(store.run(lambda _tx: None), 30)
 
 
-async def gated(store: Store, monkeypatch: pytest.MonkeyPatch) -> Gate:
-    """Return a gate of a store whose images are not dropped: the first group loads them."""
+@pytest.fixture
+async def store(path: Path) -> AsyncIterator[Store]:
+    async with opened(path) as made:
+        yield made
+
+
+@pytest.fixture
+async def gate(store: Store, monkeypatch: pytest.MonkeyPatch) -> Gate:
+    """A gate of a store whose images are not dropped: the first group loads them."""
     await flushed(store)
     return Gate(store, monkeypatch)
 
 
 async def test_a_unit_runs_while_a_group_is_committed_and_is_answered_after_its_own_commit(
-    path: Path, names: Names, answers: Answers, monkeypatch: pytest.MonkeyPatch
+    names: Names, answers: Answers, store: Store, gate: Gate
 ) -> None:
-    async with opened(path) as store:
-        gate = await gated(store, monkeypatch)
-        store.submit(names.add("a"), answers)
-        await gate.reached()
-        for name in "bc":
-            store.submit(names.add(name), answers)
-        assert names.runs == [("a", False), ("b", True), ("c", True)], "before the first commit"
-        assert answers.outcomes == []
-        gate.let_one_pass()
-        await gate.reached()
-        assert (answers.outcomes, answers.committed) == (["a"], ["a"])
-        gate.open()
-        await flushed(store)
-        assert answers.outcomes == ["a", "ab", "abc"]
-        assert answers.committed == ["a", "abc", "abc"]
-        assert len(names.runs) == 3, "each ran once"
+    store.submit(names.add("a"), answers)
+    await gate.reached()
+    for name in "bc":
+        store.submit(names.add(name), answers)
+    assert names.runs == [("a", False), ("b", True), ("c", True)], "before the first commit"
+    assert answers.outcomes == []
+    gate.let_one_pass()
+    await gate.reached()
+    assert (answers.outcomes, answers.committed) == (["a"], ["a"])
+    gate.open()
+    await flushed(store)
+    assert answers.outcomes == ["a", "ab", "abc"]
+    assert answers.committed == ["a", "abc", "abc"]
+    assert len(names.runs) == 3, "each ran once"
 
 
 async def test_a_unit_that_needs_a_statement_is_undone_and_runs_after_the_commit(
-    path: Path, names: Names, answers: Answers, monkeypatch: pytest.MonkeyPatch
+    names: Names, answers: Answers, store: Store, gate: Gate
 ) -> None:
     def statement(tx: Transaction) -> None:
         tx.send(7, b"<sent/>")
         tx.row("SELECT 1")
 
-    async with opened(path) as store:
-        sent: list[bytes] = []
-        store.on_sends = lambda sends: sent.extend(send.stanza for send in sends)
-        gate = await gated(store, monkeypatch)
-        store.submit(names.add("a"), answers)
-        await gate.reached()
-        store.submit(names.add("b"), answers)
-        store.submit(names.add("c", statement), answers)
-        store.submit(names.add("d"), answers)
-        gate.open()
-        await flushed(store)
+    sent: list[bytes] = []
+    store.on_sends = lambda sends: sent.extend(send.stanza for send in sends)
+    store.submit(names.add("a"), answers)
+    await gate.reached()
+    store.submit(names.add("b"), answers)
+    store.submit(names.add("c", statement), answers)
+    store.submit(names.add("d"), answers)
+    gate.open()
+    await flushed(store)
     assert answers.outcomes == ["a", "ab", "abc", "abcd"]
     assert answers.committed == ["a", "abcd", "abcd", "abcd"]
     assert names.runs == [("a", False), ("b", True), ("c", True), ("c", False), ("d", False)]
@@ -192,7 +195,7 @@ async def test_a_unit_that_needs_a_statement_is_undone_and_runs_after_the_commit
 
 
 async def test_withdrawn_stanzas_come_back_when_a_unit_is_undone(
-    path: Path, names: Names, monkeypatch: pytest.MonkeyPatch
+    names: Names, store: Store, gate: Gate
 ) -> None:
     withdrawn: list[list[bytes]] = []
 
@@ -200,38 +203,34 @@ async def test_withdrawn_stanzas_come_back_when_a_unit_is_undone(
         withdrawn.append([send.stanza for send in tx.withdraw_sends(7)])
         tx.row("SELECT 1")
 
-    async with opened(path) as store:
-        sent: list[bytes] = []
-        store.on_sends = lambda sends: sent.extend(send.stanza for send in sends)
-        gate = await gated(store, monkeypatch)
-        store.submit(names.add("a"), lambda _outcome: None)
-        await gate.reached()
-        for generation in (6, 7):
-            stanza = b"<to-%d/>" % generation
-            unit = names.add(str(generation), partial(send, generation, stanza))
-            store.submit(unit, lambda _outcome: None)
-        store.submit(withdraw, lambda _outcome: None)
-        gate.open()
-        await flushed(store)
+    sent: list[bytes] = []
+    store.on_sends = lambda sends: sent.extend(send.stanza for send in sends)
+    store.submit(names.add("a"), lambda _outcome: None)
+    await gate.reached()
+    for generation in (6, 7):
+        stanza = b"<to-%d/>" % generation
+        unit = names.add(str(generation), partial(send, generation, stanza))
+        store.submit(unit, lambda _outcome: None)
+    store.submit(withdraw, lambda _outcome: None)
+    gate.open()
+    await flushed(store)
     assert withdrawn == [[b"<to-7/>"], [b"<to-7/>"]]
     assert sent == [b"<to-6/>"]
 
 
 async def test_a_unit_that_fails_in_memory_fails_alone(
-    path: Path, names: Names, answers: Answers, monkeypatch: pytest.MonkeyPatch
+    path: Path, names: Names, answers: Answers, store: Store, gate: Gate
 ) -> None:
     def fail(_tx: Transaction) -> None:
         raise ZeroDivisionError
 
     asyncio.get_running_loop().set_exception_handler(lambda _loop, _context: None)
-    async with opened(path) as store:
-        gate = await gated(store, monkeypatch)
-        store.submit(names.add("a"), answers)
-        await gate.reached()
-        for name, then in (("b", lambda _tx: None), ("c", fail), ("d", lambda _tx: None)):
-            store.submit(names.add(name, then), answers)
-        gate.open()
-        await flushed(store)
+    store.submit(names.add("a"), answers)
+    await gate.reached()
+    for name, then in (("b", lambda _tx: None), ("c", fail), ("d", lambda _tx: None)):
+        store.submit(names.add(name, then), answers)
+    gate.open()
+    await flushed(store)
     first, second, error, last = answers.outcomes
     assert (first, second, last) == ("a", "ab", "abd")
     assert isinstance(error.__cause__, ZeroDivisionError)
@@ -250,20 +249,19 @@ async def test_a_commit_that_fails_takes_the_group_behind_it_with_it(
     path: Path,
     names: Names,
     answers: Answers,
-    monkeypatch: pytest.MonkeyPatch,
     code: int,
     failure: type[Exception] | None,
+    store: Store,
+    gate: Gate,
 ) -> None:
-    async with opened(path) as store:
-        gate = await gated(store, monkeypatch)
-        for name in "ab":
-            store.submit(names.add(name), answers)
-        await gate.reached()
-        for name in "cd":
-            store.submit(names.add(name), answers)
-        assert names.runs[2:] == [("c", True), ("d", True)]
-        gate.open(sqlite_error(code))
-        await flushed(store)
+    for name in "ab":
+        store.submit(names.add(name), answers)
+    await gate.reached()
+    for name in "cd":
+        store.submit(names.add(name), answers)
+    assert names.runs[2:] == [("c", True), ("d", True)]
+    gate.open(sqlite_error(code))
+    await flushed(store)
     if failure is None:  # the units of the group had room one by one
         assert answers.outcomes == ["a", "ab", "abc", "abcd"]
         assert stored(path) == ["a", "b", "c", "d"]
@@ -276,40 +274,36 @@ async def test_a_commit_that_fails_takes_the_group_behind_it_with_it(
 
 
 async def test_the_commit_of_the_group_behind_fails_alone(
-    path: Path, names: Names, answers: Answers, monkeypatch: pytest.MonkeyPatch
+    path: Path, names: Names, answers: Answers, store: Store, gate: Gate
 ) -> None:
-    async with opened(path) as store:
-        gate = await gated(store, monkeypatch)
-        store.submit(names.add("a"), answers)
-        await gate.reached()
-        store.submit(names.add("b"), answers)
-        gate.let_one_pass()
-        await gate.reached()
-        store.submit(names.add("c"), answers)
-        gate.open(sqlite_error(sqlite3.SQLITE_FULL))
-        await flushed(store)
+    store.submit(names.add("a"), answers)
+    await gate.reached()
+    store.submit(names.add("b"), answers)
+    gate.let_one_pass()
+    await gate.reached()
+    store.submit(names.add("c"), answers)
+    gate.open(sqlite_error(sqlite3.SQLITE_FULL))
+    await flushed(store)
     first, error, last = answers.outcomes
     assert (first, type(error), last) == ("a", StoreFull, "ac")
     assert stored(path) == ["a", "c"]
 
 
 async def test_a_change_by_another_process_makes_units_run_again(
-    path: Path, names: Names, answers: Answers, monkeypatch: pytest.MonkeyPatch
+    path: Path, names: Names, answers: Answers, store: Store, gate: Gate
 ) -> None:
     def change(_outcome: object) -> None:
         with closing(sqlite3.connect(path)) as other:
             other.execute("INSERT INTO meta VALUES ('A', 1)")
             other.commit()
 
-    async with opened(path) as store:
-        changes: list[str] = []
-        gate = await gated(store, monkeypatch)
-        store.on_changed = lambda: changes.append("changed")
-        store.submit(names.add("a"), change)
-        await gate.reached()
-        store.submit(names.add("b"), answers)
-        gate.open()
-        await flushed(store)
+    changes: list[str] = []
+    store.on_changed = lambda: changes.append("changed")
+    store.submit(names.add("a"), change)
+    await gate.reached()
+    store.submit(names.add("b"), answers)
+    gate.open()
+    await flushed(store)
     assert names.runs == [("a", False), ("b", True), ("b", False)]
     assert answers.outcomes == ["Aab"]
     assert stored(path) == ["A", "a", "b"]
@@ -349,7 +343,7 @@ async def test_a_bug_that_ends_the_store_is_reported(
 
 
 async def test_nothing_runs_in_memory_beside_or_behind_a_heavy_unit(
-    path: Path, names: Names, answers: Answers, monkeypatch: pytest.MonkeyPatch
+    names: Names, answers: Answers, store: Store, gate: Gate
 ) -> None:
     running, go_on = threading.Event(), threading.Event()
     threads: list[threading.Thread] = []
@@ -359,20 +353,18 @@ async def test_nothing_runs_in_memory_beside_or_behind_a_heavy_unit(
         running.set()
         assert go_on.wait(30)
 
-    async with opened(path) as store:
-        gate = await gated(store, monkeypatch)
-        store.submit(names.add("a"), answers)
-        await gate.reached()
-        store.submit(names.add("b"), answers)
-        store.submit(names.add("c", heavy), answers, heavy=True)
-        store.submit(names.add("d"), answers)
-        assert names.runs == [("a", False), ("b", True)]
-        gate.open()
-        assert await asyncio.to_thread(running.wait, 30)
-        store.submit(names.add("e"), answers)
-        assert names.runs == [("a", False), ("b", True), ("c", False)]
-        go_on.set()
-        await flushed(store)
+    store.submit(names.add("a"), answers)
+    await gate.reached()
+    store.submit(names.add("b"), answers)
+    store.submit(names.add("c", heavy), answers, heavy=True)
+    store.submit(names.add("d"), answers)
+    assert names.runs == [("a", False), ("b", True)]
+    gate.open()
+    assert await asyncio.to_thread(running.wait, 30)
+    store.submit(names.add("e"), answers)
+    assert names.runs == [("a", False), ("b", True), ("c", False)]
+    go_on.set()
+    await flushed(store)
     assert threads != [threading.main_thread()]
     assert answers.outcomes == ["a", "ab", "abc", "abcd", "abcde"]
 
@@ -381,7 +373,8 @@ async def test_closing_commits_the_group_behind(
     path: Path, names: Names, answers: Answers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = await Store.open(path, Clock(), UnitLimits(10, 1000))
-    gate = await gated(store, monkeypatch)
+    await flushed(store)
+    gate = Gate(store, monkeypatch)
     store.submit(names.add("a"), answers)
     await gate.reached()
     store.submit(names.add("b"), answers)
@@ -395,40 +388,41 @@ async def test_closing_commits_the_group_behind(
 
 
 async def test_a_group_behind_ends_when_it_has_much_to_send(
-    path: Path, names: Names, answers: Answers, monkeypatch: pytest.MonkeyPatch
+    path: Path,
+    names: Names,
+    answers: Answers,
+    monkeypatch: pytest.MonkeyPatch,
+    store: Store,
+    gate: Gate,
 ) -> None:
     monkeypatch.setattr(group_commit, "MAX_SEND_BYTES", 2 * (10 + group_commit.SEND_COST))
-    async with opened(path) as store:
-        sent: list[tuple[int, str]] = []
-        store.on_sends = lambda sends: sent.extend(
-            (send.generation, "".join(stored(path))) for send in sends
-        )
-        gate = await gated(store, monkeypatch)
-        store.submit(names.add("a"), answers)
-        await gate.reached()
-        for number, name in enumerate("bcd"):
-            store.submit(names.add(name, partial(send, number, bytes(10))), answers)
-        assert names.runs == [("a", False), ("b", True), ("c", True)]
-        assert sent == []
-        gate.open()
-        await flushed(store)
+    sent: list[tuple[int, str]] = []
+    store.on_sends = lambda sends: sent.extend(
+        (send.generation, "".join(stored(path))) for send in sends
+    )
+    store.submit(names.add("a"), answers)
+    await gate.reached()
+    for number, name in enumerate("bcd"):
+        store.submit(names.add(name, partial(send, number, bytes(10))), answers)
+    assert names.runs == [("a", False), ("b", True), ("c", True)]
+    assert sent == []
+    gate.open()
+    await flushed(store)
     assert answers.committed == ["a", "abc", "abc", "abcd"]
     assert sent == [(0, "abc"), (1, "abc"), (2, "abcd")], "after their commits"
 
 
 async def test_a_group_behind_has_a_maximum_size(
-    path: Path, names: Names, answers: Answers, monkeypatch: pytest.MonkeyPatch
+    names: Names, answers: Answers, monkeypatch: pytest.MonkeyPatch, store: Store, gate: Gate
 ) -> None:
     monkeypatch.setattr(group_commit, "GROUP_UNITS", 2)
-    async with opened(path) as store:
-        gate = await gated(store, monkeypatch)
-        store.submit(names.add("a"), answers)
-        await gate.reached()
-        for name in "bcd":
-            store.submit(names.add(name), answers)
-        assert names.runs == [("a", False), ("b", True), ("c", True)]
-        gate.open()
-        await flushed(store)
+    store.submit(names.add("a"), answers)
+    await gate.reached()
+    for name in "bcd":
+        store.submit(names.add(name), answers)
+    assert names.runs == [("a", False), ("b", True), ("c", True)]
+    gate.open()
+    await flushed(store)
     assert answers.committed == ["a", "abc", "abc", "abcd"]
 
 
@@ -438,7 +432,8 @@ async def test_units_that_ran_in_memory_take_room_until_their_commit(
     async with opened(path, bounds=UnitLimits(100, 1000)) as store:
         rooms: list[str] = []
         store.on_room = lambda: rooms.append("".join(stored(path)))
-        gate = await gated(store, monkeypatch)
+        await flushed(store)
+        gate = Gate(store, monkeypatch)
         store.submit(names.add("a"), answers, size=500)
         await gate.reached()
         assert not store.full
@@ -453,12 +448,10 @@ async def test_units_that_ran_in_memory_take_room_until_their_commit(
 
 
 async def test_a_group_that_writes_nothing_is_answered_without_the_thread(
-    path: Path, names: Names, monkeypatch: pytest.MonkeyPatch
+    names: Names, store: Store, gate: Gate
 ) -> None:
-    async with opened(path) as store:
-        gate = await gated(store, monkeypatch)
-        outcome: asyncio.Future[object] = asyncio.get_running_loop().create_future()
-        store.submit(lambda tx: meta.read_number(tx, "none"), outcome.set_result)
-        assert await asyncio.wait_for(outcome, 30) == 0.0
-        assert (store.commits, store.writes) == (2, 0)
-        gate.open()
+    outcome: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+    store.submit(lambda tx: meta.read_number(tx, "none"), outcome.set_result)
+    assert await asyncio.wait_for(outcome, 30) == 0.0
+    assert (store.commits, store.writes) == (2, 0)
+    gate.open()

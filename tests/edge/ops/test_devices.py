@@ -18,7 +18,8 @@ from edge.errors import SetupError, StoreFull
 from edge.features.accounts.store import accounts
 from edge.features.accounts.store import certificates as issued
 from edge.features.pubsub.store import affiliations
-from edge.ops import certificates, current_time, device_status, devices, pki
+from edge.ops import certificates, device_status, devices, pki
+from edge.ops.transactions import changing, reading
 from sync.common import durable_files
 from sync.common.durable_files import FolderBusyError
 
@@ -28,23 +29,24 @@ JID = "pump1@gw.example"
 
 
 def query(folder: Path, unit: Callable[[Transaction], T]) -> T:
-    with (
-        closing(database.connect_reader(folder / database.FILE_NAME)) as connection,
-        database.transaction(connection, current_time.now(), "BEGIN") as tx,
-    ):
+    with reading(folder) as tx:
         return unit(tx)
 
 
 def change(folder: Path, sql: str) -> None:
-    with (
-        closing(database.connect(folder / database.FILE_NAME)) as connection,
-        database.transaction(connection, current_time.now()) as tx,
-    ):
+    with changing(folder) as tx:
         tx.run(sql)
 
 
 def logged(folder: Path) -> list[StoredEvent]:
     return list(query(folder, lambda tx: events.read(tx, events.SYSTEM, 0, 100, 2**20)))
+
+
+def provision(folder: Path, password: str | None = None) -> Path:
+    """Add a device with a certificate; return the folder of its files."""
+    place = devices.add(folder, "pump1", password, trusted=True, certificate=True).certificate
+    assert place is not None
+    return place
 
 
 def owner(folder: Path, certificate: bytes) -> str | None:
@@ -135,8 +137,7 @@ def test_validity_of_certificates_is_configurable(folder: Path) -> None:
 
 
 def test_files_of_a_certificate_have_private_modes(folder: Path) -> None:
-    place = devices.add(folder, "pump1", None, trusted=True, certificate=True).certificate
-    assert place is not None
+    place = provision(folder)
     modes = {path.name: path.stat().st_mode & 0o777 for path in place.iterdir()}
     assert modes == {"cert.pem": 0o644, "key.pem": 0o600, "ca.pem": 0o644}
     assert [at.stat().st_mode & 0o777 for at in (place, place.parent)] == [0o700, 0o700]
@@ -162,8 +163,7 @@ def test_missing_ca_key_adds_no_device(folder: Path) -> None:
 
 
 def test_renewal_keeps_the_old_certificate_valid(folder: Path) -> None:
-    place = devices.add(folder, "pump1", None, trusted=True, certificate=True).certificate
-    assert place is not None
+    place = provision(folder)
     old, old_key = ((place / name).read_bytes() for name in ("cert.pem", "key.pem"))
     assert devices.renew(folder, "pump1") == (place, 0, False)
     assert (place / "key.pem").read_bytes() != old_key
@@ -182,8 +182,7 @@ def test_renewal_for_another_name_touches_no_file(folder: Path, name: str) -> No
 
 
 def test_renewal_can_revoke_old_certificates(folder: Path) -> None:
-    place = devices.add(folder, "pump1", None, trusted=True, certificate=True).certificate
-    assert place is not None
+    place = provision(folder)
     old, crl = (place / "cert.pem").read_bytes(), pki.files(folder).crl.read_bytes()
     assert devices.renew(folder, "pump1", revoke_old=True) == (place, 1, False)
     assert owner(folder, old) is None
@@ -219,8 +218,7 @@ def test_missing_revocation_list_is_created(folder: Path) -> None:
 
 
 def test_revocation_covers_password_and_certificates(folder: Path) -> None:
-    place = devices.add(folder, "pump1", "secret", trusted=True, certificate=True).certificate
-    assert place is not None
+    place = provision(folder, "secret")
     devices.renew(folder, "pump1")
     assert devices.revoke(folder, "pump1") == 2
     assert owner(folder, (place / "cert.pem").read_bytes()) is None
@@ -244,8 +242,7 @@ def test_revoking_twice_changes_nothing(folder: Path) -> None:
 
 
 def test_new_password_restores_a_device_without_its_certificates(folder: Path) -> None:
-    place = devices.add(folder, "pump1", "old", trusted=True, certificate=True).certificate
-    assert place is not None
+    place = provision(folder, "old")
     devices.revoke(folder, "pump1")
     assert devices.set_password(folder, "pump1", "new") == (None, True)
     assert credentials.verify("new", stored(folder, "pump1"))
@@ -263,8 +260,7 @@ def test_new_certificate_restores_a_device_without_its_password(folder: Path) ->
 
 
 def test_revocation_holds_without_a_revocation_list(folder: Path) -> None:
-    place = devices.add(folder, "pump1", None, trusted=True, certificate=True).certificate
-    assert place is not None
+    place = provision(folder)
     pki.files(folder).ca_key.unlink()
     with pytest.raises(
         SetupError, match=r"pump1@gw\.example is revoked, but .*crl\.pem could not be"
@@ -312,8 +308,7 @@ def test_missing_device_is_reported(folder: Path, operation: Callable[[Path, str
 
 
 def test_removal_keeps_only_revoked_certificates(folder: Path) -> None:
-    place = devices.add(folder, "pump1", None, trusted=True, certificate=True).certificate
-    assert place is not None
+    place = provision(folder)
     certificate = (place / "cert.pem").read_bytes()
     change(
         folder,
@@ -369,8 +364,7 @@ def test_reused_name_keeps_nodes_without_other_owners(folder: Path) -> None:
 
 
 def test_removal_succeeds_without_a_revocation_list(folder: Path) -> None:
-    place = devices.add(folder, "pump1", None, trusted=True, certificate=True).certificate
-    assert place is not None
+    place = provision(folder)
     certificate = (place / "cert.pem").read_bytes()
     pki.files(folder).ca_key.unlink()
     with pytest.raises(SetupError, match="is removed, but"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,12 @@ from firmware_sim.errors import InboxError
 
 JID = "valve1@gw.example/fw"
 A, B = Key("a@gw.example/x", "1"), Key("b@gw.example/x", "1")
+
+
+@pytest.fixture
+def inbox(tmp_path: Path) -> Iterator[Inbox]:
+    with Inbox.open(tmp_path / "in", JID) as made:
+        yield made
 
 
 def hold(inbox: Inbox, *keys: Key, body: str = "<m/>") -> list[bool]:
@@ -47,10 +54,9 @@ def test_held_and_released_messages_survive_a_restart(tmp_path: Path) -> None:
         assert release(inbox, B) == "<m/>"
 
 
-def test_key_contains_the_full_jid(tmp_path: Path) -> None:
-    with Inbox.open(tmp_path / "in", JID) as inbox:
-        hold(inbox, A)
-        assert inbox.find(Key("a@gw.example/y", "1")) == (State.UNKNOWN, None)
+def test_key_contains_the_full_jid(inbox: Inbox) -> None:
+    hold(inbox, A)
+    assert inbox.find(Key("a@gw.example/y", "1")) == (State.UNKNOWN, None)
 
 
 SIZE = 4 + len(A.sender) + 1
@@ -145,27 +151,25 @@ def test_application_that_ends_the_transaction_raises(tmp_path: Path, how: str) 
         inbox.database.execute(how)
 
 
-def test_failed_transaction_is_rolled_back(tmp_path: Path) -> None:
-    with Inbox.open(tmp_path / "in", JID) as inbox:
+def test_failed_transaction_is_rolled_back(inbox: Inbox) -> None:
 
-        def fail() -> None:
-            with inbox.transaction():
-                inbox.hold(A, "<m/>")
-                inbox.count(InboxCounter.REFUSED)
-                raise ZeroDivisionError
+    def fail() -> None:
+        with inbox.transaction():
+            inbox.hold(A, "<m/>")
+            inbox.count(InboxCounter.REFUSED)
+            raise ZeroDivisionError
 
-        with pytest.raises(ZeroDivisionError):
-            fail()
-        assert inbox.find(A)[0] is State.UNKNOWN
-        assert set(inbox.counts().values()) == {0}
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert inbox.find(A)[0] is State.UNKNOWN
+    assert set(inbox.counts().values()) == {0}
 
 
-def test_disk_failure_raises_inbox_error(tmp_path: Path) -> None:
-    with Inbox.open(tmp_path / "in", JID) as inbox:
-        inbox.database.execute("PRAGMA max_page_count=1")
-        with pytest.raises(InboxError, match="full"), inbox.transaction():
-            inbox.hold(A, "x" * 100_000)
-        assert inbox.held() == (0, 0)
+def test_disk_failure_raises_inbox_error(inbox: Inbox) -> None:
+    inbox.database.execute("PRAGMA max_page_count=1")
+    with pytest.raises(InboxError, match="full"), inbox.transaction():
+        inbox.hold(A, "x" * 100_000)
+    assert inbox.held() == (0, 0)
 
 
 def test_inbox_belongs_to_one_jid_and_one_process(tmp_path: Path) -> None:
