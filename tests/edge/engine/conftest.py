@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.helpers.store import Gateway, new_database
+from edge.engine.group_commit import Store
+from tests.helpers.store import Gateway, new_database, opened
 
 
 @pytest.fixture
@@ -22,3 +23,10 @@ def gateway(path: Path) -> Iterator[Gateway]:
     made = Gateway(path)
     yield made
     made.close()
+
+
+@pytest.fixture
+async def store(path: Path) -> AsyncIterator[Store]:
+    """The store of a new gateway, open until the end of the test."""
+    async with opened(path) as made:
+        yield made

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -138,12 +138,6 @@ def sqlite_error(code: int) -> sqlite3.OperationalError:
 async def flushed(store: Store) -> None:
     """Wait until all units that were submitted are answered."""
     await asyncio.wait_for(store.run(lambda _tx: None), 30)
-
-
-@pytest.fixture
-async def store(path: Path) -> AsyncIterator[Store]:
-    async with opened(path) as made:
-        yield made
 
 
 @pytest.fixture

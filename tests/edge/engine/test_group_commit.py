@@ -304,21 +304,20 @@ async def test_the_minimum_interval_separates_commits_but_not_the_first(path: Pa
     assert all(after - before > 0.049 for before, after in pairwise(begins))
 
 
-async def test_units_within_the_interval_share_a_commit(path: Path) -> None:
-    async with opened(path) as store:
-        store.commit_window.min_interval = NEVER
-        await store.run(write("first"))
-        before = store.commits
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(store.run(write("a")))
-            for _ in range(5):
-                await asyncio.sleep(0)
-            tasks.create_task(store.run(write("b")))
-            for _ in range(5):
-                await asyncio.sleep(0)
-            assert store.commits == before
-            store.commit_window.wake()
-        assert store.commits == before + 1
+async def test_units_within_the_interval_share_a_commit(store: Store) -> None:
+    store.commit_window.min_interval = NEVER
+    await store.run(write("first"))
+    before = store.commits
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(store.run(write("a")))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        tasks.create_task(store.run(write("b")))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert store.commits == before
+        store.commit_window.wake()
+    assert store.commits == before + 1
 
 
 @pytest.mark.parametrize("bound", ["GROUP_UNITS", "GROUP_BYTES", "waiting"])
@@ -551,23 +550,22 @@ async def test_bytes_of_a_unit_count_until_its_commit(path: Path) -> None:
 # Queries.
 
 
-async def test_a_query_sees_one_committed_snapshot(path: Path) -> None:
-    async with opened(path) as store:
-        await store.run(write("a", 1.0))
-        first, go_on = threading.Event(), threading.Event()
+async def test_a_query_sees_one_committed_snapshot(store: Store) -> None:
+    await store.run(write("a", 1.0))
+    first, go_on = threading.Event(), threading.Event()
 
-        def twice(tx: Transaction) -> list[float]:
-            found = [meta.read_number(tx, "a")]
-            first.set()
-            assert go_on.wait(30)
-            return [*found, meta.read_number(tx, "a")]
+    def twice(tx: Transaction) -> list[float]:
+        found = [meta.read_number(tx, "a")]
+        first.set()
+        assert go_on.wait(30)
+        return [*found, meta.read_number(tx, "a")]
 
-        query = asyncio.ensure_future(store.read(twice))
-        assert await asyncio.to_thread(first.wait, 30)
-        await store.run(write("a", 2.0))  # the writer does not wait for a reader
-        go_on.set()
-        assert await query == [1.0, 1.0]
-        assert await store.read(lambda tx: meta.read_number(tx, "a")) == 2.0
+    query = asyncio.ensure_future(store.read(twice))
+    assert await asyncio.to_thread(first.wait, 30)
+    await store.run(write("a", 2.0))  # the writer does not wait for a reader
+    go_on.set()
+    assert await query == [1.0, 1.0]
+    assert await store.read(lambda tx: meta.read_number(tx, "a")) == 2.0
 
 
 # A full disk.
@@ -678,13 +676,12 @@ async def test_a_locked_database_is_busy_for_the_whole_group_at_once(
         assert await store.run(write("after")) == "after"
 
 
-async def test_a_writer_waits_for_another_process(path: Path) -> None:
-    async with opened(path) as store:
-        with lock(path):
-            task = asyncio.ensure_future(store.run(write("a")))
-            await asyncio.sleep(0)
-            assert not task.done()
-        assert await asyncio.wait_for(task, 30) == "a"
+async def test_a_writer_waits_for_another_process(path: Path, store: Store) -> None:
+    with lock(path):
+        task = asyncio.ensure_future(store.run(write("a")))
+        await asyncio.sleep(0)
+        assert not task.done()
+    assert await asyncio.wait_for(task, 30) == "a"
 
 
 async def test_a_broken_database_is_reported_before_it_is_answered(path: Path) -> None:

@@ -69,19 +69,18 @@ async def fill(store: Store, name: str = "fill{}") -> tuple[int, StoreFull]:
 # Measuring and reserving.
 
 
-async def test_measured_space_equals_the_files(path: Path) -> None:
-    async with opened(path) as store:
-        for number in range(10):
-            await store.run(write(f"k{number}"))
-        found = await store.run(space.measure)
-        assert found.wal == wal_bytes(path)
-        assert 10 * SIZE < found.live < 10 * SIZE + MIB
-        assert found.free == 0
-        await store.run(remove("k%"))
-        freed = await store.run(space.measure)
-        assert freed.free > 9 * SIZE
-        assert freed.live + freed.free == found.live
-        assert freed.disk > 0
+async def test_measured_space_equals_the_files(path: Path, store: Store) -> None:
+    for number in range(10):
+        await store.run(write(f"k{number}"))
+    found = await store.run(space.measure)
+    assert found.wal == wal_bytes(path)
+    assert 10 * SIZE < found.live < 10 * SIZE + MIB
+    assert found.free == 0
+    await store.run(remove("k%"))
+    freed = await store.run(space.measure)
+    assert freed.free > 9 * SIZE
+    assert freed.live + freed.free == found.live
+    assert freed.disk > 0
 
 
 def test_a_database_in_memory_has_unlimited_room(path: Path) -> None:
