@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from subprocess import CompletedProcess
 
 from click.testing import CliRunner
 
 from sync.cli.main import cli
+
+Command = Callable[..., CompletedProcess[str]]
+"""A function that runs `fieldpost-fleet` with the words that it is given."""
 
 
 def fleet_command(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import warnings
 from collections.abc import Iterator
@@ -11,6 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from sync.common.fleet_folder import FleetFolder
+from tests.helpers.fleet_command import Command, fleet_command
+from tests.helpers.fleet_tables import fleet_folder
 from tests.helpers.jvm import FAST_JVM
 
 if TYPE_CHECKING:
@@ -23,7 +26,9 @@ SMALL = {
     "spark.master": "local[2]",
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.adaptive.enabled": "false",
+    "spark.sql.ui.retainedExecutions": "10",
 }
+"""By default, Spark keeps the plans of 1,000 queries; those of reports fill the heap."""
 INTERPRETED = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
@@ -46,8 +51,28 @@ def spark() -> Iterator[SparkSession]:
             yield session
 
 
+@pytest.fixture(scope="module", autouse=True)
+def free_caches() -> Iterator[None]:
+    """Free what the tests of a module have cached."""
+    yield
+    from pyspark.sql import SparkSession
+
+    if session := SparkSession.getActiveSession():
+        session.catalog.clearCache()
+
+
+@pytest.fixture
+def lent(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Command:
+    """Run commands in this process with the tests' running Spark session."""
+
+    @contextlib.contextmanager
+    def session(name: str, **_: object) -> Iterator[SparkSession]:
+        yield spark
+
+    monkeypatch.setattr("sync.tables.spark_session.spark_session", session)
+    return fleet_command
+
+
 @pytest.fixture
 def fleet(tmp_path: Path) -> FleetFolder:
-    from tests.helpers.fleet_tables import fleet_folder
-
     return fleet_folder(tmp_path / "fleet")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -13,9 +12,9 @@ import pytest
 
 from sync.common.fleet_folder import FleetFolder
 from sync.segment import Dropped, Event
-from tests.helpers.fleet_command import fleet_command
+from tests.helpers.fleet_command import Command
 from tests.helpers.fleet_tables import LATER_EPOCH, NOON, Lane, land, some_events
-from tests.helpers.small_ingest import SmallIngest
+from tests.helpers.local_ingest import ingest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -50,13 +49,8 @@ def extreme_events() -> Iterator[Event]:
 
 @pytest.mark.long
 def test_extreme_values_of_one_gateway_do_not_affect_the_report_of_others(
-    spark: SparkSession, fleet: FleetFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, fleet: FleetFolder, tmp_path: Path, lent: Command
 ) -> None:
-    @contextlib.contextmanager
-    def session(_: str) -> Iterator[SparkSession]:
-        yield spark
-
-    monkeypatch.setattr("sync.tables.spark_session.spark_session", session)
     land(fleet, Lane().seal(some_events(10)), at=NOON / 1000 + 60)
     for name in ("system", "readings"):
         lane = Lane(LIAR, name)
@@ -65,11 +59,11 @@ def test_extreme_values_of_one_gateway_do_not_affect_the_report_of_others(
         gone = (Dropped(1, MOST, "backlog"), Dropped(2, MOST, "backlog"))
         ends = [Event(1, at, True, "system", name="stop") for at in (-62_135_596_800_000, NOON)]
         land(fleet, last.seal(ends * 5, gone), at=NOON / 1000 + 61)
-    SmallIngest(fleet).run()
+    ingest(fleet)
 
     out = tmp_path / "out"
     day = datetime.fromtimestamp(NOON / 1000, UTC).date().isoformat()
-    made = fleet_command("report", "--dir", str(fleet.root), "--out", str(out), "--since", day)
+    made = lent("report", "--dir", str(fleet.root), "--out", str(out), "--since", day)
     assert made.returncode == 0
     assert spark.conf.get("spark.sql.ansi.enabled") == "true"
     tables = json.loads((out / "report.json").read_text())["tables"]

@@ -3,46 +3,44 @@
 from __future__ import annotations
 
 import contextlib
-from collections import Counter
 from pathlib import Path
 from random import Random
 
 import pytest
-from pyspark.sql import SparkSession
 
 from sync.common.errors import FleetError, LeaseError
 from sync.common.fleet_folder import FleetFolder
+from sync.ingest import archive
 from sync.ingest import ingest as ingest_module
-from sync.ingest.ingest import STEPS, IngestControl, IngestResult, ingest_waiting
+from sync.ingest.decoding import MAX_DAYS
+from sync.ingest.ingest import STEPS, IngestControl, IngestResult
+from sync.segment import Dropped
+from sync.segment.limits import MAX_TIME, MIN_TIME
 from sync.tables.delta import Counts, local_tables
-from sync.tables.locations import FleetStorage
-from tests.helpers.faulty_landing import RoughLanding, Row
-from tests.helpers.fleet_tables import Lane, fleet_folder, land, put, some_events, waiting
+from sync.tables.storage import File, Storage
+from tests.helpers.faulty_landing import RoughLanding
+from tests.helpers.fleet_tables import (
+    NOON,
+    Lane,
+    fleet_folder,
+    land,
+    put,
+    some_events,
+    waiting,
+)
+from tests.helpers.local_ingest import SparkAskedFor, check, ingest
 from tests.helpers.stored_rows import stored_rows
 
-
-class SparkAskedFor(Exception):
-    """Raised in place of starting Spark."""
+DAY_MS = 86_400_000
 
 
 class Cut(Exception):
     """Raised at a step, as if the process ended there."""
 
 
-def no_spark() -> SparkSession:
-    raise SparkAskedFor
-
-
 @pytest.fixture
 def fleet(tmp_path: Path) -> FleetFolder:
     return fleet_folder(tmp_path / "fleet [a] 100% #ü?")
-
-
-def ingest(
-    fleet: FleetFolder, control: IngestControl | None = None, batch_files: int = 100
-) -> IngestResult:
-    places = FleetStorage.of(fleet)
-    return ingest_waiting(no_spark, places, batch_files=batch_files, control=control)
 
 
 def cut_at(step: str, number: int = 1) -> IngestControl:
@@ -83,6 +81,10 @@ def test_each_file_has_its_fate_and_leaves_the_landing(fleet: FleetFolder) -> No
         "landing/stick/spoiled.seg": ("bad", "magic"),
         "aside/gw.example/e/logs/1-3.0123.seg": ("fork", "fork"),
     }
+    details = [
+        row["detail"].split(" (")[0] for row in stored_rows(fleet)[1] if row["fate"] == "fork"
+    ]
+    assert sorted(details) == ["overlaps 1-3", "the receiver has a different file with this name"]
     assert waiting(fleet) == set()
     assert (fleet.archive / path.relative_to(fleet.landing)).read_bytes() == sealed[1]
     assert len(list(fleet.quarantine.rglob("*.seg"))) == 4
@@ -110,6 +112,82 @@ def test_later_batches_are_checked_against_the_ledger(fleet: FleetFolder) -> Non
     assert ingest(fleet).counts == Counts(segments=1, events=1, duplicates=1, quarantined=2)
 
 
+def test_batches_of_one_run_are_checked_against_each_other(
+    fleet: FleetFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = []
+
+    def counted(storage: Storage) -> dict[str, File]:
+        looks.append("landing")
+        return archive.waiting_files(storage)
+
+    monkeypatch.setattr("sync.ingest.batch.waiting_files", counted)
+    lane = Lane()
+    for at in range(3):
+        land(fleet, lane.seal(some_events(2)), at=NOON / 1000 + at)
+    put(fleet.landing / "copy" / "x.seg", Lane().seal(some_events(2))[1], at=NOON / 1000 + 9)
+    land(fleet, Lane(next_seq=2, previous=lane.previous).seal(some_events(3)), at=NOON / 1000 + 10)
+    counts = Counts(segments=3, events=6, duplicates=1, quarantined=1)
+    assert ingest(fleet, batch_files=2) == IngestResult(3, counts)
+    assert looks == ["landing"], "or it grows with the square of what landed"
+
+
+@pytest.mark.parametrize("count", [4, 5])
+def test_a_batch_fails_if_a_segment_changes_after_it_was_judged(
+    fleet: FleetFolder, count: int
+) -> None:
+    """Because of the copy, the batch is decoded twice, the second time with another segment."""
+    sealed = Lane().seal(some_events(4))
+    path = land(fleet, sealed, at=NOON / 1000)
+    put(fleet.landing / "copy" / "x.seg", sealed[1], at=NOON / 1000 + 1)
+
+    def change(step: str) -> None:
+        if step == "judged":
+            put(path, Lane().seal(some_events(count, start=NOON + 7))[1], at=NOON / 1000)
+
+    with pytest.raises(FleetError, match="changed while it was ingested"):
+        ingest(fleet, IngestControl(change))
+    assert local_tables(fleet.tables).snapshot().batch == 0
+    assert ingest(fleet).counts == Counts(segments=1, events=count, quarantined=1)
+    events, _ = stored_rows(fleet)
+    assert [row["seq"] for row in events] == list(range(1, count + 1))
+
+
+def test_a_declared_range_that_arrives_after_its_declaration_is_ingested(
+    fleet: FleetFolder,
+) -> None:
+    lane = Lane()
+    evicted = lane.seal(some_events(4))
+    land(fleet, lane.seal(some_events(3), (Dropped(1, 4, "backlog-full"),)))
+    assert ingest(fleet).counts == Counts(segments=1, events=3)
+    land(fleet, evicted)
+    assert ingest(fleet).counts == Counts(segments=1, events=4)
+
+
+def test_wrong_clocks_are_accepted_and_limited_in_days(fleet: FleetFolder) -> None:
+    """A board without a clock starts in 1970 and may stay there for weeks."""
+    behind, ahead, stepped = (Lane(gateway=f"gw-{at}.example") for at in range(3))
+    for day in range(21):
+        land(fleet, behind.seal(some_events(2, start=day * DAY_MS)))
+    land(fleet, ahead.seal(some_events(3, start=MAX_TIME - 2_000)))
+    before = some_events(2, start=1000)
+    land(fleet, stepped.seal([*before, *some_events(2), *some_events(1, start=MIN_TIME)]))
+    land(fleet, stepped.seal(some_events(MAX_DAYS, step_ms=400 * DAY_MS)))
+    land(fleet, stepped.seal(some_events(MAX_DAYS + 1, step_ms=DAY_MS)))
+
+    counts = ingest(fleet).counts
+    assert counts == Counts(segments=24, events=42 + 3 + 5 + MAX_DAYS, quarantined=1)
+    events, _ = stored_rows(fleet)
+    assert len(events) == counts.events
+    days: dict[str, set[str]] = {row["gateway"]: set() for row in events}
+    for row in events:
+        days[row["gateway"]].add(row["time"].date().isoformat())
+    assert len(days["gw-0.example"]) == 21
+    assert days["gw-1.example"] == {"9999-12-31"}
+    assert {"0001-01-01", "1970-01-01", "2025-11-21"} <= days["gw-2.example"]
+    assert [*local_tables(fleet.tables).snapshot().days] == sorted(set().union(*days.values()))
+
+
 @pytest.mark.parametrize("step", STEPS)
 def test_it_is_completed_after_an_interruption(fleet: FleetFolder, step: str) -> None:
     landing = RoughLanding(fleet, Random(step))
@@ -131,27 +209,6 @@ def test_any_number_of_interruptions_lose_and_double_nothing(fleet: FleetFolder,
     landing.fill(all_of_it=True)
     ingest(fleet)
     check(fleet, landing)
-
-
-def check(fleet: FleetFolder, landing: RoughLanding) -> None:
-    """Compare the tables with the truth: each event once, and nothing else."""
-    events, segments = stored_rows(fleet)
-    found = Counter(
-        Row(
-            **{name: row[name] for name in Row._fields if name not in ("time", "tags")},
-            time=round(row["time"].timestamp() * 1000),
-            tags=tuple(sorted(row["tags"] or ())),
-        )
-        for row in events
-    )
-    assert found == landing.rows()
-    fates: dict[str, Counter[str]] = {fate: Counter() for fate in ("accepted", "duplicate", "bad")}
-    for row in segments:
-        fates[row["fate"]][row["digest"] or row["sha256"]] += 1
-    assert fates["accepted"] == landing.digests()
-    assert set(fates["bad"]) == landing.cut
-    assert waiting(fleet) == set()
-    assert local_tables(fleet.tables).unarchived() == 0
 
 
 def test_it_stops_before_the_next_batch(fleet: FleetFolder) -> None:

@@ -15,8 +15,20 @@ from sync.cli.main import cli
 from sync.common.fleet_folder import FleetFolder, segment_path
 from sync.ingest.inspect_file import inspect_file
 from sync.ingest.quarantine import Quarantine
+from sync.tables.delta import Counts
 from tests.helpers.committed import Committer
-from tests.helpers.fleet_tables import Lane, fleet_folder, land, put, some_events
+from tests.helpers.fleet_tables import (
+    NOON,
+    Lane,
+    as_version,
+    fleet_folder,
+    land,
+    put,
+    some_events,
+    waiting,
+)
+from tests.helpers.local_ingest import ingest
+from tests.helpers.stored_rows import stored_rows
 
 
 @pytest.fixture
@@ -198,3 +210,57 @@ def test_nothing_is_readmitted_during_an_ingest_or_after_an_interrupted_one(
     committer.tables.commit(*committer.begin([]))
     assert "was interrupted" in quarantine(fleet, "readmit", "x.seg").stderr
     assert path.exists()
+
+
+def test_a_newer_minor_version_is_read_and_a_newer_major_one_is_quarantined(
+    fleet: FleetFolder,
+) -> None:
+    def listed() -> dict[str, str]:
+        lines = quarantine(fleet, "list", "--json").stdout.splitlines()
+        return {held["path"]: held["reason"] for held in map(json.loads, lines)}
+
+    lane = Lane()
+    identity, data = lane.seal(some_events(3))
+    newer = as_version(data, (1, 1), {"battery": 80}, {"mood": {"text": "calm"}})
+    land(fleet, (identity, newer), at=NOON / 1000)
+    lane.previous = newer[-32:]
+    second, data = lane.seal(some_events(2))
+    alien = as_version(data, (2, 0), {"first": "4", "shape": [1, 2]}, {})
+    land(fleet, (second, alien), at=NOON / 1000 + 1)
+    clone = Lane().seal(some_events(9))
+    land(fleet, clone, at=NOON / 1000 + 2)
+
+    assert ingest(fleet).counts == Counts(segments=1, events=3, quarantined=2)
+
+    reasons = listed()
+    assert sorted(reasons.values()) == ["fork", "version"]
+    [alien_name] = [name for name, reason in reasons.items() if reason == "version"]
+    shown = quarantine(fleet, "show", alien_name).stdout
+    assert "version     2.0" in shown
+    assert "version: the segment has version 2.0; supported is 1" in shown
+    assert "  shape     [1, 2]" in shown
+    assert alien[:64].hex(" ") in shown
+
+    # a fork stays; the other goes back, is refused again, and is still told of once
+    done = quarantine(fleet, "readmit", *reasons)
+    assert (done.exit_code, waiting(fleet)) == (
+        1,
+        {f"landing/readmitted/{sha256(alien).hexdigest()}.seg"},
+    )
+    assert "contradicts an accepted segment: overlaps 1-3 (" in done.stderr
+    assert ingest(fleet).counts == Counts(quarantined=1)
+    assert sorted(listed().values()) == ["fork", "version"]
+
+    # after an upgrade that can read it: here the bytes of this version, which the tables know not
+    upgraded = put(fleet.quarantine / "some" / "where.seg", data)
+    assert quarantine(fleet, "readmit", str(upgraded)).exit_code == 0
+    assert waiting(fleet) == {f"landing/{segment_path(second)}"}
+    assert ingest(fleet).counts == Counts(segments=1, events=2)
+    events, segments = stored_rows(fleet)
+    assert len(events) == 5
+    assert sorted(row["reason"] for row in segments if row["reason"]) == [
+        "fork",
+        "version",
+        "version",
+    ]
+    assert (fleet.archive / segment_path(second)).read_bytes() == data

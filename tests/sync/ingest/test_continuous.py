@@ -7,20 +7,16 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
-
-import pytest
-from pyspark.sql import SparkSession
+from pathlib import Path
 
 from sync.common.errors import LeaseError
-from sync.common.fleet_folder import FleetFolder
 from sync.ingest.continuous import run_continuously, stopped_by_signals
-from sync.ingest.ingest import IngestControl, IngestResult, run_ingest
+from sync.ingest.ingest import IngestControl, IngestResult
 from sync.tables.delta import Counts, local_tables
 from sync.tables.locations import FleetStorage
 from sync.tables.storage import LocalStorage
-from tests.helpers.fleet_tables import Lane, land, some_events, waiting
-
-pytestmark = pytest.mark.spark
+from tests.helpers.fleet_tables import Lane, fleet_folder, land, some_events, waiting
+from tests.helpers.local_ingest import ingest, no_spark
 
 
 class TakenOnce(LocalStorage):
@@ -38,8 +34,9 @@ class TakenOnce(LocalStorage):
 
 
 def test_a_continuous_ingest_repeats_and_stops_after_the_current_batch(
-    spark: SparkSession, fleet: FleetFolder
+    tmp_path: Path,
 ) -> None:
+    fleet = fleet_folder(tmp_path / "fleet")
     lane, storage, control = Lane(), TakenOnce(fleet.tables), IngestControl()
     land(fleet, lane.seal(some_events(2)))
     results: list[IngestResult] = []
@@ -58,7 +55,7 @@ def test_a_continuous_ingest_repeats_and_stops_after_the_current_batch(
 
     control = IngestControl(on_batch=on_batch, stopping=control.stopping)
     total = run_continuously(
-        *(lambda: spark, FleetStorage(LocalStorage(fleet.root), storage), control, on_run),
+        *(no_spark, FleetStorage(LocalStorage(fleet.root), storage), control, on_run),
         every_s=0,
         batch_files=1,
     )
@@ -68,7 +65,7 @@ def test_a_continuous_ingest_repeats_and_stops_after_the_current_batch(
     assert committed == [Counts(1, 2), Counts(1, 2)]
     assert local_tables(fleet.tables).snapshot().batch == 2
     assert len(waiting(fleet)) == 2
-    assert run_ingest(spark, fleet).counts == Counts(2, 4)
+    assert ingest(fleet).counts == Counts(2, 4)
 
 
 def test_signals_stop_it_and_their_handlers_are_restored() -> None:

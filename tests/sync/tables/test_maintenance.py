@@ -7,13 +7,12 @@ import json
 import os
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 
 from sync.common.errors import FleetError
 from sync.common.fleet_folder import FleetFolder, segment_path
-from sync.ingest.ingest import run_ingest
 from sync.tables.delta import EVENTS, KEPT_DAYS, SEGMENTS, Counts, FleetTables, Snapshot
 from sync.tables.locations import FleetStorage
 from sync.tables.maintenance import (
@@ -25,11 +24,10 @@ from sync.tables.maintenance import (
     old_days,
     retain,
 )
-from sync.tables.tables import read_events, read_segments
 from tests.helpers.committed import Committer
-from tests.helpers.fleet_tables import NOON, Lane, land, put, some_events
-
-pytestmark = pytest.mark.spark
+from tests.helpers.fleet_tables import NOON, Lane, fleet_folder, land, put, some_events
+from tests.helpers.local_ingest import ingest
+from tests.helpers.stored_rows import stored_rows
 
 DAY_MS = 86_400_000
 FIRST, SECOND = "2025-11-21", "2025-11-22"
@@ -42,8 +40,8 @@ class Cut(Exception):
 class Tables:
     """The tables of a fleet folder with a few batches."""
 
-    def __init__(self, spark: SparkSession, fleet: FleetFolder) -> None:
-        self.spark, self.fleet = spark, fleet
+    def __init__(self, fleet: FleetFolder) -> None:
+        self.fleet = fleet
         self.places = FleetStorage.of(fleet)
         self.tables = FleetTables(self.places.tables)
         self.lane = Lane()
@@ -52,15 +50,13 @@ class Tables:
     def batch(self, *starts: int) -> None:
         for start in starts:
             land(self.fleet, self.lane.seal(some_events(3, start=start)))
-        run_ingest(self.spark, self.fleet)
+        ingest(self.fleet)
 
     def rows(self) -> list[tuple[int, date]]:
-        events = read_events(self.spark, self.tables.snapshot())
-        return sorted(tuple(row) for row in events.select("seq", "day").collect())
+        return [(row["seq"], row["time"].date()) for row in stored_rows(self.fleet)[0]]
 
     def fates(self) -> list[str]:
-        segments = read_segments(self.spark, self.tables.snapshot())
-        return sorted(row["fate"] for row in segments.select("fate").collect())
+        return sorted(row["fate"] for row in stored_rows(self.fleet)[1])
 
     def compact(self, op: str = "<=", day: str = SECOND, target: int = TARGET) -> CompactionResult:
         return compact(self.tables, (op, day), target=target, wait_s=0)
@@ -101,8 +97,8 @@ def older(commit: str, days: float) -> str:
 
 
 @pytest.fixture
-def none(spark: SparkSession, fleet: FleetFolder) -> Tables:
-    return Tables(spark, fleet)
+def none(tmp_path: Path) -> Tables:
+    return Tables(fleet_folder(tmp_path / "fleet"))
 
 
 @pytest.fixture
@@ -152,7 +148,7 @@ def test_compaction_changes_no_row_wherever_it_is_interrupted(
 
     # what is committed stays committed, and the ledger is the same
     put(tables.fleet.landing / "copy.seg", Lane().seal(some_events(3))[1])
-    assert run_ingest(tables.spark, tables.fleet).counts == Counts(duplicates=1)
+    assert ingest(tables.fleet).counts == Counts(duplicates=1)
 
 
 def test_compaction_of_one_day_and_of_small_files(tables: Tables) -> None:
@@ -194,7 +190,7 @@ def test_retention_removes_whole_days_and_keeps_the_ledger(tables: Tables) -> No
     assert names == ["13-15.seg"]
     identity, data = Lane().seal(some_events(3))
     put(tables.fleet.landing / segment_path(identity), data)
-    assert run_ingest(tables.spark, tables.fleet).counts == Counts(duplicates=1)
+    assert ingest(tables.fleet).counts == Counts(duplicates=1)
 
     # the files go with the next maintenance after some days; the ledger's stay
     tables.age(KEPT_DAYS + 1)

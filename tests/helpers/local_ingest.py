@@ -1,0 +1,58 @@
+"""Ingest a fleet folder in this process, without Spark, and check what is in its tables."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from sync.common.fleet_folder import FleetFolder
+from sync.ingest.ingest import IngestControl, IngestResult, ingest_waiting
+from sync.tables.delta import local_tables
+from sync.tables.locations import FleetStorage
+from tests.helpers.faulty_landing import RoughLanding, Row
+from tests.helpers.fleet_tables import waiting
+from tests.helpers.stored_rows import stored_rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class SparkAskedFor(Exception):
+    """Raised in place of starting Spark."""
+
+
+def no_spark() -> SparkSession:
+    """Raise `SparkAskedFor`."""
+    raise SparkAskedFor
+
+
+def ingest(
+    fleet: FleetFolder, control: IngestControl | None = None, batch_files: int = 100
+) -> IngestResult:
+    """Ingest all waiting files."""
+    places = FleetStorage.of(fleet)
+    return ingest_waiting(no_spark, places, batch_files=batch_files, control=control)
+
+
+def check(fleet: FleetFolder, landing: RoughLanding) -> None:
+    """Compare the tables with the truth: each event once, and nothing else."""
+    events, segments = stored_rows(fleet)
+    found = Counter(
+        Row(
+            **{name: row[name] for name in Row._fields if name not in ("time", "tags")},
+            time=round(row["time"].timestamp() * 1000),
+            tags=tuple(sorted(row["tags"] or ())),
+        )
+        for row in events
+    )
+    assert found == landing.rows()
+    fates: dict[str, Counter[str]] = {fate: Counter() for fate in ("accepted", "duplicate", "bad")}
+    for row in segments:
+        fates[row["fate"]][row["digest"] or row["sha256"]] += 1
+    assert fates["accepted"] == landing.digests()
+    assert set(fates["bad"]) == landing.cut
+    assert set(fates["duplicate"]) <= set(fates["accepted"])
+    assert waiting(fleet) == set()
+    assert local_tables(fleet.tables).unarchived() == 0
+    kept = {path.read_bytes()[-32:].hex() for path in fleet.archive.rglob("*.seg")}
+    assert kept == set(landing.digests())
