@@ -1,4 +1,4 @@
-"""The zip of `make spark-package`: by itself, and on a cluster of a master and two workers."""
+"""The zip of `make spark-package` on a cluster of a master and two workers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 import threading
-import zipfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -21,51 +20,12 @@ from sync.tables.java import find_java
 from sync.tables.tables import read_events
 from tests.helpers.fleet_tables import Lane, land, put, some_events, waiting
 from tests.helpers.jvm import FAST_JVM
+from tests.helpers.spark_package import DEPLOY, spark_package
 
 pytestmark = pytest.mark.spark
 
-ROOT = Path(__file__).parents[2]
-DEPLOY = ROOT / "deploy" / "spark"
 SPARK = Path(pyspark.__file__).parent
 LIMIT_S = 600
-PARTS = (
-    *("alerts", "cli", "common", "ingest", "pages"),
-    *("receiver", "reports", "segment", "tables"),
-)
-
-
-@pytest.fixture
-def package(tmp_path: Path) -> Path:
-    subprocess.run(
-        [sys.executable, DEPLOY / "package.py", tmp_path / "dist"], check=True, timeout=LIMIT_S
-    )
-    return tmp_path / "dist" / "fieldpost-spark.zip"
-
-
-def test_the_package_has_all_that_the_commands_need(package: Path, tmp_path: Path) -> None:
-    names = zipfile.ZipFile(package).namelist()
-    assert {name.split("/")[1] for name in names} == {"__init__.py", *PARTS}
-    subprocess.run(
-        [sys.executable, DEPLOY / "package.py", tmp_path / "again"], check=True, timeout=LIMIT_S
-    )
-    assert (tmp_path / "again" / package.name).read_bytes() == package.read_bytes()
-    code = (
-        f"import sys; sys.path.insert(0, {str(package)!r}); sys.argv = ['x', 'ingest', '--help']\n"
-        "import sync, sync.ingest.ingest, sync.tables.hadoop, sync.tables.maintenance\n"
-        "print(sync.__file__)\n"
-        f"exec(open({str(DEPLOY / 'fleet.py')!r}).read())"
-    )
-    done = subprocess.run(
-        [sys.executable, "-I", "-c", code],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=LIMIT_S,
-        cwd=tmp_path,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith(str(package))
-    assert "--landing" in done.stdout
 
 
 @contextmanager
@@ -96,9 +56,8 @@ def daemon(name: str, said: str, environ: dict[str, str], *words: str) -> Iterat
 
 
 @pytest.mark.long
-def test_an_ingest_on_a_cluster(
-    spark: SparkSession, fleet: FleetFolder, package: Path, tmp_path: Path
-) -> None:
+def test_an_ingest_on_a_cluster(spark: SparkSession, fleet: FleetFolder, tmp_path: Path) -> None:
+    package = spark_package(tmp_path / "dist")
     lanes = [Lane(gateway=f"gw-{at:03}.example") for at in range(5)]
     for lane in lanes:
         for _ in range(4):

@@ -1,4 +1,4 @@
-"""Completeness: one table of cases, each on a gateway of its own, and one real ingest."""
+"""Completeness: one table of cases, each on a gateway of its own."""
 
 from __future__ import annotations
 
@@ -8,15 +8,10 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from sync.common.fleet_folder import FleetFolder
-from sync.ingest.ingest import run_ingest
 from sync.reports import completeness
 from sync.reports.completeness import FIRST_PREVIOUS, SCHEMA
 from sync.reports.shared import lanes
-from sync.segment import Dropped
-from sync.tables.delta import local_tables
-from sync.tables.tables import SEGMENTS, read_events, read_segments
-from tests.helpers.fleet_tables import Lane, land, some_events
+from sync.tables.tables import SEGMENTS
 from tests.helpers.small_tables import at, events, table, told
 
 pytestmark = pytest.mark.spark
@@ -202,25 +197,6 @@ def test_summary_of_number_ranges_by_day(spark: SparkSession) -> None:
     rows = [row for row in EVENTS if row["gateway"] == "days"]
     numbers = lanes.DAILY.compute(events(spark, rows)).orderBy("day", "first_seq")
     assert told(numbers, "first_seq", "last_seq", "rows") == [(1, 2, 2), (4, 4, 1), (3, 5, 3)]
-
-
-def test_a_declared_range_that_arrives_after_its_declaration_is_ingested(
-    spark: SparkSession, fleet: FleetFolder
-) -> None:
-    lane = Lane()
-    evicted = lane.seal(some_events(4))
-    land(fleet, lane.seal(some_events(3), (Dropped(1, 4, "backlog-full"),)))
-
-    def report() -> list[tuple[Any, ...]]:
-        run_ingest(spark, fleet)
-        snapshot = local_tables(fleet.tables).snapshot()
-        stored = read_events(spark, snapshot)
-        rows = report_of(stored, read_segments(spark, snapshot))
-        return told(rows, *COUNTS, "forks", "chain_breaks")
-
-    assert report() == [(7, 3, 4, 4, 0, 0, 0, 0)]
-    land(fleet, evicted)
-    assert report() == [(7, 7, 0, 0, 0, 0, 0, 0)]
 
 
 def test_without_data_there_are_no_rows(spark: SparkSession) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -38,37 +39,41 @@ def test_every_storage_keeps_the_same_promises(either: Storage, tmp_path: Path) 
         either.relative(f"file:{root}s/a/z.seg")
 
 
-@pytest.mark.parametrize("step", ["events", "committed"])
-def test_an_ingest_a_crash_and_a_compaction_through_hadoop(
-    spark: SparkSession, tmp_path: Path, step: str
+def test_an_ingest_two_crashes_and_a_compaction_through_hadoop(
+    spark: SparkSession, tmp_path: Path
 ) -> None:
     fleet = fleet_folder(tmp_path / "fleet [a]")
     root = f"file:{fleet.root}"
     places = FleetStorage(HadoopStorage(spark, root), HadoopStorage(spark, f"{root}/tables"))
     lane = Lane()
-    land(fleet, lane.seal(some_events(3)))
     put(fleet.landing / "x.seg", b"spoiled" * 9)
     put(fleet.landing / "y.seg", b"")
 
-    def cut(taken: str) -> None:
-        if taken == step:
-            raise OSError(taken)
-
-    with pytest.raises(FleetError, match=step):
-        run_ingest(spark, places, cut)
+    for step in ("events", "committed"):
+        land(fleet, lane.seal(some_events(3)))
+        with pytest.raises(FleetError, match=step):
+            run_ingest(spark, places, cut_at(step))
     land(fleet, lane.seal(some_events(3)))
     # the empty file is told of again: no stream sees it, so no checkpoint knows it
     counts = run_ingest(spark, places).counts
     assert counts == Counts(segments=1, events=3, quarantined=1)
     assert waiting(fleet) == set()
-    assert len(list(fleet.archive.rglob("*.seg"))) == 2
+    assert len(list(fleet.archive.rglob("*.seg"))) == 3
     assert len(list(fleet.quarantine.rglob("*.seg"))) == 2
     shutil.rmtree(fleet.tables / "checkpoints")
     tables = FleetTables(places.tables)
     done = compact(tables, ("<=", "2026-01-01"))
-    assert (done.replaced, done.written) == (4, 2)
+    assert (done.replaced, done.written) == (6, 2)
     events = read_events(spark, tables.snapshot())
-    assert sorted(row["seq"] for row in events.select("seq").collect()) == [1, 2, 3, 4, 5, 6]
+    assert sorted(row["seq"] for row in events.select("seq").collect()) == list(range(1, 10))
+
+
+def cut_at(step: str) -> Callable[[str], None]:
+    def cut(taken: str) -> None:
+        if taken == step:
+            raise OSError(taken)
+
+    return cut
 
 
 def test_what_is_not_there_is_refused(spark: SparkSession, tmp_path: Path) -> None:
