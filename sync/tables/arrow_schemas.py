@@ -88,9 +88,7 @@ FILE_COLUMNS: Final = (
 FATE: Final = Column(
     "fate", _TEXT, "`accepted`, `duplicate`, `fork` (contradicts an accepted segment) or `bad`"
 )
-BATCH: Final = Column(
-    "batch", _LONG, "number of the batch that examined the file", "from 1", "an older version did"
-)
+BATCH: Final = Column("batch", _LONG, "number of the batch that examined the file", "from 1")
 SEGMENT_COLUMNS: Final = (*FILE_COLUMNS[:4], FATE, *FILE_COLUMNS[4:], BATCH)
 
 

@@ -46,21 +46,13 @@ def create_segments_file(storage: Storage, rows: Iterable[Mapping[str, Any]]) ->
 
 def add_action(path: str, content: bytes, day: str | None = None) -> AddAction:
     """Return the action that adds a new file (its path is below the table) of a day, or of none."""
-    metadata = pq.read_metadata(io.BytesIO(content))
-    return action_of(path, len(content), metadata, int(time.time() * 1000), day)
-
-
-def action_of(
-    path: str, size: int, metadata: pq.FileMetaData, written: int, day: str | None
-) -> AddAction:
-    """Return the action that adds a file of `size` bytes, written at `written` (ms since 1970)."""
     return AddAction(
         path=path,
-        size=size,
+        size=len(content),
         partition_values={} if day is None else {DAY: day},
-        modification_time=written,
+        modification_time=int(time.time() * 1000),
         data_change=True,
-        stats=json.dumps(_statistics(metadata)),
+        stats=json.dumps(_statistics(pq.read_metadata(io.BytesIO(content)))),
     )
 
 

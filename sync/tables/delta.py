@@ -70,6 +70,9 @@ HOOKS: Final = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_
 MANIFESTS: Final = "manifests"
 """The folder of the transaction log of versions before Delta Lake."""
 
+GUIDE: Final = "see docs/how-to/maintain-the-tables.md"
+"""Where the operator finds how to repair or rebuild the tables."""
+
 SCHEMAS: Final = {
     name: pa.schema(
         pa.field(each.name, each.kind, metadata={"comment": each.meaning}) for each in columns
@@ -209,7 +212,7 @@ class FleetTables:
         What was replaced is kept for `KEPT_DAYS`, so the latest versions are returned for an
         earlier `as_of`. Raises FleetError if the tables cannot be read.
         """
-        self._require_converted()
+        self._require_delta()
         with delta_errors():
             if as_of is not None and as_of < datetime.now(UTC) - timedelta(days=KEPT_DAYS):
                 as_of = None
@@ -230,7 +233,7 @@ class FleetTables:
 
         Raises FleetError if the tables are those of an older version.
         """
-        self._require_converted()
+        self._require_delta()
         if isinstance(self.storage, LocalStorage):
             repair(self.storage)
         with delta_errors():
@@ -404,11 +407,11 @@ class FleetTables:
         table.load_as_version(first)
         return table
 
-    def _require_converted(self) -> None:
+    def _require_delta(self) -> None:
         if self.storage.folders(MANIFESTS):
             msg = (
-                f"{self.storage.uri()} has tables of an older version; run `fieldpost-fleet "
-                "convert` once"
+                f"{self.storage.uri()} has the tables of an older version; rebuild them from the "
+                f"archive ({GUIDE})"
             )
             raise FleetError(msg)
 

@@ -1,0 +1,81 @@
+"""The commands of `docs/how-to/maintain-the-tables.md` on the tables of a fleet folder."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sync.common.fleet_folder import FleetFolder
+from tests.helpers.fleet_command import fleet_command
+from tests.helpers.fleet_tables import NOON, Lane, fleet_folder, land, put, some_events, waiting
+from tests.helpers.stored_rows import stored_rows
+
+GUIDE = Path(__file__).parents[2] / "docs" / "how-to" / "maintain-the-tables.md"
+
+Rows = tuple[list[dict[str, Any]], list[dict[str, Any]]]
+
+
+def recipes(section: str) -> list[str]:
+    """Return the shell commands of a section, block by block."""
+    _, _, text = GUIDE.read_text("utf-8").partition(f"\n## {section}\n")
+    return re.findall(r"```sh\n(.*?)```", text.partition("\n## ")[0], re.DOTALL)
+
+
+def run(recipe: str, fleet: FleetFolder) -> None:
+    """Run the commands of a recipe as a shell does."""
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    done = subprocess.run(
+        ["sh", "-euc", recipe.replace("DIR", str(fleet.root))],
+        env=os.environ | {"PATH": path},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def ingest(fleet: FleetFolder) -> None:
+    done = fleet_command("ingest", "--dir", fleet.root)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> FleetFolder:
+    """Make a fleet folder whose tables have three batches, and a file in the quarantine."""
+    fleet = fleet_folder(tmp_path / "fleet")
+    lane, other = Lane(), Lane(gateway="other.example", lane="readings")
+    first = lane.seal(some_events(1))
+    land(fleet, first, at=NOON / 1000)
+    for at in range(3):
+        sealed = lane.seal(some_events(3, start=NOON + at * 86_400_000))
+        land(fleet, sealed, at=NOON / 1000 + at * 40 * 86_400 + 0.125)
+        land(fleet, other.seal(some_events(2)), at=NOON / 1000 + at)
+        ingest(fleet)
+    put(fleet.landing / "stick" / "copy.seg", first[1], at=NOON / 1000 + 9e6)
+    put(fleet.landing / "stick" / "spoiled.seg", b"no segment", at=NOON / 1000)
+    ingest(fleet)
+    return fleet
+
+
+def rows(fleet: FleetFolder) -> Rows:
+    """Return the rows of both tables, without those of refused files and the batches' numbers."""
+    events, segments = stored_rows(fleet)
+    kept = [row | {"batch": None} for row in segments if row["fate"] in ("accepted", "duplicate")]
+    return events, kept
+
+
+def test_the_tables_are_rebuilt_from_the_archive(fleet: FleetFolder) -> None:
+    before, archive = rows(fleet), sorted(fleet.archive.rglob("*.seg"))
+    assert {row["fate"] for row in before[1]} == {"accepted", "duplicate"}
+    [recipe] = recipes("Rebuild the tables from the archive")
+    run(recipe, fleet)
+    assert rows(fleet) == before
+    assert waiting(fleet) == set()
+    assert sorted(fleet.archive.rglob("*.seg")) == archive
