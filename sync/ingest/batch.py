@@ -17,7 +17,7 @@ from deltalake.transaction import AddAction
 from sync.common.errors import FleetError
 from sync.ingest.archive import waiting_files
 from sync.ingest.batch_files import BatchFiles
-from sync.ingest.ledger import CLAIM_COLUMNS, Claim, Fate, Verdict, judge
+from sync.ingest.ledger import CLAIM_COLUMNS, Claim, Fate, Verdict, judge, related_claims
 from sync.tables import arrow_schemas, tables
 from sync.tables.data_files import create_event_files, create_segments_file
 from sync.tables.delta import Batch, Counts, FleetTables, Snapshot
@@ -100,7 +100,7 @@ class BatchIngest:
             if row["reason"] is None and PurePosixPath(paths[row["path"]]).parts[0] == LANDING
         }
         offered = list(claims.values())
-        known = files.related(snapshot, offered) if snapshot.segment_files and offered else []
+        known = related_claims(snapshot, offered) if offered else ()
         verdicts = judge(offered, known)
         by_path = dict(zip(claims, verdicts, strict=True))
         return [_judged(row, paths[row["path"]], by_path.get(row["path"])) for row in rows]

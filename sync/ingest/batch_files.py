@@ -1,6 +1,6 @@
 """The files of a batch, decoded by Spark's workers or, if they are few, in this process.
 
-Both use the same functions on the same schemas, and judge by the same claims.
+Both use the same functions on the same schemas.
 """
 
 from __future__ import annotations
@@ -15,12 +15,9 @@ import pyarrow.compute as pc
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
 
 from sync.ingest.decoding import decode_files
-from sync.ingest.ledger import CLAIM_COLUMNS, Claim, related_claims
 from sync.tables import arrow_schemas, tables
-from sync.tables.delta import Snapshot
 from sync.tables.part_files import PartFile
 from sync.tables.storage import File, Storage
 
@@ -40,10 +37,6 @@ class BatchFiles(AbstractContextManager[object], Protocol):
 
         With `chosen`, the files with these paths alone are decoded, once more.
         """
-        ...
-
-    def related(self, ledger: Snapshot, offered: Sequence[Claim]) -> list[Claim]:
-        """Return at least the accepted claims that contradict or repeat one that is `offered`."""
         ...
 
 
@@ -79,19 +72,11 @@ class StreamedFiles:
             decoded = left.mapInArrow(decode_files, tables.DECODED)
         return map(Row.asDict, decoded.select(*PIECES).toLocalIterator())
 
-    def related(self, ledger: Snapshot, offered: Sequence[Claim]) -> list[Claim]:
-        """Join the claims with the ledger; see `BatchFiles`."""
-        segments = tables.read_segments(self._spark, ledger)
-        accepted = segments.where(F.col("fate") == tables.ACCEPTED)
-        schema = StructType([tables.SEGMENTS[name] for name in CLAIM_COLUMNS])
-        claims = self._spark.createDataFrame(offered, schema)
-        return [Claim(*row) for row in related_claims(accepted, claims).collect()]
-
 
 class LocalFiles:
     """Files on a local disk, decoded in this process; see `BatchFiles`.
 
-    All that is decoded is in memory, as are the columns of the claims of the gateways concerned.
+    All that is decoded is in memory.
     """
 
     def __init__(self, segments: Storage, files: Iterable[File]) -> None:
@@ -124,21 +109,6 @@ class LocalFiles:
         for batch in decoded:
             yield from batch.select(PIECES).to_pylist()
 
-    def related(self, ledger: Snapshot, offered: Sequence[Claim]) -> list[Claim]:
-        """Compare lanes, ranges and predecessors; see `BatchFiles`."""
-        claims = pa.Table.from_pylist([each._asdict() for each in offered])
-        accepted = pc.field("fate") == tables.ACCEPTED
-        accepted &= pc.field("gateway").isin(claims["gateway"])
-        found = ledger.segment_table(CLAIM_COLUMNS, accepted)
-        lanes = claims.group_by(list(_LANE)).aggregate([("first_seq", "min"), ("last_seq", "max")])
-        known = found.join(lanes, list(_LANE), join_type="inner")
-        overlaps = (pc.field("first_seq") <= pc.field("last_seq_max")) & (
-            pc.field("last_seq") >= pc.field("first_seq_min")
-        )
-        follows = pc.field("previous").isin(claims["previous"])
-        rows = known.filter(overlaps | follows).select(list(CLAIM_COLUMNS)).to_pylist()
-        return [Claim(**row) for row in rows]
-
     def _decode(self, files: Iterable[File]) -> list[pa.RecordBatch]:
         return list(decode_files(self._read(files)))
 
@@ -155,8 +125,6 @@ class LocalFiles:
     def _uri(self, file: File) -> str:
         return self._segments.uri(file.path)
 
-
-_LANE: Final = ("gateway", "epoch", "lane")
 
 _FILE: Final = pa.schema(
     [

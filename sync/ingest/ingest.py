@@ -112,7 +112,7 @@ def run_ingest(
     """
     places = where if isinstance(where, FleetStorage) else FleetStorage.of(where)
     control = control or (IngestControl(on_step) if on_step else IngestControl())
-    fleet = FleetTables(places.tables)
+    fleet = FleetTables(places.tables, places.segments)
     with fleet.lease():
         fleet.recover()
         before = set(waiting_files(places.segments))
@@ -142,7 +142,7 @@ def ingest_waiting(
     """
     control = control or IngestControl()
     if isinstance(places.segments, LocalStorage) and isinstance(places.tables, LocalStorage):
-        fleet = FleetTables(places.tables)
+        fleet = FleetTables(places.tables, places.segments)
         with fleet.lease():
             fleet.recover()
             _move_committed(places.segments, fleet)

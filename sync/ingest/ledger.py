@@ -1,7 +1,7 @@
 """Decide which segments are new, which are duplicates, and which contradict accepted ones (forks).
 
-`judge` is a pure function of claims. `related_claims` reduces a ledger of any length to the few
-rows that matter for these claims, so that judging needs no more memory than a batch.
+`judge` is a pure function of claims. `related_claims` reads of a ledger of any length the few rows
+that matter for these claims, so that judging needs no more memory than a batch.
 
 Two segments of a lane contradict each other when their ranges overlap, or when both name the same
 predecessor (docs/reference/reports.md, "How each event is counted once"). The first one that
@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import bisect
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final, Literal, NamedTuple
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from sync.segment.limits import MAX_EVENTS
+from sync.tables.delta import Snapshot
 
 Fate = Literal["accepted", "duplicate", "fork", "bad"]
 """The fate of a file that was read. The decoder decides `bad`, this module the others."""
@@ -27,6 +28,8 @@ CLAIM_COLUMNS: Final = ("gateway", "epoch", "lane", "first_seq", "last_seq", "di
 """The columns of the ledger that make a claim."""
 
 _SPAN_BITS: Final = (MAX_EVENTS - 1).bit_length()
+_SPAN: Final = ["gateway", "epoch", "lane", "span"]
+_ENDS: Final = ("first_seq", "last_seq")
 
 
 class Claim(NamedTuple):
@@ -102,22 +105,29 @@ def judge(claims: Iterable[Claim], known: Iterable[Claim]) -> list[Verdict]:
     return verdicts
 
 
-def related_claims(ledger: DataFrame, claims: DataFrame) -> DataFrame:
-    """Return the rows of `ledger` that share a number or a predecessor with a row of `claims`.
+def related_claims(ledger: Snapshot, offered: Sequence[Claim]) -> set[Claim]:
+    """Return the accepted claims that may share a number or a predecessor with an offered one.
 
-    Both have the columns of `CLAIM_COLUMNS`. A segment has at most `MAX_EVENTS` and so touches at
-    most two spans of that length; joining on equal spans replaces a join on ranges.
+    A segment has at most `MAX_EVENTS` and so touches at most two spans of that length; joining on
+    equal spans replaces a join on ranges.
     """
-    lane = ["gateway", "epoch", "lane"]
-    keys = claims.select(*lane, F.explode(_keys()).alias("key")).distinct()
-    rows = ledger.select(*CLAIM_COLUMNS, F.explode(_keys()).alias("key"))
-    met = rows.join(F.broadcast(keys), on=[*lane, "key"], how="left_semi")
-    return met.select(*CLAIM_COLUMNS).distinct()
+    claims = pa.Table.from_pylist([each._asdict() for each in offered])
+    spans = pa.concat_tables(_with_span(claims, end).select(_SPAN) for end in _ENDS)
+    spans = spans.group_by(_SPAN).aggregate([])
+    chosen = (pc.field("fate") == "accepted") & pc.field("gateway").isin(claims["gateway"])
+    related: set[Claim] = set()
+    for batch in ledger.segment_batches(CLAIM_COLUMNS, chosen):
+        rows = pa.Table.from_batches([batch])
+        found = [_with_span(rows, end).join(spans, _SPAN, join_type="left semi") for end in _ENDS]
+        found.append(rows.filter(pc.field("previous").isin(claims["previous"])))
+        related.update(
+            Claim(**row) for each in found for row in each.select(CLAIM_COLUMNS).to_pylist()
+        )
+    return related
 
 
-def _keys() -> Column:
-    spans = [F.shiftright(F.col(name), _SPAN_BITS) for name in ("first_seq", "last_seq")]
-    return F.array_distinct(F.array(*(span.cast("string") for span in spans), F.col("previous")))
+def _with_span(claims: pa.Table, end: str) -> pa.Table:
+    return claims.append_column("span", pc.shift_right(claims[end], _SPAN_BITS))
 
 
 def _range_of(claim: Claim) -> str:

@@ -30,9 +30,11 @@ from deltalake import (
 )
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction
+from pyarrow import fs
 
 from sync.common.errors import FleetError, LeaseError
 from sync.tables import arrow_schemas
+from sync.tables.locations import ARCHIVE, LANDING
 from sync.tables.log_journal import journaled, repair
 from sync.tables.storage import LocalStorage, Storage
 
@@ -84,7 +86,7 @@ SCHEMAS: Final = {
 }
 PARTITIONS: Final[dict[str, list[str]]] = {EVENTS: [DAY], SEGMENTS: []}
 
-_ESCAPE: Final = re.compile("%[0-9A-Fa-f]{2}")
+_UNUSABLE: Final = re.compile("%[0-9A-Fa-f]{2}|[\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,26 +182,44 @@ class Snapshot:
 
     def read_segments(self, columns: Sequence[str], filter: Any = None) -> list[dict[str, Any]]:
         """Read rows of `segments` without Spark; files that `filter` excludes are not opened."""
-        rows: list[dict[str, Any]] = self.segment_table(columns, filter).to_pylist()
-        return rows
+        batches = self.segment_batches(columns, filter)
+        return [row for batch in batches for row in batch.to_pylist()]
 
-    def segment_table(self, columns: Sequence[str], filter: Any = None) -> pa.Table:
-        """Return the rows of `read_segments` as an Arrow table."""
+    def segment_batches(
+        self, columns: Sequence[str], filter: Any = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of `read_segments`. Raises FleetError if a file cannot be read."""
         if self.segments is None:
-            return SCHEMAS[SEGMENTS].empty_table().select(list(columns))
+            return
+        files = None
+        if isinstance(self.storage, LocalStorage):  # a process may abort that ends amid delta-rs'
+            files = fs.SubTreeFileSystem(self.storage.uri(SEGMENTS), fs.LocalFileSystem())
         with delta_errors():
-            rows = self.segments.to_pyarrow_dataset()
-            return rows.to_table(columns=list(columns), filter=filter)
+            rows = self.segments.to_pyarrow_dataset(filesystem=files)
+        for file in rows.get_fragments(filter):
+            try:
+                yield from file.to_batches(rows.schema, columns=list(columns), filter=filter)
+            except (pa.ArrowException, OSError) as error:
+                path = self.storage.uri(f"{SEGMENTS}/{file.path}")
+                msg = f"{path} is missing or damaged ({_line(error)}); {GUIDE}"
+                raise FleetError(msg) from error
 
 
 class FleetTables:
     """The tables in a storage. Methods that write need the lease, which only saves work."""
 
-    def __init__(self, storage: Storage) -> None:
-        """Raises FleetError for a folder whose name delta-rs would decode."""
+    def __init__(self, storage: Storage, segments: Storage | None = None) -> None:
+        """Open the tables in `storage`; the archive in `segments` shows whether they are lost.
+
+        Raises FleetError for a folder whose name delta-rs cannot read, or would decode.
+        """
         self.storage = storage
-        if isinstance(storage, LocalStorage) and _ESCAPE.search(str(storage.root)):
-            msg = f"{storage.root} cannot have tables, because `%` and two digits are in its path"
+        self._archive = segments
+        if isinstance(storage, LocalStorage) and _UNUSABLE.search(str(storage.root)):
+            msg = (
+                f"{storage.root} cannot have tables, because its path has `%` and two digits or is "
+                "not UTF-8"
+            )
             raise FleetError(msg)
 
     def lease(self) -> AbstractContextManager[None]:
@@ -210,14 +230,14 @@ class FleetTables:
         """Return the last versions that belong together, or those of `as_of`.
 
         What was replaced is kept for `KEPT_DAYS`, so the latest versions are returned for an
-        earlier `as_of`. Raises FleetError if the tables cannot be read.
+        earlier `as_of`. Raises FleetError if the tables cannot be read, are lost in part, or do not
+        belong together.
         """
-        self._require_delta()
         with delta_errors():
-            if as_of is not None and as_of < datetime.now(UTC) - timedelta(days=KEPT_DAYS):
-                as_of = None
-            # in this order, because `events` is committed first and so may only be ahead
-            segments, events = self._open_at(SEGMENTS, as_of), self._open_at(EVENTS, as_of)
+            segments, events = self._open_both()
+            if as_of is not None and as_of >= datetime.now(UTC) - timedelta(days=KEPT_DAYS):
+                self._go_back(SEGMENTS, segments, as_of)
+                self._go_back(EVENTS, events, as_of)
             batch = _version_of(segments, INGEST)
             while events is not None and _version_of(events, INGEST) > batch:
                 events.load_as_version(events.version() - 1)
@@ -231,24 +251,21 @@ class FleetTables:
     def recover(self) -> None:
         """Create missing tables, and complete what an interrupted process has begun.
 
-        Raises FleetError if the tables are those of an older version.
+        Raises FleetError if the tables are those of an older version, are lost in part, or do not
+        belong together.
         """
-        self._require_delta()
         if isinstance(self.storage, LocalStorage):
             repair(self.storage)
         with delta_errors():
-            self.create_missing()
+            found = dict(zip((SEGMENTS, EVENTS), self._open_both(), strict=True))
+            missing = [name for name, table in found.items() if table is None]
+            if missing:
+                with self.journaled(*missing):
+                    for name in missing:
+                        self._create(name)
             events, segments = self.existing(EVENTS), self.existing(SEGMENTS)
             if _version_of(events, INGEST) > _version_of(segments, INGEST):
                 self._complete(events, segments)
-
-    def create_missing(self) -> None:
-        """Create the tables that do not exist."""
-        missing = [name for name in SCHEMAS if self.open(name) is None]
-        if missing:
-            with self.journaled(*missing):
-                for name in missing:
-                    self._create(name)
 
     def commit(
         self, snapshot: Snapshot, batch: Batch, on_events: Callable[[], None] = lambda: None
@@ -262,7 +279,7 @@ class FleetTables:
         number = snapshot.batch + 1
         transactions = [Transaction(INGEST, number), Transaction(batch.query, batch.number)]
         details = {"batch": number, **asdict(batch.counts)}
-        self._require_files(batch)
+        self._require_files(batch.segments, *batch.events)
         addition = {"segments_file": asdict(batch.segments)}
         with self.journaled(EVENTS, SEGMENTS) as make_durable:
             self.append(snapshot.events, EVENTS, batch.events, transactions, details | addition)
@@ -290,10 +307,10 @@ class FleetTables:
         with delta_errors():
             self.existing(name).cleanup_metadata()
 
-    def open(self, name: str, version: int | None = None) -> DeltaTable | None:
+    def open(self, name: str) -> DeltaTable | None:
         """Open a table; return None if it does not exist."""
         try:
-            return DeltaTable(self.storage.uri(name), version=version)
+            return DeltaTable(self.storage.uri(name))
         except TableNotFoundError:
             return None
 
@@ -321,10 +338,55 @@ class FleetTables:
                 if action.get("add", {}).get("dataChange"):
                     yield f"{name}/{action['add']['path']}"
 
-    def _require_files(self, batch: Batch) -> None:
+    def _open_both(self) -> tuple[DeltaTable | None, DeltaTable | None]:
+        """Open `segments` and `events`. Raises FleetError unless they are whole and match.
+
+        `events` is committed first: opened last, it is never behind, and when `segments` is opened
+        once more, that is at most one batch behind.
+        """
+        if self.storage.folders(MANIFESTS):
+            msg = f"{self.storage.uri()} has the tables of an older version; rebuild them: {GUIDE}"
+            raise FleetError(msg)
+        self._require_whole_logs()
+        segments, events = self.open(SEGMENTS), self.open(EVENTS)
+        first, last = _version_of(segments, INGEST), _version_of(events, INGEST)
+        missing = last > 0 and (segments is None or events is None)
+        ahead = last > first + 1 and last > self._batch_of_segments() + 1
+        if first > last or missing or ahead:
+            msg = (
+                f"the tables in {self.storage.uri()} do not belong together (batch {last} of events"
+                f", {first} of segments): one of them is lost or of another time; {GUIDE}"
+            )
+            raise FleetError(msg)
+        if not last and self._is_lost():
+            msg = f"the tables in {self.storage.uri()} are lost: the archive has segments; {GUIDE}"
+            raise FleetError(msg)
+        return segments, events
+
+    def _batch_of_segments(self) -> int:
+        return _version_of(self.open(SEGMENTS), INGEST)
+
+    def _require_whole_logs(self) -> None:
+        """Raise FleetError if a commit is empty: delta-rs skips it, and its rows with it."""
+        for name in SCHEMAS:
+            for file in self.storage.files(f"{name}/_delta_log", ".json"):
+                if not file.size:
+                    msg = f"{self.storage.uri(file.path)} is empty; {GUIDE}"
+                    raise FleetError(msg)
+
+    def _is_lost(self) -> bool:
+        """Return whether the archive has segments that do not wait to be read again."""
+        if self._archive is None:
+            return False
+        archived, waiting = (
+            {file.path.partition("/")[2] for file in self._archive.files(folder)}
+            for folder in (ARCHIVE, LANDING)
+        )
+        return not archived <= waiting and not self._batch_of_segments()
+
+    def _require_files(self, segments: AddAction, *events: AddAction) -> None:
         """Raise FileNotFoundError if a file is gone, as after a long suspension of this process."""
-        files = [f"{EVENTS}/{each.path}" for each in batch.events]
-        for path in (*files, f"{SEGMENTS}/{batch.segments.path}"):
+        for path in (f"{SEGMENTS}/{segments.path}", *(f"{EVENTS}/{each.path}" for each in events)):
             if not self.storage.exists(path):
                 msg = f"{self.storage.uri(path)} is gone; nothing was committed"
                 raise FileNotFoundError(msg)
@@ -357,11 +419,11 @@ class FleetTables:
             for each in actions
             if "txn" in each
         ]
+        file = AddAction(**info["segments_file"])
+        self._require_files(file)
         with self.journaled(SEGMENTS):
-            self.append(
-                *(segments, SEGMENTS, [AddAction(**info["segments_file"])], transactions),
-                {name: info[name] for name in ("batch", *asdict(Counts()))},
-            )
+            details = {name: info[name] for name in ("batch", *asdict(Counts()))}
+            self.append(segments, SEGMENTS, [file], transactions, details)
 
     def append(
         self,
@@ -388,11 +450,10 @@ class FleetTables:
                 post_commithook_properties=HOOKS,
             )
 
-    def _open_at(self, name: str, moment: datetime | None) -> DeltaTable | None:
-        """Open the last version that was committed up to `moment`; the first if there is none."""
-        table = self.open(name)
-        if table is None or moment is None:
-            return table
+    def _go_back(self, name: str, table: DeltaTable | None, moment: datetime) -> None:
+        """Load the last version that was committed up to `moment`; the first if there is none."""
+        if table is None:
+            return
         first, last = 0, table.version()
         while first < last:
             middle = (first + last + 1) // 2
@@ -405,15 +466,6 @@ class FleetTables:
             else:
                 last = middle - 1
         table.load_as_version(first)
-        return table
-
-    def _require_delta(self) -> None:
-        if self.storage.folders(MANIFESTS):
-            msg = (
-                f"{self.storage.uri()} has the tables of an older version; rebuild them from the "
-                f"archive ({GUIDE})"
-            )
-            raise FleetError(msg)
 
 
 def read_commit(storage: Storage, name: str, version: int) -> list[dict[str, Any]]:
@@ -431,13 +483,13 @@ def delta_errors() -> Iterator[None]:
         msg = f"another process has changed the tables meanwhile: {_line(error)}"
         raise LeaseError(msg) from error
     except DeltaError as error:
-        msg = f"the tables cannot be used: {_line(error)}"
+        msg = f"the tables cannot be used: {_line(error)}; {GUIDE}"
         raise FleetError(msg) from error
 
 
 def local_tables(folder: Path) -> FleetTables:
-    """Return the tables in a folder of a local disk."""
-    return FleetTables(LocalStorage(folder.resolve()))
+    """Return the tables in a folder of a local disk; the archive, if any, is beside it."""
+    return FleetTables(LocalStorage(folder.resolve()), LocalStorage(folder.parent.resolve()))
 
 
 def _line(error: Exception) -> str:

@@ -178,7 +178,7 @@ def retain(
     `summarise` is called before events are removed, so that the reports' summaries outlive them.
     """
     at = now.timestamp()
-    tables = FleetTables(places.tables)
+    tables = FleetTables(places.tables, places.segments)
     with leased(tables, wait_s):
         snapshot = tables.snapshot()
         old = old_days(snapshot, now, keep.events) if keep.events is not None else {}

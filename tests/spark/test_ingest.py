@@ -6,15 +6,13 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType
 
 from sync.common.errors import FleetError, LeaseError
 from sync.common.fleet_folder import FleetFolder, segment_path
 from sync.ingest.ingest import STEPS, IngestControl, IngestResult, run_ingest
-from sync.ingest.ledger import CLAIM_COLUMNS, Claim, related_claims
 from sync.segment import Dropped
 from sync.tables.delta import Counts, local_tables
-from sync.tables.tables import SEGMENTS, read_events, read_segments
+from sync.tables.tables import read_events, read_segments
 from tests.helpers.fleet_tables import (
     NOON,
     Lane,
@@ -111,26 +109,6 @@ def test_many_small_segments_make_one_file_for_each_core(
         land(fleet, lane.seal(some_events(1)), at=NOON / 1000 + at)
     assert ingest(spark, fleet).counts.events == 80
     assert len(local_tables(fleet.tables).snapshot().event_files) == 2
-
-
-def test_related_claims_share_a_number_or_a_predecessor(spark: SparkSession) -> None:
-    ranges = [(1, 10), (65_530, 65_540), (131_071, 131_072), (2**53 + 1, 2**53 + 2), (2**62, 2**62)]
-    ledger = [Claim("gw", "e", "logs", *each, f"d{each}", f"p{each}") for each in ranges]
-    other = [each._replace(gateway="other") for each in ledger]
-    schema = StructType([SEGMENTS[name] for name in CLAIM_COLUMNS])
-
-    def met(first: int, last: int, previous: str = "x") -> list[int]:
-        offered = [Claim("gw", "e", "logs", first, last, "new", previous)]
-        rows = related_claims(
-            spark.createDataFrame(ledger + other, schema), spark.createDataFrame(offered, schema)
-        )
-        assert {row["gateway"] for row in rows.collect()} <= {"gw"}
-        return sorted(row["first_seq"] for row in rows.collect())
-
-    assert met(65_535, 65_536) == [1, 65_530, 131_071]
-    assert met(2**53 + 2, 2**53 + 5) == [2**53 + 1]
-    assert met(2**40, 2**40) == []
-    assert met(2**40, 2**40, f"p{(1, 10)}") == [1]
 
 
 def test_an_ingest_that_crashes_after_any_step_is_completed_by_the_next(

@@ -56,7 +56,9 @@ def command(
         name = "fieldpost-compact"
         spark = None if options.is_local else stack.enter_context(spark_session(name))
         places = options.open(lambda uri: storage_at(spark, uri))
-        done = compact(FleetTables(places.tables), _chosen(before, day), segments=day is None)
+        done = compact(
+            FleetTables(places.tables, places.segments), _chosen(before, day), segments=day is None
+        )
     if as_json:
         click.echo(json.dumps(asdict(done)))
         return

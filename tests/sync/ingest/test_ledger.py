@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sync.ingest.ledger import Claim, judge
+from sync.ingest.ledger import Claim, judge, related_claims
+from tests.helpers.committed import Committer
 
 
 def claim(
@@ -94,3 +97,25 @@ def test_accepted_claims_never_contradict_each_other_in_any_batches(
                 )
                 for other in accepted
             )
+
+
+def test_related_claims_share_a_number_or_a_predecessor(tmp_path: Path) -> None:
+    ranges = [(1, 10), (65_530, 65_540), (131_071, 131_072), (2**53 + 1, 2**53 + 2), (2**62, 2**62)]
+    claims = [Claim("gw", "e", "logs", *each, f"d{each}", f"p{each}") for each in ranges]
+    claims += [each._replace(gateway="other") for each in claims]
+    claims += [each._replace(lane="system") for each in claims]
+    rows = [each._asdict() | {"fate": "accepted"} for each in claims]
+    rows.append(claims[0]._asdict() | {"fate": "fork", "first_seq": 9})
+    ledger = Committer(tmp_path).commit([], [*rows, {"fate": "bad"}])
+
+    def met(first: int, last: int, previous: str = "x") -> list[int]:
+        offered = [Claim("gw", "e", "logs", first, last, "new", previous)]
+        found = related_claims(ledger, [*offered, *offered])
+        assert found <= set(claims)
+        assert {each.gateway for each in found} <= {"gw"}
+        return sorted(each.first_seq for each in found if each.lane == "logs")
+
+    assert met(65_535, 65_536) == [1, 65_530, 131_071]
+    assert met(2**53 + 2, 2**53 + 5) == [2**53 + 1]
+    assert met(2**40, 2**40) == []
+    assert met(2**40, 2**40, f"p{(1, 10)}") == [1]
