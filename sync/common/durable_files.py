@@ -112,7 +112,11 @@ def create_file(path: Path, data: bytes, mode: int = PRIVATE_FILE) -> None:
 def _temporary_file(path: Path, data: bytes, mode: int) -> Iterator[Path]:
     temporary = path.parent / f".{secrets.token_hex(8)}.part"
     try:
-        write_new(temporary, data, mode)
+        try:
+            write_new(temporary, data, mode)
+        except OSError as error:
+            error.filename = str(path)  # a failed write or fsync names no file
+            raise
         yield temporary
     finally:
         temporary.unlink(missing_ok=True)

@@ -124,6 +124,9 @@ class FleetFolder:
 
     def require(self) -> None:
         """Raise FleetError unless this is a complete and accessible fleet folder."""
+        if self.root.is_dir() and os.statvfs(self.root).f_flag & os.ST_RDONLY:
+            msg = f"{self.root} is on a read-only file system; mount it read-write"
+            raise FleetError(msg)
         if self.root.is_dir() and not os.access(self.root, os.R_OK | os.W_OK | os.X_OK):
             msg = f"cannot access {self.root}; run this command as its owner, {_owner(self.root)}"
             raise FleetError(msg)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from operator import itemgetter
 from pathlib import PurePosixPath
 from typing import Any, Final, NamedTuple
@@ -23,7 +22,7 @@ from sync.tables.data_files import create_event_files, create_segments_file
 from sync.tables.delta import Batch, Counts, FleetTables, Snapshot
 from sync.tables.locations import LANDING
 from sync.tables.part_files import PartFile
-from sync.tables.storage import Storage
+from sync.tables.storage import Storage, time_of
 
 EMPTY_SHA256: Final = hashlib.sha256().hexdigest()
 
@@ -77,7 +76,7 @@ class BatchIngest:
             nothing
             | {
                 "path": self._segments.uri(path),
-                "arrived": datetime.fromtimestamp(at, UTC),
+                "arrived": time_of(at),
                 "size": 0,
                 "sha256": EMPTY_SHA256,
                 "reason": "short",

@@ -12,11 +12,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import date, timedelta
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 
 from sync.ingest.arrow_columns import arrow_columns, days_of, distinct
 from sync.segment import SegmentError, digest_of
-from sync.segment.limits import MAX_FILE
+from sync.segment.limits import MAX_FILE, MAX_TIME, MIN_TIME
 from sync.tables.arrow_schemas import DECODED, EVENTS
 from sync.tables.part_files import PartFile, PartFiles
 
@@ -75,8 +76,12 @@ def _pieces(parts: Iterable[PartFile]) -> Iterator[pa.RecordBatch]:
 
 
 def _files(batch: pa.RecordBatch) -> Iterator[tuple[str, Any, int, bytes]]:
-    columns = ("path", "modificationTime", "length", "content")
-    yield from zip(*(batch.column(name).to_pylist() for name in columns), strict=True)
+    times = batch.column("modificationTime").cast(pa.int64()).to_numpy()
+    arrived = np.clip(times, MIN_TIME * 1000, MAX_TIME * 1000).tolist()
+    path, length, content = (
+        batch.column(name).to_pylist() for name in ("path", "length", "content")
+    )
+    yield from zip(path, arrived, length, content, strict=True)
 
 
 def _decoded(

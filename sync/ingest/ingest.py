@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
@@ -147,10 +147,19 @@ def ingest_waiting(
             fleet.recover()
             _move_committed(places.segments, fleet)
             _forget_planned(places.tables)
-            waiting = waiting_files(places.segments).values()
-            if _are_few(waiting):
-                return _ingest_here(places.segments, fleet, waiting, control, batch_files)
+            waiting = waiting_files(places.segments)
+            _require_text(waiting)
+            if _are_few(waiting.values()):
+                return _ingest_here(places.segments, fleet, waiting.values(), control, batch_files)
     return run_ingest(session(), places, batch_files=batch_files, control=control)
+
+
+def _require_text(paths: Iterable[str]) -> None:
+    """Raise FleetError for a name that is not UTF-8, which no table can hold."""
+    for path in paths:
+        if not path.isascii() and path != path.encode(errors="replace").decode():
+            msg = f"the file name {path} is not UTF-8; rename the file, or remove it"
+            raise FleetError(msg)
 
 
 def _are_few(files: Collection[File]) -> bool:

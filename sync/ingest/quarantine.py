@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -19,6 +19,7 @@ from sync.ingest.inspect_file import FileInspection, inspect_file
 from sync.segment import SUFFIX
 from sync.tables.delta import FleetTables
 from sync.tables.locations import ARCHIVE, LANDING, QUARANTINE, FleetStorage
+from sync.tables.storage import time_of
 
 READMITTED: Final = "readmitted"
 """The folder of the landing for files without a valid segment name."""
@@ -156,7 +157,7 @@ class Quarantine:
                 inspection.reason or "unknown",
                 inspection.detail or "the tables do not list this file",
             )
-        return QuarantinedFile(name, size, datetime.fromtimestamp(modified, UTC), *reason)
+        return QuarantinedFile(name, size, time_of(modified), *reason)
 
     def _reasons(self) -> dict[str, tuple[str, str]]:
         """Read why files were refused, by the digits of the digest in their names."""

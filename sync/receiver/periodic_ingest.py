@@ -20,9 +20,15 @@ from typing import Final
 from sync.common.fleet_folder import FleetFolder
 from sync.common.json_log import log_event
 from sync.common.text import os_error
+from sync.segment import SUFFIX
+from sync.tables.locations import ASIDE, LANDING
+from sync.tables.storage import LocalStorage
 
 REPORT_EVERY_S: Final = 900.0
 """Seconds between two reports: each starts Spark, which takes some seconds of both cores."""
+
+STOP_S: Final = 10.0
+"""Seconds until an ingest that was terminated is killed: a service manager waits longer."""
 
 COMMAND: Final = (sys.executable, "-m", "sync.cli", "ingest")
 
@@ -50,7 +56,11 @@ async def periodic_ingest(folder: FleetFolder, plan: IngestPlan) -> AsyncIterato
 async def _repeat(folder: FleetFolder, plan: IngestPlan) -> None:
     report_due, is_stale = 0.0, plan.report is not None
     while True:
-        waits = await asyncio.to_thread(_has_segments, folder)
+        try:
+            waits = await asyncio.to_thread(_has_segments, folder)
+        except OSError as error:
+            log_event(logging.ERROR, "ingest", text=f"cannot list the landing: {os_error(error)}")
+            waits = False
         reports = (is_stale or waits) and plan.report and time.monotonic() >= report_due
         if waits or reports:
             words = ["--report", str(plan.report)] if reports else []
@@ -62,13 +72,14 @@ async def _repeat(folder: FleetFolder, plan: IngestPlan) -> None:
 
 
 def _has_segments(folder: FleetFolder) -> bool:
-    return any(any(root.rglob("*.seg")) for root in (folder.landing, folder.aside))
+    storage = LocalStorage(folder.root)
+    return any(True for place in (LANDING, ASIDE) for _ in storage.files(place, SUFFIX))
 
 
 async def _run(words: Sequence[str]) -> bool:
     """Run a process to its end, log its outcome, and return whether it succeeded.
 
-    Terminates the process if this is cancelled.
+    Terminates the process if this is cancelled, and kills it if it ignores that.
     """
     try:
         process = await asyncio.create_subprocess_exec(*words, stdout=PIPE, stderr=PIPE)
@@ -78,9 +89,11 @@ async def _run(words: Sequence[str]) -> bool:
     try:
         output, errors = await process.communicate()
     finally:
-        if process.returncode is None:
-            process.terminate()
-            await process.wait()
+        for stop in (process.terminate, process.kill):
+            if process.returncode is None:
+                stop()
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(process.wait(), STOP_S)
     if process.returncode:
         log_event(logging.ERROR, "ingest", text=_line(errors), status=process.returncode)
         return False

@@ -86,6 +86,8 @@ SCHEMAS: Final = {
 }
 PARTITIONS: Final[dict[str, list[str]]] = {EVENTS: [DAY], SEGMENTS: []}
 
+_COLOUR: Final = re.compile("\x1b\\[[0-9;]*m↳?")
+
 _UNUSABLE: Final = re.compile("%[0-9A-Fa-f]{2}|[\ud800-\udfff]")
 
 
@@ -194,7 +196,7 @@ class Snapshot:
         files = None
         if isinstance(self.storage, LocalStorage):  # a process may abort that ends amid delta-rs'
             files = fs.SubTreeFileSystem(self.storage.uri(SEGMENTS), fs.LocalFileSystem())
-        with delta_errors():
+        with delta_errors(self.storage):
             rows = self.segments.to_pyarrow_dataset(filesystem=files)
         for file in rows.get_fragments(filter):
             try:
@@ -233,7 +235,7 @@ class FleetTables:
         earlier `as_of`. Raises FleetError if the tables cannot be read, are lost in part, or do not
         belong together.
         """
-        with delta_errors():
+        with delta_errors(self.storage):
             segments, events = self._open_both()
             if as_of is not None and as_of >= datetime.now(UTC) - timedelta(days=KEPT_DAYS):
                 self._go_back(SEGMENTS, segments, as_of)
@@ -245,7 +247,7 @@ class FleetTables:
 
     def is_committed(self, query: str, number: int) -> bool:
         """Return whether this batch of this query is in the tables."""
-        with delta_errors():
+        with delta_errors(self.storage):
             return _version_of(self.open(SEGMENTS), query, -1) >= number
 
     def recover(self) -> None:
@@ -256,7 +258,7 @@ class FleetTables:
         """
         if isinstance(self.storage, LocalStorage):
             repair(self.storage)
-        with delta_errors():
+        with delta_errors(self.storage):
             found = dict(zip((SEGMENTS, EVENTS), self._open_both(), strict=True))
             missing = [name for name, table in found.items() if table is None]
             if missing:
@@ -293,7 +295,7 @@ class FleetTables:
 
     def unarchived(self) -> int:
         """Return how many of the last batches have files that may not have left the landing."""
-        with delta_errors():
+        with delta_errors(self.storage):
             segments = self.open(SEGMENTS)
             return _version_of(segments, INGEST) - _version_of(segments, ARCHIVED)
 
@@ -304,7 +306,7 @@ class FleetTables:
 
     def clean_log(self, name: str) -> None:
         """Remove commits from the log that are old and combined in a durable checkpoint."""
-        with delta_errors():
+        with delta_errors(self.storage):
             self.existing(name).cleanup_metadata()
 
     def open(self, name: str) -> DeltaTable | None:
@@ -440,7 +442,7 @@ class FleetTables:
         properties = CommitProperties(
             custom_metadata=dict(details), app_transactions=list(transactions)
         )
-        with delta_errors():
+        with delta_errors(self.storage):
             table.create_write_transaction(
                 [*actions],
                 "append",
@@ -475,15 +477,17 @@ def read_commit(storage: Storage, name: str, version: int) -> list[dict[str, Any
 
 
 @contextlib.contextmanager
-def delta_errors() -> Iterator[None]:
-    """Raise a conflict of commits as LeaseError, and other errors of tables as FleetError."""
+def delta_errors(storage: Storage) -> Iterator[None]:
+    """Raise a conflict of commits as LeaseError, and delta-rs' other errors as FleetError."""
     try:
         yield
     except CommitFailedError as error:
         msg = f"another process has changed the tables meanwhile: {_line(error)}"
         raise LeaseError(msg) from error
-    except DeltaError as error:
-        msg = f"the tables cannot be used: {_line(error)}; {GUIDE}"
+    except (DeltaError, OSError) as error:
+        if isinstance(error, OSError) and (error.errno or type(error) is not OSError):
+            raise
+        msg = f"the tables in {storage.uri()} cannot be used: {_line(error)}; {GUIDE}"
         raise FleetError(msg) from error
 
 
@@ -493,7 +497,9 @@ def local_tables(folder: Path) -> FleetTables:
 
 
 def _line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]
+    """Return the text of an error in one line, without delta-rs' colours and stack."""
+    text = " ".join(_COLOUR.sub("", str(error)).split())
+    return text.partition(" 0: ")[0][:300] or type(error).__name__
 
 
 def _version_of(table: DeltaTable | None, app: str, absent: int = 0) -> int:

@@ -134,7 +134,7 @@ def _optimize(
     tables: FleetTables, name: str, target: int, days: list[tuple[str, str, str]] | None = None
 ) -> dict[str, Any]:
     table = tables.existing(name)
-    with tables.journaled(name), delta_errors():
+    with tables.journaled(name), delta_errors(tables.storage):
         return table.optimize.compact(
             partition_filters=days,
             target_size=target,
@@ -152,13 +152,13 @@ def vacuum(tables: FleetTables, *, dry_run: bool = False) -> list[str]:
     removed = []
     for name in (EVENTS, SEGMENTS):
         table = tables.existing(name)
-        with delta_errors():
+        with delta_errors(tables.storage):
             unused = table.vacuum(full=True)
         removed += [f"{name}/{path}" for path in unused]
         if dry_run:
             continue
         if unused:
-            with tables.journaled(name), delta_errors():
+            with tables.journaled(name), delta_errors(tables.storage):
                 table.vacuum(dry_run=False, full=True, post_commithook_properties=HOOKS)
         tables.clean_log(name)
     return removed
@@ -226,7 +226,7 @@ def _delete_days(tables: FleetTables, snapshot: Snapshot, old: dict[str, Day]) -
     counts = [
         Transaction(f"{RETIRED}/{day}", found.retired + found.rows) for day, found in old.items()
     ]
-    with tables.journaled(EVENTS), delta_errors():
+    with tables.journaled(EVENTS), delta_errors(tables.storage):
         snapshot.events.delete(
             " or ".join(f"{DAY} = '{day}'" for day in old),
             commit_properties=CommitProperties(app_transactions=counts),

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from sync.common.errors import FleetError
+from sync.common.text import os_error
 from sync.tables.java import find_java
 
 if TYPE_CHECKING:  # commands that only need the limits here start without pyspark
@@ -327,12 +328,15 @@ def _set(spark: SparkSession, name: str, value: str) -> Iterator[None]:
 
 
 def _trace(error: BaseException, log: Path | None) -> None:
-    """Append the error's trace to the log; without a log, write it to stderr."""
+    """Append the error's trace to the log, if the disk lets it; without a log, to stderr."""
     text = "".join(traceback.format_exception(error))
     if log is None:
         sys.stderr.write(text)
         return
-    with log.open("a", encoding="utf-8") as file:
+    with (
+        contextlib.suppress(OSError),
+        log.open("a", encoding="utf-8", errors="backslashreplace") as file,
+    ):
         file.write(text)
 
 
@@ -364,6 +368,8 @@ def summarise_error(error: BaseException) -> str:
 
     An error of the JVM is asked for its innermost cause; the rest of its trace is in the log.
     """
+    if isinstance(error, OSError):
+        return os_error(error)[:300]
     java = getattr(error, "java_exception", None)
     try:
         text = str(error)

@@ -12,6 +12,7 @@ import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
+from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 from typing import Final, NamedTuple, Protocol
 from urllib.parse import urlsplit
@@ -23,6 +24,7 @@ from sync.common.durable_files import (
     make_folders,
 )
 from sync.common.errors import LeaseError
+from sync.segment.limits import MAX_TIME, MIN_TIME
 
 LEASE: Final = "lease"
 """The file of the lease, below the root."""
@@ -105,6 +107,11 @@ class Storage(Protocol):
         The lease saves work; it is no guarantee, and only local disks have one.
         """
         ...
+
+
+def time_of(modified: float) -> datetime:
+    """Return a file's time of modification; one that Python cannot hold becomes the nearest."""
+    return datetime.fromtimestamp(min(max(modified, MIN_TIME / 1000), MAX_TIME / 1000), UTC)
 
 
 def is_local(uri: str) -> bool:

@@ -16,6 +16,8 @@ from typing import Final
 import pytest
 
 from edge.engine import database
+from tests.helpers.fleet_command import fleet_command
+from tests.helpers.fleet_tables import fleet_folder
 from tests.helpers.gateway import Gateway, bound
 from tests.helpers.processes import Process
 from tests.helpers.xmpp import CLIENT, Client, condition, log_message
@@ -242,3 +244,11 @@ async def test_a_stop_with_a_full_disk_is_reported_in_one_line(
         async with await bound(process, "writer") as writer:
             assert await writer.deliver("early") == "delivered"
         assert process.terminate() == 0
+
+
+def test_a_fleet_folder_on_a_read_only_disk_is_named(disk: Path) -> None:
+    fleet = fleet_folder(disk / "fleet")
+    subprocess.run(["mount", "-o", "remount,ro", disk], timeout=30, check=True)
+    done = fleet_command("ingest", "--dir", fleet.root)
+    text = f"Error: {fleet.root} is on a read-only file system; mount it read-write\n"
+    assert (done.returncode, done.stderr) == (1, text)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from sync.cli.options import cluster_places
+from sync.cli.options import DAYS, cluster_places
 from sync.tables.locations import StorageOptions
 
 
@@ -18,7 +18,7 @@ from sync.tables.locations import StorageOptions
 @cluster_places
 @click.option(
     "--before",
-    type=click.IntRange(min=0),
+    type=click.IntRange(min=0, max=DAYS.max),
     default=1,
     show_default=True,
     metavar="DAYS",

@@ -9,29 +9,27 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sync.cli.options import cluster_places
+from sync.cli.options import DAYS, cluster_places
 from sync.tables.locations import StorageOptions
 
 if TYPE_CHECKING:  # a heavy import, made where it is used
     from sync.tables.maintenance import RetentionResult
 
-_DAYS = click.IntRange(min=1)
-
 
 @click.command()
 @cluster_places
 @click.option(
-    "--events", type=_DAYS, metavar="DAYS", help="Delete events older than this many days."
+    "--events", type=DAYS, metavar="DAYS", help="Delete events older than this many days."
 )
 @click.option(
     "--archive",
-    type=_DAYS,
+    type=DAYS,
     metavar="DAYS",
     help="Delete archived segments that arrived more than this many days ago.",
 )
 @click.option(
     "--quarantine",
-    type=_DAYS,
+    type=DAYS,
     metavar="DAYS",
     help="Delete quarantined files older than this many days.",
 )

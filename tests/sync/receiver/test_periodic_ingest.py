@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,13 @@ print(json.dumps(sys.argv[1:]))
 for path in Path(sys.argv[2]).glob("landing/*/*/*/*.seg"): path.unlink()
 """
 FAILS = "import sys; sys.exit('Error: no space left')"
-HANGS = "import time; print(flush=True); time.sleep(1000)"
+HANGS = """
+import sys, signal
+from pathlib import Path
+Path(sys.argv[1]).write_bytes(b"ready")
+while True: signal.pause()
+"""
+IGNORES = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN){HANGS}"
 
 
 class Log:
@@ -102,10 +109,29 @@ async def test_a_command_that_cannot_start_is_logged(fleet: FleetFolder, log: Lo
     assert (event, "No such file" in facts["text"]) == ("ingest", True)
 
 
-async def test_what_runs_at_the_end_is_terminated(
-    fleet: FleetFolder, log: Log, monkeypatch: pytest.MonkeyPatch
+async def test_a_landing_that_cannot_be_listed_is_logged_and_tried_again(
+    fleet: FleetFolder, log: Log
 ) -> None:
     land(fleet, Lane().seal(some_events(1)))
+    fleet.landing.rename(fleet.root / "away")
+    fleet.landing.symlink_to(fleet.landing)
+    async with periodic_ingest(fleet, plan(RECORDS)):
+        event, facts = await log.next()
+        assert (event, facts["text"].startswith("cannot list the landing: ")) == ("ingest", True)
+        assert str(fleet.landing) in facts["text"]
+        fleet.landing.unlink()
+        (fleet.root / "away").rename(fleet.landing)
+        while event == "ingest":
+            event, facts = await log.next()
+    assert event == "ingested"
+
+
+@pytest.mark.parametrize(("script", "status"), [(HANGS, -15), (IGNORES, -9)])
+async def test_what_runs_at_the_end_is_terminated(
+    fleet: FleetFolder, monkeypatch: pytest.MonkeyPatch, script: str, status: int, tmp_path: Path
+) -> None:
+    land(fleet, Lane().seal(some_events(1)))
+    os.mkfifo(tmp_path / "ready")
     started: asyncio.Queue[asyncio.subprocess.Process] = asyncio.Queue()
     create = asyncio.create_subprocess_exec
 
@@ -115,9 +141,13 @@ async def test_what_runs_at_the_end_is_terminated(
         return process
 
     monkeypatch.setattr(asyncio, "create_subprocess_exec", created)
-    async with periodic_ingest(fleet, plan(HANGS)):
+    if status == -9:
+        monkeypatch.setattr(module, "STOP_S", 0.05)
+    command = (sys.executable, "-c", script, str(tmp_path / "ready"))
+    async with periodic_ingest(fleet, IngestPlan(0.01, None, command)):
         process = await asyncio.wait_for(started.get(), LIMIT_S)
-    assert process.returncode == -15
+        await asyncio.wait_for(asyncio.to_thread((tmp_path / "ready").read_bytes), LIMIT_S)
+    assert process.returncode == status
 
 
 async def test_it_starts_the_real_command(fleet: FleetFolder, log: Log) -> None:
