@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -27,11 +28,18 @@ def recipes(section: str) -> list[str]:
     return re.findall(r"```sh\n(.*?)```", text.partition("\n## ")[0], re.DOTALL)
 
 
-def run(recipe: str, fleet: FleetFolder) -> None:
+def refused(fleet: FleetFolder) -> bool:
+    done = fleet_command("ingest", "--dir", fleet.root)
+    return done.returncode == 1 and "see docs/how-to/maintain-the-tables.md" in done.stderr
+
+
+def run(recipe: str, fleet: FleetFolder, **words: str) -> None:
     """Run the commands of a recipe as a shell does."""
+    for word, meaning in {"DIR": str(fleet.root), **words}.items():
+        recipe = recipe.replace(word, meaning)
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     done = subprocess.run(
-        ["sh", "-euc", recipe.replace("DIR", str(fleet.root))],
+        ["sh", "-euc", recipe],
         env=os.environ | {"PATH": path},
         capture_output=True,
         text=True,
@@ -79,3 +87,38 @@ def test_the_tables_are_rebuilt_from_the_archive(fleet: FleetFolder) -> None:
     assert rows(fleet) == before
     assert waiting(fleet) == set()
     assert sorted(fleet.archive.rglob("*.seg")) == archive
+
+
+@pytest.mark.parametrize("pattern", ["events/**/*.parquet", "*/_delta_log/*2.json"])
+def test_a_damaged_file_is_replaced_by_that_of_a_backup(
+    fleet: FleetFolder, tmp_path: Path, pattern: str
+) -> None:
+    before = stored_rows(fleet)
+    shutil.copytree(fleet.root, tmp_path / "backup")
+    damaged = list(fleet.tables.glob(pattern))
+    for path in damaged:
+        path.write_bytes(b"")
+    recipe, _ = recipes("Damaged tables")
+    for path in damaged:
+        file = path.relative_to(fleet.tables).as_posix()
+        run(recipe, fleet, BACKUP=str(tmp_path / "backup"), FILE=file)
+    assert stored_rows(fleet) == before
+
+
+@pytest.mark.parametrize("lost", ["events", "segments/_delta_log"])
+def test_lost_tables_are_restored_from_a_backup_and_the_archive(
+    fleet: FleetFolder, tmp_path: Path, lost: str
+) -> None:
+    shutil.copytree(fleet.root, tmp_path / "backup")
+    new = Lane(gateway="new.example").seal(some_events(4))
+    land(fleet, new, at=NOON / 1000 + 20e6)
+    ingest(fleet)
+    before, _ = rows(fleet)
+    shutil.rmtree(fleet.tables / lost)
+    assert refused(fleet)
+    _, recipe = recipes("Damaged tables")
+    run(recipe, fleet, BACKUP=str(tmp_path / "backup"))
+    events, segments = rows(fleet)
+    assert events == before
+    assert [row["gateway"] for row in segments if row["fate"] == "accepted"].count(new[0].gateway)
+    assert waiting(fleet) == set()
