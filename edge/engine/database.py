@@ -221,12 +221,14 @@ class Transaction:
         """
         self.sends.append(Send(generation, stanza, receipt))
 
-    def take_sends(self) -> list[Send]:
+    def take_sends(self) -> Sequence[Send]:
         """Return the stanzas of the current unit, and begin the next unit."""
         self._undo.clear()
-        sends, self.sends = self.sends, []
-        if sends:
-            self._earlier.append(sends)
+        sends = self.sends
+        if not sends:
+            return ()
+        self.sends = []
+        self._earlier.append(sends)
         return sends
 
     def withdraw_sends(self, generation: int) -> list[Send]:

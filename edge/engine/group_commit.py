@@ -81,7 +81,6 @@ class _Unit:
         work: Callable[[Transaction], Any],
         answer: Callable[[Any], None],
         size: int,
-        *,
         heavy: bool,
     ) -> None:
         self.work = work
@@ -90,11 +89,6 @@ class _Unit:
         self.heavy = heavy
         self.outcome: Any = None
         self.sends: Sequence[Send] = NOTHING
-
-    def run(self, tx: Transaction) -> None:
-        """Run in a transaction."""
-        self.outcome = self.work(tx)
-        self.sends = tx.take_sends()
 
     def fail(self, error: StoreError) -> None:
         """Record that nothing of the unit took effect."""
@@ -121,7 +115,6 @@ class _Group:
         self.size = 0
         self.sent = 0
 
-    @property
     def is_full(self) -> bool:
         """Return whether no further unit may join."""
         return (
@@ -133,7 +126,7 @@ class _Group:
     @property
     def is_heavy(self) -> bool:
         """Return whether one of its units may wait for the disk."""
-        return any(unit.heavy for unit in self.units)
+        return any(unit.heavy for unit in self.units[self.done :])
 
     def add(self, unit: _Unit) -> None:
         """Add a unit that has not run."""
@@ -146,12 +139,11 @@ class _Group:
         A failure is handled when it fails again in the transaction.
         """
         try:
-            unit.run(self.tx)
+            self._run(unit)
         except Exception:
             self.tx.undo()
             return False
         self.add(unit)
-        self._count_done(unit)
         return True
 
     def run(self) -> None:
@@ -159,8 +151,7 @@ class _Group:
         for unit in self.units[self.done :]:
             if self.sent >= MAX_SEND_BYTES:
                 break
-            unit.run(self.tx)
-            self._count_done(unit)
+            self._run(unit)
         self.leave_from(self.done)
 
     def leave_from(self, done: int) -> None:
@@ -168,10 +159,12 @@ class _Group:
         self.left[:0] = self.units[done:]
         del self.units[done:]
 
-    def _count_done(self, unit: _Unit) -> None:
+    def _run(self, unit: _Unit) -> None:
+        unit.outcome = unit.work(self.tx)
+        unit.sends = sends = self.tx.take_sends()
         self.done += 1
-        if unit.sends:
-            self.sent += _bytes(unit.sends)
+        if sends:
+            self.sent += _bytes(sends)
 
     def restart(self, tx: Transaction) -> None:
         """Run all units again, in another transaction."""
@@ -186,6 +179,7 @@ class Store:
     Attributes:
         commits: transactions since the start.
         writes: those that changed rows.
+        full: whether no more units should be submitted until `on_room` is called.
         on_room: called when more units may be submitted again after `full`.
         on_answered: called after the answers of each group.
         on_flush: called after `on_answered`.
@@ -218,7 +212,6 @@ class Store:
         self._size = 0
         self._wake = asyncio.Event()
         self._closing = False
-        self._was_full = False
         self._cache: dict[str, Any] = {}
         self._version = -1
         self._changed = False
@@ -226,6 +219,7 @@ class Store:
         self.commit_window = CommitWindow(self._is_full, lambda: self.waiting.units)
         self.commits = 0
         self.writes = 0
+        self.full = False
         self.on_room: Callable[[], None] = lambda: None
         self.on_answered: Callable[[], None] = lambda: None
         self.on_flush: Callable[[], None] = lambda: None
@@ -268,13 +262,10 @@ class Store:
         behind = 0 if self._behind is None else len(self._behind.units)
         return UnitLimits(len(self._waiting) + behind, self._size)
 
-    @property
-    def full(self) -> bool:
-        """Return whether no more units should be submitted until `on_room` is called."""
-        if self._size >= self._bounds.bytes:
-            return True
-        behind = 0 if self._behind is None else len(self._behind.units)
-        return len(self._waiting) + behind >= self._bounds.units
+    def _is_at_limit(self) -> bool:
+        size, bounds, behind = self._size, self._bounds, self._behind
+        units = len(self._waiting) if behind is None else len(self._waiting) + len(behind.units)
+        return size >= bounds.bytes or units >= bounds.units
 
     def submit(
         self,
@@ -292,18 +283,18 @@ class Store:
         if self._task.done():
             asyncio.get_running_loop().call_soon(self._call, answer, StoreError(CLOSED))
             return
-        unit = _Unit(work, answer, size, heavy=heavy)
+        unit = _Unit(work, answer, size, heavy)
         if heavy or self._waiting or not self._committing or not self._run_in_memory(unit):
             self._waiting.append(unit)
+            self._wake.set()
         self._size += size
-        self._was_full = self._was_full or self.full
-        self._wake.set()
+        self.full = self.full or self._is_at_limit()
         if self.commit_window.min_interval and self._is_full():
             self.commit_window.wake()
 
     def _run_in_memory(self, unit: _Unit) -> bool:
         behind = self._behind
-        return behind is not None and not behind.is_full and behind.run_in_memory(unit)
+        return behind is not None and not behind.is_full() and behind.run_in_memory(unit)
 
     async def run(self, work: Callable[[Transaction], T]) -> T:
         """Run a heavy unit and return its result; raises `StoreError`.
@@ -396,8 +387,8 @@ class Store:
         self._call(self.on_flush)
         if due is not None:
             self._call(self.on_due, due)
-        if self._was_full and not self.full:
-            self._was_full = False
+        if self.full and not self._is_at_limit():
+            self.full = False
             self._call(self.on_room)
 
     def _return_left(self, group: _Group) -> None:
@@ -405,12 +396,16 @@ class Store:
         group.left.clear()
 
     def _answer(self, unit: _Unit) -> None:
+        outcome = unit.outcome
         self._size -= unit.size
-        if isinstance(unit.outcome, StoreBroken):
-            self._call(self.on_broken, unit.outcome)
-        elif isinstance(unit.outcome, UnitFault):
-            _report(unit.outcome)
-        self._call(unit.answer, unit.outcome)
+        if isinstance(outcome, StoreBroken):
+            self._call(self.on_broken, outcome)
+        elif isinstance(outcome, UnitFault):
+            _report(outcome)
+        try:
+            unit.answer(outcome)
+        except Exception as error:
+            _report(error)
         if unit.sends:
             self._call(self.on_sends, unit.sends)
 
@@ -419,7 +414,7 @@ class Store:
         group, self._behind = self._behind, None
         if group is None:
             group = _Group(self._transaction())
-        while self._waiting and not group.is_full:
+        while self._waiting and not group.is_full():
             group.add(self._waiting.popleft())
         return group
 

@@ -208,10 +208,8 @@ class Connection(asyncio.BufferedProtocol):
         """Handle the input until it has to wait, or until other connections have a turn."""
         items = self._items
         left = self._limits.session_units
-        while not self._must_wait():
+        while (items or self._unparsed) and not self._must_wait():
             if not items:
-                if not self._unparsed:
-                    break
                 data, self._unparsed = self._unparsed[:SLICE], self._unparsed[SLICE:]
                 self._parse(data)
                 continue
@@ -245,21 +243,20 @@ class Connection(asyncio.BufferedProtocol):
         self._process()
 
     def _must_wait(self) -> bool:
-        session = self._session
-        if session is None:
-            waits = self._handshaking or self._negotiation.waiting
-        else:
-            waits = (
-                session.in_flight >= self._limits.session_units
-                or session.in_flight_bytes >= self._limits.session_bytes
-                or session.offloading
-            )
-        return (
-            waits
-            or self.closed
+        if (
+            self.closed
             or self._stall_timer is not None
             or self._next_turn is not None
             or self._context.store.full
+        ):
+            return True
+        session, limits = self._session, self._limits
+        if session is None:
+            return self._handshaking or self._negotiation.waiting
+        return (
+            session.in_flight >= limits.session_units
+            or session.in_flight_bytes >= limits.session_bytes
+            or session.offloading
         )
 
     def _update_reading(self) -> None:
@@ -404,19 +401,19 @@ class Connection(asyncio.BufferedProtocol):
 
     def flush(self) -> None:
         """Write the output now."""
-        transport, output = self._transport, self._output
-        if transport is not None and output:
-            session = self._session
-            tracking = session is not None and session.tracking
-            if session is not None and tracking:
-                session.before_flush(output)
-            data = b"".join(output)
+        transport, output, session = self._transport, self._output, self._session
+        if transport is None or not output:
             output.clear()
-            self.written += len(data)
-            transport.write(data)
-            if session is not None and tracking:
-                session.after_flush(self)
+            return
+        tracking = session if session is not None and session.tracking else None
+        if tracking is not None:
+            tracking.before_flush(output)
+        data = b"".join(output)
         output.clear()
+        self.written += len(data)
+        transport.write(data)
+        if tracking is not None:
+            tracking.after_flush(self)
 
     def backlog(self) -> int:
         """Return the bytes in the transport's buffers; 0 after `connection_lost`."""

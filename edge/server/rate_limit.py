@@ -44,8 +44,10 @@ class LeakyBuckets:
         """Lower the levels by the time that has passed."""
         limits, passed = self._limits, now - self.at
         self.at = now
-        self.stanzas = max(self.stanzas - passed * limits.stanzas_per_second, 0.0)
-        self.bytes = max(self.bytes - passed * limits.bytes_per_second, 0.0)
+        stanzas = self.stanzas - passed * limits.stanzas_per_second
+        size = self.bytes - passed * limits.bytes_per_second
+        self.stanzas = stanzas if stanzas > 0.0 else 0.0  # `max` costs more, for each stanza
+        self.bytes = size if size > 0.0 else 0.0
 
     def pause(self) -> float:
         """Return for how many seconds the peer must pause; 0 if no limit is exceeded."""
@@ -85,8 +87,9 @@ class ReadRateLimiter:
 
     def count_bytes(self, count: int) -> None:
         """Count received bytes."""
-        self._buckets.leak(self._context.loop.time())
-        self._buckets.bytes += count
+        buckets = self._buckets
+        buckets.leak(self._context.loop.time())
+        buckets.bytes += count
 
     def count_stanza(self) -> None:
         """Count a handled stanza."""

@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Callable
+from functools import partial
 from typing import Final, Protocol
 
 from edge.engine.database import AWAITS_ANSWER, Receipt
@@ -197,16 +198,14 @@ class Session:
         if isinstance(work, bytes):
             self._answer_in_order(work)
             return
+        size = stanza.size
         self.in_flight += 1
-        self.in_flight_bytes += stanza.size
+        self.in_flight_bytes += size
         if isinstance(work, OffloadedWork):
             self._offload(stanza, work)
         else:
-            context.store.submit(
-                guarded(work, self.generation),
-                lambda outcome: self._complete(stanza, outcome),
-                stanza.size,
-            )
+            unit, answer = guarded(work, self.generation), partial(self._complete, stanza, size)
+            context.store.submit(unit, answer, size)
 
     def _offload(self, stanza: Stanza, work: OffloadedWork) -> None:
         self.offloading = True
@@ -232,7 +231,7 @@ class Session:
         self, stanza: Stanza, outcome: bytes | StoreError | StanzaError
     ) -> None:
         self.offloading = False
-        self._complete(stanza, outcome)
+        self._complete(stanza, stanza.size, outcome)
 
     def _answer_in_order(self, answer: bytes) -> None:
         """Send an answer that needs no work, after the answers to earlier stanzas."""
@@ -245,18 +244,24 @@ class Session:
                 lambda _tx: None, lambda _outcome: self._complete_with(answer)
             )
 
-    def _complete(self, stanza: Stanza, outcome: bytes | StoreError | StanzaError) -> None:
-        self.in_flight_bytes -= stanza.size
-        if isinstance(outcome, StoreError):
-            self._context.refusals.add(refusal_rule(outcome), source=self.bare)
-            outcome = stanza_error(outcome)
-        if isinstance(outcome, StanzaError):
-            outcome = refusal(stanza, outcome, self.full)
+    def _complete(
+        self, stanza: Stanza, size: int, outcome: bytes | StoreError | StanzaError
+    ) -> None:
+        self.in_flight_bytes -= size
+        if not isinstance(outcome, bytes):
+            outcome = self._refusal(stanza, outcome)
         self._complete_with(outcome)
+
+    def _refusal(self, stanza: Stanza, error: StoreError | StanzaError) -> bytes:
+        if isinstance(error, StoreError):
+            self._context.refusals.add(refusal_rule(error), source=self.bare)
+            error = stanza_error(error)
+        return refusal(stanza, error, self.full)
 
     def _complete_with(self, answer: bytes) -> None:
         self.in_flight -= 1
-        self._count_handled()
+        if self.management is not None:
+            self._count_handled()
         self.answer(answer)
         self._continue()
 
@@ -279,8 +284,9 @@ class Session:
         """Send the answer to a stanza of the peer."""
         if self.ended or not answer:
             return
-        if self.management is None or self._keep(answer, None):
-            self._write(answer)
+        connection = self.connection
+        if (self.management is None or self._keep(answer, None)) and connection is not None:
+            connection.send(answer)
 
     def deliver(self, stanza: bytes, receipt: Receipt | None) -> None:
         """Send a stanza of another unit of work; one that does not fit goes back."""

@@ -228,7 +228,8 @@ def test_tables_that_cannot_be_used_are_refused(tmp_path: Path) -> None:
     assert numbers(committer.commit([event(1)], [segment("1")])) == [1]
     log = plain / SEGMENTS / "_delta_log" / f"{1:020}.json"
     log.write_text(log.read_text("utf-8")[:-20], "utf-8")
-    with pytest.raises(FleetError, match=r"cannot be used: Kernel error: Json error: [^0]*; see docs"):
+    told = r"cannot be used: Kernel error: Json error: [^0]*; see docs"
+    with pytest.raises(FleetError, match=told):
         committer.tables.snapshot()
 
 
