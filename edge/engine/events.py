@@ -195,7 +195,8 @@ def append_received(
 def _append(tx: Transaction, lane: _Lane, event: _Fields) -> int:
     size, levels = _size(event), _urgent(tx).names  # may need the database: change nothing before
     tx.on_undo(lane.take_back, size, lane.urgent)
-    tx.write_later(lane.write)
+    if not lane.unwritten:
+        tx.write_later(lane.write)
     lane.last += 1
     lane.total += size
     if event[6] in levels:

@@ -81,6 +81,13 @@ def plan_eviction(
         oldest: yields the messages of the source, oldest first; called only if needed.
         grace: the age in seconds below which a message is not evicted.
     """
+    if (
+        source.messages < limits.held_messages_per_source
+        and source.bytes + size <= limits.held_bytes_per_source
+        and total.messages < limits.held_messages - limits.held_messages // RESERVED_SHARE
+        and total.bytes + size <= limits.held_bytes - limits.held_bytes // RESERVED_SHARE
+    ):
+        return FITS  # the usual case, in the room that is open to every source
     rows: list[int] = []
     before = total
     per_source = Usage(limits.held_messages_per_source, limits.held_bytes_per_source)

@@ -74,15 +74,16 @@ class Router:
         kind = _KINDS[stanza.name]
         if kind != "iq":
             return self._stanza_handlers.get(kind, _ignore)
-        type_ = stanza.attrs.get("type", "")
+        attrs, children = stanza.attrs, stanza.children
+        type_ = attrs.get("type", "")
         if type_ in ("result", "error"):
-            iq_id = iq_ids.parse(stanza.attrs.get("id", ""))
+            iq_id = iq_ids.parse(attrs.get("id", ""))
             own = None if iq_id is None else self._iq_answers.get(iq_id.kind)
             return own or self._stanza_handlers.get("answer", _ignore)
-        if type_ not in ("get", "set") or "id" not in stanza.attrs or len(stanza.children) != 1:
+        if type_ not in ("get", "set") or "id" not in attrs or len(children) != 1:
             raise StanzaError("bad-request", "an iq must have an id, a type and one payload")
-        key = (type_, stanza.children[0].name)
-        to = stanza.attrs.get("to")
+        key = (type_, children[0].name)
+        to = attrs.get("to")
         handler = self._any_iqs.get(key)
         if handler is not None and (to is None or "/" not in to):  # not to a session
             return handler

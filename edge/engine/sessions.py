@@ -144,7 +144,9 @@ def sender(tx: Transaction, generation: int) -> Sender | None:
 
     The result is cached across transactions until the session or an account changes.
     """
-    senders: dict[int, Sender] = tx.cache.setdefault(_SENDERS, {})
+    senders: dict[int, Sender] | None = tx.cache.get(_SENDERS)
+    if senders is None:
+        senders = tx.cache[_SENDERS] = {}
     found = senders.get(generation)
     if found is None and (row := tx.row(_SENDER, (generation,))) is not None:
         full, bare, account, provisioned, trusted, number, revoked = row

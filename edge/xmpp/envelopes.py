@@ -33,6 +33,7 @@ MAX_SKELETON_LENGTH: Final = 256
 """Maximum characters of a skeleton to remember."""
 _START: Final = b"<iq "
 _END: Final = b"</iq>"
+_END_BYTES: Final = len(_END)
 _SLASH: Final = ord("/")
 _MESSAGE_END: Final = len(b"</message>")
 _REQUEST_END: Final = len(b"</pubsub>")
@@ -126,11 +127,11 @@ class EnvelopeParser:
         begin, size = 0, len(data)
         while begin < size and data.startswith(_START, begin):
             end = data.find(b">", begin) + 1
-            is_empty = end > 0 and data[end - 2] == _SLASH
+            is_empty = data[end - 2] == _SLASH
             if not is_empty:
-                end = data.find(_END, begin) + len(_END)
+                end = data.find(_END, begin) + _END_BYTES
             length = end - begin
-            if length < len(_END) or length > max_bytes or length > MAX_ENVELOPE_BYTES:
+            if length < _END_BYTES or length > max_bytes or length > MAX_ENVELOPE_BYTES:
                 break
             raw = data if length == size else data[begin:end]
             if is_empty:
@@ -156,9 +157,7 @@ class EnvelopeParser:
         attrs = dict(zip(names, tokens[1::2]))  # noqa: B905 (the keyword costs too much here)
         if attrs.pop(_XMLNS, CLIENT) != CLIENT:
             return None
-        whole = StanzaBytes(header)
-        whole.raw = raw
-        return Stanza(_IQ, attrs, whole)
+        return Stanza(_IQ, attrs, StanzaBytes(header, raw))
 
     def _learn_empty(self, parts: tuple[str, ...]) -> list[str] | None:
         """Check the skeleton of an iq without content, and remember it."""
@@ -204,8 +203,7 @@ class EnvelopeParser:
         name = skeleton.child.get(child_attrs.pop(_XMLNS))
         if name is None:
             return None
-        whole = StanzaBytes(header)
-        whole.raw = raw
+        whole = StanzaBytes(header, raw)
         stanza = Stanza(_IQ, attrs, whole)
         child = Child(name, child_attrs, whole, second)
         stanza.children.append(child)
@@ -219,7 +217,7 @@ class EnvelopeParser:
         """Add the content after the child's start tag; return whether it is valid."""
         if not tail:
             child._stop = third
-            return third == len(raw) - len(_END)
+            return third == len(raw) - _END_BYTES
         if not raw.endswith(tail):
             return False
         stop = len(raw) - len(tail)

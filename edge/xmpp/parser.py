@@ -202,10 +202,9 @@ class StreamParser:
                     self._max_attributes,
                     items,
                 )
-                if parsed:
-                    data = data[parsed:]
-                if not data:
+                if parsed == len(data):
                     return items
+                data = data[parsed:]
             self._buffer = data
         self._items = items
         try:

@@ -152,7 +152,10 @@ def iq_result(
     id: str | None, to: str | None = None, from_: str | None = None, payload: bytes = b""
 ) -> bytes:
     """Build an iq result."""
-    return stanza("iq", "result", id, to, from_, payload)
+    if to is None or from_ is None or _ATTRIBUTE_SPECIAL.search(f"{id}{to}{from_}") or id is None:
+        return stanza("iq", "result", id, to, from_, payload)
+    start = f"<iq type='result' id='{id}' to='{to}' from='{from_}'"  # most answers
+    return f"{start}>".encode() + payload + b"</iq>" if payload else f"{start}/>".encode()
 
 
 def iq_get(id: str, to: str | None, from_: str | None, payload: bytes) -> bytes:

@@ -64,9 +64,9 @@ class StanzaBytes:
 
     __slots__ = ("header", "raw")
 
-    def __init__(self, header: StreamHeader) -> None:
+    def __init__(self, header: StreamHeader, raw: bytes = b"") -> None:
         self.header = header
-        self.raw = b""
+        self.raw = raw
 
 
 class Child:

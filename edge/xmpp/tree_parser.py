@@ -50,7 +50,7 @@ class TreeParser:
         if len(root) != 2 or len(root[1]) or self._last.tail or root[0].tail:
             self._build()
             return None
-        tree, self._last = root
+        tree, self._last = root[0], root[1]  # unpacking would end by an exception
         root.clear()
         self._left -= len(raw)
         if self._left < 0:

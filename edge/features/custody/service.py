@@ -110,7 +110,8 @@ def offer(context: Context, tx: Transaction, sender: Sender, request: Request) -
             destination.recipient(to), parsed, sender.generation,
         )  # fmt: skip
         tx.wake_at(tx.now.service + context.limits.held_ttl)
-    _conclude(context, tx, sender, decision, acceptance.error, plan.exceeded)
+    if decision.rule is not None:
+        _conclude(context, tx, sender, decision, acceptance.error, plan.exceeded)
 
 
 def deliver(context: Context, tx: Transaction, sender: Sender, msg_id: str) -> None:
@@ -153,7 +154,8 @@ def deliver(context: Context, tx: Transaction, sender: Sender, msg_id: str) -> N
     elif decision.effect is _DEAD_LETTER:
         reason = contents.unreadable if error is None else str(error)
         _add_dead_letter(context, tx, message, destination, reason)
-    _conclude(context, tx, sender, decision, error, over)
+    if decision.rule is not None:
+        _conclude(context, tx, sender, decision, error, over)
 
 
 def acknowledge(context: Context, tx: Transaction, sender: Sender, request: Request) -> None:

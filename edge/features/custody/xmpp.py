@@ -44,10 +44,9 @@ def assured(context: Context, stanza: Stanza) -> Work:
         except ServiceError as error:
             return answers.error(context, stanza, sender, error)
         namespace = stanza.children[0].name[1:].partition("}")[0]
-        payload = f"<received xmlns='{namespace}'".encode()
-        return answers.result(
-            stanza, sender, b"%b%b/>" % (payload, serialize.attribute("msgId", msg_id))
-        )
+        start = f"<received xmlns='{namespace}'".encode()
+        payload = start + serialize.attribute("msgId", msg_id) + b"/>"
+        return answers.result(stanza, sender, payload)
 
     return work
 
