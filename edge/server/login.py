@@ -256,7 +256,8 @@ class Login:
                 registry.replace(outcome)
             if self._connection.closed or session.ended:  # while the unit of work was waiting
                 session.finish()
-                self._connection.end("resource-constraint")
+                if session.end_error is not None:
+                    self._connection.fail(session.end_error)
                 return
             self._connection.start_session(session, negotiation.bound(session.full, enabled))
 

@@ -128,14 +128,15 @@ class Session:
         sm_id: the id by which it can be resumed, or "".
         unacknowledged_bytes: its part of `ServerContext.unacknowledged_bytes`.
         tracking: whether its connection must report flushes.
+        end_error: the stream error that it ended with, if any.
     """
 
     __slots__ = (
         "_acknowledgement_requested", "_acknowledgement_urgent", "_confirmations", "_context",
         "_end_reason", "_overflow", "_registry", "_resume_time", "_sent_at", "_sent_position",
         "_shares", "_successor", "_teardown", "_timer", "_writes", "account", "bare", "connection",
-        "ended", "full", "generation", "in_flight", "in_flight_bytes", "management", "offloading",
-        "since", "sm_id", "source", "tracking", "unacknowledged_bytes",
+        "end_error", "ended", "full", "generation", "in_flight", "in_flight_bytes", "management",
+        "offloading", "since", "sm_id", "source", "tracking", "unacknowledged_bytes",
     )  # fmt: skip
 
     def __init__(
@@ -158,6 +159,7 @@ class Session:
         self.since = context.loop.time()
         self.connection: SessionConnection | None = None
         self.ended = False
+        self.end_error: StreamError | None = None
         self.in_flight = 0
         self.in_flight_bytes = 0
         self.offloading = False
@@ -651,6 +653,7 @@ class Session:
     def end(self, condition: str, text: str = "") -> None:
         """End with a stream error, which is sent if there is a connection."""
         self.set_end_reason(condition)
+        self.end_error = self.end_error or StreamError(condition, text)
         if self.connection is not None:
             self.connection.end(condition, text)
         self.finish()

@@ -1,13 +1,16 @@
-"""Tests of the limit of sessions per address, detached sessions included."""
+"""Tests of the limit of sessions per address, detached sessions included, and of takeovers."""
 
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 from edge.engine import sessions
+from edge.engine.database import Transaction
+from edge.server.session import Session
 from tests.helpers.in_process import InProcess, in_process
 from tests.helpers.xmpp import BIND, SM, WAIT_S, Client, condition
 
@@ -60,6 +63,42 @@ async def test_sessions_are_limited_per_address(tmp_path: Path) -> None:
     logged = [e for e in gateway.gateway.events("system") if e["kind"] == "limit"]
     assert (logged[0]["name"], logged[0]["source"]) == ("sessions_per_address", HERE)
     assert logged[0]["tags"] == {"limit": "2"}
+
+
+async def another_session(gateway: InProcess, full_jid: str, before: Session | None) -> Session:
+    """Wait until the full JID has another session than `before`, and return it."""
+    async with asyncio.timeout(WAIT_S):
+        while (found := gateway.session(full_jid)) in (before, None):  # noqa: ASYNC110 - no event
+            await asyncio.sleep(0)
+    assert found is not None
+    return found
+
+
+async def test_a_session_that_is_replaced_before_it_is_bound_learns_why(tmp_path: Path) -> None:
+    bind = f"<iq type='set' id='b'><bind xmlns='{BIND}'><resource>fw</resource></bind></iq>"
+    async with (
+        in_process(tmp_path, "one") as gateway,
+        await gateway.known("one") as first,
+        await gateway.known("one") as second,
+    ):
+        full_jid = f"one@{first.domain}/fw"
+        running, go_on = asyncio.Event(), threading.Event()
+        loop = asyncio.get_running_loop()
+
+        def hold_others(_tx: Transaction) -> bool:
+            loop.call_soon_threadsafe(running.set)
+            return go_on.wait(WAIT_S)
+
+        held = asyncio.create_task(gateway.store.run(hold_others))
+        await running.wait()
+        first.send(bind)
+        replaced = await another_session(gateway, full_jid, None)
+        second.send(bind)
+        await another_session(gateway, full_jid, replaced)
+        go_on.set()
+        assert await held
+        assert await first.closed() == "conflict"
+        assert (await second.element()).get("type") == "result"
 
 
 async def test_a_detached_session_makes_room(tmp_path: Path) -> None:
