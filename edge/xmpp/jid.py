@@ -54,7 +54,9 @@ class Jid(NamedTuple):
     @property
     def full(self) -> str:
         """The whole address."""
-        return f"{self.bare}/{self.resource}" if self.resource else self.bare
+        local, domain, resource = self
+        bare = f"{local}@{domain}" if local else domain
+        return f"{bare}/{resource}" if resource else bare
 
     def __str__(self) -> str:
         return self.full

@@ -26,6 +26,11 @@ CONDITIONS: Final = {
 }
 """The stanza error for each reason of `CustodyError`."""
 
+_RECEIVED: Final = {
+    clark(name, "assured"): f"<received xmlns='{name}'".encode() for name in QOS_ALL
+}
+"""The beginning of the answer to each `<assured/>`."""
+
 _MESSAGES: Final = frozenset(clark(name, "message") for name in (CLIENT, *QOS_ALL))
 
 
@@ -43,8 +48,7 @@ def assured(context: Context, stanza: Stanza) -> Work:
             service.offer(context, tx, sender, request)
         except ServiceError as error:
             return answers.error(context, stanza, sender, error)
-        namespace = stanza.children[0].name[1:].partition("}")[0]
-        start = f"<received xmlns='{namespace}'".encode()
+        start = _RECEIVED[stanza.children[0].name]
         payload = start + serialize.attribute("msgId", msg_id) + b"/>"
         return answers.result(stanza, sender, payload)
 

@@ -139,7 +139,10 @@ def decode_log(log: Element) -> list[tuple[str, NewEvent]]:
     if type_ not in _LEVELS:
         raise UnreadablePayload(f"log type {type_!r} is not one of XEP-0337")
     tags = _log_tags(log)
-    tags |= {name: value for name in _ATTRIBUTE_TAGS if (value := log.get(name))}
+    attributes = log.attrib
+    for name in _ATTRIBUTE_TAGS:
+        if name in attributes and (value := attributes[name]):
+            tags[name] = value
     if stack := log.findtext(_STACK_TRACE):
         tags["stackTrace"] = stack
     text = log.findtext(_MESSAGE)
