@@ -125,6 +125,13 @@ def test_expiring_devices_are_found(gateway: Gateway) -> None:
     ]
 
 
+def test_expiring_devices_are_limited(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(certificates, "MAX_EXPIRING", 1)
+    issue(gateway, "pump1", "a", days=2)
+    issue(gateway, "pump2", "b", days=1)
+    assert expiring(gateway) == ["pump2"]
+
+
 def test_latest_expiry_of_each_device(gateway: Gateway) -> None:
     issue(gateway, "pump1", "a", days=2)
     issue(gateway, "pump1", "b", days=1)

@@ -86,17 +86,6 @@ def test_abandoned_messages_do_not_block_other_sources(gateway: Gateway) -> None
     assert held(gateway) == taken + FEW_MESSAGES
 
 
-def test_abandoned_messages_make_room_after_the_grace_period(gateway: Gateway) -> None:
-    fill(gateway)
-    name = orphans()[0]
-    assert offer(gateway, name, "again") == "wait/resource-constraint"
-    gateway.clock.service += LIMITS.held_grace + 1
-    for number in range(LIMITS.held_messages_per_source):
-        assert offer(gateway, name, f"again{number}") == "result"
-    assert outcome(gateway.send(f"{name}@gw.example/fw", deliver("again0"))) == "result"
-    assert len(gateway.events("system", "evicted")) == LIMITS.held_messages_per_source
-
-
 @pytest.mark.parametrize("interval", [MINUTE, 10 * MINUTE])
 def test_rebooting_device_blocks_neither_others_nor_itself(
     gateway: Gateway, interval: float

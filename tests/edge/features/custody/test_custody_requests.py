@@ -245,12 +245,13 @@ def test_a_message_id_may_be_reused_after_its_release(gateway: Gateway) -> None:
     assert logged(gateway) == ["first", "second"]
 
 
-def test_a_deliver_is_refused_while_the_log_is_full_and_succeeds_later(build: Build) -> None:
+def test_a_full_log_refuses_messages_and_a_deliver_succeeds_later(build: Build) -> None:
     gateway = build(Limits(unsealed_events=100))
     gateway.send(PUMP, assured("m1", log("waits")))
     for _ in range(100):
         assert empty(gateway.send(PUMP, acknowledged(log("fill"))))
-    assert refused(gateway.send(PUMP, deliver("m1"))) == "wait/resource-constraint"
+    for xml in (deliver("m1"), assured("m2", log("x")), acknowledged(log("x"))):
+        assert refused(gateway.send(PUMP, xml)) == "wait/resource-constraint"
     assert held(gateway) == 1
     assert refusals(gateway) == [("unsealed_events", "pump1@gw.example", 1.0)]
     gateway.tx(lambda tx: delete_unsealed(tx, LOGS))
@@ -403,15 +404,6 @@ def test_a_large_message_evicts_as_many_old_ones_as_needed(build: Build) -> None
     assert empty(gateway.send(PUMP, deliver("s299")))
     mine, _ = gateway.tx(lambda tx: custody.usage(tx, "pump1@gw.example"))
     assert mine.bytes <= 64 * 1024
-
-
-def test_a_full_log_lets_no_message_into_custody(build: Build) -> None:
-    gateway = build(Limits(unsealed_events=100))
-    for _ in range(100):
-        assert empty(gateway.send(PUMP, acknowledged(log("fill"))))
-    assert refused(gateway.send(PUMP, assured("m1", log("x")))) == "wait/resource-constraint"
-    assert refused(gateway.send(PUMP, acknowledged(log("x")))) == "wait/resource-constraint"
-    assert refusals(gateway) == [("unsealed_events", "pump1@gw.example", 1.0)]
 
 
 # The memory of released keys, and expiry.

@@ -136,13 +136,6 @@ def test_an_untrusted_account_retrieves_nothing(gateway: Gateway) -> None:
     assert error_of(retrieve(gateway, UNTRUSTED, NODE)) == ("auth", "forbidden")
 
 
-def test_an_empty_node_has_no_items(gateway: Gateway) -> None:
-    create(gateway, PUMP, "empty")
-    reply = retrieve(gateway, VALVE, "empty")
-    assert item_ids(reply) == []
-    assert result_set(reply) is None
-
-
 # Retract
 
 

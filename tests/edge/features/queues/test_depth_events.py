@@ -55,6 +55,16 @@ def test_an_event_counts_items_by_state_and_the_oldest_age(gateway: Gateway) -> 
     assert figures(row, FIGURES) == (2, 1, 1, 1, 40, 0)
 
 
+def test_delayed_items_have_no_age(gateway: Gateway) -> None:
+    queue = gateway.tx(queue_rows.node)
+    gateway.tx(
+        lambda tx: queue_items.enqueue(tx, queue, "n", "late", ONE, b"", due=tx.now.service + 900)
+    )
+    gateway.clock.service += 500
+    (row,) = depth_rows(gateway)
+    assert figures(row, FIGURES) == (0, 0, 1, 0, 0, 0)
+
+
 def test_an_empty_queue_is_reported_once(gateway: Gateway) -> None:
     queue = gateway.tx(queue_rows.node)
     assert depth_rows(gateway) == []
@@ -79,6 +89,13 @@ def test_a_removed_queue_is_reported_as_empty_after_a_restart(tmp_path: Path) ->
     assert figures(row, FIGURES + THROUGHPUT) == (0,) * 9
     assert depth_rows(after) == []
     after.close()
+
+
+def test_a_queue_with_only_dead_items_is_not_reported(gateway: Gateway) -> None:
+    queue = gateway.tx(queue_rows.node)
+    put(gateway, queue, 1)
+    gateway.tx(lambda tx: queue_items.dead_letter(tx, 1, "expired"))
+    assert depth_rows(gateway) == []
 
 
 def test_throughput_is_counted_between_events(gateway: Gateway) -> None:
