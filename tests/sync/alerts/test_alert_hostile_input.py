@@ -55,10 +55,10 @@ def test_extreme_years_do_not_stop_the_monitor(fleet: Fleet, moment: int) -> Non
 @pytest.mark.parametrize(
     ("ahead_s", "heard"),
     [
-        (1_800, False),
-        (20 * YEAR_S, True),
+        (7_200, True),
+        (20 * YEAR_S, False),
         *(pytest.param(*others, marks=pytest.mark.long)
-          for others in ((1_800, True), (7_200, True), (7_200, False), (20 * YEAR_S, False))),
+          for others in ((1_800, True), (1_800, False), (7_200, False), (20 * YEAR_S, True))),
     ],
 )  # fmt: skip
 def test_alerts_continue_after_the_centre_clock_was_ahead(

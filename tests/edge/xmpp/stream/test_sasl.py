@@ -205,7 +205,8 @@ def test_malformed_final_messages_fail(message: bytes, condition: str) -> None:
             b"n,,m=x,n=user,r=abc", b"x,,n=user,r=abc", b"n,a=,n=user,r=abc",
             b"n,,n=u=2Xser,r=abc", b"n,,n=u=,r=abc", b"n,,n=u\0,r=abc", b"n,,n=user,r=a b",
             b"n,,n=user,r=abc,x", b"\xff", b"n,b=x,n=user,r=abc", b"n,,n=us,er,r=abc",
-            b"n,a==,n=user,r=abc", b"p=tls-exporter,,n=user,r=abc")),
+            b"n,a==,n=user,r=abc")),
+        ("SCRAM-SHA-256", b"p=tls-exporter,,n=user,r=abc", "malformed-request: channel binding"),
         *(("PLAIN", initial, "malformed-request") for initial in (
             b"", b"user\0pass", b"\0\0pass", b"\0user\0", b"a\0b\0c\0d", b"\0\xff\0x")),
         *(("EXTERNAL", initial, "malformed-request") for initial in (b"a\0b", b"\xff")),
