@@ -14,12 +14,10 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from benchmarks.exchange_steps import LIMITS, MESSAGES, Exchange, SensorStream
+from benchmarks.exchange_steps import MESSAGES, Exchange, open_senders
 from benchmarks.report import Goal, Settings, Topic, number, table
 from benchmarks.server import prepare
-from edge.engine import database
-from edge.engine.clock import Clock
-from edge.engine.group_commit import Store, UnitLimits
+from edge.engine.group_commit import Store
 
 SENDERS: Final = (1, 50, 500)
 
@@ -85,12 +83,7 @@ def _row(pair: _Pair) -> tuple[object, ...]:
 
 
 async def _both(folder: Path, count: int, settings: Settings) -> _Pair:
-    bounds = UnitLimits(LIMITS.waiting_units, LIMITS.waiting_bytes)
-    store = await Store.open(folder / database.FILE_NAME, Clock(0.0), bounds)
-    subjects = [SensorStream(number) for number in range(count)]
-    for subject in subjects:
-        await store.run(subject.bind_session)
-    senders = [[subject.units() for _ in range(MESSAGES)] for subject in subjects]
+    store, senders = await open_senders(folder, count)
     pair = _Pair(count, [], [])
     for _ in range(ROUNDS):
         pair.group.append(await _run(store, senders, nullcontext(), settings))

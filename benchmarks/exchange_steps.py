@@ -18,6 +18,7 @@ from edge.config.limits import Limits
 from edge.engine import database, sessions
 from edge.engine.clock import Clock
 from edge.engine.database import Transaction
+from edge.engine.group_commit import Store, UnitLimits
 from edge.engine.router import Router, guarded
 from edge.features.accounts.store import accounts
 from edge.xmpp.envelopes import EnvelopeParser
@@ -108,3 +109,13 @@ def transaction(subject: SensorStream) -> Iterator[Transaction]:
         yield tx
         connection.execute("ROLLBACK")
         connection.close()
+
+
+async def open_senders(folder: Path, count: int) -> tuple[Store, list[list[Exchange]]]:
+    """Open the store of a gateway's folder with sessions of senders; return their exchanges."""
+    bounds = UnitLimits(LIMITS.waiting_units, LIMITS.waiting_bytes)
+    store = await Store.open(folder / database.FILE_NAME, Clock(0.0), bounds)
+    subjects = [SensorStream(number) for number in range(count)]
+    for subject in subjects:
+        await store.run(subject.bind_session)
+    return store, [[subject.units() for _ in range(MESSAGES)] for subject in subjects]

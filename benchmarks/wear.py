@@ -15,13 +15,12 @@ import time
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from benchmarks.exchange_steps import LIMITS, MESSAGES, Exchange, SensorStream
+from benchmarks.exchange_steps import MESSAGES, Exchange, open_senders
 from benchmarks.report import Goal, Settings, Topic, milliseconds, number, table
 from benchmarks.server import prepare
 from edge.config.options import Flash
 from edge.engine import database, flash_meter
-from edge.engine.clock import Clock
-from edge.engine.group_commit import Store, UnitLimits
+from edge.engine.group_commit import Store
 
 SENDERS: Final = 50
 
@@ -81,13 +80,8 @@ def _row(name: str, runs: list[Run]) -> tuple[object, ...]:
 
 
 async def _both(folder: Path, settings: Settings) -> list[tuple[Run, Run]]:
-    bounds = UnitLimits(LIMITS.waiting_units, LIMITS.waiting_bytes)
-    store = await Store.open(folder / database.FILE_NAME, Clock(0.0), bounds)
+    store, senders = await open_senders(folder, SENDERS)
     thread = await store.run(lambda _tx: threading.get_native_id())
-    subjects = [SensorStream(number) for number in range(SENDERS)]
-    for subject in subjects:
-        await store.run(subject.bind_session)
-    senders = [[subject.units() for _ in range(MESSAGES)] for subject in subjects]
     runs = []
     for _ in range(ROUNDS):
         pair = []
