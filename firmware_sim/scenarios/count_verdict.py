@@ -6,7 +6,7 @@ A message is identified by (source, n): the device's full JID and its number in 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
@@ -16,6 +16,23 @@ Key = tuple[str, int]
 
 SHOWN: Final = 20
 """Differences of one kind that are named; all are counted."""
+
+
+def fault_lines(faults: Mapping[str, Sequence[str]], *, exact: bool) -> list[str]:
+    """Format the faults of a run, the first `SHOWN` of each kind, and its verdict."""
+    lines = []
+    for name, rows in faults.items():
+        lines += [f"{name}: {len(rows)}", *(f"  {row}" for row in list(rows)[:SHOWN])]
+    return [*lines, f"{'verdict':<12}{'exact' if exact else 'NOT exact':>10}"]
+
+
+def faults_as_json(faults: Mapping[str, Sequence[str]], *, exact: bool) -> dict[str, Any]:
+    """Return the counts and examples of a run's faults as a part of a JSON object."""
+    return {
+        "faults": {name: len(rows) for name, rows in faults.items()},
+        "examples": {name: list(rows)[:SHOWN] for name, rows in faults.items()},
+        "exact": exact,
+    }
 
 
 @dataclass(frozen=True, slots=True)

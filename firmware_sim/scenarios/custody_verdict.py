@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from firmware_sim.device.sender_rules import LIVE, State
-from firmware_sim.scenarios.count_verdict import SHOWN, Key
+from firmware_sim.scenarios.count_verdict import Key, fault_lines, faults_as_json
 from firmware_sim.scenarios.custody_plan import Addressing, PlannedMessage
 
 GATEWAY: Final = ""
@@ -78,9 +78,7 @@ class CustodyVerdict:
             "waiting": self.waiting,
             "waiting_expected": self.expected,
             "waiting_repeated": self.repeated,
-            "faults": {name: len(rows) for name, rows in self.faults.items()},
-            "examples": {name: list(rows)[:SHOWN] for name, rows in self.faults.items()},
-            "exact": self.exact,
+            **faults_as_json(self.faults, exact=self.exact),
         }
 
     def lines(self) -> list[str]:
@@ -91,10 +89,7 @@ class CustodyVerdict:
         kept = f"the gateway keeps {self.waiting} for devices that never came"
         more = f", and up to {self.repeated} twice, at level 1" if self.repeated else ""
         table.append(f"{kept}; {self.expected} expected{more}")
-        for name, rows in self.faults.items():
-            table.append(f"{name}: {len(rows)}")
-            table += [f"  {row}" for row in list(rows)[:SHOWN]]
-        return [*table, f"{'verdict':<12}{'exact' if self.exact else 'NOT exact':>10}"]
+        return table + fault_lines(self.faults, exact=self.exact)
 
 
 _NOTES: Final = {

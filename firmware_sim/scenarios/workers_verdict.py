@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from firmware_sim.device.jobs import JobState
-from firmware_sim.scenarios.count_verdict import SHOWN
+from firmware_sim.scenarios.count_verdict import fault_lines, faults_as_json
 from firmware_sim.scenarios.workers_plan import LEVELS, Publication, WorkersPlan
 
 UNFAIR: Final = 0.1
@@ -103,9 +103,7 @@ class WorkersVerdict:
             "shares": {name: list(row) for name, row in self.shares.items()},
             "dead": dict(self.dead),
             "fairness": {"most": self.fair[0], "least": self.fair[1]},
-            "faults": {name: len(rows) for name, rows in self.faults.items()},
-            "examples": {name: list(rows)[:SHOWN] for name, rows in self.faults.items()},
-            "exact": self.exact,
+            **faults_as_json(self.faults, exact=self.exact),
         }
 
     def lines(self) -> list[str]:
@@ -117,10 +115,7 @@ class WorkersVerdict:
             table.append(f"{name:<12}" + "".join(f"{n:>8}" for n in row) + f"  {_SHARES[name]}")
         most, least = self.fair
         table.append(f"{'fairness':<12}{most:>8}{least:>8}  the most and the fewest of a worker")
-        for name, rows in self.faults.items():
-            table.append(f"{name}: {len(rows)}")
-            table += [f"  {row}" for row in list(rows)[:SHOWN]]
-        return [*table, f"{'verdict':<12}{'exact' if self.exact else 'NOT exact':>10}"]
+        return table + fault_lines(self.faults, exact=self.exact)
 
 
 _NOTES: Final = {

@@ -7,7 +7,7 @@ import fcntl
 import os
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from pathlib import Path, PurePosixPath
 from typing import Final
 
@@ -69,46 +69,27 @@ class FleetFolder:
     """
 
     root: Path
+    pki: Path = field(init=False)
+    """The centre's certificate authority and its server certificate."""
+    gateways: Path = field(init=False)
+    """The enrolment record of each gateway."""
+    incoming: Path = field(init=False)
+    """Files being received, in a folder for each kind of process that lands segments."""
+    landing: Path = field(init=False)
+    """Segments that are acknowledged and not in the tables yet."""
+    aside: Path = field(init=False)
+    """Segments in conflict with a different segment of the same name."""
+    archive: Path = field(init=False)
+    """Segments that are in the tables, under the same relative path as in the landing."""
+    tables: Path = field(init=False)
+    """The Delta tables, stored summaries, and the checkpoints of the ingest's stream."""
+    quarantine: Path = field(init=False)
+    """Segments that the ingest refused, with the reason."""
 
-    @property
-    def pki(self) -> Path:
-        """The centre's certificate authority and its server certificate."""
-        return self.root / "pki"
-
-    @property
-    def gateways(self) -> Path:
-        """The enrolment record of each gateway."""
-        return self.root / "gateways"
-
-    @property
-    def incoming(self) -> Path:
-        """Files being received, in a folder for each kind of process that lands segments."""
-        return self.root / "incoming"
-
-    @property
-    def landing(self) -> Path:
-        """Segments that are acknowledged and not in the tables yet."""
-        return self.root / "landing"
-
-    @property
-    def aside(self) -> Path:
-        """Segments in conflict with a different segment of the same name."""
-        return self.root / "aside"
-
-    @property
-    def archive(self) -> Path:
-        """Segments that are in the tables, under the same relative path as in the landing."""
-        return self.root / "archive"
-
-    @property
-    def tables(self) -> Path:
-        """The Delta tables, stored summaries, and the checkpoints of the ingest's stream."""
-        return self.root / "tables"
-
-    @property
-    def quarantine(self) -> Path:
-        """Segments that the ingest refused, with the reason."""
-        return self.root / "quarantine"
+    def __post_init__(self) -> None:
+        """Set the path of each part."""
+        for part in fields(self)[1:]:
+            object.__setattr__(self, part.name, self.root / part.name)
 
     def create(self) -> None:
         """Create the folder, or what is missing of it. Raises FleetError."""
@@ -142,17 +123,8 @@ class FleetFolder:
             msg = f"{names} in {self.root} must be in one file system"
             raise FleetError(msg)
 
-    def _parts(self) -> tuple[Path, ...]:
-        return (
-            self.pki,
-            self.gateways,
-            self.incoming,
-            self.landing,
-            self.aside,
-            self.archive,
-            self.tables,
-            self.quarantine,
-        )
+    def _parts(self) -> list[Path]:
+        return [getattr(self, part.name) for part in fields(self)[1:]]
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
