@@ -105,7 +105,7 @@ class Device(SessionClient):
         super().__init__(place, reconnect)
         self._outbox_path = Path(outbox_path)
         self._policy, self._limits = policy, limits
-        self._observe = observe or _unobserved
+        self._observe = observe or (lambda _step, _number: None)
         self._receive, self._prepare, self._resumes = receive, prepare, resume
         self._delivered: asyncio.Queue[ReceivedMessage] = asyncio.Queue()
         self._subscriptions: Subscriptions | None = None
@@ -400,10 +400,6 @@ class Device(SessionClient):
         error = None if runner.cancelled() else runner.exception()
         if isinstance(error, Exception) and self._runtime is not None:
             self._runtime.sender.stop(error)
-
-
-def _unobserved(step: DeliveryStep, number: int) -> None:
-    """Ignore the step."""
 
 
 class Runtime:

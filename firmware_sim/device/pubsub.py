@@ -109,7 +109,7 @@ class Pubsub:
         self, client: Any, service: str, on_event: Callable[[ItemEvent], None] | None = None
     ) -> None:
         self._client, self._service = client, service
-        self._on_event = on_event or _ignore
+        self._on_event = on_event or (lambda _event: None)
         self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         for plugin in _PLUGINS:
             client.register_plugin(plugin)
@@ -193,7 +193,3 @@ class Pubsub:
     def _event(self, message: Any) -> None:
         for event in parse_item_events(message.xml):
             self._on_event(event)
-
-
-def _ignore(_told: ItemEvent) -> None:
-    """Ignore the event."""

@@ -84,8 +84,8 @@ class SenderLoop:
         self._scheduled: asyncio.Handle | None = None
         self._alarm: asyncio.TimerHandle | None = None
         self._last_answer = 0.0
-        self.on_silence: Callable[[], None] = _ignore
-        self.on_stop: Callable[[], None] = _ignore
+        self.on_silence: Callable[[], None] = lambda: None
+        self.on_stop: Callable[[], None] = lambda: None
         self.failure: Exception | None = None
         self.last_wait = ""
         """The reason why the recipient last asked to send a message later; empty after any other
@@ -313,7 +313,3 @@ def _reason(answer: Answer) -> str:
     if answer.outcome is not Outcome.ERROR:
         return ""
     return f"{answer.error_type}/{answer.condition}: {answer.text}".rstrip(": ")
-
-
-def _ignore() -> None:
-    """Do nothing."""
