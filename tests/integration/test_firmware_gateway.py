@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from firmware_sim.device.limits import ReconnectPolicy, SendPolicy
-from tests.helpers.gateway import DOMAIN, PASSWORD, Gateway, port_of
+from tests.helpers.gateway import DOMAIN, Gateway, port_of
 from tests.helpers.guide_examples import run_example
-from tests.helpers.processes import Process, free_port, start
+from tests.helpers.processes import Process
 
 POLICY = SendPolicy(retry_base=0.5, retry_cap=2.0)
 RECONNECT = ReconnectPolicy(base=0.05, cap=0.2, stable=0.1)
@@ -44,51 +43,3 @@ def test_documented_example_runs(folder: Gateway, running: Process, tmp_path: Pa
     system = list(folder.events("system"))
     assert system, "the start of the gateway at least"
     assert not [e for e in system if e["kind"] == "limit" or e["name"] == "dead"]
-
-
-@pytest.mark.long
-def test_run_with_faults_and_a_killed_gateway_is_exact(
-    tmp_path: Path, scale: Callable[[int, int], int], seed: int
-) -> None:
-    port = free_port()
-    gateway = Gateway(tmp_path / "gw", *NAMES, listen=f"127.0.0.1:{port}")
-    accounts, state = tmp_path / "accounts.json", tmp_path / "run"
-    accounts.write_text(json.dumps(dict.fromkeys(NAMES, PASSWORD)))
-    command = ["fieldpost-sim", "run", "count", "--port", str(port), "--domain", DOMAIN]
-    command += ["--ca", str(gateway.ca), "--accounts", str(accounts), "--state", str(state)]
-    command += ["--devices", "5", "--messages", str(scale(30, 400)), "--seed", str(seed)]
-    command += ["--seconds", str(scale(2, 60)), "--retry-base", "1", "--faults", "0.2"]
-    command += ["--gateway-dir", str(gateway.folder), "--json"]
-    with start(*command, ready=False) as run:
-        for _ in range(scale(1, 10)):
-            with gateway.run() as process:
-                _until_logged(gateway, run)
-                process.kill9()
-        with gateway.run() as process:
-            assert run.wait(200) == 0, run.stdout + run.stderr
-            process.terminate()
-    found = json.loads(run.stdout)
-    assert found["exact"]
-    assert found["planned"] == found["logged"] == 5 * scale(30, 400)
-    assert "offline" not in run.stdout
-    again = [
-        "fieldpost-sim",
-        "verdict",
-        "--state",
-        str(state),
-        "--gateway-dir",
-        str(gateway.folder),
-    ]
-    with start(*again, ready=False) as verdict:
-        assert verdict.wait() == 0, verdict.stdout + verdict.stderr
-    assert verdict.stdout.endswith("verdict          exact\n")
-
-
-def _until_logged(gateway: Gateway, run: Process, more: int = 20) -> None:
-    """Wait until the gateway has logged some more events, or the run ends, by asking it."""
-    first = None
-    while run.returncode is None:
-        count = sum(1 for _ in gateway.events("logs"))
-        first = count if first is None else first
-        if count >= first + more:
-            return

@@ -16,7 +16,6 @@ from sync.receiver.limits import ReceiverLimits
 from tests.helpers.fleet import GATEWAY, OTHER, Answer, Centre, identity, running_centre, segment
 from tests.helpers.raw_put import (
     close,
-    partial_file_count,
     put_head,
     raw_request,
     until_partial_files,
@@ -110,15 +109,6 @@ async def test_wrong_offset_answers_416_with_the_right_one(centre: Centre) -> No
     assert (await rest(centre, 5_000)).status == 201
 
 
-async def test_completely_received_body_is_sent_again(centre: Centre) -> None:
-    """This happens if a receiver died between the last byte and the landing."""
-    partial(centre).parent.mkdir()
-    partial(centre).write_bytes(DATA)
-    assert await offset(centre) == TOTAL
-    assert (await centre.client.put(DATA)).status == 201
-    assert centre.files(landed=False) == []
-
-
 async def test_wrong_sha256_discards_the_partial_upload(centre: Centre) -> None:
     await cut(centre, b"x" * 5_000)
     answer = await rest(centre, 5_000)
@@ -179,19 +169,6 @@ async def test_resuming_sender_takes_over_from_its_old_connection(centre: Centre
     assert (await rest(centre, there)).status == 201
     for writer in (first, second):
         writer.transport.abort()
-
-
-async def test_concurrent_upload_of_the_same_body_is_not_kept(centre: Centre) -> None:
-    lines = [f"Content-Length: {TOTAL}", "Expect: 100-continue"]
-    first = await begun(centre, lines, DATA[:100])
-    await until_partial_files(centre, 1)
-    assert (await centre.client.put(DATA)).status == 201
-    assert partial_file_count(centre) == 1
-    first.write(DATA[100:])
-    await until_partial_files(centre, 0)
-    assert centre.files(landed=False) == []
-    assert len(centre.files()) == 1
-    await close(first)
 
 
 async def test_partial_upload_of_another_receiver_answers_503(centre: Centre) -> None:

@@ -86,6 +86,16 @@ def test_acknowledged_message_takes_one_step(gateway: Gateway) -> None:
     assert states(gateway) == []
 
 
+def test_largest_message_is_delivered_in_a_slightly_larger_stanza(gateway: Gateway) -> None:
+    """The stanza contains both addresses twice, and they may be long."""
+    sender, size = f"pump1@{DOMAIN}/{'r' * 1000}", gateway.limits.stanza_bytes
+    gateway.bind(sender)
+    bind_eligible(gateway, VALVE)
+    send_to_valve(gateway, "x" * (size - 1200), sender=sender)
+    (offer,) = gateway.sends(VALVE)
+    assert size < len(offer.stanza) < size + 4096
+
+
 def test_messages_of_a_revoked_account_wait_and_block_nobody(gateway: Gateway) -> None:
     send_to_valve(gateway, "close all")
     send_to_valve(gateway, "open", sender=CAM)
