@@ -29,9 +29,9 @@ WAIT_SHARE: Final = 0.1
 """Length of a step of the wait for more units, as a fraction of the measured time of a commit."""
 
 WAIT_STEPS: Final = 4
-"""Maximum steps of the wait for more units; it ends when as many units wait as the last group had,
-or after a step in which none arrives. Peers that were just answered send their next requests at
-about the same time, and should share a commit."""
+"""Maximum steps of the wait for more units; it ends when as many wait as peers were served, or
+after a step in which none arrives. Peers that were just answered send their next requests at
+about the same time, and should share a commit with those that waited during the last one."""
 
 SINGLE: Final = 1.5
 """Average units of a group below which only one peer is served, which sends one at a time."""
@@ -62,17 +62,20 @@ class CommitWindow:
         self._units = units
         self._average_time = 0.0
         self._average_units = 0.0
-        self._last_units = 0
+        self._peers = 0
         self._last_begin = -math.inf
         self._filled = asyncio.Event()
 
     def observe(self, seconds: float, units: int, *, wrote: bool) -> None:
-        """Record how long the commit of a group took, and whether it changed rows."""
+        """Record how long the commit of a group took, and whether it changed rows.
+
+        Called when the commit ends, before its units are answered.
+        """
         if wrote:
             self.commit_times.observe(seconds)
         self._average_time += (seconds - self._average_time) / 8
         self._average_units += (units - self._average_units) / 8
-        self._last_units = units
+        self._peers = units + self._units()  # those of the group, and those that wait
 
     @property
     def serves_one(self) -> bool:
@@ -97,7 +100,7 @@ class CommitWindow:
         before = -1
         for _ in range(WAIT_STEPS):
             units = self._units()
-            if units == before or units >= self._last_units or self._is_full():
+            if units == before or units >= self._peers or self._is_full():
                 break
             before = units
             await asyncio.sleep(self._average_time * WAIT_SHARE)

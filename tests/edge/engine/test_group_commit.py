@@ -286,6 +286,36 @@ async def test_on_a_slow_disk_a_group_waits_for_more_units(
         assert store.commits == before + 1
 
 
+async def test_on_a_slow_disk_peers_in_two_groups_come_to_share_one(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commit_window, "SLOW_COMMIT", 0.0)
+    monkeypatch.setattr(commit_window, "SINGLE", 0.0)
+    monkeypatch.setattr(commit_window, "WAIT_SHARE", 50.0)  # longer than the peers need
+    begun, rest = threading.Event(), threading.Event()
+
+    def block(_tx: Transaction) -> None:
+        begun.set()
+        rest.wait()
+
+    async def repeat(unit: Callable[[Transaction], object]) -> None:
+        for _ in range(4):
+            await store.run(unit)
+            for _ in range(3):  # a peer that is answered needs some time for its next request
+                await asyncio.sleep(0)
+
+    async with opened(path) as store:
+        await store.run(write("begin"))
+        before = store.commits
+        peers = [asyncio.ensure_future(repeat(unit)) for unit in (block, write("a"))]
+        await asyncio.to_thread(begun.wait)
+        peers += [asyncio.ensure_future(repeat(write(name))) for name in "bc"]
+        await asyncio.sleep(0)  # these two wait for the next group
+        rest.set()
+        await asyncio.gather(*peers)
+        assert store.commits == before + 5  # instead of 8: only the first group is not shared
+
+
 # The interval between commits.
 
 NEVER = 3600.0
