@@ -154,8 +154,8 @@ class AdHocCommand(NamedTuple):
     """An ad-hoc command with one form, or none (XEP-0050).
 
     `form` is XML; if it is empty, the command completes when it is started, and has no fields.
-    `act` executes the command with the submitted fields. It checks whether the sender may execute
-    it, and raises `StanzaError` before it changes anything.
+    `act` executes the command with the submitted fields, for a trusted sender. It checks further
+    rights, such as the ownership of a node, and raises `StanzaError` before it changes anything.
     """
 
     node: str

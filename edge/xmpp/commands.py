@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Iterable, Iterator
+from typing import Final, TypeVar
 
 from edge.xmpp import serialize
 from edge.xmpp.errors import StanzaError
 from edge.xmpp.namespaces import COMMANDS
+
+Row = TypeVar("Row", bound=tuple[str, ...])
 
 EXECUTING: Final = "executing"
 COMPLETED: Final = "completed"
@@ -17,6 +20,9 @@ ACTIONS: Final = frozenset({"execute", "complete", "cancel", "prev", "next"})
 
 ONE_STAGE: Final = serialize.tag("actions", {"execute": "complete"}, serialize.tag("complete"))
 """The actions allowed after the only form of a command; cancelling is always allowed."""
+
+TABLE_CHARACTERS: Final = 16 * 1024
+"""Characters in the table of an answer, so that the answer fits into any stream."""
 
 
 def answer(node: str, session: str, status: str, content: bytes = b"") -> bytes:
@@ -37,3 +43,13 @@ def refusal(condition: str, specific: str = "", text: str = "") -> StanzaError:
     """
     application = serialize.tag(specific, xmlns=COMMANDS) if specific else b""
     return StanzaError(condition, text, application=application, echo=True)
+
+
+def limit_rows(rows: Iterable[Row]) -> Iterator[Row]:
+    """Yield the first rows of a table that together have `TABLE_CHARACTERS` at most."""
+    room = TABLE_CHARACTERS
+    for row in rows:
+        room -= sum(map(len, row))
+        if room < 0:
+            return
+        yield row

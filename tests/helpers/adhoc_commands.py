@@ -72,3 +72,23 @@ def note(reply: Reply) -> tuple[str | None, str | None]:
     assert found.get("status") == "completed"
     (element,) = found.findall(f"{C}note")
     return element.get("type"), element.text
+
+
+def rows(reply: Reply) -> list[dict[str, str]]:
+    """Return the rows of the table in the form of a result."""
+    x = payload(reply).find(f"{X}x")
+    assert x is not None
+    return [
+        {field.get("var", ""): field.findtext(f"{X}value", "") for field in item}
+        for item in x.findall(f"{X}item")
+    ]
+
+
+def fields(reply: Reply) -> dict[str, list[str]]:
+    """Return the values of each field in the form of a result."""
+    x = payload(reply).find(f"{X}x")
+    assert x is not None
+    return {
+        field.get("var", ""): [value.text or "" for value in field.findall(f"{X}value")]
+        for field in x.findall(f"{X}field")
+    }

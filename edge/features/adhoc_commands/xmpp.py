@@ -1,8 +1,8 @@
 """List, execute and cancel ad-hoc commands of the publish-subscribe service (XEP-0050).
 
 A command has one form: it is started, the form is submitted, and the command completes. A command
-without a form completes at once. Features register their commands (`Hooks.adhoc_command`); each
-command checks itself who may execute it.
+without a form completes at once. Features register their commands (`Hooks.adhoc_command`). Senders
+that are not trusted are refused before a command runs; further rights it checks itself.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ Shared subscriptions have no owner; only the gateway's operator can inspect them
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Final, TypeAlias, TypeVar
+from typing import Final, TypeAlias
 
 from edge.engine.access import Sender
 from edge.engine.database import Transaction
@@ -23,16 +23,12 @@ from edge.xmpp.forms import Field
 from sync.common.text import plural
 
 Form: TypeAlias = Mapping[str, list[str]]
-Row = TypeVar("Row", bound=tuple[str, ...])
 
 FORM: Final = f"{NODE}:queue"
 """The type of the forms, and the prefix of the commands' nodes."""
 
 ITEMS: Final = 10
 """Items of each state in an answer."""
-
-TABLE_CHARACTERS: Final = 16 * 1024
-"""Characters in a table of items or members, so that an answer fits into any stream."""
 
 BATCH: Final = 1000
 """Items that one command requeues or deletes, so that its unit of work is short."""
@@ -71,9 +67,9 @@ def show(_context: Context, tx: Transaction, sender: Sender, form: Form) -> Comm
         return CommandResult(f"there is no item {item!r} in {queue.name}", failed=True)
     fields = [Field("node", "text-single", (queue.name,))]
     fields += [Field(name, "text-single", (str(getattr(queue, name)),)) for name in _COUNTS]
-    members = [text for (text,) in _limited(_members(report))]
+    members = [text for (text,) in wire.limit_rows(_members(report))]
     fields.append(Field("attending", "text-multi", members))
-    table = forms.table(_COLUMNS, _limited(_rows(report)))
+    table = forms.table(_COLUMNS, wire.limit_rows(_rows(report)))
     text = (
         f"{plural(queue.items, 'item')}: {queue.ready} ready, {queue.locked} locked,"
         f" {queue.delayed} delayed, {queue.dead} dead"
@@ -150,16 +146,6 @@ def _rows(report: Report) -> Iterator[tuple[str, ...]]:
         holder = item.holder if item.state == "locked" else None
         texts = (item.item, item.state, found.reason.value, found.explanation)
         yield (*texts, str(found.before), str(item.deliveries), holder or "")
-
-
-def _limited(rows: Iterator[Row]) -> Iterator[Row]:
-    """Yield the first rows that together have `TABLE_CHARACTERS` at most."""
-    room = TABLE_CHARACTERS
-    for row in rows:
-        room -= sum(map(len, row))
-        if room < 0:
-            return
-        yield row
 
 
 def _form(*fields: Field) -> bytes:

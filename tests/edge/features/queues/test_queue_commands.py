@@ -8,18 +8,19 @@ from edge.engine.database import Transaction
 from edge.features.pubsub.rules.affiliation import Affiliation
 from edge.features.pubsub.store import affiliations
 from edge.features.queues.store import queue_items, queues
-from edge.features.queues.xmpp.commands import FORM, TABLE_CHARACTERS
+from edge.features.queues.xmpp.commands import FORM
+from edge.xmpp.commands import TABLE_CHARACTERS
 from tests.helpers import queue_rows
 from tests.helpers.adhoc_commands import (
     OLGA,
     OTHER,
-    X,
     add_queue,
     begin,
     command,
+    fields,
     form,
     note,
-    payload,
+    rows,
 )
 from tests.helpers.people import make_available
 from tests.helpers.queue_rows import FIRST
@@ -41,24 +42,6 @@ def do_as(sender: str, gateway: Gateway, name: str, **fields: str | list[str]) -
     session = begin(gateway, f"{FORM}#{name}", sender)
     filled = form(FORM_TYPE=[FORM], **fields)
     return command(gateway, f"{FORM}#{name}", filled, sender=sender, sessionid=session)
-
-
-def rows(reply: Reply) -> list[dict[str, str]]:
-    x = payload(reply).find(f"{X}x")
-    assert x is not None
-    return [
-        {field.get("var", ""): field.findtext(f"{X}value", "") for field in item}
-        for item in x.findall(f"{X}item")
-    ]
-
-
-def fields(reply: Reply) -> dict[str, list[str]]:
-    x = payload(reply).find(f"{X}x")
-    assert x is not None
-    return {
-        field.get("var", ""): [value.text or "" for value in field.findall(f"{X}value")]
-        for field in x.findall(f"{X}field")
-    }
 
 
 def test_owner_sees_the_state_of_a_queue(gateway: Gateway) -> None:
