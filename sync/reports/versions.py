@@ -17,6 +17,7 @@ from sync.reports.shared import column
 from sync.reports.shared.findings import Findings
 from sync.reports.shared.formats import count, decimal, or_unknown, plural
 from sync.reports.shared.frames import FLAG, INTEGER, REAL, TEXT, TIME, schema, seconds
+from sync.reports.shared.levels import ERROR_LEVELS
 from sync.reports.shared.problem import Problem, ProblemKind
 from sync.reports.shared.report import Report, Table
 from sync.tables.partitions import coalesced, conform
@@ -48,9 +49,6 @@ and as `per_day` of a gateway.
 `before` is the version that was seen before it. `compared` gateways ran both; `higher` of them
 have more errors a day than before. `ratio` is the errors a day of these gateways, new to old.
 `worse` is the judgement; `caution` says that there is too little data for one."""
-
-ERROR_LEVELS: Final = ("Error", "Critical", "Alert", "Emergency")
-"""The levels (XEP-0337) of events that count as errors."""
 
 WORSE_RATIO: Final = 2.0
 """Times the errors a day of the version before that make a version worse: a smaller increase may

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from edge.features.eventlog.rules import levels as gateway_levels
 from sync.ingest.decoding import MAX_DAYS
 from sync.pages import overview, plots, sections
 from sync.pages.overview import totals
@@ -22,7 +23,7 @@ from sync.reports import (
     sensors,
     versions,
 )
-from sync.reports.shared import plausible, readings, thresholds
+from sync.reports.shared import levels, plausible, readings, thresholds
 from sync.reports.shared.problem import Problem
 from sync.reports.shared.registry import PROBLEM_KINDS, REPORTS
 from sync.reports.shared.report import Report
@@ -129,3 +130,7 @@ def test_pictures_are_small_and_each_is_shown() -> None:
     pictures = {picture.name: picture.stat().st_size for picture in (docs / "images").iterdir()}
     assert set(pictures) == shown
     assert max(pictures.values()) < 200_000
+
+
+def test_reports_know_the_levels_of_the_gateway() -> None:
+    assert levels.LEVELS == gateway_levels.LEVELS

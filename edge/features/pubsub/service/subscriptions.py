@@ -237,20 +237,20 @@ def _policy_conflict(policy: Policy) -> PubsubError:
 
 
 def _check_room(
-    context: Context, tx: Transaction, bare: str, account: str, others: Sequence[str] = ()
+    context: Context, tx: Transaction, bare: str, account: str, added_accounts: Sequence[str] = ()
 ) -> None:
     """Check that an account may have one more subscription (section 6.1.3.9); raises `PubsubError`.
 
     Args:
-        others: the accounts of other new subscriptions that are about to be added.
+        added_accounts: the accounts of other new subscriptions that are about to be added.
     """
     limits = context.limits
     for rule, limit, count in (
-        ("subscriptions", limits.subscriptions, subscriptions.count(tx) + len(others)),
+        ("subscriptions", limits.subscriptions, subscriptions.count(tx) + len(added_accounts)),
         (
             "subscriptions_per_account",
             limits.subscriptions_per_account,
-            subscriptions.count(tx, account) + others.count(account),
+            subscriptions.count(tx, account) + added_accounts.count(account),
         ),
     ):
         if count >= limit:
