@@ -73,7 +73,7 @@ def test_bare_and_full() -> None:
 
 def test_local_parts() -> None:
     assert jid.prepare_local("Pump1") == "pump1"
-    for text in ("", "a@b", "a/b", "a b", "a@localhost/x", "@", "\ud800"):
+    for text in ("", "a@b", "a/b", "a b", "a@localhost/x", "@", "\ud800", "\u00e4/x"):
         with pytest.raises(JidError):
             jid.prepare_local(text)
 
