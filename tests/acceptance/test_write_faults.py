@@ -49,9 +49,10 @@ def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultyProcess]
 def whole(process: FaultyProcess) -> Run:
     """Run without a fault."""
     run = process.run()
-    assert (run.status, set(run.done), run.figures.refused) == (0, set(ALL), 0)
+    assert (run.status, run.figures.refused) == (0, 0)
+    assert set(run.done) >= ALL
     assert run.figures.behind > 6
-    check_complete(process.path)
+    check_complete(process.path, run.done)
     return run
 
 
@@ -78,8 +79,8 @@ async def recover(path: Path, done: list[Request]) -> None:
     check(path, done)
     answered: list[Request] = []
     await exchange(path, done, answered.append)
-    assert {*done, *answered} == ALL
-    check_complete(path)
+    assert {*done, *answered} >= ALL
+    check_complete(path, {*done, *answered})
 
 
 async def recover_both(
@@ -125,9 +126,10 @@ async def test_a_full_disk_refuses_requests_until_there_is_room(
     chance, refused = random.Random(seed), 0
     for number in points(whole.count(WRITES) - 1):
         run = process.run(f"full {number} {number + chance.randrange(12)}")
-        assert (run.status, set(run.done)) == (0, set(ALL)), number
+        assert run.status == 0, number
+        assert set(run.done) >= ALL
         refused += run.figures.refused
-        check_complete(process.path)
+        check_complete(process.path, run.done)
     assert refused
 
 

@@ -1,8 +1,10 @@
 """Assured exchanges of several senders, in a process in which a write or a sync can fail.
 
-`FaultyProcess` runs them under `write_log.c`, which can kill the process at any call. `exchange`
-continues after such a process ended, and `check` examines its database. Groups are pipelined: a
-COMMIT waits until the senders outside its group have sent their requests.
+The messages go to the event log, to a device that is away, to a node with subscribers, and to a
+queue node, whose workers delete items, unlock them, or let their locks time out. Meanwhile events
+are sealed. `FaultyProcess` runs this under `write_log.c`, which can kill the process at any call.
+`exchange` continues after such a process ended, and `check` examines its database. Groups are
+pipelined: a COMMIT waits until the senders outside its group have sent their requests.
 """
 
 from __future__ import annotations
@@ -18,14 +20,16 @@ import sys
 import threading
 import traceback
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
+from edge.config import annotated_file, load
 from edge.config.limits import Limits
-from edge.engine import database, events
-from edge.engine.database import Transaction
+from edge.engine import database, events, timers
+from edge.engine.database import Send, Transaction
 from edge.engine.events import LANES
 from edge.engine.group_commit import Store
 from edge.engine.router import Router, guarded
@@ -33,8 +37,19 @@ from edge.engine.session_lifecycle import SessionLifecycle
 from edge.errors import StoreBroken, StoreError, StoreFull
 from edge.features.custody import store as custody
 from edge.features.custody.store import was_released
-from tests.helpers import custody_image, outbox_image, power_cut
+from edge.features.queues.store import queue_members
+from edge.ops.events import LoggedEvent
+from edge.ops.events import read as read_log
+from edge.uplink.backlog import StoreBacklog
+from sync.segment import read_header
+from sync.uplink.batcher import BatchLimits
+from sync.uplink.interfaces import BacklogUnavailable
+from sync.uplink.sealer import Sealer
+from tests.helpers import custody_image, outbox_image, power_cut, pubsub, pubsub_image
+from tests.helpers.backlog import FixedState
 from tests.helpers.power_cut import Disk
+from tests.helpers.pubsub import EVENT, SERVICE
+from tests.helpers.queue_nodes import QUEUEING
 from tests.helpers.store import (
     BOUNDS,
     DOMAIN,
@@ -44,17 +59,28 @@ from tests.helpers.store import (
     assured,
     deliver,
     new_database,
+    read_element,
     read_reply,
     stanza,
-    unsealed_events,
 )
 
 SENDERS: Final = ("a0", "a1", "a2", "b0", "b1", "b2")
 FIRST: Final = 3
 """Number of senders that begin; the others send while the first group is committed."""
 
-EACH: Final = 6
+EACH: Final = 8
 """Messages of each sender; every third stays in custody."""
+
+WORKERS: Final = ("w0", "w1")
+SUBSCRIBER: Final = "s0"
+SESSIONS: Final = (*SENDERS, *WORKERS, SUBSCRIBER)
+"""The accounts with a session; its generation is their index."""
+
+NEWS: Final = "news"
+"""A node with two subscribers: one has a session, and the other gets notifications at QoS 2."""
+
+WORK: Final = "work"
+"""A queue node."""
 
 SMALL: Final = {"RELEASED_ROWS": 8, "PAGE_KEYS": 2}
 """Values of constants in `custody.store` with which released keys are written often."""
@@ -64,16 +90,29 @@ ABSENT: Final = f"absent@{DOMAIN}"
 
 PADDING: Final = "x" * 700
 CHECKPOINT_PAGES: Final = 20
+SEAL_EACH: Final = 24
+"""Answers after which events are sealed."""
+
+LOCK_TIMEOUT: Final = 61.0
 WAIT_S: Final = 60.0
 BROKEN_STATUS: Final = 3
+CONFIG: Final = load.parse(annotated_file.render(DOMAIN).encode())
+
+OFFER, DELIVER = "offer", "deliver"
+NOTIFIED, TAKING, TAKEN = "notified", "taking", "taken"
 
 
 class Request(NamedTuple):
-    """A request of a sender: `deliver`, or else an offer."""
+    """A step of a message.
+
+    `OFFER` or `DELIVER` is an answered request of the sender, `NOTIFIED` a notification of the
+    subscriber with a session, `TAKING` a worker's request to delete the item, and `TAKEN` the
+    answer to that.
+    """
 
     sender: str
     number: int
-    deliver: bool
+    step: str
 
     @property
     def key(self) -> tuple[str, str]:
@@ -83,20 +122,25 @@ class Request(NamedTuple):
     @property
     def is_last(self) -> bool:
         """Whether no other request follows for this message."""
-        return self.deliver or self.number % 3 == 2
+        return self.step == DELIVER or self.number % 3 == 2
 
     @property
     def to(self) -> str:
-        """The recipient: the event log or a device."""
-        return ABSENT if self.number in {1, 4, 5} else DOMAIN
+        """The recipient: the event log, a device, or a node."""
+        nodes = {3: NEWS, 4: WORK, 6: WORK, 7: NEWS}
+        if self.number in nodes:
+            return f"{SERVICE}/{nodes[self.number]}"
+        return ABSENT if self.number in {1, 5} else DOMAIN
 
     def xml(self) -> str:
         """Return the stanza."""
         msg_id = self.key[1]
-        if self.deliver:
+        if self.step == DELIVER:
             return deliver(msg_id, self.to)
         if self.to == ABSENT:
             content = f"<body>{PADDING}</body>"
+        elif self.to != DOMAIN:
+            content = _payload(self.sender, self.number)
         else:
             content = (
                 f"<log xmlns='urn:xmpp:eventlog'><message>{PADDING}</message>"
@@ -105,10 +149,21 @@ class Request(NamedTuple):
         return assured(msg_id, f"<message xmlns='jabber:client'>{content}</message>", self.to)
 
 
+def _payload(sender: str, number: int) -> str:
+    return f"<p xmlns='urn:example:p' sender='{sender}' number='{number}'>{PADDING}</p>"
+
+
+def _published(body: bytes, step: str) -> Request:
+    """Return the message whose payload is in an item or a notification."""
+    root = read_element(body)
+    payload = next(root.iter("{urn:example:p}p"))
+    return Request(payload.attrib["sender"], int(payload.attrib["number"]), step)
+
+
 def requests(sender: str) -> list[Request]:
     """Return all requests of a sender, in order."""
-    both = [Request(sender, number, step) for number in range(EACH) for step in (False, True)]
-    return [request for request in both if not request.deliver or request.number % 3 != 2]
+    both = [Request(sender, number, step) for number in range(EACH) for step in (OFFER, DELIVER)]
+    return [request for request in both if request.step == OFFER or request.number % 3 != 2]
 
 
 ALL: Final = frozenset(request for sender in SENDERS for request in requests(sender))
@@ -122,18 +177,22 @@ class Figures(NamedTuple):
 
 
 class _Exchange:
-    """The senders, each with one request at a time."""
+    """The senders, each with one request at a time, and the workers and the subscriber."""
 
     def __init__(
-        self, store: Store, done: Collection[Request], note: Callable[[Request], None]
+        self, store: Store, clock: Clock, done: Collection[Request], note: Callable[[Request], None]
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._store = store
-        self._router = Router(DOMAIN, Limits())
-        self._lifecycle = SessionLifecycle(self._router.context)
+        self._clock = clock
+        self.router = Router(DOMAIN, Limits())
+        self._lifecycle = SessionLifecycle(self.router.context)
         self._note = note
+        self._once = {request for request in done if request.step in {NOTIFIED, TAKEN}}
         self._left = {sender: self._to_send(sender, done) for sender in SENDERS}
-        self._ready: list[Request] = []
+        self._ready: list[Callable[[], None]] = []
+        self._answered = 0
+        self._seal = asyncio.Event()
         self.end: asyncio.Future[None] = self._loop.create_future()
         self.refused = 0
         self.behind = 0
@@ -147,20 +206,42 @@ class _Exchange:
         yield from row[first:]
 
     def _bind(self, tx: Transaction) -> None:
-        for generation, sender in enumerate(SENDERS):
-            bare = f"{sender}@{DOMAIN}"
-            self._lifecycle.bind(tx, generation, sender, bare, f"{bare}/fw")
+        for generation, account in enumerate(SESSIONS):
+            bare = f"{account}@{DOMAIN}"
+            self._lifecycle.bind(tx, generation, account, bare, f"{bare}/fw")
 
     async def run(self) -> None:
+        self._store.on_sends = self._receive
+        self._store.on_due = self._on_due
         await self._store.run(self._bind)
+        for worker in WORKERS:
+            full = f"{worker}@{DOMAIN}/fw"
+            join = pubsub.element("subscribe", node=WORK, jid=full) + pubsub.options(
+                queue_requests="2"
+            )
+            self._check(join, await self._ask(worker, pubsub.request_xml(join)))
+        await self._ask(SUBSCRIBER, "<presence/>")
+        sealing = asyncio.create_task(self._seal_events())
         for sender in SENDERS:
             self._continue(sender)
-        first, self._ready = self._ready[:FIRST], self._ready[FIRST:]
+        ready, self._ready = self._ready, []
         self._store._writer.raw.set_trace_callback(self._on_statement)
         self._store.on_flush = self._on_flush
-        for request in first:
-            self._submit(request)
-        await asyncio.wait_for(self.end, WAIT_S)
+        for submit in ready[:FIRST]:
+            submit()
+        self._ready += ready[FIRST:]
+        try:
+            await asyncio.wait_for(self.end, WAIT_S)
+        finally:
+            sealing.cancel()
+            await asyncio.wait({sealing})
+
+    async def _ask(self, account: str, xml: str) -> bytes:
+        while True:
+            try:
+                return await self._store.run(self._work(account, xml))
+            except StoreFull:
+                self.refused += 1
 
     def _on_statement(self, sql: str) -> None:
         """Hold a COMMIT on the database's thread until the next group has units."""
@@ -170,42 +251,78 @@ class _Exchange:
             submitted.wait(WAIT_S)
 
     def _on_flush(self) -> None:
-        if not self._store.waiting.units:
-            self._submit_ready()
+        if self._store.waiting.units or self.end.done():
+            return
+        if not self._ready and not self._left:
+            self._clock.service += LOCK_TIMEOUT
+            self._store.submit(self._run_timers, self._on_timers, heavy=True)
+        self._submit_ready()
+
+    def _on_due(self, due: float) -> None:
+        if due <= self._clock.service:
+            self._store.submit(self._run_timers, lambda _outcome: None, heavy=True)
+
+    def _run_timers(self, tx: Transaction) -> int:
+        """Run the timers, and return the number of items in queues."""
+        timers.run(self.router.context, tx)
+        return int(tx.row("SELECT count(*) FROM queue_items")[0])
+
+    def _on_timers(self, outcome: int | StoreError) -> None:
+        if isinstance(outcome, StoreError) and not isinstance(outcome, StoreFull):
+            self._fail(outcome)
+        elif outcome == 0 and not self.end.done():
+            self.end.set_result(None)
 
     def _submit_ready(self, submitted: threading.Event | None = None) -> None:
         ready, self._ready = self._ready, []
-        for request in ready:
-            self._submit(request)
+        for submit in ready:
+            submit()
         if submitted is not None:
             behind = self._store._behind
             self.behind += behind is not None and bool(behind.units)
             submitted.set()
 
-    def _submit(self, request: Request) -> None:
-        work = self._router.route(stanza(request.xml()), request.key[0])
+    def _work(self, account: str, xml: str) -> Callable[[Transaction], bytes]:
+        work = self.router.route(stanza(xml), f"{account}@{DOMAIN}/fw")
         assert callable(work)
-        unit = guarded(work, SENDERS.index(request.sender))
-        heavy = request.number == 3 and request.sender in {"a0", "b0"}
-        self._store.submit(unit, lambda outcome: self._answer(request, outcome), heavy=heavy)
+        return guarded(work, SESSIONS.index(account))
 
-    def _answer(self, request: Request, outcome: Any) -> None:
-        if isinstance(outcome, StoreFull):
-            self.refused += 1
-            self._ready.append(request)
-        elif isinstance(outcome, StoreError):
-            self._fail(outcome)
-        else:
-            reply = read_reply(outcome)
-            assert reply is not None
-            payload = None if reply.payload is None else reply.payload.tag
-            if (reply.type, payload) != (
-                "result",
-                None if request.deliver else f"{{{QOS}}}received",
-            ):
-                self._fail(AssertionError(f"{request}: {reply}"))
-            self._note(request)
-            self._continue(request.sender)
+    def _submit(
+        self,
+        account: str,
+        xml: str,
+        answered: Callable[[], None],
+        child: str | None = None,
+        *,
+        heavy: bool = False,
+    ) -> None:
+        """Submit a request, again if the disk is full, and check the answer's payload."""
+
+        def answer(outcome: bytes | StoreError) -> None:
+            if isinstance(outcome, StoreFull):
+                self.refused += 1
+                self._ready.append(submit)
+            elif isinstance(outcome, StoreError):
+                self._fail(outcome)
+            elif self._check(xml, outcome, child):
+                self._answered += 1
+                if self._answered % SEAL_EACH == 0:
+                    self._seal.set()
+                answered()
+
+        def submit() -> None:
+            self._store.submit(self._work(account, xml), answer, heavy=heavy)
+
+        submit()
+
+    def _check(self, xml: str, answer: bytes, child: str | None = None) -> bool:
+        reply = read_reply(answer)
+        assert reply is not None
+        found = None if reply.payload is None else reply.payload.tag
+        if reply.type == "result" and (child is None or found == child):
+            return True
+        self._fail(AssertionError(f"{xml}: {reply}"))
+        return False
 
     def _fail(self, error: Exception) -> None:
         self._ready.clear()
@@ -216,33 +333,121 @@ class _Exchange:
         if self.end.done():
             return
         request = next(self._left[sender], None)
-        if request is not None:
-            self._ready.append(request)
+        if request is None:
+            del self._left[sender]
             return
-        del self._left[sender]
-        if not self._left:
-            self.end.set_result(None)
+
+        def answered() -> None:
+            self._note(request)
+            self._continue(sender)
+
+        child = f"{{{QOS}}}received" if request.step == OFFER else None
+        heavy = request.number == 3 and sender in {"a0", "b0"}
+        self._ready.append(
+            lambda: self._submit(sender, request.xml(), answered, child, heavy=heavy)
+        )
+
+    # The workers and the subscriber
+
+    def _receive(self, sends: Sequence[Send]) -> None:
+        for send in sends:
+            account = SESSIONS[send.generation]
+            if send.receipt is not None and send.receipt.kind:
+                work = partial(
+                    self._lifecycle.acknowledge,
+                    generation=send.generation,
+                    receipts=[send.receipt],
+                )
+                self._store.submit(work, lambda _outcome: None)
+            message = read_element(send.stanza)
+            item = message.find(f"{{{EVENT}}}event/{{{EVENT}}}items/{{{EVENT}}}item")
+            if item is None:
+                continue
+            message_of = _published(send.stanza, NOTIFIED)
+            if account == SUBSCRIBER:
+                self._note_once(message_of)
+            else:
+                again = message.find("{urn:x-fieldpost:queue}redelivered") is not None
+                self._take(account, item.attrib["id"], message_of, again=again)
+
+    def _note_once(self, request: Request) -> None:
+        if request in self._once:
+            self._fail(AssertionError(f"{request}: again"))
+        self._once.add(request)
+        self._note(request)
+
+    def _take(self, worker: str, id: str, item: Request, *, again: bool) -> None:
+        """Delete an item, but unlock some items, or let their locks time out, the first time."""
+        taken = item._replace(step=TAKEN)
+        if taken in self._once:
+            self._fail(AssertionError(f"{taken}: again"))
+        content = pubsub.item(id)
+        if item.number == 6 and not again:
+            if item.sender.startswith("a"):
+                unlock = pubsub.element("unlock", content, node=WORK, xmlns=QUEUEING)
+                xml = pubsub.request_xml(unlock)
+                self._ready.append(lambda: self._submit(worker, xml, lambda: None))
+            return
+        xml = pubsub.request_xml(pubsub.element("retract", content, node=WORK))
+
+        def submit() -> None:
+            self._note(item._replace(step=TAKING))
+            self._submit(worker, xml, lambda: self._note_once(taken))
+
+        self._ready.append(submit)
+
+    # Sealing
+
+    async def _seal_events(self) -> None:
+        """Seal the events and acknowledge some segments, again and again; check images."""
+        backlog = StoreBacklog(self._store, CONFIG, FixedState())
+        sealer = Sealer(
+            DOMAIN,
+            backlog,
+            backlog.facts,
+            BatchLimits(events=5),
+            clock=lambda: 0.0,
+            on_sealed=lambda: None,
+            send_notice=backlog.log_notice,
+        )
+        while True:
+            await self._seal.wait()
+            self._seal.clear()
+            try:
+                await sealer.flush()
+                segment = await backlog.next_waiting()
+                if segment is not None:
+                    await backlog.acknowledge(segment.digest)
+                await self._store.run(partial(check_images, self.router))
+            except (BacklogUnavailable, StoreFull):
+                self._seal.set()
+            except Exception as error:
+                self._fail(error)
+                return
 
 
 async def exchange(
     path: Path, done: Collection[Request], note: Callable[[Request], None]
 ) -> Figures:
     """Send all requests that are not `done`, and call `note` with each that is answered."""
-    store = await Store.open(path, Clock(), BOUNDS)
+    clock = Clock()
+    store = await Store.open(path, clock, BOUNDS)
     try:
         await store.run(lambda tx: tx.run(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}"))
-        senders = _Exchange(store, done, note)
+        senders = _Exchange(store, clock, done, note)
         await senders.run()
-        await store.run(check_images)
+        await store.run(partial(check_images, senders.router))
         return Figures(senders.refused, senders.behind)
     finally:
         await store.close()
 
 
-def check_images(tx: Transaction) -> None:
-    """Check that the images of custody, of the outbox and of the log equal the rows."""
+def check_images(router: Router, tx: Transaction) -> None:
+    """Check that all images and caches of rows equal the rows."""
+    queue_members.write(tx)
     custody_image.image_equals_rows(tx)
     outbox_image.images_equal_rows(tx)
+    pubsub_image.caches_equal_rows(router.context, tx)
     fresh = Transaction(tx.run("SELECT 1").connection, tx.now)
     assert _lanes(tx) == _lanes(fresh)
 
@@ -253,50 +458,100 @@ def _lanes(tx: Transaction) -> list[tuple[object, ...]]:
 
 
 class _Found(NamedTuple):
-    """The copies of each message by place; its key is the full JID and the msgId."""
+    """The copies of each message by place; its key is the full JID and the msgId.
+
+    `notified` are the notifications that wait for the subscriber without a session.
+    """
 
     held: Counter[tuple[str, str]]
     outbox: Counter[tuple[str, str]]
     logged: Counter[tuple[str, str]]
+    stored: Counter[tuple[str, str]]
+    notified: Counter[tuple[str, str]]
+    queued: Counter[tuple[str, str]]
 
 
-def _find(connection: sqlite3.Connection) -> _Found:
-    return _Found(
-        Counter(connection.execute("SELECT sender, msg_id FROM held").fetchall()),
-        Counter(connection.execute("SELECT sender, msg_id FROM outbox").fetchall()),
-        Counter((str(e.source), e.tags["n"]) for e in unsealed_events(connection, "logs")),
+_BODIES: Final = (
+    "SELECT body FROM items",
+    "SELECT b.body FROM outbox AS o JOIN outbox_bodies AS b ON b.id = o.id WHERE o.msg_id IS NULL",
+    "SELECT body FROM queue_bodies",
+)
+
+
+def _find(connection: sqlite3.Connection, log: Iterable[LoggedEvent]) -> _Found:
+    held, outbox = (
+        Counter[tuple[str, str]](connection.execute(sql).fetchall())
+        for sql in (
+            "SELECT sender, msg_id FROM held",
+            "SELECT sender, msg_id FROM outbox WHERE msg_id IS NOT NULL",
+        )
     )
+    logged = Counter((str(e.event.source), e.event.tags["n"]) for e in log if e.lane == "logs")
+    bodies = (
+        Counter(_published(body, OFFER).key for (body,) in connection.execute(sql))
+        for sql in _BODIES
+    )
+    return _Found(held, outbox, logged, *bodies)
 
 
-def check(path: Path, done: Iterable[Request]) -> None:
+def check(path: Path, done: Iterable[Request]) -> _Found:
     """Check that each answered request has its effect, once, and that lanes have no gaps."""
+    done = set(done)
     with closing(database.connect(path)) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
-        held, outbox, logged = _find(connection)
-        delivered = outbox + logged
+        log = list(read_log(path.parent))
+        found = _find(connection, log)
+        held, outbox, logged, stored, notified, queued = found
+        assert notified == stored, "one notification for each published item"
+        delivered = outbox + logged + stored + queued
         assert set((held + delivered).values()) <= {1}
         tx = Transaction(connection, Clock()())
         for request in done:
-            sender, msg_id = request.key
-            if request.deliver:
-                assert delivered[request.key] == 1, request
+            sender, msg_id = key = request.key
+            was_taken = request._replace(step=TAKING) in done
+            if request.step == OFFER:
+                assert held[key] + delivered[key] == 1 or was_taken, request
+            elif request.step == DELIVER:
+                assert delivered[key] == 1 or was_taken, request
                 assert was_released(tx, sender.partition("/")[0], sender, msg_id), request
-            else:
-                assert held[request.key] + delivered[request.key] == 1, request
+            elif request.step == NOTIFIED:
+                assert stored[key] == 1, request
+            elif request.step == TAKEN:
+                assert (held + delivered)[key] == 0, request
         for lane in LANES:
-            numbers = [event.seq for event in unsealed_events(connection, lane)]
+            numbers = [entry.event.seq for entry in log if entry.lane == lane]
             assert numbers == list(range(1, len(numbers) + 1)), lane
+            _check_chain(connection, lane)
+    return found
 
 
-def check_complete(path: Path) -> None:
-    """Check that all requests have their effect, and that there are no other messages."""
-    check(path, ALL)
-    with closing(database.connect(path)) as connection:
-        found = _find(connection)
-    delivered = {request.key: request for request in ALL if request.deliver}
-    assert set(found.held) == {request.key for request in ALL} - delivered.keys()
-    assert set(found.outbox) == {key for key, request in delivered.items() if request.to == ABSENT}
-    assert set(found.logged) == delivered.keys() - found.outbox.keys()
+def _check_chain(connection: sqlite3.Connection, lane: str) -> None:
+    sealed, digest = 0, bytes(32)
+    rows = connection.execute("SELECT data FROM segments WHERE lane = ? ORDER BY id", (lane,))
+    for (data,) in rows:
+        header = read_header(data)
+        assert (header.first_seq, header.previous) == (sealed + 1, digest), lane
+        sealed, digest = header.last_seq, data[-32:]
+    head = connection.execute("SELECT sealed, previous FROM lanes WHERE lane = ?", (lane,))
+    assert head.fetchone() == (sealed, digest), lane
+
+
+def check_complete(path: Path, done: Iterable[Request] = ()) -> None:
+    """Check that all requests have their effect, and that there are no other messages.
+
+    All items of the queue are taken.
+    """
+    taken = {r._replace(step=TAKING) for r in ALL if r.to == f"{SERVICE}/{WORK}"}
+    found = check(path, {*ALL, *taken, *done})
+    by_recipient: dict[str, set[tuple[str, str]]] = {}
+    for request in ALL:
+        if request.step == DELIVER:
+            by_recipient.setdefault(request.to, set()).add(request.key)
+    assert set(found.held) == {request.key for request in ALL}.difference(*by_recipient.values())
+    assert set(found.outbox) == by_recipient[ABSENT]
+    assert set(found.logged) == by_recipient[DOMAIN]
+    assert set(found.stored) == by_recipient[f"{SERVICE}/{NEWS}"]
+    assert not found.queued
 
 
 class Run(NamedTuple):
@@ -328,8 +583,13 @@ class FaultyProcess:
         self._template = folder / "template"
         self._template.mkdir()
         made = Gateway(new_database(self._template))
-        for name in (*SENDERS, "absent"):
+        for name in (*SESSIONS, "absent"):
             made.add(name)
+        absent, subscriber = f"{ABSENT}/fw", f"{SUBSCRIBER}@{DOMAIN}/fw"
+        pubsub.create(made, subscriber, NEWS, publish_model="open")
+        pubsub.create(made, subscriber, WORK, publish_model="open", queueing="1")
+        pubsub.subscribe(made, subscriber, NEWS)
+        pubsub.subscribe(made, absent, NEWS, qos="2")
         made.close()
         self.path = folder / "run" / database.FILE_NAME
         self.path.parent.mkdir()
