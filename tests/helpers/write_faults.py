@@ -24,7 +24,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Self
+from typing import Final, NamedTuple, Self
 
 from edge.config import annotated_file, load
 from edge.config.limits import Limits
@@ -68,7 +68,7 @@ SENDERS: Final = ("a0", "a1", "a2", "b0", "b1", "b2")
 FIRST: Final = 3
 """Number of senders that begin; the others send while the first group is committed."""
 
-EACH: Final = 8
+EACH: Final = 10
 """Messages of each sender; every third stays in custody."""
 
 WORKERS: Final = ("w0", "w1")
@@ -90,7 +90,7 @@ ABSENT: Final = f"absent@{DOMAIN}"
 
 PADDING: Final = "x" * 700
 CHECKPOINT_PAGES: Final = 20
-SEAL_EACH: Final = 24
+SEAL_EACH: Final = 16
 """Answers after which events are sealed."""
 
 LOCK_TIMEOUT: Final = 61.0
@@ -127,7 +127,7 @@ class Request(NamedTuple):
     @property
     def to(self) -> str:
         """The recipient: the event log, a device, or a node."""
-        nodes = {3: NEWS, 4: WORK, 6: WORK, 7: NEWS}
+        nodes = {3: NEWS, 4: WORK, 6: WORK, 7: NEWS, 8: NEWS}
         if self.number in nodes:
             return f"{SERVICE}/{nodes[self.number]}"
         return ABSENT if self.number in {1, 5} else DOMAIN
@@ -216,10 +216,9 @@ class _Exchange:
         await self._store.run(self._bind)
         for worker in WORKERS:
             full = f"{worker}@{DOMAIN}/fw"
-            join = pubsub.element("subscribe", node=WORK, jid=full) + pubsub.options(
-                queue_requests="2"
-            )
-            self._check(join, await self._ask(worker, pubsub.request_xml(join)))
+            options = pubsub.options(queue_requests="3")
+            join = pubsub.request_xml(pubsub.element("subscribe", node=WORK, jid=full) + options)
+            self._check(join, await self._ask(worker, join))
         await self._ask(SUBSCRIBER, "<presence/>")
         sealing = asyncio.create_task(self._seal_events())
         for sender in SENDERS:
