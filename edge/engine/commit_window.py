@@ -15,12 +15,6 @@ from typing import Final
 
 from sync.common.metrics import Histogram
 
-GROUP_UNITS: Final = 512
-"""Units in one transaction: larger groups gain nothing and delay the answers."""
-
-GROUP_BYTES: Final = 256 * 1024
-"""Bytes of these units: a few large messages take as long as many small ones."""
-
 SLOW_COMMIT: Final = 0.004
 """Seconds of a commit from which waiting for more units pays (an SD card, not an SSD). The time
 includes the wait for the interpreter's lock, while the event loop works on the next group."""

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
 from edge.engine import database, events, space
-from edge.engine.commit_window import GROUP_BYTES, GROUP_UNITS, CommitWindow
+from edge.engine.commit_window import CommitWindow
 from edge.engine.database import Send, Transaction
 from edge.engine.database_thread import DatabaseThread
 from edge.engine.events import NewEvent
@@ -39,10 +39,6 @@ from edge.engine.space import SpaceGuard
 from edge.errors import StoreBroken, StoreBusy, StoreError, UnitFault
 
 T = TypeVar("T")
-
-MAX_SEND_BYTES: Final = 1024 * 1024
-"""Bytes of stanzas to send at which a group ends. One presence of an account with many contacts
-becomes hundreds of stanzas, which are in memory until they are sent."""
 
 SEND_COST: Final = 128
 """Bytes that a stanza to send takes beside its own."""
@@ -69,6 +65,21 @@ class UnitLimits(NamedTuple):
 
     units: int
     bytes: int
+
+
+class GroupLimits(NamedTuple):
+    """The limits at which no further unit joins a group.
+
+    Attributes:
+        units: larger groups gain nothing and delay the answers.
+        bytes: of these units: a few large messages take as long as many small ones.
+        send_bytes: of stanzas to send. One presence of an account with many contacts becomes
+            hundreds of stanzas, which are in memory until they are sent.
+    """
+
+    units: int = 512
+    bytes: int = 256 * 1024
+    send_bytes: int = 1024 * 1024
 
 
 class _Unit:
@@ -100,15 +111,17 @@ class _Group:
     """The units of one transaction; the first `done` of them have run.
 
     Attributes:
+        limits: when it is full.
         left: units that are left to another group.
         size: memory that the units take, in bytes.
         sent: bytes of the stanzas that they send.
     """
 
-    __slots__ = ("done", "left", "sent", "size", "tx", "units")
+    __slots__ = ("done", "left", "limits", "sent", "size", "tx", "units")
 
-    def __init__(self, tx: Transaction) -> None:
+    def __init__(self, tx: Transaction, limits: GroupLimits) -> None:
         self.tx = tx
+        self.limits = limits
         self.units: list[_Unit] = []
         self.left: list[_Unit] = []
         self.done = 0
@@ -117,11 +130,8 @@ class _Group:
 
     def is_full(self) -> bool:
         """Return whether no further unit may join."""
-        return (
-            len(self.units) >= GROUP_UNITS
-            or self.size >= GROUP_BYTES
-            or self.sent >= MAX_SEND_BYTES
-        )
+        units, size, send_bytes = self.limits
+        return len(self.units) >= units or self.size >= size or self.sent >= send_bytes
 
     @property
     def is_heavy(self) -> bool:
@@ -149,7 +159,7 @@ class _Group:
     def run(self) -> None:
         """Run the units that have not run, and leave those that have no room to another group."""
         for unit in self.units[self.done :]:
-            if self.sent >= MAX_SEND_BYTES:
+            if self.sent >= self.limits.send_bytes:
                 break
             self._run(unit)
         self.leave_from(self.done)
@@ -180,6 +190,8 @@ class Store:
         commits: transactions since the start.
         writes: those that changed rows.
         full: whether no more units should be submitted until `on_room` is called.
+        group_limits: the limits of groups that begin from now on.
+        reclaim_interval: seconds between two calls of `SpaceGuard.reclaim`.
         on_room: called when more units may be submitted again after `full`.
         on_answered: called after the answers of each group.
         on_flush: called after `on_answered`.
@@ -220,6 +232,8 @@ class Store:
         self.commits = 0
         self.writes = 0
         self.full = False
+        self.group_limits = GroupLimits()
+        self.reclaim_interval = RECLAIM_INTERVAL
         self.on_room: Callable[[], None] = lambda: None
         self.on_answered: Callable[[], None] = lambda: None
         self.on_flush: Callable[[], None] = lambda: None
@@ -353,13 +367,13 @@ class Store:
 
     async def _reclaim(self) -> None:
         now = time.monotonic()
-        if now - self._reclaimed_at >= RECLAIM_INTERVAL:
+        if now - self._reclaimed_at >= self.reclaim_interval:
             self._reclaimed_at = now
             await self._writer.call(self._guard.reclaim, self._writer.raw)
 
     def _is_full(self) -> bool:
-        waiting, size = self.waiting
-        return self._closing or self.full or waiting >= GROUP_UNITS or size >= GROUP_BYTES
+        (waiting, size), limits = self.waiting, self.group_limits
+        return self._closing or self.full or waiting >= limits.units or size >= limits.bytes
 
     async def _commit_group(self) -> None:
         group = self._next_group()
@@ -413,10 +427,13 @@ class Store:
         """Return the group of units that have run in memory, and the units that follow them."""
         group, self._behind = self._behind, None
         if group is None:
-            group = _Group(self._transaction())
+            group = self._new_group()
         while self._waiting and not group.is_full():
             group.add(self._waiting.popleft())
         return group
+
+    def _new_group(self) -> _Group:
+        return _Group(self._transaction(), self.group_limits)
 
     def _transaction(self) -> Transaction:
         return Transaction(None, self._clock(), self._cache)
@@ -435,7 +452,7 @@ class Store:
         except Exception as error:
             return await self._writer.call(self._recover, group, error)
         self._return_left(group)
-        self._behind = behind = _Group(self._transaction())
+        self._behind = behind = self._new_group()
         self._committing = True
         call = self._writer.call if self.commit_window.serves_one else self._writer.call_first
         try:
@@ -547,7 +564,7 @@ class Store:
             if isinstance(fault, StoreBusy | StoreBroken):  # the next unit would wait or fail, too
                 unit.fail(fault)
                 continue
-            alone = _Group(self._transaction())
+            alone = self._new_group()
             alone.add(unit)
             try:
                 due = self._run_in_transaction(alone)
@@ -557,7 +574,7 @@ class Store:
             else:
                 dues += [] if due is None else [due]
                 sent += alone.sent
-            if sent >= MAX_SEND_BYTES:
+            if sent >= group.limits.send_bytes:
                 break
         group.leave_from(done)
         return min(dues, default=None)

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from edge.engine import group_commit, meta
+from edge.engine import meta
 from edge.engine.database import Transaction
-from edge.engine.group_commit import Store, UnitLimits
+from edge.engine.group_commit import SEND_COST, GroupLimits, Store, UnitLimits
 from edge.errors import StoreBroken, StoreBusy, StoreError, StoreFull
 from tests.helpers.store import Clock, opened
 
@@ -326,8 +326,8 @@ async def test_a_bug_that_ends_the_store_is_reported(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken: asyncio.Future[StoreBroken] = asyncio.get_running_loop().create_future()
-    monkeypatch.setattr(group_commit, "RECLAIM_INTERVAL", 0.0)
     async with opened(path) as store:
+        store.reclaim_interval = 0.0
         store.on_broken = broken.set_result
         monkeypatch.setattr(store._guard, "reclaim", lambda _connection: 1 / 0)
         await store.run(lambda _tx: None)
@@ -382,14 +382,9 @@ async def test_closing_commits_the_group_behind(
 
 
 async def test_a_group_behind_ends_when_it_has_much_to_send(
-    path: Path,
-    names: Names,
-    answers: Answers,
-    monkeypatch: pytest.MonkeyPatch,
-    store: Store,
-    gate: Gate,
+    path: Path, names: Names, answers: Answers, store: Store, gate: Gate
 ) -> None:
-    monkeypatch.setattr(group_commit, "MAX_SEND_BYTES", 2 * (10 + group_commit.SEND_COST))
+    store.group_limits = GroupLimits(send_bytes=2 * (10 + SEND_COST))
     sent: list[tuple[int, str]] = []
     store.on_sends = lambda sends: sent.extend(
         (send.generation, "".join(stored(path))) for send in sends
@@ -407,9 +402,9 @@ async def test_a_group_behind_ends_when_it_has_much_to_send(
 
 
 async def test_a_group_behind_has_a_maximum_size(
-    names: Names, answers: Answers, monkeypatch: pytest.MonkeyPatch, store: Store, gate: Gate
+    names: Names, answers: Answers, store: Store, gate: Gate
 ) -> None:
-    monkeypatch.setattr(group_commit, "GROUP_UNITS", 2)
+    store.group_limits = GroupLimits(units=2)
     store.submit(names.add("a"), answers)
     await gate.reached()
     for name in "bcd":

@@ -21,14 +21,13 @@ from edge.engine import (
     database,
     database_thread,
     events,
-    group_commit,
     meta,
     sessions,
 )
 from edge.engine.database import Transaction
 from edge.engine.database_thread import DatabaseThread
 from edge.engine.events import NewEvent
-from edge.engine.group_commit import Store, UnitLimits
+from edge.engine.group_commit import SEND_COST, GroupLimits, Store, UnitLimits
 from edge.engine.space_rules import WAL_SHARE
 from edge.errors import SetupError, StoreBroken, StoreBusy, StoreError, StoreFull
 from edge.features.accounts.store import accounts
@@ -116,23 +115,21 @@ async def test_waiting_units_share_a_commit_and_are_answered_after_it_in_order(p
     assert answers.committed == [set(names)] * 100
 
 
-async def test_a_group_has_a_maximum_size(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(group_commit, "GROUP_UNITS", 10)
+async def test_a_group_has_a_maximum_size(path: Path) -> None:
     async with opened(path) as store:
+        store.group_limits = GroupLimits(units=10)
         answers = await submit(store, path, [write(f"k{number}") for number in range(25)])
         assert store.commits == 3
     assert [len(committed) for committed in answers.committed] == [10] * 10 + [20] * 10 + [25] * 5
 
 
 @pytest.mark.parametrize("failing", [False, True])
-async def test_a_group_ends_when_it_has_much_to_send(
-    path: Path, monkeypatch: pytest.MonkeyPatch, failing: bool
-) -> None:
-    monkeypatch.setattr(group_commit, "MAX_SEND_BYTES", 2 * (10 + group_commit.SEND_COST))
+async def test_a_group_ends_when_it_has_much_to_send(path: Path, failing: bool) -> None:
     answers = Answers(path, 6)
     handed: list[int] = []
 
     async with opened(path) as store:
+        store.group_limits = GroupLimits(send_bytes=2 * (10 + SEND_COST))
         store.on_sends = lambda sends: handed.extend(send.generation for send in sends)
         before = store.commits
         store.submit(fail if failing else sending(5), answers)
@@ -171,9 +168,8 @@ async def test_a_unit_is_answered_before_its_stanzas_are_sent(path: Path) -> Non
 
 @pytest.mark.parametrize("heavy", [False, True])
 async def test_units_that_a_failing_group_has_no_room_for_run_later(
-    path: Path, monkeypatch: pytest.MonkeyPatch, heavy: bool
+    path: Path, heavy: bool
 ) -> None:
-    monkeypatch.setattr(group_commit, "MAX_SEND_BYTES", 2 * (10 + group_commit.SEND_COST))
     answers = Answers(path, 5)
     faults = [ZeroDivisionError("on purpose")]
 
@@ -182,6 +178,7 @@ async def test_units_that_a_failing_group_has_no_room_for_run_later(
             raise faults.pop()
 
     async with opened(path) as store:
+        store.group_limits = GroupLimits(send_bytes=2 * (10 + SEND_COST))
         store.before_commit = fail_once
         for number in range(5):
             store.submit(sending(number), answers, 100, heavy=heavy)
@@ -350,15 +347,15 @@ async def test_units_within_the_interval_share_a_commit(store: Store) -> None:
     assert store.commits == before + 1
 
 
-@pytest.mark.parametrize("bound", ["GROUP_UNITS", "GROUP_BYTES", "waiting"])
+@pytest.mark.parametrize(
+    ("limits", "waiting"),
+    [(GroupLimits(units=5), 512), (GroupLimits(bytes=50), 512), (GroupLimits(), 5)],
+)
 async def test_a_full_group_is_committed_at_once(
-    path: Path, bound: str, monkeypatch: pytest.MonkeyPatch
+    path: Path, limits: GroupLimits, waiting: int
 ) -> None:
-    for module in (group_commit, commit_window):
-        monkeypatch.setattr(module, "GROUP_UNITS", 5 if bound == "GROUP_UNITS" else 512)
-        monkeypatch.setattr(module, "GROUP_BYTES", 50 if bound == "GROUP_BYTES" else 2**20)
-    bounds = UnitLimits(5 if bound == "waiting" else 512, 2**20)
-    async with opened(path, bounds=bounds) as store:
+    async with opened(path, bounds=UnitLimits(waiting, 2**20)) as store:
+        store.group_limits = limits
         await store.run(write("first"))
         store.commit_window.min_interval = NEVER
         await store.run(write("second"))

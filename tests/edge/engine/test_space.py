@@ -106,12 +106,10 @@ def test_reserved_room_is_taken_within_the_transaction(path: Path) -> None:
             assert space.reserve(tx, most, limits) is None, "nothing was written"
 
 
-async def test_new_messages_are_refused_while_the_wal_is_too_long(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(group_commit, "RECLAIM_INTERVAL", 0.0)
+async def test_new_messages_are_refused_while_the_wal_is_too_long(path: Path) -> None:
     limits = Limits(wal_bytes=8 * MIB)
     async with opened(path, max_bytes=1024 * MIB) as store:
+        store.reclaim_interval = 0.0
 
         def refused(tx: Transaction) -> ExceededLimit | None:
             return space.reserve(tx, 1, limits)
@@ -183,11 +181,9 @@ async def test_reading_units_succeed_beside_writing_ones_in_a_full_wal(path: Pat
 # Freeing space.
 
 
-async def test_the_file_shrinks_after_a_backlog(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(group_commit, "RECLAIM_INTERVAL", 0.0)
+async def test_the_file_shrinks_after_a_backlog(path: Path) -> None:
     async with opened(path, max_bytes=64 * MIB) as store:
+        store.reclaim_interval = 0.0
         for number in range(100):
             await store.run(write(f"k{number}"))
         await store.run(write("stays", b"last"))
@@ -222,7 +218,7 @@ async def test_reclaiming_space_does_not_wait_for_other_processes(
                 await store._writer.call(keeper.reclaim, store._writer.raw)
             assert not await store.read(lambda tx: tx.row("PRAGMA freelist_count") == (0,))
             other.execute("ROLLBACK")
-        monkeypatch.setattr(group_commit, "RECLAIM_INTERVAL", 0.0)
+        store.reclaim_interval = 0.0
         await store.run(lambda _tx: None)
         assert await store.run(lambda tx: tx.row("PRAGMA freelist_count")) == (0,)
 
