@@ -1,7 +1,8 @@
 """Tests of a store that is killed at any write or sync, of a full disk, and of failing syncs.
 
 While a group is committed, units of other senders run in memory. Afterwards the senders repeat
-unanswered requests: no answered message is lost, and no message is stored twice.
+unanswered requests: no answered message is lost, and no message is stored twice. The images of rows
+equal the rows, also if commands or the clock change the rows between groups.
 """
 
 from __future__ import annotations
@@ -10,25 +11,34 @@ import random
 import signal
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import closing
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from edge.engine import database
+from edge.engine.database import Transaction
+from edge.features.accounts.store import accounts
 from edge.features.custody import store as custody
-from tests.helpers import power_cut
+from edge.features.queues.service import admin
+from edge.features.queues.store import overview
+from tests.helpers import power_cut, write_faults
 from tests.helpers.gateway import Gateway, bound
 from tests.helpers.processes import Process, start
 from tests.helpers.write_faults import (
     ALL,
     BROKEN_STATUS,
     SMALL,
+    WORK,
+    Exchange,
     FaultyProcess,
     Request,
     Run,
     check,
     check_complete,
+    check_log,
     exchange,
 )
 from tests.helpers.xmpp import log_message
@@ -148,6 +158,65 @@ async def test_a_failed_sync_ends_the_process_and_loses_nothing(
         await recover_both(process, run, tmp_path, chance)
 
 
+class Operator:
+    """Changes the database between groups: sometimes as a command, or as the clock does."""
+
+    def __init__(self, path: Path, chance: random.Random) -> None:
+        self._path = path
+        self._chance = chance
+
+    def __call__(self, exchange: Exchange) -> None:
+        chance = self._chance.random()
+        if chance < 0.2:
+            with (
+                closing(database.connect(self._path)) as connection,
+                database.transaction(connection, exchange.clock()) as tx,
+            ):
+                self._chance.choice((self._account, self._unlock, self._purge))(tx)
+        elif chance < 0.3:
+            age = partial(self._settle_time_off, exchange)
+            exchange.run_timers(self._chance.choice((0.0, 1.0, 70.0)), age)
+
+    def _account(self, tx: Transaction) -> None:
+        """Remove a device that has messages, or add it again."""
+        name = self._chance.choice(("absent", "b0", "s0", "w1"))
+        if accounts.find(tx, name) is None:
+            accounts.add(tx, name, (), trusted=True)
+        else:
+            accounts.remove(tx, name)
+
+    def _unlock(self, tx: Transaction) -> None:
+        row = tx.row("SELECT item FROM queue_items WHERE state = 'locked' ORDER BY id DESC")
+        queue = overview.of_node(tx, WORK)
+        if row is not None and queue is not None:
+            admin.unlock(tx, queue, row[0])
+
+    def _purge(self, tx: Transaction) -> None:
+        queue = overview.of_node(tx, WORK)
+        if queue is not None:
+            admin.purge(tx, queue, 2)
+
+    def _settle_time_off(self, exchange: Exchange, tx: Transaction) -> None:
+        before = exchange.clock.service - self._chance.choice((0.0, 5.0))
+        for hook in exchange.router.context.hooks.on_time_off:
+            hook(tx, before, self._chance.choice((0.5, 100.0)))
+
+
+async def test_changes_by_commands_and_by_the_clock_between_groups(
+    process: FaultyProcess,
+    tmp_path: Path,
+    scale: Callable[[int, int], int],
+    seed: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(write_faults, "SEAL_EACH", 3)  # images are compared as often
+    for number in range(scale(5, 200)):
+        path = process.copy(tmp_path / str(number))
+        operator = Operator(path, random.Random(seed + number))
+        await exchange(path, (), lambda _request: None, operator)
+        check_log(path)
+
+
 LATER = 10
 """Number of syncs or writes after those of the start, in the middle of some exchanges."""
 
@@ -181,7 +250,7 @@ async def test_a_gateway_ends_with_its_reason_if_a_sync_fails(
         assert process.stderr == "Error: the database: disk I/O error\n"
     with gateway.run() as process:
         assert await send(process, requests) is None
-    check_log(gateway)
+    check_gateway_log(gateway)
 
 
 async def test_a_gateway_refuses_requests_while_the_disk_is_full(
@@ -195,10 +264,10 @@ async def test_a_gateway_refuses_requests_while_the_disk_is_full(
             answers.append(await send(process, requests))
         assert set(answers) == {"resource-constraint", None}
         assert process.terminate() == 0
-    check_log(gateway)
+    check_gateway_log(gateway)
 
 
-def check_log(gateway: Gateway) -> None:
+def check_gateway_log(gateway: Gateway) -> None:
     logged = [event["tags"]["n"] for event in gateway.events("logs")]
     assert logged == [str(number) for number in range(MESSAGES)]
 

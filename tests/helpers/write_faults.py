@@ -24,7 +24,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import Final, NamedTuple, Self
+from typing import Final, NamedTuple, Self, TypeAlias
 
 from edge.config import annotated_file, load
 from edge.config.limits import Limits
@@ -89,6 +89,7 @@ ABSENT: Final = f"absent@{DOMAIN}"
 """A device that never connects, so that messages for it stay in its outbox."""
 
 PADDING: Final = "x" * 700
+LIMITS: Final = Limits(held_ttl=500.0, held_grace=50.0, outbox_ttl=500.0)
 CHECKPOINT_PAGES: Final = 20
 SEAL_EACH: Final = 16
 """Answers after which events are sealed."""
@@ -176,18 +177,24 @@ class Figures(NamedTuple):
     behind: int
 
 
-class _Exchange:
+class Exchange:
     """The senders, each with one request at a time, and the workers and the subscriber."""
 
     def __init__(
-        self, store: Store, clock: Clock, done: Collection[Request], note: Callable[[Request], None]
+        self,
+        store: Store,
+        clock: Clock,
+        done: Collection[Request],
+        note: Callable[[Request], None],
+        interfere: Interference | None,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._store = store
-        self._clock = clock
-        self.router = Router(DOMAIN, Limits())
+        self.clock = clock
+        self.router = Router(DOMAIN, LIMITS)
         self._lifecycle = SessionLifecycle(self.router.context)
         self._note = note
+        self._interfere = interfere
         self._once = {request for request in done if request.step in {NOTIFIED, TAKEN}}
         self._left = {sender: self._to_send(sender, done) for sender in SENDERS}
         self._ready: list[Callable[[], None]] = []
@@ -213,6 +220,7 @@ class _Exchange:
     async def run(self) -> None:
         self._store.on_sends = self._receive
         self._store.on_due = self._on_due
+        self._store.on_changed = self._on_changed
         await self._store.run(self._bind)
         for worker in WORKERS:
             full = f"{worker}@{DOMAIN}/fw"
@@ -249,27 +257,40 @@ class _Exchange:
             self._loop.call_soon_threadsafe(self._submit_ready, submitted)
             submitted.wait(WAIT_S)
 
+    def _on_changed(self) -> None:
+        self._store.submit(self.router.run_external_change, lambda _outcome: None, heavy=True)
+
     def _on_flush(self) -> None:
+        if self._interfere is not None and not self.end.done():
+            self._interfere(self)
         if self._store.waiting.units or self.end.done():
             return
         if not self._ready and not self._left:
-            self._clock.service += LOCK_TIMEOUT
-            self._store.submit(self._run_timers, self._on_timers, heavy=True)
+            self.run_timers(LOCK_TIMEOUT)
         self._submit_ready()
 
     def _on_due(self, due: float) -> None:
-        if due <= self._clock.service:
-            self._store.submit(self._run_timers, lambda _outcome: None, heavy=True)
+        if due <= self.clock.service:
+            self.run_timers(0.0)
 
-    def _run_timers(self, tx: Transaction) -> int:
+    def run_timers(
+        self, seconds: float, before: Callable[[Transaction], None] | None = None
+    ) -> None:
+        """Run the timers after some seconds, and end if there is nothing left to do."""
+        self.clock.service += seconds
+        self._store.submit(partial(self._timers, before=before), self._on_timers, heavy=True)
+
+    def _timers(self, tx: Transaction, before: Callable[[Transaction], None] | None) -> int:
         """Run the timers, and return the number of items in queues."""
+        if before is not None:
+            before(tx)
         timers.run(self.router.context, tx)
         return int(tx.row("SELECT count(*) FROM queue_items")[0])
 
     def _on_timers(self, outcome: int | StoreError) -> None:
         if isinstance(outcome, StoreError) and not isinstance(outcome, StoreFull):
             self._fail(outcome)
-        elif outcome == 0 and not self.end.done():
+        elif outcome == 0 and not self._left and not self.end.done():
             self.end.set_result(None)
 
     def _submit_ready(self, submitted: threading.Event | None = None) -> None:
@@ -319,6 +340,8 @@ class _Exchange:
         assert reply is not None
         found = None if reply.payload is None else reply.payload.tag
         if reply.type == "result" and (child is None or found == child):
+            return True
+        if self._interfere is not None and reply.error is not None:
             return True
         self._fail(AssertionError(f"{xml}: {reply}"))
         return False
@@ -370,7 +393,7 @@ class _Exchange:
                 self._take(account, item.attrib["id"], message_of, again=again)
 
     def _note_once(self, request: Request) -> None:
-        if request in self._once:
+        if request in self._once and self._interfere is None:
             self._fail(AssertionError(f"{request}: again"))
         self._once.add(request)
         self._note(request)
@@ -378,7 +401,7 @@ class _Exchange:
     def _take(self, worker: str, id: str, item: Request, *, again: bool) -> None:
         """Delete an item, but unlock some items, or let their locks time out, the first time."""
         taken = item._replace(step=TAKEN)
-        if taken in self._once:
+        if taken in self._once and self._interfere is None:
             self._fail(AssertionError(f"{taken}: again"))
         content = pubsub.item(id)
         if item.number == 6 and not again:
@@ -425,15 +448,25 @@ class _Exchange:
                 return
 
 
+Interference: TypeAlias = Callable[[Exchange], None]
+"""Called after each group; may change the database as another process would."""
+
+
 async def exchange(
-    path: Path, done: Collection[Request], note: Callable[[Request], None]
+    path: Path,
+    done: Collection[Request],
+    note: Callable[[Request], None],
+    interfere: Interference | None = None,
 ) -> Figures:
-    """Send all requests that are not `done`, and call `note` with each that is answered."""
+    """Send all requests that are not `done`, and call `note` with each that is answered.
+
+    With `interfere`, answers may be errors.
+    """
     clock = Clock()
     store = await Store.open(path, clock, BOUNDS)
     try:
         await store.run(lambda tx: tx.run(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}"))
-        senders = _Exchange(store, clock, done, note)
+        senders = Exchange(store, clock, done, note, interfere)
         await senders.run()
         await store.run(partial(check_images, senders.router))
         return Figures(senders.refused, senders.behind)
@@ -517,11 +550,22 @@ def check(path: Path, done: Iterable[Request]) -> _Found:
                 assert stored[key] == 1, request
             elif request.step == TAKEN:
                 assert (held + delivered)[key] == 0, request
-        for lane in LANES:
-            numbers = [entry.event.seq for entry in log if entry.lane == lane]
-            assert numbers == list(range(1, len(numbers) + 1)), lane
-            _check_chain(connection, lane)
+        _check_lanes(connection, log)
     return found
+
+
+def check_log(path: Path) -> None:
+    """Check the database, and that lanes have no gaps."""
+    with closing(database.connect(path)) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        _check_lanes(connection, list(read_log(path.parent)))
+
+
+def _check_lanes(connection: sqlite3.Connection, log: Collection[LoggedEvent]) -> None:
+    for lane in LANES:
+        numbers = [entry.event.seq for entry in log if entry.lane == lane]
+        assert numbers == list(range(1, len(numbers) + 1)), lane
+        _check_chain(connection, lane)
 
 
 def _check_chain(connection: sqlite3.Connection, lane: str) -> None:
@@ -608,10 +652,15 @@ class FaultyProcess:
     def __exit__(self, *_error: object) -> None:
         self._process.communicate(timeout=WAIT_S)
 
+    def copy(self, folder: Path) -> Path:
+        """Copy the database from which each run begins into a new folder, and return its path."""
+        shutil.copytree(self._template, folder)
+        return folder / database.FILE_NAME
+
     def run(self, fault: str = "") -> Run:
         """Run with a fault, which is a value of $WRITE_FAULT (see `write_log.c`)."""
         shutil.rmtree(self.path.parent)
-        shutil.copytree(self._template, self.path.parent)
+        self.copy(self.path.parent)
         (template,) = self._template.iterdir()
         disk = Disk({self.path.stat().st_ino: template})
         os.truncate(self._log, 0)
