@@ -53,44 +53,38 @@ def test_a_held_message_is_found_by_its_key(db: sqlite3.Connection) -> None:
 
 
 @pytest.mark.parametrize("keys", [1, 32, 33, 256])
-def test_the_number_of_remembered_keys_is_limited(
-    db: sqlite3.Connection, keys: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(custody, "RELEASED_ROWS", 10)
-    tx, most = at(db), keys + 2 * PAGE_KEYS + 10
-    for number in range(most + 100):
+def test_the_number_of_remembered_keys_is_limited(db: sqlite3.Connection, keys: int) -> None:
+    tx, most = at(db), keys + 2 * PAGE_KEYS + custody.RELEASED_ROWS
+    last = most + 2 * custody.RELEASED_ROWS + 10
+    for number in range(last + 1):
         custody.release(tx, hold(tx, A, f"m{number}"), keys)
         tx.write()
-        if number in (0, keys, keys + 5, most, most + 99):
+        if number in (0, keys, keys + 5, most, last - 9, last):
             known = [n for n in range(number + 1) if was_released(tx, A, f"{A}/r", f"m{n}")]
             assert known == list(range(number + 1 - len(known), number + 1)), "the last, no gap"
             assert min(keys, number + 1) <= len(known) <= most
     assert not was_released(tx, B, f"{A}/r", f"m{most}")
 
 
-def test_a_key_is_forgotten_in_every_page(
-    db: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(custody, "RELEASED_ROWS", 10)
-    tx = at(db)
-    names = [f"m{number}" for number in range(105)]
-    for source in (A, B):
-        for name in names:
+def test_a_key_is_forgotten_in_every_page(db: sqlite3.Connection) -> None:
+    tx, count = at(db), custody.RELEASED_ROWS // 2 + 5
+    names = [f"m{number}" for number in range(count)]
+    for name in names:  # the last five of each source are not in a page yet
+        for source in (A, B):
             custody.release(tx, hold(tx, source, name), 256)
-    for gone in ("m0", "m40", "m99", "m104"):
+    forgotten = [0, 40, count - 6, count - 1]
+    for gone in (f"m{number}" for number in forgotten):
         custody.remove(tx, hold(tx, A, gone), 256)
         names.remove(gone)
         image_equals_rows(tx)
-    assert [n for n in range(105) if not was_released(tx, A, f"{A}/r", f"m{n}")] == [0, 40, 99, 104]
-    assert all(was_released(tx, B, f"{B}/r", f"m{n}") for n in range(105))
+    missing = [n for n in range(count) if not was_released(tx, A, f"{A}/r", f"m{n}")]
+    assert missing == forgotten
+    assert all(was_released(tx, B, f"{B}/r", f"m{n}") for n in range(count))
 
 
-def test_messages_expire_by_service_seconds_in_batches(
-    db: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(custody, "EXPIRY_BATCH", 3)
-    tx, held = at(db), []
-    for number in range(5):
+def test_messages_expire_by_service_seconds_in_batches(db: sqlite3.Connection) -> None:
+    tx, held, batch = at(db), [], custody.EXPIRY_BATCH
+    for number in range(batch + 2):
         tx.now = Now(float(number), 0, True)
         held.append(hold(tx, A, f"m{number}"))
 
@@ -100,12 +94,12 @@ def test_messages_expire_by_service_seconds_in_batches(
 
     assert expired(10.0) == ["m0"]
     assert expired(12.5) == ["m0", "m1", "m2"]
-    assert expired(1000.0) == ["m0", "m1", "m2"], "the rest comes next"
+    assert expired(1000.0) == [f"m{number}" for number in range(batch)], "the rest comes next"
     assert custody.oldest_since(tx) == 0.0
-    for one in held[:3]:
+    for one in held[:batch]:
         custody.remove(tx, one, 256)
-    assert custody.oldest_since(tx) == 3.0
-    for one in held[3:]:
+    assert custody.oldest_since(tx) == batch
+    for one in held[batch:]:
         custody.remove(tx, one, 256)
     assert custody.oldest_since(tx) is None
 
@@ -113,44 +107,37 @@ def test_messages_expire_by_service_seconds_in_batches(
 # The image.
 
 
-def test_bodies_are_in_memory_while_there_is_room(
-    db: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(custody, "BODY_BYTES", 100)
-    tx = at(db)
-    first, second = hold(tx, A, "m1", b"x" * 60), hold(tx, A, "m2", b"y" * 40)
-    assert (first.body, second.body) == (b"x" * 60, b"y" * 40)
+def test_bodies_are_in_memory_while_there_is_room(db: sqlite3.Connection) -> None:
+    tx, half = at(db), custody.BODY_BYTES // 2
+    x, y = b"x" * half, b"y" * (custody.BODY_BYTES - half)
+    first, second = hold(tx, A, "m1", x), hold(tx, A, "m2", y)
+    assert (first.body, second.body) == (x, y)
     third = hold(tx, A, "m3", b"z")
-    assert (first.body, second.body, third.body) == (None, b"y" * 40, b"z")
-    assert custody.read_body(tx, first) == b"x" * 60, "from a row that is not committed"
-    large = hold(tx, A, "m4", b"l" * 101)
+    assert (first.body, second.body, third.body) == (None, y, b"z")
+    assert custody.read_body(tx, first) == x, "from a row that is not committed"
+    large = hold(tx, A, "m4", b"l" * (custody.BODY_BYTES + 1))
     assert large.body is None
     assert third.body is None, "the oldest bodies go first"
     image_equals_rows(tx)
 
 
-def test_what_was_parsed_takes_room_and_goes_with_the_body(
-    db: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(custody, "BODY_BYTES", 10 * (1 + custody.PARSED_BYTES))
+def test_what_was_parsed_takes_room_and_goes_with_the_body(db: sqlite3.Connection) -> None:
     tx, parsed = at(db), Element("message")
+    body = b"x" * (custody.BODY_BYTES // (1 + custody.PARSED_BYTES))
     for name in ("m1", "m2"):
-        custody.hold(tx, A, f"{A}/r", name, "gw", b"x" * 10, digest_of(name), parsed=parsed)
+        custody.hold(tx, A, f"{A}/r", name, "gw", body, digest_of(name), parsed=parsed)
     kept = [custody.find(tx, A, f"{A}/r", name) for name in ("m1", "m2")]
     assert [(held.body, held.parsed) for held in kept if held] == [
         (None, None),
-        (b"x" * 10, parsed),
+        (body, parsed),
     ]
 
 
-def test_in_memory_a_unit_uses_the_image_and_reads_no_rows(
-    db: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(custody, "BODY_BYTES", 10)
+def test_in_memory_a_unit_uses_the_image_and_reads_no_rows(db: sqlite3.Connection) -> None:
     with pytest.raises(NeedsDatabase):
         custody.usage(Transaction(None, Now(0.0, 0, True)), A)
     first = at(db)
-    hold(first, A, "m1", b"x" * 11)
+    hold(first, A, "m1", b"x" * (custody.BODY_BYTES + 1))
     first.run_before_commit()
     tx = Transaction(None, first.now, first.cache)
     found = hold(tx, A, "m2")
