@@ -24,7 +24,7 @@ from edge.features.accounts.store import accounts
 from edge.features.custody import store as custody
 from edge.features.queues.service import admin
 from edge.features.queues.store import overview
-from tests.helpers import power_cut, write_faults
+from tests.helpers import power_cut
 from tests.helpers.gateway import Gateway, bound
 from tests.helpers.processes import Process, start
 from tests.helpers.write_faults import (
@@ -84,6 +84,11 @@ def points(scale: Callable[[int, int], int], seed: int) -> Callable[[int], list[
     return selected
 
 
+def was_killed(run: Run, kinds: str, number: int) -> bool:
+    """Return whether a run was killed at a call; one that made fewer calls ended before."""
+    return run.status == -signal.SIGKILL or (run.status == 0 and run.count(kinds) < number)
+
+
 async def recover(path: Path, done: list[Request]) -> None:
     """Check the database, let the senders continue, and check it again."""
     check(path, done)
@@ -117,7 +122,7 @@ async def test_a_kill_before_any_call_loses_and_repeats_nothing(
     chance = random.Random(seed)
     for number in points(whole.count(CALLS)):
         run = process.run(f"kill {number}")
-        assert run.status == -signal.SIGKILL, number
+        assert was_killed(run, CALLS, number), number
         await recover_both(process, run, tmp_path, chance)
 
 
@@ -126,7 +131,7 @@ async def test_a_kill_in_the_middle_of_any_write_loses_and_repeats_nothing(
 ) -> None:
     for number in points(whole.count(WRITES)):
         run = process.run(f"torn {number}")
-        assert run.status == -signal.SIGKILL, number
+        assert was_killed(run, WRITES, number), number
         await recover(process.path, run.done)
 
 
@@ -159,7 +164,10 @@ async def test_a_failed_sync_ends_the_process_and_loses_nothing(
 
 
 class Operator:
-    """Changes the database between groups: sometimes as a command, or as the clock does."""
+    """Changes the database between groups, as commands and the clock do.
+
+    It does so most often while a group that ran in memory waits, which must then run again.
+    """
 
     def __init__(self, path: Path, chance: random.Random) -> None:
         self._path = path
@@ -167,13 +175,13 @@ class Operator:
 
     def __call__(self, exchange: Exchange) -> None:
         chance = self._chance.random()
-        if chance < 0.2:
+        if chance < (0.5 if exchange.is_group_behind else 0.05):
             with (
                 closing(database.connect(self._path)) as connection,
                 database.transaction(connection, exchange.clock()) as tx,
             ):
                 self._chance.choice((self._account, self._unlock, self._purge))(tx)
-        elif chance < 0.3:
+        elif chance < 0.1:
             age = partial(self._settle_time_off, exchange)
             exchange.run_timers(self._chance.choice((0.0, 1.0, 70.0)), age)
 
@@ -207,9 +215,7 @@ async def test_changes_by_commands_and_by_the_clock_between_groups(
     tmp_path: Path,
     scale: Callable[[int, int], int],
     seed: int,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(write_faults, "SEAL_EACH", 3)  # images are compared as often
     for number in range(scale(5, 200)):
         path = process.copy(tmp_path / str(number))
         operator = Operator(path, random.Random(seed + number))

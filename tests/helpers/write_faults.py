@@ -258,7 +258,17 @@ class Exchange:
             submitted.wait(WAIT_S)
 
     def _on_changed(self) -> None:
-        self._store.submit(self.router.run_external_change, lambda _outcome: None, heavy=True)
+        """Submit what the gateway does after another process's change, and check images before."""
+
+        def unit(tx: Transaction) -> None:
+            check_images(self.router, tx)
+            self.router.run_external_change(tx)
+
+        def answer(outcome: StoreError | None) -> None:
+            if outcome is not None and not isinstance(outcome, StoreFull):
+                self._fail(outcome)
+
+        self._store.submit(unit, answer, heavy=True)
 
     def _on_flush(self) -> None:
         if self._interfere is not None and not self.end.done():
@@ -298,9 +308,14 @@ class Exchange:
         for submit in ready:
             submit()
         if submitted is not None:
-            behind = self._store._behind
-            self.behind += behind is not None and bool(behind.units)
+            self.behind += self.is_group_behind
             submitted.set()
+
+    @property
+    def is_group_behind(self) -> bool:
+        """Whether units of the next group have run in memory."""
+        behind = self._store._behind
+        return behind is not None and bool(behind.units)
 
     def _work(self, account: str, xml: str) -> Callable[[Transaction], bytes]:
         work = self.router.route(stanza(xml), f"{account}@{DOMAIN}/fw")
