@@ -88,7 +88,7 @@ SMALL: Final = {"RELEASED_ROWS": 8, "PAGE_KEYS": 2}
 ABSENT: Final = f"absent@{DOMAIN}"
 """A device that never connects, so that messages for it stay in its outbox."""
 
-PADDING: Final = "x" * 700
+PADDING: Final = "x" * 200
 LIMITS: Final = Limits(held_ttl=500.0, held_grace=50.0, outbox_ttl=500.0)
 CHECKPOINT_PAGES: Final = 20
 SEAL_EACH: Final = 16
