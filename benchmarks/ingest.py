@@ -28,7 +28,7 @@ from benchmarks.ingest_page import (
 from benchmarks.report import Settings, Topic
 from firmware_sim.fleet.settings import FleetSettings
 from sync.common.fleet_folder import FleetFolder
-from sync.ingest.ingest import run_ingest
+from sync.ingest.ingest import IngestControl, run_ingest
 from sync.tables.spark_session import spark_session
 
 GATEWAYS: Final = 100
@@ -125,11 +125,11 @@ def ingest(session: SparkSession, fleet: FleetFolder) -> Run:
         steps[step] = steps.get(step, 0.0) + now - last
         last = now
 
-    summary = run_ingest(session, fleet, on_step)
+    summary = run_ingest(session, fleet, IngestControl(on_step))
     seconds = time.perf_counter() - began
     used = spark.processor() - used
     events, segments = (
-        [path.stat().st_size for path in fleet.tables.glob(f"data/*/*/*/{name}/**/*.parquet")]
+        [path.stat().st_size for path in fleet.tables.glob(f"{name}/**/*.parquet")]
         for name in ("events", "segments")
     )
     counts = summary.counts

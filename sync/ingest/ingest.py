@@ -9,31 +9,25 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
-from typing import Final
+from typing import Final, NoReturn
 
 from pyarrow import dataset
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
 
 from sync.common.errors import FleetError, LeaseError
 from sync.common.fleet_folder import FleetFolder
 from sync.ingest.archive import IngestedFile, archive_files, waiting_files
 from sync.ingest.batch import BatchIngest
-from sync.ingest.batch_files import LocalFiles, StreamedFiles
+from sync.ingest.batch_files import BatchFiles, LocalFiles, StreamedFiles
 from sync.tables import tables
 from sync.tables.delta import EVENTS, SEGMENTS, Counts, FleetTables
 from sync.tables.locations import ASIDE, CHECKPOINTS, LANDING, FleetStorage
-from sync.tables.spark_session import (
-    BATCH_FILES,
-    TASK_BYTES,
-    file_batches,
-    summarise_error,
-)
+from sync.tables.spark_session import BATCH_FILES, TASK_BYTES, file_batches, summarise_error
 from sync.tables.storage import File, LocalStorage, Storage
 
 LANDING_RETENTION: Final = "30d"
@@ -100,41 +94,42 @@ class IngestControl:
 def run_ingest(
     spark: SparkSession,
     where: FleetFolder | FleetStorage,
-    on_step: Callable[[str], None] | None = None,
+    control: IngestControl | None = None,
     *,
     batch_files: int = BATCH_FILES,
-    control: IngestControl | None = None,
 ) -> IngestResult:
     """Ingest all waiting files, `batch_files` at a time, and move them to the archive.
 
-    `on_step` is a shorthand for a `control` with that callback alone. Raises LeaseError if another
-    ingest runs, FleetError if a batch fails or if files are still unread at the end.
+    Raises LeaseError if another ingest runs, FleetError if a batch fails or if files are still
+    unread at the end.
     """
     places = where if isinstance(where, FleetStorage) else FleetStorage.of(where)
-    control = control or (IngestControl(on_step) if on_step else IngestControl())
+    control = control or IngestControl()
     fleet = FleetTables(places.tables, places.segments)
     with fleet.lease():
         fleet.recover()
         before = set(waiting_files(places.segments))
-        first = _Run(spark, places, fleet, control, batch_files)
+        first = _Run(places, fleet, control, batch_files)
         with contextlib.suppress(CheckpointError):
-            first.read(_checkpoint(places.tables, new=False))
+            first.stream(spark, _checkpoint(places.tables, new=False))
         missed = before & set(waiting_files(places.segments))
         if not missed or control.stopping.is_set():
             return first.result()
-        again = _Run(spark, places, fleet, control, batch_files)
-        again.read(_checkpoint(places.tables, new=True))
-        if not control.stopping.is_set():
-            _require_none(before & set(waiting_files(places.segments)))
+        again = _Run(places, fleet, control, batch_files)
+        again.stream(spark, _checkpoint(places.tables, new=True))
+        left = before & set(waiting_files(places.segments))
+        if left and not control.stopping.is_set():
+            msg = f"{len(left)} files in the landing were not read, among them {min(left)}"
+            raise FleetError(msg)
         return first.result() + again.result(len(missed))
 
 
 def ingest_waiting(
     session: Callable[[], SparkSession],
     places: FleetStorage,
+    control: IngestControl | None = None,
     *,
     batch_files: int = BATCH_FILES,
-    control: IngestControl | None = None,
 ) -> IngestResult:
     """Ingest all waiting files as `run_ingest` does, in this process if they are few.
 
@@ -149,9 +144,12 @@ def ingest_waiting(
             _forget_planned(places.tables)
             waiting = waiting_files(places.segments)
             _require_text(waiting)
-            if _are_few(waiting.values()):
-                return _ingest_here(places.segments, fleet, waiting.values(), control, batch_files)
-    return run_ingest(session(), places, batch_files=batch_files, control=control)
+            size = sum(file.size for file in waiting.values())
+            if len(waiting) <= HERE_FILES and size <= HERE_BYTES:
+                run = _Run(places, fleet, control, batch_files)
+                run.read_here(waiting.values())
+                return run.result()
+    return run_ingest(session(), places, control, batch_files=batch_files)
 
 
 def _require_text(paths: Iterable[str]) -> None:
@@ -160,10 +158,6 @@ def _require_text(paths: Iterable[str]) -> None:
         if not path.isascii() and path != path.encode(errors="replace").decode():
             msg = f"the file name {path} is not UTF-8; rename the file, or remove it"
             raise FleetError(msg)
-
-
-def _are_few(files: Collection[File]) -> bool:
-    return len(files) <= HERE_FILES and sum(file.size for file in files) <= HERE_BYTES
 
 
 def _forget_planned(tables: Storage) -> None:
@@ -178,36 +172,6 @@ def _forget_planned(tables: Storage) -> None:
         )
         if planned != ended:
             tables.remove(f"{CHECKPOINTS}/{checkpoint}")
-
-
-def _ingest_here(
-    segments: Storage,
-    fleet: FleetTables,
-    waiting: Collection[File],
-    control: IngestControl,
-    batch_files: int,
-) -> IngestResult:
-    """Ingest the waiting files in this process, which needs the lease."""
-    files = sorted(waiting, key=lambda file: (file.modified, file.path))
-    batches = BatchIngest(segments, fleet, control.on_step)
-    committed: list[Counts] = []
-    try:
-        for at in range(0, len(files), batch_files):
-            if control.stopping.is_set():
-                break
-            chosen = LocalFiles(segments, files[at : at + batch_files])
-            counts = batches.ingest(chosen, HERE, fleet.snapshot().batch + 1)
-            committed.append(counts)
-            control.on_batch(counts)
-    except LeaseError:
-        raise
-    except (FleetError, OSError) as error:
-        msg = f"the ingest failed: {summarise_error(error)}"
-        raise FleetError(msg) from error
-    control.on_step("ended")
-    _move_committed(segments, fleet)
-    control.on_step("filed")
-    return IngestResult(len(committed), sum(committed, Counts()))
 
 
 def _move_committed(segments: Storage, fleet: FleetTables) -> None:
@@ -231,83 +195,85 @@ def _checkpoint(storage: Storage, *, new: bool) -> str:
     return storage.uri(f"{CHECKPOINTS}/{number + new:06d}")
 
 
-def _require_none(left: set[str]) -> None:
-    if left:
-        msg = f"{len(left)} files in the landing were not read, among them {min(left)}"
-        raise FleetError(msg)
-
-
 class _Run:
-    """One query from its start to its end: batch after batch, then moving the files."""
+    """Batch after batch, from a stream or in this process; then moving the files."""
 
     def __init__(
-        self,
-        spark: SparkSession,
-        places: FleetStorage,
-        fleet: FleetTables,
-        control: IngestControl,
-        batch_files: int,
+        self, places: FleetStorage, fleet: FleetTables, control: IngestControl, batch_files: int
     ) -> None:
-        self._spark = spark
         self._batch_files = batch_files
-        self._places = places
+        self._segments = places.segments
         self._fleet = fleet
         self._control = control
         self._batches = BatchIngest(places.segments, fleet, control.on_step)
-        self._query: Future[str] = Future()
         self._failure: Exception | None = None
         self._committed: list[Counts] = []
 
     def result(self, reread: int = 0) -> IngestResult:
         return IngestResult(len(self._committed), sum(self._committed, Counts()), reread)
 
-    def read(self, checkpoint: str) -> None:
-        """Ingest all waiting files. Raises FleetError if the stream fails."""
-        files = _files(self._spark, self._places.segments, self._batch_files)
-        stream = files.writeStream.foreachBatch(self._batch)
-        stream = stream.option("checkpointLocation", checkpoint).trigger(availableNow=True)
-        local = isinstance(self._places.segments, LocalStorage)
+    def read_here(self, waiting: Iterable[File]) -> None:
+        """Ingest the waiting files in this process. Raises FleetError if a batch fails."""
+        files = sorted(waiting, key=lambda file: (file.modified, file.path))
         try:
-            with file_batches(self._spark, local=local):
+            for at in range(0, len(files), self._batch_files):
+                if self._control.stopping.is_set():
+                    break
+                chosen = LocalFiles(self._segments, files[at : at + self._batch_files])
+                self._ingest(chosen, HERE, self._fleet.snapshot().batch + 1)
+        except (FleetError, OSError) as error:
+            _raise_as_fleet_error(error)
+        self._finish()
+
+    def stream(self, spark: SparkSession, checkpoint: str) -> None:
+        """Ingest all waiting files by Spark. Raises FleetError if the stream fails."""
+        started: Future[str] = Future()
+
+        def ingest(files: DataFrame, number: int) -> None:
+            try:
+                query = started.result(timeout=START_TIMEOUT_S)
+                if self._control.stopping.is_set():
+                    raise _StoppedError
+                if not self._fleet.is_committed(query, number):
+                    self._ingest(StreamedFiles(spark, files), query, number)
+            except Exception as error:
+                self._failure = error
+                raise
+
+        stream = _files(spark, self._segments, self._batch_files).writeStream.foreachBatch(ingest)
+        stream = stream.option("checkpointLocation", checkpoint).trigger(availableNow=True)
+        try:
+            with file_batches(spark, local=isinstance(self._segments, LocalStorage)):
                 query = stream.start()
-                self._query.set_result(str(query.id))
-                self._await(query)
+                started.set_result(str(query.id))
+                try:
+                    query.awaitTermination()
+                finally:  # also if this is interrupted
+                    if query.isActive:
+                        query.stop()
         except PySparkException as error:
-            self._raise_failure(error)
+            if self._failure is None:
+                raise CheckpointError(summarise_error(error)) from error
+            if not isinstance(self._failure, _StoppedError):
+                _raise_as_fleet_error(self._failure)
+        self._finish()
+
+    def _ingest(self, files: BatchFiles, query: str, number: int) -> None:
+        counts = self._batches.ingest(files, query, number)
+        self._committed.append(counts)
+        self._control.on_batch(counts)
+
+    def _finish(self) -> None:
         self._control.on_step("ended")
-        _move_committed(self._places.segments, self._fleet)  # the ended stream needs none
+        _move_committed(self._segments, self._fleet)  # an ended stream needs none of the files
         self._control.on_step("filed")
 
-    def _raise_failure(self, error: PySparkException) -> None:
-        """Raise why the stream failed, unless it was asked to stop."""
-        if self._failure is None:
-            raise CheckpointError(summarise_error(error)) from error
-        if isinstance(self._failure, LeaseError):
-            raise self._failure
-        if not isinstance(self._failure, _StoppedError):
-            msg = f"the ingest failed: {summarise_error(self._failure)}"
-            raise FleetError(msg) from self._failure
 
-    def _await(self, query: StreamingQuery) -> None:
-        """Wait until the query ends; stop it if this is interrupted."""
-        try:
-            query.awaitTermination()
-        finally:
-            if query.isActive:
-                query.stop()
-
-    def _batch(self, files: DataFrame, number: int) -> None:
-        try:
-            query = self._query.result(timeout=START_TIMEOUT_S)
-            if self._control.stopping.is_set():
-                raise _StoppedError
-            if not self._fleet.is_committed(query, number):
-                counts = self._batches.ingest(StreamedFiles(self._spark, files), query, number)
-                self._committed.append(counts)
-                self._control.on_batch(counts)
-        except Exception as error:
-            self._failure = error
-            raise
+def _raise_as_fleet_error(failure: Exception) -> NoReturn:
+    if isinstance(failure, LeaseError):
+        raise failure
+    msg = f"the ingest failed: {summarise_error(failure)}"
+    raise FleetError(msg) from failure
 
 
 def _files(spark: SparkSession, segments: Storage, batch_files: int) -> DataFrame:

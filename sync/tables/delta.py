@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import contextlib
 import json
+import operator
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from pathlib import Path
@@ -101,12 +102,7 @@ class Counts:
     quarantined: int = 0
 
     def __add__(self, other: Counts) -> Counts:
-        return Counts(
-            self.segments + other.segments,
-            self.events + other.events,
-            self.duplicates + other.duplicates,
-            self.quarantined + other.quarantined,
-        )
+        return Counts(*map(operator.add, astuple(self), astuple(other)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,11 @@ def storage_at(spark: SparkSession | None, uri: str) -> Storage:
 
 
 class HadoopStorage:
-    """A folder in a Hadoop file system; see `sync.tables.storage.Storage`."""
+    """A folder in a Hadoop file system; see `sync.tables.storage.Storage`.
+
+    These file systems keep files that were closed, and have no locks. A rename copies and deletes
+    in an object store.
+    """
 
     def __init__(self, spark: SparkSession, root: str) -> None:
         jvm: Any = spark._jvm
@@ -54,17 +58,14 @@ class HadoopStorage:
             self._root = str(self._fs.makeQualified(top).toString()).rstrip("/")
 
     def uri(self, path: str = "") -> str:
-        """Return the URI of a path; see `Storage`."""
         return f"{self._root}/{path}".rstrip("/")
 
     def relative(self, uri: str) -> str:
-        """Return the path of a URI; see `Storage`."""
         if not uri.startswith(f"{self._root}/"):
             uri = str(self._fs.makeQualified(self._new_path(uri)).toString())
         return PurePosixPath(uri).relative_to(self._root).as_posix()
 
     def files(self, folder: str = "", suffix: str = "") -> Iterator[File]:
-        """List the files; see `Storage`."""
         top = self.uri(folder)
         with contextlib.suppress(FileNotFoundError), _java_errors(top):
             found = self._fs.listFiles(self._new_path(top), True)
@@ -76,19 +77,16 @@ class HadoopStorage:
                     yield File(path, status.getLen(), status.getModificationTime() / 1000)
 
     def folders(self, folder: str) -> list[str]:
-        """List the folders; see `Storage`."""
         with contextlib.suppress(FileNotFoundError), _java_errors(self.uri(folder)):
             found = self._fs.listStatus(self._path(folder))
             return sorted(str(each.getPath().getName()) for each in found if each.isDirectory())
         return []
 
     def exists(self, path: str) -> bool:
-        """Return whether the path exists; see `Storage`."""
         with _java_errors(self.uri(path)):
             return bool(self._fs.exists(self._path(path)))
 
     def read(self, path: str) -> bytes:
-        """Read; see `Storage`."""
         with _java_errors(self.uri(path)):
             stream = self._fs.open(self._path(path))
             try:
@@ -97,7 +95,6 @@ class HadoopStorage:
                 stream.close()
 
     def create(self, path: str, data: bytes) -> None:
-        """Create; see `Storage`."""
         with _java_errors(self.uri(path)):
             stream = self._fs.createFile(self._path(path)).recursive().overwrite(False).build()
             stream.write(bytearray(data))
@@ -106,7 +103,6 @@ class HadoopStorage:
             stream.close()
 
     def move(self, moves: Mapping[str, str]) -> list[str]:
-        """Rename, which an object store does by copying and deleting; see `Storage`."""
         return [source for source, target in moves.items() if not self._moved(source, target)]
 
     def _moved(self, source: str, target: str) -> bool:
@@ -134,18 +130,15 @@ class HadoopStorage:
                 raise OSError(msg)
 
     def remove(self, path: str) -> None:
-        """Delete; see `Storage`."""
         with _java_errors(self.uri(path)):
             self._fs.delete(self._path(path), True)
 
     def make_durable(self, paths: Iterable[str]) -> None:
-        """Check that the files exist: these file systems keep closed files; see `Storage`."""
         for path in paths:
             with _java_errors(self.uri(path)):
                 self._fs.getFileStatus(self._path(path))
 
     def lease(self) -> contextlib.AbstractContextManager[None]:
-        """Return a context without effect: these file systems have no locks; see `Storage`."""
         return contextlib.nullcontext()
 
     def _path(self, path: str) -> Any:

@@ -7,14 +7,15 @@ joined or sorted by, so a report of small tables is one stage.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from functools import reduce
 from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
+
+from sync.tables.spark_session import configured
 
 SMALL_BYTES: Final = 32 * 1024 * 1024
 """Bytes of files up to which rows are small: one task processes them in seconds and sorts them
@@ -62,17 +63,9 @@ def union(first: DataFrame, *others: DataFrame) -> DataFrame:
     return coalesced(reduce(both, others, first))
 
 
-@contextmanager
-def without_repartitioning(spark: SparkSession) -> Iterator[None]:
+def without_repartitioning(spark: SparkSession) -> AbstractContextManager[None]:
     """Keep Spark from dividing rows anew, as far as possible, within the block."""
-    before = {name: str(spark.conf.get(name)) for name in _IN_PLACE}
-    for name, value in _IN_PLACE.items():
-        spark.conf.set(name, value)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            spark.conf.set(name, value)
+    return configured(spark, _IN_PLACE)
 
 
 def conform(rows: DataFrame, schema: StructType) -> DataFrame:

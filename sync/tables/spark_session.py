@@ -293,38 +293,34 @@ def spark_errors(log: Path | None) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def without_overflow_errors(spark: SparkSession) -> Iterator[None]:
+def configured(spark: SparkSession, wanted: Mapping[str, str]) -> Iterator[None]:
+    """Apply settings to the session within the block."""
+    before = {name: str(spark.conf.get(name)) for name in wanted}
+    for name, value in wanted.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            spark.conf.set(name, value)
+
+
+def without_overflow_errors(spark: SparkSession) -> AbstractContextManager[None]:
     """Make overflowing numbers in the block null or wrong instead of an error.
 
     A gateway may send any number: its own results are wrong then, and those of the rest of the
     fleet are computed nevertheless.
     """
-    with _set(spark, ANSI, "false"):
-        yield
+    return configured(spark, {ANSI: "false"})
 
 
-@contextlib.contextmanager
-def file_batches(spark: SparkSession, *, local: bool) -> Iterator[None]:
+def file_batches(spark: SparkSession, *, local: bool) -> AbstractContextManager[None]:
     """Limit each task that starts in the block to `TASK_BYTES` of files.
 
     `local`: the files are on a disk of the driver, which lists them by itself.
     """
-    listed = LISTED_LOCALLY if local else spark.conf.get(_LISTED)
-    with (
-        _set(spark, "spark.sql.files.maxPartitionBytes", str(TASK_BYTES)),
-        _set(spark, _LISTED, str(listed)),
-    ):
-        yield
-
-
-@contextlib.contextmanager
-def _set(spark: SparkSession, name: str, value: str) -> Iterator[None]:
-    before = str(spark.conf.get(name))
-    spark.conf.set(name, value)
-    try:
-        yield
-    finally:
-        spark.conf.set(name, before)
+    listed = {_LISTED: str(LISTED_LOCALLY)} if local else {}
+    return configured(spark, {"spark.sql.files.maxPartitionBytes": str(TASK_BYTES), **listed})
 
 
 def _trace(error: BaseException, log: Path | None) -> None:

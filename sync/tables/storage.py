@@ -130,16 +130,13 @@ class LocalStorage:
         self.root = root
 
     def uri(self, path: str = "") -> str:
-        """Return the URI of a path; see `Storage`."""
         return str(self.root / path)
 
     def relative(self, uri: str) -> str:
-        """Return the path of a URI; see `Storage`."""
         path = PurePosixPath(uri.removeprefix(_SCHEME))
         return path.relative_to(self.root.as_posix()).as_posix()
 
     def files(self, folder: str = "", suffix: str = "") -> Iterator[File]:
-        """Walk the folder; see `Storage`."""
         for at, folders, names in os.walk(self.root / folder, onerror=_unless_absent):
             folders[:] = [name for name in folders if not name.startswith(_HIDDEN)]
             below = Path(at).relative_to(self.root)
@@ -150,26 +147,21 @@ class LocalStorage:
                         yield File((below / name).as_posix(), status.st_size, status.st_mtime)
 
     def folders(self, folder: str) -> list[str]:
-        """List the folders; see `Storage`."""
         top = self.root / folder
         return sorted(path.name for path in top.iterdir() if path.is_dir()) if top.exists() else []
 
     def exists(self, path: str) -> bool:
-        """Return whether the path exists; see `Storage`."""
         return (self.root / path).exists()
 
     def read(self, path: str) -> bytes:
-        """Read; see `Storage`."""
         return (self.root / path).read_bytes()
 
     def create(self, path: str, data: bytes) -> None:
-        """Write beside the name, fsync, link, fsync the folder; see `Storage`."""
         target = self.root / path
         make_folders(self.root, target.parent)
         create_file(target, data)
 
     def move(self, moves: Mapping[str, str]) -> list[str]:
-        """Link all, fsync the folders, then unlink all and fsync again; see `Storage`."""
         paths = {self.root / source: self.root / target for source, target in moves.items()}
         targets = {target.parent for target in paths.values()}
         for folder in targets:
@@ -187,7 +179,6 @@ class LocalStorage:
         return [path for path in stay if self.exists(path)]
 
     def remove(self, path: str) -> None:
-        """Unlink, or remove the tree; see `Storage`."""
         target = self.root / path
         if target.is_dir():
             shutil.rmtree(target)
@@ -195,7 +186,6 @@ class LocalStorage:
             target.unlink(missing_ok=True)
 
     def make_durable(self, paths: Iterable[str]) -> None:
-        """Fsync the files, then each folder from theirs up to the root once; see `Storage`."""
         folders: set[Path] = set()
         for path in paths:
             file = self.root / path

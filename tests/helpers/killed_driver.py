@@ -53,13 +53,14 @@ def main() -> None:
         if taken == dies_at and left == 0:
             os.kill(os.getpid(), number)
 
+    control = IngestControl(step)
     if sys.argv[2] == "here":
-        places, control = FleetStorage.of(fleet), IngestControl(step)
+        places = FleetStorage.of(fleet)
         with spark_on_demand(lambda: spark_session("dies")) as session:
-            ingest_waiting(session, places, batch_files=BATCH_FILES, control=control)
+            ingest_waiting(session, places, control, batch_files=BATCH_FILES)
     else:
         with spark_session("dies", extra=SETTINGS, options=FAST_JVM) as spark:
-            run_ingest(spark, fleet, step, batch_files=BATCH_FILES)
+            run_ingest(spark, fleet, control, batch_files=BATCH_FILES)
     say("over")
 
 

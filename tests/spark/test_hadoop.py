@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from sync.common.errors import FleetError
-from sync.ingest.ingest import run_ingest
+from sync.ingest.ingest import IngestControl, run_ingest
 from sync.tables.delta import Counts, FleetTables
 from sync.tables.hadoop import HadoopStorage, storage_at
 from sync.tables.locations import FleetStorage
@@ -52,7 +52,7 @@ def test_an_ingest_two_crashes_and_a_compaction_through_hadoop(
     for step in ("events", "committed"):
         land(fleet, lane.seal(some_events(3)))
         with pytest.raises(FleetError, match=step):
-            run_ingest(spark, places, cut_at(step))
+            run_ingest(spark, places, IngestControl(cut_at(step)))
     land(fleet, lane.seal(some_events(3)))
     # the empty file is told of again: no stream sees it, so no checkpoint knows it
     counts = run_ingest(spark, places).counts

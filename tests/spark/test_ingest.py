@@ -39,7 +39,7 @@ def cut_after(step: str) -> Callable[[str], None]:
 
 
 def ingest(spark: SparkSession, fleet: FleetFolder, cut: str | None = None) -> IngestResult:
-    return run_ingest(spark, fleet, cut_after(cut) if cut else lambda step: None)
+    return run_ingest(spark, fleet, IngestControl(cut_after(cut)) if cut else None)
 
 
 def events(spark: SparkSession, fleet: FleetFolder) -> DataFrame:
