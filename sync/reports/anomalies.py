@@ -17,31 +17,52 @@ from pyspark.sql import functions as F
 from sync.reports.shared import column
 from sync.reports.shared.findings import Findings, Row
 from sync.reports.shared.formats import ABSENT, decimal, plain, plural
-from sync.reports.shared.frames import FLAG, INTEGER, REAL, TEXT, TIME, schema, seconds
+from sync.reports.shared.frames import INTEGER, REAL, TEXT, TIME, schema, seconds
 from sync.reports.shared.problem import Problem, ProblemKind
 from sync.reports.shared.readings import ROWS, SENSOR, readings
 from sync.reports.shared.report import Report, Series, Table
 from sync.tables.partitions import coalesced, conform
 from sync.tables.summaries import Summary
 
-SCHEMA: Final = schema(
-    gateway=TEXT,
-    source=TEXT,
-    sensor=TEXT,
-    unit=TEXT,
-    state=TEXT,
-    constant=FLAG,
-    flat_since=TIME,
-    flat_until=TIME,
-    flat_readings=INTEGER,
-    flat_value=REAL,
-    hours=INTEGER,
-    anomalous_hours=INTEGER,
-    worst_at=TIME,
-    worst_value=REAL,
-    usual=REAL,
-    z=REAL,
-    basis=TEXT,
+_BASIS: Final = {
+    "hour": "same hour, other days",
+    "all": "all hours",
+    "type": "sensors of its type",
+}
+
+TABLE: Final = Table(
+    order=110,
+    title="Sensor anomalies",
+    about=(
+        "Hours in which a sensor's median is far from its usual value at that hour of the day, or "
+        "from other sensors of its type; the robust z says how far, in standard deviations. And "
+        "flat lines: the same value for too long, from a sensor that otherwise varies."
+    ),
+    columns=(
+        column.text("gateway", "Gateway"),
+        column.prose("source", "Device"),
+        column.prose("sensor", "Sensor"),
+        column.state(
+            "state",
+            "State",
+            {"ok": "good", "flat": "wrong", "anomalous": "wrong"},
+            {"anomalous": "unusual"},
+        ),
+        column.real("z", "Robust z", decimal),
+        column.real("worst_value", "Value", decimal),
+        column.real("usual", "Usual value", decimal),
+        column.text("unit", "Unit"),
+        column.time("worst_at", "Hour"),
+        column.text("basis", "Compared with", _BASIS),
+        column.number("anomalous_hours", "Unusual hours"),
+        column.number("hours", "Hours"),
+        column.time("flat_since", "Flat since"),
+        column.time("flat_until", "Flat until"),
+        column.number("flat_readings", "Flat readings"),
+        column.real("flat_value", "Flat value", decimal),
+        column.flag("constant", "Never varies"),
+    ),
+    empty="No sensor has sent a number.",
 )
 """A sensor whose readings are numbers (`source` and `sensor` as in the report `sensors`).
 
@@ -52,6 +73,8 @@ readings, `anomalous_hours` the number of them with an unusual median. Of the wo
 beginning, its median, the `usual` median, the robust `z`, and its `basis`, which is `hour` (the
 sensor at that hour of other days), `all` (the sensor at any hour) or `type` (sensors of the same
 name and unit in that hour)."""
+
+SCHEMA: Final = TABLE.schema
 
 HOURS: Final = schema(
     gateway=TEXT,
@@ -408,52 +431,10 @@ def _value(row: Row, name: str) -> str:
     return written if written == ABSENT or not row["unit"] else f"{written} {row['unit']}"
 
 
-_BASIS: Final = {
-    "hour": "same hour, other days",
-    "all": "all hours",
-    "type": "sensors of its type",
-}
-
-TABLE: Final = Table(
-    order=110,
-    title="Sensor anomalies",
-    about=(
-        "Hours in which a sensor's median is far from its usual value at that hour of the day, or "
-        "from other sensors of its type; the robust z says how far, in standard deviations. And "
-        "flat lines: the same value for too long, from a sensor that otherwise varies."
-    ),
-    columns=(
-        column.text("gateway", "Gateway"),
-        column.prose("source", "Device"),
-        column.prose("sensor", "Sensor"),
-        column.state(
-            "state",
-            "State",
-            {"ok": "good", "flat": "wrong", "anomalous": "wrong"},
-            {"anomalous": "unusual"},
-        ),
-        column.number("z", "Robust z", decimal),
-        column.number("worst_value", "Value", decimal),
-        column.number("usual", "Usual value", decimal),
-        column.text("unit", "Unit"),
-        column.time("worst_at", "Hour"),
-        column.text("basis", "Compared with", _BASIS),
-        column.number("anomalous_hours", "Unusual hours"),
-        column.number("hours", "Hours"),
-        column.time("flat_since", "Flat since"),
-        column.time("flat_until", "Flat until"),
-        column.number("flat_readings", "Flat readings"),
-        column.number("flat_value", "Flat value", decimal),
-        column.flag("constant", "Never varies"),
-    ),
-    empty="No sensor has sent a number.",
-)
-
 DAILY: Final = Summary("anomalies", 1, HOURS, hours)
 
 REPORT: Final = Report(
     "anomalies",
-    SCHEMA,
     (DAILY,),
     lambda context: anomalies(context.daily(DAILY)),
     TABLE,

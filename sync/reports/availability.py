@@ -18,10 +18,8 @@ from sync.reports.shared import column, heartbeats, lanes, remedies
 from sync.reports.shared.findings import Findings
 from sync.reports.shared.formats import count, duration, percentage
 from sync.reports.shared.frames import (
-    INTEGER,
     REAL,
     TEXT,
-    TIME,
     exact_percentile,
     schema,
     seconds,
@@ -32,31 +30,44 @@ from sync.reports.shared.report import Report, ReportContext, Series, Table
 from sync.reports.shared.thresholds import MIN_SEALINGS, MISSED_INTERVALS, SILENCE_S
 from sync.tables.partitions import coalesced, conform
 
-SCHEMA: Final = schema(
-    gateway=TEXT,
-    state=TEXT,
-    first_seen=TIME,
-    last_seen=TIME,
-    running_share=REAL,
-    running_s=REAL,
-    stopped_s=REAL,
-    outage_s=REAL,
-    unknown_s=REAL,
-    outages=INTEGER,
-    longest_gap_s=REAL,
-    restarts=INTEGER,
-    unclean_restarts=INTEGER,
-    clock_steps=INTEGER,
-    reachable_share=REAL,
-    silences=INTEGER,
-    longest_silence_s=REAL,
-    silent_after_s=REAL,
-    last_arrival=TIME,
+TABLE: Final = Table(
+    order=10,
+    title="Availability",
+    about=(
+        "A gateway is running while its heartbeats arrive, and reachable while anything arrives "
+        "from it. A gap of more than 2.5 heartbeat intervals is an outage, unless the gateway "
+        "was stopped cleanly, or its events of that time are missing: then its state is unknown. A "
+        "silence is a longer time without an arrival than usual. The time after the last heartbeat "
+        "is not judged."
+    ),
+    columns=(
+        column.text("gateway", "Gateway"),
+        column.state("state", "State", {"running": "good", "stopped": "calm", "silent": "wrong"}),
+        column.real("running_share", "Running", percentage),
+        column.real("reachable_share", "Reachable", percentage),
+        column.time("last_seen", "Last seen"),
+        column.alarm("outages", "Outages"),
+        column.duration("running_s", "Time running"),
+        column.duration("outage_s", "Time in outages"),
+        column.duration("stopped_s", "Time stopped"),
+        column.duration("unknown_s", "Time unknown"),
+        column.duration("longest_gap_s", "Longest gap"),
+        column.number("restarts", "Restarts"),
+        column.alarm("unclean_restarts", "Unclean restarts"),
+        column.number("silences", "Silences"),
+        column.duration("longest_silence_s", "Longest silence"),
+        column.duration("silent_after_s", "Silent after"),
+        column.time("last_arrival", "Last arrival"),
+        column.time("first_seen", "First seen"),
+        column.number("clock_steps", "Clock changes"),
+    ),
 )
 """`state`: `running`, `stopped` (cleanly), `silent` (nothing arrives) or `unknown` (no heartbeat
 ever arrived). Shares are of 1; `running_share` ignores unknown time. Durations are in seconds, to
 the millisecond. `silent_after_s` is the time without an arrival that counts as a silence of this
 gateway."""
+
+SCHEMA: Final = TABLE.schema
 
 STRETCHES: Final = schema(gateway=TEXT, begin=REAL, end=REAL, state=TEXT)
 """A period of one state, in seconds since 1970; see `heartbeats.SPANS`."""
@@ -253,42 +264,8 @@ def problems(findings: Findings) -> Iterator[Problem]:
             )
 
 
-TABLE: Final = Table(
-    order=10,
-    title="Availability",
-    about=(
-        "A gateway is running while its heartbeats arrive, and reachable while anything arrives "
-        "from it. A gap of more than 2.5 heartbeat intervals is an outage, unless the gateway "
-        "was stopped cleanly, or its events of that time are missing: then its state is unknown. A "
-        "silence is a longer time without an arrival than usual. The time after the last heartbeat "
-        "is not judged."
-    ),
-    columns=(
-        column.text("gateway", "Gateway"),
-        column.state("state", "State", {"running": "good", "stopped": "calm", "silent": "wrong"}),
-        column.number("running_share", "Running", percentage),
-        column.number("reachable_share", "Reachable", percentage),
-        column.time("last_seen", "Last seen"),
-        column.alarm("outages", "Outages"),
-        column.duration("running_s", "Time running"),
-        column.duration("outage_s", "Time in outages"),
-        column.duration("stopped_s", "Time stopped"),
-        column.duration("unknown_s", "Time unknown"),
-        column.duration("longest_gap_s", "Longest gap"),
-        column.number("restarts", "Restarts"),
-        column.alarm("unclean_restarts", "Unclean restarts"),
-        column.number("silences", "Silences"),
-        column.duration("longest_silence_s", "Longest silence"),
-        column.duration("silent_after_s", "Silent after"),
-        column.time("last_arrival", "Last arrival"),
-        column.time("first_seen", "First seen"),
-        column.number("clock_steps", "Clock changes"),
-    ),
-)
-
 REPORT: Final = Report(
     "availability",
-    SCHEMA,
     (heartbeats.DAILY, lanes.DAILY),
     _compute,
     TABLE,

@@ -30,21 +30,49 @@ from sync.reports.shared.thresholds import HEARTBEAT_S
 from sync.tables.partitions import coalesced, conform
 from sync.tables.summaries import Summary
 
-SCHEMA: Final = schema(
-    gateway=TEXT,
-    state=TEXT,
-    skew_s=REAL,
-    drift_ppm=REAL,
-    gain_ppm=REAL,
-    steps=INTEGER,
-    odd_steps=INTEGER,
-    step_sum_s=REAL,
-    step_max_s=REAL,
-    last_step=TIME,
-    synchronised=FLAG,
-    unsynchronised_share=REAL,
-    unsynchronised_s=REAL,
-    worst_day_s=REAL,
+PLAUSIBLE_PPM: Final = (-100_000.0, 100_000.0)
+"""Drifts that are believed: no oscillator is wrong by a tenth, but a clock that is set now and then
+seems to be."""
+
+MAX_DAY_S: Final = 90_000.0
+"""Seconds for which a clock can be unsynchronised on one day, one that was set back by an hour."""
+
+TABLE: Final = Table(
+    order=120,
+    title="Clocks",
+    about=(
+        "How far each gateway's clock is ahead of the centre's clock (at least) or behind it (at "
+        "most, because the time on the link is included), how much too fast it runs (ppm: parts "
+        "per million), and how often it was set. A step is odd if the clock did not become "
+        "synchronised by it."
+    ),
+    columns=(
+        column.text("gateway", "Gateway"),
+        column.state(
+            "state",
+            "State",
+            {
+                "ok": "good",
+                "stepping": "wrong",
+                "unsynchronised": "wrong",
+                "skewed": "wrong",
+                "drifting": "wrong",
+            },
+            {"stepping": "set oddly", "skewed": "wrong time"},
+        ),
+        column.real("skew_s", "Ahead by", signed_duration),
+        column.real("drift_ppm", "Drift", ppm)._replace(limits=PLAUSIBLE_PPM),
+        column.real("gain_ppm", "Drift against the centre", ppm)._replace(limits=PLAUSIBLE_PPM),
+        column.number("steps", "Steps"),
+        column.alarm("odd_steps", "Odd steps"),
+        column.duration("step_sum_s", "Steps in total"),
+        column.real("step_max_s", "Largest step", signed_duration),
+        column.time("last_step", "Last step"),
+        TableColumn("synchronised", FLAG, "Now", synchronised),
+        column.real("unsynchronised_share", "Unsynchronised", percentage),
+        column.duration("unsynchronised_s", "Time unsynchronised"),
+        column.duration("worst_day_s", "On the worst day")._replace(limits=(0.0, MAX_DAY_S)),
+    ),
 )
 """A gateway's clock. `state` is the first that applies of `stepping`, `unsynchronised`, `drifting`,
 `skewed`, `ok`.
@@ -58,6 +86,8 @@ seconds in total (absolute) and by `step_max_s` at most (signed), last at `last_
 `unsynchronised_share` of the heartbeats, which stand for `unsynchronised_s` seconds,
 `worst_day_s` of them on the worst day."""
 
+SCHEMA: Final = TABLE.schema
+
 AHEAD_S: Final = 5.0
 """Seconds that a clock may be ahead: a segment cannot arrive before it is sealed, and file systems
 and time servers differ by less."""
@@ -69,18 +99,11 @@ DRIFT_PPM: Final = 100.0
 """Parts per million that a clock may be fast or slow (8.6 s a day): quartz clocks are within 20 to
 50, synchronised clocks within less."""
 
-PLAUSIBLE_PPM: Final = (-100_000.0, 100_000.0)
-"""Drifts that are believed: no oscillator is wrong by a tenth, but a clock that is set now and then
-seems to be."""
-
 BIG_STEP_S: Final = 10.0
 """Seconds from which one odd step is enough for the state `stepping`."""
 
 ODD_STEPS: Final = 3
 """Smaller odd steps that are enough: time daemons step once, and slew after that."""
-
-MAX_DAY_S: Final = 90_000.0
-"""Seconds for which a clock can be unsynchronised on one day, one that was set back by an hour."""
 
 SETTLE_S: Final = 600.0
 """Seconds after a step within which the clock becomes synchronised, if it was set for that."""
@@ -331,49 +354,10 @@ def _what(row: Row) -> str:
     return f"The clock drifts by {ppm(drift)}, {duration(abs(drift) * 86_400 / 1e6)} a day."
 
 
-TABLE: Final = Table(
-    order=120,
-    title="Clocks",
-    about=(
-        "How far each gateway's clock is ahead of the centre's clock (at least) or behind it (at "
-        "most, because the time on the link is included), how much too fast it runs (ppm: parts "
-        "per million), and how often it was set. A step is odd if the clock did not become "
-        "synchronised by it."
-    ),
-    columns=(
-        column.text("gateway", "Gateway"),
-        column.state(
-            "state",
-            "State",
-            {
-                "ok": "good",
-                "stepping": "wrong",
-                "unsynchronised": "wrong",
-                "skewed": "wrong",
-                "drifting": "wrong",
-            },
-            {"stepping": "set oddly", "skewed": "wrong time"},
-        ),
-        column.number("skew_s", "Ahead by", signed_duration),
-        TableColumn("drift_ppm", "Drift", ppm, "number", limits=PLAUSIBLE_PPM),
-        TableColumn("gain_ppm", "Drift against the centre", ppm, "number", limits=PLAUSIBLE_PPM),
-        column.number("steps", "Steps"),
-        column.alarm("odd_steps", "Odd steps"),
-        column.duration("step_sum_s", "Steps in total"),
-        column.number("step_max_s", "Largest step", signed_duration),
-        column.time("last_step", "Last step"),
-        TableColumn("synchronised", "Now", synchronised),
-        column.number("unsynchronised_share", "Unsynchronised", percentage),
-        column.duration("unsynchronised_s", "Time unsynchronised"),
-        column.duration("worst_day_s", "On the worst day")._replace(limits=(0.0, MAX_DAY_S)),
-    ),
-)
-
 DAILY: Final = Summary("clocks", 1, DAYS, days)
 
 REPORT: Final = Report(
     "clocks",
-    SCHEMA,
     (DAILY,),
     lambda context: clocks(context.daily(DAILY), context.segments()),
     TABLE,

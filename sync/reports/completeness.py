@@ -18,29 +18,46 @@ from pyspark.sql import functions as F
 from sync.reports.shared import column, lanes
 from sync.reports.shared.findings import Findings
 from sync.reports.shared.formats import count
-from sync.reports.shared.frames import INTEGER, LANE, TEXT, TIME, schema, tag
+from sync.reports.shared.frames import INTEGER, LANE, TEXT, schema, tag
 from sync.reports.shared.problem import Problem, ProblemKind, Weight
 from sync.reports.shared.report import Report, Table
 from sync.tables.partitions import conform, union
 from sync.tables.summaries import Summary
 
-SCHEMA: Final = schema(
-    gateway=TEXT,
-    epoch=TEXT,
-    lane=TEXT,
-    state=TEXT,
-    since=TIME,
-    first_seq=INTEGER,
-    last_seq=INTEGER,
-    expected=INTEGER,
-    received=INTEGER,
-    missing=INTEGER,
-    declared=INTEGER,
-    unexplained=INTEGER,
-    duplicates=INTEGER,
-    repeated_segments=INTEGER,
-    forks=INTEGER,
-    chain_breaks=INTEGER,
+TABLE: Final = Table(
+    order=30,
+    title="Completeness",
+    about=(
+        "Each gateway numbers its events from 1 without gaps, separately in three lanes (readings, "
+        "logs and system events), and starts again with a new epoch when its database is new. So "
+        "missing events can be counted: missing = expected - received. Dropped events were given "
+        "up by the gateway, which reports that; the other missing ones are unexplained, and there "
+        "must be none. An epoch is closed by a clean stop, open as long as it may continue, and "
+        "cut off if a newer one began without a clean stop."
+    ),
+    columns=(
+        column.text("gateway", "Gateway"),
+        column.text("epoch", "Epoch"),
+        column.text("lane", "Lane"),
+        column.state(
+            "state",
+            "State",
+            {"closed": "good", "open": "calm", "torn": "wrong"},
+            {"torn": "cut off"},
+        ),
+        column.number("expected", "Expected"),
+        column.number("received", "Received"),
+        column.number("missing", "Missing"),
+        column.number("declared", "Dropped"),
+        column.alarm("unexplained", "Unexplained"),
+        column.alarm("duplicates", "Stored twice"),
+        column.alarm("forks", "Contradicting segments"),
+        column.alarm("chain_breaks", "Segments out of sequence"),
+        column.number("repeated_segments", "Repeated segments"),
+        column.number("first_seq", "First number"),
+        column.number("last_seq", "Last number"),
+        column.time("since", "Last event"),
+    ),
 )
 """`state` of the epoch: `closed` (its last event, at `since`, is a clean stop), `open` (the last
 event was at `since`) or `torn` (open, and a later epoch has begun). `expected` counts from 1 to the
@@ -48,6 +65,8 @@ last number that arrived; `missing` of these did not arrive, `declared` of the m
 `duplicates` are events that are in the tables more than once; `repeated_segments` were recognised
 and left out. `forks` contradict accepted segments; `chain_breaks` follow an accepted segment
 without carrying its digest."""
+
+SCHEMA: Final = TABLE.schema
 
 DROPPED: Final = schema(gateway=TEXT, epoch=TEXT, lane=TEXT, first_seq=INTEGER, last_seq=INTEGER)
 """Numbers that a gateway reports as dropped by an event `uplink/evicted` or `uplink/set_aside`. The
@@ -299,47 +318,10 @@ def problems(findings: Findings) -> Iterator[Problem]:
             )
 
 
-TABLE: Final = Table(
-    order=30,
-    title="Completeness",
-    about=(
-        "Each gateway numbers its events from 1 without gaps, separately in three lanes (readings, "
-        "logs and system events), and starts again with a new epoch when its database is new. So "
-        "missing events can be counted: missing = expected - received. Dropped events were given "
-        "up by the gateway, which reports that; the other missing ones are unexplained, and there "
-        "must be none. An epoch is closed by a clean stop, open as long as it may continue, and "
-        "cut off if a newer one began without a clean stop."
-    ),
-    columns=(
-        column.text("gateway", "Gateway"),
-        column.text("epoch", "Epoch"),
-        column.text("lane", "Lane"),
-        column.state(
-            "state",
-            "State",
-            {"closed": "good", "open": "calm", "torn": "wrong"},
-            {"torn": "cut off"},
-        ),
-        column.number("expected", "Expected"),
-        column.number("received", "Received"),
-        column.number("missing", "Missing"),
-        column.number("declared", "Dropped"),
-        column.alarm("unexplained", "Unexplained"),
-        column.alarm("duplicates", "Stored twice"),
-        column.alarm("forks", "Contradicting segments"),
-        column.alarm("chain_breaks", "Segments out of sequence"),
-        column.number("repeated_segments", "Repeated segments"),
-        column.number("first_seq", "First number"),
-        column.number("last_seq", "Last number"),
-        column.time("since", "Last event"),
-    ),
-)
-
 DAILY: Final = Summary("dropped", 2, DROPPED, dropped)
 
 REPORT: Final = Report(
     "completeness",
-    SCHEMA,
     (lanes.DAILY, DAILY),
     lambda context: completeness(
         context.all_days(lanes.DAILY), context.all_days(DAILY), context.segments()

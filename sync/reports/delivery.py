@@ -19,17 +19,25 @@ from sync.reports.shared.report import Report, Table
 from sync.tables.partitions import conform
 from sync.tables.summaries import Summary
 
-SCHEMA: Final = schema(
-    gateway=TEXT,
-    qos=BYTE,
-    events=INTEGER,
-    p50_ms=INTEGER,
-    p95_ms=INTEGER,
-    p99_ms=INTEGER,
-    max_ms=INTEGER,
+TABLE: Final = Table(
+    order=40,
+    title="Delivery",
+    about=(
+        "The time from accepting responsibility for a message (custody) to its delivery, by level "
+        "of service. Plain and acknowledged messages are delivered as they arrive. p95 is the time "
+        "within which 95 % of the messages were delivered."
+    ),
+    columns=(
+        column.text("gateway", "Gateway"),
+        Column("qos", BYTE, "Level of service", qos),
+        column.number("events", "Events"),
+        *(column.latency(f"{name}_ms", name) for name in ("p50", "p95", "p99", "max")),
+    ),
 )
 """Milliseconds from custody to delivery, by level of service: 0 plain, 1 acknowledged, 2 assured.
 Percentiles are exact, by nearest rank."""
+
+SCHEMA: Final = TABLE.schema
 
 HISTOGRAM: Final = schema(gateway=TEXT, qos=BYTE, latency_ms=INTEGER, events=INTEGER)
 """Number of events with each latency. Histograms of several days can be added, and percentiles
@@ -49,24 +57,6 @@ def delivery(daily: DataFrame) -> DataFrame:
     return conform(rows, SCHEMA).orderBy("gateway", "qos")
 
 
-TABLE: Final = Table(
-    order=40,
-    title="Delivery",
-    about=(
-        "The time from accepting responsibility for a message (custody) to its delivery, by level "
-        "of service. Plain and acknowledged messages are delivered as they arrive. p95 is the time "
-        "within which 95 % of the messages were delivered."
-    ),
-    columns=(
-        column.text("gateway", "Gateway"),
-        Column("qos", "Level of service", qos),
-        column.number("events", "Events"),
-        *(column.latency(f"{name}_ms", name) for name in ("p50", "p95", "p99", "max")),
-    ),
-)
-
 DAILY: Final = Summary("delivery", 1, HISTOGRAM, histogram)
 
-REPORT: Final = Report(
-    "delivery", SCHEMA, (DAILY,), lambda context: delivery(context.daily(DAILY)), TABLE
-)
+REPORT: Final = Report("delivery", (DAILY,), lambda context: delivery(context.daily(DAILY)), TABLE)

@@ -24,10 +24,28 @@ from sync.reports.shared.report import Report, Table
 from sync.tables.partitions import conform, union
 from sync.tables.summaries import Summary
 
-SCHEMA: Final = schema(gateway=TEXT, what=TEXT, source=TEXT, times=INTEGER, since=TIME, until=TIME)
+TABLE: Final = Table(
+    order=60,
+    title="Duplicates",
+    about=(
+        "What was sent again and recognised, so that it counts once: messages of devices, and "
+        "segments (files of events) of gateways. Many of them indicate a bad link."
+    ),
+    columns=(
+        column.text("gateway", "Gateway"),
+        column.text("what", "What", {"offers": "messages", "segments": "segments"}),
+        column.prose("source", "From"),
+        column.number("times", "Times"),
+        column.time("since", "First"),
+        column.time("until", "Last"),
+    ),
+    empty="Nothing was sent again.",
+)
 """`what`: `offers` of the device `source` that its gateway already had, or `segments` of the lane
 `source` that the centre already had. How often, first and last: offers by the gateway's clock,
 segments by their arrival."""
+
+SCHEMA: Final = TABLE.schema
 
 OFFERS: Final = schema(gateway=TEXT, source=TEXT, times=INTEGER, since=TIME, until=TIME)
 
@@ -86,29 +104,10 @@ def problems(findings: Findings) -> Iterator[Problem]:
             )
 
 
-TABLE: Final = Table(
-    order=60,
-    title="Duplicates",
-    about=(
-        "What was sent again and recognised, so that it counts once: messages of devices, and "
-        "segments (files of events) of gateways. Many of them indicate a bad link."
-    ),
-    columns=(
-        column.text("gateway", "Gateway"),
-        column.text("what", "What", {"offers": "messages", "segments": "segments"}),
-        column.prose("source", "From"),
-        column.number("times", "Times"),
-        column.time("since", "First"),
-        column.time("until", "Last"),
-    ),
-    empty="Nothing was sent again.",
-)
-
 DAILY: Final = Summary("duplicates", 1, OFFERS, offers)
 
 REPORT: Final = Report(
     "duplicates",
-    SCHEMA,
     (DAILY,),
     lambda context: duplicates(context.daily(DAILY), context.segments(), context.since),
     TABLE,

@@ -14,29 +14,37 @@ from pyspark.sql import functions as F
 from sync.reports.shared import column, formats
 from sync.reports.shared.findings import Findings
 from sync.reports.shared.formats import plural, size
-from sync.reports.shared.frames import INTEGER, REAL, TEXT, TIME, count_of, schema, seconds, tag
+from sync.reports.shared.frames import INTEGER, TEXT, TIME, count_of, schema, seconds, tag
 from sync.reports.shared.problem import Problem, ProblemKind
 from sync.reports.shared.report import Report, Table
 from sync.tables.partitions import coalesced, conform
 from sync.tables.summaries import Summary
 
-SCHEMA: Final = schema(
-    gateway=TEXT,
-    state=TEXT,
-    days=INTEGER,
-    shipped_day=REAL,
-    events_day=REAL,
-    disk_used=INTEGER,
-    trend_day=REAL,
-    trend_low=REAL,
-    trend_high=REAL,
-    cap=INTEGER,
-    cap_from=TEXT,
-    days_left=REAL,
-    days_low=REAL,
-    days_high=REAL,
-    evicted=INTEGER,
-    last_evicted=TIME,
+TABLE: Final = Table(
+    order=140,
+    title="Storage growth",
+    about=(
+        "What gateways send and store in a day, and in how many days their storage will reach its "
+        "limit: the forecast, and its 90 % interval."
+    ),
+    columns=(
+        column.text("gateway", "Gateway"),
+        column.state("state", "State", {"ok": "good", "full": "wrong", "soon": "wrong"}),
+        column.real("days_left", "Full in", formats.days),
+        column.real("days_low", "Full in, at least", formats.days),
+        column.real("days_high", "Full in, at most", formats.days),
+        column.number("disk_used", "Used", size),
+        column.number("cap", "Limit", size),
+        column.text("cap_from", "Limit set by"),
+        column.real("trend_day", "Growth a day", size),
+        column.real("trend_low", "Growth, at least", size),
+        column.real("trend_high", "Growth, at most", size),
+        column.real("shipped_day", "Sent a day", size),
+        column.real("events_day", "Events a day", formats.count),
+        column.number("days", "Days measured"),
+        column.alarm("evicted", "Dropped events"),
+        column.time("last_evicted", "Last dropped"),
+    ),
 )
 """A gateway. `state`: `full` (it dropped events in its last `EVICTED_H` hours, or has reached its
 limit), `soon` (that is less than `SOON_D` days away) or `ok`.
@@ -47,6 +55,8 @@ with the bounds of its interval. `cap`: bytes that the folder may take, and who 
 `gateway`, `operator`, or `default`, the limit of a gateway that is not configured otherwise).
 `days_left` until the limit, with the bounds of its interval; null if the folder does not grow.
 `evicted`: events that were dropped, last at `last_evicted`."""
+
+SCHEMA: Final = TABLE.schema
 
 SOON_D: Final = 30.0
 """Days before storage is full from which somebody must know: visits are planned by the month."""
@@ -238,38 +248,10 @@ def problems(findings: Findings) -> Iterator[Problem]:
         )
 
 
-TABLE: Final = Table(
-    order=140,
-    title="Storage growth",
-    about=(
-        "What gateways send and store in a day, and in how many days their storage will reach its "
-        "limit: the forecast, and its 90 % interval."
-    ),
-    columns=(
-        column.text("gateway", "Gateway"),
-        column.state("state", "State", {"ok": "good", "full": "wrong", "soon": "wrong"}),
-        column.number("days_left", "Full in", formats.days),
-        column.number("days_low", "Full in, at least", formats.days),
-        column.number("days_high", "Full in, at most", formats.days),
-        column.number("disk_used", "Used", size),
-        column.number("cap", "Limit", size),
-        column.text("cap_from", "Limit set by"),
-        column.number("trend_day", "Growth a day", size),
-        column.number("trend_low", "Growth, at least", size),
-        column.number("trend_high", "Growth, at most", size),
-        column.number("shipped_day", "Sent a day", size),
-        column.number("events_day", "Events a day"),
-        column.number("days", "Days measured"),
-        column.alarm("evicted", "Dropped events"),
-        column.time("last_evicted", "Last dropped"),
-    ),
-)
-
 DAILY: Final = Summary("growth", 1, DAYS, days)
 
 REPORT: Final = Report(
     "growth",
-    SCHEMA,
     (DAILY,),
     lambda context: growth(context.daily(DAILY), context.segments(), context.cap),
     TABLE,

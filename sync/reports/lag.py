@@ -17,18 +17,33 @@ from sync.reports.shared import column
 from sync.reports.shared.column import Column
 from sync.reports.shared.findings import Findings
 from sync.reports.shared.formats import duration, synchronised
-from sync.reports.shared.frames import FLAG, INTEGER, REAL, TEXT, percentiles, schema
+from sync.reports.shared.frames import FLAG, INTEGER, TEXT, percentiles, schema
 from sync.reports.shared.problem import Problem, ProblemKind
 from sync.reports.shared.report import Report, Table
 from sync.tables.partitions import conform
 from sync.tables.summaries import Summary
 
-SCHEMA: Final = schema(
-    gateway=TEXT, clock=FLAG, events=INTEGER, p50_s=REAL, p95_s=REAL, p99_s=REAL, max_s=REAL
+TABLE: Final = Table(
+    order=50,
+    title="Upstream lag",
+    about=(
+        "The time from an event to its arrival here: collecting events into a segment, waiting, "
+        "and the link. This compares two clocks, so events that were recorded while the gateway's "
+        "clock was not synchronised are listed separately. A lag is unknown if the clocks make it "
+        "more than a year, or less than minus one day."
+    ),
+    columns=(
+        column.text("gateway", "Gateway"),
+        Column("clock", FLAG, "Gateway's clock", synchronised),
+        column.number("events", "Events"),
+        *(column.lag(f"{name}_s", name) for name in ("p50", "p95", "p99", "max")),
+    ),
 )
 """Seconds from the event to the arrival of its segment; `clock`: whether the gateway's clock was
 synchronised. Percentiles are values that occurred, by nearest rank, and at most `RESOLUTION` above
 the exact ones; the maximum is exact."""
+
+SCHEMA: Final = TABLE.schema
 
 RESOLUTION: Final = 0.02
 """Relative difference below which two lags may count as one: a day of a gateway is then some
@@ -78,28 +93,10 @@ def problems(findings: Findings) -> Iterator[Problem]:
             )
 
 
-TABLE: Final = Table(
-    order=50,
-    title="Upstream lag",
-    about=(
-        "The time from an event to its arrival here: collecting events into a segment, waiting, "
-        "and the link. This compares two clocks, so events that were recorded while the gateway's "
-        "clock was not synchronised are listed separately. A lag is unknown if the clocks make it "
-        "more than a year, or less than minus one day."
-    ),
-    columns=(
-        column.text("gateway", "Gateway"),
-        Column("clock", "Gateway's clock", synchronised),
-        column.number("events", "Events"),
-        *(column.lag(f"{name}_s", name) for name in ("p50", "p95", "p99", "max")),
-    ),
-)
-
 DAILY: Final = Summary("lag", 1, HISTOGRAM, histogram)
 
 REPORT: Final = Report(
     "lag",
-    SCHEMA,
     (DAILY,),
     lambda context: lag(context.daily(DAILY)),
     TABLE,

@@ -14,16 +14,34 @@ from pyspark.sql import functions as F
 from sync.reports.shared import column
 from sync.reports.shared.findings import Findings
 from sync.reports.shared.formats import count, plain
-from sync.reports.shared.frames import INTEGER, TEXT, TIME, count_of, schema
+from sync.reports.shared.frames import count_of
 from sync.reports.shared.problem import Problem, ProblemKind
 from sync.reports.shared.report import Report, Table
 from sync.tables.partitions import conform
 from sync.tables.summaries import Summary
 
-SCHEMA: Final = schema(gateway=TEXT, kind=TEXT, name=TEXT, times=INTEGER, since=TIME, until=TIME)
+TABLE: Final = Table(
+    order=90,
+    title="Undelivered messages and refusals",
+    about=(
+        "Messages that gateways could not deliver, by the event that reports it (dead, expired, "
+        "evicted), and requests that were refused, by the name of the limit."
+    ),
+    columns=(
+        column.text("gateway", "Gateway"),
+        column.text("kind", "Kind"),
+        column.text("name", "Event or limit"),
+        column.number("times", "Times"),
+        column.time("since", "First"),
+        column.time("until", "Last"),
+    ),
+    empty="All messages were delivered, and no limit refused anything.",
+)
 """Number of times that a gateway reported a `message` (`dead`, `expired`, `evicted`, ...) or a
 refusal by a `limit` (the rule's name), and the first and the last time. The value of an event of
 kind `limit` is its number of refusals."""
+
+SCHEMA: Final = TABLE.schema
 
 REPEATED: Final = "repeated"
 """The name of `message` events that report no loss; they are part of `duplicates`."""
@@ -86,29 +104,10 @@ def problems(findings: Findings) -> Iterator[Problem]:
         yield Problem("notice", "message_lost", gateway, gateway, what, remedy)
 
 
-TABLE: Final = Table(
-    order=90,
-    title="Undelivered messages and refusals",
-    about=(
-        "Messages that gateways could not deliver, by the event that reports it (dead, expired, "
-        "evicted), and requests that were refused, by the name of the limit."
-    ),
-    columns=(
-        column.text("gateway", "Gateway"),
-        column.text("kind", "Kind"),
-        column.text("name", "Event or limit"),
-        column.number("times", "Times"),
-        column.time("since", "First"),
-        column.time("until", "Last"),
-    ),
-    empty="All messages were delivered, and no limit refused anything.",
-)
-
 DAILY: Final = Summary("notices", 1, SCHEMA, daily_notices)
 
 REPORT: Final = Report(
     "notices",
-    SCHEMA,
     (DAILY,),
     lambda context: notices(context.daily(DAILY)),
     TABLE,

@@ -11,29 +11,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from sync.reports.shared import column, heartbeats, lanes
-from sync.reports.shared.frames import REAL, TEXT, TIME, schema
 from sync.reports.shared.report import Report, Table
 from sync.tables.partitions import conform
-
-SCHEMA: Final = schema(gateway=TEXT, begin=TIME, end=TIME, seconds=REAL, ended=TEXT)
-"""From the last life event before the outage to the first one after it, by the gateway's clock;
-`ended` is `restarted` or `went_on` (see `heartbeats.SPANS`)."""
-
-ROWS: Final = 1_000
-"""Maximum number of listed outages, the latest ones: more usually have one cause."""
-
-
-def outages(spans: DataFrame) -> DataFrame:
-    """Compute a row of `SCHEMA` for the latest outages of `heartbeats.SPANS`, latest first."""
-    rows = spans.where(F.col("state") == "outage").select(
-        "gateway",
-        F.timestamp_seconds("begin").alias("begin"),
-        F.timestamp_seconds("end").alias("end"),
-        F.round(F.col("end") - F.col("begin"), 3).alias("seconds"),
-        "ended",
-    )
-    return conform(rows, SCHEMA).orderBy(F.desc("begin"), "gateway").limit(ROWS)
-
 
 _ENDED: Final = {
     "restarted": "restarted",
@@ -58,10 +37,29 @@ TABLE: Final = Table(
     ),
     empty="No outage is known.",
 )
+"""From the last life event before the outage to the first one after it, by the gateway's clock;
+`ended` is `restarted` or `went_on` (see `heartbeats.SPANS`)."""
+
+SCHEMA: Final = TABLE.schema
+
+ROWS: Final = 1_000
+"""Maximum number of listed outages, the latest ones: more usually have one cause."""
+
+
+def outages(spans: DataFrame) -> DataFrame:
+    """Compute a row of `SCHEMA` for the latest outages of `heartbeats.SPANS`, latest first."""
+    rows = spans.where(F.col("state") == "outage").select(
+        "gateway",
+        F.timestamp_seconds("begin").alias("begin"),
+        F.timestamp_seconds("end").alias("end"),
+        F.round(F.col("end") - F.col("begin"), 3).alias("seconds"),
+        "ended",
+    )
+    return conform(rows, SCHEMA).orderBy(F.desc("begin"), "gateway").limit(ROWS)
+
 
 REPORT: Final = Report(
     "outages",
-    SCHEMA,
     (heartbeats.DAILY, lanes.DAILY),
     lambda context: outages(heartbeats.spans_of(context)),
     TABLE,

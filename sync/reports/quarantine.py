@@ -14,15 +14,32 @@ from pyspark.sql import functions as F
 from sync.reports.shared import column
 from sync.reports.shared.findings import Findings, Row
 from sync.reports.shared.formats import plural, size
-from sync.reports.shared.frames import INTEGER, TEXT, TIME, schema
+from sync.reports.shared.frames import INTEGER, TEXT, schema
 from sync.reports.shared.problem import Problem, ProblemKind
 from sync.reports.shared.report import Report, Series, Table
 from sync.segment.identity import is_gateway
 from sync.tables.partitions import conform, union
 from sync.tables.tables import ACCEPTED, refused
 
-SCHEMA: Final = schema(path=TEXT, arrived=TIME, size=INTEGER, reason=TEXT, detail=TEXT)
+TABLE: Final = Table(
+    order=160,
+    title="Quarantine",
+    about=(
+        "Files that were read and not accepted, latest first, each once, with the path from which "
+        "they were read."
+    ),
+    columns=(
+        column.time("arrived", "Arrived"),
+        column.prose("path", "File"),
+        column.number("size", "Size", size),
+        column.text("reason", "Reason", {"fork": "contradicts another file"}),
+        column.prose("detail", "Details"),
+    ),
+    empty="All files that were read were accepted.",
+)
 """The path from which the file was read, and why it was not accepted. `size` is in bytes."""
+
+SCHEMA: Final = TABLE.schema
 
 FILES: Final = schema(fate=TEXT, files=INTEGER)
 """Number of files of the landing that were `accepted`, are `bad`, or are a `fork`."""
@@ -64,26 +81,8 @@ def problems(findings: Findings) -> Iterator[Problem]:
             )
 
 
-TABLE: Final = Table(
-    order=160,
-    title="Quarantine",
-    about=(
-        "Files that were read and not accepted, latest first, each once, with the path from which "
-        "they were read."
-    ),
-    columns=(
-        column.time("arrived", "Arrived"),
-        column.prose("path", "File"),
-        column.number("size", "Size", size),
-        column.text("reason", "Reason", {"fork": "contradicts another file"}),
-        column.prose("detail", "Details"),
-    ),
-    empty="All files that were read were accepted.",
-)
-
 REPORT: Final = Report(
     "quarantine",
-    SCHEMA,
     (),
     lambda context: quarantine(context.segments()),
     TABLE,

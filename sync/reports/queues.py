@@ -32,30 +32,40 @@ from sync.reports.shared.thresholds import DEPTH_GAP_S, STUCK_S
 from sync.tables.partitions import coalesced, conform
 from sync.tables.summaries import Summary
 
-SCHEMA: Final = schema(
-    gateway=TEXT,
-    queue=TEXT,
-    state=TEXT,
-    since=TIME,
-    depth=INTEGER,
-    depth_max=INTEGER,
-    ready=INTEGER,
-    locked=INTEGER,
-    delayed=INTEGER,
-    dead=INTEGER,
-    oldest_s=REAL,
-    members=INTEGER,
-    delivered=INTEGER,
-    redelivered=INTEGER,
-    timeouts=INTEGER,
-    dead_items=INTEGER,
-    purged=INTEGER,
-    unlocked=INTEGER,
-    requeued=INTEGER,
-    stuck=INTEGER,
-    recovered=INTEGER,
-    longest_stuck_s=REAL,
-    last_told=TIME,
+TABLE: Final = Table(
+    order=70,
+    title="Queues",
+    about=(
+        "What waits in each queue, as its gateway last reported it, and what was counted over all "
+        "time. A queue is stuck if items wait and none has been delivered for half an hour. Dead "
+        "items are those that no worker could process."
+    ),
+    columns=(
+        column.text("gateway", "Gateway"),
+        column.prose("queue", "Queue"),
+        column.state("state", "State", {"ok": "good", "idle": "calm", "stuck": "wrong"}),
+        column.time("since", "Stuck since"),
+        column.number("depth", "Items"),
+        column.number("ready", "Ready"),
+        column.number("locked", "In progress"),
+        column.number("delayed", "Delayed"),
+        column.alarm("dead", "Dead"),
+        column.age("oldest_s", "Oldest"),
+        column.number("members", "Workers"),
+        column.number("depth_max", "Most items"),
+        column.number("delivered", "Delivered"),
+        column.number("redelivered", "Delivered again"),
+        column.number("timeouts", "Time-outs"),
+        column.number("dead_items", "Became dead"),
+        column.number("purged", "Purged"),
+        column.number("unlocked", "Unlocked"),
+        column.number("requeued", "Requeued"),
+        column.number("stuck", "Times stuck"),
+        column.number("recovered", "Recovered"),
+        column.age("longest_stuck_s", "Longest time stuck"),
+        column.time("last_told", "Last report"),
+    ),
+    empty="No gateway has reported a queue.",
 )
 """A queue: a node, or a shared subscription (`$share:NAME:FILTER`).
 
@@ -67,6 +77,8 @@ time: `depth_max`; `delivered`, `redelivered`, `timeouts` (expired locks); `dead
 became dead, by events); items that people `purged`, `unlocked`, `requeued`. `stuck` counts the
 periods in which it was stuck, including the present one; `recovered` of them ended with a delivery
 or an empty queue; `longest_stuck_s` is the longest in seconds."""
+
+SCHEMA: Final = TABLE.schema
 
 RUNS: Final = schema(
     gateway=TEXT,
@@ -278,48 +290,11 @@ def problems(findings: Findings) -> Iterator[Problem]:
             )
 
 
-TABLE: Final = Table(
-    order=70,
-    title="Queues",
-    about=(
-        "What waits in each queue, as its gateway last reported it, and what was counted over all "
-        "time. A queue is stuck if items wait and none has been delivered for half an hour. Dead "
-        "items are those that no worker could process."
-    ),
-    columns=(
-        column.text("gateway", "Gateway"),
-        column.prose("queue", "Queue"),
-        column.state("state", "State", {"ok": "good", "idle": "calm", "stuck": "wrong"}),
-        column.time("since", "Stuck since"),
-        column.number("depth", "Items"),
-        column.number("ready", "Ready"),
-        column.number("locked", "In progress"),
-        column.number("delayed", "Delayed"),
-        column.alarm("dead", "Dead"),
-        column.age("oldest_s", "Oldest"),
-        column.number("members", "Workers"),
-        column.number("depth_max", "Most items"),
-        column.number("delivered", "Delivered"),
-        column.number("redelivered", "Delivered again"),
-        column.number("timeouts", "Time-outs"),
-        column.number("dead_items", "Became dead"),
-        column.number("purged", "Purged"),
-        column.number("unlocked", "Unlocked"),
-        column.number("requeued", "Requeued"),
-        column.number("stuck", "Times stuck"),
-        column.number("recovered", "Recovered"),
-        column.age("longest_stuck_s", "Longest time stuck"),
-        column.time("last_told", "Last report"),
-    ),
-    empty="No gateway has reported a queue.",
-)
-
 DAILY: Final = Summary("queue_runs", 1, RUNS, runs)
 DAILY_DONE: Final = Summary("queue_done", 1, DONE, done)
 
 REPORT: Final = Report(
     "queues",
-    SCHEMA,
     (DAILY, DAILY_DONE),
     lambda context: queues(context.daily(DAILY), context.daily(DAILY_DONE)),
     TABLE,

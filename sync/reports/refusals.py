@@ -15,24 +15,33 @@ from pyspark.sql import functions as F
 from sync.reports.shared import column, remedies
 from sync.reports.shared.findings import Findings, Row
 from sync.reports.shared.formats import count, decimal, plural
-from sync.reports.shared.frames import FLAG, INTEGER, REAL, TEXT, TIME, count_of, schema
+from sync.reports.shared.frames import INTEGER, TEXT, TIME, count_of, schema
 from sync.reports.shared.problem import Problem, ProblemKind
 from sync.reports.shared.report import Report, Table
 from sync.reports.shared.thresholds import SURGE_FACTOR, SURGE_MIN
 from sync.tables.partitions import coalesced, conform
 from sync.tables.summaries import Summary
 
-SCHEMA: Final = schema(
-    source=TEXT,
-    rule=TEXT,
-    times=INTEGER,
-    since=TIME,
-    until=TIME,
-    gateways=INTEGER,
-    which=TEXT,
-    latest=INTEGER,
-    usual=REAL,
-    surge=FLAG,
+TABLE: Final = Table(
+    order=80,
+    title="Refusals",
+    about=(
+        "Requests that were refused, by the device that made them and the limit that refused them. "
+        "A surge is a day with far more refusals than usual."
+    ),
+    columns=(
+        column.prose("source", "Device"),
+        column.text("rule", "Limit"),
+        column.flag("surge", "Surge"),
+        column.number("times", "Times"),
+        column.number("latest", "Latest day"),
+        column.real("usual", "Usual day", decimal),
+        column.time("since", "First"),
+        column.time("until", "Last"),
+        column.number("gateways", "Gateways"),
+        column.prose("which", "Gateways with most"),
+    ),
+    empty="No limit has refused anything.",
 )
 """A source (null if the gateways do not know it) and a rule.
 
@@ -41,6 +50,8 @@ clocks; `gateways` is how many reported them, and `which` names the `NAMED` with
 commas. `latest` is the greater count of the last two days (UTC), the last of which is not over;
 `usual` is the median count of the days before (null if there are none). `surge`: `latest` is far
 above it."""
+
+SCHEMA: Final = TABLE.schema
 
 NAMED: Final = 5
 """Gateways that a row names: more are only counted."""
@@ -145,33 +156,10 @@ def problems(findings: Findings) -> Iterator[Problem]:
         )
 
 
-TABLE: Final = Table(
-    order=80,
-    title="Refusals",
-    about=(
-        "Requests that were refused, by the device that made them and the limit that refused them. "
-        "A surge is a day with far more refusals than usual."
-    ),
-    columns=(
-        column.prose("source", "Device"),
-        column.text("rule", "Limit"),
-        column.flag("surge", "Surge"),
-        column.number("times", "Times"),
-        column.number("latest", "Latest day"),
-        column.number("usual", "Usual day", decimal),
-        column.time("since", "First"),
-        column.time("until", "Last"),
-        column.number("gateways", "Gateways"),
-        column.prose("which", "Gateways with most"),
-    ),
-    empty="No limit has refused anything.",
-)
-
 DAILY: Final = Summary("refusals", 1, DAYS, days)
 
 REPORT: Final = Report(
     "refusals",
-    SCHEMA,
     (DAILY,),
     lambda context: refusals(context.daily(DAILY), context.as_of),
     TABLE,

@@ -17,7 +17,7 @@ from sync.reports.availability import silence_limits
 from sync.reports.shared import column, remedies
 from sync.reports.shared.findings import Findings, Row
 from sync.reports.shared.formats import duration, plain
-from sync.reports.shared.frames import INTEGER, REAL, TEXT, TIME, schema, seconds
+from sync.reports.shared.frames import INTEGER, REAL, TEXT, schema, seconds
 from sync.reports.shared.problem import Problem, ProblemKind
 from sync.reports.shared.readings import ROWS, SENSOR, readings
 from sync.reports.shared.report import Report, Table
@@ -32,17 +32,28 @@ from sync.reports.shared.thresholds import (
 from sync.tables.partitions import conform
 from sync.tables.summaries import Summary
 
-SCHEMA: Final = schema(
-    gateway=TEXT,
-    source=TEXT,
-    sensor=TEXT,
-    state=TEXT,
-    readings=INTEGER,
-    interval_s=REAL,
-    limit_s=REAL,
-    last=TIME,
-    silence_s=REAL,
-    told_until=TIME,
+TABLE: Final = Table(
+    order=100,
+    title="Silent sensors",
+    about=(
+        "A sensor is silent if nothing has arrived from it for longer than its limit: several "
+        "times its usual interval, and at least a quarter of an hour. Time is measured by the "
+        "gateway's clock, and not before the gateway's last start. A sensor is unknown while "
+        "newer readings still have to arrive."
+    ),
+    columns=(
+        column.text("gateway", "Gateway"),
+        column.prose("source", "Device"),
+        column.prose("sensor", "Sensor"),
+        column.state("state", "State", {"ok": "good", "silent": "wrong"}),
+        column.age("silence_s", "Silent for"),
+        column.duration("limit_s", "Limit"),
+        column.age("interval_s", "Usual interval"),
+        column.number("readings", "Readings"),
+        column.time("last", "Last reading"),
+        column.time("told_until", "Known until"),
+    ),
+    empty="No sensor has sent a reading.",
 )
 """A sensor: its device (`source`, a bare JID), and its topic, node and name (`sensor`, separated by
 spaces).
@@ -51,6 +62,8 @@ spaces).
 no reading for longer, but too much of that time cannot be judged); `ok` otherwise. `interval_s` is
 the median of the seconds between two readings (null if too few are known), `silence_s` the time
 from the `last` reading to `told_until`, both by the gateway's clock."""
+
+SCHEMA: Final = TABLE.schema
 
 STEPS: Final = 8
 """Buckets for each doubling of an interval: they are 9 % wide, and the median is as exact, or exact
@@ -239,36 +252,11 @@ def _silence(row: Row) -> str:
     return "" if row["silence_s"] is None else f"silent for {duration(row['silence_s'])}; "
 
 
-TABLE: Final = Table(
-    order=100,
-    title="Silent sensors",
-    about=(
-        "A sensor is silent if nothing has arrived from it for longer than its limit: several "
-        "times its usual interval, and at least a quarter of an hour. Time is measured by the "
-        "gateway's clock, and not before the gateway's last start. A sensor is unknown while "
-        "newer readings still have to arrive."
-    ),
-    columns=(
-        column.text("gateway", "Gateway"),
-        column.prose("source", "Device"),
-        column.prose("sensor", "Sensor"),
-        column.state("state", "State", {"ok": "good", "silent": "wrong"}),
-        column.age("silence_s", "Silent for"),
-        column.duration("limit_s", "Limit"),
-        column.age("interval_s", "Usual interval"),
-        column.number("readings", "Readings"),
-        column.time("last", "Last reading"),
-        column.time("told_until", "Known until"),
-    ),
-    empty="No sensor has sent a reading.",
-)
-
 DAILY: Final = Summary("sensors", 1, DAYS, days)
 DAILY_LIVES: Final = Summary("sensor_lives", 1, LIVES, lives)
 
 REPORT: Final = Report(
     "sensors",
-    SCHEMA,
     (DAILY, DAILY_LIVES),
     lambda context: sensors(context.daily(DAILY), context.daily(DAILY_LIVES), context.segments()),
     TABLE,

@@ -14,8 +14,22 @@ from sync.reports.shared.window import window
 from sync.tables.partitions import conform
 from sync.tables.summaries import Summary
 
-SCHEMA: Final = schema(lane=TEXT, kind=TEXT, events=INTEGER)
+TABLE: Final = Table(
+    order=150,
+    title="Events by lane and kind",
+    about=(
+        "All events that are stored here. A gateway numbers its events separately in three lanes: "
+        "readings, logs and system events. Times in the plot are those of the gateways' clocks."
+    ),
+    columns=(
+        column.text("lane", "Lane"),
+        column.text("kind", "Kind"),
+        column.number("events", "Events"),
+    ),
+)
 """Number of events that the fleet sent, by lane and kind."""
+
+SCHEMA: Final = TABLE.schema
 
 COUNTS: Final = schema(
     gateway=TEXT, lane=TEXT, kind=TEXT, begin=INTEGER, step_s=INTEGER, events=INTEGER
@@ -102,25 +116,10 @@ def _activity(context: ReportContext) -> DataFrame:
     return activity(daily, period_of(daily, context.as_of.timestamp()))
 
 
-TABLE: Final = Table(
-    order=150,
-    title="Events by lane and kind",
-    about=(
-        "All events that are stored here. A gateway numbers its events separately in three lanes: "
-        "readings, logs and system events. Times in the plot are those of the gateways' clocks."
-    ),
-    columns=(
-        column.text("lane", "Lane"),
-        column.text("kind", "Kind"),
-        column.number("events", "Events"),
-    ),
-)
-
 DAILY: Final = Summary("totals", 1, COUNTS, counts)
 
 REPORT: Final = Report(
     "totals",
-    SCHEMA,
     (DAILY,),
     lambda context: totals(context.daily(DAILY)),
     TABLE,

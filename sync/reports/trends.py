@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from sync.reports import completeness, totals
 from sync.reports.availability import silence_limits
 from sync.reports.shared import column, heartbeats, lanes
-from sync.reports.shared.frames import INTEGER, LANE, REAL, TEXT, TIME, schema, seconds
+from sync.reports.shared.frames import LANE, seconds
 from sync.reports.shared.report import Report, ReportContext, Table
 from sync.reports.shared.thresholds import SILENCE_S
 from sync.tables.partitions import coalesced, conform, empty_frame, union
@@ -34,15 +34,36 @@ COUNTS: Final = {
 TIMES: Final = {"running_s": "Time running", "judged_s": "Time judged"}
 FIGURES: Final = COUNTS | TIMES
 
-SCHEMA: Final = schema(
-    gateway=TEXT,
-    known_since=TIME,
-    state_before=TEXT,
-    **{
-        name: INTEGER if figure in COUNTS else REAL
-        for figure in FIGURES
-        for name in (figure, f"{figure}_before")
-    },
+TABLE: Final = Table(
+    order=145,
+    title="Trends",
+    about=(
+        "The figures of this period, and of the equally long period before it. Losses count on the "
+        "day of the next event that arrived. Where a gateway is known since a later time than the "
+        "period before began, there is no comparison."
+    ),
+    columns=(
+        column.text("gateway", "Gateway"),
+        column.text("state_before", "State at the beginning"),
+        *(
+            each
+            for name, title in COUNTS.items()
+            for each in (
+                column.number(name, title),
+                column.number(f"{name}_before", f"{title}, before"),
+            )
+        ),
+        *(
+            each
+            for name, title in TIMES.items()
+            for each in (
+                column.duration(name, title),
+                column.duration(f"{name}_before", f"{title}, before"),
+            )
+        ),
+        column.time("known_since", "Known since"),
+    ),
+    empty="No comparison: the report is of all days.",
 )
 """A gateway, or none for files that name no gateway. Each figure has a column for the period, and
 one that ends in `_before`.
@@ -54,6 +75,8 @@ in it. `missing`, `unexplained` and `duplicates` are events, by the day of the n
 arrived. `forks` and `bad_segments` are refused files that arrived in it. `outages` are those that
 overlap it; `running_s` of the `judged_s` seconds (running, stopped or in an outage) the gateway
 ran."""
+
+SCHEMA: Final = TABLE.schema
 
 
 class Periods(NamedTuple):
@@ -212,41 +235,8 @@ def _running(spans: DataFrame, periods: Periods) -> DataFrame:
     return spans.groupBy("gateway").agg(*counts)
 
 
-TABLE: Final = Table(
-    order=145,
-    title="Trends",
-    about=(
-        "The figures of this period, and of the equally long period before it. Losses count on the "
-        "day of the next event that arrived. Where a gateway is known since a later time than the "
-        "period before began, there is no comparison."
-    ),
-    columns=(
-        column.text("gateway", "Gateway"),
-        column.text("state_before", "State at the beginning"),
-        *(
-            each
-            for name, title in COUNTS.items()
-            for each in (
-                column.number(name, title),
-                column.number(f"{name}_before", f"{title}, before"),
-            )
-        ),
-        *(
-            each
-            for name, title in TIMES.items()
-            for each in (
-                column.duration(name, title),
-                column.duration(f"{name}_before", f"{title}, before"),
-            )
-        ),
-        column.time("known_since", "Known since"),
-    ),
-    empty="No comparison: the report is of all days.",
-)
-
 REPORT: Final = Report(
     "trends",
-    SCHEMA,
     (heartbeats.DAILY, lanes.DAILY, completeness.DAILY, totals.DAILY),
     trends,
     TABLE,

@@ -16,30 +16,38 @@ from pyspark.sql import functions as F
 from sync.reports.shared import column
 from sync.reports.shared.findings import Findings
 from sync.reports.shared.formats import count, decimal, or_unknown, plural
-from sync.reports.shared.frames import FLAG, INTEGER, REAL, TEXT, TIME, schema, seconds
+from sync.reports.shared.frames import INTEGER, REAL, TEXT, TIME, schema, seconds
 from sync.reports.shared.levels import ERROR_LEVELS
 from sync.reports.shared.problem import Problem, ProblemKind
 from sync.reports.shared.report import Report, Table
 from sync.tables.partitions import coalesced, conform
 from sync.tables.summaries import Summary
 
-SCHEMA: Final = schema(
-    version=TEXT,
-    gateways=INTEGER,
-    current=INTEGER,
-    first_seen=TIME,
-    last_seen=TIME,
-    gateway_days=REAL,
-    events=INTEGER,
-    errors=INTEGER,
-    per_thousand=REAL,
-    per_day=REAL,
-    before=TEXT,
-    compared=INTEGER,
-    higher=INTEGER,
-    ratio=REAL,
-    worse=FLAG,
-    caution=FLAG,
+TABLE: Final = Table(
+    order=130,
+    title="Versions",
+    about=(
+        "Which versions of Fieldpost run, and whether one has more errors than the version before "
+        "it, on the gateways that ran both."
+    ),
+    columns=(
+        column.text("version", "Version"),
+        column.number("current", "Gateways now"),
+        column.number("gateways", "Gateways ever"),
+        column.flag("worse", "More errors"),
+        column.flag("caution", "Too little data"),
+        column.real("per_thousand", "Errors per 1,000 events", decimal),
+        column.real("per_day", "Errors a day", or_unknown(decimal)),
+        column.text("before", "Compared with"),
+        column.number("compared", "Gateways that ran both"),
+        column.number("higher", "More errors on"),
+        column.real("ratio", "Times as many errors", decimal),
+        column.number("events", "Events"),
+        column.number("errors", "Errors"),
+        column.real("gateway_days", "Gateway days", decimal),
+        column.time("first_seen", "First seen"),
+        column.time("last_seen", "Last seen"),
+    ),
 )
 """A version of Fieldpost: the `gateways` that ever ran it, and that run it now (`current`); when it
 was seen first and last, by synchronised clocks if there were any; for how many `gateway_days` it
@@ -49,6 +57,8 @@ and as `per_day` of a gateway.
 `before` is the version that was seen before it. `compared` gateways ran both; `higher` of them
 have more errors a day than before. `ratio` is the errors a day of these gateways, new to old.
 `worse` is the judgement; `caution` says that there is too little data for one."""
+
+SCHEMA: Final = TABLE.schema
 
 WORSE_RATIO: Final = 2.0
 """Times the errors a day of the version before that make a version worse: a smaller increase may
@@ -236,38 +246,10 @@ def problems(findings: Findings) -> Iterator[Problem]:
             )
 
 
-TABLE: Final = Table(
-    order=130,
-    title="Versions",
-    about=(
-        "Which versions of Fieldpost run, and whether one has more errors than the version before "
-        "it, on the gateways that ran both."
-    ),
-    columns=(
-        column.text("version", "Version"),
-        column.number("current", "Gateways now"),
-        column.number("gateways", "Gateways ever"),
-        column.flag("worse", "More errors"),
-        column.flag("caution", "Too little data"),
-        column.number("per_thousand", "Errors per 1,000 events", decimal),
-        column.number("per_day", "Errors a day", or_unknown(decimal)),
-        column.text("before", "Compared with"),
-        column.number("compared", "Gateways that ran both"),
-        column.number("higher", "More errors on"),
-        column.number("ratio", "Times as many errors", decimal),
-        column.number("events", "Events"),
-        column.number("errors", "Errors"),
-        column.number("gateway_days", "Gateway days", decimal),
-        column.time("first_seen", "First seen"),
-        column.time("last_seen", "Last seen"),
-    ),
-)
-
 DAILY: Final = Summary("versions", 1, DAYS, days)
 
 REPORT: Final = Report(
     "versions",
-    SCHEMA,
     (DAILY,),
     lambda context: versions(context.daily(DAILY), context.segments()),
     TABLE,

@@ -48,7 +48,7 @@ def repair(storage: LocalStorage) -> None:
         log = storage.root / name / _LOG
         for path in _newer(log, version):
             if path.suffix != ".json":
-                path.unlink()
+                path.unlink(missing_ok=True)  # another driver may be at work
         for number in range(version + 1, _last_version(log) + 1):
             if not _is_whole(storage.root / name, _commit(log, number)):
                 for later in range(_last_version(log), number - 1, -1):

@@ -6,7 +6,10 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, tzinfo
 from typing import Any, Literal, NamedTuple
 
+from pyspark.sql.types import DataType
+
 from sync.reports.shared import formats
+from sync.reports.shared.frames import FLAG, INTEGER, REAL, TEXT, TIME
 from sync.reports.shared.plausible import LONGEST_S, is_plausible_time
 from sync.reports.shared.window import AHEAD_S
 
@@ -20,13 +23,15 @@ Mark = Literal["good", "calm", "wrong"]
 
 
 class Column(NamedTuple):
-    """A column: its name in the report's schema, its title, the format of its values, its kind.
+    """A column: its name and type in the report's schema, its title, the format of its values, its
+    kind.
 
     `marks` maps the states of a `state` column to their marks. `limits` are the lowest and the
     highest plausible value; others are shown as unknown, and so are implausible times.
     """
 
     name: str
+    type: DataType
     title: str
     write: Callable[[Any], str] = formats.plain
     kind: Kind = "text"
@@ -63,22 +68,27 @@ class Column(NamedTuple):
 
 def text(name: str, title: str, words: Mapping[str, str] | None = None) -> Column:
     """Return a column of short texts; `words` translates values that are codes."""
-    return Column(name, title, _translated(words))
+    return Column(name, TEXT, title, _translated(words))
 
 
 def prose(name: str, title: str) -> Column:
     """Return a column of texts that may be long."""
-    return Column(name, title, kind="long")
+    return Column(name, TEXT, title, kind="long")
 
 
 def number(name: str, title: str, write: Callable[[Any], str] = formats.count) -> Column:
-    """Return a column of numbers; `write` formats them with their unit."""
-    return Column(name, title, write, "number")
+    """Return a column of whole numbers; `write` formats them with their unit."""
+    return Column(name, INTEGER, title, write, "number")
+
+
+def real(name: str, title: str, write: Callable[[Any], str]) -> Column:
+    """Return a column of numbers that need not be whole; `write` formats them with their unit."""
+    return Column(name, REAL, title, write, "number")
 
 
 def duration(name: str, title: str) -> Column:
     """Return a column of durations, given in seconds."""
-    return Column(name, title, formats.duration, "number")
+    return real(name, title, formats.duration)
 
 
 def age(name: str, title: str) -> Column:
@@ -88,7 +98,7 @@ def age(name: str, title: str) -> Column:
 
 def latency(name: str, title: str) -> Column:
     """Return a column of milliseconds that are unknown beyond a year."""
-    return Column(name, title, formats.milliseconds, "number", limits=(0.0, LONGEST_S * 1_000))
+    return number(name, title, formats.milliseconds)._replace(limits=(0.0, LONGEST_S * 1_000))
 
 
 def lag(name: str, title: str) -> Column:
@@ -98,24 +108,24 @@ def lag(name: str, title: str) -> Column:
 
 def alarm(name: str, title: str) -> Column:
     """Return a column of counts that should be zero."""
-    return Column(name, title, formats.count, "alarm")
+    return Column(name, INTEGER, title, formats.count, "alarm")
 
 
 def flag(name: str, title: str) -> Column:
     """Return a column that is true if something is wrong."""
-    return Column(name, title, formats.yes_no, "flag")
+    return Column(name, FLAG, title, formats.yes_no, "flag")
 
 
 def time(name: str, title: str) -> Column:
     """Return a column of times."""
-    return Column(name, title, formats.moment, "time")
+    return Column(name, TIME, title, formats.moment, "time")
 
 
 def state(
     name: str, title: str, marks: Mapping[str, Mark], words: Mapping[str, str] | None = None
 ) -> Column:
     """Return a column of states with their marks; `words` translates states that are codes."""
-    return Column(name, title, _translated(words), "state", marks)
+    return Column(name, TEXT, title, _translated(words), "state", marks)
 
 
 def _translated(words: Mapping[str, str] | None) -> Callable[[Any], str]:

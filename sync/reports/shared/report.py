@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructField, StructType
 
 from sync.reports.shared.column import Column
 from sync.reports.shared.findings import Findings, Row
@@ -83,6 +83,11 @@ class Table(NamedTuple):
     columns: tuple[Column, ...]
     empty: str = "There is nothing to show: no gateway has sent events for this table."
 
+    @property
+    def schema(self) -> StructType:
+        """The columns of the rows, in the order of the table."""
+        return StructType([StructField(each.name, each.type) for each in self.columns])
+
 
 class Series(NamedTuple):
     """Rows that a plot is drawn from, and that are in no table and no file.
@@ -111,14 +116,13 @@ def no_problems(_findings: Findings) -> Iterator[Problem]:
 class Report:
     """A report: a table of the fleet's page and, if it has rows of a gateway, of that one's page.
 
-    `name` is the name of its CSV file and its key in report.json. `compute` returns rows of
-    `schema` in the order in which they are shown, few enough to be collected; `summaries` are all
+    `name` is the name of its CSV file and its key in report.json. `compute` returns the rows of
+    `table`, in the order in which they are shown, few enough to be collected; `summaries` are all
     that it reads from its context. `problems` judges the computed rows, and returns problems of
     `problem_kinds`. `gateways_of` names the gateways whose pages show a row.
     """
 
     name: str
-    schema: StructType
     summaries: tuple[Summary, ...]
     compute: Callable[[ReportContext], DataFrame]
     table: Table
@@ -126,6 +130,11 @@ class Report:
     problem_kinds: tuple[ProblemKind, ...] = ()
     problems: Callable[[Findings], Iterator[Problem]] = no_problems
     gateways_of: Callable[[Row], list[str]] = gateway_of
+
+    @property
+    def schema(self) -> StructType:
+        """The schema of the table's rows."""
+        return self.table.schema
 
     @property
     def parts(self) -> tuple[Report | Series, ...]:

@@ -36,10 +36,8 @@ TEXT = (Path(__file__).parents[3] / "docs" / "reference" / "reports.md").read_te
 
 
 @pytest.mark.parametrize("report", REPORTS, ids=lambda report: report.name)
-def test_every_report_is_listed_and_shows_all_of_its_columns(report: Report) -> None:
+def test_every_report_is_listed(report: Report) -> None:
     assert re.search(rf"^\| .*`{report.name}`.* \| .+ \|$", TEXT, re.MULTILINE)
-    columns = [column.name for column in report.table.columns]
-    assert sorted(columns) == sorted(report.schema.fieldNames())
 
 
 def test_the_document_names_only_columns_that_exist() -> None:
