@@ -69,25 +69,21 @@ class BatchIngest:
 
         The first batch reports them all, so that the landing is listed only once.
         """
-        found = {} if self._empty_files_reported else self._waiting_empty_files()
+        found = {} if self._empty_files_reported else waiting_files(self._segments)
         self._empty_files_reported = True
-        nothing = dict.fromkeys(arrow_schemas.FILES.names)
         return [
-            nothing
+            dict.fromkeys(arrow_schemas.FILES.names)
             | {
                 "path": self._segments.uri(path),
-                "arrived": time_of(at),
+                "arrived": time_of(file.modified),
                 "size": 0,
                 "sha256": EMPTY_SHA256,
                 "reason": "short",
                 "detail": "the file is empty",
             }
-            for path, at in sorted(found.items())
+            for path, file in sorted(found.items())
+            if not file.size
         ]
-
-    def _waiting_empty_files(self) -> Mapping[str, float]:
-        found = waiting_files(self._segments)
-        return {path: file.modified for path, file in found.items() if not file.size}
 
     def _judge(self, files: BatchFiles, snapshot: Snapshot) -> list[_JudgedFile]:
         """Decide the fate of each file, in the order of arrival."""

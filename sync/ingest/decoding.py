@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import fields
 from datetime import date, timedelta
 from typing import Any, Final
 
@@ -16,9 +17,9 @@ import numpy as np
 import pyarrow as pa
 
 from sync.ingest.arrow_columns import arrow_columns, days_of, distinct
-from sync.segment import SegmentError, digest_of
+from sync.segment import SegmentError, SegmentHeader, digest_of
 from sync.segment.limits import MAX_FILE, MAX_TIME, MIN_TIME
-from sync.tables.arrow_schemas import DECODED, EVENTS
+from sync.tables.arrow_schemas import DECODED, EVENTS, FILES
 from sync.tables.part_files import PartFile, PartFiles
 
 MAX_DAYS: Final = 32
@@ -31,20 +32,8 @@ times."""
 
 _FIRST_DAY: Final = date(1970, 1, 1)
 
-_COPIED: Final = (
-    "gateway",
-    "epoch",
-    "lane",
-    "first_seq",
-    "last_seq",
-    "boot",
-    "service_seconds",
-    "clock",
-    "firmware",
-    "software",
-    "disk_used",
-)
-"""Fields of the header that are copied as they are."""
+_COPIED: Final = [each.name for each in fields(SegmentHeader) if each.name in FILES.names]
+"""Fields of the header that the table of segments has, some in another form."""
 
 
 def decode_files(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -95,10 +84,10 @@ def _decoded(
         "sha256": hashlib.sha256(content).hexdigest(),
     }
     try:
-        fields, columns = _read(content)
+        found, columns = _read(content)
     except SegmentError as error:
         return row | {"reason": error.reason, "detail": error.text}, None
-    return row | fields, columns
+    return row | found, columns
 
 
 def _read(content: bytes) -> tuple[dict[str, Any], dict[str, pa.Array] | None]:
@@ -109,7 +98,7 @@ def _read(content: bytes) -> tuple[dict[str, Any], dict[str, pa.Array] | None]:
     if len(days) > MAX_DAYS:
         text = f"events of {len(days)} days, more than {MAX_DAYS}"
         return {"reason": "days", "detail": text}, None
-    fields = {
+    row = {
         **{name: getattr(header, name) for name in _COPIED},
         "sealed_at": header.sealed_at * 1000,
         "digest": digest_of(content).hex(),
@@ -117,7 +106,7 @@ def _read(content: bytes) -> tuple[dict[str, Any], dict[str, pa.Array] | None]:
         "config_hash": header.config_hash.hex(),
         "dropped": [dropped._asdict() for dropped in header.dropped],
     }
-    return fields, columns
+    return row, columns
 
 
 def _by_day(

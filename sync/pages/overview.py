@@ -138,47 +138,31 @@ def overview(findings: Findings, problems: Iterable[Problem], pages: Mapping[str
         unexplained[row["gateway"]] += row["unexplained"]
     rows = {row["gateway"]: row for row in only_plausible(findings)["availability"]}
     trends = {row["gateway"]: figure_trends([row], findings) for row in findings["trends"]}
-    lines = [
-        _line(
-            gateway,
-            page,
-            rows.get(gateway, {}),
-            counts.get(gateway, Counter()),
-            unexplained[gateway],
-            trends.get(gateway, {}),
-            findings,
+    lines = []
+    for gateway, page in pages.items():
+        row, weights = rows.get(gateway, {}), counts.get(gateway, Counter())
+        seen, state = _seen(row), row.get("state", "unknown")
+        ago = None if seen is None else max((findings.as_of - seen).total_seconds(), 0)
+        changes = trends.get(gateway, {}).items()
+        lines.append(
+            Line(
+                gateway,
+                page,
+                state,
+                _STATE.mark(state),
+                weights["wrong"],
+                weights["notice"],
+                unexplained[gateway],
+                row.get("outages", 0),
+                formats.percentage(row.get("running_share")),
+                formats.UNKNOWN if ago is None else formats.duration(ago),
+                formats.UNKNOWN if seen is None else formats.moment(seen, findings.zone),
+                {name: text for name, text in changes if text not in UNREMARKABLE},
+            )
         )
-        for gateway, page in pages.items()
-    ]
     lines.sort(key=lambda line: (-line.wrong, -line.notices, line.gateway))
     rest = lines[SHOWN:]
     return Overview(lines[:SHOWN], rest[:FOLDED], max(len(rest) - FOLDED, 0))
-
-
-def _line(
-    gateway: str,
-    page: str,
-    row: Row,
-    counts: Counter[str],
-    unexplained: int,
-    trends: Mapping[str, str],
-    findings: Findings,
-) -> Line:
-    seen, state = _seen(row), row.get("state", "unknown")
-    return Line(
-        gateway,
-        page,
-        state,
-        _STATE.mark(state),
-        counts["wrong"],
-        counts["notice"],
-        unexplained,
-        row.get("outages", 0),
-        formats.percentage(row.get("running_share")),
-        formats.UNKNOWN if seen is None else formats.duration(_seconds(findings.as_of, seen)),
-        formats.UNKNOWN if seen is None else formats.moment(seen, findings.zone),
-        {name: text for name, text in trends.items() if text not in UNREMARKABLE},
-    )
 
 
 def _seen(row: Row) -> datetime | None:
@@ -187,10 +171,6 @@ def _seen(row: Row) -> datetime | None:
     if seen is None or arrived is None:
         return seen
     return seen if -AHEAD_S <= (arrived - seen).total_seconds() <= LONGEST_S else None
-
-
-def _seconds(now: datetime, then: datetime) -> float:
-    return max((now - then).total_seconds(), 0)
 
 
 def _time(value: datetime | None, findings: Findings) -> str:
