@@ -74,8 +74,6 @@ beginning, its median, the `usual` median, the robust `z`, and its `basis`, whic
 sensor at that hour of other days), `all` (the sensor at any hour) or `type` (sensors of the same
 name and unit in that hour)."""
 
-SCHEMA: Final = TABLE.schema
-
 HOURS: Final = schema(
     gateway=TEXT,
     source=TEXT,
@@ -195,7 +193,7 @@ def hours(events: DataFrame) -> DataFrame:
 
 
 def anomalies(hours: DataFrame) -> DataFrame:
-    """Compute the rows of `SCHEMA` from `HOURS`, flat and anomalous sensors first."""
+    """Compute the rows of `TABLE` from `HOURS`, flat and anomalous sensors first."""
     latest = F.lit(hours.agg(F.max("day")).collect()[0][0])
     recent = hours.where(F.col("day") > F.date_sub(latest, WINDOW_D))
     known = recent.groupBy(*_UNIT).agg(
@@ -216,7 +214,7 @@ def anomalies(hours: DataFrame) -> DataFrame:
         }
     )
     order = (F.col("state") == "ok", F.col("state") == "anomalous", F.desc(F.abs("z")))
-    return conform(judged, SCHEMA).orderBy(*order, *SENSOR).limit(ROWS)
+    return conform(judged, TABLE.schema).orderBy(*order, *SENSOR).limit(ROWS)
 
 
 def _flat_lines(hours: DataFrame) -> DataFrame:

@@ -67,8 +67,6 @@ ever arrived). Shares are of 1; `running_share` ignores unknown time. Durations 
 the millisecond. `silent_after_s` is the time without an arrival that counts as a silence of this
 gateway."""
 
-SCHEMA: Final = TABLE.schema
-
 STRETCHES: Final = schema(gateway=TEXT, begin=REAL, end=REAL, state=TEXT)
 """A period of one state, in seconds since 1970; see `heartbeats.SPANS`."""
 
@@ -83,7 +81,7 @@ def availability(
     as_of: datetime,
     since: date | None = None,
 ) -> DataFrame:
-    """Compute a row of `SCHEMA` for each gateway as of `as_of`, in the order of their names.
+    """Compute a row of `TABLE` for each gateway as of `as_of`, in the order of their names.
 
     `life` has rows of `heartbeats.RUNS`, `spans` of `heartbeats.SPANS`, cut off at the day `since`
     (UTC) if it is given. Durations, shares and counts then start at that day; the state, and what
@@ -101,9 +99,9 @@ def availability(
     )
     counts = ["outages", "restarts", "unclean_restarts", "clock_steps", "silences"]
     rows = rows.withColumn("state", state).fillna(0, subset=counts)
-    durations = [each.name for each in SCHEMA if each.name.endswith("_s")]
+    durations = [each.name for each in TABLE.schema if each.name.endswith("_s")]
     rows = rows.withColumns({name: F.round(name, 3) for name in durations})
-    return conform(rows, SCHEMA).orderBy("gateway")
+    return conform(rows, TABLE.schema).orderBy("gateway")
 
 
 def _durations(spans: DataFrame) -> DataFrame:

@@ -86,8 +86,6 @@ seconds in total (absolute) and by `step_max_s` at most (signed), last at `last_
 `unsynchronised_share` of the heartbeats, which stand for `unsynchronised_s` seconds,
 `worst_day_s` of them on the worst day."""
 
-SCHEMA: Final = TABLE.schema
-
 AHEAD_S: Final = 5.0
 """Seconds that a clock may be ahead: a segment cannot arrive before it is sealed, and file systems
 and time servers differ by less."""
@@ -189,7 +187,7 @@ def days(events: DataFrame) -> DataFrame:
 
 
 def clocks(days: DataFrame, segments: DataFrame) -> DataFrame:
-    """Compute a row of `SCHEMA` for each gateway in `days` (of `DAYS`) or in `segments`."""
+    """Compute a row of `TABLE` for each gateway in `days` (of `DAYS`) or in `segments`."""
     sent = segments.where(F.col("fate") == "accepted").select(
         "gateway",
         "boot",
@@ -203,7 +201,7 @@ def clocks(days: DataFrame, segments: DataFrame) -> DataFrame:
     for part in (_skew(sent), _drift(sent), _gain(sent)):
         rows = rows.join(part, on="gateway", how="left")
     counted = rows.fillna(0, subset=["steps", "odd_steps", "step_sum_s", "unsynchronised_s"])
-    return conform(counted.withColumn("state", _state()), SCHEMA).orderBy("gateway")
+    return conform(counted.withColumn("state", _state()), TABLE.schema).orderBy("gateway")
 
 
 def _state() -> Column:

@@ -66,8 +66,6 @@ last number that arrived; `missing` of these did not arrive, `declared` of the m
 and left out. `forks` contradict accepted segments; `chain_breaks` follow an accepted segment
 without carrying its digest."""
 
-SCHEMA: Final = TABLE.schema
-
 DROPPED: Final = schema(gateway=TEXT, epoch=TEXT, lane=TEXT, first_seq=INTEGER, last_seq=INTEGER)
 """Numbers that a gateway reports as dropped by an event `uplink/evicted` or `uplink/set_aside`. The
 header of a later segment reports them too, but there may be no later segment of that lane."""
@@ -99,7 +97,7 @@ def dropped(events: DataFrame) -> DataFrame:
 
 
 def completeness(numbers: DataFrame, dropped: DataFrame, segments: DataFrame) -> DataFrame:
-    """Compute a row of `SCHEMA` for each lane of each epoch of each gateway, in that order.
+    """Compute a row of `TABLE` for each lane of each epoch of each gateway, in that order.
 
     `numbers` (rows of `lanes.RANGES`) and `dropped` (of `DROPPED`) cover all days.
     """
@@ -125,7 +123,7 @@ def completeness(numbers: DataFrame, dropped: DataFrame, segments: DataFrame) ->
         .withColumn("unexplained", missing - F.col("declared"))
         .withColumn("duplicates", F.col("rows") - F.col("received"))
     )
-    return conform(_with_state(counted, numbers), SCHEMA).orderBy(*LANE)
+    return conform(_with_state(counted, numbers), TABLE.schema).orderBy(*LANE)
 
 
 def _known_lanes(numbers: DataFrame, gone: DataFrame, segments: DataFrame) -> DataFrame:

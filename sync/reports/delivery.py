@@ -37,8 +37,6 @@ TABLE: Final = Table(
 """Milliseconds from custody to delivery, by level of service: 0 plain, 1 acknowledged, 2 assured.
 Percentiles are exact, by nearest rank."""
 
-SCHEMA: Final = TABLE.schema
-
 HISTOGRAM: Final = schema(gateway=TEXT, qos=BYTE, latency_ms=INTEGER, events=INTEGER)
 """Number of events with each latency. Histograms of several days can be added, and percentiles
 stay exact."""
@@ -52,9 +50,9 @@ def histogram(events: DataFrame) -> DataFrame:
 
 
 def delivery(daily: DataFrame) -> DataFrame:
-    """Compute a row of `SCHEMA` for each gateway and level in `daily` (rows of `HISTOGRAM`)."""
+    """Compute a row of `TABLE` for each gateway and level in `daily` (rows of `HISTOGRAM`)."""
     rows = percentiles(daily, ("gateway", "qos"), "latency_ms", "_ms")
-    return conform(rows, SCHEMA).orderBy("gateway", "qos")
+    return conform(rows, TABLE.schema).orderBy("gateway", "qos")
 
 
 DAILY: Final = Summary("delivery", 1, HISTOGRAM, histogram)

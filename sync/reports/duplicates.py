@@ -45,8 +45,6 @@ TABLE: Final = Table(
 `source` that the centre already had. How often, first and last: offers by the gateway's clock,
 segments by their arrival."""
 
-SCHEMA: Final = TABLE.schema
-
 OFFERS: Final = schema(gateway=TEXT, source=TEXT, times=INTEGER, since=TIME, until=TIME)
 
 MANY_OFFERS: Final = 100
@@ -63,7 +61,7 @@ def offers(events: DataFrame) -> DataFrame:
 
 
 def duplicates(daily: DataFrame, segments: DataFrame, since: date | None = None) -> DataFrame:
-    """Compute a row of `SCHEMA` for each gateway and source, offers before segments.
+    """Compute a row of `TABLE` for each gateway and source, offers before segments.
 
     `daily` has rows of `OFFERS`. Segments that arrived before the day `since` (UTC) are left out.
     """
@@ -77,7 +75,7 @@ def duplicates(daily: DataFrame, segments: DataFrame, since: date | None = None)
         of_offers.withColumn("what", F.lit("offers")),
         of_segments.withColumn("what", F.lit("segments")),
     )
-    return conform(both, SCHEMA).orderBy("gateway", "what", "source")
+    return conform(both, TABLE.schema).orderBy("gateway", "what", "source")
 
 
 def _sums(first: str, last: str) -> list[Column]:

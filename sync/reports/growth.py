@@ -56,8 +56,6 @@ with the bounds of its interval. `cap`: bytes that the folder may take, and who 
 `days_left` until the limit, with the bounds of its interval; null if the folder does not grow.
 `evicted`: events that were dropped, last at `last_evicted`."""
 
-SCHEMA: Final = TABLE.schema
-
 SOON_D: Final = 30.0
 """Days before storage is full from which somebody must know: visits are planned by the month."""
 
@@ -104,7 +102,7 @@ def days(events: DataFrame) -> DataFrame:
 
 
 def growth(days: DataFrame, segments: DataFrame, cap: int | None = None) -> DataFrame:
-    """Compute a row of `SCHEMA` for each gateway that has accepted segments.
+    """Compute a row of `TABLE` for each gateway that has accepted segments.
 
     `days` has rows of `DAYS`. `cap` is the operator's limit of a gateway's folder, in bytes.
     """
@@ -121,7 +119,7 @@ def growth(days: DataFrame, segments: DataFrame, cap: int | None = None) -> Data
         .withColumn("days_low", _days_left("trend_high"))
         .withColumn("days_high", _days_left("trend_low"))
     )
-    return conform(judged.withColumn("state", _state()), SCHEMA).orderBy("gateway")
+    return conform(judged.withColumn("state", _state()), TABLE.schema).orderBy("gateway")
 
 
 def _cap_from(operators: Column) -> Column:

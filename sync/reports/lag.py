@@ -43,8 +43,6 @@ TABLE: Final = Table(
 synchronised. Percentiles are values that occurred, by nearest rank, and at most `RESOLUTION` above
 the exact ones; the maximum is exact."""
 
-SCHEMA: Final = TABLE.schema
-
 RESOLUTION: Final = 0.02
 """Relative difference below which two lags may count as one: a day of a gateway is then some
 hundred rows, while milliseconds would make nearly one row for each event."""
@@ -69,12 +67,12 @@ def histogram(events: DataFrame) -> DataFrame:
 
 
 def lag(daily: DataFrame) -> DataFrame:
-    """Compute a row of `SCHEMA` for each gateway and clock state in `daily` (of `HISTOGRAM`)."""
+    """Compute a row of `TABLE` for each gateway and clock state in `daily` (of `HISTOGRAM`)."""
     steps = daily.groupBy("gateway", "clock", "step").agg(
         F.max("lag_ms").alias("lag_ms"), F.sum("events").alias("events")
     )
     rows = percentiles(steps, ("gateway", "clock"), "lag_ms", "_s", divisor=1_000)
-    return conform(rows, SCHEMA).orderBy("gateway", F.desc("clock"))
+    return conform(rows, TABLE.schema).orderBy("gateway", F.desc("clock"))
 
 
 def problems(findings: Findings) -> Iterator[Problem]:

@@ -41,14 +41,12 @@ TABLE: Final = Table(
 refusal by a `limit` (the rule's name), and the first and the last time. The value of an event of
 kind `limit` is its number of refusals."""
 
-SCHEMA: Final = TABLE.schema
-
 REPEATED: Final = "repeated"
 """The name of `message` events that report no loss; they are part of `duplicates`."""
 
 
 def daily_notices(events: DataFrame) -> DataFrame:
-    """Compute the rows of `SCHEMA`, by `day`."""
+    """Compute the rows of `TABLE`, by `day`."""
     system = events.where((F.col("lane") == "system") & F.col("kind").isin("message", "limit"))
     refusals = F.coalesce(count_of(F.col("value")), F.lit(1))
     times = F.when(F.col("kind") == "limit", refusals).otherwise(1)
@@ -57,9 +55,9 @@ def daily_notices(events: DataFrame) -> DataFrame:
 
 
 def notices(daily: DataFrame) -> DataFrame:
-    """Compute a row of `SCHEMA` for each gateway, kind and name in `daily`."""
+    """Compute a row of `TABLE` for each gateway, kind and name in `daily`."""
     rows = _sums(daily, first="since", last="until")
-    return conform(rows, SCHEMA).orderBy("gateway", "kind", "name")
+    return conform(rows, TABLE.schema).orderBy("gateway", "kind", "name")
 
 
 def _sums(rows: DataFrame, *by: str, first: str, last: str) -> DataFrame:
@@ -104,7 +102,7 @@ def problems(findings: Findings) -> Iterator[Problem]:
         yield Problem("notice", "message_lost", gateway, gateway, what, remedy)
 
 
-DAILY: Final = Summary("notices", 1, SCHEMA, daily_notices)
+DAILY: Final = Summary("notices", 1, TABLE.schema, daily_notices)
 
 REPORT: Final = Report(
     "notices",

@@ -40,14 +40,12 @@ TABLE: Final = Table(
 """From the last life event before the outage to the first one after it, by the gateway's clock;
 `ended` is `restarted` or `went_on` (see `heartbeats.SPANS`)."""
 
-SCHEMA: Final = TABLE.schema
-
 ROWS: Final = 1_000
 """Maximum number of listed outages, the latest ones: more usually have one cause."""
 
 
 def outages(spans: DataFrame) -> DataFrame:
-    """Compute a row of `SCHEMA` for the latest outages of `heartbeats.SPANS`, latest first."""
+    """Compute a row of `TABLE` for the latest outages of `heartbeats.SPANS`, latest first."""
     rows = spans.where(F.col("state") == "outage").select(
         "gateway",
         F.timestamp_seconds("begin").alias("begin"),
@@ -55,7 +53,7 @@ def outages(spans: DataFrame) -> DataFrame:
         F.round(F.col("end") - F.col("begin"), 3).alias("seconds"),
         "ended",
     )
-    return conform(rows, SCHEMA).orderBy(F.desc("begin"), "gateway").limit(ROWS)
+    return conform(rows, TABLE.schema).orderBy(F.desc("begin"), "gateway").limit(ROWS)
 
 
 REPORT: Final = Report(

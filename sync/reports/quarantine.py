@@ -39,8 +39,6 @@ TABLE: Final = Table(
 )
 """The path from which the file was read, and why it was not accepted. `size` is in bytes."""
 
-SCHEMA: Final = TABLE.schema
-
 FILES: Final = schema(fate=TEXT, files=INTEGER)
 """Number of files of the landing that were `accepted`, are `bad`, or are a `fork`."""
 
@@ -49,8 +47,8 @@ ROWS: Final = 1_000
 
 
 def quarantine(segments: DataFrame) -> DataFrame:
-    """Compute a row of `SCHEMA` for each file that was not accepted: the latest, latest first."""
-    return conform(refused(segments), SCHEMA).orderBy(F.desc("arrived"), "path").limit(ROWS)
+    """Compute a row of `TABLE` for each file that was not accepted: the latest, latest first."""
+    return conform(refused(segments), TABLE.schema).orderBy(F.desc("arrived"), "path").limit(ROWS)
 
 
 def files_by_fate(segments: DataFrame) -> DataFrame:

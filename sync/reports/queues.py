@@ -78,8 +78,6 @@ became dead, by events); items that people `purged`, `unlocked`, `requeued`. `st
 periods in which it was stuck, including the present one; `recovered` of them ended with a delivery
 or an empty queue; `longest_stuck_s` is the longest in seconds."""
 
-SCHEMA: Final = TABLE.schema
-
 RUNS: Final = schema(
     gateway=TEXT,
     queue=TEXT,
@@ -189,7 +187,7 @@ def done(events: DataFrame) -> DataFrame:
 
 
 def queues(runs: DataFrame, done: DataFrame) -> DataFrame:
-    """Compute a row of `SCHEMA` for each queue of `runs` (of `RUNS`) or `done` (of `DONE`)."""
+    """Compute a row of `TABLE` for each queue of `runs` (of `RUNS`) or `done` (of `DONE`)."""
     of_queue = ("gateway", "queue")
     interventions = done.groupBy(*of_queue).agg(*(F.sum(name).alias(name) for name in _COUNTS))
     stuck = (
@@ -219,7 +217,7 @@ def queues(runs: DataFrame, done: DataFrame) -> DataFrame:
     since = F.when(F.col("now.stuck"), F.timestamp_seconds("now.begin"))
     judged = rows.withColumn("state", state).withColumn("since", since)
     counted = judged.fillna(0, subset=[*_SUMS, *_COUNTS, "stuck", "recovered"])
-    return conform(counted, SCHEMA).orderBy(*of_queue)
+    return conform(counted, TABLE.schema).orderBy(*of_queue)
 
 
 def _periods(runs: DataFrame) -> DataFrame:

@@ -51,8 +51,6 @@ commas. `latest` is the greater count of the last two days (UTC), the last of wh
 `usual` is the median count of the days before (null if there are none). `surge`: `latest` is far
 above it."""
 
-SCHEMA: Final = TABLE.schema
-
 NAMED: Final = 5
 """Gateways that a row names: more are only counted."""
 
@@ -79,7 +77,7 @@ def days(events: DataFrame) -> DataFrame:
 
 
 def refusals(days: DataFrame, as_of: datetime) -> DataFrame:
-    """Compute the rows of `SCHEMA` from `days` (of `DAYS`), surges first, then by count."""
+    """Compute the rows of `TABLE` from `days` (of `DAYS`), surges first, then by count."""
     of = ("who", "rule")
     refused = days.where(F.col("rule").isNotNull())
     refused = refused.withColumn("who", F.coalesce("source", F.lit("")))
@@ -89,7 +87,9 @@ def refusals(days: DataFrame, as_of: datetime) -> DataFrame:
     known = rows.crossJoin(F.broadcast(before.agg(F.countDistinct("day").alias("known"))))
     usual = known.withColumn("usual", _median()).withColumn("source", F.nullif("who", F.lit("")))
     surge = (F.col("latest") >= SURGE_MIN) & (F.col("latest") > SURGE_FACTOR * F.col("usual"))
-    judged = conform(usual.withColumn("surge", F.coalesce(surge, F.lit(0).cast("boolean"))), SCHEMA)
+    judged = conform(
+        usual.withColumn("surge", F.coalesce(surge, F.lit(0).cast("boolean"))), TABLE.schema
+    )
     return judged.orderBy(F.desc("surge"), F.desc("times"), "source", "rule").limit(ROWS)
 
 

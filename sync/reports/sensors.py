@@ -63,8 +63,6 @@ no reading for longer, but too much of that time cannot be judged); `ok` otherwi
 the median of the seconds between two readings (null if too few are known), `silence_s` the time
 from the `last` reading to `told_until`, both by the gateway's clock."""
 
-SCHEMA: Final = TABLE.schema
-
 STEPS: Final = 8
 """Buckets for each doubling of an interval: they are 9 % wide, and the median is as exact, or exact
 if all intervals of its bucket are equal. From a second to a day there are 131 buckets."""
@@ -135,7 +133,7 @@ def lives(events: DataFrame) -> DataFrame:
 
 
 def sensors(days: DataFrame, lives: DataFrame, segments: DataFrame) -> DataFrame:
-    """Compute the rows of `SCHEMA`, silent sensors first; `ROWS` at most.
+    """Compute the rows of `TABLE`, silent sensors first; `ROWS` at most.
 
     `days` has rows of `DAYS`, `lives` of `LIVES`. `segments` shows which readings have arrived.
     """
@@ -169,7 +167,7 @@ def sensors(days: DataFrame, lives: DataFrame, segments: DataFrame) -> DataFrame
         }
     )
     order = (F.col("state") != "silent", F.col("state") != "unknown", F.desc("silence_s"))
-    return conform(rows, SCHEMA).orderBy(*order, *SENSOR).limit(ROWS)
+    return conform(rows, TABLE.schema).orderBy(*order, *SENSOR).limit(ROWS)
 
 
 def _usual_interval(days: DataFrame) -> DataFrame:

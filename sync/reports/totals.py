@@ -29,8 +29,6 @@ TABLE: Final = Table(
 )
 """Number of events that the fleet sent, by lane and kind."""
 
-SCHEMA: Final = TABLE.schema
-
 COUNTS: Final = schema(
     gateway=TEXT, lane=TEXT, kind=TEXT, begin=INTEGER, step_s=INTEGER, events=INTEGER
 )
@@ -76,9 +74,9 @@ def step_for(span_s: float) -> int:
 
 
 def totals(daily: DataFrame) -> DataFrame:
-    """Compute a row of `SCHEMA` for each lane and kind in `daily` (rows of `COUNTS`)."""
+    """Compute a row of `TABLE` for each lane and kind in `daily` (rows of `COUNTS`)."""
     rows = daily.groupBy("lane", "kind").agg(F.sum("events").alias("events"))
-    return conform(rows, SCHEMA).orderBy("lane", "kind")
+    return conform(rows, TABLE.schema).orderBy("lane", "kind")
 
 
 class Period(NamedTuple):

@@ -76,8 +76,6 @@ arrived. `forks` and `bad_segments` are refused files that arrived in it. `outag
 overlap it; `running_s` of the `judged_s` seconds (running, stopped or in an outage) the gateway
 ran."""
 
-SCHEMA: Final = TABLE.schema
-
 
 class Periods(NamedTuple):
     """The beginnings of the period and the one before it, in seconds since 1970; each ends as the
@@ -96,10 +94,10 @@ def periods_of(since: date | None, as_of: datetime) -> Periods | None:
 
 
 def trends(context: ReportContext) -> DataFrame:
-    """Compute a row of `SCHEMA` for each gateway, in the order of their names."""
+    """Compute a row of `TABLE` for each gateway, in the order of their names."""
     periods = periods_of(context.since, context.as_of)
     if periods is None or context.since is None:
-        return empty_frame(context.summaries.spark, SCHEMA)
+        return empty_frame(context.summaries.spark, TABLE.schema)
     segments, life = context.segments(), context.all_days(heartbeats.DAILY)
     numbers = context.all_days(lanes.DAILY)
     first = datetime.fromtimestamp(periods.before, UTC).date()
@@ -123,7 +121,7 @@ def trends(context: ReportContext) -> DataFrame:
             for name in (figure, f"{figure}_before")
         ),
     )
-    return conform(sums, SCHEMA).orderBy("gateway")
+    return conform(sums, TABLE.schema).orderBy("gateway")
 
 
 def _sums(figure: str, at: Column, periods: Periods, amount: Column) -> list[Column]:

@@ -58,7 +58,6 @@ and as `per_day` of a gateway.
 have more errors a day than before. `ratio` is the errors a day of these gateways, new to old.
 `worse` is the judgement; `caution` says that there is too little data for one."""
 
-SCHEMA: Final = TABLE.schema
 
 WORSE_RATIO: Final = 2.0
 """Times the errors a day of the version before that make a version worse: a smaller increase may
@@ -133,7 +132,7 @@ def _changes(events: DataFrame) -> DataFrame:
 
 
 def versions(days: DataFrame, segments: DataFrame) -> DataFrame:
-    """Compute a row of `SCHEMA` for each version in `days` (of `DAYS`), the latest first."""
+    """Compute a row of `TABLE` for each version in `days` (of `DAYS`), the latest first."""
     ran = _by_gateway(days, segments)
     rows = ran.groupBy("version").agg(
         F.count("gateway").alias("gateways"),
@@ -160,7 +159,7 @@ def versions(days: DataFrame, segments: DataFrame) -> DataFrame:
             & ~F.coalesce(_enough(), F.lit(0).cast("boolean")),
         }
     )
-    return conform(judged, SCHEMA).orderBy(F.desc("first_seen"), "version")
+    return conform(judged, TABLE.schema).orderBy(F.desc("first_seen"), "version")
 
 
 def _by_gateway(days: DataFrame, segments: DataFrame) -> DataFrame:

@@ -132,8 +132,8 @@ def test_flat_lines_and_unusual_hours_are_found_and_no_others(spark: SparkSessio
 
     hours = table(spark, StructType([*HOURS.fields, DAY]), CASES)
     report = anomalies.anomalies(hours)
-    assert report.schema.simpleString() == anomalies.SCHEMA.simpleString()
-    names = anomalies.SCHEMA.fieldNames()
+    assert report.schema.simpleString() == anomalies.TABLE.schema.simpleString()
+    names = anomalies.TABLE.schema.fieldNames()
     rows = [dict(zip(names, row, strict=True)) for row in told(report, *names)]
     found = {row["sensor"]: row for row in rows if row["state"] != "ok"}
     assert {sensor: row["state"] for sensor, row in found.items()} == {

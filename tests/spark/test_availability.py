@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from sync.reports.availability import SCHEMA, STRETCHES, availability, stretches
-from sync.reports.outages import SCHEMA as OUTAGES
+from sync.reports.availability import STRETCHES, TABLE, availability, stretches
+from sync.reports.outages import TABLE as OUTAGES
 from sync.reports.outages import outages
 from sync.reports.shared import heartbeats, lanes
 from sync.reports.shared.heartbeats import SPANS, spans
@@ -162,8 +162,8 @@ def test_states_of_spans(lives: Life) -> None:
 
 def test_outages_are_listed_latest_first(lives: Life) -> None:
     report = outages(lives.spans)
-    assert report.schema.simpleString() == OUTAGES.simpleString()
-    assert told(report, *OUTAGES.fieldNames()) == [
+    assert report.schema.simpleString() == OUTAGES.schema.simpleString()
+    assert told(report, *OUTAGES.schema.fieldNames()) == [
         ("torn", 60, 211, 151, "restarted"),
         ("brisk", 25, 50.5, 25.5, "restarted"),
     ]
@@ -215,7 +215,7 @@ def test_running_and_reachable_are_separate(spark: SparkSession, lives: Life) ->
     )
     life, times = (each.where("gateway != 'steady'") for each in lives)
     report = availability(life, times, segments, at(2000)).persist()
-    assert report.schema.simpleString() == SCHEMA.simpleString()
+    assert report.schema.simpleString() == TABLE.schema.simpleString()
 
     running = ("gateway", "state", "first_seen", "last_seen", "running_s", "stopped_s", "outage_s")
     assert told(report, *running) == [

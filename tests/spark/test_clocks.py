@@ -99,8 +99,8 @@ HELD = [
 def test_wrong_clocks_are_found_and_no_others(spark: SparkSession) -> None:
     days = DAILY.compute(events(spark, EVENTS))
     report = clocks.clocks(days, table(spark, SEGMENTS, HELD))
-    assert report.schema.simpleString() == clocks.SCHEMA.simpleString()
-    names = clocks.SCHEMA.fieldNames()
+    assert report.schema.simpleString() == clocks.TABLE.schema.simpleString()
+    names = clocks.TABLE.schema.fieldNames()
     found = {row[0]: dict(zip(names, row, strict=True)) for row in told(report, *names)}
     assert {gateway: row["state"] for gateway, row in found.items()} == {
         "ordinary": "ok",

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from sync.reports import completeness
-from sync.reports.completeness import FIRST_PREVIOUS, SCHEMA
+from sync.reports.completeness import FIRST_PREVIOUS, TABLE
 from sync.reports.shared import lanes
 from sync.tables.tables import SEGMENTS
 from tests.helpers.small_tables import at, events, table, told
@@ -183,7 +183,7 @@ def report_of(events: DataFrame, segments: DataFrame) -> DataFrame:
 
 def test_completeness_of_every_lane(spark: SparkSession) -> None:
     report = report_of(events(spark, EVENTS), table(spark, SEGMENTS, ARRIVED))
-    assert report.schema.simpleString() == SCHEMA.simpleString()
+    assert report.schema.simpleString() == TABLE.schema.simpleString()
     key = ("gateway", "epoch", "lane")
     columns = ("first_seq", "last_seq", *COUNTS, *REFUSALS)
     found = {row[:3]: row[3:] for row in told(report, *key, *columns)}

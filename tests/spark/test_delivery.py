@@ -16,8 +16,8 @@ def test_latency_by_gateway_and_level_is_exact(spark: SparkSession) -> None:
     rows += [event(qos=1, latency_ms=0), event(qos=1, latency_ms=7), event(qos=1)]
     rows += [event("other", qos=2, latency_ms=5), event("other")]
     report = delivery.delivery(delivery.DAILY.compute(events(spark, rows)))
-    assert report.schema.simpleString() == delivery.SCHEMA.simpleString()
-    assert told(report, *delivery.SCHEMA.fieldNames()) == [
+    assert report.schema.simpleString() == delivery.TABLE.schema.simpleString()
+    assert told(report, *delivery.TABLE.schema.fieldNames()) == [
         ("gw", 1, 2, 0, 7, 7, 7),
         ("gw", 2, 100, 50, 95, 99, 100),
         ("other", 2, 1, 5, 5, 5, 5),

@@ -76,8 +76,8 @@ def test_storage_that_is_full_or_soon_full_is_found(spark: SparkSession) -> None
     days = DAILY.compute(events(spark, EVENTS))
     held = table(spark, SEGMENTS, HELD)
     report = growth.growth(days, held)
-    assert report.schema.simpleString() == growth.SCHEMA.simpleString()
-    names = growth.SCHEMA.fieldNames()
+    assert report.schema.simpleString() == growth.TABLE.schema.simpleString()
+    names = growth.TABLE.schema.fieldNames()
     found = {row[0]: dict(zip(names, row, strict=True)) for row in told(report, *names)}
     assert {gateway: row["state"] for gateway, row in found.items()} == {
         "steady": "ok",

@@ -15,8 +15,8 @@ def test_lag_separates_synchronised_clocks(spark: SparkSession) -> None:
     rows = [event(clock=True, arrived=at(1.5)), event(clock=True, arrived=at(3))]
     rows += [event(clock=False, arrived=at(-0.25))]
     report = lag.lag(lag.DAILY.compute(events(spark, rows)))
-    assert report.schema.simpleString() == lag.SCHEMA.simpleString()
-    assert told(report, *lag.SCHEMA.fieldNames()) == [
+    assert report.schema.simpleString() == lag.TABLE.schema.simpleString()
+    assert told(report, *lag.TABLE.schema.fieldNames()) == [
         ("gw", True, 2, 1.5, 3, 3, 3),
         ("gw", False, 1, -0.25, -0.25, -0.25, -0.25),
     ]

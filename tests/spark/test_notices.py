@@ -27,8 +27,8 @@ def test_notices_count_messages_and_the_values_of_refusals(spark: SparkSession) 
     ]
     rows += [dead | {"name": "repeated"}]
     report = notices.notices(notices.DAILY.compute(events(spark, rows)))
-    assert report.schema.simpleString() == notices.SCHEMA.simpleString()
-    assert told(report, *notices.SCHEMA.fieldNames()) == [
+    assert report.schema.simpleString() == notices.TABLE.schema.simpleString()
+    assert told(report, *notices.TABLE.schema.fieldNames()) == [
         ("gw", "limit", "rate", 42, 1, 86_400),
         ("gw", "message", "dead", 2, 2, 5),
         ("gw", "message", "expired", 1, 0, 0),

@@ -40,7 +40,7 @@ def test_refused_files_are_listed_once_latest_first(spark: SparkSession) -> None
     ]
     segments = table(spark, SEGMENTS, rows)
     report = quarantine_report.quarantine(segments)
-    assert report.schema.simpleString() == quarantine_report.SCHEMA.simpleString()
+    assert report.schema.simpleString() == quarantine_report.TABLE.schema.simpleString()
     assert told(report, "path", "arrived", "size", "reason") == [
         ("aside/c", 2, 3, "fork"),
         ("landing/b", 1, 3, "magic"),

@@ -82,8 +82,8 @@ def test_stuck_queues_are_found_and_no_others(spark: SparkSession) -> None:
     ]
     rows = events(spark, [*itertools.chain(*CASES.values()), *other])
     report = queues.queues(DAILY.compute(rows), DAILY_DONE.compute(rows))
-    assert report.schema.simpleString() == queues.SCHEMA.simpleString()
-    names = queues.SCHEMA.fieldNames()
+    assert report.schema.simpleString() == queues.TABLE.schema.simpleString()
+    names = queues.TABLE.schema.fieldNames()
     found = [dict(zip(names, row, strict=True)) for row in told(report, *names)]
 
     def of(*columns: str) -> list[tuple[Any, ...]]:

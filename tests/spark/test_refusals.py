@@ -41,9 +41,10 @@ def test_a_surge_is_far_above_the_usual_count(spark: SparkSession) -> None:
     rows += [refused(None, 9, 1e300)]
     rows += [refused("log", 9, 99.0, lane="logs"), refused("other", 9, 99.0, kind="message")]
     report = refusals.refusals(DAILY.compute(events(spark, rows)), at(9 * DAY))
-    assert report.schema.simpleString() == refusals.SCHEMA.simpleString()
+    assert report.schema.simpleString() == refusals.TABLE.schema.simpleString()
     names = "gw, gw-4, gw-0, gw-1, gw-2"
-    assert told(report, *refusals.SCHEMA.fieldNames()) == [
+    columns = ("source", "rule", "times", "since", "until", "gateways", "which", "latest", "usual")
+    assert told(report, *columns, "surge") == [
         ("most", "rate", 521, 0, 8 * DAY, 1, "gw", 201, 40, True),
         ("new", "rate", 27, 9 * DAY, 9 * DAY, 6, names, 27, 0, True),
         ("more", "rate", 560, 0, 9 * DAY, 1, "gw", 200, 40, False),

@@ -98,7 +98,7 @@ def test_silent_sensors_are_found_and_no_others(spark: SparkSession) -> None:
     rows = events(spark, EVENTS)
     held = table(spark, SEGMENTS, HELD)
     report = sensors.sensors(DAILY.compute(rows), DAILY_LIVES.compute(rows), held)
-    assert report.schema.simpleString() == sensors.SCHEMA.simpleString()
+    assert report.schema.simpleString() == sensors.TABLE.schema.simpleString()
     names = ("gateway", "sensor", "state", "readings", "interval_s", "limit_s", "silence_s")
     found = {row[:2]: row[2:] for row in told(report, *names)}
     gone = NOW - 540

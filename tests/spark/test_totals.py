@@ -18,7 +18,7 @@ def test_totals_are_counted_by_lane_and_kind_and_by_time(spark: SparkSession) ->
     rows += [event(lane="system", kind="limit", time=at(-1))]
     daily = totals.DAILY.compute(events(spark, rows)).persist()
     report = totals.totals(daily)
-    assert report.schema.simpleString() == totals.SCHEMA.simpleString()
+    assert report.schema.simpleString() == totals.TABLE.schema.simpleString()
     assert told(report, "lane", "kind", "events") == [("logs", "log", 4), ("system", "limit", 1)]
     begin = int(at(0).timestamp())
     assert totals.period_of(daily, NOW) == (begin - 1, begin + 25, 1)

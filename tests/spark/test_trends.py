@@ -97,8 +97,8 @@ HELD = [
 
 def test_figures_of_both_periods(spark: SparkSession) -> None:
     report = trends.trends(context(spark, EVENTS, HELD)).persist()
-    assert report.schema.simpleString() == trends.SCHEMA.simpleString()
-    names = trends.SCHEMA.fieldNames()
+    assert report.schema.simpleString() == trends.TABLE.schema.simpleString()
+    names = trends.TABLE.schema.fieldNames()
     found = {row[0]: dict(zip(names, row, strict=True)) for row in told(report, *names)}
     assert list(found) == [None, "gone", "new", "old"]
 
@@ -126,5 +126,5 @@ def test_figures_of_both_periods(spark: SparkSession) -> None:
 
 def test_a_report_of_all_days_has_no_row(spark: SparkSession) -> None:
     report = trends.trends(context(spark, EVENTS, HELD, None))
-    assert report.schema.simpleString() == trends.SCHEMA.simpleString()
+    assert report.schema.simpleString() == trends.TABLE.schema.simpleString()
     assert report.collect() == []

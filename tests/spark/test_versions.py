@@ -94,8 +94,8 @@ def test_a_version_is_worse_if_its_gateways_have_more_errors_than_before(
 ) -> None:
     days = DAILY.compute(events(spark, EVENTS))
     report = versions.versions(days, table(spark, SEGMENTS, HELD))
-    assert report.schema.simpleString() == versions.SCHEMA.simpleString()
-    names = versions.SCHEMA.fieldNames()
+    assert report.schema.simpleString() == versions.TABLE.schema.simpleString()
+    names = versions.TABLE.schema.fieldNames()
     found = {row[0]: dict(zip(names, row, strict=True)) for row in told(report, *names)}
     judged = ("gateways", "current", "before", "compared", "higher", "worse", "caution")
     assert {version: tuple(row[name] for name in judged) for version, row in found.items()} == {
