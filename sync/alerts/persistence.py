@@ -6,10 +6,7 @@ that dies between the two evaluates the same state again.
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
-import os
-from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Final
 
@@ -17,7 +14,7 @@ import msgspec
 
 from sync.alerts.incidents import Alert, Incident
 from sync.alerts.state import FleetState
-from sync.common.durable_files import PRIVATE_FILE, make_folders, replace_file
+from sync.common.durable_files import locked, make_folders, replace_file
 from sync.common.errors import FleetError
 
 VERSION: Final = 1
@@ -82,20 +79,11 @@ class StateStore:
         self._journal_file = tables / FOLDER / "told.json"
         self._lock_file = tables / FOLDER / "lock"
 
-    @contextlib.contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self) -> AbstractContextManager[None]:
         """Hold the lock of this fleet's alerts. Raises FleetError when another process holds it."""
-        descriptor = os.open(self._lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(descriptor)
-            msg = f"`fieldpost-fleet alerts` already runs for {self._lock_file.parents[2]}"
-            raise FleetError(msg) from None
-        try:
-            yield
-        finally:
-            os.close(descriptor)
+        fleet = self._lock_file.parents[2]
+        busy = FleetError(f"`fieldpost-fleet alerts` already runs for {fleet}")
+        return locked(self._lock_file, busy)
 
     def load_state(self) -> FleetState | None:
         """Load the fleet's state; return None if it has to be read from the tables again."""

@@ -11,7 +11,7 @@ import os
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -23,6 +23,7 @@ LOCK_WAIT: Final = 5.0
 """Seconds to wait for another command that changes the same folder; its work takes milliseconds."""
 
 _POLL: Final = 0.02
+"""Seconds between two attempts to get a lock, too short to be noticed."""
 
 
 class FolderBusyError(TimeoutError):
@@ -129,7 +130,7 @@ def temporary_folder(target: Path) -> Iterator[Path]:
     Whatever is left of the folder at the end is deleted. A lock on the parent folder admits one
     command at a time. Raises OSError, FolderBusyError among them.
     """
-    with _locked(target.parent):
+    with _locked_folder(target.parent):
         _delete_leftovers(target)
         temporary = _sibling(target)
         temporary.mkdir(mode=PRIVATE_FOLDER)
@@ -167,7 +168,7 @@ def remove_folder(target: Path) -> None:
     """Remove what stands at `target`, if anything does; raises OSError."""
     if not _exists(target):
         return
-    with _locked(target.parent):
+    with _locked_folder(target.parent):
         removed = _sibling(target)
         target.rename(removed)
         _delete(removed)
@@ -216,16 +217,25 @@ def _delete(path: Path) -> None:
         path.unlink()
 
 
+def _locked_folder(folder: Path) -> AbstractContextManager[None]:
+    text = f"another command has been busy in {folder} for {LOCK_WAIT:g} s; try again"
+    return locked(folder, FolderBusyError(text), LOCK_WAIT, flags=os.O_RDONLY | os.O_DIRECTORY)
+
+
 @contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+def locked(
+    path: Path, busy: Exception, wait_s: float = 0.0, *, flags: int = os.O_RDWR | os.O_CREAT
+) -> Iterator[None]:
+    """Hold the kernel lock of the file at `path`, which is created; it ends with the process.
+
+    Raises `busy` if another process holds it for longer than `wait_s` seconds.
+    """
+    descriptor = os.open(path, flags | os.O_CLOEXEC, PRIVATE_FILE)
     try:
-        deadline = time.monotonic() + LOCK_WAIT
+        deadline = time.monotonic() + wait_s
         while not _try_lock(descriptor):
-            if time.monotonic() > deadline:
-                raise FolderBusyError(
-                    f"another command has been busy in {folder} for {LOCK_WAIT:g} s; try again"
-                )
+            if time.monotonic() >= deadline:
+                raise busy
             time.sleep(_POLL)
         yield
     finally:

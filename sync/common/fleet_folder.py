@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import os
-import time
-from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from sync.common.durable_files import PRIVATE_FILE, PRIVATE_FOLDER, fsync_folder
+from sync.common.durable_files import PRIVATE_FOLDER, fsync_folder, locked
 from sync.common.errors import FleetError
 from sync.segment import (
     SUFFIX,
@@ -28,9 +25,6 @@ FLEET_DIR_VARIABLE: Final = "FIELDPOST_FLEET_DIR"
 
 LOCK_WAIT_S: Final = 10.0
 """Seconds a command waits for another one that changes the fleet folder, which takes moments."""
-
-LOCK_POLL_S: Final = 0.05
-"""Seconds between two attempts to get the lock, too short to be noticed."""
 
 GATEWAY_LENGTH: Final = 240
 """Longest name of a gateway, in characters. A file name has 255, including its suffix."""
@@ -126,20 +120,13 @@ class FleetFolder:
     def _parts(self) -> list[Path]:
         return [getattr(self, part.name) for part in fields(self)[1:]]
 
-    @contextlib.contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self) -> AbstractContextManager[None]:
         """Hold the lock of the folder, as required for changing enrolments or keys.
 
         Waits at most 10 s for another process, then raises FleetError.
         """
-        descriptor = os.open(
-            self.root / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE
-        )
-        try:
-            _lock(descriptor, self.root)
-            yield
-        finally:
-            os.close(descriptor)
+        busy = FleetError(f"another command is changing {self.root}; try again later")
+        return locked(self.root / ".lock", busy, LOCK_WAIT_S)
 
 
 def _owner(folder: Path) -> str:
@@ -147,17 +134,3 @@ def _owner(folder: Path) -> str:
         return folder.owner()
     except KeyError:  # the owner has no name on this machine
         return str(folder.stat().st_uid)
-
-
-def _lock(descriptor: int, root: Path) -> None:
-    deadline = time.monotonic() + LOCK_WAIT_S
-    while True:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() >= deadline:
-                msg = f"another command is changing {root}; try again later"
-                raise FleetError(msg) from None
-            time.sleep(LOCK_POLL_S)
-        else:
-            return

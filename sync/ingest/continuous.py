@@ -31,7 +31,7 @@ two minutes, and starting a stream takes only a second or so."""
 
 MIN_PAUSE_S: Final = 1.0
 """Seconds for which the lease is free between two runs, however long they take: maintenance checks
-the lease twice as often."""
+the lease more often."""
 
 LOG_BYTES: Final = 4 * 1024 * 1024
 """Bytes of the log that are kept when it is truncated: more than 20,000 lines, some days. They are

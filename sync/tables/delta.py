@@ -220,9 +220,9 @@ class FleetTables:
             )
             raise FleetError(msg)
 
-    def lease(self) -> AbstractContextManager[None]:
-        """Hold the lease within the block; raises LeaseError if another process holds it."""
-        return self.storage.lease()
+    def lease(self, wait_s: float = 0.0) -> AbstractContextManager[None]:
+        """Hold the lease within the block; see `Storage.lease`."""
+        return self.storage.lease(wait_s)
 
     def snapshot(self, as_of: datetime | None = None) -> Snapshot:
         """Return the last versions that belong together, or those of `as_of`.

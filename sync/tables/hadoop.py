@@ -138,7 +138,7 @@ class HadoopStorage:
             with _java_errors(self.uri(path)):
                 self._fs.getFileStatus(self._path(path))
 
-    def lease(self) -> contextlib.AbstractContextManager[None]:
+    def lease(self, wait_s: float = 0.0) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()
 
     def _path(self, path: str) -> Any:

@@ -7,7 +7,6 @@ segments, the ledger, stays complete, so that repeated segments are recognised f
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -16,7 +15,6 @@ from typing import Any, Final
 
 from deltalake import CommitProperties, Transaction, WriterProperties
 
-from sync.common.errors import LeaseError
 from sync.segment import SUFFIX
 from sync.tables.delta import (
     DAY,
@@ -35,9 +33,6 @@ from sync.tables.storage import File, Storage
 
 LEASE_WAIT_S: Final = 600.0
 """Seconds that maintenance waits for the lease: a continuous ingest pauses between two runs."""
-
-LEASE_POLL_S: Final = 0.5
-"""Seconds between two attempts to take the lease: less than a continuous ingest's pause."""
 
 TARGET: Final = 128 * 1024 * 1024
 """Bytes of a compacted file: Spark reads this much in one task (`maxPartitionBytes`)."""
@@ -91,16 +86,7 @@ class RetentionResult:
 @contextlib.contextmanager
 def leased(tables: FleetTables, wait_s: float = LEASE_WAIT_S) -> Iterator[None]:
     """Recover and hold the lease once it is free; raise LeaseError after `wait_s` seconds."""
-    deadline = time.monotonic() + wait_s
-    with contextlib.ExitStack() as stack:
-        while True:
-            try:
-                stack.enter_context(tables.lease())
-                break
-            except LeaseError:
-                if time.monotonic() >= deadline:
-                    raise
-                time.sleep(LEASE_POLL_S)
+    with tables.lease(wait_s):
         tables.recover()
         yield
 

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import filecmp
 import os
 import shutil
@@ -17,12 +16,7 @@ from pathlib import Path, PurePosixPath
 from typing import Final, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
-from sync.common.durable_files import (
-    PRIVATE_FILE,
-    create_file,
-    fsync_folder,
-    make_folders,
-)
+from sync.common.durable_files import create_file, fsync_folder, locked, make_folders
 from sync.common.errors import LeaseError
 from sync.segment.limits import MAX_TIME, MIN_TIME
 
@@ -101,8 +95,10 @@ class Storage(Protocol):
         """Make files durable that Spark wrote. Raises FileNotFoundError if one is missing."""
         ...
 
-    def lease(self) -> AbstractContextManager[None]:
-        """Hold the lease within the block; raises LeaseError if another process holds it.
+    def lease(self, wait_s: float = 0.0) -> AbstractContextManager[None]:
+        """Hold the lease within the block.
+
+        Raises LeaseError if another process holds it for longer than `wait_s` seconds.
 
         The lease saves work; it is no guarantee, and only local disks have one.
         """
@@ -194,20 +190,9 @@ class LocalStorage:
         for folder in sorted(folders, key=lambda each: -len(each.parts)):
             fsync_folder(folder)
 
-    @contextlib.contextmanager
-    def lease(self) -> Iterator[None]:
-        """Hold the lock on `lease`. Raises LeaseError at once when another holds it."""
-        descriptor = os.open(self.root / LEASE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(descriptor)
-            msg = f"another ingest is at work on {self.root}; wait until it ends"
-            raise LeaseError(msg) from None
-        try:
-            yield
-        finally:
-            os.close(descriptor)
+    def lease(self, wait_s: float = 0.0) -> AbstractContextManager[None]:
+        busy = LeaseError(f"another ingest is at work on {self.root}; wait until it ends")
+        return locked(self.root / LEASE, busy, wait_s)
 
 
 def _unless_absent(error: OSError) -> None:

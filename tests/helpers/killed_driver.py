@@ -44,7 +44,7 @@ def main() -> None:
     dies_at, left = (sys.argv[3], int(sys.argv[4])) if sys.argv[3:] else ("", 0)
     number = signal.Signals[sys.argv[5]] if sys.argv[5:] else signal.SIGKILL
     if number == signal.SIGSTOP:
-        setattr(LocalStorage, "lease", lambda storage: contextlib.nullcontext())  # noqa: B010
+        setattr(LocalStorage, "lease", lambda *_: contextlib.nullcontext())  # noqa: B010
 
     def step(taken: str) -> None:
         nonlocal left

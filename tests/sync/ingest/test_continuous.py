@@ -25,11 +25,11 @@ class TakenOnce(LocalStorage):
     asked = 0
 
     @contextlib.contextmanager
-    def lease(self) -> Iterator[None]:
+    def lease(self, wait_s: float = 0.0) -> Iterator[None]:
         self.asked += 1
         if self.asked == 1:
             raise LeaseError("maintenance is running")
-        with super().lease():
+        with super().lease(wait_s):
             yield
 
 

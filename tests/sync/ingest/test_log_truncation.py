@@ -111,7 +111,7 @@ class Busy(LocalStorage):
 
     asked: Callable[[], None]
 
-    def lease(self) -> NoReturn:
+    def lease(self, wait_s: float = 0.0) -> NoReturn:
         self.asked()
         raise LeaseError("maintenance is running")
 
