@@ -20,9 +20,6 @@ CLIENT_DAYS: Final = 365
 """Default validity of a client certificate, in days. Gateways renew it themselves, and one that was
 off for most of a year still connects."""
 
-MAX_CLIENT_DAYS: Final = 3_650
-"""Longest validity of a client certificate, in days, so that every certificate expires."""
-
 MAX_REQUEST_BYTES: Final = 8 * 1024
 """Largest certificate signing request, in bytes. One for the largest key has some 2,000."""
 
