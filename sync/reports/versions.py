@@ -58,7 +58,6 @@ and as `per_day` of a gateway.
 have more errors a day than before. `ratio` is the errors a day of these gateways, new to old.
 `worse` is the judgement; `caution` says that there is too little data for one."""
 
-
 WORSE_RATIO: Final = 2.0
 """Times the errors a day of the version before that make a version worse: a smaller increase may
 come from the weather, or from what people do."""

@@ -67,7 +67,8 @@ def _finish(storage: LocalStorage, before: dict[str, int]) -> None:
 def _make_durable(storage: LocalStorage, name: str, version: int) -> None:
     """Fsync the commits after a version, the files that they add, and all folders above."""
     log = storage.root / name / _LOG
-    paths = _newer(log, version)
+    # The name of a commit that a driver is still writing ends in `#` and a number.
+    paths = [path for path in _newer(log, version) if "#" not in path.name]
     for path in paths:
         if path.suffix == ".json":
             paths += [storage.root / name / each["path"] for each in _additions(path)]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from sync.tables import log_journal
 from sync.tables.delta import EVENTS, SEGMENTS
 from sync.tables.log_journal import JOURNAL
 from tests.helpers.committed import Committer
@@ -93,6 +94,21 @@ def test_a_checkpoint_that_was_not_durable_is_removed(tmp_path: Path, damaged: b
     committer.tables.recover()
     assert sorted(path.suffix for path in log_of(tmp_path, SEGMENTS).iterdir()) == [".json"] * 4
     assert paths(committer.commit([], [segment("b")])) == ["a", "b"]
+
+
+def test_an_unfinished_commit_of_another_driver_may_vanish(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    committer, newer = Committer(tmp_path), log_journal._newer
+
+    def with_unfinished(log: Path, version: int) -> list[Path]:
+        return [*newer(log, version), log / f"{version + 1:020}.json#1"]
+
+    monkeypatch.setattr(log_journal, "_newer", with_unfinished)
+    with pytest.raises(Cut):
+        committer.commit([event(1)], [segment("a")], cut)
+    committer.tables.recover()
+    assert numbers(committer.tables.snapshot()) == [1]
 
 
 def test_the_first_commit_may_be_damaged(tmp_path: Path) -> None:
