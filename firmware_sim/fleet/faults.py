@@ -32,7 +32,7 @@ class Fault:
 
 FAULTS: Final[dict[str, Fault]] = {
     "clock-years": Fault(
-        "its clock is years behind and not synchronised, then set",
+        "the clock of the gateway is years behind and unsynchronised; then it is set",
         "time",
         0.0,
         0.4,
@@ -40,19 +40,23 @@ FAULTS: Final[dict[str, Fault]] = {
         alone=True,
     ),
     "clock-step": Fault(
-        "its clock is set by a quarter of an hour", "time", 0.5, 0.5, ("clock_step",)
+        "the clock of the gateway is set by a quarter of an hour", "time", 0.5, 0.5, ("clock_step",)
     ),
     "clock-unsynchronised": Fault(
-        "its clock is not synchronised", "time", 0.3, 0.9, ("clock_unsynchronised",)
+        "the clock of the gateway is not synchronised", "time", 0.3, 0.9, ("clock_unsynchronised",)
     ),
-    "clock-drift": Fault("its clock drifts", "time", 0.0, 1.0, ("clock_drift",)),
+    "clock-drift": Fault("the clock of the gateway drifts", "time", 0.0, 1.0, ("clock_drift",)),
     "outage": Fault(
-        "a power cut of hours", "time", 0.45, 0.5, ("outage", "unclean_restart"), alone=True
+        "a power cut lasts for hours", "time", 0.45, 0.5, ("outage", "unclean_restart"), alone=True
     ),
-    "unclean-restart": Fault("a crash and a start", "time", 0.6, 0.6, ("unclean_restart",)),
-    "silent": Fault("it dies and says nothing more", "time", 0.8, 1.0, ("silent",), alone=True),
+    "unclean-restart": Fault(
+        "the gateway crashes and starts again", "time", 0.6, 0.6, ("unclean_restart",)
+    ),
+    "silent": Fault(
+        "the gateway fails and sends nothing more", "time", 0.8, 1.0, ("silent",), alone=True
+    ),
     "restored": Fault(
-        "a backup is put back, and a new epoch begins",
+        "a backup is restored, and a new epoch begins",
         "time",
         0.55,
         0.55,
@@ -61,35 +65,43 @@ FAULTS: Final[dict[str, Fault]] = {
     ),
     "gap": Fault("segments of readings never arrive", "chain", 0.35, 0.4, ("unexplained",)),
     "evictions": Fault(
-        "its backlog is full, and readings are dropped and declared",
+        "the backlog is full, and readings are dropped and reported as lost",
         "chain",
         0.3,
         0.45,
         ("declared",),
     ),
-    "clone": Fault("a second gateway runs from a copy of its card", "chain", 0.5, 0.75, ("fork",)),
+    "clone": Fault("a second gateway runs from a copy of the card", "chain", 0.5, 0.75, ("fork",)),
     "duplicates": Fault("segments arrive twice", "chain", 0.1, 0.9),
     "corrupt": Fault(
-        "spoiled copies of segments arrive before the whole ones",
+        "damaged copies of segments arrive before the intact ones",
         "chain",
         0.2,
         0.8,
         ("bad_segment",),
     ),
     "minor-version": Fault("some segments are of a newer minor version", "chain", 0.2, 0.8),
-    "queue-stuck": Fault("nobody takes what waits in a queue", "signs", 0.3, 1.0, ("queue_stuck",)),
-    "queue-dead": Fault("items of a queue die", "signs", 0.2, 0.8, ("queue_dead",)),
-    "sensor-silent": Fault("a sensor falls silent", "signs", 0.6, 1.0, ("sensor_silent",)),
-    "sensor-flat": Fault("a sensor says one value", "signs", 0.3, 1.0, ("sensor_flat",)),
-    "sensor-anomaly": Fault(
-        "a sensor says values that cannot be", "signs", 0.7, 0.8, ("sensor_anomaly",)
+    "queue-stuck": Fault(
+        "no worker takes the items of a queue", "signs", 0.3, 1.0, ("queue_stuck",)
     ),
-    "refusals": Fault("a device is refused again and again", "signs", 0.7, 0.95, ("refusals",)),
-    "repeats": Fault("a device offers again and again", "signs", 0.2, 0.9, ("repeats",)),
+    "queue-dead": Fault("items of a queue become dead", "signs", 0.2, 0.8, ("queue_dead",)),
+    "sensor-silent": Fault(
+        "a sensor sends no more readings", "signs", 0.6, 1.0, ("sensor_silent",)
+    ),
+    "sensor-flat": Fault("a sensor sends a constant value", "signs", 0.3, 1.0, ("sensor_flat",)),
+    "sensor-anomaly": Fault(
+        "a sensor sends implausible values", "signs", 0.7, 0.8, ("sensor_anomaly",)
+    ),
+    "refusals": Fault(
+        "requests of a device are refused repeatedly", "signs", 0.7, 0.95, ("refusals",)
+    ),
+    "repeats": Fault("a device repeats its offers", "signs", 0.2, 0.9, ("repeats",)),
     "version-errors": Fault(
         "a software version logs many errors", "fleet", 0.6, 1.0, ("version_errors",)
     ),
-    "disk-full": Fault("its folder grows to its cap", "disk", 0.0, 1.0, ("disk_full_soon",)),
+    "disk-full": Fault(
+        "the folder of the gateway grows to its limit", "disk", 0.0, 1.0, ("disk_full_soon",)
+    ),
 }
 """All faults by name."""
 

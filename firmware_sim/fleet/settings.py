@@ -36,7 +36,7 @@ class FleetSettings:
 
     @property
     def length(self) -> float:
-        """The simulated seconds."""
+        """Duration of the simulated time, in seconds."""
         return self.days * DAY_S
 
     @property

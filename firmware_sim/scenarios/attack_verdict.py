@@ -108,14 +108,19 @@ class AttackVerdict:
 
     @property
     def faults(self) -> list[str]:
-        """The faults in words; empty if there are none."""
+        """Descriptions of the faults of the run; empty if there are none."""
         found = {
-            "the gateway died, or complained": not self.survived,
-            "memory grew past the ceiling": self.peak > self.ceiling,
-            f"p99 is more than {self.times:g} times the quiet one": self.ratio > self.times,
-            "an honest device lost something": not self.honest.exact,
+            "the gateway stopped, or reported an error": not self.survived,
+            "the gateway used more memory than the ceiling": self.peak > self.ceiling,
+            f"p99 under attack is more than {self.times:g} times the p99 without": self.ratio
+            > self.times,
+            "an honest device lost or repeated a message": not self.honest.exact,
         }
-        untold = [f"not in the log: {row.name}" for row in self.attacks if not row.reported]
+        untold = [
+            f"an attack is not in the event log: {row.name}"
+            for row in self.attacks
+            if not row.reported
+        ]
         return [word for word, is_so in found.items() if is_so] + untold
 
     @property
@@ -149,7 +154,7 @@ class AttackVerdict:
         table += [_answers("quiet", before), _answers("attacked", self.busy)]
         table += [_answers("quiet again", after)]
         allowed = f"of {self.times:g} allowed" if math.isfinite(self.times) else "not judged"
-        table.append(f"p99 is {self.ratio:.2f} times the quiet one, {allowed}")
+        table.append(f"p99 under attack is {self.ratio:.2f} times the p99 without, {allowed}")
         table.append(
             f"memory {self.idle / MIB:.1f} MiB idle, {self.peak / MIB:.1f} MiB at most,"
             f" of {self.ceiling / MIB:.1f} MiB allowed"

@@ -74,14 +74,18 @@ class Verdict:
         """Format it as a table for people."""
         rows = [
             ("planned", self.planned, ""),
-            ("sent", self.sent, "taken into the devices' outboxes"),
-            ("delivered", self.delivered, "as the devices believe"),
-            ("logged", self.logged if self.logged is not None else "-", "distinct, at the gateway"),
+            ("sent", self.sent, "accepted by the devices' outboxes"),
+            ("delivered", self.delivered, "according to the devices"),
+            (
+                "logged",
+                self.logged if self.logged is not None else "-",
+                "distinct events in the gateway's log",
+            ),
             ("duplicates", self.duplicates, "logged more than once"),
-            ("missing", self.missing, "believed delivered, not logged"),
-            ("unexpected", self.unexpected, "logged, and failed or never sent"),
+            ("missing", self.missing, "delivered according to the devices, but not logged"),
+            ("unexpected", self.unexpected, "logged, but failed or never sent"),
             ("in doubt", self.in_doubt, f"of which logged: {self.in_doubt_logged}"),
-            ("failed", self.failed, "not delivered, and known not to be"),
+            ("failed", self.failed, "certainly not delivered"),
             ("pending", self.pending, "still in an outbox"),
         ]
         table = [f"{name:<12}{count:>10}  {note}".rstrip() for name, count, note in rows]

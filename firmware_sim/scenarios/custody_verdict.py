@@ -86,7 +86,7 @@ class CustodyVerdict:
         table = [f"{'level':<12}{0:>8}{1:>8}{2:>8}"]
         for name, row in self.counts.items():
             table.append(f"{name:<12}" + "".join(f"{n:>8}" for n in row) + f"  {_NOTES[name]}")
-        kept = f"the gateway keeps {self.waiting} for devices that never came"
+        kept = f"the gateway keeps {self.waiting} for devices that never connected"
         more = f", and up to {self.repeated} twice, at level 1" if self.repeated else ""
         table.append(f"{kept}; {self.expected} expected{more}")
         return table + fault_lines(self.faults, exact=self.exact)
@@ -94,14 +94,14 @@ class CustodyVerdict:
 
 _NOTES: Final = {
     "planned": "to be sent",
-    "sent": "taken by their senders",
-    "ran": "different ones, at a device or in the gateway's log",
-    "again": "runs beyond the first",
-    "failed": "told their sender: not delivered",
-    "in doubt": "told their sender: perhaps delivered",
-    "dead": "kept by the gateway as dead or in doubt",
-    "waiting": "for devices that never came",
-    "lost": "ran nowhere, and nobody was told",
+    "sent": "accepted by the outboxes of their senders",
+    "ran": "distinct messages executed by a device or logged by the gateway",
+    "again": "repeated executions",
+    "failed": "reported to their sender as not delivered",
+    "in doubt": "reported to their sender as perhaps delivered",
+    "dead": "kept by the gateway as dead letters",
+    "waiting": "waiting for devices that never connected",
+    "lost": "neither executed nor reported",
 }
 
 
@@ -134,7 +134,7 @@ def judge(
         for fault in _faults(message, evidence, key, where[message.recipient], strays):
             faults.setdefault(fault, []).append(_format_some(key, message))
     for key in places:
-        faults.setdefault("ran, and was never planned", []).append(f"{key[0]} n={key[1]}")
+        faults.setdefault("executed, but never planned", []).append(f"{key[0]} n={key[1]}")
     for line in _disordered(plan, evidence.ran):
         faults.setdefault("out of order", []).append(line)
     expected = counts["waiting"][1] + counts["waiting"][2]
@@ -168,23 +168,23 @@ def _faults(
     """Return how a message breaks its level's promise."""
     state, level = evidence.believed.get(key), message.level
     if strays:
-        yield "ran where it was not sent to"
+        yield "executed at a place that is not its recipient"
     if level == 0:
         return
     if state is None:
-        yield "never taken by its sender"
+        yield "never accepted by its sender's outbox"
     elif state in LIVE:
-        yield "still with its sender"
+        yield "still in its sender's outbox"
     elif state in (State.FAILED, State.IN_DOUBT) and message.way is not Addressing.SESSION:
-        yield f"{state.value}, though the gateway takes custody"
+        yield f"{state.value}, although the gateway takes custody"
     if runs and state in (None, State.FAILED):
-        yield "ran, though its sender was reported that it failed"
+        yield "executed, although its sender recorded that it failed"
     if runs and evidence.reported.get(key, False):
-        yield "ran, though the gateway is certain that it did not"
+        yield "executed, although the gateway reports it as not delivered"
     if level == 2 and runs > 1:
-        yield "assured, and ran more than once"
+        yield "assured, but executed more than once"
     if state is State.DONE and "lost" in _found(message, evidence, key, runs):
-        yield "missing: its sender believes it delivered, and nobody has it"
+        yield "missing: delivered according to its sender, but not executed or kept anywhere"
 
 
 def _disordered(plan: Mapping[Key, PlannedMessage], ran: Iterable[Execution]) -> Iterable[str]:

@@ -129,7 +129,7 @@ class QueueWorker:
         await self._worker.close()
 
     def done(self) -> int:
-        """Count what it did."""
+        """Return the number of finished items."""
         with contextlib.suppress(DeviceStopped):
             return self._worker.jobs.counts()[JobCounter.DONE]
         return 0
@@ -188,7 +188,7 @@ class QueueWorker:
 
 
 class ShareMember:
-    """A member of a share: a device that receives items, and sometimes crashes over one."""
+    """A member of a share: a device that receives items and sometimes crashes while it does."""
 
     def __init__(self, name: str, level: int, stage: Setting) -> None:
         self.name, self.level, self._stage = name, level, stage

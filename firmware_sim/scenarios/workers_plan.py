@@ -40,14 +40,14 @@ _WAYS: Final = (Route.IQ, Route.IQ, Route.ACKNOWLEDGED, Route.ASSURED)
 class Fault(Enum):
     """A fault of a worker that has an item; the value is its name in the verdict."""
 
-    CRASH = "workers crashed, items in worker forgotten"
-    CUT = "workers lost the connection, and went on"
-    GONE = "workers left without a word, and came back"
+    CRASH = "workers crashed and forgot their items"
+    CUT = "workers lost the connection and continued"
+    GONE = "workers disconnected silently and came back"
     HANG = "items never answered"
-    UNLOCK = "items given back"
+    UNLOCK = "items returned by workers"
     SLOW = "items done slowly"
-    LEAVE = "workers unsubscribed, and came back"
-    HIDE = "workers became unavailable, and came back"
+    LEAVE = "workers unsubscribed and subscribed again"
+    HIDE = "workers became unavailable and available again"
 
 
 _OFTEN: Final = (Fault.HANG, Fault.UNLOCK, Fault.SLOW)  # these do not touch other items

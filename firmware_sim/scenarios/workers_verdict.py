@@ -114,25 +114,25 @@ class WorkersVerdict:
         for name, row in self.shares.items():
             table.append(f"{name:<12}" + "".join(f"{n:>8}" for n in row) + f"  {_SHARES[name]}")
         most, least = self.fair
-        table.append(f"{'fairness':<12}{most:>8}{least:>8}  the most and the fewest of a worker")
+        table.append(f"{'fairness':<12}{most:>8}{least:>8}  most and fewest items of one worker")
         return table + fault_lines(self.faults, exact=self.exact)
 
 
 _NOTES: Final = {
     "planned": "to be published",
-    "published": "taken by the service, as their publishers believe",
-    "repeated": "publications whose answer was lost, and which were repeated",
-    "worked on": "different ones",
-    "again": "times that one was worked on beyond the first",
-    "deleted": "different ones, as the service confirmed",
-    "dead": "kept by the gateway, as no worker could do them",
+    "published": "accepted by the service, according to their publishers",
+    "repeated": "publications that were repeated because their answer was lost",
+    "worked on": "distinct items",
+    "again": "repeated work on an item",
+    "deleted": "distinct items whose deletion the service confirmed",
+    "dead": "kept by the gateway because no worker could complete them",
 }
 
 _SHARES: Final = {
     "planned": "to be published",
-    "taken": "different ones, by a member",
-    "again": "times that one was taken beyond the first",
-    "lost": "taken by nobody",
+    "taken": "distinct items that a member received",
+    "again": "repeated deliveries of an item",
+    "lost": "items that no member received",
 }
 
 
@@ -194,7 +194,7 @@ def _faults(plan: WorkersPlan, evidence: WorkersEvidence) -> Iterator[tuple[str,
         for fault in _job_faults(plan, evidence, item, runs[item], commits[item]):
             yield fault, f"{item} {publication.way.value}"
     planned = {publication.item for publication in plan.jobs()}
-    yield from (("worked on, and never planned", item) for item in sorted(set(runs) - planned))
+    yield from (("worked on, but never planned", item) for item in sorted(set(runs) - planned))
     for item, why in evidence.left.items():
         yield "left in the queue", f"{item}: {why}"
     yield from _share_faults(plan.shared(), evidence)
@@ -211,17 +211,17 @@ def _job_faults(
         yield "deleted more often than it was published"
     if dead is not None:
         if dead.deliveries < evidence.most_deliveries:
-            yield "dead before it was delivered as often as the node allows"
+            yield "dead after fewer deliveries than the node allows"
         if not dead.logged:
-            yield "dead, and not in the event log"
+            yield "dead, but not in the event log"
         if commits >= tries:
-            yield "deleted, and dead"
+            yield "deleted, but also dead"
     elif plan.poison(item):
-        yield "not dead, though no worker can do it"
+        yield "not dead, although no worker can complete it"
     else:
         yield from _undone(runs, commits)
     if plan.poison(item) and (runs or commits):
-        yield "done, though no worker can do it"
+        yield "done, although no worker can complete it"
 
 
 def _undone(runs: int, commits: int) -> Iterator[str]:
@@ -246,11 +246,11 @@ def _share_faults(
         for level in LEVELS:
             found = times[level, item]
             if tries and level and not found:
-                yield f"never taken by the share of level {level}", item
+                yield f"not received by any member of the share of level {level}", item
             if found > tries and level != 1:
-                yield f"taken more often than it was published, at level {level}", item
+                yield f"received more often than it was published, at level {level}", item
     strays = sorted({item for _, item in times} - planned)
-    yield from (("taken, and never planned", item) for item in strays)
+    yield from (("received, but never planned", item) for item in strays)
     for level, count in evidence.shares.items():
         if count:
             yield "left in a share", f"{count} at level {level}"

@@ -39,7 +39,7 @@ def test_exceeded_memory_ceiling_fails_the_run(tmp_path: Path) -> None:
     words += ["--ceiling-mb", 1, "--no-judge-times", "--state", tmp_path / "run"]
     status, found, _ = simulate("attack", *words)
     assert status == 1
-    assert "memory grew past the ceiling" in found["faults"]
+    assert "the gateway used more memory than the ceiling" in found["faults"]
 
 
 def test_unknown_attack_is_wrong_usage() -> None:
