@@ -135,7 +135,8 @@ async def feed_watchdog(interval: float) -> None:
 
 
 async def poll_external_changes(store: Store) -> None:
-    """Commit an empty unit regularly, so that changes by other processes are seen when idle."""
+    """Commit an empty unit of work regularly, so that an idle gateway sees changes by other
+    processes."""
     while True:
         await asyncio.sleep(CHANGE_INTERVAL)
         with suppress(StoreError):  # busy: seen the next time

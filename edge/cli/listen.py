@@ -25,7 +25,7 @@ POLL_S: Final = 1.0
 
 
 class Output:
-    """Prints what is received, until `count` is reached; `None` is never."""
+    """Prints what is received, until `count` is reached; without an end if it is `None`."""
 
     def __init__(self, count: int | None, as_json: bool) -> None:
         self._left = count

@@ -178,7 +178,9 @@ def may_hand_over(sender: Sender, relation: Relation, trust: Trust) -> bool:
 
 
 def may_answer(sender: Sender, asker: Sender, relation: Relation, trust: Trust) -> bool:
-    """Return whether a sender's result or error may go to `asker`, which it may if it may ask.
+    """Return whether a sender may send a result or error to `asker`.
+
+    It may if the asker may send requests to it.
 
     `relation` is the relation of the sender's account to the asker.
     """

@@ -102,7 +102,7 @@ class _Unit:
         self.sends: Sequence[Send] = NOTHING
 
     def fail(self, error: StoreError) -> None:
-        """Record that nothing of the unit took effect."""
+        """Record the error of a unit that was undone."""
         self.outcome = error
         self.sends = NOTHING
 
@@ -144,9 +144,10 @@ class _Group:
         self.size += unit.size
 
     def run_in_memory(self, unit: _Unit) -> bool:
-        """Run and add a unit; return False, and change nothing, if it needs a statement or fails.
+        """Run a unit in memory and add it to the group; return whether that was possible.
 
-        A failure is handled when it fails again in the transaction.
+        A unit that needs a statement or fails is undone. It runs again in the transaction, where
+        its error is handled.
         """
         try:
             self._run(unit)

@@ -105,7 +105,7 @@ TimerHook: TypeAlias = Callable[[Context, Transaction], None]
 """Runs for the whole gateway."""
 
 ReceiptHook: TypeAlias = Callable[[Context, Transaction, Sender | None, Sequence[int]], None]
-"""Handles rows whose stanzas a session has acknowledged, or ended without.
+"""Handles rows whose stanzas a session has acknowledged, or did not receive before it ended.
 
 The sender is `None` if the session has ended.
 """
@@ -126,7 +126,7 @@ Encoder: TypeAlias = Callable[[Context, Any], bytes]
 """Encodes a message of one type as the stanza that a session is sent."""
 
 UnacknowledgedHook: TypeAlias = Callable[[Context, Transaction, Iterable[bytes]], None]
-"""Re-routes stanzas, in order, that a session ended without and that no row stores."""
+"""Re-routes, in order, stanzas that no row stores and that an ended session did not receive."""
 
 OverflowHook: TypeAlias = Callable[[Context, Transaction, int, Sequence[bytes]], None]
 """Re-routes stanzas, in order, for which the session of a generation has no room."""
@@ -220,7 +220,7 @@ class Destination(Protocol):
     def room_to_hold(
         self, context: Context, tx: Transaction, message: Message
     ) -> ExceededLimit | None:
-        """Return the limit that a message would exceed that is taken into custody unread.
+        """Return the limit that taking an unread message into custody would exceed, if any.
 
         If there is none, the row of `held` that names the `recipient` is charged for the room.
         """

@@ -1,4 +1,4 @@
-"""The ids of the gateway's own iqs, which tell whose answer a result or an error is.
+"""The ids of the gateway's own iqs, which identify the request that a result or error answers.
 
 An id names the gateway's epoch, the kind of the request (one letter) and the row that it was sent
 for. A peer may send any id, so the feature has to check who answers. Source: RFC 6120, section

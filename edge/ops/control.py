@@ -132,17 +132,26 @@ def process_status(folder: Path, timeout: float = TIMEOUT) -> ProcessStatus | No
 
 
 def reload(folder: Path) -> ReloadReport | None:
-    """Let the gateway in `folder` reload its configuration; as `process_status` does."""
+    """Let the gateway in `folder` reload its configuration.
+
+    Returns `None` and raises errors as `process_status` does.
+    """
     return _query(folder, RELOAD, ReloadReport, RELOAD_TIMEOUT)
 
 
 def connected_sessions(folder: Path) -> list[ConnectedSession] | None:
-    """Query the sessions of the gateway in `folder`; as `process_status` does."""
+    """Query the sessions of the gateway in `folder`.
+
+    Returns `None` and raises errors as `process_status` does.
+    """
     return _query(folder, SESSIONS, list[ConnectedSession], TIMEOUT)
 
 
 def attendance(folder: Path, queue: int, timeout: float = TIMEOUT) -> QueueAttendance | None:
-    """Query the sessions of the members of a queue, by its number; as `process_status` does."""
+    """Query the sessions of the members of a queue, by its number.
+
+    Returns `None` and raises errors as `process_status` does.
+    """
     return _query(folder, b"%b %d" % (MEMBERS, queue), QueueAttendance, timeout)
 
 

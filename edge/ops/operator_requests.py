@@ -25,7 +25,7 @@ class SendMessage(Struct, frozen=True, tag="send"):
 
 
 class CreateNode(Struct, frozen=True, tag="create"):
-    """Create a node with these options, by registered name; no `owner` is the gateway."""
+    """Create a node with these options, by registered name; without `owner` the gateway owns it."""
 
     node: str
     owner: str = ""

@@ -71,7 +71,7 @@ class RefusalCounters:
         return sources
 
     def put_back(self, counts: Counter[str], sources: Counter[Refusal]) -> None:
-        """Add counts that were taken and could not be logged."""
+        """Restore counts that were taken, because they could not be logged."""
         self._counts += counts
         for refusal, times in sources.items():
             self._add(refusal, times)

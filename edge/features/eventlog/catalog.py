@@ -64,7 +64,8 @@ EVENTS: Final = (
         "system",
         "clock_stepped",
         "The wall clock was set; the value is the step in seconds.",
-        "None after a start without a clock battery. Otherwise find out what sets the clock.",
+        "Nothing, if the gateway has just started without a clock battery. Otherwise find out what "
+        "sets the clock.",
     ),
     _event(
         "system",
@@ -388,13 +389,14 @@ EVENTS: Final = (
         "wrong-digest store-unavailable",
         "The centre acknowledged other bytes than were sent, or the gateway's own "
         "database is not available. Both are retried.",
-        "Check what is between gateway and centre, or the disk.",
+        "Check the proxies between gateway and centre if it is `wrong-digest`, the disk if it is "
+        "`store-unavailable`.",
     ),
     _event(
         "uplink",
         "centre-ahead centre-differs",
-        "The centre has more of this epoch than the gateway, or different segments. A "
-        "new epoch begins.",
+        "The centre has later events of this epoch than the gateway (`centre-ahead`), or other "
+        "segments with the same numbers (`centre-differs`). The gateway begins a new epoch.",
         "Look for a restored database or a copied card that runs twice.",
     ),
     _event(
@@ -407,7 +409,7 @@ EVENTS: Final = (
         "uplink",
         "set_aside",
         "A segment that the centre contradicts or rejects is kept here and not offered again.",
-        "As for `conflict` and `refused`.",
+        "See “Answers of the receiver” in the centre's guide.",
     ),
     _event(
         "uplink",
@@ -427,7 +429,7 @@ EVENTS: Final = (
         "uplink",
         "unwritten",
         "Events could not be sealed for so long that this many were not written at all.",
-        "Look at the `lane-stuck` event before it.",
+        "See the `lane-stuck` event before this one for the reason.",
     ),
     _event(
         "uplink",

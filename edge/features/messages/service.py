@@ -229,7 +229,7 @@ def acknowledge(
 def return_unacknowledged(
     context: Context, tx: Transaction, _sender: Sender | None, rows: Sequence[int]
 ) -> None:
-    """Send stored messages that a session ended without to another session, if there is one."""
+    """Send stored messages to another session, if there is one, because their session ended."""
     tx.wake_at(tx.now.service)  # some may have expired while the session had them
     for account in offline.find_accounts(tx, rows):
         flush_to_best(context, tx, account)

@@ -582,7 +582,7 @@ def on_resumed(context: Context, tx: Transaction, sender: Sender) -> None:
 def on_session_lost(
     context: Context, tx: Transaction, _sender: Sender | None, rows: Sequence[int]
 ) -> None:
-    """Take back messages that a session ended without answering, for other sessions.
+    """Make messages available to other sessions, because their session ended without an answer.
 
     The attempt does not count. But if many sessions ended while the same message was the first
     unanswered one, that message is considered the cause and given up.

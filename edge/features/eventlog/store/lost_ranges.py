@@ -68,14 +68,15 @@ def add(tx: Transaction, lost: LostRange) -> None:
 
 
 def report_again(tx: Transaction, epoch: str, lane: str, first: int, last: int) -> None:
-    """Report again the ranges that events in this range report, because it will not be sent."""
+    """Mark the lost ranges that events of this range report as unreported, because these events
+    will not be sent."""
     if (epoch, lane) == (meta.epoch(tx), events.SYSTEM):
         tx.run(_REPORT_AGAIN, (epoch, first, last))
 
 
 def report_all_again(tx: Transaction) -> None:
-    """Report all ranges again in a new epoch, and delete those of epochs that are no longer
-    kept."""
+    """Mark all lost ranges as unreported, for a new epoch; delete ranges of epochs that are no
+    longer kept."""
     tx.run(_REPORT_ALL_AGAIN)
     tx.run(_TOO_OLD)
 

@@ -72,8 +72,10 @@ def may_discover(
 
 
 def may_cache_access(node: Node) -> bool:
-    """Return whether it can be cached who may subscribe to a node: not if rosters decide, nor if
-    the node does not exist yet."""
+    """Return whether the result of an access check at a node can be cached.
+
+    It cannot if rosters decide who may subscribe, or if the node does not exist yet.
+    """
     return node.id != NEW_NODE and node.config.access_model not in _ROSTER_MODELS
 
 

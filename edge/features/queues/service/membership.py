@@ -231,7 +231,7 @@ def on_qos_0_acknowledged(
 def on_qos_0_unacknowledged(
     _context: Context, tx: Transaction, _sender: Sender | None, rows: Sequence[int]
 ) -> None:
-    """Log how many items at QoS 0 a session ended without; nobody else gets them."""
+    """Log how many items at QoS 0 were lost, because their session ended before it got them."""
     text = "items of shared subscriptions at QoS 0 were lost with a session"
     count = float(len(rows))
     event = NewEvent("message", name="share_lost", value=count, level="Notice", text=text)

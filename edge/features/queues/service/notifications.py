@@ -94,7 +94,7 @@ def on_acknowledged(
 def on_unacknowledged(
     context: Context, tx: Transaction, _sender: Sender | None, _rows: Sequence[int]
 ) -> None:
-    """Keep notices that a session ended without, until they expire."""
+    """Keep notices until they expire, because their session ended before it received them."""
     tx.wake_at(tx.now.service + context.limits.outbox_ttl)
 
 
