@@ -28,7 +28,7 @@ THREADS: Final = 8
 
 
 class IngestedFile(NamedTuple):
-    """A file that was read: its path below the fleet folder, its fate, its SHA-256 in hex."""
+    """A file that was read: its path below the fleet folder, its result, its SHA-256 in hex."""
 
     path: str
     fate: str
@@ -43,7 +43,7 @@ def waiting_files(segments: Storage) -> dict[str, File]:
 
 
 def archive_files(segments: Storage, files: Iterable[IngestedFile]) -> None:
-    """Move each file to the place for its fate; skip files that are gone.
+    """Move each file to the folder for its result; skip files that do not exist.
 
     Files may have been moved already, or the receiver may have deleted a copy of an archived one.
     The files of one lane are moved together and in order, because their names may collide; lanes

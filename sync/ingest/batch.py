@@ -86,7 +86,7 @@ class BatchIngest:
         ]
 
     def _judge(self, files: BatchFiles, snapshot: Snapshot) -> list[_JudgedFile]:
-        """Decide the fate of each file, in the order of arrival."""
+        """Decide the result for each file, in the order of arrival."""
         rows = sorted([*files.rows(), *self._empty_files()], key=itemgetter("arrived", "path"))
         paths = {row["path"]: self._segments.relative(row["path"]) for row in rows}
         claims = {
@@ -140,7 +140,7 @@ class BatchIngest:
 
 
 class _JudgedFile(NamedTuple):
-    """A file of a batch: Spark's name for it, its fate, its events, its row of `SEGMENTS`."""
+    """A file of a batch: Spark's name for it, its result, its events, its row of `SEGMENTS`."""
 
     uri: str
     fate: Fate

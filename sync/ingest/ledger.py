@@ -22,7 +22,7 @@ from sync.segment.limits import MAX_EVENTS
 from sync.tables.delta import Snapshot
 
 Fate = Literal["accepted", "duplicate", "fork", "bad"]
-"""The fate of a file that was read. The decoder decides `bad`, this module the others."""
+"""The result for a file that was read. The decoder decides `bad`, this module the others."""
 
 CLAIM_COLUMNS: Final = ("gateway", "epoch", "lane", "first_seq", "last_seq", "digest", "previous")
 """The columns of the ledger that make a claim."""
@@ -45,7 +45,7 @@ class Claim(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """The fate of a claim and, for a fork, what it contradicts."""
+    """The result for a claim and, for a fork, the segment that it contradicts."""
 
     fate: Fate
     detail: str = ""

@@ -51,11 +51,12 @@ class ReceiverLimits:
     """Header fields of a request. A gateway sends ten; proxies add some."""
 
     header_line_bytes: int = 4_096
-    """Longest header line, in bytes. The longest path has 400 and a token 50; `header_fields` lines
-    of this length are 192 KiB per connection."""
+    """Longest header line, in bytes. The longest path has 400 bytes and a token has 50 bytes.
+    `header_fields` lines of this length use 192 KiB for each connection."""
 
     proxied_header_line_bytes: int = 8_190
-    """Longest header line behind a proxy, in bytes. The header with a certificate has 3,000."""
+    """Longest header line behind a proxy, in bytes. The header with a certificate has 3,000
+    bytes."""
 
     log_lines_per_s: float = 1.0
     """Log lines per second about refusals of one kind, averaged over `rate_window_s`, so that
@@ -66,21 +67,23 @@ class ReceiverLimits:
     descriptor was free. Some connections have ended by then."""
 
     buffer_bytes: int = 256 * 1024
-    """Bytes buffered before a write. Few thread switches, and 8 MiB for all uploads together."""
+    """Bytes of an upload that are buffered before a write, so that threads switch rarely. All
+    uploads together buffer 8 MiB."""
 
     stall_timeout_s: float = 30.0
-    """Seconds without a byte of the body. Pauses of a mobile link are shorter."""
+    """Maximum seconds without a byte of the body. Pauses of a mobile link are shorter."""
 
     min_bytes_per_s: int = 128
-    """Slowest accepted upload in bytes per second, averaged over `min_throughput_window_s`. A
-    gateway gives up earlier itself. The received part is kept, and the upload can be resumed."""
+    """Slowest accepted upload in bytes per second, averaged over `min_throughput_window_s`.
+    Gateways cancel slow uploads earlier. The received part is kept, and the upload can be
+    resumed."""
 
     min_throughput_window_s: float = 60.0
     """Seconds over which an upload's throughput is averaged, to tolerate a bad minute of a link."""
 
     body_timeout_s: float = 1_800.0
-    """Seconds for any body. At 10,000 bytes per second the largest segment arrives in time; a
-    slower upload is resumed, so that it does not occupy a slot for hours."""
+    """Maximum seconds to receive a body. At 10,000 bytes per second the largest segment arrives in
+    time; a slower upload is resumed, so that it does not count among `uploads` for hours."""
 
     handshake_timeout_s: float = 15.0
     """Seconds for a TLS handshake: four round trips of a satellite link, and retransmissions."""
@@ -97,7 +100,7 @@ class ReceiverLimits:
     upload that is cut off was not acknowledged."""
 
     close_timeout_s: float = 1.0
-    """Seconds for the last answers after draining, before connections are closed."""
+    """Seconds in which the last answers are sent after draining. Then connections are closed."""
 
     renewal_interval_s: float = 24 * 3600.0
     """Seconds between two checks of the certificate's expiry, which is months away."""
@@ -120,15 +123,15 @@ class ReceiverLimits:
     """Seconds over which rate limits are averaged. A gateway that was offline sends in a burst."""
 
     certificates_per_day: int = 10
-    """Certificates issued to one gateway in a day. It needs one a year; a gateway that loses each
-    must not occupy the authority."""
+    """Certificates issued to one gateway in a day. A gateway needs one a year; one that loses each
+    certificate must not keep the certificate authority busy."""
 
     reserve_bytes: int = 512 * 1024 * 1024
     """Bytes of the disk that stay free. The ingest needs them to move segments into the tables.
     Option `serve --reserve`."""
 
     landing_quota_bytes: int | None = None
-    """Bytes that the landing may hold; None for the whole disk. A quota makes a stopped ingest
+    """Bytes that the landing may hold; None for the whole disk. With a quota, a stopped ingest is
     noticed early. Option `serve --landing-cap`."""
 
     quota_interval_s: float = 60.0
@@ -140,21 +143,22 @@ class ReceiverLimits:
     take 64 MiB at most."""
 
     partial_max_age_s: float = 24 * 3600.0
-    """Seconds an interrupted upload is kept. A gateway whose link is back resumes within a quarter
-    of an hour; after a longer outage, sending one segment again costs little."""
+    """Seconds for which an interrupted upload is kept. A gateway whose link is back resumes within
+    a quarter of an hour; after a longer outage, sending one segment again costs little."""
 
     cleanup_interval_s: float = 3600.0
     """Seconds between two removals of interrupted uploads that are too old."""
 
     cached_hashes: int = 1_024
-    """Interrupted uploads whose running SHA-256 is kept in memory, some 500 bytes each. Otherwise a
-    resumed upload is read again, and those bytes count against `bytes_per_s`."""
+    """Interrupted uploads whose partial SHA-256 is kept in memory, in some 500 bytes each. If it is
+    not kept, the received part is read again, and its bytes count against `bytes_per_s`."""
 
     takeover_timeout_s: float = 2.0
     """Seconds that a resuming sender waits for its own earlier connection to release the upload."""
 
     threads: int = 8
-    """Threads for files and checksums: enough to keep a disk busy, with 8 bodies in memory."""
+    """Threads that write files and compute checksums. Each has at most one segment in memory, and
+    this number keeps a disk busy."""
 
     aside_files: int = 16
     """Conflicting segments kept for one gateway: enough to see what happened."""

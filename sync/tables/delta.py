@@ -94,7 +94,7 @@ _UNUSABLE: Final = re.compile("%[0-9A-Fa-f]{2}|[\ud800-\udfff]")
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Counts of the files that a batch read, by fate, and of the events that it wrote."""
+    """Counts of the files that a batch read, by result, and of the events that it wrote."""
 
     segments: int = 0
     events: int = 0

@@ -92,17 +92,17 @@ def duration(name: str, title: str) -> Column:
 
 
 def age(name: str, title: str) -> Column:
-    """Return a column of seconds that are unknown beyond a year: ages, latencies and silences."""
+    """Return a column of durations in seconds; more than a year is shown as unknown."""
     return duration(name, title)._replace(limits=(0.0, LONGEST_S))
 
 
 def latency(name: str, title: str) -> Column:
-    """Return a column of milliseconds that are unknown beyond a year."""
+    """Return a column of latencies in milliseconds; more than a year is shown as unknown."""
     return number(name, title, formats.milliseconds)._replace(limits=(0.0, LONGEST_S * 1_000))
 
 
 def lag(name: str, title: str) -> Column:
-    """Return a column of seconds from a gateway's clock to the centre's, which may be behind it."""
+    """Return a column of lags in seconds; negative if the gateway's clock is ahead."""
     return duration(name, title)._replace(limits=(-AHEAD_S, LONGEST_S))
 
 
