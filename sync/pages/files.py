@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from sync.common.durable_files import replace_file
+from sync.pages.drawn import read_plots
 from sync.pages.overview import find_problems, totals
 from sync.pages.page import PAGES, fleet_page, gateway_pages
 from sync.reports.shared import formats
@@ -40,10 +41,10 @@ def write_report(findings: Findings, folder: Path) -> Path:
         _write(folder / f"{report.name}.csv", table_csv(report.table, findings[report.name]))
         _write(folder / f"{report.name}.json", _json(_scope(findings), rows=findings[report.name]))
     _write(folder / "report.json", report_json(findings))
-    for name, page in gateway_pages(findings):
+    for name, page in gateway_pages(findings, lambda name: read_plots(folder / PAGES / name)):
         _write(folder / PAGES / name, page)
     index = folder / "index.html"
-    _write(index, fleet_page(findings))
+    _write(index, fleet_page(findings, read_plots(index)))
     return index
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -16,12 +16,15 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from sync.pages import overview, sections, trends
+from sync.pages.drawn import Drawn
 from sync.reports.shared import formats
 from sync.reports.shared.findings import Findings, Rows
 from sync.reports.shared.problem import Problem
 from sync.reports.shared.registry import PROBLEM_KINDS, REPORTS
 from sync.reports.shared.report import gateway_of
 from sync.segment.identity import is_gateway
+
+_NONE: Final[Drawn] = {}
 
 PAGES: Final = "gateways"
 """The folder of the gateways' pages, beside the fleet's page."""
@@ -107,8 +110,11 @@ class Neighbour(NamedTuple):
     page: str
 
 
-def fleet_page(findings: Findings) -> str:
-    """Render the fleet's page: the problems first, then the gateways and the reports."""
+def fleet_page(findings: Findings, drawn: Drawn = _NONE) -> str:
+    """Render the fleet's page: the problems first, then the gateways and the reports.
+
+    `drawn` has the plots of the page before.
+    """
     problems = overview.find_problems(findings)
     sums = overview.totals(findings)
     pages = {gateway: f"{PAGES}/{page_name(gateway)}" for gateway in by_gateway(findings)}
@@ -117,7 +123,7 @@ def fleet_page(findings: Findings) -> str:
         findings,
         overview.verdict(problems, sums["events"]),
         groups=[_view(group, pages) for group in grouped(problems)],
-        sections=sections.fleet_sections(findings),
+        sections=sections.fleet_sections(findings, drawn),
         overview=overview.overview(findings, problems, pages),
         summary=overview.summary(findings),
         tiles=overview.tiles(findings, sums),
@@ -127,8 +133,13 @@ def fleet_page(findings: Findings) -> str:
     )
 
 
-def gateway_pages(findings: Findings) -> Iterator[tuple[str, str]]:
-    """Render the page of each gateway, in the order of their names; yields file names and pages."""
+def gateway_pages(
+    findings: Findings, drawn: Callable[[str], Drawn] = lambda _: _NONE
+) -> Iterator[tuple[str, str]]:
+    """Render the page of each gateway, in the order of their names; yields file names and pages.
+
+    `drawn` returns the plots of the page before with a file name.
+    """
     each = by_gateway(findings)
     neighbours = [Neighbour(gateway, page_name(gateway)) for gateway in each]
     for at, (gateway, own) in enumerate(each.items()):
@@ -140,7 +151,7 @@ def gateway_pages(findings: Findings) -> Iterator[tuple[str, str]]:
             overview.verdict(problems, received),
             gateway=gateway,
             groups=[_view(group, {}) for group in grouped(problems)],
-            sections=sections.gateway_sections(own),
+            sections=sections.gateway_sections(own, drawn(neighbours[at].page)),
             facts=overview.facts(own),
             summary="",
             note=trends.note(own),

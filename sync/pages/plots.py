@@ -9,6 +9,7 @@ from __future__ import annotations
 import html
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, tzinfo
+from functools import partial
 from typing import Any, Final
 
 from matplotlib.artist import Artist
@@ -42,10 +43,11 @@ from sync.pages.drawing import (
     shortened,
     svg,
 )
+from sync.pages.drawn import Drawn, draw
 from sync.reports.shared import formats
 from sync.reports.shared.findings import Findings, Row, Rows
 from sync.reports.shared.thresholds import FORECAST_D
-from sync.reports.shared.window import window
+from sync.reports.shared.window import Window, window
 
 ROWS: Final = 20
 """Rows that a plot has room for on a phone."""
@@ -268,11 +270,10 @@ def forecast_plot(growth: Rows) -> str:
         return svg(figure, "forecast", "Days until storage is full", description)
 
 
-def running_plot(stretches: Rows, now: float, zone: tzinfo = UTC) -> str:
-    """Draw when each gateway ran, was stopped or failed, up to `now` (seconds since 1970)."""
-    if not stretches:
+def running_plot(stretches: Rows, seen: Window | None, zone: tzinfo = UTC) -> str:
+    """Draw when each gateway ran, was stopped or failed in the period `seen`, if there is one."""
+    if seen is None:
         return ""
-    seen = window(((row["begin"], row["end"]) for row in stretches), now)
     shown = [row for row in stretches if seen.contains(row["begin"], row["end"])]
     bad: dict[str, float] = {}
     for row in shown:
@@ -357,11 +358,10 @@ def activity_plot(activity: Rows, zone: tzinfo = UTC) -> str:
         return svg(figure, "activity", "Events over time", description)
 
 
-def depth_plot(depths: Rows, now: float, zone: tzinfo = UTC) -> str:
-    """Draw the depth of the deepest queues up to `now` (seconds since 1970)."""
-    if not depths:
+def depth_plot(depths: Rows, seen: Window | None, zone: tzinfo = UTC) -> str:
+    """Draw the depth of the deepest queues in the period `seen`, if there is one."""
+    if seen is None:
         return ""
-    seen = window(((row["at"], row["at"]) for row in depths), now)
     shown = [row for row in depths if seen.contains(row["at"], row["at"])]
     most: dict[tuple[str, str], float] = {}
     for row in shown:
@@ -397,8 +397,8 @@ def depth_plot(depths: Rows, now: float, zone: tzinfo = UTC) -> str:
         return svg(figure, "queue-depth", "Depth of queues over time", description)
 
 
-def growth_plot(row: Row, now: float, zone: tzinfo = UTC) -> str:
-    """Draw how the storage of one gateway fills from `now` (seconds since 1970) on."""
+def growth_plot(row: Row) -> str:
+    """Draw how the storage of one gateway fills in the days from the report on."""
     if row["disk_used"] is None or row["trend_day"] is None:
         return ""
     ahead = min(max(row["days_left"] or 0, 7) * 1.3, FORECAST_D)
@@ -407,11 +407,10 @@ def growth_plot(row: Row, now: float, zone: tzinfo = UTC) -> str:
     def line(trend: float | None) -> list[float]:
         return [(row["disk_used"] + (trend or 0) * day) / 2**20 for day in days]
 
-    dates = [place(now) + day for day in days]
     with new_plot(1.6) as (figure, axes):
         low, high = line(row["trend_low"]), line(row["trend_high"])
-        band = axes.fill_between(dates, low, high, color=FIRST, alpha=0.25, label="interval")
-        handles: list[Artist] = [*axes.plot(dates, line(row["trend_day"]), color=FIRST)]
+        band = axes.fill_between(days, low, high, color=FIRST, alpha=0.25, label="interval")
+        handles: list[Artist] = [*axes.plot(days, line(row["trend_day"]), color=FIRST)]
         handles[0].set_label("forecast")
         limit = "the limit is not known"
         if row["cap"] is not None:
@@ -420,7 +419,9 @@ def growth_plot(row: Row, now: float, zone: tzinfo = UTC) -> str:
             limit = f"the limit is {formats.size(row['cap'])}"
         axes.set_ylim(bottom=0)
         axes.set_ylabel("MiB")
-        label_times(axes, zone)
+        axes.margins(x=0.01)
+        label_numbers(axes.xaxis)
+        axes.set_xlabel("days from this report on")
         legend(figure, [*handles, band])
         used = f"{formats.size(row['disk_used'])} used, {formats.size(row['trend_day'])} more a day"
         return svg(figure, "disk", "Storage used, and forecast", f"{used}; {limit}.")
@@ -516,39 +517,59 @@ def _sensor(row: Row) -> str:
     return f"{row['sensor']} at {row['gateway']}"
 
 
-def _now(findings: Findings) -> float:
-    return findings.as_of.timestamp()
+def period(rows: Rows, begin: str, end: str, now: float) -> Window | None:
+    """Return the period to show of rows with these columns, as of `now`; None without rows."""
+    spans = [(row[begin], row[end]) for row in rows]
+    return window(spans, now) if spans else None
 
 
-Plots = Callable[[Findings], list[str]]
+def _running(found: Findings) -> Plot:
+    rows = found["stretches"]
+    return Plot(
+        running_plot, rows, period(rows, "begin", "end", found.as_of.timestamp()), found.zone
+    )
+
+
+def _depths(found: Findings) -> Plot:
+    rows = found["queue_depths"]
+    return Plot(depth_plot, rows, period(rows, "at", "at", found.as_of.timestamp()), found.zone)
+
+
+Plot = partial[str]
+"""A function that draws, with all that it draws from."""
+
+Plots = Callable[[Findings], list[Plot]]
 
 _ON_EVERY_PAGE: Final[dict[str, Plots]] = {
-    "queues": lambda found: [
-        depth_plot(found["queue_depths"], _now(found), found.zone),
-        queues_plot(found["queues"]),
-    ],
-    "sensors": lambda found: [silence_plot(found["sensors"])],
+    "queues": lambda found: [_depths(found), Plot(queues_plot, found["queues"])],
+    "sensors": lambda found: [Plot(silence_plot, found["sensors"])],
 }
 _ON_FLEET_PAGE: Final[dict[str, Plots]] = _ON_EVERY_PAGE | {
-    "availability": lambda found: [running_plot(found["stretches"], _now(found), found.zone)],
-    "delivery": lambda found: [latency_plot(found["delivery"])],
-    "lag": lambda found: [lag_plot(found["lag"])],
-    "clocks": lambda found: [skew_plot(found["clocks"]), drift_plot(found["clocks"])],
-    "versions": lambda found: [versions_plot(found["versions"])],
-    "growth": lambda found: [forecast_plot(found["growth"])],
-    "totals": lambda found: [activity_plot(found["activity"], found.zone)],
+    "availability": lambda found: [_running(found)],
+    "delivery": lambda found: [Plot(latency_plot, found["delivery"])],
+    "lag": lambda found: [Plot(lag_plot, found["lag"])],
+    "clocks": lambda found: [Plot(skew_plot, found["clocks"]), Plot(drift_plot, found["clocks"])],
+    "versions": lambda found: [Plot(versions_plot, found["versions"])],
+    "growth": lambda found: [Plot(forecast_plot, found["growth"])],
+    "totals": lambda found: [Plot(activity_plot, found["activity"], found.zone)],
 }
 _ON_GATEWAY_PAGE: Final[dict[str, Plots]] = _ON_EVERY_PAGE | {
     "availability": lambda found: [
-        running_plot(found["stretches"], _now(found), found.zone),
-        activity_plot(found["activity"], found.zone),
+        _running(found),
+        Plot(activity_plot, found["activity"], found.zone),
     ],
-    "clocks": lambda found: [offset_plot(found["clock_offsets"], found.zone)],
-    "growth": lambda found: [growth_plot(row, _now(found), found.zone) for row in found["growth"]],
+    "clocks": lambda found: [Plot(offset_plot, found["clock_offsets"], found.zone)],
+    "growth": lambda found: [Plot(growth_plot, row) for row in found["growth"]],
 }
 
 
-def plots_of(report: str, findings: Findings, *, of_gateway: bool = False) -> list[str]:
-    """Draw the plots above a report's table, on the fleet's page or on a gateway's own."""
+def plots_of(
+    report: str, findings: Findings, drawn: Drawn, *, of_gateway: bool = False
+) -> list[str]:
+    """Return the plots above a report's table, on the fleet's page or on a gateway's own.
+
+    Those that are in `drawn` are not drawn again.
+    """
     plots = (_ON_GATEWAY_PAGE if of_gateway else _ON_FLEET_PAGE).get(report)
-    return [plot for plot in plots(findings) if plot] if plots else []
+    drawings = (draw(plot, drawn) for plot in plots(findings)) if plots else ()
+    return [plot for plot in drawings if plot]

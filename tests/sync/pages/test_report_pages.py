@@ -8,11 +8,14 @@ import math
 import re
 import sys
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from markupsafe import escape
+from matplotlib.figure import Figure
 
 from sync.pages import page as pages
 from sync.pages.files import report_document, table_csv, write_report
@@ -30,10 +33,10 @@ FLEET = sample(8)
 THREE = ("gw-004.example", "gw-005.example", "gw-006.example")
 
 
-def few(found: Findings) -> Findings:
+def few(found: Findings, gateways: tuple[str, ...] = THREE) -> Findings:
     """Keep three gateways of a fleet: each page takes a third of a second to draw."""
     tables = {
-        name: [row for row in rows if row.get("gateway", THREE[0]) in THREE]
+        name: [row for row in rows if row.get("gateway", gateways[0]) in gateways]
         for name, rows in found.tables.items()
     }
     tables |= {name: found[name][:1] for name in ("refusals", "quarantine")}
@@ -154,7 +157,9 @@ def test_a_long_table_shows_conspicuous_rows_first_and_links_to_the_csv() -> Non
     lanes = [LANE | {"epoch": f"{at:026d}"} for at in range(FLEET_ROWS + 7)]
     lanes[-1] |= {"unexplained": 1}
     [section] = [
-        each for each in fleet_sections(whole(completeness=lanes)) if each.name == "completeness"
+        each
+        for each in fleet_sections(whole(completeness=lanes), {})
+        if each.name == "completeness"
     ]
     assert section.rows[0] == lanes[-1]
     assert section.rows[1:] == lanes[: FLEET_ROWS - 1]
@@ -292,6 +297,49 @@ def test_the_files_of_a_report(tmp_path: Path) -> None:
     assert list(row) == [column.name for column in report.table.columns]
     with (page.parent / "quarantine.csv").open(newline="") as file:
         assert list(csv.DictReader(file)) == []
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
+    """The figures that are drawn."""
+    figures: list[Figure] = []
+    save = Figure.savefig
+
+    def recorded(figure: Figure, *target: Any, **options: Any) -> None:
+        figures.append(figure)
+        save(figure, *target, **options)
+
+    monkeypatch.setattr(Figure, "savefig", recorded)
+    return figures
+
+
+def test_only_plots_whose_values_have_changed_are_drawn_again(
+    tmp_path: Path, drawn: list[Figure], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def redrawn(found: Findings) -> int:
+        drawn.clear()
+        write_report(found, tmp_path)
+        return len(drawn)
+
+    found, index = few(FLEET, THREE[:1]), tmp_path / "index.html"
+    every = redrawn(found)
+    assert every > 10
+    later = replace(found, as_of=found.as_of + timedelta(hours=1))
+    assert redrawn(later) == 0
+    clocks = [row | {"skew_s": 1.5} for row in later["clock_offsets"][:1]]
+    changed = replace(
+        later, tables={**later.tables, "clock_offsets": clocks + later["clock_offsets"][1:]}
+    )
+    assert redrawn(changed) == 1
+    index.write_text(index.read_text().replace("</desc>", " damaged</desc>", 1))
+    assert redrawn(changed) == 1
+    elsewhere = replace(changed, zone=ZoneInfo("Asia/Kathmandu"))
+    assert 1 < redrawn(elsewhere) < every
+    for name, page in gateway_pages(elsewhere):
+        assert (tmp_path / "gateways" / name).read_text() == page
+    assert index.read_text() == fleet_page(elsewhere)
+    monkeypatch.setattr("sync.pages.drawn._program", lambda: "another version")
+    assert redrawn(elsewhere) == every
 
 
 def test_problems_in_json() -> None:

@@ -12,14 +12,24 @@ import pytest
 
 from sync.pages import plots
 from sync.pages.drawing import shortened
+from sync.reports.shared.findings import Rows
 from tests.helpers.sample_findings import sample
 from tests.helpers.sound_findings import BEGIN, DELIVERY
 
 FLEET = sample(8)
 NOW = FLEET.as_of.timestamp()
 
+
+def running(rows: Rows, now: float) -> str:
+    return plots.running_plot(rows, plots.period(rows, "begin", "end", now))
+
+
+def depths(rows: Rows, now: float) -> str:
+    return plots.depth_plot(rows, plots.period(rows, "at", "at", now))
+
+
 PLOTS: dict[str, Callable[[], str]] = {
-    "running": lambda: plots.running_plot(FLEET["stretches"], NOW),
+    "running": lambda: running(FLEET["stretches"], NOW),
     "activity": lambda: plots.activity_plot(FLEET["activity"]),
     "latency": lambda: plots.latency_plot(FLEET["delivery"]),
     "lag": lambda: plots.lag_plot(FLEET["lag"]),
@@ -29,8 +39,8 @@ PLOTS: dict[str, Callable[[], str]] = {
     "drift": lambda: plots.drift_plot(FLEET["clocks"]),
     "versions": lambda: plots.versions_plot(FLEET["versions"]),
     "forecast": lambda: plots.forecast_plot(FLEET["growth"]),
-    "depth": lambda: plots.depth_plot(FLEET["queue_depths"], NOW),
-    "growth": lambda: plots.growth_plot(FLEET["growth"][0], NOW),
+    "depth": lambda: depths(FLEET["queue_depths"], NOW),
+    "growth": lambda: plots.growth_plot(FLEET["growth"][0]),
     "offset": lambda: plots.offset_plot(FLEET["clock_offsets"][:20]),
     "small": lambda: plots.sparkline(FLEET["sensor_series"][:40], "small-1", "a sensor"),
 }
@@ -59,7 +69,7 @@ def test_a_plot_is_repeatable_described_and_uses_the_colours_of_the_page(
 
 
 def test_without_rows_nothing_is_drawn() -> None:
-    assert plots.running_plot([], NOW) == plots.activity_plot([]) == plots.depth_plot([], NOW) == ""
+    assert running([], NOW) == plots.activity_plot([]) == depths([], NOW) == ""
     assert plots.latency_plot([DELIVERY | {"qos": 1}]) == plots.lag_plot([]) == ""
     assert plots.latency_plot([DELIVERY | {"p99_ms": None}]) == ""
     assert plots.queues_plot([]) == plots.silence_plot([]) == plots.versions_plot([]) == ""
@@ -67,11 +77,11 @@ def test_without_rows_nothing_is_drawn() -> None:
     assert plots.offset_plot(FLEET["clock_offsets"][:1]) == ""
     assert plots.sparkline(FLEET["sensor_series"][:1], "small-1", "a sensor") == ""
     unknown = FLEET["growth"][0] | {"trend_day": None}
-    assert plots.growth_plot(unknown, NOW) == ""
+    assert plots.growth_plot(unknown) == ""
 
 
 def test_a_forecast_without_a_limit_says_so() -> None:
-    told = plots.growth_plot(FLEET["growth"][0] | {"cap": None, "days_left": None}, NOW)
+    told = plots.growth_plot(FLEET["growth"][0] | {"cap": None, "days_left": None})
     assert "the limit is not known" in told
 
 
@@ -87,7 +97,7 @@ HOSTILE = '"/><script>alert(1)</script> id="axes_1" #010101 $x_1$ --> ]]> &amp; 
 @pytest.mark.parametrize(
     "draw",
     [
-        lambda name: plots.running_plot(
+        lambda name: running(
             [FLEET["stretches"][0], FLEET["stretches"][-1] | {"gateway": name, "state": "outage"}],
             NOW,
         ),
@@ -95,9 +105,7 @@ HOSTILE = '"/><script>alert(1)</script> id="axes_1" #010101 $x_1$ --> ]]> &amp; 
         lambda name: plots.queues_plot([FLEET["queues"][0] | {"queue": name}]),
         lambda name: plots.silence_plot([FLEET["sensors"][0] | {"sensor": name}]),
         lambda name: plots.versions_plot([FLEET["versions"][0] | {"version": name}]),
-        lambda name: plots.depth_plot(
-            [each | {"queue": name} for each in FLEET["queue_depths"][:3]], NOW
-        ),
+        lambda name: depths([each | {"queue": name} for each in FLEET["queue_depths"][:3]], NOW),
         lambda name: plots.sparkline(FLEET["sensor_series"][:9], "small-1", name),
     ],
 )
@@ -127,7 +135,7 @@ def test_a_hostile_name_is_text_in_a_plot(draw: Callable[[str], str]) -> None:
 )
 def test_ticks_of_a_time_axis(span: float, tick: str, days: str) -> None:
     row = {"gateway": "gw.example", "begin": BEGIN, "end": BEGIN + span, "state": "running"}
-    texts = re.findall(r"<text[^>]*>([^<]*)</text>", plots.running_plot([row], BEGIN + span))
+    texts = re.findall(r"<text[^>]*>([^<]*)</text>", running([row], BEGIN + span))
     assert any(re.fullmatch(r"[-\d]+( to [-\d]+)?, UTC", text) for text in texts)
     ticks = [text for text in texts if re.fullmatch(r"[-\d: ]+", text)]
     assert 2 <= len(ticks) <= 4
@@ -144,11 +152,11 @@ def test_a_plot_leaves_out_times_of_wrong_clocks() -> None:
         stretch | {"begin": BEGIN + off, "end": BEGIN + off + 60, "state": "outage"}
         for off in (-years, years)
     ]
-    drawn = plots.running_plot([*wrong, stretch], BEGIN + 9_000)
+    drawn = running([*wrong, stretch], BEGIN + 9_000)
     assert "2025-11-21, UTC" in drawn
     assert "Not shown, because wrong clocks date it elsewhere: 2." in drawn
     depth = FLEET["queue_depths"][0]
-    told = plots.depth_plot([depth, depth | {"at": depth["at"] - years}], NOW)
+    told = depths([depth, depth | {"at": depth["at"] - years}], NOW)
     assert "date it elsewhere: 1." in told
 
 
@@ -158,7 +166,7 @@ def test_the_plot_of_many_gateways_shows_the_worst() -> None:
         for at in range(60)
         for state in ("outage" if at == 59 else "running",)
     ]
-    svg = plots.running_plot(stretches, BEGIN + 200)
+    svg = running(stretches, BEGIN + 200)
     assert "gw059" in svg
     assert "gw058" not in svg
     assert "30 of 60 gateways; 59 of them without" in svg
@@ -238,10 +246,8 @@ def test_any_time_can_be_drawn(moments: tuple[float, float], days: str) -> None:
     assert re.search(rf">{days}<", drawn)
     assert len(re.findall("<text", drawn)) < 30
     stretch = {"gateway": "gw", "begin": moments[0], "end": moments[1], "state": "running"}
-    assert re.search("-[0-9]{2}, UTC<", plots.running_plot([stretch], moments[1]))
-    assert plots.depth_plot(
-        [{"gateway": "gw", "queue": "q", "at": at, "depth": 1e12} for at in moments], NOW
-    )
+    assert re.search("-[0-9]{2}, UTC<", running([stretch], moments[1]))
+    assert depths([{"gateway": "gw", "queue": "q", "at": at, "depth": 1e12} for at in moments], NOW)
 
 
 def test_the_largest_numbers_are_drawn() -> None:

@@ -19,6 +19,7 @@ from sync.pages.page import fleet_page, gateway_pages
 from sync.reports.shared import column, formats
 from sync.reports.shared.findings import Findings
 from sync.reports.shared.plausible import LONGEST_S
+from sync.reports.shared.window import Window
 from tests.helpers.pages import checked
 from tests.helpers.sample_findings import sample
 from tests.helpers.sound_findings import BEGIN, DELIVERY, GATEWAY, NOON, whole
@@ -91,7 +92,7 @@ def test_ticks_are_at_full_hours_of_the_zone_on_both_sides_of_a_change() -> None
     begin = datetime(2025, 10, 25, 12, tzinfo=UTC).timestamp()
     row = {"gateway": "gw.example", "begin": begin, "end": begin + 86_400, "state": "running"}
     for zone in (BERLIN, ZoneInfo("Asia/Kathmandu")):
-        drawn = plots.running_plot([row], begin + 86_400, zone)
+        drawn = plots.running_plot([row], Window(begin, begin + 86_400), zone)
         times, days = (re.findall(rf">({form})<", drawn) for form in (r"\d\d:\d\d", r"10-2\d"))
         assert (len(times) >= 1, days) == (True, ["10-26"])
         assert {time[-2:] for time in times} == {"00"}
