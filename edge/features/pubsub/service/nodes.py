@@ -227,8 +227,8 @@ def _log_items(tx: Transaction, sender: Sender, node: Node, name: str, count: in
 def own_affiliations(
     tx: Transaction, sender: Sender, name: str | None
 ) -> list[tuple[str, Affiliation]]:
-    """Return the sender's affiliations with all nodes or one, as pairs of a node's name and an
-    affiliation (section 5.7); raises `PubsubError`."""
+    """Return the sender's affiliations with all nodes or one, as pairs of a node's name, in
+    order, and an affiliation (section 5.7); raises `PubsubError`."""
     found = [(node, affiliation) for _, node, affiliation in affiliations.of_jid(tx, sender.bare)]
     if name is None:
         return found

@@ -35,7 +35,7 @@ class Node(NamedTuple):
     """A node.
 
     `owner` is the bare JID of the account that created the node and whose limits count it. `items`
-    and `bytes` count stored items, but not those of a queue.
+    and `bytes` count stored items; those of a queue are in `queue_registry.of_node`.
     """
 
     id: int
