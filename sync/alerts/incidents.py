@@ -202,6 +202,6 @@ def _is_over(incident: Incident, now: int) -> bool:
 
 
 def alert_id(key: Subject, since: int) -> str:
-    """Return the id of an incident: 16 hexadecimal digits that depend on nothing else."""
+    """Return the id of an incident: 16 hexadecimal digits of a hash of the arguments."""
     text = "\0".join((*key, str(since)))
     return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -162,7 +162,7 @@ def paired(gateway: str, name: str) -> str:
 def omitted(number: int) -> str:
     """Return a sentence about data outside the time that is plotted; "" if there is none."""
     return (
-        f" Not shown, because wrong clocks date it elsewhere: {formats.count(number)}."
+        f" Not shown, because a wrong clock dates it outside this period: {formats.count(number)}."
         if number
         else ""
     )

@@ -39,10 +39,10 @@ def note(findings: Findings) -> str:
         formats.named_moment(datetime.fromtimestamp(at, UTC), findings.zone) for at in periods
     )
     if not _is_covered(findings["trends"], findings):
-        return f"No comparison: there is no data of all of the time from {before} to {begin}."
+        return f"No comparison: data is missing in the earlier period, from {before} to {begin}."
     return (
-        "The small print is the change against the equally long period before, "
-        f"from {before} to {begin}; of gateways and their states, since then."
+        "The small print compares each figure with the equally long period before, from "
+        f"{before} to {begin}. The numbers of gateways are compared with those at {begin}."
     )
 
 

@@ -1,4 +1,4 @@
-"""Ingest what the receiver has landed every so often, each time in a process of its own.
+"""Ingest received segments at intervals, each time in a separate process.
 
 So the receiver holds neither Spark nor the tables in its memory, and a failed ingest does not
 affect it.
@@ -35,7 +35,7 @@ COMMAND: Final = (sys.executable, "-m", "sync.cli", "ingest")
 
 @dataclass(frozen=True, slots=True)
 class IngestPlan:
-    """Seconds between two looks for waiting segments, and the folder of the report, if any."""
+    """Seconds between two checks for waiting segments, and the folder of the report, if any."""
 
     every_s: float
     report: Path | None = None
@@ -44,7 +44,7 @@ class IngestPlan:
 
 @contextlib.asynccontextmanager
 async def periodic_ingest(folder: FleetFolder, plan: IngestPlan) -> AsyncIterator[None]:
-    """Ingest while the context lasts; at the end, terminate what runs, which may be repeated."""
+    """Ingest while the context lasts; then terminate a running ingest, which may be repeated."""
     task = asyncio.create_task(_repeat(folder, plan))
     try:
         yield

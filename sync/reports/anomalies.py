@@ -35,8 +35,9 @@ TABLE: Final = Table(
     title="Sensor anomalies",
     about=(
         "Hours in which a sensor's median is far from its usual value at that hour of the day, or "
-        "from other sensors of its type; the robust z says how far, in standard deviations. And "
-        "flat lines: the same value for too long, from a sensor that otherwise varies."
+        "from other sensors of its type; the robust z says how far, in standard deviations. "
+        "Flat lines are listed, too: the same value for too long, from a sensor that otherwise "
+        "varies."
     ),
     columns=(
         column.text("gateway", "Gateway"),

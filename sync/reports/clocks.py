@@ -58,7 +58,7 @@ TABLE: Final = Table(
                 "skewed": "wrong",
                 "drifting": "wrong",
             },
-            {"stepping": "set oddly", "skewed": "wrong time"},
+            {"stepping": "set, not synchronised", "skewed": "wrong time"},
         ),
         column.real("skew_s", "Ahead by", signed_duration),
         column.real("drift_ppm", "Drift", ppm)._replace(limits=PLAUSIBLE_PPM),
@@ -328,7 +328,7 @@ _REMEDIES: Final = {
 
 
 def problems(findings: Findings) -> Iterator[Problem]:
-    """Find clocks that are set oddly, are not synchronised, are wrong, or run too fast or slow."""
+    """Find clocks that were set without becoming synchronised, are unsynchronised, or are wrong."""
     for row in findings["clocks"]:
         if row["state"] in _REMEDIES:
             kind, remedy = _REMEDIES[row["state"]]
@@ -363,7 +363,7 @@ REPORT: Final = Report(
         Series("clock_offsets", OFFSETS, (), lambda context: clock_offsets(context.segments())),
     ),
     problem_kinds=(
-        ProblemKind("clock_step", 190, "the clock was set oddly"),
+        ProblemKind("clock_step", 190, "the clock was set without becoming synchronised"),
         ProblemKind("clock_unsynchronised", 200, "the clock is not synchronised"),
         ProblemKind("clock_drift", 210, "the clock is wrong, or too fast or slow"),
     ),

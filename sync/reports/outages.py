@@ -24,9 +24,9 @@ TABLE: Final = Table(
     order=20,
     title="Outages",
     about=(
-        "Each time without a heartbeat, latest first: from the last one before to the first one "
-        "after, by the gateway's clock. A gateway that continued without a restart was suspended, "
-        "or could not write."
+        "Times without heartbeats, latest first. An outage lasts from the last heartbeat before it "
+        "to the first one after it, by the gateway's clock. A gateway that continued without a "
+        "restart was suspended, or could not write."
     ),
     columns=(
         column.text("gateway", "Gateway"),

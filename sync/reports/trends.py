@@ -39,8 +39,8 @@ TABLE: Final = Table(
     title="Trends",
     about=(
         "The figures of this period, and of the equally long period before it. Losses count on the "
-        "day of the next event that arrived. Where a gateway is known since a later time than the "
-        "period before began, there is no comparison."
+        "day of the next event that arrived. A gateway that was first seen after the earlier "
+        "period began has no comparison."
     ),
     columns=(
         column.text("gateway", "Gateway"),

@@ -86,8 +86,8 @@ _HEADER = re.compile(r"[A-Za-z0-9-]+", re.ASCII)
     "--ingest-every",
     type=click.IntRange(min=1, max=86_400),
     metavar="SECONDS",
-    help="Ingest the segments that have arrived, every so often, by `ingest` in a process of its "
-    "own.  [default: never]",
+    help="Interval at which a separate process ingests the segments that have arrived.  "
+    "[default: never]",
 )
 @click.option(
     "--report",

@@ -1,4 +1,4 @@
-"""Daily summary: when gateways ran, stopped, failed, or are not known to have done either.
+"""Daily summary: when gateways ran, were stopped or failed, and when their state is unknown.
 
 The summary has runs of heartbeats, a few for each gateway and day; `spans` derives the times
 between them. Times of the gateway's clock are compared only while the clock's state is the same, so

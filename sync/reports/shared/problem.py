@@ -25,7 +25,7 @@ class Problem(NamedTuple):
 
 
 class ProblemKind(NamedTuple):
-    """A kind of problem: its name in report.json, its rank (the gravest is lowest), its headline.
+    """A kind of problem: its name in report.json, its rank (lower is more severe), its headline.
 
     The headline says in a few words what is the case at the gateways concerned.
     """

@@ -83,7 +83,9 @@ def test_without_a_period_there_are_no_trends_and_the_page_says_how_to_get_them(
 def test_if_the_period_before_is_not_covered_there_is_no_comparison(known: datetime | None) -> None:
     found = compared({"known_since": known})
     assert {trend for _, trend in tiles(found).values()} == {"no comparison"}
-    assert "No comparison: there is no data of all of the time from 2025-11-08" in fleet_page(found)
+    assert "No comparison: data is missing in the earlier period, from 2025-11-08" in fleet_page(
+        found
+    )
     assert {trend for _, trend in tiles(compared()).values()} == {"no comparison"}
     [(_, own)] = gateway_pages(found)
     assert "<small>no comparison</small>" in own
