@@ -218,12 +218,12 @@ async def workers(
 
 
 async def _play(run: _Run) -> None:
-    """Go through the run; what is not done when patience is exhausted is in the verdict."""
+    """Execute the run; the verdict reports what is not done before the time limit."""
     try:
         async with asyncio.timeout(_START_S):
             await run.prepare()
     except TimeoutError as error:
-        raise ScenarioFailed(f"not all came in {_START_S:.0f} s") from error
+        raise ScenarioFailed(f"not all subscribed within {_START_S:.0f} s") from error
     reporting = asyncio.create_task(run.report())
     try:
         await run.behave()

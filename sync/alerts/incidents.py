@@ -34,7 +34,7 @@ FORGET_MS: Final = 30 * DAY_MS
 _CENTRE_CLOCK: Final[tuple[Kind, ...]] = ("silent", "ingest_behind")
 """Kinds whose times are the centre's clock; those of the others are the gateway's."""
 
-FORGOTTEN_TEXT: Final = "Nothing was heard for 30 days; this is no longer monitored."
+FORGOTTEN_TEXT: Final = "No data has arrived for 30 days, so this problem is no longer monitored."
 
 
 class Alert(msgspec.Struct, frozen=True):

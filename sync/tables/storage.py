@@ -106,7 +106,7 @@ class Storage(Protocol):
 
 
 def time_of(modified: float) -> datetime:
-    """Return a file's time of modification; one that Python cannot hold becomes the nearest."""
+    """Return a file's time of modification, at most `MAX_TIME` and at least `MIN_TIME`."""
     return datetime.fromtimestamp(min(max(modified, MIN_TIME / 1000), MAX_TIME / 1000), UTC)
 
 

@@ -135,7 +135,7 @@ class Negotiation:
         return self._step(Input.TLS_ESTABLISHED, certificate)
 
     def credentials_found(self, credentials: Credentials | None) -> list[Action]:
-        """Continue after `FindCredentials`; None if the look-up failed."""
+        """Continue after `FindCredentials`; the argument is `None` if the look-up failed."""
         return self._step(Input.NOT_FOUND if credentials is None else Input.FOUND, credentials)
 
     def owner_found(self, name: str | None, *, more: bool = False) -> list[Action]:

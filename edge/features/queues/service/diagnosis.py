@@ -244,8 +244,8 @@ class _Explainer:
             return f"all items go to {_names(jids)}, which has as many as it accepts"
         publisher = item.publisher.partition("/")[0]
         return (
-            f"it goes to the member that has the other items of {publisher}, which has as many as"
-            " it accepts or is not connected"
+            f"it goes to the member that has the other items of {publisher}, but that member"
+            " has as many items as it accepts, or is not connected"
         )
 
     def _at(self, service: float | None) -> str:
