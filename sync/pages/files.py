@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from sync.common.durable_files import replace_file
-from sync.pages.drawn import read_plots
 from sync.pages.overview import find_problems, totals
 from sync.pages.page import PAGES, fleet_page, gateway_pages
+from sync.pages.plot_cache import read_plots
 from sync.reports.shared import formats
 from sync.reports.shared.column import Column
 from sync.reports.shared.findings import Findings, Rows

@@ -16,7 +16,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from sync.pages import overview, sections, trends
-from sync.pages.drawn import Drawn
+from sync.pages.plot_cache import CachedPlots
 from sync.reports.shared import formats
 from sync.reports.shared.findings import Findings, Rows
 from sync.reports.shared.problem import Problem
@@ -24,7 +24,7 @@ from sync.reports.shared.registry import PROBLEM_KINDS, REPORTS
 from sync.reports.shared.report import gateway_of
 from sync.segment.identity import is_gateway
 
-_NONE: Final[Drawn] = {}
+_NONE: Final[CachedPlots] = {}
 
 PAGES: Final = "gateways"
 """The folder of the gateways' pages, beside the fleet's page."""
@@ -62,6 +62,8 @@ _CONTROLS: Final = {
 }
 """Control characters, and those that change the direction of text, with their escapes: a name from
 outside may contain them."""
+
+_CONTROL: Final = re.compile(f"[{re.escape(''.join(map(chr, _CONTROLS)))}]")
 
 
 class Group(NamedTuple):
@@ -110,10 +112,10 @@ class Neighbour(NamedTuple):
     page: str
 
 
-def fleet_page(findings: Findings, drawn: Drawn = _NONE) -> str:
+def fleet_page(findings: Findings, cached: CachedPlots = _NONE) -> str:
     """Render the fleet's page: the problems first, then the gateways and the reports.
 
-    `drawn` has the plots of the page before.
+    `cached` has the plots of the page that this one replaces.
     """
     problems = overview.find_problems(findings)
     sums = overview.totals(findings)
@@ -123,7 +125,7 @@ def fleet_page(findings: Findings, drawn: Drawn = _NONE) -> str:
         findings,
         overview.verdict(problems, sums["events"]),
         groups=[_view(group, pages) for group in grouped(problems)],
-        sections=sections.fleet_sections(findings, drawn),
+        sections=sections.fleet_sections(findings, cached),
         overview=overview.overview(findings, problems, pages),
         summary=overview.summary(findings),
         tiles=overview.tiles(findings, sums),
@@ -134,11 +136,11 @@ def fleet_page(findings: Findings, drawn: Drawn = _NONE) -> str:
 
 
 def gateway_pages(
-    findings: Findings, drawn: Callable[[str], Drawn] = lambda _: _NONE
+    findings: Findings, cached: Callable[[str], CachedPlots] = lambda _: _NONE
 ) -> Iterator[tuple[str, str]]:
     """Render the page of each gateway, in the order of their names; yields file names and pages.
 
-    `drawn` returns the plots of the page before with a file name.
+    `cached` returns the plots of the page that is replaced, by its file name.
     """
     each = by_gateway(findings)
     neighbours = [Neighbour(gateway, page_name(gateway)) for gateway in each]
@@ -151,7 +153,7 @@ def gateway_pages(
             overview.verdict(problems, received),
             gateway=gateway,
             groups=[_view(group, {}) for group in grouped(problems)],
-            sections=sections.gateway_sections(own, drawn(neighbours[at].page)),
+            sections=sections.gateway_sections(own, cached(neighbours[at].page)),
             facts=overview.facts(own),
             summary="",
             note=trends.note(own),
@@ -247,7 +249,7 @@ def _render(template: str, findings: Findings, verdict: tuple[str, str], **more:
         words={"wrong": "problem", "notice": "notice"},
         **more,
     )
-    return page.translate(_CONTROLS)
+    return _CONTROL.sub(lambda found: _CONTROLS[ord(found[0])], page)
 
 
 _ENVIRONMENT: Final = Environment(

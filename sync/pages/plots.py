@@ -43,7 +43,7 @@ from sync.pages.drawing import (
     shortened,
     svg,
 )
-from sync.pages.drawn import Drawn, draw
+from sync.pages.plot_cache import CachedPlots, draw
 from sync.reports.shared import formats
 from sync.reports.shared.findings import Findings, Row, Rows
 from sync.reports.shared.thresholds import FORECAST_D
@@ -564,12 +564,12 @@ _ON_GATEWAY_PAGE: Final[dict[str, Plots]] = _ON_EVERY_PAGE | {
 
 
 def plots_of(
-    report: str, findings: Findings, drawn: Drawn, *, of_gateway: bool = False
+    report: str, findings: Findings, cached: CachedPlots, *, of_gateway: bool = False
 ) -> list[str]:
     """Return the plots above a report's table, on the fleet's page or on a gateway's own.
 
-    Those that are in `drawn` are not drawn again.
+    Those that are in `cached` are not drawn again.
     """
     plots = (_ON_GATEWAY_PAGE if of_gateway else _ON_FLEET_PAGE).get(report)
-    drawings = (draw(plot, drawn) for plot in plots(findings)) if plots else ()
+    drawings = (draw(plot, cached) for plot in plots(findings)) if plots else ()
     return [plot for plot in drawings if plot]

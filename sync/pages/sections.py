@@ -8,8 +8,8 @@ from typing import Final
 
 from markupsafe import Markup, escape
 
-from sync.pages.drawn import Drawn
 from sync.pages.plausible import only_plausible
+from sync.pages.plot_cache import CachedPlots
 from sync.pages.plots import plots_of, sparkline
 from sync.reports.shared import formats
 from sync.reports.shared.column import Column
@@ -59,7 +59,7 @@ class Section:
         return f"Table: {formats.plural(len(self.rows), 'row')}"
 
 
-def fleet_sections(findings: Findings, drawn: Drawn) -> list[Section]:
+def fleet_sections(findings: Findings, cached: CachedPlots) -> list[Section]:
     """Return the sections of the fleet's page: all reports, also those without rows."""
     empty = "" if findings["totals"] else "Nothing has arrived yet."
     plausible = only_plausible(findings)
@@ -69,14 +69,14 @@ def fleet_sections(findings: Findings, drawn: Drawn) -> list[Section]:
             report.table.columns,
             findings[report.name],
             FLEET_ROWS,
-            plots_of(report.name, plausible, drawn),
+            plots_of(report.name, plausible, cached),
             empty,
         )
         for report in REPORTS
     ]
 
 
-def gateway_sections(own: Findings, drawn: Drawn) -> list[Section]:
+def gateway_sections(own: Findings, cached: CachedPlots) -> list[Section]:
     """Return the sections of a gateway's page: the reports that have rows of the gateway."""
     plausible = only_plausible(own)
     return [
@@ -85,7 +85,7 @@ def gateway_sections(own: Findings, drawn: Drawn) -> list[Section]:
             tuple(each for each in report.table.columns if each.name not in _FLEET_COLUMNS),
             own[report.name],
             GATEWAY_ROWS,
-            plots_of(report.name, plausible, drawn, of_gateway=True),
+            plots_of(report.name, plausible, cached, of_gateway=True),
             sparklines=_sparklines(own["sensor_series"]) if report.name == "sensors" else (),
         )
         for report in REPORTS

@@ -338,7 +338,7 @@ def test_only_plots_whose_values_have_changed_are_drawn_again(
     for name, page in gateway_pages(elsewhere):
         assert (tmp_path / "gateways" / name).read_text() == page
     assert index.read_text() == fleet_page(elsewhere)
-    monkeypatch.setattr("sync.pages.drawn._program", lambda: "another version")
+    monkeypatch.setattr("sync.pages.plot_cache._program", lambda: "another version")
     assert redrawn(elsewhere) == every
 
 

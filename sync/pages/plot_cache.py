@@ -1,7 +1,7 @@
-"""Plots of the page before: one whose values are the same is taken from there, not drawn again.
+"""Reuse the plots of the page that a report replaces, if their values have not changed.
 
-A plot in a page names a digest of what it is drawn from and by, and one of itself, so that neither
-other values, nor another version of the program, nor a damaged page are ever shown for it.
+Each plot in a page has two digests: one of its values and of the modules that draw it, and one of
+the plot itself. A plot with other values, of another version or in a damaged page is drawn again.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import matplotlib as mpl
 
 import sync.reports.shared
 
-Drawn = Mapping[str, str]
-"""The plots of a page by the digest of what they are drawn from."""
+CachedPlots = Mapping[str, str]
+"""The plots of a page, by the digest of what they are drawn from."""
 
 _PLOT: Final = re.compile(r'<svg data-plot="([0-9a-f]+) ([0-9a-f]+)"(.*?</svg>)', re.DOTALL)
 
@@ -27,7 +27,7 @@ _SOURCES: Final = (Path(__file__).parent, Path(next(iter(sync.reports.shared.__p
 
 
 def read_plots(page: Path) -> dict[str, str]:
-    """Return the plots of a page that was written before, if there is one, and if it is whole."""
+    """Return the undamaged plots of a page; none if there is no such page."""
     try:
         text = page.read_bytes().decode()
     except (FileNotFoundError, UnicodeDecodeError):
@@ -40,8 +40,8 @@ def read_plots(page: Path) -> dict[str, str]:
     }
 
 
-def draw(call: functools.partial[str], drawn: Drawn) -> str:
-    """Return what `call` draws from its arguments, from `drawn` if they are the same; may be "".
+def draw(call: functools.partial[str], cached: CachedPlots) -> str:
+    """Return the plot that `call` draws, from the cache if it is there; "" if there is none.
 
     Raises ValueError if the function is passed anything by name, which is no part of the digest.
     """
@@ -49,15 +49,15 @@ def draw(call: functools.partial[str], drawn: Drawn) -> str:
         msg = f"{call.func.__name__} is called with arguments by name"
         raise ValueError(msg)
     key = _digest(f"{_program()} {call.func.__name__} {call.args!r}")
-    if key in drawn:
-        return drawn[key]
+    if key in cached:
+        return cached[key]
     plot = call()
     return plot.replace("<svg", f'<svg data-plot="{key} {_digest(plot)}"', 1)
 
 
 @functools.cache
 def _program() -> str:
-    """Return a digest of all that draws, in the form it has now."""
+    """Return a digest of the modules that draw, and of the version of matplotlib."""
     files = sorted(file for folder in _SOURCES for file in folder.glob("*.py"))
     return _digest(f"{mpl.__version__} {[file.read_text(encoding='utf-8') for file in files]}")
 
