@@ -1,4 +1,4 @@
-"""Decide when the next group of units is committed, so that units share commits.
+"""Decide when and on which thread a group of units is committed, so that units share commits.
 
 Runs on the event loop, once per group. The least interval between commits comes from
 `commit_delay`.
@@ -16,8 +16,8 @@ from typing import Final
 from sync.common.metrics import Histogram
 
 SLOW_COMMIT: Final = 0.004
-"""Seconds of a commit from which waiting for more units pays (an SD card, not an SSD). The time
-includes the wait for the interpreter's lock, while the event loop works on the next group."""
+"""Seconds that commits take on average, above which the disk is slow (an SD card, not an SSD): to
+wait for more units pays, and so does a thread for COMMIT."""
 
 WAIT_SHARE: Final = 0.1
 """Length of a step of the wait for more units, as a fraction of the measured time of a commit."""
@@ -72,6 +72,15 @@ class CommitWindow:
         self._peers = units + self._units()  # those of the group, and those that wait
 
     @property
+    def is_slow(self) -> bool:
+        """Return whether the disk is slow.
+
+        Times on the thread include waits for the interpreter's lock, so a disk whose commits take
+        nearly `SLOW_COMMIT` remains slow for longer.
+        """
+        return self._average_time > SLOW_COMMIT
+
+    @property
     def serves_one(self) -> bool:
         """Return whether groups have hardly more than one unit, as with a single peer."""
         return 0 < self._average_units < SINGLE
@@ -84,7 +93,7 @@ class CommitWindow:
         """Wait for more units; on a fast disk and within the budget, one iteration of the loop."""
         if not self.serves_one:
             await asyncio.sleep(0.0)
-            if self._average_time > SLOW_COMMIT:
+            if self.is_slow:
                 await self._wait_for_peers()
         if self.min_interval:
             await self._wait_until(self._last_begin + self.min_interval)

@@ -2,10 +2,12 @@
 
 A unit is a synchronous function of a transaction. It touches nothing else, and it may run again.
 Units run in the order of submission. The transaction of a group begins, and its units run, on the
-event loop; its COMMIT, which waits for the disk, runs on the database's thread. Meanwhile the loop
-reads, and runs units of the next group in memory, as long as they need only images of rows
-(`Transaction`), which include the changes of the committing group. The first unit that needs a
-statement is undone, and waits with all that follow it until the commit is done.
+event loop. On a fast disk, the loop commits it, too: to hand the COMMIT to a thread, and to share
+the interpreter's lock with it, takes longer than the disk. On a slow disk (`SLOW_COMMIT`), COMMIT
+runs on the database's thread. Meanwhile the loop reads, and runs units of the next group in memory,
+as long as they need only images of rows (`Transaction`), which include the changes of the
+committing group. The first unit that needs a statement is undone, and waits with all that follow it
+until the commit is done.
 
 A unit that may wait for the disk, because it reads many rows or rows that were not used recently,
 is submitted as `heavy`. A group with such a unit runs on the database's thread as a whole, and
@@ -440,24 +442,23 @@ class Store:
         return Transaction(None, self._clock(), self._cache)
 
     async def _run_here(self, group: _Group) -> float | None:
-        """Run a group whose transaction has begun, and commit it on the database's thread."""
+        """Run a group whose transaction has begun, and commit it, on the thread if that is slow."""
         connection = self._writer.raw
         changes = connection.total_changes
         try:
             group.run()
             self._finish_units(group)
             wrote = connection.total_changes > changes
-            if not wrote:  # nothing waits for the disk
-                self._commit(group, wrote=False)
+            if not (wrote and self.commit_window.is_slow):
+                self._commit(group, wrote=wrote)
                 return group.tx.due
         except Exception as error:
             return await self._writer.call(self._recover, group, error)
         self._return_left(group)
         self._behind = behind = self._new_group()
         self._committing = True
-        call = self._writer.call if self.commit_window.serves_one else self._writer.call_first
         try:
-            await call(self._commit, group, wrote=True)
+            await self._writer.call_first(self._commit, group, wrote=True)
         except Exception as error:
             self._behind = None
             self._waiting.extendleft(reversed(behind.units))

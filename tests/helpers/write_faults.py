@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import os
 import shutil
 import signal
@@ -28,7 +29,7 @@ from typing import Final, NamedTuple, Self, TypeAlias
 
 from edge.config import annotated_file, load
 from edge.config.limits import Limits
-from edge.engine import database, events, timers
+from edge.engine import commit_window, database, events, timers
 from edge.engine.database import Send, Transaction
 from edge.engine.events import LANES
 from edge.engine.group_commit import Store
@@ -635,9 +636,14 @@ class Run(NamedTuple):
 
 
 class FaultyProcess:
-    """A process that runs `exchange` again and again, each time from the same database."""
+    """A process that runs `exchange` again and again, each time from the same database.
 
-    def __init__(self, folder: Path) -> None:
+    Attributes:
+        slow: whether the disk counts as slow, so that COMMIT runs on the database's thread.
+    """
+
+    def __init__(self, folder: Path, *, slow: bool) -> None:
+        self.slow = slow
         self._template = folder / "template"
         self._template.mkdir()
         made = Gateway(new_database(self._template))
@@ -682,7 +688,9 @@ class FaultyProcess:
         self._answers.write_bytes(b"")
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps([str(self.path), str(self._answers), fault]) + "\n")
+        self._process.stdin.write(
+            json.dumps([str(self.path), str(self._answers), fault, self.slow]) + "\n"
+        )
         self._process.stdin.flush()
         status = int(self._process.stdout.readline())
         lines = [json.loads(line) for line in self._answers.read_text().split("\n")[:-1]]
@@ -694,7 +702,8 @@ class FaultyProcess:
         return Run(status, done, figures, records, disk)
 
 
-def _run_child(path: Path, answers: Path) -> int:
+def _run_child(path: Path, answers: Path, *, slow: bool) -> int:
+    commit_window.SLOW_COMMIT = -1.0 if slow else math.inf  # type: ignore[misc]
     for name, value in SMALL.items():
         setattr(custody, name, value)
     file = os.open(answers, os.O_WRONLY | os.O_APPEND)
@@ -713,14 +722,14 @@ def main() -> None:
     """Run one child for each line of standard input, and write its exit status."""
     Router(DOMAIN, Limits())  # imports the features once for all children
     for line in sys.stdin:
-        path, answers, fault = json.loads(line)
+        path, answers, fault, slow = json.loads(line)
         pid = os.fork()
         if pid == 0:
             os.environ["WRITE_FAULT"] = fault
             signal.alarm(round(2 * WAIT_S))
             status = 1
             try:
-                status = _run_child(Path(path), Path(answers))
+                status = _run_child(Path(path), Path(answers), slow=slow)
             except BaseException:
                 traceback.print_exc()
             finally:

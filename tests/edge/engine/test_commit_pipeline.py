@@ -1,4 +1,4 @@
-"""Tests of units that run in memory while the group before them is committed."""
+"""Tests of units that run in memory while the group before them is committed, on a slow disk."""
 
 from __future__ import annotations
 
@@ -13,13 +13,18 @@ from typing import Any
 
 import pytest
 
-from edge.engine import meta
+from edge.engine import commit_window, meta
 from edge.engine.database import Transaction
 from edge.engine.group_commit import SEND_COST, GroupLimits, Store, UnitLimits
 from edge.errors import StoreBroken, StoreBusy, StoreError, StoreFull
 from tests.helpers.store import Clock, opened
 
 Unit = Callable[[Transaction], Any]
+
+
+@pytest.fixture(autouse=True)
+def slow_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commit_window, "SLOW_COMMIT", -1.0)
 
 
 @pytest.fixture

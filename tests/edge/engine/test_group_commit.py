@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import resource
 import sqlite3
 import subprocess
@@ -266,6 +267,26 @@ async def test_on_flush_is_called_after_each_commit(path: Path) -> None:
         await store.run(write("a"))
         await store.run(write("b"))
     assert flushed == [1, 2]
+
+
+@pytest.mark.parametrize("slow", [False, True])
+async def test_commits_run_on_the_event_loop_unless_the_disk_is_slow(
+    path: Path, monkeypatch: pytest.MonkeyPatch, *, slow: bool
+) -> None:
+    monkeypatch.setattr(commit_window, "SLOW_COMMIT", -1.0 if slow else math.inf)
+    threads: list[int] = []
+
+    def trace(statement: str) -> None:
+        if statement == "COMMIT":
+            threads.append(threading.get_ident())
+
+    async with opened(path) as store:
+        await store.run(write("first"))  # reads the images
+        store._writer.raw.set_trace_callback(trace)
+        answered = asyncio.get_running_loop().create_future()
+        store.submit(write("a"), answered.set_result)
+        assert await answered == "a"
+        assert [thread == threading.get_ident() for thread in threads] == [not slow]
 
 
 async def test_on_a_slow_disk_a_group_waits_for_more_units(
