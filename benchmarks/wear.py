@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import statistics
-import threading
 import time
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -55,7 +54,7 @@ def measure(settings: Settings) -> Topic:
         f"{SENDERS} senders with {RATE:g} assured exchanges per second each, in one process: the"
         " gateway's units of work (hold; release and event), answered after their commit. The"
         " bytes are those that the kernel counts for the process; pages are the bytes that the"
-        f" database's thread wrote, divided by {database.PAGE_BYTES}. Medians of {ROUNDS} rounds"
+        f" process wrote to files, divided by {database.PAGE_BYTES}. Medians of {ROUNDS} rounds"
         " in which both variants alternate.",
         table(
             ("delay of commits", "bytes per exchange", "pages", "commits", "ms per exchange"),
@@ -81,21 +80,20 @@ def _row(name: str, runs: list[Run]) -> tuple[object, ...]:
 
 async def _both(folder: Path, settings: Settings) -> list[tuple[Run, Run]]:
     store, senders = await open_senders(folder, SENDERS)
-    thread = await store.run(lambda _tx: threading.get_native_id())
     runs = []
     for _ in range(ROUNDS):
         pair = []
         for window in (0.0, WINDOW):
             store.commit_window.min_interval = window
-            pair.append(await _run(store, thread, senders, settings))
+            pair.append(await _run(store, senders, settings))
         runs.append((pair[0], pair[1]))
     await store.close()
     return runs
 
 
-async def _run(store: Store, thread: int, senders: list[list[Exchange]], settings: Settings) -> Run:
+async def _run(store: Store, senders: list[list[Exchange]], settings: Settings) -> Run:
     count = round(settings.choose(30, 1) * RATE)
-    before, commits = flash_meter.kernel_counters(thread), store.writes
+    before, commits = flash_meter.kernel_counters(), store.writes
     times: list[float] = []
 
     async def send(index: int, messages: list[Exchange]) -> None:
@@ -110,10 +108,10 @@ async def _run(store: Store, thread: int, senders: list[list[Exchange]], setting
             times.append(time.perf_counter() - began)
 
     await asyncio.gather(*(send(index, messages) for index, messages in enumerate(senders)))
-    after, exchanges = flash_meter.kernel_counters(thread), count * len(senders)
+    after, exchanges = flash_meter.kernel_counters(), count * len(senders)
     return Run(
-        (after.process - before.process) / exchanges,
-        (after.thread - before.thread) / database.PAGE_BYTES / exchanges,
+        (after.written - before.written) / exchanges,
+        (after.given - before.given) / database.PAGE_BYTES / exchanges,
         (store.writes - commits) / exchanges,
         statistics.median(times),
     )

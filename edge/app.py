@@ -29,9 +29,10 @@ from edge.config import load
 from edge.config.limits import Limits
 from edge.config.load import Address, Config
 from edge.config.options import Uplink
-from edge.engine import clock_store, database, events, flash_meter, meta, status_events, timers
+from edge.engine import clock_store, database, events, meta, status_events, timers
 from edge.engine.clock import Clock, MachineClocks
 from edge.engine.database import Transaction
+from edge.engine.flash_meter import WriteMeter
 from edge.engine.group_commit import Store, UnitLimits
 from edge.engine.hooks import Context, TimeOffHook
 from edge.engine.router import Router
@@ -238,7 +239,7 @@ class App:
         refusals = RefusalCounters()
         front = self._create_front(store, router, refusals)
         store.on_flush = sealer.wake
-        meter = await flash_meter.start_meter(store, settings.flash)
+        meter = WriteMeter(store, settings.flash)
         beats = HeartbeatSources(store, refusals, clock.run, limits, meter)
         stack.push_async_callback(self._write_closing_event, beats, sealer, backlog)
         stack.push_async_callback(front.stop, STOP_TIME)

@@ -1,13 +1,12 @@
 """Measure what the gateway writes to its flash card, and delay commits if it is too much.
 
-The kernel counts for each process the bytes written to disks, and for each thread the bytes given
-to write. Those of the database's thread are pages of the WAL and of checkpoints. Commands that run
-beside the gateway are not counted.
+The kernel counts for each process the bytes written to disks, and the bytes given to write to
+files, which are nearly all pages of the WAL and of checkpoints; what is sent to sockets is not
+among them. Commands that run beside the gateway are not counted.
 """
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -20,20 +19,29 @@ from edge.engine.database import PAGE_BYTES
 from edge.engine.flash_wear import WriteCounts
 from edge.engine.group_commit import Store
 
-_PROCESS_COUNTER: Final = "write_bytes"
-_THREAD_COUNTER: Final = "wchar"
+_WRITTEN: Final = "write_bytes"
+_GIVEN: Final = "wchar"
 
 
 class KernelCounters(NamedTuple):
     """The kernel's counts since the process began, in bytes.
 
     Attributes:
-        process: bytes that the process has written to disks.
-        thread: bytes that the database's thread has given to write.
+        written: bytes that were written to disks.
+        given: bytes that were given to write to files.
     """
 
-    process: int
-    thread: int
+    written: int
+    given: int
+
+
+def kernel_counters(path: Path = Path("/proc/self/io")) -> KernelCounters:
+    """Read the kernel's counters of this process; zeros if it has none."""
+    with suppress(OSError, ValueError):
+        lines = path.read_text("ascii").splitlines()
+        counts = {name: int(value) for name, value in (line.split(":") for line in lines)}
+        return KernelCounters(counts.get(_WRITTEN, 0), counts.get(_GIVEN, 0))
+    return KernelCounters(0, 0)
 
 
 class WriteMeter:
@@ -48,7 +56,7 @@ class WriteMeter:
         self,
         store: Store,
         flash: Flash,
-        read_counters: Callable[[], KernelCounters],
+        read_counters: Callable[[], KernelCounters] = kernel_counters,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.average = 0.0
@@ -65,8 +73,8 @@ class WriteMeter:
         now = self.read_counters()
         return WriteCounts(
             self._clock() - self._at,
-            max(0, now.process - self._last.process),
-            max(0, now.thread - self._last.thread) // PAGE_BYTES,
+            max(0, now.written - self._last.written),
+            max(0, now.given - self._last.given) // PAGE_BYTES,
             self._store.writes - self._commits,
         )
 
@@ -74,31 +82,11 @@ class WriteMeter:
         """Stop counting what was logged, and adapt the delay of commits to it."""
         self._at += counts.seconds
         self._commits += counts.commits
-        process, thread = self._last
-        self._last = KernelCounters(process + counts.written, thread + counts.pages * PAGE_BYTES)
+        written, given = self._last
+        self._last = KernelCounters(written + counts.written, given + counts.pages * PAGE_BYTES)
         if counts.seconds > 0:
             rate = counts.written / counts.seconds
             self.average = commit_delay.updated_average(self.average, rate, counts.seconds)
         flash = self._flash
         wait = commit_delay.commit_wait(self.average, flash.bytes_per_day, flash.commit_wait)
         self._store.commit_window.min_interval = wait
-
-
-async def start_meter(store: Store, flash: Flash) -> WriteMeter:
-    """Return the meter of this process; raises `StoreError`."""
-    thread = await store.run(lambda _tx: threading.get_native_id())
-    return WriteMeter(store, flash, lambda: kernel_counters(thread))
-
-
-def kernel_counters(thread: int) -> KernelCounters:
-    """Read the kernel's counters of this process and of a thread; zeros if it has none."""
-    of_thread = _read_counters(Path(f"/proc/self/task/{thread}/io"))
-    of_process = _read_counters(Path("/proc/self/io"))
-    return KernelCounters(of_process.get(_PROCESS_COUNTER, 0), of_thread.get(_THREAD_COUNTER, 0))
-
-
-def _read_counters(path: Path) -> dict[str, int]:
-    with suppress(OSError, ValueError):
-        pairs = (line.split(":") for line in path.read_text("ascii").splitlines())
-        return {name: int(value) for name, value in pairs}
-    return {}

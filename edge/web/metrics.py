@@ -76,9 +76,9 @@ def _database_families(snapshot: Snapshot, process: ProcessFigures) -> Iterator[
     meaning = "Delay in seconds by which commits are batched to spare the card."
     yield single("commit_delay_seconds", GAUGE, meaning, process.commit_delay)
     meaning = "Bytes that the process wrote to disks, as counted by the kernel."
-    yield single("written_bytes_total", COUNTER, meaning, process.written.process)
-    meaning = "Bytes that the database wrote to its files."
-    yield single("database_written_bytes_total", COUNTER, meaning, process.written.thread)
+    yield single("written_bytes_total", COUNTER, meaning, process.written.written)
+    meaning = "Bytes that the process wrote to files, nearly all of them the database's."
+    yield single("database_written_bytes_total", COUNTER, meaning, process.written.given)
     meaning = "Average bytes per second that the process wrote in the last hour."
     yield single("written_bytes_per_second", GAUGE, meaning, process.write_rate)
     meaning = "Size of the database in bytes, without its write-ahead log."

@@ -9,9 +9,10 @@ import pytest
 from edge import background_tasks
 from edge.config.limits import Limits
 from edge.config.options import Flash
-from edge.engine import flash_meter, refusals
+from edge.engine import refusals
 from edge.engine.database import Transaction
 from edge.engine.events import SYSTEM, NewEvent, read
+from edge.engine.flash_meter import WriteMeter
 from edge.engine.group_commit import Store
 from edge.engine.service_time import Run
 from edge.errors import StoreError
@@ -24,7 +25,7 @@ RUN = Run("boot-1", 0.0)
 
 
 async def write_heartbeat(store: Store, counted: RefusalCounters, name: str = "heartbeat") -> None:
-    meter = await flash_meter.start_meter(store, Flash())
+    meter = WriteMeter(store, Flash())
     beats = background_tasks.HeartbeatSources(store, counted, RUN, LIMITS, meter)
     await background_tasks.write_heartbeat(beats, NewEvent("system", name=name))
 

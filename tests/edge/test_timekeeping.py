@@ -13,9 +13,10 @@ import pytest
 from edge import background_tasks, timekeeping
 from edge.config.limits import Limits
 from edge.config.options import Flash
-from edge.engine import clock_store, database, flash_meter
+from edge.engine import clock_store, database
 from edge.engine.clock import Clock
 from edge.engine.events import NewEvent
+from edge.engine.flash_meter import WriteMeter
 from edge.engine.group_commit import Store
 from edge.engine.service_time import SavedTime, Start, TimeOffSource, TrustedMoment, start_run
 from edge.server.refusal_counters import RefusalCounters
@@ -85,7 +86,7 @@ async def test_heartbeats_save_the_time_and_the_stop_is_clean(path: Path) -> Non
     async with keeping(path, World(synchronised=True)) as kept:
         kept.world.true = 60.0
         for name, clean in (("heartbeat", False), (background_tasks.STOP, True)):
-            meter = await flash_meter.start_meter(kept.store, Flash())
+            meter = WriteMeter(kept.store, Flash())
             beats = background_tasks.HeartbeatSources(
                 kept.store, RefusalCounters(), kept.clock.run, Limits(), meter
             )

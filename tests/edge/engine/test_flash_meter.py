@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -28,7 +29,7 @@ class Kernel:
     def write(self, seconds: float, written: int, given: int = 0) -> None:
         self.now += seconds
         before = self.counted
-        self.counted = KernelCounters(before.process + written, before.thread + given)
+        self.counted = KernelCounters(before.written + written, before.given + given)
 
 
 @pytest.fixture
@@ -81,13 +82,21 @@ async def test_the_average_covers_the_last_hour(store: Store) -> None:
     meter.mark_logged(meter.measure())
 
 
-async def test_the_kernel_counts_the_writes_of_the_store(store: Store) -> None:
-    meter = await flash_meter.start_meter(store, OPTIONS)
-    await store.run(lambda tx: meta.write(tx, "k", b"x" * 100_000))
+@pytest.mark.parametrize("heavy", [False, True])
+async def test_the_kernel_counts_the_writes_of_the_store(store: Store, *, heavy: bool) -> None:
+    """Light units are committed by the event loop, heavy ones by the database's thread."""
+    await store.run(lambda tx: meta.write(tx, "k", 1.0))
+    meter = WriteMeter(store, OPTIONS)
+    answered = asyncio.get_running_loop().create_future()
+    unit = lambda tx: meta.write(tx, "k", b"x" * 100_000)  # noqa: E731
+    store.submit(unit, answered.set_result, heavy=heavy)
+    await answered
     found = meter.measure()
     assert found.pages >= 25, "a frame of the WAL for each page"
     assert found.commits == 1
 
 
-def test_without_kernel_counters_the_counts_are_zero() -> None:
-    assert flash_meter.kernel_counters(0).thread == 0
+def test_without_kernel_counters_the_counts_are_zero(tmp_path: Path) -> None:
+    (tmp_path / "io").write_text("permission denied\n")
+    for name in ("io", "missing"):
+        assert flash_meter.kernel_counters(tmp_path / name) == (0, 0)

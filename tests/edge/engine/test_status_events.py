@@ -13,7 +13,7 @@ from edge.config.options import Flash
 from edge.engine import database, event_counters, events, space, status_events
 from edge.engine.database import Transaction
 from edge.engine.events import NewEvent, StoredEvent
-from edge.engine.flash_meter import start_meter
+from edge.engine.flash_meter import WriteMeter
 from edge.engine.quota import ExceededLimit
 from edge.engine.service_time import Run
 from edge.engine.status_events import ROOM
@@ -92,7 +92,7 @@ async def test_a_heartbeat_logs_counters_if_there_is_room_and_a_stop_always(
     async with opened(new_database(tmp_path), Clock()) as store:
         run = Run("boot-1", 0.0)
         beats = background_tasks.HeartbeatSources(
-            store, RefusalCounters(), run, Limits(), await start_meter(store, Flash())
+            store, RefusalCounters(), run, Limits(), WriteMeter(store, Flash())
         )
 
         async def log_and_read(name: str, work: Callable[[Transaction], None]) -> list[str | None]:

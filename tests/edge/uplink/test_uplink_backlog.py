@@ -16,9 +16,10 @@ from edge.config import annotated_file, load
 from edge.config.limits import REJECTED_SEGMENT_BYTES, Limits
 from edge.config.load import Config
 from edge.config.options import Flash, Uplink
-from edge.engine import events, flash_meter
+from edge.engine import events
 from edge.engine.database import Transaction
 from edge.engine.events import LANES, LOGS, READINGS, SYSTEM, NewEvent
+from edge.engine.flash_meter import WriteMeter
 from edge.engine.group_commit import Store
 from edge.engine.service_time import Run
 from edge.errors import StoreBroken, StoreError, StoreFull
@@ -231,7 +232,7 @@ async def test_stop_with_a_full_backlog_ends_with_the_closing_event(
         RefusalCounters(),
         run,
         settings.limits,
-        await flash_meter.start_meter(store, Flash()),
+        WriteMeter(store, Flash()),
     )
     await write(store, clock, [(lane, NewEvent("log")) for lane in LANES])
     await setup.seal_and_stop(beats, last, backlog)
@@ -244,7 +245,7 @@ async def test_nothing_is_logged_after_the_closing_event(
     tmp_path: Path, store: Store, clock: Clock
 ) -> None:
     backlog = backlog_of(store, CONFIG)
-    run, meter = Run("boot-1", 0.0), await flash_meter.start_meter(store, Flash())
+    run, meter = Run("boot-1", 0.0), WriteMeter(store, Flash())
     beats = background_tasks.HeartbeatSources(store, RefusalCounters(), run, CONFIG.limits, meter)
     await setup.seal_and_stop(
         beats, sealer(tmp_path, store, clock, CONFIG, backlog=backlog), backlog
