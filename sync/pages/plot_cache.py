@@ -20,7 +20,7 @@ import sync.reports.shared
 CachedPlots = Mapping[str, str]
 """The plots of a page, by the digest of what they are drawn from."""
 
-_PLOT: Final = re.compile(r'<svg data-plot="([0-9a-f]+) ([0-9a-f]+)"(.*?</svg>)', re.DOTALL)
+_PLOT: Final = re.compile(r'<svg data-plot="([0-9a-f]+)-([0-9a-f]+)"(.*?</svg>)', re.DOTALL)
 
 _SOURCES: Final = (Path(__file__).parent, Path(next(iter(sync.reports.shared.__path__))))
 """The folders of the modules that decide how a plot looks."""
@@ -52,7 +52,7 @@ def draw(call: functools.partial[str], cached: CachedPlots) -> str:
     if key in cached:
         return cached[key]
     plot = call()
-    return plot.replace("<svg", f'<svg data-plot="{key} {_digest(plot)}"', 1)
+    return plot.replace("<svg", f'<svg data-plot="{key}-{_digest(plot)}"', 1)
 
 
 @functools.cache
