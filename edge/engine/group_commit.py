@@ -442,7 +442,7 @@ class Store:
         return Transaction(None, self._clock(), self._cache)
 
     async def _run_here(self, group: _Group) -> float | None:
-        """Run a group whose transaction has begun, and commit it, on the thread if that is slow."""
+        """Run a group whose transaction has begun, and commit it; on a slow disk, on the thread."""
         connection = self._writer.raw
         changes = connection.total_changes
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import asyncio
 import random
 from typing import Any
@@ -15,7 +16,7 @@ from firmware_sim.device.sender_rules import backoff
 from firmware_sim.errors import ConnectionFailed, FirmwareError
 
 
-class SessionClient:
+class SessionClient(abc.ABC):
     """A client that opens one session after another, with exponential backoff.
 
     Args:
@@ -36,9 +37,9 @@ class SessionClient:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
+    @abc.abstractmethod
     async def close(self) -> None:
         """Close the stream, and stop connecting."""
-        raise NotImplementedError
 
     @property
     def online(self) -> bool:
@@ -61,12 +62,12 @@ class SessionClient:
     def _goes_on(self) -> bool:
         return True
 
-    def _new_connection(self) -> Connection:
-        raise NotImplementedError
+    @abc.abstractmethod
+    def _new_connection(self) -> Connection: ...
 
+    @abc.abstractmethod
     async def _use(self, connection: Connection) -> str:
         """Use a session until it is lost; return the reason."""
-        raise NotImplementedError
 
     def _notify_changed(self) -> None:
         event, self._changed = self._changed, asyncio.Event()
@@ -119,9 +120,9 @@ class PubsubClient(SessionClient):
     def _prepare(self, client: Any) -> None:
         self._pubsub = Pubsub(client, self._service)
 
+    @abc.abstractmethod
     async def _run_session(self, pubsub: Pubsub) -> None:
         """Use a session; a `FirmwareError` ends it. Cancelled when the session is lost."""
-        raise NotImplementedError
 
     def _new_connection(self) -> Connection:
         return Connection(self._endpoint, prepare=self._prepare)

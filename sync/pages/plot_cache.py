@@ -27,10 +27,10 @@ _SOURCES: Final = (Path(__file__).parent, Path(next(iter(sync.reports.shared.__p
 
 
 def read_plots(page: Path) -> dict[str, str]:
-    """Return the undamaged plots of a page; none if there is no such page."""
+    """Return the undamaged plots of a page; none if it cannot be read."""
     try:
         text = page.read_bytes().decode()
-    except (FileNotFoundError, UnicodeDecodeError):
+    except (OSError, UnicodeDecodeError):
         return {}
     return {
         key: found[0]

@@ -389,8 +389,8 @@ EVENTS: Final = (
         "wrong-digest store-unavailable",
         "The centre acknowledged other bytes than were sent, or the gateway's own "
         "database is not available. Both are retried.",
-        "Check the proxies between gateway and centre if it is `wrong-digest`, the disk if it is "
-        "`store-unavailable`.",
+        "If the reason is `wrong-digest`, check the proxies between gateway and centre; if it is "
+        "`store-unavailable`, check the disk.",
     ),
     _event(
         "uplink",
