@@ -105,7 +105,8 @@ def test_only_this_module_decides_about_access() -> None:
         passed_on = {
             id(keyword.value)
             for call in ast.walk(tree)
-            if isinstance(call, ast.Call) and ast.unparse(call.func) == "access.relation"
+            if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)
+            if call.func.attr == "relation" and ast.unparse(call.func) == "access.relation"
             for keyword in call.keywords
         }
         found += [

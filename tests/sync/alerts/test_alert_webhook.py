@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
+import socket
 from collections import deque
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ from tests.sync.alerts.test_alert_output import message
 
 @dataclass
 class WebhookServer:
-    """A server that answers with the next of `answers`, then with 204; 0 means no answer."""
+    """A server that answers with the next of `answers`, then with 204; 0 closes the connection."""
 
     answers: deque[int] = field(default_factory=deque)
     headers: dict[str, str] = field(default_factory=dict)
@@ -36,8 +36,9 @@ class WebhookServer:
         self.tokens.append(request.headers.get("Authorization", ""))
         status = self.answers.popleft() if self.answers else 204
         if not status:
-            await asyncio.Event().wait()
-        return web.Response(status=status, headers=self.headers)
+            assert request.transport is not None
+            request.transport.abort()
+        return web.Response(status=status or 204, headers=self.headers)
 
 
 @contextlib.asynccontextmanager
@@ -68,7 +69,7 @@ class ManualClock:
 
 
 def webhook(url: str, clock: ManualClock, token: str = "") -> Webhook:
-    return Webhook(url, token, timeout_s=0.3, chance=lambda: 0.5, clock=clock)
+    return Webhook(url, token, chance=lambda: 0.5, clock=clock)
 
 
 def messages(count: int) -> list[Alert]:
@@ -132,6 +133,16 @@ async def test_unreachable_webhook_is_retried() -> None:
         hook.url = server.url
         assert await hook.deliver(queue) == 1
     assert (hook.failures, server.heard) == (0, ["jobs-0"])
+
+
+async def test_webhook_that_does_not_answer_is_retried() -> None:
+    queue, clock = messages(1), ManualClock()
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        hook = webhook(f"http://127.0.0.1:{silent.getsockname()[1]}/hook", clock)
+        hook.timeout_s = 0.05
+        assert await hook.deliver(queue) == 0
+    assert (len(queue), hook.failures) == (1, 1)
+    assert hook.retry_at > clock.now
 
 
 async def test_rejected_alert_is_discarded() -> None:
