@@ -47,16 +47,19 @@ class CommitWindow:
         min_interval: least seconds between the beginnings of two commits, unless a group is
             complete; after a longer pause, a commit is not delayed.
         commit_times: how long the commits took that changed rows.
+        waits: whether a group waits for more units or for the interval.
     """
 
     def __init__(self, is_full: Callable[[], bool], units: Callable[[], int]) -> None:
         self.min_interval = 0.0
         self.commit_times = Histogram(COMMIT_TIME_BUCKETS)
+        self.waits = False
         self._is_full = is_full
         self._units = units
         self._average_time = 0.0
         self._average_units = 0.0
-        self._peers = 0
+        self._peers = 0.0
+        self._wanted = math.inf
         self._last_begin = -math.inf
         self._filled = asyncio.Event()
 
@@ -86,8 +89,13 @@ class CommitWindow:
         return 0 < self._average_units < SINGLE
 
     def wake(self) -> None:
-        """End the wait, because the group is complete."""
+        """End the wait."""
         self._filled.set()
+
+    def wake_if_complete(self) -> None:
+        """End the wait if the group is complete or has a unit of each peer."""
+        if self._is_full() or self._units() >= self._wanted:
+            self._filled.set()
 
     async def wait(self) -> None:
         """Wait for more units; on a fast disk and within the budget, one iteration of the loop."""
@@ -96,21 +104,24 @@ class CommitWindow:
             if self.is_slow:
                 await self._wait_for_peers()
         if self.min_interval:
-            await self._wait_until(self._last_begin + self.min_interval)
+            await self._wait_until(self._last_begin + self.min_interval, math.inf)
             self._last_begin = time.monotonic()
 
     async def _wait_for_peers(self) -> None:
         before = -1
         for _ in range(WAIT_STEPS):
             units = self._units()
-            if units == before or units >= self._peers or self._is_full():
+            if units == before:
                 break
             before = units
-            await asyncio.sleep(self._average_time * WAIT_SHARE)
+            await self._wait_until(time.monotonic() + self._average_time * WAIT_SHARE, self._peers)
 
-    async def _wait_until(self, moment: float) -> None:
+    async def _wait_until(self, moment: float, wanted: float) -> None:
+        """Wait until a moment, or until the group is complete or has as many units as `wanted`."""
         self._filled.clear()
         left = moment - time.monotonic()
-        if left > 0 and not self._is_full():
+        if left > 0 and not self._is_full() and self._units() < wanted:
+            self.waits, self._wanted = True, wanted
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._filled.wait(), left)
+            self.waits = False

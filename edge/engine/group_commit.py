@@ -306,8 +306,8 @@ class Store:
             self._wake.set()
         self._size += size
         self.full = self.full or self._is_at_limit()
-        if self.commit_window.min_interval and self._is_full():
-            self.commit_window.wake()
+        if self.commit_window.waits:
+            self.commit_window.wake_if_complete()
 
     def _run_in_memory(self, unit: _Unit) -> bool:
         behind = self._behind

@@ -334,6 +334,24 @@ async def test_on_a_slow_disk_peers_in_two_groups_come_to_share_one(
         assert store.commits == before + 5  # instead of 8: only the first group is not shared
 
 
+async def test_the_wait_ends_when_a_unit_of_each_peer_waits(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commit_window, "SLOW_COMMIT", 0.0)
+    monkeypatch.setattr(commit_window, "SINGLE", 0.0)
+    monkeypatch.setattr(commit_window, "WAIT_SHARE", 1e9)
+    async with opened(path) as store:
+        await asyncio.gather(*(store.run(write(name)) for name in "ab"))
+        before = store.commits
+        first = asyncio.ensure_future(store.run(write("a")))
+        for _ in range(5):
+            await asyncio.sleep(0)  # the first group waits now
+        assert not first.done()
+        second = asyncio.ensure_future(store.run(write("b")))
+        assert await asyncio.wait_for(asyncio.gather(first, second), 30) == ["a", "b"]
+        assert store.commits == before + 1
+
+
 # The interval between commits.
 
 NEVER = 3600.0
