@@ -88,7 +88,7 @@ def _write_old_batches(fleet: FleetFolder, count: int) -> None:
     for number_ in range(count):
         path = f"old-{number_}.parquet"
         os.link(fleet.tables / name, fleet.tables / SEGMENTS / path)
-        batch = Batch("long-ago", number_, [], add_action(path, content))
+        batch = Batch([], add_action(path, content))
         tables.commit(tables.snapshot(), batch)
     tables.mark_archived(tables.snapshot().batch)
 

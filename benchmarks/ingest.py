@@ -28,7 +28,8 @@ from benchmarks.ingest_page import (
 from benchmarks.report import Settings, Topic
 from firmware_sim.fleet.settings import FleetSettings
 from sync.common.fleet_folder import FleetFolder
-from sync.ingest.ingest import IngestControl, run_ingest
+from sync.ingest.ingest import IngestControl, ingest_waiting
+from sync.tables.locations import FleetStorage
 from sync.tables.spark_session import spark_session
 
 GATEWAYS: Final = 100
@@ -125,7 +126,8 @@ def ingest(session: SparkSession, fleet: FleetFolder) -> Run:
         steps[step] = steps.get(step, 0.0) + now - last
         last = now
 
-    summary = run_ingest(session, fleet, IngestControl(on_step))
+    places = FleetStorage.of(fleet)
+    summary = ingest_waiting(lambda: session, places, IngestControl(on_step), here_files=0)
     seconds = time.perf_counter() - began
     used = spark.processor() - used
     events, segments = (

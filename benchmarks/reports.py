@@ -20,12 +20,13 @@ from benchmarks import fleet_data, spark
 from benchmarks.report import Goal, Settings, Topic, number, table
 from firmware_sim.fleet.writer import SEGMENTS
 from sync.common.fleet_folder import FleetFolder
-from sync.ingest.ingest import run_ingest
+from sync.ingest.ingest import ingest_waiting
 from sync.pages.files import write_report
 from sync.reports.shared.collect import collect
 from sync.reports.shared.registry import summaries_of
 from sync.reports.shared.report import ReportContext
 from sync.tables.delta import local_tables
+from sync.tables.locations import FleetStorage
 from sync.tables.spark_session import spark_session
 from sync.tables.summaries import summarise
 from sync.tables.tables import read_segments
@@ -84,16 +85,17 @@ def _run_reports(
 ) -> tuple[float, Sequence[ReportRun], Sequence[ReportRun], Sequence[ReportRun]]:
     """Ingest and report; return the seconds of the first ingest, and the reports of each kind."""
     fleet, out = FleetFolder(settings.folder / "fleet"), settings.folder / "out"
+    places = FleetStorage.of(fleet)
     with spark_session("fieldpost-benchmark") as session:
         spark.warm(session)
         began = time.perf_counter()
-        run_ingest(session, fleet)
+        ingest_waiting(lambda: session, places)
         ingested = time.perf_counter() - began
         first = _report(session, fleet, out)
         changed, unchanged = [], []
         for some in late:
             _land(some, fleet.landing)
-            run_ingest(session, fleet)
+            ingest_waiting(lambda: session, places)
             changed.append(_report(session, fleet, out))
             unchanged.append(_report(session, fleet, out))
     return ingested, [first], changed, unchanged

@@ -76,7 +76,7 @@ class FleetFolder:
     archive: Path = field(init=False)
     """Segments that are in the tables, under the same relative path as in the landing."""
     tables: Path = field(init=False)
-    """The Delta tables, stored summaries, and the checkpoints of the ingest's stream."""
+    """The Delta tables, and stored summaries."""
     quarantine: Path = field(init=False)
     """Segments that the ingest refused, with the reason."""
 

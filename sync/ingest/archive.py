@@ -36,7 +36,7 @@ class IngestedFile(NamedTuple):
 
 
 def waiting_files(segments: Storage) -> dict[str, File]:
-    """Return the segments that wait to be read, by path: the files that Spark's source reads."""
+    """Return the segments that wait to be read, by path."""
     return {
         file.path: file for folder in (LANDING, ASIDE) for file in segments.files(folder, _SEGMENTS)
     }

@@ -5,26 +5,22 @@ A reader sees nothing of a batch before it is committed to both tables, which is
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from pathlib import PurePosixPath
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from deltalake.transaction import AddAction
 
 from sync.common.errors import FleetError
-from sync.ingest.archive import waiting_files
 from sync.ingest.batch_files import BatchFiles
 from sync.ingest.ledger import CLAIM_COLUMNS, Claim, Fate, Verdict, judge, related_claims
-from sync.tables import arrow_schemas, tables
+from sync.tables import tables
 from sync.tables.data_files import create_event_files, create_segments_file
 from sync.tables.delta import Batch, Counts, FleetTables, Snapshot
 from sync.tables.locations import LANDING
 from sync.tables.part_files import PartFile
-from sync.tables.storage import Storage, time_of
-
-EMPTY_SHA256: Final = hashlib.sha256().hexdigest()
+from sync.tables.storage import Storage
 
 
 class BatchIngest:
@@ -42,13 +38,9 @@ class BatchIngest:
         self._segments = segments
         self._fleet = fleet
         self._on_step = on_step
-        self._empty_files_reported = False
 
-    def ingest(self, files: BatchFiles, query: str, number: int) -> Counts:
-        """Ingest the batch `number` of `query`.
-
-        Raises LeaseError if another driver has committed a batch meanwhile.
-        """
+    def ingest(self, files: BatchFiles) -> Counts:
+        """Ingest a batch. Raises LeaseError if another driver has committed one meanwhile."""
         self._on_step("began")
         snapshot = self._fleet.snapshot()
         with files:
@@ -59,35 +51,14 @@ class BatchIngest:
         segments = create_segments_file(self._fleet.storage, rows)
         self._on_step("written")
         counts = _counts(judged)
-        batch = Batch(query, number, events, segments, counts)
+        batch = Batch(events, segments, counts)
         self._fleet.commit(snapshot, batch, lambda: self._on_step("events"))
         self._on_step("committed")
         return counts
 
-    def _empty_files(self) -> list[dict[str, Any]]:
-        """Return rows for empty files, which the stream leaves out, once for each run.
-
-        The first batch reports them all, so that the landing is listed only once.
-        """
-        found = {} if self._empty_files_reported else waiting_files(self._segments)
-        self._empty_files_reported = True
-        return [
-            dict.fromkeys(arrow_schemas.FILES.names)
-            | {
-                "path": self._segments.uri(path),
-                "arrived": time_of(file.modified),
-                "size": 0,
-                "sha256": EMPTY_SHA256,
-                "reason": "short",
-                "detail": "the file is empty",
-            }
-            for path, file in sorted(found.items())
-            if not file.size
-        ]
-
     def _judge(self, files: BatchFiles, snapshot: Snapshot) -> list[_JudgedFile]:
         """Decide the result for each file, in the order of arrival."""
-        rows = sorted([*files.rows(), *self._empty_files()], key=itemgetter("arrived", "path"))
+        rows = sorted(files.rows(), key=itemgetter("arrived", "path"))
         paths = {row["path"]: self._segments.relative(row["path"]) for row in rows}
         claims = {
             row["path"]: Claim(*(row[name] for name in CLAIM_COLUMNS))

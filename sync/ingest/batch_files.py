@@ -7,15 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
-from pathlib import Path
 from typing import Any, Final, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import StorageLevel
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
 
+from sync.common.errors import FleetError
 from sync.ingest.decoding import decode_files
 from sync.tables import arrow_schemas, tables
 from sync.tables.part_files import PartFile
@@ -24,12 +26,22 @@ from sync.tables.storage import File, Storage
 PIECES: Final = ("path", "sha256", *PartFile._fields)
 """The columns of `DECODED` that part files are assembled from."""
 
+_FILE: Final = pa.schema(
+    [
+        ("path", pa.string()),
+        ("modificationTime", arrow_schemas.TIME),
+        ("length", pa.int64()),
+        ("content", pa.binary()),
+    ]
+)
+"""The columns of Spark's file source."""
+
 
 class BatchFiles(AbstractContextManager[object], Protocol):
-    """The files of a batch; within the block, what was decoded is kept."""
+    """The files of a batch that are not gone; within the block, what was decoded is kept."""
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return a row of `FILES` for each file that is not empty."""
+        """Return a row of `FILES` for each file."""
         ...
 
     def pieces(self, chosen: Sequence[str] | None) -> Iterable[Mapping[str, Any]]:
@@ -40,15 +52,21 @@ class BatchFiles(AbstractContextManager[object], Protocol):
         ...
 
 
-class StreamedFiles:
-    """Files from a stream, decoded by Spark's workers; see `BatchFiles`."""
+class SparkFiles:
+    """Files decoded by Spark's workers; see `BatchFiles`.
 
-    def __init__(self, spark: SparkSession, files: DataFrame) -> None:
+    Spark leaves out empty files: these are decoded in this process.
+    """
+
+    def __init__(self, spark: SparkSession, segments: Storage, files: Sequence[File]) -> None:
         self._spark = spark
-        self._files = files
-        self._decoded = files.mapInArrow(decode_files, tables.DECODED)
+        self._segments = segments
+        self._paths = [file.path for file in files if file.size]
+        self._empty = LocalFiles(segments, [file for file in files if not file.size])
+        self._files = _read(spark, segments, self._paths)
+        self._decoded = self._files.mapInArrow(decode_files, tables.DECODED)
 
-    def __enter__(self) -> StreamedFiles:
+    def __enter__(self) -> SparkFiles:
         """Keep what is decoded on disk: cached part files would leave no heap for others."""
         self._decoded.persist(StorageLevel.DISK_ONLY)
         return self
@@ -58,10 +76,16 @@ class StreamedFiles:
         self._decoded.unpersist()
 
     def rows(self) -> list[dict[str, Any]]:
-        """Decode the files; see `BatchFiles`."""
+        """Decode the files; see `BatchFiles`. Raises FleetError if Spark left out one of them."""
         files = self._decoded.where(F.col("path").isNotNull()).select(*arrow_schemas.FILES.names)
         rows: list[dict[str, Any]] = files.toArrow().to_pylist()
-        return rows
+        read = {self._segments.relative(row["path"]) for row in rows}
+        for path in self._paths:
+            if path not in read and self._segments.exists(path):
+                msg = f"Spark has not read {self._segments.uri(path)}; nothing was committed"
+                raise FleetError(msg)
+        with self._empty:
+            return rows + self._empty.rows()
 
     def pieces(self, chosen: Sequence[str] | None) -> Iterable[Mapping[str, Any]]:
         """Return the pieces one by one; see `BatchFiles`."""
@@ -73,15 +97,26 @@ class StreamedFiles:
         return map(Row.asDict, decoded.select(*PIECES).toLocalIterator())
 
 
+def _read(spark: SparkSession, segments: Storage, paths: Sequence[str]) -> DataFrame:
+    """Read files as rows of `_FILE`. Spark skips those that vanish later, not those gone before."""
+    source = spark.read.format("binaryFile").schema(from_arrow_schema(_FILE))
+    try:
+        return source.load(
+            [tables.escape_glob(segments.uri(path)) for path in paths], ignoreMissingFiles=True
+        )
+    except AnalysisException:
+        left = [path for path in paths if segments.exists(path)]
+        if left == paths:
+            raise
+        return _read(spark, segments, left)
+
+
 class LocalFiles:
-    """Files on a local disk, decoded in this process; see `BatchFiles`.
+    """Files decoded in this process, all in memory; see `BatchFiles`."""
 
-    All that is decoded is in memory.
-    """
-
-    def __init__(self, segments: Storage, files: Iterable[File]) -> None:
+    def __init__(self, segments: Storage, files: Sequence[File]) -> None:
         self._segments = segments
-        self._files = [file for file in files if file.size]
+        self._files = files
         self._decoded: list[pa.RecordBatch] = []
 
     def __enter__(self) -> LocalFiles:
@@ -116,21 +151,10 @@ class LocalFiles:
         """Yield a row of Spark's file source for each file; skip those that are gone."""
         for file in files:
             with suppress(FileNotFoundError):
-                path = Path(self._uri(file))
-                content, modified = path.read_bytes(), path.stat().st_mtime_ns
-                arrived = modified // 1_000_000 * 1_000  # Spark's are milliseconds
+                content = self._segments.read(file.path)
+                arrived = round(file.modified * 1000) * 1000
                 row = (self._uri(file), arrived, len(content), content)
                 yield pa.RecordBatch.from_pylist([dict(zip(_FILE.names, row, strict=True))], _FILE)
 
     def _uri(self, file: File) -> str:
         return self._segments.uri(file.path)
-
-
-_FILE: Final = pa.schema(
-    [
-        ("path", pa.string()),
-        ("modificationTime", arrow_schemas.TIME),
-        ("length", pa.int64()),
-        ("content", pa.binary()),
-    ]
-)

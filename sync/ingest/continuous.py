@@ -1,7 +1,6 @@
 """Continuous ingest: ingest what waits, pause, and repeat until asked to stop.
 
-Each run is a stream that ends, like a single ingest: only then can its files leave the landing, and
-files that it missed be noticed. Between two runs the lease is free for maintenance.
+Each run is a single ingest. Between two runs the lease is free for maintenance.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from sync.tables.spark_session import BATCH_FILES
 
 EVERY_S: Final = 60.0
 """Seconds from the start of one run to the start of the next: a segment is in the tables in about
-two minutes, and starting a stream takes only a second or so."""
+two minutes."""
 
 MIN_PAUSE_S: Final = 1.0
 """Seconds for which the lease is free between two runs, however long they take: maintenance checks

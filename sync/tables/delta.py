@@ -1,11 +1,10 @@
 """The tables `events` and `segments` as Delta Lake tables that change together, batch by batch.
 
 A batch is committed to `events` first, then to `segments`, both times under the application
-transactions (query id, batch number) and (`ingest`, number of the batch among all). The first
-commit contains the action that adds the segments' file, which is durable by then, so that any later
-driver completes a batch whose driver died between the two. Two drivers that judged the same ledger
-commit the same number of `ingest`, and Delta Lake refuses the second one
-(docs/explanation/decisions/0042-delta-lake.md).
+transaction (`ingest`, number of the batch). The first commit contains the action that adds the
+segments' file, which is durable by then, so that any later driver completes a batch whose driver
+died between the two. Two drivers that judged the same ledger commit the same number, and Delta Lake
+refuses the second one (docs/explanation/decisions/0042-delta-lake.md).
 """
 
 from __future__ import annotations
@@ -107,10 +106,8 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A batch of a query: the files that it adds to the tables, and what is counted in it."""
+    """A batch: the files that it adds to the tables, and what is counted in it."""
 
-    query: str
-    number: int
     events: Sequence[AddAction]
     segments: AddAction
     counts: Counts = Counts()
@@ -241,19 +238,16 @@ class FleetTables:
                 events.load_as_version(events.version() - 1)
             return Snapshot(self.storage, events, segments)
 
-    def is_committed(self, query: str, number: int) -> bool:
-        """Return whether this batch of this query is in the tables."""
-        with delta_errors(self.storage):
-            return _version_of(self.open(SEGMENTS), query, -1) >= number
-
     def recover(self) -> None:
         """Create missing tables, and complete what an interrupted process has begun.
 
+        Removes the checkpoints of older versions, which ingested by a stream.
         Raises FleetError if the tables are those of an older version, are lost in part, or do not
         belong together.
         """
         if isinstance(self.storage, LocalStorage):
             repair(self.storage)
+        self.storage.remove("checkpoints")
         with delta_errors(self.storage):
             found = dict(zip((SEGMENTS, EVENTS), self._open_both(), strict=True))
             missing = [name for name, table in found.items() if table is None]
@@ -275,7 +269,7 @@ class FleetTables:
         then.
         """
         number = snapshot.batch + 1
-        transactions = [Transaction(INGEST, number), Transaction(batch.query, batch.number)]
+        transactions = [Transaction(INGEST, number)]
         details = {"batch": number, **asdict(batch.counts)}
         self._require_files(batch.segments, *batch.events)
         addition = {"segments_file": asdict(batch.segments)}
@@ -283,11 +277,11 @@ class FleetTables:
             self.append(snapshot.events, EVENTS, batch.events, transactions, details | addition)
             make_durable(EVENTS)
             on_events()
-            with contextlib.suppress(LeaseError):  # another driver has completed this batch
+            try:
                 self.append(snapshot.segments, SEGMENTS, [batch.segments], transactions, details)
-        if not self.is_committed(batch.query, batch.number):
-            msg = f"batch {number} is in the table events and not in the table segments"
-            raise FleetError(msg)
+            except LeaseError:
+                if self.snapshot().batch < number:  # no other driver has completed this batch
+                    raise
 
     def unarchived(self) -> int:
         """Return how many of the last batches have files that may not have left the landing."""
@@ -412,16 +406,11 @@ class FleetTables:
         else:
             msg = f"no commit of {self.storage.uri(EVENTS)} has the batch {number}"
             raise FleetError(msg)
-        transactions = [
-            Transaction(each["txn"]["appId"], each["txn"]["version"])
-            for each in actions
-            if "txn" in each
-        ]
         file = AddAction(**info["segments_file"])
         self._require_files(file)
         with self.journaled(SEGMENTS):
             details = {name: info[name] for name in ("batch", *asdict(Counts()))}
-            self.append(segments, SEGMENTS, [file], transactions, details)
+            self.append(segments, SEGMENTS, [file], [Transaction(INGEST, number)], details)
 
     def append(
         self,

@@ -17,9 +17,6 @@ ARCHIVE: Final = "archive"
 QUARANTINE: Final = "quarantine"
 """The folders of segments; see `sync.common.fleet_folder.FleetFolder`."""
 
-CHECKPOINTS: Final = "checkpoints"
-"""The folder of the stream's checkpoints, of which the one with the highest number is in use."""
-
 
 @dataclass(frozen=True, slots=True)
 class FleetStorage:

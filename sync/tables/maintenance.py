@@ -20,7 +20,6 @@ from sync.tables.delta import (
     DAY,
     EVENTS,
     HOOKS,
-    KEPT_DAYS,
     RETIRED,
     SEGMENTS,
     Day,
@@ -28,7 +27,7 @@ from sync.tables.delta import (
     Snapshot,
     delta_errors,
 )
-from sync.tables.locations import ARCHIVE, CHECKPOINTS, QUARANTINE, FleetStorage
+from sync.tables.locations import ARCHIVE, QUARANTINE, FleetStorage
 from sync.tables.storage import File, Storage
 
 LEASE_WAIT_S: Final = 600.0
@@ -72,7 +71,7 @@ class RetentionPolicy:
 class RetentionResult:
     """The data that was removed, or would be: days of events with their numbers of rows, and files.
 
-    `replaced` are files of the tables that no version needs, `checkpoints` those of old streams.
+    `replaced` are files of the tables that no version needs.
     """
 
     days: dict[str, int]
@@ -80,7 +79,6 @@ class RetentionResult:
     archive: tuple[File, ...]
     quarantine: tuple[File, ...]
     replaced: tuple[str, ...]
-    checkpoints: tuple[str, ...]
 
 
 @contextlib.contextmanager
@@ -168,7 +166,6 @@ def retain(
     with leased(tables, wait_s):
         snapshot = tables.snapshot()
         old = old_days(snapshot, now, keep.events) if keep.events is not None else {}
-        checkpoints = tuple(_old_checkpoints(places.tables, at))
         archive = _old(old_archive, places, at, keep.archive)
         quarantine = _old(old_quarantine, places, at, keep.quarantine)
         if not dry_run:
@@ -177,15 +174,12 @@ def retain(
                 _delete_days(tables, snapshot, old)
             for file in (*archive, *quarantine):
                 places.segments.remove(file.path)
-            for folder in checkpoints:
-                places.tables.remove(folder)
         return RetentionResult(
             {day: found.rows for day, found in old.items()},
             tuple(path for found in old.values() for path in found.files),
             archive,
             quarantine,
             tuple(vacuum(tables, dry_run=dry_run)),
-            checkpoints,
         )
 
 
@@ -252,13 +246,3 @@ def _old(
     choose: Callable[..., list[File]], places: FleetStorage, at: float, keep: int | None
 ) -> tuple[File, ...]:
     return () if keep is None else tuple(choose(places.segments, at, keep))
-
-
-def _old_checkpoints(tables: Storage, now: float) -> Iterator[str]:
-    """Yield stream checkpoints that are not the newest and have not been written to for long."""
-    numbers = sorted(int(name) for name in tables.folders(CHECKPOINTS) if name.isdecimal())
-    for number in numbers[:-1]:
-        folder = f"{CHECKPOINTS}/{number:06d}"
-        newest = max((file.modified for file in tables.files(folder)), default=0.0)
-        if now - newest > KEPT_DAYS * 86_400:
-            yield folder

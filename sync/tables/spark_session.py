@@ -96,8 +96,6 @@ logger.loopback.name = org.apache.spark.util.Utils
 logger.loopback.level = error
 logger.pattern.name = org.apache.spark.sql.execution.streaming.sinks.FileStreamSink
 logger.pattern.level = error
-logger.adaptive.name = org.apache.spark.sql.execution.streaming.runtime.ResolveWriteToStream
-logger.adaptive.level = error
 logger.scratch.name = org.apache.spark.SparkConf
 logger.scratch.level = error
 logger.filed.name = org.apache.spark.util.HadoopFSUtils
@@ -147,7 +145,6 @@ def submitted_settings() -> dict[str, str]:
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
         "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
-        "spark.sql.streaming.stopTimeout": "60s",
         "spark.sql.unionOutputPartitioning": "false",
         "spark.shuffle.spill.numElementsForceSpillThreshold": str(SORTED_ROWS),
         "spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version": "1",

@@ -30,7 +30,10 @@ _HIDDEN: Final = (".", "_")
 
 
 class File(NamedTuple):
-    """A file: its path below the root, `size` in bytes, `modified` in seconds since 1970."""
+    """A file: its path below the root, `size` in bytes, `modified` in seconds since 1970.
+
+    `modified` is in whole milliseconds, which is all that Hadoop's file systems tell.
+    """
 
     path: str
     size: int
@@ -140,7 +143,8 @@ class LocalStorage:
                 if name.endswith(suffix) and not name.startswith(_HIDDEN):
                     with contextlib.suppress(FileNotFoundError):
                         status = os.stat(f"{at}/{name}")  # noqa: PTH116
-                        yield File((below / name).as_posix(), status.st_size, status.st_mtime)
+                        modified = status.st_mtime_ns // 1_000_000 / 1000
+                        yield File((below / name).as_posix(), status.st_size, modified)
 
     def folders(self, folder: str) -> list[str]:
         top = self.root / folder

@@ -18,11 +18,9 @@ Row = dict[str, Any]
 
 @dataclass
 class Committer:
-    """Commits batches of `query` to the tables in `root`; rows name only columns that matter."""
+    """Commits batches to the tables in `root`; rows name only columns that matter."""
 
     root: Path
-    query: str = "q"
-    number: int = 0
 
     @property
     def tables(self) -> FleetTables:
@@ -44,11 +42,10 @@ class Committer:
         ]
         nothing = dict.fromkeys(arrow_schemas.SEGMENTS.names) | {"batch": snapshot.batch + 1}
         batch = Batch(
-            *(self.query, self.number, create_event_files(tables.storage, parts)),
+            create_event_files(tables.storage, parts),
             create_segments_file(tables.storage, [nothing | row for row in segments]),
             Counts(len(segments), len(events)),
         )
-        self.number += 1
         return snapshot, batch
 
     def commit(

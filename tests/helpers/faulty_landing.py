@@ -15,6 +15,8 @@ from typing import NamedTuple
 
 from sync.common.fleet_folder import FleetFolder, segment_path
 from sync.segment import Event, Identity, decode
+from sync.tables.delta import SCHEMAS
+from sync.tables.log_journal import JOURNAL
 from tests.helpers.fleet_tables import NOON, Lane, put, some_events
 
 CLOCKS = {"now.example": NOON, "behind.example": 86_400_000, "ahead.example": 4_070_908_800_000}
@@ -125,12 +127,10 @@ def row_of(gateway: str, epoch: str, lane: str, event: Event) -> Row:
     return Row(gateway, epoch, lane, event.seq, event.time, *shown, tags)
 
 
-def lose_checkpoint(fleet: FleetFolder, *, whole: bool) -> None:
-    """Lose what the stream has noted, or all but its id: then batches are numbered anew."""
-    checkpoints = fleet.tables / "checkpoints"
-    if whole:
-        shutil.rmtree(checkpoints, ignore_errors=True)
-        return
-    for checkpoint in checkpoints.glob("*"):
-        for part in ("offsets", "commits", "sources"):
-            shutil.rmtree(checkpoint / part, ignore_errors=True)
+def lose_all_but_the_tables(fleet: FleetFolder) -> None:
+    """Remove everything in the tables' folder except the two tables and their journal."""
+    for path in fleet.tables.iterdir():
+        if path.is_file() and path.name != JOURNAL:
+            path.unlink()
+        elif path.is_dir() and path.name not in SCHEMAS:
+            shutil.rmtree(path)

@@ -1,6 +1,6 @@
 """An ingest in a process of its own that reports each step and can kill or suspend itself at one.
 
-Usage: killed_driver.py FOLDER stream|here [STEP NUMBER [SIGNAL]]. It ingests with Spark or in its
+Usage: killed_driver.py FOLDER spark|here [STEP NUMBER [SIGNAL]]. It ingests with Spark or in its
 own process, and sends itself SIGNAL, by default SIGKILL, when STEP is taken for the NUMBERth time.
 With `SIGSTOP` it ignores the lease, as another host would.
 """
@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 from sync.common.fleet_folder import FleetFolder
-from sync.ingest.ingest import IngestControl, ingest_waiting, run_ingest
+from sync.ingest.ingest import HERE_FILES, IngestControl, ingest_waiting
 from sync.tables.locations import FleetStorage
 from sync.tables.spark_session import spark_on_demand, spark_session
 from sync.tables.storage import LocalStorage
@@ -53,14 +53,12 @@ def main() -> None:
         if taken == dies_at and left == 0:
             os.kill(os.getpid(), number)
 
-    control = IngestControl(step)
-    if sys.argv[2] == "here":
-        places = FleetStorage.of(fleet)
-        with spark_on_demand(lambda: spark_session("dies")) as session:
-            ingest_waiting(session, places, control, batch_files=BATCH_FILES)
-    else:
-        with spark_session("dies", extra=SETTINGS, options=FAST_JVM) as spark:
-            run_ingest(spark, fleet, control, batch_files=BATCH_FILES)
+    most = HERE_FILES if sys.argv[2] == "here" else 0
+    with spark_on_demand(
+        lambda: spark_session("dies", extra=SETTINGS, options=FAST_JVM)
+    ) as session:
+        places, control = FleetStorage.of(fleet), IngestControl(step)
+        ingest_waiting(session, places, control, batch_files=BATCH_FILES, here_files=most)
     say("over")
 
 

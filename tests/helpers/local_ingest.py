@@ -1,4 +1,4 @@
-"""Ingest a fleet folder in this process, without Spark, and check what is in its tables."""
+"""Ingest a fleet folder in this process or by Spark, and check what is in its tables."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from sync.common.fleet_folder import FleetFolder
-from sync.ingest.ingest import IngestControl, IngestResult, ingest_waiting
+from sync.ingest.ingest import HERE_FILES, IngestControl, IngestResult, ingest_waiting
 from sync.tables.delta import local_tables
 from sync.tables.locations import FleetStorage
+from sync.tables.spark_session import BATCH_FILES
 from tests.helpers.faulty_landing import RoughLanding, Row
 from tests.helpers.fleet_tables import waiting
 from tests.helpers.stored_rows import stored_rows
@@ -27,11 +28,25 @@ def no_spark() -> SparkSession:
 
 
 def ingest(
-    fleet: FleetFolder, control: IngestControl | None = None, batch_files: int = 100
+    fleet: FleetFolder,
+    control: IngestControl | None = None,
+    batch_files: int = 100,
+    here_files: int = HERE_FILES,
 ) -> IngestResult:
-    """Ingest all waiting files."""
+    """Ingest all waiting files in this process."""
     places = FleetStorage.of(fleet)
-    return ingest_waiting(no_spark, places, batch_files=batch_files, control=control)
+    return ingest_waiting(no_spark, places, control, batch_files=batch_files, here_files=here_files)
+
+
+def ingest_by_spark(
+    spark: SparkSession,
+    fleet: FleetFolder,
+    control: IngestControl | None = None,
+    batch_files: int = BATCH_FILES,
+) -> IngestResult:
+    """Ingest all waiting files by Spark, however few they are."""
+    places = FleetStorage.of(fleet)
+    return ingest_waiting(lambda: spark, places, control, batch_files=batch_files, here_files=0)
 
 
 def check(fleet: FleetFolder, landing: RoughLanding) -> None:

@@ -33,11 +33,9 @@ FILES = pa.schema(
 
 @dataclass
 class SmallIngest:
-    """Ingests what waits in the landing of `folder`, as batches of `query`."""
+    """Ingests what waits in the landing of `folder`."""
 
     folder: FleetFolder
-    query: str = "00000000-0000-0000-0000-000000000001"
-    batch: int = 0
     known: list[Claim] = field(default_factory=list)
 
     def run(self) -> Batch | None:
@@ -89,14 +87,13 @@ class SmallIngest:
             if row["day"]
         ]
         made = Batch(
-            *(self.query, self.batch, create_event_files(tables.storage, parts)),
+            create_event_files(tables.storage, parts),
             create_segments_file(
                 tables.storage, [row | {"batch": snapshot.batch + 1} for row in rows]
             ),
         )
         tables.commit(snapshot, made)
         tables.mark_archived(snapshot.batch + 1)
-        self.batch += 1
         return made
 
     def _file(self, path: str) -> None:

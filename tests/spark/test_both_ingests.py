@@ -15,17 +15,17 @@ from pyspark.sql import SparkSession
 from sync.alerts.sources import BatchReader
 from sync.alerts.state import FleetState
 from sync.common.fleet_folder import FleetFolder
-from sync.ingest import ingest as ingest_module
-from sync.ingest.ingest import ingest_waiting
 from sync.segment.limits import MAX_TIME, MIN_TIME
 from sync.tables.delta import local_tables
-from sync.tables.locations import FleetStorage
-from tests.helpers import faulty_landing
 from tests.helpers.faulty_landing import RoughLanding
 from tests.helpers.fleet_tables import NOON, Lane, fleet_folder, land, put, some_events
+from tests.helpers.local_ingest import ingest, ingest_by_spark
 from tests.helpers.stored_rows import stored_rows
 
 pytestmark = pytest.mark.spark
+
+BATCH_FILES = 12
+"""Files in a batch: few, so that there are several batches."""
 
 EXTREME = (1.7976931348623157e308, -5e-324, 0.1, 2.0**53 + 2, -0.0)
 WORDS = ("", "\x00", "a\u2028b", "x" * 70_000, "\U0001f6f0 ünï", "-inf")
@@ -63,45 +63,35 @@ def hostile(fleet: FleetFolder, dice: Random) -> Iterator[None]:
         yield
 
 
-def test_both_make_the_same_tables(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
-) -> None:
+def test_both_make_the_same_tables(spark: SparkSession, tmp_path: Path, seed: int) -> None:
     """First all at once, then what has to be compared with the ledger."""
-    fleets = {name: fleet_folder(tmp_path / name) for name in ("here", "stream")}
-    here, stream = fleets.values()
-    monkeypatch.setattr(faulty_landing, "LONG_AGO", 0)  # a stream reads old files out of order
+    here, there = (fleet_folder(tmp_path / name) for name in ("here", "spark"))
     filled = hostile(here, Random(seed))
     for _ in range(2):
         next(filled)
         for folder in ("landing", "aside"):
-            shutil.copytree(here.root / folder, stream.root / folder, dirs_exist_ok=True)
-        counts = []
-        for name, fleet in fleets.items():
-            monkeypatch.setattr(ingest_module, "HERE_FILES", 2_000 if name == "here" else 0)
-            counts.append(ingest_waiting(lambda: spark, FleetStorage.of(fleet)).counts)
-        assert counts[0] == counts[1]
-        for of_here, of_stream in zip(comparable(here), comparable(stream), strict=True):
-            assert len(of_here) == len(of_stream)
-            for one, other in zip(of_here, of_stream, strict=True):
+            shutil.copytree(here.root / folder, there.root / folder, dirs_exist_ok=True)
+        result = ingest(here, batch_files=BATCH_FILES)
+        assert result == ingest_by_spark(spark, there, batch_files=BATCH_FILES)
+        for of_here, of_spark in zip(comparable(here), comparable(there), strict=True):
+            assert len(of_here) == len(of_spark)
+            for one, other in zip(of_here, of_spark, strict=True):
                 assert {name: other[name] for name in one if one[name] != other[name]} == {}, one
-        assert files(here) == files(stream)
+        assert files(here) == files(there)
     alerting = [
         BatchReader(local_tables(fleet.tables)).update(FleetState(), NOON)[0].gateways
-        for fleet in fleets.values()
+        for fleet in (here, there)
     ]
     assert alerting[0] == alerting[1] != {}
 
 
 def comparable(fleet: FleetFolder) -> tuple[list[dict[str, Any]], ...]:
-    """Return the rows of both tables; tags, which have no order, are sorted.
-
-    Batches have other numbers if the stream missed a file, which is then read by a new query.
-    """
+    """Return the rows of both tables; tags, which have no order, are sorted."""
     events, segments = stored_rows(fleet)
     tagged = [
         row | {"tags": sorted(row["tags"] or ()), "value": repr(row["value"])} for row in events
     ]
-    return tagged, [row | {"batch": None} for row in segments]
+    return tagged, segments
 
 
 def files(fleet: FleetFolder) -> set[str]:

@@ -98,7 +98,7 @@ def test_retain_command(fleet: FleetFolder, command: Command) -> None:
     words = ("retain", "--events", "1", "--quarantine", "1", "--dir", str(fleet.root))
     assert command(*words, "--dry-run").stdout == (
         "would delete 0 days of events with 0 rows; 0 archived and 1 quarantined files, 7 bytes; "
-        "0 replaced or abandoned files and folders\n"
+        "0 replaced or abandoned files\n"
     )
     assert refused.exists()
     done = command(*words, "--json")
@@ -109,6 +109,5 @@ def test_retain_command(fleet: FleetFolder, command: Command) -> None:
         "archive": [],
         "quarantine": ["quarantine/x.seg"],
         "replaced": 0,
-        "checkpoints": [],
     }
     assert not refused.exists()

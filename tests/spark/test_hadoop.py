@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from sync.common.errors import FleetError
-from sync.ingest.ingest import IngestControl, run_ingest
+from sync.ingest.ingest import IngestControl, IngestResult, ingest_waiting
 from sync.tables.delta import Counts, FleetTables
 from sync.tables.hadoop import HadoopStorage, storage_at
 from sync.tables.locations import FleetStorage
@@ -52,20 +51,45 @@ def test_an_ingest_two_crashes_and_a_compaction_through_hadoop(
     for step in ("events", "committed"):
         land(fleet, lane.seal(some_events(3)))
         with pytest.raises(FleetError, match=step):
-            run_ingest(spark, places, IngestControl(cut_at(step)))
+            ingest_waiting(lambda: spark, places, IngestControl(cut_at(step)))
     land(fleet, lane.seal(some_events(3)))
-    # the empty file is told of again: no stream sees it, so no checkpoint knows it
-    counts = run_ingest(spark, places).counts
-    assert counts == Counts(segments=1, events=3, quarantined=1)
+    counts = ingest_waiting(lambda: spark, places).counts
+    assert counts == Counts(segments=1, events=3)
     assert waiting(fleet) == set()
     assert len(list(fleet.archive.rglob("*.seg"))) == 3
     assert len(list(fleet.quarantine.rglob("*.seg"))) == 2
-    shutil.rmtree(fleet.tables / "checkpoints")
     tables = FleetTables(places.tables)
     done = compact(tables, ("<=", "2026-01-01"))
     assert (done.replaced, done.written) == (6, 2)
     events = read_events(spark, tables.snapshot())
     assert sorted(row["seq"] for row in events.select("seq").collect()) == list(range(1, 10))
+
+
+@pytest.mark.parametrize("storage", ["local", "hadoop"])
+def test_files_that_vanish_are_skipped(spark: SparkSession, tmp_path: Path, storage: str) -> None:
+    """One vanishes before Spark looks for the files, another before it reads them."""
+    fleet, lane = fleet_folder(tmp_path / "fleet [a]"), Lane()
+    places = FleetStorage.of(fleet)
+    if storage == "hadoop":
+        root = f"file:{fleet.root}"
+        places = FleetStorage(HadoopStorage(spark, root), HadoopStorage(spark, f"{root}/tables"))
+
+    def ingest(count: int) -> IngestResult:
+        paths = [land(fleet, lane.seal(some_events(2))) for _ in range(count)]
+
+        def session() -> SparkSession:
+            paths.pop().unlink()
+            return spark
+
+        def on_step(step: str) -> None:
+            if step == "began" and paths:
+                paths.pop().unlink()
+
+        return ingest_waiting(session, places, IngestControl(on_step), here_files=0)
+
+    assert ingest(3) == IngestResult(1, Counts(segments=1, events=2))
+    assert ingest(2).counts == ingest(1).counts == Counts()
+    assert waiting(fleet) == set()
 
 
 def cut_at(step: str) -> Callable[[str], None]:

@@ -1,8 +1,8 @@
 """The ingest's driver, killed by SIGKILL while a batch is under way: the tables equal the truth.
 
 It dies at every step from inside, and at any moment from outside, alone or with its JVM. Links are
-bad and clocks wrong meanwhile, and the stream's checkpoint is lost now and then. A driver ingests
-with Spark (`stream`) or without it (`here`), which takes a tenth of the processor time.
+bad and clocks wrong meanwhile, and all but the tables is lost now and then. A driver ingests with
+Spark (`spark`) or without it (`here`), which takes a tenth of the processor time.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from sync.common.fleet_folder import FleetFolder
-from sync.ingest.ingest import STEPS, run_ingest
-from tests.helpers.faulty_landing import RoughLanding, lose_checkpoint
-from tests.helpers.local_ingest import check, ingest
+from sync.ingest.ingest import STEPS
+from tests.helpers.faulty_landing import RoughLanding, lose_all_but_the_tables
+from tests.helpers.local_ingest import check, ingest, ingest_by_spark
 
 pytestmark = pytest.mark.spark
 
@@ -41,7 +41,7 @@ CHOSEN = ("events", "committed", "written")
 """Steps at which a driver dies first: between the two commits, and after and before both."""
 
 LOST = 0.15
-"""How often a checkpoint is lost, of all kills."""
+"""How often all but the tables is lost, of all kills."""
 
 
 _DRIVER = "tests.helpers.killed_driver"
@@ -183,36 +183,28 @@ def kill_one(drivers: Drivers, dice: Random, number: int) -> End:
 
 
 SUSPENDED = [
-    *(("here", step, False) for step in ("written", "events")),
-    ("stream", "events", True),
-    *(
-        pytest.param("stream", step, lost, marks=pytest.mark.long)
-        for step in ("began", "written", "events")
-        for lost in (False, True)
-        if (step, lost) != ("events", True)
-    ),
+    *(("here", step) for step in ("began", "written", "events")),
+    ("spark", "events"),
+    *(pytest.param("spark", step, marks=pytest.mark.long) for step in ("began", "written")),
 ]
 
 
 def ingest_with(spark: SparkSession, fleet: FleetFolder, engine: str) -> None:
     """Ingest all waiting files in this process."""
-    if engine == "stream":
-        run_ingest(spark, fleet)
+    if engine == "spark":
+        ingest_by_spark(spark, fleet)
     else:
         ingest(fleet)
 
 
-@pytest.mark.parametrize(("engine", "step", "lost"), SUSPENDED)
+@pytest.mark.parametrize(("engine", "step"), SUSPENDED)
 def test_a_driver_that_was_suspended_while_another_worked_adds_nothing(
-    spark: SparkSession, fleet: FleetFolder, seed: int, engine: str, step: str, *, lost: bool
+    spark: SparkSession, fleet: FleetFolder, seed: int, engine: str, step: str
 ) -> None:
-    """The other driver has another query if the checkpoint is lost, or goes on with the same."""
     drivers, landing = Drivers(fleet, engine), RoughLanding(fleet, Random(seed))
     landing.fill()
     try:
         process = drivers.suspended_at(step)
-        if lost:
-            lose_checkpoint(fleet, whole=True)
         ingest_with(spark, fleet, engine)
         end = drivers.resumed(process)
         assert end.status in (0, 1)
@@ -223,7 +215,7 @@ def test_a_driver_that_was_suspended_while_another_worked_adds_nothing(
     check(fleet, landing)
 
 
-@pytest.mark.parametrize("engine", ["here", pytest.param("stream", marks=pytest.mark.long)])
+@pytest.mark.parametrize("engine", ["here", pytest.param("spark", marks=pytest.mark.long)])
 def test_of_two_drivers_at_once_each_event_is_added_once(
     spark: SparkSession, fleet: FleetFolder, seed: int, engine: str
 ) -> None:
@@ -232,7 +224,6 @@ def test_of_two_drivers_at_once_each_event_is_added_once(
     landing.fill()
     try:
         first = drivers.suspended_at("written")
-        lose_checkpoint(fleet, whole=True)
         second = drivers.suspended_at("written")
         with ThreadPoolExecutor(2) as pool:
             ends = list(pool.map(drivers.resumed, (first, second)))
@@ -256,14 +247,14 @@ def test_kills_amid_batches_lose_and_double_nothing(
 ) -> None:
     """With small counts, Spark is struck once, between the commits."""
     dice = Random(seed)
-    drivers, landing = Drivers(fleet, "stream"), RoughLanding(fleet, dice)
+    drivers, landing = Drivers(fleet, "spark"), RoughLanding(fleet, dice)
     kills, struck, ends = scale(2, 50), 0, Counter[str]()
-    engines = ("here",) * 4 + ("stream",) * scale(0, 1)  # a driver with Spark takes a minute
+    engines = ("here",) * 4 + ("spark",) * scale(0, 1)  # a driver with Spark takes a minute
     try:
         for _ in count():
             landing.fill()
             landing.fill()
-            drivers.engine = dice.choice(engines) if struck or not between else "stream"
+            drivers.engine = dice.choice(engines) if struck or not between else "spark"
             end = drivers.dies_at("events", 1) if between else kill_one(drivers, dice, struck)
             assert end.struck or end.status in (0, -signal.SIGKILL), end
             struck += end.struck
@@ -271,11 +262,11 @@ def test_kills_amid_batches_lose_and_double_nothing(
             if struck == kills:
                 break
             if dice.random() < LOST:
-                lose_checkpoint(fleet, whole=dice.random() < 0.5)
+                lose_all_but_the_tables(fleet)
     finally:
         drivers.bury()
     assert ends.total() == kills, ends
     assert ends["at events"] == kills or not between
     landing.fill(all_of_it=True)
-    run_ingest(spark, fleet)
+    ingest_by_spark(spark, fleet)
     check(fleet, landing)

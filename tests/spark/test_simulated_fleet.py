@@ -22,7 +22,6 @@ from pyspark.sql import functions as F
 from firmware_sim.fleet.settings import FleetSettings
 from firmware_sim.fleet.writer import write_fleet
 from sync.common.fleet_folder import FleetFolder
-from sync.ingest.ingest import run_ingest
 from sync.pages.files import report_json
 from sync.reports.shared.collect import collect
 from sync.reports.shared.registry import summaries_of
@@ -32,6 +31,7 @@ from sync.tables.summaries import summarise
 from sync.tables.tables import read_events, read_segments
 from tests.helpers import fleet_figures, fleet_planted
 from tests.helpers.fleet_tables import fleet_folder
+from tests.helpers.local_ingest import ingest_by_spark
 
 pytestmark = pytest.mark.spark
 
@@ -157,8 +157,7 @@ def test_all_that_is_planted_is_found_and_nothing_else(
     land(made, fleet)
     totals = truth["totals"]
 
-    ingested = run_ingest(spark, fleet)
-    counts = ingested.counts
+    counts = ingest_by_spark(spark, fleet).counts
     assert (counts.segments, counts.events) == (totals["segments"], totals["events"])
     assert counts.duplicates == totals["repeated"]
     assert counts.quarantined == totals["forks"] + totals["bad"]
@@ -166,7 +165,7 @@ def test_all_that_is_planted_is_found_and_nothing_else(
 
     again = land_again(fleet, scale(0, AGAIN))
     if again:
-        counts = run_ingest(spark, fleet).counts
+        counts = ingest_by_spark(spark, fleet).counts
         told = (counts.segments, counts.duplicates, counts.quarantined)
         assert told == (0, again.total(), 0)
 
@@ -182,7 +181,7 @@ def test_a_fleet_without_faults_has_no_problem(
     made, fleet = tmp_path / "made", fleet_folder(tmp_path / "fleet")
     truth = write_fleet(settings_of(scale, seed, frozenset()), made)
     land(made, fleet)
-    run_ingest(spark, fleet)
+    ingest_by_spark(spark, fleet)
     found = examine(spark, fleet, truth)
     found.check()
     assert found.report["problems"] == []

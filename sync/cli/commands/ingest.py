@@ -123,16 +123,13 @@ def _print_step(step: str) -> None:
 
 
 def _document(result: IngestResult) -> dict[str, int]:
-    return {"batches": result.batches, **asdict(result.counts), "reread": result.reread}
+    return {"batches": result.batches, **asdict(result.counts)}
 
 
 def _line(result: IngestResult) -> str:
     counts = result.counts
-    line = (
+    return (
         f"ingested {counts.segments} segments with {counts.events} events in {result.batches} "
         f"{'batch' if result.batches == 1 else 'batches'}; {counts.duplicates} duplicates "
         f"skipped, {counts.quarantined} quarantined"
     )
-    if result.reread:
-        line += f"; {result.reread} files that the stream had skipped were read again"
-    return line

@@ -84,7 +84,6 @@ def _document(found: RetentionResult) -> dict[str, Any]:
         "archive": [file.path for file in found.archive],
         "quarantine": [file.path for file in found.quarantine],
         "replaced": len(found.replaced),
-        "checkpoints": list(found.checkpoints),
     }
 
 
@@ -93,9 +92,8 @@ def _lines(found: RetentionResult, *, dry_run: bool) -> str:
     span = f" ({days[0]} to {days[-1]})" if days else ""
     rows = f" with {sum(found.days.values())} rows"
     stored = sum(file.size for file in (*found.archive, *found.quarantine))
-    left = len(found.replaced) + len(found.checkpoints)
     return (
         f"{'would delete' if dry_run else 'deleted'} {len(days)} days of events{span}{rows}; "
         f"{len(found.archive)} archived and {len(found.quarantine)} quarantined files, "
-        f"{stored} bytes; {left} replaced or abandoned files and folders"
+        f"{stored} bytes; {len(found.replaced)} replaced or abandoned files"
     )

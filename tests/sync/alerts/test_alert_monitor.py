@@ -247,17 +247,6 @@ def test_unreadable_batch_is_not_applied_partially(fleet: Fleet) -> None:
     assert sorted(state.gateways[ONE].refusals["rate"].hours.values()) == [9, 9]
 
 
-def test_new_query_is_followed(fleet: Fleet) -> None:
-    fleet.arrive(ONE)
-    fleet.ingest.run()
-    assert fleet.look() == []
-    other = "00000000-0000-0000-0000-000000000002"
-    fleet.ingest = SmallIngest(fleet.folder, other, known=fleet.ingest.known)
-    stuck(fleet)
-    fleet.ingest.run()
-    assert fleet.look() == [("raised", "queue_stuck", ONE)]
-
-
 def test_backlog_raises_no_alert_for_a_past_problem(fleet: Fleet) -> None:
     fleet.arrive(ONE)
     fleet.ingest.run()

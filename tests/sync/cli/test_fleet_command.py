@@ -104,7 +104,6 @@ def test_a_failure_of_the_ingest_is_one_line_with_its_trace_in_the_log(
         "events": 2,
         "duplicates": 0,
         "quarantined": 0,
-        "reread": 0,
     }
     assert "step committed" in again.stderr
 

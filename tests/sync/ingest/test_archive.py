@@ -222,7 +222,7 @@ def test_a_file_that_cannot_be_moved_is_an_error(fleet: FleetFolder) -> None:
     assert (fleet.landing / NAME).read_bytes() == b"one"
 
 
-def test_waiting_files_are_those_that_the_stream_reads(fleet: FleetFolder) -> None:
+def test_waiting_files_are_segments_that_are_not_hidden(fleet: FleetFolder) -> None:
     put(fleet.landing / NAME, b"one")
     put(fleet.aside / "gw.example/E/logs/1-4.ab.seg", b"")
     put(fleet.landing / ".hidden/1-4.seg", b"one")

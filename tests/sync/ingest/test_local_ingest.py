@@ -10,15 +10,13 @@ import pytest
 
 from sync.common.errors import FleetError, LeaseError
 from sync.common.fleet_folder import FleetFolder
-from sync.ingest import archive
 from sync.ingest import ingest as ingest_module
 from sync.ingest.decoding import MAX_DAYS
 from sync.ingest.ingest import STEPS, IngestControl, IngestResult
 from sync.segment import Dropped
 from sync.segment.limits import MAX_TIME, MIN_TIME
 from sync.tables.delta import Counts, local_tables
-from sync.tables.storage import File, Storage
-from tests.helpers.faulty_landing import RoughLanding
+from tests.helpers.faulty_landing import RoughLanding, lose_all_but_the_tables
 from tests.helpers.fleet_tables import (
     NOON,
     Lane,
@@ -113,15 +111,8 @@ def test_later_batches_are_checked_against_the_ledger(fleet: FleetFolder) -> Non
 
 
 def test_batches_of_one_run_are_checked_against_each_other(
-    fleet: FleetFolder, monkeypatch: pytest.MonkeyPatch
+    fleet: FleetFolder,
 ) -> None:
-    looks = []
-
-    def counted(storage: Storage) -> dict[str, File]:
-        looks.append("landing")
-        return archive.waiting_files(storage)
-
-    monkeypatch.setattr("sync.ingest.batch.waiting_files", counted)
     lane = Lane()
     for at in range(3):
         land(fleet, lane.seal(some_events(2)), at=NOON / 1000 + at)
@@ -129,7 +120,6 @@ def test_batches_of_one_run_are_checked_against_each_other(
     land(fleet, Lane(next_seq=2, previous=lane.previous).seal(some_events(3)), at=NOON / 1000 + 10)
     counts = Counts(segments=3, events=6, duplicates=1, quarantined=1)
     assert ingest(fleet, batch_files=2) == IngestResult(3, counts)
-    assert looks == ["landing"], "or it grows with the square of what landed"
 
 
 @pytest.mark.parametrize("count", [4, 5])
@@ -192,8 +182,11 @@ def test_wrong_clocks_are_accepted_and_limited_in_days(fleet: FleetFolder) -> No
 def test_it_is_completed_after_an_interruption(fleet: FleetFolder, step: str) -> None:
     landing = RoughLanding(fleet, Random(step))
     landing.fill()
+    put(fleet.tables / "checkpoints" / "000001" / "offsets" / "0", b"of an older version")
     with pytest.raises(Cut):
         ingest(fleet, cut_at(step))
+    assert not (fleet.tables / "checkpoints").exists()
+    lose_all_but_the_tables(fleet)
     landing.fill(all_of_it=True)
     ingest(fleet)
     check(fleet, landing)
@@ -209,6 +202,18 @@ def test_any_number_of_interruptions_lose_and_double_nothing(fleet: FleetFolder,
     landing.fill(all_of_it=True)
     ingest(fleet)
     check(fleet, landing)
+
+
+def test_a_file_that_vanishes_is_skipped(fleet: FleetFolder) -> None:
+    lane = Lane()
+    land(fleet, lane.seal(some_events(2)))
+    path = land(fleet, lane.seal(some_events(2)))
+
+    def vanish(step: str) -> None:
+        if step == "began":
+            path.unlink()
+
+    assert ingest(fleet, IngestControl(vanish)) == IngestResult(1, Counts(segments=1, events=2))
 
 
 def test_it_stops_before_the_next_batch(fleet: FleetFolder) -> None:
@@ -233,15 +238,15 @@ def test_a_refusing_disk_is_one_error(fleet: FleetFolder) -> None:
     assert len(waiting(fleet)) == 1
 
 
-@pytest.mark.parametrize(("limit", "value"), [("HERE_FILES", 1), ("HERE_BYTES", 1_000)])
+@pytest.mark.parametrize(("files", "size"), [(1, 1_000_000), (10, 1_000)])
 def test_spark_ingests_what_is_more(
-    fleet: FleetFolder, monkeypatch: pytest.MonkeyPatch, limit: str, value: int
+    fleet: FleetFolder, monkeypatch: pytest.MonkeyPatch, files: int, size: int
 ) -> None:
-    monkeypatch.setattr(ingest_module, limit, value)
+    monkeypatch.setattr(ingest_module, "HERE_BYTES", size)
     lane = Lane()
     land(fleet, lane.seal(some_events(2)))
-    assert ingest(fleet).batches == 1
+    assert ingest(fleet, here_files=files).batches == 1
     for _ in range(2):
         land(fleet, lane.seal(some_events(20)))
     with pytest.raises(SparkAskedFor):
-        ingest(fleet)
+        ingest(fleet, here_files=files)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import threading
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -78,14 +77,11 @@ def delta_schema(name: str) -> str:
     return Schema.from_arrow(delta.SCHEMAS[name]).to_json()
 
 
-def test_a_batch_without_events_and_of_another_query_is_counted(tmp_path: Path) -> None:
-    committer, other = Committer(tmp_path), Committer(tmp_path, "other", 7)
+def test_a_batch_without_events_is_counted(tmp_path: Path) -> None:
+    committer = Committer(tmp_path)
     committer.commit([], [segment("a")])
-    found = other.commit([event(1)], [segment("b")])
+    found = committer.commit([event(1)], [segment("b")])
     assert (found.batch, numbers(found), paths(found)) == (2, [1], ["a", "b"])
-    known = [("q", 0), ("q", 1), ("other", 7), ("other", 6), ("other", 8), ("none", 0)]
-    tables = committer.tables
-    assert [tables.is_committed(*each) for each in known] == [True, False, True, True, False, False]
 
 
 def test_a_half_committed_batch_is_not_seen_and_completed_by_any_driver(tmp_path: Path) -> None:
@@ -96,12 +92,9 @@ def test_a_half_committed_batch_is_not_seen_and_completed_by_any_driver(tmp_path
     tables = committer.tables
     found = tables.snapshot()
     assert (found.batch, numbers(found), paths(found)) == (1, [1], ["a"])
-    assert not tables.is_committed("q", 1)
 
-    shutil.rmtree(tmp_path / "checkpoints", ignore_errors=True)
-    found = Committer(tmp_path, "other").commit([event(3)], [segment("c")])
+    found = Committer(tmp_path).commit([event(3)], [segment("c")])
     assert (found.batch, numbers(found), paths(found)) == (3, [1, 2, 3], ["a", "b", "c"])
-    assert tables.is_committed("q", 1)
     tables.recover()
     again = tables.snapshot()
     assert again.segments is not None
@@ -111,7 +104,7 @@ def test_a_half_committed_batch_is_not_seen_and_completed_by_any_driver(tmp_path
 
 
 def test_of_two_drivers_that_judged_the_same_ledger_one_commits(tmp_path: Path) -> None:
-    first, second = Committer(tmp_path), Committer(tmp_path, "other")
+    first, second = Committer(tmp_path), Committer(tmp_path)
     ours, theirs = first.begin([event(1)], [segment("a")]), second.begin([event(1)], [segment("a")])
     first.tables.commit(*ours)
     with pytest.raises(LeaseError, match="another process has changed the tables"):
@@ -123,7 +116,7 @@ def test_of_two_drivers_that_judged_the_same_ledger_one_commits(tmp_path: Path) 
 
 
 def test_of_many_drivers_at_once_one_commits(tmp_path: Path) -> None:
-    drivers = [Committer(tmp_path, f"q{at}") for at in range(6)]
+    drivers = [Committer(tmp_path) for _ in range(6)]
     begun = [each.begin([event(1)], [segment("a")]) for each in drivers]
     begin, outcomes = threading.Barrier(len(drivers)), list[bool]()
 
@@ -146,14 +139,14 @@ def test_of_many_drivers_at_once_one_commits(tmp_path: Path) -> None:
 
 
 def test_a_driver_that_was_suspended_between_its_commits_has_committed(tmp_path: Path) -> None:
-    other = Committer(tmp_path, "other")
+    other = Committer(tmp_path)
     found = Committer(tmp_path).commit([event(1)], [segment("a")], other.tables.recover)
     assert (found.batch, numbers(found), paths(found)) == (1, [1], ["a"])
 
     def work() -> None:
         other.commit([event(3)], [segment("c")])
 
-    found = Committer(tmp_path, number=1).commit([event(2)], [segment("b")], work)
+    found = Committer(tmp_path).commit([event(2)], [segment("b")], work)
     assert (found.batch, numbers(found), paths(found)) == (3, [1, 2, 3], ["a", "b", "c"])
 
 
@@ -244,7 +237,7 @@ def test_the_log_has_counts_for_whoever_reads_it(tmp_path: Path) -> None:
     transactions = {
         each["txn"]["appId"]: each["txn"]["version"] for each in actions if "txn" in each
     }
-    assert transactions == {"ingest": 1, "q": 0}
+    assert transactions == {"ingest": 1}
 
 
 def test_filters_find_rows_by_every_column(tmp_path: Path) -> None:
@@ -287,6 +280,5 @@ def test_old_commits_leave_the_log_and_nothing_is_forgotten(
     assert min(int(path.stem) for path in log.glob("*.json")) == 4
     again = tables.snapshot()
     assert (again.batch, numbers(again), paths(again)) == (3, [1, 3], paths(found))
-    assert tables.is_committed("q", 2)
     assert tables.unarchived() == 0
     assert numbers(committer.commit([event(4)], [segment("x")])) == [1, 3, 4]

@@ -61,7 +61,7 @@ def test_a_damaged_commit_never_was(tmp_path: Path, damage: Callable[[Path], Non
     found = committer.tables.snapshot()
     assert (found.batch, numbers(found), paths(found)) == (1, [1], ["a"])
     assert not (tmp_path / JOURNAL).exists()
-    again = Committer(tmp_path, "again").commit([event(2)], [segment("b")])
+    again = Committer(tmp_path).commit([event(2)], [segment("b")])
     assert (again.batch, numbers(again), paths(again)) == (2, [1, 2], ["a", "b"])
 
 
