@@ -12,7 +12,7 @@ class MessageRefused(FirmwareError, ValueError):
 
 
 class OutboxError(FirmwareError):
-    """The outbox belongs to another device, is locked, newer, damaged, or its disk failed."""
+    """The outbox is damaged, locked, another device's or of a newer version, or its disk failed."""
 
 
 class OutboxFull(FirmwareError):
@@ -20,7 +20,7 @@ class OutboxFull(FirmwareError):
 
 
 class InboxError(FirmwareError):
-    """The inbox belongs to another device, is locked, newer, damaged, or its disk failed."""
+    """The inbox is damaged, locked, another device's or of a newer version, or its disk failed."""
 
 
 class NotSent(FirmwareError):
@@ -56,7 +56,7 @@ class CannotDo(FirmwareError):
 
 
 class JobsError(FirmwareError):
-    """The file belongs to another worker, is locked, newer, damaged, or its disk failed."""
+    """The file is damaged, locked, another worker's or of a newer version, or its disk failed."""
 
 
 class ScenarioFailed(FirmwareError):

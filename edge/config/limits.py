@@ -127,7 +127,8 @@ class Limits(Section, frozen=True, kw_only=True):
     stanza_elements: Annotated[
         int,
         option(
-            "Maximum elements in a stanza. A parsed element costs up to 80 times its bytes.",
+            "Maximum elements in a stanza. A parsed element takes up to 80 times its size in"
+            " memory.",
             "elements",
             ge=16,
         ),
@@ -239,7 +240,8 @@ class Limits(Section, frozen=True, kw_only=True):
         int,
         option(
             "Stanzas to one session that may be unacknowledged (XEP-0198). Above this limit the"
-            " session ends. Stanzas from other sessions may use half of it.",
+            " session ends. Stanzas from other sessions may use half of this limit; those that do"
+            " not fit are re-routed.",
             "stanzas",
             ge=16,
         ),
@@ -358,8 +360,9 @@ class Limits(Section, frozen=True, kw_only=True):
     held_grace: Annotated[
         float,
         option(
-            "Age from which a message in custody is discarded for a new one when its source is at"
-            " a limit.",
+            "Age above which an unreleased message is deleted to make room for a new one of the"
+            " same account, if that account has reached `held_messages_per_source` or"
+            " `held_bytes_per_source`.",
             "seconds of service",
             gt=0,
         ),

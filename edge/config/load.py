@@ -307,7 +307,7 @@ def check_domain(domain: str) -> str:
 
 
 def parse_address(text: str, option: str = "") -> Address:
-    """Parse `HOST:PORT` or `[IPV6]:PORT`; raises `ConfigError`, which begins with `option`."""
+    """Parse `HOST:PORT` or `[IPV6]:PORT`; raises `ConfigError` with the prefix `option`."""
     match = re.fullmatch(r"(?:\[([0-9A-Fa-f:.]+)\]|([^:\[\]\s]+)):([0-9]{1,5})", text)
     if match is None or int(match[3]) > LAST_PORT:
         raise ConfigError(f"{option}address {text!r} is not HOST:PORT or [IPV6]:PORT")

@@ -11,7 +11,7 @@ from typing import Final
 
 from edge.engine import access, addresses, destinations, events, quota, refusals
 from edge.engine.database import Transaction
-from edge.engine.destinations import Rejection
+from edge.engine.destinations import NO_DESTINATION, Rejection
 from edge.engine.events import NewEvent
 from edge.engine.hooks import Context, Message
 from edge.errors import ServiceError
@@ -19,7 +19,7 @@ from edge.features.accounts import service as accounts
 from edge.features.messages import rules
 from edge.features.messages import service as messages
 from edge.features.messages.rules import MessageType
-from edge.features.messages.service import AccountMessage
+from edge.features.messages.service import NOBODY_THERE, AccountMessage
 from edge.features.pubsub.rules import publication, topic
 from edge.features.pubsub.rules.node_config import DEFAULT
 from edge.features.pubsub.rules.publication import PublicationShape
@@ -51,6 +51,12 @@ _MESSAGE: Final = clark(CLIENT, "message")
 
 
 _DONE: Final = Answer()
+
+_UNREACHABLE: Final = {
+    NO_DESTINATION: "there is no such account, or it is revoked",
+    NOBODY_THERE: "it has no available session, and the message is not stored",
+}
+"""The text of each rule that refuses a plain message of the operator; all others are limits."""
 
 
 def check_filters(filters: list[str]) -> tuple[str, ...]:
@@ -122,8 +128,8 @@ def _send_plain(context: Context, tx: Transaction, to: str, body: bytes, kind: M
     refusal = messages.send(context, tx, sender, address, message)
     if refusal is not None:
         refusals.log(context, tx, sender, refusal.rule, refusal.figure)
-        limit = "" if refusal.figure is None else f" is {refusal.figure}"
-        raise RequestRefused(f"{address.full} cannot be reached: {refusal.rule}{limit}")
+        reason = _UNREACHABLE.get(refusal.rule, f"limits.{refusal.rule} is {refusal.figure}")
+        raise RequestRefused(f"{address.full} cannot be reached: {reason}")
 
 
 def _hand_over(context: Context, tx: Transaction, request: SendMessage, body: bytes) -> None:

@@ -1,4 +1,4 @@
-"""Write what an operator types as a message, and read the payloads of messages and items."""
+"""Make messages of what an operator types, and read the payloads of messages and items."""
 
 from __future__ import annotations
 

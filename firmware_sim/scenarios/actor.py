@@ -29,9 +29,10 @@ class Actor:
     """One device of a run.
 
     Args:
-        host, port: the gateway's.
-        plan: its faults; at a rate of 0 it has no link of its own.
-        make: makes the device, given where to connect and who observes its steps.
+        host, port: the gateway's address.
+        plan: the device's faults; if their rate is 0, it connects without a `FaultyLink`.
+        make: makes the device from the host and port to connect to, and a function to call at each
+            step.
     """
 
     def __init__(self, host: str, port: int, plan: FaultPlan, make: Make) -> None:

@@ -36,11 +36,15 @@ class Execution(NamedTuple):
 class CustodyEvidence:
     """The findings after the run.
 
-    `believed` is the state of each accepted message at its sender, `ran` what ran, in the order of
-    each place. `reported` are the dead letters, by whether they certainly were not delivered.
-    `waiting` counts what it still keeps for accounts at levels 1 and 2. `absent` are the devices
-    that never connected, `repeated` how often messages of level 1 to them were sent again: each may
-    wait twice.
+    Attributes:
+        believed: the state of each accepted message at its sender.
+        ran: the messages that ran, those of each place in the order in which they ran there.
+        reported: the gateway's dead letters; the value is true if the message was certainly not
+            delivered.
+        waiting: how many messages of levels 1 and 2 the gateway still keeps for accounts.
+        absent: the devices that never connected.
+        repeated: how often messages of level 1 to absent devices were sent again; the gateway may
+            keep another copy each time.
     """
 
     believed: Mapping[Key, State]

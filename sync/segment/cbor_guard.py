@@ -88,7 +88,7 @@ def _head(data: bytes, at: int) -> tuple[int, int, int]:
         raise _NotAllowed("the data ends within an item")
     major, info = data[at] >> 5, data[at] & 31
     if major == _SIMPLE and info not in _SIMPLES:
-        raise _NotAllowed("a simple value is not allowed")
+        raise _NotAllowed("a CBOR simple value is not false, true or null")
     if info < 24:
         return major, info, at + 1
     if info >= _INDEFINITE:
@@ -106,5 +106,5 @@ def _items(major: int, argument: int) -> tuple[int, set[bytes] | None]:
     if major == _ARRAY:
         return argument, None
     if argument not in _TYPED_ARRAYS:
-        raise _NotAllowed("a tag is not that of a typed array")
+        raise _NotAllowed("a CBOR tag is not that of a typed array")
     return 1, None

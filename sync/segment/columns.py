@@ -104,7 +104,7 @@ def unpack_times(item: Any, rows: int) -> list[int]:
         raise SegmentError("column", "the start is missing, or rows have no time")
     times = list(accumulate(unpack_array(column.get("steps"), INTEGERS, rows - 1), initial=start))
     if min(times) < MIN_TIME or max(times) > MAX_TIME:
-        raise SegmentError("column", "a time outside the years 1 to 9999")
+        raise SegmentError("column", "a time is outside the years 1 to 9999")
     return times
 
 
@@ -192,7 +192,7 @@ def unpack_values(item: Any, rows: int) -> list[float | None]:
         return spread(floats, present)
     decimals = column.get("decimals")
     if type(decimals) is not int or not 0 <= decimals <= MAX_DECIMALS:
-        raise SegmentError("column", "the column has neither floats nor decimals")
+        raise SegmentError("column", "the column has neither `floats` nor valid `decimals`")
     power = 10**decimals
     ints = unpack_array(column.get("ints"), INTEGERS, count)
     return spread([number / power for number in ints], present)

@@ -31,13 +31,13 @@ class BatchLimits:
     def __post_init__(self) -> None:
         """Refuse limits with which nothing, or too much, would be sealed."""
         if not 1 <= self.events <= MAX_EVENTS:
-            raise ValueError(f"events: 1 to {MAX_EVENTS}")
+            raise ValueError(f"events must be from 1 to {MAX_EVENTS}")
         if not 0 < self.seconds <= 86_400:
-            raise ValueError("seconds: above 0, at most a day")
+            raise ValueError("seconds must be above 0 and at most 86400")
         if not 1 <= self.bytes <= _MAX_BYTES:
-            raise ValueError(f"bytes: 1 to {_MAX_BYTES}")
+            raise ValueError(f"bytes must be from 1 to {_MAX_BYTES}")
         if not 0 < self.urgent <= 86_400:
-            raise ValueError("urgent: seconds above 0, at most a day")
+            raise ValueError("urgent must be above 0 and at most 86400")
 
 
 class Seal(NamedTuple):

@@ -252,7 +252,8 @@ EVENTS: Final = (
     _event(
         "limit",
         "notices",
-        "This many events were not sent individually to the accounts in `[log] notify`.",
+        "The value is how many events were not sent individually to the accounts in "
+        "`[log] notify`.",
         "Read them with `fieldpost events`.",
     ),
     _event(

@@ -79,8 +79,11 @@ class Targets(NamedTuple):
         return Input.SEND_PLAIN if self.accepts_plain and session.qos is not None else None
 
     def can_plan(self, row: OutboxRow) -> bool:
-        """Return whether the planner considers a message that is not in flight: it was sent, or it
-        may go to a session."""
+        """Return whether the planner considers a message that is not in flight.
+
+        It ignores a message for one session that was never sent and cannot be sent to that session
+        now.
+        """
         was_sent = row.held or row.state in _BOUND
         return was_sent or row.only_session is None or self.target_of(row) is not None
 

@@ -96,7 +96,7 @@ def test_a_message_reaches_a_device_at_each_level(gateway: Gateway) -> None:
         (SendMessage(f"valve1@{DOMAIN}", "<message", 1), "not well-formed"),
         (SendMessage(f"valve1@{DOMAIN}", "<presence/>", 1), "is not a <message/>"),
         (SendMessage(f"nobody@{DOMAIN}", TEXT, 1), "no such account"),
-        (SendMessage(f"nobody@{DOMAIN}", TEXT, 0), "cannot be reached"),
+        (SendMessage(f"nobody@{DOMAIN}", TEXT, 0), "cannot be reached: there is no such account"),
         (SendMessage("a@other.example", TEXT, 1), "serves only its own domain"),
         (
             SendMessage(f"valve1@{DOMAIN}", TEXT.replace("<message", "<message type='error'"), 0),

@@ -1,7 +1,7 @@
 """The roster table: each account's contacts and the state of the presence subscriptions.
 
-A row that is not `listed` is not part of the roster: it is a pending subscription request, or
-without one a contact that was removed and whose removal is not pushed yet.
+A row that is not `listed` is not part of the roster. With a `request` it is a pending subscription
+request; without one it is a removed contact, whose removal was not pushed to the account yet.
 Source: RFC 6121, sections 2 and 3.
 """
 

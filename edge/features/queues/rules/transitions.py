@@ -44,7 +44,7 @@ class Loss(Enum):
 
 
 class Outcome(Enum):
-    """Result of a loss for the item."""
+    """What becomes of an item that its member has lost."""
 
     READY = "ready"
     READY_FOR_ANOTHER = "ready for another"
@@ -86,11 +86,11 @@ def kind(qos: int | None) -> Kind:
 
 
 def outcome(kind: Kind, loss: Loss, deliveries: int, max_deliveries: int) -> Outcome:
-    """Return the result of a loss for a locked item.
+    """Return what becomes of a locked item that its member has lost.
 
     Args:
-        deliveries: how often it was assigned to members, this time included.
-        max_deliveries: deliveries after which it is dead.
+        deliveries: how often the item was assigned to members, the lost assignment included.
+        max_deliveries: the number of deliveries after which the item is dead.
     """
     found = TRANSITIONS[kind][loss]
     if found in _COMES_BACK and deliveries >= max_deliveries:

@@ -144,9 +144,9 @@ def _total(rows: Sequence[Depth]) -> Depth:
 
 
 def write_events(tx: Transaction, rows: Sequence[Depth]) -> None:
-    """Write an event for each row and reset the throughput of the queues that it covers.
+    """Write an event for each row, and reset the delivery counts of the queues that it covers.
 
-    The event that covers all other queues includes the throughput of all queues without an event.
+    The row `OTHER` covers all queues that have no row of their own.
     """
     _write(tx)
     tx.run(_CLEAR_REMOVED)
