@@ -348,7 +348,7 @@ async def test_the_wait_ends_when_a_unit_of_each_peer_waits(
             await asyncio.sleep(0)  # the first group waits now
         assert not first.done()
         second = asyncio.ensure_future(store.run(write("b")))
-        assert await asyncio.wait_for(asyncio.gather(first, second), 30) == ["a", "b"]
+        assert [*await asyncio.wait_for(asyncio.gather(first, second), 30)] == ["a", "b"]
         assert store.commits == before + 1
 
 
