@@ -6,11 +6,12 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from sync.common.errors import LeaseError
+from sync.common.errors import FleetError, LeaseError
 from sync.common.fleet_folder import FleetFolder
-from sync.ingest.ingest import STEPS, IngestControl, IngestResult
+from sync.ingest.ingest import STEPS, IngestControl, IngestResult, ingest_waiting
 from sync.segment import Dropped
 from sync.tables.delta import Counts, local_tables
+from sync.tables.locations import FleetStorage
 from sync.tables.tables import read_events, read_segments
 from tests.helpers.fleet_tables import (
     NOON,
@@ -155,4 +156,19 @@ def test_odd_names_and_empty_files_are_read(spark: SparkSession, fleet: FleetFol
     assert ingest(spark, fleet).counts == Counts(count, 2 * count, quarantined=count)
     assert waiting(fleet) == set()
     put(fleet.landing / "empty.seg", b"")
+    assert ingest(spark, fleet) == IngestResult(1, Counts(quarantined=1))
+
+
+def test_a_file_that_exists_and_is_not_read_fails_the_batch(
+    spark: SparkSession, fleet: FleetFolder
+) -> None:
+    """Spark leaves out a file that became empty after it was listed."""
+    path = put(fleet.landing / "x.seg", b"spoiled" * 9)
+
+    def session() -> SparkSession:
+        path.write_bytes(b"")
+        return spark
+
+    with pytest.raises(FleetError, match=r"has not read .*x\.seg; nothing was committed"):
+        ingest_waiting(session, FleetStorage.of(fleet), here_files=0)
     assert ingest(spark, fleet) == IngestResult(1, Counts(quarantined=1))
