@@ -13,6 +13,10 @@ FASTER: Final = 1.4
 """Required ratio of the ingest's speed to the JSON reader's."""
 
 
+_STEPS: Final = ("judged", "written", "events", "committed", "filed")
+"""The steps of an ingest that the page shows."""
+
+
 class Run(NamedTuple):
     """Duration and output of an ingest of `files` segments with `events` events.
 
@@ -108,8 +112,9 @@ def growth_blocks(runs: Sequence[Run], gateways: int) -> tuple[str, ...]:
         "Growth: one run of each size, in one session, with the default of 2,000 segments per"
         " batch. In the last two rows the segments are small: from as many gateways as above, and"
         " from one gateway each. `judged` is the time to read and decode segments and look them"
-        " up in the ledger, `events` and `segments` the time to write their rows, `filed` the"
-        " time to move the files to the archive.",
+        " up in the ledger, `written` the time to write the tables' files, `events` and `committed`"
+        " the time to commit them to `events` and to `segments`, `filed` the time to move the files"
+        " to the archive.",
         table(
             (
                 "events",
@@ -117,10 +122,7 @@ def growth_blocks(runs: Sequence[Run], gateways: int) -> tuple[str, ...]:
                 "seconds",
                 "us per event",
                 "processor, us",
-                "judged",
-                "events, s",
-                "segments, s",
-                "filed",
+                *(f"{name}, s" for name in _STEPS),
                 "Parquet files",
             ),
             [_grown_row(run) for run in runs],
@@ -138,7 +140,7 @@ def growth_blocks(runs: Sequence[Run], gateways: int) -> tuple[str, ...]:
 
 
 def _grown_row(run: Run) -> tuple[object, ...]:
-    steps = (number(run.steps[name]) for name in ("judged", "events", "segments", "filed"))
+    steps = (number(run.steps[name]) for name in _STEPS)
     return (
         f"{run.events:,}",
         f"{run.files:,}",

@@ -12,10 +12,12 @@ from benchmarks import payload
 from benchmarks.__main__ import SPARK, TOPICS, main
 from benchmarks.exchange_steps import SensorStream, transaction
 from benchmarks.exchanges import saturated
+from benchmarks.ingest_page import Run, growth_blocks
 from benchmarks.load import Measurement
 from benchmarks.peer_servers import PEERS, find_program
 from benchmarks.relay_steps import GROUP, PAIRS, RelayedMessages
 from edge.engine import events
+from sync.ingest.ingest import STEPS
 
 PROGRAMS = ("gcc", "mosquitto", "prosody")
 """Programs that the topic `peers` needs."""
@@ -100,3 +102,10 @@ def test_a_quick_run_compares_all_servers(
     shown = capsys.readouterr().out
     assert all(f"| {peer.label} |" in shown for peer in PEERS.values())
     assert not list(tmp_path.iterdir())
+
+
+def test_the_page_of_the_ingest_shows_steps_that_there_are() -> None:
+    steps = {step: float(at) for at, step in enumerate(STEPS, 100)}
+    runs = [Run(count, 500 * count, 1.0, 1.0, 1, steps) for count in (4, 40, 40, 40)]
+    table = growth_blocks(runs, 4)[1]
+    assert "| 101 | 102 | 103 | 104 | 106 |" in table
