@@ -29,10 +29,13 @@ class Selection(NamedTuple):
 
 def report_session(name: str, fleet: FleetFolder) -> AbstractContextManager[SparkSession]:
     """Return a Spark session for the report of these tables."""
+    from sync.reports.shared.registry import summaries_of
     from sync.tables.delta import local_tables
     from sync.tables.spark_session import spark_for
+    from sync.tables.summaries import events_to_summarise
 
-    return spark_for(name, local_tables(fleet.tables).snapshot().rows)
+    snapshot = local_tables(fleet.tables).snapshot()
+    return spark_for(name, snapshot.rows, events_to_summarise(snapshot, summaries_of()))
 
 
 def gather(spark: SparkSession, fleet: FleetFolder, selection: Selection) -> Findings:

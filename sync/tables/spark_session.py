@@ -66,7 +66,9 @@ LISTED_LOCALLY: Final = 2 * BATCH_FILES
 of the time that tasks need."""
 
 QUICK_EVENTS: Final = 1_000_000
-"""Events up to which a session is set up to start and plan fast, not to compute fast."""
+"""Events up to which a session is set up to start and plan fast, not to compute fast. New events
+determine the JVM's settings, all events those of Spark, because a report reads the stored summaries
+of all."""
 
 QUICK_JVM: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m"
 """The simplest compiler and collector: with the others, half of the processor time of a short
@@ -184,11 +186,15 @@ def spark_session(
                 _stop(session)
 
 
-def spark_for(name: str, events: int) -> AbstractContextManager[SparkSession]:
-    """Return `spark_session` with the settings for tables of so many events."""
-    if events > QUICK_EVENTS:
+def spark_for(name: str, events: int, new: int) -> AbstractContextManager[SparkSession]:
+    """Return `spark_session` with the settings for tables of so many events, `new` ones among them.
+
+    Events are new until the daily summaries have them.
+    """
+    if new > QUICK_EVENTS:
         return spark_session(name)
-    return spark_session(name, extra=QUICK, options=QUICK_JVM)
+    extra = QUICK if events <= QUICK_EVENTS else None
+    return spark_session(name, extra=extra, options=QUICK_JVM)
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ from sync.tables.delta import Snapshot, local_tables
 from sync.tables.locations import FleetStorage
 from sync.tables.maintenance import RetentionPolicy, compact, retain
 from sync.tables.storage import LocalStorage
-from sync.tables.summaries import StoredSummaries, Summary, summarise
+from sync.tables.summaries import StoredSummaries, Summary, events_to_summarise, summarise
 from sync.tables.summaries.index import FOLDER, GRACE_S
 from sync.tables.tables import SEGMENTS
 from tests.helpers.committed import Committer
@@ -56,8 +56,10 @@ def test_only_days_with_new_events_are_computed(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = batch(tmp_path, 0, 1, 1)
+    assert events_to_summarise(first, BOTH) == 3
     kept = summarise(spark, first, BOTH)
     assert (kept.days, told(kept)) == ((0, 2, 0), {21: 1, 22: 2})
+    assert events_to_summarise(first, BOTH) == 0
     assert kept.rows(NONE).collect() == []
     assert told(kept, date(2025, 11, 22)) == {22: 2}
 
@@ -65,6 +67,7 @@ def test_only_days_with_new_events_are_computed(
     again = summarise(spark, first, BOTH)
     assert (again.days, told(again)) == ((2, 0, 0), {21: 1, 22: 2})
     late = batch(tmp_path, 0, 2)
+    assert events_to_summarise(late, BOTH) == 2 + 1
     now = summarise(spark, late, BOTH)
     assert (now.days, told(now)) == ((1, 2, 0), {21: 2, 22: 2, 23: 1})
 

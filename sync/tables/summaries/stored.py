@@ -119,6 +119,14 @@ def summarise(
     return StoredSummaries(spark, storage, count, found)
 
 
+def events_to_summarise(snapshot: Snapshot, summaries: Sequence[Summary]) -> int:
+    """Return the number of events that `summarise` would read."""
+    index = read_index(snapshot.storage)
+    wanted = _wanted(summaries, snapshot, index)
+    days = {key.day for keys in wanted.values() for key in _stale(keys, index)}
+    return sum(snapshot.days[day].rows for day in days)
+
+
 def _wanted(
     summaries: Sequence[Summary], snapshot: Snapshot, index: Index
 ) -> dict[str, dict[Key, tuple[str, ...]]]:

@@ -15,7 +15,9 @@ from pyspark.errors import PySparkException
 
 from sync.common.errors import FleetError
 from sync.tables.spark_session import (
+    QUICK,
     QUICK_EVENTS,
+    QUICK_JVM,
     is_submitted,
     settings,
     spark_errors,
@@ -192,29 +194,31 @@ class Sessions:
 
     @contextlib.contextmanager
     def _session(self, name: str, **settings: Any) -> Iterator[str]:
-        self.log.append((name, sorted(settings)))
+        self.log.append((name, settings))
         yield name
         self.log.append("ended")
 
 
 def test_few_events_need_a_session_that_plans_fast(monkeypatch: pytest.MonkeyPatch) -> None:
     sessions = Sessions(monkeypatch)
-    for events in (0, QUICK_EVENTS, QUICK_EVENTS + 1):
-        with spark_for(str(events), events):
+    few, many = QUICK_EVENTS, QUICK_EVENTS + 1
+    for events, new in ((0, 0), (few, few), (many, few), (many, many)):
+        with spark_for("x", events, new):
             pass
-    quick = ["extra", "options"]
+    jvm = {"options": QUICK_JVM}
     assert [each for each in sessions.log if each != "ended"] == [
-        ("0", quick),
-        (str(QUICK_EVENTS), quick),
-        (str(QUICK_EVENTS + 1), []),
+        ("x", {"extra": QUICK} | jvm),
+        ("x", {"extra": QUICK} | jvm),
+        ("x", {"extra": None} | jvm),
+        ("x", {}),
     ]
 
 
 def test_spark_starts_on_demand_and_once(monkeypatch: pytest.MonkeyPatch) -> None:
     sessions = Sessions(monkeypatch)
-    with spark_on_demand(lambda: spark_for("x", 0)):
+    with spark_on_demand(lambda: spark_for("x", 0, 0)):
         assert sessions.log == []
-    with spark_on_demand(lambda: spark_for("x", 2 * QUICK_EVENTS)) as session:
+    with spark_on_demand(lambda: spark_for("x", 2 * QUICK_EVENTS, 2 * QUICK_EVENTS)) as session:
         assert session() is session()
-        assert sessions.log == [("x", [])]
-    assert sessions.log == [("x", []), "ended"]
+        assert sessions.log == [("x", {})]
+    assert sessions.log == [("x", {}), "ended"]
