@@ -24,6 +24,6 @@ def time(_context: Context, stanza: Stanza) -> Work:
 
 
 def register(hooks: Hooks) -> None:
-    """Register with the engine."""
+    """Register the hooks of this module with the engine."""
     hooks.add(hooks.server_iqs, ("get", clark(TIME, "time")), time)
     hooks.advertise(TIME)

@@ -14,5 +14,5 @@ def establish(_context: Context, stanza: Stanza) -> bytes:
 
 
 def register(hooks: Hooks) -> None:
-    """Register with the engine."""
+    """Register the hooks of this module with the engine."""
     hooks.add(hooks.server_iqs, ("set", clark(SESSION, "session")), establish)

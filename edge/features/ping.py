@@ -21,7 +21,7 @@ def ping(_context: Context, stanza: Stanza) -> Work:
 
 
 def register(hooks: Hooks) -> None:
-    """Register with the engine."""
+    """Register the hooks of this module with the engine."""
     hooks.add(hooks.server_iqs, ("get", clark(PING, "ping")), ping)
     hooks.add(hooks.own_account_iqs, ("get", clark(PING, "ping")), ping)
     hooks.add(hooks.pubsub_iqs, ("get", clark(PING, "ping")), ping)

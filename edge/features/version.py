@@ -15,7 +15,7 @@ from edge.xmpp.namespaces import VERSION, clark
 from edge.xmpp.stanza import Stanza
 
 ELEMENTS: Final = {"name": "Fieldpost", "version": __version__, "os": os.uname().sysname}
-"""The answer's elements. The version of the system is left out, because it would help attackers."""
+"""The elements of the answer, without the system's version, which would help attackers."""
 
 
 def version(_context: Context, stanza: Stanza) -> Work:
@@ -32,7 +32,7 @@ def version(_context: Context, stanza: Stanza) -> Work:
 
 
 def register(hooks: Hooks) -> None:
-    """Register with the engine."""
+    """Register the hooks of this module with the engine."""
     hooks.add(hooks.server_iqs, ("get", clark(VERSION, "query")), version)
     hooks.add(hooks.pubsub_iqs, ("get", clark(VERSION, "query")), version)
     hooks.advertise(VERSION)

@@ -1,4 +1,4 @@
-"""Note when an account has a session."""
+"""Record when each account last had a session."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from edge.features.accounts.store import last_seen
 
 
 def note(_context: Context, tx: Transaction, sender: Sender) -> None:
-    """Note that a session begins or ends."""
+    """Record that a session of the sender's account begins or ends."""
     last_seen.note(tx, sender.account)
 
 
 def register(hooks: Hooks) -> None:
-    """Register with the engine."""
+    """Register the hooks of this module with the engine."""
     hooks.on_session_bound.append(note)
     hooks.on_session_end.append(note)

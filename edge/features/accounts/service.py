@@ -33,13 +33,13 @@ class AccountError(ServiceError[Reason]):
 def change_password(
     context: Context, tx: Transaction, sender: Sender, name: str, keys: Iterable[Credentials]
 ) -> None:
-    """Replace the password of the account `name` by one with these keys, and log it.
+    """Replace the password of the account `name`, and log it; `keys` derive from the new one.
 
     Only a device that has a password may change it: a device that logs in by certificate alone was
-    provisioned without one on purpose.
+    provisioned without a password on purpose.
 
     Raises:
-        AccountError: it is not the sender's own account, or has no password.
+        AccountError: `name` is not the sender's own account, or the account has no password.
     """
     relation = find_relation(tx, sender, name)
     account = accounts.find(tx, sender.account)

@@ -90,7 +90,7 @@ NEEDS_ACCOUNTS: Final = True
 
 
 def register(hooks: Hooks) -> None:
-    """Register with the engine."""
+    """Register the hooks of this module with the engine."""
     for type_, handler in _HANDLERS.items():
         hooks.add(hooks.server_iqs, (type_, _QUERY), handler)
         hooks.add(hooks.own_account_iqs, (type_, _QUERY), handler)

@@ -45,8 +45,7 @@ def start(
 def check(
     context: Context, tx: Transaction, sender: Sender, command: AdHocCommand, id: str
 ) -> None:
-    """Check that the session has started this command and that it has not expired; raises
-    `CommandError`."""
+    """Raise `CommandError` unless the session has started this command and it has not expired."""
     started = None
     if len(id) <= _MAX_ID_LENGTH:
         started = store.find(tx, id, sender.generation)

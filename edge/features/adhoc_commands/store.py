@@ -26,7 +26,10 @@ _FORGET: Final = "DELETE FROM temp.commands WHERE generation = ?"
 
 
 def add(tx: Transaction, id: str, generation: int, node: str, most: int) -> None:
-    """Record that a session started a command; delete its oldest ones above `most`."""
+    """Record that a session started a command.
+
+    If the session then has more than `most` commands, its oldest ones are deleted.
+    """
     tx.run(_BEGIN, (id, generation, node, tx.now.service))
     tx.run(_SPARE, (generation, most))
 

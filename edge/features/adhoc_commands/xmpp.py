@@ -2,7 +2,7 @@
 
 A command has one form: it is started, the form is submitted, and the command completes. A command
 without a form completes at once. Features register their commands (`Hooks.adhoc_command`). Senders
-that are not trusted are refused before a command runs; further rights it checks itself.
+that are not trusted are refused before a command runs; the command checks all other rights.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class _Request(NamedTuple):
 
 
 def execute(context: Context, stanza: Stanza) -> OffloadedWork:
-    """Start, complete or cancel a command (XEP-0050, section 2.4); raises `StanzaError`.
+    """Start, complete or cancel a command (XEP-0050, section 2.4), or raise `StanzaError`.
 
     The work is offloaded because a command may read many rows.
     """
@@ -153,7 +153,7 @@ NEEDS_ACCOUNTS: Final = True
 
 
 def register(hooks: Hooks) -> None:
-    """Register with the engine."""
+    """Register the hooks of this module with the engine."""
     hooks.add(hooks.pubsub_iqs, ("set", clark(COMMANDS, "command")), execute)
     hooks.pubsub_disco.append(discover)
     hooks.advertise_pubsub(COMMANDS)

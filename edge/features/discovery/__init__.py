@@ -1,1 +1,1 @@
-"""Discovery: what the gateway offers, and which QoS support the sessions of devices have."""
+"""Service discovery: advertise the gateway's features, and find out those of device sessions."""

@@ -1,10 +1,9 @@
 """Find out in which namespace a session supports QoS.
 
 A session is queried when a message waits for it, or when it could get items of a shared
-subscription. If its presence announces capabilities by a
-hash that was verified before, no query is needed; the hash depends on the features only, so all
-devices of a kind share it. An answer that does not match the announced hash counts for its session
-only.
+subscription. If its presence announces capabilities by a hash that was verified before, no query is
+needed; the hash depends on the features only, so all devices of a kind share it. If an answer does
+not match the announced hash, it counts for that session only.
 
 A session that does not answer is queried again after growing delays. A session that never answers,
 or does not support service discovery, has no QoS support. Source: XEP-0115, sections 5.4, 6.1 and
@@ -45,12 +44,15 @@ class Announced(NamedTuple):
 CAPS_NEEDED: Final = Event[[Context, Transaction, Session]]("capabilities needed")
 """A session is about to be queried for the first time.
 
-The hook calls `set_announced` with the capabilities that the session's presence announces.
+A hook of this event calls `set_announced` with the capabilities that the session announced.
 """
 
 
 class InfoQuery(NamedTuple):
-    """A query for the features of a session, or of the capabilities that it announced (`node`)."""
+    """A disco#info query to a session.
+
+    With `node`, it asks for the features of the capabilities that the session announced.
+    """
 
     epoch: str
     number: int
@@ -81,9 +83,9 @@ class Features(NamedTuple):
 def learn(context: Context, tx: Transaction, session: Session) -> None:
     """Find out in which namespace a session supports QoS.
 
-    If it is known from a verified hash, it is recorded at once and the hooks for an available
-    session run. Otherwise the session is queried, unless a query is unanswered, and the hooks run
-    when it answers.
+    If a verified hash tells the namespace, it is recorded at once and the hooks for an available
+    session run. Otherwise the session is queried, unless an earlier query is unanswered; the hooks
+    run when it answers.
     """
     query = store.find_query(tx, session.generation)
     if query is None:
@@ -108,14 +110,14 @@ def _verified_qos(tx: Transaction, query: CapsQuery | None) -> str | None:
 
 
 def set_announced(tx: Transaction, session: Session, announced: Announced | None) -> None:
-    """Record the capabilities that a session's presence announces, if it announces any."""
+    """Record the capabilities that a session's presence announces; `None` if it announces none."""
     store.add_query(tx, session.generation, *(announced or ("", "", "")))
 
 
 def forget_outdated(tx: Transaction, generation: int, announced: Announced | None) -> bool:
-    """Forget what is known of a session if its new presence announces other capabilities.
+    """Forget the features of a session if its new presence announces other capabilities.
 
-    A presence that announces none leaves out what is unchanged (XEP-0115, section 8.4). Returns
+    A presence without capabilities means that they are unchanged (XEP-0115, section 8.4). Returns
     whether anything was forgotten.
     """
     query = store.find_query(tx, generation)
@@ -191,7 +193,7 @@ def handle_refusal(context: Context, tx: Transaction, sender: Sender, query: Cap
 
 
 def on_timer(context: Context, tx: Transaction) -> None:
-    """Handle overdue answers: sessions for which messages still wait are queried again.
+    """Query sessions again that have not answered in time, if messages still wait for them.
 
     A detached session gets more time.
     """

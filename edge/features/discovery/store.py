@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from edge.engine.database import Transaction
 
 BATCH_SIZE: Final = 64
-"""Most overdue queries that are handled in one unit of work."""
+"""Maximum overdue queries that are handled in one unit of work."""
 
 _FIND: Final = """
 SELECT number, hash, node, ver, by_node, times, due FROM temp.asked WHERE generation = ?
@@ -64,7 +64,7 @@ class CapsQuery(NamedTuple):
 
 
 def find_query(tx: Transaction, generation: int) -> CapsQuery | None:
-    """Return the query of a session, or `None`."""
+    """Return the query to a session, or `None`."""
     row = tx.row(_FIND, (generation,))
     if row is None:
         return None
@@ -86,17 +86,17 @@ def mark_sent(tx: Transaction, generation: int, *, by_node: bool, due: float) ->
 
 
 def set_due(tx: Transaction, generation: int, due: float) -> None:
-    """Expect the answer until `due`, in service seconds."""
+    """Set the service second at which the answer to a session's query is overdue."""
     tx.run(_DUE, (due, generation))
 
 
 def clear_due(tx: Transaction, generation: int) -> None:
-    """Expect no answer any more."""
+    """Record that no answer is expected from a session."""
     tx.run(_DUE, (None, generation))
 
 
 def delete_query(tx: Transaction, generation: int) -> None:
-    """Delete the query of a session and the capabilities that it announced."""
+    """Delete the query to a session and the capabilities that it announced."""
     tx.run(_FORGET, (generation,))
 
 

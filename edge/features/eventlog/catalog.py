@@ -1,4 +1,4 @@
-"""Every event that the gateway itself logs: what it means and what an operator does about it.
+"""The meaning of each event that the gateway itself logs, and what the operator should do.
 
 `docs/reference/events.md` is generated from this table.
 """
@@ -31,8 +31,8 @@ EVENTS: Final = (
         "system",
         "start",
         "The gateway started. `previous` is `clean` or `unclean` (killed, or a power "
-        "cut); `off` is how many seconds it was off and `off_known` how that is known. "
-        "The value is the heartbeat interval in seconds.",
+        "cut). `off` is the number of seconds for which it was off, and `off_known` the "
+        "source of that number. The value is the heartbeat interval in seconds.",
         "Check the power supply if unclean starts are frequent.",
     ),
     _event(
@@ -48,10 +48,10 @@ EVENTS: Final = (
     _event(
         "system",
         "time_off",
-        "The clock became synchronised after a start, so the time that the gateway was "
-        "off is now known and stored messages are older by that much. `implausible`: "
-        "more than five years, and therefore ignored.",
-        "If it is implausible, check the time server.",
+        "The clock became synchronised after a start, so the time for which the gateway "
+        "was off is now known, and is added to the age of stored messages. `implausible`: "
+        "that time exceeds five years and is ignored.",
+        "If the time is `implausible`, check the time server.",
     ),
     _event(
         "system",
@@ -103,7 +103,7 @@ EVENTS: Final = (
         "began",
         "Sessions of an account (the source) were bound; the value is how many. "
         "Reported at most every 15 minutes for each account. Resuming a session is not "
-        "reported. `ago_s` is the number of seconds since the last one.",
+        "reported. `ago_s` is the number of seconds since the last session was bound.",
     ),
     _event(
         "session",
@@ -118,7 +118,8 @@ EVENTS: Final = (
         "store",
         "full room",
         "`full`: the database accepts no new messages; `rule` and `limit` say why. "
-        "`room`: it accepts them again; the value is the number of seconds it did not.",
+        "`room`: it accepts messages again; the value is the number of seconds for which "
+        "it accepted none.",
         "See “Disk space” in the operator's guide.",
     ),
     _event(
@@ -161,9 +162,9 @@ EVENTS: Final = (
     _event(
         "limit",
         "msgid_elsewhere",
-        "A session asked to deliver a message of another connected session of its account. It "
-        "gets the message when the other connection is lost, which a device that restarts "
-        "suddenly waits for.",
+        "A session asked to deliver a message that another connected session of its account "
+        "had offered. This is refused until the other connection ends. It can happen after a "
+        "device restarts suddenly: its old connection is still open.",
         "If it happens often, check whether two devices share an account.",
     ),
     _event(
@@ -184,13 +185,14 @@ EVENTS: Final = (
         "limit",
         "item_locked",
         "The source published an item under the id of one that a worker is processing; "
-        "it was refused.",
+        "the new item was refused.",
         "Check whether two publishers use the same item ids.",
     ),
     _event(
         "limit",
         "password",
-        "The source tried to change a password that it may not change.",
+        "The source tried to change the password of another account, or its own "
+        "account has no password.",
         "Check the device.",
     ),
     _event(
@@ -206,16 +208,17 @@ EVENTS: Final = (
         "A login failed, or was refused unchecked because too many had failed. The source is "
         "the IP address (IPv6: the /64, and `address` the whole), `account` and `mechanism` "
         "are those of the attempt, and the text is the reason, which the peer does not learn. "
-        "The first of its kind in a minute is logged at once, up to 8 of one source; the "
-        "others with the next heartbeat. Of one source, 32 kinds a minute have details.",
+        "The first failure of each kind in a minute is logged at once, up to 8 per source; "
+        "further failures are counted and logged with the next heartbeat. Details are kept for "
+        "at most 32 kinds per source and minute.",
         "Correct the device's password or certificate, or identify the host at that address.",
     ),
     _event(
         "limit",
         "connections authenticate_time tls",
         "A peer that is not logged in was refused; the source is its IP address (IPv6: "
-        "its /64). `tls` with a text: the peer refuses the gateway's certificate. Names of "
-        "stream errors appear likewise.",
+        "its /64). `tls` with a text: the peer refuses the gateway's certificate. The name can "
+        "also be that of the stream error that the peer received.",
         "Identify the host at that address. If a device refuses the certificate, give it the "
         "gateway's `pki/ca.pem`.",
     ),
@@ -223,23 +226,25 @@ EVENTS: Final = (
         "limit",
         "returned certificate_files server_certificate component component_address "
         "component_unsent",
-        "Messages of an ended session could not be returned; a certificate file could "
-        "not be read; the server certificate could not be renewed; the component link "
-        "was lost, received a wrong address, or had no room.",
-        "Check the disk, or the file or link named.",
+        "`returned`: messages of an ended session could not be re-routed. `certificate_files`: "
+        "a certificate file could not be read. `server_certificate`: the server certificate "
+        "could not be renewed. `component`: the link to the server was lost. "
+        "`component_address`: a stanza from the server had a wrong address. "
+        "`component_unsent`: a stanza to the server was dropped because the link was down.",
+        "Check the disk, or the file or link that the event names.",
     ),
     _event(
         "limit",
         "unacknowledged_bytes unacknowledged_total_bytes send_buffer",
-        "A session was ended because it requested more than it acknowledged or read. "
-        "Its messages were re-routed.",
+        "A session was ended because it left too much of what it was sent unread or "
+        "unacknowledged. Its messages were re-routed.",
         "Check the device.",
     ),
     _event(
         "limit",
         "crowded",
-        "A device does not read fast enough for what the source sends it. The source "
-        "got an error; presence and answers were dropped.",
+        "A device reads more slowly than the source sends to it. The source got an error; "
+        "presence and answers to the device were dropped.",
         "Check the receiving device.",
     ),
     _event(

@@ -1,7 +1,8 @@
-"""Write events of messages and items to the event log, and notify people of the gateway's events.
+"""Write events of messages and items to the event log, and send the gateway's events to people.
 
 A notification is a plain message, written in the transaction of its event. It causes no further
-notification. Above `log.notify_most` per minute, events are counted and reported as one.
+notification. After `log.notify_most` notifications in a minute, further events are only counted,
+and one more notification reports their number.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ from edge.features.messages.rules import MessageType
 from edge.features.messages.service import AccountMessage
 
 SPARE_ROOM: Final = 15
-"""Events of room that a lane must have left for each event of a message beyond the first.
+"""Places that must stay free in a lane, for each event of a message beyond the first.
 
-So senders of many events per message must wait while senders of few still find room. At most half
-the lane is kept free.
+A message with many events is refused earlier than one with few, so that senders of few events still
+find room. At most half the lane is kept free.
 """
 
 NOTICES_RULE: Final = "notices"
-"""The rule that is logged when events are not notified one by one."""
+"""The name of the event that counts events for which no notification was sent."""
 
 _NEVER_NOTIFIED: Final = frozenset({"heartbeat"})
 
@@ -64,7 +65,7 @@ def exceeded_limit(
 ) -> ExceededLimit | None:
     """Return the limit that these events, with their lanes, would exceed, if any.
 
-    An unreadable message, without events, needs room for one event in the system lane.
+    Without events, because a message is unreadable, the lane `system` needs room for one event.
     """
     limit = context.limits.unsealed_events
     if len(found) <= 1:
@@ -91,8 +92,8 @@ def write(
     Args:
         found: the events with their lanes.
         sender: the full JID of the sender.
-        qos: the QoS level of the message, or `None` without a message; then there is no latency.
-        since: the service second from which the message was in custody, if it was.
+        qos: the QoS level of the message, or `None` for an item, whose events get no latency.
+        since: the service second at which the message was taken into custody, if it was.
         topic: the node to which the item was published.
     """
     latency = None if qos is None else 0
@@ -106,7 +107,7 @@ def write(
 
 
 def notifier(context: Context, log: Log) -> Callable[[Transaction], None]:
-    """Return a function that sends the notifications of a transaction at its end."""
+    """Return a hook that sends the notifications of a transaction before it ends."""
     return partial(_notify, context, log)
 
 

@@ -64,23 +64,23 @@ class BoundSession(Protocol):
 
     @property
     def generation(self) -> int:
-        """Its number."""
+        """Return the session's number."""
 
     @property
     def full(self) -> str:
-        """Its full JID."""
+        """Return the session's full JID."""
 
     @property
     def available(self) -> bool:
-        """Return whether it has sent initial presence."""
+        """Return whether the session has sent initial presence."""
 
     @property
     def priority(self) -> int:
-        """The priority of its presence."""
+        """Return the priority of the session's presence."""
 
     @property
     def detached(self) -> bool:
-        """Return whether it lost its connection and may be resumed."""
+        """Return whether the session lost its connection and may be resumed."""
 
 
 R = TypeVar("R", bound=BoundSession)
@@ -114,7 +114,7 @@ TABLE: Final = {
     for (address, availability), outcomes in _ROWS.items()
     for kind, outcome in zip(MessageType, outcomes, strict=True)
 }
-"""RFC 6121, Table 1, with the choices made for Fieldpost."""
+"""The outcome for each address kind, availability and message type (RFC 6121, table 1)."""
 
 
 _TYPES: Final[dict[str | None, MessageType]] = {type_.value: type_ for type_ in MessageType}

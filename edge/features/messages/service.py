@@ -1,9 +1,9 @@
-"""Deliver plain messages to accounts: to sessions, or to the offline store until one is available.
+"""Deliver plain messages to accounts, or store them until a session is available.
 
 Stored messages are sent in pages, to one session of an account at a time, in the order in which
-they came. A row is deleted when the session has acknowledged its stanza, so after a crash, or if a
-session ends before that, it is sent again. New messages wait behind stored ones (RFC 6120, section
-10.1). Source: RFC 6121, section 8.5; XEP-0160.
+they came. A row is deleted when the session has acknowledged its stanza. After a crash, or if the
+session ends before, the message is sent again. New messages wait behind stored ones (RFC 6120,
+section 10.1). Source: RFC 6121, section 8.5; XEP-0160.
 """
 
 from __future__ import annotations
@@ -28,18 +28,24 @@ from edge.features.messages.rules import MessageType, Outcome, Route
 from edge.xmpp.jid import Jid
 
 NOBODY_THERE: Final = "nobody_there"
-"""The rule that is logged when a message is dropped because no session is available."""
+"""The event that is logged when a message is dropped because no session is available."""
 
 PAGE_SIZE: Final = 32
-"""Stored messages that a session receives at once: enough for a round trip over a slow radio."""
+"""Maximum stored messages that a session is sent before it must acknowledge them.
+
+This keeps a slow radio link busy for one round trip.
+"""
 
 PAGE_DIVISOR: Final = 2
-"""A page uses at most one part in this many of a session's limit of unacknowledged stanzas."""
+"""The divisor that gives the maximum stanzas in a page of stored messages.
+
+The dividend is a session's limit of unacknowledged stanzas.
+"""
 
 RETURNED_QUOTA_FACTOR: Final = 2
-"""Factor by which storage for an account may exceed its quota after an unacknowledged session.
+"""Factor on an account's quota for messages that an ended session did not acknowledge.
 
-The senders of these messages may have disconnected and could not be informed.
+Their senders may have disconnected, so they could not be informed of a refusal.
 """
 
 
@@ -48,8 +54,8 @@ class AccountMessage(NamedTuple):
 
     Args:
         sender: the full JID of the sender.
-        delayed: it already carries the time at which it was stored.
-        returned: a session received it and ended without acknowledging it.
+        delayed: whether the message already carries the time at which it was stored.
+        returned: whether a session received the message and ended without acknowledging it.
     """
 
     stanza: bytes
@@ -78,7 +84,7 @@ class RefusalReason(Enum):
 
 
 class Refusal(NamedTuple):
-    """A refused message: the rule to log, the reason, and the limit.
+    """The refusal of a message: the rule to log, the reason, and the limit.
 
     Without a reason, the refusal is logged but the sender is not informed.
     """
@@ -189,8 +195,8 @@ def _quota(context: Context, returned: bool) -> quota.WaitingUsage:
 def flush(context: Context, tx: Transaction, sender: Sender) -> None:
     """Send a session the next page of its account's stored messages.
 
-    Does nothing unless the session is available with a non-negative priority and no session has a
-    page of this account.
+    Does nothing unless the session is available with a non-negative priority and no session has an
+    unacknowledged page of this account.
     """
     if not offline.has_messages(tx, sender.account) or offline.is_delivering(tx, sender.account):
         return
@@ -229,7 +235,7 @@ def acknowledge(
 def return_unacknowledged(
     context: Context, tx: Transaction, _sender: Sender | None, rows: Sequence[int]
 ) -> None:
-    """Send stored messages to another session, if there is one, because their session ended."""
+    """Send stored messages that an ended session did not acknowledge to another session, if any."""
     tx.wake_at(tx.now.service)  # some may have expired while the session had them
     for account in offline.find_accounts(tx, rows):
         flush_to_best(context, tx, account)
@@ -267,10 +273,10 @@ def find_answerable_session(
 
 
 class ReturnedMessages:
-    """Re-route the messages, in order, that one session received and did not acknowledge.
+    """The messages that one ended session did not acknowledge, re-routed in order.
 
-    Messages stored for their accounts were sent later than these, so they are moved behind them,
-    except those that another session already has.
+    Messages that are stored for the same accounts were sent later, so they are moved behind the
+    returned ones, except those that another session has already received.
     """
 
     def __init__(self, context: Context, tx: Transaction) -> None:

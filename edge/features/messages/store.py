@@ -1,7 +1,7 @@
-"""The offline table: plain messages stored for accounts without an available session (XEP-0160).
+"""The table `offline`: plain messages stored for accounts without an available session (XEP-0160).
 
-A row stays until the peer has acknowledged its stanza. While a session has it, it also has a row in
-the temporary table `under_way`.
+A row stays until the recipient has acknowledged its stanza. From sending to acknowledgement, it
+also has a row in the temporary table `under_way`.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from edge.engine.database import Transaction
 from edge.engine.quota import Usage
 
 RECEIPT: Final = "offline"
-"""The receipt kind of these rows."""
+"""The receipt kind of stored messages."""
 
 ROW_OVERHEAD: Final = 64
 """Bytes charged for a row in addition to its stanza and its sender."""
 
 BATCH_SIZE: Final = 256
-"""Most messages that expire in one unit of work."""
+"""Maximum messages that expire in one unit of work."""
 
 
 class StoredMessage(NamedTuple):
@@ -167,16 +167,16 @@ def last_row(tx: Transaction, account: str) -> int:
 def move_to_end(tx: Transaction, account: str, last: int) -> None:
     """Move an account's messages up to the row `last` behind its newer ones.
 
-    Messages that a session has are not moved.
+    Messages that were sent to a session and not acknowledged yet are not moved.
     """
     for row in tx.rows(_UP_TO, (account, last)):
         tx.run(_MOVE, row)
 
 
 def expire(tx: Transaction, ttl: float) -> list[ExpiredMessage]:
-    """Delete messages stored for longer than `ttl` service seconds; return them.
+    """Delete messages stored for longer than `ttl` service seconds, and return them.
 
-    At most `BATCH_SIZE` messages, and none that a session has.
+    Deletes at most `BATCH_SIZE` messages, and none that awaits a session's acknowledgement.
     """
     rows = tx.rows(_EXPIRED, (BATCH_SIZE, tx.now.service - ttl))
     return [ExpiredMessage(*row) for row in rows]
@@ -185,12 +185,12 @@ def expire(tx: Transaction, ttl: float) -> list[ExpiredMessage]:
 def oldest_since(tx: Transaction) -> float | None:
     """Return the service second at which the oldest message was stored, or `None`.
 
-    Messages that a session has are not considered.
+    Messages that await a session's acknowledgement are not considered.
     """
     row = tx.row(_FIRST)
     return None if row is None else float(row[0])
 
 
 def age(tx: Transaction, before: float, seconds: float) -> None:
-    """Age messages stored until service second `before` by `seconds`."""
+    """Make messages that were stored until service second `before` older by `seconds`."""
     tx.run(_AGE, (seconds, before))

@@ -1,4 +1,4 @@
-"""The account and credentials tables: provisioned devices and the keys of their passwords.
+"""The tables `accounts` and `credentials`: devices and the keys of their passwords.
 
 A revoked device keeps its row, its roster and the messages that wait for it, but loses its
 password. If it is restored later, it needs a new password.
@@ -17,8 +17,9 @@ from edge.errors import SetupError
 class Account(NamedTuple):
     """A provisioned device; `created`, `revoked` and `seen` are in ms since 1970 UTC.
 
-    `password`: it has one. `downgrade`: it receives plain messages in sessions without QoS support.
-    `seen`: as `last_seen` describes it.
+    `password`: whether it has one. `downgrade`: whether it receives plain messages in sessions
+    without QoS support. `seen`: when it last had a session; 0 while it has one, `None` if it never
+    had one.
     """
 
     name: str
@@ -45,15 +46,14 @@ class AccountStatus(NamedTuple):
 
 
 class LoginAccount(NamedTuple):
-    """The number that all logins of an account share (`login_grant`), and whether its access is
-    revoked."""
+    """An account as a login needs it: `grant` is explained at `login_grant`."""
 
     grant: int
     is_revoked: bool
 
 
 class PendingMessages(NamedTuple):
-    """Counts of the messages that waited for a removed device, by table."""
+    """The number of messages that waited for a removed device, in each table."""
 
     offline: int
     outbox: int
@@ -61,7 +61,7 @@ class PendingMessages(NamedTuple):
 
     @property
     def total(self) -> int:
-        """Return the sum of all tables."""
+        """Return the number of messages in all tables."""
         return self.offline + self.outbox + self.held
 
 
@@ -113,7 +113,7 @@ SELECT
 _REMOVE: Final = "DELETE FROM accounts WHERE name = ?"
 
 MAX_CACHED: Final = 4096
-"""Maximum names whose status is cached."""
+"""Maximum accounts whose status is cached."""
 
 _CACHE: Final = "accounts"
 
@@ -193,17 +193,16 @@ def status(tx: Transaction, name: str) -> AccountStatus | None:
 
 
 def login_account(tx: Transaction, name: str) -> LoginAccount | None:
-    """Return what a login needs of an account, or `None` if it does not exist."""
+    """Return the login grant of an account and whether it is revoked, or `None` without account."""
     row = tx.row(_LOGIN, (name,))
     return None if row is None else LoginAccount(row[0], bool(row[1]))
 
 
 def login_grant(tx: Transaction, name: str) -> int | None:
-    """Return the number that all logins of a device share, or `None` if it does not exist or is
-    revoked.
+    """Return the number that all logins of a device share.
 
-    The number changes when the device is revoked, and when a new device takes the name, so that
-    sessions from before can be ended.
+    Returns `None` if the device does not exist or is revoked. The number changes when the device is
+    revoked, and when a new device takes the name, so that sessions from before can be ended.
     """
     row = tx.row(_GRANT, (name,))
     return None if row is None else int(row[0])
@@ -248,12 +247,12 @@ def set_downgrade(tx: Transaction, name: str, downgrade: bool) -> bool:
 
 
 def remove(tx: Transaction, name: str) -> PendingMessages:
-    """Delete a device, its password, its roster and its offline messages; return what waited for
-    it.
+    """Delete a device with its password, roster and offline messages.
 
-    Outbox messages stay without an account until the gateway has informed their senders, and
-    messages in custody stay. Others keep the device in their rosters until a device gets the same
-    name (`roster.remove_from_all`). Certificates are kept; revoke them first.
+    Returns the numbers of messages that waited for it. Outbox messages stay without an account
+    until the gateway has informed their senders, and messages in custody stay. Other accounts keep
+    the device in their rosters until a device gets the same name (`roster.remove_from_all`).
+    Certificates are kept; revoke them first.
     """
     pending = PendingMessages(*tx.row(_WAITED, (name,)))
     tx.run(_REMOVE, (name,))

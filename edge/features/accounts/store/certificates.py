@@ -1,8 +1,8 @@
-"""The certificate table: client certificates that the gateway's CA issued to devices.
+"""The table `certificates`: client certificates that the gateway's CA issued to devices.
 
 A certificate is identified by its fingerprint, the SHA-256 of its DER encoding. TLS checks the
-signature and the dates; a certificate that is not in this table belongs to nobody. All times are in
-ms since 1970 UTC.
+signature and the dates; a certificate that is not in this table is refused. All times are in ms
+since 1970 UTC.
 """
 
 from __future__ import annotations
@@ -15,23 +15,20 @@ from edge.engine.service_time import DAY_MS
 from edge.errors import SetupError
 
 RETENTION_MS: Final = 365 * DAY_MS
-"""Milliseconds to keep a certificate after it expired. A certificate that is not kept is
-refused.
-"""
+"""Milliseconds for which a certificate is kept in the table after it expired."""
 
 MAX_EXPIRING: Final = 100
-"""Most devices that are reported together as expiring."""
+"""Maximum devices in one report of certificates that expire soon."""
 
 MAX_VALID: Final = 8
-"""Most valid certificates of one device: the old one, the new one, and a few mistakes."""
+"""Maximum valid certificates of one device: an old one, a new one, and some spare."""
 
 _CRL: Final = "crl"
 """The meta key of the number of the last certificate revocation list (CRL)."""
 
 
 class Certificate(NamedTuple):
-    """A certificate; `serial` is hexadecimal, `name` that of a device that may have been
-    removed."""
+    """A certificate: `serial` is hexadecimal, `name` the device, which may have been removed."""
 
     fingerprint: bytes
     name: str
@@ -42,11 +39,11 @@ class Certificate(NamedTuple):
 
 
 class IssuedCertificate(NamedTuple):
-    """A recorded certificate that nobody can log in with.
+    """A recorded certificate, to explain why a login with it is refused.
 
     Attributes:
         name: the device that it was issued to.
-        is_revoked: whether it is revoked itself.
+        is_revoked: whether the certificate itself is revoked.
         is_removed: whether the device was removed.
     """
 
@@ -133,15 +130,15 @@ def add(tx: Transaction, name: str, fingerprint: bytes, serial: str, not_after: 
 def find_owner(tx: Transaction, fingerprint: bytes) -> str | None:
     """Return the device that a certificate belongs to, by the SHA-256 of its DER encoding.
 
-    Returns `None` if the certificate is unknown, or it or its device is revoked. The dates are not
-    checked because TLS has checked them.
+    Returns `None` if the certificate is unknown, or if the certificate or the device is revoked.
+    The dates are not checked because TLS has checked them.
     """
     row = tx.row(_OWNER, (fingerprint,))
     return None if row is None else str(row[0])
 
 
 def find_issued(tx: Transaction, fingerprint: bytes) -> IssuedCertificate | None:
-    """Return a certificate that has no owner, or `None` if it is not recorded."""
+    """Return the record of an issued certificate, or `None` if there is none."""
     row = tx.row(_ISSUED, (fingerprint,))
     return None if row is None else IssuedCertificate(row[0], bool(row[1]), bool(row[2]))
 

@@ -29,12 +29,12 @@ _SETTLE: Final = "UPDATE accounts SET seen = ? WHERE seen = 0"
 
 
 def note(tx: Transaction, account: str) -> None:
-    """Note that a session of an account begins or ends, until the next `save`."""
+    """Note that a session of an account begins or ends; `save` stores the time."""
     tx.run(_NOTE, (account, tx.now.wall))
 
 
 def save(tx: Transaction) -> None:
-    """Save what was noted; this belongs to a heartbeat, whose transaction is committed anyway."""
+    """Store the noted times, in the transaction of a heartbeat, which is committed anyway."""
     tx.run(_SAVE)
     tx.run(_FORGET)
     meta.write(tx, _HEARTBEAT, tx.now.wall)
@@ -46,5 +46,8 @@ def last_heartbeat(tx: Transaction) -> int:
 
 
 def settle(tx: Transaction) -> None:
-    """Give the accounts that were online when the last run ended the time of its last heartbeat."""
+    """Correct accounts that are still marked online after the previous run ended.
+
+    Their time becomes that run's last heartbeat.
+    """
     tx.run(_SETTLE, (last_heartbeat(tx) or None,))

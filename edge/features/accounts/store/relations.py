@@ -45,5 +45,5 @@ def find_relation(tx: Transaction, sender: Sender, account: str) -> Relation:
 
 
 def forget_relations(tx: Transaction) -> None:
-    """Drop the cached relations, because a roster changes in this unit."""
+    """Drop the cached relations, because this transaction changes a roster."""
     tx.cache.pop(_CACHE, None)

@@ -93,7 +93,7 @@ NEEDS_ACCOUNTS: Final = True
 
 
 def register(hooks: Hooks) -> None:
-    """Register with the engine."""
+    """Register the hooks of this module with the engine."""
     hooks.encode(InfoQuery, _encode_query)
     hooks.on(service.CAPS_NEEDED, _read_announced)
     hooks.add(hooks.iq_answers, _ID_KIND, handle_answer)

@@ -1,7 +1,8 @@
 """Answer service discovery (XEP-0030) and advertise entity capabilities (XEP-0115).
 
-An account describes itself to its own sessions and to those who may send to it: the gateway takes
-their messages into custody. For others it does not exist.
+The gateway answers on behalf of an account, because it takes the account's messages into custody.
+It answers the account's own sessions and those that may send to the account. For others the account
+seems not to exist.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _ACCOUNT_FEATURES: Final = (DISCO_INFO, DISCO_ITEMS, *QOS_ALL)
 """Features that the gateway provides on behalf of an account."""
 
 _OWN_ACCOUNT_FEATURES: Final = (*_ACCOUNT_FEATURES, PING)
-"""Features that it provides to the account's own sessions."""
+"""Features that the gateway provides to the account's own sessions."""
 
 
 def server_info(context: Context, stanza: Stanza) -> Work:
@@ -101,7 +102,7 @@ _ITEMS: Final = clark(DISCO_ITEMS, "query")
 
 
 def register(hooks: Hooks) -> None:
-    """Register with the engine."""
+    """Register the hooks of this module with the engine."""
     hooks.add(hooks.server_iqs, ("get", _INFO), server_info)
     hooks.add(hooks.server_iqs, ("get", _ITEMS), server_items)
     hooks.add(hooks.own_account_iqs, ("get", _INFO), own_account_info)

@@ -48,5 +48,5 @@ def _differs(known: str | None, found: str | None) -> bool:
 
 
 def merge_hardware(known: Hardware, found: Hardware) -> Hardware:
-    """Return the hardware to record: what was found, completed by what was known."""
+    """Return the hardware to record: ids found now, or the recorded id where none was found."""
     return Hardware(found.board or known.board, found.card or known.card)

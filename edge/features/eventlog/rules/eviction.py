@@ -1,5 +1,6 @@
-"""Decide which lane loses segments when the backlog is full, so that a flood costs its own lane
-only.
+"""Choose the lane that loses segments when the backlog is full.
+
+A lane with too many events loses its own segments; other lanes keep theirs.
 """
 
 from __future__ import annotations
@@ -8,19 +9,18 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 MIN_MEASURED: Final = 3600.0
-"""Seconds for which the rate of sealing is measured before anything is foretold from it."""
+"""Seconds of measurement before the time until the backlog is full is estimated."""
 
 EVICTION_DIVISOR: Final = 64
-"""One part in this many of a full backlog is freed at once.
+"""Each eviction frees a fraction of the quota: 1 divided by this number.
 
-Each eviction is logged as an event. If the room freed were too small, that event alone could fill
-the backlog again, and sealing and evicting would never end.
+Each eviction is logged as an event. If too few bytes were freed, that event alone could fill the
+backlog again, and sealing and evicting would never end.
 """
 
 
 class BacklogQuota(NamedTuple):
-    """The bytes that may wait in all, and the guaranteed share of each lane; the shares sum to
-    1."""
+    """The maximum bytes of all waiting segments, and the guaranteed share of each lane (sum: 1)."""
 
     bytes: int
     shares: Mapping[str, float]

@@ -1,9 +1,9 @@
 """Parse sensor readings sent as JSON: a SenML pack, or an object whose members are the values.
 
-An array is a SenML pack (RFC 8428). In an object, numbers, booleans and strings are readings under
-their own names; names of nested objects are joined by a point. A member `timestamp` of the
-outermost object is the device's time. A device's time is kept as text and never used in
-calculations.
+An array is a SenML pack (RFC 8428). In an object, numbers, booleans and strings are readings named
+after their members; names in nested objects are joined with a dot, as in `motor.temp`. A member
+`timestamp` of the outermost object is the device's time. A device's time is kept as text and never
+used in calculations.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from edge.features.eventlog.rules import strict_json
 from edge.features.eventlog.rules.strict_json import InvalidJson, Json
 
 MAX_READINGS: Final = 1000
-"""Most readings of one text: the default limit of elements in a stanza."""
+"""Maximum readings in one JSON text: the default limit of elements in a stanza."""
 
 MAX_NAME_BYTES: Final = 256
-"""Most bytes of a joined name: the default limit of a node's name.
+"""Maximum bytes of a reading's joined name: the default limit of a node's name.
 
-Without this limit, one long name above many short ones would be repeated for each of them.
+Without this limit, the long name of an outer object would be repeated for each value in it.
 """
 
 TIMESTAMP: Final = "timestamp"
 """The tag for the device's own time."""
 
 OFFSET: Final = "offset_s"
-"""The tag for a time relative to the device's present, in seconds."""
+"""The tag for a time in seconds relative to the device's current time."""
 
 SUM: Final = "sum"
 """The tag for an integrated sum (SenML)."""
@@ -117,7 +117,7 @@ def _member(name: str, value: Json, tags: Mapping[str, str]) -> Reading:
 
 
 def _is_number(value: Json) -> bool:
-    """Return whether a value is a number; in Python, `True` is an `int`."""
+    """Return whether a value is a number; a boolean is not, although `bool` is a kind of `int`."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
@@ -127,14 +127,14 @@ _VERSION: Final = 10
 """The SenML version of RFC 8428, the default of a pack."""
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9:./_-]*")
-"""RFC 8428, section 4.5.1."""
+"""A valid SenML name (RFC 8428, section 4.5.1)."""
 
 _TEXT_FIELDS: Final = ("bn", "bu", "n", "u", "vs")
 _NUMBER_FIELDS: Final = ("bt", "bv", "bs", "bver", "v", "s", "t", "ut")
 _VALUE_FIELDS: Final = ("v", "vs", "vb")
 
 _ABSOLUTE: Final = 2**28
-"""From this second on a time is absolute; below, it is relative (RFC 8428, section 4.5.3)."""
+"""The first absolute time in seconds; a lower value is relative (RFC 8428, section 4.5.3)."""
 
 _UNIX_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -150,8 +150,10 @@ class _Base(NamedTuple):
 
 
 def _pack(records: list[Json]) -> Iterator[Reading]:
-    """Resolve the records of a pack (RFC 8428, section 4.6); records of base fields only are no
-    readings."""
+    """Yield the readings of a SenML pack (RFC 8428, section 4.6).
+
+    A record with base fields only is no reading.
+    """
     base = _Base()
     for record in records:
         if not isinstance(record, dict):

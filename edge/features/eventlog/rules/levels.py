@@ -18,12 +18,12 @@ LEVELS: Final = (
 RANKS: Final = {level: rank for rank, level in enumerate(LEVELS)}
 
 INFORMATIONAL: Final = "Informational"
-"""The level of an event that names none (XEP-0337, section 5.1)."""
+"""The level of an event without a level (XEP-0337, section 5.1)."""
 
 NEVER: Final = "never"
 """The option value that selects no level."""
 
 
 def at_least(level: str) -> tuple[str, ...]:
-    """Return a level and all above it; none for `NEVER`."""
+    """Return a level and all more severe levels; return an empty tuple for `NEVER`."""
     return () if level == NEVER else LEVELS[RANKS[level] :]

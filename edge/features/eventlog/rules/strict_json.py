@@ -15,10 +15,10 @@ from typing import Final, NoReturn, TypeAlias
 Json: TypeAlias = "dict[str, Json] | list[Json] | str | float | int | bool | None"
 
 MAX_DEPTH: Final = 8
-"""Most levels of nested objects and arrays."""
+"""Maximum levels of nested objects and arrays."""
 
 MAX_INTEGER: Final = 2**53 - 1
-"""The largest integer below which a 64-bit float holds every integer (RFC 8259, section 6)."""
+"""The largest integer up to which a 64-bit float holds every integer (RFC 8259, section 6)."""
 
 _DIGITS: Final = len(str(-MAX_INTEGER))
 
@@ -30,7 +30,7 @@ _NOT_XML: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uff
 
 
 class InvalidJson(ValueError):
-    """The text is not accepted; the message says why."""
+    """A JSON text that is not accepted; the message gives the reason."""
 
 
 def parse(text: str) -> Json:
@@ -50,7 +50,7 @@ def parse(text: str) -> Json:
 
 
 def _check_depth(text: str) -> None:
-    """Check the nesting before parsing, because the parser recurses until its stack overflows."""
+    """Raise `InvalidJson` for nesting so deep that it could overflow the parser's stack."""
     depth, quoted = 0, False
     for found in _MARK.finditer(text):
         mark = found[0]

@@ -1,7 +1,7 @@
-"""The epochs table: the epochs of this database and the reason for each.
+"""The table `epochs`: the epochs of this database, and the reason for which each began.
 
-Sequence numbers begin with 1 in each epoch. The ids of the gateway's requests to devices contain
-the epoch in which their row was written.
+Sequence numbers begin with 1 in each epoch. The id of a request from the gateway to a device
+contains the epoch in which the row of the requested message was written.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ CREATED: Final = "created"
 """The reason for a database's first epoch."""
 
 COPY: Final = "copy"
-"""The meta key set in each copy that a backup makes, and cleared when the copy is used."""
+"""The key in `meta` that a backup sets in each copy, and that is cleared when the copy is used."""
 
 _BOARD: Final = "board"
 _CARD: Final = "card"
 
 MAX_EPOCHS: Final = 100
-"""Most epochs that are kept; a gateway has a handful in its life."""
+"""Maximum epochs that are kept; a gateway has only a few in its life."""
 
 _CROCKFORD: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _RANDOM_BITS: Final = 80
@@ -53,8 +53,10 @@ class Epoch(NamedTuple):
 
 
 def begin(tx: Transaction, reason: str) -> str:
-    """Begin a new epoch and return it; each lane restarts from 1, so all earlier events must be
-    sealed."""
+    """Begin a new epoch and return its id (a ULID).
+
+    The sequence numbers of each lane restart from 1, so all earlier events must be sealed.
+    """
     before = latest(tx, 1)
     epoch = _ulid(max(tx.now.wall, _time_of(before[0].epoch) + 1 if before else 0))
     last = tx.row(_LAST_ROW)
@@ -89,12 +91,12 @@ def epoch_of_row(tx: Transaction, row: int) -> str:
 
 
 def is_copy(tx: Transaction) -> bool:
-    """Return whether this database is a backup's copy that has not been used yet."""
+    """Return whether this database is a backup's copy on which no gateway has started yet."""
     return bool(meta.find_text(tx, COPY))
 
 
 def mark_copy(tx: Transaction) -> None:
-    """Mark the database as a backup's copy: where it is used, another epoch begins."""
+    """Mark the database as a backup's copy, so that its gateway begins a new epoch at its start."""
     meta.write(tx, COPY, "yes")
 
 

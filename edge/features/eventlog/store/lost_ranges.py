@@ -1,9 +1,9 @@
-"""The dropped table: ranges of events that were deleted unsent, until the central site knows of
-them.
+"""The table `dropped`: ranges of events that were deleted before they were sent.
 
-Segment headers of a lane declare the ranges of the current epoch. For an earlier epoch there may be
-no further header, so an event in the current epoch's system lane reports its ranges. If the segment
-with that event is lost too, another event has to report them.
+A range is kept until the central site knows of it. Segment headers of a lane declare the ranges of
+the current epoch. For an earlier epoch there may be no further header, so an event in the current
+epoch's system lane reports its ranges. If the segment with that event is lost too, another event
+has to report them.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from edge.engine import events, meta
 from edge.engine.database import Transaction
 
 MAX_RANGES: Final = 64
-"""Most ranges kept per lane and epoch; there are at most `epochs.MAX_EPOCHS` epochs.
+"""Maximum ranges kept per lane and epoch; there are at most `epochs.MAX_EPOCHS` epochs.
 
-All are reported again in every epoch until acknowledged. Above this number, the last range grows
-over what lies between, which was shipped or set aside and which the central site therefore counts
-as received.
+All ranges are reported again in every epoch until acknowledged. At the limit, the last range is
+extended to include the new one. The events between the two were shipped or set aside, so the
+central site still counts them as received.
 """
 
 
@@ -56,11 +56,10 @@ _TOO_OLD: Final = "DELETE FROM dropped WHERE epoch < (SELECT min(epoch) FROM epo
 
 
 def add(tx: Transaction, lost: LostRange) -> None:
-    """Record a range, to be declared by the next header or, in an earlier epoch, reported by an
-    event.
+    """Record a range for the next header, or for an event if its epoch is an earlier one.
 
-    The range lies behind all earlier ones of its lane. Ranges that its events reported are reported
-    again.
+    The range must follow all earlier ranges of its lane. If its events reported other ranges, these
+    are marked as unreported.
     """
     if tx.run(_EXTEND, lost._asdict() | {"ranges": MAX_RANGES}).rowcount == 0:
         tx.run(_ADD, lost)
@@ -68,8 +67,7 @@ def add(tx: Transaction, lost: LostRange) -> None:
 
 
 def report_again(tx: Transaction, epoch: str, lane: str, first: int, last: int) -> None:
-    """Mark the lost ranges that events of this range report as unreported, because these events
-    will not be sent."""
+    """Mark ranges as unreported if the events that report them are in this range, which is lost."""
     if (epoch, lane) == (meta.epoch(tx), events.SYSTEM):
         tx.run(_REPORT_AGAIN, (epoch, first, last))
 
@@ -82,7 +80,7 @@ def report_all_again(tx: Transaction) -> None:
 
 
 def find_unreported(tx: Transaction) -> list[LostRange]:
-    """Return the ranges of earlier epochs that no event reports."""
+    """Return the ranges of earlier epochs that are not reported by an event."""
     return [LostRange(*row) for row in tx.rows(_UNREPORTED, (meta.epoch(tx),))]
 
 

@@ -1,4 +1,4 @@
-"""Count the notifications sent to people in the current minute; the count ends with the process."""
+"""Count the notifications sent to people in the current minute; a restart resets the count."""
 
 from __future__ import annotations
 

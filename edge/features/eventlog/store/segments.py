@@ -73,8 +73,10 @@ class EvictedRange(NamedTuple):
 
 
 class LaneHead(NamedTuple):
-    """The last sealed number of a lane in the current epoch, and its digest (zeros before the
-    first)."""
+    """The last sealed sequence number of a lane in the current epoch, and its segment's digest.
+
+    Before the first segment, the digest is zeros.
+    """
 
     lane: str
     sealed: int
@@ -129,7 +131,7 @@ SELECT data FROM segments WHERE epoch = ? AND lane = ? AND last > ? ORDER BY fir
 _FREE: Final = "PRAGMA incremental_vacuum(256)"
 
 MAX_DROPPED_RANGES: Final = 256
-"""Most ranges that one header declares; the next header declares the rest."""
+"""Maximum ranges that one header declares; the next header declares the rest."""
 
 
 def draft(tx: Transaction, lane: str, count: int, max_bytes: int) -> SegmentDraft | None:
@@ -144,9 +146,10 @@ def draft(tx: Transaction, lane: str, count: int, max_bytes: int) -> SegmentDraf
 
 
 def seal(tx: Transaction, sealed: NewSegment) -> bool:
-    """Store a segment and delete its events; return `False` if the chain has moved since the draft.
+    """Store a segment and delete its events.
 
-    A new epoch also moves the chain, although its numbers are the same.
+    Returns `False`, and changes nothing, if another segment of the lane was sealed or a new epoch
+    began since the draft was made.
     """
     if sealed.epoch != meta.epoch(tx) or tx.run(_EXTEND, sealed._asdict()).rowcount != 1:
         return False
@@ -172,7 +175,7 @@ def lane_heads(tx: Transaction) -> list[LaneHead]:
 def digest_at(tx: Transaction, epoch: str, lane: str, seq: int) -> bytes | None:
     """Return the digest of the segment that contains `seq`, or `None` if it is not known.
 
-    Known are the segments in the table, and the end of the last one of each lane.
+    It is known for the segments in the table, and for the last number of each lane's last segment.
     """
     sealed, previous = tx.row(_CHAIN, (lane,))
     if (epoch, seq) == (meta.epoch(tx), sealed):
@@ -182,7 +185,10 @@ def digest_at(tx: Transaction, epoch: str, lane: str, seq: int) -> bytes | None:
 
 
 def acknowledge(tx: Transaction, digest: bytes, recent_bytes: int) -> None:
-    """Record that the central site has a segment; keep `recent_bytes` of acknowledged segments."""
+    """Record that the central site has a segment.
+
+    At most `recent_bytes` of acknowledged segments are kept; the oldest are deleted.
+    """
     marked = tx.row(_MARK, ("acknowledged", None, digest))
     if marked is not None:
         lost_ranges.delete_acknowledged(tx, *marked)
@@ -190,8 +196,11 @@ def acknowledge(tx: Transaction, digest: bytes, recent_bytes: int) -> None:
 
 
 def set_aside(tx: Transaction, digest: bytes, reason: str, max_bytes: int) -> LostRange | None:
-    """Keep a segment without ever sending it again; return its range, or `None` if it was not
-    waiting."""
+    """Keep a segment without ever sending it again, and return its range.
+
+    Returns `None` if the segment was not waiting. At most `max_bytes` of such segments are kept;
+    the oldest are deleted.
+    """
     marked = tx.row(_MARK, ("aside", reason, digest))
     _trim(tx, "aside", max_bytes)
     if marked is None:
@@ -210,7 +219,7 @@ def _trim(tx: Transaction, state: str, max_bytes: int) -> None:
 
 
 def lane_shares(readings: float, logs: float) -> dict[str, float]:
-    """Return the guaranteed share of each lane; the system lane gets what the other two leave."""
+    """Return the guaranteed share of each lane; the system lane gets the remainder."""
     return {events.READINGS: readings, events.LOGS: logs, events.SYSTEM: 1 - readings - logs}
 
 
@@ -252,7 +261,7 @@ def drop_unsealed(tx: Transaction, lane: str, reason: str) -> EvictedRange:
 
 
 def lanes(tx: Transaction) -> list[tuple[str, str]]:
-    """Return each epoch and lane that has segments here, the oldest first."""
+    """Return the epoch and lane of all stored segments, without duplicates, the oldest first."""
     return [(epoch, lane) for epoch, lane in tx.rows(_LANES)]
 
 

@@ -1,4 +1,4 @@
-"""Read-only view of the uplink's state for status reports, and the last upload and notice."""
+"""Read the uplink's state for status reports, and record its last upload and last notice."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from edge.engine import meta
 from edge.engine.database import Transaction
 
 SAMPLE_SIZES: Final = (200, 5_000)
-"""The numbers of latest segments from which the rate of sealing is estimated; the second if the
-first were sealed in less than an hour."""
+"""Numbers of latest segments from which the rate of sealing is estimated.
+
+The second is used if the first so many segments were sealed in less than an hour.
+"""
 
 MAX_ROWS: Final = 1000
-"""Most rows of each list in the view."""
+"""Maximum rows of each list in the view."""
 
 _LAST_UPLOAD: Final = "uplink taken"
 _NOTICE: Final = "uplink told"
@@ -57,7 +59,8 @@ class LaneStatus(NamedTuple):
 
     `last`, `sealed` and `settled` are sequence numbers within the current epoch: the last event,
     the last sealed event, and the last event before the first waiting segment. `segments` and
-    `bytes` wait, in all epochs; `oldest` is the row of the first of them.
+    `bytes` are the number and the size of the waiting segments of all epochs; `oldest` is the row
+    number of the oldest one.
     """
 
     lane: str
@@ -70,7 +73,7 @@ class LaneStatus(NamedTuple):
 
 
 class UnsealedEvents(NamedTuple):
-    """The number of events in no segment, and when the first of them was logged.
+    """The number of events that are not sealed yet, and the time of the first one.
 
     `since` is in ms since 1970 UTC, `service` in service seconds; both are `None` without events.
     """
@@ -99,7 +102,7 @@ class UndeclaredRange(NamedTuple):
 
 
 class Notice(NamedTuple):
-    """The last notice of the uplink; `time` is in ms since 1970 UTC."""
+    """The last success or failure that the uplink reported; `time` is in ms since 1970 UTC."""
 
     name: str
     text: str
@@ -107,7 +110,10 @@ class Notice(NamedTuple):
 
 
 class SegmentSample(NamedTuple):
-    """The latest segments: the total bytes of all but the oldest, and the data of both ends."""
+    """A sample of the latest segments: `size` is the bytes of all but the oldest.
+
+    `oldest` and `newest` are the encoded first and last segment.
+    """
 
     size: int
     oldest: bytes
@@ -153,12 +159,12 @@ def lane_status(tx: Transaction) -> list[LaneStatus]:
 
 
 def epochs(tx: Transaction) -> dict[str, int]:
-    """Return the number of waiting segments by epoch."""
+    """Return the number of waiting segments of each epoch."""
     return dict(tx.rows(_EPOCHS))
 
 
 def unsealed(tx: Transaction) -> UnsealedEvents:
-    """Return the events that are in no segment."""
+    """Return the number of events that are not sealed yet, and the time of the first one."""
     return UnsealedEvents(*tx.row(_UNSEALED))
 
 
@@ -187,7 +193,9 @@ def sample(tx: Transaction, count: int) -> SegmentSample | None:
 
 
 def first_after(tx: Transaction, row: int, *, every: bool) -> SegmentRow | None:
-    """Return the first waiting segment after a row, or with `every` the first of any state, or
-    `None`."""
+    """Return the first waiting segment after a row, or with `every` the first in any state.
+
+    Returns `None` if there is none.
+    """
     found = tx.row(_NEXT, (row, every))
     return None if found is None else SegmentRow(*found)

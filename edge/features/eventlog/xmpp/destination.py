@@ -48,7 +48,7 @@ class EventLogDestination:
         return service.exceeded_limit_unread(context, tx)
 
     def recipient(self, _to: Jid) -> str | None:
-        """Return nothing: the address belongs to no account."""
+        """Return `None`: the address of the gateway belongs to no account."""
         return None
 
     def read(
@@ -76,5 +76,5 @@ class EventLogDestination:
 
 
 def register(hooks: Hooks) -> None:
-    """Register with the engine."""
+    """Register the hooks of this module with the engine."""
     hooks.add(hooks.destinations, AddressKind.GATEWAY, EventLogDestination())

@@ -28,7 +28,7 @@ _EXTENTS: Final = {
 """The extent (XEP-0337, attribute `level`) of each level of events."""
 
 _CAUSED_BY_SOURCE: Final = frozenset({"limit", "message"})
-"""Kinds of events whose cause is their source rather than the gateway."""
+"""Kinds of events that are caused by the event's source rather than by the gateway."""
 
 _MAX_LONG_DIGITS: Final = 18
 """Digits that every `xs:long` can hold."""
@@ -96,5 +96,5 @@ def _tags(event: NewEvent) -> Iterator[tuple[str, str, str]]:
 
 
 def register(hooks: Hooks) -> None:
-    """Register with the engine."""
+    """Register the hooks of this module with the engine."""
     hooks.encode(EventNotification, _encode)

@@ -1,9 +1,10 @@
 """Decode payloads into events: sensor data (XEP-0323), JSON (XEP-0335) and log events (XEP-0337).
 
 Each field of `<fields/>` and each reading of `<json/>` is an event in the lane of readings; each
-`<log/>` is an event in the lane of logs. All details of a log event are kept: those without a field
-of their own become tags. A tag whose name occurred before gets the suffix `#2`, then `#3`; the type
-of a tag other than plain text is the tag `NAME:type`.
+`<log/>` is an event in the lane of logs. All details of a log event are kept: a detail for which
+`NewEvent` has no field becomes a tag. If several tags have the same name, the second gets the
+suffix `#2`, the third `#3`. The type of a tag that is not plain text is kept in the tag
+`NAME:type`.
 """
 
 from __future__ import annotations
@@ -166,7 +167,7 @@ def _log_tags(log: Element) -> dict[str, str]:
 
 
 def register(hooks: Hooks) -> None:
-    """Register with the engine."""
+    """Register the hooks of this module with the engine."""
     hooks.add(hooks.event_payloads, clark(SENSOR_DATA, "fields"), decode_sensor_data)
     hooks.add(hooks.event_payloads, clark(JSON, "json"), decode_json)
     hooks.add(hooks.event_payloads, clark(EVENTLOG, "log"), decode_log)

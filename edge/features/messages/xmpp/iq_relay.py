@@ -1,8 +1,8 @@
 """Relay iqs from one session to another: requests and their answers (RFC 6121, section 8.5.3).
 
-Payloads are not inspected: QoS between two devices is relayed this way too. A detached session is
-sent iqs like any other. RFC 6121 requires that the two share presence; here devices of one site
-share trust instead (`access.may_reach`).
+Payloads are not inspected: QoS between two devices is relayed this way too. Iqs are also sent to
+detached sessions. RFC 6121 relays only between sessions that share presence; here
+`access.may_reach` decides, so devices of one site need no subscription.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from edge.xmpp.stanza import Stanza, stamped
 def relay_request(context: Context, stanza: Stanza) -> Work:
     """Relay a get or a set to the session of a full JID.
 
-    A session that does not exist and one that may not be reached get the same answer, so that it
-    reveals nothing.
+    The sender gets the same error if the session does not exist and if it may not be reached, so
+    that the error reveals nothing.
     """
     address = jid.parse(stanza.attrs["to"])
 
@@ -72,6 +72,6 @@ NEEDS_ACCOUNTS: Final = True
 
 
 def register(hooks: Hooks) -> None:
-    """Register with the engine."""
+    """Register the hooks of this module with the engine."""
     hooks.add(hooks.stanza_handlers, "iq", relay_request)
     hooks.other_iq_answer(relay_answer)

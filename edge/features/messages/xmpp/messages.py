@@ -1,7 +1,7 @@
 """Handle messages to the gateway's services and to accounts.
 
-To a service this is QoS level 0, at most once. Source: XEP QoS, "Unacknowledged service"; RFC 6121,
-sections 5 and 8.5; RFC 6120, section 10.3.1.
+A message to a service is delivered at QoS level 0 (at most once). Source: XEP QoS, "Unacknowledged
+service"; RFC 6121, sections 5 and 8.5; RFC 6120, section 10.3.1.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _STANZA_ERRORS: Final = {
 
 
 def stanza_error(refusal: Refusal) -> StanzaError | None:
-    """Return the stanza error for a refusal, or `None` if its sender is not informed."""
+    """Return the stanza error for a refusal, or `None` if the message's sender gets no error."""
     if refusal.reason is None:
         return None
     condition, type_ = _STANZA_ERRORS[refusal.reason]
@@ -158,7 +158,7 @@ def _encode_delayed(context: Context, message: DelayedMessage) -> bytes:
 
 
 def register(hooks: Hooks) -> None:
-    """Register with the engine."""
+    """Register the hooks of this module with the engine."""
     hooks.add(hooks.stanza_handlers, "message", handle)
     hooks.encode(DelayedMessage, _encode_delayed)
     hooks.on_timer.append(service.expire)  # a component may have stored messages, too

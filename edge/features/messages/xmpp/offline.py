@@ -1,4 +1,4 @@
-"""Register the offline store: advertise it, and send what it holds (XEP-0160)."""
+"""Advertise the offline store, and send stored messages to available sessions (XEP-0160)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NEEDS_ACCOUNTS: Final = True
 
 
 def register(hooks: Hooks) -> None:
-    """Register with the engine."""
+    """Register the hooks of this module with the engine."""
     if service.is_store_enabled(hooks.xmpp):
         hooks.advertise(OFFLINE)
     hooks.add(hooks.on_acknowledged, store.RECEIPT, service.acknowledge)

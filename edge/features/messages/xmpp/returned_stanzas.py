@@ -26,7 +26,7 @@ from edge.xmpp.namespaces import CLIENT, clark
 from edge.xmpp.stanza import parse_fragment
 
 OVERFLOW_RULE: Final = "crowded"
-"""The rule that is logged when a session has no room for a stanza that is not stored."""
+"""The event that is logged when a session has no room for a stanza that is not stored."""
 
 _MESSAGE: Final = clark(CLIENT, "message")
 _IQ: Final = clark(CLIENT, "iq")
@@ -128,9 +128,9 @@ def reroute_overflow(
 ) -> None:
     """Re-route stanzas (raw, stamped) for which a bound session has no room, in order.
 
-    A message to the account is stored, and sent when the session has acknowledged what is before
-    it. The sender of another message or of a request gets an error. Messages to the account that
-    are sent in this transaction come later, so they are stored too.
+    A message to the account is stored, and sent when the session has acknowledged the stanzas
+    before it. The sender of any other message, or of a request, gets an error. Later messages to
+    the account in this transaction are stored too, to keep the order.
     """
     recipient = sessions.sender(tx, generation)
     if recipient is None:
@@ -172,7 +172,7 @@ def _reroute_overflow(context: Context, tx: Transaction, stanza: bytes) -> None:
 
 
 def register(hooks: Hooks) -> None:
-    """Register with the engine."""
+    """Register the hooks of this module with the engine."""
     hooks.on_unacknowledged_stanzas.append(reroute_unacknowledged)
     hooks.on_overflow.append(reroute_overflow)
     hooks.on_rejected_stanza.append(reject)

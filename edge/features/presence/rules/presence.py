@@ -1,4 +1,4 @@
-"""Rules for a session's own presence: its priority and what an available presence changes.
+"""Rules for a session's own presence: its priority, and the effects of available presence.
 
 Source: RFC 6121, sections 4.2, 4.4 and 4.7.2.3.
 """
@@ -17,8 +17,8 @@ _INTEGER: Final = re.compile(r"[ \t\r\n]*([+-]?[0-9]{1,3})[ \t\r\n]*")
 class Appearance(NamedTuple):
     """The effects of an available presence.
 
-    `initial`: it is the session's first one, so contacts' presence is sent to the session. `takes`:
-    the session starts to receive the account's messages.
+    `initial`: the presence is the session's first, so contacts' presence is sent to the session.
+    `takes`: the session starts to receive the account's messages.
     """
 
     initial: bool
@@ -26,8 +26,10 @@ class Appearance(NamedTuple):
 
 
 def priority(text: str | None) -> int | None:
-    """Parse a priority from -128 to 127; return 0 for an empty text and `None` for an invalid
-    one."""
+    """Parse a priority from -128 to 127.
+
+    Returns 0 for an empty text and `None` for an invalid one.
+    """
     if not text:
         return 0
     match = _INTEGER.fullmatch(text)
@@ -41,7 +43,9 @@ def appear(*, available: bool, before: int, now: int) -> Appearance:
     """Return the effects of an available presence.
 
     Args:
-        before: its previous priority, if it was.
+        available: whether the session was available before.
+        before: the session's previous priority, if it was available.
+        now: the session's new priority.
     """
     took = available and before >= 0
     return Appearance(not available, now >= 0 and not took)

@@ -1,8 +1,8 @@
 """Rules of presence subscriptions: how each subscription stanza changes a roster item.
 
-`TABLE` has every state and stanza, outbound from the account and inbound to it. The states are the
-nine of RFC 6121, appendix A, and three of them again with a pre-approved subscription (section
-3.4). A pre-approval is used up by the request that it answers.
+`TABLE` has a row for every state and stanza, outbound from the account or inbound to it. The states
+are the nine of RFC 6121, appendix A, and three of them again with a pre-approved subscription
+(section 3.4). The next request of the contact uses up a pre-approval.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ class SubscriptionState(Enum):
     """The subscriptions between an account and a contact; named as in appendix A.1.
 
     "To": the account is subscribed to the contact. "From": the contact is subscribed to the
-    account. "Pending Out": the account has requested a subscription. "Pending In": the contact has.
+    account. "Pending Out": the account has requested a subscription. "Pending In": the contact has
+    requested a subscription.
     """
 
     NONE = "None"
@@ -75,16 +76,16 @@ FIELDS: Final[Mapping[SubscriptionState, RosterFields]] = {
     SubscriptionState.NONE_OUT_APPROVED: RosterFields("none", ask=True, approved=True),
     SubscriptionState.TO_APPROVED: RosterFields("to", approved=True),
 }
-"""The attributes of each state; all differ."""
+"""The roster attributes of each state; no two states have the same attributes."""
 
 STATES: Final[Mapping[RosterFields, SubscriptionState]] = {
     fields: state for state, fields in FIELDS.items()
 }
-"""The state of each combination of attributes."""
+"""The state for each combination of roster attributes."""
 
 
 class Decision(NamedTuple):
-    """The effects of a stanza: the next state, whether it is passed on, and an automatic answer.
+    """The effects of a stanza: next state, whether the stanza is passed on, automatic answer.
 
     An outbound stanza is passed on to the contact, an inbound one to the account's sessions.
     """

@@ -1,4 +1,4 @@
-"""Send the presence of one account's sessions to another's, when a subscription changes.
+"""Send the presence of one account's sessions to another account when a subscription changes.
 
 Source: RFC 6121, sections 3.1.5, 3.2.2 and 3.3.3.
 """
@@ -19,9 +19,10 @@ def available_sessions(tx: Transaction, bare: str) -> list[Session]:
 
 
 def send_presence(context: Context, tx: Transaction, owner: str, subscriber: str) -> None:
-    """Send the presence of an owner's sessions to a subscriber's, if these may see it (3.1.5).
+    """Send the presence of the owner's sessions to the subscriber's sessions (section 3.1.5).
 
-    Both are bare JIDs of this gateway, or of nobody.
+    Subscriber sessions that may not see it are skipped. `owner` and `subscriber` are bare JIDs; if
+    one has no account here, nothing is sent.
     """
     account = owner.partition("@")[0]
     for recipient in available_sessions(tx, subscriber):
@@ -36,7 +37,10 @@ def send_presence(context: Context, tx: Transaction, owner: str, subscriber: str
 
 
 def send_unavailable(context: Context, tx: Transaction, owner: str, subscriber: str) -> None:
-    """Send unavailable presence of an owner's sessions to a subscriber's (3.2.2, 3.3.3)."""
+    """Send unavailable presence of the owner's sessions to the subscriber's sessions.
+
+    Both are bare JIDs. Source: sections 3.2.2 and 3.3.3.
+    """
     available = available_sessions(tx, owner)
     for recipient in available_sessions(tx, subscriber):
         for session in available:
@@ -44,5 +48,5 @@ def send_unavailable(context: Context, tx: Transaction, owner: str, subscriber: 
 
 
 def presence_of(session: Session, to: str) -> SessionPresence:
-    """Return the last presence of an available session, for an address."""
+    """Return the last presence of an available session, addressed to `to`."""
     return SessionPresence(session.presence, session.full, to)

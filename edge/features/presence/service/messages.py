@@ -1,4 +1,4 @@
-"""The messages that presence and rosters send to sessions."""
+"""Stanzas that the presence and roster features send to sessions, before they are encoded."""
 
 from __future__ import annotations
 
@@ -9,7 +9,11 @@ from edge.features.presence.store.roster import RosterItem
 
 
 class SessionPresence(NamedTuple):
-    """The last presence of an available session (raw), from its full JID and to an address."""
+    """The last presence of an available session.
+
+    `presence` is the raw stanza, `sender` the full JID of the session, `to` the recipient's
+    address.
+    """
 
     presence: bytes | None
     sender: str
@@ -17,7 +21,7 @@ class SessionPresence(NamedTuple):
 
 
 class UnavailablePresence(NamedTuple):
-    """Unavailable presence, from a full JID and to an address."""
+    """Unavailable presence from the full JID `sender` to the address `to`."""
 
     sender: str
     to: str | None = None
@@ -32,7 +36,10 @@ class SubscriptionStanza(NamedTuple):
 
 
 class RosterPush(NamedTuple):
-    """A changed item of the roster, for a session with this full JID, and the roster's version."""
+    """A roster push: a changed item, for the session with the full JID `to`.
+
+    `version` is the new version of the roster.
+    """
 
     to: str
     id: str
@@ -41,7 +48,10 @@ class RosterPush(NamedTuple):
 
 
 class RosterRemoval(NamedTuple):
-    """A contact that was removed, for a session with this full JID, and the roster's version."""
+    """A roster push: the removal of the contact `jid`, for the session with the full JID `to`.
+
+    `version` is the new version of the roster.
+    """
 
     to: str
     id: str

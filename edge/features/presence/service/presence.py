@@ -1,9 +1,9 @@
 """Operations on the presence of sessions: broadcast, directed presence and probes.
 
 A session is visible to others from its initial presence until it is unavailable or ends; a detached
-session stays visible. The presence of contacts is sent in pages, each when the session has
-acknowledged the one before, so that no number of contacts overflows the session. Source: RFC 6121,
-sections 4 and 8.5.
+session stays visible. The presence of contacts is sent to a session in pages, each when the session
+has acknowledged the previous one, so that it never has too many unacknowledged stanzas. Source: RFC
+6121, sections 4 and 8.5.
 """
 
 from __future__ import annotations
@@ -32,11 +32,16 @@ from edge.xmpp import jid
 from edge.xmpp.jid import Jid
 
 PAGE_DIVISOR: Final = 8
-"""A page of contacts' presence uses at most one part in this many of a session's limit of
-unacknowledged stanzas."""
+"""The divisor that gives the maximum stanzas in a page of contacts' presence.
+
+The dividend is a session's limit of unacknowledged stanzas.
+"""
 
 REQUESTS_DIVISOR: Final = 4
-"""The same for pending subscription requests, so that requests cannot overflow a session."""
+"""The divisor that gives the maximum pending subscription requests sent at once.
+
+The dividend is a session's limit of unacknowledged stanzas.
+"""
 
 PUBSUB_AVAILABLE: Final = Event[[Context, Transaction, Sender]]("available to pubsub")
 """A session has sent available presence to the publish-subscribe service."""
@@ -45,7 +50,7 @@ PUBSUB_UNAVAILABLE: Final = Event[[Context, Transaction, Sender]]("unavailable t
 """A session has sent unavailable presence to the publish-subscribe service."""
 
 AddressedTo: TypeAlias = Callable[[str], bytes]
-"""Returns a session's presence, addressed to a JID."""
+"""A function that returns a session's presence, addressed to a JID."""
 
 
 class AvailablePresence(NamedTuple):
@@ -66,7 +71,10 @@ class AvailablePresence(NamedTuple):
 def set_available(
     context: Context, tx: Transaction, sender: Sender, shown: AvailablePresence
 ) -> None:
-    """Broadcast a session's available presence; if it is the initial one, send it others'."""
+    """Broadcast a session's available presence.
+
+    If it is the initial presence, also send the session the presence of its contacts.
+    """
     before = _own_session(tx, sender)
     effects = rules.appear(available=before.available, before=before.priority, now=shown.priority)
     presence.set_available(tx, sender.generation, shown.stored, shown.priority)
@@ -89,9 +97,10 @@ def _own_session(tx: Transaction, sender: Sender) -> Session:
 
 
 def _recipients(tx: Transaction, sender: Sender) -> Iterator[Recipient]:
-    """Yield the available sessions that receive the sender's broadcasts: its account's and others.
+    """Yield the available sessions that receive the sender's broadcasts.
 
-    A removed account has no roster that lists its subscribers, so their rosters are searched.
+    These are sessions of its own account and of its subscribers. A removed account has no roster
+    that lists its subscribers, so their rosters are searched.
     """
     for session in available_sessions(tx, sender.bare):
         yield Recipient(session.generation, sender.bare, "both")
@@ -172,7 +181,7 @@ def _send_initial(context: Context, tx: Transaction, sender: Sender) -> None:
 
 
 def _fitting(requests: Iterable[bytes], room: int) -> Iterator[bytes]:
-    """Yield the first requests that fit; the others are sent when those are answered."""
+    """Yield the first requests that fit; the others are sent when the first are answered."""
     for request in requests:
         room -= len(request)
         if room < 0:
@@ -183,7 +192,7 @@ def _fitting(requests: Iterable[bytes], room: int) -> Iterator[bytes]:
 def _send_contacts(
     context: Context, tx: Transaction, sender: Sender, account: int, after: int
 ) -> None:
-    """Send a session the next page of contacts' presence, after a generation."""
+    """Send a session the next page of contacts' presence: sessions after generation `after`."""
     while page := _page(context, tx, sender, account, after):
         after = page[-1].generation
         visible = [contact for contact in page if _may_see_contact(sender, contact)]
@@ -227,7 +236,10 @@ def _may_see_contact(sender: Sender, contact: ContactPresence) -> bool:
 def on_page_acknowledged(
     context: Context, tx: Transaction, sender: Sender | None, rows: Sequence[int]
 ) -> None:
-    """Send a session that has acknowledged a page of contacts the next one, if it is available."""
+    """Send the next page of contacts' presence to a session that has acknowledged a page.
+
+    Does nothing if the session is no longer available.
+    """
     session = None if sender is None else sessions.find(tx, sender.full)
     account = None if sender is None else roster.account_id(tx, sender.account)
     if sender is None or session is None or account is None or not session.available:
@@ -238,14 +250,14 @@ def on_page_acknowledged(
 def on_page_lost(
     _context: Context, _tx: Transaction, _sender: Sender | None, _rows: Sequence[int]
 ) -> None:
-    """Do nothing: the remaining pages end with their session."""
+    """Do nothing: if a session ends, the remaining pages of presence are not needed."""
 
 
 def probe(context: Context, tx: Transaction, sender: Sender, target: Jid) -> None:
     """Answer a session's probe with the presence of the target's sessions (section 4.3.2).
 
-    A sender that may not see it is informed that it has no subscription. A probe of an account that
-    does not exist is not answered.
+    A sender that may not see the presence is informed that it has no subscription. A probe of an
+    account that does not exist is not answered.
     """
     relation = accounts.find_relation(tx, sender, target.local)
     if relation is Relation.NOBODY:
@@ -280,7 +292,7 @@ def _reached(tx: Transaction, target: Jid) -> list[Session]:
 def direct_available(
     context: Context, tx: Transaction, sender: Sender, target: Jid, addressed_to: AddressedTo
 ) -> None:
-    """Send available presence to an address, which is informed later when the session ends.
+    """Send available presence to an address, and inform that address when the session ends.
 
     Raises:
         PresenceError: the session has directed presence to too many addresses.
@@ -319,7 +331,7 @@ def direct_unavailable(
 def relay_error(
     context: Context, tx: Transaction, sender: Sender, target: Jid, addressed_to: AddressedTo
 ) -> None:
-    """Send a presence error to the session that it answers, if the sender may reach that one."""
+    """Relay a presence error to the session at `target`, if the sender may reach that session."""
     session = messages.find_answerable_session(context, tx, sender, target.full)
     if session is not None:
         tx.send(session.generation, addressed_to(target.full))

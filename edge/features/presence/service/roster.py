@@ -1,8 +1,8 @@
 """Operations on an account's roster (RFC 6121, section 2).
 
 Clients change names and groups of contacts here; `subscriptions` changes their states and removes
-them. A client that has the roster's version is sent no roster (section 2.6); any other is sent all
-of it and not only the changes since its version, because rosters are short.
+contacts. A client that has the current version of the roster is sent no items (section 2.6). Any
+other client is sent the whole roster, not only the changes, because rosters are short.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from edge.features.presence.store import presence, roster
 from edge.features.presence.store.roster import RosterItem
 
 MAX_ITEM_BYTES: Final = 600
-"""Bytes of an encoded contact.
+"""Maximum bytes of an encoded contact.
 
 A roster of 200 contacts then fits into a session's limit of unacknowledged bytes.
 """
@@ -49,13 +49,16 @@ def find_party(tx: Transaction, bare: str, name: str) -> Party | None:
 
 
 def find_contact(tx: Transaction, name: str, jid: str) -> RosterItem | None:
-    """Return the item of a bare JID in the roster of an account, or `None` without the account."""
+    """Return the roster item of a bare JID in the roster of account `name`.
+
+    Returns `None` if the account does not exist.
+    """
     account = roster.account_id(tx, name)
     return None if account is None else roster.find(tx, account, jid)
 
 
 def own_roster(tx: Transaction, sender: Sender, relation: Relation) -> Party:
-    """Return the sender's account; `relation` is that of the addressed roster to the sender.
+    """Return the sender's account; `relation` is the sender's relation to the roster's account.
 
     Raises `PresenceError` if the sender may not use the roster.
     """
@@ -81,7 +84,7 @@ def put(context: Context, tx: Transaction, sender: Sender, own: Party, contact: 
     """Add or update a contact (sections 2.3 and 2.4).
 
     Raises:
-        PresenceError: it is the account itself, or it is too large, or there is no room.
+        PresenceError: the contact is the account itself or too large, or the roster is full.
     """
     check_not_own(own, contact.jid)
     item = roster.find(tx, own.account, contact.jid)

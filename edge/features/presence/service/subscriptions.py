@@ -50,7 +50,8 @@ def send(
         stanza: the raw stanza, stamped with both bare JIDs.
 
     Raises:
-        PresenceError: the contact is the account itself, or there is no room; nothing was changed.
+        PresenceError: the contact is the account itself, or a roster is full; nothing was
+            changed.
     """
     if contact.bare == sender.bare:
         raise PresenceError(Reason.OWN_SUBSCRIPTION)
@@ -116,7 +117,7 @@ def _receive(
 def refuse(context: Context, tx: Transaction, own: Party, jid: str) -> None:
     """Inform an account that it has no subscription to a JID (sections 3.1.3 and 4.3.2).
 
-    The JID does not exist, or must not be subscribed to.
+    This is the answer if the JID does not exist or may not be subscribed to.
     """
     kind = SubscriptionType.UNSUBSCRIBED
     stanza = context.encode(SubscriptionStanza(kind, jid, own.bare))
@@ -124,10 +125,10 @@ def refuse(context: Context, tx: Transaction, own: Party, jid: str) -> None:
 
 
 def remove_contact(context: Context, tx: Transaction, own: Party, contact: Jid) -> None:
-    """Remove a contact from a roster and end the subscriptions between the two (section 2.5.2).
+    """Remove a contact and end the subscriptions between it and the account (section 2.5.2).
 
     Raises:
-        PresenceError: it is the account itself, or not in the roster.
+        PresenceError: the contact is the account itself, or is not in the roster.
     """
     jid = contact.bare
     check_not_own(own, jid)

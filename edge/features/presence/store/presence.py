@@ -59,7 +59,7 @@ _DIRECTED: Final = "SELECT target FROM temp.directed WHERE generation = ? ORDER 
 class Recipient(NamedTuple):
     """A session that receives an account's presence broadcasts.
 
-    `subscription` is the subscription of its account in the broadcasting account's roster.
+    `subscription` is that of the receiving account, as listed in the broadcasting account's roster.
     """
 
     generation: int
@@ -86,9 +86,9 @@ class ContactPresence(NamedTuple):
 
 
 def set_available(tx: Transaction, generation: int, presence: bytes, priority: int) -> None:
-    """Record a session's presence broadcast; the session is available.
+    """Mark a session as available and store its presence broadcast.
 
-    Initial presence makes it available to the publish-subscribe service again.
+    After initial presence, the session is available to the publish-subscribe service again.
     """
     tx.run(_SHOW, (priority, presence, generation))
     sessions.forget_cached(tx, generation)

@@ -1,8 +1,8 @@
-"""The roster table: each account's contacts and the state of the presence subscriptions.
+"""The table `roster`: each account's contacts and the state of the presence subscriptions.
 
-A row that is not `listed` is not part of the roster. With a `request` it is a pending subscription
-request; without one it is a removed contact, whose removal was not pushed to the account yet.
-Source: RFC 6121, sections 2 and 3.
+A row that is not `listed` is not part of the roster. If it has a `request`, it is a pending
+subscription request. Otherwise it is a removed contact whose removal has not been pushed to the
+account yet. Source: RFC 6121, sections 2 and 3.
 """
 
 from __future__ import annotations
@@ -77,8 +77,7 @@ class RosterItem(NamedTuple):
     groups: tuple[str, ...] = ()
 
     def with_state(self, state: SubscriptionState, request: bytes) -> RosterItem:
-        """Return the item in another state, with `request` if the contact starts to wait for an
-        answer."""
+        """Return the item in another state; keep `request` while that state awaits an answer."""
         waits = FIELDS[state].pending
         kept = self.request or request if waits else None
         return self._replace(listed=self.listed or is_listed(state), state=state, request=kept)
@@ -157,7 +156,7 @@ def remove(tx: Transaction, account: int, jid: str) -> None:
 def remove_from_all(tx: Transaction, jid: str) -> None:
     """Remove a bare JID from all rosters, so that a new account of that name inherits nothing.
 
-    The rows remain for `take_removed`.
+    The rows stay, unlisted, until `take_removed` deletes them.
     """
     accounts.forget_relations(tx)
     tx.run(_DELETE_REQUESTS, (jid,))
@@ -165,8 +164,10 @@ def remove_from_all(tx: Transaction, jid: str) -> None:
 
 
 def take_removed(tx: Transaction) -> list[tuple[int, str, str]]:
-    """Return what `remove_from_all` has removed, each with the row and the name of the account, and
-    delete it."""
+    """Delete the rows that `remove_from_all` left, and return them.
+
+    Each result is the row number and the name of the roster's account, and the removed JID.
+    """
     found = [(int(row[0]), str(row[1]), str(row[2])) for row in tx.rows(_STRUCK_OUT)]
     for account, _name, jid in found:
         tx.run(_REMOVE, (account, jid))

@@ -1,9 +1,9 @@
 """Presence between a component gateway and users of its server (XEP-0114).
 
-The gateway has no roster on the server: users that it trusts may see its presence, and it
-subscribes to theirs. It knows only the presence that sessions have sent since the link came up; it
-stores no presence across restarts. The server probes the gateway, and the gateway probes the users
-that an operator added, when the link comes up. Source: RFC 6121, sections 3 and 4.
+The gateway has no roster on the server. It lets trusted users see its presence, and subscribes to
+their presence. It knows only the presence that sessions have sent since the link came up; it stores
+no presence across restarts. When the link comes up, the server probes the gateway, and the gateway
+probes the users that an operator added. Source: RFC 6121, sections 3 and 4.
 """
 
 from __future__ import annotations

@@ -198,7 +198,7 @@ NEEDS_ACCOUNTS: Final = True
 
 
 def register(hooks: Hooks) -> None:
-    """Register with the engine."""
+    """Register the hooks of this module with the engine."""
     hooks.add(hooks.stanza_handlers, "presence", handle)
     hooks.encode(SessionPresence, _encode_session_presence)
     hooks.encode(UnavailablePresence, _encode_unavailable)

@@ -40,7 +40,10 @@ class _RosterSet(NamedTuple):
 
 
 def get(context: Context, stanza: Stanza) -> OffloadedWork:
-    """Answer with the roster (section 2.2), or with nothing if the client has it (2.6.2)."""
+    """Answer with the roster (section 2.2).
+
+    The answer is empty if the client has the current version (section 2.6.2).
+    """
     known = stanza.children[0].attrs.get("ver")
 
     def act(tx: Transaction, sender: Sender, own: Party) -> bytes:
@@ -70,7 +73,7 @@ def change(context: Context, stanza: Stanza) -> Work:
 def _work(
     context: Context, stanza: Stanza, act: Callable[[Transaction, Sender, Party], bytes]
 ) -> Work:
-    """Return work that answers with the payload that `act` returns, or with its refusal."""
+    """Return work that answers with the payload of `act`, or with an error if `act` refuses."""
 
     def work(tx: Transaction, sender: Sender) -> bytes:
         try:
@@ -160,7 +163,7 @@ NEEDS_ACCOUNTS: Final = True
 
 
 def register(hooks: Hooks) -> None:
-    """Register with the engine."""
+    """Register the hooks of this module with the engine."""
     for type_, handler in _HANDLERS.items():
         hooks.add(hooks.own_account_iqs, (type_, _QUERY), handler)
         hooks.add(hooks.account_iqs, (type_, _QUERY), handler)
