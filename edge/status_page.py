@@ -96,7 +96,7 @@ class StatusPage:
         self._reader = None  # it misses events from now on
 
     def _server_on(self, port: int) -> Server | None:
-        """Return the running server if it uses the same port, perhaps of other addresses."""
+        """Return the running server if it uses the same port, even with another host."""
         used = self._settings.web.listen
         return self._server if used and port and parse_address(used).port == port else None
 

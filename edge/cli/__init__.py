@@ -51,6 +51,6 @@ def json_option(help_: str) -> Callable[[Callable[P, None]], Callable[P, None]]:
 
 
 def echo_lines(lines: Iterable[str]) -> None:
-    """Print lines, without what controls a terminal."""
+    """Print lines without terminal control characters."""
     for line in lines:
         click.echo(to_terminal(line))

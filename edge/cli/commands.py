@@ -31,7 +31,7 @@ COMMANDS: Final = {
 
 
 class Commands(click.Group):
-    """A group that imports a command when it is used, because importing all takes a Pi seconds."""
+    """A group that imports a command when it is used; to import all takes seconds on a Pi."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of all commands, sorted."""

@@ -17,7 +17,7 @@ from edge.ops import dead_letters as ops
 from sync.common.text import plural, utc_time
 
 LIST_LIMIT: Final = 100
-"""Dead letters that `list` prints without --all: the latest."""
+"""Maximum dead letters that `list` prints without --all; these are the latest."""
 
 _ids = click.argument("ids", metavar="ID...", nargs=-1, required=True, type=click.IntRange(min=1))
 _yes = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")

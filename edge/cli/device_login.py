@@ -19,7 +19,7 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 
 
 class Login(NamedTuple):
-    """A log-in of a device; `host` is empty for the JID's domain."""
+    """The data for a login as a device; if `host` is empty, the JID's domain is the host."""
 
     jid: str
     password: str

@@ -25,14 +25,14 @@ POLL_S: Final = 1.0
 
 
 class Output:
-    """Prints what is received, until `count` is reached; without an end if it is `None`."""
+    """A printer of messages and items, done after `count` of them; `None` means never."""
 
     def __init__(self, count: int | None, as_json: bool) -> None:
         self._left = count
         self._as_json = as_json
 
     def show(self, title: str, fields: dict[str, Any], payload: Payload) -> bool:
-        """Print one thing; return whether more is to be received."""
+        """Print one message or item; return whether more may be printed."""
         if self._as_json:
             click.echo(json.dumps({**fields, **payload.fields()}))
         else:
@@ -58,12 +58,14 @@ def _lines(title: str, text: str) -> list[str]:
 @click.option(
     "--take", metavar="QUEUE", help="Take items of this queue: each is deleted once shown."
 )
-@click.option("--count", metavar="N", type=click.IntRange(min=1), help="End after N of them.")
+@click.option(
+    "--count", metavar="N", type=click.IntRange(min=1), help="End after N messages or items."
+)
 @click.option(
     "--idle",
     metavar="SECONDS",
     type=click.FloatRange(min=0.0, min_open=True),
-    help="End when nothing was received for so long. Default: never.",
+    help="End after this time without a message or item. Default: never.",
 )
 @json_option("Print one JSON object per line.")
 @click.option(
@@ -86,7 +88,7 @@ def listen(
     folder: Path | None,
     **login: Any,
 ) -> None:
-    """Print what is published to nodes, or take items of a queue.
+    """Print the items published to nodes, or take items of a queue.
 
     A filter may contain + for one level of a node's name and # for the rest; a share is
     $share:NAME:FILTER. With --as, log in over the network as that device, and without a NODE or
@@ -142,7 +144,10 @@ def _listen(
 def _take(
     folder: Path, queue: str, output: Output, begun: Callable[[], None], idle: float | None
 ) -> None:
-    """Take items as the operator; one that was shown is deleted, or comes back if that fails."""
+    """Take items as the operator, and delete each after it was shown.
+
+    An item that could not be deleted becomes ready again later.
+    """
     item = control.perform(folder, TakeItem(queue)).item
     begun()
     last = time.monotonic()

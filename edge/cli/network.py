@@ -1,8 +1,8 @@
 """Send and listen as a device, over the network, with the firmware library.
 
 This is the only module of the gateway that uses `firmware_sim`. It is a client: the gateway shares
-no rules with it. The library's import takes longer than that of all other commands, so it is made
-when a command needs it.
+no rules with it. A command imports this module only if needed, because the import of the library
+takes longer than that of all other commands.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from firmware_sim.device import (
 )
 
 _HIDDEN: Final = -1
-"""The priority of a session that gets no messages to its account, so that the device gets them."""
+"""A negative priority: messages to the account go to the device and not to this session."""
 
 _ITEM_ID_BYTES: Final = 8
-"""Random bytes in the ItemID of an item that has none."""
+"""Random bytes in a generated ItemID."""
 
 logging.getLogger("slixmpp").setLevel(logging.CRITICAL)  # an error of the command says it
 
@@ -132,13 +132,13 @@ async def listen(
     timeout: float,  # noqa: ASYNC109
     idle: float | None,
 ) -> None:
-    """Receive items of nodes, filters or shares, or without a target messages to the device.
+    """Receive items of nodes, filters or shares; without `targets`, messages to the device.
 
     Args:
-        show: called with what is received; returns whether there is more to receive.
+        show: prints what was received; returns whether there is more to receive.
         begun: called when the device is subscribed.
         timeout: seconds for connecting.
-        idle: seconds after which to return if nothing is received; `None` is never.
+        idle: seconds without anything received after which to return; `None` means never.
 
     Raises:
         NetworkError: there is no session, or a subscription was refused.
@@ -224,10 +224,10 @@ class _Connecting(Protocol):
 
     @property
     def last_error(self) -> str:
-        """Return why there is none."""
+        """Return why the last attempt to open a session failed."""
 
     async def changed(self) -> None:
-        """Wait until either changes."""
+        """Wait until `online` or `last_error` changes."""
 
 
 @asynccontextmanager
@@ -254,7 +254,7 @@ async def _first_success(
     client: _Connecting,
     timeout: float,  # noqa: ASYNC109
 ) -> None:
-    """Wait for a success, and no longer than until the first attempt to connect has failed."""
+    """Wait until `success` ends; raise `NetworkError` if the first attempt to connect fails."""
     succeeded, failed = asyncio.create_task(success), asyncio.create_task(_failure(client))
     try:
         tasks = {succeeded, failed}

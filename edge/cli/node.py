@@ -51,7 +51,7 @@ def create(
 @folder_option
 @json_option("Print one JSON object per line.")
 def list_(folder: Path, as_json: bool) -> None:
-    """List all nodes, with what they store."""
+    """List all nodes with the number and size of their items."""
     found = nodes.list_all(folder)
     if as_json:
         for one in found:

@@ -18,7 +18,7 @@ from edge.ops import queue as queues
 from sync.common.text import columns, plural, utc_time
 
 _UNKNOWN: Final = "-"
-"""Printed for the sessions of a member if it is not known which members are connected."""
+"""Printed in place of a member's sessions if the connected members are not known."""
 
 _queue = click.argument("name", metavar="NODE|SHARE")
 _yes = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
@@ -86,8 +86,8 @@ def show(name: str, folder: Path, as_json: bool, item: str | None, limit: int) -
 def unlock(name: str, item: str, folder: Path, yes: bool) -> None:
     """Unlock an item of a queue node.
 
-    It is taken from its worker as if its lock had timed out. If the worker has acted on the item
-    already, it is acted on twice.
+    The item is taken from its worker as if its lock had timed out. If the worker has acted on the
+    item already, it is acted on twice.
     """
     if not yes:
         found = queues.show(folder, name, item=item, limit=1).report.items[0]
@@ -105,7 +105,7 @@ def unlock(name: str, item: str, folder: Path, yes: bool) -> None:
 def requeue(name: str, items: tuple[str, ...], folder: Path, all_: bool, yes: bool) -> None:
     """Make dead items ready again.
 
-    Each returns to its old place in the queue. If one of the named items is not dead, none is
+    Each item returns to its old place in the queue. If one of the named items is not dead, none is
     requeued. An item that was delivered before may be acted on twice, even in a shared
     subscription at QoS 0 or 2.
     """

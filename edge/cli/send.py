@@ -36,9 +36,21 @@ from edge.ops.payloads import Format
     show_default=True,
     help="How TEXT becomes the payload: a body, a JSON container, or XML as it is.",
 )
-@click.option("--priority", metavar="N", type=int, help="Queue: highest first, -1000 to 1000.")
-@click.option("--delay", metavar="SECONDS", type=float, help="Queue: not taken before then.")
-@click.option("--ttl", metavar="SECONDS", type=float, help="Queue: dead if not taken by then.")
+@click.option(
+    "--priority",
+    metavar="N",
+    type=int,
+    help="Priority of a queue item, -1000 to 1000. The highest is taken first.",
+)
+@click.option(
+    "--delay", metavar="SECONDS", type=float, help="Time before a queue item can be taken."
+)
+@click.option(
+    "--ttl",
+    metavar="SECONDS",
+    type=float,
+    help="Time after which a queue item that was not taken is dead.",
+)
 @click.option("--lines", is_flag=True, help="Send each line of standard input as a message.")
 @click.option(
     "--outbox",
@@ -74,8 +86,8 @@ def send(
 
     TEXT is read from standard input if it is missing. With --as, the message is sent over the
     network as that device; otherwise by the operator of the gateway in --dir, which must be
-    running. Prints nothing; status 0 means that the gateway answers for the message, except at
-    level 0 over the network, which has no answer.
+    running. Prints nothing. Exit status 0 means that the gateway has accepted the message, or at
+    level 0 over the network, that it was sent.
     """
     if (to is None) == (node is None):
         raise click.UsageError("choose the recipient by --to or --node")

@@ -16,7 +16,7 @@ from edge.config.load import SECTIONS, Config
 
 
 class Changes(NamedTuple):
-    """The options that differ, as `SECTION.NAME`: those that can be reloaded, and the others."""
+    """The options that differ, as `SECTION.NAME`: those that a reload applies, and the others."""
 
     reloadable: list[str]
     restart: list[str]
@@ -42,7 +42,10 @@ def merge(current: Config, new: Config) -> Config:
 
 
 def assign(current: Config, target: Config) -> None:
-    """Give all options of `current` the values of `target`, for every part that holds a section."""
+    """Set all options of `current` to the values of `target`.
+
+    The section objects stay the same, so every part of the gateway that holds one sees the change.
+    """
     for section, name, _restart in _options():
         value = getattr(getattr(target, section), name)
         force_setattr(getattr(current, section), name, value)

@@ -1,4 +1,4 @@
-"""Find unknown, invalid and missing options, and say what each must be."""
+"""Find unknown, invalid and missing options, and describe the valid values of each."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MAX_VALUE: Final = 60
 
 
 class Fault(NamedTuple):
-    """A fault in the file; `option` is `SECTION.NAME`, or empty if it is about several."""
+    """A fault in the file; `option` is `SECTION.NAME`, or empty if several options are at fault."""
 
     option: str
     text: str

@@ -22,9 +22,9 @@ from sync.common.regular_files import read_regular
 FILE_NAME: Final = "fieldpost.toml"
 LAST_PORT: Final = 65_535
 MIN_BANDWIDTH: Final = 2_048
-"""Bytes per second: twice the minimum throughput that the centre's receiver accepts."""
+"""Minimum upload rate in bytes per second: twice the minimum that the receiver accepts."""
 LARGEST: Final = 10**15
-"""Largest number of an option: SQLite stores 64 bits, which sums must not exceed either."""
+"""Maximum of a numeric option; sums of such numbers fit into the 64-bit integers of SQLite."""
 
 SECTIONS: Final[dict[str, type[Section]]] = {
     "gateway": Gateway,
@@ -52,8 +52,8 @@ class Address(NamedTuple):
 class Config(Section, frozen=True, kw_only=True):
     """The configuration of a gateway.
 
-    No two share a section, because a reload changes the sections of a running gateway in place
-    (`edge.config.changes`).
+    Each configuration has its own section objects, because a reload changes the sections of a
+    running gateway in place (`edge.config.changes`).
     """
 
     gateway: Gateway
@@ -138,7 +138,7 @@ def read_tables(text: bytes) -> dict[str, Any]:
 
 
 def find_conflicts(config: Config) -> Iterator[ConfigError]:
-    """Yield an error for each check that fails although every option is valid by itself."""
+    """Yield an error for each combination of valid options that is not allowed."""
     for check in _CHECKS:
         try:
             check(config)

@@ -295,7 +295,7 @@ class Log(Section, frozen=True, kw_only=True):
         int,
         option(
             "Maximum notifications per minute to the accounts in `notify`. Further events are"
-            " counted and reported as one.",
+            " counted, and one notification reports their number.",
             "events",
             ge=1,
             le=1000,

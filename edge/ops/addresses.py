@@ -1,4 +1,4 @@
-"""The addresses that an operator means by the names of devices and nodes."""
+"""Convert the names of devices and nodes, as an operator types them, to XMPP addresses."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def node_address(domain: str, node: str) -> str:
 
 
 def recipient_address(domain: str, to: str) -> str:
-    """Return an address as it is, and for the name of a device that of its account."""
+    """Return the address of a recipient: `to` itself, or the JID of the device named `to`."""
     service = pubsub_service(domain)
     if "@" in to or to in (domain, service) or to.startswith(f"{service}/"):
         return to

@@ -1,8 +1,9 @@
 """Back up a gateway's folder into one file and restore it: database, configuration and keys.
 
-The copy of the database is marked as a copy: wherever it is started, it begins a new epoch, because
-the original goes on numbering events that the copy does not have. A backup is a zip archive, whose
-checksums show that it is complete. It contains secrets, so only its owner can read it.
+The copy of the database is marked as a copy. A gateway that starts with it begins a new epoch,
+because the original continues to number events that the copy does not have. A backup is a zip
+archive, whose checksums show that it is complete. It contains secrets, so only its owner can read
+it.
 """
 
 from __future__ import annotations
@@ -35,13 +36,13 @@ from sync.common.regular_files import check_regular
 from sync.common.text import os_error
 
 FORMAT: Final = 1
-"""The version of the layout; other versions are refused."""
+"""The version of a backup's layout; a backup of another version is refused."""
 
 MANIFEST: Final = "backup.json"
-"""The member that describes the backup."""
+"""The file in the archive that describes the backup."""
 
 CHUNK: Final = 1024 * 1024
-"""Bytes copied at once."""
+"""Bytes copied in one read."""
 
 MAX_TIME: Final = 253_402_300_799_999
 """The end of the year 9999 in ms since 1970: later dates cannot be formatted."""
@@ -65,8 +66,8 @@ class Manifest(NamedTuple):
 def write(folder: Path, place: Path) -> Manifest:
     """Write a backup of the running or stopped gateway in `folder` to the new file `place`.
 
-    The folder of the file needs temporary room for a copy of the database. Raises
-    `FieldpostError`, and then leaves no file.
+    The disk of `place` needs temporary room for a copy of the database. If this raises
+    `FieldpostError`, no file is left.
     """
     settings = load.load(folder)
     if place.exists():
@@ -98,7 +99,7 @@ def write(folder: Path, place: Path) -> Manifest:
 def restore(place: Path, folder: Path) -> Manifest:
     """Restore the backup `place` into `folder`, which must be new or empty.
 
-    Raises `FieldpostError`, and then leaves no folder.
+    If this raises `FieldpostError`, no folder is left.
     """
     folder = setup.check_empty(folder)
     with _describing_errors(folder), temporary_folder(folder) as temporary:

@@ -25,13 +25,13 @@ KEY: Final = "key.pem"
 CA: Final = "ca.pem"
 
 XMPP_ADDR: Final = "1.3.6.1.5.5.7.8.5"
-"""id-on-xmppAddr: a subject alternative name that is a JID (RFC 6120, section 13.7.1.4)."""
+"""The OID id-on-xmppAddr: a subject alternative name with a JID (RFC 6120, section 13.7.1.4)."""
 
 _UTF8_STRING: Final = 0x0C
 
 
 class Issued(NamedTuple):
-    """A new certificate: the files that its device needs, and what the store records of it.
+    """A new certificate: the files for its device, and the fields that the database stores.
 
     `fingerprint` is the SHA-256 of its DER, `serial` hexadecimal, `not_after` in ms since 1970 UTC.
     """
@@ -50,8 +50,8 @@ def device_folder(folder: Path, name: str) -> Path:
 def issue(ca: Authority, jid: str, days: int, now: int) -> Issued:
     """Create a key and a certificate for the device `jid`, valid for `days` days from `now`.
 
-    The certificate ends with the CA at the latest. `now` is in ms since 1970 UTC. Raises
-    `SetupError` if the CA has expired.
+    The certificate expires no later than the CA. `now` is in ms since 1970 UTC. Raises `SetupError`
+    if the CA has expired.
     """
     from cryptography.hazmat.primitives import hashes
 
@@ -75,12 +75,12 @@ def issue(ca: Authority, jid: str, days: int, now: int) -> Issued:
 
 
 def write_crl(tx: Transaction, folder: Path, ca: Authority) -> None:
-    """Write a new certificate revocation list (RFC 5280, section 5), and count it.
+    """Write a certificate revocation list with the next CRL number (RFC 5280, section 5).
 
-    It is written inside the transaction, so that two commands cannot overtake each other and
-    whoever sees the database change finds the new list. Its next update is due when the CA ends,
-    because an expired list would shut out every device. A list that follows within a second is
-    dated a second later, because OpenSSL prefers the later one.
+    The file is written inside the transaction, so that two commands cannot write in the wrong order
+    and a process that sees the database change finds the new list. The next update is due when the
+    CA expires, because an expired list would shut out every device. A second list within a second
+    is dated one second later, because OpenSSL prefers the list with the later date.
 
     Raises:
         SetupError: the CA has expired.

@@ -1,6 +1,6 @@
 """Find every fault in a `fieldpost.toml`, and the options that differ from their defaults.
 
-`fieldpost run` stops at the first fault; whoever edits the file needs all of them.
+`fieldpost run` stops at the first fault; a person who edits the file needs to know all faults.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ HIDDEN: Final = "(not shown)"
 
 
 class ChangedOption(NamedTuple):
-    """An option whose value differs from its default, which is `None` if it has none."""
+    """An option whose value differs from its default; `default` is `None` if it has none."""
 
     option: str
     value: object
@@ -28,7 +28,7 @@ class ChangedOption(NamedTuple):
 
 
 class Report(NamedTuple):
-    """The result of a check; `changed` covers the options that are valid by themselves."""
+    """The result of a check; `changed` lists only options whose own values are valid."""
 
     faults: list[Fault]
     changed: list[ChangedOption]

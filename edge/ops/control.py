@@ -1,8 +1,8 @@
 """Talk to a running gateway over its control socket, `DIR/control.sock`.
 
-Only the owner of the folder can connect. A request is one line, the answer one line of JSON; to a
-`Listen` it is a line for each item, until the connection ends. `edge.server.control_server` is the
-other side.
+Only the owner of the folder can connect. A request is one line; its answer is one line of JSON. The
+answer to a `Listen` request is a line for each item, until the connection ends.
+`edge.server.control_server` answers the requests.
 """
 
 from __future__ import annotations
@@ -36,21 +36,23 @@ RELOAD: Final = b"reload"
 """The request to reload the configuration; the answer is a `ReloadReport`."""
 
 RELOAD_TIMEOUT: Final = 60.0
-"""Seconds in which a reload must be done; it waits for commits, and perhaps for name resolution."""
+"""Maximum seconds of a reload, which waits for commits, and perhaps for name resolution."""
 
 MEMBERS: Final = b"members"
-"""With a space and the number of a queue, the request for a `QueueAttendance`."""
+"""The request for a `QueueAttendance`, followed by a space and the number of the queue."""
 
 TIMEOUT: Final = 5.0
 """Seconds in which the gateway must answer; it takes milliseconds."""
 
 MAX_REQUEST_BYTES: Final = 3 * 1024 * 1024
-"""Maximum length of a request: a message of 1 MiB, the longest stanza, escaped for JSON."""
+"""Maximum bytes of a request: a message of 1 MiB, the longest stanza, escaped for JSON."""
 
 MAX_ANSWER_BYTES: Final = 16 * 1024 * 1024
-"""The longest answer. An answer to `SESSIONS` usually has 200 bytes a session; one to `MEMBERS`
-names at most a thousand sessions of at most 3 KiB, usually of 50 bytes; one to `STATUS` has
-4 KiB."""
+"""Maximum bytes of an answer.
+
+The answer to `SESSIONS` usually has 200 bytes for each session. The answer to `MEMBERS` names at
+most a thousand sessions of at most 3 KiB, usually of 50 bytes. The answer to `STATUS` has 4 KiB.
+"""
 
 _READ: Final = 64 * 1024
 
@@ -95,8 +97,10 @@ class ConnectedSession(Struct, frozen=True, kw_only=True):
 
 
 class ReloadReport(Struct, frozen=True, kw_only=True):
-    """The result of a reload: the options that have changed, those that need a restart, and the
-    faults for which nothing has changed."""
+    """The result of a reload: the changed options, those that need a restart, and the faults.
+
+    If there are faults, nothing was changed.
+    """
 
     changed: list[str] = []
     restart: list[str] = []
@@ -104,7 +108,7 @@ class ReloadReport(Struct, frozen=True, kw_only=True):
 
 
 class QueueAttendance(Struct, frozen=True, kw_only=True):
-    """The sessions of the members of a queue, at a service time."""
+    """The connected sessions of a queue's members at the service time `service`, in seconds."""
 
     service: float
     attending: list[Attendance]
@@ -112,9 +116,10 @@ class QueueAttendance(Struct, frozen=True, kw_only=True):
 
 @contextmanager
 def short_path(folder: Path) -> Iterator[str]:
-    """Yield a path of the socket that fits into its limit of 107 bytes, whatever the folder's path.
+    """Yield a path to the control socket of at most 107 bytes, the maximum of the kernel.
 
-    The path is valid inside the block. Raises `OSError` if there is no such folder.
+    The path does not depend on the length of the folder's path, and is valid inside the block.
+    Raises `OSError` if there is no such folder.
     """
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -132,7 +137,7 @@ def process_status(folder: Path, timeout: float = TIMEOUT) -> ProcessStatus | No
 
 
 def reload(folder: Path) -> ReloadReport | None:
-    """Let the gateway in `folder` reload its configuration.
+    """Make the gateway in `folder` reload its configuration.
 
     Returns `None` and raises errors as `process_status` does.
     """
@@ -148,7 +153,7 @@ def connected_sessions(folder: Path) -> list[ConnectedSession] | None:
 
 
 def attendance(folder: Path, queue: int, timeout: float = TIMEOUT) -> QueueAttendance | None:
-    """Query the sessions of the members of a queue, by its number.
+    """Query the connected sessions of the members of the queue with the number `queue`.
 
     Returns `None` and raises errors as `process_status` does.
     """
@@ -156,12 +161,12 @@ def attendance(folder: Path, queue: int, timeout: float = TIMEOUT) -> QueueAtten
 
 
 def perform(folder: Path, request: Work, timeout: float = TIMEOUT) -> Answer:
-    """Let the gateway in `folder` perform a request of the operator.
+    """Make the gateway in `folder` perform a request of the operator.
 
     Raises:
-        RequestRefused: it refuses the request; nothing has changed but the log.
-        SetupError: it is not running, or as `process_status`. If it ended or did not answer in
-            time, the request may or may not have been performed.
+        RequestRefused: the gateway refuses the request; only a log event was written.
+        SetupError: the gateway is not running, or does not answer. If it ended or did not
+            answer within `timeout` seconds, the request may or may not have been performed.
     """
     line = msgspec.json.encode(request)
     if len(line) > MAX_REQUEST_BYTES:
@@ -180,15 +185,16 @@ def perform(folder: Path, request: Work, timeout: float = TIMEOUT) -> Answer:
 def listening(
     folder: Path, filters: list[str], idle: float | None = None
 ) -> Iterator[Iterator[ItemReport]]:
-    """Yield the items that are published to nodes while the block runs.
+    """Yield an iterator of the items that are published to nodes while the block runs.
 
     Args:
         filters: filters of the names of the nodes.
-        idle: seconds without an item after which the items end; `None` is never.
+        idle: seconds without an item after which the iterator ends; `None` means never.
 
     Raises:
         RequestRefused: a filter is invalid, or there are too many listeners.
-        SetupError: the gateway is not running, ended, or was read too slowly.
+        SetupError: the gateway is not running, has ended, or has closed the connection because
+            the items were read too slowly.
     """
     with ExitStack() as stack:
         client = stack.enter_context(socket.socket(socket.AF_UNIX))

@@ -11,14 +11,14 @@ from edge.features.outbox.store.dead_letters import StoredDeadLetter
 from edge.ops.transactions import changing, reading
 
 PAGE: Final = 100
-"""Messages read per transaction, so that a slow consumer does not block the gateway."""
+"""Dead letters read per transaction, so that a slow consumer does not block the gateway."""
 
 IN_DOUBT_HELP: Final = (
     "In doubt: the device may have acted on the message already. `requeue` only repeats the release"
     " to a device that has the message, so it is acted on once. `requeue --may-repeat` sends it"
     " again, so it may be acted on twice. `drop` deletes it, so it may never be acted on."
 )
-"""The choices for a message in doubt, printed wherever one is shown."""
+"""The choices for a message in doubt, printed with each list that contains one."""
 
 
 class DeadLetterWithBody(NamedTuple):
@@ -47,7 +47,7 @@ def show(folder: Path, row: int) -> DeadLetterWithBody:
 
 
 def find(folder: Path, rows: Sequence[int]) -> list[StoredDeadLetter]:
-    """Return dead letters; raises `SetupError` if one does not exist."""
+    """Return the dead letters with these numbers; raises `SetupError` if one does not exist."""
     with reading(folder) as tx:
         return [dead_letters.find(tx, row) for row in rows]
 
@@ -55,8 +55,8 @@ def find(folder: Path, rows: Sequence[int]) -> list[StoredDeadLetter]:
 def requeue(folder: Path, rows: Sequence[int], *, may_repeat: bool = False) -> None:
     """Return dead letters to the outboxes of their devices: all of them or none.
 
-    For a message in doubt only the release is repeated, unless it `may_repeat`. Raises `SetupError`
-    with the reason if one cannot be requeued.
+    For a message in doubt only the release is repeated; with `may_repeat` the message is sent
+    again. Raises `SetupError` with the reason if one cannot be requeued.
     """
     with changing(folder) as tx:
         for row in rows:

@@ -1,7 +1,7 @@
 """Read the dates and names of an X.509 certificate (RFC 5280, section 4.1) from its DER.
 
-A running gateway uses this instead of `cryptography`, which costs 15 MB. Nothing is verified; that
-is done where certificates are signed (`edge.ops.pki`).
+A running gateway uses this instead of `cryptography`, which costs 15 MB of memory. The signature is
+not verified.
 """
 
 from __future__ import annotations

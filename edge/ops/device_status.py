@@ -1,4 +1,4 @@
-"""The devices of a gateway: how each may log in, whether it is connected, and what waits for it."""
+"""The devices of a gateway: their login methods, connections and waiting messages."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ class Device(NamedTuple):
 
 
 class DeviceStatus(NamedTuple):
-    """A device, its state (`ONLINE` or another), and its sessions, the newest first.
+    """A device, its state (such as `ONLINE`), and its sessions, the newest first.
 
-    `device.seen` is the newest time of the database and the sessions.
+    `device.seen` is the latest time of its connected sessions, or that of the database without any.
     """
 
     device: Device
@@ -68,14 +68,17 @@ class DeviceStatus(NamedTuple):
 
 
 class DeviceStatuses(NamedTuple):
-    """All devices, ordered by name, and why the gateway does not answer, if it does not."""
+    """All devices, ordered by name, and the reason if the running gateway does not answer."""
 
     devices: list[DeviceStatus]
     trouble: str | None
 
 
 def jid_of(domain: str, name: str) -> str:
-    """Return the JID of a device; a name with a domain is a user of another server."""
+    """Return the JID of a device.
+
+    If the gateway is a component, the name is already a JID and is returned unchanged.
+    """
     return name if "@" in name else f"{name}@{domain}"
 
 
@@ -102,7 +105,10 @@ def read_one(folder: Path, name: str) -> DeviceStatus:
 def combine(
     devices: Sequence[Device], sessions: Sequence[ConnectedSession] | None
 ) -> list[DeviceStatus]:
-    """Combine the devices in the database with the sessions of the process; `None`: unknown."""
+    """Combine the devices in the database with the sessions of the running gateway.
+
+    If `sessions` is `None`, the state of all devices is `UNKNOWN`.
+    """
     by_account: defaultdict[str, list[ConnectedSession]] = defaultdict(list)
     for session in sessions or ():
         by_account[session.account].append(session)

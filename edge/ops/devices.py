@@ -1,7 +1,8 @@
 """Manage devices: accounts, passwords, certificates and revocation.
 
-Each operation is one transaction; a running gateway notices the change. Certificate files are put
-in place after the commit that records them, so that the gateway knows every certificate there.
+Each operation is one transaction; a running gateway notices the change. The files of a certificate
+are moved to their place after the commit that records the certificate, so that the gateway knows
+every certificate in the folder.
 """
 
 from __future__ import annotations
@@ -47,15 +48,15 @@ class NewDevice(NamedTuple):
 
 
 class NewPassword(NamedTuple):
-    """A password, if it was generated, and whether the change lifted a revocation."""
+    """The new password, if it was generated, and whether setting it lifted a revocation."""
 
     password: str | None
     restored: bool
 
 
 class NewCertificate(NamedTuple):
-    """The folder of a new certificate, the number of certificates that were revoked for it, and
-    whether it lifted a revocation of the device."""
+    """The folder of a new certificate, the number of older certificates that were revoked, and
+    whether issuing it lifted a revocation of the device."""
 
     folder: Path
     revoked: int
@@ -73,10 +74,10 @@ def add(
 ) -> NewDevice:
     """Add a device.
 
-    Without a `password` one is generated, unless the device gets a `certificate`. Passwords are not
-    stored. `downgrade` is explained at `device_status.Device`. If the gateway is a component,
+    If `password` is `None`, one is generated, unless the device gets a `certificate`. Passwords are
+    not stored. `downgrade` is explained at `device_status.Device`. If the gateway is a component,
     `name` is the bare JID of a user of its server, and neither password nor certificate may be
-    given. Raises `SetupError` for an invalid or existing name, an invalid password, and if the CA
+    given. Raises `SetupError` if the name is invalid or exists, the password is invalid, or the CA
     cannot sign.
     """
     settings = load.load(folder)
@@ -133,10 +134,10 @@ def renew(folder: Path, name: str, *, revoke_old: bool = False) -> NewCertificat
 
 
 def set_password(folder: Path, name: str, password: str | None) -> NewPassword:
-    """Set the password of a device, generated if none is given, and lift its revocation.
+    """Set the password of a device, and lift the device's revocation.
 
-    Revoked certificates stay revoked. Raises `SetupError` for an invalid password, and if the
-    device does not exist.
+    If `password` is `None`, one is generated. Revoked certificates stay revoked. Raises
+    `SetupError` if the password is invalid or the device does not exist.
     """
     jid = _own_jid(load.load(folder), name)
     generated = credentials.generate_password() if password is None else None
@@ -152,8 +153,8 @@ def revoke(folder: Path, name: str) -> int:
     """Revoke a device: delete its password, revoke its certificates, end its sessions.
 
     Returns the number of newly revoked certificates. Raises `SetupError` if the device does not
-    exist, and also if it is revoked but the revocation list could not be written; the gateway
-    refuses its logins in any case.
+    exist, or if the revocation list could not be written. In the second case the device is revoked
+    nevertheless.
     """
     jid = _jid(load.load(folder), name)
     with changing(folder) as tx:
@@ -241,7 +242,8 @@ def _issue(folder: Path, name: str, jid: str, unit: Callable[[Transaction], None
 
 
 def _publish_crl(folder: Path, done: str) -> None:
-    """Write the revocation list; `done` is what is true even if that fails."""
+    """Write the revocation list; if that fails, raise `SetupError` with a text that begins with
+    `done`."""
     try:
         ca = pki.load(folder)
         with changing(folder) as tx:

@@ -1,6 +1,6 @@
 """Diagnose a running or stopped gateway with all of `edge.ops.checks`, without changing it.
 
-A part that cannot be checked is a finding too.
+If a part cannot be checked, that is reported as a finding.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from edge.ops.uplink import Route
 from sync.common.text import os_error
 
 WEAR_DAYS: Final = 30
-"""Recent days from which wear is estimated."""
+"""The number of latest days from which the wear of the card is estimated."""
 
 
 def diagnose(folder: Path, *, deep: bool = False) -> Iterator[Finding]:

@@ -17,7 +17,7 @@ from edge.ops import current_time
 from sync.segment import SegmentError, decode
 
 PAGE: Final = 1000
-"""Events read per transaction: memory does not depend on the size of the log."""
+"""Events read per transaction, so that memory use does not depend on the size of the log."""
 
 PAGE_BYTES: Final = 1024 * 1024
 
@@ -34,8 +34,8 @@ def read(folder: Path) -> Iterator[LoggedEvent]:
     """Yield every stored event: epoch by epoch, within an epoch by time, lane and number.
 
     The numbers of a lane stay in order even if the clock was set back. Each segment or page is read
-    in its own transaction, so that a slow consumer does not block the running gateway; one per lane
-    is in memory. Raises `StoreError` if a segment is damaged.
+    in a separate transaction, so that a slow consumer does not block the running gateway. Memory
+    holds one segment or page per lane. Raises `StoreError` if a segment is damaged.
     """
     path = folder / database.FILE_NAME
     with closing(database.connect_reader(path)) as connection:

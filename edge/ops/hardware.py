@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from edge.features.eventlog.rules.epoch import Hardware
 
 MAX_TEXT: Final = 128
-"""Maximum length of a serial number: a card's id has 32 characters, a UUID 36."""
+"""Maximum characters of a serial number: a card's id has 32, a UUID has 36."""
 
 _BOARD: Final = ("sys/firmware/devicetree/base/serial-number", "sys/class/dmi/id/product_uuid")
 _BLOCK: Final = "sys/dev/block"
@@ -22,8 +22,10 @@ _SECTOR: Final = 512
 
 
 class Disk(NamedTuple):
-    """The disk under a folder: its device name, its size in bytes, and the used percentage of its
-    life, rounded up to tens, if it reports that (eMMC)."""
+    """The disk under a folder: its device name, its size in bytes, and the used part of its life.
+
+    `worn` is in percent, rounded up to tens; only eMMC cards report it.
+    """
 
     name: str
     bytes: int
@@ -33,7 +35,7 @@ class Disk(NamedTuple):
 def read(folder: Path, root: Path = Path("/")) -> Hardware:
     """Return the ids of the board and of the card that holds `folder`.
 
-    `root` holds `sys`. The call blocks for less than a millisecond.
+    `root` is the folder that contains `sys`. The call blocks for less than a millisecond.
     """
     board = next((found for name in _BOARD if (found := _text(root / name)) is not None), None)
     card = _text(_device(folder, root) / "device" / "cid")
@@ -70,7 +72,7 @@ def temperature(root: Path = Path("/")) -> float | None:
 def undervoltage(root: Path = Path("/")) -> bool | None:
     """Return whether the voltage was too low since the last call, or `None` if unknown.
 
-    A Raspberry Pi reports it.
+    Only a Raspberry Pi reports this.
     """
     for place in (root / "sys/class/hwmon").glob("hwmon*"):
         if _text(place / "name") == "rpi_volt":

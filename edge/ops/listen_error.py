@@ -25,7 +25,10 @@ def listen_error(section: str, option: str, address: Address, error: Exception) 
 
 
 def find_listen_error(section: str, option: str, address: Address) -> ConfigError | None:
-    """Return why an address cannot be listened on now, or `None`; nothing listens afterwards."""
+    """Return the reason why an address cannot be listened on now, or `None` if it can.
+
+    The address is bound for a moment to find out.
+    """
     if address.port == 0:
         return None
     try:

@@ -28,7 +28,7 @@ _PREFIX: Final = "pubsub#"
 
 
 class NodeSummary(NamedTuple):
-    """A node; `items` and `bytes` are what it stores, or what waits in its queue.
+    """A node; `items` and `bytes` count its stored items, or the items in its queue.
 
     `subscribers` counts the subscriptions to it by name, or the members of its queue.
     """
@@ -42,7 +42,10 @@ class NodeSummary(NamedTuple):
 
 
 def list_all(folder: Path) -> Iterator[NodeSummary]:
-    """Yield all nodes by name; no transaction is open while it yields."""
+    """Yield all nodes by name.
+
+    No transaction is open while the caller handles a node.
+    """
     after = ""
     while True:
         with reading(folder) as tx:
@@ -80,7 +83,7 @@ def create(
 
     Args:
         values: options, with or without the prefix `pubsub#`.
-        owner: the name of a device, or a bare JID; `None` is the gateway itself.
+        owner: the name of a device, or a bare JID; `None` means the gateway itself.
     """
     domain = load.load(folder).gateway.domain
     jid = "" if owner is None else owner if "@" in owner else f"{owner}@{domain}"

@@ -1,8 +1,8 @@
 """Perform requests of the operator: send messages, manage nodes, take items of queues.
 
 The gateway performs each request of `operator_requests` as one unit of work in the name of the
-operator (`access.operator`). A message at level 1 or 2 needs no custody between the two: it reaches
-its destination in the transaction of the request.
+operator (`access.operator`). A message at level 1 or 2 is not taken into custody, because it
+reaches its destination in the transaction of the request.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _UNREACHABLE: Final = {
     NO_DESTINATION: "there is no such account, or it is revoked",
     NOBODY_THERE: "it has no available session, and the message is not stored",
 }
-"""The text of each rule that refuses a plain message of the operator; all others are limits."""
+"""The error text for each rule that can refuse a plain message; other rules are limits."""
 
 
 def check_filters(filters: list[str]) -> tuple[str, ...]:
@@ -70,7 +70,7 @@ def check_filters(filters: list[str]) -> tuple[str, ...]:
 
 
 def perform(context: Context, tx: Transaction, request: Work) -> Answer:
-    """Perform a request; a refusal that was logged stays in the log."""
+    """Perform a request; the log event of a refusal is kept."""
     try:
         if isinstance(request, SendMessage):
             _send(context, tx, request)
@@ -189,7 +189,7 @@ def _manage_node(
 def _owner(context: Context, tx: Transaction, owner: str) -> str:
     """Return the bare JID of a node's owner; raises `RequestRefused` if there is no such account.
 
-    The users of a component are known to its server alone.
+    A component does not check the account, because only its server knows the users.
     """
     try:
         address = addresses.parse(owner)

@@ -13,9 +13,10 @@ from edge.errors import FieldpostError
 
 
 class SendMessage(Struct, frozen=True, tag="send"):
-    """Send a message, the text of a `<message/>`, to an address at level 0, 1 or 2.
+    """A request to send a message, the text of a `<message/>`, at QoS level 0, 1 or 2.
 
-    With `options`, publish options by registered name, the address is that of a queue node.
+    `to` is the address. If there are publish `options`, by registered name, it must be a queue
+    node.
     """
 
     to: str
@@ -25,7 +26,10 @@ class SendMessage(Struct, frozen=True, tag="send"):
 
 
 class CreateNode(Struct, frozen=True, tag="create"):
-    """Create a node with these options, by registered name; without `owner` the gateway owns it."""
+    """A request to create a node; `options` are by registered name, such as `pubsub#max_items`.
+
+    If `owner` is empty, the gateway owns the node.
+    """
 
     node: str
     owner: str = ""
@@ -33,33 +37,33 @@ class CreateNode(Struct, frozen=True, tag="create"):
 
 
 class ConfigureNode(Struct, frozen=True, tag="configure"):
-    """Change options of a node, by registered name."""
+    """A request to change options of a node, by registered name such as `pubsub#max_items`."""
 
     node: str
     options: dict[str, list[str]]
 
 
 class DeleteNode(Struct, frozen=True, tag="delete"):
-    """Delete a node with its items and subscriptions."""
+    """A request to delete a node with its items and subscriptions."""
 
     node: str
 
 
 class TakeItem(Struct, frozen=True, tag="take"):
-    """Take the next ready item of a queue node (`admin.take`)."""
+    """A request to take the next ready item of a queue node (`admin.take`)."""
 
     node: str
 
 
 class FinishItem(Struct, frozen=True, tag="finish"):
-    """Delete an item that was taken (`admin.finish`)."""
+    """A request to delete an item that was taken (`admin.finish`)."""
 
     node: str
     item: str
 
 
 class Listen(Struct, frozen=True, tag="listen"):
-    """Receive the items that are published to nodes whose names match one of these filters."""
+    """A request for the items that are published to nodes whose names match one of `filters`."""
 
     filters: list[str]
 

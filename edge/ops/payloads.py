@@ -1,4 +1,4 @@
-"""Make messages of what an operator types, and read the payloads of messages and items."""
+"""Make messages from an operator's input, and read the payloads of messages and items."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Payload(NamedTuple):
 
     @property
     def short(self) -> str:
-        """The payload for people, on one line unless its text has several."""
+        """Return the payload for people, on one line unless its text has several lines."""
         if self.text is not None:
             return self.text
         return self.xml if self.json is None else json.dumps(self.json, ensure_ascii=False)
@@ -48,13 +48,14 @@ class Payload(NamedTuple):
 
 
 def message(typed: str, format: Format) -> str:
-    """Write a `<message/>` with a payload.
+    """Return a `<message/>` with a payload.
 
     Args:
         typed: text for a body, a JSON value, or XML: an element, or a whole `<message/>`.
 
     Raises:
-        PayloadError: it is not JSON, not one XML element, or contains characters that XML forbids.
+        PayloadError: `typed` is not JSON, not one XML element, or contains characters that XML
+            forbids.
     """
     if format == "text":
         content = f"<body>{escape(typed)}</body>"
@@ -87,7 +88,7 @@ def read(xml: str) -> Payload:
 
 
 def read_message(xml: str) -> Payload:
-    """Read the payload of a message: its JSON container, its body, or all its content."""
+    """Read the payload of a message: its JSON container, or its body, or else all its content."""
     root = _parse(xml)
     for name in (_CONTAINER, _BODY):
         found = root.find(name)

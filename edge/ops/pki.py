@@ -24,13 +24,18 @@ if TYPE_CHECKING:  # `cryptography` costs a running gateway 15 MB: it is importe
 FOLDER: Final = "pki"
 
 CA_YEARS: Final = 20
-"""The CA outlives the gateway, because replacing it means visiting every device."""
+"""Years of validity of the CA, longer than the life of a gateway.
+
+To replace the CA, every device must be visited.
+"""
 
 SERVER_YEARS: Final = 5
 
 RENEWAL_FRACTION: Final = 3
-"""Renew the server's certificate when less than 1/3 of its life (20 months) is left: enough for a
-gateway that was stored for a year, or whose clock is months behind."""
+"""The divisor of the server certificate's life: it is renewed when less than 1/3 is left.
+
+That is 20 months, enough for a gateway that was stored for a year, or whose clock is months behind.
+"""
 
 YEAR: Final = datetime.timedelta(days=365)
 

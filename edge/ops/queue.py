@@ -1,7 +1,7 @@
 """Operations of `fieldpost queue`: list, show, unlock, requeue and purge queues.
 
-The database is read and changed directly; a running gateway notices changes within seconds. Which
-members are connected only the running gateway knows, and is asked for.
+The database is read and changed directly; a running gateway notices changes within seconds. Only
+the running gateway knows which members are connected, so it is asked over its control socket.
 """
 
 from __future__ import annotations
@@ -29,19 +29,18 @@ PAGE: Final = 100
 """Queues read in one transaction."""
 
 BATCH: Final = 10_000
-"""Items requeued or deleted in one transaction; the gateway waits for it some tenths of a
-second."""
+"""Items requeued or deleted in one transaction, which blocks the gateway for less than a second."""
 
 
 class QueueStatus(NamedTuple):
-    """State of a queue; `problem` says why a running gateway did not name the connected members."""
+    """The state of a queue; `problem` says why the connected members are not known, if so."""
 
     report: Report
     problem: str | None
 
 
 def find(tx: Transaction, name: str) -> Overview:
-    """Return the queue of a node or of a shared subscription, in either spelling.
+    """Return the queue of a node, or of a shared subscription `$share:NAME:FILTER`.
 
     Raises `SetupError` if there is none.
     """
@@ -60,7 +59,10 @@ def find(tx: Transaction, name: str) -> Overview:
 
 
 def all_queues(folder: Path) -> Iterator[Overview]:
-    """Yield all queues, the oldest first; no transaction is open while it yields."""
+    """Yield all queues, the oldest first.
+
+    No transaction is open while the caller handles a queue.
+    """
     after = 0
     while True:
         with reading(folder) as tx:
@@ -79,7 +81,7 @@ def show(
     Args:
         name: a node or a shared subscription.
         item: report only the items with this ItemID.
-        limit: items of each state.
+        limit: maximum items of each state.
 
     Raises:
         SetupError: there is no such queue, or no such item in it.
@@ -136,7 +138,7 @@ def _in_batches(
 
 
 def get(folder: Path, name: str) -> Overview:
-    """Return a queue with its counts; raises `SetupError` if there is none of the name."""
+    """Return a queue with its counts; raises `SetupError` if there is no queue of this name."""
     with reading(folder) as tx:
         return find(tx, name)
 

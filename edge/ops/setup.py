@@ -29,7 +29,7 @@ def init(folder: Path, domain: str, *listen: str) -> None:
 
 
 def check_empty(folder: Path) -> Path:
-    """Return the absolute path of a new or empty folder, whose parent is created.
+    """Return the absolute path of a new or empty folder, and create its parent folder.
 
     Raises `SetupError` if the folder is not empty.
     """

@@ -1,7 +1,7 @@
-"""The status of a gateway: each limit with its use, and what waits.
+"""The status of a gateway: each limit with its use, and the numbers of waiting messages.
 
-The database is read, so this works while the gateway is stopped; what only the process knows comes
-from its control socket.
+The database is read, so this works while the gateway is stopped. Values that only the running
+process knows are read over its control socket.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Limit(NamedTuple):
     """An option of `[limits]` and its use.
 
     `counted` is false for options that have no use, such as times and sizes of one stanza. `used`
-    is `None` then, and if it is unknown because the gateway does not answer.
+    is `None` for them, and if the use is unknown because the gateway does not answer.
     """
 
     name: str

@@ -11,7 +11,7 @@ from sync.common.regular_files import check_regular
 
 
 def server_context(files: Files) -> ssl.SSLContext:
-    """Return the context of the gateway's certificate; raises `SetupError`, which names the file.
+    """Return a TLS context with the gateway's certificate; raises `SetupError`, naming the file.
 
     A client certificate is requested and not required.
     """

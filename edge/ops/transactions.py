@@ -1,6 +1,7 @@
 """Transactions of commands, which may run beside the gateway.
 
-Each has its own connection; a running gateway notices that another process changed the database.
+Each transaction has its own connection. A running gateway notices that another process has changed
+the database.
 """
 
 from __future__ import annotations
@@ -36,7 +37,10 @@ def reading(folder: Path) -> Iterator[Transaction]:
 
 @contextmanager
 def changing(folder: Path) -> Iterator[Transaction]:
-    """Begin a write transaction on the database in `folder`, at the last saved service time."""
+    """Begin a write transaction on the database in `folder`.
+
+    Its service time is the last one that the gateway saved.
+    """
     with (
         closing(database.connect(folder / database.FILE_NAME)) as connection,
         database.transaction(connection, current_time.now()) as tx,

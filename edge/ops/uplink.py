@@ -36,7 +36,10 @@ from sync.uplink.renewal import validity_of
 from sync.uplink.responses import AccessDenial, Acknowledgement, Conflict, TemporaryFailure
 
 FOLDER_TIMEOUT: Final = 5.0
-"""Seconds in which the folder of `uplink.folder` must answer: a dead network share never does."""
+"""Seconds in which the folder of `uplink.folder` must answer.
+
+A network share whose server is gone never answers.
+"""
 
 CENTRE_TIMEOUT: Final = 10.0
 """Seconds in which the centre must answer, including the connection."""
@@ -48,8 +51,9 @@ _MARK_FOLDER: Final = "mount the folder and mark it, see docs/how-to/ship-to-the
 class Route(NamedTuple):
     """The configured route to the centre.
 
-    `target` is the URL or the folder (empty: none), `problem` says why it cannot be used, and
-    `remedy` what to do about it. The certificate's begin and end are in ms since 1970 UTC.
+    `target` is the URL or the folder (empty: none), `problem` the reason why it cannot be used, and
+    `remedy` what to do about the problem. The begin and the end of the certificate's validity are
+    in ms since 1970 UTC.
     """
 
     target: str
@@ -62,14 +66,17 @@ class Route(NamedTuple):
 
 
 class CentreAnswer(NamedTuple):
-    """The answer of the centre: what is wrong, if anything, and whether it refuses the gateway."""
+    """The answer of the centre: the problem, if there is one, and whether access was refused."""
 
     problem: str | None
     refused: bool = False
 
 
 class Epoch(NamedTuple):
-    """An epoch: when (ms since 1970 UTC, 0: unknown) and why it began, and its waiting segments."""
+    """An epoch: when and why it began, and the number of its waiting segments.
+
+    `began` is in ms since 1970 UTC, 0 if unknown.
+    """
 
     epoch: str
     began: int
@@ -98,9 +105,9 @@ class UplinkStatus(NamedTuple):
     """The state of the uplink.
 
     `rejected` are segments that the centre rejected for good, `lost` the dropped ranges that the
-    centre does not know yet. `last_upload` is in ms since 1970 UTC. `quota` is the largest backlog
-    in bytes, `hours_until_full` when it is reached if nothing is uploaded, and
-    `None` until the rate was measured for an hour.
+    centre does not know yet. `last_upload` is in ms since 1970 UTC. `quota` is the maximum size of
+    the backlog in bytes. `hours_until_full` is the time in which the backlog becomes full if
+    nothing is uploaded; it is `None` until the rate was measured for an hour.
     """
 
     gateway: str
@@ -116,7 +123,10 @@ class UplinkStatus(NamedTuple):
 
 
 class Export(NamedTuple):
-    """The numbers of segments that were written, were there already, and conflict."""
+    """The numbers of segments that were written, existed already, or conflicted.
+
+    A segment conflicts with a file of the same name and other contents.
+    """
 
     written: int = 0
     present: int = 0
@@ -177,7 +187,7 @@ def route(folder: Path, settings: Config) -> Route:
 
 
 def probe(route: Route, epoch: str) -> CentreAnswer | None:
-    """Ask the centre how far it has got; return `None` if the route does not lead to one."""
+    """Query the centre, and return its answer; return `None` if no centre can be queried."""
     if route.enrolment is None or route.problem is not None:
         return None
     return asyncio.run(_probe(route.enrolment, epoch))
@@ -198,7 +208,7 @@ async def _probe(enrolment: Enrolment, epoch: str) -> CentreAnswer:
 
 
 def export(folder: Path, target: Path, *, every: bool) -> Export:
-    """Write the waiting segments, or `every` stored one, into the folder `target`.
+    """Write the waiting segments, or with `every` all stored segments, into the folder `target`.
 
     The folder is created and marked as one for segments. A file that exists is not replaced. Raises
     `FieldpostError` and `OSError`.
@@ -284,9 +294,9 @@ def _folder_problem(base: Path, folder: str, timeout: float = FOLDER_TIMEOUT) ->
 
 
 def _segments(folder: Path, *, every: bool) -> Iterator[SegmentRow]:
-    """Yield the waiting segments, or `every` stored one, oldest first.
+    """Yield the waiting segments, or with `every` all stored segments, oldest first.
 
-    Each is read in a transaction of its own, so that a slow target does not block the running
+    Each is read in a separate transaction, so that a slow target does not block the running
     gateway; segments that are sealed meanwhile are included.
     """
     at = 0

@@ -1,1 +1,1 @@
-"""The gateway's part of the uplink: the store as its backlog, and its set-up."""
+"""The gateway's part of the uplink: the backlog in its database, and the set-up of uploads."""

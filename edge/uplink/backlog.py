@@ -1,4 +1,4 @@
-"""The gateway's store as the backlog of `sync.uplink`, and the facts for segment headers."""
+"""The gateway's database as the backlog of `sync.uplink`, and the facts for segment headers."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ EVICTED: Final = "backlog-full"
 """Reason of a range that was dropped because the backlog was full."""
 
 NOT_SEALED: Final = "not-sealed"
-"""Reason of a range that was dropped because no segment could hold it when its epoch ended."""
+"""Reason of a range that was dropped because its epoch ended before it could be sealed."""
 
 _POSITIVE: Final = frozenset({"shipping", "certificate-renewed"})
 """Notices that do not report a problem."""
@@ -58,7 +58,7 @@ class StoreBacklog:
         self._closed = False
 
     def close(self) -> None:
-        """Refuse everything that logs an event from now on, so that the closing event is the last.
+        """Refuse to log any further event, so that the closing event is the last.
 
         Segments can still be sealed, even one or two per lane above the quota. A segment that the
         centre rejects now is rejected again in the next run.
@@ -66,7 +66,7 @@ class StoreBacklog:
         self._closed = True
 
     async def lanes(self) -> list[LaneState]:
-        """Return the unsealed events of each lane."""
+        """Return the state of the unsealed events of each lane."""
         return await self._read(lambda tx: [LaneState(*lane) for lane in events.lane_status(tx)])
 
     async def draft(self, lane: str, max_events: int, max_bytes: int) -> Draft | None:

@@ -121,7 +121,7 @@ class UplinkConnection:
 
 
 def _key(folder: Path, settings: Config) -> _Key | None:
-    """Return the present sources, or `None` if the enrolment cannot be read."""
+    """Return the sources that are configured now, or `None` if the enrolment cannot be read."""
     uplink = settings.uplink
     try:
         content = read_regular(folder / uplink.enrolment) if uplink.enrolment else b""

@@ -1,4 +1,4 @@
-"""Begin the uplink's epoch at the start, and seal the last events at the stop."""
+"""Begin an epoch when the gateway starts, if needed, and seal the last events when it stops."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ async def begin_epoch_if_needed(
 
 
 async def seal_and_stop(beats: HeartbeatSources, sealer: Sealer, backlog: StoreBacklog) -> None:
-    """Seal all events, and then the closing event, which is the last.
+    """Seal all events, log the closing event as the last one, and seal it.
 
-    Segments that a full backlog evicts are logged before it. Raises `StoreError` and
-    `BacklogUnavailable`.
+    If the full backlog evicts segments, that is logged before the closing event. Raises
+    `StoreError` and `BacklogUnavailable`.
     """
     await sealer.flush()
     backlog.close()

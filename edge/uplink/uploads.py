@@ -24,7 +24,7 @@ from sync.uplink.uploader import Uploader
 
 
 class ConfiguredTransport(NamedTuple):
-    """A transport, and the renewal of its certificate if it may have one."""
+    """A transport, and the renewal of its certificate if it has one."""
 
     transport: Transport
     renewal: CertificateRenewal | None = None

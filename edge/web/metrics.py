@@ -37,7 +37,7 @@ def _process_families(snapshot: Snapshot, process: ProcessFigures) -> Iterator[F
     )
     yield Family("info", GAUGE, meaning, [(labels(version=state.version, build=state.build), 1)])
     yield single("uptime_seconds", GAUGE, "Seconds since the start of the gateway.", state.uptime)
-    meaning = "Seconds that the gateway has been running in its life."
+    meaning = "Service time: seconds of operation, plus time switched off if that is known."
     yield single("service_seconds_total", COUNTER, meaning, state.service)
     meaning = "1 if the wall clock is synchronised, else 0."
     yield single("clock_synchronised", GAUGE, meaning, state.synchronised)

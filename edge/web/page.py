@@ -18,13 +18,13 @@ from edge.web.status_snapshot import ProcessFigures, RecentEvent, Snapshot
 from sync.common.text import duration, plural, size
 
 NEAR: Final = 0.5
-"""Used fraction of a limit from which it is shown."""
+"""Used fraction of a limit from which the page shows the limit."""
 
 MAX_QUEUES: Final = 20
-"""Queues that are shown: those with most items."""
+"""Maximum queues that are shown: those with most items."""
 
 MAX_DEVICES: Final = 200
-"""Devices that are shown, the first by name; the others are counted."""
+"""Maximum devices that are shown, the first by name; the others are counted."""
 
 REFRESH: Final = 30
 """Seconds after which a browser reloads the page."""

@@ -1,4 +1,4 @@
-"""The socket of the status page: few connections at once, and little time for each."""
+"""The HTTP listener of the status page, with limits on connections and time."""
 
 from __future__ import annotations
 
@@ -13,16 +13,18 @@ from edge.web import http
 from edge.web.http import RequestError, Response
 
 MAX_CONNECTIONS: Final = 16
-"""Concurrent connections. A further one replaces the oldest that has sent no request yet, so that
-silent clients cannot block others; otherwise it is closed. Browsers and Prometheus need one or two.
+"""Maximum concurrent connections; browsers and Prometheus need one or two.
+
+A new connection above the limit replaces the oldest that has sent no request yet, so that silent
+clients cannot block others. If there is none, the new connection is closed.
 """
 
 TIMEOUT: Final = 10.0
-"""Seconds from connecting to the last byte of the response. The database may take five of them."""
+"""Seconds from connecting to the last byte of the response; the database may take five."""
 
 
 class Server:
-    """Listen, and pass each requested path to `respond` if the host `is_known`."""
+    """A listener that passes each requested path to `respond` if `is_known` accepts the host."""
 
     def __init__(
         self, respond: Callable[[str], Awaitable[Response]], is_known: Callable[[str], bool]

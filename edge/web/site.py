@@ -24,7 +24,7 @@ _HTML: Final = "text/html; charset=utf-8"
 
 
 class Site:
-    """Responds to the paths of the pages."""
+    """The status page, health check and metrics, by path."""
 
     def __init__(self, reader: SnapshotReader, store: Store) -> None:
         self._reader = reader

@@ -1,7 +1,7 @@
 """Collect the figures for the status page and the metrics.
 
-Results from the database are cached for some seconds, so that frequent requests cost no more than
-rare ones.
+Results from the database are cached for some seconds, so that frequent requests do not cause more
+database reads.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ CACHE_TIME: Final = 5.0
 """Seconds for which a result from the database is reused."""
 
 MAX_EVENTS: Final = 20
-"""Recent events that are kept for the status page."""
+"""Maximum recent events that are kept for the status page."""
 
 SHOWN_LEVELS: Final = frozenset(levels.at_least("Warning"))
 """Levels of the events that are kept."""
@@ -43,7 +43,7 @@ LAG_INTERVAL: Final = 0.5
 """Seconds between two measurements of the event-loop delay."""
 
 LAG_SAMPLES: Final = 120
-"""Measurements of which the largest is reported: those of a minute."""
+"""The number of measurements, one minute, of which the largest delay is reported."""
 
 
 class RecentEvent(NamedTuple):
@@ -102,7 +102,7 @@ class Sources(NamedTuple):
 
 
 class SnapshotReader:
-    """Reads and caches snapshots, and measures the event-loop delay."""
+    """A reader that caches snapshots, and measures the event-loop delay."""
 
     def __init__(self, sources: Sources, clock: Callable[[], float] = time.monotonic) -> None:
         self._sources = sources
@@ -116,7 +116,8 @@ class SnapshotReader:
     def keep_events(self, tx: Transaction) -> None:
         """Keep the events of a transaction that is about to commit.
 
-        If it is rolled back, the next transaction reuses its event numbers, which replaces them.
+        After a rollback, the next transaction uses the same event numbers, so its events replace
+        these.
         """
         found = {
             seq: RecentEvent(tx.now.wall, event)

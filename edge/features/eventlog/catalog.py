@@ -285,7 +285,8 @@ EVENTS: Final = (
     _event(
         "message",
         "dead_evicted",
-        "Too many dead letters: the oldest of the sender with the most were deleted.",
+        "There were too many dead letters; the oldest ones of the sender with the most were "
+        "deleted.",
         "Process dead letters earlier, or raise `dead_messages` or `dead_bytes`.",
     ),
     _event(
@@ -381,7 +382,7 @@ EVENTS: Final = (
         "uplink",
         "unreachable denied conflict refused",
         "The centre cannot be reached, does not accept the gateway's token or "
-        "certificate, has different bytes under a segment's name, or rejected a "
+        "certificate, has a different segment of the same name, or rejected a "
         "segment.",
         "See “Answers of the receiver” in the centre's guide.",
     ),
@@ -394,7 +395,7 @@ EVENTS: Final = (
         "uplink",
         "wrong-digest store-unavailable",
         "The centre acknowledged other bytes than were sent, or the gateway's own "
-        "database is not available. Both are retried.",
+        "database is not available. The gateway tries again in both cases.",
         "If the reason is `wrong-digest`, check the proxies between gateway and centre; if it is "
         "`store-unavailable`, check the disk.",
     ),
@@ -408,19 +409,22 @@ EVENTS: Final = (
     _event(
         "uplink",
         "certificate-renewed certificate-failed",
-        "The gateway obtained a new client certificate, or failed to and retries in a day.",
+        "The gateway obtained a new client certificate, or could not obtain one and tries again "
+        "after a day.",
         "If renewal keeps failing, enrol the gateway again before the certificate expires.",
     ),
     _event(
         "uplink",
         "set_aside",
-        "A segment that the centre contradicts or rejects is kept here and not offered again.",
+        "The centre has a different segment of the same name, or rejected the segment. The "
+        "gateway keeps the segment and does not send it again.",
         "See “Answers of the receiver” in the centre's guide.",
     ),
     _event(
         "uplink",
         "lane-stuck",
-        "Events of a lane could not be sealed into a segment. They are kept and it is retried.",
+        "Events of a lane could not be sealed into a segment. The gateway keeps the events and "
+        "tries again.",
         "Run `fieldpost uplink status`; the event's text says why.",
     ),
     _event(
@@ -434,7 +438,8 @@ EVENTS: Final = (
     _event(
         "uplink",
         "unwritten",
-        "Events could not be sealed for so long that this many were not written at all.",
+        "Events could not be sealed for so long that new events were not written to the log; the "
+        "value is their number.",
         "See the `lane-stuck` event before this one for the reason.",
     ),
     _event(

@@ -18,29 +18,32 @@ from edge.ops.status import Status
 from sync.common.text import duration, plural, size
 
 QUICK_CHECK_TIME: Final = 10.0
-"""Seconds for a quick check: while it reads, the running gateway cannot truncate its WAL."""
+"""Maximum seconds of a check without `--deep`.
+
+During a check, the running gateway cannot truncate its write-ahead log (WAL).
+"""
 
 PROGRESS_STEPS: Final = 100_000
-"""SQLite instructions between two looks at the clock."""
+"""SQLite instructions between two checks of the time limit."""
 
 MAX_ERRORS: Final = 5
-"""Errors of a damaged database that are reported."""
+"""Maximum errors of a damaged database that are reported."""
 
 NEAR: Final = 0.9
 """Used fraction of a limit from which it is reported."""
 
 STUCK: Final = 1_800.0
-"""Seconds after which a waiting item makes its queue stuck, the same as in the centre's reports."""
+"""Age in seconds of a waiting item from which its queue is stuck, as in the centre's reports."""
 
 _HEADER_BYTES: Final = 100
 _MAGIC: Final = b"SQLite format 3\0"
 
 ALWAYS_FULL: Final = frozenset({"recent_bytes", "released_keys", "items_per_node"})
-"""Limits that are reached in normal operation: the oldest entry makes room for a new one."""
+"""Limits that are reached in normal operation, because the oldest entry is then deleted."""
 
 
 def integrity(folder: Path, *, deep: bool) -> Iterator[Finding]:
-    """Check the structure of the database with SQLite, or with `deep` every index entry, too."""
+    """Check the structure of the database; with `deep`, also check every index entry."""
     path, began = folder / database.FILE_NAME, time.monotonic()
     remedy = (
         "stop the gateway, move its folder away, and restore the last backup:"
@@ -77,7 +80,7 @@ def integrity(folder: Path, *, deep: bool) -> Iterator[Finding]:
 
 
 def _truncation(path: Path) -> str | None:
-    """Return that the file is shorter than its header says, or `None`.
+    """Return an error text if the file is shorter than its header says, or `None`.
 
     While there is a WAL, the file may be shorter. Source: the database file format of SQLite,
     sections 1.3.2 and 1.3.7.
@@ -137,7 +140,7 @@ def dead_letters(status: Status) -> Iterator[Finding]:
 
 
 def queues(depths: Sequence[Depth], status: Status) -> Iterator[Finding]:
-    """Report queues with items that wait for long or are dead."""
+    """Report queues in which items have waited too long or are dead."""
     healthy = True
     for row in depths:
         age = 0.0 if row.oldest is None else status.service - row.oldest

@@ -10,11 +10,11 @@ OK: Final = "ok"
 NOTICE: Final = "notice"
 WRONG: Final = "wrong"
 VERDICTS: Final = (OK, NOTICE, WRONG)
-"""Verdicts by severity: nothing to do; not urgent; something fails, or soon will."""
+"""The verdicts by severity: `ok`, `notice` (not urgent), `wrong` (fails now, or soon will)."""
 
 
 class Finding(NamedTuple):
-    """One result of a check; `name` is the part checked, `remedy` is empty if nothing is to do."""
+    """One result of a check; `name` is the part checked, `remedy` is empty if none is needed."""
 
     name: str
     verdict: str
@@ -23,9 +23,9 @@ class Finding(NamedTuple):
 
 
 def early(what: str, begins: int, now: int) -> tuple[str, str]:
-    """Return the text and the remedy for something signed that is not valid yet.
+    """Return the text and the remedy for a certificate or list that is not valid yet.
 
-    Both times are in ms since 1970 UTC.
+    `what` names it; `begins` and `now` are in ms since 1970 UTC.
     """
     first, today = utc_time(begins, "minutes"), utc_time(now, "minutes")
     text = f"{what} is not valid before {first}, and the clock shows {today}"

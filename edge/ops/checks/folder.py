@@ -24,12 +24,13 @@ EXPIRY_NOTICE_DAYS: Final = 30
 _RESTORE: Final = "restore it from a backup (`fieldpost restore`)"
 
 _NEW_LIST: Final = (
-    "`fieldpost device revoke NAME` of a revoked device writes it again; without revoked devices,"
-    " delete it, and the next `fieldpost device certificate NAME` writes it"
+    "run `fieldpost device revoke NAME` for a device that is already revoked, which writes the list"
+    " again; if no device is revoked, delete the file: `fieldpost device certificate NAME` writes"
+    " it again"
 )
 
 MAX_NAMES: Final = 5
-"""Devices that a finding names; the others are counted."""
+"""Maximum devices that one finding names; further devices are only counted."""
 
 
 def configuration(folder: Path) -> Iterator[Finding]:
@@ -125,7 +126,7 @@ def certificates(folder: Path, now: int) -> Iterator[Finding]:
 
 
 def revocation_list(folder: Path, now: int, revoked: list[RevokedCertificate]) -> Iterator[Finding]:
-    """Check that the revocation list can be used, and that it has the `revoked` certificates.
+    """Check that the revocation list is usable and contains the `revoked` certificates.
 
     With an unusable list, TLS refuses every device certificate. `now` is in ms since 1970.
     """

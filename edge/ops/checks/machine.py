@@ -54,7 +54,7 @@ def disk(folder: Path, settings: Config, used: int) -> Iterator[Finding]:
 
 
 def ports(settings: Config) -> Iterator[Finding]:
-    """Report the configured addresses on which a gateway that is not running cannot listen."""
+    """Report configured addresses on which a stopped gateway could not listen if it started now."""
     web = [parse_address(settings.web.listen)] if settings.web.listen else []
     for section, option, addresses in (
         ("xmpp", "listen", settings.listen),
@@ -80,7 +80,10 @@ def clock() -> Iterator[Finding]:
 
 
 def climate(root: Path = Path("/")) -> Iterator[Finding]:
-    """Check temperature and voltage if the kernel reports them; `root` holds `sys`."""
+    """Check temperature and voltage if the kernel reports them.
+
+    `root` is the folder that contains `sys`.
+    """
     degrees, low = hardware.temperature(root), hardware.undervoltage(root)
     if degrees is not None and degrees >= HOT:
         text = f"the board is at {degrees:.0f} °C; from {HOT:.0f} °C it slows down"
@@ -121,7 +124,7 @@ def service(root: Path = Path("/")) -> Iterator[Finding]:
 
 
 def _has_watchdog(root: Path) -> bool:
-    """Return whether the unit, or the last of its drop-in files that says so, has a watchdog."""
+    """Return whether the service has a watchdog; the last drop-in file with the option decides."""
     folders = [root / folder for folder in _UNIT_FOLDERS]
     unit = next(path for folder in folders if (path := folder / UNIT).exists())
     drop_ins = [path for folder in folders for path in folder.glob(f"{UNIT}.d/*.conf")]

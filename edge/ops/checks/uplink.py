@@ -1,4 +1,4 @@
-"""Check the uplink: whether there is one, whether it works, and the size of the backlog."""
+"""Check the uplink: its configuration, its connection to the centre, and its backlog."""
 
 from __future__ import annotations
 
@@ -12,23 +12,29 @@ from edge.ops.uplink import CentreAnswer, Route, UplinkStatus
 from sync.common.text import duration, plural, size
 
 EXPIRY_NOTICE_DAYS: Final = 30
-"""Days before its expiry from which the gateway's certificate at the centre is reported. By then it
-should have been renewed."""
+"""Days before its expiry from which the gateway's certificate at the centre is reported.
+
+It should have been renewed earlier.
+"""
 
 SILENCE: Final = 2 * 3600.0
-"""Seconds without an upload, while segments wait, from which on that is reported. A segment is
-sealed every five minutes."""
+"""Seconds without an upload, while segments wait, after which the verdict is `notice`.
+
+A segment is sealed every five minutes.
+"""
 
 LONG_SILENCE: Final = 24 * 3600.0
-"""Seconds without an upload, while segments wait, from which on that is wrong."""
+"""Seconds without an upload, while segments wait, after which the verdict is `wrong`."""
 
 STUCK: Final = 3.0
-"""Multiples of `uplink.segment_age` after which an event should be in a segment. It is sealed after
-one; a failed attempt is repeated."""
+"""Multiple of `uplink.segment_age` above which the age of an unsealed event is reported.
+
+An event should be sealed at an age of one `uplink.segment_age`; a failed attempt is repeated.
+"""
 
 HALF: Final = 0.5
 ALMOST: Final = 0.9
-"""Used fractions of `limits.backlog_bytes` from which the backlog is a notice, and wrong."""
+"""Used fractions of `limits.backlog_bytes` from which the verdict is `notice` and `wrong`."""
 
 
 def route(found: Route, now: int) -> Iterator[Finding]:
@@ -56,7 +62,7 @@ def route(found: Route, now: int) -> Iterator[Finding]:
 
 
 def centre(found: CentreAnswer | None, ships: UplinkStatus, now: int) -> Iterator[Finding]:
-    """Report what the centre has just answered, if it was asked.
+    """Report the answer of the centre to a query, if one was sent.
 
     An unreachable centre is not urgent if it has accepted a segment recently: links fail at times.
     """
