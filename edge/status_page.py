@@ -1,4 +1,4 @@
-"""The status page as a part of the gateway, which a reload starts, moves and stops."""
+"""The status page as a part of the gateway; a reload can start, move or stop it."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class StatusPage:
 
     Args:
         settings: the configuration in use.
-        sources: returns the parts of the gateway that the figures come from.
-        on_done: called with each task that has ended; the gateway stops if it failed.
+        sources: returns the parts of the gateway from which the figures are read.
+        on_done: called with each task that has ended; the gateway stops if the task failed.
     """
 
     def __init__(
@@ -41,7 +41,10 @@ class StatusPage:
         self._lag_task: asyncio.Task[None] | None = None
 
     async def start(self) -> list[Address]:
-        """Listen if an address is configured, and return it; raises `ConfigError`."""
+        """Listen on the configured address, if any, and return the bound addresses.
+
+        Raises `ConfigError`.
+        """
         if not self._settings.web.listen:
             return []
         server = self._new_server(self._settings)
@@ -55,7 +58,7 @@ class StatusPage:
             self._reader.keep_events(tx)
 
     async def stop(self) -> None:
-        """Stop listening."""
+        """Stop the status page."""
         server, self._server = self._server, None
         if server is not None:
             server.stop()
@@ -66,7 +69,7 @@ class StatusPage:
                 await task
 
     async def prepare_reload(self, target: Config) -> Change:
-        """Listen on another address if it has changed; raises `ConfigError`."""
+        """Listen on the new address if it has changed; raises `ConfigError`."""
         if target.web.listen == self._settings.web.listen:
             return Change(self._update_names)
         if not target.web.listen:

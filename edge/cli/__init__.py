@@ -41,12 +41,12 @@ def report_errors(command: Callable[P, None]) -> Callable[P, None]:
 
 
 def folder_option(command: Callable[P, None]) -> Callable[P, None]:
-    """Add the option `--dir` to a command, and `report_errors`."""
+    """Add the option `--dir` to a command, and make it report errors as `report_errors` does."""
     return _folder_option(report_errors(command))
 
 
 def json_option(help_: str) -> Callable[[Callable[P, None]], Callable[P, None]]:
-    """Make the option `--json`."""
+    """Return a decorator that adds the option `--json`, with this help text."""
     return click.option("--json", "as_json", is_flag=True, help=help_)
 
 

@@ -75,8 +75,8 @@ def requeue(ids: tuple[int, ...], folder: Path, may_repeat: bool, yes: bool) -> 
     """Send messages again.
 
     Requeues all the named messages, or none. A message is in doubt if the device may have it
-    already. Then only its release is repeated, so the device acts on it once. With --may-repeat it
-    is sent again, and the device may act on it twice.
+    already. For such a message only the release is repeated, so that the device acts on it once.
+    With --may-repeat the message is sent again, and the device may act on it twice.
     """
     rows = _unique(ids)
     if may_repeat and not yes:
@@ -112,7 +112,7 @@ def _in_doubt(folder: Path, rows: Sequence[int]) -> list[StoredDeadLetter]:
 
 
 def _confirm(messages: list[StoredDeadLetter], question: str) -> None:
-    """Print each message and ask for confirmation; abort if one is refused."""
+    """Print each message and ask for confirmation; abort if the answer is no."""
     if any(message.state == IN_DOUBT for message in messages):
         click.echo(ops.IN_DOUBT_HELP, err=True)
     for message in messages:
@@ -121,7 +121,7 @@ def _confirm(messages: list[StoredDeadLetter], question: str) -> None:
 
 
 def _latest(found: Iterator[StoredDeadLetter]) -> Iterator[StoredDeadLetter]:
-    """Yield the latest dead letters; report how many are left out."""
+    """Yield the latest dead letters, and print how many older ones are left out."""
     count = 0
     kept: deque[StoredDeadLetter] = deque(maxlen=LIST_LIMIT)
     for message in found:

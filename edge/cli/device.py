@@ -166,7 +166,7 @@ def remove(name: str, folder: Path, yes: bool) -> None:
 @folder_option
 @json_option("Print one JSON object per line; times in ms.")
 def list_(folder: Path, as_json: bool) -> None:
-    """List all devices: who is connected, what waits, and how each can log in.
+    """List all devices with their sessions, waiting messages and login methods.
 
     `held` are messages in custody from the device, `waiting` are messages for it, and `unacked` are
     stanzas that were sent to it and that it has not acknowledged.
@@ -189,7 +189,7 @@ def list_(folder: Path, as_json: bool) -> None:
 @folder_option
 @json_option("Print one JSON object; times in ms.")
 def show(name: str, folder: Path, as_json: bool) -> None:
-    """Show device NAME: its sessions, what waits for it, and how it can log in."""
+    """Show device NAME: its sessions, waiting messages and login methods."""
     found = device_status.read_one(folder, name)
     if as_json:
         click.echo(json.dumps(_object(found)))

@@ -1,4 +1,4 @@
-"""The options by which `send` and `listen` log in as a device, or act as the operator."""
+"""The options with which `send` and `listen` log in as a device, or act as the operator."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Login(NamedTuple):
 
     @property
     def domain(self) -> str:
-        """The gateway's domain."""
+        """Return the domain of the gateway, from the JID."""
         return self.jid.partition("/")[0].rpartition("@")[2]
 
 
@@ -60,7 +60,7 @@ _OPTIONS = (
 
 
 def login_options(command: C) -> C:
-    """Add the options of `read_login` and the gateway's folder to a command."""
+    """Add the login options, and the option `--dir` for the gateway's folder, to a command."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
@@ -77,7 +77,7 @@ def read_login(
     port: int | None,
     direct_tls: bool,
 ) -> Login | None:
-    """Return how to log in as a device, or `None` to act as the operator.
+    """Return the login as a device that the options describe, or `None` for the operator.
 
     A JID without a resource gets a random one, so that no session of the device is replaced.
 

@@ -42,7 +42,7 @@ class Output:
         return self._left != 0
 
     def item(self, item: ItemReport) -> bool:
-        """Print an item that the gateway reported."""
+        """Print an item that was published or taken; return whether more may be printed."""
         fields: dict[str, Any] = {"node": item.node, "item": item.item, "publisher": item.publisher}
         if item.redeliveries:
             fields["redeliveries"] = item.redeliveries

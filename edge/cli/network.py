@@ -49,7 +49,7 @@ class NetworkError(FieldpostError):
 
 
 class Received(NamedTuple):
-    """A received message, or a published item if `event` is given."""
+    """A received message; with `event`, it is a notification of a published item."""
 
     message: ReceivedMessage
     event: ItemEvent | None = None
@@ -68,8 +68,9 @@ async def send(
     Args:
         to: the recipient's address.
         messages: texts of `<message/>`.
-        timeout: seconds for connecting, and then for the answers.
-        outbox: file that keeps unanswered messages for the next call; `None` forgets them.
+        timeout: seconds for connecting, and then for all answers.
+        outbox: file that keeps unanswered messages for the next call; with `None` they are
+            forgotten.
 
     Raises:
         NetworkError: there is no session, or a message was refused or not answered.
@@ -98,10 +99,10 @@ async def publish(
     options: Mapping[str, str],
     timeout: float,  # noqa: ASYNC109
 ) -> None:
-    """Publish the payloads of messages as items of a queue, by requests with options.
+    """Publish the payloads of messages as items of a queue, by requests with publish options.
 
     Args:
-        node: the queue.
+        node: the name of the queue node.
         messages: texts of `<message/>` with one element each.
         options: publish options, by registered name.
         timeout: seconds for connecting, and then for each answer.
@@ -178,7 +179,7 @@ async def work(
     timeout: float,  # noqa: ASYNC109
     idle: float | None,
 ) -> None:
-    """Take items of a queue, one at a time; each is deleted after it was shown.
+    """Take items of a queue, one at a time, and delete each after it was shown.
 
     Arguments and errors are those of `listen`.
     """

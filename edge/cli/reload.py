@@ -21,11 +21,11 @@ from edge.ops.control import ReloadReport
 @folder_option
 @json_option("Print one JSON object.")
 def reload(folder: Path, as_json: bool) -> None:
-    """Let the running gateway apply its changed configuration.
+    """Make the running gateway apply its changed configuration.
 
-    Reads fieldpost.toml, the certificates, the revocation list and the enrolment again. All of it
-    is checked first: if there is a mistake, nothing changes, and the exit status is 1. Options that
-    need a restart are named.
+    Reads fieldpost.toml, the certificates, the revocation list and the enrolment again. All
+    files are checked first: if there is a mistake, nothing changes, and the exit status is 1.
+    Options that need a restart are named.
     """
     report = control.reload(folder)
     if report is None:

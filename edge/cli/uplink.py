@@ -32,12 +32,12 @@ def uplink() -> None:
 @folder_option
 @json_option("Print one JSON object.")
 def status(folder: Path, as_json: bool) -> None:
-    """Show the state of each lane.
+    """Show the state of the uplink and of each lane.
 
     A lane is a part of the event log: `readings`, `logs` or `system`. Its events are numbered.
     `last` is the number of the latest event, `sealed` of the latest one in a segment, and `settled`
     of the latest one that no longer waits for the centre. `waiting`, `bytes` and `oldest` describe
-    the segments that wait, and `share` is their size in percent of the part of the backlog that is
+    the waiting segments, and `share` is their size in percent of the part of the backlog that is
     guaranteed to the lane.
     """
     found, route = ops.read(folder), ops.route(folder, load.load(folder))
@@ -143,7 +143,7 @@ def _facts(found: UplinkStatus, route: Route) -> list[tuple[str, str]]:
 
 
 def _notice(found: UplinkStatus) -> str:
-    """Format the last notice; a later upload shows that its cause is gone."""
+    """Format the last notice; a later upload is mentioned, because it resolved the problem."""
     notice = found.last_notice
     if notice is None:
         return _NONE

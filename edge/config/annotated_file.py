@@ -1,4 +1,4 @@
-"""Write `fieldpost.toml` with every option, its reason, unit and default."""
+"""Write `fieldpost.toml`: every option with its meaning, unit and default."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _INTRODUCTION: Final = f"""\
 
 
 def render(domain: str, *listen: str) -> str:
-    """Return a configuration for `domain` with the default of every other option.
+    """Return a configuration for `domain`; every other option has its default.
 
-    The addresses in `listen`, if any, replace the default; direct TLS then listens on the same
-    hosts, on the next port (on a free one for port 0).
+    If `listen` has addresses, they replace the default. Direct TLS then listens on the same hosts,
+    on the next port (for port 0, on any free port).
     """
     given: dict[str, dict[str, object]] = {"gateway": {"domain": domain}}
     if listen:

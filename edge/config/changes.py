@@ -1,6 +1,6 @@
 """Compare the configuration of a running gateway with a new one, and change it in place.
 
-All parts of a gateway hold the same sections and read the options when they need them; only
+All parts of a gateway share the section objects and read an option each time they need it. Only
 `assign` changes a section after it was loaded.
 """
 
@@ -33,7 +33,7 @@ def compare(current: Config, new: Config) -> Changes:
 
 
 def merge(current: Config, new: Config) -> Config:
-    """Return `new` with the current values of the options that need a restart."""
+    """Return `new`, but with the values of `current` for options that need a restart."""
     tables: dict[str, dict[str, Any]] = msgspec.to_builtins(new)
     for section, name, restart in _options():
         if restart:

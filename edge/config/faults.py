@@ -12,10 +12,10 @@ import msgspec
 from edge.config.options import Section
 
 SECRETS: Final = frozenset({"xmpp.component_secret"})
-"""Options whose values are not shown."""
+"""Options whose values errors do not show."""
 
 MAX_VALUE: Final = 60
-"""Maximum characters of a value in an error."""
+"""Maximum characters of a wrong value that an error quotes."""
 
 
 class Fault(NamedTuple):
@@ -30,7 +30,7 @@ def find_invalid(
 ) -> Iterator[Fault]:
     """Yield a fault for each section and option that is unknown, invalid or missing.
 
-    `sections` are those that the file may have, by name.
+    `sections` are the permitted sections, by name.
     """
     for name, options in tables.items():
         kind = sections.get(name)

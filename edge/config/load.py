@@ -36,7 +36,7 @@ SECTIONS: Final[dict[str, type[Section]]] = {
     "flash": Flash,
     "limits": Limits,
 }
-"""The tables of the file in the order in which they are written."""
+"""The sections of the file, in the order in which they are written."""
 
 
 class Address(NamedTuple):
@@ -67,17 +67,17 @@ class Config(Section, frozen=True, kw_only=True):
 
     @property
     def listen(self) -> tuple[Address, ...]:
-        """The addresses for devices that use STARTTLS or TLS from the first byte."""
+        """Return the addresses for devices that use STARTTLS or TLS from the first byte."""
         return parse_addresses(self.xmpp.listen, "xmpp.listen: ")
 
     @property
     def listen_tls(self) -> tuple[Address, ...]:
-        """The addresses only for devices that use TLS from the first byte."""
+        """Return the addresses for devices that use TLS from the first byte."""
         return parse_addresses(self.xmpp.listen_tls, "xmpp.listen_tls: ")
 
     @property
     def component(self) -> Address | None:
-        """The server to attach to, if the gateway is a component."""
+        """Return the server to attach to, or `None` if the gateway is not a component."""
         return (
             parse_address(self.xmpp.component, "xmpp.component: ") if self.xmpp.component else None
         )
@@ -123,7 +123,7 @@ def parse(text: bytes) -> Config:
 
 
 def read_tables(text: bytes) -> dict[str, Any]:
-    """Decode a configuration's text without checking it; raises `ConfigError`."""
+    """Decode a configuration's TOML without checking the options; raises `ConfigError`."""
     try:
         return tomllib.loads(text.decode())
     except UnicodeDecodeError as error:
@@ -256,7 +256,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _check_room(config: Config) -> None:
-    """Check that everything the limits allow fits into the database."""
+    """Check that the database has room for the maximum that all limits allow."""
     limits = config.limits
     names = (
         "held_bytes",
@@ -297,7 +297,7 @@ _CHECKS: Final[tuple[Callable[[Config], object], ...]] = (
 
 
 def check_domain(domain: str) -> str:
-    """Return the domain; raises `ConfigError` unless it has lower-case ASCII labels."""
+    """Return `domain` unchanged; raises `ConfigError` unless it has lower-case ASCII labels."""
     label = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
     if len(domain) > 253 or not re.fullmatch(rf"{label}(\.{label})*", domain):
         raise ConfigError(
@@ -307,7 +307,7 @@ def check_domain(domain: str) -> str:
 
 
 def parse_address(text: str, option: str = "") -> Address:
-    """Parse `HOST:PORT` or `[IPV6]:PORT`; raises `ConfigError` with the prefix `option`."""
+    """Parse `HOST:PORT` or `[IPV6]:PORT`; raises `ConfigError`, whose text begins with `option`."""
     match = re.fullmatch(r"(?:\[([0-9A-Fa-f:.]+)\]|([^:\[\]\s]+)):([0-9]{1,5})", text)
     if match is None or int(match[3]) > LAST_PORT:
         raise ConfigError(f"{option}address {text!r} is not HOST:PORT or [IPV6]:PORT")

@@ -23,7 +23,7 @@ TUNE_THESE: Final = "Tune these"
 def option(reason: str, unit: str = "", *, restart: bool = False, **bounds: Any) -> Meta:
     """Describe an option: its reason, its unit, and the bounds that msgspec checks.
 
-    `restart`: a running gateway keeps the value until it is restarted; other options are reloaded.
+    With `restart`, a reload does not change the option of a running gateway.
     """
     return Meta(description=reason, extra={"unit": unit, "restart": restart}, **bounds)
 

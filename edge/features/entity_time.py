@@ -12,7 +12,7 @@ from edge.xmpp.stanza import Stanza
 
 
 def time(_context: Context, stanza: Stanza) -> Work:
-    """Answer with the time of the transaction."""
+    """Answer with the time of the current transaction, in UTC."""
 
     def work(tx: Transaction, sender: Sender) -> bytes:
         utc = serialize.escape(serialize.timestamp(tx.now.wall))

@@ -9,7 +9,7 @@ from edge.xmpp.stanza import Stanza
 
 
 def establish(_context: Context, stanza: Stanza) -> bytes:
-    """Confirm the session, which resource binding has established."""
+    """Confirm the session, which already exists since resource binding."""
     return serialize.iq_result(stanza.attrs["id"])
 
 

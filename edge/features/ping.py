@@ -1,5 +1,4 @@
-"""Answer pings of the gateway, its publish-subscribe service and the sender's own account
-(XEP-0199)."""
+"""Answer pings (XEP-0199) to the gateway, its publish-subscribe service or the sender's account."""
 
 from __future__ import annotations
 

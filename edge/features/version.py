@@ -19,7 +19,7 @@ ELEMENTS: Final = {"name": "Fieldpost", "version": __version__, "os": os.uname()
 
 
 def version(_context: Context, stanza: Stanza) -> Work:
-    """Answer with the name, the version and the operating system."""
+    """Answer with the name and version of Fieldpost and the name of the operating system."""
     content = b"".join(
         serialize.tag(name, content=serialize.escape(text)) for name, text in ELEMENTS.items()
     )

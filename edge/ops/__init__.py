@@ -1,1 +1,1 @@
-"""Operations for operators: each is implemented once, for the commands and the status page."""
+"""Operations for operators, used by the commands and by the status page."""

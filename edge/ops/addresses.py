@@ -9,12 +9,12 @@ from edge.engine.addresses import pubsub_service
 
 
 def gateway_domain(folder: Path) -> str:
-    """Return the domain of a gateway; raises `ConfigError`."""
+    """Return the domain of the gateway in `folder`; raises `ConfigError`."""
     return load.load(folder).gateway.domain
 
 
 def node_address(domain: str, node: str) -> str:
-    """Return the address of a node."""
+    """Return the address of a node: the publish-subscribe service with the node as resource."""
     return f"{pubsub_service(domain)}/{node}"
 
 

@@ -45,7 +45,7 @@ CHUNK: Final = 1024 * 1024
 """Bytes copied in one read."""
 
 MAX_TIME: Final = 253_402_300_799_999
-"""The end of the year 9999 in ms since 1970: later dates cannot be formatted."""
+"""The end of the year 9999 in ms since 1970, the last date that Python can format."""
 
 MAX_MEMBERS: Final = 10_000
 """Maximum files in a backup: three for each device and a dozen others."""
@@ -202,7 +202,7 @@ def _extract(archive: zipfile.ZipFile, member: zipfile.ZipInfo, folder: Path) ->
 
 @contextmanager
 def _new(path: Path, mode: int) -> Iterator[IO[bytes]]:
-    """Open a new file for writing, and fsync it at the end."""
+    """Open a new file for writing, and call fsync when it is closed."""
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     with os.fdopen(os.open(path, flags, mode), "w+b") as file:
         yield file

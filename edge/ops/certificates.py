@@ -43,7 +43,7 @@ class Issued(NamedTuple):
 
 
 def device_folder(folder: Path, name: str) -> Path:
-    """Return the folder of the certificate of device `name`, in the gateway's folder."""
+    """Return the folder, inside the gateway's folder, for the certificate of device `name`."""
     return folder / FOLDER / name
 
 

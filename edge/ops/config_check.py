@@ -40,7 +40,7 @@ def check(folder: Path) -> Report:
 
 
 def check_text(text: bytes) -> Report:
-    """Check the text of a configuration."""
+    """Check the text of a configuration file."""
     try:
         tables = load.read_tables(text)
     except ConfigError as error:

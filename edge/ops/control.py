@@ -42,7 +42,7 @@ MEMBERS: Final = b"members"
 """The request for a `QueueAttendance`, followed by a space and the number of the queue."""
 
 TIMEOUT: Final = 5.0
-"""Seconds in which the gateway must answer; it takes milliseconds."""
+"""Maximum seconds until the gateway answers; an answer usually takes milliseconds."""
 
 MAX_REQUEST_BYTES: Final = 3 * 1024 * 1024
 """Maximum bytes of a request: a message of 1 MiB, the longest stanza, escaped for JSON."""
@@ -60,9 +60,9 @@ _READ: Final = 64 * 1024
 class ProcessStatus(Struct, frozen=True, kw_only=True):
     """The part of the status that only the running process knows.
 
-    `build` is "compiled" or "pure" (`build_kind`), `service` is the service time in seconds,
-    `uptime` the process uptime in seconds, `boot` the kernel's id of the boot. `limits` are the
-    limits in force by the names of the options, `used` the use of those that the process counts.
+    `build` is "compiled" or "pure" (`build_kind`), `service` the service time in seconds, `uptime`
+    the process uptime in seconds, `boot` the kernel's id of the boot. `limits` are the values in
+    force, by option; `used` is the use of the limits that the process counts.
     """
 
     version: str
@@ -80,11 +80,11 @@ class ConnectedSession(Struct, frozen=True, kw_only=True):
 
     Attributes:
         account: the name of the device.
-        address: the IP address of its connection, if it has one to this gateway.
+        address: the IP address of the session's connection to this gateway, if it has one.
         since: when the session was bound, if that is known.
         seen: when the device last sent something, if that is known.
         detached: whether the session has lost its connection and can be resumed.
-        unacknowledged: stanzas that were sent to it and that it has not acknowledged yet.
+        unacknowledged: the number of stanzas that the device has not acknowledged yet.
     """
 
     account: str
@@ -131,7 +131,8 @@ def short_path(folder: Path) -> Iterator[str]:
 def process_status(folder: Path, timeout: float = TIMEOUT) -> ProcessStatus | None:
     """Query the status of the gateway in `folder`; return `None` if it is not running.
 
-    Raises `SetupError` if it does not answer within `timeout` seconds or refuses the connection.
+    Raises `SetupError` if the gateway does not answer within `timeout` seconds or refuses the
+    connection.
     """
     return _query(folder, STATUS, ProcessStatus, timeout)
 

@@ -8,5 +8,5 @@ from edge.engine.service_time import Now
 
 
 def now() -> Now:
-    """Return the wall-clock time; the service time is only known to the running gateway."""
+    """Return the wall-clock time; the service time is 0, because only the gateway knows it."""
     return Now(service=0.0, wall=time.time_ns() // 1_000_000, synchronised=False)

@@ -29,7 +29,10 @@ class DeadLetterWithBody(NamedTuple):
 
 
 def list_all(folder: Path) -> Iterator[StoredDeadLetter]:
-    """Yield all dead letters, oldest first, outside of any transaction."""
+    """Yield all dead letters, oldest first.
+
+    No transaction is open while the caller handles a dead letter.
+    """
     after = 0
     while True:
         with reading(folder) as tx:
@@ -41,7 +44,7 @@ def list_all(folder: Path) -> Iterator[StoredDeadLetter]:
 
 
 def show(folder: Path, row: int) -> DeadLetterWithBody:
-    """Return a dead letter with its body; raises `SetupError` if it does not exist."""
+    """Return the dead letter with this number, and its body; raises `SetupError` without one."""
     with reading(folder) as tx:
         return DeadLetterWithBody(dead_letters.find(tx, row), dead_letters.body(tx, row))
 
@@ -64,7 +67,10 @@ def requeue(folder: Path, rows: Sequence[int], *, may_repeat: bool = False) -> N
 
 
 def drop(folder: Path, rows: Sequence[int]) -> None:
-    """Delete dead letters: all of them or none; raises `SetupError` if one does not exist."""
+    """Delete the dead letters with these numbers: all of them or none.
+
+    Raises `SetupError` if one does not exist.
+    """
     with changing(folder) as tx:
         for row in rows:
             dead_letters.delete(tx, row)

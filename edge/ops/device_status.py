@@ -22,23 +22,23 @@ DETACHED: Final = "detached"
 """The device has lost its connection, and its session can be resumed (XEP-0198)."""
 OFFLINE: Final = "offline"
 UNKNOWN: Final = "unknown"
-"""The gateway is running and does not answer."""
+"""The state of a device is not known, because the running gateway does not answer."""
 
 
 class Device(NamedTuple):
     """A device, as the database knows it; times are in ms since 1970 UTC.
 
     Attributes:
-        downgrade: whether it receives messages of a higher level as plain ones if it does not
-            support quality of service; otherwise they wait.
-        password: whether it can log in with a password.
-        not_after: when its last certificate expires, if it has one.
-        days: whole days until then (negative: since then).
-        seen: when its last session ended, or for a device that is online, the last heartbeat;
+        downgrade: whether guaranteed messages are delivered as plain ones if the device does
+            not support quality of service; otherwise they wait.
+        password: whether the device can log in with a password.
+        not_after: when the device's last certificate expires, if it has one.
+        days: whole days until `not_after`; negative if that has passed.
+        seen: when the last session ended, or for a device that is online, the last heartbeat;
             `None` if it never had a session.
-        held: messages from it in custody, which await its `deliver`.
-        outbox: messages of a guaranteed level that wait for it.
-        offline: plain messages that are stored for it.
+        held: the number of messages from it in custody, which await its `deliver`.
+        outbox: the number of guaranteed messages that wait for it.
+        offline: the number of plain messages that are stored for it.
     """
 
     name: str

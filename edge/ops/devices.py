@@ -40,7 +40,7 @@ _NAME: Final = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,62}[a-z0-9])?")
 
 
 class NewDevice(NamedTuple):
-    """A new device: its JID, its password if it was generated, and its certificate's folder."""
+    """A new device: its JID, its password if one was generated, and its certificate's folder."""
 
     jid: str
     password: str | None
@@ -107,11 +107,11 @@ def add(
 
 
 def renew(folder: Path, name: str, *, revoke_old: bool = False) -> NewCertificate:
-    """Issue a new certificate with a new key to a device, and lift its revocation.
+    """Issue a new certificate with a new key to a device, and lift the device's revocation.
 
     Older certificates stay valid until they expire, so that there is time to install the new one;
     `revoke_old` revokes them now and ends the device's sessions. Raises `SetupError` if the device
-    does not exist, has too many certificates, or the CA cannot sign.
+    does not exist or has too many certificates, or if the CA cannot sign.
     """
     settings = load.load(folder)
     jid = _own_jid(settings, name)
@@ -187,8 +187,8 @@ def set_downgrade(folder: Path, name: str, downgrade: bool) -> bool:
 def remove(folder: Path, name: str) -> PendingMessages:
     """Remove a device with its password, roster, certificates and certificate files.
 
-    Returns the messages that waited for it: stored plain messages are deleted, those in its outbox
-    become dead letters. Raises `SetupError` as `revoke` does.
+    Returns the numbers of messages that waited for the device. Stored plain messages are deleted;
+    messages in its outbox become dead letters. Raises `SetupError` as `revoke` does.
     """
     jid = _jid(load.load(folder), name)
     with changing(folder) as tx:

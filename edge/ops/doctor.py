@@ -35,7 +35,8 @@ WEAR_DAYS: Final = 30
 def diagnose(folder: Path, *, deep: bool = False) -> Iterator[Finding]:
     """Run all checks and yield at least one finding for each part of the gateway.
 
-    With `deep`, every entry of the database is checked, which takes minutes if it is large.
+    With `deep`, every entry of the database is checked, which takes minutes if the database is
+    large.
     """
     now = current_time.now().wall
 
@@ -85,7 +86,7 @@ def _stored(folder: Path, settings: Config, route: Route, now: int) -> Iterator[
 
 
 def process(status: Status) -> Iterator[Finding]:
-    """Check whether the gateway is running, and with which limits."""
+    """Check whether the gateway is running, and whether it uses the limits in the configuration."""
     if status.state == RUNNING:
         yield Finding("gateway", OK, f"the gateway is running, fieldpost {status.version}")
     elif status.state == NO_ANSWER:

@@ -50,7 +50,7 @@ def _device(folder: Path, root: Path) -> Path:
 
 
 def disk(folder: Path, root: Path = Path("/")) -> Disk:
-    """Return the disk that holds `folder`, or its file system if the disk is unknown."""
+    """Return the disk that holds `folder`; if it is unknown, describe the file system."""
     place = _device(folder, root)
     sectors = _number(place / "size")
     if sectors is None:

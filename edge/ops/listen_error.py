@@ -1,4 +1,4 @@
-"""Find out why an address cannot be listened on, and which process uses the port."""
+"""Find out why the gateway cannot listen on an address, and which process uses the port."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LISTEN: Final = "0A"
 
 
 def listen_error(section: str, option: str, address: Address, error: Exception) -> ConfigError:
-    """Return the error for an address that `[section] option` names."""
+    """Return the error for an address, set in `[section] option`, that cannot be listened on."""
     if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
         who = _listening_process(address.port)
         text = f"port {address.port} is already in use{who}; choose another in [{section}] {option}"

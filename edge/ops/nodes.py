@@ -64,7 +64,7 @@ def _summary(tx: Transaction, node: Node) -> NodeSummary:
 
 
 def options(folder: Path, name: str) -> dict[str, list[str]]:
-    """Return the values of a node's options, without the prefix `pubsub#`.
+    """Return the values of a node's options by name, without the prefix `pubsub#`.
 
     Raises `SetupError` if there is no such node.
     """
@@ -91,7 +91,10 @@ def create(
 
 
 def configure(folder: Path, name: str, values: Mapping[str, list[str]]) -> None:
-    """Change options of a node; arguments and errors as for `create`."""
+    """Change options of a node.
+
+    `values` and the errors are those of `create`.
+    """
     control.perform(folder, ConfigureNode(name, _registered(values)))
 
 

@@ -143,7 +143,7 @@ def _hand_over(context: Context, tx: Transaction, request: SendMessage, body: by
 
 
 def _publish(context: Context, tx: Transaction, request: SendMessage, body: bytes) -> None:
-    """Publish the item in a message, with options that a message cannot carry."""
+    """Publish the item in a message, with publish options, which only a request can carry."""
     destination, to = destinations.find(context, request.to)
     contents = destination.read(context, body, to)
     if contents.item is None:

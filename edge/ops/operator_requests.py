@@ -75,7 +75,7 @@ Request: TypeAlias = Work | Listen
 class ItemReport(Struct, frozen=True):
     """A published item: its publisher's JID, and its payload as XML, which may be empty.
 
-    `redeliveries` counts the earlier deliveries of an item of a queue.
+    `redeliveries` is the number of earlier deliveries, if the item is from a queue.
     """
 
     node: str
@@ -86,11 +86,11 @@ class ItemReport(Struct, frozen=True):
 
 
 class Answer(Struct, frozen=True, omit_defaults=True):
-    """The result of a request; `error` says why it was refused, and is empty if it was not."""
+    """The result of a request; `error` is the reason if the request was refused, else empty."""
 
     error: str = ""
     item: ItemReport | None = None
 
 
 class RequestRefused(FieldpostError):
-    """The gateway refuses a request of the operator."""
+    """The gateway's refusal of a request of the operator."""

@@ -20,7 +20,7 @@ _CONTAINER: Final = f"{{{JSON}}}json"
 
 
 class PayloadError(FieldpostError):
-    """The text cannot be sent in the chosen format."""
+    """A text that cannot be sent in the chosen format, or a message that is no item."""
 
 
 class Payload(NamedTuple):
@@ -38,7 +38,7 @@ class Payload(NamedTuple):
         return self.xml if self.json is None else json.dumps(self.json, ensure_ascii=False)
 
     def fields(self) -> dict[str, Any]:
-        """Return the payload for programs: `payload` (XML), and `text` or `json` if it has one."""
+        """Return the payload as JSON fields: `payload` (XML), and `text` or `json` if present."""
         found: dict[str, Any] = {"payload": self.xml}
         if self.text is not None:
             found["text"] = self.text
@@ -81,7 +81,7 @@ def _with_namespace(typed: str) -> str:
 
 
 def read(xml: str) -> Payload:
-    """Read the payload of an item; an empty one is an empty text."""
+    """Read the payload of an item from its XML; an empty payload has an empty text."""
     if not xml:
         return Payload("", "")
     return _read(xml, _parse(xml))
@@ -119,7 +119,7 @@ def read_item(xml: str) -> Item:
 
 
 def write(element: ET.Element) -> str:
-    """Write an element as XML."""
+    """Return an element as XML text."""
     return ET.tostring(element, encoding="unicode")
 
 

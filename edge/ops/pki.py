@@ -90,9 +90,9 @@ def create(folder: Path, domain: str, now: int) -> Authority:
 def renew_server(folder: Path, domain: str, now: int) -> bool:
     """Renew the server's certificate if less than a third of its life is left.
 
-    The key and the first day of validity stay, so that a clock which is wrong at this moment does
-    no harm. A certificate of another CA is left alone: its owner renews it. The call blocks, for
-    some 100 ms when it renews.
+    The key and the first day of validity stay, so that a wrong clock at this moment does no harm. A
+    certificate of another CA is not renewed; its owner must do that. The call blocks for about 100
+    ms when it renews.
 
     Args:
         now: ms since 1970 UTC.
@@ -146,7 +146,7 @@ def load(folder: Path) -> Authority:
 
 
 def to_datetime(moment: int) -> datetime.datetime:
-    """Convert ms since 1970 UTC into the whole seconds that certificates are dated with."""
+    """Convert ms since 1970 UTC into a date in whole seconds, as certificates require."""
     return datetime.datetime.fromtimestamp(moment // 1000, datetime.UTC)
 
 

@@ -33,7 +33,7 @@ BATCH: Final = 10_000
 
 
 class QueueStatus(NamedTuple):
-    """The state of a queue; `problem` says why the connected members are not known, if so."""
+    """The state of a queue; `problem` is the reason if the connected members are unknown."""
 
     report: Report
     problem: str | None
@@ -101,13 +101,13 @@ def show(
 
 
 def unlock(folder: Path, name: str, item: str) -> None:
-    """End the lock of an item; raises `SetupError` if it has none."""
+    """End the lock of an item; raises `SetupError` if the item is not locked."""
     with _changing(folder) as tx:
         admin.unlock(tx, find(tx, name), item)
 
 
 def requeue(folder: Path, name: str, items: Sequence[str]) -> int:
-    """Make dead items ready, all or none; return how many.
+    """Make the dead items with these ItemIDs ready, all or none; return their number.
 
     Raises `SetupError` if an item does not exist or is not dead.
     """
@@ -116,12 +116,12 @@ def requeue(folder: Path, name: str, items: Sequence[str]) -> int:
 
 
 def requeue_all(folder: Path, name: str) -> int:
-    """Make all dead items of a queue ready; return how many."""
+    """Make all dead items of a queue ready; return their number."""
     return _in_batches(folder, name, admin.requeue_all)
 
 
 def purge(folder: Path, name: str) -> int:
-    """Delete the items of a queue; return how many."""
+    """Delete the items of a queue; return the number of deleted items."""
     return _in_batches(folder, name, admin.purge)
 
 

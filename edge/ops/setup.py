@@ -17,7 +17,7 @@ from sync.common.durable_files import move_into_place, temporary_folder
 def init(folder: Path, domain: str, *listen: str) -> None:
     """Create `folder` for the gateway of `domain`; raises `SetupError` if it is not empty.
 
-    The addresses in `listen`, if any, replace the default in the configuration.
+    If `listen` has addresses, the configuration gets them in place of the default.
     """
     load.check_domain(domain)
     text = annotated_file.render(domain, *listen)

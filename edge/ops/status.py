@@ -71,16 +71,16 @@ class Status(NamedTuple):
     Attributes:
         state: `RUNNING`, `NOT_RUNNING` or `NO_ANSWER`.
         trouble: why the gateway does not answer.
-        version: of the running gateway, else of this command.
+        version: the version of the running gateway, or of this command if none is running.
         build: whether it is "compiled" or "pure" (`build_kind`).
         boot: the kernel's id of the boot, if the gateway is running.
-        uptime: the process uptime (seconds since the gateway started), if it is running.
+        uptime: seconds since the gateway started, if it is running.
         service: the service time in seconds, as last saved if the gateway is not running.
         synchronised: whether the wall clock is synchronised, if the gateway is running.
         changed: whether the running gateway uses other limits than the configuration.
-        sessions: connected sessions, if the gateway is running.
-        paused: connections that are not read because they exceed a rate limit.
-        free_bytes: the unused part of `database_bytes`, which the database uses again.
+        sessions: the number of connected sessions, if the gateway is running.
+        paused: the number of connections that are not read because they exceed a rate limit.
+        free_bytes: bytes of the database file that are free for new rows.
         disk_bytes: free bytes of the file system.
     """
 
@@ -130,7 +130,7 @@ def combine(
     running: ProcessStatus | None,
     trouble: str | None = None,
 ) -> Status:
-    """Combine the status in the database with that of the process, if it is running."""
+    """Combine the status in the database with the status of the running process, if any."""
     live, free, wal, disk = stored.space
     used = stored.used | {"database_bytes": LimitUsage(live + wal), "wal_bytes": LimitUsage(wal)}
     configured = limits_by_name(settings.limits)
@@ -164,7 +164,7 @@ def combine(
 
 
 def limits_by_name(limits: Limits) -> dict[str, int | float]:
-    """Return the values of `[limits]` by the names of the options."""
+    """Return the value of each limit by the name of its option."""
     figures: dict[str, int | float] = msgspec.to_builtins(limits)
     return figures
 

@@ -20,8 +20,8 @@ from edge.ops import current_time
 def reading(folder: Path) -> Iterator[Transaction]:
     """Begin a read transaction on the database in `folder`.
 
-    Keep it short, because the write-ahead log grows meanwhile. Raises `SetupError` if there is no
-    database or its schema is older than this command.
+    Keep it short, because the write-ahead log cannot be truncated meanwhile. Raises `SetupError` if
+    there is no database or its schema is older than this command.
     """
     path = folder / database.FILE_NAME
     with (

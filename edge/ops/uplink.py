@@ -42,7 +42,7 @@ A network share whose server is gone never answers.
 """
 
 CENTRE_TIMEOUT: Final = 10.0
-"""Seconds in which the centre must answer, including the connection."""
+"""Maximum seconds for a query to the centre, including the connection."""
 
 _ENROL_AGAIN: Final = "enrol the gateway again with `fieldpost-fleet gateway add`"
 _MARK_FOLDER: Final = "mount the folder and mark it, see docs/how-to/ship-to-the-centre.md"
@@ -87,8 +87,8 @@ class Epoch(NamedTuple):
 class Lane(NamedTuple):
     """The state of a lane: see `LaneStatus` of the event log's store.
 
-    `oldest` is when the oldest waiting segment was sealed (ms since 1970 UTC), `share` the bytes of
-    the backlog that the lane keeps when it is full.
+    `oldest` is when the oldest waiting segment was sealed (ms since 1970 UTC). `share` is the part
+    of the backlog, in bytes, that is guaranteed to the lane.
     """
 
     lane: str
@@ -240,7 +240,7 @@ async def _export(folder: Path, target: Path, *, every: bool) -> Export:
 
 
 def unsealed(folder: Path) -> int:
-    """Return the number of events that are in no segment yet."""
+    """Return the number of events that are not sealed yet."""
     with reading(folder) as tx:
         return uplink_view.unsealed(tx).events
 

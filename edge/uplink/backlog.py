@@ -42,11 +42,11 @@ NOT_SEALED: Final = "not-sealed"
 """Reason of a range that was dropped because its epoch ended before it could be sealed."""
 
 _POSITIVE: Final = frozenset({"shipping", "certificate-renewed"})
-"""Notices that do not report a problem."""
+"""Names of notices that report a success."""
 
 
 class StoreBacklog:
-    """The store as a `sync.uplink.interfaces.Backlog`; the protocol describes the methods."""
+    """The gateway's database as a `sync.uplink.interfaces.Backlog`, which describes the methods."""
 
     def __init__(self, store: Store, config: Config, facts: interfaces.GatewayStateSource) -> None:
         self._store = store
@@ -70,7 +70,7 @@ class StoreBacklog:
         return await self._read(lambda tx: [LaneState(*lane) for lane in events.lane_status(tx)])
 
     async def draft(self, lane: str, max_events: int, max_bytes: int) -> Draft | None:
-        """Return the lane's oldest events within the limits."""
+        """Return the content of a lane's next segment, within the limits, or `None`."""
         return await self._read(lambda tx: _draft(tx, lane, max_events, max_bytes))
 
     async def seal(self, draft: Draft, data: bytes, digest: bytes) -> bool:
@@ -95,11 +95,11 @@ class StoreBacklog:
         return WaitingSegment(identity, found.digest, found.data)
 
     async def epoch(self) -> str:
-        """Return the current epoch."""
+        """Return the id of the current epoch."""
         return await self._read(meta.epoch)
 
     async def digest_at(self, epoch: str, lane: str, seq: int) -> bytes | None:
-        """Return the digest of the segment that contains a number, if it is known."""
+        """Return the digest of the segment that contains the number `seq`, or `None` if unknown."""
         return await self._read(lambda tx: segments.digest_at(tx, epoch, lane, seq))
 
     async def high_watermarks(self) -> dict[str, HighWatermark]:
@@ -108,7 +108,7 @@ class StoreBacklog:
         return {head.lane: HighWatermark(head.sealed, head.digest) for head in found}
 
     async def begin_epoch(self, reason: str) -> str:
-        """Seal all events of the current epoch and begin a new one."""
+        """Seal all events of the current epoch, begin a new one and return its id."""
         state = await self.facts.state()
         return await self._run_logging(lambda tx: begin_epoch(tx, self._config, state, reason))
 
@@ -166,9 +166,10 @@ class StoreBacklog:
 
 
 def begin_epoch(tx: Transaction, config: Config, state: GatewayState, reason: str) -> str:
-    """Seal all events of the current epoch, begin a new epoch and return it.
+    """Seal all events of the current epoch, begin a new one and return its id.
 
-    The first event of the new epoch reports it. Events that cannot be sealed are lost and reported.
+    The first event of the new epoch reports its beginning. Events that cannot be sealed are deleted
+    and reported as lost.
     """
     before = meta.epoch(tx)
     unsealed = [lost for lane in events.LANES for lost in _seal_all(tx, config, state, lane)]
@@ -226,7 +227,7 @@ def backlog_quota(config: Config) -> BacklogQuota:
 
 
 def enforce_quota(tx: Transaction, quota: BacklogQuota) -> None:
-    """Evict segments until the backlog is within its quota, and log what was lost."""
+    """Evict segments until the backlog is within its quota, and log the lost ranges."""
     _log_lost(tx, segments.evict(tx, quota, EVICTED), EVICTED)
 
 
@@ -242,8 +243,8 @@ def set_aside(tx: Transaction, digest: bytes, reason: str) -> None:
 def _log_lost(tx: Transaction, lost: Sequence[segments.EvictedRange], reason: str) -> None:
     """Log the ranges just lost, and all ranges of earlier epochs that are not reported yet.
 
-    A range of the current epoch is logged by itself. For an earlier epoch, the event has the whole
-    lost range of a lane, and as its value the number of events that were lost just now.
+    Each range of the current epoch has a separate event. For an earlier epoch, one event has the
+    whole lost range of a lane; its value is the number of events that were lost just now.
     """
     epoch = meta.epoch(tx)
     counts: Counter[tuple[str, str]] = Counter()

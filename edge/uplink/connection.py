@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # imported with the first uplink: without one it takes no mem
 
 
 class _Key(NamedTuple):
-    """The sources of a transport and its uploader; `enrolment` is the content of the file."""
+    """The configuration of a transport and its uploader; `enrolment` is the content of the file."""
 
     folder: str
     enrolment: bytes
@@ -33,7 +33,7 @@ class UplinkConnection:
     Args:
         settings: the configuration in use.
         wall: returns seconds since 1970 UTC.
-        on_done: called with each task that has ended; the gateway stops if it failed.
+        on_done: called with each task that has ended; the gateway stops if the task failed.
     """
 
     def __init__(
@@ -55,12 +55,12 @@ class UplinkConnection:
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
-        """Begin to upload; raises `ConfigError`."""
+        """Start to upload segments; raises `ConfigError`."""
         key = _key(self._folder, self._settings)
         self._use(key, self._build(self._settings))
 
     def wake(self) -> None:
-        """Upload soon, because a segment was sealed."""
+        """Upload without waiting for the next attempt, because a segment was sealed."""
         if self._uploader is not None:
             self._uploader.wake()
 
@@ -79,7 +79,7 @@ class UplinkConnection:
     async def prepare_reload(self, target: Config) -> Change:
         """Create the transport of another configuration; raises `ConfigError`.
 
-        The uploads go on if nothing has changed for them.
+        If the configuration of the uplink has not changed, the uploads continue.
         """
         key = _key(self._folder, target)
         if key is not None and key == self._key:
@@ -121,7 +121,7 @@ class UplinkConnection:
 
 
 def _key(folder: Path, settings: Config) -> _Key | None:
-    """Return the sources that are configured now, or `None` if the enrolment cannot be read."""
+    """Return the present configuration, or `None` if the enrolment cannot be read."""
     uplink = settings.uplink
     try:
         content = read_regular(folder / uplink.enrolment) if uplink.enrolment else b""

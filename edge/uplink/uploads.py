@@ -52,7 +52,7 @@ def transport_for(
 
 
 def uploader(settings: Config, backlog: StoreBacklog, transport: Transport) -> Uploader:
-    """Return the loop that uploads segments."""
+    """Return an uploader, which sends the segments of a backlog over a transport."""
     scheduler = UploadScheduler(settings.uplink.live_share)
     return Uploader(
         settings.gateway.domain,

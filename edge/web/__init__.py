@@ -1,1 +1,1 @@
-"""The status page, health check and metrics over HTTP: read-only, without any message content."""
+"""The status page, health check and metrics over HTTP: read-only and without message contents."""

@@ -1,8 +1,9 @@
 """Decide for which host names the status page answers.
 
-This protects against DNS rebinding: a foreign web page can point its own domain to this machine,
-and the browser then lets it read the answers, but sends that domain as `Host`. Only IP addresses
-and known names are therefore answered. Pure: the machine's name is an argument.
+This protects against DNS rebinding: the attacker's web page makes its own domain point to this
+machine, so that the visitor's browser lets the page read the answers. The browser then sends the
+attacker's domain as `Host`. So only IP addresses and known names are answered. Pure: the machine's
+name is an argument.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ _LOCAL: Final = ".local"
 
 
 class KnownHosts:
-    """`localhost`, the name of the machine with and without `.local`, and configured names."""
+    """The known names: `localhost`, the machine's name (also with `.local`), configured names."""
 
     def __init__(self, names: Iterable[str], own: str) -> None:
         self._names = {"localhost", *names}

@@ -1,7 +1,7 @@
 """Parse one GET or HEAD request and format its response (RFC 9110, RFC 9112).
 
-Written here because aiohttp's server costs 13 MB of memory. Keep-alive, ranges, chunks and content
-encodings are not supported; a request with a body is refused. Pure: no I/O.
+This module replaces aiohttp's server, which costs 13 MB of memory. Keep-alive, ranges, chunks and
+content encodings are not supported; a request with a body is refused. Pure: no I/O.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from http import HTTPStatus
 from typing import Final, NamedTuple
 
 MAX_HEAD_BYTES: Final = 8192
-"""Maximum length of a request's head. Browsers send a tenth of it."""
+"""Maximum bytes of a request's head. Browsers send a tenth of this."""
 
 END: Final = b"\r\n\r\n"
-"""The end of a head."""
+"""The bytes that end the head of a request."""
 
 _LINE: Final = re.compile(rb"([A-Z]{1,16}) (/[!-~]{0,255}) HTTP/1\.[01]")
 _FIELD: Final = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([ -~\x80-\xff\t]*)")
@@ -23,7 +23,7 @@ _STATUS_TEXTS: Final = {
     421: "unknown host name: use the IP address of the gateway, or add the name to `names` in [web]"
     " of fieldpost.toml",
 }
-"""Bodies that replace the standard phrase of a status."""
+"""Response bodies for statuses whose standard phrase does not say what to do."""
 
 _FIXED_FIELDS: Final = {
     "Connection": "close",
@@ -35,7 +35,8 @@ _FIXED_FIELDS: Final = {
 
 
 class Request(NamedTuple):
-    """A request: `path` without its query; `host` is empty unless there is exactly one."""
+    """A request: `path` without its query; `host` is empty unless there is exactly one `Host`
+    field."""
 
     method: str
     path: str
@@ -51,7 +52,7 @@ class Response(NamedTuple):
 
 
 class RequestError(Exception):
-    """An invalid or unsupported request; `status` is the response's."""
+    """An invalid or unsupported request; `status` is the HTTP status of the response."""
 
     def __init__(self, status: int) -> None:
         super().__init__(status)
@@ -59,13 +60,13 @@ class RequestError(Exception):
 
 
 def status_response(status: int) -> Response:
-    """Return a response with a status and one line of text."""
+    """Return a response with this status and one line of text."""
     text = _STATUS_TEXTS.get(status, HTTPStatus(status).phrase)
     return Response(status, "text/plain; charset=utf-8", f"{text}\n".encode())
 
 
 def parse(head: bytes) -> Request:
-    """Parse the head of a request, without its end; raises `RequestError`."""
+    """Parse the head of a request, without the bytes that end it; raises `RequestError`."""
     line, *fields = head.split(b"\r\n")
     found = _LINE.fullmatch(line)
     if found is None:
@@ -90,7 +91,7 @@ def _field(field: bytes) -> tuple[bytes, bytes]:
 
 
 def serialize(response: Response, *, head_only: bool = False) -> bytes:
-    """Return the bytes of a response, for a HEAD request without its body."""
+    """Return the bytes of a response; for a HEAD request, leave out the body."""
     fields = {
         "Content-Type": response.media_type,
         "Content-Length": str(len(response.body)),

@@ -44,7 +44,7 @@ small { opacity: .75; }
 
 
 def render(snapshot: Snapshot, process: ProcessFigures, now: int) -> str:
-    """Return the page; `now` is in ms since 1970."""
+    """Return the status page as HTML; `now` is in ms since 1970."""
     name = escape(snapshot.status.gateway)
     parts = (
         f"<h1>{name}</h1>",
@@ -166,7 +166,7 @@ def _events(recent: Iterable[RecentEvent]) -> Iterator[tuple[str, ...]]:
 def _table(
     names: tuple[str, ...], rows: Iterable[tuple[str, ...]], *, head: bool = True
 ) -> Iterator[str]:
-    """Yield the lines of a table of HTML cells, or a note that it has no rows."""
+    """Yield the lines of an HTML table, or a note if it has no rows."""
     lines = [
         f'<tr><th scope="row">{row[0]}</th>' + "".join(f"<td>{cell}</td>" for cell in row[1:])
         for row in rows

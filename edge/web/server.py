@@ -53,7 +53,10 @@ class Server:
             connection.abort()
 
     def admit(self, connection: _Connection) -> bool:
-        """Return whether one more connection is accepted, closing a silent one if needed."""
+        """Return whether a new connection is accepted.
+
+        At the limit, a connection that has sent no request is closed to make room.
+        """
         if len(self.connections) >= MAX_CONNECTIONS:
             silent = next((each for each in self.connections if not each.has_request), None)
             if silent is None:

@@ -1,4 +1,4 @@
-"""The pages: `/` for people, `/health` for supervisors, `/metrics` for Prometheus."""
+"""The pages by path: `/` for people, `/health` for supervisors, `/metrics` for Prometheus."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ from edge.web.status_snapshot import SnapshotReader
 from sync.common.metrics import CONTENT_TYPE
 
 STORE_TIMEOUT: Final = 3.0
-"""Seconds for an empty transaction, after which the store counts as failing. A slow card needs
-tenths of a second."""
+"""Maximum seconds of an empty transaction; above this, the health check fails.
+
+A slow card needs tenths of a second.
+"""
 
 _JSON: Final = "application/json"
 _HTML: Final = "text/html; charset=utf-8"

@@ -37,7 +37,7 @@ MAX_EVENTS: Final = 20
 """Maximum recent events that are kept for the status page."""
 
 SHOWN_LEVELS: Final = frozenset(levels.at_least("Warning"))
-"""Levels of the events that are kept."""
+"""Levels of the events that are kept for the status page."""
 
 LAG_INTERVAL: Final = 0.5
 """Seconds between two measurements of the event-loop delay."""
@@ -47,14 +47,14 @@ LAG_SAMPLES: Final = 120
 
 
 class RecentEvent(NamedTuple):
-    """An event without its text, which may quote a message; `wall` is in ms since 1970."""
+    """An event without its text, which could quote a message; `wall` is in ms since 1970."""
 
     wall: int
     event: NewEvent
 
 
 class Snapshot(NamedTuple):
-    """The figures from the database; `last_upload` is in ms since 1970.
+    """The figures that are read from the database; `last_upload` is in ms since 1970.
 
     `events` are those of the last `observed` seconds.
     """
@@ -70,7 +70,7 @@ class Snapshot(NamedTuple):
 
 
 class ProcessFigures(NamedTuple):
-    """The figures of the process.
+    """The figures of the running process.
 
     `resident` is its memory in bytes, `commit_delay` the seconds between batched commits,
     `write_rate` bytes per second over the last hour, `loop_lag` the event-loop delay in seconds.
@@ -90,7 +90,7 @@ class ProcessFigures(NamedTuple):
 
 
 class Sources(NamedTuple):
-    """The parts of the gateway that the figures come from."""
+    """The parts of the gateway from which the figures are read."""
 
     settings: Config
     store: Store
@@ -129,7 +129,7 @@ class SnapshotReader:
             self._events = dict(rows[-MAX_EVENTS:])
 
     async def measure_lag(self) -> None:
-        """Measure the event-loop delay for ever."""
+        """Measure the event-loop delay repeatedly, until the task is cancelled."""
         loop = asyncio.get_running_loop()
         while True:
             expected = loop.time() + LAG_INTERVAL

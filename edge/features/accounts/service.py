@@ -1,4 +1,4 @@
-"""Operations on accounts for other features, and the change of a password by its device."""
+"""Operations on accounts for other features, and the change of a password by a device."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Reason(Enum):
 
 
 class AccountError(ServiceError[Reason]):
-    """An operation on an account is refused."""
+    """The refusal of an operation on an account."""
 
 
 def change_password(

@@ -36,7 +36,7 @@ class _PasswordChange(NamedTuple):
 
 
 def get_fields(_context: Context, stanza: Stanza) -> Work:
-    """Answer with the registered account and the fields for a change of its password."""
+    """Answer with the registered account and the form fields for a change of its password."""
 
     def work(_tx: Transaction, sender: Sender) -> bytes:
         name = serialize.tag("username", content=serialize.escape(sender.account))
@@ -48,7 +48,7 @@ def get_fields(_context: Context, stanza: Stanza) -> Work:
 
 
 def change_password(context: Context, stanza: Stanza) -> OffloadedWork:
-    """Change the sender's password; deriving its keys is offloaded."""
+    """Change the sender's password; its keys are derived in another thread."""
     request = _read(stanza)
 
     def prepare() -> Work:

@@ -1,4 +1,4 @@
-"""Track the ad-hoc commands that sessions have started until they complete or cancel them."""
+"""Track the ad-hoc commands that sessions have started and not completed or cancelled."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Reason(Enum):
 
 
 class CommandError(ServiceError[Reason]):
-    """A command cannot continue."""
+    """The refusal to continue a command."""
 
     def __init__(self, reason: Reason) -> None:
         super().__init__(reason, reason.value)

@@ -34,7 +34,7 @@ NO_QOS: Final = ""
 
 
 class Announced(NamedTuple):
-    """Capabilities that a presence announces: hash function, node and verification string."""
+    """The capabilities that a presence announces: hash function, node and verification string."""
 
     hash: str
     node: str
@@ -42,9 +42,9 @@ class Announced(NamedTuple):
 
 
 CAPS_NEEDED: Final = Event[[Context, Transaction, Session]]("capabilities needed")
-"""A session is about to be queried for the first time.
+"""Hook event: a session is about to be queried for the first time.
 
-A hook of this event calls `set_announced` with the capabilities that the session announced.
+The hook calls `set_announced` with the capabilities that the session announced.
 """
 
 
@@ -61,7 +61,7 @@ class InfoQuery(NamedTuple):
 
 
 class QueryId(NamedTuple):
-    """The id of a query that a session answers."""
+    """The id of a query, as a session's answer repeats it."""
 
     epoch: str
     number: int
@@ -169,7 +169,7 @@ def find_query(tx: Transaction, sender: Sender, id: QueryId) -> CapsQuery | None
 def handle_answer(
     context: Context, tx: Transaction, sender: Sender, query: CapsQuery, features: Features
 ) -> None:
-    """Record the features of a session, and those of its announced hash if it is verified."""
+    """Record the features of a session, and those of its announced hash if it matches them."""
     if query.hash and query.ver and features.verified_qos is not None:
         most = context.limits.capabilities
         store.add_verified(tx, query.hash, query.ver, features.verified_qos, most)
@@ -177,10 +177,10 @@ def handle_answer(
 
 
 def handle_refusal(context: Context, tx: Transaction, sender: Sender, query: CapsQuery) -> None:
-    """Handle a final error in answer to a query.
+    """Handle an error after which a query is not repeated.
 
-    If the query named the announced capabilities, query all features instead. Otherwise the
-    session does not support service discovery and so has no QoS support.
+    If the query named the announced capabilities, query all features instead. Otherwise the session
+    does not support service discovery and so has no QoS support.
     """
     if query.by_node:
         without_node = query._replace(by_node=False)
@@ -210,5 +210,5 @@ def on_timer(context: Context, tx: Transaction) -> None:
 
 
 def on_session_end(_context: Context, tx: Transaction, sender: Sender) -> None:
-    """Forget the query of a session that ends."""
+    """Delete the query to a session that ends."""
     store.delete_query(tx, sender.generation)

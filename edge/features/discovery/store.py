@@ -1,6 +1,6 @@
 """Temporary tables of entity capabilities: disco#info queries to sessions, and verified hashes.
 
-After a restart, one device of each kind is queried again.
+They are lost in a restart, so one device of each kind is then queried again.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class CapsQuery(NamedTuple):
         hash: the hash function announced, or `None` if nothing was announced.
         node: the node announced, or `None`.
         ver: the verification string announced, or `None`.
-        by_node: the query names the announced node.
-        times: how often it was sent.
+        by_node: whether the query names the announced node.
+        times: how often the query was sent.
         due: the service second at which the answer is overdue, or `None` if none is expected.
     """
 
@@ -121,6 +121,9 @@ def find_verified(tx: Transaction, hash_: str, ver: str) -> str | None:
 
 
 def add_verified(tx: Transaction, hash_: str, ver: str, qos: str, most: int) -> None:
-    """Store the QoS namespace of a verified hash; keep the `most` most recently used hashes."""
+    """Store the QoS namespace of a verified hash.
+
+    Only the `most` most recently used hashes are kept.
+    """
     tx.run(_KEEP, (hash_, ver, qos))
     tx.run(_BOUND, (most,))

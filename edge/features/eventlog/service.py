@@ -53,7 +53,7 @@ class EventNotification(NamedTuple):
 
 
 def exceeded_limit_unread(context: Context, tx: Transaction) -> ExceededLimit | None:
-    """Return the limit that a message with unknown contents would exceed, if any."""
+    """Return the limit that a message whose contents are not decoded yet would exceed, if any."""
     limit = context.limits.unsealed_events
     return (
         None if events.fullest_message_lane(tx) < limit else ExceededLimit("unsealed_events", limit)

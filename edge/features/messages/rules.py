@@ -1,12 +1,12 @@
 """Rules for routing a message or an iq that is addressed to an account (RFC 6121, section 8.5).
 
 `TABLE` maps the kind of address, the availability of the account and the type of the message to an
-outcome. Access is checked before: if the sender may not reach an account, the account is treated as
-if it did not exist, so that the answer reveals nothing.
+outcome. If the sender may not reach an account, the account is treated as if it did not exist, so
+that the answer reveals nothing.
 
-Where the specification leaves a choice, messages are refused rather than ignored, so that nothing
-is lost silently, and a message that several sessions could receive goes to the most available one
-only.
+Where the specification leaves a choice, a message is refused rather than ignored, so that nothing
+is lost silently. A message that several sessions could receive goes only to the most available
+session.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class MessageType(Enum):
 
 
 class Address(Enum):
-    """The kind of address within an account."""
+    """Kinds of addresses of an account: its bare JID, or a full JID with or without a session."""
 
     __hash__ = object.__hash__  # `Enum.__hash__` is slow: it is written in Python
 
@@ -60,7 +60,7 @@ class Outcome(Enum):
 
 
 class BoundSession(Protocol):
-    """A bound session as routing sees it."""
+    """The properties of a bound session that its routing depends on."""
 
     @property
     def generation(self) -> int:
@@ -133,7 +133,7 @@ def route(
     Args:
         sessions: the account's bound sessions; among equal priorities the newest first.
         full: the full JID that is addressed, or `None` for the bare JID.
-        exists: the account exists and the sender may reach it.
+        exists: whether the account exists and the sender may reach it.
     """
     address = Address.BARE
     if full is not None:

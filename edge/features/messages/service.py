@@ -140,7 +140,7 @@ def deliver(
 
 
 def _must_wait(context: Context, tx: Transaction, message: AccountMessage) -> bool:
-    """Return whether stored messages must be sent first (RFC 6120, section 10.1)."""
+    """Return whether older stored messages must be sent first (RFC 6120, section 10.1)."""
     return (
         message.storable
         and is_store_enabled(context.xmpp)
@@ -164,7 +164,7 @@ def _store_or_refuse(context: Context, tx: Transaction, message: AccountMessage)
 def store(context: Context, tx: Transaction, message: AccountMessage) -> ExceededLimit | None:
     """Store a message for an existing account; return the limit that it exceeds, if any.
 
-    A returned message may use the disk reserve because it was admitted before.
+    A message that a session returned may use the disk reserve because it was admitted before.
     """
     account, sender = message.account, message.sender
     stanza = message.stanza
@@ -225,7 +225,7 @@ def flush_to_best(context: Context, tx: Transaction, account: str) -> None:
 def acknowledge(
     context: Context, tx: Transaction, sender: Sender | None, rows: Sequence[int]
 ) -> None:
-    """Delete stored messages that a session has acknowledged, and send the next page."""
+    """Delete the stored messages that a session has acknowledged, and send the next page."""
     offline.remove(tx, rows)
     if sender is not None:
         flush(context, tx, sender)
@@ -262,7 +262,10 @@ def expire(context: Context, tx: Transaction) -> None:
 def find_answerable_session(
     context: Context, tx: Transaction, sender: Sender, full: str
 ) -> Session | None:
-    """Return the session of a full JID if the sender may send it a result or an error."""
+    """Return the session of a full JID, or `None` if the sender may not answer that session.
+
+    An answer is a result or an error.
+    """
     session = sessions.find(tx, full)
     requester = None if session is None else sessions.sender(tx, session.generation)
     if requester is None:
@@ -295,7 +298,7 @@ class ReturnedMessages:
         return deliver(self._context, self._tx, message, route)
 
     def finish(self) -> None:
-        """Restore the order of stored messages and send them."""
+        """Restore the order of stored messages, and send these to available sessions."""
         for account, last in self._stored_before.items():
             if 0 < last < offline.last_row(self._tx, account):
                 offline.move_to_end(self._tx, account, last)

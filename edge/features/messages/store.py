@@ -17,14 +17,14 @@ RECEIPT: Final = "offline"
 """The receipt kind of stored messages."""
 
 ROW_OVERHEAD: Final = 64
-"""Bytes charged for a row in addition to its stanza and its sender."""
+"""Bytes charged to quotas for a row, in addition to its stanza and its sender."""
 
 BATCH_SIZE: Final = 256
 """Maximum messages that expire in one unit of work."""
 
 
 class StoredMessage(NamedTuple):
-    """A stored message as a complete stanza."""
+    """A stored message: its row number and the complete stanza."""
 
     row: int
     stanza: bytes
@@ -97,7 +97,7 @@ WHERE u.id IS NULL ORDER BY o.id LIMIT 1
 
 
 def stored_size(stanza: bytes, sender: str) -> int:
-    """Return the bytes charged for storing a message."""
+    """Return the bytes that are charged to quotas for storing a message."""
     return len(stanza) + len(sender.encode()) + ROW_OVERHEAD
 
 
@@ -108,8 +108,7 @@ def add(tx: Transaction, account: str, stanza: bytes, sender: str) -> None:
 
 
 def usage(tx: Transaction, account: str, sender: str) -> tuple[int, quota.WaitingUsage]:
-    """Return how many messages of a sender are stored for an account, and all usage that quotas
-    limit.
+    """Return the number of messages that a sender has stored for an account, and the usage.
 
     The usage is that of the account, of the sender's bare JID, and in total.
     """
@@ -135,7 +134,7 @@ def is_delivering(tx: Transaction, account: str) -> bool:
 def read_page(tx: Transaction, account: str, count: int, max_bytes: int) -> list[StoredMessage]:
     """Return the oldest messages of an account: at most `count`, and at most `max_bytes`.
 
-    The first message is returned whatever its size.
+    The first message is returned even if it is larger.
     """
     found: list[StoredMessage] = []
     room = max_bytes
@@ -154,7 +153,7 @@ def remove(tx: Transaction, rows: Sequence[int]) -> None:
 
 
 def find_accounts(tx: Transaction, rows: Sequence[int]) -> list[str]:
-    """Return the names of the accounts of these messages, without duplicates, in order."""
+    """Return the names of the accounts of these rows, without duplicates, in the order of rows."""
     found = (tx.row(_ACCOUNT, (row,)) for row in rows)
     return list(dict.fromkeys(str(row[0]) for row in found if row is not None))
 

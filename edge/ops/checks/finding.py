@@ -1,4 +1,4 @@
-"""A finding of `fieldpost doctor`."""
+"""The findings of `fieldpost doctor`."""
 
 from __future__ import annotations
 

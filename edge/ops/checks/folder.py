@@ -19,7 +19,7 @@ from sync.common.regular_files import NotRegularError, check_regular, read_regul
 from sync.common.text import os_error, plural
 
 EXPIRY_NOTICE_DAYS: Final = 30
-"""Days before its expiry from which a certificate is reported."""
+"""Days before the expiry of a certificate from which it is reported."""
 
 _RESTORE: Final = "restore it from a backup (`fieldpost restore`)"
 
@@ -34,7 +34,7 @@ MAX_NAMES: Final = 5
 
 
 def configuration(folder: Path) -> Iterator[Finding]:
-    """Check the options."""
+    """Check the options in `fieldpost.toml`."""
     report = config_check.check(folder)
     for fault in report.faults:
         text = f"{fault.option}: {fault.text}" if fault.option else fault.text
@@ -89,7 +89,7 @@ def _secret(folder: Path, path: Path) -> Iterator[Finding]:
 
 
 def certificates(folder: Path, now: int) -> Iterator[Finding]:
-    """Check the gateway's certificates: their dates, and whether they and their keys match.
+    """Check the gateway's certificates: their dates, and whether their keys match.
 
     `now` is in ms since 1970.
     """

@@ -23,13 +23,13 @@ HOT: Final = 80.0
 """Degrees Celsius from which a Raspberry Pi throttles its processor."""
 
 SHORT_LIFE_YEARS: Final = 3.0
-"""Expected years of a card below which it will have to be replaced within the gateway's life."""
+"""Estimated life of a card, in years, below which it may have to be replaced."""
 
 WRONG_CARD_YEARS: Final = 0.5
-"""Expected years of a card below which something writes too much, or the card is unsuitable."""
+"""Estimated life of a card, in years, below which the writing or the card must change."""
 
 WORN_PERCENT: Final = 80
-"""Percentage of its rated life at which an eMMC reports that it should be replaced."""
+"""Used percentage of an eMMC's rated life from which it should be replaced."""
 
 UNIT: Final = "fieldpost.service"
 
@@ -37,7 +37,7 @@ _UNIT_FOLDERS: Final = ("etc/systemd/system", "usr/lib/systemd/system", "lib/sys
 
 
 def disk(folder: Path, settings: Config, used: int) -> Iterator[Finding]:
-    """Check that the disk has room for the database to grow; the database uses `used` bytes."""
+    """Check that the database, which uses `used` bytes now, has room to grow to its limit."""
     limits, system = settings.limits, os.statvfs(folder)
     free = system.f_bavail * system.f_frsize
     text = f"{size(free)} are free; the database uses {size(used)} of {size(limits.database_bytes)}"
@@ -98,7 +98,10 @@ def climate(root: Path = Path("/")) -> Iterator[Finding]:
 
 
 def service(root: Path = Path("/")) -> Iterator[Finding]:
-    """Check that systemd starts the gateway at boot, if the machine has systemd."""
+    """Check that systemd starts the gateway at boot, if the machine has systemd.
+
+    `root` is the root of the file system.
+    """
     if not (root / "run/systemd/system").is_dir():
         return
     if not any((root / folder / UNIT).exists() for folder in _UNIT_FOLDERS):
@@ -138,7 +141,7 @@ def _has_watchdog(root: Path) -> bool:
 
 
 def wear(folder: Path, settings: Config, days: Sequence[DailyWear]) -> Iterator[Finding]:
-    """Estimate the life of the card from the bytes written in the last `days`."""
+    """Estimate the life of the card from the bytes that were written on each of `days`."""
     disk = hardware.disk(folder)
     if disk.worn is not None:
         text = f"{disk.name} reports that up to {disk.worn} % of its life is used"

@@ -38,7 +38,10 @@ ALMOST: Final = 0.9
 
 
 def route(found: Route, now: int) -> Iterator[Finding]:
-    """Check the configured route to the centre; `now` in ms since 1970."""
+    """Check the configured route to the centre.
+
+    `now` is in ms since 1970.
+    """
     if found.problem is not None:
         yield Finding("uplink", WRONG, found.problem, found.remedy)
     elif not found.target:

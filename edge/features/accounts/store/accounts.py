@@ -35,8 +35,8 @@ class AccountStatus(NamedTuple):
     """The fields of an account that deliveries depend on.
 
     Attributes:
-        row: the number of its row.
-        is_revoked: whether its access is revoked.
+        row: the number of the account's row.
+        is_revoked: whether the account is revoked.
         downgrade: whether it receives plain messages in sessions without QoS support.
     """
 
@@ -126,7 +126,7 @@ def add(
     trusted: bool,
     downgrade: bool = False,
 ) -> None:
-    """Provision a device; raise `SetupError` if the name is taken."""
+    """Add a device; raise `SetupError` if the name is taken."""
     row = tx.row(_ADD, (name, trusted, tx.now.wall, downgrade))
     if row is None:
         raise SetupError(f"device {name!r} exists already")
@@ -158,18 +158,18 @@ def set_credentials(tx: Transaction, name: str, credentials: Iterable[Credential
 
 
 def find(tx: Transaction, name: str) -> Account | None:
-    """Return a device, or `None`."""
+    """Return the device with this name, or `None` if it does not exist."""
     row = tx.row(_FIND, (name,))
     return None if row is None else _account(*row)
 
 
 def list_all(tx: Transaction) -> list[Account]:
-    """Return all devices by name; operators provision them, so their number is not limited here."""
+    """Return all devices, ordered by name; there is no limit, because operators add devices."""
     return [_account(*row) for row in tx.rows(_LIST)]
 
 
 def list_names(tx: Transaction) -> list[str]:
-    """Return the names of all devices, in order."""
+    """Return the names of all devices in alphabetical order."""
     return [str(row[0]) for row in tx.rows(_NAMES)]
 
 
@@ -209,13 +209,13 @@ def login_grant(tx: Transaction, name: str) -> int | None:
 
 
 def invalidate_logins(tx: Transaction, name: str) -> None:
-    """Invalidate all logins of a device; its sessions end."""
+    """Invalidate all logins of a device, which ends its sessions."""
     tx.run(_WITHDRAW, (name,))
     tx.cache.clear()
 
 
 def revoke(tx: Transaction, name: str) -> bool:
-    """Revoke a device and delete its password; return whether it was active.
+    """Revoke a device and delete its password; return `False` if it was revoked already.
 
     Its certificates are revoked by `certificates.revoke`.
     """
@@ -228,7 +228,10 @@ def revoke(tx: Transaction, name: str) -> bool:
 
 
 def restore(tx: Transaction, name: str) -> bool:
-    """Lift the revocation of a device, without a password; return whether it was revoked."""
+    """Lift the revocation of a device, which then has no password.
+
+    Returns whether the device was revoked.
+    """
     if tx.row(_RESTORE, (name,)) is None:
         return False
     tx.cache.clear()

@@ -24,7 +24,7 @@ MAX_VALID: Final = 8
 """Maximum valid certificates of one device: an old one, a new one, and some spare."""
 
 _CRL: Final = "crl"
-"""The meta key of the number of the last certificate revocation list (CRL)."""
+"""The key in `meta` of the number of the last certificate revocation list (CRL)."""
 
 
 class Certificate(NamedTuple):
@@ -60,7 +60,7 @@ class RevokedCertificate(NamedTuple):
 
 
 class ExpiringDevice(NamedTuple):
-    """A device whose last certificate expires at `not_after`."""
+    """A device whose last certificate expires at `not_after` (ms since 1970 UTC)."""
 
     name: str
     not_after: int
@@ -111,8 +111,8 @@ DELETE FROM certificates WHERE not_after < ?
 def add(tx: Transaction, name: str, fingerprint: bytes, serial: str, not_after: int) -> None:
     """Record a certificate of a device.
 
-    Deletes certificates of this device, and revoked ones of all devices, that expired more than
-    `RETENTION_MS` ago. Others are kept in case the clock is wrong.
+    Certificates that expired more than `RETENTION_MS` ago are deleted: those of this device, and
+    revoked ones of all devices. Others are kept in case the clock is wrong.
 
     Raises:
         SetupError: the device does not exist, or it has `MAX_VALID` valid certificates.
@@ -144,7 +144,7 @@ def find_issued(tx: Transaction, fingerprint: bytes) -> IssuedCertificate | None
 
 
 def revoke(tx: Transaction, name: str) -> int:
-    """Revoke all certificates of a device; return how many were valid."""
+    """Revoke all certificates of a device; return the number that were not revoked before."""
     return tx.run(_REVOKE, (tx.now.wall, name)).rowcount
 
 
@@ -154,15 +154,14 @@ def list_all(tx: Transaction) -> list[Certificate]:
 
 
 def latest_expiry(tx: Transaction) -> dict[str, int]:
-    """Return the expiry time of the last certificate of each device that has one."""
+    """Return the latest expiry time of the certificates of each device that has one."""
     return dict(tx.rows(_LATEST))
 
 
 def find_expiring(tx: Transaction, now: int, days: int) -> list[ExpiringDevice]:
     """Return up to `MAX_EXPIRING` devices whose last certificate expires within `days` of `now`.
 
-    The earliest expiry comes first. A device with a newer certificate has been renewed and is left
-    out.
+    The earliest expiry comes first. A device that has a newer certificate is left out.
     """
     rows = tx.rows(_EXPIRING, (now, now + days * DAY_MS, MAX_EXPIRING))
     return [ExpiringDevice(*row) for row in rows]

@@ -24,7 +24,7 @@ _CACHE: Final = "relations"
 
 
 def find_relation(tx: Transaction, sender: Sender, account: str) -> Relation:
-    """Return the relation of the named account to the sender."""
+    """Return the relation between the account named `account` and the sender."""
     cached: dict[tuple[str, str, str], Relation] = tx.cache.setdefault(_CACHE, {})
     key = account, sender.account, sender.bare
     found = cached.get(key)

@@ -42,7 +42,7 @@ def _read_announced(_context: Context, tx: Transaction, session: Session) -> Non
 
 
 def handle_answer(context: Context, stanza: Stanza) -> Work | bytes:
-    """Handle the answer of a queried session; relay any other result or error."""
+    """Handle the answer of a queried session; relay a result or error that answers no query."""
     id = iq_ids.parse(stanza.attrs.get("id", ""))
     if id is None or not _is_to_gateway(context, stanza):
         return context.hooks.other_answer(context, stanza)

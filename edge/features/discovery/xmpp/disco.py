@@ -61,7 +61,7 @@ def own_account_info(_context: Context, stanza: Stanza) -> Work:
 
 
 def account_query(context: Context, stanza: Stanza) -> Work:
-    """Answer a query to another account, if the sender may discover it."""
+    """Answer a service discovery query to another account, if the sender may discover it."""
     query = stanza.children[0]
     namespace = query.name[1:].partition("}")[0]
     is_info = namespace == DISCO_INFO

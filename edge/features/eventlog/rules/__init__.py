@@ -1,1 +1,1 @@
-"""Pure rules of the event log: levels, epochs, eviction."""
+"""Rules of the event log without I/O: levels, epochs, eviction, and JSON readings."""

@@ -1,8 +1,8 @@
 """Decide whether a database continues its epoch or must begin a new one.
 
 The sequence numbers of an epoch belong to one database on one board and one storage card. A copy
-that runs beside or after the original would give the same numbers to other events. An unknown board
-or card never counts as a change.
+that runs beside or after the original would give the same numbers to other events. If a board or
+card is unknown, it is assumed to be unchanged.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def new_epoch_reason(copied: bool, known: Hardware, found: Hardware) -> NewEpoch
     """Return why a new epoch must begin, or `None` if the current one continues.
 
     Args:
-        copied: the database is the copy of a backup.
+        copied: whether the database is the copy of a backup.
         known: the hardware recorded in the database.
         found: the hardware that the gateway runs on now.
     """

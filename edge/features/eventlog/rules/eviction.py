@@ -32,7 +32,7 @@ def is_over_quota(used: Mapping[str, int], bound: BacklogQuota) -> bool:
 
 
 def eviction_target(bound: BacklogQuota) -> BacklogQuota:
-    """Return the quota to which a full backlog is reduced."""
+    """Return the quota to which a full backlog is reduced, a little below `bound`."""
     return bound._replace(bytes=bound.bytes - bound.bytes // EVICTION_DIVISOR)
 
 
@@ -48,8 +48,8 @@ def lane_to_evict(used: Mapping[str, int], bound: BacklogQuota) -> str:
 def hours_until_full(room: int, sealed: int, seconds: float) -> float | None:
     """Return the hours until `room` bytes are full at the rate of `sealed` bytes in `seconds`.
 
-    Returns `None` if the rate is unknown: nothing was sealed, it was measured for less than
-    `MIN_MEASURED` seconds, or the clock was set back.
+    Returns `None` if the rate is unknown, because nothing was sealed, the measurement took less
+    than `MIN_MEASURED` seconds, or the clock was set back.
     """
     if sealed <= 0 or seconds < MIN_MEASURED:
         return None

@@ -50,7 +50,7 @@ class Reading(NamedTuple):
 
 
 def parse(text: str) -> list[Reading]:
-    """Parse the readings of a JSON text: at least one, at most `MAX_READINGS`.
+    """Return the readings of a JSON text, at least one and at most `MAX_READINGS`.
 
     Raises:
         InvalidJson: the text is not accepted, or holds no reading.
@@ -124,7 +124,7 @@ def _is_number(value: Json) -> bool:
 # SenML
 
 _VERSION: Final = 10
-"""The SenML version of RFC 8428, the default of a pack."""
+"""The SenML version that RFC 8428 specifies; it applies if a pack names none."""
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9:./_-]*")
 """A valid SenML name (RFC 8428, section 4.5.1)."""
@@ -140,7 +140,7 @@ _UNIX_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class _Base(NamedTuple):
-    """The base fields that preceding records set."""
+    """The current values of the base fields (RFC 8428, section 4.1), set by earlier records."""
 
     name: str = ""
     unit: str | None = None

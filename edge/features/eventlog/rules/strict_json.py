@@ -23,10 +23,10 @@ MAX_INTEGER: Final = 2**53 - 1
 _DIGITS: Final = len(str(-MAX_INTEGER))
 
 _MARK: Final = re.compile(r'\\.|["\[\]{}]', re.DOTALL)
-"""Brackets, quotes and escaped characters."""
+"""Matches brackets, quotes and escaped characters."""
 
 _NOT_XML: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
-"""Characters that a JSON escape can write and XML cannot hold (XML, section 2.2)."""
+"""Matches characters that a JSON escape can write and XML cannot hold (XML, section 2.2)."""
 
 
 class InvalidJson(ValueError):
@@ -36,7 +36,8 @@ class InvalidJson(ValueError):
 def parse(text: str) -> Json:
     """Parse a JSON text.
 
-    Numbers without a point or an exponent become `int`, up to `MAX_INTEGER`; others become `float`.
+    A number without a decimal point or exponent becomes an `int` of at most `MAX_INTEGER`; any
+    other becomes a `float`.
 
     Raises:
         InvalidJson: the text is not valid JSON, or has content that is refused.

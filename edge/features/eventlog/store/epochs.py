@@ -41,7 +41,7 @@ DELETE FROM epochs WHERE epoch <= (SELECT epoch FROM epochs ORDER BY epoch DESC 
 
 
 class Epoch(NamedTuple):
-    """An epoch, when it began (ms since 1970 UTC; 0 if unknown) and why.
+    """An epoch: when it began (ms since 1970 UTC; 0 if unknown), and the reason.
 
     `outbox` is the last row number of the outbox at that time.
     """
@@ -78,9 +78,9 @@ def latest(tx: Transaction, count: int = MAX_EPOCHS) -> list[Epoch]:
 def epoch_of_row(tx: Transaction, row: int) -> str:
     """Return the epoch in which a row of the outbox was written.
 
-    A message keeps its msgId when another epoch begins; otherwise the device would take it for a
-    new message. Rows that a restored copy of the database writes get the new epoch, because the
-    device may have seen their numbers before.
+    A message keeps the msgId with this epoch when another epoch begins; otherwise the device would
+    take it for a new message. Rows that a restored copy of the database writes get the new epoch,
+    because the device may have seen their numbers before.
     """
     found: list[Epoch] | None = tx.cache.get(_ROW_EPOCHS)
     if found is None:
@@ -106,7 +106,7 @@ def load_hardware(tx: Transaction) -> Hardware:
 
 
 def save_hardware(tx: Transaction, here: Hardware) -> None:
-    """Record the hardware and clear the mark of a copy."""
+    """Record the hardware, and clear the mark that the database is a copy."""
     for key, value in ((_BOARD, here.board), (_CARD, here.card)):
         if value is not None:
             meta.write(tx, key, value)

@@ -23,7 +23,7 @@ central site still counts them as received.
 
 
 class LostRange(NamedTuple):
-    """A range of sequence numbers, both ends included, and why it is not sent."""
+    """A range of sequence numbers, both ends included, and the reason why it is not sent."""
 
     epoch: str
     lane: str
@@ -56,10 +56,10 @@ _TOO_OLD: Final = "DELETE FROM dropped WHERE epoch < (SELECT min(epoch) FROM epo
 
 
 def add(tx: Transaction, lost: LostRange) -> None:
-    """Record a range for the next header, or for an event if its epoch is an earlier one.
+    """Record a lost range, so that the next segment header of its lane declares it.
 
-    The range must follow all earlier ranges of its lane. If its events reported other ranges, these
-    are marked as unreported.
+    A range of an earlier epoch is reported by an event instead. The range must follow all earlier
+    ranges of its lane. If its events reported other ranges, these are marked as unreported.
     """
     if tx.run(_EXTEND, lost._asdict() | {"ranges": MAX_RANGES}).rowcount == 0:
         tx.run(_ADD, lost)
@@ -73,8 +73,10 @@ def report_again(tx: Transaction, epoch: str, lane: str, first: int, last: int) 
 
 
 def report_all_again(tx: Transaction) -> None:
-    """Mark all lost ranges as unreported, for a new epoch; delete ranges of epochs that are no
-    longer kept."""
+    """Mark all lost ranges as unreported, because a new epoch began.
+
+    Ranges of epochs that are no longer kept are deleted.
+    """
     tx.run(_REPORT_ALL_AGAIN)
     tx.run(_TOO_OLD)
 
@@ -85,14 +87,14 @@ def find_unreported(tx: Transaction) -> list[LostRange]:
 
 
 def mark_reported(tx: Transaction, lost: LostRange, seq: int) -> None:
-    """Record which event of the current epoch's system lane reports a range."""
+    """Record the number of the event, in the current epoch's system lane, that reports a range."""
     tx.run(_MARK_REPORTED, (seq, *lost[:3]))
 
 
 def delete_acknowledged(
     tx: Transaction, epoch: str, lane: str, first: int, last: int, declares: int | None
 ) -> None:
-    """Delete the ranges that the central site knows from an acknowledged segment.
+    """Delete the ranges that the header or the events of an acknowledged segment report.
 
     `declares` is the last sequence number that the segment's header declares as dropped.
     """

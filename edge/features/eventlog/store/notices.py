@@ -7,7 +7,7 @@ from typing import Final
 from edge.engine.database import Transaction
 
 WINDOW: Final = 60.0
-"""Service seconds of one counting window."""
+"""Length of the counting window, in service seconds."""
 
 _COUNT: Final = """
 INSERT INTO temp.notices (one, since, events) VALUES (1, :now, 1)
@@ -19,5 +19,5 @@ RETURNING events
 
 
 def count(tx: Transaction) -> int:
-    """Count one more notification; return their number in the current window."""
+    """Count one more notification; return the number of notifications in the current minute."""
     return int(tx.row(_COUNT, {"now": tx.now.service, "window": WINDOW})[0])

@@ -1,9 +1,9 @@
-"""The segments table: one transaction stores a sealed segment and deletes its events.
+"""The table `segments`: sealed segments, until the centre has them and for some time after.
 
-A segment waits until the central site acknowledges its digest. Then it is kept as recent history,
-within a quota. When the backlog is full, the oldest waiting segments of the lane that exceeds its
-share most are deleted. The following segments of the lane declare the lost range until the central
-site acknowledges one of them.
+One transaction stores a segment and deletes its events. A segment waits until the central site
+acknowledges its digest. Then it is kept as recent history, within a quota. When the backlog is
+full, the oldest waiting segments of the lane that exceeds its share most are deleted. The following
+segments of the lane declare the lost range until the central site acknowledges one of them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ from edge.features.eventlog.store.lost_ranges import LostRange
 
 
 class DroppedRange(NamedTuple):
-    """A range of sequence numbers, both ends included, that was deleted unsent, and why."""
+    """A range of sequence numbers that was deleted before it was sent, and the reason.
+
+    Both ends are included.
+    """
 
     first: int
     last: int
@@ -63,7 +66,7 @@ class NewSegment(NamedTuple):
 
 
 class EvictedRange(NamedTuple):
-    """Deleted segments of adjacent ranges that the central site never received."""
+    """A range of sequence numbers whose segments were deleted before the central site got them."""
 
     epoch: str
     lane: str
@@ -162,13 +165,13 @@ def seal(tx: Transaction, sealed: NewSegment) -> bool:
 
 
 def next_waiting(tx: Transaction, *, newest: bool = False) -> Segment | None:
-    """Return the oldest, or the newest, segment that is not acknowledged, or `None`."""
+    """Return the oldest segment, or the newest, that is not acknowledged; `None` if none waits."""
     row = tx.row(_NEWEST if newest else _OLDEST)
     return None if row is None else Segment(*row)
 
 
 def lane_heads(tx: Transaction) -> list[LaneHead]:
-    """Return the head of each lane of the current epoch."""
+    """Return the last sealed number and digest of each lane in the current epoch."""
     return [LaneHead(*row) for row in tx.rows(_HEADS)]
 
 
@@ -224,14 +227,14 @@ def lane_shares(readings: float, logs: float) -> dict[str, float]:
 
 
 def waiting_bytes(tx: Transaction) -> dict[str, int]:
-    """Return the bytes of waiting segments by lane."""
+    """Return the total bytes of waiting segments of each lane."""
     return dict.fromkeys(events.LANES, 0) | dict(tx.rows(_BY_LANE))
 
 
 def evict(tx: Transaction, bound: BacklogQuota, reason: str) -> list[EvictedRange]:
     """Delete segments until the backlog is within its quota, and record the lost ranges.
 
-    Returns the ranges, adjacent ones merged.
+    Returns the lost ranges; adjacent ranges are merged.
     """
     latest: dict[tuple[str, str], EvictedRange] = {}
     ended: list[EvictedRange] = []
@@ -252,7 +255,7 @@ def evict(tx: Transaction, bound: BacklogQuota, reason: str) -> list[EvictedRang
 
 
 def drop_unsealed(tx: Transaction, lane: str, reason: str) -> EvictedRange:
-    """Delete the events of a lane that are in no segment, at the end of their epoch."""
+    """Delete the events of a lane that are not sealed, because their epoch ends."""
     sealed, last = events.last_numbers(tx, lane)
     events.delete_sealed(tx, lane, last)
     dropped = EvictedRange(meta.epoch(tx), lane, sealed + 1, last, 0)
@@ -266,6 +269,6 @@ def lanes(tx: Transaction) -> list[tuple[str, str]]:
 
 
 def first_after(tx: Transaction, epoch: str, lane: str, seq: int) -> bytes | None:
-    """Return the bytes of the first segment of a lane that ends after `seq`, or `None`."""
+    """Return the data of the first segment of a lane that ends after `seq`, or `None`."""
     row = tx.row(_AFTER, (epoch, lane, seq))
     return None if row is None else row[0]

@@ -84,7 +84,7 @@ class UnsealedEvents(NamedTuple):
 
 
 class SetAsideSegments(NamedTuple):
-    """Segments that are kept but never sent again, and why."""
+    """The number and bytes of segments of a lane that are kept but never sent again, and why."""
 
     lane: str
     reason: str
@@ -143,7 +143,7 @@ def last_upload_time(tx: Transaction) -> int | None:
 
 
 def record_notice(tx: Transaction, name: str, text: str) -> None:
-    """Record the last notice of the uplink."""
+    """Record a notice of the uplink, in place of the previous one."""
     meta.write(tx, _NOTICE, msgspec.json.encode(Notice(name, text, tx.now.wall)).decode())
 
 
@@ -169,7 +169,7 @@ def unsealed(tx: Transaction) -> UnsealedEvents:
 
 
 def set_aside_segments(tx: Transaction) -> list[SetAsideSegments]:
-    """Return the segments that were set aside, by lane and reason."""
+    """Return the number and bytes of segments that were set aside, by lane and reason."""
     return [SetAsideSegments(*row) for row in tx.rows(_ASIDE, (MAX_ROWS,))]
 
 
@@ -179,12 +179,12 @@ def undeclared_ranges(tx: Transaction) -> list[UndeclaredRange]:
 
 
 def data(tx: Transaction, row: int) -> bytes:
-    """Return the bytes of an existing segment."""
+    """Return the encoded data of the segment in a row, which must exist."""
     return bytes(tx.row(_DATA, (row,))[0])
 
 
 def sample(tx: Transaction, count: int) -> SegmentSample | None:
-    """Return up to `count` latest segments, or `None` if there are fewer than two."""
+    """Return a sample of up to `count` latest segments, or `None` if there are fewer than two."""
     rows = tx.rows(_LATEST, (count,))
     if len(rows) < 2:
         return None

@@ -44,7 +44,7 @@ class EventLogDestination:
     def room_to_hold(
         self, context: Context, tx: Transaction, _message: Message
     ) -> ExceededLimit | None:
-        """Return the limit that is reached if a lane of the log is full."""
+        """Return the limit that is reached, if a lane of the log is full."""
         return service.exceeded_limit_unread(context, tx)
 
     def recipient(self, _to: Jid) -> str | None:
@@ -65,13 +65,13 @@ class EventLogDestination:
     def room_now(
         self, context: Context, tx: Transaction, _message: Message, contents: Contents
     ) -> ExceededLimit | None:
-        """Return the limit that the events would exceed."""
+        """Return the limit that the events of a message would exceed, if any."""
         return service.exceeded_limit(context, tx, contents.events)
 
     def deliver(
         self, _context: Context, tx: Transaction, message: Message, contents: Contents
     ) -> None:
-        """Write the events to the log."""
+        """Write the events of a message to the log."""
         service.write(tx, contents.events, message.sender.full, message.qos, message.since)
 
 

@@ -13,7 +13,7 @@ from edge.xmpp import serialize
 from edge.xmpp.namespaces import EVENTLOG
 
 _FACILITY: Final = "fieldpost"
-"""The type of application that sends the log event (XEP-0337, section 5.6)."""
+"""The facility of log events: the type of program that sends them (XEP-0337, section 5.6)."""
 
 _EXTENTS: Final = {
     "Debug": "Minor",

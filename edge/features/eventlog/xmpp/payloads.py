@@ -35,7 +35,7 @@ _TIMESTAMP: Final = clark(SENSOR_DATA, "timestamp")
 
 _NUMERIC: Final = re.compile(r"\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*")
 _INTEGER: Final = re.compile(r"\s*[+-]?[0-9]+\s*")
-"""Numbers as XML Schema writes them; `float` would also accept `nan` and `inf`."""
+"""Matches integers as XML Schema writes them."""
 
 _BOOLEANS: Final = {"true": 1.0, "1": 1.0, "false": 0.0, "0": 0.0}
 _NOT_FLAGS: Final = frozenset(
@@ -45,7 +45,7 @@ _NOT_FLAGS: Final = frozenset(
 
 
 def decode_sensor_data(fields: Element) -> list[tuple[str, NewEvent]]:
-    """Decode `<fields/>` into one event per field; raise `UnreadablePayload` for invalid ones."""
+    """Decode `<fields/>` into one event per field; raise `UnreadablePayload` if one is invalid."""
     found = [
         (events.READINGS, _field_event(field, node.get("nodeId"), timestamp.get("value")))
         for node in fields
@@ -120,7 +120,7 @@ _STACK_TRACE: Final = clark(EVENTLOG, "stackTrace")
 _TAG: Final = clark(EVENTLOG, "tag")
 
 _PLAIN_TEXT: Final = "xs:string"
-"""The default type of a tag."""
+"""The default type of a `<tag/>` (XEP-0337)."""
 
 _ATTRIBUTE_TAGS: Final = (
     "timestamp",

@@ -45,7 +45,10 @@ def relay_request(context: Context, stanza: Stanza) -> Work:
 
 
 def relay_answer(context: Context, stanza: Stanza) -> Work | bytes:
-    """Relay a result or an error to the session that may have sent the request; ignore others."""
+    """Relay a result or an error to the session that may have sent the request.
+
+    A result or error that may not be sent to that session is ignored.
+    """
     try:
         to = stanza.attrs.get("to")
         if answers.address_kind(context, to, "") is not AddressKind.SESSION or to is None:

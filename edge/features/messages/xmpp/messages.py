@@ -61,7 +61,7 @@ def is_storable(names: Sequence[str]) -> bool:
 
 
 def handle(context: Context, stanza: Stanza) -> Work | bytes:
-    """Handle a message; answer a refused one with a message of type `error`.
+    """Handle a message; answer with a message of type `error` if it is refused.
 
     A message of type `error` is never answered, and services ignore it.
     """
@@ -142,7 +142,7 @@ def _refuse(
 
 
 def _has_forged_delay(context: Context, stanza: Stanza) -> bool:
-    """Return whether a message carries a delay in the gateway's name (XEP-0203, section 5).
+    """Return whether a message has a `<delay/>` in the gateway's name (XEP-0203, section 5).
 
     A recipient would take it for the time at which the gateway stored the message.
     """

@@ -1,8 +1,8 @@
-"""Re-route stanzas that a session did not receive and that no table stores.
+"""Re-route stanzas that a session did not receive and that are not stored in a table.
 
-This happens when a session ends without acknowledging them (XEP-0198, section 5), and when a
-session that stays bound has no room for them. Messages are routed again, or stored; requests get an
-error; results, errors and presence are dropped.
+A session can end without acknowledging its stanzas (XEP-0198, section 5), or stay bound and have no
+room for them. Messages are then routed again, or stored. Requests get an error. Results, errors and
+presence are dropped.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Pure rules of presence and rosters."""
+"""Rules of presence and rosters without I/O."""

@@ -150,7 +150,7 @@ TABLE: Final[Mapping[_Key, Decision]] = {
     **dict(_parse(Direction.OUT, _OUTBOUND)),
     **dict(_parse(Direction.IN, _INBOUND)),
 }
-"""The decision for every direction, stanza and state."""
+"""The decision for each direction and type of a stanza and each state."""
 
 
 def decide(direction: Direction, kind: SubscriptionType, state: SubscriptionState) -> Decision:
@@ -165,7 +165,7 @@ def shares_presence(state: SubscriptionState) -> bool:
 
 
 def is_listed(state: SubscriptionState) -> bool:
-    """Return whether a state makes the item a part of the roster.
+    """Return whether the roster contains a contact in this state.
 
     A contact that only requested a subscription is not listed until the account responds (sections
     3.1.3 and 3.1.5).

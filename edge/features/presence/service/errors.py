@@ -8,7 +8,7 @@ from edge.errors import ServiceError
 
 
 class Reason(Enum):
-    """Reasons to refuse a request."""
+    """Reasons to refuse a request about presence or a roster."""
 
     OWN_SUBSCRIPTION = "an account cannot subscribe to its own presence"
     OWN_CONTACT = "an account cannot be its own contact"
@@ -21,4 +21,4 @@ class Reason(Enum):
 
 
 class PresenceError(ServiceError[Reason]):
-    """A request about presence or a roster is refused."""
+    """The refusal of a request about presence or a roster."""

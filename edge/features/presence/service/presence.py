@@ -44,10 +44,10 @@ The dividend is a session's limit of unacknowledged stanzas.
 """
 
 PUBSUB_AVAILABLE: Final = Event[[Context, Transaction, Sender]]("available to pubsub")
-"""A session has sent available presence to the publish-subscribe service."""
+"""Hook event: a session has sent available presence to the publish-subscribe service."""
 
 PUBSUB_UNAVAILABLE: Final = Event[[Context, Transaction, Sender]]("unavailable to pubsub")
-"""A session has sent unavailable presence to the publish-subscribe service."""
+"""Hook event: a session has sent unavailable presence to the publish-subscribe service."""
 
 AddressedTo: TypeAlias = Callable[[str], bytes]
 """A function that returns a session's presence, addressed to a JID."""
@@ -133,7 +133,10 @@ def _send_all(
 def set_unavailable(
     context: Context, tx: Transaction, sender: Sender, addressed_to: AddressedTo
 ) -> None:
-    """Send a session's unavailable presence to all who saw it, itself included (section 4.5)."""
+    """Send a session's unavailable presence to all sessions that saw it, itself included.
+
+    Source: section 4.5.
+    """
     saw = dict(_who_saw(tx, sender, _own_session(tx, sender)))
     presence.set_unavailable(tx, sender.generation)
     presence.clear_directed(tx, sender.generation)
@@ -143,7 +146,10 @@ def set_unavailable(
 
 
 def _who_saw(tx: Transaction, sender: Sender, own: Session) -> Iterator[tuple[int, str]]:
-    """Yield the sessions that saw the sender and the address by which, directed presence first."""
+    """Yield each session that saw the sender, and the JID to which presence was addressed.
+
+    Sessions that got directed presence come first.
+    """
     for target in presence.directed_targets(tx, sender.generation):
         for session in _reached(tx, jid.parse(target)):
             yield session.generation, target
@@ -153,7 +159,7 @@ def _who_saw(tx: Transaction, sender: Sender, own: Session) -> Iterator[tuple[in
 
 
 def on_session_end(context: Context, tx: Transaction, sender: Sender) -> None:
-    """Inform all who saw a session that it has ended (section 4.5.2)."""
+    """Send unavailable presence to all who saw a session that has ended (section 4.5.2)."""
     saw = dict(_who_saw(tx, sender, _own_session(tx, sender)))
     saw.pop(sender.generation, None)
     for generation, to in saw.items():

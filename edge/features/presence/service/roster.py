@@ -28,14 +28,14 @@ A roster of 200 contacts then fits into a session's limit of unacknowledged byte
 
 
 class Party(NamedTuple):
-    """An account of this gateway: its row and its bare JID."""
+    """An account of this gateway: its row number in `accounts` and its bare JID."""
 
     account: int
     bare: str
 
 
 class Contact(NamedTuple):
-    """The contact that a client adds or updates."""
+    """A contact as a client adds or updates it."""
 
     jid: str
     name: str | None
@@ -43,7 +43,7 @@ class Contact(NamedTuple):
 
 
 def find_party(tx: Transaction, bare: str, name: str) -> Party | None:
-    """Return an account, even a revoked one, or `None` if it does not exist."""
+    """Return the account `name`, even if it is revoked, or `None` if it does not exist."""
     row = roster.account_id(tx, name) if name else None
     return None if row is None else Party(row, bare)
 
@@ -71,7 +71,7 @@ def own_roster(tx: Transaction, sender: Sender, relation: Relation) -> Party:
 def request(
     tx: Transaction, sender: Sender, own: Party, known: str | None
 ) -> tuple[str, list[RosterItem]] | None:
-    """Return the roster's version and its items, or `None` if the client knows that version.
+    """Return the roster's version and its items; return `None` if `known` is that version.
 
     The session receives roster pushes from now on (section 2.2).
     """
@@ -121,7 +121,7 @@ def _exceeded_limit(context: Context, tx: Transaction, own: Party) -> ExceededLi
 
 
 def push_removal(context: Context, tx: Transaction, own: Party, jid: str) -> None:
-    """Inform the account's sessions that requested the roster that a contact is removed (2.5.2)."""
+    """Inform the account's sessions that requested the roster of a removed contact (2.5.2)."""
     version = roster.version(tx, own.account)
     for session in sessions.of_account(tx, own.bare):
         if session.interested:
@@ -130,7 +130,7 @@ def push_removal(context: Context, tx: Transaction, own: Party, jid: str) -> Non
 
 
 def on_external_change(context: Context, tx: Transaction) -> None:
-    """Push the removal of contacts that another process has removed from rosters."""
+    """Push the removal of contacts that another process (an operator's command) has removed."""
     for account, name, jid in roster.take_removed(tx):
         push_removal(context, tx, Party(account, f"{name}@{context.domain}"), jid)
 

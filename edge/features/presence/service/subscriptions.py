@@ -199,7 +199,7 @@ def _check_room(
     peer: Party | None,
     jid: str,
 ) -> None:
-    """Raise `PresenceError` if one of the rosters has no room for what the stanza adds.
+    """Raise `PresenceError` if a roster has no room for the item that the stanza adds.
 
     A roster may have as many pending requests as contacts.
     """

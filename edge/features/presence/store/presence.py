@@ -11,7 +11,10 @@ from edge.engine import sessions
 from edge.engine.database import Transaction
 
 RECEIPT: Final = "presence"
-"""The receipt kind of a page of contacts' presence; its row is the last generation of the page."""
+"""The receipt kind of a page of contacts' presence.
+
+The row of the receipt is the last generation of the page.
+"""
 
 _SHOW: Final = """
 UPDATE temp.sessions
@@ -72,10 +75,10 @@ class ContactPresence(NamedTuple):
 
     Args:
         generation: the number of the contact's session.
-        presence: its last presence as received, stamped with its sender.
-        full: its full JID.
+        presence: the session's last presence as received, stamped with its sender.
+        full: the session's full JID.
         subscription: the account's subscription in the contact's roster.
-        usable: the contact is not revoked.
+        usable: whether the contact's account is not revoked.
     """
 
     generation: int
@@ -122,8 +125,8 @@ def contact_presences(
     """Return a page of available sessions of the contacts to which an account is subscribed.
 
     The page starts after the generation `after` and holds at most `count` sessions and `max_bytes`
-    of presence. The first one is returned whatever its size. `account` and `bare` are the row and
-    the bare JID of the same account.
+    of presence. The first session is returned even if its presence is larger. `account` and `bare`
+    are the row and the bare JID of the same account.
     """
     found: list[ContactPresence] = []
     room = max_bytes
@@ -153,5 +156,8 @@ def clear_directed(tx: Transaction, generation: int) -> None:
 
 
 def directed_targets(tx: Transaction, generation: int) -> list[str]:
-    """Return the targets of a session's directed presence: at most `limits.directed_presences`."""
+    """Return the targets of a session's directed presence.
+
+    There are at most `limits.directed_presences`.
+    """
     return [str(row[0]) for row in tx.rows(_DIRECTED, (generation,))]

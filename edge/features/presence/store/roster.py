@@ -64,7 +64,7 @@ class RosterItem(NamedTuple):
 
     Args:
         jid: the bare JID of the contact.
-        listed: it is part of the roster.
+        listed: whether the contact is part of the roster.
         state: the state of the subscriptions between account and contact.
         request: the contact's subscription request as received, until it is answered.
     """
@@ -92,13 +92,13 @@ class RosterItem(NamedTuple):
 
 
 def account_id(tx: Transaction, name: str) -> int | None:
-    """Return the row of an account, even if it is revoked, or `None`."""
+    """Return the row number of an account, even if it is revoked, or `None`."""
     row = tx.row(_ACCOUNT, (name,))
     return None if row is None else int(row[0])
 
 
 def version(tx: Transaction, account: int) -> str:
-    """Return the version of an account's roster (section 2.1.1); each change has a new one."""
+    """Return the version of an account's roster (section 2.1.1), which each change replaces."""
     return tx.row(_VERSION, (account,))[0] or UNCHANGED
 
 
@@ -109,7 +109,10 @@ def find(tx: Transaction, account: int, jid: str) -> RosterItem:
 
 
 def list_items(tx: Transaction, account: int) -> list[RosterItem]:
-    """Return an account's roster by JID: at most `limits.roster_items`."""
+    """Return the listed items of an account's roster, ordered by JID.
+
+    There are at most `limits.roster_items`.
+    """
     return [_contact(row) for row in tx.rows(_LISTED, (account,))]
 
 

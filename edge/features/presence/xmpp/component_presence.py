@@ -24,11 +24,14 @@ from edge.xmpp.stanza import Stanza
 _PRIORITY: Final = clark(CLIENT, "priority")
 
 _ANSWERS: Final = {"subscribe": ("subscribed", "subscribe"), "unsubscribe": (), "probe": ()}
-"""The types of presence that a trusted user is sent before the gateway's own presence."""
+"""For each type of presence, the types that a trusted user is sent in answer.
+
+The gateway's own presence is sent after these.
+"""
 
 
 def handle(context: Context, stanza: Stanza) -> Work | bytes:
-    """Handle a presence for the gateway; ignore types that need no answer."""
+    """Handle a presence to the gateway; ignore types that need no answer."""
     type_ = stanza.attrs.get("type", "")
     if type_ == "":
         return _set_available(context, stanza)
@@ -75,6 +78,9 @@ def _set_unavailable(tx: Transaction, sender: Sender) -> bytes:
 
 
 def probes(context: Context, tx: Transaction) -> list[bytes]:
-    """Return probes for the users that an operator added: at most `limits.sessions`."""
+    """Return probes for the users that an operator added.
+
+    There are at most `limits.sessions` probes.
+    """
     users = [name for name in accounts.list_names(tx) if "@" in name][: context.limits.sessions]
     return [serialize.presence("probe", context.domain, bare) for bare in users]

@@ -1,7 +1,7 @@
 """Handle presence stanzas: broadcast, directed presence, probes and subscriptions.
 
-Presence for the gateway itself and for nodes is ignored, except subscription requests. Source:
-RFC 6121, sections 3 and 4; XEP-0254, "Implementation Notes".
+Presence to the gateway itself or to a node is ignored, except subscription requests. Source: RFC
+6121, sections 3 and 4; XEP-0254, "Implementation Notes".
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _CONDITIONS: Final = {
 
 
 def handle(context: Context, stanza: Stanza) -> Work:
-    """Handle a presence stanza; answer a refused one with a presence of type `error`."""
+    """Handle a presence stanza; answer with a presence of type `error` if it is refused."""
     limit = context.limits.presence_bytes
     if len(stanza.raw) > limit:
         return _too_large(context, stanza, limit)

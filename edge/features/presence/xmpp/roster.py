@@ -33,7 +33,7 @@ _GROUP: Final = clark(ROSTER, "group")
 
 
 class _RosterSet(NamedTuple):
-    """A roster set: the contact to add or update, or `None` to remove the JID."""
+    """A roster set: the contact to add or update; `None` means to remove the contact `jid`."""
 
     jid: Jid
     contact: Contact | None
