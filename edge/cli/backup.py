@@ -11,8 +11,9 @@ from edge.ops import backup as ops
 from sync.common.text import utc_time
 
 _AFTER_RESTORE = (
-    "Later messages, readings and changes to devices are not in it. The next start begins a new"
-    " epoch.\nNever run it together with the original gateway: both would be {gateway}."
+    "Messages, readings and changes to devices after that time are not restored. The next start"
+    " begins a new epoch.\nNever run this gateway and the original one at the same time: both would"
+    " be {gateway}."
 )
 
 

@@ -75,7 +75,7 @@ class Limits(Section, frozen=True, kw_only=True):
         int,
         option(
             "Maximum concurrent TLS handshakes, because each needs CPU time. A handshake that"
-            " stalls gives up its place after half a second.",
+            " stalls is not counted any more after half a second.",
             "handshakes",
             ge=1,
         ),
@@ -285,7 +285,8 @@ class Limits(Section, frozen=True, kw_only=True):
     capabilities: Annotated[
         int,
         option(
-            "Entity capabilities (XEP-0115) that are remembered, one for each kind of device.",
+            "Maximum entity capabilities (XEP-0115) that are remembered, one for each kind of"
+            " device. The least recently used are forgotten.",
             "kinds",
             ge=1,
         ),
@@ -371,7 +372,7 @@ class Limits(Section, frozen=True, kw_only=True):
         int,
         option(
             "Keys of delivered messages that are kept for each account, so that a repeated"
-            " `deliver` is recognised.",
+            " `deliver` is recognised. Above this limit the oldest key is deleted.",
             "keys",
             ge=1,
         ),
@@ -558,8 +559,8 @@ class Limits(Section, frozen=True, kw_only=True):
     refusal_sources: Annotated[
         int,
         option(
-            "Sources that have refusal events of their own in one interval. Others share the source"
-            " `other`.",
+            "Maximum sources whose refusals are reported separately in one interval. All further"
+            " sources are reported as `other`.",
             "sources",
             ge=1,
         ),

@@ -36,7 +36,7 @@ RELOAD: Final = b"reload"
 """The request to reload the configuration; the answer is a `ReloadReport`."""
 
 RELOAD_TIMEOUT: Final = 60.0
-"""Maximum seconds of a reload, which waits for commits, and perhaps for name resolution."""
+"""Maximum seconds of a reload, which waits for commits and may wait for name resolution."""
 
 MEMBERS: Final = b"members"
 """The request for a `QueueAttendance`, followed by a space and the number of the queue."""

@@ -115,7 +115,7 @@ def _send(context: Context, tx: Transaction, request: SendMessage) -> None:
 def _message_type(type_: str | None) -> MessageType:
     kind = rules.parse_type(type_)
     if kind is MessageType.ERROR:
-        raise RequestRefused("a message of type error answers another and cannot be sent")
+        raise RequestRefused("a message of type error is an answer and cannot be sent")
     return kind
 
 

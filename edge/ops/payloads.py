@@ -114,7 +114,7 @@ def read_item(xml: str) -> Item:
     if len(found) == 1 and found[0].tag == _ITEM:
         found, id = list(found[0]), found[0].get("id", "")
     if len(found) != 1:
-        raise PayloadError("an item has one payload")
+        raise PayloadError("an item must have exactly one payload element")
     return Item(id, found[0])
 
 

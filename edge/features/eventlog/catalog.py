@@ -206,8 +206,8 @@ EVENTS: Final = (
         "limit",
         "authentication authentication_limit",
         "A login failed, or was refused unchecked because too many had failed. The source is "
-        "the IP address (IPv6: the /64, and `address` the whole), `account` and `mechanism` "
-        "are those of the attempt, and the text is the reason, which the peer does not learn. "
+        "the IP address (IPv6: the /64; `address` is the whole address). `account` and "
+        "`mechanism` are those of the attempt. The text is the reason, which the peer is not told. "
         "The first failure of each kind in a minute is logged at once, up to 8 per source; "
         "further failures are counted and logged with the next heartbeat. Details are kept for "
         "at most 32 kinds per source and minute.",

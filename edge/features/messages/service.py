@@ -37,9 +37,9 @@ This keeps a slow radio link busy for one round trip.
 """
 
 PAGE_DIVISOR: Final = 2
-"""The divisor that gives the maximum stanzas in a page of stored messages.
+"""A session's limit of unacknowledged stanzas, divided by this, is the maximum size of a page.
 
-The dividend is a session's limit of unacknowledged stanzas.
+A page is a number of stored messages, sent at once.
 """
 
 RETURNED_QUOTA_FACTOR: Final = 2

@@ -69,7 +69,7 @@ def test_restore_returns_everything_marked_as_a_copy(folder: Path, tmp_path: Pat
     result = call("restore", place, "--dir", other)
     assert result.exit_code == 0, result.output
     assert f"{other} is gw.example as of 20" in result.output
-    assert "are not in it" in result.output
+    assert "are not restored" in result.output
     assert files(other) == files(folder)
     assert other.stat().st_mode & 0o777 == 0o700
     assert rows(other) == rows(folder)

@@ -54,7 +54,7 @@ class EventLogDestination:
     def read(
         self, context: Context, body: bytes, _to: Jid, parsed: Element | None = None
     ) -> Contents:
-        """Decode the events of a message; other payloads are ignored."""
+        """Decode the events of a message, and ignore its other payloads."""
         try:
             payloads = parse_fragment(body) if parsed is None else parsed
         except FragmentError as error:

@@ -32,15 +32,15 @@ from edge.xmpp import jid
 from edge.xmpp.jid import Jid
 
 PAGE_DIVISOR: Final = 8
-"""The divisor that gives the maximum stanzas in a page of contacts' presence.
+"""A session's limit of unacknowledged stanzas, divided by this, is the maximum size of a page.
 
-The dividend is a session's limit of unacknowledged stanzas.
+A page is the presence of several contacts, sent at once.
 """
 
 REQUESTS_DIVISOR: Final = 4
-"""The divisor that gives the maximum pending subscription requests sent at once.
+"""A session's limit of unacknowledged stanzas, divided by this, limits pending requests.
 
-The dividend is a session's limit of unacknowledged stanzas.
+At most this number of subscription requests is sent at once.
 """
 
 PUBSUB_AVAILABLE: Final = Event[[Context, Transaction, Sender]]("available to pubsub")

@@ -123,7 +123,7 @@ def pending_requests(tx: Transaction, account: int, count: int) -> list[bytes]:
 
 
 def count(tx: Transaction, account: int, *, listed: bool) -> int:
-    """Return the number of listed contacts, or of requests from JIDs that are not listed."""
+    """Return the number of contacts in a roster, if `listed`, or of requests from other JIDs."""
     return int(tx.row(_COUNT, (account, listed))[0])
 
 
