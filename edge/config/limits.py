@@ -372,7 +372,7 @@ class Limits(Section, frozen=True, kw_only=True):
         int,
         option(
             "Keys of delivered messages that are kept for each account, so that a repeated"
-            " `deliver` is recognised. Above this limit the oldest key is deleted.",
+            " `deliver` is recognised. Above this limit the oldest keys are deleted.",
             "keys",
             ge=1,
         ),
