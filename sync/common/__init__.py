@@ -1,1 +1,1 @@
-"""Small modules that both halves need: the gateway and the centre."""
+"""Small modules that the gateway and the centre share."""

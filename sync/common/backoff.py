@@ -9,17 +9,19 @@ from dataclasses import dataclass
 from typing import Final
 
 _MAX_DOUBLINGS: Final = 30
-"""Keeps the arithmetic in range: 2**30 s is longer than every maximum in use."""
+"""Doublings after which the wait stops growing, to avoid overflow; 2**30 s exceeds any maximum."""
 
 
 def delay(failures: int, chance: float, least: float, most: float) -> float:
-    """Return the seconds to wait after a failure.
+    """Return the seconds to wait after a failure: random, between `least` and a growing upper
+    bound.
 
     Args:
-        failures: the number of failures in a row, this one included (1 or more).
+        failures: the number of consecutive failures, including the latest (1 or more).
         chance: a random number, uniform in [0, 1).
-        least: the shortest wait in seconds. The upper bound doubles from twice this value.
-        most: the longest wait in seconds.
+        least: the shortest wait in seconds. The upper bound is twice this value after the first
+            failure, and doubles with each further one.
+        most: the limit of the upper bound, in seconds.
     """
     bound = least * 2.0 ** min(max(failures, 0), _MAX_DOUBLINGS)
     return max(least, chance * min(most, bound))
@@ -30,18 +32,18 @@ class Backoff:
     """Bounds of the waits between attempts to reach a server."""
 
     least: float = 1.0
-    """Shortest wait in seconds: a server that refuses is not asked more often."""
+    """Shortest wait in seconds, so that a server that refuses is not overloaded."""
 
     most: float = 900.0
-    """Longest wait in seconds: the delay until a client notices that an outage is over."""
+    """Longest wait in seconds; after an outage, a client reconnects within this time."""
 
     denied: float = 60.0
-    """First upper bound in seconds after a refused login, which only a person can repair."""
+    """Upper bound of the first wait after a refused login, in seconds; only a person can fix it."""
 
     def __post_init__(self) -> None:
-        """Refuse bounds that are out of order."""
+        """Raise ValueError unless 0 < `least` <= `denied` <= `most`."""
         if not 0 < self.least <= self.denied <= self.most:
-            raise ValueError("0 < least <= denied <= most")
+            raise ValueError("the bounds must be 0 < least <= denied <= most")
 
     def delay(self, failures: int, chance: float) -> float:
         """Return the seconds to wait after `failures` failures in a row (see `delay`)."""
@@ -52,8 +54,10 @@ class Backoff:
         return max(self.least, delay(failures, chance, self.denied / 2, self.most))
 
     def delay_retry_after(self, after: float, failures: int, chance: float) -> float:
-        """Return the seconds to wait when the server asked for a pause of `after` seconds.
+        """Return the seconds to wait when the server requested a delay of `after` seconds
+        (Retry-After).
 
-        A random part is added, so that a fleet does not return at once; `most` bounds the sum.
+        A random part is added, so that not all gateways return at the same moment; `most` limits
+        the sum.
         """
         return min(self.most, max(0.0, after) + self.delay(failures, chance))

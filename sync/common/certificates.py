@@ -1,7 +1,7 @@
-"""Parts of X.509 certificates that the gateway's and the fleet's authorities have in common.
+"""Create X.509 certificates, for the certificate authorities of the gateway and of the centre.
 
-Keys are on P-256: fast on a Pi and known to the TLS libraries of firmware. Import this module where
-something is signed, not at the top: `cryptography` costs a running gateway 15 MB.
+Keys are on P-256: fast on a Raspberry Pi and supported by the TLS libraries of firmware. Import
+this module inside the functions that sign, because importing `cryptography` takes 15 MB of memory.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.x509.oid import NameOID
 
 SKEW: Final = datetime.timedelta(days=1)
-"""Time by which a certificate begins in the past, because a device's clock may be behind."""
+"""Time by which validity begins in the past, because a device's clock may be behind."""
 
 PublicKey: TypeAlias = ec.EllipticCurvePublicKey | rsa.RSAPublicKey | ed25519.Ed25519PublicKey
-"""The public keys that a certificate may be made for."""
+"""The types of public keys for which a certificate may be issued."""
 
 
 def new_key() -> ec.EllipticCurvePrivateKey:
@@ -33,7 +33,7 @@ def begin(
     begins: datetime.datetime,
     ends: datetime.datetime,
 ) -> x509.CertificateBuilder:
-    """Begin a certificate with its names, its key and its dates."""
+    """Return a certificate builder with the names, the public key and the dates of validity."""
     return (
         x509.CertificateBuilder()
         .subject_name(subject)
@@ -52,7 +52,7 @@ def self_signed(
     begins: datetime.datetime,
     ends: datetime.datetime,
 ) -> x509.Certificate:
-    """Make the certificate of an authority that signs end-entity certificates alone."""
+    """Create the self-signed certificate of an authority that signs end-entity certificates."""
     name = common_name(title)
     builder = (
         begin(name, name, key.public_key(), begins, ends)
@@ -63,7 +63,7 @@ def self_signed(
 
 
 def key_usage(*, signs: bool) -> x509.KeyUsage:
-    """Return the usage of a key: an authority's signs certificates, others sign handshakes."""
+    """Return the key usage: with `signs`, signing certificates and CRLs; else TLS handshakes."""
     return x509.KeyUsage(
         digital_signature=not signs,
         key_cert_sign=signs,
@@ -78,13 +78,13 @@ def key_usage(*, signs: bool) -> x509.KeyUsage:
 
 
 def issued_by(ca: x509.Certificate) -> x509.AuthorityKeyIdentifier:
-    """Return the extension that names the signing key (RFC 5280, section 4.2.1.1)."""
+    """Return the authority key identifier for the key of `ca` (RFC 5280, section 4.2.1.1)."""
     identifier = ca.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
     return x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier)
 
 
 def common_name(text: str) -> x509.Name:
-    """Return a name of the first 64 characters; the alternative name holds the whole one."""
+    """Return a common name: the first 64 characters, because X.520 permits no more."""
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text[:64])])
 
 

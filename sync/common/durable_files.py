@@ -1,7 +1,7 @@
 """Write files and folders that appear whole or not at all and survive a power cut.
 
-The order is always: write a temporary one, fsync it, rename or link it, fsync the folder. All
-functions block; call them off the event loop.
+The order is always: write a temporary file or folder, fsync it, rename or link it, fsync the parent
+folder. All functions block; call them outside the event loop.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ PUBLIC_FILE: Final = 0o644
 PRIVATE_FOLDER: Final = 0o700
 
 LOCK_WAIT: Final = 5.0
-"""Seconds to wait for another command that changes the same folder; its work takes milliseconds."""
+"""Seconds to wait for another command that changes the same folder, which takes milliseconds."""
 
 _POLL: Final = 0.02
-"""Seconds between two attempts to get a lock, too short to be noticed."""
+"""Seconds between two attempts to get a lock, short enough not to be noticed."""
 
 
 class FolderBusyError(TimeoutError):
@@ -49,7 +49,7 @@ def fsync_folder(folder: Path) -> None:
 def fsync_chain(root: Path, folder: Path) -> None:
     """Make the entries of `folder` and of each folder above it, up to `root`, durable.
 
-    This covers entries of a process that died between its rename and its fsync.
+    This includes entries made by a process that died between rename and fsync.
     """
     at = folder
     while True:
@@ -60,10 +60,10 @@ def fsync_chain(root: Path, folder: Path) -> None:
 
 
 def make_folders(root: Path, folder: Path) -> None:
-    """Create `folder` and its parents below the existing `root`, readable by the owner alone.
+    """Create `folder` and its parents below the existing `root`, readable by the owner only.
 
-    Created folders are durable on return. Folders that another process created may not be;
-    `fsync_chain` makes them so. Raises ValueError when `folder` is not below `root`.
+    The folders that it creates are durable on return. Folders that another process created may not
+    be durable; call `fsync_chain` for these. Raises ValueError when `folder` is not below `root`.
     """
     at = root
     for part in folder.relative_to(root).parts:
@@ -78,8 +78,8 @@ def make_folders(root: Path, folder: Path) -> None:
 def write_new(path: Path, data: bytes, mode: int = PRIVATE_FILE) -> None:
     """Write a new file and fsync it, but not its folder.
 
-    The mode is exact whatever the umask is, because the user who reads a file is often not the one
-    who writes it. Raises OSError, FileExistsError among them.
+    The file gets exactly `mode`, whatever the umask, because another user may have to read the
+    file. Raises OSError, or FileExistsError if the file exists.
     """
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     with os.fdopen(os.open(path, flags, mode), "wb") as file:
@@ -90,9 +90,9 @@ def write_new(path: Path, data: bytes, mode: int = PRIVATE_FILE) -> None:
 
 
 def replace_file(path: Path, data: bytes, mode: int = PRIVATE_FILE) -> None:
-    """Write the file at `path`, replacing an existing one: readers see the old or the new, whole.
+    """Write the file at `path` atomically, replacing an existing file.
 
-    Durable on return. Raises OSError, and then leaves the old file and no temporary.
+    The file is durable on return. If it raises OSError, the old file and no temporary file remains.
     """
     with _temporary_file(path, data, mode) as temporary:
         temporary.replace(path)
@@ -100,7 +100,7 @@ def replace_file(path: Path, data: bytes, mode: int = PRIVATE_FILE) -> None:
 
 
 def create_file(path: Path, data: bytes, mode: int = PRIVATE_FILE) -> None:
-    """Create the file at `path`, whole and durable.
+    """Create the file at `path`, atomically and durably.
 
     Raises FileExistsError when the file exists, and leaves it unchanged.
     """
@@ -125,10 +125,12 @@ def _temporary_file(path: Path, data: bytes, mode: int) -> Iterator[Path]:
 
 @contextmanager
 def temporary_folder(target: Path) -> Iterator[Path]:
-    """Create a private folder beside `target`, to be filled and renamed with `move_into_place`.
+    """Create a private folder beside `target`, for the caller to fill and rename with
+    `move_into_place`.
 
-    Whatever is left of the folder at the end is deleted. A lock on the parent folder admits one
-    command at a time. Raises OSError, FolderBusyError among them.
+    At the end of the `with` block, the folder is deleted unless it was renamed. A lock on the
+    parent folder admits one command at a time. Raises OSError, or FolderBusyError if the lock is
+    held.
     """
     with _locked_folder(target.parent):
         _delete_leftovers(target)
@@ -142,7 +144,7 @@ def temporary_folder(target: Path) -> Iterator[Path]:
 
 
 def move_into_place(made: Path, target: Path) -> None:
-    """Rename a finished file or folder to `target` (nothing, or an empty folder), durably."""
+    """Rename a file or folder durably to `target`, which must be missing or an empty folder."""
     made.rename(target)
     fsync_folder(target.parent)
 
@@ -153,8 +155,9 @@ def staged_folder(
 ) -> Iterator[Callable[[], None]]:
     """Write a folder of files beside `target`; yield a function that moves it there.
 
-    The function replaces whatever stands at `target`. When it is not called, nothing remains. The
-    parent folder is created if missing. Raises OSError, FolderBusyError among them.
+    The function replaces an existing file or folder at `target`. If it is not called, the new
+    folder is deleted. The parent folder is created if missing. Raises OSError, or FolderBusyError
+    if another command holds its lock.
     """
     target.parent.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
     with temporary_folder(target) as temporary:
@@ -165,7 +168,7 @@ def staged_folder(
 
 
 def remove_folder(target: Path) -> None:
-    """Remove what stands at `target`, if anything does; raises OSError."""
+    """Delete the file or folder at `target`, if there is one; raises OSError."""
     if not _exists(target):
         return
     with _locked_folder(target.parent):
@@ -196,7 +199,7 @@ def _sibling(path: Path) -> Path:
 
 
 def _delete_leftovers(target: Path) -> None:
-    """Delete the siblings of `target` that a power cut left behind."""
+    """Delete temporary siblings of `target` that remained after a power cut."""
     prefix = f".{target.name}."
     for path in target.parent.iterdir():
         if path.name.startswith(prefix) and len(path.name) == len(prefix) + 8:
@@ -208,7 +211,7 @@ def _exists(path: Path) -> bool:
 
 
 def _delete(path: Path) -> None:
-    """Delete a folder and its contents, or a file or symbolic link alone."""
+    """Delete a folder with its contents, a file, or a symbolic link (not its target)."""
     if path.is_dir() and not path.is_symlink():
         import shutil  # it is large, and a running gateway deletes no folders
 
@@ -226,9 +229,10 @@ def _locked_folder(folder: Path) -> AbstractContextManager[None]:
 def locked(
     path: Path, busy: Exception, wait_s: float = 0.0, *, flags: int = os.O_RDWR | os.O_CREAT
 ) -> Iterator[None]:
-    """Hold the kernel lock of the file at `path`, which is created; it ends with the process.
+    """Hold a kernel lock on the file at `path`, creating the file; the end of the process releases
+    it.
 
-    Raises `busy` if another process holds it for longer than `wait_s` seconds.
+    Raises the exception `busy` if another process holds the lock for longer than `wait_s` seconds.
     """
     descriptor = os.open(path, flags | os.O_CLOEXEC, PRIVATE_FILE)
     try:

@@ -1,7 +1,7 @@
-"""The enrolment file: a JSON object with what a gateway needs to connect to its centre.
+"""The enrolment file: a JSON object with the address and credentials for a gateway's centre.
 
-The centre writes it; the gateway reads it, and rewrites it after renewing its certificate. Its
-token and key are secret, so that they appear in no `repr` and no error text.
+The centre writes the file; the gateway reads it, and rewrites it after renewing its certificate.
+The token and the key are secret: they appear in no `repr` and no error text.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SECRETS: Final = {"token", "certificate", "key"}
 
 
 class EnrolmentError(Exception):
-    """The enrolment is not valid. The text says why, without the secrets."""
+    """The enrolment is not valid. The text gives the reason, without the secrets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +37,8 @@ class Enrolment:
 
     `gateway` is the gateway's domain, `url` is `https://HOST[:PORT]`, `token` is 32 random bytes in
     base64url, and `ca` is the PEM text of the authorities that the gateway trusts. The gateway
-    authenticates by `token`, or by `certificate` and `key` (both PEM), or has both; what it does
-    not have is empty.
+    authenticates by `token`, or by `certificate` and `key` (both PEM), or has both; missing
+    credentials are empty strings.
     """
 
     gateway: str
@@ -99,18 +99,18 @@ def new_token() -> str:
 
 
 def token_digest(token: str) -> str:
-    """Return the SHA-256 of a token in hexadecimal, which the centre stores instead of it."""
+    """Return the SHA-256 of a token in hexadecimal; the centre stores it instead of the token."""
     return sha256(token.encode()).hexdigest()
 
 
 def format_enrolment(enrolment: Enrolment) -> str:
-    """Return the text of the file, including the secrets; omit empty fields."""
+    """Return the text of an enrolment file, including the secrets; omit empty fields."""
     fields = {name: text for name, text in asdict(enrolment).items() if text}
     return json.dumps({"version": _VERSION, **fields}, indent=2) + "\n"
 
 
 def parse_enrolment(text: str) -> Enrolment:
-    """Parse the text of the file. Raises `EnrolmentError`."""
+    """Parse the text of an enrolment file. Raises `EnrolmentError`."""
     try:
         fields: Any = json.loads(text)
     except (ValueError, RecursionError):
@@ -127,9 +127,9 @@ def parse_enrolment(text: str) -> Enrolment:
 
 
 def read_enrolment(path: Path) -> Enrolment:
-    """Read the file, if it is a regular file of at most 64 KiB.
+    """Read an enrolment file: a regular file of at most 64 KiB.
 
-    Raises `EnrolmentError`, and `OSError` if the file cannot be read.
+    Raises `EnrolmentError` if it is not valid, and `OSError` if it cannot be read.
     """
     if not stat.S_ISREG(path.stat().st_mode):
         raise EnrolmentError("it is not a regular file")
@@ -144,9 +144,9 @@ def read_enrolment(path: Path) -> Enrolment:
 
 
 def write_enrolment(path: Path, enrolment: Enrolment) -> None:
-    """Write the file atomically, readable by its owner only.
+    """Write an enrolment file atomically, readable by its owner only.
 
-    Raises `OSError`, and `EnrolmentError` if it would be too large to be read again.
+    Raises `OSError`, and `EnrolmentError` if the file would be larger than 64 KiB.
     """
     data = format_enrolment(enrolment).encode()
     if len(data) > _MAX_FILE:

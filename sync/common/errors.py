@@ -4,8 +4,8 @@ from __future__ import annotations
 
 
 class FleetError(Exception):
-    """The centre cannot do what was requested; the text says why in one line, and what to do."""
+    """A command of the centre failed; the text gives the reason, and what to do, in one line."""
 
 
 class LeaseError(FleetError):
-    """Another process is changing the tables; retry in a moment."""
+    """Another process is changing the tables; retry in a few seconds."""

@@ -21,19 +21,19 @@ from sync.segment import (
 )
 
 FLEET_DIR_VARIABLE: Final = "FIELDPOST_FLEET_DIR"
-"""Environment variable for the fleet folder, instead of `--dir`."""
+"""Environment variable that names the fleet folder if the option `--dir` is not given."""
 
 LOCK_WAIT_S: Final = 10.0
-"""Seconds a command waits for another one that changes the fleet folder, which takes moments."""
+"""Seconds that a command waits while another command changes the fleet folder; most take less."""
 
 GATEWAY_LENGTH: Final = 240
-"""Longest name of a gateway, in characters. A file name has 255, including its suffix."""
+"""Longest name of a gateway, in characters. A file name has at most 255, including its suffix."""
 
 
 def segment_path(identity: Identity) -> PurePosixPath:
     """Return the path of a segment below `landing/`: `GATEWAY/EPOCH/LANE/FIRST-LAST.seg`.
 
-    Raises SegmentError for an invalid identity, so that no path can leave the folder.
+    Raises SegmentError for an invalid identity, so that no path can lead outside of the folder.
     """
     check_identity(identity)
     return PurePosixPath(identity_path(identity) + SUFFIX)
@@ -68,25 +68,25 @@ class FleetFolder:
     gateways: Path = field(init=False)
     """The enrolment record of each gateway."""
     incoming: Path = field(init=False)
-    """Files being received, in a folder for each kind of process that lands segments."""
+    """Incomplete uploads, in a folder for each kind of process that receives segments."""
     landing: Path = field(init=False)
-    """Segments that are acknowledged and not in the tables yet."""
+    """Segments that were acknowledged to their gateways and are not in the tables yet."""
     aside: Path = field(init=False)
-    """Segments in conflict with a different segment of the same name."""
+    """Segments that contradict an earlier segment of the same name."""
     archive: Path = field(init=False)
     """Segments that are in the tables, under the same relative path as in the landing."""
     tables: Path = field(init=False)
-    """The Delta tables, and stored summaries."""
+    """The Delta tables, and summaries of them."""
     quarantine: Path = field(init=False)
     """Segments that the ingest refused, with the reason."""
 
     def __post_init__(self) -> None:
-        """Set the path of each part."""
+        """Set the paths of the folders below `root`."""
         for part in fields(self)[1:]:
             object.__setattr__(self, part.name, self.root / part.name)
 
     def create(self) -> None:
-        """Create the folder, or what is missing of it. Raises FleetError."""
+        """Create the fleet folder, or its missing folders. Raises FleetError."""
         try:
             self.root.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
             for folder in self._parts():
@@ -98,7 +98,7 @@ class FleetFolder:
             raise FleetError(msg) from error
 
     def require(self) -> None:
-        """Raise FleetError unless this is a complete and accessible fleet folder."""
+        """Raise FleetError unless `root` is a complete, accessible and writable fleet folder."""
         if self.root.is_dir() and os.statvfs(self.root).f_flag & os.ST_RDONLY:
             msg = f"{self.root} is on a read-only file system; mount it read-write"
             raise FleetError(msg)
@@ -121,11 +121,11 @@ class FleetFolder:
         return [getattr(self, part.name) for part in fields(self)[1:]]
 
     def locked(self) -> AbstractContextManager[None]:
-        """Hold the lock of the folder, as required for changing enrolments or keys.
+        """Hold the lock of the fleet folder, as required for changing enrolments or keys.
 
         Waits at most 10 s for another process, then raises FleetError.
         """
-        busy = FleetError(f"another command is changing {self.root}; try again later")
+        busy = FleetError(f"another command has been changing {self.root} for {LOCK_WAIT_S:g} s; try again later")
         return locked(self.root / ".lock", busy, LOCK_WAIT_S)
 
 

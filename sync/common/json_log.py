@@ -1,6 +1,6 @@
 """The centre's log: one JSON object per line on standard error.
 
-JSON escapes the values that clients choose, so that no request can forge a line.
+JSON escapes control characters in values from clients, so that no request can forge a line.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ class _JsonFormatter(logging.Formatter):
 
 
 def log_event(level: int, event: str, **facts: object) -> None:
-    """Write a line with the name of an event and its facts; `text` explains it to people."""
+    """Write a log line with the name of an event and its fields; the field `text` is for people."""
     LOGGER.log(level, event, extra={"facts": facts})
 
 
 def log_to_stderr() -> None:
-    """Write this log, and the warnings of libraries, to standard error."""
+    """Send the centre's log from level INFO, and warnings of libraries, to standard error."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_JsonFormatter())
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)

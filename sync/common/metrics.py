@@ -1,7 +1,7 @@
 """Prometheus metrics: histograms, and the text exposition format, version 0.0.4.
 
-Written here because prometheus_client costs 4 MB of memory and a registry of the whole process.
-Format: https://prometheus.io/docs/instrumenting/exposition_formats/.
+Replaces prometheus_client, which takes 4 MB of memory and needs a process-wide registry. Format:
+https://prometheus.io/docs/instrumenting/exposition_formats/.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ HISTOGRAM: Final = "histogram"
 
 
 class Family(NamedTuple):
-    """A metric with all its samples; the name has no prefix yet."""
+    """A metric with all its samples; `name` is without the prefix that `exposition` adds."""
 
     name: str
     kind: str
@@ -29,7 +29,7 @@ class Family(NamedTuple):
 
 
 class Histogram:
-    """Counts of values by upper bounds.
+    """A Prometheus histogram: counts of values by upper bounds.
 
     Attributes:
         bounds: the upper bounds, ascending.
@@ -47,7 +47,7 @@ class Histogram:
         self.total += value
 
     def cumulative(self) -> Iterator[tuple[float, int]]:
-        """Yield each bound, infinity last, and the number of values up to it."""
+        """Yield each upper bound, infinity last, with the number of values up to this bound."""
         yield from zip((*self.bounds, float("inf")), accumulate(self._counts), strict=True)
 
     def samples(self) -> Iterator[tuple[str, float]]:
@@ -60,17 +60,17 @@ class Histogram:
 
 
 def single(name: str, kind: str, meaning: str, value: float | None) -> Family:
-    """Return a family of one sample without labels, or of none when the value is unknown."""
+    """Return a family with one sample without labels, or with no sample if `value` is None."""
     return Family(name, kind, meaning, [] if value is None else [("", value)])
 
 
 def labels(**values: str) -> str:
-    """Format labels. The values must need no escapes."""
+    """Format labels. The values must not contain quotes, backslashes or line feeds."""
     return "{" + ",".join(f'{name}="{value}"' for name, value in values.items()) + "}"
 
 
 def exposition(prefix: str, families: Iterable[Family]) -> str:
-    """Format metrics as Prometheus reads them; `prefix` begins each name."""
+    """Format metrics in the text exposition format; `prefix` is put before each name."""
     lines: list[str] = []
     for family in families:
         name = f"{prefix}{family.name}"

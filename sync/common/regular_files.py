@@ -1,4 +1,4 @@
-"""Read regular files and refuse everything else that can stand under a path.
+"""Read regular files; refuse FIFOs, devices, sockets and folders.
 
 Opening a FIFO can block for ever, reading a device may never end, and opening either can have side
 effects. Symbolic links are followed because systemd and configuration tools use them.
@@ -22,7 +22,7 @@ _KINDS: Final = {
 
 
 class NotRegularError(OSError):
-    """The path names something other than a regular file; `strerror` says what it is."""
+    """The path is not a regular file; `strerror` names the type of file."""
 
 
 def check_regular(path: Path) -> os.stat_result:

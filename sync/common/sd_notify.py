@@ -7,9 +7,9 @@ import socket
 
 
 def notify(state: str) -> None:
-    """Send `state`, such as `READY=1`, to systemd; do nothing when systemd did not start us.
+    """Send `state`, such as `READY=1`, to systemd; do nothing if `$NOTIFY_SOCKET` is not set.
 
-    Raises OSError when nothing listens on the socket in `$NOTIFY_SOCKET`.
+    Raises OSError if nothing listens on the socket that `$NOTIFY_SOCKET` names.
     """
     address = os.environ.get("NOTIFY_SOCKET")
     if not address:
@@ -21,9 +21,9 @@ def notify(state: str) -> None:
 
 
 def watchdog_interval() -> float | None:
-    """Return the seconds between two `WATCHDOG=1`, half of what systemd allows.
+    """Return the seconds between two `WATCHDOG=1` messages: half of systemd's watchdog timeout.
 
-    Returns None if systemd does not expect any from this process.
+    Returns None if systemd does not expect these messages from this process.
     """
     limit, process = os.environ.get("WATCHDOG_USEC", ""), os.environ.get("WATCHDOG_PID", "")
     if not limit.isdecimal() or process not in ("", str(os.getpid())):

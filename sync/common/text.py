@@ -12,11 +12,12 @@ _UNITS: Final = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
 _SIZES: Final = ("bytes", "KiB", "MiB", "GiB", "TiB")
 
 _ESCAPE: Final = re.compile(r"\\(?:x[0-9a-f]{2}|u[0-9a-f]{4}|U[0-9a-f]{8}|[\\nrt])?")
-"""An escape that `printable` or `double_backslashes` writes, or an invalid backslash."""
+"""An escape sequence that `printable` or `double_backslashes` writes, or an invalid backslash."""
 
 
 def printable(text: str, encoding: str = "utf-8") -> str:
-    """Escape unprintable characters, so that foreign text cannot forge lines or control a terminal.
+    """Escape unprintable characters, so that untrusted text cannot forge lines or control a
+    terminal.
 
     Characters that `encoding` cannot represent are escaped as well.
     """
@@ -27,20 +28,20 @@ def printable(text: str, encoding: str = "utf-8") -> str:
 
 
 def double_backslashes(name: str) -> str:
-    """Double the backslashes of a name, so that `printable` maps no two names to one text."""
+    """Double the backslashes of a name, so that `printable` keeps different names different."""
     return name.replace("\\", "\\\\")
 
 
 def unescape(shown: str) -> str:
-    """Return the name that `double_backslashes` and then `printable` turned into `shown`.
+    """Return the name from which `double_backslashes` and then `printable` made `shown`.
 
-    Raises ValueError when they cannot have written it.
+    Raises ValueError if `shown` has an invalid escape sequence.
     """
     return _ESCAPE.sub(lambda found: found[0].encode().decode("unicode_escape"), shown)
 
 
 def noun(number: int, one: str, many: str | None = None) -> str:
-    """Return the singular or the plural of a noun, as `number` requires."""
+    """Return `one` (the singular) if `number` is 1, else `many` (the plural)."""
     return one if number == 1 else many or one + "s"
 
 
@@ -63,7 +64,7 @@ def duration(seconds: float) -> str:
 
 
 def utc_time(milliseconds: int, timespec: str = "seconds") -> str:
-    """Format ms since 1970 UTC as RFC 3339; `timespec` is as for `datetime.isoformat`."""
+    """Format milliseconds since 1970 UTC as RFC 3339; `timespec` as for `datetime.isoformat`."""
     moment = datetime.datetime.fromtimestamp(milliseconds / 1000, datetime.UTC)
     return moment.isoformat(timespec=timespec).replace("+00:00", "Z")
 
@@ -76,13 +77,13 @@ def size(count: float) -> str:
 
 
 def os_error(error: OSError) -> str:
-    """Format a system error as `file: reason`, without its number."""
+    """Format an OSError as `file: reason`, without its error number."""
     text = error.strerror or str(error)
     return f"{error.filename}: {text}" if error.filename else text
 
 
 def columns(rows: Sequence[tuple[str, ...]], right: Container[int] = ()) -> Iterator[str]:
-    """Align rows in columns; the column numbers in `right` are aligned to the right."""
+    """Align rows in columns, and those with an index in `right` (from 0) to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         cells = (

@@ -1,6 +1,6 @@
 """The segment format: encode events to a compact file, and decode it.
 
-Depends on cbor2 and the standard library only, so that any program can decode a segment.
+The package depends on cbor2 and the standard library only, so that other programs can use it.
 """
 
 from sync.segment.decode import decode, decode_columns, digest_of, read_header

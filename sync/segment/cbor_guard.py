@@ -1,8 +1,9 @@
-"""Check that CBOR contains only the plain types of a segment, before cbor2 decodes it.
+"""Check, before cbor2 decodes CBOR, that it contains only the plain types that segments use.
 
 Allowed are maps with text keys, arrays, integers, strings, floats, true, false, null and the typed
-arrays of RFC 8746, of definite length and within limits of depth and number. Thus foreign bytes
-cannot reach the decoder's richer types, such as dates, regular expressions and shared references.
+arrays of RFC 8746, of definite length, up to `MAX_DEPTH` levels and `MAX_ITEMS` items. So untrusted
+bytes cannot make cbor2 create richer types, such as dates, regular expressions and shared
+references.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ _INDEFINITE: Final = (
 
 
 def load_map(data: bytes, reason: Reason) -> dict[str, Any]:
-    """Decode the one CBOR map in `data`.
+    """Decode `data`, which must be exactly one CBOR map.
 
-    Raises `SegmentError` with `reason` for anything else.
+    Raises `SegmentError` with `reason` if it is not.
     """
     try:
         end = _check_item(data)
@@ -48,8 +49,8 @@ class _NotAllowed(Exception):
 def _check_item(data: bytes) -> int:
     """Check the first item of `data` and return the offset of its end.
 
-    `left` is the number of items that the innermost container still has, odd after a key of a map;
-    `keys` are the map's keys so far, and `outer` the same values of the outer containers.
+    `left` is the number of unread items in the innermost container; in a map it is odd after a key.
+    `keys` are the keys read from this map. `outer` has (`left`, `keys`) of each outer container.
     """
     at, left = 0, 1
     keys: set[bytes] | None = None
@@ -83,7 +84,7 @@ def _add_key(keys: set[bytes], major: int, key: bytes) -> None:
 
 
 def _head(data: bytes, at: int) -> tuple[int, int, int]:
-    """Return the major type, the argument and the end of an item's head."""
+    """Return the major type and argument of the item at offset `at`, and the end of its head."""
     if at >= len(data):
         raise _NotAllowed("the data ends within an item")
     major, info = data[at] >> 5, data[at] & 31
@@ -100,7 +101,7 @@ def _head(data: bytes, at: int) -> tuple[int, int, int]:
 
 
 def _items(major: int, argument: int) -> tuple[int, set[bytes] | None]:
-    """Return how many items a container has, and an empty set of keys for a map."""
+    """Return the number of items in a container, and an empty set of keys for a map, else None."""
     if major == _MAP:
         return 2 * argument, set()
     if major == _ARRAY:

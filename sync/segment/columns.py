@@ -1,6 +1,6 @@
 """The columns of a segment's body: times, numbers, values, strings and tags.
 
-Each column is a CBOR map with few keys. Rows without a value are marked in a bitmap.
+Each column is a CBOR map. Rows without a value are 0 in its bitmap `present`.
 """
 
 from __future__ import annotations
@@ -33,9 +33,10 @@ Value = TypeVar("Value", str, int, float)
 
 
 def split_absent(rows: Sequence[Value | None]) -> tuple[dict[str, Any], Sequence[Value]]:
-    """Split rows into the start of a column (the bitmap, if some are absent) and their values.
+    """Return a column with only its bitmap (empty if no row, or every row, is None), and the
+    values.
 
-    Without any value there is no column, and no bitmap.
+    A column in which every row is None is not encoded at all.
     """
     absent = rows.count(None)  # usually none or all, which needs no bitmap
     if not absent:
@@ -48,7 +49,7 @@ def split_absent(rows: Sequence[Value | None]) -> tuple[dict[str, Any], Sequence
 
 
 def column_fields(column: Any, allowed: Sequence[str]) -> dict[str, Any]:
-    """Return the column's map, which may only have `present` and the `allowed` keys.
+    """Check that a column is a map whose keys are `present` or in `allowed`, and return it.
 
     Raises `SegmentError` with the reason `column`.
     """
@@ -60,7 +61,7 @@ def column_fields(column: Any, allowed: Sequence[str]) -> dict[str, Any]:
 
 
 def unpack_presence(column: dict[str, Any], rows: int) -> str:
-    """Return a digit for each row: 1 if it has a value, else 0.
+    """Return a string of digits, one for each row: 1 if it has a value, else 0.
 
     Raises `SegmentError` with the reason `column`.
     """
@@ -84,7 +85,7 @@ _MAX_INTEGER: Final = 10**9  # integers of decimals stay below, to fit 32 bits
 
 
 def pack_times(times: Sequence[int]) -> dict[str, Any]:
-    """Encode one or more times as the first time and the difference to each next one.
+    """Encode one or more times as the first time and the differences between successive times.
 
     Raises `ValueError` for a time before the year 1 or after the year 9999.
     """
@@ -109,16 +110,16 @@ def unpack_times(item: Any, rows: int) -> list[int]:
 
 
 def pack_numbers(rows: Sequence[int | None]) -> dict[str, Any] | None:
-    """Encode a column of integers; return None if no row has one.
+    """Encode a column of integers; return None if every row is None.
 
-    Raises `ValueError` for one that does not fit 64 bits.
+    Raises `ValueError` for an integer that does not fit 64 bits.
     """
     column, values = split_absent(rows)
     return {**column, "ints": pack_integers(values)} if values else None
 
 
 def unpack_numbers(item: Any, rows: int, least: int, most: int) -> list[int | None]:
-    """Decode a column of `rows` rows of integers from `least` to `most`.
+    """Decode a column of `rows` integers from `least` to `most`, or None for absent values.
 
     Raises `SegmentError` with the reason `column`.
     """
@@ -131,9 +132,9 @@ def unpack_numbers(item: Any, rows: int, least: int, most: int) -> list[int | No
 
 
 def pack_values(rows: Sequence[float | None]) -> dict[str, Any] | None:
-    """Encode a column of floats; return None if no row has one.
+    """Encode a column of floats; return None if every row is None.
 
-    Raises `ValueError` for one that is not finite.
+    Raises `ValueError` for a float that is not finite.
     """
     column, values = split_absent(rows)
     if not values:
@@ -145,7 +146,7 @@ def pack_values(rows: Sequence[float | None]) -> dict[str, Any] | None:
 
 
 def _as_decimals(values: Sequence[float], exact: bytes) -> dict[str, Any] | None:
-    """Encode values as integers with a number of decimals, if that is exact and they fit."""
+    """Encode values as integers and a number of decimals; return None if that is not exact."""
     largest = max(map(abs, values))
     sample = values[:: max(1, len(values) // _SAMPLES)]
     for decimals in range(MAX_DECIMALS + 1):
@@ -178,7 +179,7 @@ def _as_floats(values: Sequence[float], exact: bytes) -> dict[str, Any]:
 
 
 def unpack_values(item: Any, rows: int) -> list[float | None]:
-    """Decode a column of `rows` rows of floats.
+    """Decode a column of `rows` floats, or None for absent values.
 
     Raises `SegmentError` with the reason `column`.
     """
@@ -202,13 +203,13 @@ _TEXT_KEYS: Final = ("text", "width", "lengths", "index")
 
 
 def pack_texts(rows: Sequence[str | None]) -> dict[str, Any] | None:
-    """Encode a column of strings; return None if no row has one."""
+    """Encode a column of strings; return None if every row is None."""
     column, values = split_absent(rows)
     return {**column, **pack_strings(values)} if values else None
 
 
 def pack_strings(values: Sequence[str]) -> dict[str, Any]:
-    """Encode the values of a column of strings, with a dictionary if they repeat."""
+    """Encode strings, as indexes into a dictionary if they repeat."""
     entries = list(dict.fromkeys(values))
     if len(entries) == 1:
         return {"text": entries[0]}
@@ -222,8 +223,9 @@ def pack_strings(values: Sequence[str]) -> dict[str, Any]:
 def _joined(entries: Sequence[str]) -> dict[str, Any]:
     """Encode two or more strings as one text.
 
-    Strings of equal length are interleaved, all first characters first: counters and times differ
-    in their last characters only, so that zlib compresses the rest.
+    Strings of equal length are interleaved: all first characters, then all second characters, and
+    so on. Counters and times differ in their last characters only, so that zlib compresses the
+    others.
     """
     lengths = list(map(len, entries))
     text = "".join(entries)
@@ -234,7 +236,7 @@ def _joined(entries: Sequence[str]) -> dict[str, Any]:
 
 
 def unpack_texts(item: Any, rows: int) -> list[str | None]:
-    """Decode a column of `rows` rows of strings.
+    """Decode a column of `rows` strings, or None for absent values.
 
     Raises `SegmentError` with the reason `column`.
     """
@@ -255,7 +257,7 @@ def unpack_texts(item: Any, rows: int) -> list[str | None]:
 
 
 def read_entries(column: dict[str, Any], most: int) -> list[str]:
-    """Split the text of a column into its strings, at most `most`.
+    """Split the text of a column into its strings, of which there may be at most `most`.
 
     Raises `SegmentError` with the reason `column`.
     """
@@ -286,10 +288,10 @@ _TAG_KEYS: Final = ("columns", "rows", "keys", "values")
 
 
 def pack_tags(rows: Sequence[Mapping[str, str]]) -> dict[str, Any] | None:
-    """Encode the tags of each row as a column for each key; return None if there are none.
+    """Encode tags as one column of strings for each key; return None if no row has tags.
 
-    Keys beyond `MAX_TAG_COLUMNS` are encoded tag by tag: a device that invents keys makes its own
-    segment larger, but not slower to decode.
+    Tags with keys beyond the first `MAX_TAG_COLUMNS` are encoded singly as row, key and value, so
+    that many different keys make a segment larger, but not slower to decode.
 
     Raises `ValueError` for more than `MAX_TAGS` tags.
     """
@@ -307,7 +309,7 @@ def pack_tags(rows: Sequence[Mapping[str, str]]) -> dict[str, Any] | None:
 def _tag_column(
     tagged: Sequence[tuple[int, Mapping[str, str]]], key: str, rows: int
 ) -> dict[str, Any]:
-    """Encode one key's column; `tagged` are the rows that have tags."""
+    """Encode one key's column; `tagged` are the row numbers and tags of the rows that have tags."""
     values = [row[key] for _, row in tagged if key in row]
     if len(values) == rows:
         return pack_strings(values)
@@ -316,7 +318,7 @@ def _tag_column(
 
 
 def _rest(rows: Sequence[Mapping[str, str]], keys: frozenset[str]) -> dict[str, Any]:
-    """Encode the tags whose keys have no column: row, key and value of each."""
+    """Encode the tags with these keys as three columns: the row, key and value of each tag."""
     if not keys:
         return {}
     pairs = [(place, key, row[key]) for place, row in enumerate(rows) for key in row if key in keys]
@@ -325,7 +327,7 @@ def _rest(rows: Sequence[Mapping[str, str]], keys: frozenset[str]) -> dict[str, 
 
 
 def unpack_tags(item: Any, rows: int) -> list[dict[str, str]]:
-    """Decode the tags of each of `rows` rows.
+    """Decode tags to one dict for each of `rows` rows.
 
     Raises `SegmentError` with the reason `column`.
     """
@@ -349,7 +351,7 @@ def unpack_tags(item: Any, rows: int) -> list[dict[str, str]]:
 
 
 def _add_rest(found: list[dict[str, str]], tags: dict[str, Any], most: int) -> None:
-    """Decode the tags whose keys have no column."""
+    """Decode the tags whose keys have no column of their own, and add them to `found`."""
     places = unpack_array(tags["rows"], UNSIGNED, 1, most)
     if max(places) >= len(found):
         raise SegmentError("column", "a tag is beyond the last row")

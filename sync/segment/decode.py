@@ -27,7 +27,7 @@ Reader = Callable[[Any, int], Sequence[Any]]
 
 
 def digest_of(data: bytes) -> bytes:
-    """Return the digest of a valid segment: its last 32 bytes, a hash of all the others."""
+    """Return the digest of a valid segment: its last 32 bytes, the SHA-256 of all other bytes."""
     return bytes(data[-DIGEST_SIZE:])
 
 
@@ -50,10 +50,10 @@ def decode(data: bytes) -> Segment:
 def decode_columns(
     data: bytes, readers: Mapping[str, Reader] | None = None
 ) -> tuple[SegmentHeader, dict[str, Any]]:
-    """Decode a segment to one list of rows for each field of `Event`, in its order.
+    """Decode a segment's header and columns: a list for each field of `Event`, in order.
 
-    Absent values are None; tags are a dict for each row, possibly empty. `readers` replace
-    `READERS`, so that columns are decoded to other types than lists. Raises `SegmentError`.
+    Absent values are None; tags are a dict for each row, possibly empty. `readers` replaces
+    `READERS` to decode columns to other types than lists. Raises `SegmentError`.
     """
     frame = unpack_frame(data)
     header = unpack_header(frame.header, frame.version)
@@ -68,14 +68,14 @@ def decode_columns(
 
 
 def _flags(item: Any, rows: int) -> list[bool]:
-    """Decode a flag for each row: one for all, or a bitmap."""
+    """Decode a flag for each row from a bitmap, or from one value that applies to all rows."""
     if isinstance(item, bool):
         return [item] * rows
     return [digit == "1" for digit in unpack_bits(item, rows)]
 
 
 def _kinds(item: Any, rows: int) -> list[str | None]:
-    """Decode a column of strings in which no row is absent."""
+    """Decode the kinds of the events; every row must have one."""
     kinds = unpack_texts(item, rows)
     if None in kinds:
         raise SegmentError("column", "rows have no kind")

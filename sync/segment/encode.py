@@ -1,4 +1,4 @@
-"""Encode events to a segment.
+"""Encode events as a segment.
 
 The format is described in `docs/reference/segment-format.md`.
 """
@@ -18,25 +18,25 @@ from sync.segment.typed_arrays import pack_bits
 
 
 def encode(header: SegmentHeader, events: Sequence[Event]) -> bytes:
-    """Return the segment's bytes; the last 32 are its digest.
+    """Encode events as a segment; the last 32 bytes are its digest.
 
-    `events` are those of `header.first_seq` to `header.last_seq`, in order and without a gap.
+    `events` must have the sequence numbers `header.first_seq` to `header.last_seq`, in order.
 
-    Raises `ValueError` for anything that `decode` would not return unchanged: events other than
-    the header's, a value that is not finite, text that is not Unicode, a number out of range.
+    Raises `ValueError` for events that `decode` would not return unchanged: other sequence numbers
+    than the header's, a value that is not finite, invalid Unicode, or a number out of range.
     """
     prefix = pack_header(header)
     if len(events) != header.count:
-        raise ValueError(f"{len(events)} events for a range of {header.count}")
+        raise ValueError(f"{len(events)} events, but the header's range has {header.count}")
     columns = _columns(header.first_seq, events)
     return pack_frame(prefix, cbor2.dumps({k: v for k, v in columns.items() if v is not None}))
 
 
 def _columns(first: int, events: Sequence[Event]) -> dict[str, Any]:
-    """Return the columns of the body; None for a column without any value."""
+    """Encode the columns of the body; a column is None if every row is None."""
     rows: dict[str, Any] = dict(zip(Event._fields, zip(*events, strict=True), strict=True))
     if rows["seq"] != tuple(range(first, first + len(events))):
-        raise ValueError("the sequence numbers differ from those of the header")
+        raise ValueError("the sequence numbers differ from the header's range")
     if not {None, 0, 1, 2}.issuperset(rows["qos"]):
         raise ValueError("a quality of service is not 0, 1 or 2")
     return {
@@ -57,5 +57,5 @@ def _columns(first: int, events: Sequence[Event]) -> dict[str, Any]:
 
 
 def _flags(rows: Sequence[bool]) -> bool | bytes:
-    """Encode a flag for each row: one for all, or a bitmap."""
+    """Encode a flag for each row as a bitmap, or as one value if all flags are equal."""
     return rows[0] if len(set(rows)) == 1 else pack_bits(rows)

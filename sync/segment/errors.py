@@ -1,4 +1,4 @@
-"""The error of decoding a segment. Encoding raises `ValueError` instead."""
+"""The exception for segments that cannot be decoded. Encoding raises `ValueError` instead."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from sync.segment.header import DIGEST_SIZE, VERSION
 from sync.segment.limits import MAX_BODY, MAX_FILE
 
 MAGIC: Final = b"\x89FPS"
-"""The first bytes of every segment. The first is not ASCII, so that no text file matches."""
+"""The first 4 bytes of every segment; the first byte is not ASCII, so that no text file matches."""
 
 _PREFIX: Final = struct.Struct(">4sBBH")  # magic, major, minor, length of the header
 _LEVEL: Final = 6  # zlib's default; 9 costs twice the time for one per cent
@@ -27,9 +27,10 @@ class Frame(NamedTuple):
 
 
 def pack_frame(header: bytes, body: bytes) -> bytes:
-    """Return the bytes of a segment.
+    """Compress the body, and return the bytes of the segment.
 
-    Raises `ValueError` if the segment or its body is larger than a decoder accepts.
+    Raises `ValueError` if the body has more than `MAX_BODY` bytes or the segment more than
+    `MAX_FILE`.
     """
     if len(body) > MAX_BODY:
         raise ValueError(f"the body is larger than {MAX_BODY} bytes")
@@ -40,19 +41,19 @@ def pack_frame(header: bytes, body: bytes) -> bytes:
 
 
 def unpack_frame(data: bytes) -> Frame:
-    """Check version, size and checksum of a segment, and split it into its parts.
+    """Check the version, size and checksum of a segment, and split it into header and body.
 
     Raises `SegmentError` with the reason `short`, `magic`, `version`, `size`, `checksum` or
     `header`.
     """
     if len(data) < _PREFIX.size + DIGEST_SIZE:
-        raise SegmentError("short", f"{len(data)} bytes are too short for a segment")
+        raise SegmentError("short", f"the file has only {len(data)} bytes, too few for a segment")
     magic, major, minor, length = _PREFIX.unpack_from(data)
     if magic != MAGIC:
-        raise SegmentError("magic", "the file does not begin like a segment")
+        raise SegmentError("magic", "the file does not begin with a segment's magic bytes")
     if major != VERSION[0]:
         raise SegmentError(
-            "version", f"the segment has version {major}.{minor}; supported is {VERSION[0]}"
+            "version", f"the segment has version {major}.{minor}; supported is {VERSION[0]}.x"
         )
     if len(data) > MAX_FILE:
         raise SegmentError("size", f"the segment is larger than {MAX_FILE} bytes")
@@ -61,7 +62,7 @@ def unpack_frame(data: bytes) -> Frame:
         raise SegmentError("checksum", "the segment was damaged after it was sealed")
     body = _PREFIX.size + length
     if body > end:
-        raise SegmentError("header", "the header is longer than the segment")
+        raise SegmentError("header", "the header's length exceeds the segment")
     return Frame((major, minor), data[_PREFIX.size : body], data[body:end])
 
 

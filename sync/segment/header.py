@@ -24,16 +24,16 @@ from sync.segment.limits import (
 from sync.segment.records import Dropped, Identity, SegmentHeader
 
 VERSION: Final = (1, 0)
-"""Major and minor version. Minor versions add keys and columns, which older readers ignore."""
+"""Major and minor version. Newer minor versions add keys or columns, which older readers ignore."""
 
 DIGEST_SIZE: Final = 32
-"""Bytes of a digest: SHA-256."""
+"""Size of a segment's digest (SHA-256), in bytes."""
 
 
 def pack_header(header: SegmentHeader) -> bytes:
     """Encode a header.
 
-    Raises `ValueError` for one that `unpack_header` would refuse.
+    Raises `ValueError` for a header that `unpack_header` would refuse.
     """
     if header.version != VERSION:
         raise ValueError(f"only version {VERSION} can be encoded")
@@ -84,7 +84,7 @@ def unpack_header(data: bytes, version: tuple[int, int]) -> SegmentHeader:
     identity = Identity(*(fields[key] for key in ("gateway", "epoch", "lane", "first", "last")))
     check_identity(identity)
     if fields["count"] != identity.last_seq - identity.first_seq + 1:
-        raise SegmentError("count", "the count differs from the range of sequence numbers")
+        raise SegmentError("count", "`count` differs from the range `first` to `last`")
     return SegmentHeader(
         *identity,
         previous=fields["previous"],

@@ -19,19 +19,20 @@ _MAX_GATEWAY: Final = 255  # characters of a domain name
 
 
 def is_gateway(name: str) -> bool:
-    """Return whether `name` can be a gateway: a domain in lower case, safe as a folder name."""
+    """Return whether `name` may be a gateway's name: a lower-case domain, safe as a folder name."""
     return len(name) <= _MAX_GATEWAY and _GATEWAY.fullmatch(name) is not None
 
 
 def is_epoch(name: str) -> bool:
-    """Return whether `name` is a ULID: 26 characters of Crockford's alphabet, in upper case."""
+    """Return whether `name` is a ULID: 26 upper-case characters of Crockford's base 32."""
     return _EPOCH.fullmatch(name) is not None
 
 
 def check_identity(identity: Identity) -> None:
-    """Check that names and range are valid.
+    """Check that the names and the range of sequence numbers are valid.
 
-    Raises `SegmentError` with the reason `identity` for a name, `count` for a range.
+    Raises `SegmentError` with the reason `identity` for an invalid name, `count` for an invalid
+    range.
     """
     if not is_gateway(identity.gateway):
         raise SegmentError("identity", "the gateway is not a lower-case domain")
@@ -53,7 +54,7 @@ def identity_path(identity: Identity) -> str:
 
 
 def parse_identity(path: str) -> Identity:
-    """Parse the path that `identity_path` returns; accept no other spelling.
+    """Parse a path as written by `identity_path`; refuse variants, such as leading zeros.
 
     Raises `SegmentError` with the reason `identity` or `count`.
     """

@@ -8,43 +8,43 @@ from __future__ import annotations
 from typing import Final
 
 MAX_FILE: Final = 16 * 1024 * 1024
-"""Bytes of a segment: 16 times the size at which it is sealed. The centre refuses larger ones."""
+"""Most bytes of a segment: 16 times the size at which it is sealed."""
 
 MAX_BODY: Final = 64 * 1024 * 1024
-"""Bytes of the decompressed body: the memory that a worker needs to decode it."""
+"""Most bytes of the decompressed body, to limit the memory for decoding."""
 
 MAX_HEADER: Final = 65_535
-"""Bytes of the header: the largest value of its 16-bit length."""
+"""Most bytes of the header: the largest value of its 16-bit length field."""
 
 MAX_EVENTS: Final = 65_536
-"""Events in a segment: 32 times the number at which it is sealed."""
+"""Most events in a segment: 32 times the number at which it is sealed."""
 
 MAX_DEPTH: Final = 8
-"""Levels of nested CBOR: twice as many as the format needs."""
+"""Most levels of nested CBOR: twice as many as the format needs."""
 
 MAX_ITEMS: Final = 8_192
-"""CBOR items in a header or a body: some eight times as many as the largest one has."""
+"""Most CBOR items in a header or a body: about eight times as many as the encoder writes."""
 
 MAX_DROPPED: Final = 256
-"""Dropped ranges in a header. Adjacent ranges with the same reason are merged, so few suffice."""
+"""Most dropped ranges in a header; adjacent ranges with the same reason are merged."""
 
 MAX_WORD: Final = 32
-"""Characters of a reason for dropping."""
+"""Most characters of the reason of a dropped range."""
 
 MAX_NAME: Final = 128
-"""Characters of the boot id and of the firmware's and the software's version."""
+"""Most characters of the boot id, of the firmware's version, and of the software's version."""
 
 MAX_HASH: Final = 64
-"""Bytes of the configuration's hash."""
+"""Most bytes of the configuration's hash."""
 
 MAX_TAG_COLUMNS: Final = 64
-"""Tag keys with a column of their own. A device has a handful; further keys need more space."""
+"""Most tag keys with their own column; tags with further keys take more space."""
 
 MAX_TAGS: Final = 1_048_576
-"""Tags in a segment, which need memory to decode. A draft of 1 MiB cannot have more."""
+"""Most tags in a segment, which need memory to decode; 1 MiB of events cannot have more."""
 
 MAX_DECIMALS: Final = 6
-"""Decimal places of values that are encoded as integers. With more, a float is as small."""
+"""Most decimal places of values that are encoded as integers; with more, a float is as small."""
 
 MAX_SEQ: Final = 2**63 - 1
 """Largest sequence number and byte count: signed 64-bit integers, as in SQL and Parquet."""

@@ -8,8 +8,8 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 LANES: Final = ("readings", "logs", "system")
-"""Streams of events, each with its own sequence numbers and share of the disk, so that a flood of
-one does not displace the others."""
+"""The lanes (parts) of the event log. Each has its own sequence numbers and share of the disk, so
+that many events in one lane do not displace those of the others."""
 
 KINDS: Final = (
     "reading",
@@ -25,7 +25,7 @@ KINDS: Final = (
     "uplink",
     "system",
 )
-"""Categories of events, also used by the reports."""
+"""The values of `Event.kind`: categories of events."""
 
 NO_TAGS: Final[Mapping[str, str]] = MappingProxyType({})
 
@@ -44,8 +44,9 @@ class Event(NamedTuple):
     """An event at a gateway.
 
     `seq` counts from 1 without a gap in its (epoch, lane). `time` is milliseconds since 1970 UTC by
-    the gateway's clock, and `clock` is whether that clock was synchronised. `value` is a finite
-    float. `qos` is 0, 1 or 2. `latency_ms` is the time from accepting a message to delivering it.
+    the gateway's clock, and `clock` is whether the clock was synchronised. `value` is a finite
+    float. `qos` is 0, 1 or 2. `latency_ms` is the number of milliseconds from accepting a message
+    to delivering it.
     """
 
     seq: int
@@ -74,13 +75,13 @@ class Dropped(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SegmentHeader:
-    """The header: the segment's identity, and the state of its gateway when it was sealed.
+    """A segment's header: its identity, and the state of the gateway when the segment was sealed.
 
-    `previous` is the digest of the segment before it in its lane (32 bytes; zeros for the first).
+    `previous` is the digest of the preceding segment of the lane (32 bytes; zeros for the first).
     `boot` identifies the gateway's run. `sealed_at` is milliseconds since 1970 UTC by the gateway's
-    clock, `clock` whether that was synchronised, `service_seconds` the gateway's uptime over all
-    its runs. `config_hash` is the hash of the configuration, `disk_used` the size of the gateway's
-    folder in bytes. `dropped` are the ranges that this lane lost since its last segment.
+    clock, `clock` whether this clock was synchronised, `service_seconds` the gateway's service
+    time. `config_hash` is the hash of the configuration, `disk_used` the size of the gateway's
+    folder in bytes. `dropped` are the ranges that the lane lost since its preceding segment.
     """
 
     gateway: str
@@ -107,7 +108,7 @@ class SegmentHeader:
 
     @property
     def count(self) -> int:
-        """The number of events: sequence numbers have no gap within a segment."""
+        """The number of events in the segment."""
         return self.last_seq - self.first_seq + 1
 
 

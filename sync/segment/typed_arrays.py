@@ -1,6 +1,6 @@
 """Typed arrays (RFC 8746) and bitmaps: sequences of numbers or flags as one byte string.
 
-Arrays are little-endian and have the smallest type that fits every number.
+Arrays are little-endian. Integers have the smallest type that fits every number.
 """
 
 from __future__ import annotations
@@ -29,30 +29,30 @@ _BYTES: Final = 64
 _DIGITS: Final = bytes.maketrans(b"\x00\x01", b"01")
 
 UNSIGNED: Final = (64, 69, 70)
-"""Tags of unsigned integers, for counts and indexes."""
+"""CBOR tags of arrays of unsigned integers, for counts and indexes."""
 
 INTEGERS: Final = (64, 69, 70, 72, 77, 78, 79)
-"""Tags of integers."""
+"""CBOR tags of arrays of unsigned or signed integers."""
 
 SINGLE: Final = 85
-"""The tag of 32-bit floats."""
+"""The CBOR tag of arrays of 32-bit floats."""
 
 DOUBLE: Final = 86
-"""The tag of 64-bit floats."""
+"""The CBOR tag of arrays of 64-bit floats."""
 
 FLOATS: Final = (SINGLE, DOUBLE)
-"""Tags of floats."""
+"""CBOR tags of arrays of floats."""
 
 
 def pack_array(tag: int, numbers: Sequence[Any]) -> CBORTag:
-    """Encode `numbers` as the typed array of `tag`, which they must fit."""
+    """Encode `numbers` as a typed array with this CBOR tag, whose type must fit them."""
     if tag == _BYTES:
         return CBORTag(tag, bytes(numbers))
     return CBORTag(tag, struct.pack(f"<{len(numbers)}{_CODES[tag]}", *numbers))
 
 
 def pack_integers(numbers: Sequence[int]) -> CBORTag:
-    """Encode `numbers` as the smallest typed array; an empty sequence as one of bytes.
+    """Encode `numbers` as the smallest typed array; an empty sequence as an array of bytes.
 
     Raises `ValueError` for a number that does not fit 64 bits.
     """
@@ -60,7 +60,7 @@ def pack_integers(numbers: Sequence[int]) -> CBORTag:
 
 
 def smallest_type(numbers: Sequence[int]) -> int:
-    """Return the tag of the smallest typed array that fits all of `numbers`.
+    """Return the CBOR tag of the smallest typed array that fits all of `numbers`.
 
     Raises `ValueError` for a number that does not fit 64 bits.
     """
@@ -74,7 +74,8 @@ def smallest_type(numbers: Sequence[int]) -> int:
 def unpack_array(
     item: Any, tags: Sequence[int], least: int, most: int | None = None
 ) -> tuple[Any, ...]:
-    """Decode a typed array of one of `tags` with `least` to `most` numbers (default: `least`).
+    """Decode a typed array with a CBOR tag in `tags`, and `least` to `most` (default: `least`)
+    numbers.
 
     Raises `SegmentError` with the reason `column`.
     """
@@ -94,7 +95,7 @@ def pack_bits(flags: Iterable[bool]) -> bytes:
 
 
 def pack_bits_at(places: Iterable[int], count: int) -> bytes:
-    """Encode the bitmap of `count` flags of which those at `places` are set."""
+    """Encode a bitmap of `count` flags, of which those with an index in `places` are 1."""
     bits = bytearray((count + 7) // 8)
     for place in places:
         bits[place >> 3] |= 0x80 >> (place & 7)

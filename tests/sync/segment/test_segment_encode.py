@@ -60,7 +60,7 @@ def test_unencodable_events_are_refused(changes: dict[str, Any]) -> None:
 
 def test_events_must_match_the_header() -> None:
     events = readings(3)
-    with pytest.raises(ValueError, match="3 events for a range of 2"):
+    with pytest.raises(ValueError, match="3 events, but the header's range has 2"):
         encode(header(1, 2), events)
     with pytest.raises(ValueError, match="sequence numbers"):
         encode(header(2, 4), events)
