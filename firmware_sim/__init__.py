@@ -1,1 +1,1 @@
-"""Simulated devices, and a firmware library with quality of service."""
+"""A client library for device firmware, and simulated devices, fleets and attacks that use it."""

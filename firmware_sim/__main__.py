@@ -1,6 +1,6 @@
-"""The `fieldpost-sim` command: simulated devices against a gateway, with a verdict.
+"""The command `fieldpost-sim`: test a gateway with simulated devices, and print a verdict.
 
-Subcommands import what they need when they run, so that `--help` is fast.
+Subcommands import their modules when they run, so that `--help` is fast.
 """
 
 from __future__ import annotations

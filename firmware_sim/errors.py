@@ -20,7 +20,7 @@ class OutboxFull(FirmwareError):
 
 
 class InboxError(FirmwareError):
-    """The inbox is damaged, locked, another device's or of a newer version, or its disk failed."""
+    """The inbox is damaged, locked, of another device or of a newer version, or its disk failed."""
 
 
 class NotSent(FirmwareError):
@@ -28,7 +28,7 @@ class NotSent(FirmwareError):
 
 
 class DeviceStopped(FirmwareError):
-    """The device is not running."""
+    """The device or worker is not running."""
 
 
 class ConnectionFailed(FirmwareError):
@@ -40,7 +40,7 @@ class GatewayCommandFailed(FirmwareError):
 
 
 class RequestRefused(FirmwareError):
-    """The service refused a request; `condition` is the stanza error (RFC 6120, 8.3.3)."""
+    """A service refused a request; `condition` is the defined condition (RFC 6120, 8.3.3)."""
 
     def __init__(self, condition: str, text: str = "") -> None:
         super().__init__(f"{condition}: {text}" if text else condition)
@@ -56,8 +56,8 @@ class CannotDo(FirmwareError):
 
 
 class JobsError(FirmwareError):
-    """The file is damaged, locked, another worker's or of a newer version, or its disk failed."""
+    """A worker's file is damaged, locked, another worker's or too new, or its disk failed."""
 
 
 class ScenarioFailed(FirmwareError):
-    """A scenario could not be run to its end; the text gives the reason."""
+    """A scenario could not be completed; the text gives the reason."""

@@ -1,5 +1,5 @@
-"""Attacks on a gateway of your own, with an account and without.
+"""Attacks to test a gateway that you operate, by clients with and without accounts.
 
-They run in a process of their own (`python -m firmware_sim.attackers`), so that they take no time
-from the devices whose response times are measured.
+Attacks run in a separate process (`python -m firmware_sim.attackers`), so that they do not delay
+the simulated devices, whose response times are measured.
 """

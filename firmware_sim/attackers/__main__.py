@@ -1,7 +1,7 @@
-"""Run attacks for a limited time, as an order on standard input says, and print a report.
+"""Read an order from standard input, run its attacks for a limited time, and print a report.
 
-Order and report are one JSON object each; a line `begun` precedes the report. `scenarios.attack`
-judges the report.
+The order and the report are JSON objects; the line `begun` is printed when the attacks begin.
+`scenarios.attack` writes the order and judges the report.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _AGAIN_S: Final = 0.2  # seconds until an attack that has ended is begun again
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """The attacks to run: against which gateway, for how many seconds, at how many stanzas a
-    second.
+    """The gateway to attack, the names of the attacks, their seconds, and the stanzas per second of
+    each.
 
-    They go on for up to `patience` seconds more, until each was refused. With `idle_only`, they use
-    only processor time that nothing else needs.
+    The attacks continue for up to `patience` further seconds, until the gateway has refused each.
+    With `idle_only`, they use only idle processor time.
     """
 
     host: str
@@ -45,7 +45,7 @@ class Order:
     idle_only: bool
 
     def target(self, attack: Attack) -> Target:
-        """Return the target of an attack, which connects from its own loopback address."""
+        """Return the target of an attack; its source is the attack's loopback address."""
         context = ssl.create_default_context(cafile=self.ca)
         source = attack.local if self.host.startswith("127.") else ""
         where = (self.host, self.port, self.domain, context, self.password, self.rate)
@@ -53,7 +53,7 @@ class Order:
 
 
 def named(names: tuple[str, ...]) -> tuple[Attack, ...]:
-    """Return the attacks with these names, in the order of the tables; without names, all of them.
+    """Return the attacks with these names, in the order of `ALL`; without names, all attacks.
 
     Raises:
         ValueError: a name is unknown.
@@ -66,9 +66,9 @@ def named(names: tuple[str, ...]) -> tuple[Attack, ...]:
 
 
 async def run(order: Order) -> dict[str, Counts]:
-    """Run all attacks of an order at the same time until its time is over.
+    """Run all attacks of an order concurrently until its time is over; return counts by attack.
 
-    The machine's speed decides how soon an attack exceeds a limit.
+    The time in which an attack exceeds a limit depends on the machine's speed.
     """
     attacks = named(order.attacks)
     found = {attack.name: Counts() for attack in attacks}
@@ -98,7 +98,7 @@ async def _keep_on(attack: Attack, target: Target, counts: Counts) -> None:
 
 
 def main() -> None:
-    """Read an order, run it, and write the report."""
+    """Read the order, run its attacks, and write the report."""
     given = json.load(sys.stdin)
     order = Order(**{**given, "attacks": tuple(given["attacks"])})
     if order.idle_only:

@@ -1,7 +1,7 @@
-"""Attacks by clients with an account: what each sends, and which limit must refuse it.
+"""Attacks by clients with an account: the stanzas of each, and the limits that must refuse these.
 
-Each attack has an account named after it (`Attack.account`); `VICTIM` and `AWAY` are the accounts
-attacked. Rules are names of events in the gateway's log.
+Each attack uses its own account (`Attack.account`). Some send to the accounts `VICTIM` and `AWAY`.
+An attack's `rules` are names of events of kind `limit` in the gateway's event log.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from firmware_sim.attackers.attack import Attack, Work
 from firmware_sim.attackers.wire import Client, ConnectionClosed, Counts, Target, listen_during
 
 VICTIM: Final = "victim"
-"""The account of a device that is there, and never reads."""
+"""The account of a device that is connected and never reads."""
 
 AWAY: Final = "away"
-"""The account of a device that never comes."""
+"""The account of a device that never connects."""
 
 _LARGE: Final = 40_000  # bytes of a large body: below the largest stanza
 _HUGE: Final = 200_000  # above it
@@ -32,27 +32,27 @@ _PAUSE_S: Final = 2.0  # seconds between two such times
 
 
 def never_released(number: int) -> str:
-    """Offer small messages and never release them."""
+    """Return the offer of a small assured message, for an attack that never releases it."""
     return stanzas.assured(number)
 
 
 def large_never_released(number: int) -> str:
-    """Offer large messages and never release them."""
+    """Return the offer of a large assured message, for an attack that never releases it."""
     return stanzas.assured(number, f"<body>{'x' * _LARGE}</body>")
 
 
 def tiny(number: int) -> str:
-    """Send pings: small stanzas, each with an answer."""
+    """Return a ping: a small stanza that the gateway must answer."""
     return stanzas.ping(number)
 
 
 def malformed(number: int) -> str:
-    """Offer a message without a msgId."""
+    """Return the offer of an assured message without a msgId."""
     return stanzas.without_msg_id(number)
 
 
 def churn(number: int) -> str:
-    """Change the roster and send oversized presence."""
+    """Return a roster change, or for every fourth number an oversized presence."""
     if number % 4 == 0:
         return stanzas.presence(_STATUS)
     return stanzas.roster_change(number, f"contact{number % _CONTACTS}@elsewhere.example")
@@ -101,7 +101,7 @@ async def huge_stanzas(target: Target, counts: Counts, name: str) -> None:
 
 
 async def sessions(target: Target, counts: Counts, name: str) -> None:
-    """Bind many sessions at once, repeatedly, and keep those that succeed."""
+    """Bind many sessions at once, repeatedly, and keep the sessions that the gateway accepts."""
     kept: list[Client] = []
 
     async def one(number: int) -> None:
@@ -119,7 +119,7 @@ async def sessions(target: Target, counts: Counts, name: str) -> None:
 
 
 async def slow_reader(target: Target, counts: Counts, name: str) -> None:
-    """Flood a device that never reads with messages to its account."""
+    """Flood the account of a device that never reads with plain messages."""
     reader = await Client.bound(target, counts, VICTIM, "deaf", _UNREAD)
     try:
         reader.send("<presence/>")
@@ -189,7 +189,7 @@ ATTACKS: Final = (
     ),
     Attack(
         "many sessions",
-        "binds 16 sessions at the same time, again and again",
+        "binds 16 sessions at the same time, repeatedly",
         sessions,
         ("sessions", "sessions_per_account"),
     ),

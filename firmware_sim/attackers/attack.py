@@ -1,6 +1,6 @@
-"""The description of an attack: its name, what it does, and the limits that must refuse it.
+"""The type `Attack`: a function that attacks, and the gateway's limits that must refuse it.
 
-The tables are in `accounts` and `unauthenticated`; `__main__` runs them.
+The modules `accounts` and `unauthenticated` list the attacks; `__main__` runs these.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from typing import Any, Final, NamedTuple
 from firmware_sim.attackers.wire import Counts, Target
 
 _UNANSWERED_S: Final = 2.0
-"""Seconds at the full rate after which a limit that is not answered is exceeded."""
+"""Seconds at the full rate after which an attack counts as refused if refusals send no answer."""
 
 Work = Callable[[Target, Counts, str], Coroutine[Any, Any, None]]
-"""The function of an attack: given the target, the counts, and the account (or "")."""
+"""A function that attacks a target and updates the counts, by an account ("" if it has none)."""
 
 
 class Attack(NamedTuple):
     """One kind of attack.
 
-    `about` says in a phrase what it does. `work` is restarted when it ends. The gateway must log at
-    least one of the events in `rules`. `address` is the last number of the loopback address that it
-    connects from. If a refusal is not `answered`, the gateway only reads more slowly.
+    `about` is its description. `work` is restarted when it ends. The gateway must log at least one
+    of the events in `rules`. `address` is the last number of the loopback address from which the
+    attack connects. Without `answered`, the gateway sends no errors, but reads more slowly.
     """
 
     name: str
@@ -37,20 +37,20 @@ class Attack(NamedTuple):
 
     @property
     def account(self) -> str:
-        """The name of its account, or an empty string."""
+        """The name of the attack's account; empty if it is unauthenticated."""
         return "" if self.unauthenticated else re.sub(r"[^a-z]+", "-", self.name)
 
     @property
     def local(self) -> str:
-        """The loopback address that it connects from."""
+        """The loopback address from which the attack connects."""
         return f"127.0.0.{self.address}"
 
     def is_refused(self, counts: Counts, rate: float) -> bool:
-        """Return whether it was refused so far; `rate` is the maximum of stanzas a second."""
+        """Return whether the gateway has refused an attack of `rate` stanzas per second."""
         if self.answered:
             return counts.refused + counts.closed > 0
         return counts.sent >= _UNANSWERED_S * rate
 
     def source(self, domain: str) -> str:
-        """Return the source under which the gateway logs it: its account, or else its address."""
+        """Return the attack's source in the gateway's log: its bare JID, else its address."""
         return self.local if self.unauthenticated else f"{self.account}@{domain}"

@@ -1,4 +1,4 @@
-"""The XMPP that attacks send: stream headers, stanzas, and the beginning of a TLS handshake."""
+"""Format the data that attacks send: stream headers, stanzas, and half of a TLS ClientHello."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _QOS: Final = "urn:xmpp:qos"
 
 
 def stream_header(domain: str) -> str:
-    """Return the header that opens a client's stream to a domain."""
+    """Return the stream header of a client that connects to a domain."""
     return (
         f"<?xml version='1.0'?><stream:stream to='{domain}' version='1.0' xmlns='jabber:client'"
         " xmlns:stream='http://etherx.jabber.org/streams'>"
@@ -25,7 +25,7 @@ def stream_header(domain: str) -> str:
 
 
 def ping(number: int, to: str = "") -> str:
-    """Return a ping: a small stanza that has an answer."""
+    """Return a ping: a small stanza that the recipient must answer."""
     return f"<iq type='get' id='{number}'{_address(to)}>{PING}</iq>"
 
 
@@ -54,7 +54,7 @@ def assured(number: int, content: str = LOG, to: str = "") -> str:
 
 
 def acknowledged(number: int, content: str = LOG, to: str = "") -> str:
-    """Return an acknowledged message."""
+    """Return the request that sends an acknowledged message."""
     return _offer("acknowledged", number, content, to)
 
 

@@ -1,6 +1,6 @@
-"""Attacks by clients without an account: on connections, TLS, log-in and the parser before it.
+"""Attacks by clients without an account: on connections, TLS, log-in, and the XML parser before it.
 
-Each uses its own loopback address, because limits apply to addresses.
+Each attack connects from its own loopback address, because the limits apply per address.
 """
 
 from __future__ import annotations
@@ -76,17 +76,17 @@ async def _half_handshake(target: Target, counts: Counts) -> None:
 
 
 async def silence(target: Target, counts: Counts, _account: str) -> None:
-    """Connect and send nothing."""
+    """Open many connections and send nothing."""
     await _crowd(target, counts, _silence)
 
 
 async def half_handshakes(target: Target, counts: Counts, _account: str) -> None:
-    """Begin a TLS handshake and abandon it."""
+    """Begin many TLS handshakes and finish none."""
     await _crowd(target, counts, _half_handshake)
 
 
 async def guesses(target: Target, counts: Counts, _account: str) -> None:
-    """Guess passwords, a few on each connection."""
+    """Try wrong passwords, several on each connection."""
     client = await Client.connect(target, counts)
     try:
         await client.secure()

@@ -1,6 +1,6 @@
 """A minimal XMPP client for attacks: it writes bytes and counts errors.
 
-It parses no XML, to leave the processor to the gateway, and shares no code with the devices.
+It does not parse XML, to use little processor time, and shares no code with the device library.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple, Self
 from firmware_sim.attackers.stanzas import STARTTLS, stream_header
 
 STEP_S: Final = 15.0
-"""Seconds for one step of a log-in; beyond, the attempt is given up."""
+"""Seconds for one step of a log-in, after which it raises TimeoutError."""
 
 TURN_S: Final = 0.05
 """Seconds between two bursts of a flood."""
@@ -29,26 +29,27 @@ _READ: Final = 64 * 1024
 
 
 class ConnectionClosed(Exception):
-    """The gateway closed the connection, or the log-in failed."""
+    """The gateway closed the connection, or refused the log-in or the bind."""
 
 
 @dataclass(slots=True)
 class Counts:
-    """Counts of what an attack sent, and of the errors that it received."""
+    """Counts of an attack's stanzas or attempts, and of the gateway's refusals."""
 
     sent: int = 0
-    """Stanzas, or attempts, whichever the attack consists of."""
+    """Number of stanzas sent, or of attempts to connect or log in."""
     refused: int = 0
-    """Answers of type error, to stanzas, log-ins and bindings."""
+    """Number of error answers to stanzas, log-ins and binds."""
     closed: int = 0
-    """Connections that the gateway ended."""
+    """Number of connections that the gateway closed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The gateway's address, the account, and the maximum rate.
+    """The gateway's address, the accounts' password, and the maximum rate of an attack.
 
-    `source` is the local address to connect from, empty for any; `rate` is in stanzas per second.
+    `source` is the local address from which to connect, empty for any. `rate` is in stanzas per
+    second.
     """
 
     host: str
@@ -69,7 +70,7 @@ class Credentials(NamedTuple):
 
 @dataclass(slots=True)
 class Client:
-    """One connection; errors that it receives are added to `counts`."""
+    """One connection of an attack; `counts` is updated with the errors that it receives."""
 
     target: Target
     counts: Counts
@@ -79,7 +80,7 @@ class Client:
 
     @classmethod
     async def connect(cls, target: Target, counts: Counts, buffer: int = 0) -> Self:
-        """Connect; nothing is sent. `buffer` is the size of the receive buffer in bytes."""
+        """Connect without sending data. `buffer` is the receive buffer in bytes; 0: the default."""
         tcp = socket.socket(socket.AF_INET6 if ":" in target.host else socket.AF_INET)
         try:
             tcp.setblocking(False)
@@ -99,10 +100,11 @@ class Client:
     async def bound(
         cls, target: Target, counts: Counts, name: str, resource: str, buffer: int = 0
     ) -> Self:
-        """Connect, log in and bind; `buffer` as for `connect`.
+        """Connect, log in and bind a resource; `buffer` is as for `connect`.
 
         Raises:
-            Closed: there is no session. A refused bind is counted.
+            ConnectionClosed: the log-in or the bind was refused, which is counted, or the
+                connection closed.
         """
         client = await cls.connect(target, counts, buffer)
         try:
@@ -116,15 +118,15 @@ class Client:
         return client
 
     def send(self, text: str) -> None:
-        """Write text."""
+        """Write text to the connection."""
         self.writer.write(text.encode())
 
     def open(self) -> None:
-        """Open a stream."""
+        """Send a stream header."""
         self.send(stream_header(self.target.domain))
 
     async def secure(self) -> None:
-        """Open a stream, start TLS, and open another stream, up to its features."""
+        """Open a stream, start TLS, open a new stream, and wait for its features."""
         self.open()
         await self.until("</stream:features>")
         self.send(STARTTLS)
@@ -136,7 +138,7 @@ class Client:
         await self.until("</stream:features>")
 
     async def log_in(self, who: Credentials) -> bool:
-        """Log in by PLAIN under TLS; return whether it succeeded. A failure is counted."""
+        """Log in by SASL PLAIN, and count a failure; return whether it succeeded."""
         text = base64.b64encode(f"\0{who.name}\0{who.password}".encode()).decode()
         self.send(f"<auth xmlns='{_SASL}' mechanism='PLAIN'>{text}</auth>")
         if "<failure" in await self.until("<success", "</failure>"):
@@ -147,14 +149,14 @@ class Client:
         return True
 
     async def bind(self, resource: str) -> None:
-        """Bind a resource."""
+        """Bind a resource; raise ConnectionClosed, and count it, if the gateway refuses."""
         self.send(f"{_BIND}<resource>{resource}</resource></bind></iq>")
         if "<error" in await self.until("</iq>"):
             self.counts.refused += 1
             raise ConnectionClosed
 
     async def until(self, *ends: str) -> str:
-        """Read until one of some strings has arrived, and return everything read."""
+        """Read until one of the strings `ends` has arrived, and return all text read."""
         said = b""
         async with asyncio.timeout(STEP_S):
             while not any(end.encode() in said for end in ends):
@@ -165,17 +167,19 @@ class Client:
         return said.decode(errors="replace")
 
     async def listen(self) -> None:
-        """Read for ever and count errors; raise `Closed` when the connection ends."""
+        """Read and count errors until the connection ends, then raise ConnectionClosed."""
         while True:
             said = self._tail + await self._more()
             self.counts.refused += said.count(_ERROR)
             self._tail = said[-(len(_ERROR) - 1) :]
 
     async def flood(self, make: Callable[[int], str]) -> None:
-        """Send stanzas at the target's rate, as far as the socket accepts them; never return.
+        """Send stanzas at the target's rate, or more slowly if the socket accepts fewer; never
+        return.
 
         Args:
-            make: returns the stanza for a number counted from 0 over all connections of the attack.
+            make: returns the stanza for a number, which counts from 0 over all connections of the
+                attack.
         """
         burst = max(1, round(self.target.rate * TURN_S))
         while True:
@@ -186,13 +190,13 @@ class Client:
             await asyncio.sleep(TURN_S)
 
     def stop_reading(self) -> None:
-        """Stop reading."""
+        """Stop reading from the connection."""
         transport = self.writer.transport
         assert isinstance(transport, asyncio.Transport)  # noqa: S101 - it reads and writes
         transport.pause_reading()
 
     def cut(self) -> None:
-        """Drop the connection."""
+        """Abort the connection without closing the stream."""
         self.writer.transport.abort()
 
     async def _more(self) -> bytes:
@@ -206,7 +210,7 @@ class Client:
 
 
 async def listen_during(client: Client, work: Coroutine[Any, Any, None]) -> None:
-    """Listen while a coroutine uses the connection; when either ends, both end."""
+    """Read and count errors while `work` uses the connection; end both when either ends."""
     tasks = {asyncio.ensure_future(client.listen()), asyncio.ensure_future(work)}
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

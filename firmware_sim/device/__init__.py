@@ -1,6 +1,6 @@
 """A library for firmware: send and receive with quality of service, publish, and work on queues.
 
-These names are the public interface; its guide is docs/how-to/integrate-firmware.md.
+The names in `__all__` are the public interface; docs/how-to/integrate-firmware.md is its guide.
 """
 
 from firmware_sim.device.device import Device

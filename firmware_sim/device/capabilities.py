@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from xml.sax.saxutils import quoteattr
 
 NODE: Final = "urn:fieldpost:firmware"
-"""The software's URI; with the hash it forms the node of a service discovery request."""
+"""The URI of the library. Service discovery requests are for the node `NODE#HASH` (XEP-0115)."""
 
 _NAMESPACE: Final = "http://jabber.org/protocol/caps"
 
@@ -24,11 +24,11 @@ class Identity(NamedTuple):
 
 
 DEVICE: Final = Identity("client", "bot")
-"""A device's identity: a client that no person uses."""
+"""A device's identity in service discovery: an automated client."""
 
 
 def verification(identities: Iterable[Identity], features: Iterable[str]) -> str:
-    """Compute the verification string of identities and features (XEP-0115, 5.1) with SHA-1."""
+    """Compute the SHA-1 verification string of identities and features (XEP-0115, 5.1)."""
     parts = ["/".join(identity) for identity in sorted(identities)]
     parts += sorted(features)
     text = "".join(f"{part}<" for part in parts)
@@ -37,7 +37,7 @@ def verification(identities: Iterable[Identity], features: Iterable[str]) -> str
 
 
 def presence(ver: str, priority: int) -> str:
-    """Write available presence with a verification string.
+    """Format available presence with a verification string.
 
     Args:
         ver: the result of `verification`.

@@ -1,9 +1,9 @@
-"""One XMPP session of a device, from dialling to its end, on slixmpp.
+"""One XMPP session of a device, implemented with slixmpp.
 
-Each session has its own client object, so that no state of a lost session reaches the next. TLS is
-mandatory: STARTTLS, or from the first byte. The server's certificate is verified against one CA
-file and the JID's domain, whatever address is dialled. All sessions with the same files share one
-TLS context, because a CA store takes 0.9 MB.
+Each session has its own slixmpp client, so that no state of a lost session reaches the next
+session. TLS is mandatory: STARTTLS, or direct TLS. The server's certificate is verified against one
+CA file and the JID's domain, not the address of the server. All sessions with the same CA and
+certificate files share one TLS context, because a CA store takes 0.9 MB.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _CONTEXTS: Final = 16  # CA files used at the same time by one process
 
 
 class ClientCertificate(NamedTuple):
-    """The PEM files of a device's certificate and its private key."""
+    """The paths of the PEM files of a device's certificate and private key."""
 
     certificate: Path
     key: Path
@@ -43,8 +43,8 @@ class Endpoint(NamedTuple):
 
     Attributes:
         password: empty if there is a client certificate.
-        client_certificate: log in with it (SASL EXTERNAL) instead of with a password.
-        direct_tls: begin with TLS (XEP-0368) instead of STARTTLS.
+        client_certificate: certificate for log-in by SASL EXTERNAL, instead of a password.
+        direct_tls: use direct TLS (XEP-0368) instead of STARTTLS.
     """
 
     jid: str
@@ -66,31 +66,31 @@ def endpoint(
     ca_file: Path | str,
     direct_tls: bool,
 ) -> Endpoint:
-    """Check and return the endpoint of an account; an empty `host` is the JID's domain.
+    """Return an account's endpoint; if `host` is empty, the host is the JID's domain.
 
     Raises:
-        ValueError: the port is invalid, or there is not exactly one way to log in.
+        ValueError: the port is invalid, or not exactly one of password and certificate is given.
     """
     if not 0 < port < 65_536:
-        raise ValueError(f"{port} is not a TCP port (1 to 65535)")
+        raise ValueError(f"{port} is not a TCP port; choose 1 to 65535")
     if (certificate is None) != (key is None):
-        raise ValueError("a certificate and its key belong together")
+        raise ValueError("a certificate and its key belong together; give both")
     found = None
     if certificate is not None and key is not None:
         found = ClientCertificate(Path(certificate), Path(key))
     if found is None and not password:
-        raise ValueError("a device needs a password, or a certificate with its key")
+        raise ValueError("no credentials; give a password, or a certificate and its key")
     if found is not None and password:
-        raise ValueError("a device logs in with a password or a certificate, not both")
+        raise ValueError("give either a password or a certificate, not both")
     dial = host or str(jid.domain)
     return Endpoint(str(jid), password, dial, port, Path(ca_file), found, direct_tls)
 
 
 def tls_context(endpoint: Endpoint) -> ssl.SSLContext:
-    """Return the TLS context that trusts only the endpoint's CA, cached until a file changes.
+    """Return a TLS context that trusts only the endpoint's CA; it is cached until a file changes.
 
     Raises:
-        ConnectionFailed: a file is missing, or is not a certificate or its key.
+        ConnectionFailed: a file is missing or invalid, or the key is not the certificate's.
     """
     files = (endpoint.ca_file, *(endpoint.client_certificate or ()))
     try:
@@ -116,9 +116,9 @@ def _context(
 
 
 class _Client(ClientXMPP):
-    """A slixmpp client whose negotiation is stopped if the stream is lost meanwhile.
+    """A slixmpp client that can cancel a negotiation, and counts stanzas that are sent as text.
 
-    Stream management (XEP-0198) counts stanzas that are sent as text too; slixmpp counts objects.
+    For stream management (XEP-0198), slixmpp itself counts only stanzas that are sent as objects.
     """
 
     def __init__(self, endpoint: Endpoint, context: ssl.SSLContext) -> None:
@@ -138,7 +138,7 @@ class _Client(ClientXMPP):
         self.enable_plaintext = False
 
     def send_raw(self, data: str | bytes) -> None:
-        """Send text as slixmpp does; a stanza counts from then on, and is kept for a resumption."""
+        """Send text; count a `StanzaText` for stream management, and keep it for a resumption."""
         super().send_raw(data)
         management: Any = self.plugin.get(_MANAGEMENT, None)
         if not isinstance(data, StanzaText) or management is None or not management.enabled_out:
@@ -157,7 +157,7 @@ class _Client(ClientXMPP):
         return await super()._handle_stream_features(features)
 
     async def start_tls(self) -> bool:
-        """Upgrade to TLS as slixmpp does; report a connection that is lost during the handshake."""
+        """Upgrade to TLS; raise the event `connection_failed` if the handshake fails."""
         secured = False
         with contextlib.suppress(Exception):  # slixmpp has no type for it
             secured = await super().start_tls()
@@ -166,21 +166,22 @@ class _Client(ClientXMPP):
         return secured
 
     def stop_negotiating(self) -> None:
-        """Cancel the negotiation step that waits for an answer."""
+        """Cancel the steps of the stream negotiation that wait for an answer."""
         for task in list(self._negotiating):
             task.cancel()
 
 
 class Connection:
-    """One session, or one attempt to open it. Call `open` once, then `close` or `abort`.
+    """An XMPP session. Call `open` once, then `close` or `abort`.
 
-    A resumable session survives lost connections: after `lost`, call `resume`.
+    A resumable session can outlive its connection: when `lost` completes, call `resume`.
 
     Args:
         endpoint: the server and the account.
-        take: receives each incoming stanza; with it, the device announces that it receives.
+        take: called with each incoming stanza; if given, the device announces that it can receive.
         prepare: called with slixmpp's client before it connects, to register plugins and handlers.
-        resumable: ask the server to keep the session for a while (XEP-0198, section 5).
+        resumable: request that the server keeps the session after a lost connection (XEP-0198,
+            section 5).
     """
 
     def __init__(
@@ -196,7 +197,7 @@ class Connection:
         self._resumable, self._resuming, self._aborted = resumable, False, False
         self._started: asyncio.Future[None] = loop.create_future()
         self.lost: asyncio.Future[str] = loop.create_future()
-        """Completes with the reason when the connection is lost; `resume` replaces it."""
+        """Completes with the reason when the connection is lost; `resume` creates a new future."""
         self._client = self._make_client()
         self.qos: SenderPlugin = self._client.plugin[NAMESPACE]
         self._receiver: ReceiverPlugin | None = None
@@ -230,7 +231,7 @@ class Connection:
         return client
 
     async def open(self, timeout: float) -> None:  # noqa: ASYNC109
-        """Dial, negotiate TLS, authenticate and bind within `timeout` seconds.
+        """Connect, negotiate TLS, authenticate and bind within `timeout` seconds.
 
         Raises:
             ConnectionFailed: no session was established; all resources are released.
@@ -262,7 +263,7 @@ class Connection:
         Unacknowledged stanzas are sent again.
 
         Raises:
-            ConnectionFailed: there is no connection; it may be tried again.
+            ConnectionFailed: the server could not be reached; call `resume` again later.
         """
         loop = asyncio.get_running_loop()
         self._resuming = True
@@ -282,7 +283,7 @@ class Connection:
         raise ConnectionFailed(self.lost.result())
 
     def cut(self) -> None:
-        """Drop the connection without closing the stream; a resumable session stays resumable."""
+        """Abort the connection without closing the stream; a resumable session stays resumable."""
         transport = self._client.transport
         if not self.can_resume and not self._resuming:
             self.abort("cut")
@@ -291,7 +292,7 @@ class Connection:
 
     @property
     def bound(self) -> bool:
-        """Return whether the session is established now."""
+        """Return whether the session is established and its connection is not lost."""
         return self._started.done() and not self.lost.done()
 
     def send(self, text: str, most: int) -> None:
@@ -299,10 +300,10 @@ class Connection:
 
         Args:
             text: the stanza.
-            most: bytes that may already wait in the write buffer.
+            most: limit of the write buffer before the call, in bytes.
 
         Raises:
-            NotSent: there is no session, or the write buffer holds more.
+            NotSent: there is no session, or the write buffer is above the limit.
         """
         transport = self._client.transport
         if not self.bound or transport is None:
@@ -312,25 +313,25 @@ class Connection:
         self._client.send(StanzaText(text))
 
     def announce(self, priority: int) -> None:
-        """Send presence with this priority and the device's capabilities, if it receives."""
+        """Send presence with a priority and the device's capabilities, if it has a receiver."""
         if self._receiver is not None:
             self._receiver.announce(priority)
 
     def read(self, *, go_on: bool) -> None:
-        """Pause or resume reading from the socket; unread data stays with the peer."""
+        """Pause reading, or resume it with `go_on`; unread data waits at the server."""
         transport = self._client.transport
         if self.bound and transport is not None and not transport.is_closing():
             (transport.resume_reading if go_on else transport.pause_reading)()
 
     async def close(self, timeout: float = 2.0) -> None:  # noqa: ASYNC109
-        """Close the stream; after `timeout` seconds, abort it."""
+        """Close the stream; after `timeout` seconds without an answer, abort the connection."""
         if self.bound:
             self._client.disconnect(wait=timeout)
             await asyncio.wait({self.lost}, timeout=timeout + 1.0)
         self.abort("closed")
 
     def abort(self, reason: str) -> None:
-        """Drop the connection without closing the stream, and stop slixmpp's tasks."""
+        """Abort the connection, end the session, and stop slixmpp's tasks."""
         self._aborted = True
         self._lose(reason)
         self._drop_connection()

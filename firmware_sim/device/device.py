@@ -4,10 +4,11 @@
         await device.send_log("Started", "Pump started.")
         await device.flush()
 
-`send` returns when the message is durable in the outbox. From then on it is delivered exactly once
-(assured) or at least once (acknowledged), across lost sessions and restarts. The device reconnects
-for ever, with exponential backoff. Always bind the same resource, because message ids are unique
-per full JID. With `receive`, the device also receives messages (see `receive_options`).
+`send` returns when the message is durable in the outbox. The device then delivers the message
+exactly once (assured) or at least once (acknowledged), across lost sessions and restarts. The
+device reconnects for ever, with exponential backoff. Always use the same resource, because message
+ids are unique per full JID. With `receive`, the device also receives messages (see
+`receive_options`).
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from firmware_sim.device.subscriptions import Subscriptions
 from firmware_sim.errors import ConnectionFailed, DeviceStopped, MessageRefused, NotSent
 
 BACKLOG: Final = 256
-"""Received messages that wait for the application before the device stops reading."""
+"""Number of received messages that may wait for the application; then the device stops reading."""
 
 _DEFAULTS: Final = (SendPolicy(), OutboxLimits(), ReconnectPolicy())
 _LEVELS: Final = {0: "at most once", 1: "acknowledged", 2: "assured"}
@@ -53,27 +54,28 @@ class Device(SessionClient):
     Args:
         jid: the full JID.
         password: the account's password; empty if there is a certificate.
-        certificate: PEM file of the device's certificate, to log in with it (SASL EXTERNAL).
+        certificate: PEM file of the device's certificate, for log-in by SASL EXTERNAL.
         key: PEM file of the certificate's private key.
         outbox_path: file for undelivered messages; created if missing.
         ca_file: PEM certificate of the CA that signed the gateway's certificate.
-        host: address to dial; the JID's domain if empty.
+        host: host name or IP address of the gateway; the JID's domain if empty.
         port: TCP port.
-        direct_tls: begin with TLS (XEP-0368, port 5223) instead of STARTTLS.
+        direct_tls: use direct TLS (XEP-0368, port 5223) instead of STARTTLS.
         policy: retries and the number of messages in flight.
         limits: capacity of the outbox.
         reconnect: delays between attempts to connect.
-        receive: how it receives messages; None receives none and sends no presence.
-        observe: called with each step (offered, received, released, ended) and the message's
-            number; for tests and displays. It must not raise.
+        receive: options for receiving messages; if None, the device receives none and sends no
+            presence.
+        observe: called with each `DeliveryStep` and the message's number, for tests and displays;
+            it must not raise.
         prepare: called with slixmpp's client of each session before it connects, for the
             application's own requests.
-        resume: resume the session after a lost connection (XEP-0198), so that presence is kept and
-            plain messages are not lost.
+        resume: resume the session after a lost connection (XEP-0198), to keep presence and lose no
+            plain messages.
 
     Raises:
-        ValueError: the JID has no resource or no account, the port is invalid, or there is not
-            exactly one way to log in.
+        ValueError: the JID has no resource or no account, the port is invalid, or not exactly one
+            of password and certificate is given.
     """
 
     def __init__(
@@ -112,7 +114,7 @@ class Device(SessionClient):
         self._runtime: Runtime | None = None
         self._reads = True
         self.resumptions = 0
-        """Sessions that were resumed after a lost connection, since `start`."""
+        """Number of resumptions after lost connections since `start`."""
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -149,7 +151,7 @@ class Device(SessionClient):
         qos: int = 2,
         label: str = "",
     ) -> int:
-        """Send a log event (XEP-0337); see `messages.log` and `send`."""
+        """Send a log event (XEP-0337); arguments as for `messages.log` and `send`."""
         body = messages.log(event, text, type_=type_, tags=tags, timestamp=timestamp)
         return await self._submit(body, to, qos, label)
 
@@ -165,27 +167,27 @@ class Device(SessionClient):
         qos: int = 2,
         label: str = "",
     ) -> int:
-        """Send one sensor reading (XEP-0323); see `messages.reading` and `send`."""
+        """Send one sensor reading (XEP-0323); arguments as for `messages.reading` and `send`."""
         body = messages.reading(name, value, unit=unit, node=node, timestamp=timestamp)
         return await self._submit(body, to, qos, label)
 
     async def send(self, message: str, *, to: str = "", qos: int = 2, label: str = "") -> int:
-        """Send a message; return when it is durable in the outbox.
+        """Send a message; at levels 1 and 2, return when the message is durable in the outbox.
 
         Args:
             message: the text of a `<message/>`.
             to: the recipient's JID; the gateway (the JID's domain) if empty.
             qos: 2 is assured (exactly once), 1 acknowledged (at least once), 0 at most once: sent
-                now or not at all, and not stored.
-            label: the caller's own name for the message, stored in the outbox, up to 256 bytes.
+                immediately without being stored.
+            label: the caller's name for the message, at most 256 bytes, stored in the outbox.
 
         Returns:
-            Its number in the outbox, from 1; 0 at level 0.
+            The message's number in the outbox, from 1; 0 at level 0.
 
         Raises:
-            MessageRefused: the text is not a message that can be sent.
+            MessageRefused: the text is not a valid `<message/>`, or is too large.
             NotSent: at level 0, there is no session, or the write buffer is full.
-            OutboxFull: the outbox is at its limit; the message was not stored.
+            OutboxFull: the outbox is at its limit, so the message was not stored.
             OutboxError: the disk failed; the device is stopped.
             DeviceStopped: the device is not running.
             ValueError: the level or the JID is invalid.
@@ -193,7 +195,7 @@ class Device(SessionClient):
         return await self._submit(messages.normalize(message), to, qos, label)
 
     async def flush(self, timeout: float | None = None) -> None:  # noqa: ASYNC109
-        """Wait until every message has ended as done, failed or in doubt.
+        """Wait until every message in the outbox is done, failed or in doubt.
 
         Args:
             timeout: seconds; None waits without a limit.
@@ -201,16 +203,16 @@ class Device(SessionClient):
         Raises:
             TimeoutError: messages are still pending after `timeout`.
             OutboxError: the disk failed.
-            DeviceStopped: the device stopped first.
+            DeviceStopped: the device stopped before that.
         """
         await asyncio.wait_for(self._running().idle(), timeout)
 
     async def messages(self) -> AsyncIterator[ReceivedMessage]:
         """Iterate over received messages, for a device with `receive` and without `on_message`.
 
-        Each message is delivered once it is here: one that the application has not got when the
-        process ends is lost. When `BACKLOG` messages wait, the device stops reading, and the
-        gateway keeps the others.
+        Messages count as delivered before they are iterated over: those that still wait when the
+        process ends are lost. While `BACKLOG` messages wait, the device does not read, and the
+        gateway keeps further messages.
         """
         while True:
             message = await self._delivered.get()
@@ -219,7 +221,7 @@ class Device(SessionClient):
             yield message
 
     async def subscribed(self) -> None:
-        """Wait until a session is subscribed as `receive` asks.
+        """Wait until a session has made all subscriptions of `ReceiveOptions.subscriptions`.
 
         Raises:
             RequestRefused: the service refused a subscription.
@@ -230,7 +232,7 @@ class Device(SessionClient):
         await self._subscriptions.made()
 
     def counts(self) -> Mapping[State, int]:
-        """Count the messages in each state since the outbox was created."""
+        """Return the number of messages in each state since the outbox was created."""
         return self._open().counts()
 
     def delivered(self) -> Iterator[OutboxRecord]:
@@ -238,26 +240,26 @@ class Device(SessionClient):
         return self._open().records(State.DONE)
 
     def records(self, *states: State) -> Iterator[OutboxRecord]:
-        """Iterate over the messages in these states; in all states if none is given."""
+        """Iterate over the stored messages in these states, or in all states if none is given."""
         return self._open().records(*(states or tuple(State)))
 
     @property
     def last_wait(self) -> str:
-        """Return why the recipient last asked to send a message later, such as
-        `wait/resource-constraint`; empty if it has answered otherwise since."""
+        """Return the last answer if it was a `wait` error (`wait/resource-constraint: ...`), else
+        ""."""
         return self._running().last_wait
 
     def pause_reading(self) -> None:
-        """Stop reading from the link, in this and later sessions, to simulate a stuck device."""
+        """Stop reading, in this and in later sessions, to simulate a stuck device."""
         self._read(go_on=False)
 
     def resume_reading(self) -> None:
-        """Resume reading from the link."""
+        """Resume reading, after `pause_reading`."""
         self._read(go_on=True)
 
     @property
     def inbox(self) -> Inbox:
-        """Return the inbox, which holds the application's tables too.
+        """Return the inbox; its file also has the application's tables.
 
         Raises:
             DeviceStopped: the device is not running, or has no inbox.
@@ -276,7 +278,7 @@ class Device(SessionClient):
         await self._end()
 
     async def kill(self) -> None:
-        """Stop as in a power cut: uncommitted changes are lost."""
+        """Stop abruptly, as in a power cut: uncommitted changes are lost."""
         if self._runtime is not None:
             self._runtime.stop()
         self.cut()
@@ -318,7 +320,7 @@ class Device(SessionClient):
         return self._parts("the device is not running").sender
 
     def _open(self) -> Outbox:
-        return self._parts("the outbox is not open").outbox
+        return self._parts("the device is not running").outbox
 
     def _parts(self, message: str) -> Runtime:
         if self._runtime is None:
@@ -355,7 +357,7 @@ class Device(SessionClient):
             self._prepare(client)
 
     def _observe_delivery(self, receive: ReceiveOptions) -> ReceiveOptions:
-        """Return the options with which delivered messages wait for `messages`, if they do."""
+        """Return options that deliver to the queue of `messages`, unless `on_message` is given."""
         if receive.on_message is not commit_nothing:
             return receive
 
@@ -368,7 +370,7 @@ class Device(SessionClient):
         return replace(receive, afterwards=deliver)
 
     async def _resume(self, connection: Connection, sender: SenderLoop) -> bool:
-        """Connect until the session is resumed; return False if the server has ended it."""
+        """Reconnect until the session is resumed; return False if the server has ended it."""
         sender.suspend()
         rule, failures, resumed = self._reconnect, 0, None
         while resumed is None:
@@ -403,7 +405,7 @@ class Device(SessionClient):
 
 
 class Runtime:
-    """A running device's files, and the loops that send and receive."""
+    """The files of a running device, and its loops that send and receive."""
 
     def __init__(self, outbox: Outbox, sender: SenderLoop) -> None:
         self.outbox = outbox
@@ -429,7 +431,7 @@ class Runtime:
         return cls(outbox, SenderLoop(outbox, policy, observe))
 
     def receive(self, jid: str, options: ReceiveOptions) -> None:
-        """Open the inbox. If its disk fails later, sending stops too.
+        """Open the inbox and begin to receive. An error of the inbox later also stops sending.
 
         Raises:
             InboxError: the inbox cannot be opened; the outbox is closed again.
@@ -444,13 +446,13 @@ class Runtime:
         self.receiver = ReceiverLoop(self.inbox, options, self.sender.stop)
 
     def stop(self) -> None:
-        """Stop both loops; pending calls raise `DeviceStopped`."""
+        """Stop sending and receiving; pending calls raise `DeviceStopped`."""
         if self.receiver is not None:
             self.receiver.stop()
         self.sender.stop()
 
     def close(self) -> None:
-        """Close the files."""
+        """Close the outbox and the inbox."""
         self.outbox.close()
         if self.inbox is not None:
             self.inbox.close()

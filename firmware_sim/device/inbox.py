@@ -1,10 +1,10 @@
 """A device's durable store of incoming messages: one SQLite file, used by one process at a time.
 
-It holds assured messages until their release and remembers the keys of released ones. It gives each
-delivered message to the application in the transaction that removes it. Therefore the application's
-own rows in this file are written exactly once, across `kill -9` and power cuts (WAL,
-synchronous=FULL). A key is the sender's full JID and the msgId. Ages count the seconds for which
-the file was open, so that a wrong clock cannot expire a message.
+It holds assured messages until their release, and remembers the keys of released messages. A key is
+the sender's full JID and the msgId. The application processes a message in the transaction that
+removes it. Therefore the application's own rows in this file are written exactly once, across `kill
+-9` and power cuts (WAL, synchronous=FULL). The age of a message counts only seconds for which the
+file was open, so that a wrong clock cannot expire a message.
 """
 
 from __future__ import annotations
@@ -83,14 +83,14 @@ _FORGET_OLDEST: Final = (
 
 
 class Key(NamedTuple):
-    """Identifies an assured message: the sender's full JID and the msgId."""
+    """The key of an assured message: the sender's full JID and the msgId."""
 
     sender: str
     msg_id: str
 
 
 class InboxCounter(Enum):
-    """Counters of an inbox since its creation; the values are stored in the file."""
+    """Counters of an inbox since its creation; the enum's values are stored in the file."""
 
     PLAIN = "level 0"
     ACKNOWLEDGED = "level 1"
@@ -101,11 +101,11 @@ class InboxCounter(Enum):
 
 
 LEVEL_COUNTERS: Final = (InboxCounter.PLAIN, InboxCounter.ACKNOWLEDGED, InboxCounter.ASSURED)
-"""The counter of each quality of service level, by its number."""
+"""The counters of delivered messages by quality of service level: 0, 1 and 2."""
 
 
 class Inbox(DurableFile):
-    """A device's inbox. Open it with `Inbox.open`; close it, or use it in a `with` block."""
+    """A device's inbox. Open with `Inbox.open`; close with `close`, or use a `with` block."""
 
     def __init__(self, db: sqlite3.Connection, jid: str, limits: InboxLimits) -> None:
         super().__init__(db)
@@ -122,14 +122,15 @@ class Inbox(DurableFile):
         """Open a device's inbox, or create it.
 
         Args:
-            path: the file; SQLite creates two more (`-wal`, `-shm`) beside it.
+            path: the inbox's file; SQLite creates two more (`-wal`, `-shm`) beside it.
             jid: the device's full JID.
-            limits: capacity for held messages and remembered keys.
+            limits: limits of held messages and remembered keys.
             schema: SQL that creates the application's tables, run once, at creation. Names that
                 begin with `inbox` are reserved.
 
         Raises:
-            InboxError: it belongs to another JID, is locked, damaged or newer.
+            InboxError: the file belongs to another JID, is locked or damaged, or is of a newer
+                version.
         """
         tables = Schema(_VERSION, f"{_SCHEMA};{schema}", _CREATE)
         with opened(path, InboxError, tables, (jid,)) as db:
@@ -139,7 +140,7 @@ class Inbox(DurableFile):
         """Commit all changes in the block at once; an error rolls all of them back.
 
         Raises:
-            InboxError: SQLite failed (a full disk, a failed card); no change was stored.
+            InboxError: SQLite failed (such as a full disk or a failed card); no change was stored.
         """
         return storage.transaction(self._db, InboxError)
 
@@ -148,7 +149,8 @@ class Inbox(DurableFile):
         """Undo the changes in the block if it raises; the surrounding transaction continues.
 
         Raises:
-            InboxError: the transaction is gone: the disk failed, or the application ended it.
+            InboxError: the transaction has ended, because the disk failed or the application ended
+                it.
         """
         self._db.execute("SAVEPOINT attempt")
         try:
@@ -162,7 +164,7 @@ class Inbox(DurableFile):
         self._db.execute("RELEASE attempt")
 
     def find(self, key: Key) -> tuple[State, str | None]:
-        """Return the state of the message with this key, and its body if it is held."""
+        """Return the state of the message with this key, and its body if held, else None."""
         held = self._db.execute(_HELD, key).fetchone()
         if held is not None:
             return State.HELD, str(held[0])
@@ -170,7 +172,7 @@ class Inbox(DurableFile):
         return (State.RELEASED if known else State.UNKNOWN), None
 
     def has_room(self, key: Key, body: str) -> bool:
-        """Return whether the message fits beside those held; expire old ones if that makes room."""
+        """Return whether there is room for a message, after expiring old messages if necessary."""
         fits = self._fits(key, body)
         if not fits:
             self._expire()
@@ -178,14 +180,14 @@ class Inbox(DurableFile):
         return fits
 
     def hold(self, key: Key, body: str) -> None:
-        """Hold a message, in the current transaction. A released key starts again."""
+        """Hold a message, in the current transaction; forget an earlier release of its key."""
         age = self._age()
         self._db.execute(_FORGET, key)
         row = (*key, storage.bare(key.sender), body, _charge(key, body), age)
         self._db.execute(_HOLD, row)
 
     def release(self, key: Key) -> str:
-        """Remove a held message, in the current transaction, remember its key, return its body."""
+        """Remove and return a held body, and remember its key, in the current transaction."""
         body = self._db.execute(_DROP, key).fetchone()[0]
         source = storage.bare(key.sender)
         self._db.execute(_REMEMBER, (*key, source))
@@ -194,15 +196,15 @@ class Inbox(DurableFile):
         return str(body)
 
     def next_number(self) -> int:
-        """Return the number of the message being delivered, in the current transaction."""
+        """Allocate the number of the next delivered message, in the current transaction."""
         return int(self._db.execute(_HAND).fetchone()[0])
 
     def count(self, counter: InboxCounter, more: int = 1) -> None:
-        """Increment a counter, in the current transaction."""
+        """Add `more` to a counter, in the current transaction."""
         self._db.execute(_COUNT, (counter.value, more))
 
     def counts(self) -> Mapping[InboxCounter, int]:
-        """Return the counters since the inbox was created.
+        """Return the values of the counters since the inbox was created.
 
         Raises:
             InboxError: the inbox is closed or cannot be read.
@@ -214,7 +216,7 @@ class Inbox(DurableFile):
         return {counter: found.get(counter.value, 0) for counter in InboxCounter}
 
     def held(self) -> tuple[int, int]:
-        """Return the number of held messages, and their bytes with their keys.
+        """Return the number of held messages, and the bytes of their bodies and keys.
 
         Raises:
             InboxError: the inbox is closed or cannot be read.
@@ -247,7 +249,9 @@ class Inbox(DurableFile):
 
     def _check(self, error: BaseException | None) -> None:
         if not self._db.in_transaction:
-            raise InboxError("the application ended the transaction of the inbox") from error
+            raise InboxError(
+                "`on_message` ended the transaction; it must not commit or roll back"
+            ) from error
 
 
 def _charge(key: Key, body: str) -> int:

@@ -1,8 +1,9 @@
 """A worker's durable record of its items (XEP-0254): one SQLite file for one worker of one queue.
 
-Finished work is recorded before its deletion is requested. When the deletion is confirmed, it is
-committed in one transaction with the application's own rows. Therefore no crash of the worker or of
-the gateway loses finished work or counts it twice (WAL, synchronous=FULL).
+Finished work on an item is recorded before the item's deletion is requested. When the service
+confirms the deletion, the work is committed in one transaction with the application's own rows.
+Therefore no crash of the worker or of the gateway loses finished work or commits it twice (WAL,
+synchronous=FULL).
 """
 
 from __future__ import annotations
@@ -62,10 +63,11 @@ _FORGET: Final = (
 
 
 class Job(NamedTuple):
-    """An item of a queue, as given to a worker.
+    """An item of a queue, as delivered to a worker.
 
-    `payload` is its XML, empty if it has none. `times` counts its earlier deliveries to any worker.
-    `publisher` is the bare JID of its publisher, empty if the node does not tell it.
+    `item` is the id, `payload` the XML text, or empty. `times` counts earlier deliveries of the
+    item to any worker. `publisher` is the publisher's bare JID, empty if the event does not contain
+    it.
     """
 
     item: str
@@ -75,18 +77,18 @@ class Job(NamedTuple):
 
 
 class JobState(Enum):
-    """The state of an item whose work is finished; the values are stored in the file."""
+    """The state of an item whose work is finished; the enum's values are stored in the file."""
 
     DELETION_REQUESTED = "asked"
-    """The deletion is requested, or about to be; the result is unknown."""
+    """The deletion was requested, or is about to be requested, and is not confirmed yet."""
     DONE = "done"
     """The service confirmed the deletion, and the work is committed."""
     UNDONE = "undone"
-    """The item belongs to another worker or to none."""
+    """The item returned to the queue before it was deleted; another worker may get it."""
 
 
 class JobCounter(Enum):
-    """Counters of a worker since its file was created; the values are stored in the file."""
+    """Counters of a worker since its file was created; the enum's values are stored in the file."""
 
     WORKED = "worked on"
     DONE = "done"
@@ -96,7 +98,7 @@ class JobCounter(Enum):
 
 
 class JobRecord(NamedTuple):
-    """A remembered item: how often this worker finished it, and how often it was committed."""
+    """A remembered item, with the numbers of times that its work was finished and committed."""
 
     item: str
     state: JobState
@@ -106,7 +108,7 @@ class JobRecord(NamedTuple):
 
 
 class JobStore(DurableFile):
-    """A worker's file. Open it with `JobStore.open`; close it, or use it in a `with` block."""
+    """A worker's file. Open with `JobStore.open`; close with `close`, or use a `with` block."""
 
     def __init__(self, db: sqlite3.Connection, keep: int) -> None:
         super().__init__(db)
@@ -117,15 +119,16 @@ class JobStore(DurableFile):
         """Open a worker's file, or create it.
 
         Args:
-            path: the file; SQLite creates two more (`-wal`, `-shm`) beside it.
+            path: the worker's file; SQLite creates two more (`-wal`, `-shm`) beside it.
             jid: the worker's full JID.
-            node: the queue.
+            node: the queue node's name.
             keep: number of finished items to remember.
             schema: SQL that creates the application's tables, run once, at creation. Names that
                 begin with `job` are reserved.
 
         Raises:
-            JobsError: it belongs to another worker or queue, is locked, damaged or newer.
+            JobsError: the file belongs to another worker or queue, is locked or damaged, or is of a
+                newer version.
         """
         tables = Schema(_VERSION, f"{_SCHEMA};{schema}", _CREATE, _STEPS)
         with opened(path, JobsError, tables, (jid, node)) as db:
@@ -141,15 +144,15 @@ class JobStore(DurableFile):
             self._db.execute(_COUNT, (JobCounter.WORKED.value,))
 
     def commit(self, item: str, apply: Callable[[Job, sqlite3.Connection], object]) -> bool:
-        """Commit finished work after the deletion is confirmed.
+        """Commit finished work after the service confirmed the item's deletion.
 
         Args:
             item: the item's id.
-            apply: called with the item and the file's connection in the transaction; if it raises,
-                nothing is committed.
+            apply: called in the transaction with the item and the database connection; if it
+                raises, nothing is committed.
 
         Returns:
-            False if the item is unknown here or already committed; then nothing is done.
+            False if the item is not in the file or already committed; then `apply` is not called.
         """
         with self._transaction():
             row = self._db.execute(_COMMIT, (item,)).fetchone()
@@ -161,7 +164,7 @@ class JobStore(DurableFile):
         return row is not None
 
     def mark_undone(self, item: str) -> bool:
-        """Mark an item as no longer this worker's; return False if no deletion was pending."""
+        """Mark an item as undone; return False if its deletion was not pending."""
         with self._transaction():
             changed = self._db.execute(_UNDO, (item,)).rowcount == 1
             if changed:
@@ -169,20 +172,20 @@ class JobStore(DurableFile):
         return changed
 
     def count(self, tally: JobCounter) -> None:
-        """Increment a counter."""
+        """Increment a counter by 1."""
         self._db.execute(_COUNT, (tally.value,))
 
     def unconfirmed(self) -> list[str]:
-        """List the items whose deletion was requested and not confirmed."""
+        """Return the ids of the items whose deletion was requested and not confirmed."""
         return [item for (item,) in self._db.execute(_UNCONFIRMED)]
 
     def records(self) -> Iterator[JobRecord]:
-        """Iterate over the remembered items in the order of their first delivery."""
+        """Iterate over the remembered items, in the order of their first recorded work."""
         for item, state, *counts in self._db.execute(_RECORDS):
             yield JobRecord(item, JobState(state), *counts)
 
     def counts(self) -> Mapping[JobCounter, int]:
-        """Return the counters since the file was created."""
+        """Return the values of the counters since the file was created."""
         row = dict(self._db.execute(_COUNTS).fetchall())
         return {tally: row.get(tally.value, 0) for tally in JobCounter}
 

@@ -1,4 +1,4 @@
-"""Write and check messages: logs (XEP-0337), sensor data (XEP-0323), and callers' own."""
+"""Format log events (XEP-0337) and sensor data (XEP-0323), and check messages from callers."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def log(
     tags: Mapping[str, str | int | float] | None = None,
     timestamp: datetime | None = None,
 ) -> str:
-    """Write a log event (XEP-0337).
+    """Format a log event (XEP-0337).
 
     Args:
-        event: the event's id, which names its kind.
-        text: description for people.
+        event: the event id, which identifies the type of event, such as `Entered`.
+        text: the message for people.
         type_: one of `TYPES`.
-        tags: small values by name.
+        tags: short values by name.
         timestamp: time of the event, with a time zone; now if omitted.
 
     Raises:
@@ -72,13 +72,13 @@ def reading(
     node: str = "",
     timestamp: datetime | None = None,
 ) -> str:
-    """Write one momentary field of sensor data (XEP-0323).
+    """Format one momentary field of sensor data (XEP-0323).
 
     Args:
         name: the field's name, such as `temperature`.
-        value: a number, boolean or text, which selects numeric, boolean or string.
-        unit: the unit of a number.
-        node: the part of the device that was read, if it has several.
+        value: a number, boolean or text, sent as a numeric, boolean or string field.
+        unit: the unit of a number; ignored for other values.
+        node: the sensor node that was read, if the device has several.
         timestamp: time of the reading, with a time zone; now if omitted.
 
     Raises:
@@ -95,9 +95,10 @@ def reading(
 
 
 def normalize(text: str) -> str:
-    """Check a caller's `<message/>` and write it in the form that is stored and sent.
+    """Check a caller's `<message/>`, and return its text as it is stored and sent.
 
-    `to` and `from` are removed, because those of the iq apply (ProtoXEP, Security Considerations).
+    `to` and `from` are removed, because those of the enclosing iq apply (quality of service
+    ProtoXEP, Security Considerations).
 
     Raises:
         MessageRefused: it is not well-formed, has a document type, or is no `<message/>`.
@@ -118,12 +119,13 @@ def normalize(text: str) -> str:
 
 
 def add_recipient(text: str, to: str) -> str:
-    """Add the recipient to a message that `write` or `normalize` wrote."""
+    """Add the attribute `to` to the text of a message from `write` or `normalize`."""
     return f'<message to="{_escape(to)}"{text.removeprefix("<message")}'
 
 
 def write(root: ET.Element) -> str:
-    """Write an element with all namespaces declared, so that it can be embedded anywhere.
+    """Return the XML of an element with all namespaces declared, so that it can be embedded
+    anywhere.
 
     Raises:
         MessageRefused: a name or value has characters that XML forbids.
@@ -135,7 +137,7 @@ def write(root: ET.Element) -> str:
 
 
 def _place(element: ET.Element) -> None:
-    """Move an element without a namespace, and its children, to the stanza namespace."""
+    """Put an element without a namespace, and such children, into the namespace `jabber:client`."""
     if not element.tag.startswith("{"):
         element.tag = f"{{{CLIENT}}}{element.tag}"
         for child in element:
@@ -187,6 +189,6 @@ def _split(tag: str) -> tuple[str, str]:
 
 
 def _escape(text: str, *, keep: bool = False) -> str:
-    """Escape for an attribute; with `keep` for text, where tabs and line feeds stay."""
+    """Escape text for an attribute; with `keep`, keep tabs and line feeds, for element content."""
     escapes = {**_ESCAPES, "\r": "&#13;"} if keep else {**_ESCAPES, **_ESCAPES_TOO}
     return "".join(escapes.get(character, character) for character in text)

@@ -1,10 +1,10 @@
 """A device's durable store of outgoing messages: one SQLite file, used by one process at a time.
 
-An added message survives `kill -9` and power cuts from its commit on (WAL, synchronous=FULL), as
-does each step of the sender's state machine. `transaction` combines several changes in one commit.
-Pending messages are limited in number and bytes; ended ones are remembered up to a limit, and
-counted. The calls block, because a step must not be sent before it is stored. Never copy an outbox
-to a second device: its message ids would be used twice.
+Each added message, and each step of the sender's state machine, survives `kill -9` and power cuts
+after its commit (WAL, synchronous=FULL). `transaction` combines several changes in one commit.
+Pending messages are limited in number and bytes. Ended messages are counted, and remembered up to a
+limit. The calls block, because a step must be stored before its stanza is sent. Never copy an
+outbox to a second device, because both would use the same message ids.
 """
 
 from __future__ import annotations
@@ -90,8 +90,7 @@ class Envelope(NamedTuple):
 
 
 class OutboxRecord(NamedTuple):
-    """A message as shown to its owner. Times are milliseconds since 1970 UTC, by the device's
-    clock."""
+    """A message of the outbox. Times are milliseconds since 1970 UTC by the device's clock."""
 
     number: int
     label: str
@@ -104,7 +103,7 @@ class OutboxRecord(NamedTuple):
 
 
 class Outbox(DurableFile):
-    """A device's outbox. Open it with `Outbox.open`; close it, or use it in a `with` block."""
+    """A device's outbox. Open with `Outbox.open`; close with `close`, or use a `with` block."""
 
     def __init__(self, db: sqlite3.Connection, jid: str, limits: OutboxLimits) -> None:
         super().__init__(db)
@@ -119,12 +118,13 @@ class Outbox(DurableFile):
         """Open a device's outbox, or create it.
 
         Args:
-            path: the file; SQLite creates two more (`-wal`, `-shm`) beside it.
+            path: the outbox's file; SQLite creates two more (`-wal`, `-shm`) beside it.
             jid: the device's full JID; message ids are unique per full JID.
-            limits: its capacity.
+            limits: the outbox's capacity.
 
         Raises:
-            OutboxError: it belongs to another JID, is locked, damaged or newer.
+            OutboxError: the file belongs to another JID, is locked or damaged, or is of a newer
+                version.
         """
         with opened(path, OutboxError, _TABLES, (_new_id(), jid)) as db:
             return cls(db, jid, limits or OutboxLimits())
@@ -134,7 +134,7 @@ class Outbox(DurableFile):
         """Commit all changes in the block at once; an error rolls all of them back.
 
         Raises:
-            OutboxError: SQLite failed (a full disk, a failed card); no change was stored.
+            OutboxError: SQLite failed (such as a full disk or a failed card); no change was stored.
         """
         try:
             with storage.transaction(self._db, OutboxError):
@@ -145,17 +145,17 @@ class Outbox(DurableFile):
             raise
 
     def check(self, size: int, label: str, more: int = 0, more_bytes: int = 0) -> None:
-        """Check that a message may be added, together with others that are about to be added.
+        """Check that the outbox has room for a message, and for others that are about to be added.
 
         Args:
-            size: bytes of its body.
-            label: the owner's name for it, up to 256 bytes.
-            more: number of other messages about to be added.
-            more_bytes: bytes of their bodies.
+            size: bytes of the message's body.
+            label: the caller's name for the message, at most 256 bytes.
+            more: number of other messages that are about to be added.
+            more_bytes: bytes of the bodies of these other messages.
 
         Raises:
-            MessageRefused: its body or label is too large.
-            OutboxFull: there is no room now.
+            MessageRefused: the body or the label is too large.
+            OutboxFull: there is no room until pending messages have ended.
         """
         limits = self._limits
         if len(label.encode()) > _LABEL_BYTES:
@@ -163,7 +163,7 @@ class Outbox(DurableFile):
         if size > limits.message_bytes:
             raise MessageRefused(f"the message has {size} bytes, more than {limits.message_bytes}")
         if self.live + more >= limits.messages:
-            raise OutboxFull(f"{limits.messages} messages are pending already")
+            raise OutboxFull(f"{limits.messages} messages are pending, as many as may be")
         if self.live_bytes + more_bytes + size > limits.bytes:
             raise OutboxFull(
                 f"the message does not fit into {limits.bytes} bytes of pending messages"
@@ -176,7 +176,7 @@ class Outbox(DurableFile):
             recipient: the recipient's JID.
             level: acknowledged or assured.
             body: the text of the `<message/>`, sent unchanged at each transmission.
-            label: the owner's name for it, up to 256 bytes.
+            label: the caller's name for the message, at most 256 bytes.
 
         Raises:
             MessageRefused, OutboxFull: see `check`.
@@ -194,9 +194,9 @@ class Outbox(DurableFile):
         """Store a message's state and counts, in the current transaction.
 
         Args:
-            before: the state stored now.
-            message: the message as the rules left it.
-            reason: reason for its end, if it ended.
+            before: the stored state that is replaced.
+            message: the message with its new state and counts.
+            reason: the reason why the message failed or is in doubt, if known.
         """
         if message.state in LIVE:
             row = (message.state.value, message.sends, message.attempts, message.number)
@@ -207,20 +207,20 @@ class Outbox(DurableFile):
         self._counts[message.state] += 1
 
     def envelope(self, number: int) -> Envelope:
-        """Read a message's recipient and body."""
+        """Return the recipient and the body of a message by its number."""
         return Envelope(*self._db.execute(_ENVELOPE, (number,)).fetchone())
 
     def queued(self, after: int, limit: int) -> list[Message]:
-        """Read the oldest queued messages with a number above `after`."""
+        """Return up to `limit` queued messages with a number above `after`, oldest first."""
         return self._messages(State.QUEUED, after, limit)
 
     def in_flight(self) -> list[Message]:
-        """Read the offered and released messages, oldest first; one window at most."""
+        """Return the offered and released messages, oldest first; at most one send window."""
         found = [m for state in IN_FLIGHT for m in self._messages(state, 0, -1)]
         return sorted(found, key=lambda message: message.number)
 
     def records(self, *states: State) -> Iterator[OutboxRecord]:
-        """Iterate over the messages in these states, each state's oldest first.
+        """Iterate over the messages in these states: state by state, oldest first.
 
         Raises:
             OutboxError: the outbox is closed or cannot be read.
@@ -234,11 +234,11 @@ class Outbox(DurableFile):
 
     @property
     def live(self) -> int:
-        """Return the number of pending messages."""
+        """Return the number of pending messages: queued, offered or released."""
         return sum(self._counts[state] for state in LIVE)
 
     def counts(self) -> Mapping[State, int]:
-        """Count the messages in each state since the outbox was created, with forgotten ones."""
+        """Return the number of messages in each state, including deleted ended messages."""
         return dict(self._counts)
 
     def _page(self, state: State, after: int) -> list[Any]:
@@ -275,7 +275,7 @@ class Outbox(DurableFile):
 
 
 def _new_id() -> str:
-    """Create the outbox's part of its message ids: 80 random bits in 16 characters."""
+    """Return a random id, the prefix of an outbox's message ids: 80 bits in 16 characters."""
     return "".join(secrets.choice(_ALPHABET) for _ in range(16))
 
 

@@ -1,12 +1,13 @@
-"""A publisher that sends items by iq (XEP-0060, 7.1) and repeats each until it is accepted.
+"""A publisher that sends items by iq (XEP-0060, 7.1) and repeats each until the service accepts it.
 
     async with Publisher("p1@gw.example/p", password, ca_file=...) as publisher:
         tries = await publisher.publish("jobs", "job-17", payload)
 
-A publication without an answer is repeated under the same id. If the first one arrived and a worker
-has already deleted the item, the work is done twice; `tries` shows that this is possible. To
-publish exactly once, send an assured message to the node's address (see `device`). The publisher
-stores nothing: after a restart the caller repeats what was not accepted.
+If a request gets no answer, it is repeated with the same item id. If the first request had arrived,
+and a worker has already deleted the item, the item is worked on twice; `tries` above 1 shows that
+this is possible. To publish exactly once, send an assured message to the node's address (see
+`device`). The publisher stores nothing: after a restart, the caller must repeat publications that
+were not accepted.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _RETRY_S: Final = 0.5  # seconds between attempts while the queue is full
 
 
 class Publisher(PubsubClient):
-    """A publisher, from `start` to `close` or in a `with` block; arguments as for `Worker`."""
+    """A publisher of items, for an `async with` block. Arguments are as for `Worker`."""
 
     def __init__(
         self,
@@ -58,17 +59,17 @@ class Publisher(PubsubClient):
         return self
 
     def start(self) -> None:
-        """Begin to connect."""
+        """Begin to connect, without waiting for a session."""
         self._begin_to_connect()
 
     async def close(self) -> None:
-        """Close the session and stop."""
+        """Close the session and stop connecting."""
         await self._disconnect(orderly=True)
 
     async def publish(
         self, node: str, item: str, payload: ET.Element, options: Mapping[str, str] | None = None
     ) -> int:
-        """Publish an item, repeating until the service accepts it.
+        """Publish an item, and repeat the request until the service accepts it.
 
         Args:
             node: the node's name.
@@ -77,10 +78,11 @@ class Publisher(PubsubClient):
             options: publish options (XEP-0060, 7.1.5), such as `pubsub#queue_priority`.
 
         Returns:
-            Times that it may have been published: 1 if every request was answered.
+            The number of times that the item may have been published: 1 if every request was
+                answered.
 
         Raises:
-            RequestRefused: the service refused the item.
+            RequestRefused: the service refused the item; not for a full queue, which it waits for.
         """
         tries = 0
         while True:
@@ -99,7 +101,7 @@ class Publisher(PubsubClient):
                 return tries + 1
 
     async def service(self) -> Pubsub:
-        """Return the service in the current session, or wait for the next session."""
+        """Wait for a session, if there is none, and return its client of the service."""
         await self._connected.wait()
         assert self._pubsub is not None  # noqa: S101 - there is a session
         return self._pubsub

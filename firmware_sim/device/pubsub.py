@@ -1,7 +1,8 @@
-"""A client of the publish-subscribe service: requests, and events about items.
+"""A client of a publish-subscribe service (XEP-0060) with queue nodes (XEP-0254).
 
-Requests use slixmpp's XEP-0060 plugin and add queueing (XEP-0254). Each waits for its answer until
-the session ends. Events are parsed here, because slixmpp does not know the one of an unlocked item.
+Requests use slixmpp's XEP-0060 plugin. Each request waits up to `ANSWER_S` seconds for its answer,
+or until the session ends. Events are parsed here, because slixmpp does not support the event of an
+unlocked item.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ SUBSCRIBE_OPTIONS: Final = f"{PUBSUB}#subscribe_options"
 PUBLISH_OPTIONS: Final = f"{PUBSUB}#publish-options"
 
 ANSWER_S: Final = 30.0
-"""Seconds that a request waits for its answer: enough for a busy gateway with a slow card."""
+"""Seconds that a request waits for its answer before NoAnswer; enough for a busy gateway."""
 
 _EVENTS: Final = "pubsub events"
 _PLUGINS: Final = ("xep_0004", "xep_0060")
 
 
 class ItemEventKind(Enum):
-    """The change of an item that an event announces."""
+    """The kind of change of an item that an event announces."""
 
     PUBLISHED = "item"
     DELETED = "retract"
@@ -40,10 +41,10 @@ class ItemEventKind(Enum):
 
 
 class ItemEvent(NamedTuple):
-    """One change of an item. `redeliveries` counts its earlier deliveries.
+    """A change of an item. `redeliveries` is the number of earlier deliveries of the item.
 
-    `payload` is None if the event has no item, or the item has no payload. `publisher` is the bare
-    JID of its publisher, empty if the event does not tell it (XEP-0060, 7.1.2.3).
+    `payload` is None if the event contains none. `publisher` is the bare JID of the item's
+    publisher, empty if the event does not contain it (XEP-0060, 7.1.2.3).
     """
 
     kind: ItemEventKind
@@ -63,7 +64,7 @@ _KINDS: Final = {
 
 
 def parse_item_events(message: ET.Element) -> list[ItemEvent]:
-    """Parse the item changes in a message; empty if it contains no such event."""
+    """Return the changes of items that a message announces; empty if it contains no item events."""
     return [
         ItemEvent(
             kind,
@@ -84,7 +85,7 @@ def _payload(item: ET.Element) -> ET.Element | None:
 
 
 def _redeliveries(message: ET.Element) -> int:
-    """Return the number of earlier deliveries, from the note beside the event."""
+    """Return the number of earlier deliveries, from the message's element `redelivered`."""
     for element in message:
         if element.tag.endswith("}redelivered"):
             redeliveries = element.get("times", "")
@@ -97,10 +98,10 @@ def _redeliveries(message: ET.Element) -> int:
 
 
 class Pubsub:
-    """The service at one address, in one session.
+    """A client of the publish-subscribe service at one address, in one session.
 
     Args:
-        client: slixmpp's client, before it connects.
+        client: slixmpp's client, which must not be connected yet.
         service: the service's address.
         on_event: called with each change of an item, in order of arrival.
     """
@@ -117,7 +118,7 @@ class Pubsub:
         client.register_handler(Callback(_EVENTS, events, self._event))
 
     def end(self) -> None:
-        """End the requests that wait for an answer, because the session is over."""
+        """Raise NoAnswer in all waiting requests, because the session is over."""
         if not self._over.done():
             self._over.set_result(None)
 
@@ -125,8 +126,7 @@ class Pubsub:
         """Create a node with these options (XEP-0060, 8.1).
 
         Raises:
-            RequestRefused: the service refused it.
-            Unanswered: the request may or may not have been carried out.
+            RequestRefused: the service refused the request.
         """
         form = self._form(options, "")
         await self._answer(self._plugin.create_node(self._service, node, config=form))
@@ -175,7 +175,7 @@ class Pubsub:
         return form
 
     async def _answer(self, sent: asyncio.Future[Any]) -> None:
-        """Wait for the answer to a request, or for the end of the session."""
+        """Wait for the answer to a request; raise as `create` does."""
         try:
             waits = {sent, self._over}
             first = asyncio.FIRST_COMPLETED

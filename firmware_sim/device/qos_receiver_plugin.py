@@ -1,8 +1,8 @@
 """The receiver's half of `urn:xmpp:qos` as a slixmpp plugin: parse requests and write answers.
 
-The plugin announces the feature by service discovery and passes each request and plain message to
-`on_incoming`. Input that cannot be parsed is passed on as malformed; nothing that a peer sends
-raises here. Specification: the quality of service ProtoXEP, sections 2 and 3, and "To and from
+The plugin announces the feature by service discovery, and calls `on_incoming` with each request and
+each plain message. Input that cannot be parsed is passed on as malformed; no input raises an
+exception. Specification: the quality of service ProtoXEP, sections 2 and 3, and "To and from
 attributes".
 """
 
@@ -42,10 +42,10 @@ _ERRORS: Final = "urn:ietf:params:xml:ns:xmpp-stanzas"
 
 @dataclass(frozen=True, slots=True)
 class IncomingStanza:
-    """A request, or a plain message (`step` is None).
+    """An incoming request, or a plain message (then `step` is None).
 
-    `text` is the `<message/>` with `from` and `to` of the stanza that carried it. `malformed` is
-    the reason why a request cannot be served; then only `id`, `sender` and `step` are valid.
+    `text` is the `<message/>`, with `from` and `to` of the enclosing stanza. `malformed` is empty,
+    or says why the request is invalid; then only `id`, `sender` and `step` are set.
     """
 
     step: Step | None
@@ -57,7 +57,7 @@ class IncomingStanza:
     malformed: str = ""
 
     def answer(self, reply: Reply) -> str:
-        """Write the answer, in the namespace of the request."""
+        """Format the iq that answers the request, in the request's namespace."""
         to = f" to={quoteattr(self.sender)}" if self.sender else ""
         head = f"id={quoteattr(self.id)}{to}"
         if reply.error is not None:
@@ -82,7 +82,7 @@ class _Messages(MatcherBase):
 
 
 class ReceiverPlugin(BasePlugin):
-    """The plugin; it calls `on_incoming` with itself and each `Incoming`, in order of arrival."""
+    """A slixmpp plugin that calls `on_incoming` with itself and each `IncomingStanza`, in order."""
 
     name = RECEIVER
     description = "Quality of Service (receiver)"
@@ -97,7 +97,7 @@ class ReceiverPlugin(BasePlugin):
         self.xmpp.register_handler(Callback(f"{RECEIVER} message", _Messages(None), self._message))
 
     def session_bind(self, _jid: object) -> None:
-        """Announce the feature once the JID is known; called by slixmpp."""
+        """Announce the feature by service discovery; called by slixmpp when the JID is bound."""
         discovery: Any = self.xmpp.plugin["xep_0030"]
         discovery.add_identity(category=DEVICE.category, itype=DEVICE.type)
         for namespace in NAMESPACES:
@@ -112,8 +112,7 @@ class ReceiverPlugin(BasePlugin):
         self.on_incoming = _ignore
 
     def announce(self, priority: int) -> None:
-        """Send presence with the device's capabilities (XEP-0115), and answer queries for their
-        hash."""
+        """Send presence with entity capabilities (XEP-0115), and answer queries for their hash."""
         static: Any = self.xmpp.plugin["xep_0030"].static
         info = static.get_node()["info"]
         identities = {Identity(*(part or "" for part in each)) for each in info["identities"]}
@@ -126,12 +125,12 @@ class ReceiverPlugin(BasePlugin):
         self.xmpp.send(StanzaText(capabilities.presence(ver, priority)))
 
     def answer(self, text: str) -> None:
-        """Send an answer."""
+        """Send an answer, given as XML text."""
         self.xmpp.send(StanzaText(text))
 
     @property
     def unsent(self) -> int:
-        """Return the bytes in the write buffer."""
+        """Return the number of bytes in the write buffer."""
         transport: Any = self.xmpp.transport
         return 0 if transport is None else int(transport.get_write_buffer_size())
 
@@ -143,12 +142,12 @@ class ReceiverPlugin(BasePlugin):
 
 
 def read_request(iq: ET.Element, own: str, msg_id_bytes: int) -> IncomingStanza:
-    """Parse an iq whose first child is a step of the exchange.
+    """Parse an iq whose first child is `assured`, `acknowledged` or `deliver`.
 
     Args:
-        iq: the stanza.
-        own: the device's full JID, the default recipient of the embedded message.
-        msg_id_bytes: longest msgId.
+        iq: the iq stanza.
+        own: the device's full JID, used as `to` of the embedded message if the iq has no `to`.
+        msg_id_bytes: limit of the msgId, in bytes of UTF-8.
     """
     step, sender = _step(iq), iq.get("from", "")
     payload = iq[0]
@@ -192,8 +191,7 @@ def _step(iq: ET.Element) -> Step | None:
 
 
 def _own(message: ET.Element, namespace: str) -> ET.Element:
-    """Move a message that inherited the request's namespace to the stanza namespace, with all
-    within."""
+    """Put a message's elements that inherited the request's namespace into `jabber:client`."""
     message.tail = None
     if message.tag != f"{{{messages.CLIENT}}}message":
         for element in message.iter():

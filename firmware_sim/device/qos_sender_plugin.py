@@ -1,10 +1,10 @@
 """The sender's half of `urn:xmpp:qos` as a slixmpp plugin: send requests and match their answers.
 
-The caller chooses a request's id and msgId. Its answer is matched by (from, to, id) and returned as
-an `Answer`. The plugin announces no feature; without the receiver's plugin, slixmpp answers a
-peer's offer with `feature-not-implemented`. To use it on another client, import this module and
-call `client.register_plugin("urn:xmpp:qos")`. Specification: the quality of service ProtoXEP,
-sections 2.2, 2.3 and 3.
+The caller chooses the request's id and msgId. The plugin matches answers by (from, to, id), and
+calls `on_answer` with an `Answer`. The plugin announces no feature; without the receiver's plugin,
+slixmpp answers a peer's offer with `feature-not-implemented`. To use the plugin in another slixmpp
+client, import this module and call `client.register_plugin("urn:xmpp:qos")`. Specification: the
+quality of service ProtoXEP, sections 2.2, 2.3 and 3.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 
 NAMESPACE: Final = "urn:xmpp:qos"
 NAMESPACES: Final = (NAMESPACE, "urn:nf:iot:qos:1.0", "urn:ieee:iot:qos:1.0")
-"""All namespaces of the elements; requests to a peer that announces any of them use the first."""
+"""All namespaces of quality of service that peers may announce; requests use the first."""
 
 
 class Step(Enum):
-    """A request of the exchange; the value is the element's name."""
+    """The requests of quality of service; the values are the names of their elements."""
 
     ASSURED = "assured"
     ACKNOWLEDGED = "acknowledged"
@@ -42,7 +42,7 @@ class Step(Enum):
 
 
 class Outcome(Enum):
-    """The kind of an answer."""
+    """The kind of an answer: `<received/>`, an empty result, or an error."""
 
     RECEIVED = "received"
     RESULT = "result"
@@ -51,10 +51,10 @@ class Outcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request of the exchange.
+    """A request of quality of service.
 
-    `message` is the text of a `<message/>` that declares its own namespaces. It is sent unchanged,
-    so that repetitions are identical. `deliver` has no message, and `acknowledged` no `msg_id`.
+    `message` is the text of a `<message/>` with its namespaces declared. It is sent unchanged, so
+    that retransmissions are identical. `deliver` has no message, and `acknowledged` no `msg_id`.
     """
 
     step: Step
@@ -64,7 +64,7 @@ class Request:
     message: str = ""
 
     def text(self) -> str:
-        """Write the iq."""
+        """Format the request as an iq."""
         step = self.step.value
         named = "" if self.step is Step.ACKNOWLEDGED else f" msgId={quoteattr(self.msg_id)}"
         head = f"<iq type='set' id={quoteattr(self.id)} to={quoteattr(self.to)}>"
@@ -73,7 +73,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The answer to a request; the last three fields are those of an error (RFC 6120, 8.3)."""
+    """The answer to a request; the last three fields describe an error (RFC 6120, 8.3)."""
 
     request: Request
     outcome: Outcome
@@ -92,7 +92,7 @@ class _Expected(MatcherBase):
 
 
 class SenderPlugin(BasePlugin):
-    """The plugin; it calls `on_answer` with each `Answer`, in order of arrival."""
+    """A slixmpp plugin that sends requests and calls `on_answer` with each `Answer`, in order."""
 
     name = NAMESPACE
     description = "Quality of Service (sender)"
@@ -111,16 +111,16 @@ class SenderPlugin(BasePlugin):
         self._expected.clear()
 
     def send(self, request: Request) -> None:
-        """Send a request, bypassing slixmpp's outgoing filters, and expect its answer."""
+        """Send a request without slixmpp's outgoing filters, and expect its answer."""
         self._expected[request.id] = request
         self.xmpp.send(StanzaText(request.text()))
 
     def forget(self, id_: str) -> None:
-        """Stop expecting the answer to a request."""
+        """Stop expecting the answer to the request with this id; a late answer is ignored."""
         self._expected.pop(id_, None)
 
     def forget_all(self) -> None:
-        """Stop expecting answers, because the session is over."""
+        """Stop expecting any answers, because the session is over."""
         self._expected.clear()
         self.on_answer = _ignore
 
@@ -129,7 +129,7 @@ class SenderPlugin(BasePlugin):
 
         Args:
             jid: the entity.
-            timeout: seconds to wait for the answer; without one the result is False.
+            timeout: seconds to wait for the answer; if there is no answer, the result is False.
         """
         discovery: Any = self.xmpp.plugin["xep_0030"]
         try:
@@ -139,7 +139,7 @@ class SenderPlugin(BasePlugin):
         return any(feature in NAMESPACES for feature in info["disco_info"]["features"])
 
     def expects(self, iq: Iq) -> bool:
-        """Return whether an iq answers a pending request, by (from, to, id)."""
+        """Return whether an iq is the answer to a pending request: its (from, to, id) match."""
         request = self._expected.get(iq["id"])
         if request is None or iq["type"] not in ("result", "error"):
             return False

@@ -1,4 +1,4 @@
-"""Options for receiving messages, and the message that the application gets.
+"""Options for receiving messages, and the type of received messages.
 
     def act(message: ReceivedMessage, db: sqlite3.Connection) -> None:
         db.execute("INSERT INTO done (command) VALUES (?)", (message.id,))
@@ -6,11 +6,11 @@
     receive = ReceiveOptions("inbox.db", act, schema="CREATE TABLE done (command TEXT) STRICT")
     async with Device("valve1@gw.example/fw", ..., receive=receive) as device: ...
 
-`on_message` runs inside a transaction of the inbox's file. The rows that it writes there for an
-assured message are written exactly once. Its other effects (it opens a valve) happen at least once,
-because it is called again after a crash before the commit. Effects that must never be repeated, and
-may be lost, belong in `afterwards`, which is called after the commit, at most once. Specification:
-docs/how-to/integrate-firmware.md, "Receiving".
+`on_message` is called in a transaction of the inbox's file. The rows that it writes to this file
+for an assured message are written exactly once. Its other effects, such as opening a valve, happen
+at least once: after a crash before the commit, `on_message` is called again. Effects that may be
+lost, but must never be repeated, belong in `afterwards`, which is called after the commit, at most
+once. Specification: docs/how-to/integrate-firmware.md, "Receiving".
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _DEFAULT: Final = InboxLimits()
 
 @dataclass(frozen=True, slots=True)
 class ReceivedMessage:
-    """A received message.
+    """A received message, as passed to the application.
 
-    `number` counts the messages delivered from this inbox, from 1. `sender` is a full JID, verified
+    `number` counts the messages delivered from the inbox, from 1. `sender` is a full JID, verified
     by the gateway. `qos` is the message's level: 0, 1 or 2. `id` and `type` are the message's
-    attributes, empty if missing. `text` is the `<message/>`, with `from` and `to` of the stanza
-    that carried it (ProtoXEP, Security Considerations).
+    attributes, empty if missing. `text` is the `<message/>`, with `from` and `to` of the enclosing
+    stanza (quality of service ProtoXEP, Security Considerations).
     """
 
     number: int
@@ -50,35 +50,35 @@ class ReceivedMessage:
 
     @classmethod
     def of(cls, number: int, sender: str, qos: int, text: str) -> Self:
-        """Create a message from its text, which contains the id and the type."""
+        """Create a received message; `id` and `type` are taken from its text."""
         root = ET.fromstring(text)  # noqa: S314 - written by this package, without entities
         return cls(number, sender, qos, root.get("id", ""), root.get("type", ""), text)
 
     @property
     def body(self) -> str:
-        """The text of the message's body; empty if it has none."""
+        """The text of the element `body`; empty if there is none."""
         return self.xml().findtext(f"{{{CLIENT}}}body", "")
 
     def items(self) -> list[ItemEvent]:
-        """Return the changes of items of nodes that the message announces (XEP-0060)."""
+        """Return the changes of publish-subscribe items that the message announces (XEP-0060)."""
         return parse_item_events(self.xml())
 
     def xml(self) -> ET.Element:
-        """Parse the text."""
+        """Parse `text`, and return the element `message`."""
         return ET.fromstring(self.text)  # noqa: S314 - written by this package, without entities
 
 
 def trust_everyone(_sender: str) -> bool:
-    """Trust every sender that the gateway's roster admits."""
+    """Return True: trust every sender whose messages the gateway delivers."""
     return True
 
 
 def commit_nothing(_message: ReceivedMessage, _db: sqlite3.Connection) -> None:
-    """Write nothing in the transaction that delivers a message."""
+    """Write nothing; the default of `on_message`."""
 
 
 def ignore_message(_message: ReceivedMessage) -> None:
-    """Ignore the message."""
+    """Do nothing; the default of `afterwards` and `on_returned`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,20 +86,19 @@ class ReceiveOptions:
     """Options for receiving messages.
 
     Args:
-        path: file of the inbox; created if missing. Used by one device in one process.
-        on_message: called with each message and the inbox's connection, in its transaction.
-            It must neither commit nor roll back, and must not wait. If it raises, its changes are
-            undone and the sender gets an error of type `wait`, to repeat. Without it, messages wait
-            for `Device.messages`.
+        path: the inbox's file, created if missing; only one device in one process may use it.
+        on_message: called with each message and the inbox's database connection, in a transaction.
+            It must neither commit nor roll back, and must not block. If it raises, its changes are
+            undone and the sender gets an error of type `wait`, so that it repeats the request. By
+            default, messages are queued for `Device.messages`.
         afterwards: called with each message after the commit, at most once.
-        on_returned: called with each message of type `error`: the device's own, returned.
+        on_returned: called with each message of type `error`: a returned message of this device.
         subscriptions: nodes, filters and shares ($share:NAME:FILTER) to which each session is
             subscribed; their items arrive as messages (`ReceivedMessage.items`).
-        trusts: returns whether the sender with this full JID is trusted; called before a message is
-            held.
+        trusts: called with the sender's full JID for each request; returns whether to accept it.
         schema: SQL that creates the application's tables, run when the inbox is created.
-        priority: priority of the device's presence, -128 to 127. Below 0, the device gets no
-            messages sent to the account (bare JID).
+        priority: priority of the device's presence, -128 to 127. If below 0, the device gets no
+            messages that are sent to its account (bare JID).
         limits: capacity of the inbox.
     """
 

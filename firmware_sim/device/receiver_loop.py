@@ -1,8 +1,9 @@
 """Apply the receiver's rules to incoming stanzas, store the result, and answer.
 
-All stanzas of one iteration of the event loop share one commit: apply the rules, call the
-application, commit, then answer. So nothing uncommitted is acknowledged. An error of the inbox
-stops the loop for good and calls `on_failure`; a restart continues from the disk.
+All stanzas of one iteration of the event loop share one transaction: the loop applies the rules,
+calls the application, commits, then answers. So nothing uncommitted is acknowledged. An error of
+the inbox stops the loop permanently and calls `on_failure`; after a restart of the device, a new
+loop continues from the inbox's file.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ _log = logging.getLogger(__name__)
 
 
 class AnswerChannel(Protocol):
-    """The part of a session that sends answers."""
+    """The interface of a session to send answers to requests."""
 
     @property
     def unsent(self) -> int:
-        """Return the bytes in the write buffer."""
+        """Return the number of bytes in the write buffer."""
 
     def answer(self, text: str) -> None:
-        """Send an answer."""
+        """Send an answer, given as XML text."""
 
 
 class _Result(NamedTuple):
@@ -55,7 +56,7 @@ class ReceiverLoop:
         self._stopped = False
 
     def take(self, channel: AnswerChannel, incoming: IncomingStanza) -> None:
-        """Accept a stanza; answer it through `channel` once its result is on disk."""
+        """Accept a stanza for processing; after the commit, send its answer through `channel`."""
         if self._stopped:
             return
         self._pending.append((channel, incoming))
@@ -63,14 +64,14 @@ class ReceiverLoop:
             self._scheduled = asyncio.get_running_loop().call_soon(self._process)
 
     def stop(self) -> None:
-        """Stop; uncommitted stanzas are neither stored nor answered."""
+        """Stop the loop; uncommitted stanzas are neither stored nor answered."""
         self._stopped = True
         self._pending = []
         if self._scheduled is not None:
             self._scheduled.cancel()
 
     def serve(self, pending: list[tuple[AnswerChannel, IncomingStanza]]) -> None:
-        """Process the stanzas of one iteration: one commit, then the answers, then `afterwards`."""
+        """Process stanzas in one transaction, then send their answers, then call `afterwards`."""
         try:
             with self._inbox.transaction():
                 results = [self._process_one(incoming) for _, incoming in pending]
@@ -93,13 +94,16 @@ class ReceiverLoop:
             channel.answer(incoming.answer(reply))
 
     def _notify(self, incoming: IncomingStanza, message: ReceivedMessage | None) -> None:
-        """Call the application after the commit, and log its errors."""
+        """Call `afterwards` or `on_returned` with a delivered message, and log exceptions."""
         try:
             if message is not None and not self._stopped:
                 options = self._options
                 (options.on_returned if message.type == "error" else options.afterwards)(message)
         except Exception:
-            _log.exception("the application failed after a message from %s", incoming.sender)
+            _log.exception(
+                "`afterwards` or `on_returned` raised an exception for a message from %s",
+                incoming.sender,
+            )
 
     def _process_one(self, incoming: IncomingStanza) -> _Result:
         """Apply the rules to one stanza, in the current transaction."""
@@ -160,7 +164,10 @@ class ReceiverLoop:
         except InboxError:
             raise
         except Exception:
-            _log.exception("the application failed on a message from %s", incoming.sender)
+            _log.exception(
+                "`on_message` raised an exception for a message from %s; it is refused for now",
+                incoming.sender,
+            )
             return _Result(failed.reply)
 
     def _call_application(self, incoming: IncomingStanza, text: str) -> ReceivedMessage:
@@ -175,7 +182,10 @@ class ReceiverLoop:
         try:
             return self._options.trusts(incoming.sender)
         except Exception:
-            _log.exception("the application failed to decide whether it trusts %s", incoming.sender)
+            _log.exception(
+                "`trusts` raised an exception for %s, which is therefore not trusted",
+                incoming.sender,
+            )
             return False
 
 

@@ -1,12 +1,11 @@
-"""The receiver's state machine for ONE message, as one table.
+"""The receiver's state machine for one message, as one table.
 
 Theory of operation. An offered assured message is held until its sender releases it with `deliver`.
-Then it is delivered to the application, and only its key is remembered. A repeated offer or
-`deliver` (its answer was lost) finds the key and gets the same answer as before. A key may be used
-again after its release: that offer is a new message. An acknowledged message has no key; it is
-delivered each time it arrives. All functions are pure. Specification:
-docs/how-to/integrate-firmware.md; the quality of service ProtoXEP, sections 2.2, 2.3 and "Memory
-attacks".
+Then it is delivered to the application, and only its key is remembered. If an answer was lost, the
+sender repeats its offer or `deliver`, and gets the same answer as before. After the release, an
+offer with the same key is a new message. An acknowledged message has no key; it is delivered each
+time it arrives. All functions are pure. Specification: docs/how-to/integrate-firmware.md; the
+quality of service ProtoXEP, sections 2.2, 2.3 and "Memory attacks".
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from typing import Final
 
 
 class State(Enum):
-    """The state of a message, by its key: the sender's full JID and the msgId."""
+    """The state of the message with a key (the sender's full JID and the msgId)."""
 
     UNKNOWN = "unknown"
     HELD = "held"
@@ -26,7 +25,7 @@ class State(Enum):
 
 
 class Input(Enum):
-    """An input of the state machine."""
+    """An input of the receiver's state machine."""
 
     OFFER = "offer, with room"
     OTHER = "offer, with another body than held"
@@ -37,7 +36,7 @@ class Input(Enum):
 
 
 class Reply(Enum):
-    """The answer to the sender; all but the first two are errors."""
+    """The answer to the sender; all values with a slash are errors: type and condition."""
 
     RECEIVED = "received"
     RESULT = "empty result"
@@ -50,13 +49,13 @@ class Reply(Enum):
 
     @property
     def error(self) -> tuple[str, str] | None:
-        """Return the error's type and condition (RFC 6120, 8.3), or None if it is no error."""
+        """Return the type and condition of an error (RFC 6120, 8.3); None for other replies."""
         kind, slash, condition = self.value.partition("/")
         return (kind, condition) if slash else None
 
 
 class Effect(Enum):
-    """A change that is committed before the answer is sent."""
+    """A change of the inbox, committed before the answer is sent."""
 
     NONE = "nothing"
     HOLD = "hold"
@@ -65,7 +64,7 @@ class Effect(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """One cell of the table."""
+    """The next state, the reply and the effect for one state and input."""
 
     to: State
     reply: Reply
@@ -92,24 +91,24 @@ TRANSITIONS: Final[Mapping[tuple[State, Input], Transition]] = {
     (State.RELEASED, Input.FAILED): Transition(State.RELEASED, Reply.RESULT),
     (State.RELEASED, Input.UNTRUSTED): Transition(State.RELEASED, Reply.NOT_ALLOWED),
 }
-"""All states and inputs of an assured message."""
+"""The transition of an assured message for each state and input."""
 
 ACKNOWLEDGED: Final[Mapping[Input, Transition]] = {
     Input.OFFER: Transition(State.UNKNOWN, Reply.RESULT, Effect.HAND_OVER),
     Input.FAILED: Transition(State.UNKNOWN, Reply.FAULT),
     Input.UNTRUSTED: Transition(State.UNKNOWN, Reply.NOT_ALLOWED),
 }
-"""The inputs of an acknowledged message, which has no state."""
+"""The transition of an acknowledged message for each input; it has no state."""
 
 
 def offered(held: str | None, body: str, *, trusted: bool, room: bool) -> Input:
-    """Classify an `assured` request.
+    """Return the input for an `assured` request.
 
     Args:
-        held: the body held under its key, if any.
-        body: its own body.
-        trusted: whether its sender is trusted.
-        room: whether it fits beside what is held.
+        held: the body that is held with the same key, or None.
+        body: the body of the request.
+        trusted: whether the sender is trusted.
+        room: whether the inbox has room for the message.
     """
     if not trusted:
         return Input.UNTRUSTED
@@ -119,17 +118,17 @@ def offered(held: str | None, body: str, *, trusted: bool, room: bool) -> Input:
 
 
 def released(*, trusted: bool) -> Input:
-    """Classify a `deliver` request."""
+    """Return the input for a `deliver` request."""
     return Input.DELIVER if trusted else Input.UNTRUSTED
 
 
 def acknowledged(*, trusted: bool) -> Input:
-    """Classify an `acknowledged` request."""
+    """Return the input for an `acknowledged` request."""
     return Input.OFFER if trusted else Input.UNTRUSTED
 
 
 def diagram() -> str:
-    """Draw the table of an assured message as a Mermaid state diagram."""
+    """Return the state machine of an assured message as a Mermaid state diagram."""
     lines = ["stateDiagram-v2", "    [*] --> unknown"]
     for (state, input_), move in TRANSITIONS.items():
         done = "" if move.effect is Effect.NONE else f"{move.effect.value}, "

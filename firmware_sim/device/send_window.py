@@ -1,11 +1,11 @@
-"""The messages in flight: their order, and when each may be sent.
+"""The send window: the messages in flight, their order, and the times of their transmissions.
 
-Messages leave in first-in, first-out order within a window. A request that causes delivery
-(`deliver`, or the offer of an acknowledged message) is sent only after all earlier messages were
-received. An error of type `wait` delays all later messages. If it answers an offer, messages that
-the peer may already hold still proceed, because only their release may free its memory. The
-functions do no I/O; the caller passes the time, and stores `changes()` before it sends.
-Specification: docs/how-to/integrate-firmware.md.
+Messages are offered in first-in, first-out order. A request that causes delivery (`deliver`, or the
+offer of an acknowledged message) is sent only after the peer has received all earlier messages. An
+error of type `wait` delays all later offers. But if it answers an offer, messages that the peer may
+already hold are still released, because only that may free the peer's memory. The functions do no
+I/O. The caller passes the time, and stores `changes()` before it sends stanzas. Specification:
+docs/how-to/integrate-firmware.md.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class MessageInFlight:
-    """A message in flight: its next action, whether an answer is pending, and its next due time."""
+    """A message in flight, its next action, and the time `due` of this action or of the timeout."""
 
     message: Message
     next_action: Action = Action.REST
@@ -33,14 +33,14 @@ class MessageInFlight:
 
 
 class Transmission(NamedTuple):
-    """A stanza to send once its step is stored."""
+    """A message and the request to send for it, after the outbox has stored the step."""
 
     message: Message
     action: Action
 
 
 class SendWindow:
-    """The messages in flight, oldest first. `now` is in seconds of any one monotonic clock."""
+    """The messages in flight, oldest first. All times are seconds of one monotonic clock."""
 
     def __init__(self, policy: SendPolicy, random_fraction: Callable[[], float]) -> None:
         self._policy = policy
@@ -59,17 +59,17 @@ class SendWindow:
             self._add(sender_rules.interrupted(message), Action.REST)
 
     def has_pending_answer(self) -> bool:
-        """Return whether any answer is pending."""
+        """Return whether the answer to any request is pending."""
         return any(entry.answer_pending for entry in self._entries.values())
 
     def can_admit(self) -> bool:
-        """Return whether a queued message may be admitted now."""
+        """Return whether another message may be put in flight now."""
         held = any(entry.held for entry in self._entries.values())
         full = len(self._entries) >= self._policy.window or self._bytes >= self._policy.window_bytes
         return self.online and not held and not full
 
     def admit(self, message: Message) -> bool:
-        """Put the oldest queued message in flight; return False if its bytes do not fit now."""
+        """Put a queued message in flight; return False if its bytes do not fit into the window."""
         if self._entries and self._bytes + message.size > self._policy.window_bytes:
             return False
         after, action = sender_rules.advance(message, Input.ONLINE, self._policy)
@@ -96,10 +96,10 @@ class SendWindow:
                 entry.held = _stays_held(entry)
 
     def apply_input(self, number: int, input_: Input, now: float) -> Message | None:
-        """Apply an answer, or its absence, to a message.
+        """Apply an answer, or a timeout, to the message with this number.
 
         Returns:
-            The message if this ended it, else None. The number of a late answer is unknown: None.
+            The message if this ended it, else None. A number that is not in flight is ignored.
         """
         entry = self._entries.get(number)
         if entry is None:
@@ -118,7 +118,7 @@ class SendWindow:
         return None
 
     def expire(self, now: float) -> tuple[list[Message], bool]:
-        """Apply due timeouts; return the ended messages, and whether an answer was missing."""
+        """Apply due timeouts; return the messages that ended, and whether any timeout was due."""
         ended: list[Message] = []
         silent = False
         for number, entry in list(self._entries.items()):
@@ -131,7 +131,7 @@ class SendWindow:
         return ended, silent
 
     def take(self, now: float) -> list[Transmission]:
-        """Return the stanzas to send now, in order; count them and expect their answers."""
+        """Return the transmissions to make now, in order; count these and await their answers."""
         if not self.online:
             return []
         sent: list[Transmission] = []
@@ -152,13 +152,13 @@ class SendWindow:
         return sent
 
     def changes(self) -> list[Message]:
-        """Return each message whose state or counts must be stored, once."""
+        """Return the messages whose state or counts changed since the last call, to store these."""
         changed = list(self._changed.values())
         self._changed.clear()
         return changed
 
     def next_due(self) -> float | None:
-        """Return the earliest due time, or None."""
+        """Return the earliest due time; None if there is none, or no session."""
         dues = [f.due for f in self._entries.values() if f.due is not None]
         return min(dues) if dues and self.online else None
 
@@ -203,13 +203,12 @@ def _is_due(entry: MessageInFlight, now: float) -> bool:
 
 
 def _stays_held(entry: MessageInFlight) -> bool:
-    """Return whether `wait` still applies when an answer is missing; an offer may have arrived
-    since."""
+    """Return whether an error of type `wait` still delays a message: only a released message."""
     return entry.held and entry.message.state is State.RELEASED
 
 
 def _allows_delivery_after(entry: MessageInFlight) -> bool:
-    """Return whether later messages may be delivered once this one had its chance to be sent."""
+    """Return whether later deliveries may be requested: this one is, or its offer is delayed."""
     if entry.message.state is State.RELEASED:
         return entry.answer_pending and not entry.held
     if entry.message.level is Level.ACKNOWLEDGED:

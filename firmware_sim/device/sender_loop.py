@@ -1,8 +1,9 @@
 """Send an outbox's messages over successive sessions.
 
-All input of one iteration of the event loop shares one commit: apply the rules, commit the changes,
-then send stanzas and answer callers. So a step is on disk before its stanza is sent. An error of
-the outbox stops the loop for good (`failure`); a restart continues from the disk.
+All input of one iteration of the event loop shares one transaction: the loop applies the rules,
+commits the changes, then sends stanzas and returns to callers. So a step is on disk before its
+stanza is sent. An error of the outbox stops the loop permanently (`failure`); after a restart of
+the device, a new loop continues from the outbox.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class DeliveryStep(Enum):
-    """A step in a message's life that observers are notified of."""
+    """A step of a message, of which the observer is notified."""
 
     OFFERED = "offered"
     RECEIVED = "received"
@@ -34,13 +35,13 @@ class DeliveryStep(Enum):
 
 
 class RequestChannel(Protocol):
-    """The part of a session that sends requests."""
+    """The interface of a session to send requests."""
 
     def send(self, request: Request) -> None:
-        """Send a request."""
+        """Send a request and expect its answer."""
 
     def forget(self, id_: str) -> None:
-        """Stop expecting the answer to a request."""
+        """Stop expecting the answer to the request with this id."""
 
 
 class _Submission(NamedTuple):
@@ -62,7 +63,7 @@ _SUFFIX: Final = {Step.ASSURED: "a", Step.ACKNOWLEDGED: "k", Step.DELIVER: "d"}
 
 
 class SenderLoop:
-    """Send an outbox's messages; `observe` gets each `DeliveryStep` and must not raise."""
+    """Send an outbox's messages; call `observe` with each `DeliveryStep` and message number."""
 
     def __init__(
         self,
@@ -88,8 +89,7 @@ class SenderLoop:
         self.on_stop: Callable[[], None] = lambda: None
         self.failure: Exception | None = None
         self.last_wait = ""
-        """The reason why the recipient last asked to send a message later; empty after any other
-        answer."""
+        """The last answer if it was an error of type `wait`, else an empty string."""
         self._restore()
 
     def _restore(self) -> None:
@@ -99,7 +99,7 @@ class SenderLoop:
         self._admitted = max(self._stored, default=0)
 
     async def submit(self, recipient: str, level: Level, body: str, label: str) -> int:
-        """Store a message in the outbox; return when it is durable.
+        """Store a message in the outbox; return its number when it is durable.
 
         Returns:
             The message's number in this outbox.
@@ -107,7 +107,7 @@ class SenderLoop:
         Raises:
             MessageRefused, OutboxFull: see `Outbox.add`.
             OutboxError: the disk failed.
-            DeviceStopped: the loop is stopped.
+            DeviceStopped: the loop has stopped.
         """
         self._check()
         size = len(body.encode())
@@ -119,11 +119,11 @@ class SenderLoop:
         return await accepted
 
     async def idle(self) -> None:
-        """Wait until every message has ended.
+        """Wait until every message is done, failed or in doubt.
 
         Raises:
             OutboxError: the disk failed.
-            DeviceStopped: the loop stopped first.
+            DeviceStopped: the loop stopped before that.
         """
         self._check()
         if self._outbox.live or self._submissions:
@@ -136,29 +136,29 @@ class SenderLoop:
                     self._idle.remove(waiter)
 
     def online(self, channel: RequestChannel) -> None:
-        """Continue in a new session."""
+        """Begin or continue sending in a new session."""
         self._channel = channel
         self._last_answer = self._loop.time()
         self._window.resume()
         self._schedule()
 
     def offline(self) -> None:
-        """Suspend sending, because the session is lost."""
+        """Suspend sending until `online`, because the session is lost."""
         self._channel = None
         self._window.interrupt()
         self._set_alarm()
 
     def suspend(self) -> None:
-        """Stop sending until `resume`: the connection is lost, and the session may be resumed.
+        """Suspend sending until `resume`, because the connection of a resumable session is lost.
 
-        Requests in flight still wait for their answers.
+        Requests in flight still expect their answers.
         """
         self._channel = None
         self._window.online = False
         self._set_alarm()
 
     def resume(self, channel: RequestChannel) -> None:
-        """Continue in the resumed session."""
+        """Continue sending in the resumed session."""
         self._channel = channel
         self._last_answer = self._loop.time()
         self._window.online = True
@@ -176,7 +176,7 @@ class SenderLoop:
         self._schedule()
 
     def stop(self, failure: Exception | None = None) -> None:
-        """Stop; pending calls raise the failure. The outbox stays open and unchanged."""
+        """Stop the loop; pending calls raise `failure`. The outbox stays open and unchanged."""
         if self.failure is not None:
             return
         self.failure = failure or DeviceStopped("the device is stopped")
@@ -201,7 +201,7 @@ class SenderLoop:
             self._scheduled = self._loop.call_soon(self._process)
 
     def _process(self) -> None:
-        """Process one iteration: the rules, one commit, then stanzas and answers to callers."""
+        """Process one iteration: apply timeouts, commit, send stanzas, return to callers."""
         self._scheduled = None
         now = self._loop.time()
         if not self._window.has_pending_answer():
@@ -226,7 +226,7 @@ class SenderLoop:
         )
 
     def _commit(self, now: float) -> tuple[list[int], list[int], list[_Sending]]:
-        """Commit the changes: messages added, states, and the requests to send."""
+        """Commit new messages and states; return added and ended numbers, and requests to send."""
         with self._outbox.transaction():
             numbers = [self._add(submission) for submission in self._submissions]
             while self._window.can_admit() and self._admit():
@@ -248,7 +248,7 @@ class SenderLoop:
         return True
 
     def _save(self, message: Message) -> bool:
-        """Store one message; return whether it ended."""
+        """Store the state of one message; return whether it has ended."""
         number = message.number
         self._outbox.save(self._stored[number], message, self._reasons.pop(number, ""))
         self._stored[number] = message.state

@@ -1,9 +1,9 @@
-"""The sender's state machine for ONE message, as one table.
+"""The sender's state machine for one message, as one table.
 
 Theory of operation. A message is queued, then offered (`assured` or `acknowledged` was sent), then,
-at the assured level, released (`deliver` was sent), then done. It ends as failed if it was
-certainly not delivered, and as in doubt if it may have been delivered. After `received` it is never
-offered again, only released: that makes it exactly once. All functions are pure; `send_order`
+at the assured level, released (`deliver` was sent), then done. It fails if it was certainly not
+delivered, and is in doubt if it may have been delivered. After the answer `received`, it is never
+offered again, only released; so it is delivered exactly once. All functions are pure; `send_window`
 decides when a message may be sent. Specification: docs/how-to/integrate-firmware.md; the quality of
 service ProtoXEP, sections 2.2 and 2.3.
 """
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 
 class Level(IntEnum):
-    """A quality of service with an answer."""
+    """A quality of service level whose messages are answered."""
 
     ACKNOWLEDGED = 1
     ASSURED = 2
 
 
 class State(Enum):
-    """The state of a message; the values appear in the outbox and in verdicts."""
+    """The state of a message; the values are stored in the outbox and shown in verdicts."""
 
     QUEUED = "queued"
     OFFERED = "offered"
@@ -43,7 +43,7 @@ ENDED: Final = frozenset(State) - LIVE
 
 
 class Input(Enum):
-    """An input of the state machine."""
+    """An input of the sender's state machine."""
 
     ONLINE = "may be sent, in a session"
     OFFLINE = "session lost"
@@ -57,7 +57,7 @@ class Input(Enum):
 
 
 class Action(Enum):
-    """The next action for a message; `send_order` decides when it may happen."""
+    """The next action for a message; `send_window` decides when."""
 
     NONE = "nothing"
     OFFER = "send the message"
@@ -68,14 +68,14 @@ class Action(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """One cell of the table."""
+    """The next state and action for one state and input."""
 
     to: State
     action: Action = Action.NONE
 
 
 def _row(state: State, **moves: Transition) -> dict[tuple[State, Input], Transition]:
-    """Fill a row; an input that is not named changes nothing."""
+    """Return a state's row of the table; inputs that are not given in `moves` change nothing."""
     return {(state, input_): moves.get(input_.name, Transition(state)) for input_ in Input}
 
 
@@ -128,15 +128,16 @@ TRANSITIONS: Final[Mapping[Level, Mapping[tuple[State, Input], Transition]]] = {
         **_ENDED,
     },
 }
-"""All states and inputs of each level."""
+"""The transition for each level, state and input."""
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """The part of a message that the rules use.
+    """The fields of a message that the rules use.
 
-    `size` is its body in bytes. `sends` counts the transmissions of the current step. `attempts`
-    counts those towards `max_attempts`, which excludes the ones interrupted by a lost session.
+    `size` is the number of bytes of the body. `sends` counts the transmissions of the current step.
+    `attempts` counts these without those that a lost session interrupted, and is limited by
+    `max_attempts`.
     """
 
     number: int
@@ -148,20 +149,22 @@ class Message:
 
 
 def refusal(error_type: str) -> Input:
-    """Classify an error by its type (RFC 6120, 8.3.2): only `wait` may be repeated."""
+    """Return the input for an error of this type (RFC 6120, 8.3.2): only `wait` permits a retry."""
     return Input.WAIT if error_type == "wait" else Input.REFUSED
 
 
 def advance(message: Message, input_: Input, policy: SendPolicy) -> tuple[Message, Action]:
-    """Apply one input to a message.
+    """Apply one input to a message; return its new state and the next action.
 
     Args:
-        message: the message before it.
-        input_: the input; `EXHAUSTED` and `REFUSED_LATER` are derived here from the counts.
-        policy: the number of attempts.
+        message: the message before the input.
+        input_: the input; it becomes `EXHAUSTED` or `REFUSED_LATER` if the message's counts require
+            it.
+        policy: has the limit of attempts.
 
     Returns:
-        The message after it, with its counts reset if the state changed, and the next action.
+        The message after the input, with its counts reset if the state changed, and the next
+            action.
     """
     move = TRANSITIONS[message.level][message.state, _refine(message, input_, policy)]
     if move.to is not message.state:
@@ -183,7 +186,7 @@ def transmitted(message: Message) -> Message:
 
 
 def interrupted(message: Message) -> Message:
-    """Uncount the attempt whose answer was cut off by a lost session or a restart."""
+    """Subtract an attempt whose answer was lost by the end of a session or by a restart."""
     return replace(message, attempts=max(0, message.attempts - 1))
 
 
@@ -193,10 +196,10 @@ def backoff(
     """Return the seconds to wait after an attempt.
 
     Args:
-        attempt: attempts made, from 1.
-        base: seconds after the first; doubled with each.
-        cap: most seconds.
-        jitter: largest random reduction, as a fraction of 0 to 1.
+        attempt: number of attempts made, 1 or more.
+        base: seconds after the first attempt; doubled with each further one.
+        cap: longest wait in seconds.
+        jitter: largest random reduction of the wait, as a fraction (0 to 1).
         random_fraction: returns a random number in [0, 1).
 
     Returns:
@@ -207,7 +210,7 @@ def backoff(
 
 
 def diagram(level: Level) -> str:
-    """Draw a level's table as a Mermaid state diagram."""
+    """Return a level's state machine as a Mermaid state diagram."""
     lines = ["stateDiagram-v2", "    [*] --> queued"]
     for (state, input_), move in TRANSITIONS[level].items():
         if move != Transition(state):

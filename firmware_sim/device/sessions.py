@@ -30,9 +30,10 @@ class SessionClient(abc.ABC):
         self._runner: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
         self.sessions = 0
-        """Sessions since `start`."""
+        """Number of sessions that were established since `start`."""
         self.last_error = ""
-        """Reason of the last lost session or failed attempt to connect."""
+        """The reason of the last lost session or failed attempt to connect; empty if there is none.
+        """
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
@@ -43,15 +44,15 @@ class SessionClient(abc.ABC):
 
     @property
     def online(self) -> bool:
-        """Return whether there is a session now."""
+        """Return whether a session is established now."""
         return self._connection is not None and self._connection.bound
 
     async def changed(self) -> None:
-        """Wait until a session is gained, lost or fails to open (see `last_error`)."""
+        """Wait until a session is established or lost, or fails to open (see `last_error`)."""
         await self._changed.wait()
 
     def cut(self) -> None:
-        """Drop the connection without closing the stream; reconnect and continue."""
+        """Abort the connection without closing the stream; the client reconnects and continues."""
         if self._connection is not None:
             self._connection.cut()
 
@@ -74,7 +75,7 @@ class SessionClient(abc.ABC):
         event.set()
 
     async def _run(self) -> None:
-        """Open one session after another, with backoff after sessions that were short."""
+        """Open one session after another; the delays grow after failures and short sessions."""
         failures, rule = 0, self._reconnect
         loop = asyncio.get_running_loop()
         while self._goes_on():
@@ -101,10 +102,10 @@ class SessionClient(abc.ABC):
 
 
 class PubsubClient(SessionClient):
-    """A client of the publish-subscribe service, without an outbox.
+    """A client of a publish-subscribe service, without an outbox.
 
     Args:
-        jid: its JID.
+        jid: the client's JID.
         endpoint: the server and the account.
         service: the service's address; `pubsub.` before the JID's domain if empty.
         reconnect: delays between attempts to connect.
@@ -122,7 +123,7 @@ class PubsubClient(SessionClient):
 
     @abc.abstractmethod
     async def _run_session(self, pubsub: Pubsub) -> None:
-        """Use a session; a `FirmwareError` ends it. Cancelled when the session is lost."""
+        """Use a session until cancelled (it is lost); raise a `FirmwareError` to end it."""
 
     def _new_connection(self) -> Connection:
         return Connection(self._endpoint, prepare=self._prepare)
@@ -146,7 +147,7 @@ class PubsubClient(SessionClient):
             await asyncio.gather(running, return_exceptions=True)
 
     async def _disconnect(self, *, orderly: bool) -> None:
-        """Stop connecting and end the session; if `orderly`, close its stream."""
+        """Stop connecting and end the session; with `orderly`, close its stream first."""
         if self._connection is not None and orderly:
             await self._connection.close()
         self.cut()

@@ -1,9 +1,9 @@
-"""The text of a stanza, to tell it from other text that slixmpp sends."""
+"""A string type for stanzas, to distinguish them from other text that slixmpp sends."""
 
 from __future__ import annotations
 
 
 class StanzaText(str):
-    """A stanza that is sent as this text; stream management counts it (XEP-0198)."""
+    """The text of a complete stanza, which stream management (XEP-0198) must count."""
 
     __slots__ = ()

@@ -13,16 +13,16 @@ if TYPE_CHECKING:
 
 
 class DurableFile:
-    """A durable SQLite file: close it, or use it in a `with` block."""
+    """A durable SQLite file. Close it with `close`, or use it in a `with` block."""
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
 
     @property
     def database(self) -> sqlite3.Connection:
-        """Return the file's connection, for the application's own tables.
+        """Return the SQLite connection, for the application's own tables.
 
-        Outside of a transaction, each statement commits by itself.
+        It is in autocommit mode: outside of a transaction, each statement is committed at once.
         """
         return self._db
 
@@ -38,9 +38,10 @@ class DurableFile:
 
 
 class Schema(NamedTuple):
-    """The tables of a kind of file, and the row with which a new file begins.
+    """The SQL for a new file of a kind, and for upgrades of older files.
 
-    `steps` has, for each version, the SQL that leads to it from the one before.
+    `tables` creates the tables, `first_row` inserts the first row. `steps` maps a version to the
+    SQL that upgrades a file to it from the preceding version.
     """
 
     version: int
@@ -53,18 +54,19 @@ class Schema(NamedTuple):
 def opened(
     path: Path, error: type[FirmwareError], schema: Schema, first: tuple[str, ...]
 ) -> Iterator[sqlite3.Connection]:
-    """Open or create a file with durable commits, locked for this process.
+    """Open or create an SQLite file with durable commits, locked for this process.
 
-    An error in the block closes it.
+    An exception in the `with` block closes the connection; else it stays open.
 
     Args:
         path: the file; SQLite creates two more (`-wal`, `-shm`) beside it.
-        error: the type of error to raise.
-        schema: what to create in a new file, and how to upgrade an older one.
-        first: values of the first row.
+        error: the type of exception to raise.
+        schema: the SQL for a new file, and for upgrades of older files.
+        first: values of the first row of a new file.
 
     Raises:
-        FirmwareError: (of that type) it is no database, is newer, or another process has locked it.
+        FirmwareError: an exception of the type `error`: the file is no database, is of a newer
+            version, or is locked by another process.
     """
     try:
         db = sqlite3.connect(path, timeout=1.0, isolation_level=None)
@@ -88,7 +90,9 @@ def _migrate(
     version = schema.version
     found = db.execute("PRAGMA user_version").fetchone()[0]
     if found > version:
-        raise error(f"the file has version {found}; this software supports {version}")
+        raise error(
+            f"the file has version {found}, but this software supports at most {version}; update it"
+        )
     if not found:
         db.executescript(f"BEGIN IMMEDIATE;{schema.tables};PRAGMA user_version={version}")
         db.execute(schema.first_row, first)
@@ -104,7 +108,7 @@ def transaction(db: sqlite3.Connection, error: type[FirmwareError]) -> Iterator[
     """Commit all changes in the block at once; an error rolls all of them back.
 
     Raises:
-        FirmwareError: (of that type) SQLite failed: a full disk, a failed card.
+        FirmwareError: an exception of the type `error`: SQLite failed, such as on a full disk.
     """
     try:
         db.execute("BEGIN IMMEDIATE")
@@ -120,5 +124,5 @@ def transaction(db: sqlite3.Connection, error: type[FirmwareError]) -> Iterator[
 
 
 def bare(jid: str) -> str:
-    """Remove the resource from a JID."""
+    """Return the bare JID: a JID without its resource."""
     return jid.partition("/")[0]

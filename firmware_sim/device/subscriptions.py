@@ -1,4 +1,4 @@
-"""Subscribe a device's sessions to nodes, filters and shares, each session anew."""
+"""Subscribe each session of a device to nodes, filters and shares."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Subscriptions:
     Args:
         jid: the full JID.
         service: the address of the publish-subscribe service.
-        targets: nodes, filters and shares.
+        targets: the nodes, filters and shares (`$share:NAME:FILTER`) to which to subscribe.
     """
 
     def __init__(self, jid: str, service: str, targets: Sequence[str]) -> None:
@@ -30,7 +30,7 @@ class Subscriptions:
         self._made: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def prepare(self, client: Any) -> None:
-        """Subscribe when the session of this client starts."""
+        """Register to subscribe when the session of a slixmpp client starts."""
         pubsub = Pubsub(client, self._service)
 
         def start(_event: object) -> None:
@@ -39,7 +39,7 @@ class Subscriptions:
         client.add_event_handler("session_start", start)
 
     async def made(self) -> None:
-        """Wait until a session was subscribed to all targets.
+        """Wait until a session has subscribed to all targets for the first time.
 
         Raises:
             RequestRefused: the service refused a subscription.
@@ -47,7 +47,7 @@ class Subscriptions:
         await asyncio.shield(self._made)
 
     def end(self) -> None:
-        """End a request that waits for its answer."""
+        """Cancel a waiting request, and the calls of `made`."""
         if self._task is not None:
             self._task.cancel()
         if self._made.done():
@@ -64,7 +64,7 @@ class Subscriptions:
             if not self._made.done():
                 self._made.set_exception(error)
             else:
-                _log.warning("subscription refused: %s", error)
+                _log.warning("the service refused a subscription: %s", error)
             return
         if not self._made.done():
             self._made.set_result(None)

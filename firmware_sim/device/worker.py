@@ -1,4 +1,4 @@
-"""A worker of a queue node (XEP-0254): receives items, works on them, and deletes them when done.
+"""A worker of a queue node (XEP-0254): it receives items, works on each, and deletes it when done.
 
     async def work(job: Job) -> None:
         ...  # may wait; raise CannotDo to give the item to another worker
@@ -8,14 +8,16 @@
 
     async with Worker("w1@gw.example/w", password, node="jobs", work=work, commit=commit, ...): ...
 
-`work` is called at least once for each item, by some worker. When it returns, the worker records
-this in its file and then requests the deletion. `commit` is called in the transaction that records
-the service's confirmation: once for each item that this worker deleted, across lost connections,
-restarts and `kill -9` of either side. An item that is unlocked meanwhile, for example by a lock
-timeout, is dropped, because another worker gets it.
+`work` is called at least once for each item, in one of the workers. When `work` returns, the worker
+records the finished work in its file, and then requests the item's deletion. When the service
+confirms the deletion, the worker calls `commit` in the transaction that records the confirmation:
+once for each item that this worker deleted, across lost connections, restarts and `kill -9` of the
+worker or the gateway. If the service unlocks an item during the work, for example because of a lock
+timeout, the worker drops this item, because another worker gets it.
 
 The worker subscribes in each session, because a lost session ends the subscription. It repeats
-deletions without an answer; the answer shows whether the item is still its own.
+requests for deletion that were not answered; the answer shows whether the item is still assigned to
+this worker.
 
 Specification: XEP-0254, "Deleting an Item from the Queue", "Unlocking an Item", "Implementation
 Notes". Stream management (XEP-0198) is used, so that no confirmation is lost with a connection.
@@ -50,36 +52,37 @@ _STREAM: Final = {"allow_resume": False}  # a new session gets the missed confir
 
 
 def commit_nothing(_job: Job, _db: sqlite3.Connection) -> None:
-    """Commit nothing."""
+    """Write nothing; the default of `commit`."""
 
 
 class Worker(PubsubClient):
-    """A worker, from `start` to `close` or in an `async with` block.
+    """A worker of a queue node, for an `async with` block; or call `start` and `close`.
 
     Args:
         jid: the full JID.
         password: the account's password; empty if there is a certificate.
-        certificate: PEM file of the account's certificate, to log in with it (SASL EXTERNAL).
+        certificate: PEM file of the account's certificate, for log-in by SASL EXTERNAL.
         key: PEM file of the certificate's private key.
-        node: the queue.
-        path: the worker's file; created if missing. Used by one worker in one process.
+        node: the queue node's name.
+        path: the worker's file, created if missing; only one worker in one process may use it.
         ca_file: PEM certificate of the CA that signed the gateway's certificate.
-        work: works on an item; it may wait, and is called concurrently. `CannotDo`, or any other
-            error, returns the item to the queue.
-        commit: called with an item whose deletion is confirmed, in the transaction that records it;
-            it must neither commit nor wait.
-        host: address to dial; the JID's domain if empty.
+        work: coroutine function that works on an item; several calls run concurrently. If it raises
+            `CannotDo` or another exception, the item returns to the queue.
+        commit: called with an item and the database connection, in the transaction that records the
+            confirmed deletion; it must neither commit nor block.
+        host: host name or IP address of the gateway; the JID's domain if empty.
         port: TCP port.
-        direct_tls: begin with TLS (XEP-0368, port 5223) instead of STARTTLS.
+        direct_tls: use direct TLS (XEP-0368, port 5223) instead of STARTTLS.
         service: the service's address; `pubsub.` before the JID's domain if empty.
-        by_account: subscribe the account (bare JID) instead of this session, so that the service
-            may choose any session.
-        schema: SQL that creates the application's tables.
-        limits: concurrency and memory.
+        by_account: subscribe the account (bare JID) instead of this session (full JID), so that the
+            service may assign items to any of the account's sessions.
+        schema: SQL that creates the application's tables, run when the file is created.
+        limits: limits of concurrent items and of remembered items.
         reconnect: delays between attempts to connect.
 
     Raises:
-        ValueError: the JID has no resource or no account.
+        ValueError: the JID has no resource or no account, the port is invalid, or not exactly one
+            of password and certificate is given.
     """
 
     def __init__(
@@ -119,7 +122,7 @@ class Worker(PubsubClient):
         self._subscribed = asyncio.Event()
         self._subscribing = True
         self.failure: Exception | None = None
-        """The error that stopped the worker: its file failed."""
+        """The exception from `commit`, or of the file, that stopped the worker, or None."""
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -137,23 +140,24 @@ class Worker(PubsubClient):
         self._begin_to_connect()
 
     async def close(self) -> None:
-        """Close the stream and the file. The service gives the current items to other workers."""
+        """Close the stream and the file. The service assigns unfinished items to other workers."""
         await self._end(orderly=True)
 
     async def kill(self) -> None:
-        """Stop as in a power cut, and forget the current items."""
+        """Stop abruptly, as in a power cut, and forget unfinished items."""
         await self._end(orderly=False)
 
     async def subscribed(self) -> None:
-        """Wait until the worker is subscribed."""
+        """Wait until the worker is subscribed to the queue."""
         await self._subscribed.wait()
 
     async def leave(self) -> None:
-        """Unsubscribe and return the current items (XEP-0254, "Implementation Notes").
+        """Unsubscribe from the queue, which returns unfinished items (XEP-0254, "Implementation
+        Notes").
 
         Raises:
             RequestRefused: the service refused to unsubscribe.
-            Unanswered: the request may or may not have been carried out.
+            NoAnswer: no answer arrived; the service may or may not have carried out the request.
         """
         self._subscribing = False
         self._subscribed.clear()
@@ -164,7 +168,7 @@ class Worker(PubsubClient):
             self.jobs.count(JobCounter.UNLOCKED)
 
     def hide(self) -> None:
-        """Send unavailable presence, so that the service unsubscribes and unlocks the items."""
+        """Send unavailable presence; the service then ends the subscription and unlocks items."""
         self._subscribing = False
         self._subscribed.clear()
         for item in list(self._active):
@@ -173,7 +177,7 @@ class Worker(PubsubClient):
             self._client.send_presence(ptype="unavailable")
 
     async def rejoin(self) -> None:
-        """Subscribe again after `leave` or `hide`; raises as `leave` does."""
+        """Subscribe again after `leave` or `hide`; raises the same exceptions as `leave`."""
         self._subscribing = True
         await self._subscribe(self._connected())
 
@@ -199,7 +203,7 @@ class Worker(PubsubClient):
         self._pubsub = Pubsub(client, self._service, self._on_item_event)
 
     async def _run_session(self, pubsub: Pubsub) -> None:
-        """Subscribe, repeat deletions without an answer, and wait for the end of the session."""
+        """Subscribe, repeat unanswered deletions, and wait for the end of the session."""
         try:
             if self._subscribing:
                 await self._subscribe(pubsub)
@@ -221,7 +225,7 @@ class Worker(PubsubClient):
         return self._pubsub
 
     def _on_item_event(self, event: ItemEvent) -> None:
-        """Process an event; changes to the file are durable when this returns."""
+        """Process an event; the changes of the worker's file are durable when this returns."""
         if event.node != self._node or self._jobs is None:
             return
         if event.kind is ItemEventKind.PUBLISHED:
@@ -234,7 +238,7 @@ class Worker(PubsubClient):
             self._change_file(lambda: self.jobs.mark_undone(event.item))
 
     def _begin(self, event: ItemEvent) -> None:
-        """Start work on an item, again if necessary; return items above the limit."""
+        """Start or restart work on an item; return it to the queue if too many are active."""
         self._drop(event.item)
         if len(self._active) >= _SESSIONS * self._limits.requests:
             self._start_task(self._give_back(event.item))
@@ -248,7 +252,7 @@ class Worker(PubsubClient):
             await self._work(job)
         except Exception as error:
             if not isinstance(error, CannotDo):
-                _log.exception("work on item %s failed", job.item)
+                _log.exception("work on item %s failed; the item returns to the queue", job.item)
             self._detach(job.item)
             await self._give_back(job.item)
         else:
@@ -257,11 +261,12 @@ class Worker(PubsubClient):
                 await self._request_deletion(job.item)
 
     async def _request_deletion(self, item: str) -> None:
-        """Request an item's deletion; the service's confirmation commits it, not the answer.
+        """Request an item's deletion; its work is committed by the service's event, not by the
+        answer.
 
-        The confirmation precedes the answer to a later request. Therefore an item that is not found
-        and was not confirmed belongs to another worker. A later confirmation is committed all the
-        same.
+        The event of an earlier deletion arrives before the answer to this request. Therefore, if
+        the answer is an error for an unknown item, and no event arrived, the item belongs to
+        another worker. If the event arrives later, the work is committed nevertheless.
         """
         try:
             await self._connected().delete(self._node, item)
@@ -279,7 +284,7 @@ class Worker(PubsubClient):
             pass  # another worker has it, or will after the lock timeout
 
     def _change_file(self, change: Callable[[], object]) -> bool:
-        """Change the file; if that fails, stop the worker before it requests anything."""
+        """Change the worker's file; if that fails, stop the worker and return False."""
         try:
             change()
         except Exception as error:
@@ -294,7 +299,7 @@ class Worker(PubsubClient):
             task.cancel()
 
     def _detach(self, item: str) -> None:
-        """Remove an item from the current ones without cancelling its task."""
+        """Remove an item from the active items without cancelling its task."""
         task = self._active.pop(item, None)
         if task is not None:
             self._track(task)

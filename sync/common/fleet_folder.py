@@ -125,7 +125,8 @@ class FleetFolder:
 
         Waits at most 10 s for another process, then raises FleetError.
         """
-        busy = FleetError(f"another command has been changing {self.root} for {LOCK_WAIT_S:g} s; try again later")
+        text = f"another command has been changing {self.root} for {LOCK_WAIT_S:g} s; try again"
+        busy = FleetError(text)
         return locked(self.root / ".lock", busy, LOCK_WAIT_S)
 
 

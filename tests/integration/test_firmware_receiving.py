@@ -170,7 +170,7 @@ async def test_application_failure_is_rolled_back_and_repeated(
         it.application.fails = None
         assert error_of(await it.deliver()) == "result"
         assert it.did() == [(1, "m1")]
-    assert caplog.text.count("the application failed on a message") == 4
+    assert caplog.text.count("`on_message` raised an exception") == 4
 
 
 async def test_failure_after_the_commit_changes_nothing(
@@ -181,7 +181,7 @@ async def test_failure_after_the_commit_changes_nothing(
         assert error_of(await it.acknowledged()) == "result"
         assert error_of(await it.acknowledged()) == "result"
         assert it.did() == [(1, "m1"), (2, "m1")]
-    assert caplog.text.count("the application failed after a message") == 2
+    assert caplog.text.count("`afterwards` or `on_returned` raised an exception") == 2
 
 
 async def test_application_that_ends_the_transaction_stops_the_device(
